@@ -95,6 +95,7 @@ pub mod purge;
 #[doc(hidden)] // nothing in it is of use outside
 pub mod queue;
 pub mod readiness;
+mod recurring;
 #[cfg(feature = "sinks")]
 mod relay;
 mod reminder;

@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 use crate::metrics::Metrics;
 use crate::order::Partitions;
 use crate::queue::InFlight;
+use crate::recurring::Outage;
 use crate::store::{Node, NodeRecord, Store, StoreError};
 use crate::time::Timestamp;
 use crate::wake::Wake;
@@ -52,7 +53,7 @@ pub(crate) struct Heartbeat {
 impl Heartbeat {
     /// Says so until it is stopped, then leaves: its partitions are free at once.
     pub(crate) async fn run(self, mut stopped: watch::Receiver<bool>) {
-        let mut failing = false;
+        let outage = Outage::default();
         let mut others = Others::new(self.node.owner.as_str(), self.node.mode, self.lease);
         let mut told = None;
         let mut look: Option<Look> = None;
@@ -60,21 +61,15 @@ impl Heartbeat {
             // Written when it changed; a beat that failed is repeated whole.
             let plugins = self.report.as_ref().and_then(|report| report());
             let news = plugins.clone().filter(|_| plugins != told);
-            match self.run_once(news).await {
-                Ok(live) => {
-                    told = plugins;
-                    if std::mem::take(&mut failing) {
-                        tracing::info!("this host is seen by the others again");
-                    }
-                    if look.is_none() && others.should_look(live) {
-                        look = Some(self.look());
-                    }
-                }
-                Err(error) => {
-                    self.metrics.db_error(&error);
-                    if !std::mem::replace(&mut failing, true) {
-                        tracing::error!(error = %crate::chain(&error), "this host cannot write its heartbeat; trying again");
-                    }
+            let live = outage.note(
+                self.run_once(news).await.inspect_err(|error| self.metrics.db_error(error)),
+                |error| tracing::error!(%error, "this host cannot write its heartbeat; trying again"),
+                || tracing::info!("this host is seen by the others again"),
+            );
+            if let Some(live) = live {
+                told = plugins;
+                if look.is_none() && others.should_look(live) {
+                    look = Some(self.look());
                 }
             }
             let heartbeats = if self.partitions.is_some() { HEARTBEATS_WITH_PARTITIONS } else { HEARTBEATS };

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
+use crate::recurring::Outage;
 use crate::store::{Store, StoreError, WakeUps};
 use crate::wake::Wake;
 
@@ -28,20 +29,17 @@ impl Notifier {
 
     /// Tells the other nodes, until it is stopped.
     pub(crate) async fn run(self: Arc<Self>, store: Arc<dyn Store>, mut stopped: watch::Receiver<bool>) {
-        let mut failing = false;
+        let outage = Outage::default();
         loop {
             tokio::select! {
                 () = self.0.notified() => {}
                 _ = stopped.wait_for(|stopped| *stopped) => return,
             }
-            match store.notify().await {
-                Ok(()) => failing = false,
-                Err(error) if !failing => {
-                    failing = true;
-                    tracing::warn!(error = %crate::chain(&error), "other nodes could not be woken; they find the events by polling");
-                }
-                Err(_) => {}
-            }
+            outage.note(
+                store.notify().await,
+                |error| tracing::warn!(%error, "other nodes could not be woken; they find the events by polling"),
+                || {},
+            );
             tokio::time::sleep(PAUSE).await;
         }
     }
@@ -50,12 +48,12 @@ impl Notifier {
 /// Hears what other nodes tell, and wakes the poller, until it is stopped. Ends at once where the database has no wake-ups.
 pub(crate) async fn listen(store: Arc<dyn Store>, wake: Arc<Wake>, mut stopped: watch::Receiver<bool>) {
     let mut rest = Duration::from_millis(100);
-    let mut deaf = false;
+    let deaf = Outage::default();
     while !*stopped.borrow() {
         let lost = match store.listen().await {
             Ok(None) => return,
             Ok(Some(mut wake_ups)) => tokio::select! {
-                lost = hear(&*store, &mut *wake_ups, &wake, &mut deaf) => {
+                lost = hear(&*store, &mut *wake_ups, &wake, &deaf) => {
                     rest = Duration::from_millis(100);
                     lost
                 }
@@ -63,7 +61,7 @@ pub(crate) async fn listen(store: Arc<dyn Store>, wake: Arc<Wake>, mut stopped: 
             },
             Err(error) => error.into(),
         };
-        if !std::mem::replace(&mut deaf, true) {
+        if deaf.begins() {
             tracing::warn!(
                 reason = lost.to_string(),
                 "wake-ups from other nodes are not heard; their events are found by polling"
@@ -88,14 +86,14 @@ enum Lost {
 }
 
 /// Wakes the poller at each wake-up, and tries the way at the start and every now and then. Returns when it is lost.
-async fn hear(store: &dyn Store, wake_ups: &mut dyn WakeUps, wake: &Wake, deaf: &mut bool) -> Lost {
+async fn hear(store: &dyn Store, wake_ups: &mut dyn WakeUps, wake: &Wake, deaf: &Outage) -> Lost {
     let mut test_at = Instant::now();
     let mut answer_until = None;
     loop {
         let until = answer_until.unwrap_or(test_at);
         match tokio::time::timeout_at(until, wake_ups.next()).await {
             Ok(Ok(())) => {
-                if std::mem::take(deaf) {
+                if deaf.ends() {
                     tracing::info!("wake-ups from other nodes are heard again");
                 }
                 answer_until = None;

@@ -19,6 +19,7 @@ use crate::metrics::Metrics;
 use crate::order::{LOOK_AGAIN, Order, Partitions, Placing, Sweep};
 use crate::queue::{Batches, Delivery, InFlight, Queue, Via};
 use crate::readiness::Pulse;
+use crate::recurring::Outage;
 use crate::routes;
 use crate::settlement::{SettlementRules, given_back, still_at_work};
 use crate::settler::SettlerHandle;
@@ -77,6 +78,9 @@ const UNPARK_BATCH: usize = 1_000;
 /// An event that so many hosts held when they went may have stopped them; it is delivered alone from then on. One is not
 /// enough: after every `kill -9`, all that was in hand would have to go one by one.
 pub(crate) const HOSTS_GONE: u32 = 2;
+/// The rest after a first failure of the database; doubled up to the last.
+const FIRST_REST: Duration = Duration::from_millis(100);
+const LAST_REST: Duration = Duration::from_secs(2);
 /// The least rest when something is due but was not ours to claim.
 const NOT_OURS: Duration = Duration::from_millis(100);
 /// The same where all events stand in one queue: nothing is ours until its front is.
@@ -94,28 +98,22 @@ impl Poller {
         let mut changes = self.listeners.changes();
         changes.mark_changed();
         let mut after_a_rest = true;
-        let mut failing: Option<Duration> = None;
+        let (outage, mut rest) = (Outage::default(), FIRST_REST);
         while !*stopped.borrow() {
-            let turn = match self.turn(after_a_rest, &mut changes).await {
-                Ok(turn) => {
-                    self.pulse.beat();
-                    if failing.take().is_some() {
-                        tracing::info!("the database answers the poller again");
-                    }
-                    turn
-                }
-                Err(error) => {
-                    self.pulse.failed();
-                    self.metrics.db_error(&error);
-                    if failing.is_none() {
-                        tracing::error!(error = %crate::chain(&error), "the poller cannot claim events; trying again until it can");
-                    }
-                    let rest = failing.map_or(Duration::from_millis(100), |rest| (rest * 2).min(Duration::from_secs(2)));
-                    failing = Some(rest);
-                    let _ = tokio::time::timeout(rest, stopped.wait_for(|stopped| *stopped)).await;
-                    continue;
-                }
+            let polled = self.turn(after_a_rest, &mut changes).await;
+            let polled = outage.note(
+                polled.inspect_err(|error| self.metrics.db_error(error)),
+                |error| tracing::error!(%error, "the poller cannot claim events; trying again until it can"),
+                || tracing::info!("the database answers the poller again"),
+            );
+            let Some(turn) = polled else {
+                self.pulse.failed();
+                let _ = tokio::time::timeout(rest, stopped.wait_for(|stopped| *stopped)).await;
+                rest = (rest * 2).min(LAST_REST);
+                continue;
             };
+            self.pulse.beat();
+            rest = FIRST_REST;
             after_a_rest = turn == Polled::Drained;
             tokio::select! {
                 () = self.rest(turn) => {}

@@ -8,6 +8,7 @@ use tokio::sync::watch;
 
 use crate::event::Route;
 use crate::listener::Listeners;
+use crate::recurring::{Outage, Recurring};
 use crate::store::{RouteRecord, Store, StoreError};
 
 /// Within how long every running host knows that a route was paused or resumed elsewhere, unless it waits for its database. What
@@ -17,40 +18,51 @@ pub const PAUSE_KNOWN_WITHIN: Duration = Duration::from_secs(2);
 /// Rest between two looks at the pauses.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Notes which routes have a listener, so that their events are parked while it is away, and learns which are paused; until it
-/// is stopped.
-pub(crate) async fn keep(store: Arc<dyn Store>, listeners: Arc<Listeners>, mut stopped: watch::Receiver<bool>) {
-    let mut changes = listeners.changes();
-    let mut failing = false;
-    loop {
-        match step(&*store, &listeners, &mut changes).await {
-            Ok(()) if std::mem::take(&mut failing) => tracing::info!("the routes can be read and noted again"),
-            Ok(()) => {}
-            Err(error) => {
-                if !std::mem::replace(&mut failing, true) {
-                    tracing::warn!(error = %crate::chain(&error), "the routes could not be read or noted; trying again");
-                }
-            }
+/// Notes which routes have a listener, so that their events are parked while it is away, and learns which are paused.
+pub(crate) struct RouteKeeper {
+    store: Arc<dyn Store>,
+    changes: watch::Receiver<u64>,
+    listeners: Arc<Listeners>,
+    outage: Outage,
+}
+
+impl RouteKeeper {
+    pub(crate) fn new(store: Arc<dyn Store>, listeners: Arc<Listeners>) -> Self {
+        Self { store, changes: listeners.changes(), listeners, outage: Outage::default() }
+    }
+
+    async fn step(&mut self) -> Result<(), StoreError> {
+        self.changes.mark_unchanged();
+        let (routes, mut known) = (self.listeners.routes(), self.store.routes().await?);
+        // Those that are new here, and those that somebody had forgotten though this host answers them.
+        let noted: HashSet<&Route> =
+            known.iter().filter(|known| known.first_seen_at.is_some()).map(|known| &known.route).collect();
+        if routes.iter().any(|route| !noted.contains(route)) {
+            self.store.remember_routes(&routes).await?;
+            known = self.store.routes().await?;
         }
-        tokio::select! {
-            () = tokio::time::sleep(LOOK_EVERY) => {}
-            Ok(()) = changes.changed() => {}
-            _ = stopped.wait_for(|stopped| *stopped) => return,
-        }
+        take_in(known, &self.listeners);
+        Ok(())
     }
 }
 
-async fn step(store: &dyn Store, listeners: &Listeners, changes: &mut watch::Receiver<u64>) -> Result<(), StoreError> {
-    changes.mark_unchanged();
-    let (routes, mut known) = (listeners.routes(), store.routes().await?);
-    // Those that are new here, and those that somebody had forgotten though this host answers them.
-    let noted: HashSet<&Route> = known.iter().filter(|known| known.first_seen_at.is_some()).map(|known| &known.route).collect();
-    if routes.iter().any(|route| !noted.contains(route)) {
-        store.remember_routes(&routes).await?;
-        known = store.routes().await?;
+impl Recurring for RouteKeeper {
+    async fn run_once(&mut self) -> Duration {
+        let kept = self.step().await;
+        self.outage.note(
+            kept,
+            |error| tracing::warn!(%error, "the routes could not be read or noted; trying again"),
+            || tracing::info!("the routes can be read and noted again"),
+        );
+        LOOK_EVERY
     }
-    take_in(known, listeners);
-    Ok(())
+
+    async fn woken(&mut self) {
+        if self.changes.changed().await.is_err() {
+            // Nothing changes any more.
+            std::future::pending().await
+        }
+    }
 }
 
 /// Notes which routes have a listener here, and says so when there are none. `loading` is how many plugins may yet bring some.

@@ -4,12 +4,11 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::watch;
-
 use super::overdue::Visits;
 use crate::event::{EventId, Fence};
 use crate::metrics::Metrics;
 use crate::queue::InFlight;
+use crate::recurring::{Outage, Recurring};
 use crate::store::{Store, StoreError};
 
 /// Most claims renewed by one statement.
@@ -17,52 +16,49 @@ const BATCH: usize = 2_000;
 
 /// Renews at every third of the lease, until it is stopped. One failed renewal does no harm: two more fit into the lease. The claim of
 /// an event whose call is overdue is not renewed, so that another host may take the event over.
-pub(super) async fn keep(
-    store: Arc<dyn Store>,
-    in_flight: Arc<InFlight>,
-    visits: Arc<Visits>,
-    lease: Duration,
-    metrics: Arc<Metrics>,
-    mut stopped: watch::Receiver<bool>,
-) {
-    let mut failing = false;
-    // A stop ends the wait, never a statement.
-    while tokio::time::timeout(lease / 3, stopped.wait_for(|stopped| *stopped)).await.is_err() {
-        let mut failed = None;
-        let mut held = in_flight.held();
-        let overdue = visits.overdue(Instant::now());
+pub(super) struct LeaseKeeper {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) in_flight: Arc<InFlight>,
+    pub(super) visits: Arc<Visits>,
+    pub(super) lease: Duration,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) outage: Outage,
+}
+
+impl Recurring for LeaseKeeper {
+    fn first_rest(&self) -> Duration {
+        self.lease / 3
+    }
+
+    async fn run_once(&mut self) -> Duration {
+        let overdue = self.visits.overdue(Instant::now());
+        let mut held = self.in_flight.held();
         held.retain(|(id, _)| !overdue.contains(id));
+        let mut all = Ok(());
         for claims in held.chunks(BATCH) {
-            if let Err(error) = renew(&*store, &in_flight, claims, lease).await {
-                metrics.db_error(&error);
-                failed = Some(error);
-            }
+            let renewed = self.renew(claims).await.inspect_err(|error| self.metrics.db_error(error));
+            all = renewed.and(all);
         }
-        match &failed {
-            Some(error) if !failing => {
-                tracing::error!(error = %crate::chain(error), "leases could not be renewed; trying again")
-            }
-            None if failing => tracing::info!("leases are renewed again"),
-            _ => {}
-        }
-        failing = failed.is_some();
+        self.outage.note(
+            all,
+            |error| tracing::error!(%error, "leases could not be renewed; trying again"),
+            || tracing::info!("leases are renewed again"),
+        );
+        self.lease / 3
     }
 }
 
-async fn renew(
-    store: &dyn Store,
-    in_flight: &InFlight,
-    claims: &[(EventId, Fence)],
-    lease: Duration,
-) -> Result<(), StoreError> {
-    let fences: Vec<Fence> = claims.iter().map(|(_, fence)| *fence).collect();
-    // Taken before the statement is sent: by the database's clock the lease ends later than we believe, never earlier.
-    let end = Instant::now() + lease;
-    let renewed = store.renew(&fences, lease).await?;
-    let (held, locked): (HashSet<u64>, HashSet<u64>) =
-        (renewed.held.into_iter().collect(), renewed.locked.into_iter().collect());
-    for (id, fence) in claims.iter().filter(|(_, fence)| !locked.contains(&fence.sequence)) {
-        in_flight.renewed(*id, *fence, held.contains(&fence.sequence).then_some(end));
+impl LeaseKeeper {
+    async fn renew(&self, claims: &[(EventId, Fence)]) -> Result<(), StoreError> {
+        let fences: Vec<Fence> = claims.iter().map(|(_, fence)| *fence).collect();
+        // Taken before the statement is sent: by the database's clock the lease ends later than we believe, never earlier.
+        let end = Instant::now() + self.lease;
+        let renewed = self.store.renew(&fences, self.lease).await?;
+        let (held, locked): (HashSet<u64>, HashSet<u64>) =
+            (renewed.held.into_iter().collect(), renewed.locked.into_iter().collect());
+        for (id, fence) in claims.iter().filter(|(_, fence)| !locked.contains(&fence.sequence)) {
+            self.in_flight.renewed(*id, *fence, held.contains(&fence.sequence).then_some(end));
+        }
+        Ok(())
     }
-    Ok(())
 }

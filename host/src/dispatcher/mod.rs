@@ -33,11 +33,13 @@ use crate::metrics::Metrics;
 use crate::notifier::Notifier;
 use crate::order::Order;
 use crate::queue::{AtWork, InFlight, Queue};
+use crate::recurring::{Outage, Recurring};
 use crate::settlement::SettlementRules;
 use crate::settler::{Settler, SettlerHandle, SettlerInbox};
 use crate::store::Store;
 use crate::telemetry::Spans;
 use crate::wake::Wake;
+use lease::LeaseKeeper;
 
 /// How often sleeping workers are woken if events are queued.
 const WAKE: Duration = Duration::from_millis(100);
@@ -130,9 +132,15 @@ impl Dispatcher {
                 queue.wake_next();
             }
         });
-        let (store, metrics) = (shared.store.clone(), shared.metrics.clone());
-        let keeper = lease::keep(store, in_flight.clone(), shared.visits.clone(), shared.config.lease, metrics, stop);
-        let lease_keeper = tokio::spawn(health.clone().watched("lease keeper", keeper));
+        let lease_keeper = LeaseKeeper {
+            store: shared.store.clone(),
+            in_flight: in_flight.clone(),
+            visits: shared.visits.clone(),
+            lease: shared.config.lease,
+            metrics: shared.metrics.clone(),
+            outage: Outage::default(),
+        };
+        let lease_keeper = health.spawn("lease keeper", lease_keeper.run(stop));
         Self { shared, in_flight, settler, workers, settling, lease_keeper, signals }
     }
 

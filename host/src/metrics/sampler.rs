@@ -3,9 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::watch;
-
 use super::Metrics;
+use crate::recurring::{Outage, Recurring};
 use crate::store::{Stats, Store};
 
 /// The most rows that are counted for one number.
@@ -54,40 +53,20 @@ pub(crate) struct Sampler {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) sampled: Arc<Sampled>,
+    pub(crate) outage: Outage,
 }
 
-impl Sampler {
-    /// Looks until it is stopped. Only rests are cut short by a stop, never a statement.
-    pub(crate) async fn run(self, mut stopped: watch::Receiver<bool>) {
-        let mut failing = false;
-        while !*stopped.borrow() {
-            self.turn(&mut failing).await;
-            let rest = stopped.wait_for(|stopped| *stopped);
-            if tokio::time::timeout(self.sampled.interval, rest).await.is_ok() {
-                return;
-            }
-        }
-    }
-
-    async fn turn(&self, failing: &mut bool) {
-        match self.store.sample(MOST).await {
-            Ok(stats) => {
-                if std::mem::take(failing) {
-                    tracing::info!("the table can be counted for the metrics again");
-                }
-                self.sampled.note(Instant::now(), Some(stats));
-            }
-            Err(error) => {
-                self.metrics.db_error(&error);
-                if !std::mem::replace(failing, true) {
-                    tracing::warn!(
-                        error = %crate::chain(&error),
-                        "the table cannot be counted for the metrics; what it holds is left out until it can"
-                    );
-                }
-                self.sampled.note(Instant::now(), None);
-            }
-        }
+impl Recurring for Sampler {
+    async fn run_once(&mut self) -> Duration {
+        let stats = self.outage.note(
+            self.store.sample(MOST).await.inspect_err(|error| self.metrics.db_error(error)),
+            |error| {
+                tracing::warn!(%error, "the table cannot be counted for the metrics; what it holds is left out until it can");
+            },
+            || tracing::info!("the table can be counted for the metrics again"),
+        );
+        self.sampled.note(Instant::now(), stats);
+        self.sampled.interval
     }
 }
 

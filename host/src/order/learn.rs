@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
-
 use super::{Order, Partitions};
 use crate::metrics::Metrics;
+use crate::recurring::{Outage, Recurring};
 use crate::store::{Store, StoreError};
 use crate::wake::Wake;
 
@@ -31,48 +30,40 @@ pub(crate) struct Learner {
     pub(crate) metrics: Arc<Metrics>,
     /// How long to rest when all were learned.
     pub(crate) every: Duration,
+    /// The last blocker that was learned; 0 to begin with the first.
+    pub(crate) after: u64,
+    pub(crate) outage: Outage,
+}
+
+impl Recurring for Learner {
+    async fn run_once(&mut self) -> Duration {
+        let last = self.outage.note(
+            self.page().await.inspect_err(|error| self.metrics.db_error(error)),
+            |error| tracing::error!(%error, "the events that others wait behind could not be learned; trying again"),
+            || tracing::info!("the events that others wait behind can be learned again"),
+        );
+        let Some(last) = last else { return AFTER_A_FAILURE };
+        self.after = last.unwrap_or(0);
+        if last.is_some() { BETWEEN_PAGES } else { self.every }
+    }
+
+    async fn woken(&mut self) {
+        self.partitions.opened().await;
+        self.after = 0;
+    }
 }
 
 impl Learner {
-    /// Learns until it is stopped. Only rests are cut short by a stop, never a statement.
-    pub(crate) async fn run(self, mut stopped: watch::Receiver<bool>) {
-        let mut after = 0;
-        let mut failing = false;
-        while !*stopped.borrow() {
-            let rest = match self.page(after).await {
-                Ok(last) => {
-                    if std::mem::take(&mut failing) {
-                        tracing::info!("the events that others wait behind can be learned again");
-                    }
-                    after = last.unwrap_or(0);
-                    if last.is_some() { BETWEEN_PAGES } else { self.every }
-                }
-                Err(error) => {
-                    self.metrics.db_error(&error);
-                    if !std::mem::replace(&mut failing, true) {
-                        tracing::error!(error = %crate::chain(&error), "the events that others wait behind could not be learned; trying again");
-                    }
-                    AFTER_A_FAILURE
-                }
-            };
-            tokio::select! {
-                () = tokio::time::sleep(rest) => {}
-                () = self.partitions.opened() => after = 0,
-                _ = stopped.wait_for(|stopped| *stopped) => return,
-            }
-        }
-    }
-
-    /// Learns those after this one. Returns the last of them when there may be more.
-    async fn page(&self, after: u64) -> Result<Option<u64>, StoreError> {
+    /// Learns the next blockers. Returns the last of them when there may be more.
+    async fn page(&self) -> Result<Option<u64>, StoreError> {
         let partitions = self.partitions.open();
         if partitions.is_empty() {
             return Ok(None);
         }
         if !self.order.has_room_to_learn() {
-            return Ok(Some(after));
+            return Ok(Some(self.after));
         }
-        let blockers = self.store.blockers(&partitions, after, PAGE).await?;
+        let blockers = self.store.blockers(&partitions, self.after, PAGE).await?;
         let full = blockers.len() >= usize::try_from(PAGE).unwrap_or(usize::MAX);
         let last = blockers.last().map(|blocker| blocker.sequence).filter(|_| full);
         if self.order.learn(blockers) {

@@ -21,7 +21,8 @@ use crate::order::{Learner, Order, Partitions, Sweep};
 use crate::poller::Poller;
 use crate::purge::{Purge, PurgeConfig};
 use crate::readiness::{SchemaFault, SchemaWatch};
-use crate::routes;
+use crate::recurring::{Outage, Recurring};
+use crate::routes::RouteKeeper;
 use crate::settlement::SettlementRules;
 use crate::settler::{SettlerHandle, SettlerInbox};
 use crate::store::{Node, Store};
@@ -134,6 +135,8 @@ impl<S> Background<'_, S> {
             wake: self.parts.wake.clone(),
             metrics: self.parts.metrics.clone(),
             every: self.wanted.dispatcher.lease,
+            after: 0,
+            outage: Outage::default(),
         };
         Some(self.health.spawn("learner", learner.run(self.stop.clone())))
     }
@@ -161,8 +164,8 @@ impl<S> Background<'_, S> {
     }
 
     fn route_keeper(&self) -> JoinHandle<()> {
-        let keeping = routes::keep(self.store.clone(), self.listeners.clone(), self.stop.clone());
-        self.health.spawn("route keeper", keeping)
+        let keeper = RouteKeeper::new(self.store.clone(), self.listeners.clone());
+        self.health.spawn("route keeper", keeper.run(self.stop.clone()))
     }
 
     /// What tells other hosts that there is something to claim.
@@ -185,7 +188,7 @@ impl<S> Background<'_, S> {
     /// `None` where the table is not looked at for metrics.
     fn sampler(&self) -> Option<JoinHandle<()>> {
         let (store, metrics) = (self.store.clone(), self.parts.metrics.clone());
-        let sampler = Sampler { store, metrics, sampled: self.sampled.clone()? };
+        let sampler = Sampler { store, metrics, sampled: self.sampled.clone()?, outage: Outage::default() };
         Some(self.health.spawn("sampler", sampler.run(self.stop.clone())))
     }
 

@@ -1,11 +1,11 @@
 //! The outbox's own database as the place where plugins keep values.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 
 use crate::event::{StateUsage, StateValue};
+use crate::recurring::Outage;
 use crate::store::{Store, StoreError};
 use crate::wasm::StateSource;
 
@@ -13,29 +13,19 @@ use crate::wasm::StateSource;
 pub(super) struct StoredState {
     store: Arc<dyn Store>,
     /// Said once: a plugin may ask ten thousand times in a call.
-    failing: AtomicBool,
+    outage: Outage,
 }
 
 impl StoredState {
     pub(super) fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, failing: AtomicBool::new(false) }
+        Self { store, outage: Outage::default() }
     }
 
     /// What a plugin is told of an error is short: the database's own words may name what is no plugin's business.
     fn answer<T>(&self, answer: Result<Result<T, StoreError>, tokio::task::JoinError>) -> Result<T, String> {
-        match answer {
-            Ok(Ok(value)) => {
-                self.failing.store(false, Ordering::Relaxed);
-                Ok(value)
-            }
-            Ok(Err(error)) => {
-                if !self.failing.swap(true, Ordering::Relaxed) {
-                    tracing::warn!(error = %crate::chain(&error), "plugins' state cannot be read");
-                }
-                Err("the database does not answer".to_owned())
-            }
-            Err(_) => Err("the host stops".to_owned()),
-        }
+        let Ok(answer) = answer else { return Err("the host stops".to_owned()) };
+        let value = self.outage.note(answer, |error| tracing::warn!(%error, "plugins' state cannot be read"), || {});
+        value.ok_or_else(|| "the database does not answer".to_owned())
     }
 }
 

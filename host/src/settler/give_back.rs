@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, watch};
 use super::Settler;
 use crate::event::{EventId, OwnerId};
 use crate::queue::Reserved;
+use crate::recurring::Outage;
 use crate::store::StoreError;
 
 /// Most claims given back by one statement.
@@ -38,7 +39,7 @@ impl Settler {
     pub(super) async fn give_back(&self, mut unused: mpsc::UnboundedReceiver<Unused>, mut stopped: watch::Receiver<bool>) {
         let mut waiting: Vec<Unused> = Vec::new();
         let mut rest = FIRST_LOOK;
-        let mut failing = false;
+        let outage = Outage::default();
         loop {
             let stop = tokio::select! {
                 biased;
@@ -59,16 +60,11 @@ impl Settler {
             while let Ok(one) = unused.try_recv() {
                 waiting.push(one);
             }
-            match self.look(&mut waiting).await {
-                Ok(()) if std::mem::take(&mut failing) => tracing::info!("claims can be given back again"),
-                Ok(()) => {}
-                Err(error) => {
-                    self.metrics.db_error(&error);
-                    if !std::mem::replace(&mut failing, true) {
-                        tracing::warn!(error = %crate::chain(&error), "claims could not be given back; trying again until they end");
-                    }
-                }
-            }
+            outage.note(
+                self.look(&mut waiting).await.inspect_err(|error| self.metrics.db_error(error)),
+                |error| tracing::warn!(%error, "claims could not be given back; trying again until they end"),
+                || tracing::info!("claims can be given back again"),
+            );
             if stop {
                 return;
             }
