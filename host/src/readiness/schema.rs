@@ -3,8 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::watch;
-
+use crate::recurring::Recurring;
 use crate::store::{Store, StoreError};
 
 /// Rest between two looks.
@@ -44,12 +43,15 @@ pub(crate) struct SchemaWatch {
     pub(crate) fault: Arc<SchemaFault>,
 }
 
-impl SchemaWatch {
-    /// Looks until it is stopped. Only rests are cut short by a stop, never a statement.
-    pub(crate) async fn run(self, mut stopped: watch::Receiver<bool>) {
-        while tokio::time::timeout(INTERVAL, stopped.wait_for(|stopped| *stopped)).await.is_err() {
-            self.fault.note(self.store.check_schema().await);
-        }
+impl Recurring for SchemaWatch {
+    /// No host starts with a wrong schema.
+    fn first_rest(&self) -> Duration {
+        INTERVAL
+    }
+
+    async fn run_once(&mut self) -> Duration {
+        self.fault.note(self.store.check_schema().await);
+        INTERVAL
     }
 }
 
