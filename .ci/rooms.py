@@ -23,9 +23,7 @@ LEFT = {
     "crate::outbox: background, loaded, running, start": "what was asked for stands beside what starts it",
     "crate::queue: calls, delivery, key_queues": "a delivery carries its places in the queues that hold deliveries",
     "crate::store: cost, settle": "the cost of an attempt is read off its settlement, which carries it",
-    "crate::store::mysql: check_table, doctor": "the name of an action stands with the doctor",
     "crate::store::mysql: claim, front": "a statement of the claim is run by both",
-    "crate::store::mysql: insert, insert_many, transaction": "what a transaction keeps prepared is listed by who inserts",
 }
 ORDER = re.compile(r"^```rooms\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use sqlx::Row;
 use sqlx::mysql::MySqlRow;
 
+use super::health::ACTION;
 use super::{MySqlStore, Run, health};
 use crate::store::doctor::{clock, lease, schema};
 use crate::store::{DoctorStore, Expectations, Finding, SchemaStore, StoreError};
@@ -22,8 +23,6 @@ const OLDEST_MYSQL: (u32, u32, u32) = (8, 0, 16);
 const OLDEST_MARIADB: (u32, u32, u32) = (10, 6, 0);
 /// How long the pool keeps a connection that nobody uses.
 const IDLE_S: u64 = 600;
-
-pub(super) const ACTION: &str = "look at the database";
 
 #[async_trait]
 impl DoctorStore for MySqlStore {

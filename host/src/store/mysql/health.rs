@@ -3,12 +3,13 @@
 use sqlx::Row;
 use sqlx::mysql::MySqlRow;
 
-use super::doctor::ACTION;
 use super::error::{DENIED, number};
 use super::{MySqlStore, Run};
 use crate::store::doctor::GRANT;
 use crate::store::row::Named;
 use crate::store::{Finding, StoreError};
+
+pub(super) const ACTION: &str = "look at the database";
 
 const INDEXES: [&str; 7] =
     ["outbox_id", "outbox_due", "outbox_done", "outbox_dead", "outbox_parked", "outbox_key", "outbox_behind"];

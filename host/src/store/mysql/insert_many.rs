@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use sqlx::mysql::MySqlConnection;
 
 use super::error::is_duplicate;
+use super::insert_one::{ACTION, insert_one};
 use super::row::bound;
-use super::write::{ACTION, insert_one};
 use super::{MySqlStore, Run};
 use crate::event::{Envelope, EventId};
 use crate::store::row::with_ids;

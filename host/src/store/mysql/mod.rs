@@ -14,6 +14,7 @@ mod front;
 mod grants;
 mod health;
 mod insert_many;
+mod insert_one;
 mod inspect;
 mod keys;
 mod lease;
