@@ -20,7 +20,6 @@ LIBRARY = REPOSITORY / "host/src/lib.rs"
 CRATES = [LIBRARY, REPOSITORY / "host/src/bin/outbox/main.rs"]
 # Circles that are left, with the reason.
 LEFT = {
-    "crate::outbox: background, loaded, running, start": "what was asked for stands beside what starts it",
     "crate::queue: calls, delivery, key_queues": "a delivery carries its places in the queues that hold deliveries",
     "crate::store: cost, settle": "the cost of an attempt is read off its settlement, which carries it",
     "crate::store::mysql: claim, front": "a statement of the claim is run by both",

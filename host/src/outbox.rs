@@ -13,6 +13,7 @@ mod running;
 mod start;
 #[cfg(feature = "wasm")]
 mod state;
+mod wanted;
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,7 +25,7 @@ pub use builder::OutboxBuilder;
 pub(crate) use inside::Inside;
 pub use mode::Mode;
 pub use monitor::Monitor;
-pub use start::StartError;
+pub use wanted::StartError;
 
 use crate::dead::DeadEvents;
 use crate::dispatcher::is_inside;

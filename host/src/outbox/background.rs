@@ -10,7 +10,7 @@ use super::loaded::Loaded;
 use super::monitor::{Monitor, Watched};
 use super::parts::Parts;
 use super::running::Running;
-use super::start::Wanted;
+use super::wanted::Wanted;
 use crate::dispatcher::{Dispatcher, Shared, Visits};
 use crate::health::Health;
 use crate::listener::Listeners;

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use super::StartError;
-use super::start::Wanted;
 #[cfg(feature = "wasm")]
 use super::state::StoredState;
+use super::wanted::Wanted;
 use crate::health::Health;
 use crate::listener::Listeners;
 use crate::node::Report;

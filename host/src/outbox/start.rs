@@ -1,4 +1,4 @@
-//! Checks what an outbox is made of, and starts it.
+//! Starts an outbox.
 
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -9,78 +9,16 @@ use super::background::Background;
 use super::loaded::Loaded;
 use super::parts::Parts;
 use super::running::Signals;
-use super::{Inner, Mode, Outbox};
-use crate::dispatcher::{Dispatcher, DispatcherConfig, Interceptor, RecordedCosts, Unroutable};
-use crate::event::NameError;
+use super::wanted::{Checked, StartError, Wanted};
+use super::{Inner, Outbox};
+use crate::dispatcher::Dispatcher;
 use crate::health::Health;
-use crate::listener::{BreakerConfig, Listeners, Owner, Registration, RetryPolicy, RouteConflict};
-use crate::metrics::{MetricsConfig, Sampled};
-use crate::order::{Order, OrderConfig, Partitions};
-use crate::poller::PollerConfig;
-use crate::purge::{OnDone, PurgeConfig};
+use crate::listener::{Listeners, Owner};
+use crate::purge::PurgeConfig;
 use crate::routes;
-use crate::settlement::SettlementRules;
 use crate::settler::channels;
-use crate::store::{Ownership, SharedStore, Store, StoreError};
-use crate::telemetry::Spans;
-use crate::writer::{Writer, WriterHook};
-
-/// Why an outbox did not start. Nothing is left running.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StartError {
-    /// Values that make no sense, all of them.
-    #[error("the configuration has {} faults: {}", .0.len(), .0.join("; "))]
-    Config(Vec<String>),
-    /// A listener was given a name that is none.
-    #[error("a listener's route is wrong")]
-    Route(#[source] NameError),
-    /// Two listeners for one route.
-    #[error(transparent)]
-    Conflict(#[from] RouteConflict),
-    /// The database is not as it must be.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The plugins directory cannot be used.
-    #[cfg(feature = "wasm")]
-    #[error(transparent)]
-    Plugins(#[from] crate::wasm::LoadError),
-}
-
-/// What was asked for.
-pub(super) struct Wanted<S> {
-    pub(super) store: S,
-    pub(super) mode: Mode,
-    pub(super) dispatcher: DispatcherConfig,
-    pub(super) poller: PollerConfig,
-    /// `None` for what the mode asks for.
-    pub(super) purge: Option<PurgeConfig>,
-    pub(super) order: OrderConfig,
-    pub(super) metrics: MetricsConfig,
-    pub(super) retry: Arc<dyn RetryPolicy>,
-    pub(super) breaker: BreakerConfig,
-    pub(super) listeners: Result<Vec<Registration>, NameError>,
-    pub(super) interceptors: Vec<Arc<dyn Interceptor>>,
-    pub(super) hooks: Vec<Arc<dyn WriterHook>>,
-    pub(super) migrate: bool,
-    pub(super) label: String,
-    pub(super) spans: Spans,
-    #[cfg(feature = "otel")]
-    pub(super) telemetry: Option<crate::telemetry::Telemetry>,
-    #[cfg(feature = "sinks")]
-    pub(super) sinks: crate::sink::Sinks,
-    #[cfg(feature = "sinks")]
-    pub(super) relays: Result<Vec<(crate::Route, crate::RelayConfig)>, NameError>,
-    #[cfg(feature = "wasm")]
-    pub(super) plugins: Option<crate::wasm::PluginsConfig>,
-}
-
-/// What is left to start an outbox with once all of it has been found good.
-struct Checked {
-    purge: PurgeConfig,
-    native: Vec<Registration>,
-    relays: Vec<(Owner, Registration)>,
-}
+use crate::store::{Ownership, SharedStore, Store};
+use crate::writer::Writer;
 
 /// What is there when nothing can fail any more.
 struct Ready {
@@ -90,82 +28,6 @@ struct Ready {
     loaded: Loaded,
     health: Health,
     purge: PurgeConfig,
-}
-
-impl<S> Wanted<S> {
-    /// Whether this outbox delivers events, and does not only write them.
-    pub(super) fn delivers(&self) -> bool {
-        self.mode != Mode::WriterOnly
-    }
-
-    /// Finds all faults, before anything is started.
-    fn check(&mut self) -> Result<Checked, StartError> {
-        if self.mode == Mode::Ordered {
-            self.dispatcher.workers = 1;
-            self.dispatcher.max_attempts = 1;
-        }
-        let default_purge = || PurgeConfig { enabled: self.delivers(), ..PurgeConfig::default() };
-        let purge = self.purge.clone().unwrap_or_else(default_purge);
-        let mut faults = self.dispatcher.faults("dispatcher");
-        faults.extend(self.poller.faults("poller"));
-        faults.extend(self.breaker.faults("breaker"));
-        for Registration { route, breaker, .. } in self.listeners.iter().flatten() {
-            faults.extend(breaker.iter().flat_map(|breaker| breaker.faults(&format!("the breaker of {route}: breaker"))));
-        }
-        faults.extend(purge.faults("purge"));
-        faults.extend(self.metrics.faults("metrics"));
-        faults.extend(self.mode.purge_fault(&purge, "purge"));
-        let relays = self.check_relays(&mut faults)?;
-        if !faults.is_empty() {
-            return Err(StartError::Config(faults));
-        }
-        let native = std::mem::replace(&mut self.listeners, Ok(Vec::new())).map_err(StartError::Route)?;
-        Ok(Checked { purge, native, relays })
-    }
-
-    #[cfg(feature = "sinks")]
-    fn check_relays(&mut self, faults: &mut Vec<String>) -> Result<Vec<(Owner, Registration)>, StartError> {
-        let relays = std::mem::replace(&mut self.relays, Ok(Vec::new())).map_err(StartError::Route)?;
-        Ok(crate::relay::registrations(&relays, &self.sinks, self.dispatcher.lease).unwrap_or_else(|found| {
-            faults.extend(found);
-            Vec::new()
-        }))
-    }
-
-    #[cfg(not(feature = "sinks"))]
-    fn check_relays(&mut self, _: &mut Vec<String>) -> Result<Vec<(Owner, Registration)>, StartError> {
-        Ok(Vec::new())
-    }
-
-    /// What the configuration says of settlements.
-    fn rules(&self, purge: &PurgeConfig) -> SettlementRules {
-        SettlementRules {
-            erase_done: purge.on_done == OnDone::Delete,
-            dead_blocks: self.mode == Mode::OrderedByAggregate && self.order.dead_blocks(),
-            all_costs: self.dispatcher.record == RecordedCosts::All,
-            park_unroutable: self.dispatcher.unroutable == Unroutable::Park,
-            max_deferrals: self.dispatcher.max_deferrals,
-            max_starts: self.dispatcher.max_starts,
-        }
-    }
-
-    /// What the table was last seen to hold; `None` where nobody looks. Who only writes may lack the right to read.
-    fn sampled(&self) -> Option<Arc<Sampled>> {
-        let interval = self.metrics.interval;
-        (self.delivers() && !interval.is_zero()).then(|| Arc::new(Sampled::every(interval)))
-    }
-
-    /// What keeps order, where that is asked for.
-    fn order(&self) -> (Option<Arc<Order>>, Option<Arc<Partitions>>) {
-        match self.mode {
-            Mode::Ordered => (Some(Arc::new(Order::one_for_all())), Some(Arc::new(Partitions::single()))),
-            Mode::OrderedByAggregate => {
-                let order = Order::new(self.order, self.dispatcher.key_queue_limits());
-                (Some(Arc::new(order)), Some(Arc::new(Partitions::of_aggregates())))
-            }
-            Mode::SingleNode | Mode::MultiNode | Mode::WriterOnly => (None, None),
-        }
-    }
 }
 
 impl<S: SharedStore> Wanted<S> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::StartError;
-use super::start::Wanted;
+use super::wanted::Wanted;
 use super::{Mode, Outbox};
 use crate::dispatcher::{DispatcherConfig, Interceptor};
 use crate::listener::{BreakerConfig, Exponential};
