@@ -79,8 +79,8 @@ pub(crate) async fn a_claimed_event_knows_its_attempt_sequence_and_fence(db: &dy
     let claimed = claim(db, 1).await.remove(0);
 
     let event = claimed.event.expect("readable");
-    assert_eq!((event.id(), event.attempt(), event.sequence(), event.fence()), (id, 2, fence.sequence, 2));
-    assert_eq!((claimed.attempts, claimed.fence.claim), (1, 2));
+    assert_eq!((event.id(), event.attempt(), event.sequence(), event.fence()), (id, 2, fence.sequence, 3));
+    assert_eq!((claimed.attempts, claimed.fence.claim), (1, 3));
 }
 
 pub(crate) async fn a_delayed_event_is_not_due_before_its_time(db: &dyn Harness) {
@@ -262,7 +262,7 @@ pub(crate) async fn the_claims_counter_grows_until_there_is_an_outcome(db: &dyn 
     let last = claim_one(db).await;
     settle(db, last, retry(Duration::ZERO)).await;
 
-    assert_eq!((row(db, id).await.claims, row(db, id).await.claim_seq), (0, 5));
+    assert_eq!((row(db, id).await.claims, row(db, id).await.claim_seq), (0, 6));
     assert_eq!(claim(db, 1).await[0].claims, 1);
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use outbox::event::{EnvelopeBuilder, Fence, OwnerId};
 use outbox::store::{Audit, ClaimRequest, Claimed, Expectations, NewRow, Ownership, Record, Settled, Settlement};
-use outbox::{Envelope, EventId, Status};
+use outbox::{Envelope, EventId, Status, Store};
 use support::Harness;
 
 /// How long the claims of these tests hold.
@@ -61,6 +61,12 @@ pub(crate) fn request(limit: u32) -> ClaimRequest {
 
 pub(crate) async fn claim(db: &dyn Harness, limit: u32) -> Vec<Claimed> {
     db.store().claim(&request(limit)).await.expect("the claim works")
+}
+
+/// Keeps partitions; their numbers.
+pub(crate) async fn kept(store: &dyn Store, owner: &OwnerId, most: u16, of: u16) -> Vec<u16> {
+    let held = store.keep_partitions(owner, LEASE, most, of).await.expect("the partitions are kept");
+    held.into_iter().map(|partition| partition.number).collect()
 }
 
 /// Claims the one event that is due.

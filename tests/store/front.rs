@@ -7,14 +7,14 @@ use outbox::event::OwnerId;
 use outbox::store::{ClaimOrder, ClaimRequest, Claimed, Settlement};
 use support::Harness;
 
-use crate::common::{LEASE, MOMENT, dead, event, ids, owner, request, retry, settle, write};
+use crate::common::{LEASE, MOMENT, dead, event, ids, kept, owner, request, retry, settle, write};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
 /// A node that holds the partition of the one line.
 async fn holder(db: &dyn Harness) -> OwnerId {
     let owner = owner("node");
-    assert_eq!(db.store().keep_partitions(&owner, LEASE, 1, 1).await.expect("takes the partition"), [0]);
+    assert_eq!(kept(&*db.store(), &owner, 1, 1).await, [0]);
     owner
 }
 
@@ -119,7 +119,7 @@ pub(crate) async fn an_event_that_another_owner_holds_stops_the_line_until_its_l
 
     db.let_pass(LEASE + MOMENT).await;
     assert!(claim(db, &heir, &[]).await.is_empty(), "the partition is lost as well");
-    db.store().keep_partitions(&heir, LEASE, 1, 1).await.expect("takes it again");
+    kept(&*db.store(), &heir, 1, 1).await;
     assert_eq!(ids(&claim(db, &heir, &[]).await), events.iter().map(Envelope::id).collect::<Vec<_>>());
 }
 
@@ -135,7 +135,7 @@ pub(crate) async fn finished_and_delayed_events_stop_nobody(db: &dyn Harness) {
     settle(db, claimed[2].fence, Settlement::Released { after: Duration::ZERO }).await;
 
     db.let_pass(HOUR + MOMENT).await;
-    db.store().keep_partitions(&owner, LEASE, 1, 1).await.expect("takes it again");
+    kept(&*db.store(), &owner, 1, 1).await;
 
     let claimed = claim(db, &owner, &[]).await;
     assert_eq!(ids(&claimed), [late.id(), events[2].id()], "its time has come, and its place is the first");
@@ -157,7 +157,7 @@ pub(crate) async fn an_event_that_is_too_young_stops_the_line(db: &dyn Harness) 
     let patient = ClaimRequest { skip_recent: HOUR, ..front(&owner, &[], 10) };
     assert!(db.store().claim(&patient).await.expect("claims").is_empty());
     db.let_pass(HOUR + MOMENT).await;
-    db.store().keep_partitions(&owner, LEASE, 1, 1).await.expect("takes it again");
+    kept(&*db.store(), &owner, 1, 1).await;
     written(db, 1).await;
     assert_eq!(db.store().claim(&patient).await.expect("claims").len(), 1);
 }

@@ -8,7 +8,7 @@ use outbox::store::{Blocker, ClaimOrder, ClaimRequest, Claimed, DeadFilter, PART
 use outbox::{Envelope, EventId, Status};
 use support::Harness;
 
-use crate::common::{LEASE, MOMENT, by_hand, claim_one, event, ids, owner, request, retry, row, settle, write};
+use crate::common::{LEASE, MOMENT, by_hand, claim_one, event, ids, kept, owner, request, retry, row, settle, write};
 
 fn all() -> Vec<u16> {
     (0..PARTITIONS).collect()
@@ -21,7 +21,7 @@ fn in_line(owner: &OwnerId, partitions: Vec<u16>, waits_for: WaitsFor) -> ClaimR
 /// A node that holds every partition.
 async fn holder(db: &dyn Harness) -> OwnerId {
     let owner = owner("node");
-    assert_eq!(db.store().keep_partitions(&owner, LEASE, PARTITIONS, PARTITIONS).await.expect("takes partitions"), all());
+    assert_eq!(kept(&*db.store(), &owner, PARTITIONS, PARTITIONS).await, all());
     owner
 }
 
@@ -66,38 +66,32 @@ pub(crate) async fn partitions_are_shared_and_never_held_twice(db: &dyn Harness)
     let (one, two) = (owner("one"), owner("two"));
     let store = db.store();
 
-    let first = store.keep_partitions(&one, LEASE, 100, PARTITIONS).await.expect("takes partitions");
-    let second = store.keep_partitions(&two, LEASE, PARTITIONS, PARTITIONS).await.expect("takes partitions");
-    let again = store.keep_partitions(&one, LEASE, 200, PARTITIONS).await.expect("keeps partitions");
+    let first = kept(&*store, &one, 100, PARTITIONS).await;
+    let second = kept(&*store, &two, PARTITIONS, PARTITIONS).await;
+    let again = kept(&*store, &one, 200, PARTITIONS).await;
 
     assert_eq!((first.len(), second.len()), (100, 156));
     assert!(first.iter().all(|partition| !second.contains(partition)));
     assert_eq!(again, first, "nothing is free, and nothing is given back");
-    assert_eq!(store.keep_partitions(&one, LEASE, 10, PARTITIONS).await.expect("keeps partitions"), first);
+    assert_eq!(kept(&*store, &one, 10, PARTITIONS).await, first);
 }
 
 pub(crate) async fn partitions_are_taken_over_when_their_lease_ends(db: &dyn Harness) {
     let (gone, heir) = (owner("gone"), owner("heir"));
     let store = db.store();
-    store.keep_partitions(&gone, LEASE, PARTITIONS, PARTITIONS).await.expect("takes partitions");
+    kept(&*store, &gone, PARTITIONS, PARTITIONS).await;
     // A server's clock goes on by itself while the test runs.
     let slack = LEASE / 2;
     db.let_pass(LEASE - slack).await;
-    assert!(
-        store.keep_partitions(&heir, LEASE, PARTITIONS, PARTITIONS).await.expect("looks").is_empty(),
-        "the lease still holds"
-    );
-    store.keep_partitions(&gone, LEASE, PARTITIONS, PARTITIONS).await.expect("renews");
+    assert!(kept(&*store, &heir, PARTITIONS, PARTITIONS).await.is_empty(), "the lease still holds");
+    kept(&*store, &gone, PARTITIONS, PARTITIONS).await;
     db.let_pass(LEASE - slack).await;
-    assert!(store.keep_partitions(&heir, LEASE, PARTITIONS, PARTITIONS).await.expect("looks").is_empty(), "it was renewed");
+    assert!(kept(&*store, &heir, PARTITIONS, PARTITIONS).await.is_empty(), "it was renewed");
 
     db.let_pass(slack + MOMENT).await;
 
-    assert_eq!(store.keep_partitions(&heir, LEASE, PARTITIONS, PARTITIONS).await.expect("takes partitions"), all());
-    assert!(
-        store.keep_partitions(&gone, LEASE, PARTITIONS, PARTITIONS).await.expect("looks").is_empty(),
-        "and the late one has none"
-    );
+    assert_eq!(kept(&*store, &heir, PARTITIONS, PARTITIONS).await, all());
+    assert!(kept(&*store, &gone, PARTITIONS, PARTITIONS).await.is_empty(), "and the late one has none");
 }
 
 pub(crate) async fn a_partition_that_is_given_back_is_free_at_once(db: &dyn Harness) {
@@ -107,20 +101,20 @@ pub(crate) async fn a_partition_that_is_given_back_is_free_at_once(db: &dyn Harn
     store.release_partitions(&two, &[1]).await.expect("nothing happens: it is not theirs");
     store.release_partitions(&one, &[3, 5]).await.expect("gives back");
 
-    assert_eq!(store.keep_partitions(&two, LEASE, PARTITIONS, PARTITIONS).await.expect("takes partitions"), [3, 5]);
+    assert_eq!(kept(&*store, &two, PARTITIONS, PARTITIONS).await, [3, 5]);
 }
 
 pub(crate) async fn a_single_partition_is_the_lock_of_one_node(db: &dyn Harness) {
     let (one, two) = (owner("one"), owner("two"));
-    assert_eq!(db.store().keep_partitions(&one, LEASE, 1, 1).await.expect("takes"), [0]);
-    assert!(db.store().keep_partitions(&two, LEASE, 1, 1).await.expect("looks").is_empty());
+    assert_eq!(kept(&*db.store(), &one, 1, 1).await, [0]);
+    assert!(kept(&*db.store(), &two, 1, 1).await.is_empty());
 }
 
 pub(crate) async fn only_events_of_partitions_that_one_holds_are_claimed(db: &dyn Harness) {
     let (one, two, stranger) = (owner("one"), owner("two"), owner("stranger"));
     let store = db.store();
-    let ours = store.keep_partitions(&one, LEASE, PARTITIONS / 2, PARTITIONS).await.expect("takes partitions");
-    let theirs = store.keep_partitions(&two, LEASE, PARTITIONS, PARTITIONS).await.expect("takes partitions");
+    let ours = kept(&*store, &one, PARTITIONS / 2, PARTITIONS).await;
+    let theirs = kept(&*store, &two, PARTITIONS, PARTITIONS).await;
     for number in 0..100 {
         written(db, &format!("aggregate-{number}"), 1).await;
     }
@@ -136,8 +130,8 @@ pub(crate) async fn only_events_of_partitions_that_one_holds_are_claimed(db: &dy
 
 pub(crate) async fn all_events_of_an_aggregate_are_in_one_partition(db: &dyn Harness) {
     let (one, two) = (owner("one"), owner("two"));
-    db.store().keep_partitions(&one, LEASE, PARTITIONS / 2, PARTITIONS).await.expect("takes partitions");
-    db.store().keep_partitions(&two, LEASE, PARTITIONS, PARTITIONS).await.expect("takes partitions");
+    kept(&*db.store(), &one, PARTITIONS / 2, PARTITIONS).await;
+    kept(&*db.store(), &two, PARTITIONS, PARTITIONS).await;
     for number in 0..20 {
         written(db, &number.to_string(), 3).await;
     }
@@ -240,7 +234,7 @@ pub(crate) async fn what_is_finished_or_not_yet_available_is_not_waited_for(db: 
     let claimed = claim_in_line(db, &owner).await;
     assert_eq!((ids(&claimed), claimed[0].behind), (next, None));
     db.let_pass(Duration::from_secs(3_601)).await;
-    db.store().keep_partitions(&owner, LEASE, PARTITIONS, PARTITIONS).await.expect("takes them again");
+    kept(&*db.store(), &owner, PARTITIONS, PARTITIONS).await;
     let claimed = claim_in_line(db, &owner).await;
     let late = claimed.iter().find(|claimed| claimed.event.as_ref().is_ok_and(|event| event.id() == later.id()));
     assert_eq!(late.expect("its time has come").behind, None, "it is the first of its line by insertion");

@@ -17,6 +17,7 @@ mod park;
 mod postgres_server;
 mod prepared;
 mod purge;
+mod read;
 mod settle;
 mod sqlite_clock;
 mod sqlite_file;
@@ -98,6 +99,19 @@ conformance! {
     claim::only_our_own_live_claims_are_renewed,
     claim::what_nobody_has_locked_is_free_and_what_is_not_there_is_not_locked,
     claim::next_due_tells_how_long_to_rest,
+    read::reading_writes_nothing_and_reads_the_same_again,
+    read::only_who_holds_a_partition_reads_it,
+    read::a_read_goes_on_behind_the_last_event_of_the_one_before,
+    read::what_is_in_hand_is_left_out,
+    read::a_read_stops_at_its_limits,
+    read::nothing_that_is_not_due_is_read,
+    read::an_outcome_of_what_was_read_is_stored_once_and_raises_the_fence,
+    read::an_outcome_of_an_earlier_owner_is_dropped,
+    read::a_partition_that_was_lost_and_won_again_has_forgotten_what_was_read,
+    read::a_partition_that_was_given_back_is_not_abandoned,
+    read::what_somebody_holds_under_a_claim_is_not_read_until_that_has_ended,
+    read::only_what_is_due_and_free_is_claimed_by_its_number,
+    read::a_retry_that_a_writer_stored_is_read_by_the_owner_of_its_partition,
     settle::done_writes_its_columns,
     settle::a_deferred_event_keeps_its_attempt_count,
     settle::a_retry_counts_and_is_due_after_its_delay,

@@ -102,7 +102,7 @@ pub(crate) async fn a_custom_table_lives_beside_the_default_one(db: &dyn Harness
     assert_eq!(crate::common::ids(&claimed), [theirs.id()]);
     assert!(store.get(ours).await.expect("looks").is_none());
     assert_eq!(db.number("SELECT count(*) FROM my_events").await, 1);
-    store.migrate_down().await.expect("takes its own table away");
+    while store.migrate_down().await.expect("takes its own tables away").is_some() {}
     db.store().check_schema().await.expect("and only that");
 }
 

@@ -6,15 +6,17 @@ use std::time::Duration;
 use outbox::event::Fence;
 use outbox::store::mysql::MySqlOptions;
 use outbox::store::{
-    ClaimStore, DoctorStore, Finding, InspectStore, LeaseStore, NewRow, RouteStore, SchemaStore, SettleStore, Settled,
-    Settlement, Severity, WriteStore,
+    ClaimStore, DoctorStore, Finding, InspectStore, LeaseStore, NewRow, PARTITIONS, ReadRequest, RouteStore, SchemaStore,
+    SettleStore, Settled, Settlement, Severity, WriteStore,
 };
 use outbox::{MySqlStore, Store, StoreError, TransactionalStore};
 use sqlx::{AssertSqlSafe, Executor};
 use support::{DOCUMENTED_PAYLOAD, Database, Harness, MySql, documented_insert};
 use tokio::task::JoinSet;
 
-use crate::common::{LEASE, claim, event, expectations, ownership, plain, plains, request, settle, write, write_one};
+use crate::common::{
+    LEASE, claim, event, expectations, kept, owner, ownership, plain, plains, request, settle, write, write_one,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_insert_of_the_command_line_client_is_delivered_whatever_its_time_zone() {
@@ -359,4 +361,27 @@ async fn a_parked_row_that_somebody_locks_is_left_for_later() {
 
     other.rollback().await.expect("unlocks");
     assert_eq!(db.store().unpark(&routes, 10).await.expect("unparks"), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_that_has_been_due_since_the_year_1_is_read() {
+    let db = MySql::fresh().await;
+    let owner = owner("host");
+    let partitions = kept(&*db.store(), &owner, PARTITIONS, PARTITIONS).await;
+    let id = write_one(&db).await;
+    // The zero of Go's clock.
+    db.execute("UPDATE outbox_event SET due_at = '0001-01-01', available_at = '0001-01-01'").await;
+
+    let front = ReadRequest {
+        owner,
+        partitions,
+        after: None,
+        held: Vec::new(),
+        limit: 10,
+        max_bytes: 1 << 20,
+        skip_recent: Duration::ZERO,
+    };
+    let read = db.store().read(&front).await.expect("reads");
+
+    assert_eq!(read.iter().map(|read| read.event.event.as_ref().expect("readable").id()).collect::<Vec<_>>(), [id]);
 }

@@ -7,7 +7,7 @@ use outbox::event::OwnerId;
 use outbox::store::{Expectations, Node, PARTITIONS, Settlement, Severity};
 use support::Harness;
 
-use crate::common::{LEASE, MOMENT, by_hand, claim, expectations, finished, owner, plains, write, write_one};
+use crate::common::{LEASE, MOMENT, by_hand, claim, expectations, finished, kept, owner, plains, write, write_one};
 
 fn node(owner: &OwnerId) -> Node {
     Node { owner: owner.clone(), label: "here 1".to_owned(), mode: "multi_node", version: "1.2.3", plugins: None }
@@ -67,16 +67,13 @@ pub(crate) async fn a_node_that_leaves_takes_nothing_with_it(db: &dyn Harness) {
     let (one, two) = (owner("one"), owner("two"));
     let store = db.store();
     store.heartbeat(&node(&one), LEASE).await.expect("says that it is alive");
-    store.keep_partitions(&one, LEASE, PARTITIONS, PARTITIONS).await.expect("takes partitions");
+    kept(&*store, &one, PARTITIONS, PARTITIONS).await;
     assert_eq!(store.nodes().await.expect("lists")[0].partitions, PARTITIONS);
 
     store.leave(&one).await.expect("leaves");
 
     assert!(store.nodes().await.expect("lists").is_empty());
-    assert_eq!(
-        store.keep_partitions(&two, LEASE, PARTITIONS, PARTITIONS).await.expect("takes partitions").len(),
-        usize::from(PARTITIONS)
-    );
+    assert_eq!(kept(&*store, &two, PARTITIONS, PARTITIONS).await.len(), usize::from(PARTITIONS));
 }
 
 pub(crate) async fn a_good_database_has_only_good_findings(db: &dyn Harness) {
@@ -114,6 +111,7 @@ pub(crate) async fn every_statement_that_must_be_fast_uses_its_index(db: &dyn Ha
         "claim",
         "claim in order",
         "claim the front",
+        "read",
         "heads of queues",
         "settle",
         "renew",

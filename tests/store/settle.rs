@@ -55,7 +55,7 @@ pub(crate) async fn done_writes_its_columns(db: &dyn Harness) {
     let record = row(db, id).await;
     assert_eq!((record.status, record.due_at, record.parked.clone()), (Status::Done, None, None));
     assert!(record.done_at.expect("finished") >= before);
-    assert_eq!((record.attempts, record.deferrals, record.claim_seq), (2, 1, 4), "the history stays");
+    assert_eq!((record.attempts, record.deferrals, record.claim_seq), (2, 1, 8), "the history stays");
     assert_eq!(record.last_error.as_deref(), Some("no luck"), "what went wrong before stays readable");
     assert!(is_unlocked(db, id).await);
 }
@@ -130,8 +130,8 @@ pub(crate) async fn a_released_event_gives_its_claim_back(db: &dyn Harness) {
 
     let record = row(db, id).await;
     assert_eq!((record.claims, record.attempts, record.deferrals), (1, 0, 0), "this claim is given back, the lost one is not");
-    assert_eq!((record.locked_by, record.claim_seq), (None, 2));
-    assert_eq!(claim_one(db).await.claim, 3, "due again at once, under a new fence");
+    assert_eq!((record.locked_by, record.claim_seq), (None, 3));
+    assert_eq!(claim_one(db).await.claim, 4, "due again at once, under a new fence");
 }
 
 pub(crate) async fn a_mixed_batch_writes_every_kind(db: &dyn Harness) {
@@ -274,7 +274,7 @@ pub(crate) async fn an_outcome_of_an_earlier_life_is_dropped_after_a_replay(db: 
     assert_eq!(settle(db, fence, Settlement::Done).await, 1, "not even the last fence of the earlier life counts");
 
     assert_eq!(status(db, id).await, Status::New);
-    assert_eq!(claim_one(db).await.claim, 3, "the fence goes on");
+    assert_eq!(claim_one(db).await.claim, 4, "the fence goes on");
 }
 
 pub(crate) async fn an_outcome_for_a_row_that_is_gone_is_counted(db: &dyn Harness) {

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use outbox::SqliteStore;
 use outbox::TransactionalStore;
-use outbox::store::{ClaimStore, LeaseStore, Node, NodeStore, PartitionStore, SettleStore};
+use outbox::store::{ClaimStore, LeaseStore, Node, NodeStore, SettleStore};
 use outbox::time::Timestamp;
 use support::{Harness, Sqlite};
 
-use crate::common::{LEASE, owner, request, row, write_one};
+use crate::common::{LEASE, kept, owner, request, row, write_one};
 
 /// Runs `call` while another transaction has the writer for a minute. On one thread, so that the call has come as far as it can
 /// before the time goes by. Returns what the call came to.
@@ -63,7 +63,7 @@ async fn partitions_and_nodes_are_kept_for_a_whole_lease_though_they_waited_for_
     let alive = db.sqlite().nodes().await.expect("lists")[0].alive_until;
     assert_eq!(Some(alive), whole_lease_from(db.now().await));
 
-    after_a_minute(&db, async move |store| store.keep_partitions(&partitions, LEASE, 1, 1).await.expect("keeps")).await;
+    after_a_minute(&db, async move |store| kept(&store, &partitions, 1, 1).await).await;
     let end = db.number("SELECT lease_end FROM outbox_event_partition WHERE partition_id = 0").await;
     assert_eq!(Some(Timestamp::from_micros(end)), whole_lease_from(db.now().await));
 }

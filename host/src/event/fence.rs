@@ -2,13 +2,22 @@
 
 use std::sync::Arc;
 
-/// Names one claim of one row. Whoever writes an outcome must hold the newest one.
+/// Names one delivery of one row, claimed or read. Whoever writes an outcome must hold the newest one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fence {
     /// The row's `seq`.
     pub sequence: u64,
-    /// The row's `claim_seq` as the claim left it.
+    /// The epoch of the row's partition in the upper 32 bits, 0 for a row that was claimed by its own insert; below it the row's
+    /// `claim_seq` as it was claimed or read. Larger at every delivery of the row.
     pub claim: u64,
+}
+
+impl Fence {
+    /// The fence of a row that was claimed or read with this `claim_seq`, of which the lower 32 bits count.
+    #[must_use]
+    pub const fn new(sequence: u64, epoch: u32, claim_seq: u64) -> Self {
+        Self { sequence, claim: (epoch as u64) << 32 | claim_seq & 0xffff_ffff }
+    }
 }
 
 /// Who claims: new at every start of a process, so that nobody takes up the leases of an earlier life.

@@ -76,6 +76,7 @@ impl Partitions {
     ) -> Result<(), StoreError> {
         let share = self.of.div_ceil(u16::try_from(live.max(1)).unwrap_or(u16::MAX));
         let held = store.keep_partitions(owner, lease, share, self.of).await?;
+        let held: Vec<u16> = held.iter().map(|partition| partition.number).collect();
         let before: HashSet<u16> = self.lock().open.iter().copied().collect();
         let (open, leaving) = held.split_at(held.len().min(usize::from(share)));
         let given_back = self.update(open, leaving, in_flight);

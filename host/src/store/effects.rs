@@ -22,6 +22,10 @@ pub trait EffectStore: Send + Sync {
     async fn settle_with_effects(&self, settled: &[SettledWithEffects<'_>]) -> Result<Vec<Committed>, StoreError>;
 }
 
+/// How often outcomes are decided anew, because a partition of theirs got another owner meanwhile. A second time is rare enough.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(super) const TRIES: u32 = 3;
+
 /// An outcome, and what its listener did beside.
 #[derive(Clone, Copy, Debug)]
 pub struct SettledWithEffects<'a> {
@@ -87,7 +91,7 @@ pub(super) type StateKey<'a> = (&'a str, &'a str);
 /// What is read before it is decided.
 #[derive(Debug, Default)]
 pub(super) struct Read<'a> {
-    /// Those of the given fences under which an event is held, which is locked. Of two fences of one event at most one.
+    /// Those of the given fences under which an event is held, whose row is locked.
     pub(super) held: HashSet<Fence>,
     pub(super) used: BTreeMap<&'a str, Used>,
     pub(super) present: HashMap<StateKey<'a>, Present>,
@@ -126,10 +130,12 @@ pub(super) fn keys<'a>(items: &[SettledWithEffects<'a>]) -> Vec<StateKey<'a>> {
 
 /// Decides in order: what an earlier outcome writes is there for the later ones.
 pub(super) fn decide<'a>(items: &[SettledWithEffects<'a>], read: Read<'a>) -> Decided<'a> {
-    let Read { mut held, mut used, mut present } = read;
+    let Read { held, mut used, mut present } = read;
     let mut decided = Decided::default();
+    let mut ended = HashSet::new();
     for item in items {
-        if !held.contains(&item.settled.fence) {
+        let fence = item.settled.fence;
+        if !held.contains(&fence) || ended.contains(&fence.sequence) {
             decided.committed.push(Committed::Fenced);
             continue;
         }
@@ -146,7 +152,7 @@ pub(super) fn decide<'a>(items: &[SettledWithEffects<'a>], read: Read<'a>) -> De
             }
         }
         // An event has one outcome. One that ended in a conflict has none yet.
-        held.remove(&item.settled.fence);
+        ended.insert(fence.sequence);
         decided.committed.push(Committed::Stored);
         decided.settled.push(item.settled);
         decided.emitted.extend(item.effects.emitted.iter().map(|envelope| NewRow { envelope, claimed: false }));

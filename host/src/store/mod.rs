@@ -25,6 +25,7 @@ mod number;
 mod partition;
 mod plan;
 mod purge;
+mod read;
 mod record;
 mod route;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
@@ -67,11 +68,12 @@ pub use lease::{LeaseStore, Renewed};
 pub use mysql::MySqlStore;
 pub use node::{Node, NodeRecord, NodeStore};
 pub use notify::{NotifyStore, WakeUps};
-pub use partition::{PARTITIONS, PartitionStore};
+pub use partition::{HeldPartition, PARTITIONS, PartitionStore};
 pub use plan::{Plan, PlanStore};
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresStore;
 pub use purge::{PurgeBatch, PurgeRequest, PurgeStore, Purgeable, Purged};
+pub use read::{Position, ReadEvent, ReadRequest, ReadStore};
 pub use record::Record;
 pub(crate) use record::{ASKED_FOR_LATER, failures};
 pub use route::{RouteRecord, RouteStore};
@@ -94,6 +96,7 @@ pub trait Store:
     SchemaStore
     + WriteStore
     + ClaimStore
+    + ReadStore
     + LeaseStore
     + SettleStore
     + EffectStore

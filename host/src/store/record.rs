@@ -43,7 +43,7 @@ pub struct Record {
     pub claims: u32,
     /// Times since the last outcome that it was started alone, because its hosts had gone while they held it.
     pub starts: u32,
-    /// Claims in all.
+    /// Claims and outcomes in all.
     pub claim_seq: u64,
     /// Times it was brought back from DEAD.
     pub replays: u32,

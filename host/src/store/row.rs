@@ -7,8 +7,8 @@ use sqlx::ColumnIndex;
 pub(super) use super::columns::{Columns, Named, filled};
 use super::number::unsigned;
 use super::{
-    AttemptCost, AuditRecord, BlockedKey, Claimed, Due, NodeRecord, PluginUsage, Purgeable, Record, RouteRecord, StateRecord,
-    Stats, StoreError,
+    AttemptCost, AuditRecord, BlockedKey, Claimed, Due, NodeRecord, PluginUsage, Position, Purgeable, ReadEvent, Record,
+    RouteRecord, StateRecord, Stats, StoreError,
 };
 use crate::event::{Envelope, Event, EventId, Fence, Headers, Route, StateUsage, StateValue, Status};
 use crate::time::Timestamp;
@@ -68,10 +68,11 @@ mod column {
     pub(super) const OCCURRED_AT: usize = 14;
     pub(super) const AVAILABLE_AT: usize = 15;
     pub(super) const EXPIRES_AT: usize = 16;
+    pub(super) const EPOCH: usize = 17;
 }
 
 /// The first column of a claimed row that only some databases read.
-pub(super) const AFTER_CLAIMED: usize = column::EXPIRES_AT + 1;
+pub(super) const AFTER_CLAIMED: usize = column::EPOCH + 1;
 /// Where a claimed row has the text of its headers, and its payload.
 #[cfg(feature = "mysql")]
 pub(super) const CLAIMED_HEADERS: usize = column::HEADERS;
@@ -90,8 +91,10 @@ where
     usize: ColumnIndex<R>,
 {
     let sequence = sequence(row)?;
-    let claim = number(row, column::CLAIM_SEQ).map_err(|why| StoreError::Row { sequence, why })?;
-    let fence = Fence { sequence, claim };
+    let claim_seq = number(row, column::CLAIM_SEQ).map_err(|why| StoreError::Row { sequence, why })?;
+    // NULL where somebody deleted the row of the partition.
+    let epoch = number(row, column::EPOCH).unwrap_or(0);
+    let fence = Fence::new(sequence, epoch, claim_seq);
     let attempts = number(row, column::ATTEMPTS).map_err(|why| format!("attempts: {why}"));
     let available_at = row.time(column::AVAILABLE_AT).ok().flatten().unwrap_or(now);
     let expires_at = row.time(column::EXPIRES_AT).ok().flatten();
@@ -106,6 +109,17 @@ where
         expires_in: expires_at.map(|expires_at| expires_at.since(now)),
         behind,
     })
+}
+
+/// An event that was read, with the two columns from this one on: since when it is due, and whether it had a claim.
+pub(super) fn read<R: Columns>(row: &R, event: Claimed, column: usize) -> Result<ReadEvent, StoreError>
+where
+    usize: ColumnIndex<R>,
+{
+    let failed = |source| StoreError::Failed { action: "read an event's position", source };
+    let due_at = filled(column, row.time(column)).map_err(failed)?;
+    let was_claimed = filled(column + 1, row.integer(column + 1)).map_err(failed)? != 0;
+    Ok(ReadEvent { position: Position { due_at, sequence: event.fence.sequence }, event, was_claimed })
 }
 
 fn event<R: Columns>(row: &R, payload: Option<Vec<u8>>, fence: Fence, attempts: u32) -> Result<Event, String>

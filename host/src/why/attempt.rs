@@ -51,23 +51,25 @@ impl Explanation {
         failures(status, attempts, self.last_error.as_deref(), self.last_cost.as_ref())
     }
 
-    /// How often what happened: `3 failed attempts, 4 claims, 1 of them without an outcome`. What never happened is left out.
+    /// How often what happened: `3 failed attempts, 1 deferral, 1 claim without an outcome`. What never happened is left out.
     #[must_use]
     pub fn counted(&self) -> String {
         let Counters { deferrals, claims, starts, claim_seq, replays, .. } = self.counters;
-        let all = [(self.failures().into(), "failed attempt"), (deferrals.into(), "deferral"), (claim_seq, "claim")];
-        let some =
-            |of: &[(u64, &str)]| of.iter().filter(|(times, _)| *times > 0).map(|(times, what)| count(*times, what)).collect();
-        let mut counted: Vec<String> = some(&all);
-        if claims > 0 {
-            counted.push(format!("{claims} of them without an outcome"));
-        }
-        counted.extend(some(&[(replays.into(), "replay")]));
-        if starts > 0 {
+        let all = [
+            (self.failures(), "failed attempt", ""),
+            (deferrals, "deferral", ""),
+            (claims, "claim", " without an outcome"),
+            (replays, "replay", ""),
             // Two hosts were gone while they held it, so it is delivered with no other event beside it.
-            counted.push(format!("{} alone without an outcome", count(starts.into(), "start")));
+            (starts, "start", " alone without an outcome"),
+        ];
+        let some = all.iter().filter(|(times, ..)| *times > 0);
+        let counted: Vec<String> = some.map(|(times, what, how)| format!("{}{how}", count(u64::from(*times), what))).collect();
+        match (counted.is_empty(), claim_seq) {
+            (true, 0) => "never claimed".to_owned(),
+            (true, _) => "no failed attempt".to_owned(),
+            (false, _) => counted.join(", "),
         }
-        if counted.is_empty() { "never claimed".to_owned() } else { counted.join(", ") }
     }
 }
 

@@ -78,7 +78,7 @@ pub struct Counters {
     pub claims: u32,
     /// Times since the last outcome that it was started alone, because its hosts had gone while they held it.
     pub starts: u32,
-    /// Claims in all.
+    /// Claims and outcomes in all.
     pub claim_seq: u64,
     /// How often it was replayed.
     pub replays: u32,

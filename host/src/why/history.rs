@@ -39,7 +39,7 @@ pub(super) fn history(known: &Facts, state: State, next_at: Option<Timestamp>) -
     }
     let holder = record.locked_by.as_deref().unwrap_or_default();
     let label = known.nodes.iter().find(|node| node.owner == holder).map_or(holder, |node| &node.label);
-    add(record.locked_at, format!("claimed by {}, its claim number {}", shown(label), record.claim_seq));
+    add(record.locked_at, format!("claimed by {}", shown(label)));
     let finished = match record.status {
         Status::Dead if record.blocks => "given up; later events of its aggregate wait for it",
         Status::Dead => "given up",

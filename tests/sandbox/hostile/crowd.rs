@@ -87,7 +87,7 @@ async fn good_events(
             let row = async || store.get(id).await.expect("reads").expect("the row is there");
             eventually("a good event is done", async || row().await.status == Status::Done).await;
             let row = row().await;
-            assert_eq!((row.attempts, row.claim_seq, row.last_error), (0, 1, None), "at once, once, and undisturbed");
+            assert_eq!((row.attempts, row.claim_seq, row.last_error), (0, 2, None), "at once, once, and undisturbed");
             let end = row.done_at.expect("it is done");
             took.to_the_end.push((micros(end.since(row.created_at)), round));
             if let Some(at) = called.lock().expect("nobody panics").remove(&id) {

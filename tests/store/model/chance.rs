@@ -110,7 +110,12 @@ impl Chance {
     }
 
     fn fence(&mut self) -> FenceChoice {
-        let choice = self.weighted(&[(6, FenceChoice::Held as fn(usize) -> _), (2, FenceChoice::Any), (1, FenceChoice::Never)]);
+        let choice = self.weighted(&[
+            (5, FenceChoice::Held as fn(usize) -> _),
+            (3, FenceChoice::Read),
+            (2, FenceChoice::Any),
+            (1, FenceChoice::Never),
+        ]);
         choice(self.place())
     }
 
@@ -127,6 +132,12 @@ fn step(chance: &mut Chance) -> Step {
     let kind = chance.weighted(&[
         (24, writing as fn(&mut Chance) -> Step),
         (18, claim),
+        (8, read),
+        (2, |chance| Step::ClaimThese {
+            owner: chance.owner(),
+            lease: chance.lease(),
+            fences: chance.many(0, 3, Chance::fence),
+        }),
         (20, |chance| Step::Settle { outcomes: chance.many(1, 4, |chance| (chance.fence(), outcome(chance))) }),
         (20, keeping),
         (3, |chance| Step::CountStart { fence: chance.fence() }),
@@ -275,6 +286,17 @@ fn state_work(chance: &mut Chance) -> StateWork {
             write: chance.maybe(75, write),
         }),
         writes_refused: chance.percent(2),
+    }
+}
+
+fn read(chance: &mut Chance) -> Step {
+    Step::Read {
+        owner: chance.owner(),
+        partitions: chance.partitions(),
+        limit: chance.limit(),
+        max_bytes: chance.weighted(&[(6, 1 << 20), (1, 1), (1, 30)]),
+        skip_recent: chance.weighted(&[(6, 0), (1, 1)]),
+        with_some_in_hand: chance.percent(30),
     }
 }
 

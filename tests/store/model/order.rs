@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use outbox::store::{Blocker, Node, Unblocked, WaitsFor};
+use outbox::store::{Blocker, HeldPartition, Node, Unblocked, WaitsFor};
 use outbox::{EventId, Status};
 
 use super::table::{NodeRow, Table, is_unfinished};
@@ -112,16 +112,22 @@ impl Table {
     }
 
     /// Renews, then takes the first that nobody holds, until it holds `most`.
-    pub(super) fn keep_partitions(&mut self, owner: &str, lease: Duration, most: u16, of: u16) -> Vec<u16> {
-        let held = self.held_partitions(owner);
+    pub(super) fn keep_partitions(&mut self, owner: &str, lease: Duration, most: u16, of: u16) -> Vec<HeldPartition> {
         let now = self.now;
+        let held = self.held_partitions(owner);
         let is_free =
             |partition: &u16| self.partitions[usize::from(*partition)].as_ref().is_none_or(|(_, lease_end)| *lease_end <= now);
         let taken: Vec<u16> = (0..of).filter(is_free).take(usize::from(most).saturating_sub(held.len())).collect();
-        for partition in held.into_iter().chain(taken) {
-            self.partitions[usize::from(partition)] = Some((owner.to_owned(), now.plus(lease)));
+        let mut kept = Vec::new();
+        for (number, is_new) in held.into_iter().map(|number| (number, false)).chain(taken.into_iter().map(|new| (new, true))) {
+            let place = usize::from(number);
+            let before = self.partitions[place].replace((owner.to_owned(), now.plus(lease)));
+            self.epochs[place] += u32::from(is_new);
+            let abandoned = before.is_some_and(|(before, _)| before != owner);
+            kept.push(HeldPartition { number, epoch: self.epochs[place], abandoned });
         }
-        self.held_partitions(owner)
+        kept.sort_by_key(|partition| partition.number);
+        kept
     }
 
     /// Gives partitions back that stand under the owner's name, even if their lease is over.

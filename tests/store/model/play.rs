@@ -87,6 +87,8 @@ impl<'d, D: Database> Player<'d, D> {
             | Step::End { .. }
             | Step::PlainInsert { .. } => self.write(step).await,
             Step::Claim { .. }
+            | Step::Read { .. }
+            | Step::ClaimThese { .. }
             | Step::Renew { .. }
             | Step::CountStart { .. }
             | Step::UncountStart { .. }
@@ -156,13 +158,18 @@ impl<'d, D: Database> Player<'d, D> {
                 let held = |row: &&Record| row.locked_by.is_some() && is_unfinished(row);
                 let rows: Vec<&Record> = self.table.rows.values().filter(held).collect();
                 let row = round(&rows, number);
-                row.map_or(nobodys(number), |row| Fence { sequence: row.seq, claim: row.claim_seq })
+                row.map_or(nobodys(number), |row| self.table.fence(row))
+            }
+            FenceChoice::Read(number) => {
+                let is_free = |row: &&Record| row.locked_by.is_none() && row.due_at.is_some() && is_unfinished(row);
+                let rows: Vec<&Record> = self.table.rows.values().filter(is_free).collect();
+                round(&rows, number).map_or(nobodys(number), |row| self.table.fence(row))
             }
             FenceChoice::Any(number) => round(&self.fences, number).copied().unwrap_or(nobodys(number)),
             FenceChoice::Never(number) => {
                 let rows: Vec<&Record> = self.table.rows.values().collect();
                 let row = round(&rows, number);
-                row.map_or(nobodys(number), |row| Fence { sequence: row.seq, claim: row.claim_seq + 1 })
+                row.map_or(nobodys(number), |row| Fence { sequence: row.seq, claim: self.table.fence(row).claim + NOT_SOON })
             }
         }
     }

@@ -1,11 +1,13 @@
 //! Steps that claim, renew, start and settle.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use outbox::EventId;
-use outbox::event::{Cost, Fence};
+use outbox::event::{Cost, Fence, OwnerId};
 use outbox::store::{
-    AttemptCost, ClaimOrder, ClaimRequest, ClaimStore, Claimed, Due, LeaseStore, Record, SettleStore, Settled, Settlement,
+    AttemptCost, ClaimOrder, ClaimRequest, ClaimStore, Claimed, Due, LeaseStore, Position, ReadEvent, ReadRequest, ReadStore,
+    Record, SettleStore, Settled, Settlement,
 };
 use support::Database;
 
@@ -32,6 +34,25 @@ impl<D: Database> Player<'_, D> {
                     order: line.map(|line| self.claim_order(*owner, line)),
                 };
                 self.claim(&request).await
+            }
+            Step::Read { owner, partitions, limit, max_bytes, skip_recent, with_some_in_hand } => {
+                let held =
+                    if *with_some_in_hand { self.fences.iter().map(|fence| fence.sequence).collect() } else { Vec::new() };
+                let request = ReadRequest {
+                    owner: self.owner(*owner),
+                    partitions: partitions.numbers(),
+                    after: None,
+                    held,
+                    limit: *limit,
+                    max_bytes: *max_bytes,
+                    skip_recent: span(*skip_recent),
+                };
+                self.read(request).await
+            }
+            Step::ClaimThese { owner, lease, fences } => {
+                let sequences: BTreeSet<u64> = fences.iter().map(|choice| self.fence(*choice).sequence).collect();
+                let sequences: Vec<u64> = sequences.into_iter().collect();
+                self.claim_these(&self.owner(*owner), span(*lease), &sequences).await
             }
             Step::Renew { fences, lease } => {
                 let mut fences: Vec<Fence> = fences.iter().map(|choice| self.fence(*choice)).collect();
@@ -97,13 +118,63 @@ impl<D: Database> Player<'_, D> {
         self.tick().await;
         let claimed = said("claim", self.store.claim(request).await)?;
         let taken = self.table.claim(request);
-        let fence = |taken: &Taken| Fence { sequence: taken.row.seq, claim: taken.row.claim_seq };
-        agree("claimed", taken.iter().map(fence).collect(), claimed.iter().map(|claimed| claimed.fence).collect::<Vec<_>>())?;
-        self.fences.extend(claimed.iter().map(|claimed| claimed.fence));
-        for (taken, claimed) in taken.iter().zip(&claimed) {
-            agree_claimed(taken, claimed, self.times).map_err(|fault| format!("claimed row {}: {fault}", taken.row.seq))?;
+        agree(
+            "claimed",
+            taken.iter().map(|taken| taken.fence).collect(),
+            claimed.iter().map(|claimed| claimed.fence).collect::<Vec<_>>(),
+        )?;
+        self.agree_taken(&taken, claimed.iter())
+    }
+
+    /// Reads from the front, then what is behind that, and settles none of it: a later step may, by its fence.
+    async fn read(&mut self, mut request: ReadRequest) -> Result<(), Fault> {
+        self.tick().await;
+        let read = said("read", self.store.read(&request).await)?;
+        let mut taken = self.table.read(&request);
+        self.agree_read(&taken, &read)?;
+        if let (Some(last), Some(last_taken)) = (read.last(), taken.last()) {
+            let position = |due_at, sequence| Some(Position { due_at, sequence });
+            request.after = position(last.position.due_at, last.position.sequence);
+            let further = said("read", self.store.read(&request).await)?;
+            request.after = position(last_taken.row.due_at.ok_or("what is read is due")?, last_taken.row.seq);
+            taken = self.table.read(&request);
+            self.agree_read(&taken, &further)?;
         }
         Ok(())
+    }
+
+    fn agree_read(&mut self, taken: &[Taken], read: &[ReadEvent]) -> Result<(), Fault> {
+        let order = |fence: Fence| fence.sequence;
+        agree(
+            "read",
+            taken.iter().map(|taken| order(taken.fence)).collect(),
+            read.iter().map(|read| order(read.event.fence)).collect::<Vec<_>>(),
+        )?;
+        for (taken, read) in taken.iter().zip(read) {
+            agree("had a claim", taken.row.locked_by.is_some(), read.was_claimed)?;
+            agree("place", taken.row.seq, read.position.sequence)?;
+            if !taken.row.due_at.is_some_and(|due_at| self.times.same(due_at, read.position.due_at)) {
+                return Err(format!("due at: expected {:?}, the database said {:?}", taken.row.due_at, read.position));
+            }
+        }
+        self.agree_taken(taken, read.iter().map(|read| &read.event))
+    }
+
+    fn agree_taken<'c>(&mut self, taken: &[Taken], claimed: impl Iterator<Item = &'c Claimed>) -> Result<(), Fault> {
+        for (taken, claimed) in taken.iter().zip(claimed) {
+            agree("fence", taken.fence, claimed.fence)?;
+            agree_claimed(taken, claimed, self.times).map_err(|fault| format!("row {}: {fault}", taken.row.seq))?;
+            self.fences.push(claimed.fence);
+        }
+        Ok(())
+    }
+
+    async fn claim_these(&mut self, owner: &OwnerId, lease: Duration, sequences: &[u64]) -> Result<(), Fault> {
+        self.tick().await;
+        let claimed = said("claim_these", self.store.claim_these(owner, lease, sequences).await)?;
+        let taken = self.table.claim_these(owner, lease, sequences);
+        agree("claimed", taken.len(), claimed.len())?;
+        self.agree_taken(&taken, claimed.iter())
     }
 
     async fn settle(&mut self, outcomes: &[(FenceChoice, Outcome)]) -> Result<(), Fault> {
@@ -177,7 +248,7 @@ fn agree_claimed(taken: &Taken, claimed: &Claimed, times: Times) -> Result<(), F
     agree("headers", &row.headers, event.headers())?;
     agree("content type", row.content_type.as_str(), event.content_type())?;
     agree("payload", row.payload.as_ref(), Some(event.payload_bytes()))?;
-    agree("place", (row.seq, row.claim_seq, row.attempts + 1), (event.sequence(), event.fence(), event.attempt()))?;
+    agree("place", (row.seq, taken.fence.claim, row.attempts + 1), (event.sequence(), event.fence(), event.attempt()))?;
     let same_times = times.same(row.occurred_at, event.occurred_at())
         && times.same(row.available_at, event.available_at())
         && times.same_option(row.expires_at, event.expires_at());

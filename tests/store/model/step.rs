@@ -48,6 +48,21 @@ pub(super) enum Step {
         skip_recent: Hours,
         line: Option<Line>,
     },
+    /// Reads what an owner's partitions have due: twice, the second time behind the first.
+    Read {
+        owner: usize,
+        partitions: Partitions,
+        limit: u32,
+        max_bytes: usize,
+        skip_recent: Hours,
+        with_some_in_hand: bool,
+    },
+    /// Claims the events of these fences, whatever their fences say.
+    ClaimThese {
+        owner: usize,
+        lease: Hours,
+        fences: Vec<FenceChoice>,
+    },
     Renew {
         fences: Vec<FenceChoice>,
         lease: Hours,
@@ -231,6 +246,8 @@ pub(super) enum End {
 pub(super) enum FenceChoice {
     /// Of a row that is held now.
     Held(usize),
+    /// Of a row that is due and held by nobody.
+    Read(usize),
     /// Any that was ever given out, mostly over by now.
     Any(usize),
     /// One that was never given out.

@@ -23,6 +23,8 @@ pub(super) struct Table {
     pub(super) rows: BTreeMap<u64, Record>,
     /// Who holds each partition, and until when.
     pub(super) partitions: Vec<Option<(String, Timestamp)>>,
+    /// How often each has got another owner.
+    pub(super) epochs: Vec<u32>,
     /// All nodes, by their owner.
     pub(super) nodes: BTreeMap<String, NodeRow>,
     /// Routes that ever had a listener.
@@ -66,6 +68,7 @@ impl Table {
             now,
             rows: BTreeMap::new(),
             partitions: vec![None; usize::from(PARTITIONS)],
+            epochs: vec![0; usize::from(PARTITIONS)],
             nodes: BTreeMap::new(),
             remembered: BTreeSet::new(),
             paused: BTreeMap::new(),

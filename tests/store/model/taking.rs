@@ -3,23 +3,26 @@
 use std::time::Duration;
 
 use outbox::event::{Fence, OwnerId};
-use outbox::store::{ClaimOrder, ClaimRequest, Due, Record, Settled, Settlement};
+use outbox::store::{ClaimOrder, ClaimRequest, Due, ReadRequest, Record, Settled, Settlement};
 use outbox::time::Timestamp;
 use outbox::{EventId, Status};
 
 use super::table::{Table, is_unfinished};
 
-/// A claimed event.
+/// An event that was claimed or read.
 #[derive(Clone, Debug)]
 pub(super) struct Taken {
-    /// Its row after the claim.
+    /// Its row after that.
     pub(super) row: Record,
+    pub(super) fence: Fence,
     pub(super) due: Due,
     pub(super) behind: Option<u64>,
 }
 
 /// The longest delay that is kept.
 const LONGEST: Duration = Duration::from_secs(1_000 * 365 * 24 * 3_600);
+/// The part of a fence that is the row's own: `claim_seq`.
+const LOWER: u64 = 0xffff_ffff;
 /// The longest error that is kept, in characters.
 const LONGEST_ERROR: usize = 4_000;
 
@@ -30,20 +33,13 @@ impl Table {
             Some(ClaimOrder::OneForAll { held }) => self.front(request, held),
             _ => self.due_longest(request),
         };
-        let mut bytes = 0;
-        let fitting = chosen.iter().take_while(|row| {
-            let before = bytes;
-            bytes += row.payload_bytes + header_bytes(row);
-            before < request.max_bytes as u64
-        });
-        let fitting = fitting.count();
-        chosen.truncate(fitting);
+        cut(&mut chosen, request.max_bytes);
         let mut chosen: Vec<u64> = chosen.into_iter().map(|row| row.seq).collect();
         chosen.sort_unstable();
 
         // Judged before any of them is claimed.
         let behind: Vec<Option<u64>> = chosen.iter().map(|seq| self.behind(*seq, request.order.as_ref())).collect();
-        chosen.into_iter().zip(behind).map(|(seq, behind)| self.take(seq, request, behind)).collect()
+        chosen.into_iter().zip(behind).map(|(seq, behind)| self.take(seq, &request.owner, request.lease, behind)).collect()
     }
 
     /// Events that may be taken, in partitions that the owner holds where partitions are asked for; those that have been due
@@ -56,7 +52,8 @@ impl Table {
             }
             _ => true,
         };
-        let mut due: Vec<&Record> = self.rows.values().filter(|row| self.is_free(row, request) && in_partition(row)).collect();
+        let mut due: Vec<&Record> =
+            self.rows.values().filter(|row| self.is_free(row, request.skip_recent) && in_partition(row)).collect();
         due.sort_by_key(|row| (row.due_at, row.seq));
         due.truncate(request.limit as usize);
         due
@@ -71,14 +68,14 @@ impl Table {
         let has_come = |row: &&Record| row.available_at <= self.now || row.due_at.is_some_and(|due_at| due_at <= self.now);
         let line = self.rows.values().filter(|row| is_unfinished(row)).filter(has_come);
         let waiting = line.filter(|row| !held.contains(&row.seq));
-        waiting.take_while(|row| self.is_free(row, request)).take(request.limit as usize).collect()
+        waiting.take_while(|row| self.is_free(row, request.skip_recent)).take(request.limit as usize).collect()
     }
 
     /// Whether it is due and nobody holds it.
-    fn is_free(&self, row: &Record, request: &ClaimRequest) -> bool {
+    fn is_free(&self, row: &Record, skip_recent: Duration) -> bool {
         row.due_at.is_some_and(|due_at| due_at <= self.now)
             && row.lease_end.is_none_or(|lease_end| lease_end <= self.now)
-            && row.created_at <= self.now.minus(request.skip_recent)
+            && row.created_at <= self.now.minus(skip_recent)
     }
 
     /// The last of the earlier events of its line that it waits for.
@@ -92,29 +89,79 @@ impl Table {
         }
     }
 
-    fn take(&mut self, seq: u64, request: &ClaimRequest, behind: Option<u64>) -> Taken {
+    fn take(&mut self, seq: u64, owner: &OwnerId, lease: Duration, behind: Option<u64>) -> Taken {
         let now = self.now;
         let row = self.rows.get_mut(&seq).expect("it was chosen");
-        row.locked_by = Some(request.owner.as_str().to_owned());
+        row.locked_by = Some(owner.as_str().to_owned());
         row.locked_at = Some(now);
-        row.lease_end = Some(now.plus(request.lease));
+        row.lease_end = Some(now.plus(lease));
         row.claim_seq += 1;
         row.claims += 1;
-        let due = if row.expires_at.is_some_and(|expires_at| expires_at <= now) {
-            Due::Expired
-        } else if row.available_at > now {
-            Due::In(row.available_at.since(now))
-        } else {
-            Due::Now
-        };
-        Taken { row: row.clone(), due, behind }
+        let row = &self.rows[&seq];
+        Taken { row: row.clone(), fence: self.fence(row), due: self.due(row), behind }
     }
 
-    /// The row that a fence is good for: claimed under it, and not finished. Whose claim it is and whether its lease is over
-    /// changes nothing, as long as nobody else has claimed the row.
-    pub(super) fn held(&mut self, fence: Fence) -> Option<&mut Record> {
+    /// Whether it is really time.
+    fn due(&self, row: &Record) -> Due {
+        if row.expires_at.is_some_and(|expires_at| expires_at <= self.now) {
+            Due::Expired
+        } else if row.available_at > self.now {
+            Due::In(row.available_at.since(self.now))
+        } else {
+            Due::Now
+        }
+    }
+
+    /// The epoch of the row's partition.
+    pub(super) fn epoch(&self, row: &Record) -> u32 {
+        self.epochs[usize::from(self.partition(row))]
+    }
+
+    /// What names a delivery of the row as it is now.
+    pub(super) fn fence(&self, row: &Record) -> Fence {
+        Fence::new(row.seq, self.epoch(row), row.claim_seq)
+    }
+
+    /// The row that was claimed under a fence, and is not finished. Whose claim it is and whether its lease is over changes
+    /// nothing, as long as nobody else has claimed the row.
+    fn claimed(&mut self, fence: Fence) -> Option<&mut Record> {
         let row = self.rows.get_mut(&fence.sequence)?;
-        (row.claim_seq == fence.claim && row.locked_by.is_some() && is_unfinished(row)).then_some(row)
+        (row.claim_seq == fence.claim & LOWER && row.locked_by.is_some() && is_unfinished(row)).then_some(row)
+    }
+
+    /// The row that an outcome may be written for: claimed under its fence, or read while its partition had this epoch.
+    pub(super) fn held(&mut self, fence: Fence) -> Option<&mut Record> {
+        let row = self.rows.get(&fence.sequence)?;
+        let was_read = row.locked_by.is_none() && self.epoch(row) > 0 && u64::from(self.epoch(row)) == fence.claim >> 32;
+        let is_held = row.claim_seq == fence.claim & LOWER && is_unfinished(row) && (was_read || row.locked_by.is_some());
+        if is_held { self.rows.get_mut(&fence.sequence) } else { None }
+    }
+
+    /// Due events of partitions that the owner holds, none of those in hand, by the time since when they are due.
+    pub(super) fn read(&self, request: &ReadRequest) -> Vec<Taken> {
+        let is_ours = |row: &Record| {
+            let partition = self.partition(row);
+            request.partitions.contains(&partition) && self.holds(request.owner.as_str(), partition)
+        };
+        let is_behind =
+            |row: &Record| request.after.is_none_or(|after| (row.due_at, row.seq) > (Some(after.due_at), after.sequence));
+        let is_wanted = |row: &&Record| {
+            self.is_free(row, request.skip_recent) && is_ours(row) && is_behind(row) && !request.held.contains(&row.seq)
+        };
+        let mut due: Vec<&Record> = self.rows.values().filter(is_wanted).collect();
+        due.sort_by_key(|row| (row.due_at, row.seq));
+        due.truncate(request.limit as usize);
+        cut(&mut due, request.max_bytes);
+        due.into_iter()
+            .map(|row| Taken { row: row.clone(), fence: self.fence(row), due: self.due(row), behind: None })
+            .collect()
+    }
+
+    /// Claims those of these events that may be claimed.
+    pub(super) fn claim_these(&mut self, owner: &OwnerId, lease: Duration, sequences: &[u64]) -> Vec<Taken> {
+        let may_be = |row: &&Record| sequences.contains(&row.seq) && self.is_free(row, Duration::ZERO);
+        let chosen: Vec<u64> = self.rows.values().filter(may_be).map(|row| row.seq).collect();
+        chosen.into_iter().map(|seq| self.take(seq, owner, lease, None)).collect()
     }
 
     /// The `seq` of those that hold for the whole lease from now, in order.
@@ -122,7 +169,7 @@ impl Table {
         let lease_end = self.now.plus(lease);
         let mut held: Vec<u64> = Vec::new();
         for fence in fences {
-            if let Some(row) = self.held(*fence) {
+            if let Some(row) = self.claimed(*fence) {
                 row.lease_end = Some(lease_end);
                 held.push(row.seq);
             }
@@ -139,6 +186,7 @@ impl Table {
             there.push(row.event_id);
             let with_the_row = row.claim_seq == 1 && row.locked_at == Some(row.created_at);
             if with_the_row && row.locked_by.as_deref() == Some(owner.as_str()) && is_unfinished(row) {
+                row.claim_seq += 1;
                 row.claims = row.claims.saturating_sub(1);
                 (row.locked_by, row.locked_at, row.lease_end) = (None, None, None);
             }
@@ -148,7 +196,7 @@ impl Table {
 
     /// Counts a start. False when the claim is lost.
     pub(super) fn count_start(&mut self, fence: Fence) -> bool {
-        let Some(row) = self.held(fence) else { return false };
+        let Some(row) = self.claimed(fence) else { return false };
         row.starts += 1;
         true
     }
@@ -173,6 +221,7 @@ impl Table {
         row.locked_by = None;
         row.locked_at = None;
         row.lease_end = None;
+        row.claim_seq += 1;
         // An outcome ends the counts of claims and starts. A parked event had none; one that never started gives this claim
         // back.
         (row.claims, row.starts) = match settled.settlement {
@@ -223,6 +272,18 @@ impl Table {
         }
         true
     }
+}
+
+/// Leaves those that fit: no further one once those before have so many bytes together.
+fn cut(rows: &mut Vec<&Record>, max_bytes: usize) {
+    let mut bytes = 0;
+    let fitting = rows.iter().take_while(|row| {
+        let before = bytes;
+        bytes += row.payload_bytes + header_bytes(row);
+        before < max_bytes as u64
+    });
+    let fitting = fitting.count();
+    rows.truncate(fitting);
 }
 
 fn finish(row: &mut Record, status: Status, now: Timestamp) {

@@ -89,7 +89,7 @@ fn reaches(fault: &Fault, until: i64, call: &Call<'_>) -> bool {
 
 fn held(fault: &Fault, call: &Call<'_>) -> bool {
     match &fault.held {
-        Held::Claims(claims) => claims.contains(&(call.delivery.event_id, call.delivery.fence)),
+        Held::Claims(claims) => claims.contains(&(call.delivery.event_id, call.delivery.claim_seq())),
         Held::Unseen => call.end.is_none_or(|(end, _)| end.saturating_add(micros(UNSEEN)) >= fault.from),
     }
 }

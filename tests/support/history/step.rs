@@ -100,7 +100,7 @@ pub struct Delivery {
     pub aggregate: Option<Aggregate>,
     /// The database's number; 0 when the listener was not told.
     pub sequence: u64,
-    /// Under which claim (`claim_seq`).
+    /// Which delivery of the event it is: the number of its fence.
     pub fence: u64,
     /// 1 on the first attempt.
     pub attempt: u32,
@@ -193,8 +193,15 @@ pub struct Row {
     pub attempts: u32,
     /// Times the listener asked for later.
     pub deferrals: u32,
-    /// Claims in all.
+    /// The `claim_seq` under which its outcome was written; of an unfinished event, as it is now.
     pub fence: u64,
+}
+
+impl Delivery {
+    /// The `claim_seq` of its row as it was claimed, without the epoch of its partition.
+    pub(super) fn claim_seq(&self) -> u64 {
+        self.fence & u64::from(u32::MAX)
+    }
 }
 
 impl From<&Record> for Row {
@@ -205,7 +212,8 @@ impl From<&Record> for Row {
             status: record.status,
             attempts: record.attempts,
             deferrals: record.deferrals,
-            fence: record.claim_seq,
+            // The outcome raised it by one.
+            fence: record.claim_seq - u64::from(matches!(record.status, Status::Done | Status::Dead)),
         }
     }
 }

@@ -257,13 +257,13 @@ mod tests {
         };
         let at_once = Record { attempts: 0, claim_seq: 1, ..record() };
         for (record, counted) in [
-            (Record { status: Status::Retry, done_at: None, due_at: soon, ..record() }, "3 failed attempts, 3 claims."),
-            (record(), "3 failed attempts, 3 claims."),
-            (at_once, "1 claim."),
+            (Record { status: Status::Retry, done_at: None, due_at: soon, ..record() }, "3 failed attempts."),
+            (record(), "3 failed attempts."),
+            (at_once, "No failed attempt."),
             (never.clone(), "Never claimed."),
             (Record { parked: Some("no listener".to_owned()), due_at: None, ..never.clone() }, "Never claimed."),
             (Record { behind: Some(3), due_at: None, ..never.clone() }, "Never claimed."),
-            (Record { status: Status::Done, attempts: 0, claim_seq: 1, last_error: None, ..record() }, "1 claim."),
+            (Record { status: Status::Done, attempts: 0, claim_seq: 1, last_error: None, ..record() }, "No failed attempt."),
         ] {
             let text = one(&record, Payload::Hidden);
             assert!(text.contains(counted) && !text.contains(">0 ") && !text.contains(", 0 "), "{counted}: {text}");

@@ -10,6 +10,7 @@ use sqlx::mysql::{MySqlConnection, MySqlRow};
 use super::patience::patiently;
 use super::row::{claimed, header_bytes, left_out, payload_bytes};
 use super::{MySqlStore, Run, TransactionalStore, front, keys, place};
+use crate::event::OwnerId;
 use crate::store::number::numbers;
 use crate::store::row::{Columns, sequence};
 use crate::store::settle::delay_micros;
@@ -29,7 +30,9 @@ pub(super) const CLAIM: &str = "
 SELECT outbox_event.seq, claim_seq + 1, attempts, deferrals, claims + 1, starts, event_id, event_type, aggregate_type, aggregate_id,
        tenant_id, headers, content_type, CASE WHEN OCTET_LENGTH(payload) <= 16384 THEN payload END,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at),
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)),
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at),
+       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id),
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)),
        OCTET_LENGTH(payload), key_hash
 FROM outbox_event FORCE INDEX (outbox_due)
 WHERE due_at <= UTC_TIMESTAMP(6) AND (outbox_event.lease_end IS NULL OR outbox_event.lease_end <= UTC_TIMESTAMP(6))
@@ -56,7 +59,9 @@ pub(super) const CLAIM_CHOSEN: &str = "
 SELECT outbox_event.seq, claim_seq + 1, attempts, deferrals, claims + 1, starts, event_id, event_type, aggregate_type, aggregate_id,
        tenant_id, headers, content_type, CASE WHEN OCTET_LENGTH(payload) <= 16384 THEN payload END,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at),
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)),
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at),
+       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id),
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)),
        OCTET_LENGTH(payload), key_hash
 FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
@@ -109,19 +114,7 @@ async fn try_claim(store: &MySqlStore, request: &ClaimRequest) -> Result<Vec<Cla
         MySqlStore::rollback(transaction).await?;
         return Ok(Vec::new());
     }
-    let mut taken = rows.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
-    // Everybody locks and writes in this order.
-    taken.sort_unstable();
-    let chosen = numbers(&taken);
-    let mut payloads = large_payloads(store, &mut transaction, &rows).await?;
-    store
-        .statement(TAKE)
-        .bind(&chosen)
-        .bind(delay_micros(request.lease))
-        .bind(request.owner.as_str())
-        .execute(&mut *transaction)
-        .await
-        .map_err(|error| store.failed(ACTION, error))?;
+    let mut payloads = take(store, &mut transaction, &rows, &request.owner, request.lease).await?;
     if let Some(ClaimOrder::ByAggregate { waits_for, .. }) = &request.order {
         behind = place::behind(store, &mut transaction, &request.owner, &rows, *waits_for).await?;
     }
@@ -133,6 +126,28 @@ async fn try_claim(store: &MySqlStore, request: &ClaimRequest) -> Result<Vec<Cla
     }
     events.sort_unstable_by_key(|claimed| claimed.fence.sequence);
     Ok(events)
+}
+
+/// Claims rows that are locked already. Returns the payloads that were left out of them.
+pub(super) async fn take(
+    store: &MySqlStore,
+    connection: &mut MySqlConnection,
+    rows: &[MySqlRow],
+    owner: &OwnerId,
+    lease: Duration,
+) -> Result<HashMap<u64, Vec<u8>>, StoreError> {
+    let mut taken = rows.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
+    // Everybody locks and writes in this order.
+    taken.sort_unstable();
+    let payloads = large_payloads(store, connection, rows).await?;
+    sqlx::query(store.table.sql(TAKE))
+        .bind(numbers(&taken))
+        .bind(delay_micros(lease))
+        .bind(owner.as_str())
+        .execute(connection)
+        .await
+        .map_err(|error| store.failed(ACTION, error))?;
+    Ok(payloads)
 }
 
 async fn lock(
@@ -164,7 +179,7 @@ async fn lock(
 }
 
 /// How many of these events may be taken together: as many as it needs to reach the limit, at least one.
-fn fitting(rows: &[MySqlRow], max_bytes: usize) -> Result<usize, StoreError> {
+pub(super) fn fitting(rows: &[MySqlRow], max_bytes: usize) -> Result<usize, StoreError> {
     let mut before = 0_usize;
     for (index, row) in rows.iter().enumerate() {
         if index > 0 && before >= max_bytes {
@@ -175,7 +190,7 @@ fn fitting(rows: &[MySqlRow], max_bytes: usize) -> Result<usize, StoreError> {
     Ok(rows.len())
 }
 
-async fn large_payloads(
+pub(super) async fn large_payloads(
     store: &MySqlStore,
     connection: &mut MySqlConnection,
     rows: &[MySqlRow],

@@ -8,17 +8,19 @@ use super::patience::patiently;
 use super::run::Statement;
 use super::settle::settle_in;
 use super::{MySqlStore, Run, TransactionalStore};
-use crate::store::effects::{Decided, Present, Read, Used, decide, keys, plugins};
+use crate::store::effects::{Decided, Present, Read, TRIES, Used, decide, keys, plugins};
 use crate::store::number::signed;
 use crate::store::{Committed, EffectStore, Ownership, SettledWithEffects, StoreError, row};
 
 /// The events that are held under these fences, locked in the order in which everybody locks. Bound: rows of [seq, fence], in
 /// order.
 const HELD: &str = "
-SELECT outbox_event.seq, outbox_event.claim_seq
+SELECT settled.seq, settled.fence
 FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]')) AS settled
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
-WHERE claim_seq = settled.fence AND locked_by IS NOT NULL AND status IN (0, 2)
+WHERE claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
+  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
+                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32 AND held.epoch > 0))
 FOR UPDATE";
 
 /// Bound: the plugin.
@@ -59,11 +61,16 @@ impl EffectStore for MySqlStore {
 }
 
 async fn try_settle(store: &MySqlStore, items: &[SettledWithEffects<'_>]) -> Result<Vec<Committed>, StoreError> {
-    let mut transaction = store.transaction().await?;
-    let decided = decide(items, read(store, &mut transaction, items).await?);
-    write(store, &mut transaction, &decided).await?;
-    MySqlStore::commit(transaction).await?;
-    Ok(decided.committed)
+    for _ in 0..TRIES {
+        let mut transaction = store.transaction().await?;
+        let decided = decide(items, read(store, &mut transaction, items).await?);
+        if write(store, &mut transaction, &decided).await? {
+            MySqlStore::commit(transaction).await?;
+            return Ok(decided.committed);
+        }
+        MySqlStore::rollback(transaction).await?;
+    }
+    Err(store.failed(ACTION, sqlx::Error::RowNotFound))
 }
 
 async fn read<'a>(
@@ -90,9 +97,12 @@ async fn read<'a>(
     Ok(read)
 }
 
-async fn write(store: &MySqlStore, connection: &mut MySqlConnection, decided: &Decided<'_>) -> Result<(), StoreError> {
+/// False when an outcome was not stored: its partition has got another owner since it was looked at.
+async fn write(store: &MySqlStore, connection: &mut MySqlConnection, decided: &Decided<'_>) -> Result<bool, StoreError> {
     let failed = |error| store.failed(ACTION, error);
-    settle_in(store, connection, &decided.settled).await?;
+    if settle_in(store, connection, &decided.settled).await? < decided.settled.len() as u64 {
+        return Ok(false);
+    }
     if !decided.emitted.is_empty() {
         store.insert(connection, &decided.emitted, &Ownership::nobodys()).await?;
     }
@@ -108,7 +118,7 @@ async fn write(store: &MySqlStore, connection: &mut MySqlConnection, decided: &D
     for (plugin, used) in &decided.used {
         noting_usage(store, plugin, *used).execute(&mut *connection).await.map_err(failed)?;
     }
-    Ok(())
+    Ok(true)
 }
 
 /// The statement that notes what a plugin uses.

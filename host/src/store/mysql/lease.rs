@@ -29,7 +29,7 @@ FOR UPDATE SKIP LOCKED";
 const GIVE_BACK: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
-SET claims = GREATEST(claims - 1, 0), locked_by = NULL, locked_at = NULL, lease_end = NULL";
+SET claim_seq = claim_seq + 1, claims = GREATEST(claims - 1, 0), locked_by = NULL, locked_at = NULL, lease_end = NULL";
 
 /// Those that are not held by that claim any more. Bound: as [`FREE`].
 const OTHERS: &str = "
@@ -70,7 +70,7 @@ async fn look(
 /// Names the primary key: along another index this database would wait for rows that others are inserting. Bound: the fence.
 const COUNT: &str = "
 UPDATE outbox_event FORCE INDEX (PRIMARY) SET starts = starts + 1
-WHERE seq = ? AND claim_seq = ? AND locked_by IS NOT NULL AND status IN (0, 2)";
+WHERE seq = ? AND claim_seq & 4294967295 = ? & 4294967295 AND locked_by IS NOT NULL AND status IN (0, 2)";
 
 /// Names no fence: whoever holds the event now, this host has outlived it. Bound: the `seq`.
 const UNCOUNT: &str = "
@@ -82,13 +82,13 @@ pub(super) const RENEW: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]')) AS held
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = held.seq
 SET lease_end = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND
-WHERE claim_seq = held.fence AND locked_by IS NOT NULL AND status IN (0, 2)";
+WHERE claim_seq & 4294967295 = held.fence & 4294967295 AND locked_by IS NOT NULL AND status IN (0, 2)";
 
 const STILL_HELD: &str = "
 SELECT outbox_event.seq
 FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]')) AS held
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = held.seq
-WHERE claim_seq = held.fence AND locked_by IS NOT NULL AND status IN (0, 2)";
+WHERE claim_seq & 4294967295 = held.fence & 4294967295 AND locked_by IS NOT NULL AND status IN (0, 2)";
 
 #[async_trait]
 impl LeaseStore for MySqlStore {

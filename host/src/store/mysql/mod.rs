@@ -26,6 +26,7 @@ mod patience;
 mod place;
 mod plan;
 mod purge;
+mod read;
 mod route;
 mod row;
 mod run;

@@ -9,28 +9,29 @@ use super::patience::patiently;
 use super::{MySqlStore, Run, TransactionalStore};
 use crate::event::OwnerId;
 use crate::store::number::numbers;
-use crate::store::row::sequence;
 use crate::store::settle::delay_micros;
-use crate::store::{PartitionStore, StoreError};
+use crate::store::{HeldPartition, PartitionStore, StoreError};
 
 /// A lease that is over may have been somebody else's meanwhile: it is taken anew. Bound: the lease in microseconds, the owner.
 const RENEW: &str = "
 UPDATE outbox_event_partition SET lease_end = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND
 WHERE owner = ? AND lease_end > UTC_TIMESTAMP(6)";
 
-const HELD: &str =
-    "SELECT partition_id FROM outbox_event_partition WHERE owner = ? AND lease_end > UTC_TIMESTAMP(6) ORDER BY partition_id";
+const HELD: &str = "
+SELECT partition_id, epoch, 0 FROM outbox_event_partition
+WHERE owner = ? AND lease_end > UTC_TIMESTAMP(6) ORDER BY partition_id";
 
-/// Bound: the number of partitions, most to take.
+/// With the epoch that each gets when it is taken. Bound: the owner, the number of partitions, most to take.
 const FREE: &str = "
-SELECT partition_id FROM outbox_event_partition WHERE partition_id < ? AND (owner IS NULL OR lease_end <= UTC_TIMESTAMP(6)) ORDER BY partition_id LIMIT ?
+SELECT partition_id, epoch + 1, owner IS NOT NULL AND owner <> ? FROM outbox_event_partition
+WHERE partition_id < ? AND (owner IS NULL OR lease_end <= UTC_TIMESTAMP(6)) ORDER BY partition_id LIMIT ?
 FOR UPDATE SKIP LOCKED";
 
 /// The partitions are locked already. Bound: partitions as a JSON list, the owner, the lease in microseconds.
 const TAKE: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (partition_id SMALLINT PATH '$')) AS free
 STRAIGHT_JOIN outbox_event_partition ON outbox_event_partition.partition_id = free.partition_id
-SET owner = ?, lease_end = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND";
+SET owner = ?, lease_end = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, epoch = epoch + 1";
 
 /// Bound: partitions as a JSON list, the owner.
 const RELEASE: &str = "
@@ -40,7 +41,13 @@ SET owner = NULL, lease_end = NULL WHERE owner = ?";
 
 #[async_trait]
 impl PartitionStore for MySqlStore {
-    async fn keep_partitions(&self, owner: &OwnerId, lease: Duration, most: u16, of: u16) -> Result<Vec<u16>, StoreError> {
+    async fn keep_partitions(
+        &self,
+        owner: &OwnerId,
+        lease: Duration,
+        most: u16,
+        of: u16,
+    ) -> Result<Vec<HeldPartition>, StoreError> {
         patiently(|| try_keep(self, owner, lease, most, of)).await
     }
 
@@ -52,25 +59,33 @@ impl PartitionStore for MySqlStore {
     }
 }
 
-async fn try_keep(store: &MySqlStore, owner: &OwnerId, lease: Duration, most: u16, of: u16) -> Result<Vec<u16>, StoreError> {
+async fn try_keep(
+    store: &MySqlStore,
+    owner: &OwnerId,
+    lease: Duration,
+    most: u16,
+    of: u16,
+) -> Result<Vec<HeldPartition>, StoreError> {
     let failed = |error| store.failed("keep partitions", error);
     let mut transaction = store.transaction_on(&store.keeper).await?;
     store.statement(RENEW).bind(delay_micros(lease)).bind(owner.as_str()).execute(&mut *transaction).await.map_err(failed)?;
     let held = store.statement(HELD).bind(owner.as_str()).fetch_all(&mut *transaction).await.map_err(failed)?;
-    let mut held = partitions(&held)?;
+    let mut held = partitions(&held).map_err(failed)?;
     let wanted = usize::from(most).saturating_sub(held.len());
     if wanted > 0 {
         let free = store
             .statement(FREE)
+            .bind(owner.as_str())
             .bind(i64::from(of))
             .bind(i64::try_from(wanted).unwrap_or(i64::MAX))
             .fetch_all(&mut *transaction)
             .await
             .map_err(failed)?;
-        let free = partitions(&free)?;
+        let free = partitions(&free).map_err(failed)?;
+        let taken: Vec<u16> = free.iter().map(|partition| partition.number).collect();
         store
             .statement(TAKE)
-            .bind(numbers(&free))
+            .bind(numbers(&taken))
             .bind(owner.as_str())
             .bind(delay_micros(lease))
             .execute(&mut *transaction)
@@ -79,10 +94,10 @@ async fn try_keep(store: &MySqlStore, owner: &OwnerId, lease: Duration, most: u1
         held.extend(free);
     }
     MySqlStore::commit(transaction).await?;
-    held.sort_unstable();
+    held.sort_unstable_by_key(|partition| partition.number);
     Ok(held)
 }
 
-fn partitions(rows: &[MySqlRow]) -> Result<Vec<u16>, StoreError> {
-    rows.iter().map(|row| sequence(row).map(|partition| u16::try_from(partition).unwrap_or(0))).collect()
+fn partitions(rows: &[MySqlRow]) -> Result<Vec<HeldPartition>, sqlx::Error> {
+    rows.iter().map(HeldPartition::of_row).collect()
 }

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, Row};
 
-use super::{MySqlStore, Run, audit, claim, dead, front, keys, lease, place, purge, route, settle};
+use super::{MySqlStore, Run, audit, claim, dead, front, keys, lease, place, purge, read, route, settle};
 use crate::store::{Plan, PlanStore, StoreError};
 
 const ANY_DEAD: [&str; 20] = ["NULL"; 20];
@@ -13,10 +13,11 @@ const LATEST: &str = "253402300799000000";
 const ONE: &str = "'{\"event_id\":\"outbox\"}'";
 
 /// Each with the index that it lives on, and what stands for its parameters: the server looks at values when it plans.
-const STATEMENTS: [(&str, &str, &str, &[&str]); 18] = [
+const STATEMENTS: [(&str, &str, &str, &[&str]); 19] = [
     ("claim", claim::CLAIM, "outbox_due", &["0", "500"]),
     ("claim in order", claim::CHOOSE_IN_ORDER, "outbox_due", &["0", "'nobody'", "'1'", "500"]),
     ("claim the front", front::FRONT, "outbox_done", &["0", "500", "0", "500", "'nobody'", "500"]),
+    ("read", read::READ, "outbox_due", &["0", "0", "0", "0", "'nobody'", "'1'", "'[1,2]'", "500"]),
     ("place in queue", place::EARLIER, "outbox_key", &["0", "500", "1", "2"]),
     ("place in a long queue", place::PLACES, "outbox_key", &["0", "'nobody'", "'[1,2]'", "500", "0", "'nobody'", "1", "2"]),
     ("heads of queues", keys::HEADS, "outbox_key", &["0", "'[1,2]'"]),

@@ -4,7 +4,7 @@ use sqlx::mysql::MySqlRow;
 use sqlx::{ColumnIndex, Row};
 
 use crate::store::row::{AFTER_CLAIMED, CLAIMED_HEADERS, CLAIMED_PAYLOAD, Columns, claimed_at};
-use crate::store::{Claimed, StoreError, row};
+use crate::store::{Claimed, ReadEvent, StoreError, row};
 use crate::time::Timestamp;
 
 /// Where a claimed row has the size of its payload, behind the time.
@@ -55,6 +55,11 @@ pub(super) fn header_bytes(row: &MySqlRow) -> Result<usize, StoreError> {
 /// Whether a claimed event's payload was too large to be read with it.
 pub(super) fn left_out(row: &MySqlRow) -> bool {
     row.try_get::<Option<&[u8]>, _>(CLAIMED_PAYLOAD).is_ok_and(|payload| payload.is_none())
+}
+
+/// A row that was read, with its payload when that was read apart.
+pub(super) fn read(row: &MySqlRow, payload: Option<Vec<u8>>) -> Result<ReadEvent, StoreError> {
+    row::read(row, claimed(row, payload, None)?, PAYLOAD_BYTES + 1)
 }
 
 /// A claimed row, with its payload when that was read apart.

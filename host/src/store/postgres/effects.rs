@@ -6,16 +6,20 @@ use sqlx::postgres::{PgConnection, PgRow};
 
 use super::settle::settle_locked;
 use super::{PostgresStore, Run, TransactionalStore};
-use crate::store::effects::{Decided, Present, Read, StateKey, Used, decide, keys, plugins};
+use crate::store::effects::{Decided, Present, Read, StateKey, TRIES, Used, decide, keys, plugins};
 use crate::store::number::signed;
 use crate::store::row::Named;
 use crate::store::{Committed, EffectStore, Ownership, Settled, SettledWithEffects, StoreError, row};
 
 /// The events that are held under these fences, locked in the order in which everybody locks. $1 and $2 the fences.
 const HELD: &str = "
-SELECT seq, claim_seq FROM outbox_event
-JOIN unnest($1::bigint[], $2::bigint[]) AS settled (sequence, fence) ON seq = settled.sequence AND claim_seq = settled.fence
-WHERE locked_by IS NOT NULL AND status IN (0, 2)
+SELECT seq, settled.fence FROM outbox_event
+JOIN unnest($1::bigint[], $2::bigint[]) AS settled (sequence, fence)
+  ON seq = settled.sequence AND claim_seq & 4294967295 = settled.fence & 4294967295
+WHERE status IN (0, 2)
+  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
+                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
+                                          AND held.epoch > 0))
 ORDER BY seq FOR UPDATE OF outbox_event";
 
 /// $1 plugins, in order.
@@ -55,11 +59,16 @@ const ACTION: &str = "store outcomes with their effects";
 #[async_trait]
 impl EffectStore for PostgresStore {
     async fn settle_with_effects(&self, settled: &[SettledWithEffects<'_>]) -> Result<Vec<Committed>, StoreError> {
-        let mut transaction = self.transaction().await?;
-        let decided = decide(settled, read(self, &mut transaction, settled).await?);
-        write(self, &mut transaction, &decided).await?;
-        Self::commit(transaction).await?;
-        Ok(decided.committed)
+        for _ in 0..TRIES {
+            let mut transaction = self.transaction().await?;
+            let decided = decide(settled, read(self, &mut transaction, settled).await?);
+            if write(self, &mut transaction, &decided).await? {
+                Self::commit(transaction).await?;
+                return Ok(decided.committed);
+            }
+            Self::rollback(transaction).await?;
+        }
+        Err(self.failed(ACTION, sqlx::Error::RowNotFound))
     }
 }
 
@@ -100,11 +109,14 @@ fn present(row: &PgRow) -> Result<(String, String, Present), sqlx::Error> {
     Ok((row.string("plugin")?, row.string("name")?, present))
 }
 
-async fn write(store: &PostgresStore, connection: &mut PgConnection, decided: &Decided<'_>) -> Result<(), StoreError> {
+/// False when an outcome was not stored: its partition has got another owner since it was looked at.
+async fn write(store: &PostgresStore, connection: &mut PgConnection, decided: &Decided<'_>) -> Result<bool, StoreError> {
     let failed = |error| store.failed(ACTION, error);
     let mut settled: Vec<&Settled> = decided.settled.clone();
     settled.sort_unstable_by_key(|settled| settled.fence.sequence);
-    settle_locked(store, connection, &settled).await?;
+    if settle_locked(store, connection, &settled).await? < settled.len() as u64 {
+        return Ok(false);
+    }
     if !decided.emitted.is_empty() {
         store.insert(connection, &decided.emitted, &Ownership::nobodys()).await?;
     }
@@ -134,5 +146,5 @@ async fn write(store: &PostgresStore, connection: &mut PgConnection, decided: &D
             .bind(number(|used| used.revision));
         statement.execute(&mut *connection).await.map_err(failed)?;
     }
-    Ok(())
+    Ok(true)
 }

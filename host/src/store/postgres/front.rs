@@ -32,4 +32,5 @@ WHERE seq = chosen.number AND ctid = ANY (ARRAY (
     AND EXISTS (SELECT 1 FROM outbox_event_partition WHERE partition_id = 0 AND owner = $1::text AND outbox_event_partition.lease_end > now())
   FOR UPDATE SKIP LOCKED))
 RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
-          headers, content_type, payload, occurred_at, available_at, expires_at, now(), chosen.earlier";
+          headers, content_type, payload, occurred_at, available_at, expires_at,
+          (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id), now(), chosen.earlier";

@@ -21,7 +21,8 @@ WITH free AS MATERIALIZED (
     AND status IN (0, 2)
   FOR NO KEY UPDATE SKIP LOCKED),
 given_back AS (
-  UPDATE outbox_event SET claims = greatest(claims - 1, 0), locked_by = NULL, locked_at = NULL, lease_end = NULL
+  UPDATE outbox_event
+  SET claim_seq = claim_seq + 1, claims = greatest(claims - 1, 0), locked_by = NULL, locked_at = NULL, lease_end = NULL
   FROM free WHERE outbox_event.seq = free.seq RETURNING event_id)
 SELECT event_id FROM given_back
 UNION ALL
@@ -32,7 +33,7 @@ WHERE event_id = ANY ($1::text[]) AND (claim_seq <> 1 OR locked_by IS DISTINCT F
 /// $1 and $2 the fence.
 const COUNT: &str = "
 UPDATE outbox_event SET starts = starts + 1
-WHERE seq = $1::bigint AND claim_seq = $2::bigint AND locked_by IS NOT NULL AND status IN (0, 2)";
+WHERE seq = $1::bigint AND claim_seq & 4294967295 = $2::bigint & 4294967295 AND locked_by IS NOT NULL AND status IN (0, 2)";
 
 /// Names no fence: whoever holds the event now, this host has outlived it. $1 the `seq`.
 const UNCOUNT: &str = "
@@ -45,7 +46,7 @@ WITH given AS MATERIALIZED (
   SELECT sequence, fence FROM unnest($1::bigint[], $2::bigint[]) AS given (sequence, fence)),
 free AS MATERIALIZED (
   SELECT claimed.seq FROM given JOIN outbox_event AS claimed ON claimed.seq = given.sequence
-  WHERE claimed.claim_seq = given.fence AND claimed.locked_by IS NOT NULL AND claimed.status IN (0, 2)
+  WHERE claimed.claim_seq & 4294967295 = given.fence & 4294967295 AND claimed.locked_by IS NOT NULL AND claimed.status IN (0, 2)
   FOR NO KEY UPDATE OF claimed SKIP LOCKED),
 renewed AS (
   UPDATE outbox_event AS claimed SET lease_end = now() + $3::bigint * interval '1 microsecond'
@@ -53,7 +54,7 @@ renewed AS (
 SELECT seq, TRUE FROM renewed
 UNION ALL
 SELECT claimed.seq, FALSE FROM given JOIN outbox_event AS claimed ON claimed.seq = given.sequence
-WHERE claimed.claim_seq = given.fence AND claimed.locked_by IS NOT NULL AND claimed.status IN (0, 2)
+WHERE claimed.claim_seq & 4294967295 = given.fence & 4294967295 AND claimed.locked_by IS NOT NULL AND claimed.status IN (0, 2)
   AND NOT EXISTS (SELECT 1 FROM free WHERE free.seq = claimed.seq)";
 
 #[async_trait]

@@ -3,13 +3,11 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::postgres::PgRow;
 
 use super::{PostgresStore, Run};
 use crate::event::OwnerId;
-use crate::store::row::Named;
 use crate::store::settle::delay_micros;
-use crate::store::{PartitionStore, StoreError};
+use crate::store::{HeldPartition, PartitionStore, StoreError};
 
 /// Renews, then takes. A lease that is over may have been somebody else's meanwhile: it is taken anew. A partition that another
 /// node is just taking is stepped over. $1 the owner, $2 the lease in microseconds, $3 how many to hold in all, $4 the number
@@ -17,15 +15,17 @@ use crate::store::{PartitionStore, StoreError};
 const KEEP: &str = "
 WITH kept AS (
   UPDATE outbox_event_partition SET lease_end = now() + $2::bigint * interval '1 microsecond'
-  WHERE owner = $1::text AND lease_end > now() RETURNING partition_id),
+  WHERE owner = $1::text AND lease_end > now() RETURNING partition_id, epoch),
 free AS (
-  SELECT partition_id FROM outbox_event_partition
+  SELECT partition_id, (owner IS NOT NULL AND owner <> $1::text)::integer AS abandoned FROM outbox_event_partition
   WHERE partition_id < $4::integer AND (owner IS NULL OR lease_end <= now()) ORDER BY partition_id
   LIMIT greatest($3::bigint - (SELECT count(*) FROM kept), 0) FOR UPDATE SKIP LOCKED),
 taken AS (
-  UPDATE outbox_event_partition SET owner = $1::text, lease_end = now() + $2::bigint * interval '1 microsecond'
-  FROM free WHERE outbox_event_partition.partition_id = free.partition_id RETURNING outbox_event_partition.partition_id)
-SELECT partition_id FROM kept UNION ALL SELECT partition_id FROM taken ORDER BY partition_id";
+  UPDATE outbox_event_partition
+  SET owner = $1::text, lease_end = now() + $2::bigint * interval '1 microsecond', epoch = epoch + 1
+  FROM free WHERE outbox_event_partition.partition_id = free.partition_id
+  RETURNING outbox_event_partition.partition_id, epoch, abandoned)
+SELECT partition_id, epoch, 0 FROM kept UNION ALL SELECT partition_id, epoch, abandoned FROM taken ORDER BY partition_id";
 
 /// $1 the owner, $2 partitions.
 const RELEASE: &str = "
@@ -33,12 +33,17 @@ UPDATE outbox_event_partition SET owner = NULL, lease_end = NULL WHERE owner = $
 
 #[async_trait]
 impl PartitionStore for PostgresStore {
-    async fn keep_partitions(&self, owner: &OwnerId, lease: Duration, most: u16, of: u16) -> Result<Vec<u16>, StoreError> {
+    async fn keep_partitions(
+        &self,
+        owner: &OwnerId,
+        lease: Duration,
+        most: u16,
+        of: u16,
+    ) -> Result<Vec<HeldPartition>, StoreError> {
         let store = &self.keeping();
         let statement =
             store.statement(KEEP).bind(owner.as_str()).bind(delay_micros(lease)).bind(i64::from(most)).bind(i32::from(of));
-        let partition = |row: &PgRow| Ok(u16::try_from(row.number(0)?).unwrap_or(0));
-        store.read_all("keep partitions", statement, partition).await
+        store.read_all("keep partitions", statement, HeldPartition::of_row).await
     }
 
     async fn release_partitions(&self, owner: &OwnerId, partitions: &[u16]) -> Result<(), StoreError> {

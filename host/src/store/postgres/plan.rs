@@ -4,16 +4,18 @@ use async_trait::async_trait;
 use sqlx::AssertSqlSafe;
 
 use super::run::Statement;
-use super::{PostgresStore, Run, audit, claim, dead, front, inspect, keys, lease, purge, route, settle};
+use super::{PostgresStore, Run, audit, claim, dead, front, inspect, keys, lease, purge, read, route, settle};
 use crate::store::row::Named;
 use crate::store::{AuditFilter, Filter, Plan, PlanStore, StoreError};
 use crate::time::Timestamp;
 
 /// Each with its index.
-const STATEMENTS: [(&str, &str, &str); 16] = [
+const STATEMENTS: [(&str, &str, &str); 18] = [
     ("claim", claim::CLAIM, "outbox_event_due"),
     ("claim in order", claim::CLAIM_IN_ORDER, "outbox_event_due"),
     ("claim the front", front::CLAIM_FRONT, "outbox_event_open"),
+    ("read", read::READ, "outbox_event_due"),
+    ("claim these", read::CLAIM_THESE, "outbox_event_pkey"),
     ("heads of queues", keys::HEADS, "outbox_event_key"),
     ("next due", claim::NEXT_DUE, "outbox_event_due"),
     ("settle", settle::DONE, "outbox_event_pkey"),
@@ -62,6 +64,16 @@ fn bound<'q>(name: &str, statement: Statement<'q>) -> Statement<'q> {
             .bind((0..256).collect::<Vec<i16>>())
             .bind(keys::waited_for(crate::store::WaitsFor::Unresolved)),
         "claim the front" => statement.bind(NAME).bind(LEASE).bind(BATCH).bind(i64::MAX).bind(0_i64).bind(Vec::<i64>::new()),
+        "read" => statement
+            .bind(NAME)
+            .bind(BATCH)
+            .bind(i64::MAX)
+            .bind(0_i64)
+            .bind((0..256).collect::<Vec<i16>>())
+            .bind(None::<super::time::Moment>)
+            .bind(None::<i64>)
+            .bind(numbers),
+        "claim these" => statement.bind(NAME).bind(LEASE).bind(numbers),
         "heads of queues" => statement.bind(numbers).bind(keys::waited_for(crate::store::WaitsFor::Unresolved)),
         "settle" => statement.bind(numbers.clone()).bind(numbers),
         "renew" => statement.bind(numbers.clone()).bind(numbers).bind(LEASE),
@@ -101,6 +113,9 @@ fn judged(store: &PostgresStore, statement: &'static str, index: &str, lines: &[
     let reads_whole =
         lines.iter().filter_map(|line| line.split_once(&whole)).any(|(_, rest)| rest.is_empty() || rest.starts_with(' '));
     // A bitmap would mean that all matching rows are read before the first is taken.
-    let uses_index = lines.iter().any(|line| line.contains(&format!("using {index} on ")));
+    // The whole of a primary key, compared row by row, would be a plan that uses it too.
+    let by_key = |at: usize| !index.ends_with("_pkey") || lines.get(at + 1).is_some_and(|line| line.contains("Index Cond:"));
+    let using = format!("using {index} on ");
+    let uses_index = lines.iter().enumerate().any(|(at, line)| line.contains(&using) && by_key(at));
     Plan { statement, good: uses_index && !reads_whole, index, text: lines.join("\n") }
 }

@@ -5,7 +5,7 @@ use sqlx::{ColumnIndex, Row};
 
 use super::time::Moment;
 use crate::store::row::{AFTER_CLAIMED, Columns, behind, claimed_at};
-use crate::store::{Claimed, StoreError, row};
+use crate::store::{Claimed, ReadEvent, StoreError, row};
 use crate::time::Timestamp;
 
 impl Columns for PgRow {
@@ -25,6 +25,11 @@ impl Columns for PgRow {
     fn time<I: ColumnIndex<Self>>(&self, column: I) -> Result<Option<Timestamp>, sqlx::Error> {
         Ok(self.try_get::<Option<Moment>, _>(column)?.map(|moment| moment.0))
     }
+}
+
+/// A row that was read.
+pub(super) fn read(row: &PgRow) -> Result<ReadEvent, StoreError> {
+    row::read(row, claimed(row, false)?, AFTER_CLAIMED + 1)
 }
 
 /// A claimed row, with the event that it waits behind, if the statement asked.

@@ -79,13 +79,21 @@ impl SchemaStore for PostgresStore {
 }
 
 /// Every step, in order. A step that was published is never changed.
-const STEPS: &[Step] = &[Step {
-    version: 1,
-    // Until a version is published, the name changes with the text: a table of an earlier build is told apart by it.
-    name: "outbox-2",
-    up: include_str!("../../../migrations/postgres/0001_outbox_event.sql"),
-    down: include_str!("../../../migrations/postgres/0001_outbox_event.down.sql"),
-}];
+const STEPS: &[Step] = &[
+    Step {
+        version: 1,
+        // Until a version is published, the name changes with the text: a table of an earlier build is told apart by it.
+        name: "outbox-2",
+        up: include_str!("../../../migrations/postgres/0001_outbox_event.sql"),
+        down: include_str!("../../../migrations/postgres/0001_outbox_event.down.sql"),
+    },
+    Step {
+        version: 2,
+        name: "partition-epoch",
+        up: include_str!("../../../migrations/postgres/0002_partition_epoch.sql"),
+        down: include_str!("../../../migrations/postgres/0002_partition_epoch.down.sql"),
+    },
+];
 
 const HISTORY: &str = "
 CREATE TABLE IF NOT EXISTS outbox_event_migration

@@ -28,7 +28,8 @@ WHERE seq IN (
           ORDER BY due_at, seq LIMIT ?4))
   WHERE bytes_before < ?5)
 RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
-          content_type, payload, occurred_at, available_at, expires_at";
+          content_type, payload, occurred_at, available_at, expires_at,
+          (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id)";
 
 /// As above, of partitions that the owner holds by the database's clock, each with the last of the earlier events that it waits
 /// for. What these are judged by is not changed by the claim itself. ?7 partitions as a JSON list, ?8 who is waited for.
@@ -46,6 +47,7 @@ WHERE seq IN (
   WHERE bytes_before < ?5)
 RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
           content_type, payload, occurred_at, available_at, expires_at,
+          (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id),
           (SELECT earlier.seq FROM outbox_event AS earlier
            WHERE earlier.aggregate_type = outbox_event.aggregate_type AND earlier.aggregate_id = outbox_event.aggregate_id
              AND earlier.aggregate_id IS NOT NULL AND (earlier.status IN (0, 2) OR earlier.blocks = 1)

@@ -23,6 +23,7 @@ WHERE EXISTS (SELECT 1 FROM outbox_event_partition WHERE partition_id = 0 AND ow
   AND seq IN (SELECT seq FROM marked WHERE is_clear AND NOT is_held AND bytes_before < ?5 ORDER BY seq LIMIT ?4)
 RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
           headers, content_type, payload, occurred_at, available_at, expires_at,
+          (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id),
           (SELECT earlier.seq FROM outbox_event AS earlier INDEXED BY outbox_event_open
            WHERE earlier.done_at IS NULL AND earlier.status IN (0, 2) AND earlier.available_at <= ?1
              AND earlier.seq < outbox_event.seq

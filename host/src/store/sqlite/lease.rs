@@ -17,14 +17,15 @@ use crate::time::micros;
 /// with the row, which no claim of a poller did, and the row is due since then.
 /// ?1 ids as a JSON list, ?2 the owner.
 const GIVE_BACK: &str = "
-UPDATE outbox_event SET claims = max(claims - 1, 0), locked_by = NULL, locked_at = NULL, lease_end = NULL
+UPDATE outbox_event
+SET claim_seq = claim_seq + 1, claims = max(claims - 1, 0), locked_by = NULL, locked_at = NULL, lease_end = NULL
 WHERE event_id IN (SELECT value FROM json_each(?1)) AND claim_seq = 1 AND locked_by = ?2 AND locked_at = created_at
   AND status IN (0, 2)";
 
 /// ?1 and ?2 the fence.
 const COUNT: &str = "
 UPDATE outbox_event SET starts = starts + 1
-WHERE seq = ?1 AND claim_seq = ?2 AND locked_by IS NOT NULL AND status IN (0, 2)";
+WHERE seq = ?1 AND claim_seq & 4294967295 = ?2 & 4294967295 AND locked_by IS NOT NULL AND status IN (0, 2)";
 
 /// Names no fence: whoever holds the event now, this host has outlived it. ?1 the `seq`.
 const UNCOUNT: &str = "
@@ -34,7 +35,8 @@ UPDATE outbox_event SET starts = starts - 1 WHERE seq = ?1 AND starts > 0 AND st
 pub(super) const RENEW: &str = "
 UPDATE outbox_event SET lease_end = ?2
 FROM json_each(?1) AS held
-WHERE outbox_event.seq = CAST(held.key AS INTEGER) AND claim_seq = held.value AND locked_by IS NOT NULL AND status IN (0, 2)
+WHERE outbox_event.seq = CAST(held.key AS INTEGER) AND claim_seq & 4294967295 = held.value & 4294967295 AND locked_by IS NOT NULL
+  AND status IN (0, 2)
 RETURNING outbox_event.seq";
 
 #[async_trait]

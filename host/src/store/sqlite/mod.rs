@@ -19,6 +19,7 @@ mod open;
 mod partition;
 mod plan;
 mod purge;
+mod read;
 mod route;
 mod row;
 mod run;

@@ -8,22 +8,28 @@ use super::error::failed;
 use super::{Run, SqliteStore, TransactionalStore};
 use crate::event::OwnerId;
 use crate::store::number::numbers;
-use crate::store::row::sequence;
-use crate::store::{PartitionStore, StoreError};
+use crate::store::{HeldPartition, PartitionStore, StoreError};
 use crate::time::micros;
 
 /// ?1 the owner, ?2 now, ?3 the new end of the lease. One that is over may have been somebody else's meanwhile: it is taken
 /// anew.
 const RENEW: &str = "UPDATE outbox_event_partition SET lease_end = ?3 WHERE owner = ?1 AND lease_end > ?2";
 
-/// ?1 the owner, ?2 now, ?3 the end of the lease, ?4 the number of partitions, ?5 how many to hold in all.
-const TAKE: &str = "
-UPDATE outbox_event_partition SET owner = ?1, lease_end = ?3
-WHERE partition_id IN (
-  SELECT partition_id FROM outbox_event_partition WHERE partition_id < ?4 AND (owner IS NULL OR lease_end <= ?2) ORDER BY partition_id
-  LIMIT max(?5 - (SELECT count(*) FROM outbox_event_partition WHERE owner = ?1 AND lease_end > ?2), 0))";
+/// Those that are held, then those that the next statement takes, with the epoch that they get. ?1 the
+/// owner, ?2 now, ?3 the number of partitions, ?4 how many to hold in all.
+const HELD_THEN: &str = "
+SELECT partition_id, epoch, 0 FROM outbox_event_partition WHERE owner = ?1 AND lease_end > ?2
+UNION ALL
+SELECT * FROM (
+  SELECT partition_id, epoch + 1, owner IS NOT NULL AND owner <> ?1 FROM outbox_event_partition
+  WHERE partition_id < ?3 AND (owner IS NULL OR lease_end <= ?2) ORDER BY partition_id
+  LIMIT max(?4 - (SELECT count(*) FROM outbox_event_partition WHERE owner = ?1 AND lease_end > ?2), 0))
+ORDER BY 1";
 
-const HELD: &str = "SELECT partition_id FROM outbox_event_partition WHERE owner = ?1 AND lease_end > ?2 ORDER BY partition_id";
+/// ?1 the owner, ?2 now, ?3 the end of the lease, ?4 the partitions as a JSON list.
+const TAKE: &str = "
+UPDATE outbox_event_partition SET owner = ?1, lease_end = ?3, epoch = epoch + 1
+WHERE partition_id IN (SELECT value FROM json_each(?4)) AND (owner IS NULL OR lease_end <= ?2)";
 
 /// ?1 the owner, ?2 partitions as a JSON list.
 const RELEASE: &str = "
@@ -31,28 +37,28 @@ UPDATE outbox_event_partition SET owner = NULL, lease_end = NULL WHERE owner = ?
 
 #[async_trait]
 impl PartitionStore for SqliteStore {
-    async fn keep_partitions(&self, owner: &OwnerId, lease: Duration, most: u16, of: u16) -> Result<Vec<u16>, StoreError> {
-        let lease = micros(lease);
-        let action = "keep partitions";
+    async fn keep_partitions(
+        &self,
+        owner: &OwnerId,
+        lease: Duration,
+        most: u16,
+        of: u16,
+    ) -> Result<Vec<HeldPartition>, StoreError> {
+        let failed = |error| failed("keep partitions", error);
         let mut transaction = self.begin().await?;
         // Only now: while others had the writer, time went by.
         let now = self.now_micros();
-        for (statement, bounds) in [(RENEW, None), (TAKE, Some((of, most)))] {
-            let mut query =
-                sqlx::query(self.table.sql(statement)).bind(owner.as_str()).bind(now).bind(now.saturating_add(lease));
-            if let Some((of, most)) = bounds {
-                query = query.bind(i64::from(of)).bind(i64::from(most));
-            }
-            query.execute(&mut *transaction).await.map_err(|error| failed(action, error))?;
-        }
-        let rows = sqlx::query(self.table.sql(HELD))
-            .bind(owner.as_str())
-            .bind(now)
-            .fetch_all(&mut *transaction)
-            .await
-            .map_err(|error| failed(action, error))?;
+        let end = now.saturating_add(micros(lease));
+        let query = sqlx::query(self.table.sql(RENEW)).bind(owner.as_str()).bind(now).bind(end);
+        query.execute(&mut *transaction).await.map_err(failed)?;
+        let query = sqlx::query(self.table.sql(HELD_THEN)).bind(owner.as_str()).bind(now);
+        let rows = query.bind(i64::from(of)).bind(i64::from(most)).fetch_all(&mut *transaction).await.map_err(failed)?;
+        let held = rows.iter().map(HeldPartition::of_row).collect::<Result<Vec<_>, _>>().map_err(failed)?;
+        let all: Vec<u16> = held.iter().map(|partition| partition.number).collect();
+        let query = sqlx::query(self.table.sql(TAKE)).bind(owner.as_str()).bind(now).bind(end).bind(numbers(&all));
+        query.execute(&mut *transaction).await.map_err(failed)?;
         Self::commit(transaction).await?;
-        rows.iter().map(|row| sequence(row).map(|partition| u16::try_from(partition).unwrap_or(0))).collect()
+        Ok(held)
     }
 
     async fn release_partitions(&self, owner: &OwnerId, partitions: &[u16]) -> Result<(), StoreError> {

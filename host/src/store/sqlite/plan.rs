@@ -2,15 +2,17 @@
 
 use async_trait::async_trait;
 
-use super::{Run, SqliteStore, audit, claim, dead, front, keys, lease, purge, route, settle};
+use super::{Run, SqliteStore, audit, claim, dead, front, keys, lease, purge, read, route, settle};
 use crate::store::row::Named;
 use crate::store::{Plan, PlanStore, StoreError};
 
 /// Each with the part of the schema that it lives on.
-const STATEMENTS: [(&str, &str, &str); 15] = [
+const STATEMENTS: [(&str, &str, &str); 17] = [
     ("claim", claim::CLAIM, "outbox_event_due"),
     ("claim in order", claim::CLAIM_IN_ORDER, "outbox_event_due"),
     ("claim the front", front::CLAIM_FRONT, "outbox_event_open"),
+    ("read", read::READ, "outbox_event_due"),
+    ("claim these", read::CLAIM_THESE, PRIMARY_KEY),
     ("heads of queues", keys::HEADS, "outbox_event_key"),
     ("next due", claim::NEXT_DUE, "outbox_event_due"),
     ("settle", settle::DONE, PRIMARY_KEY),

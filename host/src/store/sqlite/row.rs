@@ -4,7 +4,7 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{ColumnIndex, Row};
 
 use crate::store::row::{AFTER_CLAIMED, Columns, behind};
-use crate::store::{Claimed, StoreError, row};
+use crate::store::{Claimed, ReadEvent, StoreError, row};
 use crate::time::Timestamp;
 
 impl Columns for SqliteRow {
@@ -24,6 +24,11 @@ impl Columns for SqliteRow {
     fn time<I: ColumnIndex<Self>>(&self, column: I) -> Result<Option<Timestamp>, sqlx::Error> {
         Ok(self.integer(column)?.map(Timestamp::from_micros))
     }
+}
+
+/// A row that was read.
+pub(super) fn read(row: &SqliteRow, now: i64) -> Result<ReadEvent, StoreError> {
+    row::read(row, claimed(row, now, false)?, AFTER_CLAIMED)
 }
 
 /// A claimed row, with the event that it waits behind, if the statement asked.

@@ -17,13 +17,13 @@ pub(super) struct Counted {
 
 /// Looks at the row of an event, with its calls in the order of their beginnings.
 pub(super) fn check(row: &Row, calls: &[&Call<'_>], counted: Counted, rules: &Rules, report: &mut Report) {
-    let last_claim = calls.iter().map(|call| call.delivery.fence).max().unwrap_or_default();
+    let last_claim = calls.iter().map(|call| call.delivery.claim_seq()).max().unwrap_or_default();
     if row.fence < last_claim {
         report.fences.push((row.event_id, row.fence));
         return;
     }
     // The outcome was written under the claim that the row still names.
-    let concluding = calls.iter().rfind(|call| call.delivery.fence == row.fence);
+    let concluding = calls.iter().rfind(|call| call.delivery.claim_seq() == row.fence);
     let ending = concluding.and_then(|call| call.ending());
     let attempt = concluding.map_or(0, |call| call.delivery.attempt);
     match row.status {

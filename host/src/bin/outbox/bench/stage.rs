@@ -8,7 +8,7 @@ use outbox::event::{Envelope, OwnerId, Route};
 use outbox::poller::PollerConfig;
 use outbox::purge::PurgeConfig;
 use outbox::sink::{Message, Sink, Sinks};
-use outbox::store::{ClaimRequest, Claimed, Settled, Settlement};
+use outbox::store::{ClaimRequest, Claimed, PARTITIONS, ReadRequest, Settled, Settlement};
 use outbox::telemetry::Telemetry;
 use outbox::wasm;
 use outbox::{DispatchResult, Event, Failure, Mode, Outbox, OutboxBuilder, Registration, RelayConfig, TransactionalStore};
@@ -48,7 +48,10 @@ impl Isolation {
     }
 }
 
-/// Claims that wait for their settling: the two go side by side, as in a host.
+/// Most events, and most bytes, that are taken at a time, as by a host.
+const BATCH: u32 = 500;
+const MAX_BYTES: usize = 32 << 20;
+/// Batches that wait for their settling: the two go side by side, as in a host.
 const AHEAD: usize = 2;
 /// Settlings side by side, as in a host.
 const SETTLERS: usize = 2;
@@ -149,20 +152,45 @@ impl<S: TransactionalStore + Clone> Bench<S> {
         Ok(rate)
     }
 
-    /// Claims and settles everything, the two side by side. Returns the rate.
-    pub(super) async fn floor(&self) -> Result<f64, Error> {
+    /// Claims each row and settles it, the two side by side. Returns the rate.
+    pub(super) async fn by_claims(&self) -> Result<f64, Error> {
         self.claim_and_settle(self.events, &Settlement::Done).await
+    }
+
+    /// Reads what an owner of all partitions has to deliver, without a claim, and settles it, the two side by side. Returns the
+    /// rate.
+    pub(super) async fn by_reads(&self) -> Result<f64, Error> {
+        let (owner, lease) = (OwnerId::generate("bench"), Duration::from_secs(600));
+        let held = self.store.keep_partitions(&owner, lease, PARTITIONS, PARTITIONS).await?;
+        let partitions: Vec<u16> = held.iter().map(|partition| partition.number).collect();
+        let request = ReadRequest {
+            owner: owner.clone(),
+            partitions: partitions.clone(),
+            after: None,
+            held: Vec::new(),
+            limit: BATCH,
+            max_bytes: MAX_BYTES,
+            skip_recent: Duration::ZERO,
+        };
+        let rate = self.settled_beside(self.events, &Settlement::Done, Taking::Reads(request)).await?;
+        self.store.release_partitions(&owner, &partitions).await?;
+        Ok(rate)
     }
 
     async fn claim_and_settle(&self, events: u32, settlement: &Settlement) -> Result<f64, Error> {
         let request = ClaimRequest {
             owner: OwnerId::generate("bench"),
             lease: Duration::from_secs(30),
-            limit: 500,
-            max_bytes: 32 << 20,
+            limit: BATCH,
+            max_bytes: MAX_BYTES,
             skip_recent: Duration::ZERO,
             order: None,
         };
+        self.settled_beside(events, settlement, Taking::Claims(request)).await
+    }
+
+    /// Takes batches until so many events were taken, and settles them meanwhile. Returns the rate.
+    async fn settled_beside(&self, events: u32, settlement: &Settlement, mut taking: Taking) -> Result<f64, Error> {
         let started = Instant::now();
         let (claimed, to_settle) = mpsc::channel::<Vec<Claimed>>(AHEAD);
         let to_settle = Arc::new(Mutex::new(to_settle));
@@ -173,7 +201,7 @@ impl<S: TransactionalStore + Clone> Bench<S> {
         drop(to_settle);
         let mut left = events;
         while left > 0 {
-            let batch = self.store.claim(&request).await?;
+            let batch = taking.next(&self.store).await?;
             if batch.is_empty() {
                 return Err("events are missing from the bench's table; is another host draining it?".into());
             }
@@ -243,6 +271,26 @@ impl<S: TransactionalStore + Clone> Bench<S> {
         let rate = f64::from(self.events) / started.elapsed().as_secs_f64();
         outbox.shutdown().await;
         Ok(rate)
+    }
+}
+
+/// How batches are taken.
+enum Taking {
+    Claims(ClaimRequest),
+    /// From where the last one ended.
+    Reads(ReadRequest),
+}
+
+impl Taking {
+    async fn next<S: TransactionalStore>(&mut self, store: &S) -> Result<Vec<Claimed>, outbox::StoreError> {
+        match self {
+            Self::Claims(request) => store.claim(request).await,
+            Self::Reads(request) => {
+                let read = store.read(request).await?;
+                request.after = read.last().map(|last| last.position);
+                Ok(read.into_iter().map(|read| read.event).collect())
+            }
+        }
     }
 }
 

@@ -1,0 +1,96 @@
+//! Reading what is due without a claim, and claiming what must not be read.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::claim::{CLAIM_CHOSEN, fitting, large_payloads, take};
+use super::patience::patiently;
+use super::row::{bound, claimed, left_out, read};
+use super::{MySqlStore, Run, TransactionalStore, keys};
+use crate::event::OwnerId;
+use crate::store::number::{numbers, signed};
+use crate::store::row::sequence;
+use crate::store::settle::delay_micros;
+use crate::store::{Claimed, ReadEvent, ReadRequest, ReadStore, StoreError};
+
+/// The epoch is read with the row: should the partition be lost and won again, an outcome of what was read before is fenced off.
+/// A large payload is left out here: the byte limit may leave its event to the next read, and would have been moved for nothing.
+/// In order of binding: the position of the last event before, as microseconds since 1970 twice (NULL for none) and its seq; the microseconds to
+/// leave alone, the owner, the partitions as 256 letters of which 1 means asked for, the events in hand as a JSON list, most rows.
+pub(super) const READ: &str = "
+SELECT outbox_event.seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id,
+       tenant_id, headers, content_type, CASE WHEN OCTET_LENGTH(payload) <= 16384 THEN payload END,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at),
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at), held.epoch,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), OCTET_LENGTH(payload),
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', due_at), outbox_event.lease_end IS NOT NULL
+FROM outbox_event FORCE INDEX (outbox_due)
+STRAIGHT_JOIN outbox_event_partition AS held ON held.partition_id = outbox_event.partition_id
+WHERE due_at <= UTC_TIMESTAMP(6) AND due_at >= COALESCE('1970-01-01' + INTERVAL ? MICROSECOND, CAST('0000-01-01' AS DATETIME(6)))
+  AND (due_at > COALESCE('1970-01-01' + INTERVAL ? MICROSECOND, CAST('0000-01-01' AS DATETIME(6))) OR outbox_event.seq > ?)
+  AND (outbox_event.lease_end IS NULL OR outbox_event.lease_end <= UTC_TIMESTAMP(6))
+  AND created_at <= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND
+  AND held.owner = ? AND held.lease_end > UTC_TIMESTAMP(6) AND SUBSTR(?, outbox_event.partition_id + 1, 1) = '1'
+  AND outbox_event.seq NOT IN (SELECT in_hand.seq FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS in_hand)
+ORDER BY due_at, outbox_event.seq LIMIT ?";
+
+const ACTION: &str = "read events";
+
+#[async_trait]
+impl ReadStore for MySqlStore {
+    async fn read(&self, request: &ReadRequest) -> Result<Vec<ReadEvent>, StoreError> {
+        let failed = |error| self.failed(ACTION, error);
+        let mut connection = self.connection(ACTION).await?;
+        let (after, before) = request.after.map_or((None, 0), |after| (Some(bound(after.due_at)), after.sequence));
+        let mut rows = self
+            .statement(READ)
+            .bind(after)
+            .bind(after)
+            .bind(signed(before))
+            .bind(delay_micros(request.skip_recent))
+            .bind(request.owner.as_str())
+            .bind(keys::letters(&request.partitions))
+            .bind(numbers(&request.held))
+            .bind(i64::from(request.limit))
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(failed)?;
+        rows.truncate(fitting(&rows, request.max_bytes)?);
+        let mut payloads = large_payloads(self, &mut connection, &rows).await?;
+        let mut events = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let payload = payloads.remove(&sequence(row)?);
+            // A row that was deleted between the two statements is no event any more.
+            if payload.is_some() || !left_out(row) {
+                events.push(read(row, payload)?);
+            }
+        }
+        Ok(events)
+    }
+
+    async fn claim_these(&self, owner: &OwnerId, lease: Duration, sequences: &[u64]) -> Result<Vec<Claimed>, StoreError> {
+        patiently(|| try_claim_these(self, owner, lease, sequences)).await
+    }
+}
+
+async fn try_claim_these(
+    store: &MySqlStore,
+    owner: &OwnerId,
+    lease: Duration,
+    sequences: &[u64],
+) -> Result<Vec<Claimed>, StoreError> {
+    let mut transaction = store.transaction().await?;
+    let query = store.statement(CLAIM_CHOSEN).bind(numbers(sequences));
+    let rows = query.fetch_all(&mut *transaction).await.map_err(|error| store.failed("claim events", error))?;
+    if rows.is_empty() {
+        MySqlStore::rollback(transaction).await?;
+        return Ok(Vec::new());
+    }
+    let mut payloads = take(store, &mut transaction, &rows, owner, lease).await?;
+    MySqlStore::commit(transaction).await?;
+    let mut events =
+        rows.iter().map(|row| claimed(row, payloads.remove(&sequence(row)?), None)).collect::<Result<Vec<_>, _>>()?;
+    events.sort_unstable_by_key(|claimed| claimed.fence.sequence);
+    Ok(events)
+}

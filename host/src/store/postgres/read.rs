@@ -1,0 +1,78 @@
+//! Reading what is due without a claim, and claiming what must not be read.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::partition::column;
+use super::row::{claimed, read};
+use super::time::Moment;
+use super::{PostgresStore, Run};
+use crate::event::OwnerId;
+use crate::store::number::signed;
+use crate::store::settle::delay_micros;
+use crate::store::{Claimed, ReadEvent, ReadRequest, ReadStore, StoreError};
+
+/// The epoch is read with the row: should the partition be lost and won again, an outcome of what was read before is fenced off.
+/// The window adds up the payloads, so that a batch of large events is a small batch; `octet_length` of bytes reads no more than
+/// their header. $1 the owner, $2 most rows, $3 most bytes, $4 the youngest age in microseconds, $5 partitions, $6 and $7 the
+/// position of the last event before (NULL for none), $8 the events in hand.
+pub(super) const READ: &str = "
+SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
+       content_type, payload, occurred_at, available_at, expires_at,
+       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = chosen.partition_id), now(),
+       due_at, (lease_end IS NOT NULL)::integer
+FROM (
+  SELECT due.*, sum(bytes) OVER (ORDER BY due_at, seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
+  FROM (SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
+               content_type, payload, occurred_at, available_at, expires_at, partition_id, due_at, lease_end,
+               octet_length(payload) + coalesce(octet_length(headers), 0) AS bytes
+        FROM outbox_event
+        WHERE due_at <= now() AND (due_at, seq) > (coalesce($6::timestamptz, '-infinity'), coalesce($7::bigint, 0))
+          AND (lease_end IS NULL OR lease_end <= now()) AND created_at <= now() - $4::bigint * interval '1 microsecond'
+          AND partition_id = ANY (ARRAY (SELECT partition_id FROM outbox_event_partition
+                                         WHERE owner = $1::text AND lease_end > now() AND partition_id = ANY ($5::smallint[])))
+          AND seq NOT IN (SELECT unnest($8::bigint[]))
+        ORDER BY due_at, seq LIMIT $2::bigint) AS due) AS chosen
+WHERE bytes_before < $3::bigint
+ORDER BY due_at, seq";
+
+/// A row that somebody else has locked, or claimed meanwhile, is left alone. $1 the owner, $2 the lease in microseconds, $3 events.
+pub(super) const CLAIM_THESE: &str = "
+UPDATE outbox_event
+SET lease_end = now() + $2::bigint * interval '1 microsecond', locked_by = $1::text, locked_at = now(),
+    claim_seq = claim_seq + 1, claims = claims + 1
+WHERE ctid = ANY (ARRAY (
+  SELECT ctid FROM outbox_event
+  WHERE seq = ANY ($3::bigint[]) AND due_at <= now() AND (lease_end IS NULL OR lease_end <= now())
+  FOR UPDATE SKIP LOCKED))
+RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
+          content_type, payload, occurred_at, available_at, expires_at,
+          (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id), now()";
+
+#[async_trait]
+impl ReadStore for PostgresStore {
+    async fn read(&self, request: &ReadRequest) -> Result<Vec<ReadEvent>, StoreError> {
+        let statement = self
+            .statement(READ)
+            .bind(request.owner.as_str())
+            .bind(i64::from(request.limit))
+            .bind(i64::try_from(request.max_bytes).unwrap_or(i64::MAX))
+            .bind(delay_micros(request.skip_recent))
+            .bind(column(&request.partitions))
+            .bind(request.after.map(|after| Moment(after.due_at)))
+            .bind(request.after.map(|after| signed(after.sequence)))
+            .bind(request.held.iter().copied().map(signed).collect::<Vec<_>>());
+        self.all("read events", statement).await?.iter().map(read).collect()
+    }
+
+    async fn claim_these(&self, owner: &OwnerId, lease: Duration, sequences: &[u64]) -> Result<Vec<Claimed>, StoreError> {
+        let sequences: Vec<i64> = sequences.iter().copied().map(signed).collect();
+        let statement = self.statement(CLAIM_THESE).bind(owner.as_str()).bind(delay_micros(lease)).bind(sequences);
+        let rows = self.all("claim events", statement).await?;
+        let mut claimed = rows.iter().map(|row| claimed(row, false)).collect::<Result<Vec<_>, _>>()?;
+        // RETURNING promises no order.
+        claimed.sort_unstable_by_key(|claimed| claimed.fence.sequence);
+        Ok(claimed)
+    }
+}

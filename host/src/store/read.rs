@@ -1,0 +1,65 @@
+//! What is due, read without claiming it.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::{Claimed, StoreError};
+use crate::event::OwnerId;
+use crate::time::Timestamp;
+
+/// Reading the events that an owner's partitions have due.
+#[async_trait]
+pub trait ReadStore: Send + Sync {
+    /// Due events of partitions that the owner holds by the database's clock, in the order of their positions. Nothing is
+    /// written: an event is the owner's as long as its partition is, which is proved again when its outcome is stored. Events
+    /// that are held under a claim are left out until that has ended.
+    ///
+    /// A read sees what was committed before it began: an event whose outcome is stored meanwhile is among what it returns.
+    async fn read(&self, request: &ReadRequest) -> Result<Vec<ReadEvent>, StoreError>;
+
+    /// Claims those of these events that are due and not held under a claim: what [`read`](Self::read) found under a claim that
+    /// had ended, and what was started here and has no outcome. In the order of their `seq`.
+    async fn claim_these(&self, owner: &OwnerId, lease: Duration, sequences: &[u64]) -> Result<Vec<Claimed>, StoreError>;
+}
+
+/// What to read.
+#[derive(Clone, Debug)]
+pub struct ReadRequest {
+    /// Who reads.
+    pub owner: OwnerId,
+    /// Only events of these partitions, as far as the owner holds them.
+    pub partitions: Vec<u16>,
+    /// Only events behind this position; `None` to begin at the front.
+    pub after: Option<Position>,
+    /// The `seq` of events that are left out: the reader has them in hand.
+    pub held: Vec<u64>,
+    /// Most events; at least 1.
+    pub limit: u32,
+    /// No further event once those read have so many payload bytes together.
+    pub max_bytes: usize,
+    /// Leave alone what was inserted within this span; zero for nothing.
+    pub skip_recent: Duration,
+}
+
+/// Where an event stands among those that are due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    /// Since when it has been due.
+    pub due_at: Timestamp,
+    /// Its `seq`.
+    pub sequence: u64,
+}
+
+/// An event that was read.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct ReadEvent {
+    /// The event, with the fence under which its outcome is stored, and `claims` as they were.
+    pub event: Claimed,
+    /// Where it stands.
+    pub position: Position,
+    /// Whether it was held under a claim that has ended: whoever had it may be at work still, so it must be claimed before it is
+    /// delivered.
+    pub was_claimed: bool,
+}

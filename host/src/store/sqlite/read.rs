@@ -1,0 +1,86 @@
+//! Reading what is due without a claim, and claiming what must not be read.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::error::failed;
+use super::row::{claimed, read};
+use super::{Run, SqliteStore};
+use crate::event::OwnerId;
+use crate::store::number::{numbers, signed};
+use crate::store::{Claimed, ReadEvent, ReadRequest, ReadStore, StoreError};
+use crate::time::micros;
+
+/// The epoch is read with the row: should the partition be lost and won again, an outcome of what was read before is fenced off.
+/// The window adds up the payloads, so that a batch of large events is a small batch; `length` of a blob reads its header only.
+/// ?1 now, ?2 the owner, ?3 most rows, ?4 most bytes, ?5 the newest insertion time, ?6 partitions as a JSON list, ?7 and ?8 the
+/// position of the last event before, ?9 the events in hand as a JSON list.
+pub(super) const READ: &str = "
+SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
+       content_type, payload, occurred_at, available_at, expires_at, epoch, CAST(due_at AS INTEGER), lease_end IS NOT NULL
+FROM (
+  SELECT due.*, sum(bytes) OVER (ORDER BY due_at, seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
+  FROM (SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
+               content_type, payload, occurred_at, available_at, expires_at, due_at, lease_end,
+               (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id) AS epoch,
+               length(payload) + coalesce(octet_length(headers), 0) AS bytes
+        FROM outbox_event
+        WHERE due_at <= ?1 AND (due_at, seq) > (?7, ?8) AND (lease_end IS NULL OR lease_end <= ?1) AND created_at <= ?5
+          AND partition_id IN (
+            SELECT partition_id FROM outbox_event_partition
+            WHERE owner = ?2 AND lease_end > ?1 AND partition_id IN (SELECT value FROM json_each(?6)))
+          AND seq NOT IN (SELECT value FROM json_each(?9))
+        ORDER BY due_at, seq LIMIT ?3) AS due)
+WHERE bytes_before < ?4
+ORDER BY due_at, seq";
+
+/// ?1 now, ?2 the end of the lease, ?3 the owner, ?4 events as a JSON list.
+pub(super) const CLAIM_THESE: &str = "
+UPDATE outbox_event
+SET lease_end = ?2, locked_by = ?3, locked_at = ?1, claim_seq = claim_seq + 1, claims = claims + 1
+WHERE seq IN (SELECT value FROM json_each(?4)) AND due_at <= ?1 AND (lease_end IS NULL OR lease_end <= ?1)
+RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
+          content_type, payload, occurred_at, available_at, expires_at,
+          (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id)";
+
+#[async_trait]
+impl ReadStore for SqliteStore {
+    async fn read(&self, request: &ReadRequest) -> Result<Vec<ReadEvent>, StoreError> {
+        let now = self.now_micros();
+        let (after, sequence) = request.after.map_or((i64::MIN, 0), |after| (after.due_at.as_micros(), after.sequence));
+        let statement = self
+            .statement(READ)
+            .bind(now)
+            .bind(request.owner.as_str())
+            .bind(i64::from(request.limit))
+            .bind(i64::try_from(request.max_bytes).unwrap_or(i64::MAX))
+            .bind(now.saturating_sub(micros(request.skip_recent)))
+            .bind(numbers(&request.partitions))
+            .bind(after)
+            .bind(signed(sequence))
+            .bind(numbers(&request.held));
+        self.all("read events", statement).await?.iter().map(|row| read(row, now)).collect()
+    }
+
+    async fn claim_these(&self, owner: &OwnerId, lease: Duration, sequences: &[u64]) -> Result<Vec<Claimed>, StoreError> {
+        let failed = |error| failed("claim events", error);
+        let mut writer = self.writer.acquire().await.map_err(failed)?;
+        // Only now: while others had the writer, time went by.
+        let now = self.now_micros();
+        let rows = self
+            .statement(CLAIM_THESE)
+            .bind(now)
+            .bind(now.saturating_add(micros(lease)))
+            .bind(owner.as_str())
+            .bind(numbers(sequences))
+            .fetch_all(&mut *writer)
+            .await
+            .map_err(failed)?;
+        drop(writer);
+        let mut claimed = rows.iter().map(|row| claimed(row, now, false)).collect::<Result<Vec<_>, _>>()?;
+        // RETURNING promises no order.
+        claimed.sort_unstable_by_key(|claimed| claimed.fence.sequence);
+        Ok(claimed)
+    }
+}

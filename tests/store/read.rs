@@ -1,0 +1,274 @@
+//! Reading what a partition's owner has to deliver, without a claim.
+
+use std::time::Duration;
+
+use outbox::event::{Fence, OwnerId};
+use outbox::store::{NewRow, Ownership, PARTITIONS, Position, ReadEvent, ReadRequest, Settlement};
+use outbox::{EventId, Status};
+use support::Harness;
+
+use crate::common::{
+    LEASE, MOMENT, claim_one, dead, event, ids, kept, owner, plain, plains, retry, row, settle, write, write_one,
+};
+
+fn all() -> Vec<u16> {
+    (0..PARTITIONS).collect()
+}
+
+fn request(owner: &OwnerId) -> ReadRequest {
+    ReadRequest {
+        owner: owner.clone(),
+        partitions: all(),
+        after: None,
+        held: Vec::new(),
+        limit: 100,
+        max_bytes: 64 << 20,
+        skip_recent: Duration::ZERO,
+    }
+}
+
+/// An owner of all partitions.
+async fn holder(db: &dyn Harness) -> OwnerId {
+    let owner = owner("host");
+    assert_eq!(kept(&*db.store(), &owner, PARTITIONS, PARTITIONS).await, all());
+    owner
+}
+
+async fn read_by(db: &dyn Harness, request: &ReadRequest) -> Vec<ReadEvent> {
+    db.store().read(request).await.expect("reads")
+}
+
+async fn read(db: &dyn Harness, owner: &OwnerId) -> Vec<ReadEvent> {
+    read_by(db, &request(owner)).await
+}
+
+fn read_ids(read: &[ReadEvent]) -> Vec<EventId> {
+    read.iter().map(|read| read.event.event.as_ref().expect("a readable row").id()).collect()
+}
+
+async fn read_one(db: &dyn Harness, owner: &OwnerId) -> Fence {
+    let read = read(db, owner).await;
+    assert_eq!(read.len(), 1, "exactly one event is due: {read:?}");
+    read[0].event.fence
+}
+
+pub(crate) async fn reading_writes_nothing_and_reads_the_same_again(db: &dyn Harness) {
+    let owner = holder(db).await;
+    let id = write_one(db).await;
+    let before = row(db, id).await;
+
+    let (first, second) = (read(db, &owner).await, read(db, &owner).await);
+
+    assert_eq!((read_ids(&first), read_ids(&second)), (vec![id], vec![id]));
+    assert_eq!(first[0].event.fence, second[0].event.fence);
+    assert_eq!((first[0].event.claims, first[0].was_claimed), (0, false));
+    let after = row(db, id).await;
+    assert_eq!((after.claim_seq, after.claims, after.locked_by, after.due_at), (0, 0, None, before.due_at));
+}
+
+pub(crate) async fn only_who_holds_a_partition_reads_it(db: &dyn Harness) {
+    let (one, two) = (owner("one"), owner("two"));
+    let store = db.store();
+    let ours = kept(&*store, &one, PARTITIONS / 2, PARTITIONS).await;
+    let theirs = kept(&*store, &two, PARTITIONS, PARTITIONS).await;
+    let mut written = Vec::new();
+    for number in 0..40 {
+        written.push(event(db, "OrderPlaced").await.aggregate("Order", number.to_string()).json(&1).expect("good"));
+    }
+    write(db, &written).await;
+
+    let (first, second) = (read(db, &one).await, read(db, &two).await);
+
+    assert!(!first.is_empty() && !second.is_empty() && first.len() + second.len() == 40, "each by one of them");
+    assert!(read_by(db, &ReadRequest { partitions: theirs, ..request(&one) }).await.is_empty(), "asking is not holding");
+    assert!(read_by(db, &ReadRequest { partitions: Vec::new(), ..request(&one) }).await.is_empty());
+    assert!(read(db, &owner("stranger")).await.is_empty());
+    db.let_pass(LEASE + MOMENT).await;
+    assert!(read(db, &one).await.is_empty(), "its lease is over, whatever the host believes");
+    assert_eq!(ours.len(), usize::from(PARTITIONS / 2));
+}
+
+pub(crate) async fn a_read_goes_on_behind_the_last_event_of_the_one_before(db: &dyn Harness) {
+    let owner = holder(db).await;
+    let written: Vec<EventId> = write_ids(db, 7).await;
+
+    let mut seen = Vec::new();
+    let mut after: Option<Position> = None;
+    loop {
+        let read = read_by(db, &ReadRequest { after, limit: 3, ..request(&owner) }).await;
+        let Some(last) = read.last() else { break };
+        assert!(after.is_none_or(|after| after < read[0].position), "it goes forward");
+        after = Some(last.position);
+        seen.extend(read_ids(&read));
+    }
+
+    assert_eq!(seen, written, "each once, those first that have been due longest");
+}
+
+pub(crate) async fn what_is_in_hand_is_left_out(db: &dyn Harness) {
+    let owner = holder(db).await;
+    let written = write_ids(db, 3).await;
+    let second = read(db, &owner).await[1].event.fence.sequence;
+
+    let read = read_by(db, &ReadRequest { held: vec![second, 999_999], ..request(&owner) }).await;
+
+    assert_eq!(read_ids(&read), [written[0], written[2]]);
+}
+
+pub(crate) async fn a_read_stops_at_its_limits(db: &dyn Harness) {
+    let owner = holder(db).await;
+    let mut large = Vec::new();
+    for _ in 0..4 {
+        large.push(event(db, "Large").await.bytes("application/octet-stream", vec![7; 30_000]).expect("good"));
+    }
+    write(db, &large).await;
+
+    let by_bytes = read_by(db, &ReadRequest { max_bytes: 40_000, ..request(&owner) }).await;
+    assert_eq!(by_bytes.len(), 2, "the one that reaches the limit is the last");
+    let payload = by_bytes[1].event.event.as_ref().expect("readable").payload_bytes().to_vec();
+    assert_eq!(payload, vec![7; 30_000], "a large payload is read as well");
+    assert_eq!(read_by(db, &ReadRequest { max_bytes: 1, ..request(&owner) }).await.len(), 1, "never none");
+    assert_eq!(read_by(db, &ReadRequest { limit: 3, ..request(&owner) }).await.len(), 3);
+    let recent = ReadRequest { skip_recent: Duration::from_secs(3_600), ..request(&owner) };
+    assert!(read_by(db, &recent).await.is_empty(), "what was inserted within the hour is left alone");
+}
+
+pub(crate) async fn nothing_that_is_not_due_is_read(db: &dyn Harness) {
+    let owner = holder(db).await;
+    for settlement in [
+        Settlement::Done,
+        dead("no"),
+        Settlement::Parked { reason: "no listener".to_owned() },
+        retry(LEASE),
+        Settlement::Deferred { after: LEASE },
+        Settlement::Erased,
+    ] {
+        write_one(db).await;
+        let fence = read_one(db, &owner).await;
+        assert_eq!(settle(db, fence, settlement).await, 0);
+    }
+    assert!(read(db, &owner).await.is_empty());
+
+    db.let_pass(LEASE + MOMENT).await;
+    kept(&*db.store(), &owner, PARTITIONS, PARTITIONS).await;
+
+    assert_eq!(read(db, &owner).await.len(), 2, "what is tried again is read when it is due");
+}
+
+pub(crate) async fn an_outcome_of_what_was_read_is_stored_once_and_raises_the_fence(db: &dyn Harness) {
+    let owner = holder(db).await;
+    let id = write_one(db).await;
+    let first = read_one(db, &owner).await;
+
+    assert_eq!(settle(db, first, retry(Duration::ZERO)).await, 0);
+    assert_eq!(settle(db, first, Settlement::Done).await, 1, "it had its outcome");
+
+    let second = read_one(db, &owner).await;
+    assert!(second.claim > first.claim, "{second:?} comes after {first:?}");
+    assert_eq!((row(db, id).await.status, row(db, id).await.attempts), (Status::Retry, 1));
+    assert_eq!(settle(db, second, Settlement::Done).await, 0);
+    assert_eq!(row(db, id).await.status, Status::Done);
+}
+
+pub(crate) async fn an_outcome_of_an_earlier_owner_is_dropped(db: &dyn Harness) {
+    let (gone, heir) = (holder(db).await, owner("heir"));
+    let id = write_one(db).await;
+    let late = read_one(db, &gone).await;
+    db.let_pass(LEASE + MOMENT).await;
+    let taken = db.store().keep_partitions(&heir, LEASE, PARTITIONS, PARTITIONS).await.expect("takes");
+    assert!(taken.iter().all(|partition| partition.abandoned && partition.epoch == 2), "{taken:?}");
+
+    assert_eq!(settle(db, late, Settlement::Done).await, 1);
+
+    let fence = read_one(db, &heir).await;
+    assert!(fence.claim > late.claim, "a later owner's delivery has a larger number");
+    assert_eq!((row(db, id).await.status, settle(db, fence, Settlement::Done).await), (Status::New, 0));
+}
+
+pub(crate) async fn a_partition_that_was_lost_and_won_again_has_forgotten_what_was_read(db: &dyn Harness) {
+    let owner = holder(db).await;
+    write_one(db).await;
+    let before = read_one(db, &owner).await;
+    db.let_pass(LEASE + MOMENT).await;
+
+    let again = db.store().keep_partitions(&owner, LEASE, PARTITIONS, PARTITIONS).await.expect("takes");
+
+    assert!(again.iter().all(|partition| !partition.abandoned && partition.epoch == 2), "nobody else had it: {again:?}");
+    assert_eq!(settle(db, before, Settlement::Done).await, 1);
+    assert_eq!(settle(db, read_one(db, &owner).await, Settlement::Done).await, 0);
+}
+
+pub(crate) async fn a_partition_that_was_given_back_is_not_abandoned(db: &dyn Harness) {
+    let (one, two) = (holder(db).await, owner("two"));
+    let store = db.store();
+    let same = store.keep_partitions(&one, LEASE, PARTITIONS, PARTITIONS).await.expect("keeps");
+    assert!(same.iter().all(|partition| partition.epoch == 1), "renewing changes no owner");
+    store.release_partitions(&one, &all()).await.expect("gives back");
+
+    let taken = store.keep_partitions(&two, LEASE, PARTITIONS, PARTITIONS).await.expect("takes");
+
+    assert!(taken.iter().all(|partition| !partition.abandoned && partition.epoch == 2), "{taken:?}");
+}
+
+pub(crate) async fn what_somebody_holds_under_a_claim_is_not_read_until_that_has_ended(db: &dyn Harness) {
+    let owner = holder(db).await;
+    let envelope = plain(db).await;
+    let writer = Ownership { owner: outbox::event::OwnerId::generate("writer"), lease: LEASE * 2 };
+    let hot = db.store().write(&[NewRow { envelope: &envelope, claimed: true }], &writer).await.expect("writes");
+    let hot = Fence { sequence: hot[0].expect("new"), claim: 1 };
+    assert!(read(db, &owner).await.is_empty(), "its writer delivers it");
+
+    db.let_pass(LEASE * 2 + MOMENT).await;
+    kept(&*db.store(), &owner, PARTITIONS, PARTITIONS).await;
+    let found = read(db, &owner).await;
+
+    assert!(found.len() == 1 && found[0].was_claimed, "its writer may be at work still: {found:?}");
+    let claimed = db.store().claim_these(&owner, LEASE, &[hot.sequence]).await.expect("claims");
+    assert_eq!((ids(&claimed), claimed[0].claims), (vec![envelope.id()], 2), "the first claim was its writer's");
+    assert!(claimed[0].fence.claim > hot.claim);
+    assert!(read(db, &owner).await.is_empty(), "now it is claimed");
+    assert_eq!(settle(db, hot, Settlement::Done).await, 1, "the writer's outcome comes too late");
+    assert_eq!(settle(db, claimed[0].fence, Settlement::Done).await, 0);
+}
+
+pub(crate) async fn only_what_is_due_and_free_is_claimed_by_its_number(db: &dyn Harness) {
+    let owner = holder(db).await;
+    write_one(db).await;
+    let held = claim_one(db).await.sequence;
+    let done = {
+        write_one(db).await;
+        let fence = claim_one(db).await;
+        settle(db, fence, Settlement::Done).await;
+        fence.sequence
+    };
+    let free = write_one(db).await;
+    let free_sequence = row(db, free).await.seq;
+
+    let asked = [free_sequence, held, done, 999_999];
+    let claimed = db.store().claim_these(&owner, LEASE, &asked).await.expect("claims");
+
+    assert_eq!(ids(&claimed), [free]);
+    assert!(db.store().claim_these(&owner, LEASE, &asked).await.expect("claims").is_empty(), "no second time");
+    assert!(db.store().claim_these(&owner, LEASE, &[]).await.expect("claims").is_empty());
+}
+
+pub(crate) async fn a_retry_that_a_writer_stored_is_read_by_the_owner_of_its_partition(db: &dyn Harness) {
+    let owner = holder(db).await;
+    let envelope = plain(db).await;
+    let writer = Ownership { owner: outbox::event::OwnerId::generate("writer"), lease: LEASE };
+    let hot = db.store().write(&[NewRow { envelope: &envelope, claimed: true }], &writer).await.expect("writes");
+    let hot = Fence { sequence: hot[0].expect("new"), claim: 1 };
+
+    assert_eq!(settle(db, hot, retry(Duration::ZERO)).await, 0);
+
+    let found = read(db, &owner).await;
+    assert!(found.len() == 1 && !found[0].was_claimed, "{found:?}");
+    assert_eq!(found[0].event.event.as_ref().expect("readable").attempt(), 2);
+    assert_eq!(settle(db, found[0].event.fence, Settlement::Done).await, 0);
+}
+
+async fn write_ids(db: &dyn Harness, count: usize) -> Vec<EventId> {
+    let envelopes = plains(db, count).await;
+    write(db, &envelopes).await;
+    envelopes.iter().map(outbox::Envelope::id).collect()
+}
