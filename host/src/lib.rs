@@ -90,6 +90,7 @@ pub mod order;
 pub mod outbox;
 mod outcome;
 mod owner;
+mod partition;
 pub mod poller;
 pub mod purge;
 #[doc(hidden)] // nothing in it is of use outside

@@ -117,13 +117,13 @@ metrics! {
     hot_skipped_delayed,
     /// Events that the poller put into the cold queue.
     cold_enqueued,
-    /// Claims of the poller that brought as many events as it asked for.
+    /// Reads and claims of the poller that brought as many events as it asked for.
     claims_full,
-    /// Claims of the poller that brought some events, and fewer than it asked for.
+    /// Those that brought some events, and fewer than it asked for.
     claims_partial,
-    /// Claims of the poller that brought nothing.
+    /// Those that brought nothing.
     claims_empty,
-    /// Claims of the poller that the database did not do.
+    /// Those that the database did not do.
     claims_failed,
     /// Events set aside until a listener is there.
     dispatch_parked,

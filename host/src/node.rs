@@ -2,6 +2,7 @@
 
 mod others;
 mod plugin;
+mod session;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,22 +11,26 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::metrics::Metrics;
-use crate::order::Partitions;
+use crate::partition::Partitions;
 use crate::queue::InFlight;
 use crate::recurring::Outage;
-use crate::store::{Node, NodeRecord, Store, StoreError};
+use crate::store::{LiveNodes, Node, NodeRecord, Store, StoreError};
 use crate::time::Timestamp;
 use crate::wake::Wake;
 use others::{Notice, Others};
+pub(crate) use session::SessionKeeper;
 
 #[cfg(feature = "wasm")]
 pub(crate) use plugin::MOST_SWAPS;
 pub use plugin::{PluginCapability, PluginDetails, PluginLimits, PluginState, PluginStatus, PluginSwap, plugins};
 
-/// So many times in a lease a node says that it is alive: one failure is no loss.
-const HEARTBEATS: u32 = 3;
-/// And so many times where nodes share partitions, so that a node that comes soon has its part of them.
-const HEARTBEATS_WITH_PARTITIONS: u32 = 10;
+/// So many times in a lease a node says that it is alive and renews its partitions: some failures are no loss, and a node that comes
+/// soon has its part of them.
+const HEARTBEATS: u32 = 10;
+/// How long the first beat waits for this node's session.
+const FIRST_SESSION: Duration = Duration::from_secs(1);
+/// The least rest between two beats when one is asked for.
+const LEAST_REST: Duration = Duration::from_millis(250);
 /// How often a node looks whether its plugins changed, to tell of them before the next beat is due.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -43,8 +48,9 @@ pub(crate) struct Heartbeat {
     pub(crate) lease: Duration,
     /// `None` without plugins.
     pub(crate) report: Option<Report>,
-    /// `None` where nothing is ordered.
-    pub(crate) partitions: Option<Arc<Partitions>>,
+    pub(crate) partitions: Arc<Partitions>,
+    /// Whether claims on rows keep a partition from being given back: where order is kept, nobody else may go on before they end.
+    pub(crate) claims_count: bool,
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) wake: Arc<Wake>,
     pub(crate) metrics: Arc<Metrics>,
@@ -57,6 +63,7 @@ impl Heartbeat {
         let mut others = Others::new(self.node.owner.as_str(), self.node.mode, self.lease);
         let mut told = None;
         let mut look: Option<Look> = None;
+        self.partitions.session_known(FIRST_SESSION).await;
         'alive: loop {
             // Written when it changed; a beat that failed is repeated whole.
             let plugins = self.report.as_ref().and_then(|report| report());
@@ -72,7 +79,10 @@ impl Heartbeat {
                     look = Some(self.look());
                 }
             }
-            let heartbeats = if self.partitions.is_some() { HEARTBEATS_WITH_PARTITIONS } else { HEARTBEATS };
+            let asked_for = async {
+                self.partitions.doubted().await;
+                tokio::time::sleep(LEAST_REST).await;
+            };
             let news = async {
                 // Looked at often where there is something to tell: who asks for the plugins wants to see them as they are.
                 loop {
@@ -82,30 +92,36 @@ impl Heartbeat {
                     }
                 }
             };
-            let rest = tokio::time::sleep(self.lease / heartbeats);
-            let (mut news, mut rest) = (std::pin::pin!(news), std::pin::pin!(rest));
+            let rest = tokio::time::sleep(self.lease / HEARTBEATS);
+            let (mut news, mut rest, mut asked_for) = (std::pin::pin!(news), std::pin::pin!(rest), std::pin::pin!(asked_for));
             loop {
                 tokio::select! {
                     _ = stopped.wait_for(|stopped| *stopped) => break 'alive,
                     () = &mut rest => break,
                     () = &mut news => break,
+                    () = &mut asked_for => break,
                     (nodes, now) = looked(&mut look) => {
                         others.look(&nodes, now).iter().for_each(|notice| self.tell(notice));
                     }
                 }
             }
         }
-        if let Err(error) = self.store.leave(&self.node.owner).await {
+        if let Err(error) = self.partitions.leave(&*self.store, &self.node.owner).await {
             tracing::warn!(error = %crate::chain(&error), "this host could not sign off; the others notice when its lease ends");
         }
     }
 
     /// How many live nodes have this one's mode.
     async fn run_once(&self, plugins: Option<String>) -> Result<u32, StoreError> {
-        let node = Node { plugins, ..self.node.clone() };
-        let live = self.store.heartbeat(&node, self.lease).await?;
-        if let Some(partitions) = &self.partitions {
-            partitions.keep(&*self.store, &self.node.owner, self.lease, live, &self.in_flight, &self.wake).await?;
+        // From here on others may rely on the session, as they may until they are told that there is none.
+        let session = self.partitions.tells_of_session();
+        let node = Node { plugins, session, ..self.node.clone() };
+        let LiveNodes { live, claimers } = self.store.heartbeat(&node, self.lease).await?;
+        self.partitions.told_of_session(session);
+        self.partitions.set_by_row(claimers > 0);
+        let claims = || if self.claims_count { self.in_flight.held() } else { Vec::new() };
+        if self.partitions.keep(&*self.store, &self.node.owner, self.lease, live, claims).await? {
+            self.wake.now();
         }
         Ok(live)
     }

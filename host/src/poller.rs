@@ -1,31 +1,34 @@
-//! Due rows, claimed, into the cold queue.
+//! Due rows into the cold queue.
 //!
-//! The poll is the truth; everything that wakes it early is a hint. It never rests while there is work and room for it.
+//! Of the partitions that this host holds, what is due is read and nothing is written: the partition is the claim. Rows are claimed
+//! one by one where that cannot say who delivers them. The poll is the truth; everything that wakes it early is a hint. It never
+//! rests while there is work and room for it.
 
+mod claim;
 mod config;
 mod judge;
+mod read;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
 pub use config::PollerConfig;
+pub(crate) use read::Cursor;
 
 use crate::event::{OwnerId, Route};
 use crate::listener::Listeners;
 use crate::metrics::Metrics;
-use crate::order::{LOOK_AGAIN, Order, Partitions, Placing, Sweep};
-use crate::queue::{Batches, Delivery, InFlight, Queue, Via};
+use crate::order::{LOOK_AGAIN, Order, Sweep};
+use crate::partition::{Open, Partitions};
+use crate::queue::{Batches, InFlight, Queue};
 use crate::readiness::Pulse;
 use crate::recurring::Outage;
-use crate::routes;
-use crate::settlement::{SettlementRules, given_back, still_at_work};
+use crate::settlement::SettlementRules;
 use crate::settler::SettlerHandle;
-use crate::store::{ClaimOrder, ClaimRequest, Claimed, Store, StoreError};
+use crate::store::{ClaimOrder, Store, StoreError, WaitsFor};
 use crate::wake::Wake;
-use judge::{Judged, is_delivered_alone};
 
 /// Walks the table.
 pub(crate) struct Poller {
@@ -43,8 +46,10 @@ pub(crate) struct Poller {
     pub(crate) config: PollerConfig,
     /// For order by aggregate, or of all events.
     pub(crate) order: Option<Arc<Order>>,
-    /// With it: only what belongs to this node's partitions is claimed, or only by the node that holds the single one.
-    pub(crate) partitions: Option<Arc<Partitions>>,
+    /// Only what belongs to these is taken.
+    pub(crate) partitions: Arc<Partitions>,
+    /// How far the table was read.
+    pub(crate) cursor: Cursor,
     /// Where order by aggregate is not asked for.
     pub(crate) sweep: Sweep,
     /// Whether the last batch of unparked events was a full one.
@@ -71,6 +76,18 @@ pub(crate) enum Polled {
     NoRoom,
 }
 
+/// How events may be taken.
+enum Way {
+    /// Not at all: others hold the partitions.
+    Closed,
+    /// Row by row, in this order.
+    ClaimInOrder(ClaimOrder),
+    /// Row by row, of these partitions, whose last owner may have been stopped by one of their events.
+    ClaimCarefully(Vec<u16>),
+    /// By reading these partitions.
+    Read(Vec<u16>),
+}
+
 /// Most parked routes that one turn looks at, one by one.
 const PARKED_ROUTES: usize = 16;
 /// Most parked events given back to time by one turn.
@@ -87,8 +104,6 @@ const NOT_OURS: Duration = Duration::from_millis(100);
 const QUEUE_STOPPED: Duration = Duration::from_millis(500);
 /// How often the room is looked at while listeners are busy.
 const BUSY: Duration = Duration::from_millis(100);
-/// How long a claim waits for events whose last outcome is stored, until the settler lets go of them.
-const LETTING_GO: Duration = Duration::from_millis(100);
 /// How soon there may be room in the queues.
 const QUEUES_MOVE: Duration = Duration::from_millis(2);
 
@@ -103,7 +118,7 @@ impl Poller {
             let polled = self.turn(after_a_rest, &mut changes).await;
             let polled = outage.note(
                 polled.inspect_err(|error| self.metrics.db_error(error)),
-                |error| tracing::error!(%error, "the poller cannot claim events; trying again until it can"),
+                |error| tracing::error!(%error, "the poller cannot take events; trying again until it can"),
                 || tracing::info!("the database answers the poller again"),
             );
             let Some(turn) = polled else {
@@ -150,19 +165,67 @@ impl Poller {
             self.unpark(changed).await?;
         }
         self.unblock(after_a_rest).await?;
-        let (turn, claimed) =
-            self.claim(if after_a_rest { self.config.batch_size } else { self.config.drain_batch_size }).await?;
+        let (turn, taken) = self.take(if after_a_rest { self.config.batch_size } else { self.config.drain_batch_size }).await?;
         if turn == Polled::Drained && self.unparking {
             return Ok(Polled::Full);
         }
         if turn == Polled::Drained
-            && let Some(due) = self.store.next_due().await?
+            && let Some(due) = self.next_due(taken).await?
         {
             // What others hold, or are about to hold, would keep us busy for nothing.
             let least = if self.is_one_queue() { QUEUE_STOPPED } else { NOT_OURS };
-            self.wake.within(if claimed == 0 { due.max(least) } else { due });
+            self.wake.within(if taken == 0 { due.max(least) } else { due });
         }
         Ok(turn)
+    }
+
+    /// Takes what is due and queues it. Returns how many events were taken, too.
+    async fn take(&mut self, batch_size: u32) -> Result<(Polled, usize), StoreError> {
+        // First, since it makes room.
+        self.give_back_leaving().await;
+        let (room, max_bytes) = self.room();
+        if room == 0 {
+            return Ok((Polled::NoRoom, 0));
+        }
+        self.claim_left().await?;
+        let limit = batch_size.min(u32::try_from(room).unwrap_or(u32::MAX));
+        match self.way().await? {
+            Way::Closed => Ok((Polled::Drained, 0)),
+            Way::ClaimInOrder(order) => self.claim(order, limit, max_bytes).await,
+            Way::ClaimCarefully(partitions) => {
+                let order = ClaimOrder::ByAggregate { partitions: partitions.clone(), waits_for: WaitsFor::Nothing };
+                let (turn, claimed) = self.claim(order, limit, max_bytes).await?;
+                self.partitions.claimed_carefully(&partitions, claimed, turn == Polled::Full);
+                // The other partitions come next.
+                Ok((Polled::Full, claimed))
+            }
+            Way::Read(partitions) => self.read(partitions, limit, max_bytes).await,
+        }
+    }
+
+    /// How events may be taken now.
+    async fn way(&self) -> Result<Way, StoreError> {
+        if self.order.is_some() {
+            return Ok(self.claim_order().await?.map_or(Way::Closed, Way::ClaimInOrder));
+        }
+        let Open { all, careful } = self.partitions.open();
+        Ok(match (all.is_empty(), careful.is_empty()) {
+            (true, _) => Way::Closed,
+            (false, true) => Way::Read(all),
+            (false, false) => Way::ClaimCarefully(careful),
+        })
+    }
+
+    /// How long until the next event may be taken, once so many were taken.
+    async fn next_due(&self, taken: usize) -> Result<Option<Duration>, StoreError> {
+        if self.order.is_some() {
+            return self.store.next_due().await;
+        }
+        let due = self.store.next_to_read(&self.owner, &self.in_flight.known()).await?;
+        if taken == 0 && due.is_some_and(|due| due.is_zero()) {
+            self.partitions.doubt();
+        }
+        Ok(due)
     }
 
     /// Unparks a batch, also when nothing changed: an event may have been parked just after its listener came. No more than can
@@ -181,6 +244,8 @@ impl Poller {
         let mut routes = self.listeners.open_routes();
         if self.listeners.has_patterns() || (self.gives_up() && self.deciding) {
             routes.extend(self.parked_no_longer().await?);
+            routes.sort_unstable();
+            routes.dedup();
             // The next look begins when something changes or the interval has passed; where relays have patterns, at once.
             self.deciding = self.parked_after.is_some();
             self.decided_at = Instant::now();
@@ -188,7 +253,12 @@ impl Poller {
         self.unparking = !routes.is_empty();
         if self.unparking {
             let limit = u32::try_from(limit).expect("at most a thousand");
-            self.unparking = self.store.unpark(&routes, limit).await? == u64::from(limit);
+            let unparked = self.store.unpark(&self.owner, &routes, limit).await?;
+            self.unparking = unparked.len() >= usize::try_from(limit).unwrap_or(usize::MAX);
+            if self.order.is_none() {
+                // At once: the host that holds their partitions may have no listener for them, and would park them again.
+                self.claim_these(&unparked).await?;
+            }
         }
         Ok(())
     }
@@ -224,23 +294,6 @@ impl Poller {
         Ok(())
     }
 
-    /// What may be claimed now; `None` when nothing may.
-    async fn claim_order(&self) -> Result<Option<Option<ClaimOrder>>, StoreError> {
-        let (Some(partitions), Some(order)) = (&self.partitions, &self.order) else { return Ok(Some(None)) };
-        let open = partitions.open();
-        if open.is_empty() {
-            return Ok(None);
-        }
-        // The node before us may have died with events in its hands: they come first, when their leases end.
-        if order.is_one_for_all() && !partitions.is_settled() {
-            if !self.in_flight.is_empty() || self.store.stats().await?.in_flight > 0 {
-                return Ok(None);
-            }
-            partitions.settled();
-        }
-        Ok(Some(Some(order.claiming(open))))
-    }
-
     /// Whether an event that nobody answers, and that waits for nothing, is given up rather than parked.
     fn gives_up(&self) -> bool {
         !self.rules.park_unroutable
@@ -263,129 +316,5 @@ impl Poller {
             return (0, 0);
         }
         (free, free_bytes)
-    }
-
-    /// Claims and queues. Returns how many were claimed, too.
-    async fn claim(&self, batch_size: u32) -> Result<(Polled, usize), StoreError> {
-        let (room, max_bytes) = self.room();
-        if room == 0 {
-            return Ok((Polled::NoRoom, 0));
-        }
-        let Some(order) = self.claim_order().await? else { return Ok((Polled::Drained, 0)) };
-        let limit = batch_size.min(u32::try_from(room).unwrap_or(u32::MAX));
-        let request = ClaimRequest {
-            owner: self.owner.clone(),
-            lease: self.lease,
-            limit,
-            max_bytes,
-            skip_recent: self.config.skip_recent,
-            order,
-        };
-        // Taken before the statement is sent: by the database's clock the lease ends later than we believe, never earlier.
-        let claimed_at = Instant::now();
-        let claimed = self.store.claim(&request).await.inspect_err(|_| self.metrics.claims_failed.increment())?;
-        // Taken after the answer: what was still wanted at the claim is not given up too early.
-        let answered_at = Instant::now();
-        if self.queue.is_closed() {
-            // A stop has begun meanwhile, and nobody is going to deliver them here.
-            for claim in claimed {
-                self.settler.send_claim(claim.fence, given_back()).await;
-            }
-            return Ok((Polled::NoRoom, 0));
-        }
-        let taken = claimed.len();
-        // A batch that its bytes cut short is a full one too: there may be more.
-        let bytes: usize =
-            claimed.iter().filter_map(|claim| claim.event.as_ref().ok()).map(|event| event.payload_bytes().len()).sum();
-        let full = taken >= usize::try_from(limit).unwrap_or(usize::MAX) || bytes >= max_bytes;
-        match (full, taken) {
-            (true, _) => self.metrics.claims_full.increment(),
-            (false, 0) => self.metrics.claims_empty.increment(),
-            (false, _) => self.metrics.claims_partial.increment(),
-        }
-        let deliveries = self.accept(claimed, claimed_at + self.lease, answered_at).await;
-        let count = deliveries.len();
-        let refused = self.queue.push(Via::Cold, deliveries);
-        self.metrics.cold_enqueued.add(u64::try_from(count - refused.len()).unwrap_or(0));
-        for delivery in refused {
-            self.settler.send(delivery, given_back()).await;
-        }
-        Ok((if full { Polled::Full } else { Polled::Drained }, taken))
-    }
-
-    /// Turns claims into deliveries; what can never be one is settled at once.
-    async fn accept(&self, mut claimed: Vec<Claimed>, lease_end: Instant, answered_at: Instant) -> Vec<Delivery> {
-        if self.partitions.is_none() && claimed.iter().any(is_delivered_alone) {
-            // Those that may stop this host come last, the likeliest at the very end.
-            claimed.sort_by_key(|claim| (is_delivered_alone(claim), claim.starts));
-        }
-        let batch = self.batches.next();
-        let mut deliveries = Vec::with_capacity(claimed.len());
-        let mut elsewhere = Vec::new();
-        let routes_known = self.ask_for_routes(&claimed).await;
-        let patience = Instant::now() + LETTING_GO;
-        for claim in claimed {
-            let (fence, behind, expires_in, deferrals) = (claim.fence, claim.behind, claim.expires_in, claim.deferrals);
-            let alone = is_delivered_alone(&claim);
-            match self.judge(claim, routes_known) {
-                Judged::Settled(settlement, event) => {
-                    self.tell_of_dead(fence.sequence, event.as_ref(), &settlement);
-                    self.settler.send_claim(fence, settlement).await;
-                }
-                Judged::Wanted(event) => match self.in_flight.mark_claimed(event.id(), fence, lease_end, patience).await {
-                    Some(mark) => {
-                        let event = Arc::new(event);
-                        let delivery = Delivery::new(event, mark, Via::Cold, batch).expiring(answered_at, expires_in);
-                        let delivery = Delivery { deferrals, alone, ..delivery };
-                        let Some(order) = &self.order else {
-                            deliveries.push(delivery);
-                            continue;
-                        };
-                        match order.place(delivery, behind) {
-                            Placing::Start(delivery) => deliveries.push(delivery),
-                            Placing::Waits => {}
-                            Placing::Behind(delivery, last) => {
-                                let settlement = order.behind(&delivery.event, last);
-                                self.settler.send(delivery, settlement).await;
-                            }
-                            Placing::BehindOthers(delivery, nearest) => elsewhere.push((delivery, nearest)),
-                        }
-                    }
-                    // Our own earlier claim of it ended, but its listener is still at work: its outcome is fenced off, so look
-                    // again a little later.
-                    None => self.settler.send_claim(fence, still_at_work()).await,
-                },
-            }
-        }
-        self.set_aside(elsewhere).await;
-        deliveries
-    }
-
-    /// Sets events aside, each behind the head of its queue: when that is out of the way, all of them go on.
-    async fn set_aside(&self, elsewhere: Vec<(Delivery, u64)>) {
-        let Some(order) = &self.order else { return };
-        if elsewhere.is_empty() {
-            return;
-        }
-        let events: Vec<u64> = elsewhere.iter().map(|(delivery, _)| delivery.event.sequence()).collect();
-        // Without an answer each waits behind the one before it: slower, and not wrong.
-        let heads = self.store.heads(&events, order.waits_for()).await.inspect_err(|error| self.metrics.db_error(error));
-        let heads: HashMap<u64, u64> = heads.unwrap_or_default().into_iter().collect();
-        for (delivery, nearest) in elsewhere {
-            let head = heads.get(&delivery.event.sequence()).copied().unwrap_or(nearest);
-            let settlement = order.behind(&delivery.event, head);
-            self.settler.send(delivery, settlement).await;
-        }
-    }
-
-    /// Asks the table which routes have a listener in any host, before an event is given up because none is known here: another
-    /// host may have started a moment ago. False when the table does not say.
-    async fn ask_for_routes(&self, claimed: &[Claimed]) -> bool {
-        let routes = claimed.iter().filter_map(|claim| claim.event.as_ref().ok()).map(|event| event.route());
-        if !self.listeners.gives_up_any(routes) {
-            return true;
-        }
-        let learned = routes::learn(&*self.store, &self.listeners).await;
-        learned.inspect_err(|error| self.metrics.db_error(error)).is_ok()
     }
 }

@@ -1,5 +1,5 @@
--- Hosts read partitions without claiming each row. What a host read of a partition is settled under the partition's epoch, so an
--- outcome of an earlier owner changes nothing.
+-- What is read of a partition, without a claim on each row, is settled under the partition's epoch: an outcome of what an earlier
+-- owner has read is dropped.
 
 -- How often the partition has got another owner.
 ALTER TABLE outbox_event_partition ADD COLUMN epoch integer NOT NULL DEFAULT 0;

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::Read;
 use std::process::Stdio;
 
+use crate::home::Home;
 use crate::program::{Place, end, mails, signal};
 
 /// Leases short enough that what a killed host held is due again soon, and so long that a busy machine alone does not end them.
@@ -87,7 +88,6 @@ fn a_terminated_host_gives_back_what_it_did_not_finish_and_ends_with_0() {
     let mut host = place.host(&PATIENT);
     host.wait_for_mails(50);
     place.wait_for("done", 50);
-    place.wait_for("in_flight", 4);
 
     host.signal("TERM");
     let (status, said) = host.end();
@@ -101,17 +101,16 @@ fn a_terminated_host_gives_back_what_it_did_not_finish_and_ends_with_0() {
     }
     for id in sleepers {
         let row = place.json(&["event", "show", id, "--output", "json"]);
-        assert!(row["locked_by"].is_null(), "the claim was given back: {row}");
-        assert_eq!(
-            (row["claim_seq"].as_u64() > Some(0), row["claims"].as_u64(), row["attempts"].as_u64()),
-            (true, Some(0), Some(0))
-        );
+        assert!(row["locked_by"].is_null(), "nobody has it: {row}");
+        assert_eq!((row["claims"].as_u64(), row["attempts"].as_u64()), (Some(0), Some(0)), "nothing is counted");
     }
 }
 
 #[test]
 fn a_host_killed_three_times_loses_nothing_and_repeats_only_what_was_in_its_hands() {
     const EVENTS: usize = 5_000;
+    /// What waits in the queue, and what is with the workers.
+    const IN_HAND: usize = 1_000 + 256;
     let place = Place::migrated();
     let ids = emit(&place, EVENTS);
     let (mut said, mut in_flight) = (Vec::new(), 0);
@@ -120,7 +119,8 @@ fn a_host_killed_three_times_loses_nothing_and_repeats_only_what_was_in_its_hand
         let mut host = place.host(&QUICK);
         host.wait_for_mails(mails_before);
         said.extend(host.kill());
-        in_flight += usize::try_from(place.stat("in_flight")).expect("small");
+        // Which of those that wait were in its hands, nobody wrote down.
+        in_flight += IN_HAND.min(usize::try_from(place.stat("new")).expect("small"));
     }
     assert!(place.stat("done") < 5_000, "the kills came in the middle");
     let host = place.host(&QUICK);
@@ -137,6 +137,40 @@ fn a_host_killed_three_times_loses_nothing_and_repeats_only_what_was_in_its_hand
     let duplicates: usize = mails.values().map(|times| times - 1).sum();
     assert!(duplicates <= in_flight, "{duplicates} events were mailed again, but only {in_flight} were in flight at the kills");
     assert_eq!((place.stat("dead"), place.stat("new"), place.stat("in_flight")), (0, 0, 0));
+}
+
+#[test]
+fn what_a_killed_host_had_read_is_delivered_by_the_next_long_before_its_lease_ends_on_sqlite() {
+    what_a_killed_host_had_read_is_delivered_by_the_next_long_before_its_lease_ends(&Place::migrated());
+}
+
+#[test]
+fn what_a_killed_host_had_read_is_delivered_by_the_next_long_before_its_lease_ends_on_postgres() {
+    what_a_killed_host_had_read_is_delivered_by_the_next_long_before_its_lease_ends(&Place::on(Home::on_postgres()));
+}
+
+#[test]
+fn what_a_killed_host_had_read_is_delivered_by_the_next_long_before_its_lease_ends_on_mysql() {
+    what_a_killed_host_had_read_is_delivered_by_the_next_long_before_its_lease_ends(&Place::on(Home::on_mysql()));
+}
+
+fn what_a_killed_host_had_read_is_delivered_by_the_next_long_before_its_lease_ends(place: &Place) {
+    const EVENTS: usize = 3_000;
+    place.plugin("order-mailer");
+    emit(place, EVENTS);
+    let mut host = place.host(&PATIENT);
+    host.wait_for_mails(100);
+    host.kill();
+    assert!(place.stat("done") < EVENTS as u64, "the kill came in the middle");
+
+    let next = place.host(&PATIENT);
+
+    // Within the patience of the test, which is far below the lease.
+    place.wait_for("done", EVENTS as u64);
+    next.signal("TERM");
+    let (status, said) = next.end();
+    assert_eq!(status.code(), Some(0), "{:#?}", said.last());
+    assert_eq!((place.stat("dead"), place.stat("new")), (0, 0));
 }
 
 #[test]

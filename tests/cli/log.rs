@@ -80,14 +80,14 @@ fn a_poller_that_cannot_claim_says_so_once_as_an_error_and_again_when_it_can() {
 
     let said = logged(&place, &[], |host| {
         place.sql("ALTER TABLE outbox_event RENAME TO away");
-        host.wait_for_line("it notices", |line| line.contains("the poller cannot claim events"));
+        host.wait_for_line("it notices", |line| line.contains("the poller cannot take events"));
         place.sql("ALTER TABLE away RENAME TO outbox_event");
         host.wait_for_line("it notices, too", |line| line.contains("the database answers the poller again"));
         emit(&place, "Done", "afterwards");
         place.wait_for("done", 1);
     });
 
-    let line = one(&said, "the poller cannot claim events");
+    let line = one(&said, "the poller cannot take events");
     assert!(line.contains(" ERROR ") && line.contains("error="), "{line}");
     assert!(one(&said, "the database answers the poller again").contains(" INFO "));
 }

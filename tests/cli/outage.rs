@@ -168,8 +168,7 @@ fn a_server_that_takes_no_writes_for_a_while_is_waited_for(name: &str, ground: &
     say(&format!("{name}, writable again: delivers {recovered:.1?} later\n"));
     wait_for_writers(writers, EVENTS);
 
-    let claims = node.said("the poller cannot claim events").len();
-    assert_eq!(claims, 1, "the poller says it once: {:?}", node.complaints());
+    // Who only reads meanwhile may have nothing to complain of: nobody could write an event either.
     assert_said_once_per_outage(&node, 1);
     conclude(&format!("{name}, read-only for a while"), &ground.place, &mut [node], EVENTS, &Mode::Any.rules(), &witness);
 }

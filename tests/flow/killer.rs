@@ -107,7 +107,7 @@ async fn an_event_that_aborts_its_host_ends_dead_and_the_others_beside_it_done()
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 
-    assert_eq!(aborts, 7, "twice beside others, and five times alone");
+    assert_eq!(aborts, 8, "once as it was read, twice as it was claimed beside others, and five times alone");
     let dead = row(&db, killer).await;
     assert_eq!(dead.status, Status::Dead);
     assert!(dead.last_error.expect("a reason").contains("its host stopped 5 times"), "it says why");

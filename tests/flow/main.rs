@@ -24,6 +24,7 @@ mod order;
 mod pool;
 mod purge;
 mod queues;
+mod reading;
 mod receipts;
 mod rolling;
 mod routes;
@@ -69,6 +70,11 @@ on_every_database! {
     adopted::what_a_savepoint_took_back_in_an_adopted_transaction_is_not_delivered,
     adopted::an_adopted_transaction_that_is_rolled_back_or_dropped_leaves_nothing_behind,
     rolling::an_older_host_kills_no_event_of_a_route_that_only_a_newer_one_answers,
+    reading::a_cold_event_is_written_by_nothing_but_its_outcome,
+    reading::a_second_host_that_wants_the_table_for_itself_stands_by_and_takes_over,
+    reading::hosts_that_share_the_table_read_different_events_and_go_on_for_one_that_leaves,
+    reading::what_waits_for_a_worker_does_not_keep_partitions_from_another_host,
+    reading::what_an_owner_left_is_claimed_row_by_row,
     rolling::a_host_whose_plugin_did_not_load_kills_nothing_that_it_might_have_answered,
     rolling::a_host_without_any_listener_parks_what_is_due,
     rolling::a_route_is_noted_before_its_host_has_started,
@@ -113,14 +119,14 @@ on_every_database! {
 mod side_by_side {
     mod mysql {
         walks! { MySql => receipts::receipts_dropped_before_their_commits_hold_nobody_up,
-        receipts::a_receipt_that_was_dropped_takes_back_no_claim_of_the_poller,
+        receipts::a_receipt_that_was_dropped_takes_back_nothing_from_the_poller,
         receipts::an_event_that_is_written_again_after_a_rollback_nobody_told_of_is_delivered_once,
         receipts::a_receipt_dropped_before_its_rollback_leaves_nothing_behind,
         receipts::a_hot_copy_never_runs_under_a_lease_that_ended_during_the_insert }
     }
     mod postgres {
         walks! { Postgres => receipts::receipts_dropped_before_their_commits_hold_nobody_up,
-        receipts::a_receipt_that_was_dropped_takes_back_no_claim_of_the_poller,
+        receipts::a_receipt_that_was_dropped_takes_back_nothing_from_the_poller,
         receipts::an_event_that_is_written_again_after_a_rollback_nobody_told_of_is_delivered_once,
         receipts::a_receipt_dropped_before_its_rollback_leaves_nothing_behind,
         receipts::a_hot_copy_never_runs_under_a_lease_that_ended_during_the_insert }

@@ -155,7 +155,7 @@ async fn an_outbox_that_only_writes_purges_what_nobody_took_when_that_is_asked_f
 async fn nothing_undelivered_is_purged_while_a_host_is_there_to_deliver_it() {
     let db = Sqlite::fresh().await;
     let owner = OwnerId::generate("host");
-    let host = Node { owner: owner.clone(), label: "host 1".to_owned(), mode: "single_node", version: "0", plugins: None };
+    let host = Node::new(owner.clone(), "host 1", "single_node", "0");
     db.store().heartbeat(&host, DAY).await.expect("says that it is there");
     let writer = Outbox::writer_only(db.sqlite()).start().await.expect("starts");
     let id = commit_one(&writer).await;

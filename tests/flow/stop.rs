@@ -155,6 +155,14 @@ impl Slow {
         Self { db, other: None }
     }
 
+    /// Lets a host of an earlier version be there, beside which every host claims row by row.
+    async fn with_an_earlier_host(self) -> Self {
+        let sql = "INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until)
+                   VALUES ('earlier', 'earlier 1', 'multi_node', '0.0.1', now(), now() + interval '1 day')";
+        self.db.execute(sql).await;
+        self
+    }
+
     /// A host that waits longer than any test for a statement that stands.
     async fn host(&self, mode: Mode, drain_timeout: Duration, recorder: &Recorder) -> Outbox<PostgresStore> {
         let mut options = PostgresOptions::from_url(self.db.url()).expect("the address is good");
@@ -203,7 +211,7 @@ impl Slow {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stop_drains_while_a_claim_stands_and_gives_that_claim_back() {
     for mode in [Mode::SingleNode, Mode::OrderedByAggregate, Mode::Ordered] {
-        let mut slow = Slow::fresh(CLAIMS).await;
+        let mut slow = Slow::fresh(CLAIMS).await.with_an_earlier_host().await;
         let recorder = Recorder::held();
         let host = slow.host(mode, HOUR, &recorder).await;
         slow.insert(&orders(3)).await;
@@ -238,7 +246,7 @@ async fn a_stop_drains_while_a_claim_stands_and_gives_that_claim_back() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stop_cuts_listeners_off_after_the_drain_timeout_though_a_claim_stands() {
-    let mut slow = Slow::fresh(CLAIMS).await;
+    let mut slow = Slow::fresh(CLAIMS).await.with_an_earlier_host().await;
     let recorder = Recorder::held();
     let host = slow.host(Mode::SingleNode, Duration::from_millis(200), &recorder).await;
     let ids = slow.insert(&orders(3)).await;
@@ -260,7 +268,7 @@ async fn a_stop_cuts_listeners_off_after_the_drain_timeout_though_a_claim_stands
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stop_ends_though_its_statements_never_do_and_what_they_took_waits_for_its_lease() {
-    let mut slow = Slow::fresh(CLAIMS_AND_OUTCOMES).await;
+    let mut slow = Slow::fresh(CLAIMS_AND_OUTCOMES).await.with_an_earlier_host().await;
     let recorder = Recorder::held();
     let first = slow.host(Mode::SingleNode, Duration::from_millis(200), &recorder).await;
     let answered = slow.insert(&orders(1)).await;
@@ -285,5 +293,36 @@ async fn a_stop_ends_though_its_statements_never_do_and_what_they_took_waits_for
     let second = slow.host(Mode::SingleNode, HOUR, &next).await;
     done(&slow.db, 3).await;
     assert_eq!((recorder.count(), next.count()), (1, 2), "each once");
+    second.shutdown().await;
+}
+
+/// Reads that stand, since somebody has locked the table of partitions.
+const READS: &str = "SELECT count(*) FROM pg_locks
+  WHERE relation = to_regclass('outbox_event_partition') AND mode = 'AccessShareLock' AND NOT granted";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_read_brings_when_the_stop_has_begun_is_left_to_the_next_host() {
+    let slow = Slow::fresh(CLAIMS).await;
+    let recorder = Recorder::done();
+    let host = slow.host(Mode::SingleNode, HOUR, &recorder).await;
+    slow.insert(&orders(1)).await;
+    done(&slow.db, 1).await;
+    let mut other = slow.db.services_pool(1).acquire().await.expect("a connection");
+    sqlx::query("BEGIN").execute(&mut *other).await.expect("begins");
+    sqlx::query("LOCK TABLE outbox_event_partition IN ACCESS EXCLUSIVE MODE").execute(&mut *other).await.expect("locks");
+    slow.insert(&orders(5)).await;
+    eventually("a read stands", async || slow.db.number(READS).await > 0).await;
+
+    let stopping = tokio::spawn(host.shutdown());
+    eventually("the stop has begun", async || !host.monitor().readiness().is_ready()).await;
+    assert!(!stopping.is_finished(), "it waits for the read");
+    sqlx::query("ROLLBACK").execute(&mut *other).await.expect("lets go");
+    in_time("the stop ends", stopping).await.expect("does not panic");
+
+    assert_eq!(recorder.count(), 1, "nothing begins after the stop has begun");
+    let next = Recorder::done();
+    let second = slow.host(Mode::SingleNode, HOUR, &next).await;
+    done(&slow.db, 6).await;
+    assert_eq!((recorder.count(), next.count()), (1, 5), "each once");
     second.shutdown().await;
 }

@@ -9,11 +9,11 @@ use async_trait::async_trait;
 use outbox::dispatcher::{DispatcherConfig, Interceptor};
 use outbox::event::OwnerId;
 use outbox::listener::{BreakerConfig, Fixed, Outcome, Reply, Visit};
-use outbox::store::{ClaimRequest, ClaimStore};
+use outbox::store::{ClaimRequest, ClaimStore, NewRow, Ownership, WriteStore};
 use outbox::{DispatchResult, Event, Listener, Outbox, Registration, SqliteStore, Status};
 use support::{Recorder, Sqlite, eventually};
 
-use crate::common::{HOUR, ROUTE, commit_one, drowsy, one_worker, outbox, reaches, row};
+use crate::common::{HOUR, ROUTE, commit_one, drowsy, eager, one_worker, order, outbox, reaches, row};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -49,6 +49,41 @@ async fn an_event_whose_listener_blocks_its_thread_can_be_taken_over() {
     eventually("another host takes the event", async || another_host_takes_one(&store).await).await;
     drop(let_go);
     outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_cold_event_whose_listener_blocks_its_thread_is_delivered_again_by_its_own_host() {
+    let (db, store) = Sqlite::on_system_clock().await;
+    let (let_go, held) = mpsc::channel::<()>();
+    let (held, calls) = (Mutex::new(held), Arc::new(Mutex::new(Vec::new())));
+    let listener = {
+        let calls = calls.clone();
+        move |event: Arc<Event>| {
+            let is_first = {
+                let mut calls = calls.lock().expect("not poisoned");
+                calls.push(event.fence());
+                calls.len() == 1
+            };
+            if is_first {
+                let _ = held.lock().expect("not poisoned").recv();
+            }
+            async { Ok(DispatchResult::Done) }
+        }
+    };
+    let config = DispatcherConfig { workers: 2, lease: SECOND, deadline: SECOND / 4, ..DispatcherConfig::default() };
+    let outbox = Outbox::single_node(store.clone()).poller(eager()).dispatcher(config).listener(ROUTE, listener).start().await;
+    let outbox = outbox.expect("starts");
+    let envelope = order(1);
+    let nobody = Ownership { owner: OwnerId::generate("producer"), lease: HOUR };
+    store.write(&[NewRow { envelope: &envelope, claimed: false }], &nobody).await.expect("writes");
+
+    reaches(&db, envelope.id(), Status::Done).await;
+
+    let calls = calls.lock().expect("not poisoned").clone();
+    assert!(calls.len() == 2 && calls[1] > calls[0], "each delivery has a larger number: {calls:?}");
+    drop(let_go);
+    outbox.shutdown().await;
+    assert_eq!(row(&db, envelope.id()).await.status, Status::Done, "the late outcome of the first changes nothing");
 }
 
 /// Never lets an event through, and never says so.

@@ -14,10 +14,13 @@ mod model;
 mod mysql_server;
 mod node;
 mod park;
+mod partition;
 mod postgres_server;
 mod prepared;
 mod purge;
 mod read;
+mod read_in_order;
+mod session;
 mod settle;
 mod sqlite_clock;
 mod sqlite_file;
@@ -107,11 +110,22 @@ conformance! {
     read::nothing_that_is_not_due_is_read,
     read::an_outcome_of_what_was_read_is_stored_once_and_raises_the_fence,
     read::an_outcome_of_an_earlier_owner_is_dropped,
+    read::a_lease_that_ended_and_that_nobody_took_over_is_renewed_with_what_was_read,
     read::a_partition_that_was_lost_and_won_again_has_forgotten_what_was_read,
     read::a_partition_that_was_given_back_is_not_abandoned,
     read::what_somebody_holds_under_a_claim_is_not_read_until_that_has_ended,
     read::only_what_is_due_and_free_is_claimed_by_its_number,
     read::a_retry_that_a_writer_stored_is_read_by_the_owner_of_its_partition,
+    read::the_next_to_read_is_told_of_own_partitions_and_of_what_is_not_in_hand,
+    read_in_order::a_read_in_order_tells_what_each_event_waits_for,
+    read_in_order::what_failed_or_has_a_claim_is_waited_for_by_what_is_read,
+    read_in_order::in_a_long_queue_what_is_read_waits_for_what_is_not_in_hand,
+    read_in_order::the_front_of_the_queue_is_read_in_the_order_of_insertion,
+    read_in_order::the_front_stops_at_its_limits,
+    read_in_order::nothing_is_read_past_an_event_that_cannot_be_delivered,
+    read_in_order::a_claim_of_another_stops_the_front_until_it_has_ended,
+    read_in_order::only_who_holds_all_partitions_reads_the_front,
+    partition::two_settlers_beside_a_keeper_store_each_outcome_once,
     settle::done_writes_its_columns,
     settle::a_deferred_event_keeps_its_attempt_count,
     settle::a_retry_counts_and_is_due_after_its_delay,
@@ -136,6 +150,7 @@ conformance! {
     costs::an_answer_writes_its_cost_where_one_comes_with_it,
     costs::a_cost_that_no_host_wrote_spoils_no_row,
     park::only_the_named_routes_are_unparked,
+    park::what_was_unparked_is_claimed_by_its_number_at_once_and_read_as_claimed,
     park::unparking_goes_in_batches,
     park::parked_routes_are_found_one_after_the_other_each_once,
     park::routes_that_had_a_listener_are_remembered_once,
@@ -203,8 +218,18 @@ conformance! {
     front::whose_partition_it_is_not_claims_nothing_of_the_line,
     front::an_event_that_is_too_young_stops_the_line,
     node::a_node_is_alive_as_long_as_it_says_so,
+    node::a_node_tells_how_it_works_and_each_beat_says_it_anew,
+    node::others_that_claim_rows_are_counted_whatever_their_mode,
     node::a_node_that_has_been_gone_for_a_day_is_not_shown_though_no_other_is_alive,
     node::a_node_that_leaves_takes_nothing_with_it,
+    session::a_session_holds_its_lock_until_it_is_dropped,
+    session::a_session_that_is_ended_lets_its_lock_go_at_once,
+    session::the_lock_of_an_owner_is_held_once_and_locks_of_two_owners_do_not_meet,
+    session::only_owners_of_partitions_that_said_that_they_have_a_session_are_missed,
+    session::partitions_of_an_owner_that_is_gone_are_taken_at_once_and_were_abandoned,
+    session::an_owner_that_says_that_it_has_no_session_loses_nothing,
+    session::an_owner_that_was_abandoned_and_lives_keeps_what_nobody_has_taken,
+    session::rows_that_an_abandoned_owner_claimed_stay_claimed,
     prepared::a_column_that_is_added_under_a_running_host_disturbs_nobody,
     node::a_good_database_has_only_good_findings,
     node::a_missing_schema_and_a_lease_below_the_deadline_are_found,

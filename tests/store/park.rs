@@ -1,10 +1,12 @@
 //! Events that wait for a listener.
 
-use outbox::store::Settlement;
+use std::time::Duration;
+
+use outbox::store::{PARTITIONS, ReadRequest, Settlement};
 use outbox::{Route, Status};
 use support::Harness;
 
-use crate::common::{claim, event, ids, plains, row, settle, write};
+use crate::common::{LEASE, claim, event, ids, owner, plains, row, settle, write};
 
 fn route(aggregate_type: &str, event_type: &str) -> Route {
     Route::new(aggregate_type, event_type).expect("good names")
@@ -23,14 +25,44 @@ pub(crate) async fn only_the_named_routes_are_unparked(db: &dyn Harness) {
     write(db, &[wanted.clone(), twin.clone(), other.clone()]).await;
     park_all(db).await;
 
-    let unparked = db.store().unpark(&[route("Order", "OrderPlaced"), route("No", "Such")], 100).await.expect("unparks");
+    let unparked =
+        db.store().unpark(&owner("host"), &[route("Order", "OrderPlaced"), route("No", "Such")], 100).await.expect("unparks");
 
-    assert_eq!(unparked, 1);
     let record = row(db, wanted.id()).await;
+    assert_eq!(unparked, [record.seq]);
     assert_eq!((record.parked, record.due_at, record.status), (None, Some(record.available_at), Status::New));
+    assert_eq!((record.lease_end, record.claims), (record.locked_at, 0), "under a claim that has ended, and was none");
     assert_eq!(ids(&claim(db, 10).await), [wanted.id()], "a name that differs by case is another name");
     assert!(row(db, twin.id()).await.parked.is_some() && row(db, other.id()).await.parked.is_some());
-    assert_eq!(db.store().unpark(&[], 100).await.expect("nothing to do"), 0);
+    assert_eq!(db.store().unpark(&owner("host"), &[], 100).await.expect("nothing to do"), [0_u64; 0]);
+}
+
+pub(crate) async fn what_was_unparked_is_claimed_by_its_number_at_once_and_read_as_claimed(db: &dyn Harness) {
+    write(db, &plains(db, 3).await).await;
+    park_all(db).await;
+    let (answers, holds) = (owner("answers"), owner("holds"));
+    let store = db.store();
+    crate::common::kept(&*store, &holds, PARTITIONS, PARTITIONS).await;
+
+    let asked_for = [route("Order", "OrderPlaced"), route("Order", "OrderPlaced")];
+    let unparked = store.unpark(&answers, &asked_for, 100).await.expect("unparks");
+    assert_eq!(unparked.len(), 3, "each once, though its route is asked for twice");
+
+    let request = ReadRequest {
+        owner: holds,
+        partitions: (0..PARTITIONS).collect(),
+        after: None,
+        held: Vec::new(),
+        limit: 100,
+        max_bytes: 1_000,
+        skip_recent: Duration::ZERO,
+        order: None,
+    };
+    let read = store.read(&request).await.expect("reads");
+    assert!(read.len() == 3 && read.iter().all(|read| read.was_claimed), "nobody delivers it without a claim: {read:?}");
+    let twice = [&unparked[..], &unparked[..]].concat();
+    assert_eq!(store.claim_these(&answers, LEASE, &twice).await.expect("claims").len(), 3);
+    assert!(store.read(&request).await.expect("reads").is_empty());
 }
 
 pub(crate) async fn unparking_goes_in_batches(db: &dyn Harness) {
@@ -40,7 +72,7 @@ pub(crate) async fn unparking_goes_in_batches(db: &dyn Harness) {
 
     let mut batches = Vec::new();
     for _ in 0..4 {
-        batches.push(db.store().unpark(&routes, 10).await.expect("unparks"));
+        batches.push(db.store().unpark(&owner("host"), &routes, 10).await.expect("unparks").len());
     }
 
     assert_eq!(batches, [10, 10, 5, 0]);
@@ -69,7 +101,7 @@ pub(crate) async fn parked_routes_are_found_one_after_the_other_each_once(db: &d
     let wanted = [("A", "Z"), ("Order", "OrderPaid"), ("Order", "OrderPlaced"), ("Order", "é"), ("order", "OrderPlaced")]
         .map(|(a, b)| route(a, b));
     assert_eq!(found, wanted);
-    store.unpark(&wanted, 100).await.expect("unparks");
+    store.unpark(&owner("host"), &wanted, 100).await.expect("unparks");
     assert_eq!(store.parked_route(None).await.expect("reads"), None);
 }
 

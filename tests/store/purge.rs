@@ -126,7 +126,7 @@ pub(crate) async fn what_its_writer_dated_back_is_as_old_as_its_row(db: &dyn Har
 
 pub(crate) async fn nothing_is_purged_as_undelivered_while_a_node_is_alive(db: &dyn Harness) {
     let id = write_one(db).await;
-    let node = Node { owner: owner("host"), label: "host 1".to_owned(), mode: "single_node", version: "0", plugins: None };
+    let node = Node::new(owner("host"), "host 1", "single_node", "0");
     db.store().heartbeat(&node, DAY).await.expect("says that it is there");
     db.let_pass(DAY / 2).await;
     assert_eq!(db.store().purge_undelivered(Duration::ZERO, 100).await.expect("purges"), PurgeBatch::default());

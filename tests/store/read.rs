@@ -24,6 +24,7 @@ fn request(owner: &OwnerId) -> ReadRequest {
         limit: 100,
         max_bytes: 64 << 20,
         skip_recent: Duration::ZERO,
+        order: None,
     }
 }
 
@@ -80,6 +81,10 @@ pub(crate) async fn only_who_holds_a_partition_reads_it(db: &dyn Harness) {
     let (first, second) = (read(db, &one).await, read(db, &two).await);
 
     assert!(!first.is_empty() && !second.is_empty() && first.len() + second.len() == 40, "each by one of them");
+    for read in first.iter().chain(&second) {
+        let query = format!("SELECT partition_id FROM outbox_event WHERE seq = {}", read.position.sequence);
+        assert_eq!(i64::from(read.partition), db.number(&query).await, "it says of which partition it is");
+    }
     assert!(read_by(db, &ReadRequest { partitions: theirs, ..request(&one) }).await.is_empty(), "asking is not holding");
     assert!(read_by(db, &ReadRequest { partitions: Vec::new(), ..request(&one) }).await.is_empty());
     assert!(read(db, &owner("stranger")).await.is_empty());
@@ -185,17 +190,34 @@ pub(crate) async fn an_outcome_of_an_earlier_owner_is_dropped(db: &dyn Harness) 
     assert_eq!((row(db, id).await.status, settle(db, fence, Settlement::Done).await), (Status::New, 0));
 }
 
-pub(crate) async fn a_partition_that_was_lost_and_won_again_has_forgotten_what_was_read(db: &dyn Harness) {
+pub(crate) async fn a_lease_that_ended_and_that_nobody_took_over_is_renewed_with_what_was_read(db: &dyn Harness) {
     let owner = holder(db).await;
     write_one(db).await;
     let before = read_one(db, &owner).await;
     db.let_pass(LEASE + MOMENT).await;
+    assert!(read(db, &owner).await.is_empty(), "its lease is over");
 
-    let again = db.store().keep_partitions(&owner, LEASE, PARTITIONS, PARTITIONS).await.expect("takes");
+    let again = db.store().keep_partitions(&owner, LEASE, PARTITIONS, PARTITIONS).await.expect("keeps");
 
-    assert!(again.iter().all(|partition| !partition.abandoned && partition.epoch == 2), "nobody else had it: {again:?}");
+    assert!(again.iter().all(|partition| !partition.abandoned && partition.epoch == 1), "nobody else had it: {again:?}");
+    assert_eq!(read_one(db, &owner).await, before, "the same delivery");
+    assert_eq!(settle(db, before, Settlement::Done).await, 0);
+}
+
+pub(crate) async fn a_partition_that_was_lost_and_won_again_has_forgotten_what_was_read(db: &dyn Harness) {
+    let (one, other) = (holder(db).await, owner("other"));
+    let store = db.store();
+    write_one(db).await;
+    let before = read_one(db, &one).await;
+    db.let_pass(LEASE + MOMENT).await;
+    store.keep_partitions(&other, LEASE, PARTITIONS, PARTITIONS).await.expect("takes");
+    store.release_partitions(&other, &all()).await.expect("gives back");
+
+    let again = store.keep_partitions(&one, LEASE, PARTITIONS, PARTITIONS).await.expect("takes");
+
+    assert!(again.iter().all(|partition| !partition.abandoned && partition.epoch == 3), "{again:?}");
     assert_eq!(settle(db, before, Settlement::Done).await, 1);
-    assert_eq!(settle(db, read_one(db, &owner).await, Settlement::Done).await, 0);
+    assert_eq!(settle(db, read_one(db, &one).await, Settlement::Done).await, 0);
 }
 
 pub(crate) async fn a_partition_that_was_given_back_is_not_abandoned(db: &dyn Harness) {
@@ -265,6 +287,33 @@ pub(crate) async fn a_retry_that_a_writer_stored_is_read_by_the_owner_of_its_par
     assert!(found.len() == 1 && !found[0].was_claimed, "{found:?}");
     assert_eq!(found[0].event.event.as_ref().expect("readable").attempt(), 2);
     assert_eq!(settle(db, found[0].event.fence, Settlement::Done).await, 0);
+}
+
+pub(crate) async fn the_next_to_read_is_told_of_own_partitions_and_of_what_is_not_in_hand(db: &dyn Harness) {
+    let (one, two) = (holder(db).await, owner("two"));
+    let store = db.store();
+    let next = async |owner: &OwnerId, held: &[u64]| store.next_to_read(owner, held).await.expect("looks");
+    assert_eq!(next(&one, &[]).await, None);
+    let id = write_one(db).await;
+    let sequence = row(db, id).await.seq;
+
+    assert_eq!(next(&one, &[]).await, Some(Duration::ZERO));
+    assert_eq!(next(&one, &[sequence]).await, None, "it is in hand");
+    assert_eq!(next(&two, &[]).await, None, "not its own");
+    db.let_pass(LEASE + MOMENT).await;
+    assert!(read(db, &one).await.is_empty());
+    assert_eq!(next(&one, &[]).await, Some(Duration::ZERO), "there is something to read, and the lease has ended");
+    kept(&*store, &one, PARTITIONS, PARTITIONS).await;
+
+    let fence = read_one(db, &one).await;
+    assert_eq!(settle(db, fence, retry(LEASE)).await, 0);
+    let due = next(&one, &[]).await.expect("due once");
+    assert!(due > Duration::ZERO && due <= LEASE, "{due:?}");
+    db.let_pass(LEASE + MOMENT).await;
+    kept(&*store, &one, PARTITIONS, PARTITIONS).await;
+    store.claim_these(&two, LEASE * 2, &[sequence]).await.expect("claims");
+    let free = next(&one, &[]).await.expect("free once");
+    assert!(free > LEASE && free <= LEASE * 2, "when the claim ends: {free:?}");
 }
 
 async fn write_ids(db: &dyn Harness, count: usize) -> Vec<EventId> {

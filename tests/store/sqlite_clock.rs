@@ -57,7 +57,7 @@ async fn a_renewal_holds_for_its_whole_lease_though_it_waited_for_the_writer() {
 async fn partitions_and_nodes_are_kept_for_a_whole_lease_though_they_waited_for_the_writer() {
     let db = Sqlite::fresh().await;
     let (ours, partitions) = (owner("host"), owner("host"));
-    let node = Node { owner: ours, label: "host 1".to_owned(), mode: "ordered", version: "1", plugins: None };
+    let node = Node::new(ours, "host 1", "ordered", "1");
 
     after_a_minute(&db, async move |store| store.heartbeat(&node, LEASE).await.expect("says that it is alive")).await;
     let alive = db.sqlite().nodes().await.expect("lists")[0].alive_until;

@@ -2,8 +2,10 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use outbox::store::{Filter, Record};
+use outbox::event::OwnerId;
+use outbox::store::{Filter, PARTITIONS, ReadEvent, ReadRequest, Record};
 use outbox::time::{Clock, SystemClock};
 use outbox::{MySqlStore, PostgresStore, SqliteStore, Status, Store};
 use tokio::runtime::Runtime;
@@ -123,7 +125,25 @@ impl Witness {
             |owner: &str| nodes.iter().find(|node| node.owner == owner).is_none_or(|node| ends_with(&node.label, process));
         let unfinished = [Status::New, Status::Retry].map(|status| Filter { status: Some(status), ..Filter::default() });
         let rows = unfinished.iter().flat_map(|filter| self.rows(filter));
-        rows.filter(|row| row.locked_by.as_deref().is_some_and(theirs)).map(|row| (row.event_id, row.claim_seq)).collect()
+        let claimed = rows.filter(|row| row.locked_by.as_deref().is_some_and(theirs)).map(|row| (row.event_id, row.claim_seq));
+        claimed.chain(nodes.iter().filter(|node| theirs(&node.owner)).flat_map(|node| self.readable(&node.owner))).collect()
+    }
+
+    /// What a host may have read: nothing of that is written in the table.
+    fn readable(&self, owner: &str) -> Vec<(outbox::EventId, u64)> {
+        let request = ReadRequest {
+            owner: OwnerId::known(owner),
+            partitions: (0..PARTITIONS).collect(),
+            after: None,
+            held: Vec::new(),
+            limit: u32::MAX,
+            max_bytes: usize::MAX,
+            skip_recent: Duration::ZERO,
+            order: None,
+        };
+        let read = self.runtime.block_on(self.store.read(&request)).expect("the table can be read");
+        let id = |read: &ReadEvent| read.event.event.as_ref().ok().map(|event| event.id());
+        read.iter().filter_map(|read| Some((id(read)?, read.event.fence.claim & 0xffff_ffff))).collect()
     }
 }
 

@@ -26,7 +26,7 @@ pub struct DispatcherConfig {
     pub max_attempts: u32,
     /// How often a listener may defer an event before it is dead. Default 1,000.
     pub max_deferrals: u32,
-    /// How often an event may stop its host before it is dead. Default 5; at least 1. An event that two hosts held when they died is
+    /// How often an event may stop its host before it is dead. Default 5; at least 1. An event that two hosts had claimed when they died is
     /// delivered alone from then on; only those starts are counted.
     pub max_starts: u32,
     /// The longest call of a listener without a deadline of its own. All interceptors together have the same time before the call, and
@@ -104,6 +104,11 @@ impl DispatcherConfig {
     /// How much may wait in the queues of aggregates.
     pub(crate) fn key_queue_limits(&self) -> KeyQueueLimits {
         KeyQueueLimits { events: self.cold_queue, bytes: self.queue_bytes.as_usize(), workers: self.workers }
+    }
+
+    /// About the most cold events that this host may have in hand without an outcome, and as many again for one that has more.
+    pub(crate) fn most_in_hand(&self) -> usize {
+        self.cold_queue.saturating_add(self.workers).saturating_mul(2)
     }
 
     /// Everything that is wrong with these values, one text each; names begin with `prefix`.

@@ -21,6 +21,7 @@ pub(super) struct LeaseKeeper {
     pub(super) in_flight: Arc<InFlight>,
     pub(super) visits: Arc<Visits>,
     pub(super) lease: Duration,
+    pub(super) is_ordered: bool,
     pub(super) metrics: Arc<Metrics>,
     pub(super) outage: Outage,
 }
@@ -31,9 +32,16 @@ impl Recurring for LeaseKeeper {
     }
 
     async fn run_once(&mut self) -> Duration {
-        let overdue = self.visits.overdue(Instant::now());
+        let now = Instant::now();
+        let overdue = self.visits.overdue(now);
+        if let Some(since) = now.checked_sub(self.lease).filter(|_| !self.is_ordered) {
+            // A lease after they should have ended: where order is kept, the next of the queue waits for them.
+            let threads = tokio::runtime::Handle::current().metrics().num_workers();
+            let stuck = self.visits.to_repeat(since, threads);
+            stuck.iter().for_each(|(id, fence)| self.in_flight.give_up(id, *fence));
+        }
         let mut held = self.in_flight.held();
-        held.retain(|(id, _)| !overdue.contains(id));
+        held.retain(|(id, fence)| !overdue.contains(&(*id, Some(*fence))));
         let mut all = Ok(());
         for claims in held.chunks(BATCH) {
             let renewed = self.renew(claims).await.inspect_err(|error| self.metrics.db_error(error));

@@ -137,6 +137,7 @@ impl Dispatcher {
             in_flight: in_flight.clone(),
             visits: shared.visits.clone(),
             lease: shared.config.lease,
+            is_ordered: shared.order.is_some(),
             metrics: shared.metrics.clone(),
             outage: Outage::default(),
         };

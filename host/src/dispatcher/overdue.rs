@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use crate::event::EventId;
+use crate::event::{EventId, Fence};
 
 /// The event that each worker is handling, and when that must have ended.
 #[derive(Debug)]
@@ -13,6 +13,8 @@ pub(crate) struct Visits(Box<[Mutex<Option<Visited>>]>);
 #[derive(Debug)]
 struct Visited {
     id: EventId,
+    /// Which delivery it is; `None` for an event that was never stored.
+    fence: Option<Fence>,
     until: Option<Instant>,
     /// Whether it was already logged as overdue.
     logged: bool,
@@ -27,14 +29,14 @@ impl Visits {
     }
 
     /// Begins a worker's visit with an event. A worker has one at a time.
-    pub(super) fn begin(&self, worker: usize, id: EventId) -> Watched<'_> {
+    pub(super) fn begin(&self, worker: usize, id: EventId, fence: Option<Fence>) -> Watched<'_> {
         let visit = &self.0[worker];
-        *lock(visit) = Some(Visited { id, until: None, logged: false });
+        *lock(visit) = Some(Visited { id, fence, until: None, logged: false });
         Watched(visit)
     }
 
-    /// The events whose visits should have ended before `now`. Each is logged once.
-    pub(super) fn overdue(&self, now: Instant) -> HashSet<EventId> {
+    /// The deliveries whose visits should have ended before `now`. Each is logged once.
+    pub(super) fn overdue(&self, now: Instant) -> HashSet<(EventId, Option<Fence>)> {
         let mut overdue = HashSet::new();
         for visit in &self.0 {
             let mut visit = lock(visit);
@@ -44,13 +46,29 @@ impl Visits {
             if !std::mem::replace(&mut visited.logged, true) {
                 tracing::error!(
                     event.id = %visited.id,
-                    "a listener or an interceptor blocks its thread and cannot be cut off; its event can be taken over when \
-                     its lease ends, and its worker is lost until it comes back"
+                    "a listener or an interceptor blocks its thread and cannot be cut off; its event may be delivered again after a \
+                     lease, and its worker is lost until it comes back"
                 );
             }
-            overdue.insert(visited.id);
+            overdue.insert((visited.id, visited.fence));
         }
         overdue
+    }
+}
+
+impl Visits {
+    /// The deliveries whose visits should have ended before `since`, and that may be made again: no other of their events is stuck as
+    /// well, and of `threads` more than one is left beside those that are. What blocks one thread after the other must not have all.
+    pub(super) fn to_repeat(&self, since: Instant, threads: usize) -> Vec<(EventId, Fence)> {
+        let is_stuck = |visited: &Visited| visited.until.is_some_and(|until| until < since);
+        let of_visit =
+            |visit| lock(visit).as_ref().filter(|visited| is_stuck(visited)).map(|visited| (visited.id, visited.fence));
+        let stuck: Vec<(EventId, Option<Fence>)> = self.0.iter().filter_map(of_visit).collect();
+        if stuck.len() + 1 >= threads {
+            return Vec::new();
+        }
+        let is_alone = |id: &EventId| stuck.iter().filter(|(other, _)| other == id).count() == 1;
+        stuck.iter().filter(|(id, _)| is_alone(id)).filter_map(|(id, fence)| Some((*id, (*fence)?))).collect()
     }
 }
 
@@ -79,16 +97,40 @@ mod tests {
 
     use super::*;
 
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn id(text: &str) -> EventId {
+        text.parse().expect("valid")
+    }
+
     #[test]
     fn a_visit_is_overdue_from_its_time_until_its_end() {
         let (visits, start) = (Visits::new(2), Instant::now());
-        let id: EventId = "a".parse().expect("valid");
-        let watched = visits.begin(1, id);
+        let fence = Some(Fence { sequence: 1, claim: 1 });
+        let watched = visits.begin(1, id("a"), fence);
         assert!(visits.overdue(start).is_empty(), "it has no time limit yet");
-        watched.until(start + Duration::from_secs(1));
+        watched.until(start + SECOND);
         assert!(visits.overdue(start).is_empty());
-        assert_eq!(visits.overdue(start + Duration::from_secs(2)), HashSet::from([id]));
+        assert_eq!(visits.overdue(start + 2 * SECOND), HashSet::from([(id("a"), fence)]));
         drop(watched);
-        assert!(visits.overdue(start + Duration::from_secs(2)).is_empty());
+        assert!(visits.overdue(start + 2 * SECOND).is_empty());
+    }
+
+    #[test]
+    fn a_delivery_that_is_stuck_is_made_again_once_and_only_where_threads_are_left() {
+        let (visits, start) = (Visits::new(3), Instant::now());
+        let fences = [1, 2].map(|claim| Fence { sequence: 1, claim });
+        let first = visits.begin(0, id("a"), Some(fences[0]));
+        first.until(start);
+        assert!(visits.to_repeat(start, 3).is_empty(), "not yet");
+        assert_eq!(visits.to_repeat(start + SECOND, 3), [(id("a"), fences[0])]);
+        assert!(visits.to_repeat(start + SECOND, 2).is_empty(), "the second could block the last thread");
+
+        let second = visits.begin(1, id("a"), Some(fences[1]));
+        second.until(start);
+        assert!(visits.to_repeat(start + SECOND, 8).is_empty(), "it blocked two: a third would be no better");
+        let other = visits.begin(2, id("b"), None);
+        other.until(start);
+        assert!(visits.to_repeat(start + SECOND, 8).is_empty(), "what was never stored is not made again");
     }
 }

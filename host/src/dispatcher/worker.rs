@@ -187,6 +187,10 @@ fn check(shared: &Shared, delivery: &Delivery, answer: &Answer) -> Result<(), Op
     if delivery.mark.lease_end().is_none_or(|end| end <= Instant::now()) {
         return Err(attempt::lost(shared, delivery, "before its listener was called"));
     }
+    if !delivery.mark.may_begin() {
+        // Another host may have taken its partition over; else it is read again once the session is proven.
+        return Err(Some(given_back()));
+    }
     let Answer::Listener(entry) = answer else { return Ok(()) };
     if delivery.is_expired() {
         // A hot event was compared with this host's clock only. The database's clock decides, at the next claim.
@@ -211,7 +215,7 @@ async fn visit(
     answer: &Answer,
     progress: &Progress,
 ) -> Option<Conclusion> {
-    let watched = shared.visits.begin(worker, delivery.event.id());
+    let watched = shared.visits.begin(worker, delivery.event.id(), delivery.fence());
     let attempt = Attempt { shared, worker, delivery, watched: &watched };
     let mut awaits_listener = false;
     let before = attempt.before().await;

@@ -18,6 +18,11 @@ impl Fence {
     pub const fn new(sequence: u64, epoch: u32, claim_seq: u64) -> Self {
         Self { sequence, claim: (epoch as u64) << 32 | claim_seq & 0xffff_ffff }
     }
+
+    /// The epoch under which the row was read.
+    pub(crate) const fn epoch(self) -> u32 {
+        (self.claim >> 32) as u32
+    }
 }
 
 /// Who claims: new at every start of a process, so that nobody takes up the leases of an earlier life.
@@ -30,6 +35,12 @@ impl OwnerId {
     pub fn generate(label: &str) -> Self {
         let label: String = label.chars().filter(|c| !c.is_control()).take(64).collect();
         Self(Arc::from(format!("{label}/{}", ulid::Ulid::generate())))
+    }
+
+    /// The owner that stands in a row.
+    #[must_use]
+    pub fn known(owner: &str) -> Self {
+        Self(Arc::from(owner))
     }
 
     /// The owner as it stands in `locked_by`.

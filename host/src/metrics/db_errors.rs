@@ -4,7 +4,7 @@ use super::Counter;
 use crate::store::StoreError;
 
 /// Every kind, as [`StoreError::code`] names them.
-const KINDS: [&str; 19] = [
+const KINDS: [&str; 20] = [
     "closed",
     "corrupt",
     "disconnected",
@@ -19,6 +19,7 @@ const KINDS: [&str; 19] = [
     "row",
     "schema_newer",
     "schema_older",
+    "session_lost",
     "standby",
     "timed_out",
     "too_many_connections",
@@ -70,6 +71,7 @@ mod tests {
             StoreError::NoSchema { table: table() },
             StoreError::SchemaOlder { table: table(), found: 1, wanted: 2 },
             StoreError::SchemaNewer { table: table(), found: 2, wanted: 1 },
+            StoreError::SessionLost { why: table() },
             StoreError::Row { sequence: 1, why: table() },
             StoreError::Corrupt { action, source: source() },
             StoreError::Closed { action },

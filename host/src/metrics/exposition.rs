@@ -105,7 +105,7 @@ impl Exposition<'_> {
         page.family(
             "claims_total",
             Kind::Counter,
-            "Claims of the poller, by what they brought: as many events as asked for, fewer, none, or an error.",
+            "How often the poller read or claimed what is due, by what that brought: as many events as asked for, fewer, none, or an error.",
         )
         .sample(&[("result", "full")], counts.claims_full)
         .sample(&[("result", "partial")], counts.claims_partial)

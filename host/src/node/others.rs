@@ -122,6 +122,9 @@ mod tests {
             alive: true,
             partitions: 0,
             plugins: None,
+            reads: false,
+            room: 0,
+            session: false,
         }
     }
 

@@ -225,8 +225,7 @@ mod tests {
 
     fn node(plugins: &str) -> NodeRecord {
         let owner = crate::event::OwnerId::generate("host-1");
-        let plugins = Some(plugins.to_owned());
-        let node = Node { owner, label: "shop 1".to_owned(), mode: "multi_node", version: "0.1.0", plugins };
+        let node = Node { plugins: Some(plugins.to_owned()), ..Node::new(owner, "shop 1", "multi_node", "0.1.0") };
         NodeRecord::new(&node, Timestamp::from_micros(0))
     }
 

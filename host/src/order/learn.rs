@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Order, Partitions};
+use super::Order;
 use crate::metrics::Metrics;
+use crate::partition::Partitions;
 use crate::recurring::{Outage, Recurring};
 use crate::store::{Store, StoreError};
 use crate::wake::Wake;
@@ -56,7 +57,7 @@ impl Recurring for Learner {
 impl Learner {
     /// Learns the next blockers. Returns the last of them when there may be more.
     async fn page(&self) -> Result<Option<u64>, StoreError> {
-        let partitions = self.partitions.open();
+        let partitions = self.partitions.open().all;
         if partitions.is_empty() {
             return Ok(None);
         }

@@ -9,12 +9,10 @@ mod blockers;
 mod config;
 mod keys;
 mod learn;
-mod partitions;
 mod sweep;
 
 pub(crate) use blockers::LOOK_AGAIN;
 pub use config::{OnDead, OrderConfig};
 pub(crate) use keys::{Order, Placing};
 pub(crate) use learn::Learner;
-pub(crate) use partitions::Partitions;
 pub(crate) use sweep::Sweep;

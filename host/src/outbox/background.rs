@@ -15,10 +15,11 @@ use crate::dispatcher::{Dispatcher, Shared, Visits};
 use crate::health::Health;
 use crate::listener::Listeners;
 use crate::metrics::{Sampled, Sampler};
-use crate::node::Heartbeat;
+use crate::node::{Heartbeat, SessionKeeper};
 use crate::notifier;
-use crate::order::{Learner, Order, Partitions, Sweep};
-use crate::poller::Poller;
+use crate::order::{Learner, Order, Sweep};
+use crate::partition::Partitions;
+use crate::poller::{Cursor, Poller};
 use crate::purge::{Purge, PurgeConfig};
 use crate::readiness::{SchemaFault, SchemaWatch};
 use crate::recurring::{Outage, Recurring};
@@ -39,9 +40,9 @@ pub(super) struct Background<'a, S> {
     pub(super) listeners: &'a Arc<Listeners>,
     pub(super) health: &'a Health,
     pub(super) rules: SettlementRules,
-    /// `None` where order is not asked for, as `partitions`.
+    /// `None` where order is not asked for.
     pub(super) order: Option<Arc<Order>>,
-    pub(super) partitions: Option<Arc<Partitions>>,
+    pub(super) partitions: Arc<Partitions>,
     pub(super) schema: Arc<SchemaFault>,
     /// `None` where the table is not looked at.
     pub(super) sampled: Option<Arc<Sampled>>,
@@ -60,6 +61,8 @@ impl<S> Background<'_, S> {
             poller,
             purge: self.purge(),
             learner: self.learner(),
+            partitions: delivers.then(|| self.partitions.clone()),
+            session: delivers.then(|| self.session_keeper(leave.clone())),
             heartbeat: delivers.then(|| self.heartbeat(&loaded, leave)),
             routes: delivers.then(|| self.route_keeper()),
             notifiers: std::iter::once(self.notifier()).chain(receiver).collect(),
@@ -106,6 +109,7 @@ impl<S> Background<'_, S> {
             config: wanted.poller.clone(),
             order: self.order.clone(),
             partitions: self.partitions.clone(),
+            cursor: Cursor::default(),
             sweep: Sweep::default(),
             unparking: false,
             unparked_at: Instant::now(),
@@ -131,7 +135,7 @@ impl<S> Background<'_, S> {
         let learner = Learner {
             store: self.store.clone(),
             order,
-            partitions: self.partitions.clone()?,
+            partitions: self.partitions.clone(),
             wake: self.parts.wake.clone(),
             metrics: self.parts.metrics.clone(),
             every: self.wanted.dispatcher.lease,
@@ -149,6 +153,9 @@ impl<S> Background<'_, S> {
             mode: wanted.mode.as_str(),
             version: env!("CARGO_PKG_VERSION"),
             plugins: None,
+            reads: true,
+            room: u32::try_from(wanted.dispatcher.most_in_hand()).unwrap_or(u32::MAX),
+            session: false,
         };
         let heartbeat = Heartbeat {
             store: self.store.clone(),
@@ -156,11 +163,22 @@ impl<S> Background<'_, S> {
             report: loaded.report(),
             lease: wanted.dispatcher.lease,
             partitions: self.partitions.clone(),
+            claims_count: self.order.is_some(),
             in_flight: parts.in_flight.clone(),
             wake: parts.wake.clone(),
             metrics: parts.metrics.clone(),
         };
         self.health.spawn("heartbeat", heartbeat.run(leave))
+    }
+
+    fn session_keeper(&self, leave: watch::Receiver<bool>) -> JoinHandle<()> {
+        let keeper = SessionKeeper {
+            store: self.store.clone(),
+            owner: self.parts.owner.clone(),
+            partitions: self.partitions.clone(),
+            metrics: self.parts.metrics.clone(),
+        };
+        self.health.spawn("session keeper", keeper.run(leave))
     }
 
     fn route_keeper(&self) -> JoinHandle<()> {

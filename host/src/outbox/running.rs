@@ -8,6 +8,7 @@ use tokio::task::JoinHandle;
 
 use super::loaded::Loaded;
 use crate::dispatcher::{Dispatcher, StopTimes};
+use crate::partition::Partitions;
 use crate::purge::Purge;
 
 /// What runs, each part `None` in a mode without it.
@@ -16,9 +17,11 @@ pub(super) struct Running {
     pub(super) dispatcher: Option<Dispatcher>,
     pub(super) poller: Option<JoinHandle<()>>,
     pub(super) learner: Option<JoinHandle<()>>,
+    pub(super) partitions: Option<Arc<Partitions>>,
     pub(super) purge: Option<(Arc<Purge>, JoinHandle<()>)>,
     pub(super) routes: Option<JoinHandle<()>>,
     pub(super) heartbeat: Option<JoinHandle<()>>,
+    pub(super) session: Option<JoinHandle<()>>,
     /// What looks at the table and its schema for whoever watches this outbox.
     pub(super) watchers: Vec<JoinHandle<()>>,
     pub(super) notifiers: Vec<JoinHandle<()>>,
@@ -39,6 +42,9 @@ impl Running {
             purge.close();
         }
         signals.stopped.send_replace(true);
+        if let Some(partitions) = &self.partitions {
+            partitions.close();
+        }
         let times = self.dispatcher.as_ref().map_or_else(|| StopTimes::begin(Duration::ZERO), Dispatcher::stop_times);
         if let Some(dispatcher) = self.dispatcher {
             let poller = async {
@@ -66,6 +72,9 @@ impl Running {
         signals.left.send_replace(true);
         if let Some(task) = self.heartbeat {
             ended("heartbeat", task, times.signed_off).await;
+        }
+        if let Some(task) = self.session {
+            ended("session keeper", task, times.signed_off).await;
         }
         self.loaded.end().await;
     }

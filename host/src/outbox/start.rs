@@ -78,7 +78,8 @@ impl<S: SharedStore> Wanted<S> {
         // Channels first, tasks last: nothing is filled in after it was made.
         let (settler, inbox) = self.delivers().then(|| channels(parts.queue.clone(), parts.metrics.clone())).unzip();
         let hot = parts.hot_path(self.mode.is_hot(), settler.clone());
-        let (order, partitions) = self.order();
+        let order = self.order();
+        let partitions = Arc::new(self.partitions());
         let background = Background {
             wanted: &self,
             purge: &purge,

@@ -7,7 +7,8 @@ use crate::dispatcher::{DispatcherConfig, Interceptor, RecordedCosts, Unroutable
 use crate::event::NameError;
 use crate::listener::{BreakerConfig, Owner, Registration, RetryPolicy, RouteConflict};
 use crate::metrics::{MetricsConfig, Sampled};
-use crate::order::{Order, OrderConfig, Partitions};
+use crate::order::{Order, OrderConfig};
+use crate::partition::{Partitions, Share};
 use crate::poller::PollerConfig;
 use crate::purge::{OnDone, PurgeConfig};
 use crate::settlement::SettlementRules;
@@ -136,14 +137,20 @@ impl<S> Wanted<S> {
     }
 
     /// What keeps order, where that is asked for.
-    pub(super) fn order(&self) -> (Option<Arc<Order>>, Option<Arc<Partitions>>) {
+    pub(super) fn order(&self) -> Option<Arc<Order>> {
         match self.mode {
-            Mode::Ordered => (Some(Arc::new(Order::one_for_all())), Some(Arc::new(Partitions::single()))),
-            Mode::OrderedByAggregate => {
-                let order = Order::new(self.order, self.dispatcher.key_queue_limits());
-                (Some(Arc::new(order)), Some(Arc::new(Partitions::of_aggregates())))
-            }
-            Mode::SingleNode | Mode::MultiNode | Mode::WriterOnly => (None, None),
+            Mode::Ordered => Some(Arc::new(Order::one_for_all())),
+            Mode::OrderedByAggregate => Some(Arc::new(Order::new(self.order, self.dispatcher.key_queue_limits()))),
+            Mode::SingleNode | Mode::MultiNode | Mode::WriterOnly => None,
         }
+    }
+
+    /// The partitions that this outbox is to hold; none yet.
+    pub(super) fn partitions(&self) -> Partitions {
+        let share = match self.mode {
+            Mode::SingleNode | Mode::Ordered => Share::Whole,
+            Mode::MultiNode | Mode::OrderedByAggregate | Mode::WriterOnly => Share::Even,
+        };
+        Partitions::new(share, self.dispatcher.most_in_hand())
     }
 }

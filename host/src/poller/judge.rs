@@ -53,7 +53,12 @@ impl Poller {
     }
 }
 
-/// Whether an event must be with its listener while no other is: it may stop its host.
+/// Whether an event must be with its listener while no other is.
 pub(super) fn is_delivered_alone(claim: &Claimed) -> bool {
-    claim.claims > HOSTS_GONE || claim.starts > 0
+    stops_hosts(claim.claims, claim.starts)
+}
+
+/// Whether an event with so many claims and starts since its last outcome may stop its host.
+pub(super) fn stops_hosts(claims: u32, starts: u32) -> bool {
+    claims > HOSTS_GONE || starts > 0
 }

@@ -260,6 +260,11 @@ impl CallQueues {
         waiting + self.ready.iter().filter(|delivery| delivery.via == via).count()
     }
 
+    /// Takes out the cold events that wait for a place and for which this holds.
+    pub(super) fn take_out(&mut self, is_wanted: &impl Fn(&Delivery) -> bool) -> Vec<Delivery> {
+        self.queues.values_mut().flat_map(|call_queue| call_queue.take_out(is_wanted)).collect()
+    }
+
     /// Takes out everything that waits or is ready.
     pub(super) fn drain(&mut self) -> Vec<Delivery> {
         let mut drained: Vec<Delivery> = self.ready.drain(..).collect();

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::event::{EventId, Fence};
+use crate::partition::Hold;
 
 const SHARDS: usize = 16;
 /// How soon to look whether a mark that is about to go has gone.
@@ -16,18 +17,54 @@ const LOOK_AGAIN: Duration = Duration::from_millis(1);
 #[derive(Debug, Default)]
 pub struct InFlight {
     hasher: foldhash::fast::RandomState,
-    shards: [Mutex<HashMap<EventId, Entry, foldhash::fast::RandomState>>; SHARDS],
+    shards: [Mutex<Shard>; SHARDS],
     /// How many rests in memory have ended.
     rests_ended: AtomicU64,
+    /// Whether a read is on its way.
+    reading: AtomicBool,
+    /// What was settled while it was.
+    settled: Mutex<Vec<EventId>>,
+    left: Mutex<Vec<Left>>,
 }
 
-#[derive(Clone, Copy, Debug)]
+type Shard = HashMap<EventId, Entry, foldhash::fast::RandomState>;
+
+#[derive(Debug)]
 struct Entry {
     fence: Option<Fence>,
-    /// When the claim ends, by this process's own monotonic clock; `None` when it was lost before.
-    lease_end: Option<Instant>,
+    state: State,
     /// Whether it waits in memory for its next attempt.
     rests: bool,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Its row is claimed, or there is none: until then, by this process's own monotonic clock; `None` when the claim was lost before.
+    Claimed(Option<Instant>),
+    /// It was read, and is this host's as long as its partition is.
+    Read(Arc<Hold>),
+    /// It is in nobody's hands any more: its outcome was stored while a read was on its way, which may show it as it was before.
+    Settled,
+    /// It is in nobody's hands any more, and has no outcome: it must be claimed before it is delivered again.
+    Left,
+}
+
+/// An event that was read and let go without an outcome: nobody knows how far its listener came.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Left {
+    pub(crate) id: EventId,
+    pub(crate) fence: Fence,
+    /// The partition that it was read of, and the epoch under which it was.
+    pub(crate) partition: (u16, u32),
+}
+
+/// Says that a read is on its way, as long as it lives.
+pub(crate) struct Reading<'a>(&'a InFlight);
+
+impl Entry {
+    fn is_in_hand(&self) -> bool {
+        matches!(self.state, State::Claimed(_) | State::Read(_))
+    }
 }
 
 impl InFlight {
@@ -41,11 +78,11 @@ impl InFlight {
     #[must_use]
     pub fn mark_until(self: &Arc<Self>, id: EventId, fence: Option<Fence>, lease_end: Instant) -> Option<Mark> {
         let mut shard = self.shard(&id);
-        if shard.contains_key(&id) {
+        if shard.get(&id).is_some_and(Entry::is_in_hand) {
             return None;
         }
-        shard.insert(id, Entry { fence, lease_end: Some(lease_end), rests: false });
-        Some(Mark { in_flight: self.clone(), id, fence })
+        shard.insert(id, Entry { fence, state: State::Claimed(Some(lease_end)), rests: false });
+        Some(Mark { in_flight: self.clone(), id, fence, hold: None, is_settled: false })
     }
 
     /// As [`mark_until`](Self::mark_until), for an event that was claimed from the table just now: where an earlier claim of ours has
@@ -62,7 +99,10 @@ impl InFlight {
                 return Some(mark);
             }
             let now = Instant::now();
-            let is_going = |entry: &Entry| entry.lease_end.is_some_and(|end| end > now);
+            let is_going = |entry: &Entry| match entry.state {
+                State::Claimed(end) => end.is_some_and(|end| end > now),
+                State::Read(_) | State::Settled | State::Left => true,
+            };
             if now >= patience || !self.shard(&id).get(&id).is_none_or(is_going) {
                 return None;
             }
@@ -70,24 +110,90 @@ impl InFlight {
         }
     }
 
+    /// Marks an event that was read just now, as long as `hold` lives. Where an earlier delivery of it is in our hands, its outcome is
+    /// stored, and its mark is about to go: waits for that until `patience`.
+    pub(crate) async fn mark_read(
+        self: &Arc<Self>,
+        id: EventId,
+        fence: Fence,
+        hold: Hold,
+        patience: Instant,
+    ) -> Result<Mark, NotMarked> {
+        let hold = Arc::new(hold);
+        loop {
+            {
+                let mut shard = self.shard(&id);
+                match shard.get(&id) {
+                    // The same row, or the row as it was before what we know of it.
+                    Some(known) if known.fence.is_some_and(|known| known.claim >= fence.claim) => return Err(NotMarked::Known),
+                    Some(known) if known.is_in_hand() => {}
+                    _ => {
+                        shard.insert(id, Entry { fence: Some(fence), state: State::Read(hold.clone()), rests: false });
+                        return Ok(Mark {
+                            in_flight: self.clone(),
+                            id,
+                            fence: Some(fence),
+                            hold: Some(hold),
+                            is_settled: false,
+                        });
+                    }
+                }
+            }
+            if Instant::now() >= patience {
+                return Err(NotMarked::InHand);
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// Says that a read begins; one at a time. What is settled until its end may be among what it shows.
+    pub(crate) fn begin_read(&self) -> Reading<'_> {
+        self.reading.store(true, Ordering::SeqCst);
+        Reading(self)
+    }
+
+    /// Takes the events that were read and let go without an outcome. They count as known until they are
+    /// [forgotten](Self::forget), so that no read brings them.
+    pub(crate) fn take_left(&self) -> Vec<Left> {
+        std::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Puts back what was taken and could not be dealt with.
+    pub(crate) fn put_back(&self, left: impl IntoIterator<Item = Left>) {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).extend(left);
+    }
+
+    /// Forgets an event that was let go without an outcome.
+    pub(crate) fn forget(&self, left: &Left) {
+        let mut shard = self.shard(&left.id);
+        if shard.get(&left.id).is_some_and(|entry| matches!(entry.state, State::Left) && entry.fence == Some(left.fence)) {
+            shard.remove(&left.id);
+        }
+    }
+
     /// Whether an event is marked.
     #[must_use]
     pub fn contains(&self, id: &EventId) -> bool {
-        self.shard(id).contains_key(id)
+        self.shard(id).get(id).is_some_and(Entry::is_in_hand)
     }
 
     /// How many events are marked.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner).len()).sum()
+        self.count(Entry::is_in_hand)
     }
 
     /// How many events are marked and do not rest.
     pub(crate) fn busy(&self) -> usize {
-        let busy = |shard: &Mutex<HashMap<_, Entry, _>>| {
-            shard.lock().unwrap_or_else(PoisonError::into_inner).values().filter(|entry| !entry.rests).count()
+        self.count(|entry| entry.is_in_hand() && !entry.rests)
+    }
+
+    fn count(&self, is_counted: impl Fn(&Entry) -> bool) -> usize {
+        let count = |shard: &Mutex<Shard>| {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            shard.values().filter(|entry| is_counted(entry)).count()
         };
-        self.shards.iter().map(busy).sum()
+        self.shards.iter().map(count).sum()
     }
 
     /// How many rests have ended so far. Whoever finds none busy twice, and this number as it was, knows that none was between.
@@ -104,27 +210,99 @@ impl InFlight {
     /// The claims that may be renewed: of stored events, not lost.
     #[must_use]
     pub fn held(&self) -> Vec<(EventId, Fence)> {
-        let mut held = Vec::new();
+        let is_claimed = |entry: &Entry| matches!(entry.state, State::Claimed(Some(_)));
+        self.of(|id, entry| is_claimed(entry).then_some((id, entry.fence?)))
+    }
+
+    /// The `seq` of every event that no read needs to bring: those in this process's hands, and those that must be claimed.
+    pub(crate) fn known(&self) -> Vec<u64> {
+        let is_known = |entry: &Entry| !matches!(entry.state, State::Settled);
+        self.of(|_, entry| Some(entry.fence.filter(|_| is_known(entry))?.sequence))
+    }
+
+    fn of<T>(&self, wanted: impl Fn(EventId, &Entry) -> Option<T>) -> Vec<T> {
+        let mut found = Vec::new();
         for shard in &self.shards {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            held.extend(
-                shard.iter().filter(|(_, entry)| entry.lease_end.is_some()).filter_map(|(id, entry)| Some((*id, entry.fence?))),
-            );
+            found.extend(shard.iter().filter_map(|(id, entry)| wanted(*id, entry)));
         }
-        held
+        found
     }
 
     /// Notes that a claim was renewed until `lease_end`, or lost (`None`).
     pub fn renewed(&self, id: EventId, fence: Fence, lease_end: Option<Instant>) {
-        if let Some(entry) = self.shard(&id).get_mut(&id).filter(|entry| entry.fence == Some(fence)) {
-            entry.lease_end = lease_end;
+        if let Some(entry) = self.shard(&id).get_mut(&id).filter(|entry| entry.fence == Some(fence))
+            && let State::Claimed(end) = &mut entry.state
+        {
+            *end = lease_end;
         }
     }
 
-    fn shard(&self, id: &EventId) -> MutexGuard<'_, HashMap<EventId, Entry, foldhash::fast::RandomState>> {
+    /// Gives up an event whose listener blocks its thread, so that it is delivered again, once it was claimed: nobody knows whether that
+    /// listener ever comes back.
+    pub(crate) fn give_up(&self, id: &EventId, fence: Fence) {
+        let mut shard = self.shard(id);
+        // A later delivery of it may be well.
+        let Some(entry) = shard.get_mut(id).filter(|entry| entry.fence == Some(fence)) else { return };
+        match &entry.state {
+            State::Read(hold) => {
+                hold.give_up();
+                self.put_back([Left { id: *id, fence, partition: hold.partition() }]);
+                entry.state = State::Left;
+            }
+            // Its claim has not been renewed, and says so to whoever finds it.
+            State::Claimed(end) if end.is_none_or(|end| end <= Instant::now()) => drop(shard.remove(id)),
+            _ => {}
+        }
+    }
+
+    /// Lets a mark go.
+    fn let_go(&self, mark: &Mark) {
+        let mut shard = self.shard(&mark.id);
+        // What was given up may be in hand anew.
+        let Some(entry) = shard.get_mut(&mark.id).filter(|entry| entry.fence == mark.fence) else { return };
+        match (&mark.hold, mark.fence) {
+            (Some(_), _) if mark.is_settled && self.reading.load(Ordering::SeqCst) => {
+                entry.state = State::Settled;
+                self.settled.lock().unwrap_or_else(PoisonError::into_inner).push(mark.id);
+            }
+            (Some(hold), Some(fence)) if !mark.is_settled => {
+                if !matches!(entry.state, State::Left) {
+                    entry.state = State::Left;
+                    self.put_back([Left { id: mark.id, fence, partition: hold.partition() }]);
+                }
+            }
+            _ => drop(shard.remove(&mark.id)),
+        }
+    }
+
+    fn shard(&self, id: &EventId) -> MutexGuard<'_, Shard> {
         let hash = self.hasher.hash_one(id);
         let index = usize::try_from(hash % SHARDS as u64).expect("below 16");
         self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Why an event that was read is not marked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotMarked {
+    /// What was read is in hand already, or is older than what is known of it.
+    Known,
+    /// An earlier delivery of it is in this process's hands still.
+    InHand,
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        self.0.reading.store(false, Ordering::SeqCst);
+        // Not in the head of the loop, which would keep it locked: who lets a mark go locks it after the shard.
+        let settled = std::mem::take(&mut *self.0.settled.lock().unwrap_or_else(PoisonError::into_inner));
+        for id in settled {
+            let mut shard = self.0.shard(&id);
+            if shard.get(&id).is_some_and(|entry| matches!(entry.state, State::Settled)) {
+                shard.remove(&id);
+            }
+        }
     }
 }
 
@@ -134,19 +312,48 @@ pub struct Mark {
     in_flight: Arc<InFlight>,
     id: EventId,
     fence: Option<Fence>,
+    /// Of an event that was read.
+    hold: Option<Arc<Hold>>,
+    is_settled: bool,
 }
 
 impl Mark {
-    /// The proof that the claim is ours; `None` for an event that was never stored.
+    /// The proof that the event is ours; `None` for an event that was never stored.
     #[must_use]
     pub fn fence(&self) -> Option<Fence> {
         self.fence
     }
 
-    /// When the claim ends as of now; renewals move it. `None` when it was lost.
+    /// Whether the event was read, and has no claim.
+    pub(crate) fn is_read(&self) -> bool {
+        self.hold.is_some()
+    }
+
+    /// Whether a call may begin as far as this host's session goes; a claim does not depend on it.
+    pub(crate) fn may_begin(&self) -> bool {
+        self.hold.as_ref().is_none_or(|hold| hold.may_begin())
+    }
+
+    /// Whether the event was read of a partition that is to be given back.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.hold.as_ref().is_some_and(|hold| hold.is_leaving())
+    }
+
+    /// When the claim, or the lease of the partition, ends as of now; renewals move it. `None` when it was lost.
     #[must_use]
     pub fn lease_end(&self) -> Option<Instant> {
-        self.in_flight.shard(&self.id).get(&self.id).and_then(|entry| entry.lease_end)
+        if let Some(hold) = &self.hold {
+            return hold.lease_end();
+        }
+        match self.in_flight.shard(&self.id).get(&self.id)?.state {
+            State::Claimed(end) => end,
+            State::Read(_) | State::Settled | State::Left => None,
+        }
+    }
+
+    /// Lets the event go: its outcome is stored, or its listener was never called and there is nothing to store.
+    pub(crate) fn settled(mut self) {
+        self.is_settled = true;
     }
 
     /// Says that the event waits in memory for its next attempt.
@@ -169,101 +376,10 @@ impl Mark {
 
 impl Drop for Mark {
     fn drop(&mut self) {
-        self.in_flight.shard(&self.id).remove(&self.id);
+        // Before the hold, so that the partition is given back with nothing of it in hand.
+        self.in_flight.let_go(self);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_event_is_marked_once_and_let_go_even_by_a_panic() {
-        let in_flight = Arc::new(InFlight::default());
-        let id: EventId = "a".parse().expect("valid");
-        let mark = in_flight.mark(id, None, Duration::from_secs(1)).expect("free");
-        assert!(in_flight.mark(id, None, Duration::from_secs(1)).is_none(), "somebody has it");
-        let panicked = std::thread::spawn(move || {
-            let _mark = mark;
-            panic!("a worker panics");
-        });
-        assert!(panicked.join().is_err());
-        assert!(in_flight.mark(id, None, Duration::from_secs(1)).is_some(), "free again");
-    }
-
-    #[test]
-    fn claims_of_stored_events_are_held_and_a_renewal_counts_for_its_own_claim_alone() {
-        let in_flight = Arc::new(InFlight::default());
-        let [stored, never] = ["a", "b"].map(|id| id.parse::<EventId>().expect("valid"));
-        let fence = Fence { sequence: 1, claim: 2 };
-        let end = Instant::now() + Duration::from_secs(1);
-        let mark = in_flight.mark_until(stored, Some(fence), end).expect("free");
-        let excluded = in_flight.mark_until(never, None, end).expect("free");
-
-        assert_eq!((in_flight.held(), in_flight.len()), (vec![(stored, fence)], 2));
-        let later = end + Duration::from_secs(60);
-        in_flight.renewed(stored, Fence { claim: 1, ..fence }, Some(later));
-        in_flight.renewed(never, fence, Some(later));
-        assert_eq!((mark.lease_end(), excluded.lease_end()), (Some(end), Some(end)), "by another claim, and of none");
-        in_flight.renewed(stored, fence, Some(later));
-        assert_eq!(mark.lease_end(), Some(later));
-        drop((mark, excluded));
-        in_flight.renewed(stored, fence, Some(later));
-        assert!(in_flight.is_empty() && in_flight.held().is_empty(), "a late renewal does not bring it back");
-    }
-
-    #[test]
-    fn an_event_that_rests_is_marked_and_not_busy_and_the_end_of_its_rest_is_counted() {
-        let in_flight = Arc::new(InFlight::default());
-        let mark = in_flight.mark("a".parse().expect("valid"), None, Duration::from_secs(1)).expect("free");
-        assert_eq!((in_flight.len(), in_flight.busy(), in_flight.rests_ended()), (1, 1, 0));
-        mark.rest();
-        assert_eq!((in_flight.len(), in_flight.busy(), in_flight.rests_ended()), (1, 0, 0));
-        mark.end_rest();
-        assert_eq!((in_flight.len(), in_flight.busy(), in_flight.rests_ended()), (1, 1, 1));
-    }
-
-    #[tokio::test]
-    async fn an_event_that_is_claimed_before_its_last_mark_has_gone_is_marked_as_soon_as_it_has() {
-        let in_flight = Arc::new(InFlight::default());
-        let id: EventId = "a".parse().expect("valid");
-        let [before, now] = [1, 2].map(|claim| Fence { sequence: 1, claim });
-        let end = Instant::now() + Duration::from_secs(60);
-        let mark = in_flight.mark_until(id, Some(before), end).expect("free");
-
-        let again = in_flight.mark_claimed(id, now, end, end);
-        let let_go = async {
-            tokio::task::yield_now().await;
-            drop(mark);
-        };
-        let (again, ()) = tokio::join!(again, let_go);
-
-        assert_eq!(again.expect("it was let go").fence(), Some(now));
-    }
-
-    #[tokio::test]
-    async fn an_event_whose_listener_is_at_work_after_its_claim_has_ended_is_not_waited_for() {
-        let in_flight = Arc::new(InFlight::default());
-        let id: EventId = "a".parse().expect("valid");
-        let [before, again] = [1, 2].map(|claim| Fence { sequence: 1, claim });
-        let (now, later) = (Instant::now(), Instant::now() + Duration::from_secs(60));
-        let mark = in_flight.mark_until(id, Some(before), now).expect("free");
-        assert!(in_flight.mark_claimed(id, again, later, later).await.is_none(), "its claim has ended");
-        in_flight.renewed(id, before, None);
-        assert!(in_flight.mark_claimed(id, again, later, later).await.is_none(), "its claim was lost");
-        drop(mark);
-        let _stuck = in_flight.mark_until(id, Some(before), later).expect("free");
-        assert!(in_flight.mark_claimed(id, again, later, now).await.is_none(), "patience ends");
-    }
-
-    #[test]
-    fn a_lost_claim_is_not_renewed_again() {
-        let in_flight = Arc::new(InFlight::default());
-        let id: EventId = "a".parse().expect("valid");
-        let fence = Fence { sequence: 1, claim: 1 };
-        let mark = in_flight.mark(id, Some(fence), Duration::from_secs(1)).expect("free");
-        in_flight.renewed(id, fence, None);
-        assert_eq!(mark.lease_end(), None);
-        assert!(in_flight.held().is_empty());
-    }
-}
+mod tests;

@@ -23,6 +23,7 @@ pub(crate) use calls::Admitted;
 pub use calls::CallPlace;
 pub use delivery::{Delivery, Via};
 pub use in_flight::{InFlight, Mark};
+pub(crate) use in_flight::{Left, NotMarked};
 pub use key_queues::Turn;
 pub(crate) use key_queues::{Admission, Key, KeyQueueLimits, KeyQueues, key};
 pub(crate) use reserved::Reserved;
@@ -98,6 +99,13 @@ impl Side {
         let delivery = self.deliveries.pop_front()?;
         self.bytes -= delivery.event.size_bytes();
         Some(delivery)
+    }
+
+    fn take_out(&mut self, is_wanted: &impl Fn(&Delivery) -> bool) -> Vec<Delivery> {
+        let (taken, left): (Vec<_>, Vec<_>) = std::mem::take(&mut self.deliveries).into_iter().partition(is_wanted);
+        self.deliveries = left.into();
+        self.bytes -= taken.iter().map(|delivery| delivery.event.size_bytes()).sum::<usize>();
+        taken
     }
 
     /// A single event larger than all of the room still gets in: otherwise it never would.
@@ -283,6 +291,18 @@ impl Queue {
     /// Whether it takes no more events.
     pub(crate) fn is_closed(&self) -> bool {
         self.lock().closed
+    }
+
+    /// Takes out the cold events that are queued or wait for a place with their listener, and for which this holds.
+    pub(crate) fn take_out(&self, is_wanted: impl Fn(&Delivery) -> bool) -> Vec<Delivery> {
+        let mut sides = self.lock();
+        let mut taken = sides.cold.take_out(&is_wanted);
+        taken.extend(sides.call_queues.take_out(&is_wanted));
+        drop(sides);
+        if !taken.is_empty() {
+            self.taken.notify_waiters();
+        }
+        taken
     }
 
     /// Takes everything that is still queued or waits for its listener.

@@ -47,7 +47,7 @@ pub(super) struct Completion {
 #[derive(Debug, Default)]
 pub(super) struct Held {
     /// Keeps the event marked until its outcome is stored; `None` for a claim whose delivery is gone already.
-    _mark: Option<Mark>,
+    pub(super) mark: Option<Mark>,
     /// Of an event that is dead, or may be yet, for the log; of one that is set aside for its aggregate.
     pub(super) event: Option<Arc<Event>>,
     /// Ends when the outcome is stored.
@@ -68,8 +68,14 @@ impl Completion {
         Some(Self {
             settled: Settled { fence, settlement, cost },
             effects,
-            held: Held { _mark: Some(mark), event, turn, if_not_taken, ..Held::default() },
+            held: Held { mark: Some(mark), event, turn, if_not_taken, ..Held::default() },
         })
+    }
+
+    /// Whether there is nothing to write: what was read and never started is as it was.
+    pub(super) fn writes_nothing(&self) -> bool {
+        let is_back = matches!(self.settled.settlement, Settlement::Released { after } if after.is_zero());
+        is_back && self.held.mark.as_ref().is_some_and(Mark::is_read)
     }
 
     /// What became of a claim whose delivery is gone, or never was.

@@ -32,7 +32,7 @@ use crate::health::Health;
 use crate::metrics::Metrics;
 use crate::notifier::Notifier;
 use crate::order::Order;
-use crate::queue::{AtWork, Queue, Turn};
+use crate::queue::{AtWork, Mark, Queue, Turn};
 use crate::settlement::{SettlementRules, given_back};
 use crate::store::{Settled, Settlement, Store, StoreError};
 use crate::text::keepable;
@@ -49,7 +49,7 @@ const MAX_ERROR: usize = 500;
 pub(crate) struct Settler {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) wake: Arc<Wake>,
-    /// For parked events, which another node may have a listener for.
+    /// For events that another host may have to deliver: parked ones, and those that were claimed by their insert.
     pub(crate) notifier: Arc<Notifier>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) queue: Arc<Queue>,
@@ -156,6 +156,11 @@ impl Settler {
         let mut apart = Vec::new();
         while !completions.is_empty() {
             let with_effects: Vec<Completion> = completions.extract_if(.., |one| one.effects.is_some()).collect();
+            let unwritten: Vec<Completion> = completions.extract_if(.., |one| one.writes_nothing()).collect();
+            if !unwritten.is_empty() {
+                batch.extend(unwritten.into_iter());
+                self.conclude(batch, Some(0), completions);
+            }
             if !completions.is_empty() {
                 batch.extend(completions.drain(..));
                 let stored = self.write(batch, &mut apart).await;
@@ -175,11 +180,16 @@ impl Settler {
         }
         let soonest = soonest(&batch.settled);
         let parks = batch.settled.iter().any(|one| matches!(one.settlement, Settlement::Parked { .. }));
+        // What was claimed by its insert is read by the owner of its partition when it is due again, which may be another host.
+        let for_others = soonest.is_some() && batch.held.iter().any(|held| !held.mark.as_ref().is_some_and(Mark::is_read));
         for (settled, held) in batch.settled.drain(..).zip(batch.held.drain(..)) {
             if let Some(turn) = held.turn {
                 // Which outcome was fenced off is not told: then none of the batch counts as known.
                 let known = (stored == Some(0)).then_some(&settled.settlement);
                 self.end_turn(*turn, known, follows);
+            }
+            if let Some(mark) = held.mark.filter(|_| stored.is_some()) {
+                mark.settled();
             }
         }
         // After the marks were let go: a poller that comes at once for an event still in this host's hands puts it off.
@@ -187,7 +197,7 @@ impl Settler {
             if let Some(after) = soonest {
                 self.wake.within(after);
             }
-            if parks {
+            if parks || for_others {
                 self.notifier.notify();
             }
         }

@@ -58,7 +58,7 @@ pub struct Claimed {
     pub expires_in: Option<Duration>,
     /// The `seq` of an earlier event of its queue that it waits for, as they stood before the claim: the last one, this batch's
     /// included. Where others than the owner hold any, a store may name one of those instead. `None` when it is the first of
-    /// its queue, stands in none, or was not claimed by [`ClaimRequest::order`].
+    /// its queue, stands in none, or was not asked for in an order.
     pub behind: Option<u64>,
 }
 

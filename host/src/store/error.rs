@@ -157,6 +157,12 @@ pub enum StoreError {
         /// What we know.
         wanted: u32,
     },
+    /// The session of this host no longer holds its lock.
+    #[error("the session of this host no longer holds its lock: {why}; the host takes it again by itself")]
+    SessionLost {
+        /// What may have happened.
+        why: String,
+    },
     /// A row cannot be read.
     #[error("row {sequence} of the outbox cannot be read: {why}")]
     Row {
@@ -212,6 +218,7 @@ impl StoreError {
             Self::NoNamespace { .. } | Self::NoSchema { .. } => "no_schema",
             Self::SchemaOlder { .. } => "schema_older",
             Self::SchemaNewer { .. } => "schema_newer",
+            Self::SessionLost { .. } => "session_lost",
             Self::Row { .. } => "row",
             Self::Corrupt { .. } => "corrupt",
             Self::Closed { .. } => "closed",
@@ -243,7 +250,8 @@ impl StoreError {
             | Self::Disconnected { .. }
             | Self::Outdated { .. }
             | Self::TooManyConnections { .. }
-            | Self::TimedOut { .. } => true,
+            | Self::TimedOut { .. }
+            | Self::SessionLost { .. } => true,
             Self::Unreachable { source, .. } => source.as_ref().is_some_and(may_be_back),
             Self::Failed { source, .. } => {
                 matches!(source, sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::WorkerCrashed)

@@ -32,6 +32,7 @@ mod route;
 mod row;
 mod run;
 mod schema;
+mod session;
 mod settle;
 mod shared;
 mod state;
@@ -66,18 +67,19 @@ pub use keys::{BlockedKey, Blocker, KeyStore, Unblocked, WaitsFor};
 pub use lease::{LeaseStore, Renewed};
 #[cfg(feature = "mysql")]
 pub use mysql::MySqlStore;
-pub use node::{Node, NodeRecord, NodeStore};
+pub use node::{LiveNodes, Node, NodeRecord, NodeStore};
 pub use notify::{NotifyStore, WakeUps};
 pub use partition::{HeldPartition, PARTITIONS, PartitionStore};
 pub use plan::{Plan, PlanStore};
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresStore;
 pub use purge::{PurgeBatch, PurgeRequest, PurgeStore, Purgeable, Purged};
-pub use read::{Position, ReadEvent, ReadRequest, ReadStore};
+pub use read::{Position, ReadEvent, ReadOrder, ReadRequest, ReadStore};
 pub use record::Record;
 pub(crate) use record::{ASKED_FOR_LATER, failures};
 pub use route::{RouteRecord, RouteStore};
 pub use schema::{Migration, SchemaStore};
+pub use session::{Session, SessionStore};
 pub use settle::{SettleStore, Settled, Settlement};
 pub use shared::SharedStore;
 #[cfg(feature = "sqlite")]
@@ -104,6 +106,7 @@ pub trait Store:
     + PartitionStore
     + RouteStore
     + NodeStore
+    + SessionStore
     + NotifyStore
     + InspectStore
     + DeadStore

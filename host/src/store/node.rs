@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use super::StoreError;
+use super::row::Named;
 use crate::event::OwnerId;
 use crate::text::shorten;
 use crate::time::Timestamp;
@@ -13,9 +14,8 @@ use crate::time::Timestamp;
 /// The hosts that work on the table.
 #[async_trait]
 pub trait NodeStore: Send + Sync {
-    /// Says that a node is alive for another `lease`, and forgets nodes that have been gone for a day. Returns how many live
-    /// nodes run in its mode, itself included.
-    async fn heartbeat(&self, node: &Node, lease: Duration) -> Result<u32, StoreError>;
+    /// Says that a node is alive for another `lease`, and how it works; forgets nodes that have been gone for a day.
+    async fn heartbeat(&self, node: &Node, lease: Duration) -> Result<LiveNodes, StoreError>;
 
     /// Forgets a node and gives its partitions back.
     async fn leave(&self, owner: &OwnerId) -> Result<(), StoreError>;
@@ -40,6 +40,41 @@ pub struct Node {
     pub version: &'static str,
     /// What its plugins are, as one JSON list, which the store does not read; `None` leaves what it said before.
     pub plugins: Option<String>,
+    /// Whether it takes only what its partitions have due. A host of an earlier version claims whatever is.
+    pub reads: bool,
+    /// Most events that it may have in hand.
+    pub room: u32,
+    /// Whether a session of it holds its lock.
+    pub session: bool,
+}
+
+/// The nodes that are alive when one of them says so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LiveNodes {
+    /// Those that run in its mode, itself included.
+    pub live: u32,
+    /// Those of any mode that claim whatever is due, without itself.
+    pub claimers: u32,
+}
+
+impl Node {
+    /// A host that has no plugins, claims its rows and has no session; for tests, which change what they need.
+    #[must_use]
+    pub fn new(owner: OwnerId, label: impl Into<String>, mode: &'static str, version: &'static str) -> Self {
+        Self { owner, label: label.into(), mode, version, plugins: None, reads: false, room: 0, session: false }
+    }
+
+    /// `reads`, `room` and `session` as their columns have them.
+    pub(super) fn columns(&self) -> (i16, i32, i16) {
+        (self.reads.into(), i32::try_from(self.room).unwrap_or(i32::MAX), self.session.into())
+    }
+}
+
+impl LiveNodes {
+    /// As the statements that count them name them.
+    pub(super) fn of_row(row: &impl Named) -> Result<Self, sqlx::Error> {
+        Ok(Self { live: row.count("live")?, claimers: row.count("claimers")? })
+    }
 }
 
 /// A host, as the others see it. Field names are column names.
@@ -67,6 +102,15 @@ pub struct NodeRecord {
     /// starts again and again leaves many rows.
     #[serde(skip)]
     pub plugins: Option<String>,
+    /// Whether it takes only what its partitions have due. A host of an earlier version claims whatever is.
+    #[serde(default)]
+    pub reads: bool,
+    /// Most events that it may have in hand; 0 for a host that does not say.
+    #[serde(default)]
+    pub room: u32,
+    /// Whether a session of it held its lock when it last said that it is alive.
+    #[serde(default)]
+    pub session: bool,
 }
 
 impl NodeRecord {
@@ -83,6 +127,9 @@ impl NodeRecord {
             alive: true,
             partitions: 0,
             plugins: node.plugins.clone(),
+            reads: node.reads,
+            room: node.room,
+            session: node.session,
         }
     }
 
@@ -103,7 +150,7 @@ mod tests {
     fn texts_of_a_row_that_was_written_by_hand_are_cut_and_those_of_a_host_are_not() {
         let label = "é".repeat(255);
         let owner = OwnerId::generate(&"é".repeat(100));
-        let node = Node { owner: owner.clone(), label: label.clone(), mode: "multi_node", version: "0.1.0", plugins: None };
+        let node = Node::new(owner.clone(), label.clone(), "multi_node", "0.1.0");
         let record = NodeRecord::new(&node, Timestamp::from_micros(0));
 
         let read = record.clone().bounded();

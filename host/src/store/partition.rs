@@ -12,9 +12,10 @@ use crate::event::OwnerId;
 /// Which host delivers which part of the table.
 #[async_trait]
 pub trait PartitionStore: Send + Sync {
-    /// Renews for `lease` the partitions that the owner holds, then takes partitions below `of` that nobody holds, or whose
-    /// lease is over, until it holds `most`; each that it takes gets a new epoch. Never gives any back. Returns those that it
-    /// holds, in order.
+    /// Renews for `lease` the partitions that the owner holds, those too whose lease is over and that nobody else has taken since;
+    /// then takes partitions below `of` that nobody holds, or whose lease is over, until it holds `most`; each that it takes gets a
+    /// new epoch. Never gives any back, and waits for nobody: a partition that another host is just taking, or on MySQL one of which
+    /// an outcome is just being stored, is left for the next time. Returns those that it holds, in order.
     ///
     /// # Errors
     /// The database's own. A repeat is safe.

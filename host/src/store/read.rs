@@ -4,19 +4,24 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::{Claimed, StoreError};
+use super::{Claimed, StoreError, WaitsFor};
 use crate::event::OwnerId;
 use crate::time::Timestamp;
 
 /// Reading the events that an owner's partitions have due.
 #[async_trait]
 pub trait ReadStore: Send + Sync {
-    /// Due events of partitions that the owner holds by the database's clock, in the order of their positions. Nothing is
-    /// written: an event is the owner's as long as its partition is, which is proved again when its outcome is stored. Events
-    /// that are held under a claim are left out until that has ended.
+    /// Due events of partitions that the owner holds by the database's clock, in the order of their positions; as one queue in the
+    /// order of their `seq`. Nothing is written: an event is the owner's as long as its partition is, which is proved again when
+    /// its outcome is stored. Events that are held under a claim are left out until that has ended.
     ///
     /// A read sees what was committed before it began: an event whose outcome is stored meanwhile is among what it returns.
     async fn read(&self, request: &ReadRequest) -> Result<Vec<ReadEvent>, StoreError>;
+
+    /// How long until the next event of the owner's partitions can be read, those in `held` left out: zero when one can, `None`
+    /// when none waits. A partition counts as long as its owner is named in it, also when its lease has ended: then there is
+    /// something to read, and a read finds nothing.
+    async fn next_to_read(&self, owner: &OwnerId, held: &[u64]) -> Result<Option<Duration>, StoreError>;
 
     /// Claims those of these events that are due and not held under a claim: what [`read`](Self::read) found under a claim that
     /// had ended, and what was started here and has no outcome. In the order of their `seq`.
@@ -40,6 +45,21 @@ pub struct ReadRequest {
     pub max_bytes: usize,
     /// Leave alone what was inserted within this span; zero for nothing.
     pub skip_recent: Duration,
+    /// Where order is kept; `None` for any event, without looking at others.
+    pub order: Option<ReadOrder>,
+}
+
+/// Reads that keep an order. [`Claimed::behind`] says of each event whether it waits for an earlier one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadOrder {
+    /// A queue for each aggregate: the same events as without order. Each waits for the last earlier event of its aggregate that it
+    /// is said here to wait for; where one of those is neither in hand nor read by the same read, a store may name that one instead.
+    ByAggregate(WaitsFor),
+    /// One queue of all events, in the order of their `seq`: the first that are NEW or RETRY and whose `available_at` has come, up to
+    /// one that cannot be delivered (a living claim holds it, it was deferred, it is parked). Those in hand are stepped over.
+    /// Nothing unless the owner holds all partitions by the database's clock; those of the request and its position are not
+    /// looked at.
+    OneForAll,
 }
 
 /// Where an event stands among those that are due.
@@ -57,6 +77,8 @@ pub struct Position {
 pub struct ReadEvent {
     /// The event, with the fence under which its outcome is stored, and `claims` as they were.
     pub event: Claimed,
+    /// The partition that it belongs to.
+    pub partition: u16,
     /// Where it stands.
     pub position: Position,
     /// Whether it was held under a claim that has ended: whoever had it may be at work still, so it must be claimed before it is

@@ -111,7 +111,11 @@ where
     })
 }
 
-/// An event that was read, with the two columns from this one on: since when it is due, and whether it had a claim.
+/// How many columns [`read`] reads.
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+pub(super) const POSITION: usize = 3;
+
+/// An event that was read, with the three columns from this one on: since when it is due, whether it had a claim, its partition.
 pub(super) fn read<R: Columns>(row: &R, event: Claimed, column: usize) -> Result<ReadEvent, StoreError>
 where
     usize: ColumnIndex<R>,
@@ -119,7 +123,10 @@ where
     let failed = |source| StoreError::Failed { action: "read an event's position", source };
     let due_at = filled(column, row.time(column)).map_err(failed)?;
     let was_claimed = filled(column + 1, row.integer(column + 1)).map_err(failed)? != 0;
-    Ok(ReadEvent { position: Position { due_at, sequence: event.fence.sequence }, event, was_claimed })
+    let partition = filled(column + 2, row.integer(column + 2)).map_err(failed)?;
+    // One that the column cannot hold is nobody's, and was not read.
+    let partition = u16::try_from(partition).unwrap_or(u16::MAX);
+    Ok(ReadEvent { position: Position { due_at, sequence: event.fence.sequence }, event, partition, was_claimed })
 }
 
 fn event<R: Columns>(row: &R, payload: Option<Vec<u8>>, fence: Fence, attempts: u32) -> Result<Event, String>
@@ -267,6 +274,9 @@ pub(super) fn node(row: &impl Named, alive: bool) -> Result<NodeRecord, sqlx::Er
         alive,
         partitions: row.count("partitions")?,
         plugins: row.optional_string("plugins")?,
+        reads: row.count::<u32>("reads")? > 0,
+        room: row.count("room")?,
+        session: row.count::<u32>("session")? > 0,
     }
     .bounded())
 }

@@ -17,6 +17,12 @@ pub trait SettleStore: Send + Sync {
     /// Writes outcomes, each under its fence, all or none. Returns how many were dropped because somebody else holds the
     /// event by now, or it is finished.
     ///
+    /// Each outcome raises the `claim_seq` under which its event was taken, so a delivery has one outcome. One of an event that was
+    /// read without a claim is dropped as well once its partition has got another owner. On SQLite and MySQL nobody becomes the
+    /// owner while an outcome is being stored. PostgreSQL judges by the epochs as they were when the statement began: an outcome
+    /// that was waiting for its row meanwhile counts, although the next owner may have read the event by then. The listener is
+    /// called a second time then, as after every lease that ended too early, and the outcome of that call is dropped.
+    ///
     /// # Errors
     /// The database's own. A repeat is safe: what was written is fenced off.
     async fn settle(&self, settled: &[Settled]) -> Result<u64, StoreError>;

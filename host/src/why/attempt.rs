@@ -66,7 +66,7 @@ impl Explanation {
         let some = all.iter().filter(|(times, ..)| *times > 0);
         let counted: Vec<String> = some.map(|(times, what, how)| format!("{}{how}", count(u64::from(*times), what))).collect();
         match (counted.is_empty(), claim_seq) {
-            (true, 0) => "never claimed".to_owned(),
+            (true, 0) => "no outcome yet".to_owned(),
             (true, _) => "no failed attempt".to_owned(),
             (false, _) => counted.join(", "),
         }

@@ -196,6 +196,9 @@ mod tests {
             alive: true,
             partitions: 0,
             plugins: Some(plugins.to_owned()),
+            reads: false,
+            room: 0,
+            session: false,
         };
         let nodes = [
             node("no list"),

@@ -50,9 +50,9 @@ fn of_one(known: &Facts, record: &Record, state: State) -> String {
         State::Claimed => before + &claimed(known, record),
         State::LeaseOver => {
             let (holder, end) = (holder(known, record), when(record.lease_end, now));
-            format!("{holder} claimed it and reported no outcome before its lease ended {end}. {}", next_host(known))
+            format!("{holder} claimed it and reported no outcome before its lease ended {end}. {}", next_host(known, true))
         }
-        State::Due => format!("{before}It has been due {}. {}", since(record, now), next_host(known)),
+        State::Due => format!("{before}It has been due {}. {}", since(record, now), next_host(known, false)),
         State::Delayed => {
             let ready = record.available_at.max(record.due_at.unwrap_or(record.available_at));
             format!("Its writer asked for delivery no earlier than {ready}: it is due {}. {}", at(ready, now), then(known))
@@ -117,33 +117,27 @@ fn holder(known: &Facts, record: &Record) -> String {
     }
 }
 
-/// Who takes what is due.
-fn next_host(known: &Facts) -> String {
+/// Who takes what is due. What a host has read of its partitions it has in hand, and nothing of that is written down; what was claimed
+/// before is claimed again.
+fn next_host(known: &Facts, was_claimed: bool) -> String {
+    let takes = if was_claimed { "takes it when it has room" } else { "has it in hand, or takes it when it has room" };
     match hosts(known) {
         0 => format!("The next host takes it, {NOBODY}."),
-        _ if is_in_partitions(known) => "The host that works on its partition takes it when it has room.".to_owned(),
-        1 => "The one live host takes it when it has room.".to_owned(),
-        live => format!("Any of the {live} live hosts takes it when it has room."),
+        1 => format!("The one live host {takes}."),
+        live => format!("Of the {live} live hosts, the one that holds its partition {takes}."),
     }
 }
 
 /// Who takes what will be due.
 fn then(known: &Facts) -> String {
-    if hosts(known) == 0 {
-        format!("Then any host takes it, {NOBODY}.")
-    } else if is_in_partitions(known) {
-        "Then the host that works on its partition takes it.".to_owned()
-    } else {
-        "Then any host takes it.".to_owned()
+    match hosts(known) {
+        0 => format!("Then the next host takes it, {NOBODY}."),
+        1 => "Then the one live host takes it.".to_owned(),
+        _ => "Then the host that holds its partition takes it.".to_owned(),
     }
 }
 
 const NOBODY: &str = "but no host is running: start one with `outbox run`";
-
-/// Whether live hosts share the aggregates among them.
-fn is_in_partitions(known: &Facts) -> bool {
-    known.nodes.iter().any(|node| node.alive && node.mode == "ordered_by_aggregate")
-}
 
 /// Which pauses hold its route, and what ends them.
 fn paused(known: &Facts, record: &Record) -> String {

@@ -122,12 +122,14 @@ impl HotPath {
         }
     }
 
-    /// Counts an event that the hot path leaves alone; true when it is delayed, so that nobody needs to be woken for it.
+    /// Counts an event that the hot path leaves alone; true when it is delayed, so that the poller need not look now.
     fn note_left(&self, envelope: &Envelope) -> bool {
         if envelope.is_delayed() {
             self.metrics.hot_skipped_delayed.increment();
             let now = system_clock().now();
             self.wake.within(envelope.available_at().since(now));
+            // Whoever has its partition learns from the table when it is due.
+            self.notifier.notify();
             return true;
         }
         if self.queue.is_some() {

@@ -3,7 +3,7 @@
 //! The numbers are drawn here rather than by a crate, so that a seed means the same trace whatever is upgraded.
 
 use outbox::Status;
-use outbox::store::WaitsFor;
+use outbox::store::{ReadOrder, WaitsFor};
 
 use super::step::{
     AGES, DeadChoice, End, EventChoice, FenceChoice, Hours, KeyWork, LOOKS, Line, NewEvent, Outcome, Partitions, ReadChoice,
@@ -297,7 +297,12 @@ fn read(chance: &mut Chance) -> Step {
         max_bytes: chance.weighted(&[(6, 1 << 20), (1, 1), (1, 30)]),
         skip_recent: chance.weighted(&[(6, 0), (1, 1)]),
         with_some_in_hand: chance.percent(30),
+        order: chance.maybe(60, read_order),
     }
+}
+
+fn read_order(chance: &mut Chance) -> ReadOrder {
+    if chance.percent(50) { ReadOrder::ByAggregate(chance.waits_for()) } else { ReadOrder::OneForAll }
 }
 
 fn partitions_and_lines(chance: &mut Chance) -> Step {
@@ -338,10 +343,10 @@ fn by_hand(chance: &mut Chance) -> Step {
 }
 
 fn nodes(chance: &mut Chance) -> Step {
-    if chance.percent(75) {
-        Step::Heartbeat { owner: chance.owner(), lease: chance.one(&[1, 5]) }
-    } else {
-        Step::Leave { owner: chance.owner() }
+    match chance.below(8) {
+        0..5 => Step::Heartbeat { owner: chance.owner(), lease: chance.one(&[1, 5]), session: chance.percent(75) },
+        5..7 => Step::Leave { owner: chance.owner() },
+        _ => Step::Abandon { owner: chance.owner() },
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use outbox::event::OwnerId;
 use outbox::store::{Audit, AuditFilter, DeadFilter, PurgeBatch, PurgeRequest, Purgeable, Record, RetriedNow};
 use outbox::time::Timestamp;
 use outbox::{EventId, Route, Status};
@@ -122,9 +123,9 @@ impl Table {
         self.paused.remove(route).is_some() && self.note(audit, "resume", json!(route), 1) == 1
     }
 
-    /// Lets parked events of these routes go. Which of them, when there are more than `limit`, is the database's business: as
+    /// Lets parked events of these routes go, each under a claim that has ended. Which of them, when there are more than `limit`, is the database's business: as
     /// many as it said, of those that it could choose from.
-    pub(super) fn unpark(&mut self, routes: &[Route], limit: u32, freed: &[u64]) -> Result<u64, Fault> {
+    pub(super) fn unpark(&mut self, owner: &OwnerId, routes: &[Route], limit: u32, freed: &[u64]) -> Result<(), Fault> {
         let parked: Vec<u64> =
             self.rows.values().filter(|row| row.parked.is_some() && routes.contains(&route(row))).map(|row| row.seq).collect();
         let count = parked.len().min(limit as usize);
@@ -135,8 +136,10 @@ impl Table {
             let row = self.rows.get_mut(seq).expect("it is parked");
             row.parked = None;
             row.due_at = Some(row.available_at);
+            row.locked_by = Some(owner.as_str().to_owned());
+            (row.locked_at, row.lease_end) = (Some(self.now), Some(self.now));
         }
-        Ok(count as u64)
+        Ok(())
     }
 
     /// What is old enough to be purged, with the times of the ends: what others wait behind, or the rest.

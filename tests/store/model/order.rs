@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use outbox::store::{Blocker, HeldPartition, Node, Unblocked, WaitsFor};
+use outbox::store::{Blocker, HeldPartition, LiveNodes, Node, Unblocked, WaitsFor};
 use outbox::{EventId, Status};
 
 use super::table::{NodeRow, Table, is_unfinished};
@@ -111,12 +111,14 @@ impl Table {
         (0..outbox::store::PARTITIONS).filter(|partition| self.holds(owner, *partition)).collect()
     }
 
-    /// Renews, then takes the first that nobody holds, until it holds `most`.
+    /// Renews what stands under the owner's name, even if its lease is over, then takes the first that nobody holds, until it holds
+    /// `most`.
     pub(super) fn keep_partitions(&mut self, owner: &str, lease: Duration, most: u16, of: u16) -> Vec<HeldPartition> {
         let now = self.now;
-        let held = self.held_partitions(owner);
-        let is_free =
-            |partition: &u16| self.partitions[usize::from(*partition)].as_ref().is_none_or(|(_, lease_end)| *lease_end <= now);
+        let holder = |partition: &u16| self.partitions[usize::from(*partition)].as_ref();
+        let is_ours = |partition: &u16| holder(partition).is_some_and(|(holder, _)| holder == owner);
+        let is_free = |partition: &u16| !is_ours(partition) && holder(partition).is_none_or(|(_, lease_end)| *lease_end <= now);
+        let held: Vec<u16> = (0..outbox::store::PARTITIONS).filter(is_ours).collect();
         let taken: Vec<u16> = (0..of).filter(is_free).take(usize::from(most).saturating_sub(held.len())).collect();
         let mut kept = Vec::new();
         for (number, is_new) in held.into_iter().map(|number| (number, false)).chain(taken.into_iter().map(|new| (new, true))) {
@@ -140,14 +142,19 @@ impl Table {
         }
     }
 
-    /// Says that a node is alive, and forgets those that have been gone for a day. Returns how many live nodes run in its mode.
-    pub(super) fn heartbeat(&mut self, node: &Node, lease: Duration) -> u32 {
+    /// Says that a node is alive, and forgets those that have been gone for a day. Returns how many live nodes run in its mode,
+    /// and how many others claim rows.
+    pub(super) fn heartbeat(&mut self, node: &Node, lease: Duration) -> LiveNodes {
         let (now, owner) = (self.now, node.owner.as_str().to_owned());
-        let new = NodeRow { mode: node.mode, started_at: now, alive_until: now };
-        self.nodes.entry(owner).or_insert(new).alive_until = now.plus(lease);
+        let new = NodeRow { mode: node.mode, started_at: now, alive_until: now, reads: node.reads, session: node.session };
+        let row = self.nodes.entry(owner.clone()).or_insert(new);
+        (row.alive_until, row.session) = (now.plus(lease), node.session);
         self.nodes.retain(|_, node| node.alive_until >= now.minus(REMEMBERED_FOR));
-        let alive = self.nodes.values().filter(|other| other.mode == node.mode && other.alive_until > now).count();
-        u32::try_from(alive).expect("few nodes")
+        let alive: Vec<_> = self.nodes.iter().filter(|(_, other)| other.alive_until > now).collect();
+        let live = alive.iter().filter(|(_, other)| other.mode == node.mode).count();
+        let claimers = alive.iter().filter(|(other, row)| !row.reads && **other != owner).count();
+        let few = |nodes: usize| u32::try_from(nodes).expect("few nodes");
+        LiveNodes { live: few(live), claimers: few(claimers) }
     }
 
     /// Forgets a node and gives its partitions back.
@@ -155,6 +162,23 @@ impl Table {
         let partitions: Vec<u16> = (0..outbox::store::PARTITIONS).collect();
         self.release_partitions(owner, &partitions);
         self.nodes.remove(owner);
+    }
+
+    /// The others that said that they have a session, and hold partitions.
+    pub(super) fn free_sessions(&self, owner: &str) -> Vec<String> {
+        let others = self.nodes.iter().filter(|(other, row)| row.session && *other != owner);
+        others.map(|(other, _)| other.clone()).filter(|other| !self.held_partitions(other).is_empty()).collect()
+    }
+
+    /// Ends the leases of an owner that said that it has a session. Returns whether it held any partition.
+    pub(super) fn abandon(&mut self, owner: &str) -> bool {
+        let (now, held) = (self.now, self.held_partitions(owner));
+        let Some(row) = self.nodes.get_mut(owner).filter(|row| row.session) else { return false };
+        row.alive_until = row.alive_until.min(now);
+        for number in &held {
+            self.partitions[usize::from(*number)] = Some((owner.to_owned(), now));
+        }
+        !held.is_empty()
     }
 
     /// Live nodes and those gone for less than a day, oldest start first: (owner, mode, alive, partitions).

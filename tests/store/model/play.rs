@@ -102,7 +102,8 @@ impl<'d, D: Database> Player<'d, D> {
             | Step::KeepPartitions { .. }
             | Step::ReleasePartitions { .. }
             | Step::Heartbeat { .. }
-            | Step::Leave { .. } => self.line(step).await,
+            | Step::Leave { .. }
+            | Step::Abandon { .. } => self.line(step).await,
             Step::Look { at, event, waits_for, partitions } => self.look(*at, *event, *waits_for, *partitions).await,
             Step::Pass { time } => self.pass(span(*time)).await,
             _ => self.by_hand(step).await,

@@ -66,12 +66,16 @@ impl<D: Database> Player<'_, D> {
                 let mut routes: Vec<_> = routes.iter().map(|names| route(*names)).collect();
                 routes.sort_unstable();
                 routes.dedup();
-                let unparked = said("unpark", self.store.unpark(&routes, *limit).await)?;
+                let owner = self.owner(*limit as usize);
+                let mut unparked = said("unpark", self.store.unpark(&owner, &routes, *limit).await)?;
+                unparked.sort_unstable();
                 let rows = self.list().await?;
                 let was_parked = |row: &&Record| self.table.rows.get(&row.seq).is_some_and(|row| row.parked.is_some());
-                let freed: Vec<u64> =
+                let mut freed: Vec<u64> =
                     rows.iter().filter(was_parked).filter(|row| row.parked.is_none()).map(|row| row.seq).collect();
-                agree("unparked", self.table.unpark(&routes, *limit, &freed)?, unparked)
+                freed.sort_unstable();
+                self.table.unpark(&owner, &routes, *limit, &freed)?;
+                agree("unparked", freed, unparked)
             }
             Step::Purge { status, older_than, limit } => {
                 let (theirs, ours) = self.clocks().await;

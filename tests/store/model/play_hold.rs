@@ -6,8 +6,8 @@ use std::time::Duration;
 use outbox::EventId;
 use outbox::event::{Cost, Fence, OwnerId};
 use outbox::store::{
-    AttemptCost, ClaimOrder, ClaimRequest, ClaimStore, Claimed, Due, LeaseStore, Position, ReadEvent, ReadRequest, ReadStore,
-    Record, SettleStore, Settled, Settlement,
+    AttemptCost, ClaimOrder, ClaimRequest, ClaimStore, Claimed, Due, LeaseStore, Position, ReadEvent, ReadOrder, ReadRequest,
+    ReadStore, Record, SettleStore, Settled, Settlement,
 };
 use support::Database;
 
@@ -35,7 +35,7 @@ impl<D: Database> Player<'_, D> {
                 };
                 self.claim(&request).await
             }
-            Step::Read { owner, partitions, limit, max_bytes, skip_recent, with_some_in_hand } => {
+            Step::Read { owner, partitions, limit, max_bytes, skip_recent, with_some_in_hand, order } => {
                 let held =
                     if *with_some_in_hand { self.fences.iter().map(|fence| fence.sequence).collect() } else { Vec::new() };
                 let request = ReadRequest {
@@ -46,6 +46,7 @@ impl<D: Database> Player<'_, D> {
                     limit: *limit,
                     max_bytes: *max_bytes,
                     skip_recent: span(*skip_recent),
+                    order: *order,
                 };
                 self.read(request).await
             }
@@ -56,8 +57,8 @@ impl<D: Database> Player<'_, D> {
             }
             Step::Renew { fences, lease } => {
                 let mut fences: Vec<Fence> = fences.iter().map(|choice| self.fence(*choice)).collect();
-                fences.sort_unstable_by_key(|fence| (fence.sequence, fence.claim));
-                fences.dedup();
+                fences.sort_unstable_by_key(claim);
+                fences.dedup_by_key(|fence| claim(fence));
                 self.tick().await;
                 let mut renewed = said("renew", self.store.renew(&fences, span(*lease)).await)?;
                 renewed.held.sort_unstable();
@@ -135,6 +136,9 @@ impl<D: Database> Player<'_, D> {
         if let (Some(last), Some(last_taken)) = (read.last(), taken.last()) {
             let position = |due_at, sequence| Some(Position { due_at, sequence });
             request.after = position(last.position.due_at, last.position.sequence);
+            if request.order == Some(ReadOrder::OneForAll) {
+                request.held.extend(taken.iter().map(|taken| taken.row.seq));
+            }
             let further = said("read", self.store.read(&request).await)?;
             request.after = position(last_taken.row.due_at.ok_or("what is read is due")?, last_taken.row.seq);
             taken = self.table.read(&request);
@@ -181,8 +185,9 @@ impl<D: Database> Player<'_, D> {
         let mut settled: Vec<Settled> = Vec::new();
         for (choice, outcome) in outcomes {
             let fence = self.fence(*choice);
-            // One claim has one outcome, though it may be sent twice.
-            let known = settled.iter().find(|settled| settled.fence == fence).map(|settled| settled.settlement.clone());
+            // One claim has one outcome, though it may be sent twice: so has a row that was read though it was claimed.
+            let known = settled.iter().find(|settled| claim(&settled.fence) == claim(&fence));
+            let known = known.map(|settled| settled.settlement.clone());
             let settlement = known.unwrap_or_else(|| self.settlement(fence, outcome));
             settled.push(Settled { cost: cost(fence, &settlement).map(Box::new), ..Settled::new(fence, settlement) });
         }
@@ -224,6 +229,11 @@ impl<D: Database> Player<'_, D> {
             Outcome::Released(after) => Settlement::Released { after: span(*after) },
         }
     }
+}
+
+/// A claim, or a row that was read, whatever the epoch at which its fence was seen.
+fn claim(fence: &Fence) -> (u64, u64) {
+    (fence.sequence, fence.claim & 0xffff_ffff)
 }
 
 fn agree_claimed(taken: &Taken, claimed: &Claimed, times: Times) -> Result<(), Fault> {

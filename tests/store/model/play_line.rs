@@ -1,7 +1,7 @@
 //! Steps of nodes: partitions, and lines that move on.
 
 use outbox::event::OwnerId;
-use outbox::store::{Blocker, KeyStore, Node, NodeStore, PartitionStore};
+use outbox::store::{Blocker, KeyStore, Node, NodeStore, PartitionStore, SessionStore};
 use support::Database;
 
 use super::compare::agree;
@@ -46,8 +46,8 @@ impl<D: Database> Player<'_, D> {
                 self.table.release_partitions(owner.as_str(), &partitions.numbers());
                 self.agree_partitions().await
             }
-            Step::Heartbeat { owner, lease } => {
-                let node = self.node(*owner);
+            Step::Heartbeat { owner, lease, session } => {
+                let node = Node { session: *session, ..self.node(*owner) };
                 let alive = said("heartbeat", self.store.heartbeat(&node, span(*lease)).await)?;
                 agree("live nodes", self.table.heartbeat(&node, span(*lease)), alive)
             }
@@ -57,12 +57,20 @@ impl<D: Database> Player<'_, D> {
                 self.table.leave(owner.as_str());
                 self.agree_partitions().await
             }
+            Step::Abandon { owner } => {
+                let owner: OwnerId = self.owner(*owner);
+                let free = said("look for sessions", self.store.free_sessions(&owner).await)?;
+                agree("free sessions", self.table.free_sessions(owner.as_str()), free)?;
+                let ended = said("abandon", self.store.abandon(owner.as_str()).await)?;
+                agree("abandoned", self.table.abandon(owner.as_str()), ended)?;
+                self.agree_partitions().await
+            }
             other => Err(format!("{other:?} is no step of a node")),
         }
     }
 
     fn node(&self, number: usize) -> Node {
         let mode = MODES[number % MODES.len()];
-        Node { owner: self.owner(number), label: format!("node {number}"), mode, version: "1.0.0", plugins: None }
+        Node { reads: number.is_multiple_of(3), ..Node::new(self.owner(number), format!("node {number}"), mode, "1.0.0") }
     }
 }

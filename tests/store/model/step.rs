@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use outbox::Status;
-use outbox::store::WaitsFor;
+use outbox::store::{ReadOrder, WaitsFor};
 
 /// One call, or time that passes.
 #[derive(Clone, Debug)]
@@ -56,6 +56,7 @@ pub(super) enum Step {
         max_bytes: usize,
         skip_recent: Hours,
         with_some_in_hand: bool,
+        order: Option<ReadOrder>,
     },
     /// Claims the events of these fences, whatever their fences say.
     ClaimThese {
@@ -157,8 +158,13 @@ pub(super) enum Step {
     Heartbeat {
         owner: usize,
         lease: Hours,
+        session: bool,
     },
     Leave {
+        owner: usize,
+    },
+    /// Looks for owners whose sessions are gone, which all are here, and abandons one.
+    Abandon {
         owner: usize,
     },
     /// Asks something that changes nothing.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use outbox::event::{Fence, OwnerId};
-use outbox::store::{ClaimOrder, ClaimRequest, Due, ReadRequest, Record, Settled, Settlement};
+use outbox::store::{ClaimOrder, ClaimRequest, Due, PARTITIONS, ReadOrder, ReadRequest, Record, Settled, Settlement};
 use outbox::time::Timestamp;
 use outbox::{EventId, Status};
 
@@ -30,7 +30,9 @@ impl Table {
     /// Takes those that have been due longest, or the front of the one line; in the order of their `seq`.
     pub(super) fn claim(&mut self, request: &ClaimRequest) -> Vec<Taken> {
         let mut chosen = match &request.order {
-            Some(ClaimOrder::OneForAll { held }) => self.front(request, held),
+            // Partition 0 is the lock of the line.
+            Some(ClaimOrder::OneForAll { .. }) if !self.holds(request.owner.as_str(), 0) => Vec::new(),
+            Some(ClaimOrder::OneForAll { held }) => self.front(held, request.skip_recent, request.limit),
             _ => self.due_longest(request),
         };
         cut(&mut chosen, request.max_bytes);
@@ -38,7 +40,11 @@ impl Table {
         chosen.sort_unstable();
 
         // Judged before any of them is claimed.
-        let behind: Vec<Option<u64>> = chosen.iter().map(|seq| self.behind(*seq, request.order.as_ref())).collect();
+        let behind = |seq: &u64| match request.order.as_ref()? {
+            ClaimOrder::ByAggregate { waits_for, .. } => self.behind(*seq, ReadOrder::ByAggregate(*waits_for)),
+            ClaimOrder::OneForAll { .. } => self.behind(*seq, ReadOrder::OneForAll),
+        };
+        let behind: Vec<Option<u64>> = chosen.iter().map(behind).collect();
         chosen.into_iter().zip(behind).map(|(seq, behind)| self.take(seq, &request.owner, request.lease, behind)).collect()
     }
 
@@ -59,16 +65,12 @@ impl Table {
         due
     }
 
-    /// The first unfinished events whose time has come, past those in hand, up to one that cannot be taken. Partition 0 is the
-    /// lock of the line.
-    fn front(&self, request: &ClaimRequest, held: &[u64]) -> Vec<&Record> {
-        if !self.holds(request.owner.as_str(), 0) {
-            return Vec::new();
-        }
+    /// The first unfinished events whose time has come, past those in hand, up to one that cannot be taken.
+    fn front(&self, held: &[u64], skip_recent: Duration, limit: u32) -> Vec<&Record> {
         let has_come = |row: &&Record| row.available_at <= self.now || row.due_at.is_some_and(|due_at| due_at <= self.now);
         let line = self.rows.values().filter(|row| is_unfinished(row)).filter(has_come);
         let waiting = line.filter(|row| !held.contains(&row.seq));
-        waiting.take_while(|row| self.is_free(row, request.skip_recent)).take(request.limit as usize).collect()
+        waiting.take_while(|row| self.is_free(row, skip_recent)).take(limit as usize).collect()
     }
 
     /// Whether it is due and nobody holds it.
@@ -79,10 +81,10 @@ impl Table {
     }
 
     /// The last of the earlier events of its line that it waits for.
-    fn behind(&self, seq: u64, line: Option<&ClaimOrder>) -> Option<u64> {
-        match line? {
-            ClaimOrder::ByAggregate { waits_for, .. } => self.waited_for(seq, *waits_for).last().copied(),
-            ClaimOrder::OneForAll { .. } => {
+    fn behind(&self, seq: u64, order: ReadOrder) -> Option<u64> {
+        match order {
+            ReadOrder::ByAggregate(waits_for) => self.waited_for(seq, waits_for).last().copied(),
+            ReadOrder::OneForAll => {
                 let earlier = self.rows.range(..seq).map(|(_, row)| row);
                 earlier.filter(|row| is_unfinished(row) && row.available_at <= self.now).map(|row| row.seq).next_back()
             }
@@ -137,8 +139,26 @@ impl Table {
         if is_held { self.rows.get_mut(&fence.sequence) } else { None }
     }
 
-    /// Due events of partitions that the owner holds, none of those in hand, by the time since when they are due.
+    /// Due events of partitions that the owner holds, none of those in hand, by the time since when they are due; or the front of the
+    /// one line, if it holds all.
     pub(super) fn read(&self, request: &ReadRequest) -> Vec<Taken> {
+        let owner = request.owner.as_str();
+        let mut chosen = match request.order {
+            Some(ReadOrder::OneForAll) if !(0..PARTITIONS).all(|partition| self.holds(owner, partition)) => Vec::new(),
+            Some(ReadOrder::OneForAll) => self.front(&request.held, request.skip_recent, request.limit),
+            _ => self.due_to_read(request),
+        };
+        cut(&mut chosen, request.max_bytes);
+        let read = |row: &Record| Taken {
+            row: row.clone(),
+            fence: self.fence(row),
+            due: self.due(row),
+            behind: request.order.and_then(|order| self.behind(row.seq, order)),
+        };
+        chosen.into_iter().map(read).collect()
+    }
+
+    fn due_to_read(&self, request: &ReadRequest) -> Vec<&Record> {
         let is_ours = |row: &Record| {
             let partition = self.partition(row);
             request.partitions.contains(&partition) && self.holds(request.owner.as_str(), partition)
@@ -151,10 +171,7 @@ impl Table {
         let mut due: Vec<&Record> = self.rows.values().filter(is_wanted).collect();
         due.sort_by_key(|row| (row.due_at, row.seq));
         due.truncate(request.limit as usize);
-        cut(&mut due, request.max_bytes);
-        due.into_iter()
-            .map(|row| Taken { row: row.clone(), fence: self.fence(row), due: self.due(row), behind: None })
-            .collect()
+        due
     }
 
     /// Claims those of these events that may be claimed.

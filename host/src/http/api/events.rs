@@ -57,7 +57,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     let list = Endpoint::get("/v1/events", "list_events", "List events", list).query(
         "status",
         statuses,
-        "Events in this state. `parked` and `blocked` events are set aside, `delayed` events are not due yet, and `in_flight` events are held by a host now.",
+        "Events in this state. `parked` and `blocked` events are set aside, `delayed` events are not due yet, and `in_flight` events are claimed by a host now.",
     );
     vec![
         listed(list),

@@ -30,6 +30,9 @@ pub(super) fn node(label: &str, now: Timestamp) -> NodeRecord {
         alive: true,
         partitions: 0,
         plugins: None,
+        reads: false,
+        room: 0,
+        session: false,
     }
 }
 

@@ -131,7 +131,7 @@ fn waits(frame: &Frame, look: &Look) -> Markup {
                 }
             }
         }
-        p.quiet { (number(stats.in_flight)) " in flight on a host now · " (number(stats.done)) " done, kept until purged" }
+        p.quiet { (number(stats.in_flight)) " claimed by a host now · " (number(stats.done)) " done, kept until purged" }
         @if !busy.is_empty() {
             h2 { "Busiest routes" }
             (routes(frame, &busy))

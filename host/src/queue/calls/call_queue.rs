@@ -165,6 +165,15 @@ impl CallQueue {
         if cold_turn { self.cold.pop() } else { self.hot.pop() }
     }
 
+    /// Takes out the cold events that wait and for which this holds.
+    pub(super) fn take_out(&mut self, is_wanted: &impl Fn(&Delivery) -> bool) -> Vec<Delivery> {
+        let all = std::mem::take(&mut self.cold.deliveries).into_iter();
+        let (taken, left): (Vec<_>, Vec<_>) = all.partition(|(_, delivery)| is_wanted(delivery));
+        self.cold.deliveries = left.into();
+        self.cold.bytes -= taken.iter().map(|(_, delivery)| delivery.event.size_bytes()).sum::<usize>();
+        taken.into_iter().map(|(_, delivery)| delivery).collect()
+    }
+
     /// How long the next event stays in the table: about until those before it have had their turns. Were it less, the same
     /// events would be claimed and sent back again and again. Whole seconds, so that they come back many at a time.
     pub(super) fn put_off(&mut self, now: Instant) -> Duration {

@@ -8,6 +8,7 @@ use sqlx::Row;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 
 use super::patience::patiently;
+use super::place::Ours;
 use super::row::{claimed, header_bytes, left_out, payload_bytes};
 use super::{MySqlStore, Run, TransactionalStore, front, keys, place};
 use crate::event::OwnerId;
@@ -116,7 +117,7 @@ async fn try_claim(store: &MySqlStore, request: &ClaimRequest) -> Result<Vec<Cla
     }
     let mut payloads = take(store, &mut transaction, &rows, &request.owner, request.lease).await?;
     if let Some(ClaimOrder::ByAggregate { waits_for, .. }) = &request.order {
-        behind = place::behind(store, &mut transaction, &request.owner, &rows, *waits_for).await?;
+        behind = place::behind(store, &mut transaction, &Ours::Claimed(&request.owner), &rows, *waits_for).await?;
     }
     MySqlStore::commit(transaction).await?;
     let mut events = Vec::with_capacity(rows.len());
@@ -140,7 +141,8 @@ pub(super) async fn take(
     // Everybody locks and writes in this order.
     taken.sort_unstable();
     let payloads = large_payloads(store, connection, rows).await?;
-    sqlx::query(store.table.sql(TAKE))
+    store
+        .statement(TAKE)
         .bind(numbers(&taken))
         .bind(delay_micros(lease))
         .bind(owner.as_str())

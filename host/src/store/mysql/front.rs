@@ -1,21 +1,25 @@
-//! One queue of all events: claiming its front.
+//! One queue of all events: claiming and reading its front.
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use sqlx::Row;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 
 use super::claim::CLAIM_CHOSEN;
+use super::run::Statement;
 use super::{MySqlStore, Run};
+use crate::event::OwnerId;
 use crate::store::number::numbers;
 use crate::store::row::sequence;
 use crate::store::settle::delay_micros;
-use crate::store::{ClaimRequest, StoreError};
+use crate::store::{ClaimRequest, PARTITIONS, ReadRequest, StoreError};
 
-/// The unfinished events whose time has come, in the order of their `seq`, without a lock; none unless the owner holds
-/// partition 0. Each with whether later ones wait for it, and whether it may be claimed. The index of what is done has the
+/// The unfinished events whose time has come, in the order of their `seq`, without a lock; none unless the owner holds the first
+/// partitions, as many as asked for. Each with whether later ones wait for it, and whether it may be claimed. The index of what is done has the
 /// unfinished in this order too: they have no `done_at`, and every index of this engine ends with the primary key. In order of
-/// binding: the microseconds to leave alone, most rows, the same two again, the owner, most rows.
+/// binding: the microseconds to leave alone, most rows, the same two again, the number of partitions, the
+/// owner, the number again, most rows.
 pub(super) const FRONT: &str = "
 SELECT seq, is_waited_for, is_free
 FROM ((SELECT seq, CAST(available_at <= UTC_TIMESTAMP(6) AS SIGNED) AS is_waited_for,
@@ -31,42 +35,92 @@ FROM ((SELECT seq, CAST(available_at <= UTC_TIMESTAMP(6) AS SIGNED) AS is_waited
        FROM outbox_event FORCE INDEX (outbox_done)
        WHERE status = 2 AND done_at IS NULL AND (available_at <= UTC_TIMESTAMP(6) OR due_at <= UTC_TIMESTAMP(6))
        ORDER BY seq LIMIT ?)) AS front
-WHERE EXISTS (SELECT 1 FROM outbox_event_partition
-              WHERE partition_id = 0 AND owner = ? AND outbox_event_partition.lease_end > UTC_TIMESTAMP(6))
+WHERE (SELECT COUNT(*) FROM outbox_event_partition AS held
+       WHERE held.partition_id < ? AND held.owner = ? AND held.lease_end > UTC_TIMESTAMP(6)) = ?
 ORDER BY seq LIMIT ?";
 
-const ACTION: &str = "claim events";
+/// The chosen that may still be read, of partitions that the owner holds: the epoch is read with the row, as by [`READ`](super::read::READ).
+/// In order of binding: a JSON list of seq, the owner.
+pub(super) const READ_CHOSEN: &str = "
+SELECT outbox_event.seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id,
+       tenant_id, headers, content_type, CASE WHEN OCTET_LENGTH(payload) <= 16384 THEN payload END,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at),
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at), held.epoch,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), OCTET_LENGTH(payload),
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', due_at), outbox_event.lease_end IS NOT NULL, outbox_event.partition_id
+FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
+STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
+STRAIGHT_JOIN outbox_event_partition AS held ON held.partition_id = outbox_event.partition_id
+WHERE due_at <= UTC_TIMESTAMP(6) AND (outbox_event.lease_end IS NULL OR outbox_event.lease_end <= UTC_TIMESTAMP(6))
+  AND held.owner = ? AND held.lease_end > UTC_TIMESTAMP(6)";
 
-/// Locks the front of the queue, up to the first that can neither be claimed nor is in hand already; with the last event before
-/// each that is waited for.
+/// The front of the queue, and for each event the last before it that is waited for.
+type Front = (Vec<MySqlRow>, HashMap<u64, u64>);
+
+/// Locks the front of the queue, up to the first that can neither be claimed nor is in hand already.
 pub(super) async fn lock(
     store: &MySqlStore,
     connection: &mut MySqlConnection,
     request: &ClaimRequest,
     held: &[u64],
-) -> Result<(Vec<MySqlRow>, HashMap<u64, u64>), StoreError> {
-    let failed = |error| store.failed(ACTION, error);
-    let most = i64::from(request.limit).saturating_add(i64::try_from(held.len()).unwrap_or(i64::MAX));
-    let skip_recent = delay_micros(request.skip_recent);
-    let query = store.statement(FRONT).bind(skip_recent).bind(most).bind(skip_recent).bind(most);
-    let query = query.bind(request.owner.as_str()).bind(most);
-    let front = query.fetch_all(&mut *connection).await.map_err(failed)?;
-    let limit = usize::try_from(request.limit).unwrap_or(usize::MAX);
-    let (chosen, behind) = choose(&front, held, limit).map_err(failed)?;
-    if chosen.is_empty() {
-        return Ok((Vec::new(), behind));
-    }
-    let query = store.statement(CLAIM_CHOSEN).bind(numbers(&chosen));
-    let mut rows = query.fetch_all(connection).await.map_err(failed)?;
-    rows.sort_by_cached_key(|row| sequence(row).unwrap_or(0));
-    // Where somebody else has locked or taken one meanwhile, what comes behind it may not pass.
-    let clear =
-        rows.iter().zip(&chosen).take_while(|(row, chosen)| sequence(*row).is_ok_and(|locked| locked == **chosen)).count();
-    rows.truncate(clear);
-    Ok((rows, behind))
+) -> Result<Front, StoreError> {
+    let ClaimRequest { owner, limit, skip_recent, .. } = request;
+    let look = Look { action: "claim events", owner, of: 1, held, limit: *limit, skip_recent: *skip_recent };
+    look.front(store, connection, |chosen| store.statement(CLAIM_CHOSEN).bind(chosen)).await
 }
 
-/// The events that may be claimed, in order, and for each the last before it that is waited for.
+/// Reads the same events for a host that holds all partitions.
+pub(super) async fn read(
+    store: &MySqlStore,
+    connection: &mut MySqlConnection,
+    request: &ReadRequest,
+) -> Result<Front, StoreError> {
+    let ReadRequest { owner, held, limit, skip_recent, .. } = request;
+    let look = Look { action: "read events", owner, of: PARTITIONS, held, limit: *limit, skip_recent: *skip_recent };
+    look.front(store, connection, |chosen| store.statement(READ_CHOSEN).bind(chosen).bind(owner.as_str())).await
+}
+
+/// What the front is looked for with.
+struct Look<'l> {
+    action: &'static str,
+    owner: &'l OwnerId,
+    /// How many partitions the owner must hold.
+    of: u16,
+    held: &'l [u64],
+    limit: u32,
+    skip_recent: Duration,
+}
+
+impl Look<'_> {
+    /// Chooses the front, and takes what was chosen by the statement that `taking` makes for a JSON list of seq.
+    async fn front<'q>(
+        &self,
+        store: &MySqlStore,
+        connection: &mut MySqlConnection,
+        taking: impl FnOnce(String) -> Statement<'q>,
+    ) -> Result<Front, StoreError> {
+        let failed = |error| store.failed(self.action, error);
+        let most = i64::from(self.limit).saturating_add(i64::try_from(self.held.len()).unwrap_or(i64::MAX));
+        let skip_recent = delay_micros(self.skip_recent);
+        let query = store.statement(FRONT).bind(skip_recent).bind(most).bind(skip_recent).bind(most);
+        let query = query.bind(self.of).bind(self.owner.as_str()).bind(self.of).bind(most);
+        let front = query.fetch_all(&mut *connection).await.map_err(failed)?;
+        let limit = usize::try_from(self.limit).unwrap_or(usize::MAX);
+        let (chosen, behind) = choose(&front, self.held, limit).map_err(failed)?;
+        if chosen.is_empty() {
+            return Ok((Vec::new(), behind));
+        }
+        let mut rows = taking(numbers(&chosen)).fetch_all(connection).await.map_err(failed)?;
+        rows.sort_by_cached_key(|row| sequence(row).unwrap_or(0));
+        // Where somebody else has locked or taken one meanwhile, what comes behind it may not pass.
+        let clear =
+            rows.iter().zip(&chosen).take_while(|(row, chosen)| sequence(*row).is_ok_and(|taken| taken == **chosen)).count();
+        rows.truncate(clear);
+        Ok((rows, behind))
+    }
+}
+
+/// The events that may be taken, in order, and for each the last before it that is waited for.
 fn choose(front: &[MySqlRow], held: &[u64], limit: usize) -> Result<(Vec<u64>, HashMap<u64, u64>), sqlx::Error> {
     let held: HashSet<u64> = held.iter().copied().collect();
     let (mut chosen, mut behind) = (Vec::new(), HashMap::new());

@@ -101,11 +101,11 @@ impl MySqlOptions {
     }
 
     /// How many connections a host may open in all: its own, as many for transactions of the application unless it has given its
-    /// own pool, and the one for leases.
+    /// own pool, the one for leases, and the one of its session.
     #[must_use]
     pub fn most_connections(&self) -> u32 {
         let pools = if self.callers.is_some() { 1 } else { 2 };
-        self.connections.max(1).saturating_mul(pools).saturating_add(1)
+        self.connections.max(1).saturating_mul(pools).saturating_add(2)
     }
 }
 
@@ -305,8 +305,8 @@ mod tests {
 
         let options = MySqlOptions::from_pool(pool);
 
-        assert_eq!((options.most_connections(), label(&options.connect).as_str()), (11, "shop at db:3306"));
-        assert_eq!(MySqlOptions::from_url("mysql://db/shop").expect("good").most_connections(), 21);
+        assert_eq!((options.most_connections(), label(&options.connect).as_str()), (12, "shop at db:3306"));
+        assert_eq!(MySqlOptions::from_url("mysql://db/shop").expect("good").most_connections(), 22);
     }
 
     #[test]

@@ -12,31 +12,30 @@ use crate::store::number::numbers;
 use crate::store::settle::delay_micros;
 use crate::store::{HeldPartition, PartitionStore, StoreError};
 
-/// A lease that is over may have been somebody else's meanwhile: it is taken anew. Bound: the lease in microseconds, the owner.
+/// A partition whose lease is over is its last owner's still, under the same epoch, until another takes it. Writes no index, so it
+/// waits for no outcome. Bound: the lease in microseconds, the owner.
 const RENEW: &str = "
-UPDATE outbox_event_partition SET lease_end = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND
-WHERE owner = ? AND lease_end > UTC_TIMESTAMP(6)";
+UPDATE outbox_event_partition SET lease_end = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND WHERE owner = ?";
 
-const HELD: &str = "
-SELECT partition_id, epoch, 0 FROM outbox_event_partition
-WHERE owner = ? AND lease_end > UTC_TIMESTAMP(6) ORDER BY partition_id";
+const HELD: &str = "SELECT partition_id, epoch, 0 FROM outbox_event_partition WHERE owner = ? ORDER BY partition_id";
 
-/// With the epoch that each gets when it is taken. Bound: the owner, the number of partitions, most to take.
+/// With the epoch that each gets when it is taken. Locks each one's entry in the index, and passes by the entries that outcomes have
+/// locked: see `settle.rs`. Bound: the number of partitions, the owner, most to take.
 const FREE: &str = "
-SELECT partition_id, epoch + 1, owner IS NOT NULL AND owner <> ? FROM outbox_event_partition
-WHERE partition_id < ? AND (owner IS NULL OR lease_end <= UTC_TIMESTAMP(6)) ORDER BY partition_id LIMIT ?
+SELECT partition_id, epoch + 1, owner IS NOT NULL FROM outbox_event_partition FORCE INDEX (outbox_epoch)
+WHERE partition_id < ? AND (owner IS NULL OR (owner <> ? AND lease_end <= UTC_TIMESTAMP(6))) ORDER BY partition_id LIMIT ?
 FOR UPDATE SKIP LOCKED";
 
 /// The partitions are locked already. Bound: partitions as a JSON list, the owner, the lease in microseconds.
 const TAKE: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (partition_id SMALLINT PATH '$')) AS free
-STRAIGHT_JOIN outbox_event_partition ON outbox_event_partition.partition_id = free.partition_id
+STRAIGHT_JOIN outbox_event_partition FORCE INDEX (PRIMARY) ON outbox_event_partition.partition_id = free.partition_id
 SET owner = ?, lease_end = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, epoch = epoch + 1";
 
 /// Bound: partitions as a JSON list, the owner.
 const RELEASE: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (partition_id SMALLINT PATH '$')) AS given
-STRAIGHT_JOIN outbox_event_partition ON outbox_event_partition.partition_id = given.partition_id
+STRAIGHT_JOIN outbox_event_partition FORCE INDEX (PRIMARY) ON outbox_event_partition.partition_id = given.partition_id
 SET owner = NULL, lease_end = NULL WHERE owner = ?";
 
 #[async_trait]
@@ -52,11 +51,14 @@ impl PartitionStore for MySqlStore {
     }
 
     async fn release_partitions(&self, owner: &OwnerId, partitions: &[u16]) -> Result<(), StoreError> {
-        let store = &self.keeping();
-        let statement = store.statement(RELEASE).bind(numbers(partitions)).bind(owner.as_str());
-        store.execute("give partitions back", statement).await?;
-        Ok(())
+        patiently(|| try_release(self, owner, partitions)).await
     }
+}
+
+async fn try_release(store: &MySqlStore, owner: &OwnerId, partitions: &[u16]) -> Result<(), StoreError> {
+    let store = &store.keeping();
+    let statement = store.statement(RELEASE).bind(numbers(partitions)).bind(owner.as_str());
+    store.execute("give partitions back", statement).await.map(drop)
 }
 
 async fn try_keep(
@@ -75,8 +77,8 @@ async fn try_keep(
     if wanted > 0 {
         let free = store
             .statement(FREE)
-            .bind(owner.as_str())
             .bind(i64::from(of))
+            .bind(owner.as_str())
             .bind(i64::try_from(wanted).unwrap_or(i64::MAX))
             .fetch_all(&mut *transaction)
             .await

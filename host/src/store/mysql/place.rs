@@ -1,4 +1,4 @@
-//! Where claimed events stand in the queues of their aggregates.
+//! Where claimed or read events stand in the queues of their aggregates.
 
 use std::collections::{BTreeSet, HashMap};
 use std::iter::repeat;
@@ -13,10 +13,10 @@ use crate::store::number::numbers;
 use crate::store::row::sequence;
 use crate::store::{StoreError, WaitsFor};
 
-/// Everything in the queues of claimed events before the last of these, up to [`MOST`] rows; of what is not waited for, without
+/// Everything in the queues of taken events before the last of these, up to [`MOST`] rows; of what is not waited for, without
 /// its names. One range of the index for each queue: asked for each event by itself, in a subquery, this database reads a queue
 /// from its far end (measured, 100 events in each of 1,000 queues: half of all time went there). In order of binding: the rule,
-/// the last of the claimed, then as many hashes as [`CHUNK`].
+/// the last of the taken, then as many hashes as [`CHUNK`].
 pub(super) const EARLIER: &str = "
 SELECT seq, CAST(NULL AS SIGNED),
        CASE WHEN (? = 0 OR status = 0) AND available_at <= UTC_TIMESTAMP(6) THEN aggregate_type END AS aggregate_type, aggregate_id
@@ -56,27 +56,53 @@ WHERE ours.seq < ? AND (? = 0 OR ours.status = 0) AND ours.available_at <= UTC_T
   ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
   ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 
-/// How many claimed events are placed by one statement.
+/// [`PLACES`] where nothing is claimed: what the owner has is listed. In order of binding: the rule, what it has as a JSON list of
+/// seq, a JSON list of seq, what it has, the last of these, the rule.
+pub(super) const PLACES_OF_READ: &str = "
+SELECT outbox_event.seq,
+       (SELECT earlier.seq FROM outbox_event AS earlier FORCE INDEX (outbox_key)
+        WHERE earlier.key_hash = outbox_event.key_hash
+          AND earlier.aggregate_type = outbox_event.aggregate_type AND earlier.aggregate_id = outbox_event.aggregate_id
+          AND (? = 0 OR earlier.status = 0) AND earlier.available_at <= UTC_TIMESTAMP(6)
+          AND earlier.seq NOT IN (SELECT listed.seq FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS listed)
+        ORDER BY earlier.seq LIMIT 1), NULL AS aggregate_type, NULL AS aggregate_id
+FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
+STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
+UNION ALL
+SELECT ours.seq, NULL, ours.aggregate_type, ours.aggregate_id
+FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS listed
+STRAIGHT_JOIN outbox_event AS ours FORCE INDEX (PRIMARY) ON ours.seq = listed.seq
+WHERE ours.seq < ? AND ours.key_hash IS NOT NULL AND (? = 0 OR ours.status = 0) AND ours.available_at <= UTC_TIMESTAMP(6)";
+
+/// What the owner has, the taken events among it.
+pub(super) enum Ours<'o> {
+    /// What it holds under its claims.
+    Claimed(&'o OwnerId),
+    /// These, as a JSON list of seq.
+    Listed(String),
+}
+
+/// How many taken events are placed by one statement.
 const CHUNK: usize = 100;
 
-/// An earlier event of its aggregate for each of these claimed ones that waits for any: the last, or in a long queue one that
-/// the owner does not hold, and the last only when it holds all. Looked up after the claim, which holds all of them: what was
-/// committed before any of them is seen then.
+/// An earlier event of its aggregate for each of these taken ones that waits for any: the last, or in a long queue one that
+/// the owner does not have, and the last only when it has all. Looked up after they were taken: what was committed before any of
+/// them is seen then.
 pub(super) async fn behind(
     store: &MySqlStore,
     connection: &mut MySqlConnection,
-    owner: &OwnerId,
-    claimed: &[MySqlRow],
+    ours: &Ours<'_>,
+    taken: &[MySqlRow],
     waits_for: WaitsFor,
 ) -> Result<HashMap<u64, u64>, StoreError> {
     let Some(rule) = rule(waits_for) else { return Ok(HashMap::new()) };
-    let failed = |error| store.failed("look for earlier events of claimed ones", error);
+    let failed = |error| store.failed("look for earlier events of taken ones", error);
     let mut behind = HashMap::new();
-    for claimed in claimed.chunks(CHUNK) {
-        let sequences = claimed.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
+    for taken in taken.chunks(CHUNK) {
+        let sequences = taken.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
         let last = sequences.iter().max().copied().unwrap_or(0);
         let queues =
-            claimed.iter().map(|row| row.try_get("key_hash")).collect::<Result<Vec<Option<u32>>, _>>().map_err(failed)?;
+            taken.iter().map(|row| row.try_get("key_hash")).collect::<Result<Vec<Option<u32>>, _>>().map_err(failed)?;
         let queues: BTreeSet<u32> = queues.into_iter().flatten().collect();
         let Some(filler) = queues.first() else { continue };
         let queues = || queues.iter().chain(repeat(filler)).take(CHUNK);
@@ -85,18 +111,28 @@ pub(super) async fn behind(
         let mut found =
             queues().fold(query, |query, queue| query.bind(queue)).fetch_all(&mut *connection).await.map_err(failed)?;
         if found.len() >= MOST {
-            let query = store.statement(PLACES).bind(rule).bind(owner.as_str()).bind(numbers(&sequences));
-            let query = query.bind(last).bind(rule).bind(owner.as_str());
-            found = queues().fold(query, |query, queue| query.bind(queue)).fetch_all(&mut *connection).await.map_err(failed)?;
+            let sequences = numbers(&sequences);
+            let query = match ours {
+                Ours::Claimed(owner) => {
+                    let query = store.statement(PLACES).bind(rule).bind(owner.as_str()).bind(sequences);
+                    let query = query.bind(last).bind(rule).bind(owner.as_str());
+                    queues().fold(query, |query, queue| query.bind(queue))
+                }
+                Ours::Listed(list) => {
+                    let query = store.statement(PLACES_OF_READ).bind(rule).bind(list).bind(sequences);
+                    query.bind(list).bind(last).bind(rule)
+                }
+            };
+            found = query.fetch_all(&mut *connection).await.map_err(failed)?;
         }
-        place(claimed, &found, &mut behind)?;
+        place(taken, &found, &mut behind)?;
     }
     Ok(behind)
 }
 
-/// Joins claimed events with what was found for them.
-fn place(claimed: &[MySqlRow], found: &[MySqlRow], behind: &mut HashMap<u64, u64>) -> Result<(), StoreError> {
-    let failed = |source| StoreError::Failed { action: "read earlier events of claimed ones", source };
+/// Joins taken events with what was found for them.
+fn place(taken: &[MySqlRow], found: &[MySqlRow], behind: &mut HashMap<u64, u64>) -> Result<(), StoreError> {
+    let failed = |source| StoreError::Failed { action: "read earlier events of taken ones", source };
     let mut held = Vec::with_capacity(found.len());
     for row in found {
         match key(row).map_err(failed)? {
@@ -105,7 +141,7 @@ fn place(claimed: &[MySqlRow], found: &[MySqlRow], behind: &mut HashMap<u64, u64
         }
     }
     held.sort_unstable();
-    for row in claimed {
+    for row in taken {
         let (Some(key), sequence) = (key(row).map_err(failed)?, sequence(row)?) else { continue };
         let before = held.partition_point(|held| *held < (key, sequence));
         if let Some((_, nearest)) = held[..before].last().filter(|(other, _)| *other == key) {

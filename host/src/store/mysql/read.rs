@@ -1,30 +1,36 @@
 //! Reading what is due without a claim, and claiming what must not be read.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use sqlx::mysql::{MySqlConnection, MySqlRow};
 
 use super::claim::{CLAIM_CHOSEN, fitting, large_payloads, take};
 use super::patience::patiently;
+use super::place::{self, Ours};
 use super::row::{bound, claimed, left_out, read};
-use super::{MySqlStore, Run, TransactionalStore, keys};
+use super::{MySqlStore, Run, TransactionalStore, front, keys};
 use crate::event::OwnerId;
 use crate::store::number::{numbers, signed};
+use crate::store::row::Columns;
 use crate::store::row::sequence;
 use crate::store::settle::delay_micros;
-use crate::store::{Claimed, ReadEvent, ReadRequest, ReadStore, StoreError};
+use crate::store::{Claimed, ReadEvent, ReadOrder, ReadRequest, ReadStore, StoreError};
 
 /// The epoch is read with the row: should the partition be lost and won again, an outcome of what was read before is fenced off.
 /// A large payload is left out here: the byte limit may leave its event to the next read, and would have been moved for nothing.
-/// In order of binding: the position of the last event before, as microseconds since 1970 twice (NULL for none) and its seq; the microseconds to
-/// leave alone, the owner, the partitions as 256 letters of which 1 means asked for, the events in hand as a JSON list, most rows.
+/// In order of binding: the position of the last event before, as microseconds since 1970 twice (NULL for none) and its seq; the
+/// microseconds to leave alone, the owner, the partitions as 256 letters of which 1 means asked for, the events in hand as a JSON
+/// list, most rows.
 pub(super) const READ: &str = "
 SELECT outbox_event.seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id,
        tenant_id, headers, content_type, CASE WHEN OCTET_LENGTH(payload) <= 16384 THEN payload END,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at),
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at), held.epoch,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), OCTET_LENGTH(payload),
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', due_at), outbox_event.lease_end IS NOT NULL
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', due_at), outbox_event.lease_end IS NOT NULL, outbox_event.partition_id,
+       key_hash
 FROM outbox_event FORCE INDEX (outbox_due)
 STRAIGHT_JOIN outbox_event_partition AS held ON held.partition_id = outbox_event.partition_id
 WHERE due_at <= UTC_TIMESTAMP(6) AND due_at >= COALESCE('1970-01-01' + INTERVAL ? MICROSECOND, CAST('0000-01-01' AS DATETIME(6)))
@@ -35,43 +41,80 @@ WHERE due_at <= UTC_TIMESTAMP(6) AND due_at >= COALESCE('1970-01-01' + INTERVAL 
   AND outbox_event.seq NOT IN (SELECT in_hand.seq FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS in_hand)
 ORDER BY due_at, outbox_event.seq LIMIT ?";
 
+/// As `NEXT_DUE`. Bound: the owner, the owner, the events in hand as a JSON list.
+pub(super) const NEXT_TO_READ: &str = "
+SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), MIN(next)) FROM (
+  SELECT due_at AS next FROM (
+    SELECT due_at FROM outbox_event FORCE INDEX (outbox_due)
+    STRAIGHT_JOIN outbox_event_partition AS held ON held.partition_id = outbox_event.partition_id
+    WHERE due_at > UTC_TIMESTAMP(6) AND held.owner = ?
+    ORDER BY due_at, outbox_event.seq LIMIT 1) AS later
+  UNION ALL
+  SELECT MIN(COALESCE(lease_end, due_at))
+  FROM (SELECT outbox_event.lease_end, due_at FROM outbox_event FORCE INDEX (outbox_due)
+        STRAIGHT_JOIN outbox_event_partition AS held ON held.partition_id = outbox_event.partition_id
+        WHERE due_at <= UTC_TIMESTAMP(6) AND held.owner = ?
+          AND outbox_event.seq NOT IN (SELECT in_hand.seq FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS in_hand)
+        ORDER BY due_at, outbox_event.seq LIMIT 500) AS due) AS times";
+
 const ACTION: &str = "read events";
 
 #[async_trait]
 impl ReadStore for MySqlStore {
     async fn read(&self, request: &ReadRequest) -> Result<Vec<ReadEvent>, StoreError> {
-        let failed = |error| self.failed(ACTION, error);
         let mut connection = self.connection(ACTION).await?;
-        let (after, before) = request.after.map_or((None, 0), |after| (Some(bound(after.due_at)), after.sequence));
-        let mut rows = self
-            .statement(READ)
-            .bind(after)
-            .bind(after)
-            .bind(signed(before))
-            .bind(delay_micros(request.skip_recent))
-            .bind(request.owner.as_str())
-            .bind(keys::letters(&request.partitions))
-            .bind(numbers(&request.held))
-            .bind(i64::from(request.limit))
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(failed)?;
+        let (mut rows, mut behind) = match request.order {
+            Some(ReadOrder::OneForAll) => front::read(self, &mut connection, request).await?,
+            _ => (due(self, &mut connection, request).await?, HashMap::new()),
+        };
         rows.truncate(fitting(&rows, request.max_bytes)?);
+        if let Some(ReadOrder::ByAggregate(waits_for)) = request.order {
+            let read = rows.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
+            let ours = Ours::Listed(numbers(&[request.held.as_slice(), &read].concat()));
+            behind = place::behind(self, &mut connection, &ours, &rows, waits_for).await?;
+        }
         let mut payloads = large_payloads(self, &mut connection, &rows).await?;
         let mut events = Vec::with_capacity(rows.len());
         for row in &rows {
-            let payload = payloads.remove(&sequence(row)?);
+            let sequence = sequence(row)?;
+            let payload = payloads.remove(&sequence);
             // A row that was deleted between the two statements is no event any more.
             if payload.is_some() || !left_out(row) {
-                events.push(read(row, payload)?);
+                events.push(read(row, payload, behind.remove(&sequence))?);
             }
         }
         Ok(events)
     }
 
-    async fn claim_these(&self, owner: &OwnerId, lease: Duration, sequences: &[u64]) -> Result<Vec<Claimed>, StoreError> {
-        patiently(|| try_claim_these(self, owner, lease, sequences)).await
+    async fn next_to_read(&self, owner: &OwnerId, held: &[u64]) -> Result<Option<Duration>, StoreError> {
+        let statement = self.statement(NEXT_TO_READ).bind(owner.as_str()).bind(owner.as_str()).bind(numbers(held));
+        let rest = self.read_one("look for the next due event", statement, |row| row.integer(0)).await?;
+        Ok(rest.map(|rest| Duration::from_micros(u64::try_from(rest).unwrap_or(0))))
     }
+
+    async fn claim_these(&self, owner: &OwnerId, lease: Duration, sequences: &[u64]) -> Result<Vec<Claimed>, StoreError> {
+        // A row that is joined twice is locked once, and comes twice.
+        let mut sequences = sequences.to_vec();
+        sequences.sort_unstable();
+        sequences.dedup();
+        patiently(|| try_claim_these(self, owner, lease, &sequences)).await
+    }
+}
+
+/// Due rows of the owner's partitions, by the time since when they are due.
+async fn due(store: &MySqlStore, connection: &mut MySqlConnection, request: &ReadRequest) -> Result<Vec<MySqlRow>, StoreError> {
+    let (after, before) = request.after.map_or((None, 0), |after| (Some(bound(after.due_at)), after.sequence));
+    let statement = store
+        .statement(READ)
+        .bind(after)
+        .bind(after)
+        .bind(signed(before))
+        .bind(delay_micros(request.skip_recent))
+        .bind(request.owner.as_str())
+        .bind(keys::letters(&request.partitions))
+        .bind(numbers(&request.held))
+        .bind(i64::from(request.limit));
+    statement.fetch_all(connection).await.map_err(|error| store.failed(ACTION, error))
 }
 
 async fn try_claim_these(

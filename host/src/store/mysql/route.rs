@@ -8,9 +8,10 @@ use super::dead::noted;
 use super::error::is_duplicate;
 use super::patience::patiently;
 use super::{MySqlStore, Run, TransactionalStore, lock};
-use crate::event::Route;
+use crate::event::{OwnerId, Route};
+use crate::store::number::numbers;
 use crate::store::route::pairs;
-use crate::store::row::Named;
+use crate::store::row::{Named, sequence};
 use crate::store::{Audit, RouteRecord, RouteStore, StoreError, row};
 
 /// Read without a lock: [`UNPARK`] looks again. Bound: rows of [aggregate_type, event_type], most rows.
@@ -34,11 +35,17 @@ const NEXT_PARKED: &str = "
 SELECT aggregate_type, event_type FROM outbox_event FORCE INDEX (outbox_parked)
 WHERE parked_route > CRC32(CONCAT(?, '/', ?)) ORDER BY parked_route LIMIT 1";
 
-/// Bound: a JSON list of seq.
+/// Read under the lock: another host may have unparked some meanwhile. Bound: a JSON list of seq.
+const STILL_PARKED: &str = "
+SELECT outbox_event.seq FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
+STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
+WHERE parked IS NOT NULL";
+
+/// Bound: a JSON list of seq, the owner.
 const UNPARK: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
-SET parked = NULL, due_at = available_at WHERE parked IS NOT NULL";
+SET parked = NULL, due_at = available_at, locked_by = ?, locked_at = UTC_TIMESTAMP(6), lease_end = UTC_TIMESTAMP(6)";
 
 /// Bound: rows of [aggregate_type, event_type].
 const REMEMBER: &str = "
@@ -114,11 +121,16 @@ impl RouteStore for MySqlStore {
         Ok(self.read_optional("look for parked routes", statement, row::route_name).await?.flatten())
     }
 
-    async fn unpark(&self, routes: &[Route], limit: u32) -> Result<u64, StoreError> {
-        let action = "unpark events";
+    async fn unpark(&self, owner: &OwnerId, routes: &[Route], limit: u32) -> Result<Vec<u64>, StoreError> {
         let statement = self.statement(CHOOSE_PARKED).bind(pairs(routes)).bind(i64::from(limit));
-        let chosen = self.read_all(action, statement, |row| row.number(0)).await?;
-        lock::change_free(self, action, UNPARK, &chosen).await
+        let mut chosen: Vec<u64> = self.read_all(UNPARK_ACTION, statement, |row| row.number(0)).await?;
+        // A route may be asked for twice.
+        chosen.sort_unstable();
+        chosen.dedup();
+        if chosen.is_empty() {
+            return Ok(chosen);
+        }
+        patiently(|| try_unpark(self, owner, &chosen)).await
     }
 
     async fn remember_routes(&self, routes: &[Route]) -> Result<(), StoreError> {
@@ -164,4 +176,18 @@ async fn try_to_forget(store: &MySqlStore, route: &Route, audit: &Audit) -> Resu
     note(store, &mut transaction, audit, "forget_route", &json!(route), deleted.min(1)).await?;
     MySqlStore::commit(transaction).await?;
     Ok(deleted > 0)
+}
+
+const UNPARK_ACTION: &str = "unpark events";
+
+async fn try_unpark(store: &MySqlStore, owner: &OwnerId, chosen: &[u64]) -> Result<Vec<u64>, StoreError> {
+    let failed = |error| store.failed(UNPARK_ACTION, error);
+    let mut transaction = store.transaction().await?;
+    let free = lock::free(store, &mut transaction, chosen).await?;
+    let parked = store.statement(STILL_PARKED).bind(numbers(&free)).fetch_all(&mut *transaction).await.map_err(failed)?;
+    let parked = parked.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
+    let statement = store.statement(UNPARK).bind(numbers(&parked)).bind(owner.as_str());
+    statement.execute(&mut *transaction).await.map_err(failed)?;
+    MySqlStore::commit(transaction).await?;
+    Ok(parked)
 }

@@ -58,8 +58,8 @@ pub(super) fn left_out(row: &MySqlRow) -> bool {
 }
 
 /// A row that was read, with its payload when that was read apart.
-pub(super) fn read(row: &MySqlRow, payload: Option<Vec<u8>>) -> Result<ReadEvent, StoreError> {
-    row::read(row, claimed(row, payload, None)?, PAYLOAD_BYTES + 1)
+pub(super) fn read(row: &MySqlRow, payload: Option<Vec<u8>>, behind: Option<u64>) -> Result<ReadEvent, StoreError> {
+    row::read(row, claimed(row, payload, behind)?, PAYLOAD_BYTES + 1)
 }
 
 /// A claimed row, with its payload when that was read apart.

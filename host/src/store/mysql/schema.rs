@@ -66,9 +66,15 @@ const STEPS: &[Step] = &[
     },
     Step {
         version: 2,
-        name: "partition-epoch",
+        name: "partition-epoch-2",
         up: include_str!("../../../migrations/mysql/0002_partition_epoch.sql"),
         down: include_str!("../../../migrations/mysql/0002_partition_epoch.down.sql"),
+    },
+    Step {
+        version: 3,
+        name: "node-session",
+        up: include_str!("../../../migrations/mysql/0003_node_session.sql"),
+        down: include_str!("../../../migrations/mysql/0003_node_session.down.sql"),
     },
 ];
 

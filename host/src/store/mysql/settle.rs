@@ -5,6 +5,11 @@
 //! matched, changed or not, so what is missing from the count is what was fenced off. Each statement reads its rows as JSON:
 //! one shape for any number of them, so it is prepared once, and its join goes row by row to the primary key.
 //! Text says its character set, which is the database's otherwise.
+//!
+//! An UPDATE of a join locks what its subqueries read, shared, until the commit: here the epoch of the event's partition, so that no
+//! other owner takes the partition before the outcome is stored. The lock lies on the entry of the index `outbox_epoch`, which has
+//! all that is asked for, and not on the partition's row. So a renewal, which writes the row alone, never waits for an outcome nor
+//! an outcome for it; and whoever takes partitions passes by those whose entries are locked.
 
 use async_trait::async_trait;
 use sqlx::SqlStr;
@@ -22,22 +27,26 @@ use crate::store::{SettleStore, Settled, StoreError};
 pub(super) const DONE: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]')) AS settled
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
-SET claim_seq = claim_seq + 1, status = 1, done_at = UTC_TIMESTAMP(6), due_at = NULL, claims = 0, starts = 0, parked = NULL,
+SET claim_seq = claim_seq + 1,
+    status = 1, done_at = UTC_TIMESTAMP(6), due_at = NULL, claims = 0, starts = 0, parked = NULL,
     locked_by = NULL, locked_at = NULL, lease_end = NULL
 WHERE claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
-  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32 AND held.epoch > 0))";
+  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held FORCE INDEX (outbox_epoch)
+                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
+                                          AND held.epoch > 0))";
 
 /// [`DONE`] for outcomes whose cost is kept, apart from it because it writes one column more. Rows of [seq, fence, cost].
 const DONE_WITH_COST: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]',
                                      cost TEXT CHARACTER SET utf8mb4 PATH '$[2]')) AS settled
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
-SET claim_seq = claim_seq + 1, status = 1, done_at = UTC_TIMESTAMP(6), due_at = NULL, last_cost = settled.cost, claims = 0, starts = 0, parked = NULL,
+SET claim_seq = claim_seq + 1,
+    status = 1, done_at = UTC_TIMESTAMP(6), due_at = NULL, last_cost = settled.cost, claims = 0, starts = 0, parked = NULL,
     locked_by = NULL, locked_at = NULL, lease_end = NULL
 WHERE claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
-  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32 AND held.epoch > 0))";
+  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held FORCE INDEX (outbox_epoch)
+                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
+                                          AND held.epoch > 0))";
 
 /// Rows of [seq, fence].
 const ERASED: &str = "
@@ -45,19 +54,22 @@ DELETE outbox_event
 FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]')) AS settled
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
 WHERE claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
-  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32 AND held.epoch > 0))";
+  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held FORCE INDEX (outbox_epoch)
+                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
+                                          AND held.epoch > 0))";
 
 /// Rows of [seq, fence, delay, cost].
 const DEFERRED: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]', delay BIGINT PATH '$[2]',
                                      cost TEXT CHARACTER SET utf8mb4 PATH '$[3]')) AS settled
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
-SET claim_seq = claim_seq + 1, status = 0, due_at = UTC_TIMESTAMP(6) + INTERVAL settled.delay MICROSECOND, deferrals = deferrals + 1,
+SET claim_seq = claim_seq + 1,
+    status = 0, due_at = UTC_TIMESTAMP(6) + INTERVAL settled.delay MICROSECOND, deferrals = deferrals + 1,
     last_cost = COALESCE(settled.cost, last_cost), claims = 0, starts = 0, locked_by = NULL, locked_at = NULL, lease_end = NULL
 WHERE claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
-  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32 AND held.epoch > 0))";
+  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held FORCE INDEX (outbox_epoch)
+                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
+                                          AND held.epoch > 0))";
 
 /// Rows of [seq, fence, delay, error, cost].
 const RETRY: &str = "
@@ -65,11 +77,13 @@ UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '
                                      error TEXT CHARACTER SET utf8mb4 PATH '$[3]',
                                      cost TEXT CHARACTER SET utf8mb4 PATH '$[4]')) AS settled
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
-SET claim_seq = claim_seq + 1, status = 2, due_at = UTC_TIMESTAMP(6) + INTERVAL settled.delay MICROSECOND, attempts = attempts + 1,
+SET claim_seq = claim_seq + 1,
+    status = 2, due_at = UTC_TIMESTAMP(6) + INTERVAL settled.delay MICROSECOND, attempts = attempts + 1,
     last_error = settled.error, last_cost = settled.cost, claims = 0, starts = 0, locked_by = NULL, locked_at = NULL, lease_end = NULL
 WHERE claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
-  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32 AND held.epoch > 0))";
+  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held FORCE INDEX (outbox_epoch)
+                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
+                                          AND held.epoch > 0))";
 
 /// Without an aggregate id there is nothing to block. Rows of [seq, fence, counted, error, blocks, cost].
 const DEAD: &str = "
@@ -77,43 +91,51 @@ UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '
                                      error TEXT CHARACTER SET utf8mb4 PATH '$[3]', stops INT PATH '$[4]',
                                      cost TEXT CHARACTER SET utf8mb4 PATH '$[5]')) AS settled
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
-SET claim_seq = claim_seq + 1, status = 3, done_at = UTC_TIMESTAMP(6), due_at = NULL, attempts = attempts + settled.counted, last_error = settled.error,
+SET claim_seq = claim_seq + 1,
+    status = 3, done_at = UTC_TIMESTAMP(6), due_at = NULL, attempts = attempts + settled.counted, last_error = settled.error,
     last_cost = settled.cost, blocks = CASE WHEN aggregate_id IS NULL THEN 0 ELSE settled.stops END, claims = 0, starts = 0, parked = NULL,
     locked_by = NULL, locked_at = NULL, lease_end = NULL
 WHERE claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
-  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32 AND held.epoch > 0))";
+  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held FORCE INDEX (outbox_epoch)
+                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
+                                          AND held.epoch > 0))";
 
 /// Rows of [seq, fence, reason].
 const PARKED: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]',
                                      reason TEXT CHARACTER SET utf8mb4 PATH '$[2]')) AS settled
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
-SET claim_seq = claim_seq + 1, due_at = NULL, parked = settled.reason, claims = 0, locked_by = NULL, locked_at = NULL, lease_end = NULL
+SET claim_seq = claim_seq + 1,
+    due_at = NULL, parked = settled.reason, claims = 0, locked_by = NULL, locked_at = NULL, lease_end = NULL
 WHERE claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
-  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32 AND held.epoch > 0))";
+  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held FORCE INDEX (outbox_epoch)
+                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
+                                          AND held.epoch > 0))";
 
 /// The claim is given back: the event never started. Rows of [seq, fence, the event before].
 const BEHIND: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]', earlier BIGINT PATH '$[2]')) AS settled
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
-SET claim_seq = claim_seq + 1, due_at = NULL, behind = settled.earlier, claims = GREATEST(claims - 1, 0),
+SET claim_seq = claim_seq + 1,
+    due_at = NULL, behind = settled.earlier, claims = GREATEST(claims - 1, 0),
     locked_by = NULL, locked_at = NULL, lease_end = NULL
 WHERE claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
-  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32 AND held.epoch > 0))";
+  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held FORCE INDEX (outbox_epoch)
+                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
+                                          AND held.epoch > 0))";
 
 /// The claim is given back: the event never started. Without a delay it keeps its place among those that are due. Rows of
 /// [seq, fence, delay].
 const RELEASED: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]', delay BIGINT PATH '$[2]')) AS settled
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
-SET claim_seq = claim_seq + 1, due_at = CASE WHEN settled.delay > 0 THEN UTC_TIMESTAMP(6) + INTERVAL settled.delay MICROSECOND ELSE due_at END,
+SET claim_seq = claim_seq + 1,
+    due_at = CASE WHEN settled.delay > 0 THEN UTC_TIMESTAMP(6) + INTERVAL settled.delay MICROSECOND ELSE due_at END,
     claims = GREATEST(claims - 1, 0), locked_by = NULL, locked_at = NULL, lease_end = NULL
 WHERE claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
-  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32 AND held.epoch > 0))";
+  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held FORCE INDEX (outbox_epoch)
+                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
+                                          AND held.epoch > 0))";
 
 const ACTION: &str = "store outcomes";
 

@@ -105,7 +105,11 @@ impl ClaimStore for PostgresStore {
     }
 
     async fn next_due(&self) -> Result<Option<Duration>, StoreError> {
-        let rest = |row: &PgRow| Ok(row.time(0)?.zip(row.time(1)?).map(|(due, now)| due.since(now)));
         self.read_one("look for the next due event", self.statement(NEXT_DUE), rest).await
     }
+}
+
+/// The time from now, the second column, to the first.
+pub(super) fn rest(row: &PgRow) -> Result<Option<Duration>, sqlx::Error> {
+    Ok(row.time(0)?.zip(row.time(1)?).map(|(due, now)| due.since(now)))
 }

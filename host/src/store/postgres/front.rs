@@ -1,4 +1,4 @@
-//! One queue of all events: claiming its front.
+//! One queue of all events: claiming and reading its front.
 
 /// The unfinished events whose time has come are read in the order of their `seq`, up to the first that can neither be claimed
 /// nor is in the owner's hands already: nothing behind that one may go. The partition is looked at by the statement itself, so
@@ -34,3 +34,29 @@ WHERE seq = chosen.number AND ctid = ANY (ARRAY (
 RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
           headers, content_type, payload, occurred_at, available_at, expires_at,
           (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id), now(), chosen.earlier";
+
+/// The same events, read without a claim by a host that holds all partitions. $1 the owner, $2 most rows, $3 most bytes, $4 the
+/// youngest age in microseconds, $5 the events in hand.
+pub(super) const READ_FRONT: &str = "
+WITH front AS (
+  SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
+         content_type, payload, occurred_at, available_at, expires_at, partition_id, due_at, lease_end,
+         octet_length(payload) + coalesce(octet_length(headers), 0) AS bytes, available_at <= now() AS is_waited_for,
+         seq = ANY ($5::bigint[]) AS is_held,
+         coalesce(due_at <= now() AND (lease_end IS NULL OR lease_end <= now())
+                  AND created_at <= now() - $4::bigint * interval '1 microsecond', false) AS is_free
+  FROM outbox_event WHERE done_at IS NULL AND status IN (0, 2) AND (available_at <= now() OR due_at <= now())
+  ORDER BY seq LIMIT $2::bigint + cardinality($5::bigint[])),
+marked AS (
+  SELECT front.*, bool_and(is_held OR is_free) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING) AS is_clear,
+         sum(CASE WHEN is_held THEN 0 ELSE bytes END) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before,
+         max(seq) FILTER (WHERE is_waited_for) OVER (ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS earlier
+  FROM front)
+SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
+       content_type, payload, occurred_at, available_at, expires_at,
+       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = marked.partition_id), now(),
+       due_at, (lease_end IS NOT NULL)::integer, partition_id::integer, earlier
+FROM marked
+WHERE is_clear AND NOT is_held AND bytes_before < $3::bigint
+  AND (SELECT count(*) FROM outbox_event_partition AS held WHERE held.owner = $1::text AND held.lease_end > now()) = 256
+ORDER BY seq LIMIT $2::bigint";

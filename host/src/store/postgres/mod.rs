@@ -27,6 +27,7 @@ mod route;
 mod row;
 mod run;
 mod schema;
+mod session;
 mod settle;
 mod state;
 mod time;

@@ -110,13 +110,13 @@ impl PostgresOptions {
         self
     }
 
-    /// How many connections a host may open in all: those for itself, those for transactions, the one for leases, and the one
-    /// on which it hears other nodes, which each call of [`NotifyStore::listen`](crate::store::NotifyStore::listen) opens anew. Those of the
+    /// How many connections a host may open in all: those for itself, those for transactions, the one for leases, the one of its session,
+    /// and the one on which it hears other nodes, which each call of [`NotifyStore::listen`](crate::store::NotifyStore::listen) opens anew. Those of the
     /// application's own pool are not counted.
     #[must_use]
     pub fn most_connections(&self) -> u32 {
         let transactions = if self.callers.is_some() { 0 } else { self.transactions.max(1) };
-        self.connections.max(1).saturating_add(transactions).saturating_add(2)
+        self.connections.max(1).saturating_add(transactions).saturating_add(3)
     }
 
     /// Which server and database, for messages: never with a password.
@@ -254,8 +254,8 @@ mod tests {
     fn all_connections_of_a_host_are_counted() {
         let options = PostgresOptions::from_url("postgres://db/shop").expect("good");
 
-        assert_eq!(options.most_connections(), 20);
-        assert_eq!(options.connections(0).most_connections(), 13);
+        assert_eq!(options.most_connections(), 21);
+        assert_eq!(options.connections(0).most_connections(), 14);
     }
 
     #[tokio::test]
@@ -264,7 +264,7 @@ mod tests {
 
         let options = PostgresOptions::from_pool(pool);
 
-        assert_eq!((options.most_connections(), options.database().as_str()), (10, "postgres://joe@db:5432/shop"));
+        assert_eq!((options.most_connections(), options.database().as_str()), (11, "postgres://joe@db:5432/shop"));
     }
 
     #[test]

@@ -9,16 +9,16 @@ use crate::event::OwnerId;
 use crate::store::settle::delay_micros;
 use crate::store::{HeldPartition, PartitionStore, StoreError};
 
-/// Renews, then takes. A lease that is over may have been somebody else's meanwhile: it is taken anew. A partition that another
-/// node is just taking is stepped over. $1 the owner, $2 the lease in microseconds, $3 how many to hold in all, $4 the number
+/// Renews, then takes. A partition whose lease is over is its last owner's still, under the same epoch, until another takes it. One
+/// that another node is just taking is stepped over. $1 the owner, $2 the lease in microseconds, $3 how many to hold in all, $4 the number
 /// of partitions.
 const KEEP: &str = "
 WITH kept AS (
   UPDATE outbox_event_partition SET lease_end = now() + $2::bigint * interval '1 microsecond'
-  WHERE owner = $1::text AND lease_end > now() RETURNING partition_id, epoch),
+  WHERE owner = $1::text RETURNING partition_id, epoch),
 free AS (
-  SELECT partition_id, (owner IS NOT NULL AND owner <> $1::text)::integer AS abandoned FROM outbox_event_partition
-  WHERE partition_id < $4::integer AND (owner IS NULL OR lease_end <= now()) ORDER BY partition_id
+  SELECT partition_id, (owner IS NOT NULL)::integer AS abandoned FROM outbox_event_partition
+  WHERE partition_id < $4::integer AND (owner IS NULL OR (owner <> $1::text AND lease_end <= now())) ORDER BY partition_id
   LIMIT greatest($3::bigint - (SELECT count(*) FROM kept), 0) FOR UPDATE SKIP LOCKED),
 taken AS (
   UPDATE outbox_event_partition

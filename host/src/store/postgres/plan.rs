@@ -10,11 +10,14 @@ use crate::store::{AuditFilter, Filter, Plan, PlanStore, StoreError};
 use crate::time::Timestamp;
 
 /// Each with its index.
-const STATEMENTS: [(&str, &str, &str); 18] = [
+const STATEMENTS: [(&str, &str, &str); 21] = [
     ("claim", claim::CLAIM, "outbox_event_due"),
     ("claim in order", claim::CLAIM_IN_ORDER, "outbox_event_due"),
     ("claim the front", front::CLAIM_FRONT, "outbox_event_open"),
     ("read", read::READ, "outbox_event_due"),
+    ("next to read", read::NEXT_TO_READ, "outbox_event_due"),
+    ("read in order", read::READ_IN_ORDER, "outbox_event_due"),
+    ("read the front", front::READ_FRONT, "outbox_event_open"),
     ("claim these", read::CLAIM_THESE, "outbox_event_pkey"),
     ("heads of queues", keys::HEADS, "outbox_event_key"),
     ("next due", claim::NEXT_DUE, "outbox_event_due"),
@@ -64,6 +67,7 @@ fn bound<'q>(name: &str, statement: Statement<'q>) -> Statement<'q> {
             .bind((0..256).collect::<Vec<i16>>())
             .bind(keys::waited_for(crate::store::WaitsFor::Unresolved)),
         "claim the front" => statement.bind(NAME).bind(LEASE).bind(BATCH).bind(i64::MAX).bind(0_i64).bind(Vec::<i64>::new()),
+        "next to read" => statement.bind(NAME).bind(vec![1_i64, 2]),
         "read" => statement
             .bind(NAME)
             .bind(BATCH)
@@ -73,6 +77,8 @@ fn bound<'q>(name: &str, statement: Statement<'q>) -> Statement<'q> {
             .bind(None::<super::time::Moment>)
             .bind(None::<i64>)
             .bind(numbers),
+        "read in order" => bound("read", statement).bind(keys::waited_for(crate::store::WaitsFor::Unresolved)),
+        "read the front" => statement.bind(NAME).bind(BATCH).bind(i64::MAX).bind(0_i64).bind(Vec::<i64>::new()),
         "claim these" => statement.bind(NAME).bind(LEASE).bind(numbers),
         "heads of queues" => statement.bind(numbers).bind(keys::waited_for(crate::store::WaitsFor::Unresolved)),
         "settle" => statement.bind(numbers.clone()).bind(numbers),
@@ -87,7 +93,7 @@ fn bound<'q>(name: &str, statement: Statement<'q>) -> Statement<'q> {
             let statement = statement.bind(NAME).bind(None::<&str>).bind("{}").bind(None::<i32>);
             statement.bind(0_i64).bind(BATCH)
         }
-        "unpark" => statement.bind(vec![NAME]).bind(vec![NAME]).bind(BATCH),
+        "unpark" => statement.bind(vec![NAME]).bind(vec![NAME]).bind(BATCH).bind(NAME),
         "unblock" => statement.bind(numbers).bind(BATCH),
         "events of an aggregate" => {
             let filter = Filter { aggregate_id: Some(NAME.to_owned()), newest_first: true, ..Filter::default() };

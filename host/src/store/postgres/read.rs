@@ -4,14 +4,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+use super::claim::rest;
+use super::keys::waited_for;
 use super::partition::column;
 use super::row::{claimed, read};
 use super::time::Moment;
-use super::{PostgresStore, Run};
+use super::{PostgresStore, Run, front};
 use crate::event::OwnerId;
 use crate::store::number::signed;
 use crate::store::settle::delay_micros;
-use crate::store::{Claimed, ReadEvent, ReadRequest, ReadStore, StoreError};
+use crate::store::{Claimed, ReadEvent, ReadOrder, ReadRequest, ReadStore, StoreError};
 
 /// The epoch is read with the row: should the partition be lost and won again, an outcome of what was read before is fenced off.
 /// The window adds up the payloads, so that a batch of large events is a small batch; `octet_length` of bytes reads no more than
@@ -21,7 +23,7 @@ pub(super) const READ: &str = "
 SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
        content_type, payload, occurred_at, available_at, expires_at,
        (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = chosen.partition_id), now(),
-       due_at, (lease_end IS NOT NULL)::integer
+       due_at, (lease_end IS NOT NULL)::integer, partition_id::integer
 FROM (
   SELECT due.*, sum(bytes) OVER (ORDER BY due_at, seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
   FROM (SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
@@ -36,6 +38,46 @@ FROM (
         ORDER BY due_at, seq LIMIT $2::bigint) AS due) AS chosen
 WHERE bytes_before < $3::bigint
 ORDER BY due_at, seq";
+
+/// As above, each with the last of the earlier events that it waits for. $9 the states of events that are waited for.
+pub(super) const READ_IN_ORDER: &str = "
+SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
+       content_type, payload, occurred_at, available_at, expires_at,
+       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = chosen.partition_id), now(),
+       due_at, (lease_end IS NOT NULL)::integer, partition_id::integer,
+       (SELECT earlier.seq FROM outbox_event AS earlier
+        WHERE earlier.aggregate_type = chosen.aggregate_type AND earlier.aggregate_id = chosen.aggregate_id
+          AND (earlier.status IN (0, 2) OR earlier.blocks = 1) AND earlier.status = ANY ($9::smallint[])
+          AND earlier.available_at <= now() AND earlier.seq < chosen.seq
+        ORDER BY earlier.aggregate_type DESC, earlier.aggregate_id DESC, earlier.seq DESC LIMIT 1)
+FROM (
+  SELECT due.*, sum(bytes) OVER (ORDER BY due_at, seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
+  FROM (SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
+               content_type, payload, occurred_at, available_at, expires_at, partition_id, due_at, lease_end,
+               octet_length(payload) + coalesce(octet_length(headers), 0) AS bytes
+        FROM outbox_event
+        WHERE due_at <= now() AND (due_at, seq) > (coalesce($6::timestamptz, '-infinity'), coalesce($7::bigint, 0))
+          AND (lease_end IS NULL OR lease_end <= now()) AND created_at <= now() - $4::bigint * interval '1 microsecond'
+          AND partition_id = ANY (ARRAY (SELECT partition_id FROM outbox_event_partition
+                                         WHERE owner = $1::text AND lease_end > now() AND partition_id = ANY ($5::smallint[])))
+          AND seq NOT IN (SELECT unnest($8::bigint[]))
+        ORDER BY due_at, seq LIMIT $2::bigint) AS due) AS chosen
+WHERE bytes_before < $3::bigint
+ORDER BY due_at, chosen.seq";
+
+/// As `NEXT_DUE`. $1 the owner, $2 the events in hand.
+pub(super) const NEXT_TO_READ: &str = "
+SELECT least((SELECT due_at FROM outbox_event
+              WHERE due_at > now()
+                AND partition_id = ANY (ARRAY (SELECT partition_id FROM outbox_event_partition WHERE owner = $1::text))
+              ORDER BY due_at, seq LIMIT 1),
+             (SELECT min(coalesce(lease_end, due_at))
+              FROM (SELECT lease_end, due_at FROM outbox_event
+                    WHERE due_at <= now()
+                      AND partition_id = ANY (ARRAY (SELECT partition_id FROM outbox_event_partition WHERE owner = $1::text))
+                      AND seq NOT IN (SELECT unnest($2::bigint[]))
+                    ORDER BY due_at, seq LIMIT 500) AS due)),
+       now()";
 
 /// A row that somebody else has locked, or claimed meanwhile, is left alone. $1 the owner, $2 the lease in microseconds, $3 events.
 pub(super) const CLAIM_THESE: &str = "
@@ -53,17 +95,36 @@ RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_t
 #[async_trait]
 impl ReadStore for PostgresStore {
     async fn read(&self, request: &ReadRequest) -> Result<Vec<ReadEvent>, StoreError> {
-        let statement = self
-            .statement(READ)
+        let sql = match request.order {
+            None => READ,
+            Some(ReadOrder::ByAggregate(_)) => READ_IN_ORDER,
+            Some(ReadOrder::OneForAll) => front::READ_FRONT,
+        };
+        let mut statement = self
+            .statement(sql)
             .bind(request.owner.as_str())
             .bind(i64::from(request.limit))
             .bind(i64::try_from(request.max_bytes).unwrap_or(i64::MAX))
-            .bind(delay_micros(request.skip_recent))
-            .bind(column(&request.partitions))
-            .bind(request.after.map(|after| Moment(after.due_at)))
-            .bind(request.after.map(|after| signed(after.sequence)))
-            .bind(request.held.iter().copied().map(signed).collect::<Vec<_>>());
-        self.all("read events", statement).await?.iter().map(read).collect()
+            .bind(delay_micros(request.skip_recent));
+        let held = request.held.iter().copied().map(signed).collect::<Vec<_>>();
+        statement = match request.order {
+            Some(ReadOrder::OneForAll) => statement.bind(held),
+            _ => statement
+                .bind(column(&request.partitions))
+                .bind(request.after.map(|after| Moment(after.due_at)))
+                .bind(request.after.map(|after| signed(after.sequence)))
+                .bind(held),
+        };
+        if let Some(ReadOrder::ByAggregate(waits_for)) = request.order {
+            statement = statement.bind(waited_for(waits_for));
+        }
+        self.all("read events", statement).await?.iter().map(|row| read(row, request.order.is_some())).collect()
+    }
+
+    async fn next_to_read(&self, owner: &OwnerId, held: &[u64]) -> Result<Option<Duration>, StoreError> {
+        let held: Vec<i64> = held.iter().copied().map(signed).collect();
+        let statement = self.statement(NEXT_TO_READ).bind(owner.as_str()).bind(held);
+        self.read_one("look for the next due event", statement, rest).await
     }
 
     async fn claim_these(&self, owner: &OwnerId, lease: Duration, sequences: &[u64]) -> Result<Vec<Claimed>, StoreError> {

@@ -7,14 +7,16 @@ use sqlx::postgres::PgBindIterExt;
 use super::audit::{doing, done};
 use super::run::Statement;
 use super::{PostgresStore, Run};
-use crate::event::Route;
+use crate::event::{OwnerId, Route};
 use crate::store::route::names as names_of;
+use crate::store::row::sequence;
 use crate::store::{Audit, RouteRecord, RouteStore, StoreError, row};
 
 /// Route by route, each from the index on parked routes; what another node is just unparking is stepped over.
-/// $1 aggregate types, $2 event types, $3 most rows.
+/// $1 aggregate types, $2 event types, $3 most rows, $4 the owner.
 pub(super) const UNPARK: &str = "
-UPDATE outbox_event SET parked = NULL, due_at = available_at
+UPDATE outbox_event
+SET parked = NULL, due_at = available_at, locked_by = $4::text, locked_at = now(), lease_end = now()
 WHERE ctid = ANY (ARRAY (
   SELECT waiting.place FROM unnest($1::text[], $2::text[]) AS route (aggregate_type, event_type)
   CROSS JOIN LATERAL (
@@ -22,7 +24,8 @@ WHERE ctid = ANY (ARRAY (
     WHERE outbox_event.aggregate_type = route.aggregate_type AND outbox_event.event_type = route.event_type
       AND parked IS NOT NULL
     ORDER BY outbox_event.aggregate_type, outbox_event.event_type, seq LIMIT $3::bigint FOR UPDATE SKIP LOCKED) AS waiting
-  LIMIT $3::bigint))";
+  LIMIT $3::bigint))
+RETURNING seq";
 
 /// $1 aggregate type, $2 event type; no name is empty. One step in the index on parked routes, however many events are parked.
 const NEXT_PARKED: &str = "
@@ -112,11 +115,12 @@ impl RouteStore for PostgresStore {
         Ok(self.read_optional("look for parked routes", statement, row::route_name).await?.flatten())
     }
 
-    async fn unpark(&self, routes: &[Route], limit: u32) -> Result<u64, StoreError> {
+    async fn unpark(&self, owner: &OwnerId, routes: &[Route], limit: u32) -> Result<Vec<u64>, StoreError> {
         if routes.is_empty() {
-            return Ok(0);
+            return Ok(Vec::new());
         }
-        self.execute("unpark events", names(self.statement(UNPARK), routes).bind(i64::from(limit))).await
+        let statement = names(self.statement(UNPARK), routes).bind(i64::from(limit)).bind(owner.as_str());
+        self.all("unpark events", statement).await?.iter().map(sequence).collect()
     }
 
     async fn remember_routes(&self, routes: &[Route]) -> Result<(), StoreError> {

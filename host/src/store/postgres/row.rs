@@ -4,7 +4,7 @@ use sqlx::postgres::PgRow;
 use sqlx::{ColumnIndex, Row};
 
 use super::time::Moment;
-use crate::store::row::{AFTER_CLAIMED, Columns, behind, claimed_at};
+use crate::store::row::{AFTER_CLAIMED, Columns, POSITION, behind, claimed_at};
 use crate::store::{Claimed, ReadEvent, StoreError, row};
 use crate::time::Timestamp;
 
@@ -27,9 +27,10 @@ impl Columns for PgRow {
     }
 }
 
-/// A row that was read.
-pub(super) fn read(row: &PgRow) -> Result<ReadEvent, StoreError> {
-    row::read(row, claimed(row, false)?, AFTER_CLAIMED + 1)
+/// A row that was read, with the event that it waits behind, if the statement asked.
+pub(super) fn read(row: &PgRow, in_order: bool) -> Result<ReadEvent, StoreError> {
+    let behind = if in_order { behind(row, AFTER_CLAIMED + 1 + POSITION)? } else { None };
+    row::read(row, row::claimed(row, claimed_at(row, AFTER_CLAIMED)?, None, behind)?, AFTER_CLAIMED + 1)
 }
 
 /// A claimed row, with the event that it waits behind, if the statement asked.

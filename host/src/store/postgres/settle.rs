@@ -16,7 +16,8 @@ use crate::store::{AttemptCost, SettleStore, Settled, StoreError};
 /// $1 and $2 the fences.
 pub(super) const DONE: &str = "
 UPDATE outbox_event
-SET claim_seq = claim_seq + 1, status = 1, done_at = now(), due_at = NULL, claims = 0, starts = 0, parked = NULL, locked_by = NULL, locked_at = NULL, lease_end = NULL
+SET claim_seq = claim_seq + 1,
+    status = 1, done_at = now(), due_at = NULL, claims = 0, starts = 0, parked = NULL, locked_by = NULL, locked_at = NULL, lease_end = NULL
 FROM unnest($1::bigint[], $2::bigint[]) AS settled (sequence, fence)
 WHERE seq = settled.sequence AND claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
   AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
@@ -26,7 +27,8 @@ WHERE seq = settled.sequence AND claim_seq & 4294967295 = settled.fence & 429496
 /// [`DONE`] for outcomes whose cost is kept, apart from it because it writes one column more. $1 and $2 the fences, $3 costs.
 const DONE_WITH_COST: &str = "
 UPDATE outbox_event
-SET claim_seq = claim_seq + 1, status = 1, done_at = now(), due_at = NULL, claims = 0, starts = 0, parked = NULL, locked_by = NULL, locked_at = NULL, lease_end = NULL,
+SET claim_seq = claim_seq + 1,
+    status = 1, done_at = now(), due_at = NULL, claims = 0, starts = 0, parked = NULL, locked_by = NULL, locked_at = NULL, lease_end = NULL,
     last_cost = cost
 FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS settled (sequence, fence, cost)
 WHERE seq = settled.sequence AND claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
@@ -46,7 +48,8 @@ WHERE seq = settled.sequence AND claim_seq & 4294967295 = settled.fence & 429496
 /// $1 and $2 the fences, $3 delays in microseconds, $4 costs.
 const DEFERRED: &str = "
 UPDATE outbox_event
-SET claim_seq = claim_seq + 1, status = 0, due_at = now() + delay * interval '1 microsecond', deferrals = deferrals + 1,
+SET claim_seq = claim_seq + 1,
+    status = 0, due_at = now() + delay * interval '1 microsecond', deferrals = deferrals + 1,
     last_cost = coalesce(cost, last_cost), claims = 0, starts = 0, locked_by = NULL, locked_at = NULL, lease_end = NULL
 FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[]) AS settled (sequence, fence, delay, cost)
 WHERE seq = settled.sequence AND claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
@@ -57,7 +60,8 @@ WHERE seq = settled.sequence AND claim_seq & 4294967295 = settled.fence & 429496
 /// $1 and $2 the fences, $3 delays in microseconds, $4 errors, $5 costs.
 const RETRY: &str = "
 UPDATE outbox_event
-SET claim_seq = claim_seq + 1, status = 2, due_at = now() + delay * interval '1 microsecond', attempts = attempts + 1, last_error = error, last_cost = cost,
+SET claim_seq = claim_seq + 1,
+    status = 2, due_at = now() + delay * interval '1 microsecond', attempts = attempts + 1, last_error = error, last_cost = cost,
     claims = 0, starts = 0, locked_by = NULL, locked_at = NULL, lease_end = NULL
 FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::text[]) AS settled (sequence, fence, delay, error, cost)
 WHERE seq = settled.sequence AND claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
@@ -69,7 +73,8 @@ WHERE seq = settled.sequence AND claim_seq & 4294967295 = settled.fence & 429496
 /// Without an aggregate there is nobody to block.
 const DEAD: &str = "
 UPDATE outbox_event
-SET claim_seq = claim_seq + 1, status = 3, done_at = now(), due_at = NULL, attempts = attempts + (flags & 1)::integer, last_error = error, last_cost = cost,
+SET claim_seq = claim_seq + 1,
+    status = 3, done_at = now(), due_at = NULL, attempts = attempts + (flags & 1)::integer, last_error = error, last_cost = cost,
     claims = 0, starts = 0, blocks = CASE WHEN aggregate_id IS NULL THEN 0 ELSE (flags >> 1) & 1 END, parked = NULL,
     locked_by = NULL, locked_at = NULL, lease_end = NULL
 FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::text[]) AS settled (sequence, fence, flags, error, cost)
@@ -81,7 +86,8 @@ WHERE seq = settled.sequence AND claim_seq & 4294967295 = settled.fence & 429496
 /// $1 and $2 the fences, $3 reasons.
 const PARKED: &str = "
 UPDATE outbox_event
-SET claim_seq = claim_seq + 1, due_at = NULL, parked = reason, claims = 0, locked_by = NULL, locked_at = NULL, lease_end = NULL
+SET claim_seq = claim_seq + 1,
+    due_at = NULL, parked = reason, claims = 0, locked_by = NULL, locked_at = NULL, lease_end = NULL
 FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS settled (sequence, fence, reason)
 WHERE seq = settled.sequence AND claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
   AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
@@ -91,7 +97,8 @@ WHERE seq = settled.sequence AND claim_seq & 4294967295 = settled.fence & 429496
 /// $1 and $2 the fences, $3 whom each waits behind. The claim is given back: the event never started.
 const BEHIND: &str = "
 UPDATE outbox_event
-SET claim_seq = claim_seq + 1, due_at = NULL, behind = blocker, claims = greatest(claims - 1, 0), locked_by = NULL, locked_at = NULL, lease_end = NULL
+SET claim_seq = claim_seq + 1,
+    due_at = NULL, behind = blocker, claims = greatest(claims - 1, 0), locked_by = NULL, locked_at = NULL, lease_end = NULL
 FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS settled (sequence, fence, blocker)
 WHERE seq = settled.sequence AND claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
   AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
@@ -102,7 +109,8 @@ WHERE seq = settled.sequence AND claim_seq & 4294967295 = settled.fence & 429496
 /// its place among those that are due.
 const RELEASED: &str = "
 UPDATE outbox_event
-SET claim_seq = claim_seq + 1, due_at = CASE WHEN delay > 0 THEN now() + delay * interval '1 microsecond' ELSE due_at END,
+SET claim_seq = claim_seq + 1,
+    due_at = CASE WHEN delay > 0 THEN now() + delay * interval '1 microsecond' ELSE due_at END,
     claims = greatest(claims - 1, 0), locked_by = NULL, locked_at = NULL, lease_end = NULL
 FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS settled (sequence, fence, delay)
 WHERE seq = settled.sequence AND claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)

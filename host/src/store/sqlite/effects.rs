@@ -18,7 +18,8 @@ const HELD: &str = "
 SELECT 1 FROM outbox_event
 WHERE seq = ?1 AND claim_seq & 4294967295 = ?2 & 4294967295 AND status IN (0, 2)
   AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = ?2 >> 32 AND held.epoch > 0))";
+                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = ?2 >> 32
+                                          AND held.epoch > 0))";
 
 /// ?1 the plugin.
 pub(super) const USED: &str = "SELECT used_keys, used_bytes, revision FROM outbox_event_state_usage WHERE plugin = ?1";

@@ -1,4 +1,4 @@
-//! One queue of all events: claiming its front.
+//! One queue of all events: claiming and reading its front.
 
 /// The unfinished events whose time has come are read in the order of their `seq`, up to the first that can neither be claimed
 /// nor is in the owner's hands already: nothing behind that one may go. The partition is looked at by the statement itself, so
@@ -28,3 +28,29 @@ RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_t
            WHERE earlier.done_at IS NULL AND earlier.status IN (0, 2) AND earlier.available_at <= ?1
              AND earlier.seq < outbox_event.seq
            ORDER BY earlier.seq DESC LIMIT 1)";
+
+/// The same events, read without a claim by a host that holds all partitions. ?1 now, ?2 the owner, ?3 most rows, ?4 most bytes,
+/// ?5 the newest insertion time, ?6 the events in hand as a JSON list.
+pub(super) const READ_FRONT: &str = "
+WITH front AS (
+  SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
+         content_type, payload, occurred_at, available_at, expires_at, due_at, lease_end, partition_id,
+         length(payload) + coalesce(octet_length(headers), 0) AS bytes, available_at <= ?1 AS is_waited_for,
+         seq IN (SELECT value FROM json_each(?6)) AS is_held,
+         due_at IS NOT NULL AND due_at <= ?1 AND (lease_end IS NULL OR lease_end <= ?1) AND created_at <= ?5 AS is_free
+  FROM outbox_event INDEXED BY outbox_event_open
+  WHERE done_at IS NULL AND status IN (0, 2) AND (available_at <= ?1 OR due_at <= ?1)
+  ORDER BY seq LIMIT ?3 + json_array_length(?6)),
+marked AS (
+  SELECT front.*, min(is_held OR is_free) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING) AS is_clear,
+         sum(iif(is_held, 0, bytes)) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before,
+         max(iif(is_waited_for, seq, NULL)) OVER (ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS earlier
+  FROM front)
+SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
+       content_type, payload, occurred_at, available_at, expires_at,
+       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = marked.partition_id),
+       CAST(due_at AS INTEGER), lease_end IS NOT NULL, partition_id, earlier
+FROM marked
+WHERE is_clear AND NOT is_held AND bytes_before < ?4
+  AND (SELECT count(*) FROM outbox_event_partition AS held WHERE held.owner = ?2 AND held.lease_end > ?1) = 256
+ORDER BY seq LIMIT ?3";

@@ -24,10 +24,13 @@ mod route;
 mod row;
 mod run;
 mod schema;
+mod session;
+mod session_file;
 mod settle;
 mod state;
 mod write;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -51,6 +54,8 @@ pub struct SqliteStore {
     clock: Arc<dyn Clock>,
     /// The file, for messages.
     file: Arc<str>,
+    /// Where the file is, whatever becomes the working directory; `None` for a database in memory.
+    path: Option<Arc<Path>>,
 }
 
 impl SqliteStore {

@@ -8,20 +8,25 @@ use super::error::failed;
 use super::{Run, SqliteStore, TransactionalStore};
 use crate::event::OwnerId;
 use crate::store::row::Named;
-use crate::store::{Node, NodeRecord, NodeStore, StoreError, row};
+use crate::store::{LiveNodes, Node, NodeRecord, NodeStore, StoreError, row};
 use crate::time::micros;
 
-/// ?1 to ?4 owner, label, mode, version, ?5 now, ?6 until when it is taken to be alive, ?7 its plugins.
+/// ?1 to ?4 owner, label, mode, version, ?5 now, ?6 until when it is taken to be alive, ?7 its plugins, ?8 to ?10 whether it
+/// reads, its room, whether it has a session.
 const HEARTBEAT: &str = "
-INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until, plugins)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
-ON CONFLICT (owner) DO UPDATE SET alive_until = excluded.alive_until, plugins = coalesce(excluded.plugins, plugins)";
+INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until, plugins, reads, room, session)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+ON CONFLICT (owner) DO UPDATE
+SET alive_until = excluded.alive_until, plugins = coalesce(excluded.plugins, plugins),
+    reads = excluded.reads, room = excluded.room, session = excluded.session";
 
 /// ?1 the oldest time that is kept.
 const FORGET: &str = "DELETE FROM outbox_event_node WHERE alive_until < ?1";
 
-/// ?1 the mode, ?2 now.
-const LIVE: &str = "SELECT count(*) AS live FROM outbox_event_node WHERE mode = ?1 AND alive_until > ?2";
+/// ?1 the mode, ?2 the owner, ?3 now.
+const LIVE: &str = "
+SELECT count(*) FILTER (WHERE mode = ?1) AS live, count(*) FILTER (WHERE reads = 0 AND owner <> ?2) AS claimers
+FROM outbox_event_node WHERE alive_until > ?3";
 
 const LEAVE: &str = "DELETE FROM outbox_event_node WHERE owner = ?1";
 
@@ -30,6 +35,7 @@ const FREE_PARTITIONS: &str = "UPDATE outbox_event_partition SET owner = NULL, l
 /// Nobody may have beaten since a node was gone for too long. ?1 now, ?2 the oldest time that is kept.
 const NODES: &str = "
 SELECT owner, label, mode, version, started_at, alive_until, CASE WHEN alive_until > ?1 THEN plugins END AS plugins,
+       reads, room, session,
        (SELECT count(*) FROM outbox_event_partition AS held WHERE held.owner = node.owner AND held.lease_end > ?1) AS partitions
 FROM outbox_event_node AS node WHERE alive_until >= ?2 ORDER BY started_at, owner";
 
@@ -37,7 +43,7 @@ const DAY: i64 = 24 * 3_600 * 1_000_000;
 
 #[async_trait]
 impl NodeStore for SqliteStore {
-    async fn heartbeat(&self, node: &Node, lease: Duration) -> Result<u32, StoreError> {
+    async fn heartbeat(&self, node: &Node, lease: Duration) -> Result<LiveNodes, StoreError> {
         let failed = |error| failed("say that this node is alive", error);
         let mut transaction = self.begin().await?;
         // Only now: while others had the writer, time went by.
@@ -45,11 +51,14 @@ impl NodeStore for SqliteStore {
         let statement =
             self.statement(HEARTBEAT).bind(node.owner.as_str()).bind(&node.label).bind(node.mode).bind(node.version);
         let statement = statement.bind(now).bind(now.saturating_add(micros(lease))).bind(node.plugins.as_deref());
+        let (reads, room, session) = node.columns();
+        let statement = statement.bind(reads).bind(room).bind(session);
         statement.execute(&mut *transaction).await.map_err(failed)?;
         self.statement(FORGET).bind(now.saturating_sub(DAY)).execute(&mut *transaction).await.map_err(failed)?;
-        let row = self.statement(LIVE).bind(node.mode).bind(now).fetch_one(&mut *transaction).await.map_err(failed)?;
+        let statement = self.statement(LIVE).bind(node.mode).bind(node.owner.as_str()).bind(now);
+        let row = statement.fetch_one(&mut *transaction).await.map_err(failed)?;
         Self::commit(transaction).await?;
-        row.count("live").map_err(failed)
+        LiveNodes::of_row(&row).map_err(failed)
     }
 
     async fn leave(&self, owner: &OwnerId) -> Result<(), StoreError> {

@@ -162,7 +162,8 @@ impl SqliteStore {
         let readers = if is_in_memory { pool.clone() } else { readers(options.connect.row_buffer_size(ROW_BUFFER)) };
         let opened = if is_in_memory { Vec::new() } else { vec![readers.clone()] };
         let file = Arc::from(options.file.display().to_string());
-        Self { writer: pool, readers, opened, table: options.table, clock: options.clock, file }
+        let path = if is_in_memory { None } else { full_path(&options.file) };
+        Self { writer: pool, readers, opened, table: options.table, clock: options.clock, file, path }
     }
 
     /// Opens the file of an address; see [`SqliteOptions::from_url`].
@@ -205,7 +206,8 @@ impl SqliteStore {
         let readers = readers(connect);
         let opened = vec![readers.clone(), writer.clone()];
         let file = Arc::from(options.file.display().to_string());
-        Ok(Self { writer, readers, opened, table: options.table, clock: options.clock, file })
+        let path = full_path(&options.file);
+        Ok(Self { writer, readers, opened, table: options.table, clock: options.clock, file, path })
     }
 }
 
@@ -216,6 +218,10 @@ fn never_idle() -> SqlitePoolOptions {
 
 fn readers(connect: SqliteConnectOptions) -> SqlitePool {
     never_idle().max_connections(READERS).connect_lazy_with(connect)
+}
+
+fn full_path(file: &Path) -> Option<Arc<Path>> {
+    std::path::absolute(file).ok().map(Arc::from)
 }
 
 /// Whether another connection would open another database. The driver tells only by the name that it gives to `sqlite::memory:`.

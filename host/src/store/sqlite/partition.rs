@@ -11,25 +11,25 @@ use crate::store::number::numbers;
 use crate::store::{HeldPartition, PartitionStore, StoreError};
 use crate::time::micros;
 
-/// ?1 the owner, ?2 now, ?3 the new end of the lease. One that is over may have been somebody else's meanwhile: it is taken
-/// anew.
-const RENEW: &str = "UPDATE outbox_event_partition SET lease_end = ?3 WHERE owner = ?1 AND lease_end > ?2";
+/// A partition whose lease is over is its last owner's still, under the same epoch, until another takes it. ?1 the owner, ?2 the end of
+/// the lease.
+const RENEW: &str = "UPDATE outbox_event_partition SET lease_end = ?2 WHERE owner = ?1";
 
-/// Those that are held, then those that the next statement takes, with the epoch that they get. ?1 the
-/// owner, ?2 now, ?3 the number of partitions, ?4 how many to hold in all.
+/// The partitions that are held and those that [`TAKE`] takes next, each with the epoch that it has then. ?1 the owner, ?2 now, ?3
+/// the number of partitions, ?4 how many to hold in all.
 const HELD_THEN: &str = "
-SELECT partition_id, epoch, 0 FROM outbox_event_partition WHERE owner = ?1 AND lease_end > ?2
+SELECT partition_id, epoch, 0 FROM outbox_event_partition WHERE owner = ?1
 UNION ALL
 SELECT * FROM (
-  SELECT partition_id, epoch + 1, owner IS NOT NULL AND owner <> ?1 FROM outbox_event_partition
-  WHERE partition_id < ?3 AND (owner IS NULL OR lease_end <= ?2) ORDER BY partition_id
-  LIMIT max(?4 - (SELECT count(*) FROM outbox_event_partition WHERE owner = ?1 AND lease_end > ?2), 0))
+  SELECT partition_id, epoch + 1, owner IS NOT NULL FROM outbox_event_partition
+  WHERE partition_id < ?3 AND (owner IS NULL OR (owner <> ?1 AND lease_end <= ?2)) ORDER BY partition_id
+  LIMIT max(?4 - (SELECT count(*) FROM outbox_event_partition WHERE owner = ?1), 0))
 ORDER BY 1";
 
 /// ?1 the owner, ?2 now, ?3 the end of the lease, ?4 the partitions as a JSON list.
 const TAKE: &str = "
 UPDATE outbox_event_partition SET owner = ?1, lease_end = ?3, epoch = epoch + 1
-WHERE partition_id IN (SELECT value FROM json_each(?4)) AND (owner IS NULL OR lease_end <= ?2)";
+WHERE partition_id IN (SELECT value FROM json_each(?4)) AND (owner IS NULL OR (owner <> ?1 AND lease_end <= ?2))";
 
 /// ?1 the owner, ?2 partitions as a JSON list.
 const RELEASE: &str = "
@@ -49,13 +49,13 @@ impl PartitionStore for SqliteStore {
         // Only now: while others had the writer, time went by.
         let now = self.now_micros();
         let end = now.saturating_add(micros(lease));
-        let query = sqlx::query(self.table.sql(RENEW)).bind(owner.as_str()).bind(now).bind(end);
+        let query = self.statement(RENEW).bind(owner.as_str()).bind(end);
         query.execute(&mut *transaction).await.map_err(failed)?;
-        let query = sqlx::query(self.table.sql(HELD_THEN)).bind(owner.as_str()).bind(now);
+        let query = self.statement(HELD_THEN).bind(owner.as_str()).bind(now);
         let rows = query.bind(i64::from(of)).bind(i64::from(most)).fetch_all(&mut *transaction).await.map_err(failed)?;
         let held = rows.iter().map(HeldPartition::of_row).collect::<Result<Vec<_>, _>>().map_err(failed)?;
         let all: Vec<u16> = held.iter().map(|partition| partition.number).collect();
-        let query = sqlx::query(self.table.sql(TAKE)).bind(owner.as_str()).bind(now).bind(end).bind(numbers(&all));
+        let query = self.statement(TAKE).bind(owner.as_str()).bind(now).bind(end).bind(numbers(&all));
         query.execute(&mut *transaction).await.map_err(failed)?;
         Self::commit(transaction).await?;
         Ok(held)

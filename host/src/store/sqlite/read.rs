@@ -6,10 +6,11 @@ use async_trait::async_trait;
 
 use super::error::failed;
 use super::row::{claimed, read};
-use super::{Run, SqliteStore};
+use super::{Run, SqliteStore, front, keys};
 use crate::event::OwnerId;
 use crate::store::number::{numbers, signed};
-use crate::store::{Claimed, ReadEvent, ReadRequest, ReadStore, StoreError};
+use crate::store::row::Columns;
+use crate::store::{Claimed, ReadEvent, ReadOrder, ReadRequest, ReadStore, StoreError};
 use crate::time::micros;
 
 /// The epoch is read with the row: should the partition be lost and won again, an outcome of what was read before is fenced off.
@@ -18,11 +19,12 @@ use crate::time::micros;
 /// position of the last event before, ?9 the events in hand as a JSON list.
 pub(super) const READ: &str = "
 SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
-       content_type, payload, occurred_at, available_at, expires_at, epoch, CAST(due_at AS INTEGER), lease_end IS NOT NULL
+       content_type, payload, occurred_at, available_at, expires_at, epoch, CAST(due_at AS INTEGER), lease_end IS NOT NULL,
+       partition_id
 FROM (
   SELECT due.*, sum(bytes) OVER (ORDER BY due_at, seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
   FROM (SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
-               content_type, payload, occurred_at, available_at, expires_at, due_at, lease_end,
+               content_type, payload, occurred_at, available_at, expires_at, due_at, lease_end, partition_id,
                (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id) AS epoch,
                length(payload) + coalesce(octet_length(headers), 0) AS bytes
         FROM outbox_event
@@ -34,6 +36,48 @@ FROM (
         ORDER BY due_at, seq LIMIT ?3) AS due)
 WHERE bytes_before < ?4
 ORDER BY due_at, seq";
+
+/// As above, each with the last of the earlier events that it waits for. ?10 who is waited for.
+pub(super) const READ_IN_ORDER: &str = "
+SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
+       content_type, payload, occurred_at, available_at, expires_at, epoch, CAST(due_at AS INTEGER), lease_end IS NOT NULL,
+       partition_id,
+       (SELECT earlier.seq FROM outbox_event AS earlier
+        WHERE earlier.aggregate_type = chosen.aggregate_type AND earlier.aggregate_id = chosen.aggregate_id
+          AND earlier.aggregate_id IS NOT NULL AND (earlier.status IN (0, 2) OR earlier.blocks = 1)
+          AND (?10 = 0 OR earlier.status = 0) AND ?10 < 2 AND earlier.available_at <= ?1 AND earlier.seq < chosen.seq
+        ORDER BY earlier.seq DESC LIMIT 1)
+FROM (
+  SELECT due.*, sum(bytes) OVER (ORDER BY due_at, seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
+  FROM (SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
+               content_type, payload, occurred_at, available_at, expires_at, due_at, lease_end, partition_id,
+               (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id) AS epoch,
+               length(payload) + coalesce(octet_length(headers), 0) AS bytes
+        FROM outbox_event
+        WHERE due_at <= ?1 AND (due_at, seq) > (?7, ?8) AND (lease_end IS NULL OR lease_end <= ?1) AND created_at <= ?5
+          AND partition_id IN (
+            SELECT partition_id FROM outbox_event_partition
+            WHERE owner = ?2 AND lease_end > ?1 AND partition_id IN (SELECT value FROM json_each(?6)))
+          AND seq NOT IN (SELECT value FROM json_each(?9))
+        ORDER BY due_at, seq LIMIT ?3) AS due) AS chosen
+WHERE bytes_before < ?4
+ORDER BY due_at, seq";
+
+/// As `NEXT_DUE`. ?1 now, ?2 the owner, ?3 the events in hand as a JSON list.
+pub(super) const NEXT_TO_READ: &str = "
+SELECT min(next) FROM (
+  SELECT due_at AS next FROM (
+    SELECT due_at FROM outbox_event
+    WHERE due_at > ?1 AND EXISTS (SELECT 1 FROM outbox_event_partition AS held
+                                  WHERE held.partition_id = outbox_event.partition_id AND held.owner = ?2)
+    ORDER BY due_at, seq LIMIT 1)
+  UNION ALL
+  SELECT min(coalesce(lease_end, due_at))
+  FROM (SELECT lease_end, due_at FROM outbox_event
+        WHERE due_at <= ?1 AND EXISTS (SELECT 1 FROM outbox_event_partition AS held
+                                       WHERE held.partition_id = outbox_event.partition_id AND held.owner = ?2)
+          AND seq NOT IN (SELECT value FROM json_each(?3))
+        ORDER BY due_at, seq LIMIT 500))";
 
 /// ?1 now, ?2 the end of the lease, ?3 the owner, ?4 events as a JSON list.
 pub(super) const CLAIM_THESE: &str = "
@@ -48,19 +92,37 @@ RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_t
 impl ReadStore for SqliteStore {
     async fn read(&self, request: &ReadRequest) -> Result<Vec<ReadEvent>, StoreError> {
         let now = self.now_micros();
-        let (after, sequence) = request.after.map_or((i64::MIN, 0), |after| (after.due_at.as_micros(), after.sequence));
-        let statement = self
-            .statement(READ)
+        let sql = match request.order {
+            None => READ,
+            Some(ReadOrder::ByAggregate(_)) => READ_IN_ORDER,
+            Some(ReadOrder::OneForAll) => front::READ_FRONT,
+        };
+        let mut statement = self
+            .statement(sql)
             .bind(now)
             .bind(request.owner.as_str())
             .bind(i64::from(request.limit))
             .bind(i64::try_from(request.max_bytes).unwrap_or(i64::MAX))
-            .bind(now.saturating_sub(micros(request.skip_recent)))
-            .bind(numbers(&request.partitions))
-            .bind(after)
-            .bind(signed(sequence))
-            .bind(numbers(&request.held));
-        self.all("read events", statement).await?.iter().map(|row| read(row, now)).collect()
+            .bind(now.saturating_sub(micros(request.skip_recent)));
+        let (after, sequence) = request.after.map_or((i64::MIN, 0), |after| (after.due_at.as_micros(), after.sequence));
+        statement = match request.order {
+            Some(ReadOrder::OneForAll) => statement.bind(numbers(&request.held)),
+            _ => {
+                let statement = statement.bind(numbers(&request.partitions)).bind(after).bind(signed(sequence));
+                statement.bind(numbers(&request.held))
+            }
+        };
+        if let Some(ReadOrder::ByAggregate(waits_for)) = request.order {
+            statement = statement.bind(keys::rule(waits_for));
+        }
+        self.all("read events", statement).await?.iter().map(|row| read(row, now, request.order.is_some())).collect()
+    }
+
+    async fn next_to_read(&self, owner: &OwnerId, held: &[u64]) -> Result<Option<Duration>, StoreError> {
+        let now = self.clock.now();
+        let statement = self.statement(NEXT_TO_READ).bind(now.as_micros()).bind(owner.as_str()).bind(numbers(held));
+        let due = self.read_one("look for the next due event", statement, |row| row.time(0)).await?;
+        Ok(due.map(|due| due.since(now)))
     }
 
     async fn claim_these(&self, owner: &OwnerId, lease: Duration, sequences: &[u64]) -> Result<Vec<Claimed>, StoreError> {

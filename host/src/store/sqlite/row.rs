@@ -3,7 +3,7 @@
 use sqlx::sqlite::SqliteRow;
 use sqlx::{ColumnIndex, Row};
 
-use crate::store::row::{AFTER_CLAIMED, Columns, behind};
+use crate::store::row::{AFTER_CLAIMED, Columns, POSITION, behind};
 use crate::store::{Claimed, ReadEvent, StoreError, row};
 use crate::time::Timestamp;
 
@@ -26,9 +26,10 @@ impl Columns for SqliteRow {
     }
 }
 
-/// A row that was read.
-pub(super) fn read(row: &SqliteRow, now: i64) -> Result<ReadEvent, StoreError> {
-    row::read(row, claimed(row, now, false)?, AFTER_CLAIMED)
+/// A row that was read, with the event that it waits behind, if the statement asked.
+pub(super) fn read(row: &SqliteRow, now: i64, in_order: bool) -> Result<ReadEvent, StoreError> {
+    let behind = if in_order { behind(row, AFTER_CLAIMED + POSITION)? } else { None };
+    row::read(row, row::claimed(row, Timestamp::from_micros(now), None, behind)?, AFTER_CLAIMED)
 }
 
 /// A claimed row, with the event that it waits behind, if the statement asked.

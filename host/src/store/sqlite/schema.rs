@@ -82,6 +82,12 @@ const STEPS: &[Step] = &[
         up: include_str!("../../../migrations/sqlite/0002_partition_epoch.sql"),
         down: include_str!("../../../migrations/sqlite/0002_partition_epoch.down.sql"),
     },
+    Step {
+        version: 3,
+        name: "node-session",
+        up: include_str!("../../../migrations/sqlite/0003_node_session.sql"),
+        down: include_str!("../../../migrations/sqlite/0003_node_session.down.sql"),
+    },
 ];
 
 const HISTORY: &str = "

@@ -16,21 +16,25 @@ use crate::store::{SettleStore, Settled, StoreError};
 /// ?1 an object of seq → fence, ?2 now.
 pub(super) const DONE: &str = "
 UPDATE outbox_event
-SET claim_seq = claim_seq + 1, status = 1, done_at = ?2, due_at = NULL, claims = 0, starts = 0, parked = NULL, locked_by = NULL, locked_at = NULL, lease_end = NULL
+SET claim_seq = claim_seq + 1,
+    status = 1, done_at = ?2, due_at = NULL, claims = 0, starts = 0, parked = NULL, locked_by = NULL, locked_at = NULL, lease_end = NULL
 FROM json_each(?1) AS settled
 WHERE outbox_event.seq = CAST(settled.key AS INTEGER) AND claim_seq & 4294967295 = settled.value & 4294967295 AND status IN (0, 2)
   AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.value >> 32 AND held.epoch > 0))";
+                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.value >> 32
+                                          AND held.epoch > 0))";
 
 /// [`DONE`] for outcomes whose cost is kept, apart from it because it writes one column more. ?1 rows of [seq, fence, cost], ?2 now.
 const DONE_WITH_COST: &str = "
 UPDATE outbox_event
-SET claim_seq = claim_seq + 1, status = 1, done_at = ?2, due_at = NULL, last_cost = settled.value ->> 2, claims = 0, starts = 0, parked = NULL,
+SET claim_seq = claim_seq + 1,
+    status = 1, done_at = ?2, due_at = NULL, last_cost = settled.value ->> 2, claims = 0, starts = 0, parked = NULL,
     locked_by = NULL, locked_at = NULL, lease_end = NULL
 FROM jsonb_each(?1) AS settled
 WHERE outbox_event.seq = settled.value ->> 0 AND claim_seq & 4294967295 = (settled.value ->> 1) & 4294967295 AND status IN (0, 2)
   AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = (settled.value ->> 1) >> 32 AND held.epoch > 0))";
+                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = (settled.value ->> 1) >> 32
+                                          AND held.epoch > 0))";
 
 /// ?1 an object of seq → fence.
 const ERASED: &str = "
@@ -39,67 +43,80 @@ WHERE seq IN (
   SELECT seq FROM json_each(?1) AS settled CROSS JOIN outbox_event ON seq = CAST(settled.key AS INTEGER)
   WHERE claim_seq & 4294967295 = settled.value & 4294967295 AND status IN (0, 2)
     AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.value >> 32 AND held.epoch > 0)))";
+                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.value >> 32
+                                          AND held.epoch > 0)))";
 
 /// ?1 rows of [seq, fence, delay, cost], ?2 now.
 const DEFERRED: &str = "
 UPDATE outbox_event
-SET claim_seq = claim_seq + 1, status = 0, due_at = ?2 + (settled.value ->> 2), deferrals = deferrals + 1,
+SET claim_seq = claim_seq + 1,
+    status = 0, due_at = ?2 + (settled.value ->> 2), deferrals = deferrals + 1,
     last_cost = coalesce(settled.value ->> 3, last_cost), claims = 0, starts = 0, locked_by = NULL, locked_at = NULL, lease_end = NULL
 FROM jsonb_each(?1) AS settled
 WHERE outbox_event.seq = settled.value ->> 0 AND claim_seq & 4294967295 = (settled.value ->> 1) & 4294967295 AND status IN (0, 2)
   AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = (settled.value ->> 1) >> 32 AND held.epoch > 0))";
+                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = (settled.value ->> 1) >> 32
+                                          AND held.epoch > 0))";
 
 /// ?1 rows of [seq, fence, delay, error, cost], ?2 now.
 const RETRY: &str = "
 UPDATE outbox_event
-SET claim_seq = claim_seq + 1, status = 2, due_at = ?2 + (settled.value ->> 2), attempts = attempts + 1, last_error = settled.value ->> 3,
+SET claim_seq = claim_seq + 1,
+    status = 2, due_at = ?2 + (settled.value ->> 2), attempts = attempts + 1, last_error = settled.value ->> 3,
     last_cost = settled.value ->> 4, claims = 0, starts = 0, locked_by = NULL, locked_at = NULL, lease_end = NULL
 FROM jsonb_each(?1) AS settled
 WHERE outbox_event.seq = settled.value ->> 0 AND claim_seq & 4294967295 = (settled.value ->> 1) & 4294967295 AND status IN (0, 2)
   AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = (settled.value ->> 1) >> 32 AND held.epoch > 0))";
+                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = (settled.value ->> 1) >> 32
+                                          AND held.epoch > 0))";
 
 /// Without an aggregate id there is nothing to block. ?1 rows of [seq, fence, counted, error, blocks, cost], ?2 now.
 const DEAD: &str = "
 UPDATE outbox_event
-SET claim_seq = claim_seq + 1, status = 3, done_at = ?2, due_at = NULL, attempts = attempts + (settled.value ->> 2), last_error = settled.value ->> 3,
+SET claim_seq = claim_seq + 1,
+    status = 3, done_at = ?2, due_at = NULL, attempts = attempts + (settled.value ->> 2), last_error = settled.value ->> 3,
     last_cost = settled.value ->> 5, blocks = iif(aggregate_id IS NULL, 0, settled.value ->> 4), claims = 0, starts = 0, parked = NULL,
     locked_by = NULL, locked_at = NULL, lease_end = NULL
 FROM jsonb_each(?1) AS settled
 WHERE outbox_event.seq = settled.value ->> 0 AND claim_seq & 4294967295 = (settled.value ->> 1) & 4294967295 AND status IN (0, 2)
   AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = (settled.value ->> 1) >> 32 AND held.epoch > 0))";
+                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = (settled.value ->> 1) >> 32
+                                          AND held.epoch > 0))";
 
 /// ?1 rows of [seq, fence, reason].
 const PARKED: &str = "
 UPDATE outbox_event
-SET claim_seq = claim_seq + 1, due_at = NULL, parked = settled.value ->> 2, claims = 0, locked_by = NULL, locked_at = NULL, lease_end = NULL
+SET claim_seq = claim_seq + 1,
+    due_at = NULL, parked = settled.value ->> 2, claims = 0, locked_by = NULL, locked_at = NULL, lease_end = NULL
 FROM jsonb_each(?1) AS settled
 WHERE outbox_event.seq = settled.value ->> 0 AND claim_seq & 4294967295 = (settled.value ->> 1) & 4294967295 AND status IN (0, 2)
   AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = (settled.value ->> 1) >> 32 AND held.epoch > 0))";
+                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = (settled.value ->> 1) >> 32
+                                          AND held.epoch > 0))";
 
 /// ?1 rows of [seq, fence, the event before]. The claim is given back: the event never started.
 const BEHIND: &str = "
 UPDATE outbox_event
-SET claim_seq = claim_seq + 1, due_at = NULL, behind = settled.value ->> 2, claims = max(claims - 1, 0),
+SET claim_seq = claim_seq + 1,
+    due_at = NULL, behind = settled.value ->> 2, claims = max(claims - 1, 0),
     locked_by = NULL, locked_at = NULL, lease_end = NULL
 FROM jsonb_each(?1) AS settled
 WHERE outbox_event.seq = settled.value ->> 0 AND claim_seq & 4294967295 = (settled.value ->> 1) & 4294967295 AND status IN (0, 2)
   AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = (settled.value ->> 1) >> 32 AND held.epoch > 0))";
+                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = (settled.value ->> 1) >> 32
+                                          AND held.epoch > 0))";
 
 /// ?1 rows of [seq, fence, delay], ?2 now. The claim is given back: the event never started. Without a delay it keeps its place
 /// among those that are due.
 const RELEASED: &str = "
 UPDATE outbox_event
-SET claim_seq = claim_seq + 1, due_at = iif(settled.value ->> 2 > 0, ?2 + (settled.value ->> 2), due_at), claims = max(claims - 1, 0), locked_by = NULL, locked_at = NULL, lease_end = NULL
+SET claim_seq = claim_seq + 1,
+    due_at = iif(settled.value ->> 2 > 0, ?2 + (settled.value ->> 2), due_at), claims = max(claims - 1, 0), locked_by = NULL, locked_at = NULL, lease_end = NULL
 FROM jsonb_each(?1) AS settled
 WHERE outbox_event.seq = settled.value ->> 0 AND claim_seq & 4294967295 = (settled.value ->> 1) & 4294967295 AND status IN (0, 2)
   AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = (settled.value ->> 1) >> 32 AND held.epoch > 0))";
+                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = (settled.value ->> 1) >> 32
+                                          AND held.epoch > 0))";
 
 const STATEMENTS: Statements = Statements {
     done: DONE,

@@ -41,6 +41,9 @@ fn node(owner: &str, alive: bool) -> NodeRecord {
         alive,
         partitions: 0,
         plugins: None,
+        reads: false,
+        room: 0,
+        session: false,
     }
 }
 
@@ -82,13 +85,11 @@ fn an_event_that_is_due_is_taken_by_whoever_lives() {
     let mut known = known(record(1));
     let said = |known: &Facts| told(known).1;
     assert_eq!(told(&known).0, State::Due);
-    assert_eq!(said(&known), "It has been due for 1 min. The one live host takes it when it has room.");
+    assert_eq!(said(&known), "It has been due for 1 min. The one live host has it in hand, or takes it when it has room.");
     known.record = Record { available_at: ago(86_400), due_at: Some(ago(86_400)), ..record(1) };
     assert!(said(&known).starts_with("It has been due for 1 min. "), "dated back: due when it was written: {}", said(&known));
     known.nodes.push(node("two", true));
-    assert!(said(&known).contains("Any of the 2 live hosts"), "{}", said(&known));
-    known.nodes[1].mode = "ordered_by_aggregate".to_owned();
-    assert!(said(&known).contains("The host that works on its partition"), "{}", said(&known));
+    assert!(said(&known).contains("Of the 2 live hosts, the one that holds its partition has it in hand"), "{}", said(&known));
     known.nodes.clear();
     assert!(said(&known).contains("no host is running: start one with `outbox run`"), "{}", said(&known));
 }
@@ -97,7 +98,7 @@ fn an_event_that_is_due_is_taken_by_whoever_lives() {
 fn an_event_that_waits_for_its_time_says_when_and_why() {
     let delayed = Record { available_at: soon(3), due_at: Some(soon(3)), ..record(1) };
     let (state, next, _) = told(&known(delayed));
-    assert!(state == State::Delayed && next.contains("it is due in 3 s. Then any host takes it."), "{next}");
+    assert!(state == State::Delayed && next.contains("it is due in 3 s. Then the one live host takes it."), "{next}");
 
     // A plain INSERT that set available_at alone is due at once, and then again at its time.
     let plain = Record { available_at: soon(3), ..record(1) };
@@ -107,7 +108,7 @@ fn an_event_that_waits_for_its_time_says_when_and_why() {
     let failed = Record { status: Status::Retry, attempts: 2, due_at: Some(soon(3)), last_error, ..record(1) };
     let (state, next, _) = told(&known(failed));
     assert_eq!(state, State::Retrying);
-    assert_eq!(next, "It failed 2 times, last with: timeout. It is due in 3 s. Then any host takes it.");
+    assert_eq!(next, "It failed 2 times, last with: timeout. It is due in 3 s. Then the one live host takes it.");
 
     let deferred = Record { deferrals: 1, due_at: Some(soon(3)), ..record(1) };
     let (state, next, _) = told(&known(deferred));

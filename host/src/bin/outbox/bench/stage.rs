@@ -171,6 +171,7 @@ impl<S: TransactionalStore + Clone> Bench<S> {
             limit: BATCH,
             max_bytes: MAX_BYTES,
             skip_recent: Duration::ZERO,
+            order: None,
         };
         let rate = self.settled_beside(self.events, &Settlement::Done, Taking::Reads(request)).await?;
         self.store.release_partitions(&owner, &partitions).await?;

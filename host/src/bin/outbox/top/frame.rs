@@ -98,8 +98,7 @@ mod tests {
             route
         };
         let node = |label: &str, alive| {
-            let (owner, label) = (OwnerId::generate("shop"), label.to_owned());
-            let mut node = NodeRecord::new(&Node { owner, label, mode: "multi_node", version: "0.1.0", plugins: None }, at);
+            let mut node = NodeRecord::new(&Node::new(OwnerId::generate("shop"), label, "multi_node", "0.1.0"), at);
             node.alive = alive;
             node
         };

@@ -70,7 +70,7 @@ mod tests {
     fn node(alive: bool, name: &str, digest: &str, state: &str, file: &str) -> NodeRecord {
         let owner = OwnerId::generate("shop-1");
         let plugins = format!(r#"[{{"name":"{name}","digest":"{digest}","state":"{state}","routes":[],"file":"{file}"}}]"#);
-        let node = Node { owner, label: "shop-1".to_owned(), mode: "multi_node", version: "1.0.0", plugins: Some(plugins) };
+        let node = Node { plugins: Some(plugins), ..Node::new(owner, "shop-1", "multi_node", "1.0.0") };
         let mut node = NodeRecord::new(&node, NOW);
         node.alive = alive;
         node

@@ -9,7 +9,7 @@ const NOW: Timestamp = Timestamp::from_micros(1_795_249_980_000_000);
 
 fn node(label: &str, mode: &'static str, alive: bool) -> NodeRecord {
     let owner = OwnerId::generate(label);
-    let mut node = NodeRecord::new(&Node { owner, label: label.to_owned(), mode, version: "1.0.0", plugins: None }, NOW);
+    let mut node = NodeRecord::new(&Node::new(owner, label, mode, "1.0.0"), NOW);
     node.alive = alive;
     node
 }

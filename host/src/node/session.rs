@@ -1,0 +1,124 @@
+//! This node's session, by which others tell that it is gone, and those of others, by which it tells the same of them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+
+use crate::event::OwnerId;
+use crate::metrics::Metrics;
+use crate::partition::Partitions;
+use crate::recurring::Outage;
+use crate::store::{Session, Store, StoreError};
+
+/// How often a session is proven, and those of others are looked at.
+const EVERY: Duration = Duration::from_secs(1);
+/// How long a lock must be seen free before its owner counts as gone: a connection that broke is opened again sooner.
+const GONE_AFTER: Duration = Duration::from_secs(3);
+
+/// Holds this node's session, and ends the leases of nodes whose session is gone.
+pub(crate) struct SessionKeeper {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) owner: OwnerId,
+    pub(crate) partitions: Arc<Partitions>,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+impl SessionKeeper {
+    /// Keeps the session until this node has left. A look at the others may have to wait for a connection: no proof waits for that.
+    pub(crate) async fn run(self, left: watch::Receiver<bool>) {
+        tokio::join!(self.keep(left.clone()), self.look_out(left));
+    }
+
+    /// Proves the session every second, and opens one when there is none.
+    async fn keep(&self, mut left: watch::Receiver<bool>) {
+        let (mut session, mut ever_held, outage) = (None, false, Outage::default());
+        loop {
+            // Taken before the statement is sent: the lock was held then, or later.
+            let asked_at = Instant::now();
+            let had_one = session.is_some();
+            let held = self.hold(&mut session, asked_at).await.inspect_err(|error| self.metrics.db_error(error));
+            self.partitions.knows_session();
+            ever_held |= session.is_some();
+            match held {
+                Ok(false) if !ever_held => return,
+                // The lock cannot be taken just now, as when the directory of a SQLite file was moved.
+                Ok(false) => {}
+                held => drop(outage.note(
+                    held,
+                    |error| tracing::warn!(%error, "this host has no session: if it dies, others wait for the end of its lease"),
+                    || tracing::info!("this host has a session again"),
+                )),
+            }
+            // One that was lost is opened again at once: others wait for a few seconds only.
+            let next = if had_one && session.is_none() { asked_at } else { asked_at + EVERY };
+            tokio::select! {
+                _ = left.wait_for(|left| *left) => break,
+                () = tokio::time::sleep_until(next.into()) => {}
+            }
+        }
+        if let Some(session) = session {
+            session.end().await;
+        }
+    }
+
+    /// Proves the session, or opens one. False where there are none.
+    async fn hold(&self, session: &mut Option<Box<dyn Session>>, asked_at: Instant) -> Result<bool, StoreError> {
+        if let Some(held) = session {
+            if let Err(error) = held.prove().await {
+                *session = None;
+                self.partitions.set_session(None);
+                return Err(error);
+            }
+        } else {
+            *session = self.store.hold_session(&self.owner).await?;
+        }
+        let Some(_) = session else { return Ok(false) };
+        self.partitions.set_session(Some(asked_at));
+        Ok(true)
+    }
+
+    /// Looks every second which others are gone.
+    async fn look_out(&self, mut left: watch::Receiver<bool>) {
+        let (mut free, outage) = (HashMap::new(), Outage::default());
+        loop {
+            tokio::select! {
+                _ = left.wait_for(|left| *left) => return,
+                () = tokio::time::sleep(EVERY) => {}
+            }
+            // Where no session can be held, none can be told to be gone.
+            if self.partitions.has_session() {
+                outage.note(
+                    self.look(&mut free).await.inspect_err(|error| self.metrics.db_error(error)),
+                    |error| tracing::warn!(%error, "this host cannot see which others are gone; trying again"),
+                    || tracing::info!("this host sees which others are gone"),
+                );
+            }
+        }
+    }
+
+    /// Ends the leases of owners whose locks have been free for long enough. `free`: since when each has been seen free, look by look.
+    async fn look(&self, free: &mut HashMap<String, Instant>) -> Result<(), StoreError> {
+        let asked_at = Instant::now();
+        let seen = std::mem::take(free);
+        let gone = self.store.free_sessions(&self.owner).await?;
+        // Seen free for the first time at the latest now, and not before: between the two instants lies the answer.
+        let answered_at = Instant::now();
+        for owner in gone {
+            let since = seen.get(&owner).copied().unwrap_or(answered_at);
+            if asked_at.saturating_duration_since(since) < GONE_AFTER {
+                free.insert(owner, since);
+                continue;
+            }
+            if self.store.abandon(&owner).await? {
+                tracing::info!(
+                    host = owner,
+                    "a host is gone, since the lock of its session is free: its partitions are taken over"
+                );
+                self.partitions.ask();
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,315 @@
+//! Which partitions this host holds, and until when it knows that.
+//!
+//! A partition has one owner, so what its owner reads of it needs no claim on each row. This room knows which partitions those are,
+//! under which epoch each is held, and how many events of each are in this process's hands: one of which some are is not given
+//! back. It knows nothing of what an event is.
+
+mod hold;
+mod session;
+mod share;
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+pub(crate) use hold::Hold;
+pub(crate) use share::Share;
+
+use crate::event::{EventId, Fence, OwnerId};
+use crate::store::{HeldPartition, PARTITIONS, Store, StoreError};
+
+/// By how much this host takes its leases to end before the database does, as a part of them: clocks run at different speeds.
+const MARGIN: u32 = 30;
+
+/// How often leases may be doubted.
+const DOUBTS: Duration = Duration::from_secs(1);
+
+/// The partitions that this host works on, taken and given back as hosts come and go.
+#[derive(Debug)]
+pub(crate) struct Partitions {
+    share: Share,
+    /// How many events are delivered carefully after a host went without giving its partitions back.
+    careful_for: usize,
+    slots: Box<[Slot]>,
+    began: Instant,
+    /// When the leases end, in microseconds since `began`.
+    lease_end: AtomicU64,
+    /// Whether some host claims row by row whatever partition a row belongs to, so that all must.
+    by_row: AtomicBool,
+    /// Whether this host stops.
+    closed: AtomicBool,
+    /// Whether an answer was lost that may have said which partitions were taken from an owner that had left them.
+    is_unsure: AtomicBool,
+    /// When this host's session was last proven, in microseconds since `began`; 0 when it has none.
+    session: AtomicU64,
+    /// Whether others may rely on it.
+    is_told_of_session: AtomicBool,
+    /// Told when it is known for the first time whether there is one.
+    session_known: Notify,
+    state: Mutex<State>,
+    opened: Notify,
+    doubted: Notify,
+}
+
+/// The partitions that events may be taken of.
+#[derive(Debug)]
+pub(crate) struct Open {
+    /// All of them, in order.
+    pub(crate) all: Vec<u16>,
+    /// Those whose events are claimed one by one, since their last owner went without giving them back.
+    pub(crate) careful: Vec<u16>,
+}
+
+/// One partition.
+#[derive(Debug, Default)]
+struct Slot {
+    /// The epoch under which it is held; 0 when it is not.
+    epoch: AtomicU32,
+    /// Whether events are read of it.
+    open: AtomicBool,
+    /// How many events that were read of it are in this process's hands.
+    in_hand: AtomicU32,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Those that events are taken of.
+    open: Vec<u16>,
+    /// Of these, those that an owner left without giving them back, and how many more of their events are claimed one by one.
+    careful: Vec<u16>,
+    careful_left: usize,
+    /// Those that are given back as soon as nothing of them is in this process's hands.
+    leaving: Vec<u16>,
+    /// Whether nobody else has events in hand any more that were claimed before these partitions were ours.
+    settled: bool,
+    /// The claims that were in this process's hands when the leaving began.
+    unsettled: HashSet<(EventId, Fence)>,
+    /// Whether it was said that another host holds all partitions.
+    stands_by: bool,
+    /// When the leases were doubted last.
+    doubted_at: Option<Instant>,
+}
+
+impl Partitions {
+    /// `careful_for`: how many events a host may have in hand when it goes.
+    pub(crate) fn new(share: Share, careful_for: usize) -> Self {
+        Self {
+            share,
+            careful_for,
+            slots: (0..PARTITIONS).map(|_| Slot::default()).collect(),
+            began: Instant::now(),
+            lease_end: AtomicU64::new(0),
+            by_row: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            is_unsure: AtomicBool::new(false),
+            session: AtomicU64::new(0),
+            is_told_of_session: AtomicBool::new(false),
+            session_known: Notify::new(),
+            state: Mutex::default(),
+            opened: Notify::new(),
+            doubted: Notify::new(),
+        }
+    }
+
+    /// The partitions that events may be taken of.
+    pub(crate) fn open(&self) -> Open {
+        let state = self.lock();
+        Open { all: state.open.clone(), careful: state.careful.clone() }
+    }
+
+    /// Whether all partitions are open.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.lock().open.len() == usize::from(PARTITIONS)
+    }
+
+    /// Whether some are to be given back as soon as nothing of them is in hand.
+    pub(crate) fn is_leaving(&self) -> bool {
+        !self.lock().leaving.is_empty()
+    }
+
+    /// Notes that so many events of these were claimed carefully, and whether there may be more. When a host cannot have had more in
+    /// hand, they are partitions as the others.
+    pub(crate) fn claimed_carefully(&self, partitions: &[u16], events: usize, more: bool) {
+        let mut state = self.lock();
+        state.careful_left = state.careful_left.saturating_sub(events);
+        if !more || state.careful_left == 0 {
+            state.careful.retain(|number| !partitions.contains(number));
+        }
+    }
+
+    /// From now on nothing is taken any more: this host stops, and gives back what it holds as it becomes free.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.ask();
+    }
+
+    /// Waits until partitions are opened that were not ours before. For one at a time.
+    pub(crate) async fn opened(&self) {
+        self.opened.notified().await;
+    }
+
+    /// Says that the leases may have ended by the database's clock: something is due, and nothing can be read. Taken seriously once in a
+    /// while: what is due may wait for something else.
+    pub(crate) fn doubt(&self) {
+        let now = Instant::now();
+        let last = self.lock().doubted_at.replace(now);
+        if last.is_none_or(|last| now.saturating_duration_since(last) >= DOUBTS) {
+            self.ask();
+        } else {
+            self.lock().doubted_at = last;
+        }
+    }
+
+    /// Asks for a beat at once: there may be partitions to take.
+    pub(crate) fn ask(&self) {
+        self.doubted.notify_one();
+    }
+
+    /// Waits until a beat is asked for.
+    pub(crate) async fn doubted(&self) {
+        self.doubted.notified().await;
+    }
+
+    /// Whether some host claims row by row, so that all must.
+    pub(crate) fn is_by_row(&self) -> bool {
+        self.by_row.load(Ordering::SeqCst)
+    }
+
+    /// Notes whether it is so.
+    pub(crate) fn set_by_row(&self, by_row: bool) {
+        if self.by_row.swap(by_row, Ordering::SeqCst) == by_row {
+            return;
+        }
+        if by_row {
+            tracing::info!("a host of an earlier version works on this table: every host claims row by row until it is gone");
+        } else {
+            tracing::info!("no host of an earlier version works on this table any more: events are read without a claim");
+        }
+    }
+
+    /// Whether nobody else has events in hand any more that were claimed before these partitions were ours.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.lock().settled
+    }
+
+    /// Notes that it is so.
+    pub(crate) fn settled(&self) {
+        self.lock().settled = true;
+    }
+
+    /// Renews the partitions, takes or gives back what the number of live hosts asks for. `claims` are the claims in this process's
+    /// hands that keep a partition from being given back. True when the poller is to look: partitions are open that were not before,
+    /// or some are to be given back.
+    pub(crate) async fn keep(
+        &self,
+        store: &dyn Store,
+        owner: &OwnerId,
+        lease: Duration,
+        live: u32,
+        claims: impl Fn() -> Vec<(EventId, Fence)>,
+    ) -> Result<bool, StoreError> {
+        // Taken before the statement is sent: by the database's clock the leases end later than we believe, never earlier.
+        let sent = Instant::now();
+        let was_unsure = self.is_unsure.swap(true, Ordering::SeqCst);
+        let share = if self.closed.load(Ordering::SeqCst) { Share::None } else { self.share };
+        let (mut held, share) = share.keep(store, owner, lease, live).await?;
+        self.is_unsure.store(false, Ordering::SeqCst);
+        for held in held.iter_mut().filter(|_| was_unsure) {
+            held.abandoned |= self.slots[usize::from(held.number)].epoch.load(Ordering::SeqCst) != held.epoch;
+        }
+        let lease_end = (sent + lease.saturating_sub(lease / MARGIN)).saturating_duration_since(self.began);
+        self.lease_end.store(u64::try_from(lease_end.as_micros()).unwrap_or(u64::MAX), Ordering::SeqCst);
+        let (open, leaving) = held.split_at(held.len().min(usize::from(share)));
+        let (are_new, to_give_back) = self.update(open, leaving, claims);
+        if self.share == Share::Whole && !self.closed.load(Ordering::SeqCst) {
+            self.tell_of_standing_by(share);
+        }
+        if are_new {
+            tracing::debug!(partitions = open.len(), nodes = live, "this host works on other partitions than before");
+            self.opened.notify_one();
+        }
+        if !to_give_back.is_empty() {
+            store.release_partitions(owner, &to_give_back).await?;
+        }
+        Ok(are_new || self.is_leaving())
+    }
+
+    /// Says once that another host holds what only one can hold.
+    fn tell_of_standing_by(&self, share: u16) {
+        if !std::mem::replace(&mut self.lock().stands_by, share == 0) && share == 0 {
+            tracing::info!("another host has this table for itself; this one takes over when it is gone");
+        }
+    }
+
+    /// Notes what is held now. Returns whether partitions were opened, and those that can be given back: nothing of them is in our
+    /// hands.
+    fn update(
+        &self,
+        open: &[HeldPartition],
+        leaving: &[HeldPartition],
+        claims: impl Fn() -> Vec<(EventId, Fence)>,
+    ) -> (bool, Vec<u16>) {
+        let mut state = self.lock();
+        let mut epochs = [(0, false); PARTITIONS as usize];
+        let each = open.iter().map(|held| (held, true)).chain(leaving.iter().map(|held| (held, false)));
+        for (held, is_open) in each {
+            epochs[usize::from(held.number)] = (held.epoch, is_open);
+        }
+        let mut are_new = false;
+        for (slot, (epoch, is_open)) in self.slots.iter().zip(epochs) {
+            let was = (slot.epoch.swap(epoch, Ordering::SeqCst), slot.open.swap(is_open, Ordering::SeqCst));
+            are_new |= is_open && was != (epoch, true);
+        }
+        state.settled &= !are_new;
+        state.open = open.iter().map(|held| held.number).collect();
+        if open.iter().any(|held| held.abandoned) {
+            state.careful.extend(open.iter().filter(|held| held.abandoned).map(|held| held.number));
+            state.careful_left = self.careful_for;
+        }
+        state.careful.retain(|number| epochs[usize::from(*number)].1);
+        let leaving: Vec<u16> = leaving.iter().map(|held| held.number).collect();
+        if leaving != state.leaving {
+            state.unsettled = if leaving.is_empty() { HashSet::new() } else { claims().into_iter().collect() };
+            state.leaving = leaving;
+        } else if !state.unsettled.is_empty() {
+            let held: HashSet<_> = claims().into_iter().collect();
+            state.unsettled.retain(|claim| held.contains(claim));
+        }
+        let to_give_back = if state.unsettled.is_empty() { self.empty_of(&state.leaving) } else { Vec::new() };
+        for number in &to_give_back {
+            self.slots[usize::from(*number)].epoch.store(0, Ordering::SeqCst);
+        }
+        state.leaving.retain(|number| !to_give_back.contains(number));
+        (are_new, to_give_back)
+    }
+
+    /// Those of these partitions of which nothing is in this process's hands.
+    fn empty_of(&self, numbers: &[u16]) -> Vec<u16> {
+        let is_empty = |number: &u16| self.slots[usize::from(*number)].in_hand.load(Ordering::SeqCst) == 0;
+        numbers.iter().copied().filter(is_empty).collect()
+    }
+
+    /// Ends this host's work, once nothing is taken any more: it is no host any more, and its partitions are free at once; those of
+    /// which something is in hand still are so when others find that it is gone.
+    pub(crate) async fn leave(&self, store: &dyn Store, owner: &OwnerId) -> Result<(), StoreError> {
+        for slot in &self.slots {
+            slot.open.store(false, Ordering::SeqCst);
+        }
+        let all: Vec<u16> = (0..PARTITIONS).collect();
+        let empty = self.empty_of(&all);
+        if empty.len() == all.len() {
+            return store.leave(owner).await;
+        }
+        store.release_partitions(owner, &empty).await
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(all(test, feature = "sqlite"))]
+mod tests;

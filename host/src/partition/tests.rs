@@ -1,0 +1,226 @@
+use std::sync::Arc;
+
+use super::*;
+use crate::store::sqlite::SqliteOptions;
+use crate::store::{PartitionStore, SchemaStore, SqliteStore};
+use crate::time::{ManualClock, Timestamp};
+
+const LEASE: Duration = Duration::from_secs(30);
+
+/// A table, whose clock the test sets.
+struct Table {
+    store: SqliteStore,
+    clock: Arc<ManualClock>,
+    _directory: tempfile::TempDir,
+}
+
+/// A host that works on it.
+struct Host {
+    partitions: Arc<Partitions>,
+    owner: OwnerId,
+    store: SqliteStore,
+}
+
+impl Table {
+    async fn new() -> Self {
+        let directory = tempfile::tempdir().expect("a directory can be made");
+        let clock = Arc::new(ManualClock::new(Timestamp::from_micros(1_000_000)));
+        let options = SqliteOptions::new(directory.path().join("outbox.db")).create(true).clock(clock.clone());
+        let store = SqliteStore::open_with(options).await.expect("opens");
+        store.migrate_up().await.expect("migrates");
+        Self { store, clock, _directory: directory }
+    }
+
+    fn host(&self, share: Share) -> Host {
+        let partitions = Arc::new(Partitions::new(share, 100));
+        Host { partitions, owner: OwnerId::generate("host"), store: self.store.clone() }
+    }
+}
+
+impl Host {
+    /// One beat, with so many hosts alive. True when its poller is to look.
+    async fn keep(&self, live: u32) -> bool {
+        self.partitions.keep(&self.store, &self.owner, LEASE, live, Vec::new).await.expect("keeps")
+    }
+
+    /// The epoch under which the table says that it holds a partition.
+    async fn epoch(&self, number: u16) -> u32 {
+        let held = self.store.keep_partitions(&self.owner, LEASE, 0, PARTITIONS).await.expect("keeps");
+        held.iter().find(|held| held.number == number).expect("it is held").epoch
+    }
+
+    async fn leave(&self) {
+        self.partitions.leave(&self.store, &self.owner).await.expect("leaves");
+    }
+}
+
+#[tokio::test]
+async fn hosts_come_to_an_even_share_and_what_is_in_hand_stays_until_it_is_not() {
+    let table = Table::new().await;
+    let (first, second) = (table.host(Share::Even), table.host(Share::Even));
+    assert!(first.keep(1).await && first.partitions.is_whole());
+    let last = PARTITIONS - 1;
+    let epoch = first.epoch(last).await;
+    let hold = first.partitions.hold(last, epoch).expect("it is open");
+
+    assert!(first.keep(2).await, "its poller gives back what waits for a worker");
+    assert_eq!(first.partitions.open().all, (0..PARTITIONS / 2).collect::<Vec<_>>());
+    assert!(first.partitions.hold(last, epoch).is_none(), "nothing more is taken of what is leaving");
+    assert!(hold.lease_end().is_some(), "and what was taken is this host's still");
+    assert!(second.keep(2).await);
+    assert_eq!(second.partitions.open().all, (PARTITIONS / 2..last).collect::<Vec<_>>(), "all but the one that is in hand");
+
+    drop(hold);
+    assert!(!first.keep(2).await, "nothing new, and nothing to give back");
+    assert!(second.keep(2).await);
+    assert_eq!(second.partitions.open().all, (PARTITIONS / 2..PARTITIONS).collect::<Vec<_>>());
+    assert_eq!(second.epoch(last).await, epoch + 1);
+    assert_eq!(first.partitions.is_held(last, epoch), Some(false));
+    assert!(second.partitions.open().careful.is_empty(), "they were given back");
+}
+
+#[tokio::test]
+async fn where_one_host_works_alone_another_takes_over_when_it_has_left() {
+    let table = Table::new().await;
+    let (first, second) = (table.host(Share::Whole), table.host(Share::Whole));
+    assert!(first.keep(1).await && first.partitions.is_whole());
+
+    assert!(!second.keep(2).await && second.partitions.open().all.is_empty(), "it stands by");
+    first.keep(2).await;
+    assert!(first.partitions.is_whole(), "and takes nothing away");
+
+    first.leave().await;
+    assert!(second.keep(1).await && second.partitions.is_whole());
+    assert!(second.partitions.open().careful.is_empty());
+    first.keep(1).await;
+    assert!(first.partitions.open().all.is_empty(), "late beats of one that has left take nothing");
+}
+
+#[tokio::test]
+async fn a_host_that_leaves_with_something_in_hand_keeps_that_partition_until_its_lease_ends() {
+    let table = Table::new().await;
+    let (first, second) = (table.host(Share::Even), table.host(Share::Even));
+    first.keep(1).await;
+    let _hold = first.partitions.hold(7, first.epoch(7).await).expect("it is open");
+
+    first.leave().await;
+
+    assert!(second.keep(1).await);
+    assert_eq!(second.partitions.open().all.len(), usize::from(PARTITIONS) - 1);
+    table.clock.advance(LEASE);
+    second.keep(1).await;
+    assert!(second.partitions.is_whole());
+    assert_eq!(second.partitions.open().careful, [7], "nobody gave it back");
+}
+
+#[tokio::test]
+async fn what_an_owner_left_is_claimed_carefully_until_it_cannot_have_had_more_in_hand() {
+    let table = Table::new().await;
+    let (first, second) = (table.host(Share::Whole), table.host(Share::Whole));
+    first.keep(1).await;
+    table.clock.advance(LEASE);
+
+    assert!(second.keep(1).await && second.partitions.is_whole());
+
+    let all: Vec<u16> = (0..PARTITIONS).collect();
+    assert_eq!(second.partitions.open().careful, all, "the first of them, too, which is taken by a statement of its own");
+    second.partitions.claimed_carefully(&all, 60, true);
+    second.keep(1).await;
+    assert_eq!(second.partitions.open().careful, all, "a beat changes nothing");
+    second.partitions.claimed_carefully(&all, 40, true);
+    assert!(second.partitions.open().careful.is_empty(), "as many as it can have had in hand");
+}
+
+#[tokio::test]
+async fn partitions_that_were_empty_once_are_as_the_others() {
+    let table = Table::new().await;
+    let (first, second) = (table.host(Share::Even), table.host(Share::Even));
+    first.keep(1).await;
+    table.clock.advance(LEASE);
+    second.keep(1).await;
+    second.partitions.claimed_carefully(&(0..PARTITIONS).collect::<Vec<_>>(), 1, false);
+    assert!(second.partitions.open().careful.is_empty());
+}
+
+#[tokio::test]
+async fn what_is_held_under_a_lease_that_ended_is_held_still_unless_another_has_taken_it() {
+    let table = Table::new().await;
+    let (first, second) = (table.host(Share::Even), table.host(Share::Even));
+    first.keep(1).await;
+    let epoch = first.epoch(3).await;
+    let hold = first.partitions.hold(3, epoch).expect("it is open");
+    table.clock.advance(LEASE);
+    assert!(!first.keep(1).await, "nobody else was there");
+    assert!(hold.lease_end().is_some() && first.partitions.hold(3, epoch).is_some());
+
+    table.clock.advance(LEASE);
+    second.keep(1).await;
+    first.keep(1).await;
+
+    assert!(hold.lease_end().is_none() && first.partitions.hold(3, epoch).is_none());
+    assert_eq!(first.partitions.is_held(3, epoch), Some(false));
+}
+
+#[tokio::test]
+async fn a_host_takes_its_leases_to_end_before_the_database_does() {
+    let table = Table::new().await;
+    let host = table.host(Share::Even);
+    assert!(host.partitions.lease_end() <= Instant::now(), "it holds nothing yet");
+    assert!(host.partitions.hold(0, 0).is_none(), "nor can anything be held");
+    host.keep(1).await;
+    assert!(host.partitions.lease_end() < Instant::now() + LEASE - LEASE / MARGIN);
+    assert_eq!(host.partitions.is_held(0, host.epoch(0).await), Some(true));
+}
+
+#[tokio::test]
+async fn a_host_that_stops_gives_back_what_is_free_and_takes_nothing() {
+    let table = Table::new().await;
+    let (first, second) = (table.host(Share::Even), table.host(Share::Even));
+    first.keep(1).await;
+    let hold = first.partitions.hold(7, first.epoch(7).await).expect("it is open");
+
+    first.partitions.close();
+    first.keep(1).await;
+
+    assert!(first.partitions.open().all.is_empty() && hold.is_leaving());
+    second.keep(1).await;
+    assert_eq!(second.partitions.open().all.len(), usize::from(PARTITIONS) - 1);
+    drop(hold);
+    first.keep(1).await;
+    second.keep(1).await;
+    assert!(second.partitions.is_whole());
+    second.leave().await;
+    first.keep(1).await;
+    assert!(first.partitions.open().all.is_empty(), "what becomes free is not taken");
+}
+
+#[tokio::test]
+async fn partitions_whose_taking_nobody_told_of_are_claimed_carefully() {
+    let table = Table::new().await;
+    let host = table.host(Share::Even);
+    // The answer is lost after the statement has ended.
+    table.store.keep_partitions(&host.owner, LEASE, PARTITIONS, PARTITIONS).await.expect("takes");
+    host.partitions.is_unsure.store(true, Ordering::SeqCst);
+
+    host.keep(1).await;
+    assert_eq!(host.partitions.open().careful.len(), usize::from(PARTITIONS));
+    host.partitions.claimed_carefully(&(0..PARTITIONS).collect::<Vec<_>>(), 0, false);
+    host.keep(1).await;
+    assert!(host.partitions.open().careful.is_empty(), "told of now");
+}
+
+#[tokio::test]
+async fn calls_begin_as_long_as_others_are_told_of_no_session_or_it_was_proven_just_now() {
+    let table = Table::new().await;
+    let partitions = table.host(Share::Even).partitions;
+    assert!(partitions.may_begin() && !partitions.tells_of_session(), "it has none, and nobody relies on one");
+
+    partitions.set_session(Some(Instant::now()));
+    assert!(partitions.tells_of_session() && partitions.may_begin());
+    partitions.told_of_session(true);
+    partitions.set_session(None);
+    assert!(!partitions.may_begin(), "others may rely on it still");
+    assert!(!partitions.tells_of_session() && !partitions.may_begin(), "until they are told");
+    partitions.told_of_session(false);
+    assert!(partitions.may_begin());
+}

@@ -1,0 +1,252 @@
+//! Rows claimed one by one: what nobody else may have in hand while this host delivers it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::judge::{Judged, is_delivered_alone};
+use super::{Polled, Poller};
+use crate::order::Placing;
+use crate::queue::{Delivery, Left, Via};
+use crate::routes;
+use crate::settlement::{given_back, still_at_work};
+use crate::store::{ClaimOrder, ClaimRequest, Claimed, StoreError};
+
+/// How long an event that is in our hands still is waited for: its outcome is stored, and the settler lets go of it.
+pub(super) const LETTING_GO: Duration = Duration::from_millis(100);
+
+impl Poller {
+    /// What may be claimed now in an ordered mode; `None` when nothing may.
+    pub(super) async fn claim_order(&self) -> Result<Option<ClaimOrder>, StoreError> {
+        let Some(order) = &self.order else { return Ok(None) };
+        let open = self.partitions.open().all;
+        if open.is_empty() {
+            return Ok(None);
+        }
+        // The node before us may have died with events in its hands: they come first, when their leases end.
+        if order.is_one_for_all() && !self.partitions.is_settled() {
+            let is_ours_alone = self.partitions.is_whole() && self.in_flight.is_empty();
+            if !is_ours_alone || self.store.stats().await?.in_flight > 0 {
+                return Ok(None);
+            }
+            self.partitions.settled();
+        }
+        Ok(Some(order.claiming(open)))
+    }
+
+    /// Claims and queues. Returns how many were claimed, too.
+    pub(super) async fn claim(&self, order: ClaimOrder, limit: u32, max_bytes: usize) -> Result<(Polled, usize), StoreError> {
+        let request = ClaimRequest {
+            owner: self.owner.clone(),
+            lease: self.lease,
+            limit,
+            max_bytes,
+            skip_recent: self.config.skip_recent,
+            order: Some(order),
+        };
+        // Taken before the statement is sent: by the database's clock the lease ends later than we believe, never earlier.
+        let claimed_at = Instant::now();
+        let claimed = self.store.claim(&request).await.inspect_err(|_| self.metrics.claims_failed.increment())?;
+        let taken = claimed.len();
+        let bytes = claimed.iter().map(payload_bytes).sum();
+        let full = self.count_taken(taken, bytes, limit, max_bytes);
+        self.queue_claimed(claimed, claimed_at + self.lease).await;
+        Ok((if full { Polled::Full } else { Polled::Drained }, taken))
+    }
+
+    /// Counts what was taken from the table; true when there may be more: a batch that its bytes cut short is a full one too.
+    pub(super) fn count_taken(&self, taken: usize, bytes: usize, limit: u32, max_bytes: usize) -> bool {
+        let full = taken >= usize::try_from(limit).unwrap_or(usize::MAX) || bytes >= max_bytes;
+        match (full, taken) {
+            (true, _) => self.metrics.claims_full.increment(),
+            (false, 0) => self.metrics.claims_empty.increment(),
+            (false, _) => self.metrics.claims_partial.increment(),
+        }
+        full
+    }
+
+    /// Claims these events and queues them. Returns how many were claimed: a row that somebody has locked is passed by.
+    pub(super) async fn claim_these(&self, sequences: &[u64]) -> Result<usize, StoreError> {
+        if sequences.is_empty() {
+            return Ok(0);
+        }
+        let claimed_at = Instant::now();
+        let claimed = self.store.claim_these(&self.owner, self.lease, sequences).await;
+        let claimed = claimed.inspect_err(|_| self.metrics.claims_failed.increment())?;
+        let count = claimed.len();
+        self.queue_claimed(claimed, claimed_at + self.lease).await;
+        Ok(count)
+    }
+
+    /// Gives back what was read of partitions that are to go to another host, and that waits for a worker or for its listener: nothing
+    /// of it has begun, and neither host reads these partitions before it is back.
+    pub(super) async fn give_back_leaving(&self) {
+        if !self.partitions.is_leaving() {
+            return;
+        }
+        for delivery in self.queue.take_out(|delivery| delivery.mark.is_leaving()) {
+            self.settler.send(delivery, given_back()).await;
+        }
+    }
+
+    /// Claims what was read here and let go without an outcome, as far as it is this host's still: nobody knows how far its listener
+    /// came, so its next delivery must have another number.
+    pub(super) async fn claim_left(&self) -> Result<(), StoreError> {
+        let left = self.in_flight.take_left();
+        if left.is_empty() {
+            return Ok(());
+        }
+        let (mut ours, mut holds) = (Vec::new(), Vec::new());
+        for one in left {
+            let (number, epoch) = one.partition;
+            match (self.partitions.hold(number, epoch), self.partitions.is_held(number, epoch)) {
+                (Some(hold), Some(true)) => {
+                    // As long as the claim is on its way, the partition is not given back.
+                    holds.push(hold);
+                    ours.push(one);
+                }
+                // Whoever has the partition now reads it under another epoch.
+                (_, Some(false)) => self.in_flight.forget(&one),
+                _ => self.in_flight.put_back([one]),
+            }
+        }
+        if ours.is_empty() {
+            return Ok(());
+        }
+        let sequences: Vec<u64> = ours.iter().map(|one: &Left| one.fence.sequence).collect();
+        let claimed_at = Instant::now();
+        let (claimed, locked) = match self.claim_or_lock(&sequences).await {
+            Ok(taken) => taken,
+            Err(error) => {
+                self.metrics.claims_failed.increment();
+                self.in_flight.put_back(ours);
+                return Err(error);
+            }
+        };
+        let (waiting, over): (Vec<Left>, Vec<Left>) = ours.into_iter().partition(|one| locked.contains(&one.fence.sequence));
+        self.in_flight.put_back(waiting);
+        // What is neither claimed nor locked is settled after all, or not due.
+        over.iter().for_each(|one| self.in_flight.forget(one));
+        self.queue_claimed(claimed, claimed_at + self.lease).await;
+        Ok(())
+    }
+
+    /// Claims these events, and tells which of the others somebody has locked: they cannot be claimed yet.
+    async fn claim_or_lock(&self, sequences: &[u64]) -> Result<(Vec<Claimed>, Vec<u64>), StoreError> {
+        let claimed = self.store.claim_these(&self.owner, self.lease, sequences).await?;
+        let is_claimed = |sequence: &u64| claimed.iter().any(|claimed| claimed.fence.sequence == *sequence);
+        let others: Vec<u64> = sequences.iter().copied().filter(|sequence| !is_claimed(sequence)).collect();
+        if others.is_empty() {
+            return Ok((claimed, others));
+        }
+        // Without an answer all of them wait: a claim is lost with its lease, and a second look costs nothing.
+        let locked = self.store.locked(&others).await.inspect_err(|error| self.metrics.db_error(error)).unwrap_or(others);
+        Ok((claimed, locked))
+    }
+
+    /// Queues claimed events.
+    async fn queue_claimed(&self, claimed: Vec<Claimed>, lease_end: Instant) {
+        // Taken after the answer: what was still wanted at the claim is not given up too early.
+        let answered_at = Instant::now();
+        if self.queue.is_closed() {
+            // A stop has begun meanwhile, and nobody is going to deliver them here.
+            for claim in claimed {
+                self.settler.send_claim(claim.fence, given_back()).await;
+            }
+            return;
+        }
+        let deliveries = self.accept(claimed, lease_end, answered_at).await;
+        self.queue_all(deliveries).await;
+    }
+
+    /// Puts deliveries into the cold queue; they go back to the table when it was closed meanwhile.
+    pub(super) async fn queue_all(&self, deliveries: Vec<Delivery>) {
+        let count = deliveries.len();
+        let refused = self.queue.push(Via::Cold, deliveries);
+        self.metrics.cold_enqueued.add(u64::try_from(count - refused.len()).unwrap_or(0));
+        for delivery in refused {
+            self.settler.send(delivery, given_back()).await;
+        }
+    }
+
+    /// Turns claims into deliveries; what can never be one is settled at once.
+    async fn accept(&self, mut claimed: Vec<Claimed>, lease_end: Instant, answered_at: Instant) -> Vec<Delivery> {
+        if self.order.is_none() && claimed.iter().any(is_delivered_alone) {
+            // Those that may stop this host come last, the likeliest at the very end.
+            claimed.sort_by_key(|claim| (is_delivered_alone(claim), claim.starts));
+        }
+        let batch = self.batches.next();
+        let mut deliveries = Vec::with_capacity(claimed.len());
+        let mut elsewhere = Vec::new();
+        let routes_known = self.ask_for_routes(claimed.iter()).await;
+        let patience = Instant::now() + LETTING_GO;
+        for claim in claimed {
+            let (fence, behind, expires_in, deferrals) = (claim.fence, claim.behind, claim.expires_in, claim.deferrals);
+            let alone = is_delivered_alone(&claim);
+            match self.judge(claim, routes_known) {
+                Judged::Settled(settlement, event) => {
+                    self.tell_of_dead(fence.sequence, event.as_ref(), &settlement);
+                    self.settler.send_claim(fence, settlement).await;
+                }
+                Judged::Wanted(event) => match self.in_flight.mark_claimed(event.id(), fence, lease_end, patience).await {
+                    Some(mark) => {
+                        let event = Arc::new(event);
+                        let delivery = Delivery::new(event, mark, Via::Cold, batch).expiring(answered_at, expires_in);
+                        let delivery = Delivery { deferrals, alone, ..delivery };
+                        let Some(order) = &self.order else {
+                            deliveries.push(delivery);
+                            continue;
+                        };
+                        match order.place(delivery, behind) {
+                            Placing::Start(delivery) => deliveries.push(delivery),
+                            Placing::Waits => {}
+                            Placing::Behind(delivery, last) => {
+                                let settlement = order.behind(&delivery.event, last);
+                                self.settler.send(delivery, settlement).await;
+                            }
+                            Placing::BehindOthers(delivery, nearest) => elsewhere.push((delivery, nearest)),
+                        }
+                    }
+                    // Our own earlier claim of it ended, but its listener is still at work: its outcome is fenced off, so look
+                    // again a little later.
+                    None => self.settler.send_claim(fence, still_at_work()).await,
+                },
+            }
+        }
+        self.set_aside(elsewhere).await;
+        deliveries
+    }
+
+    /// Sets events aside, each behind the head of its queue: when that is out of the way, all of them go on.
+    async fn set_aside(&self, elsewhere: Vec<(Delivery, u64)>) {
+        let Some(order) = &self.order else { return };
+        if elsewhere.is_empty() {
+            return;
+        }
+        let events: Vec<u64> = elsewhere.iter().map(|(delivery, _)| delivery.event.sequence()).collect();
+        // Without an answer each waits behind the one before it: slower, and not wrong.
+        let heads = self.store.heads(&events, order.waits_for()).await.inspect_err(|error| self.metrics.db_error(error));
+        let heads: HashMap<u64, u64> = heads.unwrap_or_default().into_iter().collect();
+        for (delivery, nearest) in elsewhere {
+            let head = heads.get(&delivery.event.sequence()).copied().unwrap_or(nearest);
+            let settlement = order.behind(&delivery.event, head);
+            self.settler.send(delivery, settlement).await;
+        }
+    }
+
+    /// Asks the table which routes have a listener in any host, before an event is given up because none is known here: another
+    /// host may have started a moment ago. False when the table does not say.
+    pub(super) async fn ask_for_routes(&self, claimed: impl Iterator<Item = &Claimed>) -> bool {
+        let routes = claimed.filter_map(|claim| claim.event.as_ref().ok()).map(|event| event.route());
+        if !self.listeners.gives_up_any(routes) {
+            return true;
+        }
+        let learned = routes::learn(&*self.store, &self.listeners).await;
+        learned.inspect_err(|error| self.metrics.db_error(error)).is_ok()
+    }
+}
+
+/// How many bytes an event's payload has.
+pub(super) fn payload_bytes(claimed: &Claimed) -> usize {
+    claimed.event.as_ref().map_or(0, |event| event.payload_bytes().len())
+}

@@ -1,0 +1,173 @@
+//! What is due in the partitions of this host, read without a claim.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::claim::{LETTING_GO, payload_bytes};
+use super::judge::stops_hosts;
+use super::{Polled, Poller};
+use crate::event::Event;
+use crate::queue::{Delivery, NotMarked, Via};
+use crate::store::{Claimed, Due, Position, ReadEvent, ReadRequest, StoreError};
+
+/// How often a read begins at the front while reads come back full: transactions commit in another order than they began, and a
+/// replay makes an event due in the past.
+const FRONT_EVERY: Duration = Duration::from_secs(1);
+
+/// How far the table was read.
+#[derive(Debug, Default)]
+pub(crate) struct Cursor {
+    /// The last event of the last read; `None` to begin at the front.
+    after: Option<Position>,
+    /// The last event that was ever read: behind it nothing is in hand.
+    furthest: Option<Position>,
+    /// When a read began at the front.
+    front_at: Option<Instant>,
+}
+
+impl Cursor {
+    /// Where the next read begins, and whether what is in hand may stand behind that.
+    fn next(&mut self, now: Instant) -> (Option<Position>, bool) {
+        if self.front_at.is_none_or(|at| now.saturating_duration_since(at) >= FRONT_EVERY) {
+            self.after = None;
+        }
+        if self.after.is_none() {
+            self.front_at = Some(now);
+        }
+        (self.after, self.after < self.furthest)
+    }
+
+    /// Notes how a read ended, and whether there may be more.
+    fn read(&mut self, last: Option<Position>, more: bool) {
+        self.furthest = self.furthest.max(last);
+        self.after = last.filter(|_| more);
+    }
+}
+
+impl Poller {
+    /// Reads and queues. Returns how many events were queued, too.
+    pub(super) async fn read(
+        &mut self,
+        partitions: Vec<u16>,
+        limit: u32,
+        max_bytes: usize,
+    ) -> Result<(Polled, usize), StoreError> {
+        if self.partitions.lease_end() <= Instant::now() || !self.partitions.may_begin() {
+            // Nothing could be delivered.
+            self.partitions.doubt();
+            return Ok((Polled::Drained, 0));
+        }
+        let in_flight = self.in_flight.clone();
+        // Until what was read has been accepted.
+        let reading = in_flight.begin_read();
+        let (after, may_be_in_hand) = self.cursor.next(Instant::now());
+        let request = ReadRequest {
+            owner: self.owner.clone(),
+            partitions,
+            after,
+            held: if may_be_in_hand { in_flight.known() } else { Vec::new() },
+            limit,
+            max_bytes,
+            skip_recent: self.config.skip_recent,
+            order: None,
+        };
+        let read = self.store.read(&request).await.inspect_err(|_| self.metrics.claims_failed.increment())?;
+        let answered_at = Instant::now();
+        let taken = read.len();
+        let bytes = read.iter().map(|one| payload_bytes(&one.event)).sum();
+        let full = self.count_taken(taken, bytes, limit, max_bytes);
+        self.cursor.read(read.last().map(|last| last.position), full);
+        let accepted = if self.queue.is_closed() { 0 } else { self.accept_read(read, answered_at).await? };
+        drop(reading);
+        Ok((if full { Polled::Full } else { Polled::Drained }, accepted))
+    }
+
+    /// Queues what was read; what may not be delivered without a claim is claimed. Returns how many are in hand by that: what somebody
+    /// has locked is read again and again.
+    async fn accept_read(&self, read: Vec<ReadEvent>, answered_at: Instant) -> Result<usize, StoreError> {
+        let batch = self.batches.next();
+        let routes_known = self.ask_for_routes(read.iter().map(|one| &one.event)).await;
+        let patience = Instant::now() + LETTING_GO;
+        let mut deliveries = Vec::with_capacity(read.len());
+        let (mut to_claim, mut holds) = (Vec::new(), Vec::new());
+        for ReadEvent { event: row, partition, was_claimed, .. } in read {
+            // Given back or lost since the read began: whoever has the partition now reads the event himself.
+            let Some(hold) = self.partitions.hold(partition, row.fence.epoch()) else { continue };
+            let (fence, expires_in, deferrals) = (row.fence, row.expires_in, row.deferrals);
+            let event = match self.without_claim(row, was_claimed, routes_known) {
+                Some(event) => event,
+                None => {
+                    to_claim.push(fence.sequence);
+                    // As long as the claim is on its way, the partition is not given back.
+                    holds.push(hold);
+                    continue;
+                }
+            };
+            match self.in_flight.mark_read(event.id(), fence, hold, patience).await {
+                Ok(mark) => {
+                    let delivery = Delivery::new(Arc::new(event), mark, Via::Cold, batch).expiring(answered_at, expires_in);
+                    deliveries.push(Delivery { deferrals, ..delivery });
+                }
+                Err(NotMarked::Known) => {}
+                Err(NotMarked::InHand) => self.wake.within(LETTING_GO),
+            }
+        }
+        let queued = deliveries.len();
+        self.queue_all(deliveries).await;
+        Ok(queued + self.claim_these(&to_claim).await?)
+    }
+
+    /// The event of a row that may be delivered as it was read. Of every other row the claim says to all hosts that it is in hand:
+    /// whoever had it before may be at work still, or a host of an earlier version claims whatever is due, or it stopped its host, or it
+    /// is settled without a call.
+    fn without_claim(&self, row: Claimed, was_claimed: bool, routes_known: bool) -> Option<Event> {
+        // A claim would be one more.
+        if was_claimed
+            || self.partitions.is_by_row()
+            || stops_hosts(row.claims.saturating_add(1), row.starts)
+            || row.due != Due::Now
+        {
+            return None;
+        }
+        let event = row.event.ok()?;
+        (routes_known || !self.listeners.gives_up_any(std::iter::once(event.route()))).then_some(event)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Timestamp;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn position(number: u64) -> Option<Position> {
+        Some(Position { due_at: Timestamp::from_micros(0), sequence: number })
+    }
+
+    #[test]
+    fn it_goes_on_behind_a_full_read_and_back_to_the_front_after_a_short_one() {
+        let (mut cursor, now) = (Cursor::default(), Instant::now());
+        assert_eq!(cursor.next(now), (None, false), "nothing was ever read");
+        cursor.read(position(5), true);
+        assert_eq!(cursor.next(now), (position(5), false), "nothing in hand stands behind the last");
+        cursor.read(position(7), false);
+        assert_eq!(cursor.next(now), (None, true));
+        cursor.read(None, false);
+        assert_eq!(cursor.next(now), (None, true));
+    }
+
+    #[test]
+    fn it_returns_to_the_front_once_a_second_and_then_meets_what_is_in_hand() {
+        let (mut cursor, now) = (Cursor::default(), Instant::now());
+        assert_eq!(cursor.next(now), (None, false));
+        cursor.read(position(9), true);
+        assert_eq!(cursor.next(now + SECOND / 2), (position(9), false));
+        cursor.read(position(20), true);
+        assert_eq!(cursor.next(now + SECOND), (None, true), "a second after the last time");
+        cursor.read(position(3), true);
+        assert_eq!(cursor.next(now + SECOND), (position(3), true), "between here and the furthest some are in hand");
+        cursor.read(position(21), true);
+        assert_eq!(cursor.next(now + SECOND), (position(21), false));
+    }
+}

@@ -1,0 +1,168 @@
+use super::*;
+use crate::partition::Partitions;
+
+#[test]
+fn an_event_is_marked_once_and_let_go_even_by_a_panic() {
+    let in_flight = Arc::new(InFlight::default());
+    let id: EventId = "a".parse().expect("valid");
+    let mark = in_flight.mark(id, None, Duration::from_secs(1)).expect("free");
+    assert!(in_flight.mark(id, None, Duration::from_secs(1)).is_none(), "somebody has it");
+    let panicked = std::thread::spawn(move || {
+        let _mark = mark;
+        panic!("a worker panics");
+    });
+    assert!(panicked.join().is_err());
+    assert!(in_flight.mark(id, None, Duration::from_secs(1)).is_some(), "free again");
+}
+
+#[test]
+fn claims_of_stored_events_are_held_and_a_renewal_counts_for_its_own_claim_alone() {
+    let in_flight = Arc::new(InFlight::default());
+    let [stored, never] = ["a", "b"].map(|id| id.parse::<EventId>().expect("valid"));
+    let fence = Fence { sequence: 1, claim: 2 };
+    let end = Instant::now() + Duration::from_secs(1);
+    let mark = in_flight.mark_until(stored, Some(fence), end).expect("free");
+    let excluded = in_flight.mark_until(never, None, end).expect("free");
+
+    assert_eq!((in_flight.held(), in_flight.len()), (vec![(stored, fence)], 2));
+    let later = end + Duration::from_secs(60);
+    in_flight.renewed(stored, Fence { claim: 1, ..fence }, Some(later));
+    in_flight.renewed(never, fence, Some(later));
+    assert_eq!((mark.lease_end(), excluded.lease_end()), (Some(end), Some(end)), "by another claim, and of none");
+    in_flight.renewed(stored, fence, Some(later));
+    assert_eq!(mark.lease_end(), Some(later));
+    drop((mark, excluded));
+    in_flight.renewed(stored, fence, Some(later));
+    assert!(in_flight.is_empty() && in_flight.held().is_empty(), "a late renewal does not bring it back");
+}
+
+#[test]
+fn an_event_that_rests_is_marked_and_not_busy_and_the_end_of_its_rest_is_counted() {
+    let in_flight = Arc::new(InFlight::default());
+    let mark = in_flight.mark("a".parse().expect("valid"), None, Duration::from_secs(1)).expect("free");
+    assert_eq!((in_flight.len(), in_flight.busy(), in_flight.rests_ended()), (1, 1, 0));
+    mark.rest();
+    assert_eq!((in_flight.len(), in_flight.busy(), in_flight.rests_ended()), (1, 0, 0));
+    mark.end_rest();
+    assert_eq!((in_flight.len(), in_flight.busy(), in_flight.rests_ended()), (1, 1, 1));
+}
+
+#[tokio::test]
+async fn an_event_that_is_claimed_before_its_last_mark_has_gone_is_marked_as_soon_as_it_has() {
+    let in_flight = Arc::new(InFlight::default());
+    let id: EventId = "a".parse().expect("valid");
+    let [before, now] = [1, 2].map(|claim| Fence { sequence: 1, claim });
+    let end = Instant::now() + Duration::from_secs(60);
+    let mark = in_flight.mark_until(id, Some(before), end).expect("free");
+
+    let again = in_flight.mark_claimed(id, now, end, end);
+    let let_go = async {
+        tokio::task::yield_now().await;
+        drop(mark);
+    };
+    let (again, ()) = tokio::join!(again, let_go);
+
+    assert_eq!(again.expect("it was let go").fence(), Some(now));
+}
+
+#[tokio::test]
+async fn an_event_whose_listener_is_at_work_after_its_claim_has_ended_is_not_waited_for() {
+    let in_flight = Arc::new(InFlight::default());
+    let id: EventId = "a".parse().expect("valid");
+    let [before, again] = [1, 2].map(|claim| Fence { sequence: 1, claim });
+    let (now, later) = (Instant::now(), Instant::now() + Duration::from_secs(60));
+    let mark = in_flight.mark_until(id, Some(before), now).expect("free");
+    assert!(in_flight.mark_claimed(id, again, later, later).await.is_none(), "its claim has ended");
+    in_flight.renewed(id, before, None);
+    assert!(in_flight.mark_claimed(id, again, later, later).await.is_none(), "its claim was lost");
+    drop(mark);
+    let _stuck = in_flight.mark_until(id, Some(before), later).expect("free");
+    assert!(in_flight.mark_claimed(id, again, later, now).await.is_none(), "patience ends");
+}
+
+#[test]
+fn a_lost_claim_is_not_renewed_again() {
+    let in_flight = Arc::new(InFlight::default());
+    let id: EventId = "a".parse().expect("valid");
+    let fence = Fence { sequence: 1, claim: 1 };
+    let mark = in_flight.mark(id, Some(fence), Duration::from_secs(1)).expect("free");
+    in_flight.renewed(id, fence, None);
+    assert_eq!(mark.lease_end(), None);
+    assert!(in_flight.held().is_empty());
+}
+
+/// Events that are read of partition 0, under epoch 1.
+struct Reads {
+    in_flight: Arc<InFlight>,
+    partitions: Arc<Partitions>,
+    id: EventId,
+}
+
+impl Reads {
+    fn new() -> Self {
+        let partitions = Partitions::all_held(1);
+        Self { in_flight: Arc::default(), partitions, id: "a".parse().expect("valid") }
+    }
+
+    /// Marks the event as read with this `claim_seq`.
+    async fn mark(&self, claim_seq: u64) -> Result<Mark, NotMarked> {
+        let hold = self.partitions.hold(0, 1).expect("it is open");
+        self.in_flight.mark_read(self.id, Fence::new(7, 1, claim_seq), hold, Instant::now()).await
+    }
+}
+
+#[tokio::test]
+async fn what_was_read_is_held_by_its_partition_and_is_no_claim_to_renew() {
+    let reads = Reads::new();
+    let mark = reads.mark(1).await.expect("free");
+    assert!(mark.is_read() && mark.lease_end().is_some_and(|end| end > Instant::now()));
+    assert_eq!((reads.in_flight.held(), reads.in_flight.known()), (vec![], vec![7]));
+    assert_eq!(reads.in_flight.len(), 1);
+    assert_eq!(reads.mark(1).await.expect_err("the same row"), NotMarked::Known);
+    assert_eq!(reads.mark(2).await.expect_err("its outcome is stored, its mark is not gone"), NotMarked::InHand);
+    mark.settled();
+    assert!(reads.in_flight.is_empty() && reads.in_flight.known().is_empty());
+    assert!(reads.mark(2).await.is_ok());
+}
+
+#[tokio::test]
+async fn what_a_read_shows_as_it_was_before_its_outcome_is_not_delivered_again() {
+    let reads = Reads::new();
+    let mark = reads.mark(1).await.expect("free");
+    let reading = reads.in_flight.begin_read();
+    mark.settled();
+    assert!(reads.in_flight.is_empty(), "it is in nobody's hands");
+
+    assert_eq!(reads.mark(1).await.expect_err("the read began before the outcome"), NotMarked::Known);
+    let again = reads.mark(2).await.expect("due again, and read after the outcome");
+    drop(reading);
+
+    assert_eq!(reads.in_flight.len(), 1, "the end of the read takes away nothing that is in hand");
+    again.settled();
+    let mark = reads.mark(3).await.expect("free");
+    let reading = reads.in_flight.begin_read();
+    mark.settled();
+    drop(reading);
+    assert!(reads.mark(3).await.is_ok(), "no read is on its way that may show it as it was");
+}
+
+#[tokio::test]
+async fn what_is_let_go_without_an_outcome_is_not_read_again_before_it_was_claimed() {
+    let reads = Reads::new();
+    drop(reads.mark(1).await.expect("free"));
+    assert!(reads.in_flight.is_empty(), "it is in nobody's hands");
+    assert_eq!(reads.in_flight.known(), [7]);
+    assert_eq!(reads.mark(1).await.expect_err("its next delivery must have another number"), NotMarked::Known);
+
+    let [left] = reads.in_flight.take_left()[..] else { panic!("one was left") };
+    assert_eq!((left.id, left.fence, left.partition), (reads.id, Fence::new(7, 1, 1), (0, 1)));
+    assert!(reads.in_flight.take_left().is_empty());
+    reads.in_flight.put_back([left]);
+    assert_eq!(reads.in_flight.take_left().len(), 1);
+    let claimed = reads.mark(2).await.expect("claimed and settled by somebody meanwhile");
+    reads.in_flight.forget(&left);
+    assert_eq!(reads.in_flight.len(), 1, "what is in hand now is not forgotten");
+    drop(claimed);
+    reads.in_flight.take_left().iter().for_each(|left| reads.in_flight.forget(left));
+    assert!(reads.in_flight.known().is_empty());
+}

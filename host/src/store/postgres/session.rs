@@ -1,0 +1,127 @@
+//! The sessions of hosts: advisory locks.
+//!
+//! The key of an owner's lock is a hash of its name and of its table: two tables of one database do not meet. The key is made anew in
+//! each statement, so that an owner cannot hold another lock than the one that others look at.
+//!
+//! Behind a pooler in transaction mode the lock belongs to a connection of the pooler, which outlives the host or ends before it. While
+//! it outlives the host, the lock looks held, and the lease decides. When it ends first, the lock looks free though the owner lives:
+//! but the owner asks each second from *its* connection, finds another one, and says that it has no session, so that nobody abandons
+//! it. [`ABANDON_OWNER`] looks at both, the owner's word and the lock, in the statement that ends the leases.
+
+use async_trait::async_trait;
+use sqlx::postgres::PgConnection;
+use sqlx::{Connection, Executor, Row};
+
+use super::error::failed;
+use super::{PostgresStore, Run};
+use crate::event::OwnerId;
+use crate::store::row::Named;
+use crate::store::session::{ABANDON, ANSWER, HOLD, LOOK, OPENING, PROVE, opened_as_in, taken, within};
+use crate::store::{Session, SessionStore, StoreError};
+
+/// A host whose machine lost its power says no goodbye: the server asks for a sign of life, which the system of a host gives though
+/// the host itself stands still. Without effect on a socket of the same machine.
+const KEEP_ALIVE: &str = "
+SELECT set_config('tcp_keepalives_idle', '2', false), set_config('tcp_keepalives_interval', '1', false),
+       set_config('tcp_keepalives_count', '3', false)";
+
+/// Does not wait. $1 the owner.
+const TAKE_LOCK: &str = r#"
+SELECT pg_try_advisory_lock(hashtextextended('outbox_event_node'::regclass::oid::text || '/' || ($1::text COLLATE "C"), 0))"#;
+
+/// $1 the owner.
+const LET_GO: &str = r#"
+SELECT pg_advisory_unlock(hashtextextended('outbox_event_node'::regclass::oid::text || '/' || ($1::text COLLATE "C"), 0))"#;
+
+/// $1 the owner.
+const IS_HELD: &str = r#"
+SELECT EXISTS (
+  SELECT FROM pg_locks
+  WHERE locktype = 'advisory' AND objsubid = 1 AND granted AND pid = pg_backend_pid()
+    AND (classid::bigint << 32 | objid::bigint)
+        = hashtextextended('outbox_event_node'::regclass::oid::text || '/' || ($1::text COLLATE "C"), 0))"#;
+
+/// The server's locks are read once. $1 the owner who asks.
+const FREE: &str = "
+WITH locks AS MATERIALIZED (
+  SELECT classid::bigint << 32 | objid::bigint AS key FROM pg_locks
+  WHERE locktype = 'advisory' AND objsubid = 1 AND granted
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))
+SELECT owner FROM outbox_event_node
+WHERE session = 1 AND owner <> $1::text AND owner IN (SELECT owner FROM outbox_event_partition WHERE lease_end > now())
+  AND hashtextextended('outbox_event_node'::regclass::oid::text || '/' || owner, 0) NOT IN (SELECT key FROM locks)
+ORDER BY owner";
+
+/// Waits for a heartbeat of the owner that is under way, and looks at its row again. $1 the owner that is gone.
+const ABANDON_OWNER: &str = "
+WITH locks AS MATERIALIZED (
+  SELECT classid::bigint << 32 | objid::bigint AS key FROM pg_locks
+  WHERE locktype = 'advisory' AND objsubid = 1 AND granted
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())),
+gone AS (
+  UPDATE outbox_event_node SET alive_until = least(alive_until, now())
+  WHERE owner = $1::text AND session = 1
+    AND hashtextextended('outbox_event_node'::regclass::oid::text || '/' || owner, 0) NOT IN (SELECT key FROM locks)
+  RETURNING owner),
+ended AS (
+  UPDATE outbox_event_partition SET lease_end = now() FROM gone
+  WHERE outbox_event_partition.owner = gone.owner AND lease_end > now() RETURNING partition_id)
+SELECT count(*) FROM ended";
+
+#[async_trait]
+impl SessionStore for PostgresStore {
+    async fn hold_session(&self, owner: &OwnerId) -> Result<Option<Box<dyn Session>>, StoreError> {
+        let lock = self.statement(TAKE_LOCK).bind(owner.as_str());
+        let taking = async {
+            let mut connection = opened_as_in(&self.keeper).await?;
+            connection.execute(KEEP_ALIVE).await?;
+            let is_held: bool = lock.fetch_one(&mut connection).await?.try_get(0)?;
+            Ok((connection, is_held))
+        };
+        let (connection, is_held) = within(OPENING, taking).await.map_err(|error| self.failed(HOLD, error))?;
+        if !is_held {
+            return Err(taken());
+        }
+        Ok(Some(Box::new(Held { store: self.clone(), connection, owner: owner.clone() })))
+    }
+
+    async fn free_sessions(&self, owner: &OwnerId) -> Result<Vec<String>, StoreError> {
+        let store = &self.keeping();
+        store.read_all(LOOK, store.statement(FREE).bind(owner.as_str()), |row| row.string("owner")).await
+    }
+
+    async fn abandon(&self, gone: &str) -> Result<bool, StoreError> {
+        let store = &self.keeping();
+        store.read_one(ABANDON, store.statement(ABANDON_OWNER).bind(gone), |row| Ok(row.number(0)? > 0)).await
+    }
+}
+
+/// A connection that holds the lock of an owner. That it fails says nothing of the other connections.
+struct Held {
+    store: PostgresStore,
+    connection: PgConnection,
+    owner: OwnerId,
+}
+
+#[async_trait]
+impl Session for Held {
+    async fn prove(&mut self) -> Result<(), StoreError> {
+        let asking = self.store.statement(IS_HELD).bind(self.owner.as_str()).fetch_one(&mut self.connection);
+        let row = within(ANSWER, asking).await.map_err(|error| failed(PROVE, error))?;
+        if row.try_get(0).map_err(|error| failed(PROVE, error))? {
+            return Ok(());
+        }
+        let why = "the server does not know it, or a pooler in transaction mode handed out another connection".to_owned();
+        Err(StoreError::SessionLost { why })
+    }
+
+    async fn end(self: Box<Self>) {
+        let Self { store, mut connection, owner } = *self;
+        let ending = async move {
+            store.statement(LET_GO).bind(owner.as_str()).execute(&mut connection).await?;
+            connection.close().await
+        };
+        // The lock ends with the connection at the latest.
+        let _ = within(ANSWER, ending).await;
+    }
+}

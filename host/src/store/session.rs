@@ -1,0 +1,90 @@
+//! The sessions of hosts, which tell a host that is gone from one that is slow.
+
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::StoreError;
+use crate::event::OwnerId;
+
+/// Whether other hosts are there still. A lease protects a host that is slow, and delays the others when it is dead. So each host
+/// holds a lock for as long as it lives, which its database lets go when it is gone.
+///
+/// An owner says `session` in its [`Node`](super::Node) only while its lock is held: after [`hold_session`](Self::hold_session) has
+/// returned, and no longer once [`Session::prove`] fails or before [`Session::end`]. A lock can be free for a moment while its owner
+/// lives, when a connection broke: whoever acts on it waits until it has seen it free for some seconds.
+#[async_trait]
+pub trait SessionStore: Send + Sync {
+    /// Takes the lock of this owner, on a connection outside of the pools (SQLite: by a file beside the database). `None` where
+    /// there is no such lock: a SQLite database in memory, a cluster of MySQL servers each with locks of its own.
+    ///
+    /// # Errors
+    /// [`StoreError::Locked`] while an earlier session of the owner is not yet gone; the database's own. A repeat is safe.
+    async fn hold_session(&self, owner: &OwnerId) -> Result<Option<Box<dyn Session>>, StoreError>;
+
+    /// Owners other than this one that have said that a session of theirs holds their lock, and hold partitions, but whose lock
+    /// nobody holds at this moment. Writes nothing.
+    ///
+    /// # Errors
+    /// The database's own. A repeat is safe.
+    async fn free_sessions(&self, owner: &OwnerId) -> Result<Vec<String>, StoreError>;
+
+    /// Ends the leases of the partitions of an owner that is gone, and says that it is not alive. The partitions keep its name, so
+    /// that whoever takes them next knows that they were abandoned. Rows that it claimed stay claimed. Does nothing to an owner that
+    /// says by now that it has no session, or whose lock is held. Returns whether a lease was ended.
+    ///
+    /// # Errors
+    /// The database's own. A repeat is safe.
+    async fn abandon(&self, gone: &str) -> Result<bool, StoreError>;
+}
+
+/// Holds the lock of an owner until it is dropped, or its connection ends. A server may take a moment to notice a drop, and MySQL ends a
+/// session that has asked for nothing in 30 s.
+#[async_trait]
+pub trait Session: Send + Sync {
+    /// Asks whether this session still holds the lock. Where statements may reach another connection of the server than the one that
+    /// took the lock (a pooler in transaction mode), this fails once they do: the lock may go at any time then, with nobody told.
+    ///
+    /// # Errors
+    /// [`StoreError::SessionLost`] when it does not hold the lock; [`StoreError::Disconnected`] when it was not answered within a
+    /// second; the database's own. Then the owner has no session: drop this one, and hold another.
+    async fn prove(&mut self) -> Result<(), StoreError>;
+
+    /// Lets the lock go at once.
+    async fn end(self: Box<Self>);
+}
+
+pub(super) const HOLD: &str = "take the lock of this host's session";
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(super) const PROVE: &str = "ask for the lock of this host's session";
+pub(super) const LOOK: &str = "look for hosts that are gone";
+pub(super) const ABANDON: &str = "end the leases of a host that is gone";
+
+/// Why a lock could not be taken that nobody else wants.
+pub(super) fn taken() -> StoreError {
+    let why = std::io::Error::new(std::io::ErrorKind::WouldBlock, "an earlier session of this host is not yet gone");
+    StoreError::Locked { action: HOLD, source: why.into() }
+}
+
+/// How long it may take to open a connection and to take the lock on it.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(super) const OPENING: Duration = Duration::from_secs(5);
+/// How long a session may take to answer.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(super) const ANSWER: Duration = Duration::from_secs(1);
+
+/// What is done with a connection, if it does not take longer.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(super) async fn within<T>(span: Duration, work: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, sqlx::Error> {
+    let late = |_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into());
+    tokio::time::timeout(span, work).await.unwrap_or_else(late)
+}
+
+/// Opens a connection with the settings of a pool, which no pool has to give back, close or replace.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(super) async fn opened_as_in<D: sqlx::Database>(pool: &sqlx::Pool<D>) -> Result<D::Connection, sqlx::Error> {
+    let connect = (*pool.connect_options()).clone();
+    let single = pool.options().clone().max_connections(1).acquire_timeout(OPENING).connect_lazy_with(connect);
+    Ok(single.acquire().await?.detach())
+}
