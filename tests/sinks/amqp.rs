@@ -8,8 +8,9 @@ use lapin::{Channel, Connection, ConnectionProperties};
 use outbox::sink::SinkError;
 use serde_json::{Value, json};
 use servers::Broker;
+use support::eventually;
 
-use crate::broker::{kill, own, resume, shared};
+use crate::broker::{kill, own, restart, resume, shared};
 use crate::common::{order, send_all_while, send_one, send_until_confirmed, sink, to, unique};
 
 /// A durable queue, by its name; the default exchange routes to it.
@@ -21,11 +22,15 @@ pub(crate) struct Queue {
 
 impl Queue {
     pub(crate) async fn make(url: &str, name: &str) -> Self {
-        let connection = Connection::connect(url, ConnectionProperties::default()).await.expect("connects");
-        let channel = connection.create_channel().await.expect("a channel");
+        Self::try_make(url, name).await.expect("a queue")
+    }
+
+    async fn try_make(url: &str, name: &str) -> Result<Self, lapin::Error> {
+        let connection = Connection::connect(url, ConnectionProperties::default()).await?;
+        let channel = connection.create_channel().await?;
         let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
-        channel.queue_declare(name.into(), options, FieldTable::default()).await.expect("a queue");
-        Self { channel, name: name.to_owned(), _connection: connection }
+        channel.queue_declare(name.into(), options, FieldTable::default()).await?;
+        Ok(Self { channel, name: name.to_owned(), _connection: connection })
     }
 
     /// Takes one message out.
@@ -106,12 +111,16 @@ async fn of_a_thousand_messages_none_is_lost_when_the_server_is_killed_in_the_mi
     let mut server = own(Broker::RabbitMq);
     let url = server.url();
     drop(Queue::make(&url, "orders").await);
+    // What a crash leaves of a queue that was made just before is RabbitMQ's business: this is about the messages in it.
+    restart(&mut server);
     let sink = sink(config(&url, "orders"));
     send_all_while(sink.clone(), (0..1_000).map(order).collect(), async {
         kill(&mut server);
         let down = send_one(&*sink, order(0)).await;
         assert!(matches!(down, Err(SinkError::Down { .. })), "{down:?}");
         resume(&mut server);
+        // As its readers do when they come back.
+        eventually("RabbitMQ has the queue", async || Queue::try_make(&url, "orders").await.is_ok()).await;
     })
     .await;
     let bodies: BTreeSet<String> = Queue::make(&url, "orders").await.take_all().await.into_iter().collect();

@@ -50,3 +50,11 @@ pub(crate) fn kill(server: &mut BrokerServer) {
 pub(crate) fn resume(server: &mut BrokerServer) {
     tokio::task::block_in_place(|| server.resume().expect("it starts again"));
 }
+
+/// Stops it in order and starts it again: what it was told is on its disk.
+pub(crate) fn restart(server: &mut BrokerServer) {
+    tokio::task::block_in_place(|| {
+        server.stop(Stop::Clean);
+        server.resume().expect("it starts again");
+    });
+}
