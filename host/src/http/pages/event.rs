@@ -260,9 +260,9 @@ mod tests {
             (Record { status: Status::Retry, done_at: None, due_at: soon, ..record() }, "3 failed attempts."),
             (record(), "3 failed attempts."),
             (at_once, "No failed attempt."),
-            (never.clone(), "Never claimed."),
-            (Record { parked: Some("no listener".to_owned()), due_at: None, ..never.clone() }, "Never claimed."),
-            (Record { behind: Some(3), due_at: None, ..never.clone() }, "Never claimed."),
+            (never.clone(), "No outcome yet."),
+            (Record { parked: Some("no listener".to_owned()), due_at: None, ..never.clone() }, "No outcome yet."),
+            (Record { behind: Some(3), due_at: None, ..never.clone() }, "No outcome yet."),
             (Record { status: Status::Done, attempts: 0, claim_seq: 1, last_error: None, ..record() }, "No failed attempt."),
         ] {
             let text = one(&record, Payload::Hidden);
