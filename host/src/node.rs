@@ -117,12 +117,13 @@ impl Heartbeat {
         let session = self.partitions.tells_of_session();
         let node = Node { plugins, session, ..self.node.clone() };
         let LiveNodes { live, claimers } = self.store.heartbeat(&node, self.lease).await?;
-        self.partitions.told_of_session(session);
         self.partitions.set_by_row(claimers > 0);
         let claims = || if self.claims_count { self.in_flight.held() } else { Vec::new() };
         if self.partitions.keep(&*self.store, &self.node.owner, self.lease, live, claims).await? {
             self.wake.now();
         }
+        // Only now: others may have taken everything while they relied on a session that was lost.
+        self.partitions.told_of_session(session);
         Ok(live)
     }
 

@@ -80,8 +80,6 @@ pub(crate) enum Polled {
 enum Way {
     /// Not at all: others hold the partitions.
     Closed,
-    /// Row by row, in this order.
-    ClaimInOrder(ClaimOrder),
     /// Row by row, of these partitions, whose last owner may have been stopped by one of their events.
     ClaimCarefully(Vec<u16>),
     /// By reading these partitions.
@@ -187,13 +185,17 @@ impl Poller {
         if room == 0 {
             return Ok((Polled::NoRoom, 0));
         }
-        self.claim_left().await?;
+        if self.order.is_none() {
+            self.claim_left().await?;
+        }
         let limit = batch_size.min(u32::try_from(room).unwrap_or(u32::MAX));
         match self.way().await? {
             Way::Closed => Ok((Polled::Drained, 0)),
-            Way::ClaimInOrder(order) => self.claim(order, limit, max_bytes).await,
             Way::ClaimCarefully(partitions) => {
-                let order = ClaimOrder::ByAggregate { partitions: partitions.clone(), waits_for: WaitsFor::Nothing };
+                let order = match &self.order {
+                    Some(order) => order.claiming(partitions.clone()),
+                    None => ClaimOrder::ByAggregate { partitions: partitions.clone(), waits_for: WaitsFor::Nothing },
+                };
                 let (turn, claimed) = self.claim(order, limit, max_bytes).await?;
                 self.partitions.claimed_carefully(&partitions, claimed, turn == Polled::Full);
                 // The other partitions come next.
@@ -205,10 +207,10 @@ impl Poller {
 
     /// How events may be taken now.
     async fn way(&self) -> Result<Way, StoreError> {
-        if self.order.is_some() {
-            return Ok(self.claim_order().await?.map_or(Way::Closed, Way::ClaimInOrder));
-        }
         let Open { all, careful } = self.partitions.open();
+        if self.is_one_queue() && !self.is_front_ours().await? {
+            return Ok(Way::Closed);
+        }
         Ok(match (all.is_empty(), careful.is_empty()) {
             (true, _) => Way::Closed,
             (false, true) => Way::Read(all),
@@ -218,11 +220,9 @@ impl Poller {
 
     /// How long until the next event may be taken, once so many were taken.
     async fn next_due(&self, taken: usize) -> Result<Option<Duration>, StoreError> {
-        if self.order.is_some() {
-            return self.store.next_due().await;
-        }
-        let due = self.store.next_to_read(&self.owner, &self.in_flight.known()).await?;
-        if taken == 0 && due.is_some_and(|due| due.is_zero()) {
+        let due = self.store.next_to_read(&self.owner, &self.not_to_read()).await?;
+        // Where all events stand in one queue, what is due waits for the front for as long as it takes.
+        if taken == 0 && due.is_some_and(|due| due.is_zero()) && !self.is_one_queue() {
             self.partitions.doubt();
         }
         Ok(due)
@@ -258,6 +258,8 @@ impl Poller {
             if self.order.is_none() {
                 // At once: the host that holds their partitions may have no listener for them, and would park them again.
                 self.claim_these(&unparked).await?;
+            } else if !unparked.is_empty() {
+                self.cursor.begin_again();
             }
         }
         Ok(())
@@ -283,8 +285,14 @@ impl Poller {
     async fn unblock(&mut self, after_a_rest: bool) -> Result<(), StoreError> {
         if let Some(order) = self.order.as_ref().filter(|_| !self.is_one_queue()) {
             let (room, _) = self.room();
-            if room > 0 && order.unblock(&*self.store, after_a_rest, room).await? {
-                self.wake.within(LOOK_AGAIN);
+            if room > 0
+                && let Some(more) = order.unblock(&*self.store, after_a_rest, room).await?
+            {
+                // What may go on has been due for long.
+                self.cursor.begin_again();
+                if more {
+                    self.wake.within(LOOK_AGAIN);
+                }
             }
             return Ok(());
         }

@@ -214,6 +214,34 @@ pub(crate) async fn nodes_share_the_aggregates_and_take_over_from_one_that_leave
     }
 }
 
+pub(crate) async fn what_waits_for_its_aggregate_does_not_keep_partitions_from_another_host<D: Database>(db: &D) {
+    let (first_calls, second_calls) = (Recorder::held(), Recorder::done());
+    let config = DispatcherConfig { workers: 1, ..quick() };
+    let first = ordered(db.another().await).dispatcher(config.clone());
+    let first = first.listener(ROUTE, first_calls.listener()).start().await.expect("starts");
+    commit(&first, lines(30, 10)).await;
+    first_calls.started().await;
+    eventually("all are in hand", async || first.in_flight() == 300).await;
+
+    let second = ordered(db.another().await).dispatcher(config);
+    let second = second.listener(ROUTE, second_calls.listener()).start().await.expect("starts");
+
+    eventually("the other host delivers whole aggregates", async || second_calls.count() >= 100).await;
+    first_calls.finish(300);
+    done(db, 300).await;
+    let (first_calls, second_calls) = (by_aggregate(&first_calls.calls()), by_aggregate(&second_calls.calls()));
+    for (aggregate, seqs) in first_calls.iter().chain(&second_calls) {
+        assert!(seqs.is_sorted(), "{aggregate}: {seqs:?}");
+    }
+    for (aggregate, later) in &second_calls {
+        let earlier = first_calls.get(aggregate).and_then(|seqs| seqs.last());
+        assert!(earlier.is_none_or(|earlier| earlier < &later[0]), "{aggregate}: {earlier:?} {later:?}");
+    }
+    assert_eq!(first_calls.values().chain(second_calls.values()).map(Vec::len).sum::<usize>(), 300, "each once");
+    first.shutdown().await;
+    second.shutdown().await;
+}
+
 pub(crate) async fn in_total_order_one_node_works_and_another_takes_over<D: Database>(db: &D) {
     let store = db.another().await;
     let (one, two) = (Recorder::done(), Recorder::done());

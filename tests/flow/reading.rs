@@ -43,6 +43,23 @@ pub(crate) async fn a_cold_event_is_written_by_nothing_but_its_outcome(db: &impl
     outbox.shutdown().await;
 }
 
+pub(crate) async fn where_order_is_kept_an_event_is_written_by_nothing_but_its_outcome(db: &impl Database) {
+    for (mode, total) in [(Mode::OrderedByAggregate, 50), (Mode::Ordered, 100)] {
+        let recorder = Recorder::done();
+        let outbox = host(db.typed(), mode).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+
+        let ids = insert(db, 50).await;
+        done(db, total).await;
+
+        for id in &ids {
+            let row = row(db, *id).await;
+            assert_eq!((row.claim_seq, row.locked_at), (1, None), "{mode:?}: an outcome raises it, and so would a claim");
+        }
+        assert_eq!((recorder.count(), outbox.metrics().counts().fenced_outcomes), (50, 0), "{mode:?}");
+        outbox.shutdown().await;
+    }
+}
+
 pub(crate) async fn a_second_host_that_wants_the_table_for_itself_stands_by_and_takes_over(db: &impl Database) {
     let (first_calls, second_calls) = (Recorder::done(), Recorder::done());
     let first = host(db.typed(), Mode::SingleNode).listener(ROUTE, first_calls.listener()).start().await.expect("starts");

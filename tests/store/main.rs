@@ -115,6 +115,7 @@ conformance! {
     read::a_partition_that_was_given_back_is_not_abandoned,
     read::what_somebody_holds_under_a_claim_is_not_read_until_that_has_ended,
     read::only_what_is_due_and_free_is_claimed_by_its_number,
+    read::what_changed_since_it_was_looked_at_is_not_claimed_by_its_number,
     read::a_retry_that_a_writer_stored_is_read_by_the_owner_of_its_partition,
     read::the_next_to_read_is_told_of_own_partitions_and_of_what_is_not_in_hand,
     read_in_order::a_read_in_order_tells_what_each_event_waits_for,

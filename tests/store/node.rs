@@ -152,6 +152,7 @@ pub(crate) async fn every_statement_that_must_be_fast_uses_its_index(db: &dyn Ha
         "claim the front",
         "read",
         "read the front",
+        "claim these",
         "heads of queues",
         "settle",
         "renew",

@@ -245,7 +245,7 @@ pub(crate) async fn what_somebody_holds_under_a_claim_is_not_read_until_that_has
     let found = read(db, &owner).await;
 
     assert!(found.len() == 1 && found[0].was_claimed, "its writer may be at work still: {found:?}");
-    let claimed = db.store().claim_these(&owner, LEASE, &[hot.sequence]).await.expect("claims");
+    let claimed = db.store().claim_these(&owner, LEASE, &[hot]).await.expect("claims");
     assert_eq!((ids(&claimed), claimed[0].claims), (vec![envelope.id()], 2), "the first claim was its writer's");
     assert!(claimed[0].fence.claim > hot.claim);
     assert!(read(db, &owner).await.is_empty(), "now it is claimed");
@@ -256,22 +256,46 @@ pub(crate) async fn what_somebody_holds_under_a_claim_is_not_read_until_that_has
 pub(crate) async fn only_what_is_due_and_free_is_claimed_by_its_number(db: &dyn Harness) {
     let owner = holder(db).await;
     write_one(db).await;
-    let held = claim_one(db).await.sequence;
+    let held = claim_one(db).await;
     let done = {
         write_one(db).await;
         let fence = claim_one(db).await;
         settle(db, fence, Settlement::Done).await;
-        fence.sequence
+        fence
     };
     let free = write_one(db).await;
-    let free_sequence = row(db, free).await.seq;
+    let free_fence = Fence::new(row(db, free).await.seq, 0, 0);
 
-    let asked = [free_sequence, held, done, 999_999];
+    let asked = [free_fence, held, done, Fence { sequence: 999_999, claim: 0 }, free_fence];
     let claimed = db.store().claim_these(&owner, LEASE, &asked).await.expect("claims");
 
     assert_eq!(ids(&claimed), [free]);
     assert!(db.store().claim_these(&owner, LEASE, &asked).await.expect("claims").is_empty(), "no second time");
     assert!(db.store().claim_these(&owner, LEASE, &[]).await.expect("claims").is_empty());
+}
+
+pub(crate) async fn what_changed_since_it_was_looked_at_is_not_claimed_by_its_number(db: &dyn Harness) {
+    let owner = holder(db).await;
+    write_one(db).await;
+    let before = read_one(db, &owner).await;
+    assert_eq!(settle(db, before, retry(Duration::ZERO)).await, 0);
+
+    assert!(db.store().claim_these(&owner, LEASE, &[before]).await.expect("claims").is_empty(), "its owner may have read it");
+
+    let after = read_one(db, &owner).await;
+    let two = crate::common::owner("two");
+    assert!(db.store().claim_these(&two, LEASE, &[after]).await.expect("claims").is_empty(), "it holds no partition");
+    db.let_pass(LEASE + MOMENT).await;
+    kept(&*db.store(), &two, PARTITIONS, PARTITIONS).await;
+    assert!(
+        db.store().claim_these(&owner, LEASE, &[after]).await.expect("claims").is_empty(),
+        "its next owner may have read it"
+    );
+
+    let without_epoch = Fence::new(after.sequence, 0, after.claim);
+    let claimed = db.store().claim_these(&owner, LEASE, &[without_epoch]).await.expect("claims");
+    assert_eq!(claimed.len(), 1, "as what was unparked is claimed by whoever answers it");
+    assert!(claimed[0].fence.claim > after.claim);
 }
 
 pub(crate) async fn a_retry_that_a_writer_stored_is_read_by_the_owner_of_its_partition(db: &dyn Harness) {
@@ -311,7 +335,9 @@ pub(crate) async fn the_next_to_read_is_told_of_own_partitions_and_of_what_is_no
     assert!(due > Duration::ZERO && due <= LEASE, "{due:?}");
     db.let_pass(LEASE + MOMENT).await;
     kept(&*store, &one, PARTITIONS, PARTITIONS).await;
-    store.claim_these(&two, LEASE * 2, &[sequence]).await.expect("claims");
+    let retried = read_one(db, &one).await;
+    let retried = Fence::new(retried.sequence, 0, retried.claim);
+    store.claim_these(&two, LEASE * 2, &[retried]).await.expect("claims");
     let free = next(&one, &[]).await.expect("free once");
     assert!(free > LEASE && free <= LEASE * 2, "when the claim ends: {free:?}");
 }

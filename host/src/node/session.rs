@@ -8,14 +8,14 @@ use tokio::sync::watch;
 
 use crate::event::OwnerId;
 use crate::metrics::Metrics;
-use crate::partition::Partitions;
+use crate::partition::{GONE_AFTER, Partitions};
 use crate::recurring::Outage;
 use crate::store::{Session, Store, StoreError};
 
 /// How often a session is proven, and those of others are looked at.
 const EVERY: Duration = Duration::from_secs(1);
-/// How long a lock must be seen free before its owner counts as gone: a connection that broke is opened again sooner.
-const GONE_AFTER: Duration = Duration::from_secs(3);
+/// How soon a session is asked for again that somebody else has, most likely this node itself by a connection that was lost.
+const AGAIN: Duration = Duration::from_millis(250);
 
 /// Holds this node's session, and ends the leases of nodes whose session is gone.
 pub(crate) struct SessionKeeper {
@@ -37,14 +37,15 @@ impl SessionKeeper {
         loop {
             // Taken before the statement is sent: the lock was held then, or later.
             let asked_at = Instant::now();
-            let had_one = session.is_some();
+            let (had_one, mut rest) = (session.is_some(), EVERY);
             let held = self.hold(&mut session, asked_at).await.inspect_err(|error| self.metrics.db_error(error));
             self.partitions.knows_session();
             ever_held |= session.is_some();
             match held {
                 Ok(false) if !ever_held => return,
-                // The lock cannot be taken just now, as when the directory of a SQLite file was moved.
-                Ok(false) => {}
+                // The lock cannot be taken just now: the server takes our lost connection to be there still, or the directory of a
+                // SQLite file was moved.
+                Ok(false) => rest = AGAIN,
                 held => drop(outage.note(
                     held,
                     |error| tracing::warn!(%error, "this host has no session: if it dies, others wait for the end of its lease"),
@@ -52,7 +53,7 @@ impl SessionKeeper {
                 )),
             }
             // One that was lost is opened again at once: others wait for a few seconds only.
-            let next = if had_one && session.is_none() { asked_at } else { asked_at + EVERY };
+            let next = if had_one && session.is_none() { asked_at } else { asked_at + rest };
             tokio::select! {
                 _ = left.wait_for(|left| *left) => break,
                 () = tokio::time::sleep_until(next.into()) => {}

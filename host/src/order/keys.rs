@@ -1,4 +1,4 @@
-//! Which claimed events may start, and which wait in the table behind others.
+//! Which events that were taken from the table may start, and which wait there behind others.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,21 +7,21 @@ use super::blockers::Blockers;
 use super::config::resolves;
 use crate::event::Event;
 use crate::queue::{Admission, Delivery, KeyQueueLimits, KeyQueues, Turn, key};
-use crate::settlement::not_its_turn;
-use crate::store::{Blocker, ClaimOrder, Settlement, Store, StoreError, WaitsFor};
+use crate::settlement::{given_back, not_its_turn};
+use crate::store::{Blocker, ClaimOrder, ReadOrder, Settlement, Store, StoreError, WaitsFor};
 
 /// Order by aggregate, or of all events, as this process keeps it.
 #[derive(Debug)]
 pub(crate) struct Order {
     waits_for: WaitsFor,
-    /// Whether all events stand in one queue. Then nothing is set aside in the table: a claim takes nothing but the front of
-    /// the queue, so what may not start is given back, and keeps its place.
+    /// Whether all events stand in one queue. Then nothing is set aside in the table: nothing but the front of the queue is
+    /// taken, so what may not start is given back, and keeps its place.
     one_for_all: bool,
     key_queues: Arc<KeyQueues>,
     blockers: Mutex<Blockers>,
 }
 
-/// What becomes of a claimed event.
+/// What becomes of an event that was taken from the table.
 #[derive(Debug)]
 pub(crate) enum Placing {
     /// It may start.
@@ -65,9 +65,15 @@ impl Order {
         self.waits_for
     }
 
-    /// What a claim that begins now may take of these partitions. One claim at a time.
+    /// How events of the partitions are read now. One claim or read at a time.
+    pub(crate) fn reading(&self) -> ReadOrder {
+        self.key_queues.asking();
+        if self.one_for_all { ReadOrder::OneForAll } else { ReadOrder::ByAggregate(self.waits_for) }
+    }
+
+    /// What a claim that begins now may take of these partitions. One claim or read at a time.
     pub(crate) fn claiming(&self, partitions: Vec<u16>) -> ClaimOrder {
-        self.key_queues.claiming();
+        self.key_queues.asking();
         if self.one_for_all {
             ClaimOrder::OneForAll { held: self.key_queues.held() }
         } else {
@@ -80,12 +86,12 @@ impl Order {
         &self.key_queues
     }
 
-    /// Gives a claimed event its place. Events must come in the order of their `seq`.
+    /// Gives an event that was taken from the table its place. Events must come in the order of their `seq`.
     pub(crate) fn place(&self, delivery: Delivery, behind: Option<u64>) -> Placing {
         match self.key_queues.admit(delivery, behind) {
             Admission::Start(delivery) => Placing::Start(delivery),
             Admission::Waits => Placing::Waits,
-            // Behind all that is in our hands: when that is done, and not before, it is its turn to be claimed again.
+            // Behind all that is in our hands: when that is done, and not before, it is its turn to be taken again.
             Admission::Behind(delivery, last) => Placing::Behind(delivery, last),
             Admission::Elsewhere(delivery, nearest) if self.one_for_all => Placing::Behind(delivery, nearest),
             Admission::Elsewhere(delivery, nearest) => Placing::BehindOthers(delivery, nearest),
@@ -106,17 +112,20 @@ impl Order {
     pub(crate) fn end(&self, turn: Turn, settlement: Option<&Settlement>) -> Next {
         let (sequence, key) = (turn.sequence(), turn.key().clone());
         let resolved = settlement.is_some_and(|settlement| resolves(settlement, self.waits_for));
+        // Nothing has become of one that is given back at once: it is taken again with those that wait for it.
+        let is_given_back = settlement == Some(&given_back());
         let after = turn.end(resolved);
         let mut opens = false;
         if !self.one_for_all {
             let mut blockers = self.lock();
             // What was set aside in the table waits for the end of the queue that is in our hands.
             opens = resolved && after.next.is_none() && blockers.queue_ended(&key);
-            if !after.behind.is_empty() {
+            if !after.behind.is_empty() && !is_given_back {
                 blockers.insert(sequence, key);
             }
         }
-        let aside = |delivery| (delivery, not_its_turn(sequence, self.one_for_all));
+        let instead = if is_given_back { given_back() } else { not_its_turn(sequence, self.one_for_all) };
+        let aside = |delivery| (delivery, instead.clone());
         Next { start: after.next, aside: after.behind.into_iter().map(aside).collect(), opens }
     }
 
@@ -144,16 +153,17 @@ impl Order {
     }
 
     /// Lets events in the table go whose turn it is, no more than there is `room` for. What may be in the way no more is looked
-    /// at always, all else now and then, and when `all` is asked for. True when more are to be let go soon.
-    pub(crate) async fn unblock(&self, store: &dyn Store, all: bool, room: usize) -> Result<bool, StoreError> {
+    /// at always, all else now and then, and when `all` is asked for. Whether more are to be let go soon; `None` when there was
+    /// nothing to look at.
+    pub(crate) async fn unblock(&self, store: &dyn Store, all: bool, room: usize) -> Result<Option<bool>, StoreError> {
         let candidates = self.lock().candidates(all, |key| self.key_queues.has(key));
         if candidates.is_empty() {
-            return Ok(false);
+            return Ok(None);
         }
         let limit = (room / candidates.len()).clamp(1, self.key_queues.longest());
         let limit = u32::try_from(limit).unwrap_or(u32::MAX);
         let unblocked = store.unblock(&candidates, self.waits_for, limit).await?;
-        Ok(self.lock().note(&candidates, &unblocked))
+        Ok(Some(self.lock().note(&candidates, &unblocked)))
     }
 
     fn lock(&self) -> MutexGuard<'_, Blockers> {

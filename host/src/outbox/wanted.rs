@@ -151,6 +151,7 @@ impl<S> Wanted<S> {
             Mode::SingleNode | Mode::Ordered => Share::Whole,
             Mode::MultiNode | Mode::OrderedByAggregate | Mode::WriterOnly => Share::Even,
         };
-        Partitions::new(share, self.dispatcher.most_in_hand())
+        let keeps_order = matches!(self.mode, Mode::Ordered | Mode::OrderedByAggregate);
+        Partitions::new(share, keeps_order, self.dispatcher.most_in_hand())
     }
 }

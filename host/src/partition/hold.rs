@@ -44,11 +44,11 @@ impl Partitions {
 }
 
 impl Hold {
-    /// When the lease of the partition ends as of now, by this process's own clock; `None` when the partition is not held under the
+    /// Until when the event is this host's as of now, by this process's own clock; `None` when the partition is not held under the
     /// same epoch any more.
     pub(crate) fn lease_end(&self) -> Option<Instant> {
         let slot = &self.partitions.slots[usize::from(self.number)];
-        (slot.epoch.load(Ordering::SeqCst) == self.epoch).then(|| self.partitions.lease_end())
+        (slot.epoch.load(Ordering::SeqCst) == self.epoch).then(|| self.partitions.calls_end())
     }
 
     /// Whether a call of the event may begin.
@@ -90,7 +90,7 @@ impl Drop for Hold {
 impl Partitions {
     /// All of them, held under this epoch for an hour.
     pub(crate) fn all_held(epoch: u32) -> Arc<Self> {
-        let partitions = Self::new(super::Share::Whole, 0);
+        let partitions = Self::new(super::Share::Whole, false, 0);
         for slot in &partitions.slots {
             slot.epoch.store(epoch, Ordering::SeqCst);
             slot.open.store(true, Ordering::SeqCst);

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 pub(crate) use hold::Hold;
+pub(crate) use session::GONE_AFTER;
 pub(crate) use share::Share;
 
 use crate::event::{EventId, Fence, OwnerId};
@@ -31,6 +32,8 @@ const DOUBTS: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Partitions {
     share: Share,
+    /// Whether a call must have ended before another host may begin one.
+    keeps_order: bool,
     /// How many events are delivered carefully after a host went without giving its partitions back.
     careful_for: usize,
     slots: Box<[Slot]>,
@@ -45,6 +48,12 @@ pub(crate) struct Partitions {
     is_unsure: AtomicBool,
     /// When this host's session was last proven, in microseconds since `began`; 0 when it has none.
     session: AtomicU64,
+    /// When the last session was last proven under which it has seen what it holds.
+    last_proof: AtomicU64,
+    /// How many sessions this host has had, and up to which of them it has seen since what it holds: while it had none, others may
+    /// have taken all of it.
+    sessions: AtomicU32,
+    confirmed: AtomicU32,
     /// Whether others may rely on it.
     is_told_of_session: AtomicBool,
     /// Told when it is known for the first time whether there is one.
@@ -94,10 +103,12 @@ struct State {
 }
 
 impl Partitions {
-    /// `careful_for`: how many events a host may have in hand when it goes.
-    pub(crate) fn new(share: Share, careful_for: usize) -> Self {
+    /// `keeps_order`: whether a call must have ended before another host may begin one. `careful_for`: how many events a host may
+    /// have in hand when it goes.
+    pub(crate) fn new(share: Share, keeps_order: bool, careful_for: usize) -> Self {
         Self {
             share,
+            keeps_order,
             careful_for,
             slots: (0..PARTITIONS).map(|_| Slot::default()).collect(),
             began: Instant::now(),
@@ -106,6 +117,9 @@ impl Partitions {
             closed: AtomicBool::new(false),
             is_unsure: AtomicBool::new(false),
             session: AtomicU64::new(0),
+            last_proof: AtomicU64::new(0),
+            sessions: AtomicU32::new(0),
+            confirmed: AtomicU32::new(0),
             is_told_of_session: AtomicBool::new(false),
             session_known: Notify::new(),
             state: Mutex::default(),
@@ -212,7 +226,7 @@ impl Partitions {
         claims: impl Fn() -> Vec<(EventId, Fence)>,
     ) -> Result<bool, StoreError> {
         // Taken before the statement is sent: by the database's clock the leases end later than we believe, never earlier.
-        let sent = Instant::now();
+        let (sent, sessions) = (Instant::now(), self.sessions.load(Ordering::SeqCst));
         let was_unsure = self.is_unsure.swap(true, Ordering::SeqCst);
         let share = if self.closed.load(Ordering::SeqCst) { Share::None } else { self.share };
         let (mut held, share) = share.keep(store, owner, lease, live).await?;
@@ -224,6 +238,7 @@ impl Partitions {
         self.lease_end.store(u64::try_from(lease_end.as_micros()).unwrap_or(u64::MAX), Ordering::SeqCst);
         let (open, leaving) = held.split_at(held.len().min(usize::from(share)));
         let (are_new, to_give_back) = self.update(open, leaving, claims);
+        self.confirm(sessions);
         if self.share == Share::Whole && !self.closed.load(Ordering::SeqCst) {
             self.tell_of_standing_by(share);
         }

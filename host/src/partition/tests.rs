@@ -32,7 +32,7 @@ impl Table {
     }
 
     fn host(&self, share: Share) -> Host {
-        let partitions = Arc::new(Partitions::new(share, 100));
+        let partitions = Arc::new(Partitions::new(share, false, 100));
         Host { partitions, owner: OwnerId::generate("host"), store: self.store.clone() }
     }
 }
@@ -210,16 +210,51 @@ async fn partitions_whose_taking_nobody_told_of_are_claimed_carefully() {
 }
 
 #[tokio::test]
+async fn where_order_is_kept_calls_end_before_others_can_have_seen_the_lock_free_for_long_enough() {
+    let table = Table::new().await;
+    let mut host = table.host(Share::Even);
+    host.partitions = Arc::new(Partitions::new(Share::Even, true, 100));
+    host.keep(1).await;
+    let hold = host.partitions.hold(3, host.epoch(3).await).expect("it is open");
+    let ends_in = || hold.lease_end().expect("it is held").saturating_duration_since(Instant::now());
+    assert!(ends_in() > LEASE / 2, "nobody relies on a session");
+
+    host.partitions.set_session(Some(Instant::now()));
+    assert!(host.partitions.tells_of_session());
+    host.partitions.told_of_session(true);
+
+    host.keep(1).await;
+    assert!(ends_in() < GONE_AFTER && ends_in() > Duration::ZERO);
+    let end = hold.lease_end();
+    host.partitions.set_session(None);
+    assert_eq!(hold.lease_end(), end, "the lock was held until just now");
+    host.partitions.set_session(Some(Instant::now()));
+    assert_eq!(hold.lease_end(), end, "others may have taken everything meanwhile");
+    host.keep(1).await;
+    assert!(hold.lease_end() > end);
+    host.partitions.told_of_session(false);
+    assert!(ends_in() > LEASE / 2);
+}
+
+#[tokio::test]
 async fn calls_begin_as_long_as_others_are_told_of_no_session_or_it_was_proven_just_now() {
     let table = Table::new().await;
-    let partitions = table.host(Share::Even).partitions;
+    let host = table.host(Share::Even);
+    let partitions = &host.partitions;
     assert!(partitions.may_begin() && !partitions.tells_of_session(), "it has none, and nobody relies on one");
 
     partitions.set_session(Some(Instant::now()));
-    assert!(partitions.tells_of_session() && partitions.may_begin());
+    assert!(partitions.tells_of_session() && !partitions.may_begin(), "what it holds was not seen since the session began");
     partitions.told_of_session(true);
+    host.keep(1).await;
+    assert!(partitions.may_begin());
     partitions.set_session(None);
     assert!(!partitions.may_begin(), "others may rely on it still");
+    partitions.set_session(Some(Instant::now()));
+    assert!(!partitions.may_begin(), "others may have taken everything meanwhile");
+    host.keep(1).await;
+    assert!(partitions.may_begin());
+    partitions.set_session(None);
     assert!(!partitions.tells_of_session() && !partitions.may_begin(), "until they are told");
     partitions.told_of_session(false);
     assert!(partitions.may_begin());

@@ -6,32 +6,42 @@ use std::time::{Duration, Instant};
 
 use super::judge::{Judged, is_delivered_alone};
 use super::{Polled, Poller};
+use crate::event::Fence;
 use crate::order::Placing;
 use crate::queue::{Delivery, Left, Via};
 use crate::routes;
 use crate::settlement::{given_back, still_at_work};
 use crate::store::{ClaimOrder, ClaimRequest, Claimed, StoreError};
 
+/// An event that was taken from the table, and the `seq` of the last one that it waits for.
+pub(super) struct Taken {
+    pub(super) delivery: Delivery,
+    pub(super) behind: Option<u64>,
+}
+
+/// What became of events where order is kept.
+pub(super) struct Placed {
+    /// Those that may start.
+    pub(super) start: Vec<Delivery>,
+    /// How many others wait, in this process's hands or set aside in the table.
+    pub(super) others: usize,
+}
+
 /// How long an event that is in our hands still is waited for: its outcome is stored, and the settler lets go of it.
 pub(super) const LETTING_GO: Duration = Duration::from_millis(100);
 
 impl Poller {
-    /// What may be claimed now in an ordered mode; `None` when nothing may.
-    pub(super) async fn claim_order(&self) -> Result<Option<ClaimOrder>, StoreError> {
-        let Some(order) = &self.order else { return Ok(None) };
-        let open = self.partitions.open().all;
-        if open.is_empty() {
-            return Ok(None);
-        }
+    /// Whether nobody else has an event of the one queue in hand.
+    pub(super) async fn is_front_ours(&self) -> Result<bool, StoreError> {
         // The node before us may have died with events in its hands: they come first, when their leases end.
-        if order.is_one_for_all() && !self.partitions.is_settled() {
+        if !self.partitions.is_settled() {
             let is_ours_alone = self.partitions.is_whole() && self.in_flight.is_empty();
             if !is_ours_alone || self.store.stats().await?.in_flight > 0 {
-                return Ok(None);
+                return Ok(false);
             }
             self.partitions.settled();
         }
-        Ok(Some(order.claiming(open)))
+        Ok(true)
     }
 
     /// Claims and queues. Returns how many were claimed, too.
@@ -66,12 +76,12 @@ impl Poller {
     }
 
     /// Claims these events and queues them. Returns how many were claimed: a row that somebody has locked is passed by.
-    pub(super) async fn claim_these(&self, sequences: &[u64]) -> Result<usize, StoreError> {
-        if sequences.is_empty() {
+    pub(super) async fn claim_these(&self, fences: &[Fence]) -> Result<usize, StoreError> {
+        if fences.is_empty() {
             return Ok(0);
         }
         let claimed_at = Instant::now();
-        let claimed = self.store.claim_these(&self.owner, self.lease, sequences).await;
+        let claimed = self.store.claim_these(&self.owner, self.lease, fences).await;
         let claimed = claimed.inspect_err(|_| self.metrics.claims_failed.increment())?;
         let count = claimed.len();
         self.queue_claimed(claimed, claimed_at + self.lease).await;
@@ -84,7 +94,11 @@ impl Poller {
         if !self.partitions.is_leaving() {
             return;
         }
-        for delivery in self.queue.take_out(|delivery| delivery.mark.is_leaving()) {
+        // First those that wait for others: the end of the others would set them aside in the table.
+        let is_leaving = |delivery: &Delivery| delivery.mark.is_leaving();
+        let mut leaving = self.order.as_ref().map_or_else(Vec::new, |order| order.key_queues().take_out(is_leaving));
+        leaving.extend(self.queue.take_out(is_leaving));
+        for delivery in leaving {
             self.settler.send(delivery, given_back()).await;
         }
     }
@@ -113,9 +127,9 @@ impl Poller {
         if ours.is_empty() {
             return Ok(());
         }
-        let sequences: Vec<u64> = ours.iter().map(|one: &Left| one.fence.sequence).collect();
+        let fences: Vec<Fence> = ours.iter().map(|one: &Left| one.fence).collect();
         let claimed_at = Instant::now();
-        let (claimed, locked) = match self.claim_or_lock(&sequences).await {
+        let (claimed, locked) = match self.claim_or_lock(&fences).await {
             Ok(taken) => taken,
             Err(error) => {
                 self.metrics.claims_failed.increment();
@@ -132,10 +146,10 @@ impl Poller {
     }
 
     /// Claims these events, and tells which of the others somebody has locked: they cannot be claimed yet.
-    async fn claim_or_lock(&self, sequences: &[u64]) -> Result<(Vec<Claimed>, Vec<u64>), StoreError> {
-        let claimed = self.store.claim_these(&self.owner, self.lease, sequences).await?;
+    async fn claim_or_lock(&self, fences: &[Fence]) -> Result<(Vec<Claimed>, Vec<u64>), StoreError> {
+        let claimed = self.store.claim_these(&self.owner, self.lease, fences).await?;
         let is_claimed = |sequence: &u64| claimed.iter().any(|claimed| claimed.fence.sequence == *sequence);
-        let others: Vec<u64> = sequences.iter().copied().filter(|sequence| !is_claimed(sequence)).collect();
+        let others: Vec<u64> = fences.iter().map(|fence| fence.sequence).filter(|sequence| !is_claimed(sequence)).collect();
         if others.is_empty() {
             return Ok((claimed, others));
         }
@@ -170,14 +184,24 @@ impl Poller {
     }
 
     /// Turns claims into deliveries; what can never be one is settled at once.
-    async fn accept(&self, mut claimed: Vec<Claimed>, lease_end: Instant, answered_at: Instant) -> Vec<Delivery> {
+    async fn accept(&self, claimed: Vec<Claimed>, lease_end: Instant, answered_at: Instant) -> Vec<Delivery> {
+        let accepted = self.accept_claimed(claimed, lease_end, answered_at).await;
+        self.place_all(accepted).await.start
+    }
+
+    /// The same, each with the event that it waits for.
+    pub(super) async fn accept_claimed(
+        &self,
+        mut claimed: Vec<Claimed>,
+        lease_end: Instant,
+        answered_at: Instant,
+    ) -> Vec<Taken> {
         if self.order.is_none() && claimed.iter().any(is_delivered_alone) {
             // Those that may stop this host come last, the likeliest at the very end.
             claimed.sort_by_key(|claim| (is_delivered_alone(claim), claim.starts));
         }
         let batch = self.batches.next();
-        let mut deliveries = Vec::with_capacity(claimed.len());
-        let mut elsewhere = Vec::new();
+        let mut accepted = Vec::with_capacity(claimed.len());
         let routes_known = self.ask_for_routes(claimed.iter()).await;
         let patience = Instant::now() + LETTING_GO;
         for claim in claimed {
@@ -190,22 +214,8 @@ impl Poller {
                 }
                 Judged::Wanted(event) => match self.in_flight.mark_claimed(event.id(), fence, lease_end, patience).await {
                     Some(mark) => {
-                        let event = Arc::new(event);
-                        let delivery = Delivery::new(event, mark, Via::Cold, batch).expiring(answered_at, expires_in);
-                        let delivery = Delivery { deferrals, alone, ..delivery };
-                        let Some(order) = &self.order else {
-                            deliveries.push(delivery);
-                            continue;
-                        };
-                        match order.place(delivery, behind) {
-                            Placing::Start(delivery) => deliveries.push(delivery),
-                            Placing::Waits => {}
-                            Placing::Behind(delivery, last) => {
-                                let settlement = order.behind(&delivery.event, last);
-                                self.settler.send(delivery, settlement).await;
-                            }
-                            Placing::BehindOthers(delivery, nearest) => elsewhere.push((delivery, nearest)),
-                        }
+                        let delivery = Delivery::new(Arc::new(event), mark, Via::Cold, batch).expiring(answered_at, expires_in);
+                        accepted.push(Taken { delivery: Delivery { deferrals, alone, ..delivery }, behind });
                     }
                     // Our own earlier claim of it ended, but its listener is still at work: its outcome is fenced off, so look
                     // again a little later.
@@ -213,8 +223,32 @@ impl Poller {
                 },
             }
         }
+        accepted
+    }
+
+    /// Gives each event its place where order is kept. They must come in the order of their `seq`.
+    pub(super) async fn place_all(&self, taken: Vec<Taken>) -> Placed {
+        let Some(order) = &self.order else {
+            return Placed { start: taken.into_iter().map(|taken| taken.delivery).collect(), others: 0 };
+        };
+        let mut placed = Placed { start: Vec::with_capacity(taken.len()), others: 0 };
+        let mut elsewhere = Vec::new();
+        for Taken { delivery, behind } in taken {
+            match order.place(delivery, behind) {
+                Placing::Start(delivery) => placed.start.push(delivery),
+                Placing::Waits => placed.others += 1,
+                Placing::Behind(delivery, last) => {
+                    let settlement = order.behind(&delivery.event, last);
+                    // In one queue of all it only keeps its place.
+                    placed.others += usize::from(!order.is_one_for_all());
+                    self.settler.send(delivery, settlement).await;
+                }
+                Placing::BehindOthers(delivery, nearest) => elsewhere.push((delivery, nearest)),
+            }
+        }
+        placed.others += elsewhere.len();
         self.set_aside(elsewhere).await;
-        deliveries
+        placed
     }
 
     /// Sets events aside, each behind the head of its queue: when that is out of the way, all of them go on.

@@ -1,13 +1,14 @@
 //! What is due in the partitions of this host, read without a claim.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::claim::{LETTING_GO, payload_bytes};
+use super::claim::{LETTING_GO, Placed, Taken, payload_bytes};
 use super::judge::stops_hosts;
 use super::{Polled, Poller};
-use crate::event::Event;
-use crate::queue::{Delivery, NotMarked, Via};
+use crate::event::{Event, Fence};
+use crate::queue::{Delivery, Left, NotMarked, Via};
 use crate::store::{Claimed, Due, Position, ReadEvent, ReadRequest, StoreError};
 
 /// How often a read begins at the front while reads come back full: transactions commit in another order than they began, and a
@@ -23,6 +24,8 @@ pub(crate) struct Cursor {
     furthest: Option<Position>,
     /// When a read began at the front.
     front_at: Option<Instant>,
+    /// How many events had ever been let go without an outcome.
+    ever_left: u64,
 }
 
 impl Cursor {
@@ -35,6 +38,16 @@ impl Cursor {
             self.front_at = Some(now);
         }
         (self.after, self.after < self.furthest)
+    }
+
+    /// Whether events were let go without an outcome since this was asked last, of which so many ever were.
+    fn left_since(&mut self, ever_left: u64) -> bool {
+        std::mem::replace(&mut self.ever_left, ever_left) != ever_left
+    }
+
+    /// The next read begins at the front.
+    pub(super) fn begin_again(&mut self) {
+        self.after = None;
     }
 
     /// Notes how a read ended, and whether there may be more.
@@ -60,16 +73,22 @@ impl Poller {
         let in_flight = self.in_flight.clone();
         // Until what was read has been accepted.
         let reading = in_flight.begin_read();
+        if self.order.is_some() && self.cursor.left_since(in_flight.ever_left()) {
+            self.forget_lost();
+            self.cursor.begin_again();
+        }
         let (after, may_be_in_hand) = self.cursor.next(Instant::now());
+        let order = self.order.as_ref().map(|order| order.reading());
         let request = ReadRequest {
             owner: self.owner.clone(),
             partitions,
             after,
-            held: if may_be_in_hand { in_flight.known() } else { Vec::new() },
+            // Where order is kept, the store tells by it what others wait for.
+            held: if may_be_in_hand || order.is_some() { self.not_to_read() } else { Vec::new() },
             limit,
             max_bytes,
             skip_recent: self.config.skip_recent,
-            order: None,
+            order,
         };
         let read = self.store.read(&request).await.inspect_err(|_| self.metrics.claims_failed.increment())?;
         let answered_at = Instant::now();
@@ -79,25 +98,39 @@ impl Poller {
         self.cursor.read(read.last().map(|last| last.position), full);
         let accepted = if self.queue.is_closed() { 0 } else { self.accept_read(read, answered_at).await? };
         drop(reading);
-        Ok((if full { Polled::Full } else { Polled::Drained }, accepted))
+        // What others have locked is read again and again.
+        Ok((if full && accepted > 0 { Polled::Full } else { Polled::Drained }, accepted))
     }
 
-    /// Queues what was read; what may not be delivered without a claim is claimed. Returns how many are in hand by that: what somebody
-    /// has locked is read again and again.
+    /// The `seq` of events that no read needs to bring. What was let go without an outcome is brought where order is kept: a read tells
+    /// what it waits for.
+    pub(super) fn not_to_read(&self) -> Vec<u64> {
+        if self.order.is_some() { self.in_flight.in_hand() } else { self.in_flight.known() }
+    }
+
+    /// Forgets what was let go here without an outcome and is another host's by now, which reads it under another epoch. The others are
+    /// claimed when a read brings them; of those that none brings, since somebody else has ended them, nobody tells.
+    fn forget_lost(&self) {
+        let is_lost = |one: &&Left| self.partitions.is_held(one.partition.0, one.partition.1) == Some(false);
+        self.in_flight.left().iter().filter(is_lost).for_each(|one| self.in_flight.forget(one));
+    }
+
+    /// Queues what was read; what may not be delivered without a claim is claimed. Returns how many have their place by that: what
+    /// somebody has locked is read again and again.
     async fn accept_read(&self, read: Vec<ReadEvent>, answered_at: Instant) -> Result<usize, StoreError> {
         let batch = self.batches.next();
         let routes_known = self.ask_for_routes(read.iter().map(|one| &one.event)).await;
         let patience = Instant::now() + LETTING_GO;
-        let mut deliveries = Vec::with_capacity(read.len());
+        let mut taken = Vec::with_capacity(read.len());
         let (mut to_claim, mut holds) = (Vec::new(), Vec::new());
         for ReadEvent { event: row, partition, was_claimed, .. } in read {
             // Given back or lost since the read began: whoever has the partition now reads the event himself.
             let Some(hold) = self.partitions.hold(partition, row.fence.epoch()) else { continue };
-            let (fence, expires_in, deferrals) = (row.fence, row.expires_in, row.deferrals);
+            let (fence, behind, expires_in, deferrals) = (row.fence, row.behind, row.expires_in, row.deferrals);
             let event = match self.without_claim(row, was_claimed, routes_known) {
                 Some(event) => event,
                 None => {
-                    to_claim.push(fence.sequence);
+                    to_claim.push((fence, behind));
                     // As long as the claim is on its way, the partition is not given back.
                     holds.push(hold);
                     continue;
@@ -106,23 +139,67 @@ impl Poller {
             match self.in_flight.mark_read(event.id(), fence, hold, patience).await {
                 Ok(mark) => {
                     let delivery = Delivery::new(Arc::new(event), mark, Via::Cold, batch).expiring(answered_at, expires_in);
-                    deliveries.push(Delivery { deferrals, ..delivery });
+                    taken.push(Taken { delivery: Delivery { deferrals, ..delivery }, behind });
                 }
                 Err(NotMarked::Known) => {}
                 Err(NotMarked::InHand) => self.wake.within(LETTING_GO),
             }
         }
-        let queued = deliveries.len();
-        self.queue_all(deliveries).await;
-        Ok(queued + self.claim_these(&to_claim).await?)
+        if self.order.is_some() {
+            return self.accept_in_order(taken, to_claim).await;
+        }
+        let queued = self.queue_placed(taken).await;
+        let fences: Vec<Fence> = to_claim.into_iter().map(|(fence, _)| fence).collect();
+        Ok(queued + self.claim_these(&fences).await?)
+    }
+
+    /// The same where order is kept: what must be claimed has its place among the others.
+    async fn accept_in_order(&self, mut taken: Vec<Taken>, to_claim: Vec<(Fence, Option<u64>)>) -> Result<usize, StoreError> {
+        if !to_claim.is_empty() {
+            let mut behind: HashMap<u64, Option<u64>> =
+                to_claim.iter().map(|(fence, behind)| (fence.sequence, *behind)).collect();
+            let fences: Vec<Fence> = to_claim.into_iter().map(|(fence, _)| fence).collect();
+            let claimed_at = Instant::now();
+            match self.store.claim_these(&self.owner, self.lease, &fences).await {
+                Ok(mut claimed) => {
+                    for claim in &mut claimed {
+                        claim.behind = behind.remove(&claim.fence.sequence).flatten();
+                    }
+                    if let Some(stopped_at) = behind.keys().min().filter(|_| self.is_one_queue()) {
+                        // Nothing goes on behind it, and none of that has begun.
+                        let later = |taken: &mut Taken| taken.delivery.event.sequence() > *stopped_at;
+                        taken.extract_if(.., later).for_each(|taken| taken.delivery.mark.settled());
+                    }
+                    taken.extend(self.accept_claimed(claimed, claimed_at + self.lease, Instant::now()).await);
+                }
+                Err(error) => {
+                    self.metrics.claims_failed.increment();
+                    // None of them has begun.
+                    taken.into_iter().for_each(|taken| taken.delivery.mark.settled());
+                    return Err(error);
+                }
+            }
+        }
+        taken.sort_unstable_by_key(|taken| taken.delivery.event.sequence());
+        Ok(self.queue_placed(taken).await)
+    }
+
+    /// Queues those that may start. Returns how many have their place by that.
+    async fn queue_placed(&self, taken: Vec<Taken>) -> usize {
+        let Placed { start, others } = self.place_all(taken).await;
+        let count = start.len() + others;
+        self.queue_all(start).await;
+        count
     }
 
     /// The event of a row that may be delivered as it was read. Of every other row the claim says to all hosts that it is in hand:
-    /// whoever had it before may be at work still, or a host of an earlier version claims whatever is due, or it stopped its host, or it
-    /// is settled without a call.
+    /// whoever had it before may be at work still, or it was let go here without an outcome, or a host of an earlier version claims
+    /// whatever is due, or it stopped its host, or it is settled without a call.
     fn without_claim(&self, row: Claimed, was_claimed: bool, routes_known: bool) -> Option<Event> {
+        let is_left = self.order.is_some() && row.event.as_ref().is_ok_and(|event| self.in_flight.is_left(&event.id()));
         // A claim would be one more.
         if was_claimed
+            || is_left
             || self.partitions.is_by_row()
             || stops_hosts(row.claims.saturating_add(1), row.starts)
             || row.due != Due::Now

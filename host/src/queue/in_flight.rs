@@ -25,6 +25,8 @@ pub struct InFlight {
     /// What was settled while it was.
     settled: Mutex<Vec<EventId>>,
     left: Mutex<Vec<Left>>,
+    /// How many events were ever let go without an outcome.
+    ever_left: AtomicU64,
 }
 
 type Shard = HashMap<EventId, Entry, foldhash::fast::RandomState>;
@@ -158,6 +160,20 @@ impl InFlight {
         std::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// The events that were read and let go without an outcome, and that nobody has claimed since.
+    pub(crate) fn left(&self) -> Vec<Left> {
+        // Not under both locks: who lets a mark go locks the list after the shard.
+        let mut left = self.take_left();
+        left.retain(|one| self.is_left(&one.id));
+        self.put_back(left.iter().copied());
+        left
+    }
+
+    /// How many events that were read were ever let go without an outcome.
+    pub(crate) fn ever_left(&self) -> u64 {
+        self.ever_left.load(Ordering::SeqCst)
+    }
+
     /// Puts back what was taken and could not be dealt with.
     pub(crate) fn put_back(&self, left: impl IntoIterator<Item = Left>) {
         self.left.lock().unwrap_or_else(PoisonError::into_inner).extend(left);
@@ -216,8 +232,21 @@ impl InFlight {
 
     /// The `seq` of every event that no read needs to bring: those in this process's hands, and those that must be claimed.
     pub(crate) fn known(&self) -> Vec<u64> {
-        let is_known = |entry: &Entry| !matches!(entry.state, State::Settled);
-        self.of(|_, entry| Some(entry.fence.filter(|_| is_known(entry))?.sequence))
+        self.sequences(|entry| !matches!(entry.state, State::Settled))
+    }
+
+    /// The `seq` of every event in this process's hands.
+    pub(crate) fn in_hand(&self) -> Vec<u64> {
+        self.sequences(Entry::is_in_hand)
+    }
+
+    fn sequences(&self, is_wanted: impl Fn(&Entry) -> bool) -> Vec<u64> {
+        self.of(|_, entry| Some(entry.fence.filter(|_| is_wanted(entry))?.sequence))
+    }
+
+    /// Whether an event was read and let go without an outcome.
+    pub(crate) fn is_left(&self, id: &EventId) -> bool {
+        self.shard(id).get(id).is_some_and(|entry| matches!(entry.state, State::Left))
     }
 
     fn of<T>(&self, wanted: impl Fn(EventId, &Entry) -> Option<T>) -> Vec<T> {
@@ -249,6 +278,7 @@ impl InFlight {
                 hold.give_up();
                 self.put_back([Left { id: *id, fence, partition: hold.partition() }]);
                 entry.state = State::Left;
+                self.ever_left.fetch_add(1, Ordering::SeqCst);
             }
             // Its claim has not been renewed, and says so to whoever finds it.
             State::Claimed(end) if end.is_none_or(|end| end <= Instant::now()) => drop(shard.remove(id)),
@@ -270,6 +300,7 @@ impl InFlight {
                 if !matches!(entry.state, State::Left) {
                     entry.state = State::Left;
                     self.put_back([Left { id: mark.id, fence, partition: hold.partition() }]);
+                    self.ever_left.fetch_add(1, Ordering::SeqCst);
                 }
             }
             _ => drop(shard.remove(&mark.id)),

@@ -34,7 +34,7 @@ struct State {
     queues: HashMap<Key, KeyQueue, foldhash::fast::RandomState>,
     /// The `seq` of every event in them.
     held: HashSet<u64, foldhash::fast::RandomState>,
-    /// What was resolved since the latest claim began: its rows were judged before that.
+    /// What was resolved since events were last asked of the table: the rows were judged before that.
     resolved: HashSet<u64, foldhash::fast::RandomState>,
     waiting: usize,
     waiting_bytes: usize,
@@ -51,7 +51,7 @@ struct KeyQueue {
     waiting_bytes: usize,
 }
 
-/// What becomes of a claimed event.
+/// What becomes of an event that was taken from the table.
 #[derive(Debug)]
 pub(crate) enum Admission {
     /// It may start.
@@ -95,8 +95,8 @@ impl KeyQueues {
         (left.max(usize::from(state.waiting < self.limits.events / 2)), bytes)
     }
 
-    /// Says that a claim begins. One claim at a time.
-    pub(crate) fn claiming(&self) {
+    /// Says that the table is asked for events now. One such question at a time.
+    pub(crate) fn asking(&self) {
         self.lock().resolved.clear();
     }
 
@@ -106,14 +106,14 @@ impl KeyQueues {
         (state.waiting, state.waiting_bytes)
     }
 
-    /// Puts a claimed event into its queue; `nearest` is the `seq` of the last event before it that was not resolved when the
-    /// claim was made. Events must come in the order of their `seq`.
+    /// Puts an event into its queue; `nearest` is the `seq` of the last event before it that was not resolved when the table was
+    /// asked. Events must come in the order of their `seq`.
     pub(crate) fn admit(self: &Arc<Self>, mut delivery: Delivery, nearest: Option<u64>) -> Admission {
         let Some(key) = self.one_for_all.clone().or_else(|| key(&delivery.event)) else {
             return Admission::Start(delivery);
         };
         let state = &mut *self.lock();
-        // What was resolved while the claim was on its way is no longer waited for.
+        // What was resolved while the answer was on its way is no longer waited for.
         let nearest = nearest.filter(|nearest| !state.resolved.contains(nearest));
         let sequence = delivery.event.sequence();
         let (most, most_bytes) = self.most(state);
@@ -161,17 +161,26 @@ impl KeyQueues {
 
     /// Everything that waits here, taken out.
     pub(crate) fn drain(&self) -> Vec<Delivery> {
+        self.take_out(|_| true)
+    }
+
+    /// What waits here and is wanted, taken out, with everything that waits behind it.
+    pub(crate) fn take_out(&self, is_wanted: impl Fn(&Delivery) -> bool) -> Vec<Delivery> {
         let state = &mut *self.lock();
-        (state.waiting, state.waiting_bytes) = (0, 0);
-        let taken_out = |queue: &mut KeyQueue| {
-            queue.waiting_bytes = 0;
-            std::mem::take(&mut queue.waiting)
-        };
-        let drained: Vec<Delivery> = state.queues.values_mut().flat_map(taken_out).collect();
-        for delivery in &drained {
+        let mut taken = Vec::new();
+        for queue in state.queues.values_mut() {
+            let Some(first) = queue.waiting.iter().position(&is_wanted) else { continue };
+            let before = taken.len();
+            taken.extend(queue.waiting.drain(first..));
+            let bytes: usize = taken[before..].iter().map(|delivery| delivery.event.size_bytes()).sum();
+            queue.waiting_bytes -= bytes;
+            state.waiting_bytes -= bytes;
+        }
+        state.waiting -= taken.len();
+        for delivery in &taken {
             state.held.remove(&delivery.event.sequence());
         }
-        drained
+        taken
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -3,11 +3,14 @@
 use std::fmt::Display;
 use std::time::Duration;
 
+use super::given_back_for;
 use crate::listener::{Cause, Failure, FailureKind, Outcome, RetryPolicy, is_unroutable};
 use crate::store::{ASKED_FOR_LATER, AttemptEnd, EXPIRED, Settlement};
 
 /// The rest of an event whose effects the database does not take.
 const NOT_TAKEN: Duration = Duration::from_secs(10);
+/// The least rest of an event whose listener had no place for it.
+const SOON: Duration = Duration::from_millis(1);
 
 /// What an outbox does with its events, whoever their listener is.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +64,8 @@ impl SettlementRules {
             Outcome::Failed(failure) => self.failed(&failure, attempts, policy),
             Outcome::Unroutable(reason) if self.park_unroutable || policy.awaits_listener => Settlement::Parked { reason },
             Outcome::Unroutable(error) => self.dead(error),
-            Outcome::Busy { after } => Settlement::Released { after },
+            // Later than at once, so that it is written: the next call has another number.
+            Outcome::Busy { after } => given_back_for(after.max(SOON)),
         }
     }
 

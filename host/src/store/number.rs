@@ -1,5 +1,8 @@
 //! Numbers as the databases keep them: signed.
 
+#[cfg(any(feature = "sqlite", feature = "mysql"))]
+use crate::event::Fence;
+
 /// A number that is never negative, as it is bound.
 pub(super) fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
@@ -10,6 +13,15 @@ pub(super) fn signed(number: u64) -> i64 {
 pub(super) fn numbers<N: std::fmt::Display>(numbers: &[N]) -> String {
     let numbers: Vec<String> = numbers.iter().map(N::to_string).collect();
     format!("[{}]", numbers.join(","))
+}
+
+/// Fences as JSON: `[[seq,fence],…]`, in the order in which everybody locks rows.
+#[cfg(any(feature = "sqlite", feature = "mysql"))]
+pub(super) fn fence_rows<'f>(fences: impl IntoIterator<Item = &'f Fence>) -> String {
+    let mut rows: Vec<(u64, u64)> = fences.into_iter().map(|fence| (fence.sequence, fence.claim)).collect();
+    rows.sort_unstable();
+    let rows: Vec<String> = rows.iter().map(|(sequence, claim)| format!("[{sequence},{claim}]")).collect();
+    format!("[{}]", rows.join(","))
 }
 
 /// A number that is never negative, as it was read.

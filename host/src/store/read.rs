@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{Claimed, StoreError, WaitsFor};
-use crate::event::OwnerId;
+use crate::event::{Fence, OwnerId};
 use crate::time::Timestamp;
 
 /// Reading the events that an owner's partitions have due.
@@ -23,9 +23,11 @@ pub trait ReadStore: Send + Sync {
     /// something to read, and a read finds nothing.
     async fn next_to_read(&self, owner: &OwnerId, held: &[u64]) -> Result<Option<Duration>, StoreError>;
 
-    /// Claims those of these events that are due and not held under a claim: what [`read`](Self::read) found under a claim that
-    /// had ended, and what was started here and has no outcome. In the order of their `seq`.
-    async fn claim_these(&self, owner: &OwnerId, lease: Duration, sequences: &[u64]) -> Result<Vec<Claimed>, StoreError>;
+    /// Claims those of these events that are due, not held under a claim, and as these fences say: what [`read`](Self::read) found
+    /// under a claim that had ended, and what was started here and has no outcome. One that was claimed, or got an outcome, since it
+    /// was looked at is left alone, as its partition's owner may have read it; so is one whose fence has an epoch, unless the owner
+    /// holds its partition under that. In the order of their `seq`.
+    async fn claim_these(&self, owner: &OwnerId, lease: Duration, fences: &[Fence]) -> Result<Vec<Claimed>, StoreError>;
 }
 
 /// What to read.

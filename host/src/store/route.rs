@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use super::{Audit, StoreError};
-use crate::event::{OwnerId, Route};
+use crate::event::{Fence, OwnerId, Route};
 use crate::time::Timestamp;
 
 /// Routes: which have had a listener, which are paused, and the events that are parked for them.
@@ -21,10 +21,10 @@ pub trait RouteStore: Send + Sync {
     /// `None`. `None` when there is none.
     async fn parked_route(&self, after: Option<&Route>) -> Result<Option<Route>, StoreError>;
 
-    /// Lets parked events of these routes wait for time only again; at most `limit`. Returns their `seq`, in no order. Each is left
-    /// under a claim of the owner that has ended: whoever delivers it claims it first, so the owner, which answers its route, may
-    /// deliver it, and so may the host that holds its partition.
-    async fn unpark(&self, owner: &OwnerId, routes: &[Route], limit: u32) -> Result<Vec<u64>, StoreError>;
+    /// Lets parked events of these routes wait for time only again; at most `limit`. Returns them as they are then, without epochs and
+    /// in no order. Each is left under a claim of the owner that has ended: whoever delivers it claims it first, so the owner, which
+    /// answers its route, may deliver it, and so may the host that holds its partition.
+    async fn unpark(&self, owner: &OwnerId, routes: &[Route], limit: u32) -> Result<Vec<Fence>, StoreError>;
 
     /// Notes that these routes have a listener.
     async fn remember_routes(&self, routes: &[Route]) -> Result<(), StoreError>;

@@ -22,6 +22,16 @@ where
     Ok(unsigned(sequence))
 }
 
+/// A row as it is, without the epoch of its partition: its `seq` and its `claim_seq`, in the first two columns.
+pub(super) fn as_it_is<R: Columns>(row: &R) -> Result<Fence, StoreError>
+where
+    usize: ColumnIndex<R>,
+{
+    let claim_seq =
+        filled(1, row.integer(1)).map_err(|source| StoreError::Failed { action: "read a row's claim_seq", source })?;
+    Ok(Fence::new(sequence(row)?, 0, unsigned(claim_seq)))
+}
+
 /// The fence of a row: its `seq` and its claim, in the first two columns.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(super) fn fence(row: &impl Named) -> Result<Fence, sqlx::Error> {

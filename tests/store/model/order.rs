@@ -106,6 +106,11 @@ impl Table {
             .is_some_and(|(holder, lease_end)| holder == owner && *lease_end > self.now)
     }
 
+    /// Whether the owner is named in a partition, also when its lease has ended.
+    pub(super) fn is_owner(&self, owner: &str, partition: u16) -> bool {
+        self.partitions[usize::from(partition)].as_ref().is_some_and(|(holder, _)| holder == owner)
+    }
+
     /// The partitions that the owner holds now.
     pub(super) fn held_partitions(&self, owner: &str) -> Vec<u16> {
         (0..outbox::store::PARTITIONS).filter(|partition| self.holds(owner, *partition)).collect()

@@ -1,5 +1,6 @@
 //! Steps that people take by hand, and those that tidy up.
 
+use outbox::event::Fence;
 use outbox::store::{DeadFilter, DeadStore, PurgeBatch, PurgeRequest, PurgeStore, Record, RouteStore};
 use support::Database;
 
@@ -68,14 +69,15 @@ impl<D: Database> Player<'_, D> {
                 routes.dedup();
                 let owner = self.owner(*limit as usize);
                 let mut unparked = said("unpark", self.store.unpark(&owner, &routes, *limit).await)?;
-                unparked.sort_unstable();
+                unparked.sort_unstable_by_key(|fence| fence.sequence);
                 let rows = self.list().await?;
                 let was_parked = |row: &&Record| self.table.rows.get(&row.seq).is_some_and(|row| row.parked.is_some());
                 let mut freed: Vec<u64> =
                     rows.iter().filter(was_parked).filter(|row| row.parked.is_none()).map(|row| row.seq).collect();
                 freed.sort_unstable();
                 self.table.unpark(&owner, &routes, *limit, &freed)?;
-                agree("unparked", freed, unparked)
+                let as_it_is = |seq: &u64| Fence::new(*seq, 0, self.table.rows[seq].claim_seq);
+                agree("unparked", freed.iter().map(as_it_is).collect::<Vec<_>>(), unparked)
             }
             Step::Purge { status, older_than, limit } => {
                 let (theirs, ours) = self.clocks().await;

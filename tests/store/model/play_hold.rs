@@ -1,6 +1,5 @@
 //! Steps that claim, renew, start and settle.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use outbox::EventId;
@@ -51,9 +50,8 @@ impl<D: Database> Player<'_, D> {
                 self.read(request).await
             }
             Step::ClaimThese { owner, lease, fences } => {
-                let sequences: BTreeSet<u64> = fences.iter().map(|choice| self.fence(*choice).sequence).collect();
-                let sequences: Vec<u64> = sequences.into_iter().collect();
-                self.claim_these(&self.owner(*owner), span(*lease), &sequences).await
+                let fences: Vec<Fence> = fences.iter().map(|choice| self.fence(*choice)).collect();
+                self.claim_these(&self.owner(*owner), span(*lease), &fences).await
             }
             Step::Renew { fences, lease } => {
                 let mut fences: Vec<Fence> = fences.iter().map(|choice| self.fence(*choice)).collect();
@@ -173,10 +171,10 @@ impl<D: Database> Player<'_, D> {
         Ok(())
     }
 
-    async fn claim_these(&mut self, owner: &OwnerId, lease: Duration, sequences: &[u64]) -> Result<(), Fault> {
+    async fn claim_these(&mut self, owner: &OwnerId, lease: Duration, fences: &[Fence]) -> Result<(), Fault> {
         self.tick().await;
-        let claimed = said("claim_these", self.store.claim_these(owner, lease, sequences).await)?;
-        let taken = self.table.claim_these(owner, lease, sequences);
+        let claimed = said("claim_these", self.store.claim_these(owner, lease, fences).await)?;
+        let taken = self.table.claim_these(owner, lease, fences);
         agree("claimed", taken.len(), claimed.len())?;
         self.agree_taken(&taken, claimed.iter())
     }

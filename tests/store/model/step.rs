@@ -58,7 +58,7 @@ pub(super) enum Step {
         with_some_in_hand: bool,
         order: Option<ReadOrder>,
     },
-    /// Claims the events of these fences, whatever their fences say.
+    /// Claims the events of these fences that are as they say.
     ClaimThese {
         owner: usize,
         lease: Hours,

@@ -174,9 +174,14 @@ impl Table {
         due
     }
 
-    /// Claims those of these events that may be claimed.
-    pub(super) fn claim_these(&mut self, owner: &OwnerId, lease: Duration, sequences: &[u64]) -> Vec<Taken> {
-        let may_be = |row: &&Record| sequences.contains(&row.seq) && self.is_free(row, Duration::ZERO);
+    /// Claims those of these events that may be claimed and are as the fences say.
+    pub(super) fn claim_these(&mut self, owner: &OwnerId, lease: Duration, fences: &[Fence]) -> Vec<Taken> {
+        let is_its = |row: &Record, fence: &Fence| {
+            let as_it_is = Fence::new(row.seq, 0, row.claim_seq);
+            *fence == as_it_is || (*fence == self.fence(row) && self.is_owner(owner.as_str(), self.partition(row)))
+        };
+        let is_asked = |row: &Record| fences.iter().any(|fence| is_its(row, fence));
+        let may_be = |row: &&Record| is_asked(row) && self.is_free(row, Duration::ZERO);
         let chosen: Vec<u64> = self.rows.values().filter(may_be).map(|row| row.seq).collect();
         chosen.into_iter().map(|seq| self.take(seq, owner, lease, None)).collect()
     }

@@ -196,10 +196,28 @@ fn what_waits_is_counted_in_events_and_bytes_until_it_is_taken_out() {
 }
 
 #[test]
+fn an_event_is_taken_out_with_everything_that_waits_behind_it() {
+    let hands = Hands::new();
+    let first = hands.start("42", 1);
+    let _other = hands.start("7", 2);
+    let bytes = first.event.size_bytes();
+    for (aggregate, sequence, nearest) in [("42", 3, 1), ("7", 4, 2), ("42", 5, 3), ("42", 6, 5)] {
+        hands.admit(aggregate, sequence, Some(nearest));
+    }
+
+    let taken = hands.queues.take_out(|waiting| waiting.event.sequence() == 5);
+
+    assert_eq!(taken.iter().map(|taken| taken.event.sequence()).collect::<Vec<_>>(), [5, 6]);
+    assert_eq!(hands.queues.waiting(), (2, 2 * bytes));
+    assert_eq!([3, 4, 5, 6].map(|sequence| hands.queues.holds(sequence)), [true, true, false, false]);
+    assert_eq!(end(first, true).next.expect("it waited before them").event.sequence(), 3);
+}
+
+#[test]
 fn what_was_resolved_while_a_claim_was_on_its_way_is_not_waited_for() {
     let hands = Hands::new();
     let first = hands.start("42", 1);
-    hands.queues.claiming();
+    hands.queues.asking();
     end(first, true);
     assert!(matches!(hands.admit("42", 2, Some(1)), Admission::Start(_)));
 }

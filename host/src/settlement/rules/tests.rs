@@ -42,6 +42,11 @@ fn every_row_of_the_specification() {
     assert_eq!(failed(Failure::unrecoverable("no"), 0), dead("no"));
     assert_eq!(settled(Outcome::Unroutable(no()), 0), dead("no"));
     assert_eq!(settled(Outcome::Busy { after: SECOND }, 0), Settlement::Released { after: SECOND });
+    let at_once = settled(Outcome::Busy { after: Duration::ZERO }, 0);
+    assert!(
+        matches!(at_once, Settlement::Released { after } if !after.is_zero()),
+        "its next call has another number: {at_once:?}"
+    );
 }
 
 #[test]

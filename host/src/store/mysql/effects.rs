@@ -3,13 +3,12 @@
 use async_trait::async_trait;
 use sqlx::mysql::MySqlConnection;
 
-use super::lease::fences;
 use super::patience::patiently;
 use super::run::Statement;
 use super::settle::settle_in;
 use super::{MySqlStore, Run, TransactionalStore};
 use crate::store::effects::{Decided, Present, Read, TRIES, Used, decide, keys, plugins};
-use crate::store::number::signed;
+use crate::store::number::{fence_rows, signed};
 use crate::store::{Committed, EffectStore, Ownership, SettledWithEffects, StoreError, row};
 
 /// The events that are held under these fences, locked in the order in which everybody locks. Bound: rows of [seq, fence], in
@@ -80,7 +79,7 @@ async fn read<'a>(
     items: &[SettledWithEffects<'a>],
 ) -> Result<Read<'a>, StoreError> {
     let failed = |error| store.failed(ACTION, error);
-    let query = store.statement(HELD).bind(fences(items.iter().map(|item| &item.settled.fence)));
+    let query = store.statement(HELD).bind(fence_rows(items.iter().map(|item| &item.settled.fence)));
     let rows = query.fetch_all(&mut *connection).await.map_err(failed)?;
     let mut read = Read { held: rows.iter().map(row::fence).collect::<Result<_, _>>().map_err(failed)?, ..Read::default() };
     for plugin in plugins(items) {

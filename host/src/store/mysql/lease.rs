@@ -11,7 +11,7 @@ use super::lock::free;
 use super::patience::patiently;
 use super::{MySqlStore, Run, TransactionalStore};
 use crate::event::{EventId, Fence, OwnerId};
-use crate::store::number::numbers;
+use crate::store::number::{fence_rows, numbers};
 use crate::store::row::{sequence, with_ids};
 use crate::store::settle::delay_micros;
 use crate::store::{LeaseStore, Renewed, StoreError};
@@ -119,23 +119,16 @@ async fn try_renew(store: &MySqlStore, held: &[Fence], lease: Duration) -> Resul
     let sequences: Vec<u64> = held.iter().map(|fence| fence.sequence).collect();
     let mut transaction = store.transaction_on(&store.keeper).await?;
     let free: HashSet<u64> = free(store, &mut transaction, &sequences).await?.into_iter().collect();
-    let fences = fences(held.iter().filter(|fence| free.contains(&fence.sequence)));
+    let fences = fence_rows(held.iter().filter(|fence| free.contains(&fence.sequence)));
     let result = store.statement(RENEW).bind(fences).bind(delay_micros(lease)).execute(&mut *transaction).await;
     let renewed = usize::try_from(result.map_err(failed)?.rows_affected());
     if renewed == Ok(held.len()) {
         MySqlStore::commit(transaction).await?;
         return Ok(Renewed { held: sequences, locked: Vec::new() });
     }
-    let rows = store.statement(STILL_HELD).bind(self::fences(held)).fetch_all(&mut *transaction).await;
+    let rows = store.statement(STILL_HELD).bind(fence_rows(held)).fetch_all(&mut *transaction).await;
     MySqlStore::commit(transaction).await?;
     let ours = rows.map_err(failed)?.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
     let (held, locked) = ours.into_iter().partition(|sequence| free.contains(sequence));
     Ok(Renewed { held, locked })
-}
-
-/// `[[seq,fence],…]`, in the order in which everybody locks rows.
-pub(super) fn fences<'f>(fences: impl IntoIterator<Item = &'f Fence>) -> String {
-    let mut sorted: Vec<[u64; 2]> = fences.into_iter().map(|fence| [fence.sequence, fence.claim]).collect();
-    sorted.sort_unstable();
-    serde_json::to_string(&sorted).expect("a list of numbers is JSON")
 }

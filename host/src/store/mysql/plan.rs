@@ -13,13 +13,14 @@ const LATEST: &str = "253402300799000000";
 const ONE: &str = "'{\"event_id\":\"outbox\"}'";
 
 /// Each with the index that it lives on, and what stands for its parameters: the server looks at values when it plans.
-const STATEMENTS: [(&str, &str, &str, &[&str]); 22] = [
+const STATEMENTS: [(&str, &str, &str, &[&str]); 23] = [
     ("claim", claim::CLAIM, "outbox_due", &["0", "500"]),
     ("claim in order", claim::CHOOSE_IN_ORDER, "outbox_due", &["0", "'nobody'", "'1'", "500"]),
     ("claim the front", front::FRONT, "outbox_done", &["0", "500", "0", "500", "1", "'nobody'", "1", "500"]),
     ("read", read::READ, "outbox_due", &["0", "0", "0", "0", "'nobody'", "'1'", "'[1,2]'", "500"]),
     ("next to read", read::NEXT_TO_READ, "outbox_due", &["'nobody'", "'nobody'", "'[1,2]'"]),
     ("read the front", front::READ_CHOSEN, "PRIMARY", &["'[1,2]'", "'nobody'"]),
+    ("claim these", read::CHOOSE_THESE, "PRIMARY", &["'[[1,1],[2,1]]'", "'nobody'"]),
     ("place in queue", place::EARLIER, "outbox_key", &["0", "500", "1", "2"]),
     ("place in a long queue", place::PLACES, "outbox_key", &["0", "'nobody'", "'[1,2]'", "500", "0", "'nobody'", "1", "2"]),
     ("place of read in a long queue", place::PLACES_OF_READ, "outbox_key", &["0", "'[1]'", "'[1,2]'", "'[1]'", "500", "0"]),

@@ -1,18 +1,18 @@
 //! Reading what is due without a claim, and claiming what must not be read.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 
-use super::claim::{CLAIM_CHOSEN, fitting, large_payloads, take};
+use super::claim::{fitting, large_payloads, take};
 use super::patience::patiently;
 use super::place::{self, Ours};
 use super::row::{bound, claimed, left_out, read};
 use super::{MySqlStore, Run, TransactionalStore, front, keys};
-use crate::event::OwnerId;
-use crate::store::number::{numbers, signed};
+use crate::event::{Fence, OwnerId};
+use crate::store::number::{fence_rows, numbers, signed};
 use crate::store::row::Columns;
 use crate::store::row::sequence;
 use crate::store::settle::delay_micros;
@@ -57,6 +57,25 @@ SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), MIN(next)) FROM (
           AND outbox_event.seq NOT IN (SELECT in_hand.seq FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS in_hand)
         ORDER BY due_at, outbox_event.seq LIMIT 500) AS due) AS times";
 
+/// As `CLAIM_CHOSEN`, of rows that are as they were looked at. In order of binding: rows of
+/// [seq, fence], the owner.
+pub(super) const CHOOSE_THESE: &str = "
+SELECT outbox_event.seq, claim_seq + 1, attempts, deferrals, claims + 1, starts, event_id, event_type, aggregate_type, aggregate_id,
+       tenant_id, headers, content_type, CASE WHEN OCTET_LENGTH(payload) <= 16384 THEN payload END,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at),
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at),
+       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id),
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)),
+       OCTET_LENGTH(payload), key_hash
+FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]')) AS given
+STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = given.seq
+WHERE claim_seq & 4294967295 = given.fence & 4294967295
+  AND (given.fence >> 32 = 0
+       OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
+                  WHERE held.partition_id = outbox_event.partition_id AND held.epoch = given.fence >> 32 AND held.owner = ?))
+  AND due_at <= UTC_TIMESTAMP(6) AND (lease_end IS NULL OR lease_end <= UTC_TIMESTAMP(6))
+FOR UPDATE SKIP LOCKED";
+
 const ACTION: &str = "read events";
 
 #[async_trait]
@@ -92,12 +111,9 @@ impl ReadStore for MySqlStore {
         Ok(rest.map(|rest| Duration::from_micros(u64::try_from(rest).unwrap_or(0))))
     }
 
-    async fn claim_these(&self, owner: &OwnerId, lease: Duration, sequences: &[u64]) -> Result<Vec<Claimed>, StoreError> {
-        // A row that is joined twice is locked once, and comes twice.
-        let mut sequences = sequences.to_vec();
-        sequences.sort_unstable();
-        sequences.dedup();
-        patiently(|| try_claim_these(self, owner, lease, &sequences)).await
+    async fn claim_these(&self, owner: &OwnerId, lease: Duration, fences: &[Fence]) -> Result<Vec<Claimed>, StoreError> {
+        let fences = fence_rows(fences);
+        patiently(|| try_claim_these(self, owner, lease, &fences)).await
     }
 }
 
@@ -121,11 +137,17 @@ async fn try_claim_these(
     store: &MySqlStore,
     owner: &OwnerId,
     lease: Duration,
-    sequences: &[u64],
+    fences: &str,
 ) -> Result<Vec<Claimed>, StoreError> {
     let mut transaction = store.transaction().await?;
-    let query = store.statement(CLAIM_CHOSEN).bind(numbers(sequences));
-    let rows = query.fetch_all(&mut *transaction).await.map_err(|error| store.failed("claim events", error))?;
+    let query = store.statement(CHOOSE_THESE).bind(fences).bind(owner.as_str());
+    let (mut rows, mut seen) = (Vec::new(), HashSet::new());
+    for row in query.fetch_all(&mut *transaction).await.map_err(|error| store.failed("claim events", error))? {
+        // One that is joined twice comes twice.
+        if seen.insert(sequence(&row)?) {
+            rows.push(row);
+        }
+    }
     if rows.is_empty() {
         MySqlStore::rollback(transaction).await?;
         return Ok(Vec::new());

@@ -8,10 +8,10 @@ use super::dead::noted;
 use super::error::is_duplicate;
 use super::patience::patiently;
 use super::{MySqlStore, Run, TransactionalStore, lock};
-use crate::event::{OwnerId, Route};
+use crate::event::{Fence, OwnerId, Route};
 use crate::store::number::numbers;
 use crate::store::route::pairs;
-use crate::store::row::{Named, sequence};
+use crate::store::row::{Named, as_it_is};
 use crate::store::{Audit, RouteRecord, RouteStore, StoreError, row};
 
 /// Read without a lock: [`UNPARK`] looks again. Bound: rows of [aggregate_type, event_type], most rows.
@@ -37,7 +37,7 @@ WHERE parked_route > CRC32(CONCAT(?, '/', ?)) ORDER BY parked_route LIMIT 1";
 
 /// Read under the lock: another host may have unparked some meanwhile. Bound: a JSON list of seq.
 const STILL_PARKED: &str = "
-SELECT outbox_event.seq FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
+SELECT outbox_event.seq, claim_seq FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
 WHERE parked IS NOT NULL";
 
@@ -121,14 +121,14 @@ impl RouteStore for MySqlStore {
         Ok(self.read_optional("look for parked routes", statement, row::route_name).await?.flatten())
     }
 
-    async fn unpark(&self, owner: &OwnerId, routes: &[Route], limit: u32) -> Result<Vec<u64>, StoreError> {
+    async fn unpark(&self, owner: &OwnerId, routes: &[Route], limit: u32) -> Result<Vec<Fence>, StoreError> {
         let statement = self.statement(CHOOSE_PARKED).bind(pairs(routes)).bind(i64::from(limit));
         let mut chosen: Vec<u64> = self.read_all(UNPARK_ACTION, statement, |row| row.number(0)).await?;
         // A route may be asked for twice.
         chosen.sort_unstable();
         chosen.dedup();
         if chosen.is_empty() {
-            return Ok(chosen);
+            return Ok(Vec::new());
         }
         patiently(|| try_unpark(self, owner, &chosen)).await
     }
@@ -180,13 +180,14 @@ async fn try_to_forget(store: &MySqlStore, route: &Route, audit: &Audit) -> Resu
 
 const UNPARK_ACTION: &str = "unpark events";
 
-async fn try_unpark(store: &MySqlStore, owner: &OwnerId, chosen: &[u64]) -> Result<Vec<u64>, StoreError> {
+async fn try_unpark(store: &MySqlStore, owner: &OwnerId, chosen: &[u64]) -> Result<Vec<Fence>, StoreError> {
     let failed = |error| store.failed(UNPARK_ACTION, error);
     let mut transaction = store.transaction().await?;
     let free = lock::free(store, &mut transaction, chosen).await?;
     let parked = store.statement(STILL_PARKED).bind(numbers(&free)).fetch_all(&mut *transaction).await.map_err(failed)?;
-    let parked = parked.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
-    let statement = store.statement(UNPARK).bind(numbers(&parked)).bind(owner.as_str());
+    let parked = parked.iter().map(as_it_is).collect::<Result<Vec<_>, _>>()?;
+    let sequences: Vec<u64> = parked.iter().map(|fence| fence.sequence).collect();
+    let statement = store.statement(UNPARK).bind(numbers(&sequences)).bind(owner.as_str());
     statement.execute(&mut *transaction).await.map_err(failed)?;
     MySqlStore::commit(transaction).await?;
     Ok(parked)

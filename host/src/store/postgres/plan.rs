@@ -79,7 +79,7 @@ fn bound<'q>(name: &str, statement: Statement<'q>) -> Statement<'q> {
             .bind(numbers),
         "read in order" => bound("read", statement).bind(keys::waited_for(crate::store::WaitsFor::Unresolved)),
         "read the front" => statement.bind(NAME).bind(BATCH).bind(i64::MAX).bind(0_i64).bind(Vec::<i64>::new()),
-        "claim these" => statement.bind(NAME).bind(LEASE).bind(numbers),
+        "claim these" => statement.bind(NAME).bind(LEASE).bind(numbers.clone()).bind(numbers),
         "heads of queues" => statement.bind(numbers).bind(keys::waited_for(crate::store::WaitsFor::Unresolved)),
         "settle" => statement.bind(numbers.clone()).bind(numbers),
         "renew" => statement.bind(numbers.clone()).bind(numbers).bind(LEASE),

@@ -10,7 +10,7 @@ use super::partition::column;
 use super::row::{claimed, read};
 use super::time::Moment;
 use super::{PostgresStore, Run, front};
-use crate::event::OwnerId;
+use crate::event::{Fence, OwnerId};
 use crate::store::number::signed;
 use crate::store::settle::delay_micros;
 use crate::store::{Claimed, ReadEvent, ReadOrder, ReadRequest, ReadStore, StoreError};
@@ -79,7 +79,8 @@ SELECT least((SELECT due_at FROM outbox_event
                     ORDER BY due_at, seq LIMIT 500) AS due)),
        now()";
 
-/// A row that somebody else has locked, or claimed meanwhile, is left alone. $1 the owner, $2 the lease in microseconds, $3 events.
+/// A row that somebody else has locked, or claimed meanwhile, is left alone. $1 the owner, $2 the lease in microseconds, $3 and $4 the
+/// fences.
 pub(super) const CLAIM_THESE: &str = "
 UPDATE outbox_event
 SET lease_end = now() + $2::bigint * interval '1 microsecond', locked_by = $1::text, locked_at = now(),
@@ -87,6 +88,12 @@ SET lease_end = now() + $2::bigint * interval '1 microsecond', locked_by = $1::t
 WHERE ctid = ANY (ARRAY (
   SELECT ctid FROM outbox_event
   WHERE seq = ANY ($3::bigint[]) AND due_at <= now() AND (lease_end IS NULL OR lease_end <= now())
+    AND EXISTS (SELECT 1 FROM unnest($3::bigint[], $4::bigint[]) AS given (sequence, fence)
+                WHERE sequence = seq AND fence & 4294967295 = claim_seq & 4294967295
+                  AND (fence >> 32 = 0
+                       OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
+                                  WHERE held.partition_id = outbox_event.partition_id AND held.epoch = fence >> 32
+                                    AND held.owner = $1::text)))
   FOR UPDATE SKIP LOCKED))
 RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
           content_type, payload, occurred_at, available_at, expires_at,
@@ -127,9 +134,10 @@ impl ReadStore for PostgresStore {
         self.read_one("look for the next due event", statement, rest).await
     }
 
-    async fn claim_these(&self, owner: &OwnerId, lease: Duration, sequences: &[u64]) -> Result<Vec<Claimed>, StoreError> {
-        let sequences: Vec<i64> = sequences.iter().copied().map(signed).collect();
-        let statement = self.statement(CLAIM_THESE).bind(owner.as_str()).bind(delay_micros(lease)).bind(sequences);
+    async fn claim_these(&self, owner: &OwnerId, lease: Duration, fences: &[Fence]) -> Result<Vec<Claimed>, StoreError> {
+        let (sequences, claims): (Vec<i64>, Vec<i64>) =
+            fences.iter().map(|fence| (signed(fence.sequence), signed(fence.claim))).unzip();
+        let statement = self.statement(CLAIM_THESE).bind(owner.as_str()).bind(delay_micros(lease)).bind(sequences).bind(claims);
         let rows = self.all("claim events", statement).await?;
         let mut claimed = rows.iter().map(|row| claimed(row, false)).collect::<Result<Vec<_>, _>>()?;
         // RETURNING promises no order.

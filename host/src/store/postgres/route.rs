@@ -7,9 +7,9 @@ use sqlx::postgres::PgBindIterExt;
 use super::audit::{doing, done};
 use super::run::Statement;
 use super::{PostgresStore, Run};
-use crate::event::{OwnerId, Route};
+use crate::event::{Fence, OwnerId, Route};
 use crate::store::route::names as names_of;
-use crate::store::row::sequence;
+use crate::store::row::as_it_is;
 use crate::store::{Audit, RouteRecord, RouteStore, StoreError, row};
 
 /// Route by route, each from the index on parked routes; what another node is just unparking is stepped over.
@@ -25,7 +25,7 @@ WHERE ctid = ANY (ARRAY (
       AND parked IS NOT NULL
     ORDER BY outbox_event.aggregate_type, outbox_event.event_type, seq LIMIT $3::bigint FOR UPDATE SKIP LOCKED) AS waiting
   LIMIT $3::bigint))
-RETURNING seq";
+RETURNING seq, claim_seq";
 
 /// $1 aggregate type, $2 event type; no name is empty. One step in the index on parked routes, however many events are parked.
 const NEXT_PARKED: &str = "
@@ -115,12 +115,12 @@ impl RouteStore for PostgresStore {
         Ok(self.read_optional("look for parked routes", statement, row::route_name).await?.flatten())
     }
 
-    async fn unpark(&self, owner: &OwnerId, routes: &[Route], limit: u32) -> Result<Vec<u64>, StoreError> {
+    async fn unpark(&self, owner: &OwnerId, routes: &[Route], limit: u32) -> Result<Vec<Fence>, StoreError> {
         if routes.is_empty() {
             return Ok(Vec::new());
         }
         let statement = names(self.statement(UNPARK), routes).bind(i64::from(limit)).bind(owner.as_str());
-        self.all("unpark events", statement).await?.iter().map(sequence).collect()
+        self.all("unpark events", statement).await?.iter().map(as_it_is).collect()
     }
 
     async fn remember_routes(&self, routes: &[Route]) -> Result<(), StoreError> {

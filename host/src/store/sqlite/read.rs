@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use super::error::failed;
 use super::row::{claimed, read};
 use super::{Run, SqliteStore, front, keys};
-use crate::event::OwnerId;
-use crate::store::number::{numbers, signed};
+use crate::event::{Fence, OwnerId};
+use crate::store::number::{fence_rows, numbers, signed};
 use crate::store::row::Columns;
 use crate::store::{Claimed, ReadEvent, ReadOrder, ReadRequest, ReadStore, StoreError};
 use crate::time::micros;
@@ -79,11 +79,17 @@ SELECT min(next) FROM (
           AND seq NOT IN (SELECT value FROM json_each(?3))
         ORDER BY due_at, seq LIMIT 500))";
 
-/// ?1 now, ?2 the end of the lease, ?3 the owner, ?4 events as a JSON list.
+/// ?1 now, ?2 the end of the lease, ?3 the owner, ?4 the fences as rows of [seq, fence].
 pub(super) const CLAIM_THESE: &str = "
 UPDATE outbox_event
 SET lease_end = ?2, locked_by = ?3, locked_at = ?1, claim_seq = claim_seq + 1, claims = claims + 1
-WHERE seq IN (SELECT value FROM json_each(?4)) AND due_at <= ?1 AND (lease_end IS NULL OR lease_end <= ?1)
+WHERE seq IN (SELECT seq FROM jsonb_each(?4) AS given CROSS JOIN outbox_event ON seq = given.value ->> 0
+              WHERE claim_seq & 4294967295 = (given.value ->> 1) & 4294967295
+                AND ((given.value ->> 1) >> 32 = 0
+                     OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
+                                WHERE held.partition_id = outbox_event.partition_id AND held.epoch = (given.value ->> 1) >> 32
+                                  AND held.owner = ?3))
+                AND due_at <= ?1 AND (lease_end IS NULL OR lease_end <= ?1))
 RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
           content_type, payload, occurred_at, available_at, expires_at,
           (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id)";
@@ -125,7 +131,7 @@ impl ReadStore for SqliteStore {
         Ok(due.map(|due| due.since(now)))
     }
 
-    async fn claim_these(&self, owner: &OwnerId, lease: Duration, sequences: &[u64]) -> Result<Vec<Claimed>, StoreError> {
+    async fn claim_these(&self, owner: &OwnerId, lease: Duration, fences: &[Fence]) -> Result<Vec<Claimed>, StoreError> {
         let failed = |error| failed("claim events", error);
         let mut writer = self.writer.acquire().await.map_err(failed)?;
         // Only now: while others had the writer, time went by.
@@ -135,7 +141,7 @@ impl ReadStore for SqliteStore {
             .bind(now)
             .bind(now.saturating_add(micros(lease)))
             .bind(owner.as_str())
-            .bind(numbers(sequences))
+            .bind(fence_rows(fences))
             .fetch_all(&mut *writer)
             .await
             .map_err(failed)?;

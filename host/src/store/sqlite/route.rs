@@ -7,9 +7,9 @@ use super::audit::note;
 use super::dead::noted;
 use super::error::failed;
 use super::{Run, SqliteStore, TransactionalStore};
-use crate::event::{OwnerId, Route};
+use crate::event::{Fence, OwnerId, Route};
 use crate::store::route::{names, pairs};
-use crate::store::row::sequence;
+use crate::store::row::as_it_is;
 use crate::store::{Audit, RouteRecord, RouteStore, StoreError, row};
 
 /// ?1 rows of [aggregate_type, event_type], ?2 most rows, ?3 the owner, ?4 now. The index on parked routes serves the join.
@@ -20,7 +20,7 @@ WHERE seq IN (
   WHERE outbox_event.aggregate_type = route.value ->> 0 AND outbox_event.event_type = route.value ->> 1
     AND outbox_event.parked IS NOT NULL
   LIMIT ?2)
-RETURNING seq";
+RETURNING seq, claim_seq";
 
 /// ?1 aggregate type, ?2 event type; no name is empty. One step in the index on parked routes, however many events are parked.
 const NEXT_PARKED: &str = "
@@ -91,14 +91,14 @@ impl RouteStore for SqliteStore {
         Ok(self.read_optional("look for parked routes", statement, row::route_name).await?.flatten())
     }
 
-    async fn unpark(&self, owner: &OwnerId, routes: &[Route], limit: u32) -> Result<Vec<u64>, StoreError> {
+    async fn unpark(&self, owner: &OwnerId, routes: &[Route], limit: u32) -> Result<Vec<Fence>, StoreError> {
         let failed = |error| failed("unpark events", error);
         let mut writer = self.writer.acquire().await.map_err(failed)?;
         let statement = self.statement(UNPARK).bind(pairs(routes)).bind(i64::from(limit));
         // Only now: while others had the writer, time went by.
         let statement = statement.bind(owner.as_str()).bind(self.now_micros());
         let rows = statement.fetch_all(&mut *writer).await.map_err(failed)?;
-        rows.iter().map(sequence).collect()
+        rows.iter().map(as_it_is).collect()
     }
 
     async fn remember_routes(&self, routes: &[Route]) -> Result<(), StoreError> {
