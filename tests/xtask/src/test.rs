@@ -1,6 +1,7 @@
 //! `cargo xtask test`: sees to what the tests need, then runs them.
 
 use std::ffi::OsString;
+use std::num::NonZero;
 use std::process::ExitCode;
 
 use crate::browser::Browser;
@@ -12,6 +13,9 @@ use crate::promtool;
 use crate::python;
 use crate::servers::Servers;
 use crate::workspace::Workspace;
+
+/// Where the harness of tests looks for how many of a program run at once.
+const THREADS: &str = "RUST_TEST_THREADS";
 
 /// Runs `cargo test` with these arguments, over the whole workspace unless they name packages.
 pub(crate) fn run(workspace: &Workspace, arguments: &[OsString]) -> Result<ExitCode, Fault> {
@@ -28,6 +32,11 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[OsString]) -> Result<ExitC
     cargo.env(languages::VARIABLE, languages::folder(workspace)).env(promtool::VARIABLE, promtool);
     cargo.envs(browser.variables());
     servers.tell(&mut cargo);
+    if std::env::var_os(THREADS).is_none() {
+        // Most tests wait: for servers, for processes, for leases. With one thread for each core half of the machine does nothing.
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        cargo.env(THREADS, (cores * 2).to_string());
+    }
     cargo.arg("test");
     if !names_packages(arguments) {
         cargo.arg("--workspace");
