@@ -32,7 +32,9 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[OsString]) -> Result<ExitC
     cargo.env(languages::VARIABLE, languages::folder(workspace)).env(promtool::VARIABLE, promtool);
     cargo.envs(browser.variables());
     servers.tell(&mut cargo);
-    if std::env::var_os(THREADS).is_none() {
+    #[expect(clippy::disallowed_methods, reason = "the environment is how people speak to cargo's tests")]
+    let is_said = std::env::var_os(THREADS).is_some();
+    if !is_said {
         // Most tests wait: for servers, for processes, for leases. With one thread for each core half of the machine does nothing.
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
         cargo.env(THREADS, (cores * 2).to_string());
