@@ -1,5 +1,6 @@
 //! `outbox bench`: how fast this machine and this database are, from one run, so that the figures can be compared.
 
+mod counters;
 mod hot;
 mod stage;
 
@@ -21,6 +22,7 @@ use crate::config::Config;
 use crate::failure::{Exit, Failure};
 use crate::host;
 use crate::output::{self, Output};
+use counters::{Cost, Counters};
 
 /// Measure the throughput and latency of this machine and database
 ///
@@ -54,6 +56,10 @@ pub(crate) struct BenchCommand {
     /// Also measure a relay to this configured sink; every event is sent there as a message of the route Bench/Noop
     #[arg(long, value_name = "SINK")]
     relay: Option<String>,
+    /// Also print what each event costs the database: the rows and the bytes of the log that its server has written, counted for the
+    /// whole server (PostgreSQL: takes half a minute longer for each stage)
+    #[arg(long)]
+    costs: bool,
     #[command(flatten)]
     output: Output,
     /// Exports what is measured, where the environment asks for it.
@@ -96,7 +102,11 @@ impl BenchCommand {
             Ok(Err(error)) => return Err(Failure::new(Exit::Failed, format!("the benchmark stopped: {error}"))),
             Err(error) => return Err(Failure::new(Exit::Failed, "the benchmark broke").because(error)),
         };
-        output::one(&report, format, |report| output::table(&["what", ">rate", ">× claim and settle"], report.rows()))
+        let header: &[&str] = match report.claims_cost {
+            Some(_) => &["what", ">rate", ">× claim and settle", ">row writes", ">log bytes"],
+            None => &["what", ">rate", ">× claim and settle"],
+        };
+        output::one(&report, format, |report| output::table(header, report.rows()))
     }
 }
 
@@ -109,14 +119,19 @@ impl BenchCommand {
         match url.split_once(':').map_or("", |(scheme, _)| scheme) {
             "postgres" | "postgresql" => {
                 let options = PostgresOptions::from_url(url)?.table(table);
-                measure(self, PostgresStore::connect_with(options).await?, sink).await
+                measure(self, PostgresStore::connect_with(options).await?, self.counters(url).await?, sink).await
             }
             "mysql" | "mariadb" => {
                 let options = MySqlOptions::from_url(url)?.table(table);
-                measure(self, MySqlStore::connect_with(options).await?, sink).await
+                measure(self, MySqlStore::connect_with(options).await?, self.counters(url).await?, sink).await
             }
             _ => self.of_file(SqliteOptions::from_url(url)?.create(true).table(table), sink).await,
         }
+    }
+
+    /// The server's counters, where somebody wants to know them.
+    async fn counters(&self, url: &str) -> Result<Option<Counters>, Error> {
+        if self.costs { Counters::of(url).await } else { Ok(None) }
     }
 
     /// Measures a SQLite file: that of the configuration when it is there, else one of its own, deleted afterwards.
@@ -126,7 +141,7 @@ impl BenchCommand {
             options.file.set_file_name(format!("outbox-bench-{}.db", std::process::id()));
         }
         let file = options.file.clone();
-        let report = measure(self, SqliteStore::open_with(options).await?, sink).await;
+        let report = measure(self, SqliteStore::open_with(options).await?, None, sink).await;
         if own_file {
             for suffix in ["", "-wal", "-shm"] {
                 let mut name = file.clone().into_os_string();
@@ -167,6 +182,14 @@ struct Report {
     plugin_batch_per_s: Option<f64>,
     /// With the plugin, an instance kept by each worker.
     plugin_worker_per_s: Option<f64>,
+    /// What each event costs the database where its row is claimed; this and those below where that was asked for.
+    claims_cost: Option<Cost>,
+    /// The same where it is read.
+    reads_cost: Option<Cost>,
+    /// The same by a host with a native listener.
+    native_cost: Option<Cost>,
+    /// The same in order by aggregate.
+    ordered_cost: Option<Cost>,
     /// From the confirmed commit to the listener's first instruction, median, microseconds.
     hot_p50_us: f64,
     /// The same, 99th percentile.
@@ -179,6 +202,7 @@ struct Report {
 async fn measure<S: TransactionalStore + Clone>(
     args: &BenchCommand,
     store: S,
+    mut counters: Option<Counters>,
     sink: Option<Arc<dyn Sink>>,
 ) -> Result<Report, Error> {
     let progress = |what: &str| eprintln!("measuring: {what}");
@@ -189,18 +213,27 @@ async fn measure<S: TransactionalStore + Clone>(
         progress("(filling the table first)");
         bench.crowd(args.finished, args.parked).await?;
     }
+    let events = args.events;
     progress("claim and settle alone");
+    let begun = counters::begin(&mut counters).await?;
     let write_per_s = bench.fill().await?;
     let claims_per_s = bench.by_claims().await?;
+    let claims_cost = counters::end(&mut counters, begun, events).await?;
     progress("read and settle alone");
+    let begun = counters::begin(&mut counters).await?;
     bench.fill().await?;
     let reads_per_s = bench.by_reads().await?;
+    let reads_cost = counters::end(&mut counters, begun, events).await?;
     progress("native listener");
+    let begun = counters::begin(&mut counters).await?;
     bench.fill().await?;
     let native_per_s = bench.drain(stage::native()?).await?;
+    let native_cost = counters::end(&mut counters, begun, events).await?;
     progress("native listener, ordered by aggregate");
+    let begun = counters::begin(&mut counters).await?;
     bench.fill_aggregates().await?;
     let ordered_per_s = bench.drain_in_order(stage::native()?).await?;
+    let ordered_cost = counters::end(&mut counters, begun, events).await?;
     let mut relay_per_s = None;
     if let Some(sink) = sink {
         progress("relay to the sink");
@@ -234,6 +267,10 @@ async fn measure<S: TransactionalStore + Clone>(
         plugin_event_per_s: plugin[0],
         plugin_batch_per_s: plugin[1],
         plugin_worker_per_s: plugin[2],
+        claims_cost,
+        reads_cost,
+        native_cost,
+        ordered_cost,
         hot_p50_us,
         hot_p99_us,
         rss_peak_bytes: rss_peak_bytes(),
@@ -241,19 +278,22 @@ async fn measure<S: TransactionalStore + Clone>(
 }
 
 impl Report {
-    /// For people: each rate beside its share of claiming and settling alone.
-    fn rows(&self) -> Vec<[String; 3]> {
-        let rate = |name: &str, rate: Option<f64>| {
+    /// For people: each rate beside its share of claiming and settling alone, and what each event costs.
+    fn rows(&self) -> Vec<Vec<String>> {
+        let costly = |name: &str, rate: Option<f64>, cost: Option<Cost>| {
             let share = rate.map_or_else(String::new, |rate| format!("{:.2}", rate / self.claims_per_s));
-            [name.to_owned(), rate.map_or_else(|| "not measured".to_owned(), |rate| format!("{rate:.0}/s")), share]
+            let rate = rate.map_or_else(|| "not measured".to_owned(), |rate| format!("{rate:.0}/s"));
+            let cost = cost.map(|cost| [format!("{:.2}", cost.row_writes), format!("{:.0}", cost.log_bytes)]);
+            [name.to_owned(), rate, share].into_iter().chain(cost.into_iter().flatten()).collect()
         };
-        let plain = |name: &str, value: String| [name.to_owned(), value, String::new()];
+        let rate = |name: &str, rate: Option<f64>| costly(name, rate, None);
+        let plain = |name: &str, value: String| vec![name.to_owned(), value];
         vec![
             plain("write_all, 1,000 at a time", format!("{:.0}/s", self.write_per_s)),
-            rate("claim and settle alone", Some(self.claims_per_s)),
-            rate("read and settle alone", Some(self.reads_per_s)),
-            rate("native listener", Some(self.native_per_s)),
-            rate("native listener, ordered by aggregate", Some(self.ordered_per_s)),
+            costly("claim and settle alone", Some(self.claims_per_s), self.claims_cost),
+            costly("read and settle alone", Some(self.reads_per_s), self.reads_cost),
+            costly("native listener", Some(self.native_per_s), self.native_cost),
+            costly("native listener, ordered by aggregate", Some(self.ordered_per_s), self.ordered_cost),
             rate("relay to a sink", self.relay_per_s),
             rate("plugin, fresh for each event", self.plugin_event_per_s),
             rate("plugin, fresh for each batch", self.plugin_batch_per_s),
