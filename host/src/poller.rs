@@ -70,7 +70,7 @@ pub(crate) struct Poller {
 pub(crate) enum Polled {
     /// There may be more to take at once.
     Full,
-    /// Everything due was taken.
+    /// Everything due was taken, or what is left cannot be taken just now.
     Drained,
     /// The queue has no room.
     NoRoom,
@@ -149,7 +149,10 @@ impl Poller {
                     tokio::time::sleep(QUEUES_MOVE).await;
                 }
             }
-            Polled::Drained => self.wake.rest(Instant::now() + self.config.interval).await,
+            Polled::Drained => tokio::select! {
+                () = self.wake.rest(Instant::now() + self.config.interval) => {}
+                () = self.in_flight.one_left() => {}
+            },
         }
     }
 
@@ -285,14 +288,16 @@ impl Poller {
     async fn unblock(&mut self, after_a_rest: bool) -> Result<(), StoreError> {
         if let Some(order) = self.order.as_ref().filter(|_| !self.is_one_queue()) {
             let (room, _) = self.room();
-            if room > 0
-                && let Some(more) = order.unblock(&*self.store, after_a_rest, room).await?
-            {
+            if room == 0 {
+                return Ok(());
+            }
+            let let_go = order.unblock(&*self.store, after_a_rest, room).await?;
+            if let_go.some {
                 // What may go on has been due for long.
                 self.cursor.begin_again();
-                if more {
-                    self.wake.within(LOOK_AGAIN);
-                }
+            }
+            if let_go.more {
+                self.wake.within(LOOK_AGAIN);
             }
             return Ok(());
         }

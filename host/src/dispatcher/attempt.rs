@@ -136,7 +136,7 @@ impl Attempt<'_> {
     }
 }
 
-/// Reports that another host holds the event now, so that nothing may be written.
+/// Reports that another host may hold the event now, so that nothing may be written.
 pub(super) fn lost<T>(shared: &Shared, delivery: &Delivery, when: &str) -> Option<T> {
     shared.metrics.leases_lost.increment();
     let event = &delivery.event;

@@ -184,12 +184,12 @@ async fn go(
 
 /// Whether a delivery is still wanted. `Err` when it is not: what becomes of it, or `None` when the claim was lost.
 fn check(shared: &Shared, delivery: &Delivery, answer: &Answer) -> Result<(), Option<Settlement>> {
-    if delivery.mark.lease_end().is_none_or(|end| end <= Instant::now()) {
-        return Err(attempt::lost(shared, delivery, "before its listener was called"));
-    }
     if !delivery.mark.may_begin() {
         // Another host may have taken its partition over; else it is read again once the session is proven.
         return Err(Some(given_back()));
+    }
+    if delivery.mark.lease_end().is_none_or(|end| end <= Instant::now()) {
+        return Err(attempt::lost(shared, delivery, "before its listener was called"));
     }
     let Answer::Listener(entry) = answer else { return Ok(()) };
     if delivery.is_expired() {

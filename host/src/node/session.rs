@@ -14,7 +14,7 @@ use crate::store::{Session, Store, StoreError};
 
 /// How often a session is proven, and those of others are looked at.
 const EVERY: Duration = Duration::from_secs(1);
-/// How soon a session is asked for again that somebody else has, most likely this node itself by a connection that was lost.
+/// How soon the lock is asked for again while the server takes a lost connection of this node to be there still.
 const AGAIN: Duration = Duration::from_millis(250);
 
 /// Holds this node's session, and ends the leases of nodes whose session is gone.
@@ -43,14 +43,18 @@ impl SessionKeeper {
             ever_held |= session.is_some();
             match held {
                 Ok(false) if !ever_held => return,
-                // The lock cannot be taken just now: the server takes our lost connection to be there still, or the directory of a
-                // SQLite file was moved.
-                Ok(false) => rest = AGAIN,
-                held => drop(outage.note(
-                    held,
-                    |error| tracing::warn!(%error, "this host has no session: if it dies, others wait for the end of its lease"),
-                    || tracing::info!("this host has a session again"),
-                )),
+                // The lock cannot be taken just now, as when the directory of a SQLite file was moved.
+                Ok(false) => {}
+                held => {
+                    if matches!(held, Err(StoreError::Locked { .. })) {
+                        rest = AGAIN;
+                    }
+                    outage.note(
+                        held,
+                        |error| tracing::warn!(%error, "this host has no session: if it dies, others wait for the end of its lease"),
+                        || tracing::info!("this host has a session again"),
+                    );
+                }
             }
             // One that was lost is opened again at once: others wait for a few seconds only.
             let next = if had_one && session.is_none() { asked_at } else { asked_at + rest };

@@ -34,6 +34,15 @@ pub(crate) enum Placing {
     BehindOthers(Delivery, u64),
 }
 
+/// Which events in the table may go on.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LetGo {
+    /// Whether some may now.
+    pub(crate) some: bool,
+    /// Whether more are to be let go soon.
+    pub(crate) more: bool,
+}
+
 /// What follows the end of a turn.
 #[derive(Debug)]
 pub(crate) struct Next {
@@ -153,17 +162,17 @@ impl Order {
     }
 
     /// Lets events in the table go whose turn it is, no more than there is `room` for. What may be in the way no more is looked
-    /// at always, all else now and then, and when `all` is asked for. Whether more are to be let go soon; `None` when there was
-    /// nothing to look at.
-    pub(crate) async fn unblock(&self, store: &dyn Store, all: bool, room: usize) -> Result<Option<bool>, StoreError> {
+    /// at always, all else now and then, and when `all` is asked for.
+    pub(crate) async fn unblock(&self, store: &dyn Store, all: bool, room: usize) -> Result<LetGo, StoreError> {
         let candidates = self.lock().candidates(all, |key| self.key_queues.has(key));
         if candidates.is_empty() {
-            return Ok(None);
+            return Ok(LetGo::default());
         }
         let limit = (room / candidates.len()).clamp(1, self.key_queues.longest());
         let limit = u32::try_from(limit).unwrap_or(u32::MAX);
         let unblocked = store.unblock(&candidates, self.waits_for, limit).await?;
-        Ok(Some(self.lock().note(&candidates, &unblocked)))
+        let some = !unblocked.cleared.is_empty() || !unblocked.left.is_empty();
+        Ok(LetGo { some, more: self.lock().note(&candidates, &unblocked) })
     }
 
     fn lock(&self) -> MutexGuard<'_, Blockers> {

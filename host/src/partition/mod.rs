@@ -48,10 +48,10 @@ pub(crate) struct Partitions {
     is_unsure: AtomicBool,
     /// When this host's session was last proven, in microseconds since `began`; 0 when it has none.
     session: AtomicU64,
-    /// When the last session was last proven under which it has seen what it holds.
+    /// When the last confirmed session was last proven, in the same way.
     last_proof: AtomicU64,
-    /// How many sessions this host has had, and up to which of them it has seen since what it holds: while it had none, others may
-    /// have taken all of it.
+    /// How many sessions this host has had, and which of them was confirmed last: since it began, this host has asked the table what it
+    /// holds. While it had none, others may have taken all of it.
     sessions: AtomicU32,
     confirmed: AtomicU32,
     /// Whether others may rely on it.

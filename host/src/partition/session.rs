@@ -9,7 +9,8 @@ use super::Partitions;
 pub(crate) const GONE_AFTER: Duration = Duration::from_secs(3);
 /// How long this host may begin calls after its session was proven.
 const CALLS_BEGIN: Duration = Duration::from_secs(2);
-/// How long its calls may go on after that, where none may be under way when another host begins one: clocks run at different speeds.
+/// How long its calls may go on after that, where none may be under way when another host begins one: 100 ms less than the others
+/// wait, since clocks run at different speeds.
 const CALLS_END: Duration = Duration::from_millis(2_900);
 
 impl Partitions {
@@ -47,10 +48,13 @@ impl Partitions {
 
     /// Whether the next beat says that this host has a session.
     pub(crate) fn tells_of_session(&self) -> bool {
+        let sessions = self.sessions.load(Ordering::SeqCst);
         let proven_at = self.session.load(Ordering::SeqCst);
-        if proven_at > 0 && !self.is_told_of_session.swap(true, Ordering::SeqCst) {
+        if proven_at > 0 && !self.is_told_of_session.load(Ordering::SeqCst) {
             // Nobody has relied on a session until now, so nobody has taken anything for want of one.
             self.last_proof.fetch_max(proven_at, Ordering::SeqCst);
+            self.confirmed.store(sessions, Ordering::SeqCst);
+            self.is_told_of_session.store(true, Ordering::SeqCst);
         }
         proven_at > 0
     }

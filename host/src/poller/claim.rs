@@ -139,7 +139,7 @@ impl Poller {
         };
         let (waiting, over): (Vec<Left>, Vec<Left>) = ours.into_iter().partition(|one| locked.contains(&one.fence.sequence));
         self.in_flight.put_back(waiting);
-        // What is neither claimed nor locked is settled after all, or not due.
+        // What is neither claimed nor locked has changed meanwhile, or its partition is another host's by now.
         over.iter().for_each(|one| self.in_flight.forget(one));
         self.queue_claimed(claimed, claimed_at + self.lease).await;
         Ok(())

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use super::claim::{LETTING_GO, Placed, Taken, payload_bytes};
 use super::judge::stops_hosts;
-use super::{Polled, Poller};
+use super::{Polled, Poller, QUEUE_STOPPED};
 use crate::event::{Event, Fence};
 use crate::queue::{Delivery, Left, NotMarked, Via};
+use crate::settlement::given_back_for;
 use crate::store::{Claimed, Due, Position, ReadEvent, ReadRequest, StoreError};
 
 /// How often a read begins at the front while reads come back full: transactions commit in another order than they began, and a
@@ -98,7 +99,7 @@ impl Poller {
         self.cursor.read(read.last().map(|last| last.position), full);
         let accepted = if self.queue.is_closed() { 0 } else { self.accept_read(read, answered_at).await? };
         drop(reading);
-        // What others have locked is read again and again.
+        // Of a full batch that came to nothing the next one would be the same: what it needs is locked by others, say.
         Ok((if full && accepted > 0 { Polled::Full } else { Polled::Drained }, accepted))
     }
 
@@ -115,8 +116,8 @@ impl Poller {
         self.in_flight.left().iter().filter(is_lost).for_each(|one| self.in_flight.forget(one));
     }
 
-    /// Queues what was read; what may not be delivered without a claim is claimed. Returns how many have their place by that: what
-    /// somebody has locked is read again and again.
+    /// Queues what was read; what may not be delivered without a claim is claimed. Returns of how many something has become: not of
+    /// those that somebody has locked, which the next read brings again.
     async fn accept_read(&self, read: Vec<ReadEvent>, answered_at: Instant) -> Result<usize, StoreError> {
         let batch = self.batches.next();
         let routes_known = self.ask_for_routes(read.iter().map(|one| &one.event)).await;
@@ -155,6 +156,8 @@ impl Poller {
 
     /// The same where order is kept: what must be claimed has its place among the others.
     async fn accept_in_order(&self, mut taken: Vec<Taken>, to_claim: Vec<(Fence, Option<u64>)>) -> Result<usize, StoreError> {
+        // Without a call.
+        let mut settled = 0;
         if !to_claim.is_empty() {
             let mut behind: HashMap<u64, Option<u64>> =
                 to_claim.iter().map(|(fence, behind)| (fence.sequence, *behind)).collect();
@@ -162,6 +165,7 @@ impl Poller {
             let claimed_at = Instant::now();
             match self.store.claim_these(&self.owner, self.lease, &fences).await {
                 Ok(mut claimed) => {
+                    settled = claimed.len();
                     for claim in &mut claimed {
                         claim.behind = behind.remove(&claim.fence.sequence).flatten();
                     }
@@ -169,8 +173,14 @@ impl Poller {
                         // Nothing goes on behind it, and none of that has begun.
                         let later = |taken: &mut Taken| taken.delivery.event.sequence() > *stopped_at;
                         taken.extract_if(.., later).for_each(|taken| taken.delivery.mark.settled());
+                        for claim in claimed.extract_if(.., |claim| claim.fence.sequence > *stopped_at) {
+                            self.settler.send_claim(claim.fence, given_back_for(QUEUE_STOPPED)).await;
+                        }
+                        settled = claimed.len();
                     }
-                    taken.extend(self.accept_claimed(claimed, claimed_at + self.lease, Instant::now()).await);
+                    let accepted = self.accept_claimed(claimed, claimed_at + self.lease, Instant::now()).await;
+                    settled -= accepted.len();
+                    taken.extend(accepted);
                 }
                 Err(error) => {
                     self.metrics.claims_failed.increment();
@@ -181,7 +191,7 @@ impl Poller {
             }
         }
         taken.sort_unstable_by_key(|taken| taken.delivery.event.sequence());
-        Ok(self.queue_placed(taken).await)
+        Ok(settled + self.queue_placed(taken).await)
     }
 
     /// Queues those that may start. Returns how many have their place by that.

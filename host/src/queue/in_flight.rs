@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use tokio::sync::Notify;
+
 use crate::event::{EventId, Fence};
 use crate::partition::Hold;
 
@@ -25,8 +27,9 @@ pub struct InFlight {
     /// What was settled while it was.
     settled: Mutex<Vec<EventId>>,
     left: Mutex<Vec<Left>>,
-    /// How many events were ever let go without an outcome.
+    /// How many events were ever let go without an outcome, and who waits for the next.
     ever_left: AtomicU64,
+    one_left: Notify,
 }
 
 type Shard = HashMap<EventId, Entry, foldhash::fast::RandomState>;
@@ -174,6 +177,18 @@ impl InFlight {
         self.ever_left.load(Ordering::SeqCst)
     }
 
+    /// Waits until an event that was read is let go without an outcome.
+    pub(crate) async fn one_left(&self) {
+        self.one_left.notified().await;
+    }
+
+    /// Notes an event that is.
+    fn note_left(&self, left: Left) {
+        self.put_back([left]);
+        self.ever_left.fetch_add(1, Ordering::SeqCst);
+        self.one_left.notify_one();
+    }
+
     /// Puts back what was taken and could not be dealt with.
     pub(crate) fn put_back(&self, left: impl IntoIterator<Item = Left>) {
         self.left.lock().unwrap_or_else(PoisonError::into_inner).extend(left);
@@ -276,9 +291,8 @@ impl InFlight {
         match &entry.state {
             State::Read(hold) => {
                 hold.give_up();
-                self.put_back([Left { id: *id, fence, partition: hold.partition() }]);
+                self.note_left(Left { id: *id, fence, partition: hold.partition() });
                 entry.state = State::Left;
-                self.ever_left.fetch_add(1, Ordering::SeqCst);
             }
             // Its claim has not been renewed, and says so to whoever finds it.
             State::Claimed(end) if end.is_none_or(|end| end <= Instant::now()) => drop(shard.remove(id)),
@@ -299,8 +313,7 @@ impl InFlight {
             (Some(hold), Some(fence)) if !mark.is_settled => {
                 if !matches!(entry.state, State::Left) {
                     entry.state = State::Left;
-                    self.put_back([Left { id: mark.id, fence, partition: hold.partition() }]);
-                    self.ever_left.fetch_add(1, Ordering::SeqCst);
+                    self.note_left(Left { id: mark.id, fence, partition: hold.partition() });
                 }
             }
             _ => drop(shard.remove(&mark.id)),

@@ -200,7 +200,7 @@ pub(crate) fn key(event: &Event) -> Option<Key> {
 }
 
 /// Says that an event is the one of its aggregate that may be delivered. Dropped without an end (its claim was lost, its worker
-/// was cut off), those that wait for it are let go with their leases.
+/// was cut off), those that wait for it are dropped, too.
 #[derive(Debug)]
 pub struct Turn {
     queues: Arc<KeyQueues>,
@@ -277,7 +277,8 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         if !self.ended {
-            // Nobody is there to settle them: they are dropped, and due again when their leases end.
+            // Nobody is there to settle them: they are dropped, and due again when their claims end, or claimed when they are read
+            // again.
             drop(self.leave(false));
         }
     }

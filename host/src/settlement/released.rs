@@ -26,7 +26,7 @@ pub(crate) const fn given_back_for(after: Duration) -> Settlement {
 }
 
 /// An earlier event of its queue, the `blocker`, is not resolved. The event is set aside behind it; but where all events are in one
-/// queue (`one_for_all`) a claim takes nothing but the front, so an event that is given back keeps its place.
+/// queue (`one_for_all`) nothing but the front is taken, so an event that is given back keeps its place.
 pub(crate) const fn not_its_turn(blocker: u64, one_for_all: bool) -> Settlement {
     if one_for_all { given_back() } else { Settlement::Behind { sequence: blocker } }
 }

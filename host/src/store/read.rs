@@ -26,7 +26,7 @@ pub trait ReadStore: Send + Sync {
     /// Claims those of these events that are due, not held under a claim, and as these fences say: what [`read`](Self::read) found
     /// under a claim that had ended, and what was started here and has no outcome. One that was claimed, or got an outcome, since it
     /// was looked at is left alone, as its partition's owner may have read it; so is one whose fence has an epoch, unless the owner
-    /// holds its partition under that. In the order of their `seq`.
+    /// is named in its partition under that epoch, be its lease over or not. In the order of their `seq`.
     async fn claim_these(&self, owner: &OwnerId, lease: Duration, fences: &[Fence]) -> Result<Vec<Claimed>, StoreError>;
 }
 

@@ -57,8 +57,7 @@ SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), MIN(next)) FROM (
           AND outbox_event.seq NOT IN (SELECT in_hand.seq FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS in_hand)
         ORDER BY due_at, outbox_event.seq LIMIT 500) AS due) AS times";
 
-/// As `CLAIM_CHOSEN`, of rows that are as they were looked at. In order of binding: rows of
-/// [seq, fence], the owner.
+/// As `CLAIM_CHOSEN`, of rows that have not changed since they were read. In order of binding: rows of [seq, fence], the owner.
 pub(super) const CHOOSE_THESE: &str = "
 SELECT outbox_event.seq, claim_seq + 1, attempts, deferrals, claims + 1, starts, event_id, event_type, aggregate_type, aggregate_id,
        tenant_id, headers, content_type, CASE WHEN OCTET_LENGTH(payload) <= 16384 THEN payload END,
