@@ -2,16 +2,17 @@
 
 use std::collections::BTreeSet;
 use std::panic::panic_any;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use outbox::event::OwnerId;
 use outbox::listener::{BreakerConfig, Fixed};
 use outbox::poller::PollerConfig;
 use outbox::store::{Audit, NewRow, Ownership, RouteStore, SharedStore, WriteStore};
 use outbox::{DispatchResult, Envelope, Failure, Outbox, OutboxBuilder, Registration, Route, Status, Store};
-use support::{Database, Recorder, eventually};
+use sqlx::AssertSqlSafe;
+use support::{Database, MySql, Postgres, Recorder, eventually};
 
-use crate::common::{HOUR, ROUTE, done, eager, order, orders, reaches, row};
+use crate::common::{HOUR, ROUTE, done, drowsy, eager, order, orders, reaches, row};
 
 /// The route that is not [`ROUTE`].
 const OTHER: (&str, &str) = ("Order", "OrderShipped");
@@ -194,4 +195,58 @@ pub(crate) async fn order_survives_stops_in_the_middle_of_a_backlog<D: Database>
 /// Each step back, for the message of a failure.
 fn backward(sequences: &[u64]) -> Vec<(u64, u64)> {
     sequences.windows(2).filter(|pair| pair[0] > pair[1]).map(|pair| (pair[0], pair[1])).collect()
+}
+
+/// A host meets three events, of which the first is left under a claim that has ended, and its row is locked until `release`.
+async fn waits_behind_a_locked_front<D: Database>(db: &D, written: &[u64], release: impl Future<Output = ()>) {
+    let recorder = Recorder::done();
+    let host = Outbox::ordered(db.another().await).poller(drowsy()).listener(ROUTE, recorder.listener());
+    let host = host.start().await.expect("starts");
+    let looks = || {
+        let counts = host.metrics().counts();
+        counts.claims_full + counts.claims_partial + counts.claims_empty
+    };
+    eventually("it has looked at the front", async || looks() > 0).await;
+
+    let (before, began) = (looks(), Instant::now());
+    eventually("it looks again", async || looks() >= before + 3).await;
+
+    assert!(began.elapsed() >= Duration::from_millis(900), "it rests between two looks");
+    assert_eq!(recorder.count(), 0);
+    release.await;
+    done(db, 3).await;
+    assert_eq!(sequences(&recorder), written);
+    host.shutdown().await;
+}
+
+/// Three events, the first under a claim that has ended; with what locks its row.
+async fn left_at_the_front<D: Database>(db: &D) -> (Vec<u64>, String) {
+    let written = backlog(db, &orders(3)).await;
+    let first = format!("seq = {}", written[0]);
+    db.execute(&format!(
+        "UPDATE outbox_event SET locked_by = 'gone', locked_at = created_at, lease_end = created_at, claim_seq = 1, claims = 1
+         WHERE {first}"
+    ))
+    .await;
+    (written, format!("SELECT seq FROM outbox_event WHERE {first} FOR UPDATE"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_locked_front_holds_up_all_later_ones_and_makes_no_host_spin_on_postgres() {
+    let db = Postgres::fresh().await;
+    let (written, lock) = left_at_the_front(&db).await;
+    let mut other = sqlx::PgPool::connect(db.url()).await.expect("connects").begin().await.expect("begins");
+    sqlx::query(AssertSqlSafe(lock)).execute(&mut *other).await.expect("locks");
+
+    waits_behind_a_locked_front(&db, &written, async { other.rollback().await.expect("lets it go") }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_locked_front_holds_up_all_later_ones_and_makes_no_host_spin_on_mysql() {
+    let db = MySql::fresh().await;
+    let (written, lock) = left_at_the_front(&db).await;
+    let mut other = sqlx::MySqlPool::connect(&db.url()).await.expect("connects").begin().await.expect("begins");
+    sqlx::query(AssertSqlSafe(lock)).execute(&mut *other).await.expect("locks");
+
+    waits_behind_a_locked_front(&db, &written, async { other.rollback().await.expect("lets it go") }).await;
 }

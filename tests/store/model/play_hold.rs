@@ -1,6 +1,6 @@
 //! Steps that claim, renew, start and settle.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use outbox::EventId;
 use outbox::event::{Cost, Fence, OwnerId};
@@ -8,7 +8,7 @@ use outbox::store::{
     AttemptCost, ClaimOrder, ClaimRequest, ClaimStore, Claimed, Due, LeaseStore, Position, ReadEvent, ReadOrder, ReadRequest,
     ReadStore, Record, SettleStore, Settled, Settlement,
 };
-use support::Database;
+use support::{Database, PATIENCE};
 
 use super::compare::{Times, agree};
 use super::play::{Player, round, said};
@@ -59,6 +59,12 @@ impl<D: Database> Player<'_, D> {
                 fences.dedup_by_key(|fence| claim(fence));
                 self.tick().await;
                 let mut renewed = said("renew", self.store.renew(&fences, span(*lease)).await)?;
+                // A transaction that broke off is rolled back by its connection, which may be after its call has ended.
+                let started = Instant::now();
+                while !renewed.locked.is_empty() && started.elapsed() < PATIENCE {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                    renewed = said("renew", self.store.renew(&fences, span(*lease)).await)?;
+                }
                 renewed.held.sort_unstable();
                 agree("renewed", self.table.renew(&fences, span(*lease)), renewed.held)?;
                 agree("locked by others while renewing", Vec::new(), renewed.locked)
