@@ -105,6 +105,7 @@ on_every_database! {
     total_order::an_event_whose_listener_is_paused_by_its_breaker_holds_up_all_later_ones,
     total_order::a_delayed_event_holds_up_nobody_and_takes_its_place_when_its_time_comes,
     total_order::order_survives_stops_in_the_middle_of_a_backlog,
+    total_order::a_backlog_of_expired_events_is_walked_without_a_poll,
     sweep::a_long_line_that_nobody_keeps_any_more_goes_on_to_its_end,
     sweep::events_are_claimed_while_many_others_are_unparked,
     order::what_a_host_set_aside_before_it_died_is_found_by_the_others,

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use outbox::event::OwnerId;
 use outbox::listener::{BreakerConfig, Fixed};
 use outbox::poller::PollerConfig;
-use outbox::store::{Audit, NewRow, Ownership, RouteStore, SharedStore, WriteStore};
-use outbox::{DispatchResult, Envelope, Failure, Outbox, OutboxBuilder, Registration, Route, Status, Store};
+use outbox::store::{Audit, InspectStore, NewRow, Ownership, RouteStore, SharedStore, WriteStore};
+use outbox::{DispatchResult, Envelope, Failure, Mode, Outbox, OutboxBuilder, Registration, Route, Status, Store};
 use sqlx::AssertSqlSafe;
 use support::{Database, MySql, Postgres, Recorder, eventually};
 
@@ -190,6 +190,22 @@ pub(crate) async fn order_survives_stops_in_the_middle_of_a_backlog<D: Database>
     assert!(delivered.is_sorted(), "{:?}", backward(&delivered));
     assert_eq!(delivered.into_iter().collect::<BTreeSet<_>>(), written.into_iter().collect());
     host.shutdown().await;
+}
+
+pub(crate) async fn a_backlog_of_expired_events_is_walked_without_a_poll<D: Database>(db: &D) {
+    const EVENTS: u32 = 1_050;
+    for (mode, dead) in [(Mode::Ordered, EVENTS), (Mode::OrderedByAggregate, EVENTS * 2)] {
+        backlog(db, &orders(EVENTS)).await;
+        db.execute("UPDATE outbox_event SET expires_at = created_at WHERE due_at IS NOT NULL").await;
+        let (store, recorder) = (db.another().await, Recorder::done());
+        let host = Outbox::builder(store.clone()).mode(mode).poller(drowsy()).listener(ROUTE, recorder.listener());
+
+        let host = host.start().await.expect("starts");
+
+        eventually("all are dead", async || store.stats().await.expect("counts").dead == u64::from(dead)).await;
+        assert_eq!(recorder.count(), 0, "{mode:?}");
+        host.shutdown().await;
+    }
 }
 
 /// Each step back, for the message of a failure.

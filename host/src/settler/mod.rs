@@ -179,6 +179,9 @@ impl Settler {
             log_dead(batch);
         }
         let soonest = soonest(&batch.settled);
+        // What stands behind an event that was settled without a call is in nobody's hands: no end of a turn tells the poller of it.
+        let makes_way = self.order.is_some()
+            && batch.settled.iter().zip(&batch.held).any(|(settled, held)| held.mark.is_none() && is_dead(settled));
         let parks = batch.settled.iter().any(|one| matches!(one.settlement, Settlement::Parked { .. }));
         // What was claimed by its insert is read by the owner of its partition when it is due again, which may be another host.
         let for_others = soonest.is_some() && batch.held.iter().any(|held| !held.mark.as_ref().is_some_and(Mark::is_read));
@@ -196,6 +199,9 @@ impl Settler {
         if stored.is_some() {
             if let Some(after) = soonest {
                 self.wake.within(after);
+            }
+            if makes_way {
+                self.wake.now();
             }
             if parks || for_others {
                 self.notifier.notify();
@@ -299,6 +305,10 @@ fn log_dead(batch: &Batch) {
             tracing::error!(event.id = %event.id(), route = %event.route(), attempt = event.attempt(), error, "an event is dead");
         }
     }
+}
+
+fn is_dead(settled: &Settled) -> bool {
+    matches!(settled.settlement, Settlement::Dead { .. })
 }
 
 /// In how long the first of these is due again; `None` when none is. The poller need not sleep longer.
