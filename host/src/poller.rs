@@ -128,6 +128,7 @@ impl Poller {
             self.pulse.beat();
             rest = FIRST_REST;
             after_a_rest = turn == Polled::Drained;
+            self.partitions.set_backlog(!after_a_rest);
             tokio::select! {
                 () = self.rest(turn) => {}
                 _ = stopped.wait_for(|stopped| *stopped) => return,

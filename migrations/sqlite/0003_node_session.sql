@@ -8,3 +8,6 @@ ALTER TABLE outbox_event_node ADD COLUMN room INTEGER NOT NULL DEFAULT 0;
 
 -- 1: a session of it holds its lock.
 ALTER TABLE outbox_event_node ADD COLUMN session INTEGER NOT NULL DEFAULT 0;
+
+-- 1: it has next to nothing to do, and takes partitions of busy hosts.
+ALTER TABLE outbox_event_node ADD COLUMN idle INTEGER NOT NULL DEFAULT 0;

@@ -127,6 +127,8 @@ conformance! {
     read_in_order::a_claim_of_another_stops_the_front_until_it_has_ended,
     read_in_order::only_who_holds_all_partitions_reads_the_front,
     partition::two_settlers_beside_a_keeper_store_each_outcome_once,
+    partition::a_busy_host_hands_partitions_over_to_the_idle_host_of_its_mode_that_holds_the_fewest,
+    partition::what_was_read_before_a_hand_over_has_no_outcome_after_it,
     settle::done_writes_its_columns,
     settle::a_deferred_event_keeps_its_attempt_count,
     settle::a_retry_counts_and_is_due_after_its_delay,

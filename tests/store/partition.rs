@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use outbox::event::{Fence, OwnerId};
-use outbox::store::{HeldPartition, PARTITIONS, ReadRequest, Settled, Settlement};
+use outbox::store::{HeldPartition, Node, PARTITIONS, ReadRequest, Settled, Settlement};
 use outbox::{Envelope, Status, Store, TransactionalStore};
 use sqlx::{AssertSqlSafe, Executor};
 use support::{Harness, MySql, Postgres, eventually, in_time};
@@ -170,4 +170,56 @@ SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query L
     for event in events {
         assert_eq!(row(&db, event.id()).await.status, Status::Done);
     }
+}
+
+/// Says how a host works that reads its partitions.
+async fn beat(store: &dyn Store, owner: &OwnerId, mode: &'static str, idle: bool) -> u32 {
+    let node = Node { reads: true, idle, ..Node::new(owner.clone(), "here 1", mode, "1.2.3") };
+    store.heartbeat(&node, LEASE).await.expect("says that it is alive").idle
+}
+
+/// The number and epoch of each partition that an owner holds.
+async fn held(store: &dyn Store, owner: &OwnerId) -> Vec<(u16, u32)> {
+    let held = store.keep_partitions(owner, LEASE, 0, PARTITIONS).await.expect("keeps");
+    held.iter().map(|held| (held.number, held.epoch)).collect()
+}
+
+pub(crate) async fn a_busy_host_hands_partitions_over_to_the_idle_host_of_its_mode_that_holds_the_fewest(db: &dyn Harness) {
+    let store = db.store();
+    let [busy, other, idle, elsewhere] = ["busy", "other", "idle", "elsewhere"].map(owner);
+    keep(&*store, &busy).await;
+    assert_eq!(beat(&*store, &busy, "multi_node", false).await, 0);
+    assert_eq!(beat(&*store, &elsewhere, "ordered_by_aggregate", true).await, 0, "a host does not count itself");
+    assert_eq!(beat(&*store, &busy, "multi_node", false).await, 0, "nor those of another mode");
+    assert!(!store.hand_over(&busy, LEASE, &[3, 4]).await.expect("asks"), "there is nobody to get them");
+    assert_eq!(held(&*store, &busy).await.len(), usize::from(PARTITIONS));
+
+    beat(&*store, &other, "multi_node", true).await;
+    assert!(store.hand_over(&busy, LEASE, &[7]).await.expect("hands over"));
+    beat(&*store, &idle, "multi_node", true).await;
+    assert_eq!(beat(&*store, &busy, "multi_node", false).await, 2);
+    assert!(store.hand_over(&busy, LEASE, &[3, 4, 7]).await.expect("hands over"));
+
+    assert_eq!(held(&*store, &idle).await, [(3, 2), (4, 2)], "it held none, and what is not the giver's is not given");
+    assert_eq!(held(&*store, &other).await, [(7, 2)]);
+    assert_eq!(held(&*store, &busy).await.len(), usize::from(PARTITIONS) - 3);
+    db.let_pass(LEASE + Duration::from_secs(1)).await;
+    assert!(!store.hand_over(&busy, LEASE, &[9]).await.expect("asks"), "hosts that are gone get nothing");
+}
+
+pub(crate) async fn what_was_read_before_a_hand_over_has_no_outcome_after_it(db: &dyn Harness) {
+    let (store, busy, idle) = (db.store(), owner("busy"), owner("idle"));
+    keep(&*store, &busy).await;
+    spread(db, 1).await;
+    let before = read(&*store, &busy).await;
+    beat(&*store, &busy, "multi_node", false).await;
+    beat(&*store, &idle, "multi_node", true).await;
+
+    assert!(store.hand_over(&busy, LEASE, &all()).await.expect("hands over"));
+
+    let done = |fence: Fence| Settled::new(fence, Settlement::Done);
+    assert_eq!(store.settle(&[done(before[0])]).await.expect("settles"), 1, "its outcome is dropped");
+    let after = read(&*store, &idle).await;
+    assert!(after[0].claim > before[0].claim, "its next delivery has a larger number");
+    assert_eq!(store.settle(&[done(after[0])]).await.expect("settles"), 0);
 }

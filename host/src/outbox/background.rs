@@ -156,6 +156,7 @@ impl<S> Background<'_, S> {
             reads: true,
             room: u32::try_from(wanted.dispatcher.most_in_hand()).unwrap_or(u32::MAX),
             session: false,
+            idle: false,
         };
         let heartbeat = Heartbeat {
             store: self.store.clone(),
@@ -165,6 +166,7 @@ impl<S> Background<'_, S> {
             partitions: self.partitions.clone(),
             claims_count: self.order.is_some(),
             in_flight: parts.in_flight.clone(),
+            workers: wanted.dispatcher.workers,
             wake: parts.wake.clone(),
             metrics: parts.metrics.clone(),
         };

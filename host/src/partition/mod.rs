@@ -5,6 +5,7 @@
 //! back. It knows nothing of what an event is.
 
 mod hold;
+mod load;
 mod session;
 mod share;
 
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 pub(crate) use hold::Hold;
+pub(crate) use load::Load;
 pub(crate) use session::GONE_AFTER;
 pub(crate) use share::Share;
 
@@ -24,6 +26,9 @@ use crate::store::{HeldPartition, PARTITIONS, Store, StoreError};
 
 /// By how much this host takes its leases to end before the database does, as a part of them: clocks run at different speeds.
 const MARGIN: u32 = 30;
+
+/// Which part of its even share a busy host gives to an idle one at each beat, so that it can be seen what that changes.
+const HANDED_OVER: u16 = 16;
 
 /// How often leases may be doubted.
 const DOUBTS: Duration = Duration::from_secs(1);
@@ -44,6 +49,8 @@ pub(crate) struct Partitions {
     by_row: AtomicBool,
     /// Whether this host stops.
     closed: AtomicBool,
+    /// Whether the poller has left events that are due.
+    has_backlog: AtomicBool,
     /// Whether an answer was lost that may have said which partitions were taken from an owner that had left them.
     is_unsure: AtomicBool,
     /// When this host's session was last proven, in microseconds since `began`; 0 when it has none.
@@ -92,6 +99,11 @@ struct State {
     careful_left: usize,
     /// Those that are given back as soon as nothing of them is in this process's hands.
     leaving: Vec<u16>,
+    /// Of these, those that an idle host gets.
+    handed_over: Vec<u16>,
+    /// How many live hosts shared the partitions at the last beat, and how many this one has got beyond its even share since.
+    live: u32,
+    beyond: u16,
     /// Whether nobody else has events in hand any more that were claimed before these partitions were ours.
     settled: bool,
     /// The claims that were in this process's hands when the leaving began.
@@ -115,6 +127,7 @@ impl Partitions {
             lease_end: AtomicU64::new(0),
             by_row: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            has_backlog: AtomicBool::new(false),
             is_unsure: AtomicBool::new(false),
             session: AtomicU64::new(0),
             last_proof: AtomicU64::new(0),
@@ -214,15 +227,16 @@ impl Partitions {
         self.lock().settled = true;
     }
 
-    /// Renews the partitions, takes or gives back what the number of live hosts asks for. `claims` are the claims in this process's
-    /// hands that keep a partition from being given back. True when the poller is to look: partitions are open that were not before,
-    /// or some are to be given back.
+    /// Renews the partitions, takes or gives back what the number of live hosts asks for; `hands_over`: gives a few to an idle host.
+    /// `claims` are the claims in this process's hands that keep a partition from being given back. True when the poller is to look:
+    /// partitions are open that were not before, or some are to be given back.
     pub(crate) async fn keep(
         &self,
         store: &dyn Store,
         owner: &OwnerId,
         lease: Duration,
         live: u32,
+        hands_over: bool,
         claims: impl Fn() -> Vec<(EventId, Fence)>,
     ) -> Result<bool, StoreError> {
         // Taken before the statement is sent: by the database's clock the leases end later than we believe, never earlier.
@@ -236,8 +250,12 @@ impl Partitions {
         }
         let lease_end = (sent + lease.saturating_sub(lease / MARGIN)).saturating_duration_since(self.began);
         self.lease_end.store(u64::try_from(lease_end.as_micros()).unwrap_or(u64::MAX), Ordering::SeqCst);
-        let (open, leaving) = held.split_at(held.len().min(usize::from(share)));
-        let (are_new, to_give_back) = self.update(open, leaving, claims);
+        let keeps = if share == 0 { 0 } else { share + self.beyond_share(&held, share, live) };
+        let mut open = held;
+        let mut leaving = open.split_off(open.len().min(usize::from(keeps)));
+        let chosen = self.choose_to_hand_over(&open, share, hands_over && self.share == Share::Even);
+        leaving.extend(open.extract_if(.., |held| chosen.contains(&held.number)));
+        let (are_new, to_give_back) = self.update(&open, &leaving, claims);
         self.confirm(sessions);
         if self.share == Share::Whole && !self.closed.load(Ordering::SeqCst) {
             self.tell_of_standing_by(share);
@@ -246,10 +264,42 @@ impl Partitions {
             tracing::debug!(partitions = open.len(), nodes = live, "this host works on other partitions than before");
             self.opened.notify_one();
         }
-        if !to_give_back.is_empty() {
-            store.release_partitions(owner, &to_give_back).await?;
+        let (handed_over, released): (Vec<u16>, Vec<u16>) = to_give_back.iter().partition(|number| chosen.contains(number));
+        if !released.is_empty() {
+            store.release_partitions(owner, &released).await?;
+        }
+        if !handed_over.is_empty() && store.hand_over(owner, lease, &handed_over).await? {
+            tracing::debug!(partitions = handed_over.len(), "an idle host gets partitions of this busy one");
         }
         Ok(are_new || self.is_leaving())
+    }
+
+    /// How many partitions this host has got from busy ones beyond its even share. It keeps those until hosts come or go.
+    fn beyond_share(&self, held: &[HeldPartition], share: u16, live: u32) -> u16 {
+        let is_new = |held: &&HeldPartition| self.slots[usize::from(held.number)].epoch.load(Ordering::SeqCst) != held.epoch;
+        let held_count = u16::try_from(held.len()).unwrap_or(PARTITIONS);
+        let new = u16::try_from(held.iter().filter(is_new).count()).unwrap_or(PARTITIONS);
+        // As many as its share it takes by itself.
+        let given = new.saturating_sub(share.saturating_sub(held_count - new));
+        let mut state = self.lock();
+        let before = if std::mem::replace(&mut state.live, live) == live { state.beyond } else { 0 };
+        state.beyond = (before + given).min(held_count.saturating_sub(share));
+        state.beyond
+    }
+
+    /// The partitions that an idle host is to get: those of which the least is in hand, and never more than leaves this host as many.
+    fn choose_to_hand_over(&self, open: &[HeldPartition], share: u16, wanted: bool) -> Vec<u16> {
+        let mut state = self.lock();
+        if !wanted {
+            state.handed_over.clear();
+        } else if state.handed_over.iter().all(|number| !open.iter().any(|held| held.number == *number)) {
+            let few = usize::from((share / HANDED_OVER).max(1)).min(open.len() / 2);
+            let in_hand = |held: &HeldPartition| self.slots[usize::from(held.number)].in_hand.load(Ordering::SeqCst);
+            let mut by_load: Vec<(u32, u16)> = open.iter().map(|held| (in_hand(held), held.number)).collect();
+            by_load.sort_unstable();
+            state.handed_over = by_load.into_iter().take(few).map(|(_, number)| number).collect();
+        }
+        state.handed_over.clone()
     }
 
     /// Says once that another host holds what only one can hold.

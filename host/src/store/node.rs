@@ -46,6 +46,8 @@ pub struct Node {
     pub room: u32,
     /// Whether a session of it holds its lock.
     pub session: bool,
+    /// Whether it has next to nothing to do, so that busy hosts give it partitions.
+    pub idle: bool,
 }
 
 /// The nodes that are alive when one of them says so.
@@ -55,25 +57,27 @@ pub struct LiveNodes {
     pub live: u32,
     /// Those of any mode that claim whatever is due, without itself.
     pub claimers: u32,
+    /// Those of its mode that have next to nothing to do, without itself.
+    pub idle: u32,
 }
 
 impl Node {
     /// A host that has no plugins, claims its rows and has no session; for tests, which change what they need.
     #[must_use]
     pub fn new(owner: OwnerId, label: impl Into<String>, mode: &'static str, version: &'static str) -> Self {
-        Self { owner, label: label.into(), mode, version, plugins: None, reads: false, room: 0, session: false }
+        Self { owner, label: label.into(), mode, version, plugins: None, reads: false, room: 0, session: false, idle: false }
     }
 
-    /// `reads`, `room` and `session` as their columns have them.
-    pub(super) fn columns(&self) -> (i16, i32, i16) {
-        (self.reads.into(), i32::try_from(self.room).unwrap_or(i32::MAX), self.session.into())
+    /// `reads`, `room`, `session` and `idle` as their columns have them.
+    pub(super) fn columns(&self) -> (i16, i32, i16, i16) {
+        (self.reads.into(), i32::try_from(self.room).unwrap_or(i32::MAX), self.session.into(), self.idle.into())
     }
 }
 
 impl LiveNodes {
     /// As the statements that count them name them.
     pub(super) fn of_row(row: &impl Named) -> Result<Self, sqlx::Error> {
-        Ok(Self { live: row.count("live")?, claimers: row.count("claimers")? })
+        Ok(Self { live: row.count("live")?, claimers: row.count("claimers")?, idle: row.count("idle")? })
     }
 }
 

@@ -1,6 +1,9 @@
 //! Numbers as the databases keep them: signed.
 
 #[cfg(any(feature = "sqlite", feature = "mysql"))]
+use std::borrow::Borrow;
+
+#[cfg(any(feature = "sqlite", feature = "mysql"))]
 use crate::event::Fence;
 
 /// A number that is never negative, as it is bound.
@@ -17,8 +20,9 @@ pub(super) fn numbers<N: std::fmt::Display>(numbers: &[N]) -> String {
 
 /// Fences as JSON: `[[seq,fence],…]`, in the order in which everybody locks rows.
 #[cfg(any(feature = "sqlite", feature = "mysql"))]
-pub(super) fn fence_rows<'f>(fences: impl IntoIterator<Item = &'f Fence>) -> String {
-    let mut rows: Vec<(u64, u64)> = fences.into_iter().map(|fence| (fence.sequence, fence.claim)).collect();
+pub(super) fn fence_rows<F: Borrow<Fence>>(fences: impl IntoIterator<Item = F>) -> String {
+    let pair = |fence: F| (fence.borrow().sequence, fence.borrow().claim);
+    let mut rows: Vec<(u64, u64)> = fences.into_iter().map(pair).collect();
     rows.sort_unstable();
     let rows: Vec<String> = rows.iter().map(|(sequence, claim)| format!("[{sequence},{claim}]")).collect();
     format!("[{}]", rows.join(","))

@@ -32,6 +32,13 @@ pub trait PartitionStore: Send + Sync {
     /// # Errors
     /// The database's own. A repeat is safe.
     async fn release_partitions(&self, owner: &OwnerId, partitions: &[u16]) -> Result<(), StoreError>;
+
+    /// Gives those of these partitions that the owner holds to another host for `lease`, under a new epoch: to the live host of its mode
+    /// that says that it is idle, and of several to the one with the fewest partitions. Returns whether there is one.
+    ///
+    /// # Errors
+    /// The database's own. A repeat gives to another host what is left.
+    async fn hand_over(&self, owner: &OwnerId, lease: Duration, partitions: &[u16]) -> Result<bool, StoreError>;
 }
 
 /// A partition that an owner holds.

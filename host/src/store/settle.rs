@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-#[cfg(any(feature = "sqlite", feature = "mysql"))]
-use serde_json::Value;
+use serde::Serialize;
 
 use super::number::signed;
 use super::{AttemptCost, StoreError};
@@ -107,82 +106,84 @@ pub(super) fn delay_micros(after: Duration) -> i64 {
     micros(after.min(LONGEST_DELAY))
 }
 
-/// The statements of a database, one for each kind of outcome.
+/// The statements of a database. Most batches are all DONE, so those have statements that write no more than they must.
 pub(super) struct Statements {
     pub(super) done: &'static str,
     /// The same for outcomes whose cost is kept.
     pub(super) done_with_cost: &'static str,
     pub(super) erased: &'static str,
-    pub(super) deferred: &'static str,
-    pub(super) retry: &'static str,
-    pub(super) dead: &'static str,
-    pub(super) parked: &'static str,
-    pub(super) behind: &'static str,
-    pub(super) released: &'static str,
+    /// Outcomes of all kinds but erased ones.
+    pub(super) mixed: &'static str,
 }
 
-/// What one outcome writes beside its fence: `None` for a column that its statement does not have.
-pub(super) struct Written<'s> {
-    pub(super) fence: Fence,
-    /// A delay, the event that it waits behind, or how many failures it adds.
+/// What one outcome writes. As JSON, what is `None` is left out: an element that is not there is NULL in every database, and a JSON
+/// null may become a text.
+#[derive(Serialize)]
+pub(super) struct Written {
+    pub(super) seq: u64,
+    pub(super) fence: u64,
+    pub(super) kind: &'static str,
+    /// A delay in microseconds, the `seq` of the event that it waits behind, or how many failures it adds.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) number: Option<i64>,
+    /// An error, or why the event is parked.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) text: Option<String>,
-    pub(super) blocks: Option<bool>,
-    pub(super) cost: Option<Option<&'s AttemptCost>>,
+    /// 1 if later events of its aggregate wait for it.
+    pub(super) stops: u8,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) cost: Option<String>,
 }
 
-impl<'s> Written<'s> {
-    /// What this outcome writes, and by which statement.
-    fn of(settled: &'s Settled, statements: &Statements) -> (&'static str, Self) {
-        let only = |number, text| Self { fence: settled.fence, number, text, blocks: None, cost: None };
-        let cost = Some(settled.cost.as_deref());
-        match &settled.settlement {
-            Settlement::Done if settled.cost.is_some() => (statements.done_with_cost, Self { cost, ..only(None, None) }),
-            Settlement::Done => (statements.done, only(None, None)),
-            Settlement::Erased => (statements.erased, only(None, None)),
-            Settlement::Deferred { after } => (statements.deferred, Self { cost, ..only(Some(delay_micros(*after)), None) }),
-            Settlement::Retry { after, error } => {
-                (statements.retry, Self { cost, ..only(Some(delay_micros(*after)), Some(cut(error))) })
-            }
-            Settlement::Dead { error, counted, blocks } => {
-                let written = only(Some(i64::from(*counted)), Some(cut(error)));
-                (statements.dead, Self { blocks: Some(*blocks), cost, ..written })
-            }
-            Settlement::Parked { reason } => (statements.parked, only(None, Some(cut(reason)))),
-            Settlement::Behind { sequence } => (statements.behind, only(Some(signed(*sequence)), None)),
-            Settlement::Released { after } => (statements.released, only(Some(delay_micros(*after)), None)),
-        }
+impl Written {
+    fn of(settled: &Settled) -> Self {
+        let (kind, number, text, stops) = match &settled.settlement {
+            Settlement::Done => ("done", None, None, false),
+            Settlement::Erased => ("erased", None, None, false),
+            Settlement::Deferred { after } => ("deferred", Some(delay_micros(*after)), None, false),
+            Settlement::Retry { after, error } => ("retry", Some(delay_micros(*after)), Some(cut(error)), false),
+            Settlement::Dead { error, counted, blocks } => ("dead", Some(i64::from(*counted)), Some(cut(error)), *blocks),
+            Settlement::Parked { reason } => ("parked", None, Some(cut(reason)), false),
+            Settlement::Behind { sequence } => ("behind", Some(signed(*sequence)), None, false),
+            Settlement::Released { after } => ("released", Some(delay_micros(*after)), None, false),
+        };
+        let Fence { sequence: seq, claim: fence } = settled.fence;
+        let cost = settled.cost.as_ref().map(|cost| cost.to_column());
+        Self { seq, fence, kind, number, text, stops: u8::from(stops), cost }
     }
 
-    /// As a JSON list: `[seq, fence, …]`. A cost that is none is left out: an element that is not there is NULL in every database, and a
-    /// JSON null may become a text.
     #[cfg(any(feature = "sqlite", feature = "mysql"))]
-    pub(super) fn json(self) -> Value {
-        let mut row = vec![self.fence.sequence.into(), self.fence.claim.into()];
-        row.extend(self.number.map(Value::from));
-        row.extend(self.text.map(Value::from));
-        row.extend(self.blocks.map(|blocks| u8::from(blocks).into()));
-        row.extend(self.cost.flatten().map(|cost| cost.to_column().into()));
-        Value::Array(row)
+    pub(super) const fn fence(&self) -> Fence {
+        Fence { sequence: self.seq, claim: self.fence }
     }
 }
 
-/// The statements that have something to do, each with what it writes, in the order of `seq`, in which everybody locks.
+/// The statements that have something to do, each with what it writes, in the order of `seq`, in which everybody locks. One for any
+/// mixture of kinds, so that a batch is one round trip; rows that are deleted need another.
 pub(super) fn grouped<'s>(
     settled: impl IntoIterator<Item = &'s Settled>,
     statements: &Statements,
-) -> Vec<(&'static str, Vec<Written<'s>>)> {
+) -> Vec<(&'static str, Vec<Written>)> {
     let mut sorted: Vec<&Settled> = settled.into_iter().collect();
     sorted.sort_unstable_by_key(|settled| settled.fence.sequence);
-    let mut groups: Vec<(&'static str, Vec<Written<'s>>)> = Vec::with_capacity(1);
-    for settled in sorted {
-        let (sql, written) = Written::of(settled, statements);
-        match groups.iter_mut().find(|(other, _)| *other == sql) {
-            Some((_, group)) => group.push(written),
-            None => groups.push((sql, vec![written])),
-        }
-    }
-    groups
+    let (erased, kept): (Vec<_>, Vec<_>) = sorted.into_iter().partition(|settled| settled.settlement == Settlement::Erased);
+    let are_done = kept.iter().all(|settled| settled.settlement == Settlement::Done);
+    let of_kept = if are_done && kept.iter().all(|settled| settled.cost.is_none()) {
+        statements.done
+    } else if are_done && kept.iter().all(|settled| settled.cost.is_some()) {
+        statements.done_with_cost
+    } else {
+        statements.mixed
+    };
+    let groups = [(statements.erased, erased), (of_kept, kept)];
+    let filled = groups.into_iter().filter(|(_, group)| !group.is_empty());
+    filled.map(|(sql, group)| (sql, group.into_iter().map(Written::of).collect())).collect()
+}
+
+/// Outcomes as a list of JSON objects.
+#[cfg(any(feature = "sqlite", feature = "mysql"))]
+pub(super) fn objects(written: &[Written]) -> String {
+    serde_json::to_string(written).expect("numbers and texts are JSON")
 }
 
 /// Longest stored error, in characters. Source: specification 8.3.

@@ -159,7 +159,8 @@ impl Table {
         let live = alive.iter().filter(|(_, other)| other.mode == node.mode).count();
         let claimers = alive.iter().filter(|(other, row)| !row.reads && **other != owner).count();
         let few = |nodes: usize| u32::try_from(nodes).expect("few nodes");
-        LiveNodes { live: few(live), claimers: few(claimers) }
+        // Nobody here says that it is idle.
+        LiveNodes { live: few(live), claimers: few(claimers), idle: 0 }
     }
 
     /// Forgets a node and gives its partitions back.

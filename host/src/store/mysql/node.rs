@@ -12,18 +12,19 @@ use crate::store::row::Named;
 use crate::store::settle::delay_micros;
 use crate::store::{LiveNodes, Node, NodeRecord, NodeStore, StoreError, row};
 
-/// Bound: owner, label, mode, version, the lease in microseconds, plugins, whether it reads, its room, whether it has a session, and
-/// the last five again.
+/// Bound: owner, label, mode, version, the lease in microseconds, plugins, whether it reads, its room, whether it has a session, whether
+/// it is idle, and the last six again.
 const HEARTBEAT: &str = "
-INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until, plugins, `reads`, room, session)
-VALUES (?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, ?, ?, ?, ?)
+INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until, plugins, `reads`, room, session, idle)
+VALUES (?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, ?, ?, ?, ?, ?)
 ON DUPLICATE KEY UPDATE alive_until = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, plugins = COALESCE(?, plugins),
-                        `reads` = ?, room = ?, session = ?";
+                        `reads` = ?, room = ?, session = ?, idle = ?";
 
-/// Bound: the mode, the owner.
+/// Bound: the mode, the owner, the mode, the owner.
 const LIVE: &str = "
 SELECT CAST(COALESCE(SUM(mode = ? AND alive_until > UTC_TIMESTAMP(6)), 0) AS SIGNED) AS live,
        CAST(COALESCE(SUM(`reads` = 0 AND owner <> ? AND alive_until > UTC_TIMESTAMP(6)), 0) AS SIGNED) AS claimers,
+       CAST(COALESCE(SUM(mode = ? AND idle = 1 AND owner <> ? AND alive_until > UTC_TIMESTAMP(6)), 0) AS SIGNED) AS idle,
        CAST(COALESCE(SUM(alive_until < UTC_TIMESTAMP(6) - INTERVAL 1 DAY), 0) AS SIGNED) AS gone
 FROM outbox_event_node";
 
@@ -50,12 +51,13 @@ impl NodeStore for MySqlStore {
         let (store, action, lease) = (&self.keeping(), "say that this node is alive", delay_micros(lease));
         let statement =
             store.statement(HEARTBEAT).bind(node.owner.as_str()).bind(&node.label).bind(node.mode).bind(node.version);
-        let (plugins, (reads, room, session)) = (node.plugins.as_deref(), node.columns());
-        let statement = statement.bind(lease).bind(plugins).bind(reads).bind(room).bind(session);
-        let statement = statement.bind(lease).bind(plugins).bind(reads).bind(room).bind(session);
+        let (plugins, (reads, room, session, idle)) = (node.plugins.as_deref(), node.columns());
+        let statement = statement.bind(lease).bind(plugins).bind(reads).bind(room).bind(session).bind(idle);
+        let statement = statement.bind(lease).bind(plugins).bind(reads).bind(room).bind(session).bind(idle);
         store.execute(action, statement).await?;
         let count = |row: &MySqlRow| Ok((LiveNodes::of_row(row)?, row.count::<u64>("gone")?));
         let statement = store.statement(LIVE).bind(node.mode).bind(node.owner.as_str());
+        let statement = statement.bind(node.mode).bind(node.owner.as_str());
         let (live, gone) = store.read_one(action, statement, count).await?;
         if gone > 0 {
             store.execute(action, store.statement(FORGET)).await?;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use sqlx::Row;
 use sqlx::mysql::MySqlRow;
 
 use super::patience::patiently;
@@ -38,6 +39,18 @@ UPDATE JSON_TABLE(?, '$[*]' COLUMNS (partition_id SMALLINT PATH '$')) AS given
 STRAIGHT_JOIN outbox_event_partition FORCE INDEX (PRIMARY) ON outbox_event_partition.partition_id = given.partition_id
 SET owner = NULL, lease_end = NULL WHERE owner = ?";
 
+/// The host that partitions are given to. Bound: the owner, twice.
+const IDLE: &str = "
+SELECT owner FROM outbox_event_node AS node
+WHERE idle = 1 AND alive_until > UTC_TIMESTAMP(6) AND owner <> ? AND mode = (SELECT mode FROM outbox_event_node WHERE owner = ?)
+ORDER BY (SELECT COUNT(*) FROM outbox_event_partition AS held WHERE held.owner = node.owner), owner LIMIT 1";
+
+/// Bound: partitions as a JSON list, who gets them, the lease in microseconds, the owner.
+const HAND_OVER: &str = "
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (partition_id SMALLINT PATH '$')) AS given
+STRAIGHT_JOIN outbox_event_partition FORCE INDEX (PRIMARY) ON outbox_event_partition.partition_id = given.partition_id
+SET owner = ?, lease_end = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, epoch = epoch + 1 WHERE owner = ?";
+
 #[async_trait]
 impl PartitionStore for MySqlStore {
     async fn keep_partitions(
@@ -53,12 +66,28 @@ impl PartitionStore for MySqlStore {
     async fn release_partitions(&self, owner: &OwnerId, partitions: &[u16]) -> Result<(), StoreError> {
         patiently(|| try_release(self, owner, partitions)).await
     }
+
+    async fn hand_over(&self, owner: &OwnerId, lease: Duration, partitions: &[u16]) -> Result<bool, StoreError> {
+        patiently(|| try_hand_over(self, owner, lease, partitions)).await
+    }
 }
 
 async fn try_release(store: &MySqlStore, owner: &OwnerId, partitions: &[u16]) -> Result<(), StoreError> {
     let store = &store.keeping();
     let statement = store.statement(RELEASE).bind(numbers(partitions)).bind(owner.as_str());
     store.execute("give partitions back", statement).await.map(drop)
+}
+
+/// Not one transaction: a host that is gone in between has the partitions as long as its lease says.
+async fn try_hand_over(store: &MySqlStore, owner: &OwnerId, lease: Duration, partitions: &[u16]) -> Result<bool, StoreError> {
+    let (store, action) = (&store.keeping(), "hand partitions over");
+    let idle = store.optional(action, store.statement(IDLE).bind(owner.as_str()).bind(owner.as_str())).await?;
+    let Some(idle) = idle else { return Ok(false) };
+    let idle: String = idle.try_get(0).map_err(|error| store.failed(action, error))?;
+    let statement =
+        store.statement(HAND_OVER).bind(numbers(partitions)).bind(idle).bind(delay_micros(lease)).bind(owner.as_str());
+    store.execute(action, statement).await?;
+    Ok(true)
 }
 
 async fn try_keep(

@@ -13,7 +13,7 @@ const LATEST: &str = "253402300799000000";
 const ONE: &str = "'{\"event_id\":\"outbox\"}'";
 
 /// Each with the index that it lives on, and what stands for its parameters: the server looks at values when it plans.
-const STATEMENTS: [(&str, &str, &str, &[&str]); 23] = [
+const STATEMENTS: [(&str, &str, &str, &[&str]); 24] = [
     ("claim", claim::CLAIM, "outbox_due", &["0", "500"]),
     ("claim in order", claim::CHOOSE_IN_ORDER, "outbox_due", &["0", "'nobody'", "'1'", "500"]),
     ("claim the front", front::FRONT, "outbox_done", &["0", "500", "0", "500", "1", "'nobody'", "1", "500"]),
@@ -27,6 +27,7 @@ const STATEMENTS: [(&str, &str, &str, &[&str]); 23] = [
     ("heads of queues", keys::HEADS, "outbox_key", &["0", "'[1,2]'"]),
     ("next due", claim::NEXT_DUE, "outbox_due", &[]),
     ("settle", settle::DONE, "PRIMARY", &["'[[1,1],[2,1]]'"]),
+    ("settle any", settle::MIXED, "PRIMARY", &["'[{\"seq\":1,\"fence\":1,\"kind\":\"retry\",\"number\":0}]'"]),
     ("renew", lease::RENEW, "PRIMARY", &["'[[1,1],[2,1]]'", "30000000"]),
     ("purge", purge::CHOOSE, "outbox_done", &["1", "0", "500"]),
     ("dead", dead::CHOOSE_DEAD, "outbox_dead", &ANY_DEAD),

@@ -1,4 +1,4 @@
-//! Outcomes into rows: one statement for each kind of outcome, all of them in one transaction.
+//! Outcomes into rows: one statement for a batch, whatever its kinds; rows that are deleted besides need a second one.
 //!
 //! Every statement names the fence, the lock that the claim took and the states that an outcome may leave: a late outcome
 //! changes nothing, and neither does the same one a second time. The driver asks the server to count the rows that a statement
@@ -18,9 +18,9 @@ use sqlx::mysql::MySqlConnection;
 use super::lock::{THERE, free};
 use super::patience::patiently;
 use super::{MySqlStore, Run, TransactionalStore};
-use crate::store::number::numbers;
+use crate::store::number::{fence_rows, numbers};
 use crate::store::row::sequence;
-use crate::store::settle::{Statements, Written, grouped};
+use crate::store::settle::{Statements, Written, grouped, objects};
 use crate::store::{SettleStore, Settled, StoreError};
 
 /// Rows of [seq, fence].
@@ -35,10 +35,10 @@ WHERE claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
                                         WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
                                           AND held.epoch > 0))";
 
-/// [`DONE`] for outcomes whose cost is kept, apart from it because it writes one column more. Rows of [seq, fence, cost].
+/// [`DONE`] for outcomes whose cost is kept, apart from it because it writes one column more. Objects with seq, fence and cost.
 const DONE_WITH_COST: &str = "
-UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]',
-                                     cost TEXT CHARACTER SET utf8mb4 PATH '$[2]')) AS settled
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$.seq', fence BIGINT PATH '$.fence',
+                                     cost TEXT CHARACTER SET utf8mb4 PATH '$.cost')) AS settled
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
 SET claim_seq = claim_seq + 1,
     status = 1, done_at = UTC_TIMESTAMP(6), due_at = NULL, last_cost = settled.cost, claims = 0, starts = 0, parked = NULL,
@@ -58,80 +58,32 @@ WHERE claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
                                         WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
                                           AND held.epoch > 0))";
 
-/// Rows of [seq, fence, delay, cost].
-const DEFERRED: &str = "
-UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]', delay BIGINT PATH '$[2]',
-                                     cost TEXT CHARACTER SET utf8mb4 PATH '$[3]')) AS settled
+/// Outcomes of any kinds but erased ones: what each kind does to a column stands beside the others. A number is a delay in microseconds,
+/// how many failures are counted, or the event that this one waits behind. Where an event never started (behind, released), its claim
+/// is given back; released without a delay, it keeps its place among those that are due. Without an aggregate there is nobody to block.
+/// Objects with the columns of `settled`.
+pub(super) const MIXED: &str = "
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
+         seq BIGINT PATH '$.seq', fence BIGINT PATH '$.fence', kind VARCHAR(16) CHARACTER SET ascii COLLATE ascii_bin PATH '$.kind',
+         number BIGINT PATH '$.number', note TEXT CHARACTER SET utf8mb4 PATH '$.text', stops INT PATH '$.stops',
+         cost TEXT CHARACTER SET utf8mb4 PATH '$.cost')) AS settled
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
 SET claim_seq = claim_seq + 1,
-    status = 0, due_at = UTC_TIMESTAMP(6) + INTERVAL settled.delay MICROSECOND, deferrals = deferrals + 1,
-    last_cost = COALESCE(settled.cost, last_cost), claims = 0, starts = 0, locked_by = NULL, locked_at = NULL, lease_end = NULL
-WHERE claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
-  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held FORCE INDEX (outbox_epoch)
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
-                                          AND held.epoch > 0))";
-
-/// Rows of [seq, fence, delay, error, cost].
-const RETRY: &str = "
-UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]', delay BIGINT PATH '$[2]',
-                                     error TEXT CHARACTER SET utf8mb4 PATH '$[3]',
-                                     cost TEXT CHARACTER SET utf8mb4 PATH '$[4]')) AS settled
-STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
-SET claim_seq = claim_seq + 1,
-    status = 2, due_at = UTC_TIMESTAMP(6) + INTERVAL settled.delay MICROSECOND, attempts = attempts + 1,
-    last_error = settled.error, last_cost = settled.cost, claims = 0, starts = 0, locked_by = NULL, locked_at = NULL, lease_end = NULL
-WHERE claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
-  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held FORCE INDEX (outbox_epoch)
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
-                                          AND held.epoch > 0))";
-
-/// Without an aggregate id there is nothing to block. Rows of [seq, fence, counted, error, blocks, cost].
-const DEAD: &str = "
-UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]', counted INT PATH '$[2]',
-                                     error TEXT CHARACTER SET utf8mb4 PATH '$[3]', stops INT PATH '$[4]',
-                                     cost TEXT CHARACTER SET utf8mb4 PATH '$[5]')) AS settled
-STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
-SET claim_seq = claim_seq + 1,
-    status = 3, done_at = UTC_TIMESTAMP(6), due_at = NULL, attempts = attempts + settled.counted, last_error = settled.error,
-    last_cost = settled.cost, blocks = CASE WHEN aggregate_id IS NULL THEN 0 ELSE settled.stops END, claims = 0, starts = 0, parked = NULL,
+    status = CASE kind WHEN 'done' THEN 1 WHEN 'deferred' THEN 0 WHEN 'retry' THEN 2 WHEN 'dead' THEN 3 ELSE status END,
+    done_at = CASE WHEN kind IN ('done', 'dead') THEN UTC_TIMESTAMP(6) ELSE done_at END,
+    due_at = CASE WHEN kind IN ('deferred', 'retry') OR (kind = 'released' AND number > 0)
+                    THEN UTC_TIMESTAMP(6) + INTERVAL number MICROSECOND
+                  WHEN kind = 'released' THEN due_at END,
+    attempts = attempts + CASE kind WHEN 'retry' THEN 1 WHEN 'dead' THEN number ELSE 0 END,
+    deferrals = deferrals + (kind = 'deferred'),
+    last_error = CASE WHEN kind IN ('retry', 'dead') THEN note ELSE last_error END,
+    last_cost = CASE WHEN kind IN ('retry', 'dead') THEN cost ELSE COALESCE(cost, last_cost) END,
+    blocks = CASE WHEN kind <> 'dead' THEN blocks WHEN aggregate_id IS NULL THEN 0 ELSE stops END,
+    parked = CASE kind WHEN 'parked' THEN note WHEN 'done' THEN NULL WHEN 'dead' THEN NULL ELSE parked END,
+    behind = CASE kind WHEN 'behind' THEN number ELSE behind END,
+    claims = CASE WHEN kind IN ('behind', 'released') THEN GREATEST(claims - 1, 0) ELSE 0 END,
+    starts = CASE WHEN kind IN ('parked', 'behind', 'released') THEN starts ELSE 0 END,
     locked_by = NULL, locked_at = NULL, lease_end = NULL
-WHERE claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
-  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held FORCE INDEX (outbox_epoch)
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
-                                          AND held.epoch > 0))";
-
-/// Rows of [seq, fence, reason].
-const PARKED: &str = "
-UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]',
-                                     reason TEXT CHARACTER SET utf8mb4 PATH '$[2]')) AS settled
-STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
-SET claim_seq = claim_seq + 1,
-    due_at = NULL, parked = settled.reason, claims = 0, locked_by = NULL, locked_at = NULL, lease_end = NULL
-WHERE claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
-  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held FORCE INDEX (outbox_epoch)
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
-                                          AND held.epoch > 0))";
-
-/// The claim is given back: the event never started. Rows of [seq, fence, the event before].
-const BEHIND: &str = "
-UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]', earlier BIGINT PATH '$[2]')) AS settled
-STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
-SET claim_seq = claim_seq + 1,
-    due_at = NULL, behind = settled.earlier, claims = GREATEST(claims - 1, 0),
-    locked_by = NULL, locked_at = NULL, lease_end = NULL
-WHERE claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
-  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held FORCE INDEX (outbox_epoch)
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
-                                          AND held.epoch > 0))";
-
-/// The claim is given back: the event never started. Without a delay it keeps its place among those that are due. Rows of
-/// [seq, fence, delay].
-const RELEASED: &str = "
-UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]', delay BIGINT PATH '$[2]')) AS settled
-STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
-SET claim_seq = claim_seq + 1,
-    due_at = CASE WHEN settled.delay > 0 THEN UTC_TIMESTAMP(6) + INTERVAL settled.delay MICROSECOND ELSE due_at END,
-    claims = GREATEST(claims - 1, 0), locked_by = NULL, locked_at = NULL, lease_end = NULL
 WHERE claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
   AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held FORCE INDEX (outbox_epoch)
                                         WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
@@ -139,17 +91,7 @@ WHERE claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
 
 const ACTION: &str = "store outcomes";
 
-const STATEMENTS: Statements = Statements {
-    done: DONE,
-    done_with_cost: DONE_WITH_COST,
-    erased: ERASED,
-    deferred: DEFERRED,
-    retry: RETRY,
-    dead: DEAD,
-    parked: PARKED,
-    behind: BEHIND,
-    released: RELEASED,
-};
+const STATEMENTS: Statements = Statements { done: DONE, done_with_cost: DONE_WITH_COST, erased: ERASED, mixed: MIXED };
 
 #[async_trait]
 impl SettleStore for MySqlStore {
@@ -209,6 +151,9 @@ async fn run(store: &MySqlStore, connection: &mut MySqlConnection, sql: &SqlStr,
 
 /// The statements that have something to do, with their rows.
 fn statements<'s>(store: &MySqlStore, settled: impl IntoIterator<Item = &'s Settled>) -> Vec<(SqlStr, String)> {
-    let rows = |written: Vec<Written<'_>>| written.into_iter().map(Written::json).collect::<serde_json::Value>().to_string();
-    grouped(settled, &STATEMENTS).into_iter().map(|(sql, written)| (store.table.sql(sql), rows(written))).collect()
+    let rows = |sql, written: &[Written]| match sql {
+        DONE | ERASED => fence_rows(written.iter().map(Written::fence)),
+        _ => objects(written),
+    };
+    grouped(settled, &STATEMENTS).iter().map(|(sql, written)| (store.table.sql(sql), rows(*sql, written))).collect()
 }

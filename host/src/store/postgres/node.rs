@@ -11,21 +11,22 @@ use crate::store::settle::delay_micros;
 use crate::store::{LiveNodes, Node, NodeRecord, NodeStore, StoreError, row};
 
 /// A statement does not see what it writes: this node is counted by itself. Nodes that another one is just forgetting are
-/// stepped over. $1 to $4 owner, label, mode, version, $5 the lease in microseconds, $6 its plugins, $7 to $9 whether
-/// it reads, its room, whether it has a session.
+/// stepped over. $1 to $4 owner, label, mode, version, $5 the lease in microseconds, $6 its plugins, $7 to $10 whether
+/// it reads, its room, whether it has a session, whether it is idle.
 const HEARTBEAT: &str = "
 WITH alive AS (
-  INSERT INTO outbox_event_node AS node (owner, label, mode, version, started_at, alive_until, plugins, reads, room, session)
+  INSERT INTO outbox_event_node AS node (owner, label, mode, version, started_at, alive_until, plugins, reads, room, session, idle)
   VALUES ($1::text, $2::text, $3::text, $4::text, now(), now() + $5::bigint * interval '1 microsecond', $6::text,
-          $7::smallint, $8::integer, $9::smallint)
+          $7::smallint, $8::integer, $9::smallint, $10::smallint)
   ON CONFLICT (owner) DO UPDATE
   SET alive_until = excluded.alive_until, plugins = coalesce(excluded.plugins, node.plugins),
-      reads = excluded.reads, room = excluded.room, session = excluded.session),
+      reads = excluded.reads, room = excluded.room, session = excluded.session, idle = excluded.idle),
 forgotten AS (
   DELETE FROM outbox_event_node
   WHERE owner = ANY (ARRAY (SELECT owner FROM outbox_event_node
                             WHERE alive_until < now() - interval '1 day' AND owner <> $1::text FOR UPDATE SKIP LOCKED)))
-SELECT 1 + count(*) FILTER (WHERE mode = $3::text) AS live, count(*) FILTER (WHERE reads = 0) AS claimers
+SELECT 1 + count(*) FILTER (WHERE mode = $3::text) AS live, count(*) FILTER (WHERE reads = 0) AS claimers,
+       count(*) FILTER (WHERE mode = $3::text AND idle = 1) AS idle
 FROM outbox_event_node WHERE alive_until > now() AND owner <> $1::text";
 
 /// $1 the owner.
@@ -42,7 +43,7 @@ FROM outbox_event_node AS node WHERE alive_until >= now() - interval '1 day' ORD
 #[async_trait]
 impl NodeStore for PostgresStore {
     async fn heartbeat(&self, node: &Node, lease: Duration) -> Result<LiveNodes, StoreError> {
-        let (store, (reads, room, session)) = (&self.keeping(), node.columns());
+        let (store, (reads, room, session, idle)) = (&self.keeping(), node.columns());
         let statement = store
             .statement(HEARTBEAT)
             .bind(node.owner.as_str())
@@ -53,7 +54,8 @@ impl NodeStore for PostgresStore {
             .bind(node.plugins.as_deref())
             .bind(reads)
             .bind(room)
-            .bind(session);
+            .bind(session)
+            .bind(idle);
         store.read_one("say that this node is alive", statement, LiveNodes::of_row).await
     }
 

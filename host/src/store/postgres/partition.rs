@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use sqlx::Row;
 
 use super::{PostgresStore, Run};
 use crate::event::OwnerId;
@@ -31,6 +32,18 @@ SELECT partition_id, epoch, 0 FROM kept UNION ALL SELECT partition_id, epoch, ab
 const RELEASE: &str = "
 UPDATE outbox_event_partition SET owner = NULL, lease_end = NULL WHERE owner = $1::text AND partition_id = ANY ($2::smallint[])";
 
+/// $1 the owner, $2 the lease in microseconds, $3 partitions.
+const HAND_OVER: &str = "
+WITH idle AS (
+  SELECT owner FROM outbox_event_node AS node
+  WHERE idle = 1 AND alive_until > now() AND owner <> $1::text
+    AND mode = (SELECT mode FROM outbox_event_node WHERE owner = $1::text)
+  ORDER BY (SELECT count(*) FROM outbox_event_partition AS held WHERE held.owner = node.owner), owner LIMIT 1),
+given AS (
+  UPDATE outbox_event_partition SET owner = idle.owner, lease_end = now() + $2::bigint * interval '1 microsecond', epoch = epoch + 1
+  FROM idle WHERE outbox_event_partition.owner = $1::text AND partition_id = ANY ($3::smallint[]))
+SELECT count(*) FROM idle";
+
 #[async_trait]
 impl PartitionStore for PostgresStore {
     async fn keep_partitions(
@@ -51,6 +64,12 @@ impl PartitionStore for PostgresStore {
         let statement = store.statement(RELEASE).bind(owner.as_str()).bind(column(partitions));
         store.execute("give partitions back", statement).await?;
         Ok(())
+    }
+
+    async fn hand_over(&self, owner: &OwnerId, lease: Duration, partitions: &[u16]) -> Result<bool, StoreError> {
+        let store = &self.keeping();
+        let statement = store.statement(HAND_OVER).bind(owner.as_str()).bind(delay_micros(lease)).bind(column(partitions));
+        store.read_one("hand partitions over", statement, |row| Ok(row.try_get::<i64, _>(0)? > 0)).await
     }
 }
 

@@ -10,7 +10,7 @@ use crate::store::{AuditFilter, Filter, Plan, PlanStore, StoreError};
 use crate::time::Timestamp;
 
 /// Each with its index.
-const STATEMENTS: [(&str, &str, &str); 21] = [
+const STATEMENTS: [(&str, &str, &str); 22] = [
     ("claim", claim::CLAIM, "outbox_event_due"),
     ("claim in order", claim::CLAIM_IN_ORDER, "outbox_event_due"),
     ("claim the front", front::CLAIM_FRONT, "outbox_event_open"),
@@ -22,6 +22,7 @@ const STATEMENTS: [(&str, &str, &str); 21] = [
     ("heads of queues", keys::HEADS, "outbox_event_key"),
     ("next due", claim::NEXT_DUE, "outbox_event_due"),
     ("settle", settle::DONE, "outbox_event_pkey"),
+    ("settle any", settle::MIXED, "outbox_event_pkey"),
     ("renew", lease::RENEW, "outbox_event_pkey"),
     ("purge", purge::PURGE, "outbox_event_done"),
     ("dead", dead::REPLAY_BATCH, "outbox_event_dead"),
@@ -82,6 +83,15 @@ fn bound<'q>(name: &str, statement: Statement<'q>) -> Statement<'q> {
         "claim these" => statement.bind(NAME).bind(LEASE).bind(numbers.clone()).bind(numbers),
         "heads of queues" => statement.bind(numbers).bind(keys::waited_for(crate::store::WaitsFor::Unresolved)),
         "settle" => statement.bind(numbers.clone()).bind(numbers),
+        "settle any" => {
+            let statement = statement.bind(numbers.clone()).bind(numbers.clone()).bind(vec!["retry"; numbers.len()]);
+            statement.bind(numbers.clone()).bind(vec![NAME; numbers.len()]).bind(vec![0_i16; numbers.len()]).bind(vec![
+                NAME;
+                numbers
+                    .len(
+                    )
+            ])
+        }
         "renew" => statement.bind(numbers.clone()).bind(numbers).bind(LEASE),
         "purge" => statement.bind(1_i16).bind(super::time::Moment(Timestamp::from_micros(LEASE))).bind(BATCH),
         "dead" => {

@@ -95,7 +95,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         version: 3,
-        name: "node-session",
+        name: "node-session-2",
         up: include_str!("../../../migrations/postgres/0003_node_session.sql"),
         down: include_str!("../../../migrations/postgres/0003_node_session.down.sql"),
     },

@@ -1,4 +1,4 @@
-//! Outcomes into rows: one statement for each kind of outcome, all of them in one transaction.
+//! Outcomes into rows: one statement for a batch, whatever its kinds; rows that are deleted besides need a second one.
 //!
 //! Every statement names the fence, the lock that the claim took and the states that an outcome may leave: a late outcome
 //! changes nothing, and neither does the same one a second time.
@@ -11,7 +11,7 @@ use super::{PostgresStore, Run, TransactionalStore};
 use crate::store::number::signed;
 use crate::store::row::sequence;
 use crate::store::settle::{Statements, Written, grouped};
-use crate::store::{AttemptCost, SettleStore, Settled, StoreError};
+use crate::store::{SettleStore, Settled, StoreError};
 
 /// $1 and $2 the fences.
 pub(super) const DONE: &str = "
@@ -45,74 +45,30 @@ WHERE seq = settled.sequence AND claim_seq & 4294967295 = settled.fence & 429496
                                         WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
                                           AND held.epoch > 0))";
 
-/// $1 and $2 the fences, $3 delays in microseconds, $4 costs.
-const DEFERRED: &str = "
+/// Outcomes of any kinds but erased ones: what each kind does to a column stands beside the others. A number is a delay in microseconds,
+/// how many failures are counted, or the event that this one waits behind. Where an event never started (behind, released), its claim
+/// is given back; released without a delay, it keeps its place among those that are due. Without an aggregate there is nobody to block.
+/// $1 and $2 the fences, $3 kinds, $4 numbers, $5 texts, $6 whether each blocks, $7 costs.
+pub(super) const MIXED: &str = "
 UPDATE outbox_event
 SET claim_seq = claim_seq + 1,
-    status = 0, due_at = now() + delay * interval '1 microsecond', deferrals = deferrals + 1,
-    last_cost = coalesce(cost, last_cost), claims = 0, starts = 0, locked_by = NULL, locked_at = NULL, lease_end = NULL
-FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[]) AS settled (sequence, fence, delay, cost)
-WHERE seq = settled.sequence AND claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
-  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
-                                          AND held.epoch > 0))";
-
-/// $1 and $2 the fences, $3 delays in microseconds, $4 errors, $5 costs.
-const RETRY: &str = "
-UPDATE outbox_event
-SET claim_seq = claim_seq + 1,
-    status = 2, due_at = now() + delay * interval '1 microsecond', attempts = attempts + 1, last_error = error, last_cost = cost,
-    claims = 0, starts = 0, locked_by = NULL, locked_at = NULL, lease_end = NULL
-FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::text[]) AS settled (sequence, fence, delay, error, cost)
-WHERE seq = settled.sequence AND claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
-  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
-                                          AND held.epoch > 0))";
-
-/// $1 and $2 the fences, $3 how much each counts and whether it blocks (1 counted, 2 blocks, 3 both), $4 errors, $5 costs.
-/// Without an aggregate there is nobody to block.
-const DEAD: &str = "
-UPDATE outbox_event
-SET claim_seq = claim_seq + 1,
-    status = 3, done_at = now(), due_at = NULL, attempts = attempts + (flags & 1)::integer, last_error = error, last_cost = cost,
-    claims = 0, starts = 0, blocks = CASE WHEN aggregate_id IS NULL THEN 0 ELSE (flags >> 1) & 1 END, parked = NULL,
+    status = CASE kind WHEN 'done' THEN 1 WHEN 'deferred' THEN 0 WHEN 'retry' THEN 2 WHEN 'dead' THEN 3 ELSE status END,
+    done_at = CASE WHEN kind IN ('done', 'dead') THEN now() ELSE done_at END,
+    due_at = CASE WHEN kind IN ('deferred', 'retry') OR (kind = 'released' AND number > 0)
+                    THEN now() + number * interval '1 microsecond'
+                  WHEN kind = 'released' THEN due_at END,
+    attempts = attempts + CASE kind WHEN 'retry' THEN 1 WHEN 'dead' THEN number::integer ELSE 0 END,
+    deferrals = deferrals + (kind = 'deferred')::integer,
+    last_error = CASE WHEN kind IN ('retry', 'dead') THEN note ELSE last_error END,
+    last_cost = CASE WHEN kind IN ('retry', 'dead') THEN cost ELSE coalesce(cost, last_cost) END,
+    blocks = CASE WHEN kind <> 'dead' THEN blocks WHEN aggregate_id IS NULL THEN 0 ELSE stops END,
+    parked = CASE kind WHEN 'parked' THEN note WHEN 'done' THEN NULL WHEN 'dead' THEN NULL ELSE parked END,
+    behind = CASE kind WHEN 'behind' THEN number ELSE behind END,
+    claims = CASE WHEN kind IN ('behind', 'released') THEN greatest(claims - 1, 0) ELSE 0 END,
+    starts = CASE WHEN kind IN ('parked', 'behind', 'released') THEN starts ELSE 0 END,
     locked_by = NULL, locked_at = NULL, lease_end = NULL
-FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::text[]) AS settled (sequence, fence, flags, error, cost)
-WHERE seq = settled.sequence AND claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
-  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
-                                          AND held.epoch > 0))";
-
-/// $1 and $2 the fences, $3 reasons.
-const PARKED: &str = "
-UPDATE outbox_event
-SET claim_seq = claim_seq + 1,
-    due_at = NULL, parked = reason, claims = 0, locked_by = NULL, locked_at = NULL, lease_end = NULL
-FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS settled (sequence, fence, reason)
-WHERE seq = settled.sequence AND claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
-  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
-                                          AND held.epoch > 0))";
-
-/// $1 and $2 the fences, $3 whom each waits behind. The claim is given back: the event never started.
-const BEHIND: &str = "
-UPDATE outbox_event
-SET claim_seq = claim_seq + 1,
-    due_at = NULL, behind = blocker, claims = greatest(claims - 1, 0), locked_by = NULL, locked_at = NULL, lease_end = NULL
-FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS settled (sequence, fence, blocker)
-WHERE seq = settled.sequence AND claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
-  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
-                                          AND held.epoch > 0))";
-
-/// $1 and $2 the fences, $3 delays in microseconds. The claim is given back: the event never started. Without a delay it keeps
-/// its place among those that are due.
-const RELEASED: &str = "
-UPDATE outbox_event
-SET claim_seq = claim_seq + 1,
-    due_at = CASE WHEN delay > 0 THEN now() + delay * interval '1 microsecond' ELSE due_at END,
-    claims = greatest(claims - 1, 0), locked_by = NULL, locked_at = NULL, lease_end = NULL
-FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS settled (sequence, fence, delay)
+FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::bigint[], $5::text[], $6::smallint[], $7::text[])
+  AS settled (sequence, fence, kind, number, note, stops, cost)
 WHERE seq = settled.sequence AND claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
   AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
                                         WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
@@ -130,17 +86,7 @@ SELECT seq FROM outbox_event WHERE seq = ANY ($1::bigint[]) AND seq NOT IN (SELE
 
 const ACTION: &str = "store outcomes";
 
-const STATEMENTS: Statements = Statements {
-    done: DONE,
-    done_with_cost: DONE_WITH_COST,
-    erased: ERASED,
-    deferred: DEFERRED,
-    retry: RETRY,
-    dead: DEAD,
-    parked: PARKED,
-    behind: BEHIND,
-    released: RELEASED,
-};
+const STATEMENTS: Statements = Statements { done: DONE, done_with_cost: DONE_WITH_COST, erased: ERASED, mixed: MIXED };
 
 #[async_trait]
 impl SettleStore for PostgresStore {
@@ -150,7 +96,7 @@ impl SettleStore for PostgresStore {
         if statements.len() <= 1 {
             // A single statement is its own transaction.
             for (sql, written) in statements {
-                changed += self.execute(ACTION, Lists::of(written).bind(self.statement(sql))).await?;
+                changed += self.execute(ACTION, Lists::of(written).bind(sql, self.statement(sql))).await?;
             }
         } else {
             let sequences: Vec<i64> = settled.iter().map(|settled| signed(settled.fence.sequence)).collect();
@@ -177,37 +123,36 @@ impl SettleStore for PostgresStore {
 struct Lists {
     sequences: Vec<i64>,
     fences: Vec<i64>,
-    numbers: Vec<i64>,
-    texts: Vec<String>,
+    kinds: Vec<&'static str>,
+    numbers: Vec<Option<i64>>,
+    texts: Vec<Option<String>>,
+    stops: Vec<i16>,
     costs: Vec<Option<String>>,
 }
 
 impl Lists {
-    fn of(written: Vec<Written<'_>>) -> Self {
-        let mut columns = Self::default();
-        for Written { fence, number, text, blocks, cost } in written {
-            columns.sequences.push(signed(fence.sequence));
-            columns.fences.push(signed(fence.claim));
-            // The flags of a dead event are one number.
-            columns.numbers.extend(number.map(|number| number | i64::from(blocks == Some(true)) << 1));
-            columns.texts.extend(text);
-            columns.costs.extend(cost.map(|cost| cost.map(AttemptCost::to_column)));
+    fn of(written: Vec<Written>) -> Self {
+        let mut lists = Self::default();
+        for Written { seq, fence, kind, number, text, stops, cost } in written {
+            lists.sequences.push(signed(seq));
+            lists.fences.push(signed(fence));
+            lists.kinds.push(kind);
+            lists.numbers.push(number);
+            lists.texts.push(text);
+            lists.stops.push(i16::from(stops));
+            lists.costs.push(cost);
         }
-        columns
+        lists
     }
 
-    fn bind<'q>(self, statement: Statement<'q>) -> Statement<'q> {
-        let mut statement = statement.bind(self.sequences).bind(self.fences);
-        if !self.numbers.is_empty() {
-            statement = statement.bind(self.numbers);
+    /// Binds the lists that this statement has.
+    fn bind<'q>(self, sql: &str, statement: Statement<'q>) -> Statement<'q> {
+        let statement = statement.bind(self.sequences).bind(self.fences);
+        match sql {
+            DONE | ERASED => statement,
+            DONE_WITH_COST => statement.bind(self.costs),
+            _ => statement.bind(self.kinds).bind(self.numbers).bind(self.texts).bind(self.stops).bind(self.costs),
         }
-        if !self.texts.is_empty() {
-            statement = statement.bind(self.texts);
-        }
-        if !self.costs.is_empty() {
-            statement = statement.bind(self.costs);
-        }
-        statement
     }
 }
 
@@ -223,11 +168,11 @@ pub(super) async fn settle_locked(
 async fn run(
     store: &PostgresStore,
     connection: &mut PgConnection,
-    statements: Vec<(&'static str, Vec<Written<'_>>)>,
+    statements: Vec<(&'static str, Vec<Written>)>,
 ) -> Result<u64, StoreError> {
     let mut changed = 0;
     for (sql, written) in statements {
-        let statement = Lists::of(written).bind(store.statement(sql));
+        let statement = Lists::of(written).bind(sql, store.statement(sql));
         let result = statement.execute(&mut *connection).await.map_err(|error| store.failed(ACTION, error))?;
         changed += result.rows_affected();
     }

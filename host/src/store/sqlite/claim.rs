@@ -1,5 +1,6 @@
 //! Claiming, renewing, and when to look again.
 
+use std::borrow::Borrow;
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -109,11 +110,12 @@ impl ClaimStore for SqliteStore {
 }
 
 /// `{"seq":fence,…}`: SQLite reads it in one pass, key and value without another look at the text.
-pub(super) fn fences<'a>(fences: impl Iterator<Item = &'a Fence>) -> String {
+pub(super) fn fences<F: Borrow<Fence>>(fences: impl Iterator<Item = F>) -> String {
     let mut json = String::from("{");
     for fence in fences {
+        let Fence { sequence, claim } = fence.borrow();
         let comma = if json.len() > 1 { "," } else { "" };
-        write!(json, "{comma}\"{}\":{}", fence.sequence, fence.claim).expect("writing to a string cannot fail");
+        write!(json, "{comma}\"{sequence}\":{claim}").expect("writing to a string cannot fail");
     }
     json.push('}');
     json

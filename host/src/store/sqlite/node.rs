@@ -11,21 +11,22 @@ use crate::store::row::Named;
 use crate::store::{LiveNodes, Node, NodeRecord, NodeStore, StoreError, row};
 use crate::time::micros;
 
-/// ?1 to ?4 owner, label, mode, version, ?5 now, ?6 until when it is taken to be alive, ?7 its plugins, ?8 to ?10 whether it
-/// reads, its room, whether it has a session.
+/// ?1 to ?4 owner, label, mode, version, ?5 now, ?6 until when it is taken to be alive, ?7 its plugins, ?8 to ?11 whether it
+/// reads, its room, whether it has a session, whether it is idle.
 const HEARTBEAT: &str = "
-INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until, plugins, reads, room, session)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until, plugins, reads, room, session, idle)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
 ON CONFLICT (owner) DO UPDATE
 SET alive_until = excluded.alive_until, plugins = coalesce(excluded.plugins, plugins),
-    reads = excluded.reads, room = excluded.room, session = excluded.session";
+    reads = excluded.reads, room = excluded.room, session = excluded.session, idle = excluded.idle";
 
 /// ?1 the oldest time that is kept.
 const FORGET: &str = "DELETE FROM outbox_event_node WHERE alive_until < ?1";
 
 /// ?1 the mode, ?2 the owner, ?3 now.
 const LIVE: &str = "
-SELECT count(*) FILTER (WHERE mode = ?1) AS live, count(*) FILTER (WHERE reads = 0 AND owner <> ?2) AS claimers
+SELECT count(*) FILTER (WHERE mode = ?1) AS live, count(*) FILTER (WHERE reads = 0 AND owner <> ?2) AS claimers,
+       count(*) FILTER (WHERE mode = ?1 AND idle = 1 AND owner <> ?2) AS idle
 FROM outbox_event_node WHERE alive_until > ?3";
 
 const LEAVE: &str = "DELETE FROM outbox_event_node WHERE owner = ?1";
@@ -51,8 +52,8 @@ impl NodeStore for SqliteStore {
         let statement =
             self.statement(HEARTBEAT).bind(node.owner.as_str()).bind(&node.label).bind(node.mode).bind(node.version);
         let statement = statement.bind(now).bind(now.saturating_add(micros(lease))).bind(node.plugins.as_deref());
-        let (reads, room, session) = node.columns();
-        let statement = statement.bind(reads).bind(room).bind(session);
+        let (reads, room, session, idle) = node.columns();
+        let statement = statement.bind(reads).bind(room).bind(session).bind(idle);
         statement.execute(&mut *transaction).await.map_err(failed)?;
         self.statement(FORGET).bind(now.saturating_sub(DAY)).execute(&mut *transaction).await.map_err(failed)?;
         let statement = self.statement(LIVE).bind(node.mode).bind(node.owner.as_str()).bind(now);

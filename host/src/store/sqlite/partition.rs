@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use sqlx::Row;
 
 use super::error::failed;
 use super::{Run, SqliteStore, TransactionalStore};
@@ -35,6 +36,17 @@ WHERE partition_id IN (SELECT value FROM json_each(?4)) AND (owner IS NULL OR (o
 const RELEASE: &str = "
 UPDATE outbox_event_partition SET owner = NULL, lease_end = NULL WHERE owner = ?1 AND partition_id IN (SELECT value FROM json_each(?2))";
 
+/// The host that partitions are given to. ?1 the owner, ?2 now.
+const IDLE: &str = "
+SELECT owner FROM outbox_event_node AS node
+WHERE idle = 1 AND alive_until > ?2 AND owner <> ?1 AND mode = (SELECT mode FROM outbox_event_node WHERE owner = ?1)
+ORDER BY (SELECT count(*) FROM outbox_event_partition AS held WHERE held.owner = node.owner), owner LIMIT 1";
+
+/// ?1 the owner, ?2 who gets them, ?3 the end of the lease, ?4 partitions as a JSON list.
+const HAND_OVER: &str = "
+UPDATE outbox_event_partition SET owner = ?2, lease_end = ?3, epoch = epoch + 1
+WHERE owner = ?1 AND partition_id IN (SELECT value FROM json_each(?4))";
+
 #[async_trait]
 impl PartitionStore for SqliteStore {
     async fn keep_partitions(
@@ -65,5 +77,21 @@ impl PartitionStore for SqliteStore {
         let statement = self.statement(RELEASE).bind(owner.as_str()).bind(numbers(partitions));
         self.execute("give partitions back", statement).await?;
         Ok(())
+    }
+
+    async fn hand_over(&self, owner: &OwnerId, lease: Duration, partitions: &[u16]) -> Result<bool, StoreError> {
+        let failed = |error| failed("hand partitions over", error);
+        let mut transaction = self.begin().await?;
+        // Only now: while others had the writer, time went by.
+        let now = self.now_micros();
+        let idle =
+            self.statement(IDLE).bind(owner.as_str()).bind(now).fetch_optional(&mut *transaction).await.map_err(failed)?;
+        let idle: Option<String> = idle.map(|row| row.try_get(0)).transpose().map_err(failed)?;
+        if let Some(idle) = &idle {
+            let statement = self.statement(HAND_OVER).bind(owner.as_str()).bind(idle).bind(now.saturating_add(micros(lease)));
+            statement.bind(numbers(partitions)).execute(&mut *transaction).await.map_err(failed)?;
+        }
+        Self::commit(transaction).await?;
+        Ok(idle.is_some())
     }
 }

@@ -7,7 +7,7 @@ use crate::store::row::Named;
 use crate::store::{Plan, PlanStore, StoreError};
 
 /// Each with the part of the schema that it lives on.
-const STATEMENTS: [(&str, &str, &str); 20] = [
+const STATEMENTS: [(&str, &str, &str); 21] = [
     ("claim", claim::CLAIM, "outbox_event_due"),
     ("claim in order", claim::CLAIM_IN_ORDER, "outbox_event_due"),
     ("claim the front", front::CLAIM_FRONT, "outbox_event_open"),
@@ -19,6 +19,7 @@ const STATEMENTS: [(&str, &str, &str); 20] = [
     ("heads of queues", keys::HEADS, "outbox_event_key"),
     ("next due", claim::NEXT_DUE, "outbox_event_due"),
     ("settle", settle::DONE, PRIMARY_KEY),
+    ("settle any", settle::MIXED, PRIMARY_KEY),
     ("renew", lease::RENEW, PRIMARY_KEY),
     ("purge", purge::PURGE, "outbox_event_done"),
     ("dead", dead::REPLAY_BATCH, "outbox_event_dead"),

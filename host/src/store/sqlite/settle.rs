@@ -1,4 +1,4 @@
-//! Outcomes into rows: one statement for each kind of outcome, all of them in one transaction.
+//! Outcomes into rows: one statement for a batch, whatever its kinds; rows that are deleted besides need a second one.
 //!
 //! Every statement names the fence, the lock that the claim took and the states that an outcome may leave: a late outcome
 //! changes nothing, and neither does the same one a second time.
@@ -10,7 +10,7 @@ use sqlx::sqlite::SqliteConnection;
 use super::claim::fences;
 use super::error::failed;
 use super::{SqliteStore, TransactionalStore};
-use crate::store::settle::{Statements, Written, grouped};
+use crate::store::settle::{Statements, Written, grouped, objects};
 use crate::store::{SettleStore, Settled, StoreError};
 
 /// ?1 an object of seq → fence, ?2 now.
@@ -24,16 +24,17 @@ WHERE outbox_event.seq = CAST(settled.key AS INTEGER) AND claim_seq & 4294967295
                                         WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.value >> 32
                                           AND held.epoch > 0))";
 
-/// [`DONE`] for outcomes whose cost is kept, apart from it because it writes one column more. ?1 rows of [seq, fence, cost], ?2 now.
+/// [`DONE`] for outcomes whose cost is kept, apart from it because it writes one column more. ?1 objects with seq, fence and cost, ?2 now.
 const DONE_WITH_COST: &str = "
 UPDATE outbox_event
 SET claim_seq = claim_seq + 1,
-    status = 1, done_at = ?2, due_at = NULL, last_cost = settled.value ->> 2, claims = 0, starts = 0, parked = NULL,
+    status = 1, done_at = ?2, due_at = NULL, last_cost = settled.value ->> 'cost', claims = 0, starts = 0, parked = NULL,
     locked_by = NULL, locked_at = NULL, lease_end = NULL
 FROM jsonb_each(?1) AS settled
-WHERE outbox_event.seq = settled.value ->> 0 AND claim_seq & 4294967295 = (settled.value ->> 1) & 4294967295 AND status IN (0, 2)
+WHERE outbox_event.seq = settled.value ->> 'seq' AND claim_seq & 4294967295 = (settled.value ->> 'fence') & 4294967295 AND status IN (0, 2)
   AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = (settled.value ->> 1) >> 32
+                                        WHERE held.partition_id = outbox_event.partition_id
+                                          AND held.epoch = (settled.value ->> 'fence') >> 32
                                           AND held.epoch > 0))";
 
 /// ?1 an object of seq → fence.
@@ -46,89 +47,36 @@ WHERE seq IN (
                                         WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.value >> 32
                                           AND held.epoch > 0)))";
 
-/// ?1 rows of [seq, fence, delay, cost], ?2 now.
-const DEFERRED: &str = "
+/// Outcomes of any kinds but erased ones: what each kind does to a column stands beside the others. A number is a delay in microseconds,
+/// how many failures are counted, or the event that this one waits behind. Where an event never started (behind, released), its claim
+/// is given back; released without a delay, it keeps its place among those that are due. Without an aggregate there is nobody to block.
+/// ?1 objects with the columns of `settled`, ?2 now.
+pub(super) const MIXED: &str = "
 UPDATE outbox_event
 SET claim_seq = claim_seq + 1,
-    status = 0, due_at = ?2 + (settled.value ->> 2), deferrals = deferrals + 1,
-    last_cost = coalesce(settled.value ->> 3, last_cost), claims = 0, starts = 0, locked_by = NULL, locked_at = NULL, lease_end = NULL
-FROM jsonb_each(?1) AS settled
-WHERE outbox_event.seq = settled.value ->> 0 AND claim_seq & 4294967295 = (settled.value ->> 1) & 4294967295 AND status IN (0, 2)
-  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = (settled.value ->> 1) >> 32
-                                          AND held.epoch > 0))";
-
-/// ?1 rows of [seq, fence, delay, error, cost], ?2 now.
-const RETRY: &str = "
-UPDATE outbox_event
-SET claim_seq = claim_seq + 1,
-    status = 2, due_at = ?2 + (settled.value ->> 2), attempts = attempts + 1, last_error = settled.value ->> 3,
-    last_cost = settled.value ->> 4, claims = 0, starts = 0, locked_by = NULL, locked_at = NULL, lease_end = NULL
-FROM jsonb_each(?1) AS settled
-WHERE outbox_event.seq = settled.value ->> 0 AND claim_seq & 4294967295 = (settled.value ->> 1) & 4294967295 AND status IN (0, 2)
-  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = (settled.value ->> 1) >> 32
-                                          AND held.epoch > 0))";
-
-/// Without an aggregate id there is nothing to block. ?1 rows of [seq, fence, counted, error, blocks, cost], ?2 now.
-const DEAD: &str = "
-UPDATE outbox_event
-SET claim_seq = claim_seq + 1,
-    status = 3, done_at = ?2, due_at = NULL, attempts = attempts + (settled.value ->> 2), last_error = settled.value ->> 3,
-    last_cost = settled.value ->> 5, blocks = iif(aggregate_id IS NULL, 0, settled.value ->> 4), claims = 0, starts = 0, parked = NULL,
+    status = CASE kind WHEN 'done' THEN 1 WHEN 'deferred' THEN 0 WHEN 'retry' THEN 2 WHEN 'dead' THEN 3 ELSE status END,
+    done_at = CASE WHEN kind IN ('done', 'dead') THEN ?2 ELSE done_at END,
+    due_at = CASE WHEN kind IN ('deferred', 'retry') OR (kind = 'released' AND number > 0) THEN ?2 + number
+                  WHEN kind = 'released' THEN due_at END,
+    attempts = attempts + CASE kind WHEN 'retry' THEN 1 WHEN 'dead' THEN number ELSE 0 END,
+    deferrals = deferrals + (kind = 'deferred'),
+    last_error = CASE WHEN kind IN ('retry', 'dead') THEN note ELSE last_error END,
+    last_cost = CASE WHEN kind IN ('retry', 'dead') THEN cost ELSE coalesce(cost, last_cost) END,
+    blocks = CASE WHEN kind <> 'dead' THEN blocks WHEN aggregate_id IS NULL THEN 0 ELSE stops END,
+    parked = CASE kind WHEN 'parked' THEN note WHEN 'done' THEN NULL WHEN 'dead' THEN NULL ELSE parked END,
+    behind = CASE kind WHEN 'behind' THEN number ELSE behind END,
+    claims = CASE WHEN kind IN ('behind', 'released') THEN max(claims - 1, 0) ELSE 0 END,
+    starts = CASE WHEN kind IN ('parked', 'behind', 'released') THEN starts ELSE 0 END,
     locked_by = NULL, locked_at = NULL, lease_end = NULL
-FROM jsonb_each(?1) AS settled
-WHERE outbox_event.seq = settled.value ->> 0 AND claim_seq & 4294967295 = (settled.value ->> 1) & 4294967295 AND status IN (0, 2)
+FROM (SELECT value ->> 'seq' AS sequence, value ->> 'fence' AS fence, value ->> 'kind' AS kind, value ->> 'number' AS number,
+             value ->> 'text' AS note, value ->> 'stops' AS stops, value ->> 'cost' AS cost
+      FROM jsonb_each(?1)) AS settled
+WHERE outbox_event.seq = settled.sequence AND claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
   AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = (settled.value ->> 1) >> 32
+                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
                                           AND held.epoch > 0))";
 
-/// ?1 rows of [seq, fence, reason].
-const PARKED: &str = "
-UPDATE outbox_event
-SET claim_seq = claim_seq + 1,
-    due_at = NULL, parked = settled.value ->> 2, claims = 0, locked_by = NULL, locked_at = NULL, lease_end = NULL
-FROM jsonb_each(?1) AS settled
-WHERE outbox_event.seq = settled.value ->> 0 AND claim_seq & 4294967295 = (settled.value ->> 1) & 4294967295 AND status IN (0, 2)
-  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = (settled.value ->> 1) >> 32
-                                          AND held.epoch > 0))";
-
-/// ?1 rows of [seq, fence, the event before]. The claim is given back: the event never started.
-const BEHIND: &str = "
-UPDATE outbox_event
-SET claim_seq = claim_seq + 1,
-    due_at = NULL, behind = settled.value ->> 2, claims = max(claims - 1, 0),
-    locked_by = NULL, locked_at = NULL, lease_end = NULL
-FROM jsonb_each(?1) AS settled
-WHERE outbox_event.seq = settled.value ->> 0 AND claim_seq & 4294967295 = (settled.value ->> 1) & 4294967295 AND status IN (0, 2)
-  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = (settled.value ->> 1) >> 32
-                                          AND held.epoch > 0))";
-
-/// ?1 rows of [seq, fence, delay], ?2 now. The claim is given back: the event never started. Without a delay it keeps its place
-/// among those that are due.
-const RELEASED: &str = "
-UPDATE outbox_event
-SET claim_seq = claim_seq + 1,
-    due_at = iif(settled.value ->> 2 > 0, ?2 + (settled.value ->> 2), due_at), claims = max(claims - 1, 0), locked_by = NULL, locked_at = NULL, lease_end = NULL
-FROM jsonb_each(?1) AS settled
-WHERE outbox_event.seq = settled.value ->> 0 AND claim_seq & 4294967295 = (settled.value ->> 1) & 4294967295 AND status IN (0, 2)
-  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = (settled.value ->> 1) >> 32
-                                          AND held.epoch > 0))";
-
-const STATEMENTS: Statements = Statements {
-    done: DONE,
-    done_with_cost: DONE_WITH_COST,
-    erased: ERASED,
-    deferred: DEFERRED,
-    retry: RETRY,
-    dead: DEAD,
-    parked: PARKED,
-    behind: BEHIND,
-    released: RELEASED,
-};
+const STATEMENTS: Statements = Statements { done: DONE, done_with_cost: DONE_WITH_COST, erased: ERASED, mixed: MIXED };
 
 #[async_trait]
 impl SettleStore for SqliteStore {
@@ -183,9 +131,9 @@ async fn run(store: &SqliteStore, connection: &mut SqliteConnection, sql: SqlStr
 
 /// The statements that have something to do, with their rows.
 fn statements<'s>(store: &SqliteStore, settled: impl IntoIterator<Item = &'s Settled>) -> Vec<(SqlStr, String)> {
-    let rows = |sql, written: Vec<Written<'_>>| match sql {
-        DONE | ERASED => fences(written.iter().map(|written| &written.fence)),
-        _ => written.into_iter().map(Written::json).collect::<serde_json::Value>().to_string(),
+    let rows = |sql, written: &[Written]| match sql {
+        DONE | ERASED => fences(written.iter().map(Written::fence)),
+        _ => objects(written),
     };
-    grouped(settled, &STATEMENTS).into_iter().map(|(sql, written)| (store.table.sql(sql), rows(sql, written))).collect()
+    grouped(settled, &STATEMENTS).iter().map(|(sql, written)| (store.table.sql(sql), rows(*sql, written))).collect()
 }
