@@ -50,6 +50,8 @@ pub(crate) struct Poller {
     pub(crate) partitions: Arc<Partitions>,
     /// How far the table was read.
     pub(crate) cursor: Cursor,
+    /// When it was last asked when the next event is due, and that time; `None` within for none.
+    pub(crate) next_known: Option<(Instant, Option<Instant>)>,
     /// Where order by aggregate is not asked for.
     pub(crate) sweep: Sweep,
     /// Whether the last batch of unparked events was a full one.
@@ -96,6 +98,9 @@ pub(crate) const HOSTS_GONE: u32 = 2;
 /// The rest after a first failure of the database; doubled up to the last.
 const FIRST_REST: Duration = Duration::from_millis(100);
 const LAST_REST: Duration = Duration::from_secs(2);
+/// How long it is taken to be known when the next event is due, while nobody wakes the poller: what others write without a word is found
+/// by the next read.
+const NEXT_KNOWN_FOR: Duration = Duration::from_secs(1);
 /// The least rest when something is due but was not ours to claim.
 const NOT_OURS: Duration = Duration::from_millis(100);
 /// The same where all events stand in one queue: nothing is ours until its front is.
@@ -110,10 +115,10 @@ impl Poller {
     pub(crate) async fn run(mut self, mut stopped: watch::Receiver<bool>) {
         let mut changes = self.listeners.changes();
         changes.mark_changed();
-        let mut after_a_rest = true;
+        let (mut after_a_rest, mut was_woken) = (true, true);
         let (outage, mut rest) = (Outage::default(), FIRST_REST);
         while !*stopped.borrow() {
-            let polled = self.turn(after_a_rest, &mut changes).await;
+            let polled = self.turn(after_a_rest, was_woken, &mut changes).await;
             let polled = outage.note(
                 polled.inspect_err(|error| self.metrics.db_error(error)),
                 |error| tracing::error!(%error, "the poller cannot take events; trying again until it can"),
@@ -130,14 +135,18 @@ impl Poller {
             after_a_rest = turn == Polled::Drained;
             self.partitions.set_backlog(!after_a_rest);
             tokio::select! {
-                () = self.rest(turn) => {}
+                woken = self.rest(turn) => was_woken = woken,
                 _ = stopped.wait_for(|stopped| *stopped) => return,
-                Ok(()) = changes.changed(), if turn != Polled::Full => changes.mark_changed(),
+                Ok(()) = changes.changed(), if turn != Polled::Full => {
+                    changes.mark_changed();
+                    was_woken = true;
+                }
             }
         }
     }
 
-    async fn rest(&self, turn: Polled) {
+    /// Returns whether it was ended by more than time.
+    async fn rest(&self, turn: Polled) -> bool {
         match turn {
             // What is claimed goes back to the table, for the sake of the few among it that others answer: no need to hurry.
             Polled::Full if self.queue.sends_back() => tokio::time::sleep(BUSY).await,
@@ -150,15 +159,23 @@ impl Poller {
                     tokio::time::sleep(QUEUES_MOVE).await;
                 }
             }
-            Polled::Drained => tokio::select! {
-                () = self.wake.rest(Instant::now() + self.config.interval) => {}
-                () = self.in_flight.one_left() => {}
-            },
+            Polled::Drained => {
+                return tokio::select! {
+                    was_woken = self.wake.rest(Instant::now() + self.config.interval) => was_woken,
+                    () = self.in_flight.one_left() => true,
+                };
+            }
         }
+        true
     }
 
     /// One turn of the crank: unpark what has a listener now, claim, queue.
-    async fn turn(&mut self, after_a_rest: bool, changes: &mut watch::Receiver<u64>) -> Result<Polled, StoreError> {
+    async fn turn(
+        &mut self,
+        after_a_rest: bool,
+        was_woken: bool,
+        changes: &mut watch::Receiver<u64>,
+    ) -> Result<Polled, StoreError> {
         // A poller that never rests, because its queue is full, must not forget those that are parked.
         let long_ago = self.unparked_at.elapsed() >= self.config.interval;
         let changed = changes.has_changed().unwrap_or(false);
@@ -172,7 +189,7 @@ impl Poller {
             return Ok(Polled::Full);
         }
         if turn == Polled::Drained
-            && let Some(due) = self.next_due(taken).await?
+            && let Some(due) = self.next_due(taken, was_woken).await?
         {
             // What others hold, or are about to hold, would keep us busy for nothing.
             let least = if self.is_one_queue() { QUEUE_STOPPED } else { NOT_OURS };
@@ -223,8 +240,18 @@ impl Poller {
     }
 
     /// How long until the next event may be taken, once so many were taken.
-    async fn next_due(&self, taken: usize) -> Result<Option<Duration>, StoreError> {
+    async fn next_due(&mut self, taken: usize, was_woken: bool) -> Result<Option<Duration>, StoreError> {
+        let now = Instant::now();
+        if let Some((asked_at, next)) = self.next_known
+            && taken == 0
+            && !was_woken
+            && now.saturating_duration_since(asked_at) < NEXT_KNOWN_FOR
+            && next.is_none_or(|next| next > now)
+        {
+            return Ok(next.map(|next| next.saturating_duration_since(now)));
+        }
         let due = self.store.next_to_read(&self.owner, &self.not_to_read()).await?;
+        self.next_known = Some((now, due.and_then(|due| now.checked_add(due))));
         // Where all events stand in one queue, what is due waits for the front for as long as it takes.
         if taken == 0 && due.is_some_and(|due| due.is_zero()) && !self.is_one_queue() {
             self.partitions.doubt();

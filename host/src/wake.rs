@@ -30,14 +30,14 @@ impl Wake {
         }
     }
 
-    /// Rests until `latest`, or until something is due before.
-    pub(crate) async fn rest(&self, latest: Instant) {
+    /// Rests until `latest`, or until something is due before. Returns whether it was.
+    pub(crate) async fn rest(&self, latest: Instant) -> bool {
         loop {
             let until =
                 self.soonest.lock().unwrap_or_else(PoisonError::into_inner).map_or(latest, |soonest| soonest.min(latest));
             if tokio::time::timeout_at(until.into(), self.notify.notified()).await.is_err() {
                 *self.soonest.lock().unwrap_or_else(PoisonError::into_inner) = None;
-                return;
+                return until < latest;
             }
         }
     }
