@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use tokio::time::Instant;
 
 use crate::event::{EventId, Status};
 use crate::store::{Audit, DeadFilter, Filter, Record, RetriedNow, Store, StoreError};

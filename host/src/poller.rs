@@ -10,9 +10,10 @@ mod judge;
 mod read;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 pub use config::PollerConfig;
 pub(crate) use read::Cursor;

@@ -1,6 +1,8 @@
 //! Something that goes on, and is said once in a while.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 const EVERY: Duration = Duration::from_secs(10);
 

@@ -1,9 +1,10 @@
 //! Ends the poller's rest early. A wake-up is a hint, the poll is the truth.
 
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 /// Ends the poller's rest early.
 #[derive(Debug, Default)]
@@ -35,7 +36,7 @@ impl Wake {
         loop {
             let until =
                 self.soonest.lock().unwrap_or_else(PoisonError::into_inner).map_or(latest, |soonest| soonest.min(latest));
-            if tokio::time::timeout_at(until.into(), self.notify.notified()).await.is_err() {
+            if tokio::time::timeout_at(until, self.notify.notified()).await.is_err() {
                 *self.soonest.lock().unwrap_or_else(PoisonError::into_inner) = None;
                 return until < latest;
             }

@@ -1,11 +1,12 @@
 //! Events that the application claims by itself, and puts into the queues.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use outbox::dispatcher::DispatcherConfig;
 use outbox::store::{ClaimRequest, ClaimStore, Claimed};
 use outbox::{Mode, Outbox, SqliteStore};
 use support::{Harness, Recorder, Sqlite};
+use tokio::time::Instant;
 
 use crate::common::{HOUR, ROUTE, at_rest, commit, done, drowsy, one_worker, order, orders, outbox, start_rested};
 

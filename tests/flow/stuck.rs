@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use outbox::dispatcher::{DispatcherConfig, Interceptor};
@@ -12,6 +12,7 @@ use outbox::listener::{BreakerConfig, Fixed, Outcome, Reply, Visit};
 use outbox::store::{ClaimRequest, ClaimStore, NewRow, Ownership, WriteStore};
 use outbox::{DispatchResult, Event, Listener, Outbox, Registration, SqliteStore, Status};
 use support::{Recorder, Sqlite, eventually};
+use tokio::time::Instant;
 
 use crate::common::{HOUR, ROUTE, commit_one, drowsy, eager, one_worker, order, outbox, reaches, row};
 

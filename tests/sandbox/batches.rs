@@ -1,11 +1,11 @@
 //! `on-events`: events that are with a listener at the same time go into one call.
 
 use std::fs;
-use std::time::Instant;
 
 use outbox::store::{Filter, InspectStore, Record};
 use outbox::{Outbox, SqliteStore, Status};
 use support::{Sqlite, eventually, sample_languages};
+use tokio::time::Instant;
 
 use crate::common::{Directory, commit, database, event, host, sample};
 

@@ -3,9 +3,10 @@
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::FutureExt;
+use tokio::time::Instant;
 
 use super::Shared;
 use super::overdue::Watched;
@@ -72,7 +73,8 @@ impl Attempt<'_> {
         let deadline = began + allowed;
         watched.until(deadline + GRACE);
         let deferrals = delivery.deferrals;
-        let visit = Visit { event: &delivery.event, worker, batch: delivery.batch, deferrals, max_attempts, began };
+        let visit =
+            Visit { event: &delivery.event, worker, batch: delivery.batch, deferrals, max_attempts, began: began.into_std() };
         // A closure may panic before it has made its future.
         let call = async { entry.registration.listener.call(visit).await };
         let mut call = std::pin::pin!(AssertUnwindSafe(call).catch_unwind());
@@ -91,7 +93,7 @@ impl Attempt<'_> {
             // go on with an event that another host holds by now.
             let step =
                 poll_fn(|context| if holds().is_some() { call.as_mut().poll(context).map(Some) } else { Poll::Ready(None) });
-            match tokio::time::timeout_at(deadline.min(lease_end).into(), step).await {
+            match tokio::time::timeout_at(deadline.min(lease_end), step).await {
                 Ok(None) => return lost(shared, delivery, "while its listener was at work"),
                 Ok(Some(Ok(reply))) => return measured(reply),
                 Ok(Some(Err(panic))) => {

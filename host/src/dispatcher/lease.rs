@@ -2,7 +2,9 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::overdue::Visits;
 use crate::event::{EventId, Fence};

@@ -16,10 +16,11 @@ mod worker;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
 
 pub use config::{DispatcherConfig, RecordedCosts, Unroutable};
 pub(crate) use inside::is_inside;

@@ -1,8 +1,9 @@
 //! The stop of a dispatcher: running calls are finished, queued events are given back, and each step has a time limit.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio::time::timeout_at;
 
 use super::Dispatcher;
@@ -52,7 +53,7 @@ impl Dispatcher {
     pub(crate) async fn stop(mut self, poller: impl Future<Output = ()>, times: StopTimes) {
         self.signals.give_up_at.send_replace(Some(times.give_up_at));
         self.shared.queue.close();
-        let drained = timeout_at(times.drained.into(), all_ended(&mut self.workers)).await.is_ok();
+        let drained = timeout_at(times.drained, all_ended(&mut self.workers)).await.is_ok();
         if !drained {
             let (hot, cold) = self.shared.queue.depth();
             tracing::warn!(
@@ -63,7 +64,7 @@ impl Dispatcher {
             self.signals.cut_off.send_replace(true);
         }
         self.give_back_queued(times).await;
-        if !drained && timeout_at(times.give_up_at.into(), all_ended(&mut self.workers)).await.is_err() {
+        if !drained && timeout_at(times.give_up_at, all_ended(&mut self.workers)).await.is_err() {
             tracing::error!(
                 workers = self.workers.len(),
                 "listeners block their threads and cannot be cut off; their events are delivered again when their leases end"
@@ -75,7 +76,7 @@ impl Dispatcher {
         self.give_back_queued(times).await;
         let Self { settling, lease_keeper, signals, .. } = self;
         signals.stopped.send_replace(true);
-        match timeout_at(times.over_at.into(), async { settling.await.and(lease_keeper.await) }).await {
+        match timeout_at(times.over_at, async { settling.await.and(lease_keeper.await) }).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
                 tracing::error!(%error, "the settler did not end well; what it held is delivered again after its lease");
@@ -97,7 +98,7 @@ impl Dispatcher {
                 self.settler.send(delivery, given_back()).await;
             }
         };
-        if timeout_at(times.over_at.into(), giving_back).await.is_err() {
+        if timeout_at(times.over_at, giving_back).await.is_err() {
             tracing::error!("the database does not answer; events that are not given back are delivered when their leases end");
         }
     }

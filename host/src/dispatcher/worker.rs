@@ -3,9 +3,10 @@
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::alone::{self, Start};
 use super::attempt::{self, Attempt};

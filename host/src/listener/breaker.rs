@@ -1,9 +1,10 @@
 //! Pauses a listener that keeps breaking, so that its events wait and everybody else goes on.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 
 use crate::units::{duration, too_long};
 

@@ -1,7 +1,9 @@
 //! Looks at the table for the metrics that cost a statement, at an interval of its own: no scrape ever asks the database.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::Metrics;
 use crate::recurring::{Outage, Recurring};

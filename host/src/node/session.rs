@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::event::OwnerId;
 use crate::metrics::Metrics;
@@ -60,7 +61,7 @@ impl SessionKeeper {
             let next = if had_one && session.is_none() { asked_at } else { asked_at + rest };
             tokio::select! {
                 _ = left.wait_for(|left| *left) => break,
-                () = tokio::time::sleep_until(next.into()) => {}
+                () = tokio::time::sleep_until(next) => {}
             }
         }
         if let Some(session) = session {

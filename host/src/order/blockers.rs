@@ -1,7 +1,9 @@
 //! The events that others wait behind in the table, as far as this process knows of them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::queue::Key;
 use crate::store::Unblocked;

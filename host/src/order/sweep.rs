@@ -1,6 +1,8 @@
 //! Lets events go that wait behind others, where nobody keeps that order any more.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::LOOK_AGAIN;
 use crate::store::{PARTITIONS, Store, StoreError, WaitsFor};

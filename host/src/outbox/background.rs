@@ -1,10 +1,10 @@
 //! What runs in the background of an outbox: how each part of it is started.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use super::loaded::Loaded;
 use super::monitor::{Monitor, Watched};

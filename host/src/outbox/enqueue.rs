@@ -1,7 +1,8 @@
 //! Events that the application claims by itself, into the queues of a running outbox.
 
 use std::sync::Arc;
-use std::time::Instant;
+
+use tokio::time::Instant;
 
 use super::Outbox;
 use crate::poller::HOSTS_GONE;

@@ -1,9 +1,10 @@
 //! What one outbox tells of itself to whoever watches it: its metrics, and whether it can do its work.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::{Mode, Outbox};
 use crate::health::Health;

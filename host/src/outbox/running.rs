@@ -1,10 +1,11 @@
 //! What runs in the background of an outbox, and the order in which it is stopped.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use super::loaded::Loaded;
 use crate::dispatcher::{Dispatcher, StopTimes};
@@ -82,7 +83,7 @@ impl Running {
 
 /// Waits for a part, at most until then. It is not cut off: half a statement may be done.
 async fn ended(what: &str, task: JoinHandle<()>, until: Instant) {
-    match tokio::time::timeout_at(until.into(), task).await {
+    match tokio::time::timeout_at(until, task).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::error!(%error, "the {what} did not end well"),
         Err(_) => tracing::warn!("the {what} still waits for the database; the stop goes on without it"),

@@ -1,9 +1,9 @@
 //! Starts an outbox.
 
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
 use tokio::sync::{OnceCell, watch};
+use tokio::time::Instant;
 
 use super::background::Background;
 use super::loaded::Loaded;

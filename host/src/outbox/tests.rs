@@ -78,7 +78,7 @@ async fn whoever_only_writes_runs_nothing_in_the_background_however_that_was_sai
 async fn a_poller_is_stuck_when_a_turn_takes_longer_than_its_rest_and_ten_seconds() {
     let directory = tempfile::tempdir().expect("a directory can be made");
     let outbox = drowsy(directory.path()).await.start().await.expect("starts");
-    let after = |seconds| outbox.inner.monitor.stuck_poller(std::time::Instant::now() + Duration::from_secs(seconds));
+    let after = |seconds| outbox.inner.monitor.stuck_poller(tokio::time::Instant::now() + Duration::from_secs(seconds));
 
     assert_eq!(after(3_600), None, "it rests");
 
@@ -91,7 +91,7 @@ async fn a_poller_is_stuck_when_a_turn_takes_longer_than_its_rest_and_ten_second
 async fn a_poller_stands_still_when_it_should_have_moved_and_the_database_answers() {
     let directory = tempfile::tempdir().expect("a directory can be made");
     let outbox = drowsy(directory.path()).await.start().await.expect("starts");
-    let after = |seconds| outbox.standstill_at(std::time::Instant::now() + Duration::from_secs(seconds));
+    let after = |seconds| outbox.standstill_at(tokio::time::Instant::now() + Duration::from_secs(seconds));
 
     assert_eq!(after(3_700).await, None, "it rests, and may take its time");
     let still = after(3_800).await.expect("it should have moved long ago");

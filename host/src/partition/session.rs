@@ -1,7 +1,9 @@
 //! Whether others may take this host's partitions over because they see no session of it.
 
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::Partitions;
 

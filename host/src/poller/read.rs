@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::claim::{LETTING_GO, Placed, Taken, payload_bytes};
 use super::judge::stops_hosts;

@@ -8,9 +8,10 @@ mod call_queue;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, MutexGuard, Weak};
 use std::task::Waker;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use call_queue::{CallQueue, Resumption};
+use tokio::time::Instant;
 
 use super::{Delivery, Queue, QueueLimits, Sides, Via};
 

@@ -1,7 +1,9 @@
 //! An event on its way to a listener.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::{CallPlace, Mark, Turn};
 use crate::event::{Event, Fence};

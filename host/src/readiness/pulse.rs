@@ -1,7 +1,9 @@
 //! When something that goes on for ever last came to the end of a turn, and when it last came round at all.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 /// When something that goes on for ever last came to the end of a turn. A turn that failed is told apart: the loop still moves.
 #[derive(Debug)]

@@ -5,9 +5,10 @@
 //! are given back where the row can be seen, again and again, until it is seen or the claim has ended.
 
 use std::collections::HashSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 
 use super::Settler;
 use crate::event::{EventId, OwnerId};

@@ -15,11 +15,12 @@ mod trying;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use completion::{Batch, Completion};
 pub(crate) use completion::{Conclusion, IfNotTaken};
@@ -234,7 +235,7 @@ impl Settler {
 
     /// Waits a moment for more, unless the batch is full or nobody is at work on more.
     async fn fill(&self, completions: &mut mpsc::Receiver<Completion>, batch: &mut Vec<Completion>) {
-        let until = tokio::time::Instant::now() + self.delay;
+        let until = Instant::now() + self.delay;
         while batch.len() < self.batch_size {
             let nobody_at_work = self.at_work.is_empty() && self.queue.depth() == (0, 0);
             if nobody_at_work && completions.is_empty() {

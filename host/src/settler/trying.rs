@@ -1,7 +1,9 @@
 //! How a batch is tried again while the database fails.
 
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::Settler;
 use crate::store::StoreError;

@@ -1,6 +1,8 @@
 //! Waiting until an outbox has nothing to do.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::event::Status;
 use crate::outbox::Outbox;

@@ -125,7 +125,7 @@ impl PluginShare {
 
     /// Tells the operator, now and then, that the plugin was refused memory.
     fn tell(&self) {
-        if self.told.lock().unwrap_or_else(PoisonError::into_inner).is_due(Instant::now()) {
+        if self.told.lock().unwrap_or_else(PoisonError::into_inner).is_due(Instant::now().into()) {
             let mib = |bytes: usize| bytes >> 20;
             tracing::warn!(
                 plugin = self.plugin,

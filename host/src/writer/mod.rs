@@ -7,9 +7,9 @@ mod receipt;
 mod transaction;
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 pub(crate) use abandoned::Abandoned;
 pub use hook::{HookError, WriterHook};

@@ -50,7 +50,7 @@ impl EmitGrant {
     pub(in crate::wasm) fn rest(&self, identity: &Identity) -> Option<Duration> {
         let now = Instant::now();
         let rest = self.bucket.rest(now)?;
-        if self.told.lock().unwrap_or_else(PoisonError::into_inner).is_due(now) {
+        if self.told.lock().unwrap_or_else(PoisonError::into_inner).is_due(now.into()) {
             let (plugin, most) = (&identity.name, self.emit.per_second);
             tracing::warn!(
                 target: TARGET, plugin, digest = identity.digest,

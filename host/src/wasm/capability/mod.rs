@@ -111,7 +111,7 @@ impl Identity {
         }
         let mut unlogged = self.unlogged.lock().unwrap_or_else(PoisonError::into_inner);
         unlogged.lines += 1;
-        if unlogged.told.is_due(now) {
+        if unlogged.told.is_due(now.into()) {
             let kib = LOG_BYTES_PER_SECOND >> 10;
             tracing::warn!(
                 target: log::TARGET, plugin = self.name, digest = self.digest,

@@ -173,7 +173,7 @@ impl Reloader {
         let mut list = self.shown.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for status in &mut list {
             let owner = Owner::from(&*status.name);
-            let paused = |found: Arc<crate::listener::RegistryEntry>| found.owner == owner && found.breaker.is_open(now);
+            let paused = |found: Arc<crate::listener::RegistryEntry>| found.owner == owner && found.breaker.is_open(now.into());
             if status.routes.iter().filter_map(|route| self.listeners.find(route)).any(paused) {
                 status.state = PluginState::Paused;
             }
