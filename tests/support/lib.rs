@@ -43,4 +43,4 @@ pub use recorder::Recorder;
 pub use scrape::{Scrape, promtool};
 pub use sqlite::Sqlite;
 pub use witness::{Trouble, Witness};
-pub use writers::{Faults, Places, Writers};
+pub use writers::{ColdWriters, Faults, Places, Writers};

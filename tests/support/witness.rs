@@ -1,5 +1,6 @@
 //! Somebody who watches hosts from outside, through the table alone.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use outbox::event::OwnerId;
 use outbox::store::{Filter, PARTITIONS, ReadEvent, ReadRequest, Record};
 use outbox::time::{Clock, SystemClock};
-use outbox::{MySqlStore, PostgresStore, SqliteStore, Status, Store};
+use outbox::{EventId, MySqlStore, PostgresStore, SqliteStore, Status, Store};
 use tokio::runtime::Runtime;
 
 use crate::history::{Fault, FaultKind, Held, Journal, Row, Step};
@@ -29,6 +30,8 @@ pub struct Trouble {
     kind: FaultKind,
     from: i64,
     held: Held,
+    /// Of these, what it may have read, of partitions that it held.
+    readable: BTreeSet<EventId>,
     /// The process, when it can be looked at again.
     process: Option<u32>,
 }
@@ -41,6 +44,18 @@ impl Trouble {
             Held::Claims(claims) => claims.len(),
             Held::Unseen => 0,
         }
+    }
+
+    /// When it came, in microseconds since 1970.
+    #[must_use]
+    pub const fn from(&self) -> i64 {
+        self.from
+    }
+
+    /// The events of the host's partitions that it may have read when it came, as far as anybody could look.
+    #[must_use]
+    pub const fn readable(&self) -> &BTreeSet<EventId> {
+        &self.readable
     }
 }
 
@@ -62,14 +77,17 @@ impl Witness {
     pub fn trouble(&self, host: &str, kind: FaultKind, process: u32, act: impl FnOnce()) -> Trouble {
         let from = self.clock.now().as_micros();
         act();
-        Trouble { host: host.to_owned(), kind, from, held: Held::Claims(self.held(process)), process: Some(process) }
+        let (claimed, read) = self.held(process);
+        let readable = read.iter().map(|(event, _)| *event).collect();
+        let held = Held::Claims([claimed, read].concat());
+        Trouble { host: host.to_owned(), kind, from, held, readable, process: Some(process) }
     }
 
     /// The same, while the database itself is away.
     pub fn unseen(&self, host: &str, kind: FaultKind, act: impl FnOnce()) -> Trouble {
         let from = self.clock.now().as_micros();
         act();
-        Trouble { host: host.to_owned(), kind, from, held: Held::Unseen, process: None }
+        Trouble { host: host.to_owned(), kind, from, held: Held::Unseen, readable: BTreeSet::new(), process: None }
     }
 
     /// The trouble ends: call it just before it does. Returns how many events the host held.
@@ -78,7 +96,8 @@ impl Witness {
             && trouble.kind == FaultKind::CutOff
         {
             // It went on meanwhile, as far as it could.
-            claims.extend(self.held(process));
+            let (claimed, read) = self.held(process);
+            claims.extend([claimed, read].concat());
             claims.sort_unstable();
             claims.dedup();
         }
@@ -117,20 +136,21 @@ impl Witness {
         self.runtime.block_on(future)
     }
 
-    /// The events that hosts of this process hold, each with its claim. A host that is not in the list of hosts yet may be of this
-    /// process.
-    fn held(&self, process: u32) -> Vec<(outbox::EventId, u64)> {
+    /// The events that hosts of this process have claimed, and those that they may have read, each with its claim. A host that is not
+    /// in the list of hosts yet may be of this process.
+    fn held(&self, process: u32) -> (Vec<(EventId, u64)>, Vec<(EventId, u64)>) {
         let nodes = self.runtime.block_on(self.store.nodes()).expect("the hosts can be listed");
         let theirs =
             |owner: &str| nodes.iter().find(|node| node.owner == owner).is_none_or(|node| ends_with(&node.label, process));
         let unfinished = [Status::New, Status::Retry].map(|status| Filter { status: Some(status), ..Filter::default() });
         let rows = unfinished.iter().flat_map(|filter| self.rows(filter));
         let claimed = rows.filter(|row| row.locked_by.as_deref().is_some_and(theirs)).map(|row| (row.event_id, row.claim_seq));
-        claimed.chain(nodes.iter().filter(|node| theirs(&node.owner)).flat_map(|node| self.readable(&node.owner))).collect()
+        let read = nodes.iter().filter(|node| theirs(&node.owner)).flat_map(|node| self.readable(&node.owner));
+        (claimed.collect(), read.collect())
     }
 
     /// What a host may have read: nothing of that is written in the table.
-    fn readable(&self, owner: &str) -> Vec<(outbox::EventId, u64)> {
+    fn readable(&self, owner: &str) -> Vec<(EventId, u64)> {
         let request = ReadRequest {
             owner: OwnerId::known(owner),
             partitions: (0..PARTITIONS).collect(),

@@ -32,6 +32,31 @@ pub struct Writers {
     pub faults: Faults,
 }
 
+/// Programs that write and deliver nothing: what they write is cold. They write until this is dropped or ended.
+#[derive(Debug)]
+pub struct ColdWriters {
+    enough: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ColdWriters {
+    /// Ends them between two transactions.
+    ///
+    /// # Panics
+    /// When one of them could not write.
+    pub fn end(mut self) {
+        self.enough.store(true, Ordering::Relaxed);
+        let thread = self.thread.take().expect("it is taken here alone");
+        thread.join().expect("the writers wrote all");
+    }
+}
+
+impl Drop for ColdWriters {
+    fn drop(&mut self) {
+        self.enough.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Whether the database may fail somebody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Faults {
@@ -79,7 +104,15 @@ impl Writers {
         self.start_until(url, directory, Arc::new(AtomicBool::new(true)))
     }
 
-    /// The same, but goes on after its last event until it is told that this is enough.
+    /// Starts writing as [`start`](Self::start) does, until they are ended.
+    #[must_use]
+    pub fn start_cold(self, url: &str, directory: &Path) -> ColdWriters {
+        let enough = Arc::new(AtomicBool::new(false));
+        let thread = Some(self.start_until(url, directory, enough.clone()));
+        ColdWriters { enough, thread }
+    }
+
+    /// As [`start`](Self::start), but goes on after its last event until it is told that this is enough.
     ///
     /// # Panics
     /// As [`start`](Self::start).

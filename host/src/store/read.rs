@@ -18,8 +18,8 @@ pub trait ReadStore: Send + Sync {
     /// A read sees what was committed before it began: an event whose outcome is stored meanwhile is among what it returns.
     async fn read(&self, request: &ReadRequest) -> Result<Vec<ReadEvent>, StoreError>;
 
-    /// How long until the next event of the owner's partitions can be read, those in `held` left out: zero when one can, `None`
-    /// when none waits. A partition counts as long as its owner is named in it, also when its lease has ended: then there is
+    /// How long until the next event of the owner's partitions can be read, those in `held` that are due left out: zero when one
+    /// can, `None` when none waits. A partition counts as long as its owner is named in it, also when its lease has ended: then there is
     /// something to read, and a read finds nothing.
     async fn next_to_read(&self, owner: &OwnerId, held: &[u64]) -> Result<Option<Duration>, StoreError>;
 

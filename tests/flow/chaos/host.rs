@@ -1,5 +1,6 @@
 //! The host of these tests: a process of its own, which embeds the library, writes hot and delivers.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -12,7 +13,8 @@ use outbox::listener::{Fixed, Outcome};
 use outbox::poller::PollerConfig;
 use outbox::writer::{HookError, WriterHook};
 use outbox::{
-    DispatchResult, Envelope, Event, Failure, Mode, MySqlStore, Outbox, PostgresStore, SqliteStore, Status, TransactionalStore,
+    DispatchResult, Envelope, Event, EventId, Failure, Mode, MySqlStore, Outbox, PostgresStore, SqliteStore, Status,
+    TransactionalStore,
 };
 use serde::{Deserialize, Serialize};
 use support::history::{Aggregate, Delivery, Ended, Ending, FaultKind, Journal, Step};
@@ -30,7 +32,7 @@ const DEADLINE: Duration = Duration::from_secs(6);
 pub(super) const RETRY: Duration = Duration::from_millis(100);
 
 /// How long the listener takes.
-const TAKES: Duration = Duration::from_millis(2);
+pub(super) const TAKES: Duration = Duration::from_millis(2);
 
 /// What a host is to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -40,8 +42,12 @@ pub(super) struct Orders {
     /// Its own among those of the test.
     pub(super) name: String,
     pub(super) mode: Mode,
-    /// How many events its writers commit.
+    /// How many writers it has.
+    pub(super) writers: usize,
+    /// How many events they commit.
     pub(super) events: usize,
+    /// How long each of them rests after a transaction.
+    pub(super) rest: Duration,
     pub(super) faults: Faults,
     /// Where it waits to be killed or stopped.
     pub(super) moment: Option<Moment>,
@@ -104,7 +110,7 @@ async fn run<S: TransactionalStore + Clone + 'static>(store: S, orders: Orders) 
         });
     let outbox = Arc::new(outbox.start().await.expect("starts"));
     let writers =
-        Writers { writers: 2, events: orders.events, rest: Duration::from_millis(20), takes: TAKES, faults: orders.faults };
+        Writers { writers: orders.writers, events: orders.events, rest: orders.rest, takes: TAKES, faults: orders.faults };
     let mut writing = JoinSet::new();
     for number in 0..writers.writers {
         let name = format!("{}-writer-{number}", orders.name);
@@ -166,7 +172,8 @@ impl Interceptor for Around {
         if self.0.gate.waits_for(Moment::Settled) {
             let (calls, id) = (self.0.clone(), event.envelope().id());
             tokio::spawn(async move {
-                while calls.store.get(id).await.is_ok_and(|row| row.is_some_and(|row| row.status != Status::Done)) {
+                let is_open = |status| matches!(status, Status::New | Status::Retry);
+                while calls.store.get(id).await.is_ok_and(|row| row.is_some_and(|row| is_open(row.status))) {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
                 calls.gate.pass(Moment::Settled).await;
@@ -183,6 +190,16 @@ impl WriterHook for Hook {
         self.0.pass_blocking(Moment::Committed);
         Ok(())
     }
+}
+
+/// What a host that was killed left behind.
+pub(super) struct Left {
+    /// When, in microseconds since 1970.
+    pub(super) at: i64,
+    /// The events that others have to read again.
+    pub(super) readable: BTreeSet<EventId>,
+    /// How many it held.
+    pub(super) held: usize,
 }
 
 /// A running host, seen by the test. Killed when dropped.
@@ -209,6 +226,22 @@ impl Host {
         self.wait(&format!("it comes to {:?}", self.orders.moment), || gate.exists());
     }
 
+    /// Waits until it is among the hosts that are alive.
+    pub(super) fn wait_until_it_lives(&mut self, witness: &Witness) {
+        let label = format!(" {}", self.child.id());
+        self.wait("it lives", || {
+            let nodes = witness.run(witness.store().nodes()).expect("the hosts can be listed");
+            nodes.iter().any(|node| node.alive && node.label.ends_with(&label))
+        });
+    }
+
+    /// How many partitions it holds.
+    pub(super) fn partitions(&self, witness: &Witness) -> u16 {
+        let label = format!(" {}", self.child.id());
+        let nodes = witness.run(witness.store().nodes()).expect("the hosts can be listed");
+        nodes.iter().filter(|node| node.label.ends_with(&label)).map(|node| node.partitions).sum()
+    }
+
     /// Waits until it has written its share.
     pub(super) fn wait_until_all_is_written(&mut self) {
         let written = self.orders.written();
@@ -216,13 +249,19 @@ impl Host {
     }
 
     /// `kill -9`. Returns how many events it held.
-    pub(super) fn kill(mut self, witness: &Witness) -> usize {
+    pub(super) fn kill(self, witness: &Witness) -> usize {
+        self.die(witness).held
+    }
+
+    /// The same. Returns what it left behind.
+    pub(super) fn die(mut self, witness: &Witness) -> Left {
         let (name, process) = (self.orders.name.clone(), self.child.id());
         let killed = witness.trouble(&name, FaultKind::Killed, process, || {
             self.child.kill().expect("it runs");
             self.child.wait().expect("it ends");
         });
-        witness.over(killed)
+        let (at, readable) = (killed.from(), killed.readable().clone());
+        Left { at, readable, held: witness.over(killed) }
     }
 
     /// Stops it in its tracks, until [`wake`](Self::wake).

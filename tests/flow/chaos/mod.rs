@@ -1,7 +1,9 @@
-//! Hosts that write hot and deliver, killed at every step, stopped for longer than their leases, and cut off: nothing is lost, nothing
-//! dies, and nothing is repeated but what they held.
+//! Hosts that write hot and deliver, killed at every step, stopped for longer than their leases, cut off, and restarted one after the
+//! other, beside programs that only write: nothing is lost, nothing dies, and nothing is repeated but what they held. `long.rs` has runs
+//! that are asked for.
 
 mod host;
+mod long;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -9,13 +11,17 @@ use std::time::{Duration, Instant};
 use outbox::Mode;
 use rand::RngExt;
 use support::history::{History, Order, Report, Rules};
-use support::{Evidence, Faults, Moment, MySql, Network, PATIENCE, Postgres, Proxy, Seed, Sqlite, Witness};
+use support::{
+    ColdWriters, Evidence, Faults, Moment, MySql, Network, PATIENCE, Postgres, Proxy, Seed, Sqlite, Witness, Writers,
+};
 use tokio::runtime::Runtime;
 
-use self::host::{Host, LEASE, Orders, RETRY};
+use self::host::{Host, LEASE, Orders, RETRY, TAKES};
 
 /// How many events the host commits that is left alone, unless `OUTBOX_TEST_EVENTS` says more. Those in trouble write until it comes.
 const EVENTS: usize = 300;
+/// How long a writer rests after a transaction.
+const REST: Duration = Duration::from_millis(20);
 
 /// A database, and where the journals go.
 struct Ground {
@@ -54,7 +60,9 @@ impl Ground {
     fn orders(&self, name: &str, events: usize) -> Orders {
         let (url, directory) = (self.url.clone(), self.evidence.path().to_owned());
         let (name, mode) = (name.to_owned(), self.mode);
-        Orders { url, directory, name, mode, events, faults: Faults::None, moment: None, passage: 0 }
+        // That all events come in one order can be proved of one writer alone.
+        let writers = if mode == Mode::Ordered { 0 } else { 2 };
+        Orders { url, directory, name, mode, writers, events, rest: REST, faults: Faults::None, moment: None, passage: 0 }
     }
 
     /// A host that writes until it comes to this moment for a number of times that is chance.
@@ -63,13 +71,33 @@ impl Ground {
         Orders { moment: Some(moment), passage, ..self.orders(name, usize::MAX) }
     }
 
+    /// A program beside the hosts, which only writes: all that there is in the mode of one queue.
+    fn cold_writers(&self) -> ColdWriters {
+        let events = if self.mode == Mode::Ordered { events() } else { 0 };
+        let writers = Writers { writers: 1, events, rest: REST, takes: TAKES, faults: Faults::None };
+        writers.start_cold(&self.url, self.evidence.path())
+    }
+
+    /// Whether one host has all partitions, and the others stand by.
+    fn has_one_holder(&self) -> bool {
+        matches!(self.mode, Mode::SingleNode | Mode::Ordered)
+    }
+
+    fn rules(&self) -> Rules {
+        let rules = Rules { retry: RETRY, ..Rules::default() };
+        match self.mode {
+            Mode::OrderedByAggregate => Rules { order: Order::Strict, ..rules },
+            Mode::Ordered => Rules { order: Order::Total, max_attempts: 1, ..rules },
+            _ => rules,
+        }
+    }
+
     /// Waits until everything is delivered, stops the host that was left alone, and proves what must be. `held` is what the others held
     /// when trouble came.
     fn conclude(&self, title: &str, witness: &Witness, steady: Host, held: usize) {
         let hot: u64 = steady.stop();
         let history = self.history(witness);
-        let order = if self.mode == Mode::OrderedByAggregate { Order::Strict } else { Order::Any };
-        let report = history.check(&Rules { order, retry: RETRY, ..Rules::default() });
+        let report = history.check(&self.rules());
         say(&format!(
             "{title}: {} committed, {} rolled back, {} of unknown end, {hot} hot beside those of the dead, {} deliveries, {held} \
              events held; {report}\n",
@@ -81,9 +109,16 @@ impl Ground {
         assert_eq!(report.clone().without_duplicates(), Report::default(), "{report}");
         assert!(report.duplicates <= held, "{report}");
         assert!(history.committed() >= events(), "the host that was left alone wrote its share");
-        assert_eq!(hot > 0, self.mode == Mode::MultiNode, "in one of the modes there is a hot path");
+        let has_hot_path = matches!(self.mode, Mode::SingleNode | Mode::MultiNode);
+        assert_eq!(hot > 0, has_hot_path, "in two of the modes there is a hot path");
+        self.agree_nothing_is_left(witness);
+    }
+
+    fn agree_nothing_is_left(&self, witness: &Witness) {
         let stats = witness.run(witness.store().stats()).expect("counts");
-        assert_eq!((stats.dead, stats.new, stats.retry, stats.parked), (0, 0, 0, 0));
+        assert_eq!((stats.new, stats.retry, stats.parked, stats.blocked), (0, 0, 0, 0));
+        // As one queue, an event has one attempt.
+        assert!(stats.dead == 0 || self.mode == Mode::Ordered, "{stats:?}");
     }
 
     fn history(&self, witness: &Witness) -> History {
@@ -95,9 +130,8 @@ impl Ground {
 }
 
 /// Waits until the host that was left alone has written its share, and nothing is left to do.
-fn wait_until_all_is_delivered(witness: &Witness, steady: &mut Host) {
+fn wait_until_all_is_delivered(witness: &Witness, steady: &mut Host, patience: Duration) {
     steady.wait_until_all_is_written();
-    let patience = 4 * PATIENCE + Duration::from_millis(20) * u32::try_from(events()).expect("small");
     let started = Instant::now();
     loop {
         let stats = witness.run(witness.store().stats()).expect("counts");
@@ -121,6 +155,12 @@ everywhere! {
     hosts_killed_at_every_step_keep_the_order_on_sqlite(Ground::sqlite(Mode::OrderedByAggregate)) in killed_at_every_step;
     hosts_killed_at_every_step_keep_the_order_on_postgres(Ground::postgres(Mode::OrderedByAggregate)) in killed_at_every_step;
     hosts_killed_at_every_step_keep_the_order_on_mysql(Ground::mysql(Mode::OrderedByAggregate)) in killed_at_every_step;
+    the_one_holder_is_killed_and_the_next_goes_on_on_sqlite(Ground::sqlite(Mode::SingleNode)) in killed_while_others_stand_by;
+    the_one_holder_is_killed_and_the_next_goes_on_on_postgres(Ground::postgres(Mode::SingleNode)) in killed_while_others_stand_by;
+    the_one_holder_is_killed_and_the_next_goes_on_on_mysql(Ground::mysql(Mode::SingleNode)) in killed_while_others_stand_by;
+    the_one_holder_is_killed_and_the_next_keeps_the_order_on_sqlite(Ground::sqlite(Mode::Ordered)) in killed_while_others_stand_by;
+    the_one_holder_is_killed_and_the_next_keeps_the_order_on_postgres(Ground::postgres(Mode::Ordered)) in killed_while_others_stand_by;
+    the_one_holder_is_killed_and_the_next_keeps_the_order_on_mysql(Ground::mysql(Mode::Ordered)) in killed_while_others_stand_by;
     a_host_that_sleeps_through_its_leases_changes_nothing_on_postgres(Ground::postgres(Mode::MultiNode)) in stopped_for_longer_than_a_lease;
     a_host_that_sleeps_through_its_leases_changes_nothing_on_mysql(Ground::mysql(Mode::MultiNode)) in stopped_for_longer_than_a_lease;
     a_host_that_is_cut_off_time_and_again_loses_nothing_on_postgres(Ground::postgres(Mode::MultiNode)) in cut_off_time_and_again;
@@ -130,6 +170,7 @@ everywhere! {
 fn killed_at_every_step(title: &str, ground: &Ground) {
     let witness = ground.witness();
     let mut steady = Host::start(ground.orders("steady", events()));
+    let cold = ground.cold_writers();
     let mut held = 0;
     for round in 0..rounds() {
         for moment in Moment::ALL {
@@ -138,7 +179,41 @@ fn killed_at_every_step(title: &str, ground: &Ground) {
             held += doomed.kill(&witness);
         }
     }
-    wait_until_all_is_delivered(&witness, &mut steady);
+    cold.end();
+    wait_until_all_is_delivered(&witness, &mut steady, patience());
+    ground.conclude(title, &witness, steady, held);
+}
+
+/// Each host that is killed holds everything, or waits to. One of them, at a moment that is chance, unless more rounds are asked for: it
+/// takes seconds until the next one holds everything.
+fn killed_while_others_stand_by(title: &str, ground: &Ground) {
+    assert!(ground.has_one_holder());
+    let witness = ground.witness();
+    let is_a_writers = |moment: &Moment| matches!(moment, Moment::Inserted | Moment::Committed | Moment::HandedOver);
+    // A host that writes nothing comes to none of the moments of a writer.
+    let moments: Vec<Moment> =
+        Moment::ALL.into_iter().filter(|moment| ground.mode != Mode::Ordered || !is_a_writers(moment)).collect();
+    let chosen = Seed::of_this_run().choices_of(title).random_range(0..moments.len());
+    let rounds = if rounds() == 1 { vec![moments[chosen]] } else { moments.repeat(rounds()) };
+    let mut line = rounds.into_iter().enumerate();
+    let mut next = || {
+        let (number, moment) = line.next()?;
+        Some(Host::start(ground.orders_until(&format!("doomed-{number}-{moment:?}"), moment)))
+    };
+    let cold = ground.cold_writers();
+    let mut holder = next();
+    let mut held = 0;
+    let mut steady = None;
+    while let Some(mut doomed) = holder {
+        doomed.meet();
+        holder = next();
+        let standby = holder.as_mut().unwrap_or_else(|| steady.insert(Host::start(ground.orders("steady", events()))));
+        standby.wait_until_it_lives(&witness);
+        held += doomed.kill(&witness);
+    }
+    cold.end();
+    let mut steady = steady.expect("there was one to be killed");
+    wait_until_all_is_delivered(&witness, &mut steady, patience());
     ground.conclude(title, &witness, steady, held);
 }
 
@@ -164,7 +239,7 @@ fn stopped_for_longer_than_a_lease(title: &str, ground: &Ground) {
             sleeper.stop();
         }
     }
-    wait_until_all_is_delivered(&witness, &mut steady);
+    wait_until_all_is_delivered(&witness, &mut steady, patience());
     ground.conclude(title, &witness, steady, held);
 }
 
@@ -187,7 +262,7 @@ fn cut_off_time_and_again(title: &str, ground: &Ground) {
         proxy.set(Network::Pass);
         std::thread::sleep(Duration::from_millis(choices.random_range(50..150)));
     }
-    wait_until_all_is_delivered(&witness, &mut steady);
+    wait_until_all_is_delivered(&witness, &mut steady, patience());
     far.stop();
     ground.conclude(title, &witness, steady, held);
 }
@@ -197,6 +272,10 @@ fn server_of(url: &str) -> SocketAddr {
     let (host, _) = rest.split_once('/').expect("the URL names a database");
     let port = host.rsplit_once(':').map_or(host, |(_, port)| port);
     SocketAddr::from((Ipv4Addr::LOCALHOST, port.parse().expect("the URL names a port")))
+}
+
+fn patience() -> Duration {
+    4 * PATIENCE + REST * u32::try_from(events()).expect("small")
 }
 
 fn events() -> usize {

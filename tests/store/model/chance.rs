@@ -5,26 +5,36 @@
 use outbox::Status;
 use outbox::store::{ReadOrder, WaitsFor};
 
+use super::plots::plot;
 use super::step::{
     AGES, DeadChoice, End, EventChoice, FenceChoice, Hours, KeyWork, LOOKS, Line, NewEvent, Outcome, Partitions, ReadChoice,
-    StateWork, Step, ValueWrite, WithEffects, Writer,
+    SessionAct, StateWork, Step, ValueWrite, WithEffects, Writer,
 };
 
-/// Longest trace, in steps.
+/// Longest trace, in steps, but for the last plot.
 const LONGEST: usize = 40;
 /// How many of each kind of thing there are to choose from by place.
 const PLACES: usize = 12;
 
-/// The trace of a seed, mostly of steps that a host does all day; one in three of a host whose plugins do much beside.
+/// The trace of a seed, mostly of steps that a host does all day and of plots of several; one in three of a host whose plugins do
+/// much beside.
 pub(super) fn trace(seed: u64) -> Vec<Step> {
     let mut chance = Chance(seed);
     let length = 1 + chance.below(LONGEST);
-    let next = if chance.percent(67) { step } else { step_with_effects };
-    (0..length).map(|_| next(&mut chance)).collect()
+    let has_plots = chance.percent(67);
+    let mut steps = Vec::with_capacity(length);
+    while steps.len() < length {
+        match has_plots {
+            true if chance.percent(12) => steps.extend(plot(&mut chance)),
+            true => steps.push(step(&mut chance)),
+            false => steps.push(step_with_effects(&mut chance)),
+        }
+    }
+    steps
 }
 
 /// Numbers that look random and follow from the seed: SplitMix64.
-struct Chance(u64);
+pub(super) struct Chance(u64);
 
 impl Chance {
     fn next(&mut self) -> u64 {
@@ -35,22 +45,22 @@ impl Chance {
     }
 
     /// A number below `end`.
-    fn below(&mut self, end: usize) -> usize {
+    pub(super) fn below(&mut self, end: usize) -> usize {
         usize::try_from(self.next() % end as u64).expect("it is below a usize")
     }
 
     /// True so many times in a hundred.
-    fn percent(&mut self, percent: usize) -> bool {
+    pub(super) fn percent(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
 
     /// One of some things, all as likely.
-    fn one<T: Copy>(&mut self, things: &[T]) -> T {
+    pub(super) fn one<T: Copy>(&mut self, things: &[T]) -> T {
         things[self.below(things.len())]
     }
 
     /// One of some things, each as often as its weight says.
-    fn weighted<T: Copy>(&mut self, things: &[(usize, T)]) -> T {
+    pub(super) fn weighted<T: Copy>(&mut self, things: &[(usize, T)]) -> T {
         let mut place = self.below(things.iter().map(|(weight, _)| weight).sum());
         for (weight, thing) in things {
             if place < *weight {
@@ -62,13 +72,13 @@ impl Chance {
     }
 
     /// Between `least` and `most` things.
-    fn many<T>(&mut self, least: usize, most: usize, mut thing: impl FnMut(&mut Self) -> T) -> Vec<T> {
+    pub(super) fn many<T>(&mut self, least: usize, most: usize, mut thing: impl FnMut(&mut Self) -> T) -> Vec<T> {
         let count = least + self.below(most - least + 1);
         (0..count).map(|_| thing(self)).collect()
     }
 
     /// Something so many times in a hundred.
-    fn maybe<T>(&mut self, percent: usize, thing: impl FnOnce(&mut Self) -> T) -> Option<T> {
+    pub(super) fn maybe<T>(&mut self, percent: usize, thing: impl FnOnce(&mut Self) -> T) -> Option<T> {
         self.percent(percent).then(|| thing(self))
     }
 
@@ -76,7 +86,7 @@ impl Chance {
         self.below(PLACES)
     }
 
-    fn owner(&mut self) -> usize {
+    pub(super) fn owner(&mut self) -> usize {
         self.below(3)
     }
 
@@ -110,13 +120,13 @@ impl Chance {
     }
 
     fn fence(&mut self) -> FenceChoice {
-        let choice = self.weighted(&[
-            (5, FenceChoice::Held as fn(usize) -> _),
-            (3, FenceChoice::Read),
-            (2, FenceChoice::Any),
-            (1, FenceChoice::Never),
-        ]);
-        choice(self.place())
+        match self.below(13) {
+            0..5 => FenceChoice::Held(self.place()),
+            5..8 => FenceChoice::Read(self.place()),
+            8..10 => FenceChoice::InHand(self.owner(), self.below(6)),
+            10..12 => FenceChoice::Any(self.place()),
+            _ => FenceChoice::Never(self.place()),
+        }
     }
 
     fn event(&mut self) -> EventChoice {
@@ -128,7 +138,7 @@ impl Chance {
     }
 }
 
-fn step(chance: &mut Chance) -> Step {
+pub(super) fn step(chance: &mut Chance) -> Step {
     let kind = chance.weighted(&[
         (24, writing as fn(&mut Chance) -> Step),
         (18, claim),
@@ -188,7 +198,7 @@ fn writing(chance: &mut Chance) -> Step {
     kind(chance)
 }
 
-fn whole(chance: &mut Chance) -> Step {
+pub(super) fn whole(chance: &mut Chance) -> Step {
     let by = if chance.percent(66) { Writer::Store } else { Writer::Caller(chance.end()) };
     Step::Write { events: chance.many(1, 4, new_event), owner: chance.owner(), lease: chance.lease(), by }
 }
@@ -227,7 +237,7 @@ fn line(chance: &mut Chance) -> Line {
     }
 }
 
-fn outcome(chance: &mut Chance) -> Outcome {
+pub(super) fn outcome(chance: &mut Chance) -> Outcome {
     let later = chance.weighted(&[(3, 0), (2, 1), (2, 3), (1, AGES)]);
     let text = chance.below(4);
     match chance.below(23) {
@@ -301,7 +311,7 @@ fn read(chance: &mut Chance) -> Step {
     }
 }
 
-fn read_order(chance: &mut Chance) -> ReadOrder {
+pub(super) fn read_order(chance: &mut Chance) -> ReadOrder {
     if chance.percent(50) { ReadOrder::ByAggregate(chance.waits_for()) } else { ReadOrder::OneForAll }
 }
 
@@ -318,7 +328,7 @@ fn partitions_and_lines(chance: &mut Chance) -> Step {
     }
 }
 
-fn by_hand(chance: &mut Chance) -> Step {
+pub(super) fn by_hand(chance: &mut Chance) -> Step {
     match chance.below(20) {
         0..3 => Step::Replay { event: chance.event() },
         3..5 => Step::ReplayBatch { filter: dead_choice(chance), limit: chance.limit() },
@@ -343,9 +353,13 @@ fn by_hand(chance: &mut Chance) -> Step {
 }
 
 fn nodes(chance: &mut Chance) -> Step {
-    match chance.below(8) {
+    match chance.below(10) {
         0..5 => Step::Heartbeat { owner: chance.owner(), lease: chance.one(&[1, 5]), session: chance.percent(75) },
         5..7 => Step::Leave { owner: chance.owner() },
+        7 => Step::Session {
+            owner: chance.owner(),
+            act: chance.weighted(&[(3, SessionAct::Hold), (1, SessionAct::End), (1, SessionAct::Die)]),
+        },
         _ => Step::Abandon { owner: chance.owner() },
     }
 }

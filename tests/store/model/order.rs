@@ -170,14 +170,19 @@ impl Table {
         self.nodes.remove(owner);
     }
 
-    /// The others that said that they have a session, and hold partitions.
+    /// The others that said that they have a session, and hold partitions, but not their lock.
     pub(super) fn free_sessions(&self, owner: &str) -> Vec<String> {
-        let others = self.nodes.iter().filter(|(other, row)| row.session && *other != owner);
+        let is_missed = |other: &String, row: &NodeRow| row.session && other != owner && !self.sessions.contains(other);
+        let others = self.nodes.iter().filter(|(other, row)| is_missed(other, row));
         others.map(|(other, _)| other.clone()).filter(|other| !self.held_partitions(other).is_empty()).collect()
     }
 
-    /// Ends the leases of an owner that said that it has a session. Returns whether it held any partition.
+    /// Ends the leases of an owner that said that it has a session, and does not hold its lock. Returns whether it held any
+    /// partition.
     pub(super) fn abandon(&mut self, owner: &str) -> bool {
+        if self.sessions.contains(owner) {
+            return false;
+        }
         let (now, held) = (self.now, self.held_partitions(owner));
         let Some(row) = self.nodes.get_mut(owner).filter(|row| row.session) else { return false };
         row.alive_until = row.alive_until.min(now);

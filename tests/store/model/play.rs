@@ -4,15 +4,17 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use outbox::event::{Fence, OwnerId};
-use outbox::store::{Audit, Filter, InspectStore, PARTITIONS, Record, StoreError};
+use outbox::store::{Audit, Filter, InspectStore, PARTITIONS, Record, Session, StoreError};
 use outbox::time::Timestamp;
-use outbox::{Envelope, EventId, Route, Store};
+use outbox::{Envelope, EventId, Route, Store, TransactionalStore};
 use support::Database;
 
 use super::compare::{Times, agree, agree_rows};
 use super::late::Late;
 use super::step::{EventChoice, FenceChoice, NewEvent, Step, span};
 use super::table::{Fault, Table, is_unfinished};
+use super::tally::{Met, Tally};
+use super::watch::Watch;
 
 pub(super) const EVENT_TYPES: [&str; 2] = ["Placed", "Paid"];
 pub(super) const AGGREGATE_TYPES: [&str; 2] = ["Order", "Cart"];
@@ -24,6 +26,8 @@ const TICK: Duration = Duration::from_micros(1);
 /// Farther ahead than the numbers of rows that are not committed yet: an outcome for one of those may have to wait for the
 /// commit.
 const NOT_SOON: u64 = 1_000_000;
+/// How many of the things that it was given an owner may have in hand still.
+const IN_HAND: usize = 6;
 /// How slow a trace may be. All its spans are whole hours.
 const SLACK: Duration = Duration::from_secs(30 * 60);
 
@@ -34,8 +38,16 @@ pub(super) struct Player<'d, D: Database> {
     pub(super) table: Table,
     pub(super) times: Times,
     pub(super) owners: [OwnerId; 3],
+    /// The locks of the owners' sessions.
+    pub(super) sessions: [Option<Box<dyn Session>>; 3],
     /// Every fence that was given out.
     pub(super) fences: Vec<Fence>,
+    /// What each owner was given, the last at the end: a host that stalls keeps it, whatever becomes of the rows.
+    pub(super) hands: [Vec<Fence>; 3],
+    pub(super) watch: Watch,
+    pub(super) tally: Tally,
+    /// The transaction of another program, which has locked rows.
+    pub(super) locker: Option<<D::Store as TransactionalStore>::Transaction>,
     /// The versions of plugins' values that were read, by plugin and key.
     pub(super) seen: HashMap<(&'static str, &'static str), Vec<u64>>,
     /// Transactions that stay open.
@@ -47,6 +59,8 @@ pub(super) struct Player<'d, D: Database> {
     pub(super) ids: usize,
     /// Ids that were deleted or rolled back at some time.
     pub(super) once_gone: HashSet<EventId>,
+    /// Which database.
+    pub(super) kind: &'static str,
     /// Whether the database has one writer at a time, and a clock that only the test moves.
     pub(super) one_writer: bool,
 }
@@ -54,19 +68,26 @@ pub(super) struct Player<'d, D: Database> {
 impl<'d, D: Database> Player<'d, D> {
     pub(super) async fn new(db: &'d D, name: String, newest: u64, partition_of: HashMap<String, u16>) -> Self {
         let store = db.typed();
-        let one_writer = store.kind() == "sqlite";
+        let kind = store.kind();
+        let one_writer = kind == "sqlite";
         let slack = if one_writer { Duration::ZERO } else { SLACK };
         Self {
             db,
             table: Table::new(db.now().await, newest, partition_of),
             times: Times { passed: Duration::ZERO, slack },
             owners: ["a", "b", "c"].map(OwnerId::generate),
+            sessions: [None, None, None],
             fences: Vec::new(),
+            hands: [Vec::new(), Vec::new(), Vec::new()],
+            watch: Watch::default(),
+            tally: Tally::default(),
+            locker: None,
             seen: HashMap::new(),
             late: [Late::new(), Late::new()],
             name,
             ids: 0,
             once_gone: HashSet::new(),
+            kind,
             one_writer,
             store,
         }
@@ -76,6 +97,8 @@ impl<'d, D: Database> Player<'d, D> {
     pub(super) async fn step(&mut self, step: &Step) -> Result<(), Fault> {
         self.take(step).await?;
         let rows = self.list().await?;
+        let is_replay = matches!(step, Step::Replay { .. } | Step::ReplayBatch { .. });
+        self.watch.after(self.table.now, is_replay, &rows, self.times)?;
         agree_rows(&self.table, rows, self.times)
     }
 
@@ -94,6 +117,7 @@ impl<'d, D: Database> Player<'d, D> {
             | Step::UncountStart { .. }
             | Step::GiveBack { .. }
             | Step::Settle { .. } => self.hold(step).await,
+            Step::SettleLocked { outcomes, touched, meanwhile } => self.settle_locked(outcomes, *touched, meanwhile).await,
             Step::SettleWithEffects { .. }
             | Step::ReadState { .. }
             | Step::DeleteState { .. }
@@ -103,6 +127,7 @@ impl<'d, D: Database> Player<'d, D> {
             | Step::ReleasePartitions { .. }
             | Step::Heartbeat { .. }
             | Step::Leave { .. }
+            | Step::Session { .. }
             | Step::Abandon { .. } => self.line(step).await,
             Step::Look { at, event, waits_for, partitions } => self.look(*at, *event, *waits_for, *partitions).await,
             Step::Pass { time } => self.pass(span(*time)).await,
@@ -166,6 +191,11 @@ impl<'d, D: Database> Player<'d, D> {
                 let rows: Vec<&Record> = self.table.rows.values().filter(is_free).collect();
                 round(&rows, number).map_or(nobodys(number), |row| self.table.fence(row))
             }
+            FenceChoice::InHand(owner, number) => {
+                let hand = &self.hands[owner % self.hands.len()];
+                let last: Vec<Fence> = hand.iter().rev().take(IN_HAND).copied().collect();
+                round(&last, number).copied().unwrap_or(nobodys(number))
+            }
             FenceChoice::Any(number) => round(&self.fences, number).copied().unwrap_or(nobodys(number)),
             FenceChoice::Never(number) => {
                 let rows: Vec<&Record> = self.table.rows.values().collect();
@@ -212,8 +242,30 @@ impl<'d, D: Database> Player<'d, D> {
         agree("partitions that their owners hold, and nobody else", i64::from(PARTITIONS), right)
     }
 
+    /// An owner was given something.
+    pub(super) fn given(&mut self, owner: &OwnerId, fence: Fence) {
+        self.fences.push(fence);
+        if let Some(number) = self.owners.iter().position(|known| known == owner) {
+            self.hands[number].push(fence);
+        }
+    }
+
+    /// Counts that a trace came to something that it is there for.
+    pub(super) fn meets(&mut self, what: Met, how_often: usize) {
+        self.tally.add(what, how_often as u64);
+    }
+
     /// Rolls back what is open, so that nothing of this trace is left.
     pub(super) async fn end(&mut self) {
+        if let Some(locker) = self.locker.take() {
+            // Best effort: the trace is over.
+            let _ = D::Store::rollback(locker).await;
+        }
+        for session in &mut self.sessions {
+            if let Some(session) = session.take() {
+                session.end().await;
+            }
+        }
         for late in &mut self.late {
             late.give_up().await;
         }

@@ -79,7 +79,13 @@ impl<D: Database> Player<'_, D> {
             self.table = before;
             agree("whether the database took what it refuses", false, answer.is_ok())?;
         } else {
-            agree("what became of the outcomes", expected, said("settle_with_effects", answer)?)?;
+            let became = said("settle_with_effects", answer)?;
+            for (done, became) in done.iter().zip(&became) {
+                if *became == Committed::Stored {
+                    self.watch.stored(done.settled.fence)?;
+                }
+            }
+            agree("what became of the outcomes", expected, became)?;
             self.emitted(&emitted).await?;
         }
         self.agree_state().await

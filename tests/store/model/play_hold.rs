@@ -15,6 +15,7 @@ use super::play::{Player, round, said};
 use super::step::{FenceChoice, Line, Outcome, Step, span};
 use super::table::Fault;
 use super::taking::Taken;
+use super::tally::Met;
 
 /// What goes wrong: nothing to say, text that is no SQL, text with what not every database stores, and too much of it.
 const ERRORS: [&str; 3] = ["no luck", "it's \"späti\" \\ %", "a\0b"];
@@ -35,8 +36,8 @@ impl<D: Database> Player<'_, D> {
                 self.claim(&request).await
             }
             Step::Read { owner, partitions, limit, max_bytes, skip_recent, with_some_in_hand, order } => {
-                let held =
-                    if *with_some_in_hand { self.fences.iter().map(|fence| fence.sequence).collect() } else { Vec::new() };
+                let hand = &self.hands[*owner % self.hands.len()];
+                let held = if *with_some_in_hand { hand.iter().map(|fence| fence.sequence).collect() } else { Vec::new() };
                 let request = ReadRequest {
                     owner: self.owner(*owner),
                     partitions: partitions.numbers(),
@@ -66,6 +67,8 @@ impl<D: Database> Player<'_, D> {
                     renewed = said("renew", self.store.renew(&fences, span(*lease)).await)?;
                 }
                 renewed.held.sort_unstable();
+                self.watch.renewed(self.table.now, span(*lease), &renewed.held);
+                self.meets(Met::RenewalRefused, fences.len() - renewed.held.len());
                 agree("renewed", self.table.renew(&fences, span(*lease)), renewed.held)?;
                 agree("locked by others while renewing", Vec::new(), renewed.locked)
             }
@@ -128,7 +131,7 @@ impl<D: Database> Player<'_, D> {
             taken.iter().map(|taken| taken.fence).collect(),
             claimed.iter().map(|claimed| claimed.fence).collect::<Vec<_>>(),
         )?;
-        self.agree_taken(&taken, claimed.iter())
+        self.agree_claimed(&request.owner, request.lease, &taken, &claimed)
     }
 
     /// Reads from the front, then what is behind that, and settles none of it: a later step may, by its fence.
@@ -136,7 +139,7 @@ impl<D: Database> Player<'_, D> {
         self.tick().await;
         let read = said("read", self.store.read(&request).await)?;
         let mut taken = self.table.read(&request);
-        self.agree_read(&taken, &read)?;
+        self.agree_read(&request, &taken, &read)?;
         if let (Some(last), Some(last_taken)) = (read.last(), taken.last()) {
             let position = |due_at, sequence| Some(Position { due_at, sequence });
             request.after = position(last.position.due_at, last.position.sequence);
@@ -146,12 +149,16 @@ impl<D: Database> Player<'_, D> {
             let further = said("read", self.store.read(&request).await)?;
             request.after = position(last_taken.row.due_at.ok_or("what is read is due")?, last_taken.row.seq);
             taken = self.table.read(&request);
-            self.agree_read(&taken, &further)?;
+            self.agree_read(&request, &taken, &further)?;
         }
         Ok(())
     }
 
-    fn agree_read(&mut self, taken: &[Taken], read: &[ReadEvent]) -> Result<(), Fault> {
+    fn agree_read(&mut self, request: &ReadRequest, taken: &[Taken], read: &[ReadEvent]) -> Result<(), Fault> {
+        for read in read {
+            self.watch.read(self.table.now, request.owner.as_str(), read.partition, read.event.fence)?;
+        }
+        self.meets_read(request, read);
         let order = |fence: Fence| fence.sequence;
         agree(
             "read",
@@ -165,14 +172,43 @@ impl<D: Database> Player<'_, D> {
                 return Err(format!("due at: expected {:?}, the database said {:?}", taken.row.due_at, read.position));
             }
         }
-        self.agree_taken(taken, read.iter().map(|read| &read.event))
+        self.agree_taken(&request.owner, taken, read.iter().map(|read| &read.event))
     }
 
-    fn agree_taken<'c>(&mut self, taken: &[Taken], claimed: impl Iterator<Item = &'c Claimed>) -> Result<(), Fault> {
+    /// What a read came to that these traces are there for.
+    fn meets_read(&mut self, request: &ReadRequest, read: &[ReadEvent]) {
+        let in_other_hands = |read: &&ReadEvent| {
+            let fence = read.event.fence;
+            let others = self.owners.iter().zip(&self.hands).filter(|(owner, _)| **owner != request.owner);
+            others.flat_map(|(_, hand)| hand).any(|other| claim(other) == claim(&fence))
+        };
+        let twice = read.iter().filter(in_other_hands).count();
+        self.meets(Met::ReadAgain, twice);
+        self.meets(Met::ReadUnderClaim, read.iter().filter(|read| read.was_claimed).count());
+        let waiting = read.iter().filter(|read| read.event.behind.is_some()).count();
+        match request.order {
+            None => {}
+            Some(ReadOrder::ByAggregate(_)) => self.meets(Met::BehindItsAggregate, waiting),
+            Some(ReadOrder::OneForAll) => self.meets(Met::Front, read.len()),
+        }
+    }
+
+    fn agree_claimed(&mut self, owner: &OwnerId, lease: Duration, taken: &[Taken], claimed: &[Claimed]) -> Result<(), Fault> {
+        let fences: Vec<Fence> = claimed.iter().map(|claimed| claimed.fence).collect();
+        self.watch.claimed(self.table.now, owner.as_str(), lease, &fences)?;
+        self.agree_taken(owner, taken, claimed.iter())
+    }
+
+    fn agree_taken<'c>(
+        &mut self,
+        owner: &OwnerId,
+        taken: &[Taken],
+        claimed: impl Iterator<Item = &'c Claimed>,
+    ) -> Result<(), Fault> {
         for (taken, claimed) in taken.iter().zip(claimed) {
             agree("fence", taken.fence, claimed.fence)?;
             agree_claimed(taken, claimed, self.times).map_err(|fault| format!("row {}: {fault}", taken.row.seq))?;
-            self.fences.push(claimed.fence);
+            self.given(owner, claimed.fence);
         }
         Ok(())
     }
@@ -182,10 +218,34 @@ impl<D: Database> Player<'_, D> {
         let claimed = said("claim_these", self.store.claim_these(owner, lease, fences).await)?;
         let taken = self.table.claim_these(owner, lease, fences);
         agree("claimed", taken.len(), claimed.len())?;
-        self.agree_taken(&taken, claimed.iter())
+        self.agree_claimed(owner, lease, &taken, &claimed)
     }
 
     async fn settle(&mut self, outcomes: &[(FenceChoice, Outcome)]) -> Result<(), Fault> {
+        let settled = self.outcomes(outcomes);
+        self.tick().await;
+        self.meets(Met::LostItsPartition, settled.iter().filter(|settled| self.lost_its_partition(settled.fence)).count());
+        let dropped = said("settle", self.store.settle(&settled).await)?;
+        let expected = self.table.settle(&settled);
+        self.agree_dropped(&settled, expected, dropped)
+    }
+
+    pub(super) fn agree_dropped(&mut self, settled: &[Settled], expected: u64, dropped: u64) -> Result<(), Fault> {
+        let stored = (settled.len() as u64).checked_sub(dropped).ok_or("more outcomes were dropped than were sent")?;
+        self.watch.settled(settled.iter().map(|settled| settled.fence).collect(), stored);
+        agree("dropped outcomes", expected, dropped)
+    }
+
+    /// Whether an event is as it was read, but its partition has got another owner.
+    fn lost_its_partition(&self, fence: Fence) -> bool {
+        let row = self.table.rows.get(&fence.sequence);
+        row.is_some_and(|row| {
+            let as_it_was = row.locked_by.is_none() && claim(&self.table.fence(row)) == claim(&fence);
+            as_it_was && fence.claim >> 32 > 0 && self.table.fence(row) != fence
+        })
+    }
+
+    pub(super) fn outcomes(&self, outcomes: &[(FenceChoice, Outcome)]) -> Vec<Settled> {
         let mut settled: Vec<Settled> = Vec::new();
         for (choice, outcome) in outcomes {
             let fence = self.fence(*choice);
@@ -195,9 +255,7 @@ impl<D: Database> Player<'_, D> {
             let settlement = known.unwrap_or_else(|| self.settlement(fence, outcome));
             settled.push(Settled { cost: cost(fence, &settlement).map(Box::new), ..Settled::new(fence, settlement) });
         }
-        self.tick().await;
-        let dropped = said("settle", self.store.settle(&settled).await)?;
-        agree("dropped outcomes", self.table.settle(&settled), dropped)
+        settled
     }
 
     /// The earlier events of its aggregate, whatever became of them.

@@ -1,13 +1,17 @@
 //! Steps of nodes: partitions, and lines that move on.
 
+use std::time::Instant;
+
+use outbox::StoreError;
 use outbox::event::OwnerId;
 use outbox::store::{Blocker, KeyStore, Node, NodeStore, PartitionStore, SessionStore};
-use support::Database;
+use support::{Database, PATIENCE};
 
 use super::compare::agree;
 use super::play::{Player, said};
-use super::step::{Partitions, Step, span};
+use super::step::{Partitions, SessionAct, Step, span};
 use super::table::Fault;
+use super::tally::Met;
 
 const MODES: [&str; 3] = ["multi_node", "multi_node", "ordered_by_aggregate"];
 
@@ -37,12 +41,15 @@ impl<D: Database> Player<'_, D> {
             Step::KeepPartitions { owner, lease, most, of } => {
                 let owner = self.owner(*owner);
                 let kept = said("keep partitions", self.store.keep_partitions(&owner, span(*lease), *most, *of).await)?;
+                self.watch.kept(self.table.now, owner.as_str(), span(*lease), &kept)?;
+                self.meets(Met::Abandoned, kept.iter().filter(|partition| partition.abandoned).count().min(1));
                 agree("kept partitions", self.table.keep_partitions(owner.as_str(), span(*lease), *most, *of), kept)?;
                 self.agree_partitions().await
             }
             Step::ReleasePartitions { owner, partitions } => {
                 let owner = self.owner(*owner);
                 said("release partitions", self.store.release_partitions(&owner, &partitions.numbers()).await)?;
+                self.watch.released(owner.as_str(), &partitions.numbers());
                 self.table.release_partitions(owner.as_str(), &partitions.numbers());
                 self.agree_partitions().await
             }
@@ -54,6 +61,7 @@ impl<D: Database> Player<'_, D> {
             Step::Leave { owner } => {
                 let owner: OwnerId = self.owner(*owner);
                 said("leave", self.store.leave(&owner).await)?;
+                self.watch.released(owner.as_str(), &Partitions::All.numbers());
                 self.table.leave(owner.as_str());
                 self.agree_partitions().await
             }
@@ -62,10 +70,64 @@ impl<D: Database> Player<'_, D> {
                 let free = said("look for sessions", self.store.free_sessions(&owner).await)?;
                 agree("free sessions", self.table.free_sessions(owner.as_str()), free)?;
                 let ended = said("abandon", self.store.abandon(owner.as_str()).await)?;
+                let holds_its_lock = self.table.sessions.contains(owner.as_str());
+                if ended {
+                    self.watch.abandoned(self.table.now, owner.as_str(), holds_its_lock)?;
+                }
+                self.meets(if ended { Met::LeasesEnded } else { Met::NotAbandoned }, usize::from(ended || holds_its_lock));
                 agree("abandoned", self.table.abandon(owner.as_str()), ended)?;
                 self.agree_partitions().await
             }
+            Step::Session { owner, act } => self.session(*owner % self.owners.len(), *act).await,
             other => Err(format!("{other:?} is no step of a node")),
+        }
+    }
+
+    async fn session(&mut self, number: usize, act: SessionAct) -> Result<(), Fault> {
+        let owner = self.owner(number);
+        match act {
+            SessionAct::Hold => match self.store.hold_session(&owner).await {
+                Err(StoreError::Locked { .. }) if self.sessions[number].is_some() => {}
+                Ok(Some(session)) if self.sessions[number].is_none() => {
+                    self.sessions[number] = Some(session);
+                    self.table.sessions.insert(owner.as_str().to_owned());
+                }
+                other => return Err(format!("hold a session: {:?}", other.map(|session| session.map(|_| "a session")))),
+            },
+            SessionAct::End => {
+                if let Some(session) = self.sessions[number].take() {
+                    session.end().await;
+                }
+                self.table.sessions.remove(owner.as_str());
+            }
+            SessionAct::Die => {
+                if let Some(session) = self.sessions[number].take() {
+                    drop(session);
+                    self.wait_until_its_lock_is_free(&owner).await?;
+                }
+                self.table.sessions.remove(owner.as_str());
+            }
+        }
+        for session in self.sessions.iter_mut().flatten() {
+            said("prove a session", session.prove().await)?;
+        }
+        Ok(())
+    }
+
+    /// A server may take a moment to notice that a connection is gone.
+    async fn wait_until_its_lock_is_free(&self, owner: &OwnerId) -> Result<(), Fault> {
+        let started = Instant::now();
+        loop {
+            match self.store.hold_session(owner).await {
+                Ok(Some(session)) => {
+                    session.end().await;
+                    return Ok(());
+                }
+                Err(StoreError::Locked { .. }) if started.elapsed() < PATIENCE => {
+                    tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+                }
+                other => return Err(format!("hold the session of one that died: {:?}", other.map(|_| "nothing to hold"))),
+            }
         }
     }
 

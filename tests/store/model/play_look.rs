@@ -1,9 +1,11 @@
 //! Steps that only look.
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use outbox::Route;
 use outbox::store::{
-    AuditStore, ClaimStore, DeadStore, InspectStore, KeyStore, NodeStore, RouteRecord, RouteStore, SettleStore, WaitsFor,
+    AuditStore, ClaimStore, DeadStore, InspectStore, KeyStore, NodeStore, ReadStore, RouteRecord, RouteStore, SettleStore,
+    WaitsFor,
 };
 use support::Database;
 
@@ -25,6 +27,7 @@ impl<D: Database> Player<'_, D> {
         match at {
             Look::Stats => self.look_at_stats().await,
             Look::NextDue => self.look_at_next_due().await,
+            Look::NextToRead => self.look_at_next_to_read(event).await,
             Look::Routes => agree("routes", self.table.routes(), known(said("routes", self.store.routes().await)?)?),
             Look::CountRoutes => {
                 let counted = said("count_routes", self.store.count_routes().await)?;
@@ -91,12 +94,27 @@ impl<D: Database> Player<'_, D> {
     }
 
     async fn look_at_next_due(&self) -> Result<(), Fault> {
-        let (expected, found) = (self.table.next_due(), said("next_due", self.store.next_due().await)?);
+        let found = said("next_due", self.store.next_due().await)?;
+        self.agree_rest("next due", self.table.next_due(), found)
+    }
+
+    /// As an owner, with nothing in hand and with what it was given.
+    async fn look_at_next_to_read(&self, number: usize) -> Result<(), Fault> {
+        let owner = self.owner(number);
+        let hand: Vec<u64> = self.hands[number % self.hands.len()].iter().map(|fence| fence.sequence).collect();
+        for in_hand in [Vec::new(), hand] {
+            let found = said("next_to_read", self.store.next_to_read(&owner, &in_hand).await)?;
+            self.agree_rest("next to read", self.table.next_to_read(owner.as_str(), &in_hand), found)?;
+        }
+        Ok(())
+    }
+
+    fn agree_rest(&self, what: &str, expected: Option<Duration>, found: Option<Duration>) -> Result<(), Fault> {
         let same = match (expected, found) {
             (Some(expected), Some(found)) => self.times.same_span(expected, found),
             (expected, found) => expected == found,
         };
-        if same { Ok(()) } else { Err(format!("next due: expected {expected:?}, the database said {found:?}")) }
+        if same { Ok(()) } else { Err(format!("{what}: expected {expected:?}, the database said {found:?}")) }
     }
 
     async fn look_at_one(&self, number: usize) -> Result<(), Fault> {

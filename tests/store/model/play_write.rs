@@ -176,8 +176,12 @@ impl<D: Database> Player<'_, D> {
             let partition = self.db.number(&format!("SELECT partition_id FROM outbox_event WHERE seq = {}", row.seq)).await;
             self.table.learn(row.event_id, partition_number(partition)?);
         }
-        let claimed = transaction.iter().filter(|row| row.locked_by.is_some());
-        self.fences.extend(claimed.map(|row| Fence { sequence: row.seq, claim: row.claim_seq }));
+        for row in &transaction {
+            let owner = self.owners.iter().find(|owner| row.locked_by.as_deref() == Some(owner.as_str())).cloned();
+            if let Some(owner) = owner {
+                self.given(&owner, Fence { sequence: row.seq, claim: row.claim_seq });
+            }
+        }
         self.table.commit(transaction);
         Ok(())
     }

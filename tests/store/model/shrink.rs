@@ -64,6 +64,14 @@ fn simpler(step: &Step) -> Vec<Step> {
             simpler_events(events).into_iter().map(with).collect()
         }
         Step::Settle { outcomes } => shorter(outcomes).map(|outcomes| Step::Settle { outcomes }).collect(),
+        Step::SettleLocked { outcomes, touched, meanwhile } => {
+            let with = |outcomes, touched, meanwhile| Step::SettleLocked { outcomes, touched, meanwhile };
+            let fewer = shorter(outcomes).map(|outcomes| with(outcomes, *touched, meanwhile.clone()));
+            let less = shorter(meanwhile).map(|meanwhile| with(outcomes.clone(), *touched, meanwhile));
+            let untouched = touched.then(|| with(outcomes.clone(), false, meanwhile.clone()));
+            let apart = Step::Settle { outcomes: outcomes.clone() };
+            [apart].into_iter().chain(untouched).chain(fewer).chain(less).collect()
+        }
         Step::SettleWithEffects { items } => {
             simpler_items(items).into_iter().map(|items| Step::SettleWithEffects { items }).collect()
         }

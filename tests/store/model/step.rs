@@ -82,6 +82,13 @@ pub(super) enum Step {
     Settle {
         outcomes: Vec<(FenceChoice, Outcome)>,
     },
+    /// Settles events whose rows another program has locked, which lets them go when these steps of nodes are done.
+    SettleLocked {
+        outcomes: Vec<(FenceChoice, Outcome)>,
+        /// Whether that program has written the rows, too.
+        touched: bool,
+        meanwhile: Vec<Step>,
+    },
     /// Settles events, each together with follow-up events and changes of its plugin's state.
     SettleWithEffects {
         items: Vec<WithEffects>,
@@ -163,7 +170,12 @@ pub(super) enum Step {
     Leave {
         owner: usize,
     },
-    /// Looks for owners whose sessions are gone, which all are here, and abandons one.
+    /// What an owner does about its session, or what becomes of it.
+    Session {
+        owner: usize,
+        act: SessionAct,
+    },
+    /// Looks for owners whose sessions are gone, and abandons one.
     Abandon {
         owner: usize,
     },
@@ -254,10 +266,22 @@ pub(super) enum FenceChoice {
     Held(usize),
     /// Of a row that is due and held by nobody.
     Read(usize),
+    /// One of the last that an owner was given, whatever has happened since.
+    InHand(usize, usize),
     /// Any that was ever given out, mostly over by now.
     Any(usize),
     /// One that was never given out.
     Never(usize),
+}
+
+/// What becomes of a session.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum SessionAct {
+    Hold,
+    /// The lock is let go by its owner.
+    End,
+    /// The connection of its owner is gone without a word.
+    Die,
 }
 
 /// An event that something is done to by hand.
@@ -387,6 +411,7 @@ pub(super) struct DeadChoice {
 pub(super) enum Look {
     Stats,
     NextDue,
+    NextToRead,
     Routes,
     CountRoutes,
     Nodes,
@@ -401,9 +426,10 @@ pub(super) enum Look {
 }
 
 /// Everything that can be asked.
-pub(super) const LOOKS: [Look; 13] = [
+pub(super) const LOOKS: [Look; 14] = [
     Look::Stats,
     Look::NextDue,
+    Look::NextToRead,
     Look::Routes,
     Look::CountRoutes,
     Look::Nodes,

@@ -27,6 +27,8 @@ pub(super) struct Table {
     pub(super) epochs: Vec<u32>,
     /// All nodes, by their owner.
     pub(super) nodes: BTreeMap<String, NodeRow>,
+    /// The owners whose sessions hold their locks.
+    pub(super) sessions: BTreeSet<String>,
     /// Routes that ever had a listener.
     pub(super) remembered: BTreeSet<Route>,
     /// Routes that are paused, by whom and why.
@@ -72,6 +74,7 @@ impl Table {
             partitions: vec![None; usize::from(PARTITIONS)],
             epochs: vec![0; usize::from(PARTITIONS)],
             nodes: BTreeMap::new(),
+            sessions: BTreeSet::new(),
             remembered: BTreeSet::new(),
             paused: BTreeMap::new(),
             kept: BTreeMap::new(),

@@ -126,7 +126,7 @@ impl Table {
 
     /// The row that was claimed under a fence, and is not finished. Whose claim it is and whether its lease is over changes
     /// nothing, as long as nobody else has claimed the row.
-    fn claimed(&mut self, fence: Fence) -> Option<&mut Record> {
+    pub(super) fn claimed(&mut self, fence: Fence) -> Option<&mut Record> {
         let row = self.rows.get_mut(&fence.sequence)?;
         (row.claim_seq == fence.claim & LOWER && row.locked_by.is_some() && is_unfinished(row)).then_some(row)
     }
@@ -233,6 +233,14 @@ impl Table {
     /// Writes outcomes. Returns how many were dropped.
     pub(super) fn settle(&mut self, settled: &[Settled]) -> u64 {
         settled.iter().map(|settled| u64::from(!self.settle_one(settled))).sum()
+    }
+
+    /// Writes outcomes that waited for their rows, judged by these epochs instead of those that are there now.
+    pub(super) fn settle_by(&mut self, epochs: &[u32], settled: &[Settled]) -> u64 {
+        let now = std::mem::replace(&mut self.epochs, epochs.to_vec());
+        let dropped = self.settle(settled);
+        self.epochs = now;
+        dropped
     }
 
     /// False when the outcome is dropped.

@@ -6,6 +6,7 @@
 
 mod calls;
 mod check;
+mod figures;
 mod host_log;
 mod journal;
 mod report;

@@ -1,0 +1,154 @@
+//! Outcomes that wait for rows which another program has locked.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use outbox::event::Fence;
+use outbox::store::{LeaseStore, ReadStore, SettleStore, Settled, Settlement};
+use outbox::{StoreError, TransactionalStore};
+use support::Database;
+use tokio::task::JoinHandle;
+
+use super::compare::agree;
+use super::play::{Player, said};
+use super::step::{FenceChoice, Outcome, Step, span};
+use super::table::Fault;
+use super::tally::Met;
+
+/// How long between two looks whether an outcome waits.
+const LOOKS: Duration = Duration::from_millis(1);
+
+impl<D: Database> Player<'_, D> {
+    /// Lets nodes do something while outcomes wait for their rows.
+    pub(super) async fn settle_locked(
+        &mut self,
+        outcomes: &[(FenceChoice, Outcome)],
+        touched: bool,
+        meanwhile: &[Step],
+    ) -> Result<(), Fault> {
+        let settled = self.outcomes(outcomes);
+        let epochs = self.table.epochs.clone();
+        let rows: BTreeSet<u64> =
+            settled.iter().map(|settled| settled.fence.sequence).filter(|seq| self.table.rows.contains_key(seq)).collect();
+        // Where there is one writer at a time, an outcome waits for all that is written meanwhile.
+        let waiting = if self.one_writer || rows.is_empty() { None } else { Some(self.wait(&rows, touched, &settled).await?) };
+        for step in meanwhile {
+            self.line(step).await?;
+        }
+        let is_late = |settled: &&Settled| {
+            let row = self.table.rows.get(&settled.fence.sequence);
+            row.is_some_and(|row| self.table.epoch(row) != epochs[usize::from(self.table.partition(row))])
+        };
+        let late = settled.iter().filter(is_late).count();
+        let answer = match waiting {
+            Some((settling, waits)) => {
+                self.unlock().await?;
+                self.meets(Met::Waited, usize::from(waits));
+                settling.await.map_err(|error| format!("the outcomes were not stored: {error}"))?
+            }
+            None => {
+                // As good as waited for the one writer.
+                self.meets(Met::Waited, usize::from(self.one_writer));
+                self.tick().await;
+                self.store.settle(&settled).await
+            }
+        };
+        self.meets(Met::WaitedTooLong, late);
+        let dropped = said("settle", answer)?;
+        let was_sent_before = !self.one_writer && !rows.is_empty();
+        let judged_by =
+            if was_sent_before && self.judges_when_it_begins(&settled) { epochs } else { self.table.epochs.clone() };
+        let expected = self.table.settle_by(&judged_by, &settled);
+        self.agree_dropped(&settled, expected, dropped)
+    }
+
+    /// Whether outcomes are judged by the epochs as they were when they were sent: by PostgreSQL, whose statement sees what was
+    /// committed when it began. Those of several kinds are several statements, which begin when all rows are locked.
+    fn judges_when_it_begins(&self, settled: &[Settled]) -> bool {
+        let statement = |settled: &Settled| {
+            let is_apart = matches!(settled.settlement, Settlement::Done) && settled.cost.is_some();
+            (std::mem::discriminant(&settled.settlement), is_apart)
+        };
+        let is_one = settled.windows(2).all(|two| statement(&two[0]) == statement(&two[1]));
+        self.kind == "postgres" && is_one
+    }
+
+    /// Locks rows in another program's transaction, and sends outcomes for them. Also says whether they wait: nothing that is
+    /// fenced off has to.
+    async fn wait(
+        &mut self,
+        rows: &BTreeSet<u64>,
+        touched: bool,
+        settled: &[Settled],
+    ) -> Result<(JoinHandle<Result<u64, StoreError>>, bool), Fault> {
+        self.lock(rows, touched).await?;
+        self.agree_passed_by(rows, settled).await?;
+        self.tick().await;
+        let (store, sent) = (self.store.clone(), settled.to_vec());
+        let settling = tokio::spawn(async move { store.settle(&sent).await });
+        let waiting = match self.kind {
+            "postgres" => {
+                "SELECT count(*) FROM pg_locks WHERE NOT granted
+                   AND pid IN (SELECT pid FROM pg_locks WHERE relation = 'outbox_event'::regclass)"
+            }
+            // In a database of its own nobody else is at work.
+            _ => {
+                "SELECT count(*) FROM information_schema.processlist
+                 WHERE db = DATABASE() AND id <> CONNECTION_ID() AND command <> 'Sleep'"
+            }
+        };
+        loop {
+            if settling.is_finished() {
+                return Ok((settling, false));
+            }
+            if self.db.number(waiting).await > 0 {
+                return Ok((settling, true));
+            }
+            tokio::time::sleep(LOOKS).await;
+        }
+    }
+
+    async fn lock(&mut self, rows: &BTreeSet<u64>, touched: bool) -> Result<(), Fault> {
+        let rows: Vec<String> = rows.iter().map(u64::to_string).collect();
+        let rows = rows.join(", ");
+        // A small table is read from end to end otherwise, and all of it locked.
+        let table = if self.kind == "postgres" { "outbox_event" } else { "outbox_event FORCE INDEX (PRIMARY)" };
+        let mut transaction = said("begin", self.store.begin().await)?;
+        let connection = transaction.as_mut();
+        self.db.run_on(connection, &format!("SELECT seq FROM {table} WHERE seq IN ({rows}) FOR UPDATE")).await;
+        if touched {
+            let touch = format!("UPDATE {table} SET content_type = content_type WHERE seq IN ({rows})");
+            self.db.run_on(connection, &touch).await;
+        }
+        self.locker = Some(transaction);
+        Ok(())
+    }
+
+    async fn unlock(&mut self) -> Result<(), Fault> {
+        match self.locker.take() {
+            Some(locker) => said("unlock", D::Store::commit(locker).await),
+            None => Ok(()),
+        }
+    }
+
+    /// Who must not wait passes by rows that somebody else has locked.
+    async fn agree_passed_by(&mut self, rows: &BTreeSet<u64>, settled: &[Settled]) -> Result<(), Fault> {
+        let asked: Vec<u64> = rows.iter().copied().collect();
+        let mut locked = said("locked", self.store.locked(&asked).await)?;
+        locked.sort_unstable();
+        agree("locked by another program", &asked, &locked)?;
+
+        let mut fences: Vec<Fence> = settled.iter().map(|settled| settled.fence).collect();
+        fences.sort_unstable_by_key(|fence| (fence.sequence, fence.claim));
+        fences.dedup_by_key(|fence| fence.sequence);
+        let held: Vec<u64> = fences.iter().filter_map(|fence| Some(self.table.claimed(*fence)?.seq)).collect();
+        let mut renewed = said("renew", self.store.renew(&fences, span(1)).await)?;
+        renewed.locked.sort_unstable();
+        agree("renewed though they are locked", Vec::new(), renewed.held)?;
+        agree("held, but locked", held, renewed.locked)?;
+
+        let owner = self.owner(0);
+        let claimed = said("claim_these", self.store.claim_these(&owner, span(1), &fences).await)?;
+        agree("claimed though they are locked", 0, claimed.len())
+    }
+}
