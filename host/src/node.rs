@@ -34,6 +34,9 @@ const LEAST_REST: Duration = Duration::from_millis(250);
 /// How often a node looks whether its plugins changed, to tell of them before the next beat is due.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// Every so many beats a node looks whether the partition table is as hosts leave it: once in a lease.
+const MENDS: u32 = HEARTBEATS;
+
 /// A look at all nodes on its way: what they are, and the database's time. In a task of its own, since it may have to wait for a
 /// connection: no heartbeat may be late for that.
 type Look = JoinHandle<Result<(Vec<NodeRecord>, Timestamp), StoreError>>;
@@ -64,12 +67,16 @@ const IDLE_WORKERS: usize = 4;
 impl Heartbeat {
     /// Says so until it is stopped, then leaves: its partitions are free at once.
     pub(crate) async fn run(self, mut stopped: watch::Receiver<bool>) {
-        let outage = Outage::default();
+        let (outage, mut beats) = (Outage::default(), 0_u32);
         let mut others = Others::new(self.node.owner.as_str(), self.node.mode, self.lease);
         let (mut told, mut load) = (None, Load::Working);
         let mut look: Option<Look> = None;
         self.partitions.session_known(FIRST_SESSION).await;
         'alive: loop {
+            if beats % MENDS == 0 || !self.partitions.set_back().is_empty() {
+                self.mend().await;
+            }
+            beats = beats.wrapping_add(1);
             // Written when it changed; a beat that failed is repeated whole.
             let plugins = self.report.as_ref().and_then(|report| report());
             let news = plugins.clone().filter(|_| plugins != told);
@@ -133,6 +140,40 @@ impl Heartbeat {
         // Only now: others may have taken everything while they relied on a session that was lost.
         self.partitions.told_of_session(session);
         Ok(live)
+    }
+
+    /// Mends what somebody did to the partition table by hand: the events of a partition that nobody can take would wait for ever, and
+    /// nobody would know. What fails for a while is tried again with the next look.
+    async fn mend(&self) {
+        let set_back = self.partitions.set_back();
+        let look = async {
+            let faults = self.store.partition_faults().await?;
+            if !faults.is_empty() || !set_back.is_empty() {
+                self.store.mend_partitions(&set_back, self.lease).await?;
+            }
+            Ok::<_, StoreError>(faults)
+        };
+        match look.await.inspect_err(|error| self.metrics.db_error(error)) {
+            Ok(faults) if !faults.is_empty() => tracing::error!(
+                missing = faults.missing,
+                strange = faults.strange,
+                held = faults.held,
+                epochs = faults.epochs,
+                "the partition table was changed by hand: {faults}. It was mended; what was in hand then may be delivered again"
+            ),
+            Ok(_) if !set_back.is_empty() => tracing::error!(
+                set_back = set_back.len(),
+                "the partition table was changed by hand: epochs of {} partitions were set back. They were raised; what was in hand then may \
+                 be delivered again",
+                set_back.len()
+            ),
+            Err(error) if !error.is_transient() => tracing::error!(
+                error = %crate::chain(&error),
+                "the partition table cannot be mended, and events of its partitions may wait for ever; see `outbox doctor`, and run \
+                 `outbox migrate up` as the user that owns the table"
+            ),
+            _ => {}
+        }
     }
 
     /// Modes that do not go together on one table are a mistake that nobody would see otherwise.

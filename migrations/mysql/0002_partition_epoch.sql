@@ -11,3 +11,8 @@ SET @outbox_step = IF(
 PREPARE outbox_step FROM @outbox_step;
 EXECUTE outbox_step;
 DEALLOCATE PREPARE outbox_step;
+
+-- Where there are events, this step may have been taken back and applied again while hosts went on. Epochs then begin above all that
+-- there were: the seconds of a clock grow faster than they do.
+UPDATE outbox_event_partition SET epoch = GREATEST(TIMESTAMPDIFF(SECOND, '2026-01-01', UTC_TIMESTAMP()), 1)
+WHERE epoch = 0 AND EXISTS (SELECT 1 FROM outbox_event);

@@ -81,6 +81,31 @@ fn what_needs_somebody_is_found_with_its_fix_and_ends_with_8() {
 }
 
 #[test]
+fn a_partition_table_that_was_changed_by_hand_is_a_fault_and_a_host_mends_it_and_says_so() {
+    let place = place();
+    place.sql("DELETE FROM outbox_event_partition WHERE partition_id >= 128");
+
+    let ended = place.run(&["doctor", "--output", "json"]);
+    let mut host = place.host(&[("OUTBOX_DISPATCHER__LEASE", "3s"), ("OUTBOX_DISPATCHER__DEADLINE", "2s")]);
+
+    assert_eq!(ended.code, Some(8), "{}", ended.stdout);
+    let fault = found(&ended, "partitions");
+    assert!(fault.contains("fault") && fault.contains("128 of 256 partitions have no row"), "{fault}");
+    host.wait_until_it_said("what was done", |line| {
+        line.contains("ERROR") && line.contains("the partition table was changed by hand: 128 of 256 partitions have no row")
+    });
+    let order = r#"{"order_id":42,"total":9.5}"#;
+    for key in ["1", "2", "3", "4", "5"] {
+        let of = ["--aggregate-type", "Order", "--aggregate-id", key, "--payload", order];
+        place.ok(&[&["event", "emit", "--type", "OrderPlaced"], &of[..]].concat());
+    }
+    place.wait_for("done", 5);
+    assert!(found(&place.run(&["doctor", "--output", "json"]), "partitions").contains("good"));
+    host.signal("TERM");
+    assert_eq!(host.end().0.code(), Some(0));
+}
+
+#[test]
 fn due_events_that_nobody_delivers_are_found_at_once() {
     let place = place();
     place.order("due", "42");

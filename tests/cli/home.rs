@@ -8,8 +8,8 @@ use tokio::runtime::Runtime;
 /// A database on a server, gone with this value.
 pub(crate) struct Home {
     /// Keeps it; dropped before the threads that its connections live on.
-    _database: Box<dyn Harness>,
-    _runtime: Runtime,
+    database: Box<dyn Harness>,
+    runtime: Runtime,
     url: String,
 }
 
@@ -27,7 +27,12 @@ impl Home {
     fn of<D: Harness + 'static>(making: impl Future<Output = D>, url: impl Fn(&D) -> String) -> Self {
         let runtime = Runtime::new().expect("threads can be started");
         let database = runtime.block_on(making);
-        Self { url: url(&database), _database: Box::new(database), _runtime: runtime }
+        Self { url: url(&database), database: Box::new(database), runtime }
+    }
+
+    /// Runs a statement as another program would.
+    pub(crate) fn execute(&self, sql: &str) {
+        self.runtime.block_on(self.database.execute(sql));
     }
 
     /// Its address.

@@ -219,6 +219,14 @@ impl Node {
         started.elapsed()
     }
 
+    /// The most memory that it has ever had, in MiB.
+    pub(crate) fn peak_memory(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("Linux tells");
+        let kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
+        kib / 1024
+    }
+
     /// What it warned of, and its errors, without what it says of single events.
     pub(crate) fn complaints(&self) -> Vec<String> {
         let lines = self.said("").into_iter().filter(|line| line["level"] == "WARN" || line["level"] == "ERROR");

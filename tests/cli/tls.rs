@@ -4,53 +4,73 @@ use std::fs;
 use std::path::PathBuf;
 
 use servers::{Database, Durability, Server};
-use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
+use sqlx::{Connection, Executor, MySqlConnection, PgConnection};
 
 use crate::program::{Place, mailed};
 
-/// Makes an authority and a certificate of it for 127.0.0.1, in the server's own directory, whose names PostgreSQL expects.
-const CERTIFICATES: &str = "umask 077
-openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=authority -keyout ca.key -out ca.crt
-printf subjectAltName=IP:127.0.0.1 > server.ext
-openssl req -newkey rsa:2048 -nodes -subj /CN=server -keyout server.key -out server.csr
-openssl x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 2 -extfile server.ext -out server.crt";
-
-/// A PostgreSQL that takes encrypted connections, and the certificate of its authority in a file.
+/// A server that takes encrypted connections, and the certificate of its authority in a file.
 struct Encrypted {
+    database: Database,
     server: Server,
     place: Place,
     authority: PathBuf,
 }
 
 impl Encrypted {
-    fn start() -> Self {
-        let server =
-            Server::start(Database::PostgreSql, Durability::Volatile).expect("`cargo xtask test` installs the servers");
+    fn start(database: Database) -> Self {
+        let mut server = Server::start(database, Durability::Volatile).expect("`cargo xtask test` installs the servers");
+        let certificate = server.encrypt().expect("openssl is installed");
         let place = Place::at(&server.url());
         let authority = place.path().join("authority.crt");
-        let certificate = run(async {
-            let mut admin = PgConnection::connect(&server.url()).await.expect("it answers");
-            // The server's own account makes the files, since it reads a key only if nobody else can.
-            let make = format!("COPY (SELECT) TO PROGRAM 'set -e; {}'", CERTIFICATES.replace('\n', "; "));
-            admin.execute(AssertSqlSafe(make)).await.expect("openssl is installed");
-            for statement in ["ALTER SYSTEM SET ssl = on", "SELECT pg_reload_conf()"] {
-                admin.execute(statement).await.expect("the account is a superuser's");
-            }
-            sqlx::query_scalar::<_, String>("SELECT pg_read_file('ca.crt')").fetch_one(&mut admin).await.expect("it was made")
-        });
         fs::write(&authority, certificate).expect("written");
-        Self { server, place, authority }
+        Self { database, server, place, authority }
     }
 
-    /// The server's address with these parameters.
-    fn url(&self, parameters: &str) -> String {
-        format!("{}?{parameters}", self.server.url())
+    /// The server's address, where a connection is encrypted and the server's name is proven by an authority that the machine knows, or
+    /// by this one.
+    fn verified(&self, authority: bool) -> String {
+        let (mode, file) = match self.database {
+            Database::PostgreSql => ("sslmode=verify-full", "&sslrootcert="),
+            Database::MariaDb => ("ssl-mode=VERIFY_IDENTITY", "&ssl-ca="),
+        };
+        let file = if authority { format!("{file}{}", self.authority.display()) } else { String::new() };
+        format!("{}?{mode}{file}", self.server.url())
     }
 
-    /// How many sessions of the program are encrypted, and how many are not.
+    /// The server's address, where it is encrypted and nothing is proven.
+    fn unverified(&self) -> String {
+        let mode = match self.database {
+            Database::PostgreSql => "sslmode=require",
+            Database::MariaDb => "ssl-mode=REQUIRED",
+        };
+        format!("{}?{mode}", self.server.url())
+    }
+
+    /// What an address says where the certificate of the authority belongs.
+    fn parameter(&self) -> &'static str {
+        match self.database {
+            Database::PostgreSql => "sslrootcert",
+            Database::MariaDb => "ssl-ca",
+        }
+    }
+
+    /// From now on the server takes no connection that is not encrypted.
+    fn refuse_others(&self) {
+        if self.database == Database::MariaDb {
+            run(async {
+                let mut admin = MySqlConnection::connect(&self.unverified()).await.expect("it answers");
+                admin.execute("SET GLOBAL require_secure_transport = ON").await.expect("the account may do everything");
+            });
+        }
+    }
+
+    /// How many sessions of the program are encrypted, and how many are not. MariaDB does not tell, and refuses the others.
     fn sessions(&self) -> (i64, i64) {
         const SESSIONS: &str = "SELECT count(*) FILTER (WHERE ssl), count(*) FILTER (WHERE NOT ssl)
             FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE application_name = 'outbox'";
+        if self.database == Database::MariaDb {
+            return (1, 0);
+        }
         run(async {
             let mut admin = PgConnection::connect(&self.server.url()).await.expect("it answers");
             sqlx::query_as(SESSIONS).fetch_one(&mut admin).await.expect("it can be asked")
@@ -59,10 +79,18 @@ impl Encrypted {
 }
 
 #[test]
-fn a_host_delivers_over_encrypted_connections_alone_when_it_is_told_to() {
-    let encrypted = Encrypted::start();
-    let verified = encrypted.url(&format!("sslmode=verify-full&sslrootcert={}", encrypted.authority.display()));
-    let place = Place::at(&verified);
+fn a_host_delivers_over_encrypted_connections_alone_when_it_is_told_to_on_postgres() {
+    a_host_delivers_over_encrypted_connections_alone_when_it_is_told_to(&Encrypted::start(Database::PostgreSql));
+}
+
+#[test]
+fn a_host_delivers_over_encrypted_connections_alone_when_it_is_told_to_on_mariadb() {
+    a_host_delivers_over_encrypted_connections_alone_when_it_is_told_to(&Encrypted::start(Database::MariaDb));
+}
+
+fn a_host_delivers_over_encrypted_connections_alone_when_it_is_told_to(encrypted: &Encrypted) {
+    encrypted.refuse_others();
+    let place = Place::at(&encrypted.verified(true));
     place.ok(&["migrate", "up"]);
     let order = r#"{"order_id":42,"total":9.5}"#;
     place.ok(&["event", "emit", "--type", "OrderPlaced", "--aggregate-type", "Order", "--payload", order]);
@@ -78,13 +106,19 @@ fn a_host_delivers_over_encrypted_connections_alone_when_it_is_told_to() {
 }
 
 #[test]
-fn a_certificate_of_an_unknown_authority_is_refused_without_a_word_of_the_password() {
-    let encrypted = Encrypted::start();
+fn a_certificate_of_an_unknown_authority_or_for_another_name_is_refused_without_a_word_of_the_password_on_postgres() {
+    a_certificate_that_proves_nothing_is_refused(&Encrypted::start(Database::PostgreSql));
+}
+
+#[test]
+fn a_certificate_of_an_unknown_authority_or_for_another_name_is_refused_without_a_word_of_the_password_on_mariadb() {
+    a_certificate_that_proves_nothing_is_refused(&Encrypted::start(Database::MariaDb));
+}
+
+fn a_certificate_that_proves_nothing_is_refused(encrypted: &Encrypted) {
     encrypted.place.ok(&["migrate", "up"]);
-    let unverified = encrypted.url("sslmode=require");
-    let unknown = encrypted.url("sslmode=verify-full");
-    let elsewhere = encrypted.url(&format!("sslmode=verify-full&sslrootcert={}", encrypted.authority.display()));
-    let elsewhere = elsewhere.replace("@127.0.0.1:", "@localhost:");
+    let (unverified, unknown) = (encrypted.unverified(), encrypted.verified(false));
+    let elsewhere = encrypted.verified(true).replace("@127.0.0.1:", "@localhost:");
     let password = unverified.split([':', '@']).nth(2).expect("the URL has one");
 
     assert_eq!(encrypted.place.run(&["stats", "--database-url", &unverified]).code, Some(0), "asked for no proof");
@@ -93,8 +127,9 @@ fn a_certificate_of_an_unknown_authority_is_refused_without_a_word_of_the_passwo
         let refused = encrypted.place.run(&[command, &["--database-url", url]].concat());
 
         assert_eq!(refused.code, Some(5), "{command:?}, which does not wait either: {}", refused.stderr);
-        assert!(refused.stderr.contains("certificate") && refused.stderr.contains("sslrootcert"), "{}", refused.stderr);
-        assert!(!refused.stderr.contains(password), "{}", refused.stderr);
+        let names_it = refused.stderr.contains("certificate") && refused.stderr.contains(encrypted.parameter());
+        assert!(names_it, "{command:?} {url}: {}", refused.stderr);
+        assert!(!refused.stderr.contains(password) && !refused.stdout.contains(password), "{}", refused.stderr);
     }
 }
 

@@ -2,11 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use servers::Deal;
 use support::history::Step;
 use support::{Faults, Witness, Writers, sample_plugins};
 
 use crate::home::Home;
 use crate::node::{Node, Settings, history, say, wait_until_all_is_delivered};
+use crate::pooler::Pooled;
 use crate::program::{PATIENCE, Place};
 
 /// How many events wait for the first host, unless `OUTBOX_TEST_EVENTS` says more.
@@ -37,6 +39,11 @@ fn restarts_in_the_middle_of_a_backlog_keep_the_order_of_insertion_on_postgres()
 #[test]
 fn restarts_in_the_middle_of_a_backlog_keep_the_order_of_insertion_on_mysql() {
     restarts_in_the_middle_of_a_backlog("MySQL", &Place::on(Home::on_mysql()));
+}
+
+#[test]
+fn restarts_in_the_middle_of_a_backlog_keep_the_order_of_insertion_behind_a_pooler() {
+    restarts_in_the_middle_of_a_backlog("PgBouncer", Pooled::start(Deal::Last).place());
 }
 
 fn restarts_in_the_middle_of_a_backlog(database: &str, place: &Place) {

@@ -5,6 +5,7 @@ mod adopted;
 mod alone;
 mod bulk;
 mod busy;
+mod by_hand;
 mod chaos;
 mod claims;
 mod common;
@@ -39,6 +40,7 @@ mod total_order;
 mod two_databases;
 mod typed;
 mod undone;
+mod upgrade;
 mod wake;
 mod writer;
 
@@ -116,6 +118,9 @@ on_every_database! {
     slow_commit::events_of_a_commit_that_outlasts_their_leases_are_delivered_once,
     costs::a_failure_has_its_cost_with_it_and_a_success_has_none,
     costs::every_attempt_has_its_cost_with_it_when_that_is_asked_for,
+    by_hand::a_host_mends_what_was_done_to_the_partitions_and_goes_on_in_every_mode,
+    by_hand::hosts_in_every_two_modes_lose_nothing_and_deliver_nothing_twice,
+    upgrade::beside_a_host_of_the_version_before_every_event_is_delivered_once,
 }
 
 /// Facts about transactions that are open beside each other, which SQLite does not have.

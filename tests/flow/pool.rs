@@ -14,30 +14,37 @@ use crate::common::{HOUR, ROUTE, at_rest, commit_one, done, eager, orders, reach
 
 const EVENTS: u64 = 300;
 
+const MODES: [Mode; 4] = [Mode::SingleNode, Mode::MultiNode, Mode::Ordered, Mode::OrderedByAggregate];
+
 /// How long a call waits for a connection: all rooms of the host take turns on one.
 const WAIT: Duration = Duration::from_secs(2);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_host_with_one_connection_delivers_beside_a_transaction_that_holds_the_applications_only_one_on_postgres() {
-    let db = Postgres::fresh().await;
-    let mut options = PostgresOptions::from_url(db.url()).expect("good").connections(1);
-    (options.transactions, options.acquire_timeout) = (1, WAIT);
-    let store = PostgresStore::connect_with(options).await.expect("connects");
-    delivers_beside_a_transaction(&db, store).await;
+    for mode in MODES {
+        let db = Postgres::fresh().await;
+        let mut options = PostgresOptions::from_url(db.url()).expect("good").connections(1);
+        (options.transactions, options.acquire_timeout) = (1, WAIT);
+        let store = PostgresStore::connect_with(options).await.expect("connects");
+        delivers_beside_a_transaction(&db, store, mode).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_host_with_one_connection_delivers_beside_a_transaction_that_holds_the_applications_only_one_on_mysql() {
-    let db = MySql::fresh().await;
-    let mut options = MySqlOptions::from_url(&db.url()).expect("good").connections(1);
-    options.acquire_timeout = WAIT;
-    let store = MySqlStore::connect_with(options).await.expect("connects");
-    delivers_beside_a_transaction(&db, store).await;
+    for mode in MODES {
+        let db = MySql::fresh().await;
+        let mut options = MySqlOptions::from_url(&db.url()).expect("good").connections(1);
+        options.acquire_timeout = WAIT;
+        let store = MySqlStore::connect_with(options).await.expect("connects");
+        delivers_beside_a_transaction(&db, store, mode).await;
+    }
 }
 
-async fn delivers_beside_a_transaction<D: Database>(db: &D, store: D::Store) {
+async fn delivers_beside_a_transaction<D: Database>(db: &D, store: D::Store, mode: Mode) {
     let recorder = Recorder::done();
-    let host = Outbox::multi_node(store).poller(eager()).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+    let host =
+        Outbox::builder(store).mode(mode).poller(eager()).listener(ROUTE, recorder.listener()).start().await.expect("starts");
     let held = host.begin().await.expect("begins");
 
     let error = match host.begin().await {
@@ -57,7 +64,7 @@ async fn delivers_beside_a_transaction<D: Database>(db: &D, store: D::Store) {
     reaches(db, id, Status::Done).await;
     at_rest(&host).await;
     let counts = host.metrics().counts();
-    assert_eq!((recorder.count(), counts.fenced_outcomes, counts.leases_lost), (301, 0, 0));
+    assert_eq!((recorder.count(), counts.fenced_outcomes, counts.leases_lost), (301, 0, 0), "{mode:?}");
     host.shutdown().await;
 }
 

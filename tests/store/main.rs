@@ -129,6 +129,7 @@ conformance! {
     partition::two_settlers_beside_a_keeper_store_each_outcome_once,
     partition::a_busy_host_hands_partitions_over_to_the_idle_host_of_its_mode_that_holds_the_fewest,
     partition::what_was_read_before_a_hand_over_has_no_outcome_after_it,
+    partition::what_somebody_did_to_the_partition_table_is_found_and_mended,
     settle::done_writes_its_columns,
     settle::a_deferred_event_keeps_its_attempt_count,
     settle::a_retry_counts_and_is_due_after_its_delay,
@@ -258,6 +259,7 @@ conformance! {
     migrate::taking_the_schema_back_leaves_nothing,
     migrate::a_custom_table_lives_beside_the_default_one,
     migrate::the_printed_schema_is_one_that_the_host_accepts,
+    migrate::rows_in_every_state_of_the_schema_before_are_kept_up_and_down_and_delivered,
     concurrency::eight_tasks_finish_two_thousand_events_once_each,
     concurrency::writers_and_claimers_at_once_lose_nothing,
 }

@@ -223,3 +223,49 @@ pub(crate) async fn what_was_read_before_a_hand_over_has_no_outcome_after_it(db:
     assert!(after[0].claim > before[0].claim, "its next delivery has a larger number");
     assert_eq!(store.settle(&[done(after[0])]).await.expect("settles"), 0);
 }
+
+/// A time that no lease can end at, as the database writes it.
+fn year_9999(db: &dyn Harness) -> &'static str {
+    match db.store().kind() {
+        "sqlite" => "253370764800000000",
+        _ => "'9999-01-01 00:00:00'",
+    }
+}
+
+pub(crate) async fn what_somebody_did_to_the_partition_table_is_found_and_mended(db: &dyn Harness) {
+    let (store, host, other) = (db.store(), OwnerId::generate("host"), OwnerId::generate("other"));
+    store.heartbeat(&Node::new(host.clone(), "host", "multi_node", "0.1.0"), LEASE).await.expect("is seen");
+    let before = keep(&*store, &host).await;
+    assert!(store.partition_faults().await.expect("looks").is_empty(), "as hosts leave it");
+    let far = year_9999(db);
+    for by_hand in [
+        "DELETE FROM outbox_event_partition WHERE partition_id >= 128",
+        "INSERT INTO outbox_event_partition (partition_id, owner) VALUES (512, NULL), (-5, NULL)",
+        "UPDATE outbox_event_partition SET epoch = -1 WHERE partition_id = 3",
+        "UPDATE outbox_event_partition SET epoch = 2147483647 WHERE partition_id = 4",
+        &format!("UPDATE outbox_event_partition SET owner = 'ghost', lease_end = {far} WHERE partition_id = 5"),
+        "UPDATE outbox_event_partition SET owner = 'ghost', lease_end = NULL WHERE partition_id = 6",
+        "UPDATE outbox_event_partition SET epoch = 0 WHERE partition_id = 7",
+    ] {
+        db.execute(by_hand).await;
+    }
+
+    let faults = store.partition_faults().await.expect("looks");
+    assert_eq!((faults.missing, faults.strange, faults.held, faults.epochs), (128, 2, 2, 2), "{faults}");
+    assert!(faults.to_string().starts_with("128 of 256 partitions have no row"), "{faults}");
+    store.mend_partitions(&[7], LEASE).await.expect("mends");
+
+    let faults = store.partition_faults().await.expect("looks");
+    assert!(faults.is_empty(), "{faults}");
+    let kept = keep(&*store, &host).await;
+    let raised = |number: u16| kept.iter().find(|held| held.number == number).expect("held still").epoch;
+    assert_eq!((raised(0), raised(127)), (before[0].epoch, before[127].epoch), "what was right stays as it is");
+    assert!([3, 4, 7].iter().all(|number| raised(*number) > 1_000_000), "above all that can have been: {kept:?}");
+    assert!([5, 6].iter().all(|number| raised(*number) == 2), "their leases have ended: {kept:?}");
+    assert!(kept.iter().all(|held| held.number < 128), "a host may have events of the others in hand: {kept:?}");
+    db.let_pass(LEASE + Duration::from_secs(1)).await;
+    let taken = keep(&*store, &other).await;
+    assert_eq!(taken.len(), 256);
+    assert!(taken.iter().all(|held| held.abandoned), "nobody gave them back: {taken:?}");
+    assert!(taken[128..].iter().all(|held| held.epoch > 1_000_000), "no fence of before counts: {taken:?}");
+}

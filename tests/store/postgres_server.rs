@@ -9,7 +9,7 @@ use outbox::store::{
 };
 use outbox::{PostgresStore, Store, StoreError, TransactionalStore};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
-use support::{DOCUMENTED_PAYLOAD, Harness, Postgres, documented_insert, eventually};
+use support::{DOCUMENTED_PAYLOAD, Database, Harness, Postgres, documented_insert, eventually};
 
 use crate::common::{by_hand, claim, expectations, ids, ownership, plain, plains, request, write, write_one};
 
@@ -248,4 +248,23 @@ async fn a_table_that_somebody_else_made_is_found() {
     assert!(columns.found.contains("claim_seq") && columns.fix.is_some(), "{columns:?}");
     let row = sqlx::query("SELECT count(*) FROM outbox_event").fetch_one(db.other_program()).await.expect("reads");
     assert_eq!(row.get::<i64, _>(0), 0, "looking changes nothing");
+}
+
+#[tokio::test]
+async fn a_migration_of_a_table_that_is_in_use_gives_up_and_holds_nobody_up() {
+    let db = Postgres::fresh().await;
+    for _ in 0..2 {
+        db.store().migrate_down().await.expect("takes a step back");
+    }
+    let mut backup = db.services_pool(1).begin().await.expect("begins");
+    db.run_on(&mut backup, "SELECT count(*) FROM outbox_event_partition").await;
+
+    let error = db.store().migrate_up().await.expect_err("somebody reads it, for as long as he likes");
+
+    assert!(matches!(&error, StoreError::InUse { table, .. } if table.ends_with("outbox_event")), "{error:?}");
+    assert!(error.to_string().contains("end its transaction"), "{error}");
+    let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'outbox_event_partition'::regclass";
+    assert_eq!(db.number(waiting).await, 0, "nobody stands in a queue behind it");
+    backup.rollback().await.expect("rolls back");
+    assert_eq!(db.store().migrate_up().await.expect("goes up").len(), 2, "nothing was half-done");
 }

@@ -23,7 +23,7 @@ pub(crate) use session::GONE_AFTER;
 pub(crate) use share::Share;
 
 use crate::event::{EventId, Fence, OwnerId};
-use crate::store::{HeldPartition, PARTITIONS, Store, StoreError};
+use crate::store::{HeldPartition, LARGEST_EPOCH, PARTITIONS, Store, StoreError};
 
 /// By how much this host takes its leases to end before the database does, as a part of them: clocks run at different speeds.
 const MARGIN: u32 = 30;
@@ -85,6 +85,8 @@ pub(crate) struct Open {
 struct Slot {
     /// The epoch under which it is held; 0 when it is not.
     epoch: AtomicU32,
+    /// The largest under which it ever was.
+    largest: AtomicU32,
     /// Whether events are read of it.
     open: AtomicBool,
     /// How many events that were read of it are in this process's hands.
@@ -111,6 +113,9 @@ struct State {
     unsettled: HashSet<(EventId, Fence)>,
     /// Whether it was said that another host holds all partitions.
     stands_by: bool,
+    /// Those whose epoch is smaller than it was, which hosts never do. Nothing is taken of them: an outcome of another owner, from
+    /// when the epoch was the same before, would count.
+    set_back: Vec<u16>,
     /// When the leases were doubted last.
     doubted_at: Option<Instant>,
 }
@@ -246,6 +251,7 @@ impl Partitions {
         let share = if self.closed.load(Ordering::SeqCst) { Share::None } else { self.share };
         let (mut held, share) = share.keep(store, owner, lease, live).await?;
         self.is_unsure.store(false, Ordering::SeqCst);
+        self.leave_out_set_back(&mut held);
         for held in held.iter_mut().filter(|_| was_unsure) {
             held.abandoned |= self.slots[usize::from(held.number)].epoch.load(Ordering::SeqCst) != held.epoch;
         }
@@ -301,6 +307,28 @@ impl Partitions {
             state.handed_over = by_load.into_iter().take(few).map(|(_, number)| number).collect();
         }
         state.handed_over.clone()
+    }
+
+    /// The partitions of this host whose epochs were set back, by hand or by a restored table.
+    pub(crate) fn set_back(&self) -> Vec<u16> {
+        self.lock().set_back.clone()
+    }
+
+    /// Leaves out those too whose epoch no host can have written: every host mends them.
+    fn leave_out_set_back(&self, held: &mut Vec<HeldPartition>) {
+        let mut set_back = Vec::new();
+        held.retain(|held| {
+            if held.epoch > LARGEST_EPOCH {
+                return false;
+            }
+            let largest = self.slots[usize::from(held.number)].largest.fetch_max(held.epoch, Ordering::SeqCst);
+            let is_good = held.epoch >= largest.max(1);
+            if !is_good {
+                set_back.push(held.number);
+            }
+            is_good
+        });
+        self.lock().set_back = set_back;
     }
 
     /// Says once that another host holds what only one can hold.

@@ -26,14 +26,14 @@ impl Share {
         live: u32,
     ) -> Result<(Vec<HeldPartition>, u16), StoreError> {
         if self == Self::None {
-            return Ok((store.keep_partitions(owner, lease, 0, PARTITIONS).await?, 0));
+            return Ok((keep(store, owner, lease, 0, PARTITIONS).await?, 0));
         }
         if self == Self::Even {
             let share = PARTITIONS.div_ceil(u16::try_from(live.max(1)).unwrap_or(u16::MAX));
-            return Ok((store.keep_partitions(owner, lease, share, PARTITIONS).await?, share));
+            return Ok((keep(store, owner, lease, share, PARTITIONS).await?, share));
         }
         // Who has the first has them all: two hosts that begin at once do not end with a part each.
-        let held = store.keep_partitions(owner, lease, PARTITIONS, 1).await?;
+        let held = keep(store, owner, lease, PARTITIONS, 1).await?;
         if held.first().is_none_or(|first| first.number != 0) {
             return Ok((held, 0));
         }
@@ -41,7 +41,7 @@ impl Share {
             return Ok((held, PARTITIONS));
         }
         // The first may have been taken by the statement before, which says so only once.
-        let mut all = store.keep_partitions(owner, lease, PARTITIONS, PARTITIONS).await?;
+        let mut all = keep(store, owner, lease, PARTITIONS, PARTITIONS).await?;
         for before in held.iter().filter(|before| before.abandoned) {
             if let Some(now) = all.iter_mut().find(|now| (now.number, now.epoch) == (before.number, before.epoch)) {
                 now.abandoned = true;
@@ -49,4 +49,17 @@ impl Share {
         }
         Ok((all, PARTITIONS))
     }
+}
+
+/// Rows that are no partitions, which somebody made by hand, are held by nobody.
+async fn keep(
+    store: &dyn Store,
+    owner: &OwnerId,
+    lease: Duration,
+    most: u16,
+    of: u16,
+) -> Result<Vec<HeldPartition>, StoreError> {
+    let mut held = store.keep_partitions(owner, lease, most, of).await?;
+    held.retain(|held| held.number < PARTITIONS);
+    Ok(held)
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 use super::Store;
-use super::StoreError;
+use super::{PARTITIONS, PartitionStore, StoreError};
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 use crate::time::system_clock;
 
@@ -90,6 +90,16 @@ pub(super) fn schema(checked: Result<(), StoreError>) -> Result<Finding, StoreEr
         Err(error @ StoreError::Forbidden { .. }) => Ok(Finding::fault("schema", error.to_string(), GRANT)),
         Err(error) => Err(error),
     }
+}
+
+/// Whether the partition table is as hosts leave it.
+pub(super) async fn partitions(store: &impl PartitionStore) -> Result<Finding, StoreError> {
+    let faults = store.partition_faults().await?;
+    Ok(if faults.is_empty() {
+        Finding::good("partitions", format!("all {PARTITIONS} are there"))
+    } else {
+        Finding::fault("partitions", format!("the partition table was changed by hand: {faults}"), "outbox migrate up")
+    })
 }
 
 /// What an account that lacks rights needs.

@@ -32,6 +32,18 @@ pub enum StoreError {
         #[source]
         source: sqlx::Error,
     },
+    /// The schema cannot be changed while somebody uses the tables.
+    #[error(
+        "the schema of {table} cannot be changed now: another program uses its tables and does not let go; end its transaction (a \
+         backup, a console that was left open), then run the command again. What was asked for is not done"
+    )]
+    InUse {
+        /// The table.
+        table: String,
+        /// What the driver said.
+        #[source]
+        source: sqlx::Error,
+    },
     /// The file takes no writes.
     #[error("the database is read-only, so the host cannot {action}; make the file and its directory writable for this user")]
     ReadOnly {
@@ -205,7 +217,7 @@ impl StoreError {
         match self {
             Self::Url { .. } => "url",
             Self::Unreachable { .. } => "unreachable",
-            Self::Locked { .. } => "locked",
+            Self::Locked { .. } | Self::InUse { .. } => "locked",
             Self::ReadOnly { .. } => "read_only",
             Self::Standby { .. } => "standby",
             Self::Disconnected { .. } => "disconnected",
@@ -244,6 +256,7 @@ impl StoreError {
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Locked { .. }
+            | Self::InUse { .. }
             | Self::Full { .. }
             | Self::ReadOnly { .. }
             | Self::Standby { .. }

@@ -69,7 +69,8 @@ pub use lease::{LeaseStore, Renewed};
 pub use mysql::MySqlStore;
 pub use node::{LiveNodes, Node, NodeRecord, NodeStore};
 pub use notify::{NotifyStore, WakeUps};
-pub use partition::{HeldPartition, PARTITIONS, PartitionStore};
+pub(crate) use partition::LARGEST_EPOCH;
+pub use partition::{HeldPartition, PARTITIONS, PartitionFaults, PartitionStore};
 pub use plan::{Plan, PlanStore};
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresStore;

@@ -1,12 +1,13 @@
 //! The parts of the table that hosts share among them.
 
+use std::fmt;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use sqlx::ColumnIndex;
 
 use super::StoreError;
-use super::row::{Columns, filled};
+use super::row::{Columns, Named, filled};
 use crate::event::OwnerId;
 
 /// Which host delivers which part of the table.
@@ -39,12 +40,81 @@ pub trait PartitionStore: Send + Sync {
     /// # Errors
     /// The database's own. A repeat gives to another host what is left.
     async fn hand_over(&self, owner: &OwnerId, lease: Duration, partitions: &[u16]) -> Result<bool, StoreError>;
+
+    /// Looks for rows of the partition table that no host can have written. Writes nothing.
+    ///
+    /// # Errors
+    /// The database's own. A repeat is safe.
+    async fn partition_faults(&self) -> Result<PartitionFaults, StoreError>;
+
+    /// Makes the partition table right again: rows that are missing are there, and belong to nobody for another `lease`, since a host
+    /// may still have events of them in hand; rows of other numbers are gone; leases that nobody renews have ended; and epochs that
+    /// were damaged, or are named here as set back, are larger than any before. What is right stays as it is.
+    ///
+    /// # Errors
+    /// [`StoreError::Forbidden`] where rows are missing or too many, and this user may neither insert nor delete there; the database's own.
+    /// A repeat is safe.
+    async fn mend_partitions(&self, set_back: &[u16], lease: Duration) -> Result<(), StoreError>;
 }
+
+/// Rows of the partition table that no host can have written: somebody changed it by hand, or restored a part of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PartitionFaults {
+    /// How many of the partitions have no row: nobody reads their events.
+    pub missing: u32,
+    /// How many rows have a number that is no partition's.
+    pub strange: u32,
+    /// How many are held without an end, or for long by a host that is not alive.
+    pub held: u32,
+    /// How many have an epoch below zero, or one that cannot grow any more.
+    pub epochs: u32,
+}
+
+impl PartitionFaults {
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// As the statements that count them name them.
+    pub(super) fn of_row(row: &impl Named) -> Result<Self, sqlx::Error> {
+        Ok(Self {
+            missing: row.count("missing")?,
+            strange: row.count("strange")?,
+            held: row.count("held")?,
+            epochs: row.count("epochs")?,
+        })
+    }
+}
+
+/// As a part of a sentence: `128 of 256 partitions have no row; 3 have an epoch that is no epoch`.
+impl fmt::Display for PartitionFaults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [
+            (self.missing, format!("{} of {PARTITIONS} partitions have no row, so nobody reads their events", self.missing)),
+            (self.strange, format!("{} rows have a number that is no partition's", self.strange)),
+            (self.held, format!("{} are held without an end by nobody who is alive", self.held)),
+            (self.epochs, format!("{} have an epoch that cannot be one", self.epochs)),
+        ];
+        let parts: Vec<String> = parts.into_iter().filter(|(count, _)| *count > 0).map(|(_, text)| text).collect();
+        f.write_str(&parts.join("; "))
+    }
+}
+
+/// The largest epoch that a partition can have come to by changes of its owner, as the statements have it too: a larger one was written by
+/// hand, and could not grow much longer.
+pub(crate) const LARGEST_EPOCH: u32 = 2_147_000_000;
+
+/// How long a partition may be held by a host that is not alive until it counts as a fault: a heartbeat and a lease are not renewed in
+/// one statement. As the statements have it, in microseconds.
+pub(super) const HELD_BY_NOBODY: i64 = 300_000_000;
 
 /// A partition that an owner holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeldPartition {
-    /// Its number, from 0.
+    /// Its number, from 0; larger than any partition's for a row that no host has made.
     pub number: u16,
     /// How often it has got another owner, this one included: at least 1.
     pub epoch: u32,
@@ -61,7 +131,7 @@ impl HeldPartition {
     {
         let [number, epoch, abandoned] = [0, 1, 2].map(|column| filled(column, row.integer(column)));
         Ok(Self {
-            number: u16::try_from(number?).unwrap_or(0),
+            number: u16::try_from(number?).unwrap_or(u16::MAX),
             epoch: u32::try_from(epoch?).unwrap_or(0),
             abandoned: abandoned? != 0,
         })

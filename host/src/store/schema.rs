@@ -1,5 +1,7 @@
 //! The schema: its steps, and whether the database has them.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use serde::Serialize;
 use sqlx::ColumnIndex;
@@ -26,16 +28,18 @@ pub trait SchemaStore: Send + Sync {
     /// [`StoreError::SchemaNewer`], or the database's own.
     async fn migrations(&self) -> Result<Vec<Migration>, StoreError>;
 
-    /// Applies every step that is missing, each in one transaction; safe to repeat and to race. Returns those applied.
+    /// Applies every step that is missing, each in one transaction; safe to repeat and to race. Mends the partition table where somebody
+    /// has damaged it. Returns the steps applied.
     ///
     /// # Errors
-    /// [`StoreError::SchemaNewer`], or the database's own.
+    /// [`StoreError::SchemaNewer`]; [`StoreError::InUse`] when somebody uses the tables for longer than a few seconds, behind whom
+    /// everybody else would have to wait; or the database's own.
     async fn migrate_up(&self) -> Result<Vec<Migration>, StoreError>;
 
     /// Takes back the newest step **with its data**. Returns it, or `None` when there is none.
     ///
     /// # Errors
-    /// [`StoreError::SchemaNewer`], or the database's own.
+    /// [`StoreError::SchemaNewer`], [`StoreError::InUse`], or the database's own.
     async fn migrate_down(&self) -> Result<Option<Migration>, StoreError>;
 
     /// The text of every step, as a DBA would run it.
@@ -65,6 +69,18 @@ pub(super) struct Step {
     pub(super) up: &'static str,
     pub(super) down: &'static str,
 }
+
+/// What a lock that was not had in time means to somebody who changes the schema: nobody tries again by himself.
+pub(super) fn in_use(table: &TableName, error: StoreError) -> StoreError {
+    match error {
+        StoreError::Locked { source, .. } => StoreError::InUse { table: table.to_string(), source },
+        error => error,
+    }
+}
+
+/// For how long a partition is nobody's whose row was missing, when the schema is brought up to date: the lease that hosts have unless they
+/// are told otherwise.
+pub(super) const USUAL_LEASE: Duration = Duration::from_secs(30);
 
 /// How a database notes a step, before the values.
 const NOTE: &str = "INSERT INTO outbox_event_migration (version, name, applied_at)";

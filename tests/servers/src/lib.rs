@@ -1,12 +1,14 @@
-//! Private servers, databases and message brokers: started in a directory of their own, reachable from this machine alone, gone with their owner.
+//! Private servers, databases, a pooler before one, and message brokers: started in a directory of their own, reachable from this machine alone, gone with their owner.
 //!
 //! `cargo xtask test` starts one of each for all tests. A test that wants to stop, break or restart a server starts its own:
 //! nobody else is connected to it, and it keeps what it was told to keep. Nothing here knows the outbox, nor a database driver.
 
 mod broker;
+mod certificate;
 mod directory;
 mod fault;
 mod mariadb;
+mod pooler;
 mod postgres;
 mod process;
 mod program;
@@ -15,6 +17,7 @@ mod server;
 
 pub use broker::{Broker, BrokerServer};
 pub use fault::Fault;
+pub use pooler::{Deal, Pooler};
 pub use server::{Server, Stop};
 
 /// Whether a server keeps what it acknowledged when it crashes.

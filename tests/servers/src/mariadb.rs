@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Child;
 use std::time::Duration;
 
+use crate::certificate::Certificate;
 use crate::directory::Directory;
 use crate::process::{self, Signal};
 use crate::program::Account;
@@ -61,6 +62,11 @@ pub(crate) fn start(directory: &Path, account: Account, access: &Access, durabil
     mariadbd.arg(option("--init-file=", &directory.join("setup.sql")));
     if durability == Durability::Volatile {
         mariadbd.args(VOLATILE);
+    }
+    if let Some(Certificate { authority, certificate, key }) = Certificate::of(directory) {
+        for (name, file) in [("--ssl-ca=", &authority), ("--ssl-cert=", &certificate), ("--ssl-key=", &key)] {
+            mariadbd.arg(option(name, file));
+        }
     }
     let child = process::start(mariadbd, &log, Signal::Kill)?;
     process::wait_until(|| greets(access.port), child, Database::MariaDb.name(), &log)

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Child, Command};
 
+use crate::certificate::Certificate;
 use crate::directory::Directory;
 use crate::process::{self, Signal};
 use crate::program::Account;
@@ -50,6 +51,13 @@ pub(crate) fn start(directory: &Path, account: Account, access: &Access, durabil
     let volatile = if durability == Durability::Volatile { VOLATILE } else { &[] };
     for setting in SETTINGS.iter().chain(volatile) {
         postgres.args(["-c", setting]);
+    }
+    if let Some(Certificate { certificate, key, .. }) = Certificate::of(directory) {
+        let files = [("ssl_cert_file=", &certificate), ("ssl_key_file=", &key)];
+        postgres.args(["-c", "ssl=on"]);
+        for (name, file) in files {
+            postgres.args(["-c", &format!("{name}{}", file.display())]);
+        }
     }
     // What is left of an earlier run would be taken for this one's.
     let status = data(directory).join("postmaster.pid");

@@ -2,10 +2,12 @@
 
 use std::collections::hash_map::RandomState;
 use std::fmt;
+use std::fs;
 use std::hash::{BuildHasher, Hasher};
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::Child;
 
+use crate::certificate::Certificate;
 use crate::directory::Directory;
 use crate::process::{self, Signal};
 use crate::program::Account;
@@ -83,6 +85,19 @@ impl Server {
     #[must_use]
     pub fn port(&self) -> u16 {
         self.access.port
+    }
+
+    /// Lets it take encrypted connections from now on, with a certificate for 127.0.0.1: starts it again. Returns the certificate of the
+    /// authority that signed it, in PEM.
+    ///
+    /// # Errors
+    /// When `openssl` is missing, or the server does not start; with the last lines of its log.
+    pub fn encrypt(&mut self) -> Result<String, Fault> {
+        self.stop(Stop::Clean);
+        Certificate::make(&self.directory, self.account)?;
+        self.resume()?;
+        let authority = self.directory.path().join("ca.crt");
+        fs::read_to_string(&authority).map_err(|error| Fault::file("read", &authority, &error))
     }
 
     /// Stops it; returns once it has ended. What was committed stays, but for a crash of a volatile one. Nothing happens when it

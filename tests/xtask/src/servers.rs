@@ -3,7 +3,7 @@
 use std::process::{Command, ExitCode};
 use std::thread;
 
-use servers::{Broker, BrokerServer, Database, Durability, Server};
+use servers::{Broker, BrokerServer, Database, Durability, Pooler, Server};
 
 use crate::browser::Browser;
 use crate::fault::Fault;
@@ -53,6 +53,8 @@ impl Servers {
         for (database, _) in &databases {
             install::ensure(database.name(), database.package(), || database.is_installed())?;
         }
+        // Tests start it themselves, each before a database of its own.
+        install::ensure(Pooler::NAME, Pooler::PACKAGE, Pooler::is_installed)?;
         for (broker, _) in &brokers {
             install::ensure(broker.name(), broker.package(), || broker.is_installed())?;
         }

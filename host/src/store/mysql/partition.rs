@@ -10,8 +10,9 @@ use super::patience::patiently;
 use super::{MySqlStore, Run, TransactionalStore};
 use crate::event::OwnerId;
 use crate::store::number::numbers;
+use crate::store::partition::HELD_BY_NOBODY;
 use crate::store::settle::delay_micros;
-use crate::store::{HeldPartition, PartitionStore, StoreError};
+use crate::store::{HeldPartition, PartitionFaults, PartitionStore, StoreError};
 
 /// A partition whose lease is over is its last owner's still, under the same epoch, until another takes it. Writes no index, so it
 /// waits for no outcome. Bound: the lease in microseconds, the owner.
@@ -51,6 +52,45 @@ UPDATE JSON_TABLE(?, '$[*]' COLUMNS (partition_id SMALLINT PATH '$')) AS given
 STRAIGHT_JOIN outbox_event_partition FORCE INDEX (PRIMARY) ON outbox_event_partition.partition_id = given.partition_id
 SET owner = ?, lease_end = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, epoch = epoch + 1 WHERE owner = ?";
 
+/// Bound: for how long a host that is not alive may hold one, in microseconds.
+const FAULTS: &str = "
+SELECT CAST(256 - COALESCE(SUM(partition_id BETWEEN 0 AND 255), 0) AS SIGNED) AS missing,
+       CAST(COALESCE(SUM(partition_id NOT BETWEEN 0 AND 255), 0) AS SIGNED) AS strange,
+       CAST(COALESCE(SUM(owner IS NOT NULL AND (lease_end IS NULL
+         OR (lease_end > UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND AND NOT is_alive))), 0) AS SIGNED) AS held,
+       CAST(COALESCE(SUM(epoch NOT BETWEEN 0 AND 2147000000), 0) AS SIGNED) AS epochs
+FROM (SELECT partition_id, owner, lease_end, epoch,
+             EXISTS (SELECT 1 FROM outbox_event_node AS node
+                     WHERE node.owner = part.owner AND alive_until > UTC_TIMESTAMP(6)) AS is_alive
+      FROM outbox_event_partition AS part) AS looked_at";
+
+/// Bound as in [`FAULTS`].
+const END_LEASES: &str = "
+UPDATE outbox_event_partition SET lease_end = UTC_TIMESTAMP(6)
+WHERE owner IS NOT NULL AND (lease_end IS NULL
+  OR (lease_end > UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND
+      AND NOT EXISTS (SELECT 1 FROM outbox_event_node AS node
+                      WHERE node.owner = outbox_event_partition.owner AND alive_until > UTC_TIMESTAMP(6))))";
+
+/// The seconds of a clock that goes on grow faster than epochs do. Bound: the partitions whose epochs were set back, as a JSON list.
+const RAISE_EPOCHS: &str = "
+UPDATE outbox_event_partition
+SET epoch = GREATEST((SELECT COALESCE(MAX(epoch) + 1, 0)
+                      FROM (SELECT epoch FROM outbox_event_partition WHERE epoch BETWEEN 0 AND 2147000000) AS good),
+                     TIMESTAMPDIFF(SECOND, '2026-01-01', UTC_TIMESTAMP()))
+WHERE epoch NOT BETWEEN 0 AND 2147000000 OR JSON_CONTAINS(?, CAST(partition_id AS CHAR))";
+
+/// Bound: the lease in microseconds.
+const ADD_MISSING: &str = "
+INSERT IGNORE INTO outbox_event_partition (partition_id, owner, lease_end, epoch)
+WITH RECURSIVE numbers (number) AS (SELECT 0 UNION ALL SELECT number + 1 FROM numbers WHERE number < 255)
+SELECT number, '(unknown)', UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND,
+       GREATEST((SELECT COALESCE(MAX(epoch) + 1, 0) FROM outbox_event_partition AS good WHERE epoch BETWEEN 0 AND 2147000000),
+                TIMESTAMPDIFF(SECOND, '2026-01-01', UTC_TIMESTAMP()))
+FROM numbers WHERE NOT EXISTS (SELECT 1 FROM outbox_event_partition AS there WHERE there.partition_id = number)";
+
+const REMOVE_STRANGE: &str = "DELETE FROM outbox_event_partition WHERE partition_id NOT BETWEEN 0 AND 255";
+
 #[async_trait]
 impl PartitionStore for MySqlStore {
     async fn keep_partitions(
@@ -70,6 +110,15 @@ impl PartitionStore for MySqlStore {
     async fn hand_over(&self, owner: &OwnerId, lease: Duration, partitions: &[u16]) -> Result<bool, StoreError> {
         patiently(|| try_hand_over(self, owner, lease, partitions)).await
     }
+
+    async fn partition_faults(&self) -> Result<PartitionFaults, StoreError> {
+        let statement = self.statement(FAULTS).bind(HELD_BY_NOBODY);
+        self.keeping().read_one("look at the partitions", statement, PartitionFaults::of_row).await
+    }
+
+    async fn mend_partitions(&self, set_back: &[u16], lease: Duration) -> Result<(), StoreError> {
+        patiently(|| try_mend(self, set_back, lease)).await
+    }
 }
 
 async fn try_release(store: &MySqlStore, owner: &OwnerId, partitions: &[u16]) -> Result<(), StoreError> {
@@ -88,6 +137,21 @@ async fn try_hand_over(store: &MySqlStore, owner: &OwnerId, lease: Duration, par
         store.statement(HAND_OVER).bind(numbers(partitions)).bind(idle).bind(delay_micros(lease)).bind(owner.as_str());
     store.execute(action, statement).await?;
     Ok(true)
+}
+
+/// Each statement may be repeated, and does what can be done by a user who may do no more.
+async fn try_mend(store: &MySqlStore, set_back: &[u16], lease: Duration) -> Result<(), StoreError> {
+    let (store, action) = (&store.keeping(), "mend the partitions");
+    store.execute(action, store.statement(END_LEASES).bind(HELD_BY_NOBODY)).await?;
+    store.execute(action, store.statement(RAISE_EPOCHS).bind(numbers(set_back))).await?;
+    let faults = store.partition_faults().await?;
+    if faults.missing > 0 {
+        store.execute(action, store.statement(ADD_MISSING).bind(delay_micros(lease))).await?;
+    }
+    if faults.strange > 0 {
+        store.execute(action, store.statement(REMOVE_STRANGE)).await?;
+    }
+    Ok(())
 }
 
 async fn try_keep(

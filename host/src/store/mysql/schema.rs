@@ -9,8 +9,8 @@ use sqlx::pool::PoolConnection;
 use super::grants::GRANTS;
 use super::{MySqlStore, Run};
 use crate::store::row::{Columns, Named};
-use crate::store::schema::{self, FORGET_ALL, History, Step};
-use crate::store::{Migration, SchemaStore, StoreError, TableName};
+use crate::store::schema::{self, FORGET_ALL, History, Step, USUAL_LEASE, in_use};
+use crate::store::{Migration, PartitionStore, SchemaStore, StoreError, TableName};
 
 #[async_trait]
 impl SchemaStore for MySqlStore {
@@ -36,7 +36,10 @@ impl SchemaStore for MySqlStore {
         let mut connection = lock(self).await?;
         let done = locked_up(self, &mut connection).await;
         let unlocked = unlock(self, &mut connection).await;
-        done.and_then(|done| unlocked.map(|()| done))
+        let done = done.and_then(|done| unlocked.map(|()| done))?;
+        drop(connection);
+        self.mend_partitions(&[], USUAL_LEASE).await?;
+        Ok(done)
     }
 
     async fn migrate_down(&self) -> Result<Option<Migration>, StoreError> {
@@ -66,7 +69,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         version: 2,
-        name: "partition-epoch-2",
+        name: "partition-epoch-3",
         up: include_str!("../../../migrations/mysql/0002_partition_epoch.sql"),
         down: include_str!("../../../migrations/mysql/0002_partition_epoch.down.sql"),
     },
@@ -147,8 +150,9 @@ async fn unlock(store: &MySqlStore, connection: &mut MySqlConnection) -> Result<
 }
 
 async fn run(store: &MySqlStore, connection: &mut MySqlConnection, text: &'static str) -> Result<(), StoreError> {
+    // A lock of a table is waited for no longer than by any statement of the host: see `open.rs`.
     let result = sqlx::raw_sql(store.table.sql(text)).execute(connection).await;
-    result.map(drop).map_err(|error| store.failed(ACTION, error))
+    result.map(drop).map_err(|error| in_use(&store.table, store.failed(ACTION, error)))
 }
 
 async fn history<'s>(store: &'s MySqlStore, connection: &mut MySqlConnection) -> Result<History<'s>, StoreError> {

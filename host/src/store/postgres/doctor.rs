@@ -7,9 +7,8 @@ use async_trait::async_trait;
 use sqlx::Row;
 
 use super::{PostgresStore, Run, health};
-use crate::store::doctor::{clock, lease, schema};
-use crate::store::row::Named;
-use crate::store::{DoctorStore, Expectations, Finding, NotifyStore, SchemaStore, StoreError};
+use crate::store::doctor::{clock, lease, partitions, schema};
+use crate::store::{DoctorStore, Expectations, Finding, NotifyStore, SchemaStore, StoreError, TransactionalStore};
 use crate::time::system_clock;
 
 /// The settings as a connection of the application has them, in their base units.
@@ -21,8 +20,6 @@ WHERE name IN ('server_version', 'server_version_num', 'server_encoding', 'synch
 UNION ALL SELECT 'in_recovery', pg_is_in_recovery()::text
 UNION ALL SELECT 'user', current_user::text
 UNION ALL SELECT 'database', current_database()::text";
-
-const BACKEND: &str = "SELECT pg_backend_pid()";
 
 /// A shorter limit of the server's ends what is merely slow, in milliseconds.
 const SHORT: i64 = 1_000;
@@ -56,7 +53,11 @@ impl DoctorStore for PostgresStore {
         findings.push(known);
         findings.extend(health::columns(self).await?);
         if there {
-            findings.push(notices(self).await);
+            findings.push(partitions(self).await?);
+            // Where nobody listens, the finding `pooler` says so.
+            if !self.pooler.is_present() {
+                findings.push(notices(self).await);
+            }
             findings.extend(health::table(self).await?);
         } else if forbidden {
             findings.push(health::rights(self).await?);
@@ -69,7 +70,9 @@ impl DoctorStore for PostgresStore {
 
 async fn settings(store: &PostgresStore) -> Result<Settings, StoreError> {
     let action = "look at the server's settings";
-    let rows = sqlx::query(SETTINGS).fetch_all(&store.callers).await.map_err(|error| store.failed(action, error))?;
+    let mut transaction = store.begin().await?;
+    let rows = store.plain(SETTINGS).fetch_all(&mut *transaction).await.map_err(|error| store.failed(action, error))?;
+    PostgresStore::rollback(transaction).await?;
     rows.iter()
         .map(|row| Ok((row.try_get("name")?, row.try_get("setting")?)))
         .collect::<Result<_, sqlx::Error>>()
@@ -186,25 +189,17 @@ fn timeouts(settings: &Settings) -> Vec<Finding> {
     if findings.is_empty() { vec![Finding::good("timeouts", "no timeout of the server's is in the way")] } else { findings }
 }
 
-/// Statements of one connection that meet different backends pass through a pooler that deals out transactions.
+/// One that deals out transactions takes from the host what a session would tell the others.
 async fn pooler(store: &PostgresStore) -> Result<Finding, StoreError> {
-    let action = "look for a pooler";
-    let mut connection = store.connection(action).await?;
-    let mut backends = Vec::new();
-    for _ in 0..5 {
-        let row = sqlx::query(BACKEND).fetch_one(&mut *connection).await;
-        backends.push(row.and_then(|row| row.number(0)).map_err(|error| store.failed(action, error))?);
-    }
-    backends.dedup();
-    Ok(if backends.len() == 1 {
-        Finding::good("pooler", "statements of one connection stay on one backend")
-    } else {
-        Finding::fault(
+    Ok(if store.is_pooled("look for a pooler").await? {
+        Finding::warning(
             "pooler",
-            "statements of one connection meet different backends: a pooler in transaction mode is between, which loses \
-             prepared statements, settings and LISTEN",
+            "a pooler in transaction mode is between, so sessions and wake-ups do not work: a host that dies is replaced only when its \
+             lease ends, events of other programs wait for the next poll, and each statement costs a transaction",
             "let the host connect to the server itself, or set pool_mode = session for it in PgBouncer",
         )
+    } else {
+        Finding::good("pooler", "each connection keeps its backend")
     })
 }
 

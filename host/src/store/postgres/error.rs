@@ -20,7 +20,8 @@ pub(super) fn failed(action: &'static str, source: sqlx::Error) -> StoreError {
     match code(&source).as_deref() {
         // Lock not available, deadlock, serialisation failure.
         Some("55P03" | "40P01" | "40001") => StoreError::Locked { action, source },
-        Some("26000") => StoreError::Outdated { action, source },
+        // Prepared statements that another session has, or that this one has of somebody else.
+        Some("26000" | "42P05") => StoreError::Outdated { action, source },
         Some("0A000") if is_outdated_plan(&source) => StoreError::Outdated { action, source },
         Some("25006") => StoreError::Standby { action, source },
         Some("53100") => StoreError::Full { action, source },

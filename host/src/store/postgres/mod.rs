@@ -3,6 +3,7 @@
 //! The server's clock decides what is due. Nodes share the work by locking rows and stepping over those that others have
 //! locked; they tell each other of new events by NOTIFY. The host's statements run on a pool of their own, and leases are renewed on
 //! one more connection: neither transactions of the application nor anything that people ask keeps a lease from being renewed.
+//! Behind a pooler in transaction mode much of this is done in another way: see `pooler.rs`.
 
 mod audit;
 mod claim;
@@ -21,6 +22,7 @@ mod notify;
 mod open;
 mod partition;
 mod plan;
+mod pooler;
 mod purge;
 mod read;
 mod route;
@@ -46,6 +48,7 @@ use super::{Store, StoreError, TableName, TransactionalStore};
 use crate::time::Timestamp;
 
 pub use open::PostgresOptions;
+use pooler::Pooler;
 
 /// A transaction that the store began.
 pub type PostgresTransaction = sqlx::Transaction<'static, Postgres>;
@@ -67,6 +70,7 @@ pub struct PostgresStore {
     /// The database, for messages.
     database: Arc<str>,
     trust: Arc<Trust>,
+    pooler: Arc<Pooler>,
 }
 
 impl PostgresStore {

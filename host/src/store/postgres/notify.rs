@@ -16,6 +16,8 @@ use super::error::failed;
 use super::{PostgresStore, Run};
 use crate::store::{NotifyStore, StoreError, WakeUps};
 
+const ACTION: &str = "listen for other nodes";
+
 /// A channel for each table of each schema, cut to the length of a name as the server cuts it.
 const CHANNEL: &str = "
 SELECT (relnamespace::regnamespace::text || '.' || relname)::name::text AS channel
@@ -37,14 +39,18 @@ impl NotifyStore for PostgresStore {
         Ok(())
     }
 
+    /// Behind a pooler in transaction mode there is nobody to listen: what LISTEN leaves with a connection of the pooler, others meet.
     async fn listen(&self) -> Result<Option<Box<dyn WakeUps>>, StoreError> {
+        if self.is_pooled(ACTION).await? {
+            return Ok(None);
+        }
         listen(self).await.map(Some)
     }
 }
 
 /// Listens on a connection of its own, in a task of its own, so that whoever waits may be dropped at any time.
 pub(super) async fn listen(store: &PostgresStore) -> Result<Box<dyn WakeUps>, StoreError> {
-    let action = "listen for other nodes";
+    let action = ACTION;
     let row = store.optional(action, store.statement(CHANNEL)).await?;
     let Some(row) = row else {
         return Err(StoreError::NoSchema { table: store.table.to_string() });
@@ -68,7 +74,7 @@ pub(super) async fn listen(store: &PostgresStore) -> Result<Box<dyn WakeUps>, St
 
 /// Passes notices on, many as one, until the connection is lost.
 async fn hear(mut listener: PgListener, told: mpsc::Sender<Result<(), StoreError>>) {
-    let action = "listen for other nodes";
+    let action = ACTION;
     loop {
         let heard = match timeout(QUIET, listener.try_recv()).await {
             Ok(Ok(Some(_))) => Ok(()),
@@ -100,7 +106,7 @@ struct Notices {
 #[async_trait]
 impl WakeUps for Notices {
     async fn next(&mut self) -> Result<(), StoreError> {
-        let closed = || Err(StoreError::Closed { action: "listen for other nodes" });
+        let closed = || Err(StoreError::Closed { action: ACTION });
         self.notices.recv().await.unwrap_or_else(closed)
     }
 }

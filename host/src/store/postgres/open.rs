@@ -9,6 +9,7 @@ use sqlx::{ConnectOptions, Connection, Executor};
 
 use super::PostgresStore;
 use super::error::unreachable;
+use super::pooler::Pooler;
 use crate::store::trust::Trust;
 use crate::store::{StoreError, TableName, hide_password};
 
@@ -186,22 +187,24 @@ impl PostgresStore {
     pub async fn connect_with(options: PostgresOptions) -> Result<Self, StoreError> {
         // A pool repeats refused connections until its timeout: the first one is made without it, and tells why at once.
         let first = options.connect.connect().await.map_err(|error| unreachable(options.database(), error))?;
-        // That it can be closed politely or not changes nothing.
-        let _ = first.close().await;
-        Ok(Self::lazy(options))
+        let store = Self::lazy(options);
+        let found = store.pooler.find_by(first, &store.connect).await;
+        found.map_err(|error| unreachable(store.database.to_string(), error))?;
+        Ok(store)
     }
 
     fn lazy(options: PostgresOptions) -> Self {
         let trust = Arc::new(Trust::new());
-        let host = host_pool(&options, options.connections.max(1), &trust).connect_lazy_with(options.connect.clone());
+        let pooler = Arc::new(Pooler::new(options.statement_timeout, options.lock_timeout));
+        let host = host_pool(&options, options.connections.max(1), &trust, &pooler).connect_lazy_with(options.connect.clone());
         // Leases are renewed on a connection of their own: when all others are busy, it matters most. Once it is open it stays
         // open: a server that is full might have no other.
-        let keeper = host_pool(&options, 1, &trust).idle_timeout(None).max_lifetime(None);
+        let keeper = host_pool(&options, 1, &trust, &pooler).idle_timeout(None).max_lifetime(None);
         let keeper = keeper.connect_lazy_with(options.connect.clone());
         let database = options.database().into();
         let is_lent = options.callers.is_some();
         let callers = options.callers.clone().unwrap_or_else(|| callers_pool(&options, &trust));
-        Self { host, keeper, callers, is_lent, connect: options.connect, table: options.table, database, trust }
+        Self { host, keeper, callers, is_lent, connect: options.connect, table: options.table, database, trust, pooler }
     }
 }
 
@@ -218,8 +221,8 @@ fn callers_pool(options: &PostgresOptions, trust: &Arc<Trust>) -> PgPool {
 }
 
 /// For statements of the host itself.
-fn host_pool(options: &PostgresOptions, most: u32, trust: &Arc<Trust>) -> PgPoolOptions {
-    let trust = trust.clone();
+fn host_pool(options: &PostgresOptions, most: u32, trust: &Arc<Trust>, pooler: &Arc<Pooler>) -> PgPoolOptions {
+    let (trust, pooler) = (trust.clone(), pooler.clone());
     let settings = [options.statement_timeout, options.lock_timeout].map(|span| span.as_millis().to_string());
     PgPoolOptions::new()
         .max_connections(most)
@@ -238,8 +241,12 @@ fn host_pool(options: &PostgresOptions, most: u32, trust: &Arc<Trust>) -> PgPool
             })
         })
         .after_connect(move |connection, _| {
-            let [statement, lock] = settings.clone();
+            let ([statement, lock], pooler) = (settings.clone(), pooler.clone());
             Box::pin(async move {
+                // What would be set there, others of its users would meet.
+                if pooler.is_present() {
+                    return Ok(());
+                }
                 connection.execute(sqlx::query(SETTINGS).bind(statement).bind(lock)).await?;
                 Ok(())
             })

@@ -7,8 +7,9 @@ use sqlx::Row;
 
 use super::{PostgresStore, Run};
 use crate::event::OwnerId;
+use crate::store::partition::HELD_BY_NOBODY;
 use crate::store::settle::delay_micros;
-use crate::store::{HeldPartition, PartitionStore, StoreError};
+use crate::store::{HeldPartition, PartitionFaults, PartitionStore, StoreError};
 
 /// Renews, then takes. A partition whose lease is over is its last owner's still, under the same epoch, until another takes it. One
 /// that another node is just taking is stepped over. $1 the owner, $2 the lease in microseconds, $3 how many to hold in all, $4 the number
@@ -44,6 +45,43 @@ given AS (
   FROM idle WHERE outbox_event_partition.owner = $1::text AND partition_id = ANY ($3::smallint[]))
 SELECT count(*) FROM idle";
 
+/// $1 for how long a host that is not alive may hold one, in microseconds.
+const FAULTS: &str = "
+SELECT 256 - count(*) FILTER (WHERE partition_id BETWEEN 0 AND 255) AS missing,
+       count(*) FILTER (WHERE partition_id NOT BETWEEN 0 AND 255) AS strange,
+       count(*) FILTER (WHERE owner IS NOT NULL AND (lease_end IS NULL
+         OR (lease_end > now() + $1::bigint * interval '1 microsecond' AND NOT is_alive))) AS held,
+       count(*) FILTER (WHERE epoch NOT BETWEEN 0 AND 2147000000) AS epochs
+FROM (SELECT partition_id, owner, lease_end, epoch,
+             EXISTS (SELECT 1 FROM outbox_event_node AS node WHERE node.owner = part.owner AND alive_until > now()) AS is_alive
+      FROM outbox_event_partition AS part) AS looked_at";
+
+/// As in [`FAULTS`].
+const END_LEASES: &str = "
+UPDATE outbox_event_partition AS part SET lease_end = now()
+WHERE owner IS NOT NULL AND (lease_end IS NULL
+  OR (lease_end > now() + $1::bigint * interval '1 microsecond'
+      AND NOT EXISTS (SELECT 1 FROM outbox_event_node AS node WHERE node.owner = part.owner AND alive_until > now())))";
+
+/// The seconds of a clock that goes on grow faster than epochs do. $1 the partitions whose epochs were set back.
+const RAISE_EPOCHS: &str = "
+UPDATE outbox_event_partition
+SET epoch = greatest((SELECT max(epoch) + 1 FROM outbox_event_partition WHERE epoch BETWEEN 0 AND 2147000000),
+                     extract(epoch FROM now() - timestamptz '2026-01-01 00:00:00Z')::integer)
+WHERE epoch NOT BETWEEN 0 AND 2147000000 OR partition_id = ANY ($1::smallint[])";
+
+/// $1 the lease in microseconds.
+const ADD_MISSING: &str = "
+INSERT INTO outbox_event_partition (partition_id, owner, lease_end, epoch)
+SELECT number, '(unknown)', now() + $1::bigint * interval '1 microsecond',
+       greatest((SELECT max(epoch) + 1 FROM outbox_event_partition WHERE epoch BETWEEN 0 AND 2147000000),
+                extract(epoch FROM now() - timestamptz '2026-01-01 00:00:00Z')::integer)
+FROM generate_series(0, 255) AS number
+WHERE NOT EXISTS (SELECT 1 FROM outbox_event_partition AS there WHERE there.partition_id = number)
+ON CONFLICT DO NOTHING";
+
+const REMOVE_STRANGE: &str = "DELETE FROM outbox_event_partition WHERE partition_id NOT BETWEEN 0 AND 255";
+
 #[async_trait]
 impl PartitionStore for PostgresStore {
     async fn keep_partitions(
@@ -70,6 +108,26 @@ impl PartitionStore for PostgresStore {
         let store = &self.keeping();
         let statement = store.statement(HAND_OVER).bind(owner.as_str()).bind(delay_micros(lease)).bind(column(partitions));
         store.read_one("hand partitions over", statement, |row| Ok(row.try_get::<i64, _>(0)? > 0)).await
+    }
+
+    async fn partition_faults(&self) -> Result<PartitionFaults, StoreError> {
+        let statement = self.statement(FAULTS).bind(HELD_BY_NOBODY);
+        self.keeping().read_one("look at the partitions", statement, PartitionFaults::of_row).await
+    }
+
+    /// Each statement may be repeated, and does what can be done by a user who may do no more.
+    async fn mend_partitions(&self, set_back: &[u16], lease: Duration) -> Result<(), StoreError> {
+        let (store, action) = (&self.keeping(), "mend the partitions");
+        store.execute(action, store.statement(END_LEASES).bind(HELD_BY_NOBODY)).await?;
+        store.execute(action, store.statement(RAISE_EPOCHS).bind(column(set_back))).await?;
+        let faults = store.partition_faults().await?;
+        if faults.missing > 0 {
+            store.execute(action, store.statement(ADD_MISSING).bind(delay_micros(lease))).await?;
+        }
+        if faults.strange > 0 {
+            store.execute(action, store.statement(REMOVE_STRANGE)).await?;
+        }
+        Ok(())
     }
 }
 

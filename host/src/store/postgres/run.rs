@@ -2,14 +2,16 @@
 //!
 //! A connection whose server went away or became a standby is thrown away at once: a pool would hand it out again and again.
 
-use sqlx::Postgres;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgPool, PgRow};
+use sqlx::{AssertSqlSafe, Postgres};
 
 use super::error::{failed, spoils_connection};
-use super::{PostgresStore, PostgresTransaction};
+use super::{PostgresStore, PostgresTransaction, TransactionalStore};
 use crate::store::run::{Run, in_own_task};
 use crate::store::{StoreError, TableName, run};
+
+const BEGIN: &str = "begin a transaction";
 
 /// A statement with what is bound to it.
 pub(super) type Statement<'q> = run::Statement<'q, Postgres>;
@@ -19,6 +21,10 @@ impl Run for PostgresStore {
 
     fn table(&self) -> &TableName {
         &self.table
+    }
+
+    fn statement<'q>(&self, sql: &'static str) -> Statement<'q> {
+        sqlx::query(self.table.sql(sql)).persistent(!self.pooler.is_present())
     }
 
     /// As [`failed`], names the table when that is what is missing, and draws what it says of the other connections.
@@ -31,21 +37,39 @@ impl Run for PostgresStore {
         if matches!(error, StoreError::Outdated { .. }) {
             // The same statement was prepared on the others.
             self.trust.lose();
+            self.pooler.forget();
         }
         error
     }
 
     async fn all(&self, action: &'static str, statement: Statement<'_>) -> Result<Vec<PgRow>, StoreError> {
+        if self.is_pooled(action).await? {
+            let mut transaction = self.transaction().await?;
+            let rows = statement.persistent(false).fetch_all(&mut *transaction).await;
+            let rows = rows.map_err(|error| self.failed_in_pooler(action, error))?;
+            Self::commit(transaction).await?;
+            return Ok(rows);
+        }
         let mut connection = self.connection(action).await?;
         statement.fetch_all(&mut *connection).await.map_err(|error| self.judge(action, error, connection))
     }
 
     async fn optional(&self, action: &'static str, statement: Statement<'_>) -> Result<Option<PgRow>, StoreError> {
+        if self.is_pooled(action).await? {
+            return Ok(self.all(action, statement).await?.into_iter().next());
+        }
         let mut connection = self.connection(action).await?;
         statement.fetch_optional(&mut *connection).await.map_err(|error| self.judge(action, error, connection))
     }
 
     async fn execute(&self, action: &'static str, statement: Statement<'_>) -> Result<u64, StoreError> {
+        if self.is_pooled(action).await? {
+            let mut transaction = self.transaction().await?;
+            let result = statement.persistent(false).execute(&mut *transaction).await;
+            let result = result.map_err(|error| self.failed_in_pooler(action, error))?;
+            Self::commit(transaction).await?;
+            return Ok(result.rows_affected());
+        }
         let mut connection = self.connection(action).await?;
         let result = statement.execute(&mut *connection).await.map_err(|error| self.judge(action, error, connection))?;
         Ok(result.rows_affected())
@@ -53,13 +77,37 @@ impl Run for PostgresStore {
 }
 
 impl PostgresStore {
+    /// Whether a pooler in transaction mode is between, so that statements go together in a transaction alone.
+    pub(super) async fn is_pooled(&self, action: &'static str) -> Result<bool, StoreError> {
+        self.pooler.find(&self.connect).await.map_err(|error| failed(action, error))
+    }
+
     pub(super) async fn connection(&self, action: &'static str) -> Result<PoolConnection<Postgres>, StoreError> {
         self.host.acquire().await.map_err(|error| failed(action, error))
     }
 
+    /// A statement that names no table of ours, for a transaction.
+    pub(super) fn plain<'q>(&self, sql: &'static str) -> Statement<'q> {
+        sqlx::query(sql).persistent(!self.pooler.is_present())
+    }
+
     /// Begins a transaction of the host's own.
     pub(super) async fn transaction(&self) -> Result<PostgresTransaction, StoreError> {
-        begin(&self.host).await
+        if !self.is_pooled(BEGIN).await? {
+            return begin(&self.host).await;
+        }
+        let (pool, begin) = (self.host.clone(), self.pooler.begin().to_owned());
+        // Safe: the only text put in is numbers.
+        in_own_task(BEGIN, async move { pool.begin_with(AssertSqlSafe(begin)).await }, failed).await
+    }
+
+    /// A connection that a transaction is on cannot be thrown away alone.
+    fn failed_in_pooler(&self, action: &'static str, error: sqlx::Error) -> StoreError {
+        let error = self.failed(action, error);
+        if spoils_connection(&error) {
+            self.trust.lose();
+        }
+        error
     }
 
     fn judge(&self, action: &'static str, error: sqlx::Error, mut connection: PoolConnection<Postgres>) -> StoreError {
@@ -73,5 +121,5 @@ impl PostgresStore {
 
 pub(super) async fn begin(pool: &PgPool) -> Result<PostgresTransaction, StoreError> {
     let pool = pool.clone();
-    in_own_task("begin a transaction", async move { pool.begin().await }, failed).await
+    in_own_task(BEGIN, async move { pool.begin().await }, failed).await
 }

@@ -7,8 +7,8 @@ use sqlx::{AssertSqlSafe, Row};
 use super::grants::GRANTS;
 use super::{PostgresStore, Run, TransactionalStore};
 use crate::store::row::Named;
-use crate::store::schema::{self, FORGET_ALL, History, Step};
-use crate::store::{Migration, SchemaStore, StoreError, TableName};
+use crate::store::schema::{self, FORGET_ALL, History, Step, USUAL_LEASE, in_use};
+use crate::store::{Migration, PartitionStore, SchemaStore, StoreError, TableName};
 
 const TABLE_IN_FULL: &str = "
 SELECT format('%I.%I', pg_namespace.nspname, pg_class.relname) AS name
@@ -23,13 +23,13 @@ impl SchemaStore for PostgresStore {
     }
 
     async fn check_schema(&self) -> Result<(), StoreError> {
-        let mut connection = self.connection(READING).await?;
-        history(self, &mut connection).await?.check()
+        let mut transaction = self.transaction().await?;
+        history(self, &mut transaction).await?.check()
     }
 
     async fn migrations(&self) -> Result<Vec<Migration>, StoreError> {
-        let mut connection = self.connection(READING).await?;
-        Ok(history(self, &mut connection).await?.known()?.migrations())
+        let mut transaction = self.transaction().await?;
+        Ok(history(self, &mut transaction).await?.known()?.migrations())
     }
 
     /// All missing steps in one transaction under a lock.
@@ -47,6 +47,7 @@ impl SchemaStore for PostgresStore {
             done.push(Migration { version: step.version, name: step.name, applied_at: Some(applied_at) });
         }
         Self::commit(transaction).await?;
+        self.mend_partitions(&[], USUAL_LEASE).await?;
         Ok(done)
     }
 
@@ -89,7 +90,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         version: 2,
-        name: "partition-epoch",
+        name: "partition-epoch-3",
         up: include_str!("../../../migrations/postgres/0002_partition_epoch.sql"),
         down: include_str!("../../../migrations/postgres/0002_partition_epoch.down.sql"),
     },
@@ -115,8 +116,10 @@ const READING: &str = "read the schema's version";
 /// Held until the transaction ends: of two programs that start together, the second one finds the work done. The number is that
 /// of the text, so that other users of advisory locks are not met.
 const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended('outbox_event_migration', 0))";
-/// An index on a large table takes its time, and so may the lock.
+/// An index on a large table takes its time, and so may another program that is at it.
 const NO_HURRY: &str = "SELECT set_config('statement_timeout', '0', true), set_config('lock_timeout', '0', true)";
+/// Who waits for a table lets nobody pass: every host would stand still behind this one. Shorter than a host waits.
+const NO_QUEUE: &str = "SELECT set_config('lock_timeout', '1500', true)";
 /// $1 the schema.
 const LOOK_IN: &str = "SELECT set_config('search_path', lower($1::text), true)";
 /// $1 the schema.
@@ -135,22 +138,23 @@ fn place(table: &TableName) -> String {
 /// The steps name tables and indexes without their schema, which names of indexes cannot carry.
 async fn prepare(store: &PostgresStore, connection: &mut PgConnection) -> Result<(), StoreError> {
     let failed = |error| store.failed("migrate the schema", error);
-    sqlx::query(NO_HURRY).execute(&mut *connection).await.map_err(failed)?;
+    store.plain(NO_HURRY).execute(&mut *connection).await.map_err(failed)?;
     if let Some(schema) = store.table.schema() {
-        let row = sqlx::query(SCHEMA_EXISTS).bind(schema).fetch_one(&mut *connection).await.map_err(failed)?;
+        let row = store.plain(SCHEMA_EXISTS).bind(schema).fetch_one(&mut *connection).await.map_err(failed)?;
         if !row.try_get::<bool, _>("there").map_err(failed)? {
             return Err(StoreError::NoNamespace { schema: schema.to_owned() });
         }
-        sqlx::query(LOOK_IN).bind(schema).execute(&mut *connection).await.map_err(failed)?;
+        store.plain(LOOK_IN).bind(schema).execute(&mut *connection).await.map_err(failed)?;
     }
-    sqlx::query(LOCK).execute(connection).await.map_err(failed)?;
+    store.plain(LOCK).execute(&mut *connection).await.map_err(failed)?;
+    store.plain(NO_QUEUE).execute(connection).await.map_err(failed)?;
     Ok(())
 }
 
 async fn run(store: &PostgresStore, connection: &mut PgConnection, text: &'static str) -> Result<(), StoreError> {
     // Safe: the only text put in is checked identifiers.
     let result = sqlx::raw_sql(AssertSqlSafe(store.table.unqualified(text))).execute(connection).await;
-    result.map(drop).map_err(|error| store.failed("migrate the schema", error))
+    result.map(drop).map_err(|error| in_use(&store.table, store.failed("migrate the schema", error)))
 }
 
 async fn history<'s>(store: &'s PostgresStore, connection: &mut PgConnection) -> Result<History<'s>, StoreError> {

@@ -3,7 +3,8 @@
 //! The key of an owner's lock is a hash of its name and of its table: two tables of one database do not meet. The key is made anew in
 //! each statement, so that an owner cannot hold another lock than the one that others look at.
 //!
-//! Behind a pooler in transaction mode the lock belongs to a connection of the pooler, which outlives the host or ends before it. While
+//! Behind a pooler in transaction mode no session is held. One that is not known for what it is does no harm either: the lock belongs
+//! to a connection of the pooler, which outlives the host or ends before it. While
 //! it outlives the host, the lock looks held, and the lease decides. When it ends first, the lock looks free though the owner lives:
 //! but the owner asks each second from *its* connection, finds another one, and says that it has no session, so that nobody abandons
 //! it. [`ABANDON_OWNER`] looks at both, the owner's word and the lock, in the statement that ends the leases.
@@ -71,6 +72,14 @@ SELECT count(*) FROM ended";
 #[async_trait]
 impl SessionStore for PostgresStore {
     async fn hold_session(&self, owner: &OwnerId) -> Result<Option<Box<dyn Session>>, StoreError> {
+        if self.is_pooled(HOLD).await? {
+            tracing::warn!(
+                "a pooler in transaction mode is between this host and PostgreSQL, so the host holds no session and hears no wake-ups: \
+                 if it dies, others wait for the end of its lease, and events of other programs are found by polling; give the host \
+                 a direct connection"
+            );
+            return Ok(None);
+        }
         let lock = self.statement(TAKE_LOCK).bind(owner.as_str());
         let taking = async {
             let mut connection = opened_as_in(&self.keeper).await?;

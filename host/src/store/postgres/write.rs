@@ -52,7 +52,7 @@ const ACTION: &str = "insert events";
 #[async_trait]
 impl WriteStore for PostgresStore {
     async fn write(&self, rows: &[NewRow<'_>], ownership: &Ownership) -> Result<Vec<Option<u64>>, StoreError> {
-        if chunk_len(rows, MAX_BYTES) >= rows.len() {
+        if chunk_len(rows, MAX_BYTES) >= rows.len() && !self.is_pooled(ACTION).await? {
             // A single statement is its own transaction.
             let mut connection = self.connection(ACTION).await?;
             return self.insert(&mut connection, rows, ownership).await;
@@ -69,6 +69,7 @@ impl TransactionalStore for PostgresStore {
     type Transaction = PostgresTransaction;
 
     async fn begin(&self) -> Result<Self::Transaction, StoreError> {
+        self.is_pooled(ACTION).await?;
         begin(&self.callers).await
     }
 

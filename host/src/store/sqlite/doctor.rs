@@ -6,7 +6,7 @@ use sqlx::sqlite::SqliteConnection;
 
 use super::error::failed;
 use super::{Run, SqliteStore};
-use crate::store::doctor::{lease, missing_index, schema};
+use crate::store::doctor::{lease, missing_index, partitions, schema};
 use crate::store::row::Named;
 use crate::store::{DoctorStore, Expectations, Finding, SchemaStore, StoreError};
 
@@ -42,6 +42,7 @@ impl DoctorStore for SqliteStore {
         let there = known.fix.is_none();
         findings.push(known);
         if there {
+            findings.push(partitions(self).await?);
             findings.extend(indexes(self).await?);
         }
         findings.push(lease(expectations));

@@ -9,7 +9,8 @@ use super::error::failed;
 use super::{Run, SqliteStore, TransactionalStore};
 use crate::event::OwnerId;
 use crate::store::number::numbers;
-use crate::store::{HeldPartition, PartitionStore, StoreError};
+use crate::store::partition::HELD_BY_NOBODY;
+use crate::store::{HeldPartition, PartitionFaults, PartitionStore, StoreError};
 use crate::time::micros;
 
 /// A partition whose lease is over is its last owner's still, under the same epoch, until another takes it. ?1 the owner, ?2 the end of
@@ -46,6 +47,42 @@ ORDER BY (SELECT count(*) FROM outbox_event_partition AS held WHERE held.owner =
 const HAND_OVER: &str = "
 UPDATE outbox_event_partition SET owner = ?2, lease_end = ?3, epoch = epoch + 1
 WHERE owner = ?1 AND partition_id IN (SELECT value FROM json_each(?4))";
+
+/// ?1 now, ?2 for how long a host that is not alive may hold one, in microseconds.
+const FAULTS: &str = "
+SELECT 256 - count(*) FILTER (WHERE partition_id BETWEEN 0 AND 255) AS missing,
+       count(*) FILTER (WHERE partition_id NOT BETWEEN 0 AND 255) AS strange,
+       count(*) FILTER (WHERE owner IS NOT NULL AND (lease_end IS NULL OR (lease_end > ?1 + ?2 AND NOT is_alive))) AS held,
+       count(*) FILTER (WHERE epoch NOT BETWEEN 0 AND 2147000000) AS epochs
+FROM (SELECT partition_id, owner, lease_end, epoch,
+             EXISTS (SELECT 1 FROM outbox_event_node AS node WHERE node.owner = part.owner AND alive_until > ?1) AS is_alive
+      FROM outbox_event_partition AS part) AS looked_at";
+
+/// As in [`FAULTS`].
+const END_LEASES: &str = "
+UPDATE outbox_event_partition SET lease_end = ?1
+WHERE owner IS NOT NULL AND (lease_end IS NULL
+  OR (lease_end > ?1 + ?2
+      AND NOT EXISTS (SELECT 1 FROM outbox_event_node AS node
+                      WHERE node.owner = outbox_event_partition.owner AND alive_until > ?1)))";
+
+/// The seconds of a clock that goes on grow faster than epochs do. ?1 now, ?2 the partitions whose epochs were set back, as a JSON list.
+const RAISE_EPOCHS: &str = "
+UPDATE outbox_event_partition
+SET epoch = max(coalesce((SELECT max(epoch) + 1 FROM outbox_event_partition WHERE epoch BETWEEN 0 AND 2147000000), 0),
+                ?1 / 1000000 - unixepoch('2026-01-01'))
+WHERE epoch NOT BETWEEN 0 AND 2147000000 OR partition_id IN (SELECT value FROM json_each(?2))";
+
+/// ?1 now, ?2 the end of the lease.
+const ADD_MISSING: &str = "
+INSERT OR IGNORE INTO outbox_event_partition (partition_id, owner, lease_end, epoch)
+WITH RECURSIVE numbers (number) AS (SELECT 0 UNION ALL SELECT number + 1 FROM numbers WHERE number < 255)
+SELECT number, '(unknown)', ?2,
+       max(coalesce((SELECT max(epoch) + 1 FROM outbox_event_partition WHERE epoch BETWEEN 0 AND 2147000000), 0),
+           ?1 / 1000000 - unixepoch('2026-01-01'))
+FROM numbers WHERE number NOT IN (SELECT partition_id FROM outbox_event_partition)";
+
+const REMOVE_STRANGE: &str = "DELETE FROM outbox_event_partition WHERE partition_id NOT BETWEEN 0 AND 255";
 
 #[async_trait]
 impl PartitionStore for SqliteStore {
@@ -93,5 +130,25 @@ impl PartitionStore for SqliteStore {
         }
         Self::commit(transaction).await?;
         Ok(idle.is_some())
+    }
+
+    async fn partition_faults(&self) -> Result<PartitionFaults, StoreError> {
+        let statement = self.statement(FAULTS).bind(self.now_micros()).bind(HELD_BY_NOBODY);
+        self.read_one("look at the partitions", statement, PartitionFaults::of_row).await
+    }
+
+    async fn mend_partitions(&self, set_back: &[u16], lease: Duration) -> Result<(), StoreError> {
+        let mut transaction = self.begin().await?;
+        // Only now: while others had the writer, time went by.
+        let now = self.now_micros();
+        for statement in [
+            self.statement(END_LEASES).bind(now).bind(HELD_BY_NOBODY),
+            self.statement(RAISE_EPOCHS).bind(now).bind(numbers(set_back)),
+            self.statement(ADD_MISSING).bind(now).bind(now.saturating_add(micros(lease))),
+            self.statement(REMOVE_STRANGE),
+        ] {
+            statement.execute(&mut *transaction).await.map_err(|error| failed("mend the partitions", error))?;
+        }
+        Self::commit(transaction).await
     }
 }

@@ -7,8 +7,8 @@ use sqlx::sqlite::SqliteConnection;
 use super::error::failed;
 use super::{Run, SqliteStore, TransactionalStore};
 use crate::store::row::Named;
-use crate::store::schema::{self, FORGET_ALL, History, Step};
-use crate::store::{Migration, SchemaStore, StoreError, TableName};
+use crate::store::schema::{self, FORGET_ALL, History, Step, USUAL_LEASE};
+use crate::store::{Migration, PartitionStore, SchemaStore, StoreError, TableName};
 
 #[async_trait]
 impl SchemaStore for SqliteStore {
@@ -41,6 +41,7 @@ impl SchemaStore for SqliteStore {
             done.push(Migration { version: step.version, name: step.name, applied_at: Some(now) });
         }
         Self::commit(transaction).await?;
+        self.mend_partitions(&[], USUAL_LEASE).await?;
         Ok(done)
     }
 
@@ -78,7 +79,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         version: 2,
-        name: "partition-epoch",
+        name: "partition-epoch-3",
         up: include_str!("../../../migrations/sqlite/0002_partition_epoch.sql"),
         down: include_str!("../../../migrations/sqlite/0002_partition_epoch.down.sql"),
     },

@@ -1,0 +1,143 @@
+//! PgBouncer in transaction mode between hosts and their PostgreSQL: sessions, settings and prepared statements do not last, so leases
+//! alone decide.
+
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use servers::{Deal, Pooler};
+use sqlx::ConnectOptions;
+use sqlx::postgres::PgConnectOptions;
+use support::{Faults, Witness, Writers, sample_plugins};
+
+use crate::home::Home;
+use crate::node::{Mode, Node, Settings, conclude, say, wait_for_writers};
+use crate::program::Place;
+
+const EVENTS: usize = 200;
+
+/// A lease short enough to wait for.
+const SETTINGS: Settings<'_> = &[
+    ("OUTBOX_DISPATCHER__LEASE", "4s"),
+    ("OUTBOX_DISPATCHER__DEADLINE", "2s"),
+    ("OUTBOX_POLLER__INTERVAL", "100ms"),
+    ("OUTBOX_RETRY__POLICY", "fixed"),
+    ("OUTBOX_RETRY__BASE", "100ms"),
+];
+
+/// What a host says of it.
+const SAID: &str = "a pooler in transaction mode is between";
+
+/// A migrated schema that is reached through a pooler.
+pub(crate) struct Pooled {
+    place: Place,
+    /// In the order of their end: the place first.
+    _pooler: Pooler,
+    home: Home,
+}
+
+impl Pooled {
+    pub(crate) fn start(deal: Deal) -> Self {
+        let home = Home::on_postgres();
+        let (_, schema) = home.url().split_once("search_path%3D").expect("each test has a schema of its own");
+        let pooler = Pooler::start(home.url(), deal, &format!("SET search_path = {schema}"));
+        let pooler = pooler.expect("`cargo xtask test` installs it");
+        Self { place: Place::at(pooler.url()), _pooler: pooler, home }
+    }
+
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
+    }
+}
+
+#[test]
+fn hosts_behind_a_pooler_deliver_and_take_over_by_leases() {
+    hosts_deliver_and_take_over(Deal::Last, "multi_node", Mode::Any);
+}
+
+#[test]
+fn hosts_behind_a_pooler_that_deals_in_turn_keep_the_order_of_aggregates() {
+    hosts_deliver_and_take_over(Deal::InTurn, "ordered_by_aggregate", Mode::ByAggregate);
+}
+
+#[test]
+fn a_host_behind_a_pooler_that_has_the_table_for_itself_is_followed_by_another() {
+    hosts_deliver_and_take_over(Deal::Last, "single_node", Mode::Any);
+}
+
+fn hosts_deliver_and_take_over(deal: Deal, mode: &str, promises: Mode) {
+    let pooled = Pooled::start(deal);
+    let place = pooled.place();
+    let settings = &[SETTINGS, &[("OUTBOX_MODE", mode)]].concat()[..];
+    sample_plugins();
+    let rest = Duration::from_millis(20);
+    let writers = Writers { writers: 2, events: EVENTS, rest, takes: Duration::from_millis(20), faults: Faults::None };
+    let enough = Arc::new(AtomicBool::new(false));
+    let writers = writers.start_until(place.url(), place.path(), enough.clone());
+    let witness = Witness::of(place.url(), place.path());
+    let mut first = Node::start(place, 0, settings);
+    first.wait_for_deliveries(20);
+    let mut second = Node::start(place, 1, settings);
+    second.wait_for("ready", 1);
+
+    let held = first.kill(&witness);
+    let killed_at = Instant::now();
+    second.wait_for_deliveries(20);
+    let after = killed_at.elapsed();
+    enough.store(true, Ordering::Relaxed);
+    wait_for_writers(writers, EVENTS);
+    first.revive(place, settings);
+    first.wait_for("ready", 2);
+
+    assert_eq!((first.said(SAID).len(), second.said(SAID).len()), (2, 1), "{:?}", second.complaints());
+    say(&format!("PgBouncer, {mode}: killed with {held} in hand, 20 delivered by the other {after:.1?} later\n"));
+    let title = format!("PgBouncer, {mode}, a host killed and started again");
+    conclude(&title, place, &mut [first, second], EVENTS, &promises.rules(), &witness);
+}
+
+#[test]
+fn a_host_leaves_nothing_of_its_own_with_a_pooler_and_doctor_says_what_is_lost() {
+    let pooled = Pooled::start(Deal::Last);
+    let place = pooled.place();
+    let order = r#"{"order_id":42,"total":9.5}"#;
+    place.ok(&["event", "emit", "--type", "OrderPlaced", "--aggregate-type", "Order", "--payload", order]);
+
+    let host = place.host(&[("OUTBOX_POLLER__INTERVAL", "100ms")]);
+    place.wait_for("done", 1);
+    let ended = place.run(&["doctor", "--output", "json"]);
+    host.signal("TERM");
+    assert_eq!(host.end().0.code(), Some(0));
+
+    let findings: serde_json::Value = serde_json::from_str(&ended.stdout).expect("one document");
+    let findings = findings.as_array().expect("a list");
+    let of = |check: &str| findings.iter().filter(|finding| finding["check"] == check).cloned().collect::<Vec<_>>();
+    let said = of("pooler")[0].to_string();
+    assert!(said.contains("sessions and wake-ups do not work") && said.contains("lease"), "{said}");
+    assert!(of("notify").is_empty(), "told of once: {findings:?}");
+    // Another user of the pooler meets no setting, no prepared statement and no lock of the host's.
+    let [plans, statements, locks] = left_by_hosts(place.url());
+    assert_eq!((plans.as_str(), statements.as_str(), locks.as_str()), ("on", "0", "0"));
+    let directly = place.run(&["doctor", "--output", "json", "--database-url", pooled.home.url()]);
+    assert!(directly.stdout.contains("each connection keeps its backend"), "{}", directly.stdout);
+}
+
+/// What a connection of the pooler has: a setting of plans, prepared statements, locks of sessions.
+fn left_by_hosts(url: &str) -> [String; 3] {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be made");
+    runtime.block_on(async {
+        // PgBouncer takes no startup parameter that it does not know.
+        let options = PgConnectOptions::from_str(url).expect("an address").extra_float_digits(None);
+        let mut other = options.connect().await.expect("the pooler answers");
+        let mut found = Vec::new();
+        for sql in [
+            "SELECT current_setting('enable_seqscan')",
+            "SELECT count(*)::text FROM pg_prepared_statements",
+            "SELECT count(*)::text FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()",
+        ] {
+            let row = sqlx::raw_sql(sql).fetch_one(&mut other).await.expect("it can be asked");
+            found.push(sqlx::Row::get::<String, _>(&row, 0));
+        }
+        found.try_into().expect("three")
+    })
+}

@@ -1,0 +1,112 @@
+//! What somebody does to the partition table by hand, while hosts are at work and before they start.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use outbox::dispatcher::DispatcherConfig;
+use outbox::event::OwnerId;
+use outbox::store::WriteStore as _;
+use outbox::store::{NewRow, Ownership};
+use outbox::{Mode, Outbox, OutboxBuilder, TransactionalStore};
+use support::{Database, Recorder, eventually};
+
+use crate::common::{HOUR, ROUTE, done, eager, orders};
+
+/// Short enough to wait for: for so long nobody takes a partition whose row was missing.
+const LEASE: Duration = Duration::from_secs(1);
+
+const MODES: [Mode; 4] = [Mode::SingleNode, Mode::MultiNode, Mode::Ordered, Mode::OrderedByAggregate];
+
+fn host<S: TransactionalStore + Clone>(store: S, mode: Mode, recorder: &Recorder) -> OutboxBuilder<S> {
+    let config = DispatcherConfig { lease: LEASE, deadline: LEASE / 2, ..DispatcherConfig::default() };
+    Outbox::builder(store).mode(mode).poller(eager()).dispatcher(config).listener(ROUTE, recorder.listener())
+}
+
+/// Inserts events that only a poller can find.
+async fn insert(db: &impl Database, count: u32) {
+    let envelopes = orders(count);
+    let rows: Vec<_> = envelopes.iter().map(|envelope| NewRow { envelope, claimed: false }).collect();
+    let nobody = Ownership { owner: OwnerId::generate("producer"), lease: HOUR };
+    // By the clock that hosts go by.
+    db.another().await.write(&rows, &nobody).await.expect("writes");
+}
+
+/// Every kind of damage at once.
+async fn damage(db: &impl Database) {
+    let far = if db.store().kind() == "sqlite" { "253370764800000000" } else { "'9999-01-01 00:00:00'" };
+    for by_hand in [
+        "DELETE FROM outbox_event_partition WHERE partition_id = 0 OR partition_id >= 128",
+        "INSERT INTO outbox_event_partition (partition_id, owner) VALUES (512, NULL), (-5, NULL)",
+        "UPDATE outbox_event_partition SET epoch = 0 WHERE partition_id BETWEEN 1 AND 9",
+        "UPDATE outbox_event_partition SET epoch = 2147483647 WHERE partition_id BETWEEN 10 AND 19",
+        &format!("UPDATE outbox_event_partition SET owner = 'ghost', lease_end = {far} WHERE partition_id BETWEEN 20 AND 29"),
+        "UPDATE outbox_event_partition SET owner = 'ghost', lease_end = NULL WHERE partition_id BETWEEN 30 AND 39",
+    ] {
+        db.execute(by_hand).await;
+    }
+}
+
+pub(crate) async fn a_host_mends_what_was_done_to_the_partitions_and_goes_on_in_every_mode<D: Database>(db: &D) {
+    let mut total = 0;
+    for mode in MODES {
+        let recorder = Recorder::done();
+        let running = host(db.another().await, mode, &recorder).start().await.expect("starts");
+        insert(db, 100).await;
+        done(db, total + 100).await;
+
+        damage(db).await;
+        insert(db, 100).await;
+
+        done(db, total + 200).await;
+        running.shutdown().await;
+        db.execute("DELETE FROM outbox_event_partition").await;
+        insert(db, 100).await;
+        let starting = host(db.another().await, mode, &recorder).start().await.expect("starts");
+        total += 300;
+        done(db, total).await;
+        let mut ids = recorder.ids();
+        assert_eq!(ids.len(), 300, "{mode:?}: none was in hand when it happened, so none is delivered twice");
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), 300, "{mode:?}: each once");
+        starting.shutdown().await;
+        let faults = db.store().partition_faults().await.expect("looks");
+        assert!(faults.is_empty(), "{mode:?}: {faults}");
+    }
+}
+
+pub(crate) async fn hosts_in_every_two_modes_lose_nothing_and_deliver_nothing_twice<D: Database>(db: &D) {
+    let mut total = 0;
+    for (one, other) in [
+        (Mode::SingleNode, Mode::MultiNode),
+        (Mode::MultiNode, Mode::OrderedByAggregate),
+        (Mode::Ordered, Mode::OrderedByAggregate),
+        (Mode::Ordered, Mode::SingleNode),
+    ] {
+        let recorder = Recorder::done();
+        let first = host(db.another().await, one, &recorder).start().await.expect("starts");
+        insert(db, 100).await;
+        done(db, total + 100).await;
+        let second = host(db.another().await, other, &recorder).start().await.expect("starts");
+        insert(db, 100).await;
+        done(db, total + 200).await;
+        let modes = "SELECT count(DISTINCT mode) FROM outbox_event_node";
+        eventually("both are seen, each by its mode", async || db.number(modes).await == 2).await;
+        // Hosts of one process have the same name, and are two all the same.
+        let names = "SELECT count(DISTINCT owner) * 10 + count(DISTINCT label) FROM outbox_event_node";
+        assert_eq!(db.number(names).await, 21);
+
+        first.shutdown().await;
+        insert(db, 100).await;
+
+        total += 300;
+        done(db, total).await;
+        let ids: BTreeSet<_> = recorder.ids().into_iter().collect();
+        assert_eq!((ids.len(), recorder.count()), (300, 300), "{one:?} beside {other:?}: each once");
+        second.shutdown().await;
+        eventually("nobody holds a partition", async || {
+            db.number("SELECT count(*) FROM outbox_event_partition WHERE owner IS NOT NULL").await == 0
+        })
+        .await;
+    }
+}
