@@ -2,14 +2,15 @@
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
 use crate::event::{EventId, Fence};
 use crate::partition::Hold;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Mutex, MutexGuard, PoisonError};
 
 const SHARDS: usize = 16;
 /// How soon to look whether a mark that is about to go has gone.
