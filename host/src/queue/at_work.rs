@@ -59,9 +59,12 @@ impl AtWork {
                 changed.await;
                 continue;
             };
-            // The next one that is alone has another time.
-            if tokio::time::timeout_at(until, changed).await.is_err() && self.times().until == Some(until) {
-                self.end_alone();
+            if tokio::time::timeout_at(until, changed).await.is_err() {
+                let times = self.times();
+                // The next one that is alone has another time, and cannot begin while this is locked: its own turn is not ended here.
+                if times.until == Some(until) {
+                    self.end_alone();
+                }
             }
         }
     }

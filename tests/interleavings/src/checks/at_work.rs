@@ -15,6 +15,7 @@ pub(crate) const ALL: &[Check] = &[
         name: "at work: one that cannot be alone in time lets the others go on",
         play: one_that_gives_up_lets_others_go_on,
     },
+    Check { name: "at work: no end of a wait for one that is late ends the next one's", play: the_next_one_is_alone_too },
 ];
 
 /// Notes who is there, for each: one for the others, so much for one that is alone.
@@ -77,6 +78,26 @@ fn nobody_waits_for_ever() {
         })
     };
     join(others.into_iter().chain([stuck, clock]));
+    assert!(at_work.is_empty());
+}
+
+/// Somebody stops waiting for one that is late just as it comes back and the next one is alone, for which nobody has waited yet.
+fn the_next_one_is_alone_too() {
+    let (at_work, there) = (Arc::<AtWork>::default(), Arc::<AtomicUsize>::default());
+    let next = {
+        let (at_work, there) = (at_work.clone(), there.clone());
+        move || async move {
+            let work = at_work.enter_alone(LEASE, LEASE).await.expect("nobody stays");
+            assert_eq!(there.fetch_add(ALONE, Ordering::Relaxed), 0, "others are there");
+            cast::pause();
+            there.fetch_sub(ALONE, Ordering::Relaxed);
+            drop(work);
+        }
+    };
+    let late = shuttle::future::block_on(at_work.enter_alone(Duration::ZERO, Duration::ZERO)).expect("nobody is there");
+    let other = beside(&at_work, &there);
+    drop(late);
+    join([other, begin(next)]);
     assert!(at_work.is_empty());
 }
 
