@@ -16,7 +16,9 @@ pub(crate) const ALL: &[Check] = &[
     Check { name: "calls: a listener has no more calls than places, and no event is stuck", play: no_more_calls_than_places },
     Check { name: "calls: calls whose waits have ended go on", play: calls_go_on },
     Check { name: "calls: calls that are cut off leave their places", play: calls_that_are_cut_off_leave_their_places },
+    Check { name: "calls: new places are given to those that wait", play: new_places_are_given_to_those_that_wait },
     Check { name: "calls: the poller hears of events that were given places", play: the_poller_hears_of_places },
+    Check { name: "calls: the poller hears of places that nobody uses yet", play: the_poller_hears_of_places_that_nobody_uses },
     Check { name: "calls: a closing ends events that wait for places", play: a_closing_ends_events_that_wait },
 ];
 
@@ -167,22 +169,45 @@ fn calls_that_are_cut_off_leave_their_places() {
                 if waits_to_go_on { Poll::Pending } else { Poll::Ready(()) }
             });
             unless(cut_off, goes_on).await;
-            if sequence != 1 && waits_to_go_on {
+            cast::pause();
+            if sequence % 2 == 0 && waits_to_go_on {
                 place.compute_anyway();
-                cast::pause();
             }
+            cast::pause();
             drop(delivery);
             scene.ended.add(sequence);
         })
     };
     let workers: Vec<_> = std::iter::repeat_with(worker).take(4).collect();
     let cutter = {
-        let cut_off = cut_off.clone();
-        begin(|| async move { cut_off.notify_waiters() })
+        let (cut_off, ended) = (cut_off.clone(), scene.ended.clone());
+        begin(move || async move {
+            while ended.seen().len() < 4 {
+                cut_off.notify_waiters();
+                cast::pause();
+            }
+        })
     };
     scene.push(1..=4);
     scene.end(4, workers.into_iter().chain([cutter]));
     scene.assert_all_places_are_free();
+}
+
+/// A listener is given more places while its events wait: whoever comes next sees to it that they get them.
+fn new_places_are_given_to_those_that_wait() {
+    let scene = Scene::new(1, 10);
+    let admit = |calls, sequence| scene.queue.admit(&scene.name, calls, delivery(&scene.in_flight, Via::Cold, sequence));
+    let first = admit(1, 1);
+    assert!(matches!((&first, admit(1, 2)), (Admitted::Starts(_), Admitted::Waits)));
+    let worker = {
+        let scene = scene.clone();
+        begin(move || async move {
+            let next = scene.queue.take().await.expect("not closed");
+            assert_eq!((next.event.sequence(), next.place.is_some()), (2, true));
+        })
+    };
+    assert!(matches!(admit(2, 3), Admitted::Waits));
+    join([worker]);
 }
 
 /// Events that wait for places take up the poller's room, beyond as many as the queue has.
@@ -201,17 +226,43 @@ fn the_poller_hears_of_places() {
     scene.end(5, workers);
 }
 
+/// The same when no worker comes for them.
+fn the_poller_hears_of_places_that_nobody_uses() {
+    let scene = Scene::new(1, 2);
+    let mut admitted = (1..=5).map(|n| scene.queue.admit(&scene.name, 1, delivery(&scene.in_flight, Via::Cold, n)));
+    let first = admitted.next().expect("the first");
+    assert!(matches!(first, Admitted::Starts(_)) && admitted.all(|other| matches!(other, Admitted::Waits)));
+    assert_eq!(scene.queue.cold_room().0, 0, "two of four are beyond what the listener has room for");
+    let poller = {
+        let queue = scene.queue.clone();
+        begin(move || async move { queue.cold_half_empty().await })
+    };
+    let ends = begin(move || async move { drop(first) });
+    join([poller, ends]);
+    assert_eq!(scene.queue.drain().len(), 4);
+}
+
+/// A call that no worker waits for any more keeps the only place over the end of all workers. What waits for it is drained, or was given
+/// the place before.
 fn a_closing_ends_events_that_wait() {
     let scene = Scene::new(1, 10);
+    let first = scene.queue.admit(&scene.name, 1, delivery(&scene.in_flight, Via::Cold, 1));
+    let straggler = {
+        let scene = scene.clone();
+        begin(move || async move {
+            drop(first);
+            scene.ended.add(1);
+        })
+    };
     let workers = scene.workers(2, |_, delivery| {
         cast::pause();
         drop(delivery);
     });
-    scene.push(1..=3);
+    scene.push(2..=4);
     scene.queue.close();
     join(workers);
-    // A worker that finds the queue closed and nothing with a place has ended; what waited since is drained.
     scene.queue.drain().iter().for_each(|delivery| scene.ended.add(delivery.event.sequence()));
-    scene.ended.assert_each_once(1..=3);
-    assert!(scene.in_flight.is_empty());
+    join([straggler]);
+    scene.ended.assert_each_once(1..=4);
+    assert!(scene.queue.depth() == (0, 0) && scene.in_flight.is_empty());
 }

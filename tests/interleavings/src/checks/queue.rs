@@ -22,6 +22,7 @@ pub(crate) const ALL: &[Check] = &[
     Check { name: "queue: room is never exceeded nor leaked", play: room_is_never_exceeded_nor_leaked },
     Check { name: "queue: kept room is there for the events it is kept for", play: kept_room_is_kept },
     Check { name: "queue: a closing ends everybody and gives back everything", play: a_closing_ends_everybody },
+    Check { name: "queue: what is queued at a closing is taken by the workers", play: a_closing_leaves_the_rest_to_workers },
     Check { name: "queue: a closing ends who waits for room that nobody makes", play: a_closing_ends_the_poller },
 ];
 
@@ -300,6 +301,16 @@ fn a_closing_ends_everybody() {
     join(workers.into_iter().chain([hot, cold, stop]));
     ended.assert_each_once(1..=5);
     assert!(queue.is_closed() && queue.depth() == (0, 0) && in_flight.is_empty());
+}
+
+fn a_closing_leaves_the_rest_to_workers() {
+    let (queue, in_flight, taken) = (queue(10, 10, MANY_BYTES), Arc::<InFlight>::default(), Arc::<Tally>::default());
+    let workers = workers(2, &queue, &taken);
+    assert!(queue.push(Via::Cold, deliveries(&in_flight, Via::Cold, [1])).is_empty());
+    assert!(queue.push(Via::Hot, deliveries(&in_flight, Via::Hot, [2])).is_empty());
+    queue.close();
+    join(workers);
+    taken.assert_each_once(1..=2);
 }
 
 fn a_closing_ends_the_poller() {
