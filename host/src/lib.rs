@@ -106,6 +106,7 @@ mod settler;
 #[cfg(feature = "sinks")]
 pub mod sink;
 pub mod store;
+mod sync;
 pub mod telemetry;
 pub mod testing;
 mod text;

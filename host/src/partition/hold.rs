@@ -2,12 +2,12 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::Partitions;
+use crate::sync::atomic::{AtomicBool, Ordering};
 
 /// Says that an event was read of a partition that this host holds. As long as it lives, the partition is not given back.
 pub(crate) struct Hold {

@@ -1,8 +1,7 @@
 //! How much this host has to do, beside others that share the partitions.
 
-use std::sync::atomic::Ordering;
-
 use super::Partitions;
+use crate::sync::atomic::Ordering;
 
 /// How much a host has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

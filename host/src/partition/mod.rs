@@ -10,8 +10,6 @@ mod session;
 mod share;
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -24,6 +22,8 @@ pub(crate) use share::Share;
 
 use crate::event::{EventId, Fence, OwnerId};
 use crate::store::{HeldPartition, LARGEST_EPOCH, PARTITIONS, Store, StoreError};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{Mutex, MutexGuard, PoisonError};
 
 /// By how much this host takes its leases to end before the database does, as a part of them: clocks run at different speeds.
 const MARGIN: u32 = 30;

@@ -1,11 +1,11 @@
 //! Whether others may take this host's partitions over because they see no session of it.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::Partitions;
+use crate::sync::atomic::Ordering;
 
 /// How long a lock must be seen free before its owner counts as gone: a connection that broke is opened again sooner.
 pub(crate) const GONE_AFTER: Duration = Duration::from_secs(3);

@@ -1,11 +1,12 @@
 //! How many workers are with a listener just now, and who has to be there alone.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{MutexGuard, Notify};
+use tokio::sync::Notify;
 use tokio::time::Instant;
+
+use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::sync::{Mutex, MutexGuard, PoisonError};
 
 /// How many workers are with a listener just now. One of them may ask to be there alone: then the others wait for it, and it
 /// waits for those that are there already.
@@ -58,9 +59,12 @@ impl AtWork {
                 changed.await;
                 continue;
             };
-            // The next one that is alone has another time.
-            if tokio::time::timeout_at(until, changed).await.is_err() && self.times().until == Some(until) {
-                self.end_alone();
+            if tokio::time::timeout_at(until, changed).await.is_err() {
+                let times = self.times();
+                // The next one that is alone has another time, and cannot begin while this is locked: its own turn is not ended here.
+                if times.until == Some(until) {
+                    self.end_alone();
+                }
             }
         }
     }
@@ -92,7 +96,7 @@ impl AtWork {
         }
     }
 
-    fn times(&self) -> std::sync::MutexGuard<'_, Times> {
+    fn times(&self) -> MutexGuard<'_, Times> {
         self.times.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -138,7 +142,7 @@ impl Drop for Work<'_> {
 struct Alone<'a> {
     at_work: &'a AtWork,
     since: Instant,
-    _turn: MutexGuard<'a, ()>,
+    _turn: tokio::sync::MutexGuard<'a, ()>,
 }
 
 impl Drop for Alone<'_> {

@@ -1,6 +1,6 @@
 //! Which events came together.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Numbers the claims of this process, so that a listener can tell which events came together.
 #[derive(Debug, Default)]

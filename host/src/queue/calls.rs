@@ -6,7 +6,7 @@
 mod call_queue;
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use call_queue::{CallQueue, Resumption};
 use tokio::time::Instant;
 
 use super::{Delivery, Queue, QueueLimits, Sides, Via};
+use crate::sync::MutexGuard;
 
 /// Fewer workers than these are not shared out: each listener would have hardly any.
 const FEW_WORKERS: usize = 4;

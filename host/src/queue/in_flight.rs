@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -11,6 +10,8 @@ use tokio::time::Instant;
 
 use crate::event::{EventId, Fence};
 use crate::partition::Hold;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Mutex, MutexGuard, PoisonError};
 
 const SHARDS: usize = 16;
 /// How soon to look whether a mark that is about to go has gone.

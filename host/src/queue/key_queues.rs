@@ -1,10 +1,11 @@
 //! Who waits for whom among the events in this process's hands.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use super::Delivery;
 use crate::event::{AggregateType, Event};
+use crate::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The queues of the aggregates whose events are in this process's hands; or the one queue of all events.
 #[derive(Debug)]

@@ -12,7 +12,6 @@ mod reserved;
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use calls::{Bounds, CallQueues};
 use tokio::sync::Notify;
@@ -28,6 +27,7 @@ pub use key_queues::Turn;
 pub(crate) use key_queues::{Admission, Key, KeyQueueLimits, KeyQueues, key};
 pub(crate) use reserved::Reserved;
 
+use crate::sync::{Mutex, MutexGuard, PoisonError};
 use crate::units::ByteSize;
 
 /// How much may be queued.

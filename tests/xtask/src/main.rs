@@ -1,4 +1,4 @@
-//! What a developer types: `cargo xtask dev`, `test`, `servers`, `plugins`, `languages`, `bench`.
+//! What a developer types: `cargo xtask dev`, `test`, `servers`, `plugins`, `languages`, `interleavings`, `bench`.
 //!
 //! Each command first sees to what it needs, so that the first run on a fresh machine is the same command as every other.
 
@@ -11,6 +11,7 @@ mod dev;
 mod fault;
 mod host;
 mod install;
+mod interleavings;
 mod languages;
 mod npm;
 mod plugins;
@@ -43,6 +44,9 @@ cargo xtask COMMAND [ARGUMENTS]
   plugins              builds the sample plugins into target/plugins/NAME.wasm
   languages            tests the SDKs of other languages than Rust, and builds their sample plugins into
                        target/languages/plugins/NAME.wasm
+  interleavings [ARGUMENTS]
+                       plays the queue, the marks, the key queues and the partitions of the host under schedules that
+                       are drawn from a seed, 6000 of each check or --iterations N; --help names the other arguments
   bench [--fast] [ARGUMENTS]
                        builds the host and the plugin noop, then runs `outbox bench ARGUMENTS`; measures the profile
                        `release`, which is what is shipped and takes many minutes to build, or with --fast the
@@ -64,6 +68,7 @@ fn main() -> ExitCode {
         Some("servers") if rest.is_empty() => Workspace::find().and_then(|workspace| servers::run(&workspace)),
         Some("plugins") if rest.is_empty() => Workspace::find().and_then(|workspace| print_plugins(&workspace)),
         Some("languages") if rest.is_empty() => Workspace::find().and_then(|workspace| print_languages(&workspace)),
+        Some("interleavings") => Workspace::find().and_then(|workspace| interleavings::run(&workspace, &rest)),
         Some("bench") => Workspace::find().and_then(|workspace| bench::run(&workspace, &rest)),
         Some("help" | "--help" | "-h") => {
             print!("{HELP}");

@@ -1,7 +1,6 @@
 //! The events that wait for one listener, or for those that share its places.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Duration;
@@ -10,6 +9,7 @@ use tokio::time::Instant;
 
 use super::{Bounds, CallPlace, Doing};
 use crate::queue::{Delivery, Queue, QueueLimits, Via};
+use crate::sync::atomic::{AtomicBool, Ordering};
 
 /// A call queue whose first event has waited for so long is a slow one: its events take no room from others any more.
 pub(super) const SLOW: Duration = Duration::from_secs(1);

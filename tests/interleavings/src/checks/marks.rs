@@ -1,0 +1,213 @@
+//! The marks: an event is in hand once, is delivered once for each outcome, and is never forgotten when its worker is gone.
+//!
+//! A worker that panics lets its mark go by dropping it, and so does one here: a thread that unwinds cannot be scheduled.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use shuttle::sync::Mutex;
+
+use crate::cast::{self, Host, LEASE, Tally, begin, id, join};
+use crate::event::Fence;
+use crate::partition::Partitions;
+use crate::play::Check;
+use crate::queue::{InFlight, Mark, NotMarked};
+
+pub(crate) const ALL: &[Check] = &[
+    Check { name: "marks: an event is in hand once, and free after a panic", play: an_event_is_in_hand_once },
+    Check { name: "marks: a settled event that was read before is not accepted again", play: a_settled_event_is_not_accepted },
+    Check { name: "marks: an event let go without an outcome is found, once, and not read", play: one_left_is_found },
+    Check { name: "marks: an event is given up once, however its worker ends", play: an_event_is_given_up_once },
+    Check { name: "marks: a renewal does not touch a later claim", play: a_renewal_does_not_touch_a_later_claim },
+];
+
+/// What a read brings of the one row that is played with.
+fn fence(claim_seq: u64) -> Fence {
+    Fence::new(1, 1, claim_seq)
+}
+
+/// Marks what was read, as the poller does: waits as long as an earlier delivery is about to go.
+async fn mark_read(in_flight: &Arc<InFlight>, partitions: &Arc<Partitions>, fence: Fence) -> Result<Mark, NotMarked> {
+    let hold = partitions.hold(0, fence.epoch()).expect("it stays open");
+    in_flight.mark_read(id(1), fence, hold, partitions.lease_end()).await
+}
+
+/// Hot, claimed and read, of three fences, so that none is older than what is known. Whoever has it lets it go with an outcome or with a
+/// panic.
+fn an_event_is_in_hand_once() {
+    let (host, in_flight, there) = (Host::of_all(), Arc::<InFlight>::default(), Arc::<AtomicUsize>::default());
+    let hold_it = |mark: Mark, in_flight: &InFlight, there: &AtomicUsize| {
+        assert_eq!(there.fetch_add(1, Ordering::Relaxed), 0, "somebody else has it");
+        assert!(in_flight.contains(&id(1)));
+        there.fetch_sub(1, Ordering::Relaxed);
+        drop(mark);
+    };
+    let hot = {
+        let (in_flight, there) = (in_flight.clone(), there.clone());
+        begin(move || async move {
+            if let Some(mark) = in_flight.mark(id(1), Some(Fence::new(1, 0, 1)), LEASE) {
+                hold_it(mark, &in_flight, &there);
+            }
+        })
+    };
+    let claimed = {
+        let (host, in_flight, there) = (host.partitions.clone(), in_flight.clone(), there.clone());
+        begin(move || async move {
+            let until = host.lease_end();
+            let mark = in_flight.mark_claimed(id(1), Fence::new(1, 0, 2), until, until).await;
+            hold_it(mark.expect("others let it go"), &in_flight, &there);
+        })
+    };
+    let read = {
+        let (host, in_flight, there) = (host.partitions.clone(), in_flight.clone(), there.clone());
+        begin(move || async move {
+            match mark_read(&in_flight, &host, fence(3)).await {
+                Ok(mark) => {
+                    assert_eq!(there.fetch_add(1, Ordering::Relaxed), 0, "somebody else has it");
+                    there.fetch_sub(1, Ordering::Relaxed);
+                    mark.settled();
+                }
+                Err(refused) => panic!("nothing of it is newer, and others let it go: {refused:?}"),
+            }
+        })
+    };
+    join([hot, claimed, read]);
+    assert!(in_flight.is_empty() && !in_flight.contains(&id(1)), "it is free");
+    host.assert_rid_of_all();
+}
+
+/// The row of an event: how often an outcome of it was stored, and whether it is due still.
+#[derive(Debug)]
+struct Row {
+    claim_seq: u64,
+    is_due: bool,
+}
+
+/// A poller that reads all the time, and workers that store outcomes: first a retry that is due at once, then the end. Every state of
+/// the row is delivered once, however late a read comes back.
+fn a_settled_event_is_not_accepted() {
+    let (host, in_flight, delivered) = (Host::of_all(), Arc::<InFlight>::default(), Arc::<Tally>::default());
+    let row = Arc::new(Mutex::new(Row { claim_seq: 1, is_due: true }));
+    let mut workers = Vec::new();
+    for _ in 0..4 {
+        let reading = in_flight.begin_read();
+        let read = {
+            let row = row.lock().expect("no panic");
+            row.is_due.then_some(row.claim_seq)
+        };
+        cast::pause();
+        let Some(claim_seq) = read else { break };
+        let Ok(mark) = shuttle::future::block_on(mark_read(&in_flight, &host.partitions, fence(claim_seq))) else { continue };
+        drop(reading);
+        let (row, delivered) = (row.clone(), delivered.clone());
+        workers.push(begin(move || async move {
+            {
+                let mut row = row.lock().expect("no panic");
+                delivered.add(claim_seq);
+                assert_eq!((row.claim_seq, row.is_due), (claim_seq, true), "it was settled before");
+                row.claim_seq += 1;
+                row.is_due = row.claim_seq < 3;
+            }
+            mark.settled();
+        }));
+    }
+    join(workers);
+    let seen = delivered.seen();
+    assert!(seen == [1] || seen == [1, 2], "each once, in order: {seen:?}");
+    assert!(in_flight.is_empty());
+    drop(in_flight.begin_read());
+    assert!(in_flight.known().is_empty(), "nothing is remembered once no read is on its way");
+    host.assert_rid_of_all();
+}
+
+/// Two workers panic; one waits to be told of each event that is left, claims it and lets it go with an outcome. A poller reads all the
+/// time and must not take what was left.
+fn one_left_is_found() {
+    let (host, in_flight, found) = (Host::of_all(), Arc::<InFlight>::default(), Arc::<Tally>::default());
+    let worker = |sequence: u64| {
+        let (host, in_flight) = (host.partitions.clone(), in_flight.clone());
+        begin(move || async move {
+            let fence = Fence::new(sequence, 1, 1);
+            let hold = host.hold(0, 1).expect("open");
+            let mark = in_flight.mark_read(id(sequence), fence, hold, host.lease_end()).await.expect("new");
+            drop(mark);
+        })
+    };
+    let workers = [worker(1), worker(2)];
+    let finder = {
+        let (host, in_flight, found) = (host.partitions.clone(), in_flight.clone(), found.clone());
+        begin(move || async move {
+            while found.seen().len() < 2 {
+                in_flight.one_left().await;
+                for left in in_flight.take_left() {
+                    let hold = host.hold(0, 1).expect("open");
+                    let again = in_flight.mark_read(left.id, left.fence, hold, host.lease_end()).await;
+                    assert_eq!(again.err(), Some(NotMarked::Known), "nobody knows how far its listener came");
+                    assert!(in_flight.is_left(&left.id));
+                    let until = host.lease_end();
+                    let claimed = Fence { claim: left.fence.claim + 1, ..left.fence };
+                    let mark = in_flight.mark_claimed(left.id, claimed, until, until).await.expect("nobody has it");
+                    found.add(left.fence.sequence);
+                    in_flight.forget(&left);
+                    assert!(in_flight.contains(&left.id), "only what is left is forgotten");
+                    drop(mark);
+                }
+            }
+        })
+    };
+    join(workers.into_iter().chain([finder]));
+    found.assert_each_once(1..=2);
+    assert_eq!((in_flight.ever_left(), in_flight.known(), in_flight.left().len()), (2, vec![], 0));
+    host.assert_rid_of_all();
+}
+
+/// A watchman gives up an event whose listener blocks, when the listener comes back, is cut off, or has its outcome stored. Its partition is
+/// free of it once, and the event is found at most once.
+fn an_event_is_given_up_once() {
+    let (host, in_flight) = (Host::of_all(), Arc::<InFlight>::default());
+    let mark = shuttle::future::block_on(mark_read(&in_flight, &host.partitions, fence(1))).expect("new");
+    let watchman = {
+        let in_flight = in_flight.clone();
+        begin(move || async move { in_flight.give_up(&id(1), fence(1)) })
+    };
+    let claimer = {
+        let (host, in_flight) = (host.partitions.clone(), in_flight.clone());
+        begin(move || async move {
+            in_flight.one_left().await;
+            let left = in_flight.take_left();
+            assert_eq!(left.len(), 1);
+            let until = host.lease_end();
+            let again = in_flight.mark_claimed(id(1), fence(2), until, until).await.expect("nobody has it");
+            cast::pause();
+            assert!(in_flight.contains(&id(1)), "a late end of the first delivery does not touch the second");
+            drop(again);
+        })
+    };
+    let worker = begin(move || async move { drop(mark) });
+    join([watchman, claimer, worker]);
+    assert_eq!((in_flight.ever_left(), in_flight.take_left().len(), in_flight.len()), (1, 0, 0));
+    host.assert_rid_of_all();
+}
+
+/// Claims are renewed all at once, from a list that is older than what became of some of them since.
+fn a_renewal_does_not_touch_a_later_claim() {
+    let (host, in_flight) = (Host::of_all(), Arc::<InFlight>::default());
+    let mark = in_flight.mark(id(1), Some(fence(1)), LEASE).expect("new");
+    let listed = in_flight.held();
+    let keeper = {
+        let in_flight = in_flight.clone();
+        begin(move || async move { listed.into_iter().for_each(|(event, fence)| in_flight.renewed(event, fence, None)) })
+    };
+    let worker = {
+        let in_flight = in_flight.clone();
+        begin(move || async move {
+            drop(mark);
+            let until = host.partitions.lease_end();
+            let again = in_flight.mark_claimed(id(1), fence(2), until, until).await.expect("nobody has it");
+            cast::pause();
+            assert_eq!((again.lease_end(), in_flight.held()), (Some(until), vec![(id(1), fence(2))]), "it was not lost");
+        })
+    };
+    join([keeper, worker]);
+    assert!(in_flight.is_empty() && in_flight.held().is_empty());
+}

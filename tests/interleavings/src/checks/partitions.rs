@@ -1,0 +1,149 @@
+//! Partitions: what is in hand stays this host's, and nothing is taken in hand of what is not.
+
+use std::sync::Arc;
+
+use crate::cast::{self, Host, LEASE, begin, id, join};
+use crate::event::Fence;
+use crate::play::Check;
+use crate::queue::InFlight;
+use crate::store::{PARTITIONS, PartitionTable, Store};
+
+pub(crate) const ALL: &[Check] = &[
+    Check {
+        name: "partitions: none is given back while a hold lives, and no hold succeeds after",
+        play: none_is_given_back_while_held,
+    },
+    Check { name: "partitions: none is given back while an event read of it is marked", play: none_is_given_back_while_marked },
+    Check {
+        name: "partitions: none is given back before what was claimed is settled",
+        play: none_is_given_back_before_claims_end,
+    },
+    Check { name: "partitions: a host that leaves keeps what is in hand", play: one_that_leaves_keeps_what_is_in_hand },
+];
+
+/// The poller holds whatever it can of the partition that comes and goes, while beats see another host, no other host, and this one's
+/// stop. Another host takes what is free.
+fn none_is_given_back_while_held() {
+    let table = Arc::<PartitionTable>::default();
+    let (host, other) = (Host::new("host", &table), Host::new("other", &table));
+    host.beat(1, &InFlight::default());
+    let poller = || {
+        let host = host.clone();
+        begin(move || async move {
+            for epoch in [1, 1, 3] {
+                let Some(hold) = host.partitions.hold(1, epoch) else { continue };
+                assert!(host.table.is_owner(&host.owner, 1, epoch), "it was given back before");
+                cast::pause();
+                assert!(host.table.is_owner(&host.owner, 1, epoch), "it was given back meanwhile");
+                assert!(hold.lease_end().is_some(), "as far as this host knows");
+                drop(hold);
+            }
+        })
+    };
+    let pollers = [poller(), poller()];
+    let beats = {
+        let host = host.clone();
+        begin(move || async move {
+            for live in [2, 1, 2, 1] {
+                host.beat(live, &InFlight::default());
+            }
+        })
+    };
+    let others = begin(move || async move {
+        other.beat(2, &InFlight::default());
+        if let Some(hold) = other.partitions.hold(1, 2) {
+            assert!(other.table.is_owner(&other.owner, 1, 2));
+            drop(hold);
+        }
+        other.assert_rid_of_all();
+    });
+    join(pollers.into_iter().chain([beats, others]));
+    host.beat(1, &InFlight::default());
+    host.assert_rid_of_all();
+    assert!(host.partitions.hold(1, host.table.epoch(1)).is_none(), "it is closed");
+}
+
+/// The mark is let go before the partition, so that whoever has the partition next finds the event in nobody's hands.
+fn none_is_given_back_while_marked() {
+    let (host, in_flight) = (Host::of_all(), Arc::<InFlight>::default());
+    let reader = {
+        let (host, in_flight) = (host.clone(), in_flight.clone());
+        begin(move || async move {
+            for claim_seq in 1..=2 {
+                let fence = Fence::new(1, 1, claim_seq);
+                let Some(hold) = host.partitions.hold(1, fence.epoch()) else { return };
+                let until = host.partitions.lease_end();
+                let mark = in_flight.mark_read(id(1), fence, hold, until).await.expect("nobody else has it");
+                cast::pause();
+                assert!(host.table.is_owner(&host.owner, 1, 1), "given back with an event of it in hand");
+                if claim_seq == 1 { mark.settled() } else { drop(mark) }
+            }
+        })
+    };
+    let beats = {
+        let (host, in_flight) = (host.clone(), in_flight.clone());
+        begin(move || async move {
+            for live in [2, 2] {
+                host.beat(live, &in_flight);
+                let is_free = !host.table.has(&host.owner, 1);
+                assert!(!is_free || !in_flight.contains(&id(1)), "given back with an event of it in hand");
+            }
+        })
+    };
+    join([reader, beats]);
+    host.assert_rid_of_all();
+}
+
+/// What was claimed when the leaving began may be of a partition that leaves.
+fn none_is_given_back_before_claims_end() {
+    let (host, in_flight) = (Host::of_all(), Arc::<InFlight>::default());
+    let mark = in_flight.mark(id(1), Some(Fence::new(1, 0, 1)), LEASE).expect("new");
+    let worker = {
+        let host = host.clone();
+        begin(move || async move {
+            cast::pause();
+            assert!(host.table.is_owner(&host.owner, 1, 1), "given back before the claim has ended");
+            mark.settled();
+        })
+    };
+    let beats = {
+        let host = host.clone();
+        let in_flight = in_flight.clone();
+        begin(move || async move {
+            // A claim that came after the leaving began is not waited for: nothing is read of what leaves.
+            for _ in 0..3 {
+                host.beat(2, &in_flight);
+                let late = in_flight.mark(id(2), Some(Fence::new(2, 0, 1)), LEASE);
+                cast::pause();
+                drop(late);
+            }
+        })
+    };
+    join([worker, beats]);
+    host.beat(2, &in_flight);
+    assert!(!host.table.has(&host.owner, 1) && host.table.has(&host.owner, 0), "one is given back");
+    host.assert_rid_of_all();
+}
+
+/// The end of a host: it reads no more, and what something of is in hand stays until others find that it is gone.
+fn one_that_leaves_keeps_what_is_in_hand() {
+    let host = Host::of_all();
+    let poller = |number: u16| {
+        let host = host.clone();
+        begin(move || async move {
+            let Some(hold) = host.partitions.hold(number, 1) else { return };
+            cast::pause();
+            assert!(host.table.is_owner(&host.owner, number, 1), "given back with an event of it in hand");
+            drop(hold);
+        })
+    };
+    let leaver = {
+        let host = host.clone();
+        begin(move || async move {
+            let table: &dyn Store = &*host.table;
+            host.partitions.leave(table, &host.owner).await.expect("the table answers");
+            assert!((0..PARTITIONS).all(|number| host.partitions.hold(number, 1).is_none()), "nothing is taken any more");
+        })
+    };
+    join([poller(0), poller(1), leaver]);
+}

@@ -1,0 +1,49 @@
+//! `interleavings [--iterations N] [--seed N] [NAME…]`: plays the queue, the marks, the key queues and the partitions of the host under
+//! schedules that are drawn from a seed, and says what does not hold under one of them.
+//!
+//! `interleavings --replay SCHEDULE NAME` plays one schedule again, as a failure has printed it.
+//!
+//! The rooms are the host's own files. What they stand on is here: locks and atomics (`sync.rs`), what they use of tokio (`tokio/`), and
+//! the table of the partitions (`store.rs`). A worker that is not woken is found because nothing else wakes it: the check then has
+//! nobody left who can go on.
+
+mod arguments;
+mod cast;
+mod checks;
+mod play;
+mod store;
+mod sync;
+
+#[path = "../../../host/src"]
+mod rooms {
+    pub(crate) mod deceptive;
+    pub(crate) mod event;
+    pub(crate) mod partition;
+    pub(crate) mod queue;
+    pub(crate) mod text;
+    pub(crate) mod time;
+    pub(crate) mod units;
+    pub(crate) mod wording;
+}
+
+extern crate tokio as foldhash;
+
+use std::process::ExitCode;
+
+use event::Route;
+use rooms::{deceptive, event, partition, queue, text, time, units, wording};
+
+fn main() -> ExitCode {
+    if std::env::args().skip(1).any(|argument| argument == "--help") {
+        print!("{}", arguments::HELP);
+        return ExitCode::SUCCESS;
+    }
+    let arguments = match arguments::read(std::env::args().skip(1)) {
+        Ok(arguments) => arguments,
+        Err(fault) => {
+            eprintln!("{fault}\n\n{}", arguments::HELP);
+            return ExitCode::from(2);
+        }
+    };
+    play::all(&arguments)
+}
