@@ -28,6 +28,21 @@ impl Reason {
     }
 }
 
+/// The flags of every command that changes many events.
+#[derive(Args, Debug)]
+pub(crate) struct ManyArgs {
+    /// Print how many events would be affected, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Do not ask for confirmation
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+    #[command(flatten)]
+    pub(crate) reason: Reason,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
 #[derive(Subcommand, Debug)]
 pub(crate) enum AuditCommand {
     /// List manual operations, newest first: replays, skips, discards, pauses, forgotten routes, purges, deleted state

@@ -9,7 +9,7 @@ use outbox::dead::ReplayLimits;
 use outbox::event::Status;
 use serde::Serialize;
 
-use crate::audit::Reason;
+use crate::audit::{ManyArgs, Reason};
 use crate::config::Config;
 use crate::database;
 use crate::dry_run::{self, Candidate};
@@ -17,7 +17,7 @@ use crate::event::{self, Fields, Paging, stands};
 use crate::failure::{Exit, Failure};
 use crate::names::Names;
 use crate::output::{self, Output, count};
-use crate::place::{self, Change, Place};
+use crate::place::{self, Change, Place, Progress};
 use filter::{DeadArgs, Death, Limits};
 
 #[derive(Subcommand, Debug)]
@@ -126,16 +126,8 @@ pub(crate) struct Replay {
     death: Death,
     #[command(flatten)]
     limits: Limits,
-    /// Print how many events would be affected, and change nothing
-    #[arg(long)]
-    dry_run: bool,
-    /// Do not ask for confirmation
-    #[arg(long, short)]
-    yes: bool,
     #[command(flatten)]
-    reason: Reason,
-    #[command(flatten)]
-    output: Output,
+    many: ManyArgs,
 }
 
 #[derive(Serialize)]
@@ -180,7 +172,7 @@ impl DeadCommand {
                     .details(vec![format!("to look first: {}", config.flags.command("outbox dead list"))]))
             }
             Self::Replay(replay) => {
-                let Replay { ids, dry_run, reason, output, .. } = *replay;
+                let Replay { ids, many: ManyArgs { dry_run, reason, output, .. }, .. } = *replay;
                 let verbs = Verbs { doing: "replaying", done: "replayed", fault: "not found, or not dead" };
                 each(Change::Replay, &verbs, ids, dry_run, &reason, output, config).await
             }
@@ -273,7 +265,7 @@ fn told(verb: &str, events: u64, dry_run: bool) -> String {
 }
 
 async fn replay_all(replay: Replay, config: &Config) -> Result<(), Failure> {
-    let Replay { names, filter, death, limits, dry_run, yes, reason, output, .. } = replay;
+    let Replay { names, filter, death, limits, many: ManyArgs { dry_run, yes, reason, output }, .. } = replay;
     let place = place::open(config).await?;
     let filter = filter.up_to(&names, death, place.now().await?);
     let wanted = limits.of(place.count_dead(&filter).await?);
@@ -285,16 +277,9 @@ async fn replay_all(replay: Replay, config: &Config) -> Result<(), Failure> {
         return show(wanted);
     }
     output::confirm(&format!("set {} back to new and deliver them again", count(wanted, "dead event")), yes)?;
-    let bar = output::progress("replaying", Some(wanted));
-    let mut done = 0;
-    let mut so_far = |events| {
-        done = events;
-        bar.set_position(events);
-    };
-    let limits = ReplayLimits { events: Some(wanted), ..limits.replay() };
-    let ended = place.replay_all(&filter, &limits, &reason.audit(), &mut so_far).await;
-    bar.finish_and_clear();
-    let replayed = ended.map_err(|failure| failure.after(done, "replayed"))?;
+    let (limits, audit) = (ReplayLimits { events: Some(wanted), ..limits.replay() }, reason.audit());
+    let replay = async |so_far: Progress<'_>| place.replay_all(&filter, &limits, &audit, so_far).await;
+    let replayed = output::counting("replaying", "replayed", wanted, replay).await?;
     show(replayed)?;
     if replayed < wanted {
         // Somebody else may have replayed or discarded the others.
