@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::json;
 use utoipa::ToSchema;
 
+use super::super::access::token::Role;
 use super::super::answer::{Counted, Done};
 use super::super::auth::{Operator, Viewer};
 use super::super::body::Asked;
@@ -18,7 +19,6 @@ use super::super::openapi::{Endpoint, text};
 use super::super::params::{Id, Params};
 use super::super::peer::CutOff;
 use super::super::problem::{Kind, Problem};
-use super::super::token::Role;
 use super::events::{
     PAYLOAD, Page, Shown, fields, filtered, found, id_schema, listed, page, payload_form, payload_schema, shown,
 };
@@ -270,7 +270,7 @@ pub(super) async fn replay_all(
     }
     let time = longest(asked.time_limit);
     let mut confirming = if asked.dry_run { None } else { Some(host.confirming(&mut cut_off).await?) };
-    let place = host.look_place(Role::Operator).await?;
+    let place = host.read_place(Role::Operator).await?;
     let filter = asked.filter(host.store.now().await?)?;
     let matching = host.dead.count(&filter).await?;
     drop(place);

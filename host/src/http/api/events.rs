@@ -8,12 +8,12 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
+use super::super::access::token::Role;
 use super::super::auth::Viewer;
 use super::super::host::Host;
 use super::super::openapi::{Endpoint, ID_PATTERN, Payload, text};
 use super::super::params::{Id, MAX_PAGE, Params};
 use super::super::problem::{Kind, Problem};
-use super::super::token::Role;
 use crate::event::{EventId, Status};
 use crate::store::{Filter, Record, SetAside};
 use crate::why::{Explanation, explain};

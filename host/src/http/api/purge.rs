@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::json;
 use utoipa::ToSchema;
 
+use super::super::access::token::Role;
 use super::super::answer::PurgeReport;
 use super::super::auth::Admin;
 use super::super::body::Asked;
@@ -17,7 +18,6 @@ use super::super::host::{Confirming, Host};
 use super::super::openapi::Endpoint;
 use super::super::peer::CutOff;
 use super::super::problem::{Kind, Problem};
-use super::super::token::Role;
 use super::dead::longest;
 use super::expected::Expected;
 use crate::event::Status;
@@ -86,7 +86,7 @@ pub(super) async fn purge(
     let status = if dead { Status::Dead } else { Status::Done };
     let oldest = Oldest::of(older_than, finished_before, settings.kept(status))?;
     let confirming = if dry_run { None } else { Some(host.confirming(&mut cut_off).await?) };
-    let place = host.look_place(Role::Operator).await?;
+    let place = host.read_place(Role::Operator).await?;
     let now = host.store.now().await?;
     let finished_before = oldest.by(now);
     let every = PurgeRequest { status, finished_before, limit: u32::MAX };

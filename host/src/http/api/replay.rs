@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::json;
 use utoipa::ToSchema;
 
+use super::super::access::token::Role;
 use super::super::answer::ReplayReport;
 use super::super::auth::Operator;
 use super::super::body::Asked;
@@ -16,7 +17,6 @@ use super::super::host::Host;
 use super::super::openapi::Endpoint;
 use super::super::peer::CutOff;
 use super::super::problem::Problem;
-use super::super::token::Role;
 use super::dead::longest;
 use crate::dead::{FailedEvents, ReplayLimits, ReplayedFailed};
 use crate::store::DeadFilter;
@@ -104,7 +104,7 @@ pub(super) async fn replay(
         return Err(Problem::field("after", "a dry run counts all events; leave it out"));
     }
     // As a replay takes them: what dies later stays dead.
-    let place = host.look_place(Role::Operator).await?;
+    let place = host.read_place(Role::Operator).await?;
     let now = host.store.now().await?;
     let dead_before = dead_before.map_or(now, |before| before.min(now));
     let filter = DeadFilter { max_attempts: retry_count_threshold, dead_before: Some(dead_before), ..DeadFilter::default() };

@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde_json::json;
 use utoipa::ToSchema;
 
+use super::super::access::token::Role;
 use super::super::auth::{Operator, Viewer};
 use super::super::body::Asked;
 use super::super::cached::Aged;
@@ -19,7 +20,6 @@ use super::super::openapi::{Endpoint, text};
 use super::super::params::{MAX_PAGE, Named, Params};
 use super::super::problem::{Kind, Problem};
 use super::super::standing::{RouteState, Standing};
-use super::super::token::Role;
 use super::dead::Why;
 use crate::event::Route;
 use crate::routes::PAUSE_KNOWN_WITHIN;

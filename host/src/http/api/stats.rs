@@ -14,6 +14,7 @@ use futures_util::stream::unfold;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::super::access::token::Role;
 use super::super::auth::Viewer;
 use super::super::cached::Aged;
 use super::super::host::{Host, StreamPlace};
@@ -21,7 +22,6 @@ use super::super::openapi::Endpoint;
 use super::super::params::Params;
 use super::super::peer::{Peer, Stopping};
 use super::super::problem::{Kind, Problem};
-use super::super::token::Role;
 use crate::metrics::Counts;
 use crate::outbox::Mode;
 use crate::store::{Stats, StoreError};
@@ -177,7 +177,7 @@ pub(super) async fn follow(
 /// In a task of its own: a follower that goes away must not break a statement off.
 async fn look(host: Host, role: Role) -> Event {
     // Before the task is there: those who come and go again must not leave one each behind.
-    let place = host.look_place(role).await;
+    let place = host.read_place(role).await;
     let told = tokio::spawn(async move {
         let _place = place?;
         let stats = counted(&host).await?.value;

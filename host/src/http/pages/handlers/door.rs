@@ -7,11 +7,11 @@ use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 
 use super::visit::{THEME, response, theme as theme_of};
+use crate::http::access::session;
 use crate::http::pages::Pages;
 use crate::http::pages::asked::fields::{Fields, Form};
 use crate::http::pages::document::{Theme, shell};
 use crate::http::peer::Peer;
-use crate::http::session;
 
 /// A request by anybody.
 pub(crate) struct Anybody {

@@ -8,13 +8,13 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use maud::Markup;
 
+use crate::http::access::session;
+use crate::http::access::token::Role;
 use crate::http::auth::Viewer;
 use crate::http::pages::Pages;
 use crate::http::pages::asked::fields::Fields;
 use crate::http::pages::document::{self, Frame, Theme};
 use crate::http::pages::link::{query, root};
-use crate::http::session;
-use crate::http::token::Role;
 use crate::routes::PAUSE_KNOWN_WITHIN;
 use crate::store::{Audit, StoreError};
 use crate::units::span;

@@ -19,12 +19,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, Id, JoinSet};
 use tower_service::Service as _;
 
-use super::HttpConfig;
+use super::super::HttpConfig;
+use super::super::guard::with_headers;
+use super::super::peer::{Peer, Stopping};
+use super::super::problem::{Kind, Problem};
 use super::activity::{Activity, WatchedBody};
-use super::guard::with_headers;
-use super::peer::{Peer, Stopping};
-use super::problem::{Kind, Problem};
-use super::writing::TimedWrites;
+use super::timed_writes::TimedWrites;
 
 /// How long a stop waits for requests that are being answered.
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
@@ -36,7 +36,7 @@ const REST: Duration = Duration::from_millis(100);
 const MAX_HEADERS: usize = 64 << 10;
 
 /// Accepts connections and serves them.
-pub(super) struct Connections {
+pub(in crate::http) struct Connections {
     listener: TcpListener,
     router: Arc<OnceLock<Router>>,
     most: usize,
@@ -49,7 +49,12 @@ pub(super) struct Connections {
 
 impl Connections {
     /// Until the router is set, `GET /livez` alone is answered.
-    pub(super) fn new(listener: TcpListener, router: Arc<OnceLock<Router>>, config: &HttpConfig, stopping: Stopping) -> Self {
+    pub(in crate::http) fn new(
+        listener: TcpListener,
+        router: Arc<OnceLock<Router>>,
+        config: &HttpConfig,
+        stopping: Stopping,
+    ) -> Self {
         Self {
             listener,
             router,
@@ -63,7 +68,7 @@ impl Connections {
     }
 
     /// Serves until the server stops, and the last requests to their end.
-    pub(super) async fn serve(mut self) {
+    pub(in crate::http) async fn serve(mut self) {
         let mut stopping = self.stopping.clone();
         tokio::select! {
             () = self.accept_all() => {}
@@ -184,7 +189,7 @@ async fn accept(listener: &TcpListener) -> Option<(TcpStream, Peer)> {
 
 /// What is said before there is an outbox to serve.
 fn while_starting(path: &str) -> Response<Body> {
-    if path == super::LIVEZ {
+    if path == super::super::LIVEZ {
         return with_headers("ok\n".into_response());
     }
     with_headers(Problem::new(Kind::Starting, "the host is starting; it may be waiting for its database").into_response())

@@ -14,8 +14,8 @@ use super::activity::Activity;
 
 /// A stream whose writes fail when the other side has taken nothing for a while.
 ///
-/// What the operating system keeps for the client counts as taken; see [`SEND_BUFFER`](super::server::SEND_BUFFER).
-pub(super) struct TimedWrites<S> {
+/// What the operating system keeps for the client counts as taken; see [`SEND_BUFFER`](super::SEND_BUFFER).
+pub(in crate::http) struct TimedWrites<S> {
     stream: S,
     within: Duration,
     activity: Arc<Activity>,
@@ -25,7 +25,7 @@ pub(super) struct TimedWrites<S> {
 
 impl<S> TimedWrites<S> {
     /// What the client sends and takes is told to `activity`.
-    pub(super) fn new(stream: S, within: Duration, activity: Arc<Activity>) -> Self {
+    pub(in crate::http) fn new(stream: S, within: Duration, activity: Arc<Activity>) -> Self {
         Self { stream, within, activity, waits: None }
     }
 

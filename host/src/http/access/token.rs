@@ -74,12 +74,12 @@ impl Token {
 pub struct TokenHash([u8; 32]);
 
 impl TokenHash {
-    pub(super) fn of(token: &str) -> Self {
+    pub(in crate::http) fn of(token: &str) -> Self {
         Self(Sha256::digest(token.as_bytes()).into())
     }
 
     /// Whether both are of one token. In constant time: how long it takes tells nothing.
-    pub(super) fn is(&self, other: &Self) -> bool {
+    pub(in crate::http) fn is(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
     }
 }

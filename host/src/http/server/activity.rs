@@ -11,7 +11,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 
 /// Whether the host works for a client, and else since when it waits for that client.
 #[derive(Debug)]
-pub(super) struct Activity {
+pub(in crate::http) struct Activity {
     opened: Instant,
     /// When the client did something last, in microseconds since then.
     last_us: AtomicU64,
@@ -20,12 +20,12 @@ pub(super) struct Activity {
 
 impl Activity {
     /// Of a connection that was made just now.
-    pub(super) fn new() -> Self {
+    pub(in crate::http) fn new() -> Self {
         Self { opened: Instant::now(), last_us: AtomicU64::new(0), is_worked_on: AtomicBool::new(false) }
     }
 
     /// The client sent or took something just now.
-    pub(super) fn moved(&self) {
+    pub(in crate::http) fn moved(&self) {
         let since = u64::try_from(self.opened.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.last_us.store(since, Ordering::Relaxed);
     }
@@ -36,26 +36,26 @@ impl Activity {
     }
 
     /// The host has an answer: it is the client's turn to take it, and to send another request.
-    pub(super) fn answered(&self) {
+    pub(in crate::http) fn answered(&self) {
         self.moved();
         self.is_worked_on.store(false, Ordering::Relaxed);
     }
 
     /// For how long the client has done nothing; `None` while the host works for it.
-    pub(super) fn idle_for(&self) -> Option<Duration> {
+    pub(in crate::http) fn idle_for(&self) -> Option<Duration> {
         let last = Duration::from_micros(self.last_us.load(Ordering::Relaxed));
         (!self.is_worked_on.load(Ordering::Relaxed)).then(|| self.opened.elapsed().saturating_sub(last))
     }
 }
 
 /// The body of a request, which tells when it has arrived.
-pub(super) struct WatchedBody {
+pub(in crate::http) struct WatchedBody {
     body: Incoming,
     activity: Arc<Activity>,
 }
 
 impl WatchedBody {
-    pub(super) fn new(body: Incoming, activity: Arc<Activity>) -> Self {
+    pub(in crate::http) fn new(body: Incoming, activity: Arc<Activity>) -> Self {
         if body.is_end_stream() {
             activity.arrived();
         }

@@ -1,5 +1,9 @@
 //! The listening socket, and the server behind it.
 
+mod activity;
+mod connections;
+mod timed_writes;
+
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
@@ -8,12 +12,12 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::connections::Connections;
 use super::host::Host;
 use super::peer::Stopping;
 use super::{ConfigFaults, HttpConfig, Listen};
 use crate::outbox::Outbox;
 use crate::store::SharedStore;
+use connections::Connections;
 
 /// How much of an answer the operating system keeps for a client that has not read it. Left to itself it keeps megabytes, and a client
 /// that follows the stream and never reads would be found out after hours.

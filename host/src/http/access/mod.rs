@@ -1,15 +1,19 @@
 //! Who may use the API: tokens, sessions, and callers on this machine.
 
+pub(super) mod refused;
+pub(super) mod session;
+pub(super) mod token;
+
 use std::sync::Arc;
 
 use axum::http::{HeaderMap, HeaderValue, header};
 
 use super::peer::Peer;
 use super::problem::{Kind, Problem};
-use super::session::{self, Sessions};
-use super::token::{Role, Token, TokenHash};
 use crate::store::Audit;
 use crate::time::{Timestamp, system_clock};
+use session::Sessions;
+use token::{Role, Token, TokenHash};
 
 /// Headers that proxies add. A caller behind a proxy is not on this machine, even if the connection is local.
 const PASSED_ON: [&str; 8] = [
@@ -25,7 +29,7 @@ const PASSED_ON: [&str; 8] = [
 
 /// The tokens of the host, and the sessions of browsers.
 #[derive(Debug)]
-pub(super) struct Access {
+pub(in crate::http) struct Access {
     tokens: Vec<Token>,
     open: bool,
     sessions: Sessions,
@@ -33,15 +37,15 @@ pub(super) struct Access {
 
 /// The caller of a request. As an extractor it accepts every role, and answers 401 without a valid token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Viewer {
+pub(in crate::http) struct Viewer {
     /// The name of the token, for the audit log.
-    pub(super) name: Arc<str>,
-    pub(super) role: Role,
+    pub(in crate::http) name: Arc<str>,
+    pub(in crate::http) role: Role,
 }
 
 impl Viewer {
     /// Whether payloads are shown.
-    pub(super) fn sees_payloads(&self) -> bool {
+    pub(in crate::http) fn sees_payloads(&self) -> bool {
         self.role >= Role::Operator
     }
 
@@ -49,7 +53,7 @@ impl Viewer {
     ///
     /// # Errors
     /// 403.
-    pub(super) fn at_least(self, wanted: Role) -> Result<Self, Problem> {
+    pub(in crate::http) fn at_least(self, wanted: Role) -> Result<Self, Problem> {
         if self.role >= wanted {
             return Ok(self);
         }
@@ -58,18 +62,18 @@ impl Viewer {
     }
 
     /// The actor and the reason of a change, for the audit log.
-    pub(super) fn audit(&self, reason: Option<String>) -> Audit {
+    pub(in crate::http) fn audit(&self, reason: Option<String>) -> Audit {
         Audit { reason: reason.filter(|reason| !reason.trim().is_empty()), ..Audit::by(&*self.name) }
     }
 }
 
 impl Access {
-    pub(super) fn new(tokens: Vec<Token>, open: bool) -> Self {
+    pub(in crate::http) fn new(tokens: Vec<Token>, open: bool) -> Self {
         Self { tokens, open, sessions: Sessions::default() }
     }
 
     /// Whether callers must send a token. False where the host has no tokens, which it may on a loopback address only.
-    pub(super) fn wants_tokens(&self) -> bool {
+    pub(in crate::http) fn wants_tokens(&self) -> bool {
         !self.tokens.is_empty()
     }
 
@@ -77,7 +81,7 @@ impl Access {
     ///
     /// # Errors
     /// 401.
-    pub(super) fn viewer(&self, headers: &HeaderMap, peer: Option<&Peer>) -> Result<Viewer, Problem> {
+    pub(in crate::http) fn viewer(&self, headers: &HeaderMap, peer: Option<&Peer>) -> Result<Viewer, Problem> {
         if !self.wants_tokens() {
             let is_local = peer.is_some_and(Peer::is_on_loopback);
             if is_local
@@ -110,14 +114,14 @@ impl Access {
     ///
     /// # Errors
     /// As [`of_token`](Self::of_token).
-    pub(super) fn log_in(&self, token: &str, headers: &HeaderMap) -> Result<(Viewer, Option<HeaderValue>), Problem> {
+    pub(in crate::http) fn log_in(&self, token: &str, headers: &HeaderMap) -> Result<(Viewer, Option<HeaderValue>), Problem> {
         let now = system_clock().now();
         let viewer = self.of_token(token, now)?;
         Ok((viewer, session::begun(&self.sessions.begin(TokenHash::of(token), now), headers)))
     }
 
     /// Ends the session that a request belongs to, if there is one; returns the cookie to set.
-    pub(super) fn log_out(&self, headers: &HeaderMap) -> Option<HeaderValue> {
+    pub(in crate::http) fn log_out(&self, headers: &HeaderMap) -> Option<HeaderValue> {
         if let Some(id) = session::id(headers) {
             self.sessions.end(id);
         }
@@ -128,7 +132,7 @@ impl Access {
     ///
     /// # Errors
     /// 401: the token is unknown or has expired.
-    pub(super) fn of_token(&self, token: &str, now: Timestamp) -> Result<Viewer, Problem> {
+    pub(in crate::http) fn of_token(&self, token: &str, now: Timestamp) -> Result<Viewer, Problem> {
         self.of_hash(TokenHash::of(token), now)
     }
 
@@ -146,7 +150,7 @@ impl Access {
 }
 
 /// The token of the `Authorization` header. No other site can make a browser send one.
-pub(super) fn bearer(headers: &HeaderMap) -> Option<&str> {
+pub(in crate::http) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = value.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim()).filter(|token| !token.is_empty())

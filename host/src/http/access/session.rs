@@ -22,7 +22,7 @@ const OVER_TLS: &str = "__Host-outbox_session";
 
 /// The sessions of one host.
 #[derive(Debug, Default)]
-pub(super) struct Sessions(Mutex<HashMap<TokenHash, Session>>);
+pub(in crate::http) struct Sessions(Mutex<HashMap<TokenHash, Session>>);
 
 #[derive(Clone, Copy, Debug)]
 struct Session {
@@ -33,7 +33,7 @@ struct Session {
 
 impl Sessions {
     /// Begins a session of this token; returns its id. What is kept is the hash of the id.
-    pub(super) fn begin(&self, token: TokenHash, now: Timestamp) -> String {
+    pub(in crate::http) fn begin(&self, token: TokenHash, now: Timestamp) -> String {
         let secret: [u8; 32] = rand::random();
         let id = BASE64URL_NOPAD.encode(&secret);
         let mut sessions = self.lock();
@@ -49,12 +49,12 @@ impl Sessions {
     }
 
     /// The token of a session that has not ended.
-    pub(super) fn token(&self, id: &str, now: Timestamp) -> Option<TokenHash> {
+    pub(in crate::http) fn token(&self, id: &str, now: Timestamp) -> Option<TokenHash> {
         self.lock().get(&TokenHash::of(id)).filter(|session| session.until > now).map(|session| session.token)
     }
 
     /// Ends a session.
-    pub(super) fn end(&self, id: &str) {
+    pub(in crate::http) fn end(&self, id: &str) {
         self.lock().remove(&TokenHash::of(id));
     }
 
@@ -64,22 +64,22 @@ impl Sessions {
 }
 
 /// The id of the session that a request belongs to. Over TLS the other cookie does not count: a neighbouring host could have set it.
-pub(super) fn id(headers: &HeaderMap) -> Option<&str> {
+pub(in crate::http) fn id(headers: &HeaderMap) -> Option<&str> {
     cookie(headers, name(headers))
 }
 
 /// The cookie of a session; for as long as the browser runs.
-pub(super) fn begun(id: &str, headers: &HeaderMap) -> Option<HeaderValue> {
+pub(in crate::http) fn begun(id: &str, headers: &HeaderMap) -> Option<HeaderValue> {
     set(name(headers), id, "", headers)
 }
 
 /// Takes the cookie back.
-pub(super) fn ended(headers: &HeaderMap) -> Option<HeaderValue> {
+pub(in crate::http) fn ended(headers: &HeaderMap) -> Option<HeaderValue> {
     set(name(headers), "", "; Max-Age=0", headers)
 }
 
 /// Sets a cookie of a harmless value for a year.
-pub(super) fn remember(name: &str, value: &str, headers: &HeaderMap) -> Option<HeaderValue> {
+pub(in crate::http) fn remember(name: &str, value: &str, headers: &HeaderMap) -> Option<HeaderValue> {
     set(name, value, "; Max-Age=31536000", headers)
 }
 
@@ -103,7 +103,7 @@ fn is_over_tls(headers: &HeaderMap) -> bool {
 }
 
 /// The value of a cookie.
-pub(super) fn cookie<'h>(headers: &'h HeaderMap, wanted: &str) -> Option<&'h str> {
+pub(in crate::http) fn cookie<'h>(headers: &'h HeaderMap, wanted: &str) -> Option<&'h str> {
     let values = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs = values.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
     pairs.find(|(name, _)| *name == wanted).map(|(_, value)| value)

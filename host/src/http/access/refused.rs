@@ -13,7 +13,7 @@ const EVERY: Duration = Duration::from_secs(5 * 60);
 
 /// Where a token was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Door {
+pub(in crate::http) enum Door {
     /// In a request to the API.
     Api,
     /// In the log-in form of the pages.
@@ -21,7 +21,7 @@ pub(super) enum Door {
 }
 
 /// Counts refused tokens and reports them.
-pub(super) struct Refused {
+pub(in crate::http) struct Refused {
     store: Arc<dyn Store>,
     waiting: Mutex<Waiting>,
 }
@@ -43,12 +43,12 @@ struct Counted {
 }
 
 impl Refused {
-    pub(super) fn new(store: Arc<dyn Store>) -> Arc<Self> {
+    pub(in crate::http) fn new(store: Arc<dyn Store>) -> Arc<Self> {
         Arc::new(Self { store, waiting: Mutex::default() })
     }
 
     /// Counts a refused token. The first is reported at once, those of the next minutes together.
-    pub(super) fn note(self: &Arc<Self>, door: Door, from: Option<IpAddr>) {
+    pub(in crate::http) fn note(self: &Arc<Self>, door: Door, from: Option<IpAddr>) {
         if !self.waiting().add(door, from) {
             return;
         }
