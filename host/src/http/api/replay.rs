@@ -74,7 +74,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-/// `POST /v1/replay`: what waits for another attempt is due now, and what is dead is new again.
+/// `POST /v1/replay`: events that wait for another attempt are due now, and dead events are new again.
 pub(super) async fn replay(
     host: State<Host>,
     by: Operator,
@@ -93,7 +93,7 @@ pub(super) async fn replay(
         reason,
     } = asked.0;
     let time = longest(time_limit);
-    // It takes every dead event: never by a request that says nothing.
+    // The request takes every dead event, so an empty one is refused.
     if !dry_run && reason.as_deref().is_none_or(|reason| reason.trim().is_empty()) {
         return Err(Problem::field("reason", "give a reason for replaying all failed events; it is recorded in the audit log"));
     }
@@ -103,7 +103,7 @@ pub(super) async fn replay(
     if dry_run && after.is_some() {
         return Err(Problem::field("after", "a dry run counts all events; leave it out"));
     }
-    // As a replay takes them: what dies later stays dead.
+    // Counted as the replay takes them: events that die later stay dead.
     let place = host.read_place(Role::Operator).await?;
     let now = host.store.now().await?;
     let dead_before = dead_before.map_or(now, |before| before.min(now));

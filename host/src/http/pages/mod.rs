@@ -1,4 +1,4 @@
-//! The dashboard: pages that say what is wrong, why, and what can be done. Made by the server, read without a script.
+//! The dashboard: pages that say what is wrong, why, and what can be done. They are rendered by the server and work without JavaScript.
 //!
 //! A request goes from the left to the right: `handlers` → `asked` (what it asks for) and `known` (what the pages know) → `view` (a file
 //! for each page, pure) → `document` (what stands around every page). `jobs` are replays and discards of many events.
@@ -33,7 +33,7 @@ use crate::time::system_clock;
 use handlers::{act, door, not_found, read};
 use known::snapshot::Snapshots;
 
-/// What the pages know; cheap to clone.
+/// What all handlers share; cheap to clone.
 #[derive(Clone)]
 struct Pages(Arc<Inner>);
 
@@ -90,8 +90,8 @@ pub(super) fn routes<S>(host: Host) -> Router<S> {
 }
 
 impl Pages {
-    /// Starts the task that fills the history, once; it ends with the last clone of the pages. A router may be made where no task can
-    /// be started yet: then the first visit starts it.
+    /// Starts the task that fills the history, once; it ends with the last clone of the pages. If the router is made outside of a runtime,
+    /// the first visit starts the task.
     fn keep_history(&self) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         if self.is_kept.swap(true, Ordering::Relaxed) {

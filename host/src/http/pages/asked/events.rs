@@ -48,7 +48,7 @@ impl WantedEvents {
         }
     }
 
-    /// The parameters without those of pages.
+    /// The parameters of the filter, without those that choose a page.
     pub(crate) fn pairs(&self) -> [(&'static str, &str); 9] {
         [
             ("status", &self.status),
@@ -63,12 +63,12 @@ impl WantedEvents {
         ]
     }
 
-    /// Whether something beside the state is asked for.
+    /// Whether it filters by more than the state.
     pub(crate) fn is_narrow(&self) -> bool {
         self.pairs().iter().skip(1).any(|(_, value)| !value.is_empty())
     }
 
-    /// What cannot be read of it, a sentence each: a filter that is written wrong must not mean everything.
+    /// The parameters that cannot be read, a sentence each: a mistyped filter must not match everything.
     pub(crate) fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
         if !self.header.is_empty() && self.header_pair().is_none() {
@@ -139,7 +139,7 @@ impl WantedEvents {
         }
     }
 
-    /// What is asked for, in words: `of Order/Paid, with “deadline” in the last error`; empty for everything.
+    /// The filter in words: `of Order/Paid, with “deadline” in the last error`; empty for all events.
     pub(crate) fn in_words(&self) -> String {
         let mut parts = Vec::new();
         match (self.aggregate_type.as_str(), self.event_type.as_str()) {

@@ -1,4 +1,4 @@
-//! What a form or an address says.
+//! The fields of a form or an address.
 
 use axum::extract::{FromRequest, Query, Request};
 use axum::http::Uri;
@@ -10,7 +10,7 @@ use crate::http::problem::Problem;
 /// The largest form, in bytes: a token or a filter and a reason.
 const MAX_FORM: usize = 64 << 10;
 
-/// The form of a request. Read within the limits of every body: whoever sends half of one must not keep a connection.
+/// The form of a request. It is read within the limits of every body: a client that sends half a form must not keep a connection.
 pub(crate) struct Form(pub(crate) Fields);
 
 impl FromRequest<Pages> for Form {
@@ -28,22 +28,22 @@ impl FromRequest<Pages> for Form {
 pub(crate) struct Fields(Vec<(String, String)>);
 
 impl Fields {
-    /// Those of an address; none where it cannot be read.
+    /// The fields of an address; none if it cannot be read.
     pub(crate) fn of_address(uri: &Uri) -> Self {
         Self(Query::try_from_uri(uri).map(|Query(pairs)| pairs).unwrap_or_default())
     }
 
-    /// Those of a form's body, which is written like the query of an address; none where it cannot be read.
+    /// The fields of a form's body, which is written like the query of an address; none if it cannot be read.
     pub(crate) fn of_form(body: &str) -> Self {
         Uri::builder().path_and_query(format!("/?{body}")).build().map(|uri| Self::of_address(&uri)).unwrap_or_default()
     }
 
-    /// The text of a field, without spaces around it; empty where it is not there.
+    /// The text of a field, without spaces around it; empty if the field is missing.
     pub(crate) fn text(&self, name: &str) -> &str {
         self.0.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value.trim())
     }
 
-    /// The number of a field; `None` for what is none.
+    /// The number in a field; `None` if there is none.
     pub(crate) fn number<N: std::str::FromStr>(&self, name: &str) -> Option<N> {
         self.text(name).parse().ok()
     }

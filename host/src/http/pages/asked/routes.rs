@@ -18,15 +18,14 @@ fn place<'a>(standing: &Standing<'a>) -> (usize, &'a Route) {
     (standing.urgency(), &standing.known.route)
 }
 
-/// The number of the first row that the address asks for: the one behind the `after` that another page ended with, though the route that
-/// stood there may be elsewhere by now.
+/// The number of the first row of the page: the row after `after`, with which the page before ended, even if that route is elsewhere by now.
 pub(crate) fn begin(asked: &Fields, all: &[&Standing<'_>]) -> usize {
     let after =
         asked.text("after").split_once('/').and_then(|(urgency, route)| Some((urgency.parse().ok()?, cursor::route(route)?)));
     after.map_or(0, |(urgency, route)| all.partition_point(|standing| place(standing) <= (urgency, &route)))
 }
 
-/// The `after` of a page that begins with this row; empty for the first one.
+/// The `after` of the page that begins with this row; empty for the first page.
 pub(crate) fn end_before(all: &[&Standing<'_>], row: usize) -> String {
     let last = row.checked_sub(1).and_then(|last| all.get(last));
     last.map_or_else(String::new, |last| format!("{}/{}", last.urgency(), cursor::text(&last.known.route)))

@@ -24,13 +24,13 @@ const BOTTOM: f64 = 126.0;
 /// How far the labels of two lines are apart at least.
 const APART: f64 = 13.0;
 
-/// The last so many points are the present: the newest may not be known yet.
+/// How many of the last points count as the present: the newest may not be known yet.
 const PRESENT: usize = 2;
 
 /// Numbers over time.
 #[derive(Debug)]
 pub(crate) struct Chart {
-    /// What it shows.
+    /// What the chart shows.
     pub(crate) title: &'static str,
     /// What the numbers count, behind the title and in the table: `events a second`.
     pub(crate) unit: &'static str,
@@ -38,11 +38,11 @@ pub(crate) struct Chart {
     pub(crate) scale: Scale,
     /// Lines, of which the first is the most important.
     pub(crate) series: Vec<Series>,
-    /// Whether each line stands on the one before it; its unit says so to the reader.
+    /// Whether each line is stacked on the one before; the unit says so to the reader.
     pub(crate) stacked: bool,
     /// When the last point was.
     pub(crate) ends: Timestamp,
-    /// How far points are apart.
+    /// The time between two points.
     pub(crate) step: Duration,
 }
 
@@ -64,7 +64,7 @@ impl Chart {
             figure.chart {
                 figcaption {
                     strong { (self.title) } " " span.quiet { (self.unit) }
-                    // On a line of its own, so that charts beside each other are level.
+                    // On a line of its own, so that neighbouring charts are level.
                     div.keys {
                         @for series in &self.series {
                             span.(self.present_class(series)) { (series.name) " " span.figure { (self.last(series)) } } " "
@@ -81,7 +81,7 @@ impl Chart {
         }
     }
 
-    /// The value at the end of a line; a dash where the line ended some time ago, or it would pass for the present one.
+    /// The present value of a line; a dash if the line ended some time ago.
     fn last(&self, series: &Series) -> String {
         series
             .points
@@ -94,7 +94,7 @@ impl Chart {
             .map_or_else(|| "–".to_owned(), |last| self.scale.say(last))
     }
 
-    /// The colour of that value: none for nothing, so that red is there only where something failed.
+    /// The colour of that value: none for zero, so that red appears only where something failed.
     fn present_class(&self, series: &Series) -> &'static str {
         let last = series.points.iter().rev().take(PRESENT).copied().flatten().next();
         if last.is_some_and(|last| last != 0.0) { series.class } else { "zero" }
@@ -130,7 +130,7 @@ impl Chart {
         }
     }
 
-    /// Where each line runs: its points, on top of the lines before it where they are stacked.
+    /// The points of each line, on top of the lines before it if they are stacked.
     fn tops(&self) -> Vec<Vec<Option<f64>>> {
         let mut below: Vec<f64> = Vec::new();
         let mut all = Vec::with_capacity(self.series.len());
@@ -146,7 +146,7 @@ impl Chart {
         all
     }
 
-    /// The last values beside the ends of their lines, moved apart where they would lie on each other.
+    /// The last values beside the ends of their lines, moved apart where they would overlap.
     fn ends(&self, tops: &[Vec<Option<f64>>], most: f64) -> Vec<(String, &'static str, f64)> {
         let mut ends: Vec<_> = self
             .series
@@ -215,7 +215,7 @@ fn round(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }
 
-/// The line that the line of this index stands on; empty for the axis.
+/// The line below the line of this index; empty for the axis.
 fn below(tops: &[Vec<Option<f64>>], index: usize) -> &[Option<f64>] {
     index.checked_sub(1).and_then(|below| tops.get(below)).map_or(&[], Vec::as_slice)
 }
@@ -265,7 +265,7 @@ fn line(points: &[Option<f64>], most: f64) -> String {
     path
 }
 
-/// The areas between a line and the one that it stands on, or the axis.
+/// The areas between a line and the one below it, or the axis.
 fn area(points: &[Option<f64>], below: &[Option<f64>], most: f64) -> String {
     let mut path = String::new();
     for (first, stretch) in stretches(points) {
@@ -282,7 +282,7 @@ fn area(points: &[Option<f64>], below: &[Option<f64>], most: f64) -> String {
     path
 }
 
-/// Points between two gaps, which no line shows.
+/// Single points between two gaps, which would not be visible as a line.
 fn alone(points: &[Option<f64>], most: f64) -> Vec<(f64, f64)> {
     let alone = stretches(points).into_iter().filter(|(_, stretch)| stretch.len() == 1);
     alone.map(|(first, stretch)| (x(first, points.len()), y(stretch[0] / most))).collect()

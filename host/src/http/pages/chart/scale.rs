@@ -1,4 +1,4 @@
-//! Round numbers for the marks of an axis, and how the values of a chart are said. Pure.
+//! Round numbers for the marks of an axis, and how the values of a chart are written. Pure.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ const LARGEST: f64 = 1e18;
 /// What a chart measures, and so where its marks may stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scale {
-    /// Something a second.
+    /// A number per second.
     Rate,
     /// Seconds.
     Time,
-    /// Whole things.
+    /// A whole number.
     Count,
 }
 
@@ -68,12 +68,12 @@ impl Axis {
         self.step * f64::from(self.steps)
     }
 
-    /// Every mark: its part of the whole height, and what it says. It says exactly where it stands.
+    /// Every mark: its share of the height, and its label, which is exact.
     pub(crate) fn marks(&self) -> impl Iterator<Item = (f64, String)> {
         let (unit, name) = self.unit();
         (0..=self.steps).map(move |mark| {
             let value = self.step * f64::from(mark) / unit;
-            // No thousands of nothing.
+            // Zero has no unit.
             let name = if mark == 0 && self.scale != Scale::Time { "" } else { name };
             (f64::from(mark) / f64::from(self.steps), format!("{}{name}", exact(value, self.step / unit)))
         })
@@ -108,7 +108,7 @@ fn decimal(most: f64, least: f64) -> f64 {
     [1.0, 2.0, 5.0, 10.0].into_iter().map(|digit| digit * power).find(|step| *step >= enough).unwrap_or(power * 10.0)
 }
 
-/// As [`decimal`], in steps that people know of time.
+/// As [`decimal`], in the usual steps of time.
 fn of_time(most: f64) -> f64 {
     let known = [
         1.0,

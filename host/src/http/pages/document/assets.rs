@@ -1,4 +1,4 @@
-//! The style sheet, which stands in every page, and the script, from our own origin, under a path that changes with its content.
+//! The style sheet, which is inlined in every page; the script and the icon, under paths that change with their content.
 
 use std::sync::OnceLock;
 
@@ -14,7 +14,7 @@ const ICON: &str = r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 1
 /// A year: the path changes when the content does.
 const FOR_EVER: &str = "public, max-age=31536000, immutable";
 
-/// What a page may load and run: our script, our icon, and the one style sheet that stands in it.
+/// What a page may load and run: the script and the icon of this host, and the one inlined style sheet.
 pub(crate) fn policy() -> HeaderValue {
     static POLICY: OnceLock<HeaderValue> = OnceLock::new();
     let made = || {

@@ -15,10 +15,10 @@ use crate::http::pages::known::snapshot::Known;
 use crate::http::pages::link::encoded;
 use crate::units::{count, number};
 
-/// The colours that a visitor chose.
+/// The colour scheme that the visitor chose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Theme {
-    /// Those of the system.
+    /// The system's.
     #[default]
     System,
     Light,
@@ -42,7 +42,7 @@ impl Theme {
         }
     }
 
-    /// What the switch chooses next.
+    /// The next scheme of the switch.
     const fn next(self) -> Self {
         match self {
             Self::System => Self::Dark,
@@ -52,7 +52,7 @@ impl Theme {
     }
 }
 
-/// What the document around a page shows.
+/// What the document around a page needs.
 #[derive(Debug)]
 pub(crate) struct Frame {
     /// The way to the root of the pages: see [`root`](crate::http::pages::link::root).
@@ -62,18 +62,18 @@ pub(crate) struct Frame {
     pub(crate) theme: Theme,
     /// Which entry of the navigation this is.
     pub(crate) entry: &'static str,
-    /// What runs where: the kind of the database and the mode of the host.
+    /// The kind of the database and the mode of the host.
     pub(crate) place: String,
     /// The visitor's name, where there are tokens.
     pub(crate) visitor: Option<String>,
-    /// What the visitor is, for whoever may not do everything.
+    /// Whether the visitor may change anything.
     pub(crate) may_act: bool,
     pub(crate) known: Known,
-    /// Events that this host delivers a second.
+    /// How many events this host delivers per second.
     pub(crate) rate: Option<f64>,
-    /// What has just been done, above the page.
+    /// What the visitor has just done; shown above the page.
     pub(crate) notice: Option<Cow<'static, str>>,
-    /// The moving parts that the visitor's script has, by the marks of their content; `None` where the whole page is asked for.
+    /// The live parts that the visitor's script has, by the marks of their content; `None` for a request for the whole page.
     pub(crate) has: Option<Vec<(String, String)>>,
 }
 
@@ -98,8 +98,8 @@ impl Frame {
         self.to(&format!("events/{}", encoded(&id.to_string())))
     }
 
-    /// A part of a page that moves. The script asks for the parts every two seconds and tells which it has: one that has not changed since
-    /// is left out of the answer.
+    /// A live part of a page. The script asks for the live parts every two seconds and says which it has: parts that have not changed are left
+    /// out of the answer.
     pub(crate) fn live(&self, id: &'static str, body: &Markup) -> Markup {
         let mut hasher = DefaultHasher::new();
         body.0.hash(&mut hasher);
@@ -107,7 +107,7 @@ impl Frame {
         if self.has.as_ref().is_some_and(|has| has.iter().any(|(known, content)| known == id && *content == mark)) {
             return html! {};
         }
-        // What is said anew is read out, and only that.
+        // Screen readers read out changes of the status line only.
         html! { div id=(id) data-live=(mark) aria-live=[(id == "status").then_some("polite")] { (body) } }
     }
 
@@ -130,7 +130,7 @@ impl Frame {
         }
     }
 
-    /// The page whole; or of a page that the script asks for, the parts that move.
+    /// The whole page; for a request of the script, only the live parts.
     pub(crate) fn document(&self, title: &str, body: Markup) -> Markup {
         let findings = findings(&self.known);
         let mark = if findings.iter().any(|finding| finding.severity == Severity::Fault) { "✕ " } else { "" };
@@ -197,7 +197,7 @@ impl Frame {
         }
     }
 
-    /// The worst thing first, in one sentence; how many more there are.
+    /// The worst finding, and how many more there are.
     fn status_line(&self, findings: &[Finding]) -> Markup {
         let line = html! {
             @match (findings.split_first(), &self.known.snapshot) {
@@ -211,7 +211,7 @@ impl Frame {
                 (None, Some(snapshot)) => p.status.well { span aria-hidden="true" { "●" } " " (all_well(snapshot, self.rate)) },
                 (None, None) => p.status { "No data yet." },
             }
-            // The style sheet shows by it that the page is old.
+            // By this the style sheet shows that the page is out of date.
             @if self.known.outage.is_some() { span.gone {} }
         };
         self.live("status", &line)
@@ -232,7 +232,7 @@ impl Frame {
     }
 }
 
-/// A document without navigation: for the log-in, and for a request that failed.
+/// A document without navigation: for the login, and for requests that failed.
 pub(crate) fn shell(root: &str, theme: Theme, title: &str, body: Markup) -> Markup {
     html! {
         (DOCTYPE)
@@ -243,7 +243,7 @@ pub(crate) fn shell(root: &str, theme: Theme, title: &str, body: Markup) -> Mark
                 meta name="color-scheme" content="light dark";
                 title { (title) }
                 link rel="icon" href=(format!("{root}{}", assets::icon_path()));
-                // In the page itself, so that it can be read after one round trip.
+                // Inline, so that the page can be shown after one round trip.
                 style { (PreEscaped(assets::STYLE)) }
                 script src=(format!("{root}{}", assets::script_path())) defer {}
             }

@@ -1,4 +1,4 @@
-//! The log-in where there are tokens, the log-out, and the colours.
+//! The login, if the host has tokens; the logout; and the colour scheme.
 
 use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
@@ -13,7 +13,7 @@ use crate::http::pages::asked::fields::{Fields, Form};
 use crate::http::pages::document::{Theme, shell};
 use crate::http::peer::Peer;
 
-/// A request by anybody.
+/// A request by anybody, with or without access.
 pub(crate) struct Anybody {
     theme: Theme,
     headers: HeaderMap,
@@ -38,7 +38,7 @@ pub(crate) async fn login(visitor: Anybody) -> Response {
     form(&visitor, visitor.asked.text("back"), None)
 }
 
-/// Takes the token; a right one begins a session.
+/// Checks the token; a valid one begins a session.
 pub(crate) async fn enter(State(pages): State<Pages>, visitor: Anybody, Form(said): Form) -> Response {
     let (token, back) = (said.text("token"), said.text("back"));
     match pages.host.log_in(token, &visitor.headers, visitor.peer.as_ref()) {
@@ -63,7 +63,7 @@ pub(crate) async fn theme(visitor: Anybody, Form(said): Form) -> Response {
     to(said.text("back"), session::remember(THEME, theme.as_str(), &visitor.headers))
 }
 
-/// Back to a page of ours. With `./` in front no text leads to another site.
+/// Redirects back to a page of this host. With `./` in front no text leads to another site.
 fn to(back: &str, cookie: Option<HeaderValue>) -> Response {
     let location = HeaderValue::try_from(format!("./{back}")).unwrap_or(HeaderValue::from_static("./"));
     let mut response = (StatusCode::SEE_OTHER, [(header::LOCATION, location)]).into_response();

@@ -20,7 +20,7 @@ pub(crate) async fn not_found(State(pages): State<Pages>, request: Request) -> R
         ("Page not found", "There is no page at this address. The link may be mistyped, or from another version.");
     match Visit::from_request_parts(&mut parts, &pages).await {
         Ok(visit) => visit.refused(StatusCode::NOT_FOUND, title, sentence).into_response(),
-        // Somebody without a session learns no more than that.
+        // A visitor without a session learns no more.
         Err(_) => plain(&root(parts.uri.path()), theme(&parts), StatusCode::NOT_FOUND, title, sentence),
     }
 }

@@ -1,4 +1,4 @@
-//! Pages that only show.
+//! Handlers of pages that change nothing.
 
 use axum::extract::Path;
 use axum::http::StatusCode;
@@ -45,8 +45,8 @@ pub(crate) async fn events(visit: Visit) -> Result<Response, Refused> {
     Ok(visit.page("Events", view::events::page(&Events::of(&visit.frame, &wanted, rows))))
 }
 
-/// To the event of an id; to the events of an aggregate, a route or a type otherwise. Types are looked for among the routes that are
-/// known, since no index has them.
+/// Redirects to the event of an id, or else to the events of a route, a type or an aggregate. Types are searched among the known routes, since
+/// no index has them.
 pub(crate) async fn search(visit: Visit) -> Response {
     let text = visit.asked.text("q").to_owned();
     if text.is_empty() {

@@ -1,4 +1,4 @@
-//! Who visits which page, and what every handler needs for its answer.
+//! A visit: who asks for which page, and what every handler needs for its answer.
 
 use std::borrow::Cow;
 
@@ -19,11 +19,11 @@ use crate::routes::PAUSE_KNOWN_WITHIN;
 use crate::store::{Audit, StoreError};
 use crate::units::span;
 
-/// The cookie of the colours.
+/// The cookie with the colour scheme.
 pub(crate) const THEME: &str = "outbox_theme";
-/// By this header the script asks for the moving parts of a page, and tells which it has: `nav=MARK status=MARK`.
+/// With this header the script asks for the live parts of a page, and says which it has: `nav=MARK status=MARK`.
 const HAS: HeaderName = HeaderName::from_static("outbox-has");
-/// The most parts that are believed; no page has as many.
+/// The most parts that are read from the header; no page has as many.
 const MOST_PARTS: usize = 16;
 
 /// A page that says why there is nothing to show, or why nothing was done.
@@ -40,7 +40,7 @@ pub(crate) struct Visit {
     pub(crate) pages: Pages,
     pub(crate) viewer: Viewer,
     pub(crate) frame: Frame,
-    /// What the address says.
+    /// The fields of the address.
     pub(crate) asked: Fields,
 }
 
@@ -89,7 +89,7 @@ impl FromRequestParts<Pages> for Visit {
     }
 }
 
-/// What has just been done. Only these words: an address is written by anybody.
+/// A notice of what the visitor has just done. Only fixed texts: anybody can write an address.
 fn notice(did: &str) -> Option<Cow<'static, str>> {
     let text = match did {
         "replay" => "The event is new again, and will be delivered as soon as a host takes it.",
@@ -108,14 +108,14 @@ fn notice(did: &str) -> Option<Cow<'static, str>> {
     Some(text.into())
 }
 
-/// The parts that the script has; `None` where a browser asks for the page.
+/// The parts that the script has; `None` for a request for the whole page.
 fn has(headers: &HeaderMap) -> Option<Vec<(String, String)>> {
     let text = headers.get(HAS)?.to_str().unwrap_or_default();
     let pairs = text.split(' ').filter_map(|pair| pair.split_once('=')).take(MOST_PARTS);
     Some(pairs.map(|(id, mark)| (id.to_owned(), mark.to_owned())).collect())
 }
 
-/// The colours that the cookie asks for.
+/// The colour scheme of the cookie.
 pub(crate) fn theme(parts: &Parts) -> Theme {
     session::cookie(&parts.headers, THEME).map_or(Theme::System, Theme::of)
 }
@@ -141,7 +141,7 @@ impl Visit {
         response(self.frame.document(title, body))
     }
 
-    /// Whether the script asks for the parts that move, and not for the page.
+    /// Whether the script asks for the live parts, and not for the page.
     pub(crate) fn wants_parts(&self) -> bool {
         self.frame.has.is_some()
     }
@@ -165,13 +165,13 @@ impl Visit {
         };
         tracing::warn!(error = %crate::chain(&error), "a page could not be shown");
         if self.wants_parts() {
-            // The status line says it; what the visitor sees stays, and is marked as old.
+            // The status line says so; the page stays as it is, marked as out of date.
             return Refused(Box::new(self.page("Temporarily unavailable", maud::html! {})));
         }
         self.refused(StatusCode::SERVICE_UNAVAILABLE, "Temporarily unavailable", sentence)
     }
 
-    /// Only for whoever may act.
+    /// Whether the visitor may change anything.
     ///
     /// # Errors
     /// 403 as a page.
@@ -201,13 +201,13 @@ impl Visit {
         Ok(self.viewer.audit(Some(reason.to_owned())))
     }
 
-    /// On to another page, after something was done.
+    /// Redirects to another page after a change.
     pub(crate) async fn on_to(&self, path: &str) -> Response {
         self.pages.snapshots.forget().await;
         self.over_to(path)
     }
 
-    /// Over to another page, where nothing was changed.
+    /// Redirects to another page; nothing was changed.
     pub(crate) fn over_to(&self, path: &str) -> Response {
         (StatusCode::SEE_OTHER, [(header::LOCATION, self.frame.to(path))]).into_response()
     }

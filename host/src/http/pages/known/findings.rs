@@ -1,4 +1,4 @@
-//! The status line: what is wrong, the worst first, each with a link to its cause. Pure: what is known in, sentences out.
+//! The findings of the status line: what is wrong, the worst first, each with a link to its cause. Pure: what is known in, sentences out.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use crate::time::Timestamp;
 use crate::units::{count, figure, number, relative_to, span};
 use crate::why::Pauses;
 
-/// An event that could be delivered and waits longer than this says that the hosts fall behind.
+/// If a due event waits longer than this, the hosts are falling behind.
 const LONG_WAIT: Duration = Duration::from_secs(60);
 
-/// More findings of one kind than this are told as one: writers and hosts decide how many there are.
+/// More findings of one kind than this are summed up in one: there may be any number of routes and plugins.
 const ONE_BY_ONE: usize = 3;
 
 /// How bad something is.
@@ -27,7 +27,7 @@ const ONE_BY_ONE: usize = 3;
 pub(crate) enum Severity {
     /// A person must act.
     Fault,
-    /// It works, and will hurt.
+    /// It works, but will become a problem.
     Warning,
 }
 
@@ -35,11 +35,11 @@ pub(crate) enum Severity {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Finding {
     pub(crate) severity: Severity,
-    /// One sentence, without what a listener said.
+    /// One sentence, without the error.
     pub(crate) sentence: String,
-    /// What a listener or the database said about it.
+    /// The error of the listener or the database.
     pub(crate) said: Option<String>,
-    /// Where its cause is.
+    /// The page that shows its cause.
     pub(crate) link: Link,
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn findings(known: &Known) -> Vec<Finding> {
     all
 }
 
-/// When all is well.
+/// The status line when nothing is wrong.
 pub(crate) fn all_well(snapshot: &Snapshot, rate: Option<f64>) -> String {
     let live = snapshot.nodes.iter().filter(|node| node.alive).count() as u64;
     let mut parts = vec!["All well".to_owned(), count(live, "host")];
@@ -117,12 +117,12 @@ enum Trouble {
     Failed,
     /// An older version is running.
     Older,
-    /// It rests, since it failed too often.
+    /// It is paused because it failed too often.
     Paused,
 }
 
 impl Trouble {
-    /// Those that are told, the worst first.
+    /// All of them, the worst first.
     const ALL: [Self; 3] = [Self::Failed, Self::Older, Self::Paused];
 
     /// `None` for a plugin that serves or may yet serve, and for a state that this version does not know.
@@ -205,9 +205,9 @@ fn dead(snapshot: &Snapshot, now: Timestamp) -> Option<Finding> {
     }
     let route = format!("{}/{}", visible(&largest.aggregate_type), visible(&largest.event_type));
     let is_of = |group: &Group| group.aggregate_type == largest.aggregate_type && group.event_type == largest.event_type;
-    // Number, time and error are those of the events of this one route.
+    // Count, time and error are of the events of this one route.
     let of_route = groups.iter().filter(|group| is_of(group)).map(|group| group.count).sum::<u64>();
-    // Of more than were read the first is not known.
+    // If there are more dead events than were read, the first is not known.
     let first = groups.iter().filter(|group| is_of(group)).filter_map(|group| group.first).min().filter(|_| is_whole);
     let before = if of_route == 1 { "" } else { ", the first" };
     let since = first.map_or_else(String::new, |first| format!("{before} since {}", clock(first, now)));
@@ -229,7 +229,7 @@ fn dead(snapshot: &Snapshot, now: Timestamp) -> Option<Finding> {
     Some(Finding::new(Severity::Fault, sentence, to, "Show dead events").said(largest.error.clone()))
 }
 
-/// Most of the dead events were given up for one reason, though each names its own route: no listener answers it.
+/// A finding of its own if most dead events have one reason: no listener answers their routes.
 fn unroutable(snapshot: &Snapshot) -> Option<Finding> {
     let given_up = snapshot.dead.iter().filter(|record| record.last_error.as_deref().is_some_and(is_unroutable));
     let routes: Vec<_> = given_up.map(|record| (&record.aggregate_type, &record.event_type)).collect();
@@ -313,7 +313,7 @@ fn behind(snapshot: &Snapshot) -> Option<Finding> {
     if oldest < LONG_WAIT || !snapshot.nodes.iter().any(|node| node.alive) {
         return None;
     }
-    // Without a number: of those that wait many may wait for their time.
+    // Without a count: many of the waiting events may not be due yet.
     let sentence = format!("The hosts are falling behind: an event that is due has been waiting for {}.", span(oldest));
     let status = if snapshot.stats.new == 0 { "retry" } else { "new" };
     Some(Finding::new(Severity::Warning, sentence, format!("events?status={status}"), "Show waiting events"))

@@ -1,4 +1,4 @@
-//! Dead events by what went wrong: the same error with other numbers in it is one group.
+//! Dead events grouped by their errors: errors that differ only in their numbers are one group.
 
 use crate::store::Record;
 use crate::time::Timestamp;
@@ -13,7 +13,7 @@ const SHORTEST_FILTER: usize = 4;
 pub(crate) struct Group {
     pub(crate) aggregate_type: String,
     pub(crate) event_type: String,
-    /// What the newest of them says.
+    /// The error of the newest of them.
     pub(crate) error: String,
     /// A text that is in every error of the group, to filter by; `None` when there is none worth it.
     pub(crate) common: Option<String>,
@@ -61,7 +61,7 @@ pub(crate) fn groups(dead: &[Record]) -> Vec<Group> {
     groups
 }
 
-/// What went wrong, without where and what else, which the host adds after a semicolon; on one line.
+/// The first line of an error, without the details that the host adds after a semicolon.
 pub(crate) fn head(error: &str) -> &str {
     let line = error.lines().next().unwrap_or_default();
     let first = line.split_once("; ").map_or(line, |(first, _)| first);

@@ -1,5 +1,5 @@
-//! Which listener answers which route, as far as the host that shows the page knows: all of its own, and of other live hosts the
-//! plugins, since a host tells others of nothing else.
+//! Which listener answers which route, as far as the host that shows the page knows: its own listeners, and the plugins of other live hosts.
+//! Hosts do not tell each other of native listeners.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use crate::listener::{Listeners, Owner, RegistryEntry};
 use crate::node::{PluginState, PluginStatus};
 use crate::store::NodeRecord;
 
-/// What live hosts answer.
+/// The listeners of the live hosts.
 #[derive(Debug)]
 pub(crate) struct RouteListeners<'a> {
     plugins: Vec<LivePlugin>,
     own: &'a Listeners,
-    /// Whether another host is alive, which may have listeners that it does not tell of.
+    /// Whether another host is alive, which may have native listeners.
     has_others: bool,
 }
 
@@ -25,14 +25,14 @@ pub(crate) enum RouteListener<'a> {
     Plugin(&'a PluginStatus),
     /// Native code or a relay of this host.
     Own(Owner),
-    /// Nobody that is known; another live host may have a listener.
+    /// None is known; another live host may have a listener.
     Untold,
-    /// Nobody.
+    /// No live host has a listener.
     Nobody,
 }
 
 impl<'a> RouteListeners<'a> {
-    /// Those of `nodes`; `owner`, `plugins` and `own` are those of the host that shows the page.
+    /// The listeners of `nodes`; `owner`, `plugins` and `own` belong to the host that shows the page.
     pub(crate) fn of(nodes: &[NodeRecord], owner: &str, plugins: &[PluginStatus], own: &'a Listeners) -> Self {
         let has_others = nodes.iter().any(|node| node.alive && node.owner != owner);
         Self { plugins: plugins::with_own(nodes, owner, plugins), own, has_others }
@@ -52,7 +52,7 @@ impl<'a> RouteListeners<'a> {
     }
 }
 
-/// Whether a plugin in this state has a listener, be it paused for a while.
+/// Whether a plugin in this state answers its routes, even if it is paused for a while.
 const fn is_answering(state: PluginState) -> bool {
     match state {
         PluginState::Serving | PluginState::ServingOlder | PluginState::Paused | PluginState::Unknown => true,

@@ -5,19 +5,19 @@ use std::collections::BTreeMap;
 use crate::node::{PluginState, PluginStatus, PluginSwap, plugins};
 use crate::store::NodeRecord;
 
-/// A plugin, and the labels of the live hosts that tell the same of it.
+/// A plugin, and the labels of the live hosts that report it in the same version and state.
 #[derive(Debug)]
 pub(crate) struct LivePlugin {
     pub(crate) plugin: PluginStatus,
     pub(crate) hosts: Vec<String>,
 }
 
-/// The plugins of all live hosts by name; one that differs between hosts is there once for each difference.
+/// The plugins of all live hosts by name; one that differs between hosts is listed once for each version and state.
 pub(crate) fn of_all(nodes: &[NodeRecord]) -> Vec<LivePlugin> {
     of_hosts(nodes, plugins)
 }
 
-/// As [`of_all`], with the plugins of the host that answers as they are now and whole: what it tells others is cut to a bound.
+/// As [`of_all`], but with the current and complete plugins of this host: what hosts report to others is limited in size.
 pub(crate) fn with_own(nodes: &[NodeRecord], owner: &str, own: &[PluginStatus]) -> Vec<LivePlugin> {
     of_hosts(nodes, |node| if node.owner == owner { own.to_vec() } else { plugins(node) })
 }
@@ -33,7 +33,7 @@ fn of_hosts(nodes: &[NodeRecord], plugins: impl Fn(&NodeRecord) -> Vec<PluginSta
     all.into_values().collect()
 }
 
-/// Colour class and shape of a state.
+/// The colour class and the symbol of a state.
 pub(crate) const fn badge(state: PluginState) -> (&'static str, &'static str) {
     match state {
         PluginState::Serving | PluginState::Loads => ("done", "●"),

@@ -1,4 +1,4 @@
-//! What was done by hand, by whom and why. Never edited.
+//! The audit log: what was done by hand, by whom and why.
 
 use maud::{Markup, html};
 use serde_json::Value;
@@ -17,7 +17,7 @@ pub(crate) const READ: u32 = 101;
 const ROWS: usize = READ as usize - 1;
 /// Most characters of a reason or a filter that a row shows.
 const TEXT: usize = 200;
-/// What is done to a route or a plugin: its count is not one of events.
+/// Changes of routes and plugins, whose count is not a number of events.
 const OF_NO_EVENTS: [&str; 4] = ["pause", "resume", "forget_route", "delete_state"];
 
 /// Which records an address asks for.
@@ -50,7 +50,7 @@ pub(crate) fn page(frame: &Frame, filter: &AuditFilter, records: &[AuditRecord])
     }
 }
 
-/// The page where the address asks for a change that there is not.
+/// The page for an address with an unknown kind of change.
 pub(crate) fn no_such_change(frame: &Frame, filter: &AuditFilter) -> Markup {
     html! {
         h1 { "Audit log" }
@@ -84,8 +84,8 @@ fn form(frame: &Frame, filter: &AuditFilter, is_narrow: bool) -> Markup {
     }
 }
 
-/// The records as a table of so many rows at most. `is_cut` says that there are earlier ones, of which some may belong to the action that
-/// left the oldest of these.
+/// The records as a table of at most `most` rows. `is_cut` says that there are earlier records, some of which may belong to the same action as
+/// the oldest of these.
 pub(crate) fn rows(frame: &Frame, records: &[AuditRecord], most: usize, is_cut: bool) -> Markup {
     let now = frame.known.now();
     let oldest = records.last().map(|record| record.id);
@@ -116,7 +116,7 @@ pub(crate) fn rows(frame: &Frame, records: &[AuditRecord], most: usize, is_cut: 
     }
 }
 
-/// To what it was done.
+/// What a change was applied to.
 fn applied_to(frame: &Frame, to: &Value) -> Markup {
     match to.get("event_id").and_then(Value::as_str) {
         Some(id) => html! { a href=(frame.event(id)) { (visible(id)) } },

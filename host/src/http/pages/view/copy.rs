@@ -1,7 +1,7 @@
-//! Commands that write an event like one that is there, to be copied into a shell or a database's console. Pure.
+//! Commands that write a copy of an event, to be pasted into a shell or a database's console. Pure.
 //!
-//! Whoever writes events chooses every text in them, so that nothing of a text may end its quotes, in any shell or database, nor turn
-//! the direction of a line: all but plain ASCII is escaped.
+//! Writers of events choose every text in them. No text may end its quotes, in any shell or database, nor change the direction of a line, so
+//! everything but plain ASCII is escaped.
 
 use std::fmt::Write as _;
 
@@ -16,7 +16,7 @@ use crate::units::size;
 /// The largest payload that is put into a command, in bytes.
 const MOST: usize = 32 << 10;
 
-/// Where a statement writes an event.
+/// The table that a statement writes into.
 pub(crate) struct Table {
     /// The kind of the database.
     pub(crate) kind: &'static str,
@@ -24,7 +24,7 @@ pub(crate) struct Table {
     pub(crate) name: String,
 }
 
-/// Both, to be opened.
+/// Both commands, folded.
 pub(crate) fn commands(record: &Record, table: &Table, with_token: bool) -> Markup {
     let token = if with_token { " and OUTBOX_TOKEN is a token" } else { "" };
     let curl = format!("This writes a new event with an id of its own. HOST_URL is the address of this host{token}.");

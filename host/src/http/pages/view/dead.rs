@@ -1,4 +1,4 @@
-//! Dead events: by what went wrong first, then one by one; replaying and discarding many of them.
+//! Dead events: grouped by error, then one by one; replays and discards of many.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::units::{count, number};
 /// How many groups are shown.
 const GROUPS: usize = 20;
 
-/// How many dead events match; `None` where nothing but the table's own count is asked for.
+/// The page; `matching` is how many dead events match the filter.
 pub(crate) fn page(events: &Events<'_>, matching: u64, jobs: &[(u64, Arc<Job>)]) -> Markup {
     let (frame, wanted) = (events.frame, events.wanted);
     let Some(snapshot) = &frame.known.snapshot else { return html! { h1 { "Dead events" } } };

@@ -1,4 +1,4 @@
-//! One event: where it stands and why, what happened to it, what it carries, what can be done.
+//! One event: its state and the reason for it, its history, its content, and the actions.
 
 use maud::{Markup, html};
 
@@ -18,9 +18,9 @@ use crate::why::{Action, ActionCode, Explanation, attempt};
 pub(crate) struct OneEvent<'a> {
     pub(crate) frame: &'a Frame,
     pub(crate) record: &'a Record,
-    /// Why it stands where it stands.
+    /// The explanation of its state.
     pub(crate) why: &'a Explanation,
-    /// Whether the payload is shown: it was asked for, and the visitor may see it.
+    /// Whether the payload is shown.
     pub(crate) payload: Payload,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct OneEvent<'a> {
 pub(crate) enum Payload {
     Forbidden,
     Hidden,
-    /// With the table that a copy of the event is written into.
+    /// Shown, with the table that a copy of the event is written into.
     Asked(copy::Table),
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn page(event: &OneEvent<'_>) -> Markup {
     }
 }
 
-/// Where it stands and why: what moves of the page.
+/// The part of the page that is updated: the state and its reason.
 pub(crate) fn moving(event: &OneEvent<'_>) -> Markup {
     let (frame, record) = (event.frame, event.record);
     let now = frame.known.now();
@@ -60,7 +60,7 @@ pub(crate) fn moving(event: &OneEvent<'_>) -> Markup {
     frame.live("why", &stand)
 }
 
-/// What happened and what comes next, newest first, as everybody tells it.
+/// What happened and what comes next, newest first.
 fn timeline(why: &Explanation) -> Markup {
     html! {
         h2 { "History" }
@@ -79,7 +79,7 @@ fn timeline(why: &Explanation) -> Markup {
     }
 }
 
-/// Everything that can be done, each with what follows.
+/// The actions, each with its consequences.
 fn actions(event: &OneEvent<'_>) -> Markup {
     let may = |action: &&Action| event.frame.may_act || !is_change(action.code);
     let actions: Vec<&Action> = event.why.actions.iter().filter(may).collect();
@@ -91,7 +91,7 @@ fn actions(event: &OneEvent<'_>) -> Markup {
     }
 }
 
-/// Whether it changes anything.
+/// Whether an action changes anything.
 const fn is_change(code: ActionCode) -> bool {
     !matches!(code, ActionCode::ExplainHead | ActionCode::ListPlugins | ActionCode::ExamineDatabase)
 }
@@ -126,12 +126,12 @@ fn action(event: &OneEvent<'_>, action: &Action) -> Markup {
     }
 }
 
-/// What it is, and what follows.
+/// The title of an action, and its consequences.
 fn meaning(title: &str, action: &Action) -> Markup {
     html! { strong { (title) } p.quiet { (visible(&capital(&action.meaning))) "." } }
 }
 
-/// As at the beginning of a sentence.
+/// The text with a capital first letter.
 fn capital(text: &str) -> String {
     let mut chars = text.chars();
     chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
@@ -171,8 +171,7 @@ fn envelope(event: &OneEvent<'_>, now: Timestamp) -> Markup {
     }
 }
 
-/// A command about an event, to be copied. Nothing for an id that a shell might take for more than a word: whoever writes events chooses
-/// their ids.
+/// A command about an event, to be copied. Left out for an id that a shell might read as more than a word: writers of events choose the ids.
 fn command(before: &str, verb: &str, id: &str) -> Markup {
     html! {
         @if is_word(id) { (before) code.all { "outbox event " (verb) " " (id) } }

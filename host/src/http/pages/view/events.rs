@@ -25,7 +25,7 @@ pub(crate) struct Events<'a> {
 }
 
 impl<'a> Events<'a> {
-    /// Of the rows of [`WantedEvents::filter`], one more than a page has where there are more.
+    /// From the rows of [`WantedEvents::filter`], one more than a page has if there are more.
     pub(crate) fn of(frame: &'a Frame, wanted: &'a WantedEvents, mut rows: Vec<Record>) -> Self {
         let most = usize::try_from(ROWS).unwrap_or(usize::MAX);
         let more = rows.len() > most;

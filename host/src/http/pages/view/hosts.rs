@@ -1,4 +1,4 @@
-//! The hosts that work on the table.
+//! The hosts that share the table.
 
 use maud::{Markup, html};
 
@@ -12,15 +12,15 @@ use crate::units::{figure, number};
 /// Rows of a page.
 const ROWS: usize = 100;
 
-/// What only the host that answers knows of itself.
+/// What only this host knows of itself.
 #[derive(Debug)]
 pub(crate) struct Own {
     pub(crate) owner: String,
     /// Events in its queues: hot, cold.
     pub(crate) queued: (usize, usize),
-    /// Events in its hands.
+    /// Events that it holds.
     pub(crate) in_flight: usize,
-    /// Outcomes that came too late, leases that ended, statements that failed; since it started.
+    /// Since it started: outcomes that were fenced off, leases that were lost, statements that failed.
     pub(crate) fenced: u64,
     pub(crate) leases_lost: u64,
     pub(crate) db_errors: u64,

@@ -1,4 +1,4 @@
-//! The overview: what happened in the last hour, what waits, what somebody changed.
+//! The overview: the last hour, the unfinished events, the recent changes.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::store::{AuditRecord, RouteRecord};
 use crate::time::Timestamp;
 use crate::units::number;
 
-/// How many routes are listed: those with the most to do.
+/// How many of the busiest routes are listed.
 const ROUTES: usize = 12;
 
 /// What the overview shows.
@@ -36,7 +36,7 @@ pub(crate) fn page(overview: &Overview<'_>) -> Markup {
     }
 }
 
-/// How many records of the audit log are read: a purge has one for each of its batches.
+/// How many records of the audit log are read: a purge leaves one for each batch.
 pub(crate) const READ: u32 = 100;
 /// The most changes that are shown.
 const CHANGES: usize = 8;
@@ -139,7 +139,7 @@ fn waits(frame: &Frame, snapshot: &Snapshot) -> Markup {
     }
 }
 
-/// The routes with events that are not done, those with most to do first.
+/// The routes with unfinished or dead events, those with the most first.
 fn busiest(routes: &[RouteRecord]) -> Vec<&RouteRecord> {
     let weight = |route: &RouteRecord| (route.dead, route.parked + route.blocked + route.waiting);
     let mut busy: Vec<&RouteRecord> = routes.iter().filter(|route| weight(route) != (0, 0)).collect();

@@ -1,4 +1,4 @@
-//! Long lists, a page at a time: whoever writes events or runs hosts decides how long a list is, and a page stays small. Pure.
+//! Long lists, a page at a time: a list may be of any length, and a page stays small. Pure.
 
 use maud::{Markup, html};
 
@@ -7,7 +7,7 @@ use crate::http::pages::document::Frame;
 use crate::http::pages::link::query;
 use crate::units::number;
 
-/// One page of a list that is known whole.
+/// One page of a list of known length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Paging {
     /// The first row, from 0.

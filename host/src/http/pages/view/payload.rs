@@ -1,8 +1,8 @@
-//! Payloads as people read them. Pure, and never parsed into values: order of keys and digits of numbers stay as they were written.
+//! Payloads for people to read. Pure, and never parsed into values: the order of keys and the digits of numbers stay as they were written.
 
 /// How much of a payload is shown.
 pub(crate) const MOST: usize = 32 * 1_024;
-/// How deep JSON is indented; what lies deeper is on the same column.
+/// How deep JSON is indented; deeper levels share a column.
 const DEEPEST: usize = 40;
 
 /// A payload as text, and what it is.

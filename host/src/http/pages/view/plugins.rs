@@ -77,7 +77,7 @@ fn one(served: &LivePlugin, calls: Option<&CallCounts>, now: Timestamp) -> Marku
     }
 }
 
-/// What it asks for beside what it is granted, and the line to add.
+/// The capabilities that the plugin asks for and those that it is granted, and how to grant the others.
 fn capabilities(all: &[PluginCapability]) -> Markup {
     html! {
         h3 { "Capabilities" }
@@ -103,7 +103,7 @@ fn capabilities(all: &[PluginCapability]) -> Markup {
     }
 }
 
-/// What one call may use, and the most that one did.
+/// The limits of one call, and the most that a call has used.
 fn uses(limits: &PluginLimits, calls: Option<&CallCounts>) -> Markup {
     let deadline = Duration::from_millis(limits.deadline_ms);
     let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -151,9 +151,9 @@ pub(crate) fn part(name: &str, used: u64, allowed: u64) -> Markup {
     }
 }
 
-/// What became of its file.
+/// The history of the plugin's file.
 fn swaps(name: &str, swaps: &[PluginSwap], now: Timestamp) -> Markup {
-    // A file that failed has never served.
+    // A file that failed to load never served.
     let mut served: Vec<_> = swaps.iter().filter(|swap| swap.version.is_some()).map(|swap| &swap.digest).collect();
     served.sort();
     served.dedup();

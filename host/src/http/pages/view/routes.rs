@@ -1,4 +1,4 @@
-//! The routes: which have a listener, which are paused, what waits for them.
+//! The routes: which have a listener, which are paused, how many events wait.
 
 use maud::{Markup, html};
 
@@ -36,7 +36,7 @@ pub(crate) fn page(frame: &Frame, answers: &RouteListeners<'_>, asked: &Fields) 
         .iter()
         .filter(|standing| wanted.matches(standing) && wanted.state.is_none_or(|state| counts(state, standing)))
         .collect();
-    // By name and urgency, not by number: a route that is resolved meanwhile must not move another one over the edge of a page.
+    // Pages are found by name and urgency, not by number: a route whose state changes meanwhile must not push another one off its page.
     let paging = Paging::from(begin(asked, &found), ROWS, found.len());
     html! {
         h1 { "Routes" }
@@ -52,7 +52,7 @@ pub(crate) fn page(frame: &Frame, answers: &RouteListeners<'_>, asked: &Fields) 
     }
 }
 
-/// What moves of the page: how many of all routes are in which state, as links.
+/// The part of the page that is updated: how many routes are in each state, as links.
 pub(crate) fn states(frame: &Frame, asked: &Fields) -> Markup {
     let Some(snapshot) = &frame.known.snapshot else { return html! {} };
     chips(frame, &standings(snapshot), &WantedRoutes::of(asked))
@@ -79,12 +79,12 @@ fn chips(frame: &Frame, all: &[Standing<'_>], wanted: &WantedRoutes) -> Markup {
     frame.live("states", &chips)
 }
 
-/// Whether it is one of the routes in this state. The events of a pattern are those of the routes that it covers, which count already.
+/// Whether the route counts as one in this state. A pattern counts only as paused: its events are those of the routes that it covers.
 fn counts(state: RouteState, standing: &Standing<'_>) -> bool {
     standing.is(state) && (state == RouteState::Paused || !standing.known.route.is_pattern())
 }
 
-/// Colour class, shape and word of a state.
+/// The colour class, the symbol and the word for a state.
 const fn badge(state: RouteState) -> (&'static str, &'static str, &'static str) {
     match state {
         RouteState::Parked => ("parked", "‖", "with parked events"),
@@ -112,7 +112,7 @@ fn row(frame: &Frame, answers: &RouteListeners<'_>, standing: &Standing<'_>) -> 
     let held = standing.held.first();
     let answer = answers.to(&known.route);
     let now = frame.known.now();
-    // A pause is ended where it was begun.
+    // A pause is ended on the route or pattern that was paused.
     let (action, title, of) = match held {
         Some(held) => ("resume", "Resume", &held.route),
         None => ("pause", "Pause", &known.route),
@@ -168,7 +168,7 @@ fn state(standing: &Standing<'_>, answer: &RouteListener<'_>) -> Markup {
         _ if standing.is(RouteState::NoListener) => badge(RouteState::NoListener),
         _ if standing.known.route.is_pattern() => ("waiting", "○", "not paused"),
         RouteListener::Untold => ("waiting", "○", "unknown"),
-        // Events that wait are parked, or given up, as soon as a host takes them.
+        // Waiting events are parked, or become dead, as soon as a host takes them.
         RouteListener::Nobody if standing.events.waiting > 0 => badge(RouteState::NoListener),
         RouteListener::Nobody => ("waiting", "○", "idle"),
     };
