@@ -22,7 +22,7 @@ pub(crate) struct Reason {
 }
 
 impl Reason {
-    /// Whoever sits at this terminal, as far as the environment tells, and the reason.
+    /// The user of this terminal, as far as the environment says, and the reason.
     pub(crate) fn audit(&self) -> Audit {
         Audit { reason: self.reason.clone(), ..Audit::by(user_name()) }
     }

@@ -1,4 +1,4 @@
-//! `outbox dead`: events that were given up.
+//! `outbox dead`: lists, replays, skips and discards dead events.
 
 mod filter;
 
@@ -135,11 +135,11 @@ struct Counted {
     count: u64,
 }
 
-/// What became of the named events.
+/// The result of a change of named events.
 #[derive(Serialize)]
 struct Done {
     count: u64,
-    /// Not there, or not in a state for it.
+    /// Events that do not exist, or whose state does not allow the change.
     missing: Vec<EventId>,
     dry_run: bool,
 }
@@ -190,15 +190,15 @@ impl DeadCommand {
     }
 }
 
-/// How a change is called.
+/// The words for a change.
 struct Verbs {
     doing: &'static str,
     done: &'static str,
-    /// Why an event was left out.
+    /// The reason for events that were not changed.
     fault: &'static str,
 }
 
-/// Changes each event, and tells which were not in a state for it.
+/// Changes each event, and reports those that could not be changed.
 async fn each(
     change: Change,
     verbs: &Verbs,
@@ -213,7 +213,7 @@ async fn each(
     let mut done = Done { count: 0, missing: Vec::new(), dry_run };
     let ended = change_all(&*place, change, ids, &mut done, reason, &bar).await;
     bar.finish_and_clear();
-    // Events that were changed go on, whatever became of the others.
+    // Hosts are told of the changed events, even if changing the others failed.
     if done.count > 0 && !dry_run {
         place.tell_hosts().await;
     }

@@ -32,14 +32,14 @@ pub(crate) struct ReplayCommand {
     many: ManyArgs,
 }
 
-/// What became of the events that failed.
+/// The result of a replay of failed events.
 #[derive(Serialize)]
 struct Report {
-    /// Waited for another attempt, or were put off by their listener, and are due now.
+    /// Events that waited for another attempt or were deferred, and are due now.
     retried_now: u64,
-    /// Were dead, and are new again.
+    /// Dead events that were set back to new.
     replayed: u64,
-    /// Are dead still: they failed too often, or a limit was reached.
+    /// Events that are still dead: they failed too often, or a limit was reached.
     left_dead: u64,
     dry_run: bool,
 }
