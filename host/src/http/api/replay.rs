@@ -74,6 +74,23 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
+impl Replay {
+    fn check(&self) -> Result<(), Problem> {
+        // The request takes every dead event, so an empty one is refused.
+        if !self.dry_run && self.reason.as_deref().is_none_or(|reason| reason.trim().is_empty()) {
+            let detail = "give a reason for replaying all failed events; it is recorded in the audit log";
+            return Err(Problem::field("reason", detail));
+        }
+        if let Some(after) = self.after.filter(|after| i64::try_from(*after).is_err()) {
+            return Err(Problem::field("after", format!("it is {after}; write the `next` of the request before")));
+        }
+        if self.dry_run && self.after.is_some() {
+            return Err(Problem::field("after", "a dry run counts all events; leave it out"));
+        }
+        Ok(())
+    }
+}
+
 /// `POST /v1/replay`: events that wait for another attempt are due now, and dead events are new again.
 pub(super) async fn replay(
     host: State<Host>,
@@ -81,6 +98,7 @@ pub(super) async fn replay(
     cut_off: CutOff,
     asked: Asked<Replay>,
 ) -> Result<Json<ReplayReport>, Problem> {
+    asked.0.check()?;
     let Replay {
         retry_count_threshold,
         event_limit,
@@ -93,16 +111,6 @@ pub(super) async fn replay(
         reason,
     } = asked.0;
     let time = longest(time_limit);
-    // The request takes every dead event, so an empty one is refused.
-    if !dry_run && reason.as_deref().is_none_or(|reason| reason.trim().is_empty()) {
-        return Err(Problem::field("reason", "give a reason for replaying all failed events; it is recorded in the audit log"));
-    }
-    if let Some(after) = after.filter(|after| i64::try_from(*after).is_err()) {
-        return Err(Problem::field("after", format!("it is {after}; write the `next` of the request before")));
-    }
-    if dry_run && after.is_some() {
-        return Err(Problem::field("after", "a dry run counts all events; leave it out"));
-    }
     // Counted as the replay takes them: events that die later stay dead.
     let place = host.read_place(Role::Operator).await?;
     let now = host.store.now().await?;
