@@ -2,8 +2,8 @@
 
 //! The transactional outbox whose listeners are sandboxed WebAssembly components.
 //!
-//! A service writes events into a table inside its own database transaction; the host takes each committed event, finds the
-//! one listener of its route, runs it, and stores what came of it. Nothing committed is lost, nothing rolled back is delivered.
+//! A service writes events into a table inside its own database transaction; the host takes each committed event, calls the
+//! listener of its route, and stores the outcome. Nothing committed is lost, nothing rolled back is delivered.
 //!
 //! ```
 //! use outbox::{Context, Envelope, Failure, Outbox, SqliteStore, sqlx};
@@ -43,7 +43,8 @@
 //! | writing in your transactions | [`Outbox::begin`], [`Outbox::adopt`], [`OutboxTransaction`], [`Writer`] |
 //! | listening | [`OutboxBuilder::listener_json`], [`Listener`], [`Answer`], [`listener`] for retries and breakers |
 //! | a database, its pool and its connections | [`store`] |
-//! | dead events, purging, what happens around attempts and writes | [`dead`](mod@dead), [`purge`], [`dispatcher::Interceptor`], [`writer::WriterHook`] |
+//! | dead events, purging | [`dead`](mod@dead), [`purge`] |
+//! | code of yours around each attempt and each write | [`dispatcher::Interceptor`], [`writer::WriterHook`] |
 //! | traces and metrics by OpenTelemetry | [`telemetry`] |
 //! | testing a service | [`testing`] |
 //!
@@ -51,23 +52,54 @@
 //!
 //! | feature | brings | default |
 //! |---|---|---|
-//! | `sqlite` | the store of SQLite, and its driver | yes |
-//! | `postgres`, `mysql` | the store of PostgreSQL, of MySQL and MariaDB, and its driver | no |
-//! | `wasm` | plugins: the sandbox, the directory that is watched, `conformance` | no |
-//! | `sinks` | relays of events to a place without a listener; of itself, to stdout | no |
-//! | `sink-amqp`, `sink-http`, `sink-kafka`, `sink-nats`, `sink-redis`, `sinks-all` | a kind of sink and its client, or all | no |
+//! | `sqlite` | SQLite, with its driver | yes |
+//! | `postgres`, `mysql` | PostgreSQL; MySQL and MariaDB; each with its driver | no |
+//! | `wasm` | plugins: the sandbox, the watched directory, `conformance` | no |
+//! | `sinks` | relays, which send events to a broker or endpoint without a listener; with this feature alone, to stdout | no |
+//! | `sink-amqp`, `sink-http`, `sink-kafka`, `sink-nats`, `sink-redis`, `sinks-all` | one kind of sink with its client, or all of them | no |
 //! | `sink-nats-nkeys` | NATS with NKeys and files of credentials | no |
 //! | `http` | the HTTP API and the dashboard | no |
 //! | `otel` | traces and metrics by OpenTelemetry's protocol | no |
 //! | `cli` | the program `outbox`, with all of the above but `sink-nats-nkeys` | no |
 //!
-//! A service that uses PostgreSQL alone asks for `default-features = false, features = ["postgres"]`. What is not in this table
-//! (`http-client`, `sink-tls`, `one-build`) is what several features share, and does nothing by itself.
+//! A service that uses PostgreSQL alone asks for `default-features = false, features = ["postgres"]`. Features that are not in this table
+//! (`http-client`, `sink-tls`, `one-build`) are parts of the others, and do nothing by themselves.
 //!
-//! # An event's walk
+//! # The walk of an event
 //!
-//! [`event::Envelope`] → [`writer`] → row → [`poller`], or straight from the commit → queue → [`dispatcher`] → [`listener`] →
-//! [`settlement`] → [`store`]. Each is a room of the source, with a module of its name.
+//! Each room of the source is a module of this name below `src/`; those without a link are private.
+//!
+//! ```text
+//! Envelope ──writer──▶ row ──poller, or at once after the commit──▶ queue ──▶ Delivery
+//! Delivery ──dispatcher: a worker calls the listener──▶ Outcome ──settlement: rules, pure──▶ Settlement
+//! Settlement ──settler: many at a time──▶ store ──▶ rows
+//! ```
+//!
+//! | Room | Does |
+//! |---|---|
+//! | [`event`] | plain data: envelope, event, route, status |
+//! | [`writer`] | writes envelopes as rows, in the caller's transaction |
+//! | [`store`] | all SQL, for each database |
+//! | `partition`, [`node`] | which of the 256 partitions of the table this host reads |
+//! | [`poller`] | brings due rows into the queue |
+//! | `queue` | hands deliveries to workers; knows which events are in this process's hands |
+//! | [`dispatcher`] | workers: take a delivery, call its listener, hand the settlement on |
+//! | [`listener`], `wasm`, `relay` | what answers a route: Rust code, a plugin, a sink |
+//! | `settlement`, `settler` | decide what an outcome means for the row; write settlements in batches |
+//! | [`order`] | which events wait behind others, in the ordered modes |
+//! | [`outbox`](mod@outbox) | wires the rooms, starts and stops them |
+//!
+//! # The states of a row
+//!
+//! | [`Status`] | Becomes |
+//! |---|---|
+//! | `NEW` | `DONE`; `RETRY` after a counted failure; `DEAD` when it is given up; `NEW` again when its listener defers it |
+//! | `RETRY` | the same; `DEAD` also after the last attempt |
+//! | `DONE` | deleted by [`purge`], or at once |
+//! | `DEAD` | `NEW` by a replay; deleted by a discard, or by [`purge`] where that is configured |
+//!
+//! An unfinished row is due, waits for its time, is held by a host, is parked until its route has a listener or is no longer paused, or waits
+//! behind an earlier event of its aggregate. `host/ARCHITECTURE.md` in the repository has the columns, the tasks, start and stop.
 
 mod chain;
 #[cfg(feature = "wasm")]
@@ -93,15 +125,14 @@ mod owner;
 mod partition;
 pub mod poller;
 pub mod purge;
-#[doc(hidden)] // nothing in it is of use outside
-pub mod queue;
+mod queue;
 pub mod readiness;
 mod recurring;
 #[cfg(feature = "sinks")]
 mod relay;
 mod reminder;
 mod routes;
-pub mod settlement;
+mod settlement;
 mod settler;
 #[cfg(feature = "sinks")]
 pub mod sink;

@@ -44,7 +44,7 @@ pub struct Counter(AtomicU64);
 
 impl Counter {
     /// One more.
-    pub fn increment(&self) {
+    pub(crate) fn increment(&self) {
         self.add(1);
     }
 

@@ -1,7 +1,7 @@
 //! Whether a host can do its work, and if not, why.
 //!
-//! Alive is every process that answers. Ready is one whose parts run, whose poller comes to the end of its turns, whose schema is the
-//! one that it knows, and whose required plugins serve.
+//! A process is alive if it answers. It is ready if its parts run, its poller completes its turns, its schema is the one that this program
+//! needs, and its required plugins serve.
 
 mod pulse;
 mod schema;
@@ -22,7 +22,7 @@ pub struct Readiness {
 pub struct Unready {
     /// What kind of reason.
     pub code: UnreadyCode,
-    /// What it is, for people.
+    /// The reason, for people.
     pub message: String,
 }
 
@@ -32,15 +32,15 @@ pub struct Unready {
 #[non_exhaustive]
 #[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
 pub enum UnreadyCode {
-    /// It was told to stop.
+    /// The host was told to stop.
     Stopping,
-    /// A part of it has broken by a panic.
+    /// A part of the host has panicked.
     PartBroken,
-    /// The poller has not come to the end of a turn for too long: the database does not answer, or does what it is asked too slowly.
+    /// The poller has completed no turn for too long: the database does not answer, or is too slow.
     PollerStuck,
-    /// The table is not there, or of another version than this program's.
+    /// The table is missing, or of another version than this program needs.
     Schema,
-    /// A plugin that must serve does not.
+    /// A required plugin does not serve.
     Plugin,
 }
 
@@ -56,7 +56,7 @@ impl Readiness {
         self.ready
     }
 
-    /// Why it cannot; empty when it can.
+    /// Why the host is not ready; empty when it is.
     #[must_use]
     pub fn reasons(&self) -> &[Unready] {
         &self.reasons

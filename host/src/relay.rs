@@ -13,10 +13,10 @@ use crate::event::{Event, Route};
 use crate::listener::{Cause, Failure, FailureKind, Listener, Outcome, Owner, Registration, Reply, Visit};
 use crate::sink::{Message, Sink, SinkError, Sinks, Template};
 
-/// What a call has beyond what the sink may take: it is the sink that says why it did not work.
+/// How much longer than its sink a call may take, so that the error is the sink's.
 const LONGER: Duration = Duration::from_secs(1);
 
-/// The longest that a call of a relay may take: a message may wait for its turn, and then for its confirmation.
+/// The longest that a call of a relay may take: a message may wait to be sent, and then for its confirmation.
 fn longest_call(timeout: Duration) -> Duration {
     timeout.saturating_mul(2).saturating_add(LONGER)
 }
@@ -104,7 +104,7 @@ struct Relay {
 impl Relay {
     fn message(&self, event: &Arc<Event>) -> Message {
         let mut message = Message::of_event(event);
-        // What an event says is cleaned here for every kind of sink: whoever writes events chooses no part of a subject's shape.
+        // Values of the event are cleaned for every kind of sink: a writer of events must not choose the shape of a subject.
         let subject = self.config.subject.as_ref().map(|subject| subject.render(&message, one_word));
         let key = self.config.key.as_ref().map(|key| key.render(&message, str::to_owned));
         message.subject = subject.unwrap_or_default();
@@ -114,7 +114,7 @@ impl Relay {
     }
 }
 
-/// What an event says, as one word of a subject of any kind of sink.
+/// A value of an event, as one word of a subject of any kind of sink.
 fn one_word(value: &str) -> String {
     let may_stand = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '~' | ':' | '@');
     value.chars().map(|c| if may_stand(c) { c } else { '_' }).collect()
@@ -130,12 +130,12 @@ impl Listener for Relay {
     }
 }
 
-/// The shortest rest of an event whose receiver says when it wants to see it: some say at once, and mean it never.
+/// The shortest rest of an event whose receiver asks to get it again: some ask for it at once, and refuse it again.
 const LEAST_REST: Duration = Duration::from_secs(1);
 
-/// What a sink's answer means for the event. Neither a sink that is down costs an attempt, nor one that asks for later: a
-/// maintenance must not use up the number of times that a listener may put an event off. A message that is refused is counted and tried again: nearly always a configuration is wrong, and an operator
-/// who mends it finds the event still waiting.
+/// What a sink's answer means for the event. A sink that is down, or asks to get the event later, costs no attempt and no deferral: a
+/// maintenance must not use them up. A refused message is counted and tried again: nearly always a configuration is wrong, and once an
+/// operator corrects it, the event is delivered.
 fn outcome(sink: &str, answer: Result<(), SinkError>) -> Outcome {
     match answer {
         Ok(()) => Outcome::Done,

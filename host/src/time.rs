@@ -44,8 +44,8 @@ impl Timestamp {
     }
 
     /// Milliseconds since 1970-01-01T00:00:00Z, cut; 0 for a time before it.
-    #[must_use]
-    pub fn as_millis_unsigned(self) -> u64 {
+    #[cfg(feature = "wasm")]
+    pub(crate) fn as_millis_unsigned(self) -> u64 {
         u64::try_from(self.0 / 1_000).unwrap_or(0)
     }
 

@@ -99,13 +99,13 @@ typedef struct outbox_event {
     outbox_text id;
     /* `id:fence`, with a larger fence on every delivery: lets a downstream refuse a late one. */
     outbox_text delivery_id;
-    /* To what kind of thing it happened; `__GLOBAL__` when the writer said nothing. */
+    /* The aggregate type: what kind of thing it happened to; `__GLOBAL__` if the writer gave none. */
     outbox_text aggregate_type;
     /* What happened. */
     outbox_text event_type;
-    /* To which thing it happened; absent when the writer did not say. */
+    /* The aggregate's id: which thing it happened to; absent if the writer gave none. */
     outbox_text aggregate_id;
-    /* Whose event it is; absent when the writer did not say. */
+    /* The tenant that the event belongs to; absent if the writer gave none. */
     outbox_text tenant_id;
     /* The order in which the database took the events in; 0 for an event that was never stored. */
     uint64_t sequence;
@@ -115,7 +115,7 @@ typedef struct outbox_event {
     uint32_t attempt;
     /* `application/json` unless the writer said otherwise. */
     outbox_text content_type;
-    /* The very bytes that the writer wrote, which need be neither JSON nor text. */
+    /* The bytes exactly as the writer wrote them; they may be neither JSON nor text. */
     outbox_text payload;
     /* The writer's headers, in the writer's order. */
     outbox_pairs headers;

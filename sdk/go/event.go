@@ -8,11 +8,11 @@ type Event struct {
 	ID string
 	// DeliveryID is "id:fence", with a larger fence on every delivery: lets a downstream refuse a late one.
 	DeliveryID string
-	// Route says what happened, and to what kind of thing.
+	// Route is the aggregate type and the event type.
 	Route Route
-	// AggregateID says to which thing it happened; empty when the writer did not say.
+	// AggregateID is the aggregate's id: which thing it happened to; empty if the writer gave none.
 	AggregateID string
-	// TenantID says whose event it is; empty when the writer did not say.
+	// TenantID is the tenant that the event belongs to; empty if the writer gave none.
 	TenantID string
 	// Sequence is the order in which the database took the events in; 0 for an event that was never stored.
 	Sequence uint64
@@ -22,7 +22,7 @@ type Event struct {
 	Attempt uint32
 	// ContentType is "application/json" unless the writer said otherwise.
 	ContentType string
-	// Payload has the very bytes that the writer wrote.
+	// Payload has the bytes exactly as the writer wrote them.
 	Payload []byte
 	// Headers are the writer's, in the writer's order.
 	Headers Pairs

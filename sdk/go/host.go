@@ -39,16 +39,16 @@ func LogEnabled(level Level) bool {
 // Trace writes a line about every step.
 func Trace(message string, fields ...any) { Log(LevelTrace, message, fields...) }
 
-// Debug writes a line for whoever looks for a fault.
+// Debug writes a line with details for finding a fault.
 func Debug(message string, fields ...any) { Log(LevelDebug, message, fields...) }
 
 // Info writes a line about what happened.
 func Info(message string, fields ...any) { Log(LevelInfo, message, fields...) }
 
-// Warn writes a line about something odd.
+// Warn writes a line about something unexpected.
 func Warn(message string, fields ...any) { Log(LevelWarn, message, fields...) }
 
-// Error writes a line about something that did not work.
+// Error writes a line about something that failed.
 func Error(message string, fields ...any) { Log(LevelError, message, fields...) }
 
 func pairsOf(fields []any) Pairs {

@@ -57,7 +57,7 @@ import (
 
 // Route is the pair that picks the listener of an event.
 type Route struct {
-	// AggregateType says to what kind of thing it happened; "__GLOBAL__" when the writer said nothing.
+	// AggregateType is the kind of thing that it happened to; "__GLOBAL__" if the writer gave none.
 	AggregateType string
 	// EventType says what happened.
 	EventType string

@@ -97,7 +97,7 @@ impl Default for DispatcherConfig {
 impl DispatcherConfig {
     /// The limits of the queue.
     #[must_use]
-    pub fn queue_limits(&self) -> QueueLimits {
+    pub(crate) fn queue_limits(&self) -> QueueLimits {
         QueueLimits { hot: self.hot_queue, cold: self.cold_queue, bytes: self.queue_bytes }
     }
 

@@ -66,8 +66,7 @@ pub(crate) struct Shared {
 }
 
 /// The running workers, their settler and their lease keeper.
-#[doc(hidden)] // only an `Outbox` starts and stops it
-pub struct Dispatcher {
+pub(crate) struct Dispatcher {
     shared: Arc<Shared>,
     in_flight: Arc<InFlight>,
     settler: SettlerHandle,

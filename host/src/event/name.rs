@@ -211,7 +211,7 @@ impl Route {
     /// How exact a pattern is, the largest for a route that is none. The aggregate type counts more: `Order/*` is more exact than
     /// `*/OrderPlaced`. Of the patterns that cover one route no two are equally exact.
     #[must_use]
-    pub fn exactness(&self) -> u8 {
+    pub(crate) fn exactness(&self) -> u8 {
         2 * u8::from(self.aggregate_type.as_str() != Self::ANY) + u8::from(self.event_type.as_str() != Self::ANY)
     }
 }

@@ -27,7 +27,7 @@ impl Status {
 
     /// The status of a number in the column; `None` for a number that has none.
     #[must_use]
-    pub const fn from_code(code: i32) -> Option<Self> {
+    pub(crate) const fn from_code(code: i32) -> Option<Self> {
         match code {
             0 => Some(Self::New),
             1 => Some(Self::Done),

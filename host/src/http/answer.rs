@@ -1,4 +1,4 @@
-//! What the API answers to those who write and change: written by its handlers, read by the commands that ask a host.
+//! Answers of the API to requests that count or change events: written by its handlers, read by the commands of the program.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -7,66 +7,66 @@ use crate::event::EventId;
 use crate::store::Purged;
 use crate::time::Timestamp;
 
-/// How many match.
+/// How many events match.
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
 pub struct Counted {
-    /// How many.
+    /// How many events match.
     pub count: u64,
 }
 
 /// What became of the events.
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
 pub struct Done {
-    /// How many it was done to; of a dry run, how many it would have been.
+    /// How many events were changed; in a dry run, how many would be.
     pub count: u64,
-    /// How many match and are dead still, because a limit was reached.
+    /// How many matching events are still dead, because a limit was reached.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left: Option<u64>,
-    /// Of a replay of many: by when the events must have died.
+    /// In a replay of many events: only events that were dead by this time were replayed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(required = false)]
     pub dead_before: Option<Timestamp>,
-    /// Whether nothing was done.
+    /// Whether it was a dry run, which changes nothing.
     pub dry_run: bool,
 }
 
 /// What became of the events that failed.
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
 pub struct ReplayReport {
-    /// How many of those that waited for another attempt are due now.
+    /// How many events that waited for another attempt are due now.
     pub retried_now: u64,
-    /// How many wait still.
+    /// How many events still wait for another attempt.
     pub left_waiting: u64,
-    /// How many dead events are new again.
+    /// How many dead events were set back to new.
     pub replayed: u64,
-    /// How many are dead still.
+    /// How many events are still dead.
     pub left_dead: u64,
-    /// Whether the time was over before all had gone.
+    /// Whether the time limit was reached before all events were changed.
     pub out_of_time: bool,
-    /// The `after` to go on with: the last event that waited and goes now, or a number past every event when none waits any more, or else what
-    /// was sent; `null` for all.
+    /// The `after` of the next request: the last waiting event that is due now, a number past every event when none waits any more, or the
+    /// `after` that was sent; `null` for all.
     pub next: Option<u64>,
-    /// By when the dead events must have died.
+    /// Only events that were dead by this time were replayed.
     pub dead_before: Timestamp,
-    /// Whether nothing was done.
+    /// Whether it was a dry run, which changes nothing.
     pub dry_run: bool,
 }
 
-/// What was deleted.
+/// What a purge deleted.
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
 pub struct PurgeReport {
-    /// How many, and when they were finished.
+    /// How many events were deleted, and when they had finished.
     #[serde(flatten)]
     pub purged: Purged,
-    /// How many finished by `finished_before` and are there still, because a limit was reached.
+    /// How many more events finished by `finished_before` and were not deleted, because a limit was reached.
     pub left: u64,
-    /// How many finished by `finished_before` and are kept, because later events of their aggregates wait behind them.
+    /// How many events finished by `finished_before` and are kept, because later events of their aggregates wait behind them.
     pub blocking: u64,
-    /// By when, by the database's clock, the events must have finished.
+    /// Only events that finished by this time, by the database's clock, were deleted.
     pub finished_before: Timestamp,
     /// How long ago that is.
     pub older_than_seconds: f64,
-    /// Whether nothing was deleted.
+    /// Whether it was a dry run, which deletes nothing.
     pub dry_run: bool,
 }
 

@@ -6,11 +6,11 @@ use axum::http::{HeaderMap, HeaderValue};
 
 pub(super) use super::access::Viewer;
 use super::access::bearer;
+use super::access::refused::Door;
+use super::access::token::Role;
 use super::host::Host;
 use super::peer::Peer;
 use super::problem::Problem;
-use super::refused::Door;
-use super::token::Role;
 
 /// A [`Viewer`] who may write, replay, discard and pause.
 #[derive(Clone, Debug)]

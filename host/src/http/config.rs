@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::token::Token;
+use super::access::token::Token;
 use crate::units::{ByteSize, duration, too_long};
 
 /// How the HTTP API is served.

@@ -1,4 +1,4 @@
-//! What every request passes before its handler, and every answer after it.
+//! The checks that every request passes before its handler, and the headers of every answer.
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
@@ -6,11 +6,11 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use super::access::bearer;
+use super::access::token::Role;
 use super::config::names_loopback;
-use super::host::LookPlace;
+use super::host::ReadPlace;
 use super::peer::{Leaving, Peer};
 use super::problem::{Kind, Problem};
-use super::token::Role;
 use super::{Host, LIVEZ, METRICS, OPENAPI, READYZ};
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -21,7 +21,7 @@ const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 pub(super) const POLICY: &str =
     "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'";
 
-/// What every answer carries unless its handler said otherwise. Nothing of ours needs a script, a style or a frame of another origin.
+/// The headers of every answer, unless its handler set them. No page of this host needs a script, a style or a frame of another origin.
 const HEADERS: [(HeaderName, &str); 7] = [
     (header::CONTENT_SECURITY_POLICY, POLICY),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
@@ -37,9 +37,9 @@ pub(super) async fn guard(State(host): State<Host>, request: Request, next: Next
     let checked =
         check_host(&request, &host.config.allowed_hosts).and_then(|()| check_site(request.method(), request.headers()));
     let response = match checked {
-        Ok(()) => match looker(&host, &request) {
+        Ok(()) => match reader(&host, &request) {
             None => in_task(None, request, next).await,
-            Some(role) => match host.look_place(role).await {
+            Some(role) => match host.read_place(role).await {
                 Ok(place) => in_task(Some(place), request, next).await,
                 Err(problem) => problem.into_response(),
             },
@@ -49,24 +49,24 @@ pub(super) async fn guard(State(host): State<Host>, request: Request, next: Next
     with_headers(response)
 }
 
-/// Whether a request needs a place among those who look into the database. What writes is short, or takes a
-/// place itself where it counts; and a body that comes slowly must not hold a place.
-fn looks(request: &Request) -> bool {
+/// Whether a request needs a place to read the database. Requests that write are short, or take a place themselves while they count; a
+/// body that arrives slowly must not hold one.
+fn reads(request: &Request) -> bool {
     let path = request.uri().path();
     let needs_none = matches!(path, LIVEZ | READYZ | METRICS | OPENAPI) || path.starts_with("/assets/") || path == "/v1/stream";
     matches!(*request.method(), Method::GET | Method::HEAD) && !needs_none
 }
 
-/// The role of a caller who looks into the database. `None` for a request that needs no place, and for strangers, who must not stand before
-/// those who may look: they are refused later.
-fn looker(host: &Host, request: &Request) -> Option<Role> {
+/// The role of a caller who reads the database. `None` for a request that needs no place, and for strangers, who are refused later and must
+/// not keep others waiting.
+fn reader(host: &Host, request: &Request) -> Option<Role> {
     let viewer = || host.access.viewer(request.headers(), request.extensions().get()).ok();
-    looks(request).then(viewer).flatten().map(|viewer| viewer.role)
+    reads(request).then(viewer).flatten().map(|viewer| viewer.role)
 }
 
-/// In a task of its own: when the client goes away its connection is dropped, and a statement that is broken off in the middle would
-/// leave a connection of the database behind in which a transaction is open.
-async fn in_task(place: Option<LookPlace>, mut request: Request, next: Next) -> Response {
+/// Runs the handler in a task of its own: when the client goes away its connection is dropped, and a statement that is cancelled in the
+/// middle would leave a database connection with an open transaction behind.
+async fn in_task(place: Option<ReadPlace>, mut request: Request, next: Next) -> Response {
     let (_stays, leaving) = Leaving::new();
     request.extensions_mut().insert(leaving);
     let handled = async move {

@@ -1,4 +1,4 @@
-//! What handlers know of the outbox that they serve, whatever the type of its store.
+//! The outbox as handlers know it, whatever the type of its store.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,11 +11,11 @@ use tokio::sync::{Mutex, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 
 use super::HttpConfig;
 use super::access::Access;
+use super::access::refused::Refused;
+use super::access::token::Role;
 use super::cached::Cached;
 use super::peer::CutOff;
 use super::problem::{Kind, Problem};
-use super::refused::Refused;
-use super::token::Role;
 use crate::dead::DeadEvents;
 use crate::event::{Envelope, OwnerId};
 use crate::listener::Listeners;
@@ -26,11 +26,11 @@ use crate::store::{RouteRecord, SharedStore, Stats, Store};
 use crate::telemetry::Caller;
 use crate::writer::{Emitted, WriteError, Writer};
 
-/// How many requests may look into the database at once. They share its connections with the claims and outcomes of the host,
-/// which must never wait for whoever looks.
-const LOOKS: usize = 2;
-/// How long a request waits to be one of them.
-const LOOK_WITHIN: Duration = Duration::from_secs(3);
+/// How many requests may read the database at once. They share its connections with the claims and outcomes of the host, which must
+/// never wait for readers.
+const READERS: usize = 2;
+/// How long a request waits for a place.
+const READ_WITHIN: Duration = Duration::from_secs(3);
 
 /// The outbox, as handlers know it; cheap to clone.
 #[derive(Clone)]
@@ -50,7 +50,7 @@ pub(super) struct Parts {
     pub(super) access: Access,
     pub(super) config: HttpConfig,
     pub(super) refused: Arc<Refused>,
-    /// How many events stand where.
+    /// The counts of events by state.
     pub(super) stats: Cached<Stats>,
     /// Every route with its counts.
     pub(super) routes: Cached<Arc<[RouteRecord]>>,
@@ -58,15 +58,15 @@ pub(super) struct Parts {
     pub(super) document: OnceLock<Bytes>,
     writer: Arc<dyn Emit>,
     streams: AtomicUsize,
-    looks: Arc<Semaphore>,
-    /// The places that callers have who may only look.
-    viewer_looks: Arc<Semaphore>,
+    readers: Arc<Semaphore>,
+    /// The places for viewers.
+    viewer_readers: Arc<Semaphore>,
     confirming: Arc<Mutex<()>>,
 }
 
-/// A place among those who look into the database.
+/// A place among the requests that read the database.
 #[derive(Debug)]
-pub(super) struct LookPlace(#[expect(dead_code, reason = "held, not read")] [Option<OwnedSemaphorePermit>; 2]);
+pub(super) struct ReadPlace(#[expect(dead_code, reason = "held, not read")] [Option<OwnedSemaphorePermit>; 2]);
 
 /// The right to confirm a change of many events.
 #[derive(Debug)]
@@ -98,14 +98,14 @@ impl Host {
             document: OnceLock::new(),
             writer: Arc::new(outbox.writer().clone()),
             streams: AtomicUsize::new(0),
-            looks: Arc::new(Semaphore::new(LOOKS)),
-            // One is left for operators, whatever viewers ask for.
-            viewer_looks: Arc::new(Semaphore::new(LOOKS - 1)),
+            readers: Arc::new(Semaphore::new(READERS)),
+            // One place is left for operators, however much viewers read.
+            viewer_readers: Arc::new(Semaphore::new(READERS - 1)),
             confirming: Arc::default(),
         }))
     }
 
-    /// Takes a place among those who follow; `None` when there is none.
+    /// Takes a place among the clients of the stream; `None` when all are taken.
     pub(super) fn stream_place(&self) -> Option<StreamPlace> {
         let most = self.config.max_streams;
         let taken = self.streams.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| (now < most).then_some(now + 1));
@@ -114,38 +114,39 @@ impl Host {
 }
 
 impl Parts {
-    /// A place among those who look into the database, held until its statement has ended, even if nobody waits for that any more.
+    /// A place among the requests that read the database, held until the statement has ended, even if the client has gone.
     ///
     /// # Errors
-    /// 503 when others look for too long.
-    pub(super) async fn look_place(&self, role: Role) -> Result<LookPlace, Problem> {
+    /// 503 when none is free for too long.
+    pub(super) async fn read_place(&self, role: Role) -> Result<ReadPlace, Problem> {
         let places = async {
             let of_viewers = match role {
-                Role::Viewer => self.viewer_looks.clone().acquire_owned().await.ok(),
+                Role::Viewer => self.viewer_readers.clone().acquire_owned().await.ok(),
                 Role::Operator | Role::Admin => None,
             };
-            LookPlace([of_viewers, self.looks.clone().acquire_owned().await.ok()])
+            ReadPlace([of_viewers, self.readers.clone().acquire_owned().await.ok()])
         };
-        let busy = |_| Problem::new(Kind::Busy, "others look into the database already; ask again in a moment");
-        tokio::time::timeout(LOOK_WITHIN, places).await.map_err(busy)
+        let busy =
+            |_| Problem::new(Kind::Busy, "too many requests are reading the database; send the request again in a moment");
+        tokio::time::timeout(READ_WITHIN, places).await.map_err(busy)
     }
 
-    /// The right to compare what somebody expects with what matches, held until the first batch is changed: of two requests to this host that
-    /// expect the same events, the second one counts what the first has left.
+    /// The right to compare the expected with the matching number of events, held until the first batch is changed: of two requests that
+    /// expect the same events, the second counts what the first has left.
     ///
     /// # Errors
-    /// 503 when others hold it for too long, the host stops or the client has gone.
+    /// 503 when another request holds it for too long, the host stops or the client has gone.
     pub(super) async fn confirming(&self, cut_off: &mut CutOff) -> Result<Confirming, Problem> {
         tokio::select! {
             alone = self.confirming.clone().lock_owned() => Ok(Confirming(alone)),
             () = cut_off.wait() => Err(CutOff::problem()),
-            () = tokio::time::sleep(LOOK_WITHIN) => {
+            () = tokio::time::sleep(READ_WITHIN) => {
                 Err(Problem::new(Kind::Busy, "the host begins another replay or purge; send the request again in a moment"))
             }
         }
     }
 
-    /// Writes events in a transaction of their own and hands them on.
+    /// Writes events in a transaction of their own, and hands them to this host's workers.
     ///
     /// # Errors
     /// As [`Writer::emit`].
@@ -161,19 +162,19 @@ impl Parts {
         Vec::new()
     }
 
-    /// Tells this host's poller and the other hosts that there is something to do. A hint: their polls find it all the same.
+    /// Wakes this host's poller and the other hosts after a change. A hint: their polls find the events all the same.
     pub(super) async fn tell_hosts(&self) {
         self.inside.wake.now();
-        // Whoever changed something sees it.
+        // The next answer shows the change.
         self.stats.forget().await;
         self.routes.forget().await;
         if let Err(error) = self.store.notify().await {
-            tracing::warn!(error = %crate::chain(&error), "the hosts could not be told; they see it at their next poll");
+            tracing::warn!(error = %crate::chain(&error), "the hosts could not be told of a change; they see it at their next poll");
         }
     }
 }
 
-/// A place among those who follow, given back when it is dropped.
+/// A place among the clients of the stream, given back when it is dropped.
 pub(super) struct StreamPlace(Host);
 
 impl Drop for StreamPlace {
@@ -182,7 +183,7 @@ impl Drop for StreamPlace {
     }
 }
 
-/// What writes events, whatever the type of its store.
+/// Writes events, whatever the type of the store.
 trait Emit: Send + Sync {
     fn emit(&self, caller: Caller, envelopes: Vec<Envelope>) -> BoxFuture<'_, Result<Emitted, WriteError>>;
 }

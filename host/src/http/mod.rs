@@ -8,7 +8,6 @@
 //! request; browsers log in with it once, and have a session.
 
 mod access;
-mod activity;
 #[doc(hidden)] // for our own program
 pub mod answer;
 mod api;
@@ -16,7 +15,6 @@ mod auth;
 mod body;
 mod cached;
 mod config;
-mod connections;
 mod cursor;
 mod guard;
 mod history;
@@ -26,21 +24,17 @@ mod pages;
 mod params;
 mod peer;
 mod problem;
-mod refused;
 mod server;
-mod session;
 mod standing;
 #[cfg(all(test, feature = "sqlite"))]
 mod tests;
-mod token;
-mod writing;
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 
+pub use access::token::{Role, Token, TokenHash, TokenHashError};
 pub use config::{ConfigFaults, HttpConfig, Listen, ListenError};
 pub use server::{ServeError, Server};
-pub use token::{Role, Token, TokenHash, TokenHashError};
 
 use crate::outbox::Outbox;
 use crate::store::SharedStore;

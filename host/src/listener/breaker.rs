@@ -73,13 +73,13 @@ struct State {
 impl Breaker {
     /// A breaker that has seen nothing yet.
     #[must_use]
-    pub fn new(config: BreakerConfig) -> Self {
+    pub(crate) fn new(config: BreakerConfig) -> Self {
         Self { config, state: Mutex::default() }
     }
 
     /// How long a pause is.
     #[must_use]
-    pub fn pause(&self) -> Duration {
+    pub(crate) fn pause(&self) -> Duration {
         self.config.pause
     }
 
@@ -87,7 +87,7 @@ impl Breaker {
     ///
     /// # Errors
     /// The rest of the pause.
-    pub fn admit(&self, now: Instant) -> Result<Admittance<'_>, Duration> {
+    pub(crate) fn admit(&self, now: Instant) -> Result<Admittance<'_>, Duration> {
         let mut state = self.lock();
         match state.open_until {
             None => return Ok(Admittance { breaker: self, is_trial: false }),
@@ -139,7 +139,7 @@ impl Breaker {
 /// Says that a call may be made. Dropped without a word of how the call ended, it was none: after a pause another may try.
 #[derive(Debug)]
 #[must_use = "tell it how the call ended"]
-pub struct Admittance<'b> {
+pub(crate) struct Admittance<'b> {
     breaker: &'b Breaker,
     is_trial: bool,
 }
@@ -147,12 +147,12 @@ pub struct Admittance<'b> {
 impl Admittance<'_> {
     /// The call was none, since the listener could not take the event: how long that waits, at least `after`.
     #[must_use]
-    pub fn no_call(self, after: Duration, now: Instant) -> Duration {
+    pub(crate) fn no_call(self, after: Duration, now: Instant) -> Duration {
         if self.is_trial { self.breaker.rest(&self.breaker.lock(), now).max(after) } else { after }
     }
 
     /// Takes note of how the call ended; true when it opened the breaker.
-    pub fn record(mut self, broke: bool, now: Instant) -> bool {
+    pub(crate) fn record(mut self, broke: bool, now: Instant) -> bool {
         if !std::mem::take(&mut self.is_trial) {
             return self.breaker.record(broke, now);
         }

@@ -18,10 +18,11 @@ use std::time::Instant;
 
 use futures_util::future::BoxFuture;
 
-pub use breaker::{Admittance, Breaker, BreakerConfig};
+pub use breaker::{Breaker, BreakerConfig};
 pub use error_kind::error_kind;
 pub use or_fail::OrFail;
-pub use registration::{CallLimit, Concurrency, Registration};
+pub(crate) use registration::CallLimit;
+pub use registration::{Concurrency, Registration};
 pub use registry::{Listeners, RegistryEntry, RouteConflict};
 pub use reply::Reply;
 pub use retry::{Exponential, Fixed, Jittered, RetryPolicy};

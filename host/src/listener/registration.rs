@@ -87,11 +87,11 @@ impl Registration {
 /// How many calls at once, and by which name they are counted: listeners with the same name share the limit, and so does what
 /// replaces them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CallLimit {
+pub(crate) struct CallLimit {
     /// The name.
-    pub name: Arc<str>,
+    pub(crate) name: Arc<str>,
     /// How many.
-    pub calls: usize,
+    pub(crate) calls: usize,
 }
 
 impl CallLimit {

@@ -21,9 +21,9 @@ pub struct RegistryEntry {
     /// Who registered it.
     pub owner: Owner,
     /// How many calls at once it may have; `None` for any number.
-    pub call_limit: Option<CallLimit>,
+    pub(crate) call_limit: Option<CallLimit>,
     /// What the calls of all listeners of this owner cost.
-    pub totals: Arc<CallTotals>,
+    pub(crate) totals: Arc<CallTotals>,
     routes: Arc<Routes>,
     /// Looked up once.
     route_totals: OnceLock<Arc<RouteTotals>>,
@@ -98,7 +98,7 @@ impl Default for Listeners {
 impl Listeners {
     /// No listeners yet; those to come are paused by this rule unless they have their own.
     #[must_use]
-    pub fn with_breaker(breaker: BreakerConfig) -> Self {
+    pub(crate) fn with_breaker(breaker: BreakerConfig) -> Self {
         Self { breaker, ..Self::default() }
     }
 
@@ -148,7 +148,7 @@ impl Listeners {
     ///
     /// # Errors
     /// When a pattern is given twice. Then nothing has changed.
-    pub fn set_relays(&self, relays: Vec<(Owner, Registration)>) -> Result<(), RouteConflict> {
+    pub(crate) fn set_relays(&self, relays: Vec<(Owner, Registration)>) -> Result<(), RouteConflict> {
         let mut remembered = self.remembered.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut entries: Vec<Arc<RegistryEntry>> = Vec::with_capacity(relays.len());
         for (owner, registration) in relays {
@@ -233,13 +233,13 @@ impl Listeners {
     }
 
     /// Remembers routes that had a listener in an earlier life of the host.
-    pub fn remember(&self, routes: impl IntoIterator<Item = Route>) {
+    pub(crate) fn remember(&self, routes: impl IntoIterator<Item = Route>) {
         self.remembered.lock().unwrap_or_else(std::sync::PoisonError::into_inner).extend(routes);
     }
 
     /// Whether the route ever had a listener, or a relay whose pattern covers it.
     #[must_use]
-    pub fn is_remembered(&self, route: &Route) -> bool {
+    pub(crate) fn is_remembered(&self, route: &Route) -> bool {
         let remembered = self.remembered.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         remembered.contains(route) || remembered.iter().any(|known| known.is_pattern() && known.covers(route))
     }
@@ -290,7 +290,7 @@ impl Listeners {
 
     /// The routes that are answered now and not paused, sorted; without patterns.
     #[must_use]
-    pub fn open_routes(&self) -> Vec<Route> {
+    pub(crate) fn open_routes(&self) -> Vec<Route> {
         let mut routes = self.routes();
         routes.retain(|route| !route.is_pattern() && self.paused(route).is_none());
         routes
@@ -298,7 +298,7 @@ impl Listeners {
 
     /// Whether any relay answers more than one route, so that nobody can list the routes that are answered.
     #[must_use]
-    pub fn has_patterns(&self) -> bool {
+    pub(crate) fn has_patterns(&self) -> bool {
         self.relays.load().iter().any(|relay| relay.registration.route.is_pattern())
     }
 

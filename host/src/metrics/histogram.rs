@@ -76,7 +76,7 @@ impl Histogram {
     }
 
     /// How many were no longer than each bound, shortest first.
-    pub fn cumulative(&self) -> impl Iterator<Item = (Duration, u64)> {
+    pub(crate) fn cumulative(&self) -> impl Iterator<Item = (Duration, u64)> {
         let mut sum = 0;
         self.bounds.iter().zip(&self.buckets).map(move |(bound, bucket)| {
             sum += bucket.load(Ordering::Relaxed);

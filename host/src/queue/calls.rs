@@ -23,7 +23,7 @@ const SPARE_PART: usize = 8;
 
 /// Says that an event may be with its listener now. The next event of the call queue gets the place when this is dropped.
 #[derive(Debug)]
-pub struct CallPlace {
+pub(crate) struct CallPlace {
     queue: Weak<Queue>,
     name: Arc<str>,
     since: Instant,

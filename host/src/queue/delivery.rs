@@ -10,27 +10,16 @@ use crate::event::{Event, Fence};
 
 /// Which way an event came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Via {
+pub(crate) enum Via {
     /// Straight from the commit of its writer.
     Hot,
     /// By the poller.
     Cold,
 }
 
-impl Via {
-    /// The name in logs and metrics.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Hot => "hot",
-            Self::Cold => "cold",
-        }
-    }
-}
-
 /// An event on its way to a listener.
 #[derive(Debug)]
-pub struct Delivery {
+pub(crate) struct Delivery {
     /// The event.
     pub event: Arc<Event>,
     /// Which claim it came with; events of one claim share the number.
@@ -54,7 +43,7 @@ pub struct Delivery {
 impl Delivery {
     /// A delivery that was never deferred and never expires.
     #[must_use]
-    pub fn new(event: Arc<Event>, mark: Mark, via: Via, batch: u64) -> Self {
+    pub(crate) fn new(event: Arc<Event>, mark: Mark, via: Via, batch: u64) -> Self {
         Self { event, batch, via, deferrals: 0, expires: None, alone: false, mark, turn: None, place: None }
     }
 
@@ -72,13 +61,13 @@ impl Delivery {
 
     /// Counted failures so far.
     #[must_use]
-    pub fn attempts(&self) -> u32 {
+    pub(crate) fn attempts(&self) -> u32 {
         self.event.attempt().saturating_sub(1)
     }
 
     /// The proof that its claim is ours; `None` for an event that was never stored.
     #[must_use]
-    pub fn fence(&self) -> Option<Fence> {
+    pub(crate) fn fence(&self) -> Option<Fence> {
         self.mark.fence()
     }
 }

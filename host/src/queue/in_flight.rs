@@ -19,7 +19,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// Which events are in this process's hands. An event is there once.
 #[derive(Debug, Default)]
-pub struct InFlight {
+pub(crate) struct InFlight {
     hasher: foldhash::fast::RandomState,
     shards: [Mutex<Shard>; SHARDS],
     /// How many rests in memory have ended.
@@ -76,14 +76,14 @@ impl Entry {
 
 impl InFlight {
     /// Marks an event whose claim holds for `lease` from now. `None` when it is marked already: somebody has it.
-    #[must_use]
-    pub fn mark(self: &Arc<Self>, id: EventId, fence: Option<Fence>, lease: Duration) -> Option<Mark> {
+    #[cfg(test)]
+    pub(crate) fn mark(self: &Arc<Self>, id: EventId, fence: Option<Fence>, lease: Duration) -> Option<Mark> {
         self.mark_until(id, fence, Instant::now() + lease)
     }
 
     /// Marks an event whose claim holds until `lease_end`. `None` when it is marked already: somebody has it.
     #[must_use]
-    pub fn mark_until(self: &Arc<Self>, id: EventId, fence: Option<Fence>, lease_end: Instant) -> Option<Mark> {
+    pub(crate) fn mark_until(self: &Arc<Self>, id: EventId, fence: Option<Fence>, lease_end: Instant) -> Option<Mark> {
         let mut shard = self.shard(&id);
         if shard.get(&id).is_some_and(Entry::is_in_hand) {
             return None;
@@ -206,13 +206,13 @@ impl InFlight {
 
     /// Whether an event is marked.
     #[must_use]
-    pub fn contains(&self, id: &EventId) -> bool {
+    pub(crate) fn contains(&self, id: &EventId) -> bool {
         self.shard(id).get(id).is_some_and(Entry::is_in_hand)
     }
 
     /// How many events are marked.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.count(Entry::is_in_hand)
     }
 
@@ -236,13 +236,13 @@ impl InFlight {
 
     /// Whether none is marked.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// The claims that may be renewed: of stored events, not lost.
     #[must_use]
-    pub fn held(&self) -> Vec<(EventId, Fence)> {
+    pub(crate) fn held(&self) -> Vec<(EventId, Fence)> {
         let is_claimed = |entry: &Entry| matches!(entry.state, State::Claimed(Some(_)));
         self.of(|id, entry| is_claimed(entry).then_some((id, entry.fence?)))
     }
@@ -276,7 +276,7 @@ impl InFlight {
     }
 
     /// Notes that a claim was renewed until `lease_end`, or lost (`None`).
-    pub fn renewed(&self, id: EventId, fence: Fence, lease_end: Option<Instant>) {
+    pub(crate) fn renewed(&self, id: EventId, fence: Fence, lease_end: Option<Instant>) {
         if let Some(entry) = self.shard(&id).get_mut(&id).filter(|entry| entry.fence == Some(fence))
             && let State::Claimed(end) = &mut entry.state
         {
@@ -354,7 +354,7 @@ impl Drop for Reading<'_> {
 
 /// Says that an event is in this process's hands, as long as it lives; let go even when a worker panics.
 #[derive(Debug)]
-pub struct Mark {
+pub(crate) struct Mark {
     in_flight: Arc<InFlight>,
     id: EventId,
     fence: Option<Fence>,
@@ -366,7 +366,7 @@ pub struct Mark {
 impl Mark {
     /// The proof that the event is ours; `None` for an event that was never stored.
     #[must_use]
-    pub fn fence(&self) -> Option<Fence> {
+    pub(crate) fn fence(&self) -> Option<Fence> {
         self.fence
     }
 
@@ -387,7 +387,7 @@ impl Mark {
 
     /// When the claim, or the lease of the partition, ends as of now; renewals move it. `None` when it was lost.
     #[must_use]
-    pub fn lease_end(&self) -> Option<Instant> {
+    pub(crate) fn lease_end(&self) -> Option<Instant> {
         if let Some(hold) = &self.hold {
             return hold.lease_end();
         }

@@ -203,7 +203,7 @@ pub(crate) fn key(event: &Event) -> Option<Key> {
 /// Says that an event is the one of its aggregate that may be delivered. Dropped without an end (its claim was lost, its worker
 /// was cut off), those that wait for it are dropped, too.
 #[derive(Debug)]
-pub struct Turn {
+pub(crate) struct Turn {
     queues: Arc<KeyQueues>,
     key: Key,
     sequence: u64,

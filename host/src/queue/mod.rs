@@ -19,11 +19,11 @@ use tokio::sync::Notify;
 pub(crate) use at_work::{AtWork, Work};
 pub(crate) use batches::Batches;
 pub(crate) use calls::Admitted;
-pub use calls::CallPlace;
-pub use delivery::{Delivery, Via};
-pub use in_flight::{InFlight, Mark};
+pub(crate) use calls::CallPlace;
+pub(crate) use delivery::{Delivery, Via};
+pub(crate) use in_flight::{InFlight, Mark};
 pub(crate) use in_flight::{Left, NotMarked};
-pub use key_queues::Turn;
+pub(crate) use key_queues::Turn;
 pub(crate) use key_queues::{Admission, Key, KeyQueueLimits, KeyQueues, key};
 pub(crate) use reserved::Reserved;
 
@@ -32,7 +32,7 @@ use crate::units::ByteSize;
 
 /// How much may be queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct QueueLimits {
+pub(crate) struct QueueLimits {
     /// Most hot events. Default 1,000.
     pub hot: usize,
     /// Most cold events. Default 1,000.
@@ -58,7 +58,7 @@ impl QueueLimits {
 
 /// The hot and the cold queue, drained two to one while both have events.
 #[derive(Debug)]
-pub struct Queue {
+pub(crate) struct Queue {
     limits: QueueLimits,
     sides: Mutex<Sides>,
     filled: Notify,
@@ -123,20 +123,20 @@ impl Side {
 impl Queue {
     /// An empty queue for the workers of this runtime.
     #[must_use]
-    pub fn new(limits: QueueLimits) -> Self {
+    pub(crate) fn new(limits: QueueLimits) -> Self {
         let bounds = Bounds { threads: threads(), shared: usize::MAX };
         Self { limits, sides: Mutex::default(), filled: Notify::new(), taken: Notify::new(), bounds }
     }
 
     /// So many workers take events from it: listeners that wait for something outside leave some of them to others.
     #[must_use]
-    pub fn for_workers(mut self, workers: usize) -> Self {
+    pub(crate) fn for_workers(mut self, workers: usize) -> Self {
         self.bounds = Bounds::of(self.bounds.threads, workers);
         self
     }
 
     /// Puts events at the end of their side, in order. Those that find no room, or come after the closing, are given back.
-    pub fn push(&self, via: Via, deliveries: impl IntoIterator<Item = Delivery>) -> Vec<Delivery> {
+    pub(crate) fn push(&self, via: Via, deliveries: impl IntoIterator<Item = Delivery>) -> Vec<Delivery> {
         let mut refused = Vec::new();
         let mut sides = self.lock();
         let closed = sides.closed;
@@ -194,7 +194,7 @@ impl Queue {
     }
 
     /// Takes the next event, waiting for one; `None` when the queue is closed and empty.
-    pub async fn take(&self) -> Option<Delivery> {
+    pub(crate) async fn take(&self) -> Option<Delivery> {
         loop {
             if let Some(delivery) = self.try_take() {
                 return Some(delivery);
@@ -219,7 +219,7 @@ impl Queue {
     }
 
     /// Takes the next event if there is one.
-    pub fn try_take(&self) -> Option<Delivery> {
+    pub(crate) fn try_take(&self) -> Option<Delivery> {
         let delivery = self.lock().take();
         if delivery.is_some() {
             self.taken.notify_waiters();
@@ -229,13 +229,13 @@ impl Queue {
 
     /// How many more cold events, and how many bytes of them, would find room.
     #[must_use]
-    pub fn cold_room(&self) -> (usize, usize) {
+    pub(crate) fn cold_room(&self) -> (usize, usize) {
         self.room(Via::Cold)
     }
 
     /// How many more hot events would find room now.
     #[must_use]
-    pub fn hot_room(&self) -> usize {
+    pub(crate) fn hot_room(&self) -> usize {
         self.room(Via::Hot).0
     }
 
@@ -256,7 +256,7 @@ impl Queue {
     }
 
     /// Waits until at least half of the cold side is free, by number and by bytes, or the queue is closed.
-    pub async fn cold_half_empty(&self) {
+    pub(crate) async fn cold_half_empty(&self) {
         loop {
             let taken = self.taken.notified();
             tokio::pin!(taken);
@@ -275,14 +275,14 @@ impl Queue {
 
     /// How many events are queued or wait for their listeners: hot, cold.
     #[must_use]
-    pub fn depth(&self) -> (usize, usize) {
+    pub(crate) fn depth(&self) -> (usize, usize) {
         let sides = self.lock();
         let call_queues = &sides.call_queues;
         (sides.hot.deliveries.len() + call_queues.depth(Via::Hot), sides.cold.deliveries.len() + call_queues.depth(Via::Cold))
     }
 
     /// Takes no more events; those queued can still be taken.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         self.lock().closed = true;
         self.filled.notify_waiters();
         self.taken.notify_waiters();
@@ -307,7 +307,7 @@ impl Queue {
 
     /// Takes everything that is still queued or waits for its listener.
     #[must_use]
-    pub fn drain(&self) -> Vec<Delivery> {
+    pub(crate) fn drain(&self) -> Vec<Delivery> {
         let mut drained = self.lock().call_queues.drain();
         drained.extend(std::iter::from_fn(|| self.try_take()));
         drained

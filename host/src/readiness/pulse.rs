@@ -1,11 +1,11 @@
-//! When something that goes on for ever last came to the end of a turn, and when it last came round at all.
+//! When a loop last completed a turn, and when it last ended one, well or not.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// When something that goes on for ever last came to the end of a turn. A turn that failed is told apart: the loop still moves.
+/// When a loop last completed a turn. A failed turn is recorded apart: it shows that the loop still runs.
 #[derive(Debug)]
 pub(crate) struct Pulse {
     made: Instant,

@@ -1,4 +1,4 @@
-//! Whether the schema is still the one that this program knows: another program may take it back, or bring it further.
+//! Whether the schema is still the one that this program needs: another program may migrate it down or up.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -6,20 +6,20 @@ use std::time::Duration;
 use crate::recurring::Recurring;
 use crate::store::{Store, StoreError};
 
-/// Rest between two looks.
+/// The rest between two checks.
 const INTERVAL: Duration = Duration::from_secs(30);
 
-/// What was last found wrong with the schema; nothing at first, since no host starts without it.
+/// What was last found wrong with the schema; nothing at first, since no host starts with a wrong schema.
 #[derive(Debug, Default)]
 pub(crate) struct SchemaFault(Mutex<Option<String>>);
 
 impl SchemaFault {
-    /// What is wrong with it.
+    /// What is wrong with the schema; `None` when nothing is.
     pub(crate) fn get(&self) -> Option<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Takes note of a look. One that the database did not answer says nothing of the schema.
+    /// Records the result of a check. A check that the database did not answer says nothing about the schema.
     fn note(&self, found: Result<(), StoreError>) {
         let fault = match found {
             Ok(()) => None,
@@ -37,7 +37,7 @@ impl SchemaFault {
     }
 }
 
-/// Looks at the schema, again and again.
+/// Checks the schema every [`INTERVAL`].
 pub(crate) struct SchemaWatch {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) fault: Arc<SchemaFault>,

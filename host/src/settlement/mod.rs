@@ -9,4 +9,4 @@ mod rules;
 pub(crate) use released::{
     given_back, given_back_for, held_up, not_alone, not_its_turn, start_not_counted, still_at_work, unknown_route,
 };
-pub use rules::{Policy, SettlementRules};
+pub(crate) use rules::{Policy, SettlementRules};

@@ -14,7 +14,7 @@ const SOON: Duration = Duration::from_millis(1);
 
 /// What an outbox does with its events, whoever their listener is.
 #[derive(Clone, Copy, Debug)]
-pub struct SettlementRules {
+pub(crate) struct SettlementRules {
     /// Whether the row of a DONE event is deleted.
     pub erase_done: bool,
     /// Whether a DEAD event blocks the later ones of its aggregate.
@@ -31,7 +31,7 @@ pub struct SettlementRules {
 
 /// What holds for one event beside the rules.
 #[derive(Clone, Copy, Debug)]
-pub struct Policy<'a> {
+pub(crate) struct Policy<'a> {
     /// When it is tried again after a failure.
     pub retry: &'a dyn RetryPolicy,
     /// Counted failures after which it is dead.
@@ -43,7 +43,7 @@ pub struct Policy<'a> {
 impl Policy<'_> {
     /// Whether a failure of the next attempt is the last one, after so many counted failures.
     #[must_use]
-    pub fn is_last(&self, attempts: u32) -> bool {
+    pub(crate) fn is_last(&self, attempts: u32) -> bool {
         attempts.saturating_add(1) >= self.max_attempts
     }
 }
@@ -52,7 +52,7 @@ impl SettlementRules {
     /// Turns an outcome into what the store must write, for an event that failed `attempts` times and was deferred `deferrals`
     /// times before. Delays, not times: the database's clock turns them into times. Source: specification 9.3, 12.4.
     #[must_use]
-    pub fn settle(self, outcome: Outcome, attempts: u32, deferrals: u32, policy: &Policy<'_>) -> Settlement {
+    pub(crate) fn settle(self, outcome: Outcome, attempts: u32, deferrals: u32, policy: &Policy<'_>) -> Settlement {
         match outcome {
             Outcome::Done if self.erase_done => Settlement::Erased,
             Outcome::Done => Settlement::Done,

@@ -1,4 +1,4 @@
-//! Outcomes whose listeners emitted events or wrote state: each is stored together with these, in one transaction.
+//! Outcomes whose listeners emitted events or wrote state: each outcome is stored together with its effects, in one transaction.
 
 use std::time::Duration;
 
@@ -12,27 +12,27 @@ use crate::settlement::{self, given_back_for};
 use crate::store::{AttemptCost, Committed, Settled, SettledWithEffects, Settlement, StoreError};
 use crate::time::system_clock;
 
-/// The most outcomes with effects in one transaction: a plugin's state is locked as long as it goes on.
+/// The most outcomes with effects in one transaction, which locks the state of their plugins.
 const TOGETHER: usize = 50;
-/// How often a transaction is tried again for a reason that may pass, before each of its outcomes is tried alone.
+/// How often a transaction is tried again after a transient error, before each of its outcomes is tried alone.
 const REPEATS: u32 = 3;
-/// The rest of an event whose listener has read what is not so any more.
+/// The rest of an event after a conflict, in microseconds.
 const CONFLICT_MICROS: std::ops::Range<u64> = 500..10_000;
 
 /// What became of outcomes that were to be stored in one transaction.
 enum Tried {
     Stored(Vec<Committed>),
-    /// The database does not take one of them at least.
+    /// The database refused at least one of them.
     Refused(StoreError),
-    /// Somebody else holds a lock that is none of the events' own: on what a plugin keeps, or on an id that was emitted.
+    /// Another transaction has locked a plugin's state, or the id of an emitted event.
     HeldUp,
-    /// It took too long; the claims end with their leases.
+    /// It took too long: the claims end with their leases.
     GivenUp,
 }
 
 impl Settler {
-    /// Stores outcomes with effects. What follows from them is added to `completions`, and what waits for locked rows to
-    /// `apart`.
+    /// Stores outcomes with effects. Outcomes that have to be written another way are added to `completions`, those whose rows are
+    /// locked to `apart`.
     pub(super) async fn store_effects(
         &self,
         mut waiting: Vec<Completion>,
@@ -54,7 +54,7 @@ impl Settler {
                     completions.extend(now.into_iter().map(|one| self.not_taken(one, &error)));
                 }
                 Tried::HeldUp if now.len() == 1 => {
-                    // Each of the others would wait as long, and all other outcomes behind them.
+                    // The plugin's other outcomes would wait as long, and hold up everything behind them.
                     let plugin = plugin_of(&now[0]).map(str::to_owned);
                     now.extend(waiting.extract_if(.., |one| plugin.is_some() && plugin_of(one) == plugin.as_deref()));
                     tracing::warn!(
@@ -65,7 +65,7 @@ impl Settler {
                     completions.extend(now.into_iter().map(held_up));
                 }
                 Tried::Refused(_) | Tried::HeldUp => {
-                    // One of them spoils it for the others: it is found by trying each alone.
+                    // One of them makes the transaction fail: it is found by trying each alone.
                     together = 1;
                     now.append(&mut waiting);
                     waiting = now;
@@ -74,13 +74,13 @@ impl Settler {
         }
     }
 
-    /// What follows from an outcome that the database has answered.
+    /// Deals with the database's answer to one outcome.
     fn ended(&self, mut completion: Completion, committed: Committed, completions: &mut Vec<Completion>) {
         let effects = completion.effects.take();
         let fenced = match committed {
             Committed::Conflict => {
                 self.metrics.state_conflicts.increment();
-                // Others are at the same value: who comes back at once meets them again.
+                // Other calls change the same value: an immediate repeat would meet them again.
                 let after = Duration::from_micros(rand::rng().random_range(CONFLICT_MICROS));
                 completion.settled.settlement = given_back_for(after);
                 completion.settled.cost = None;
@@ -101,12 +101,12 @@ impl Settler {
         };
         self.conclude(&mut batch_of(vec![completion]), Some(fenced), completions);
         if fenced > 0 {
-            // When the answer to an earlier try was lost, it was stored by that one, and what it emitted is there.
+            // An earlier try may have been committed though its answer was lost: then its emitted events are in the table.
             self.wake.now();
         }
     }
 
-    /// Writes until it is written, or until it is clear that it cannot be.
+    /// Tries the transaction until it is committed or cannot be.
     async fn commit(&self, completions: &mut Vec<Completion>, apart: &mut Vec<Completion>) -> Tried {
         let Some(mut trying) = Trying::begin(self) else { return Tried::GivenUp };
         let mut repeats = 0;
@@ -143,7 +143,7 @@ impl Settler {
         }
     }
 
-    /// An event whose effects the database does not take fails, and nothing of them has happened.
+    /// Fails an event whose effects the database refused; none of the effects was written.
     fn not_taken(&self, mut completion: Completion, error: &StoreError) -> Completion {
         let error = format!("what it emitted or keeps could not be stored: {}", crate::chain(error));
         let event = completion.held.event.as_deref();
@@ -169,7 +169,7 @@ impl Settler {
         completion
     }
 
-    /// Counts follow-up events, and wakes the pollers for those that are there now.
+    /// Counts emitted events, and wakes the pollers for them.
     fn tell_of_emitted(&self, effects: &Effects) {
         let now = system_clock().now();
         let due = |envelope: &Envelope| envelope.available_at().since(now);
@@ -181,7 +181,7 @@ impl Settler {
     }
 }
 
-/// An event that is held up by somebody else is no failure of its listener: it comes again, not counted.
+/// A lock of another transaction is no failure of the listener: the event is delivered again, without counting an attempt.
 fn held_up(mut completion: Completion) -> Completion {
     completion.effects = None;
     completion.settled.settlement = settlement::held_up();
@@ -189,7 +189,7 @@ fn held_up(mut completion: Completion) -> Completion {
     completion
 }
 
-/// Whose state an answer reads or writes.
+/// The plugin whose state an answer reads or writes.
 fn plugin_of(completion: &Completion) -> Option<&str> {
     Some(completion.effects.as_ref()?.state.as_ref()?.plugin.as_str())
 }

@@ -1,4 +1,4 @@
-//! What all sinks do alike: many callers, one bounded queue, batches of what is waiting, several of them on their way at once.
+//! What all sinks do in the same way: one bounded queue for many callers, batches of the messages that wait, several batches in flight.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,11 +9,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use super::breaker::Breaker;
 use super::{CommonConfig, Message, Sink, SinkError};
 
-/// Most messages that wait for their turn; callers beyond them wait too.
+/// The most messages that wait to be sent; further callers wait for room.
 const QUEUE: usize = 1_024;
-/// What a batch has after its deadline to say how far it came, and a caller after that to hear of it.
+/// How long after its deadline a batch may still report, and how long after that a caller may still be told.
 const GRACE: Duration = Duration::from_millis(250);
-/// When a message that had no turn may come again.
+/// After how long a message that found no room may be sent again.
 const CROWDED_REST: Duration = Duration::from_secs(1);
 const MAX_ID_BYTES: usize = 200;
 
@@ -25,7 +25,7 @@ pub(super) trait Link: Send + Sync + 'static {
     /// Sends messages; one answer for each, in their order, by `deadline`. Batches of one link may be sent side by side.
     async fn send(&self, messages: &[Message], deadline: Instant) -> Vec<Answer>;
 
-    /// What becomes of a batch that did not answer by its deadline: its connection is not to be trusted any more.
+    /// Called when a batch did not answer by its deadline: the connection is not to be used any more.
     fn cut_off(&self) {}
 }
 
@@ -48,11 +48,11 @@ pub(super) struct Batching {
     common: CommonConfig,
 }
 
-/// A message and where its answer goes.
+/// A message, and the channel for its answer.
 struct Job {
     message: Message,
     answer: oneshot::Sender<Answer>,
-    /// When it has waited for its turn for too long.
+    /// When the message has waited to be sent for too long.
     give_up_at: Instant,
 }
 
@@ -66,7 +66,7 @@ impl Batching {
         Self { name: name.to_owned(), jobs: sender, breaker, common }
     }
 
-    /// What is wrong with a message before anybody has seen it.
+    /// Checks a message before it is queued.
     fn check(&self, message: &Message) -> Answer {
         if message.id.is_empty() || message.id.len() > MAX_ID_BYTES || message.id.chars().any(char::is_control) {
             return Err(SinkError::rejected(format!(
@@ -110,7 +110,7 @@ impl Batching {
 impl Sink for Batching {
     async fn send(&self, messages: &[Message]) -> Vec<Answer> {
         let give_up_at = Instant::now() + self.common.timeout;
-        // Its turn may come at the last moment, and then it has the whole timeout.
+        // A message may be sent at the last moment, and then has the whole timeout.
         let last = give_up_at + self.common.timeout + 2 * GRACE;
         let mut queued = Vec::with_capacity(messages.len());
         for message in messages {
@@ -131,7 +131,7 @@ impl Sink for Batching {
     }
 }
 
-/// What sends one sink's batches.
+/// Sends the batches of one sink.
 struct Shipping<L> {
     name: String,
     link: L,
@@ -139,7 +139,7 @@ struct Shipping<L> {
     timeout: Duration,
 }
 
-/// What a message is told that never had its turn: nothing is wrong with it, nor with the other side.
+/// The answer for a message that was never sent: nothing is wrong with it, nor with the receiver.
 fn crowded(sink: &str, timeout: Duration) -> SinkError {
     let reason = format!("the sink {sink} had so many messages to send that this one had no turn within {timeout:?}");
     SinkError::Unavailable { reason, retry_after: Some(CROWDED_REST) }
@@ -152,7 +152,7 @@ async fn keep_sending<L: Link>(shipping: Arc<Shipping<L>>, mut jobs: mpsc::Recei
         let permit = in_flight.clone().acquire_owned().await.expect("nobody closes it");
         let wanted = limits.messages.max(1);
         if waiting.len() < wanted {
-            // Takes what is there; waits only when there is nothing at all.
+            // Takes the messages that are there; waits only if there are none.
             let room = wanted - waiting.len();
             if waiting.is_empty() && jobs.recv_many(&mut waiting, room).await == 0 {
                 return;
@@ -162,7 +162,7 @@ async fn keep_sending<L: Link>(shipping: Arc<Shipping<L>>, mut jobs: mpsc::Recei
                 waiting.push(job);
             }
         }
-        // Whoever has gone away wants nothing sent.
+        // A caller that has gone away wants nothing sent.
         waiting.retain(|job| !job.answer.is_closed());
         let now = Instant::now();
         for late in waiting.extract_if(.., |job| job.give_up_at <= now) {
@@ -187,13 +187,13 @@ fn full_at(waiting: &[Job], limits: Limits) -> usize {
 }
 
 impl<L: Link> Shipping<L> {
-    /// Sends a batch and tells everybody what came of it.
+    /// Sends a batch, and answers its callers.
     async fn ship(self: Arc<Self>, batch: Vec<Job>, permit: OwnedSemaphorePermit) {
         let (messages, askers): (Vec<_>, Vec<_>) = batch.into_iter().map(|job| (job.message, job.answer)).unzip();
         let answers = self.answers(&messages).await;
         drop(permit);
         for (asker, answer) in askers.into_iter().zip(answers) {
-            // Whoever has gone away does not hear it.
+            // A caller that has gone away does not get its answer.
             let _ = asker.send(answer);
         }
     }
@@ -214,7 +214,7 @@ impl<L: Link> Shipping<L> {
         };
         // A link that forgets a message has not confirmed it.
         answers.resize_with(messages.len(), || Err(SinkError::unavailable(format!("the sink {} gave no answer", self.name))));
-        // One confirmed message is proof enough that the sink works: what became of the others is their own affair.
+        // One confirmed message proves that the sink works: the failures of the others concern those messages alone.
         if answers.iter().any(Result::is_ok) {
             for answer in &mut answers {
                 if let Err(SinkError::Down { reason, .. }) = answer {

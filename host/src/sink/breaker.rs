@@ -1,4 +1,4 @@
-//! Keeps everybody away from a sink that is down, for growing rests, and lets one batch try after each.
+//! Sends nothing to a sink that is down, for growing rests; after each rest one batch tries.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,11 +10,11 @@ use super::SinkError;
 /// The first rest; each further one is twice as long.
 const FIRST_REST: Duration = Duration::from_millis(200);
 const LONGEST_REST: Duration = Duration::from_secs(15);
-/// How long others wait at least while one batch tries.
+/// The least time that other batches wait while one tries.
 const TRYING: Duration = Duration::from_millis(100);
 
-/// Closed while the sink works; while it is open, nothing is sent but one trial after each rest. What makes the listeners' breaker
-/// (`listener/breaker.rs`) its equal: one trial, and a wait as long again as that takes.
+/// Closed while the sink works. While it is open, only one batch is sent after each rest. It has in common with the breaker of
+/// listeners (`listener/breaker.rs`) that one call tries, and that others wait as long again as that call takes.
 #[derive(Debug)]
 pub(super) struct Breaker {
     sink: String,
@@ -28,13 +28,13 @@ struct State {
     /// When it may be tried again; `None` while it works.
     open_until: Option<Instant>,
     reason: String,
-    /// Since when one batch tries.
+    /// Since when one batch has been trying.
     trying_since: Option<Instant>,
 }
 
 impl State {
-    /// For the rest of the pause; or as long again as one batch has tried by now, since were it always the same rest, events would be
-    /// claimed and given back again and again while the sink answers nothing.
+    /// Refuses until the rest is over, or for as long again as a batch has been trying: with a fixed wait, events would be claimed and
+    /// given back again and again while the sink does not answer.
     fn refusal(&self, until: Instant, now: Instant) -> SinkError {
         let tried = self.trying_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         let retry_after = until.saturating_duration_since(now).max(tried).clamp(TRYING, LONGEST_REST);
@@ -47,7 +47,7 @@ impl Breaker {
         Self { sink: sink.to_owned(), state: Mutex::default() }
     }
 
-    /// Whether it is worth while to queue.
+    /// Whether a message may be queued.
     pub(super) fn look(&self, now: Instant) -> Result<(), SinkError> {
         let state = self.lock();
         match state.open_until {
@@ -56,7 +56,7 @@ impl Breaker {
         }
     }
 
-    /// Whether a batch may be sent. What came of it is told to what this returns.
+    /// Whether a batch may be sent. Report its result to the [`Pass`].
     pub(super) fn admit(&self, now: Instant) -> Result<Pass<'_>, SinkError> {
         let mut state = self.lock();
         let is_trial = match state.open_until {
@@ -101,7 +101,7 @@ impl Breaker {
     }
 }
 
-/// Says that a batch may be sent. Dropped without a word of what came of it, another may try.
+/// The right to send a batch. If it is dropped without a result, another batch may try.
 #[derive(Debug)]
 #[must_use = "tell it what came of the batch"]
 pub(super) struct Pass<'b> {
@@ -110,7 +110,7 @@ pub(super) struct Pass<'b> {
 }
 
 impl Pass<'_> {
-    /// Takes note of a batch: `down` is why the sink as a whole did not work, if it did not. Returns the rest before the next.
+    /// Reports the result of the batch: `down` says why the whole sink did not work, if it did not. Returns the rest before the next try.
     pub(super) fn record(mut self, down: Option<&str>, now: Instant) -> Duration {
         let is_trial = std::mem::take(&mut self.is_trial);
         self.breaker.record(down, is_trial, now)

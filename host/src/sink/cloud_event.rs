@@ -1,4 +1,4 @@
-//! A message as CloudEvents 1.0 writes it: structured, as one JSON object.
+//! A message in the format of CloudEvents 1.0: structured, as one JSON object.
 
 use data_encoding::BASE64;
 use serde::Serialize;
@@ -98,7 +98,7 @@ fn data(message: &Message) -> Option<Data<'_>> {
         if !value.get().contains(['\n', '\r']) {
             return Some(Data::Json(value));
         }
-        // In a text of JSON they are escaped, so that these stand between values, where any space will do.
+        // Within JSON strings line breaks are escaped, so these stand between values, where a space does as well.
         return RawValue::from_string(value.get().replace(['\n', '\r'], " ")).ok().map(Data::OneLine);
     }
     media_type.starts_with("text/").then_some(Data::Text(text))

@@ -1,17 +1,17 @@
-//! What every kind of sink has: a timeout, and the subjects that a message may choose.
+//! The settings that every kind of sink has: a timeout, and the subjects that a message may choose.
 
 use std::time::Duration;
 
-/// The time within which a message must be confirmed, unless a sink says otherwise: below the deadline of a call.
+/// The default time within which a message must be confirmed: below the deadline of a call.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What every kind of sink has.
+/// The settings that every kind of sink has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommonConfig {
     /// The time within which a message must be confirmed. Default 10 s; above zero.
     pub timeout: Duration,
-    /// Which subjects a message may choose for itself, as patterns in which `*` stands for any text. Default any. A subject of
-    /// the sink's own or of a relay's route is never asked for here.
+    /// Which subjects a message may choose for itself, as patterns in which `*` stands for any text. The default depends on the
+    /// kind. Subjects that the operator chose, for the sink or for a relay, are always allowed.
     pub subjects: Vec<String>,
 }
 
@@ -22,12 +22,12 @@ impl CommonConfig {
     }
 }
 
-/// The patterns of a sink that leaves the choice of subjects to its messages.
+/// The patterns that allow a message any subject.
 pub(super) fn any_subject() -> Vec<String> {
     vec!["*".to_owned()]
 }
 
-/// Whether a text is like a pattern in which each `*` stands for any text.
+/// Whether a text matches a pattern in which each `*` stands for any text.
 fn matches(pattern: &str, text: &str) -> bool {
     let mut pieces = pattern.split('*');
     let first = pieces.next().unwrap_or_default();

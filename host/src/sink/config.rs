@@ -1,9 +1,11 @@
 //! `[sinks.NAME]`: what kind of sink, where it is, and how long it may take.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
-use super::StdoutConfig;
-use super::common::{CommonConfig, TIMEOUT, any_subject};
+use super::kind::Kind;
+use super::{CommonConfig, Sink, StdoutConfig};
 use crate::units::too_long;
 
 /// One sink. In a file its kind stands beside its settings: `kind = "nats"`.
@@ -32,59 +34,39 @@ pub enum SinkConfig {
 }
 
 impl SinkConfig {
+    /// The settings of whichever kind it is.
+    fn settings(&self) -> &dyn Kind {
+        match self {
+            Self::Stdout(config) => config,
+            #[cfg(feature = "sink-http")]
+            Self::Http(config) => config,
+            #[cfg(feature = "sink-nats")]
+            Self::Nats(config) => config,
+            #[cfg(feature = "sink-redis")]
+            Self::Redis(config) => config,
+            #[cfg(feature = "sink-amqp")]
+            Self::Amqp(config) => config,
+            #[cfg(feature = "sink-kafka")]
+            Self::Kafka(config) => config,
+        }
+    }
+
     /// Its kind, as it is written: `nats`.
     #[must_use]
     pub fn kind(&self) -> &'static str {
-        match self {
-            Self::Stdout(_) => "stdout",
-            #[cfg(feature = "sink-http")]
-            Self::Http(_) => "http",
-            #[cfg(feature = "sink-nats")]
-            Self::Nats(_) => "nats",
-            #[cfg(feature = "sink-redis")]
-            Self::Redis(_) => "redis",
-            #[cfg(feature = "sink-amqp")]
-            Self::Amqp(_) => "amqp",
-            #[cfg(feature = "sink-kafka")]
-            Self::Kafka(_) => "kafka",
-        }
+        self.settings().kind()
     }
 
-    /// Where it leads to, without credentials.
+    /// Where its messages go, without credentials.
     #[must_use]
     pub fn target(&self) -> String {
-        match self {
-            Self::Stdout(_) => "standard output".to_owned(),
-            #[cfg(feature = "sink-http")]
-            Self::Http(config) => config.target(),
-            #[cfg(feature = "sink-nats")]
-            Self::Nats(config) => config.target(),
-            #[cfg(feature = "sink-redis")]
-            Self::Redis(config) => config.target(),
-            #[cfg(feature = "sink-amqp")]
-            Self::Amqp(config) => config.target(),
-            #[cfg(feature = "sink-kafka")]
-            Self::Kafka(config) => config.target(),
-        }
+        self.settings().target()
     }
 
-    /// What every kind of sink has.
+    /// The settings that every kind of sink has.
     #[must_use]
     pub fn common(&self) -> CommonConfig {
-        let (timeout, subjects) = match self {
-            Self::Stdout(_) => (TIMEOUT, any_subject()),
-            #[cfg(feature = "sink-http")]
-            Self::Http(config) => (config.timeout, config.subjects.clone()),
-            #[cfg(feature = "sink-nats")]
-            Self::Nats(config) => (config.timeout, config.subjects.clone()),
-            #[cfg(feature = "sink-redis")]
-            Self::Redis(config) => (config.timeout, config.subjects.clone()),
-            #[cfg(feature = "sink-amqp")]
-            Self::Amqp(config) => (config.timeout, config.subjects()),
-            #[cfg(feature = "sink-kafka")]
-            Self::Kafka(config) => (config.timeout, config.subjects.clone()),
-        };
-        CommonConfig { timeout, subjects }
+        self.settings().common()
     }
 
     /// Everything that is wrong with these values, one text each; names begin with `prefix`, such as `sinks.orders`. Nothing is
@@ -97,20 +79,13 @@ impl SinkConfig {
             faults.push(format!("{prefix}.timeout is 0; it must be above zero"));
         }
         faults.extend(too_long(format_args!("{prefix}.timeout"), timeout));
-        match self {
-            Self::Stdout(config) => faults.extend(config.faults(prefix)),
-            #[cfg(feature = "sink-http")]
-            Self::Http(config) => faults.extend(config.faults(prefix)),
-            #[cfg(feature = "sink-nats")]
-            Self::Nats(config) => faults.extend(config.faults(prefix)),
-            #[cfg(feature = "sink-redis")]
-            Self::Redis(config) => faults.extend(config.faults(prefix)),
-            #[cfg(feature = "sink-amqp")]
-            Self::Amqp(config) => faults.extend(config.faults(prefix)),
-            #[cfg(feature = "sink-kafka")]
-            Self::Kafka(config) => faults.extend(config.faults(prefix)),
-        }
+        faults.extend(self.settings().faults(prefix));
         faults
+    }
+
+    /// Starts the sink `name`. For a configuration without faults, within a tokio runtime.
+    pub(super) fn start(&self, name: &str) -> Result<Arc<dyn Sink>, String> {
+        Ok(Arc::new(self.settings().start(name)?))
     }
 }
 

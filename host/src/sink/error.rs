@@ -8,27 +8,27 @@ use crate::deceptive::is_deceptive;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SinkError {
-    /// The other side, or a check before, refuses this message; sent again as it is, it will be refused again unless somebody
-    /// changes a configuration.
+    /// The receiver, or a check of this host, refuses the message. Sent again, it will be refused again, unless somebody changes a
+    /// configuration.
     #[error("{reason}")]
     Rejected {
         /// Why, for people. Nothing in it is secret.
         reason: String,
     },
-    /// This message was not confirmed now, but it may be later. It may have arrived all the same.
+    /// The message was not confirmed this time, but may be later. It may have arrived all the same.
     #[error("{reason}")]
     Unavailable {
         /// Why, for people. Nothing in it is secret.
         reason: String,
-        /// When the other side wants to see it again; `None` when it did not say.
+        /// After how long the receiver asks to get it again; `None` when it did not say.
         retry_after: Option<Duration>,
     },
-    /// The whole sink is down: no message has a chance before `retry_after` is over. It may have arrived all the same.
+    /// The whole sink is down: no message is sent before `retry_after` is over. This one may have arrived all the same.
     #[error("{reason}")]
     Down {
         /// Why, for people. Nothing in it is secret.
         reason: String,
-        /// When the sink is tried again.
+        /// After how long the sink is tried again.
         retry_after: Duration,
     },
 }
@@ -39,7 +39,7 @@ impl SinkError {
         Self::Rejected { reason: reason.into() }
     }
 
-    /// Not now, for a reason that concerns this message alone.
+    /// Not confirmed this time, for a reason that concerns this message alone.
     pub(super) fn unavailable(reason: impl Into<String>) -> Self {
         Self::Unavailable { reason: reason.into(), retry_after: None }
     }
@@ -49,7 +49,7 @@ impl SinkError {
         Self::Down { reason: reason.into(), retry_after: Duration::ZERO }
     }
 
-    /// What a message comes to that its sink gave no answer to: nothing says that it was confirmed.
+    /// The answer for a message that its sink forgot to answer: nothing says that the message was confirmed.
     ///
     /// # Errors
     /// Always.
@@ -70,7 +70,7 @@ impl SinkError {
     }
 }
 
-/// An answer of the other side, as it may stand in an error: one line of bounded length without control characters.
+/// A text from outside, made safe for an error message: one line of bounded length without control characters.
 pub(super) fn quoted(text: &str) -> String {
     const MAX_CHARS: usize = 300;
     let mut safe = String::new();

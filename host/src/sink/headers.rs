@@ -1,14 +1,14 @@
-//! What travels beside the body: the host's own headers, and what is left of the message's.
+//! The headers of an outgoing message: the host's own, and those of the message that do no harm.
 
 use super::Message;
 
 /// Carries the event's id in every message. Source: requirement R-46.
 pub(super) const EVENT_ID: &str = "event-id";
 
-/// The headers that the host gives itself. A message's own of the same name is left out.
+/// The headers that the host sets. A message's header of the same name is left out.
 const OWN: [&str; 7] = [EVENT_ID, "event-type", "aggregate-type", "aggregate-id", "tenant-id", "occurred-at", "content-type"];
 
-/// What the host says of a message: the event's id, and what else is known of the event.
+/// The host's own headers for a message: the event's id, and the event's other fields where the event is known.
 pub(super) fn own(message: &Message) -> Vec<(&'static str, String)> {
     let mut own = vec![(EVENT_ID, message.event_id.to_string())];
     if let Some(event) = &message.event {
@@ -21,8 +21,8 @@ pub(super) fn own(message: &Message) -> Vec<(&'static str, String)> {
     own
 }
 
-/// The message's own headers without those that the host gives itself, and without those by which this other side is steered:
-/// whoever writes an event must not be able to give orders to a broker.
+/// The message's headers without those that the host sets, and without those that control the receiver (`steers`): a writer of
+/// events must not be able to give orders to a broker.
 pub(super) fn carried(message: &Message, steers: impl Fn(&str) -> bool) -> impl Iterator<Item = (&str, &str)> {
     let pairs = message.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     pairs.filter(move |(name, _)| {
@@ -30,7 +30,7 @@ pub(super) fn carried(message: &Message, steers: impl Fn(&str) -> bool) -> impl 
     })
 }
 
-/// A name as HTTP and NATS take it: whatever is no token character is written `%XX`.
+/// A header name for HTTP and NATS: every character that a token may not have is written `%XX`.
 #[cfg_attr(
     not(any(feature = "sink-http", feature = "sink-nats")),
     allow(dead_code, reason = "only some kinds of sinks need it")
@@ -39,7 +39,7 @@ pub(super) fn token(name: &str) -> String {
     encoded(name, |byte| byte.is_ascii_alphanumeric() || b"!#$&'*+-.^_`|~".contains(&byte))
 }
 
-/// A value in printable ASCII: whatever else it holds is written `%XX`.
+/// A value in printable ASCII: every other byte is written `%XX`.
 #[cfg_attr(
     not(any(feature = "sink-http", feature = "sink-nats")),
     allow(dead_code, reason = "only some kinds of sinks need it")

@@ -15,18 +15,19 @@ use ::rdkafka::producer::{FutureProducer, FutureRecord};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use super::batching::{Limits, Link};
+use super::batching::{Batching, Limits, Link};
 use super::common::TIMEOUT;
 use super::error::quoted;
 use super::headers::{carried, own};
-use super::{Message, SinkError, Template};
+use super::kind::Kind;
+use super::{CommonConfig, Message, SinkError, Template};
 use crate::units::duration;
 
-pub(super) const LIMITS: Limits = Limits { messages: 256, bytes: 1 << 20, in_flight: 4 };
+const LIMITS: Limits = Limits { messages: 256, bytes: 1 << 20, in_flight: 4 };
 
 /// The most characters of a topic's name.
 const MAX_TOPIC: usize = 249;
-/// By how much librdkafka gives up earlier than we do, so that it is it who says why.
+/// By how much librdkafka gives up earlier than this host, so that the error is its own.
 const EARLIER: Duration = Duration::from_millis(500);
 
 /// librdkafka has TLS from the OpenSSL of the machine that builds it, which this build does without.
@@ -89,12 +90,20 @@ impl Default for KafkaConfig {
     }
 }
 
-impl KafkaConfig {
-    pub(super) fn target(&self) -> String {
+impl Kind for KafkaConfig {
+    fn kind(&self) -> &'static str {
+        "kafka"
+    }
+
+    fn target(&self) -> String {
         quoted(&self.brokers)
     }
 
-    pub(super) fn faults(&self, prefix: &str) -> Vec<String> {
+    fn common(&self) -> CommonConfig {
+        CommonConfig { timeout: self.timeout, subjects: self.subjects.clone() }
+    }
+
+    fn faults(&self, prefix: &str) -> Vec<String> {
         let mut faults = Vec::new();
         if self.ca_file.is_some() {
             faults.push(format!("{prefix}.ca_file is set, but {NO_TLS}"));
@@ -114,6 +123,10 @@ impl KafkaConfig {
             ));
         }
         faults
+    }
+
+    fn start(&self, name: &str) -> Result<Batching, String> {
+        Ok(Batching::start(name, Kafka::new(name, self)?, self.common(), LIMITS))
     }
 }
 
@@ -137,7 +150,7 @@ fn clean(value: &str) -> String {
 }
 
 /// A connection to Kafka.
-pub(super) struct Kafka {
+struct Kafka {
     config: KafkaConfig,
     client: ClientConfig,
     producer: Mutex<FutureProducer>,
@@ -145,7 +158,7 @@ pub(super) struct Kafka {
 
 impl Kafka {
     /// Makes the producer, which connects by itself.
-    pub(super) fn new(name: &str, config: &KafkaConfig) -> Result<Self, String> {
+    fn new(name: &str, config: &KafkaConfig) -> Result<Self, String> {
         let patience = config.timeout.saturating_sub(EARLIER).as_millis().to_string();
         let mut client = ClientConfig::new();
         client
@@ -153,14 +166,14 @@ impl Kafka {
             .set("client.id", format!("outbox-{name}"))
             .set("enable.idempotence", "true")
             .set("acks", "all")
-            // Whoever has waited so long hears that it did not work, and the event is delivered again.
+            // After that time the message has failed, and the event is delivered again.
             .set("message.timeout.ms", &patience)
             .set("request.timeout.ms", &patience)
             .set("linger.ms", "2")
             .set("compression.codec", config.compression.as_str())
             .set("queue.buffering.max.kbytes", "65536")
             .set("reconnect.backoff.max.ms", "5000")
-            // What it has to say it says with each message; by itself it would print to stderr.
+            // Errors come with each message; librdkafka would print them to stderr as well.
             .set("log_level", "0");
         let producer = Mutex::new(client.create().map_err(|error: KafkaError| error.to_string())?);
         Ok(Self { config: config.clone(), client, producer })
@@ -207,7 +220,7 @@ impl Kafka {
         }
     }
 
-    /// An idempotent producer that has lost count of its messages says so from then on; only another one sends again.
+    /// After a fatal error an idempotent producer sends nothing any more: it is replaced by a new one.
     fn renew_after_a_fatal_error(&self, producer: &FutureProducer) {
         use ::rdkafka::producer::Producer as _;
         if producer.client().fatal_error().is_some()

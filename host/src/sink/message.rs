@@ -1,4 +1,4 @@
-//! One message on its way out.
+//! One outgoing message.
 
 use std::sync::Arc;
 
@@ -6,13 +6,13 @@ use bytes::Bytes;
 
 use crate::event::{Event, EventId};
 
-/// One message on its way out.
+/// One outgoing message.
 #[derive(Clone, Debug)]
 pub struct Message {
-    /// Names the message, the same on every delivery of its event: the event's id for a relay, `ID.N` for the Nth message of a
-    /// plugin's call. What a broker removes duplicates by. At most 200 bytes.
+    /// The message's id, the same on every delivery of its event: the event's id for a relay, `ID.N` for the Nth message of a
+    /// plugin's call. Brokers remove duplicates by it. 1 to 200 bytes.
     pub id: String,
-    /// The event that it tells of, or that caused it. Travels in every message as `event-id`.
+    /// The event that the message carries, or that caused it. Sent with every message as `event-id`.
     pub event_id: EventId,
     /// The subject, stream, topic, routing key or path; empty for the sink's own.
     pub subject: String,
@@ -21,19 +21,18 @@ pub struct Message {
     pub trusts_subject: bool,
     /// What keeps messages in order where the sink has partitions; `None` for the aggregate's id.
     pub key: Option<String>,
-    /// What the body's bytes are.
+    /// The media type of the body; empty for none.
     pub content_type: String,
     /// The body.
     pub body: Bytes,
-    /// What travels beside the body. Names that the sink gives itself, and names by which a broker or server is steered, are
-    /// left out.
+    /// The headers. Names that the sink sets itself, and names that control a broker or server, are left out.
     pub headers: Vec<(String, String)>,
     /// The event, for templates and CloudEvents; `None` where there is none, such as in a test.
     pub event: Option<Arc<Event>>,
 }
 
 impl Message {
-    /// An event as it is, with its headers, for the sink's own subject.
+    /// A message that carries an event as it is, with its headers, for the sink's own subject.
     #[must_use]
     pub fn of_event(event: &Arc<Event>) -> Self {
         Self {

@@ -1,9 +1,9 @@
-//! Sinks: named connections of the operator to brokers and endpoints, for messages on their way out.
+//! Sinks: the connections to brokers and endpoints that the operator has configured, each under a name.
 //!
 //! Two users: a relay, which sends the events of a route to a sink without any plugin, and the capability `publish` of plugins.
-//! A [`Sink`] answers each message once, and `Ok` means that the other side confirmed it. What all sinks share is here: a queue
-//! of bounded length whose messages are grouped without waiting for more (`batching::Batching`), and a `breaker` that
-//! keeps everybody away from a sink that is down. A kind of sink is one file or folder, a `batching::Link` each.
+//! A [`Sink`] answers each message once, and `Ok` means that the broker or endpoint confirmed it. All sinks share a queue of bounded
+//! length, which groups the messages that are waiting (`batching::Batching`), and a `breaker`, which sends nothing while a sink is
+//! down. Each kind of sink is one file or folder: its settings (`kind::Kind`), and its connection (`batching::Link`).
 //!
 //! This room knows events and time; it knows neither tables nor listeners nor plugins.
 
@@ -14,6 +14,8 @@ mod breaker;
 mod cloud_event;
 mod common;
 mod config;
+#[cfg(any(feature = "sink-amqp", feature = "sink-nats", feature = "sink-redis"))]
+mod connection;
 mod error;
 #[cfg(any(feature = "sink-kafka", feature = "sink-tls"))]
 mod headers;
@@ -21,6 +23,7 @@ mod headers;
 mod http;
 #[cfg(feature = "sink-kafka")]
 mod kafka;
+mod kind;
 mod message;
 #[cfg(feature = "sink-nats")]
 mod nats;
@@ -57,7 +60,7 @@ pub use set::{Sinks, SinksError};
 pub use stdout::StdoutConfig;
 pub use template::{Template, TemplateError};
 
-/// Where messages go. One that is dropped ends what it has running.
+/// Where messages go. Dropping a sink ends its tasks and connections.
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};
@@ -86,13 +89,13 @@ pub use template::{Template, TemplateError};
 /// ```
 #[async_trait]
 pub trait Sink: Send + Sync + 'static {
-    /// Sends messages. One answer for each, in their order; `Ok` means that the other side confirmed the message. It answers
-    /// within twice the sink's own timeout: a message may wait that long for its turn, and then for its confirmation. Messages
-    /// may overtake each other: whoever needs an order waits for each answer. A caller that goes away takes back what was not
-    /// sent yet; what was sent may arrive.
+    /// Sends messages. Returns one answer for each, in their order; `Ok` means that the broker or endpoint confirmed the message.
+    /// Answers come within twice the sink's timeout: a message may wait that long to be sent, and as long for its confirmation.
+    /// Messages may overtake each other: a caller that needs an order waits for each answer. If the caller drops the future,
+    /// messages that were not sent yet are not sent; those that were sent may arrive.
     ///
     /// # Errors
-    /// Each message has its own; see [`SinkError`]. Sending one again is safe where the other side removes duplicates by
-    /// [`Message::id`], and elsewhere makes a second one with the same id.
+    /// One per message; see [`SinkError`]. Sending a message again is safe where the receiver removes duplicates by
+    /// [`Message::id`]; elsewhere it makes a second message with the same id.
     async fn send(&self, messages: &[Message]) -> Vec<Result<(), SinkError>>;
 }

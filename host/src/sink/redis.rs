@@ -1,10 +1,9 @@
 //! Redis: a message as an entry of a stream, added by XADD; the server's answer is the entry's id.
 //!
-//! Redis does not remove duplicates: consumers do it by the field `id`. What the answer is worth after a crash is decided by the
+//! Redis does not remove duplicates: consumers do it by the field `id`. Whether a confirmed entry survives a crash depends on the
 //! server's `appendfsync`.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ::redis::aio::MultiplexedConnection;
@@ -14,17 +13,18 @@ use ::redis::{
 };
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
-use tokio::sync::Mutex as AsyncMutex;
 use url::Url;
 
-use super::batching::{Limits, Link};
+use super::batching::{Batching, Limits, Link};
 use super::common::TIMEOUT;
+use super::connection::Connection;
 use super::error::quoted;
 use super::headers::{carried, own};
-use super::{Message, Secret, SinkError, Template, target, tls};
+use super::kind::Kind;
+use super::{CommonConfig, Message, Secret, SinkError, Template, target, tls};
 use crate::units::duration;
 
-pub(super) const LIMITS: Limits = Limits { messages: 256, bytes: 1 << 20, in_flight: 2 };
+const LIMITS: Limits = Limits { messages: 256, bytes: 1 << 20, in_flight: 2 };
 
 const SCHEMES: [&str; 2] = ["redis", "rediss"];
 
@@ -70,12 +70,20 @@ impl Default for RedisConfig {
     }
 }
 
-impl RedisConfig {
-    pub(super) fn target(&self) -> String {
+impl Kind for RedisConfig {
+    fn kind(&self) -> &'static str {
+        "redis"
+    }
+
+    fn target(&self) -> String {
         target::shown(&self.url)
     }
 
-    pub(super) fn faults(&self, prefix: &str) -> Vec<String> {
+    fn common(&self) -> CommonConfig {
+        CommonConfig { timeout: self.timeout, subjects: self.subjects.clone() }
+    }
+
+    fn faults(&self, prefix: &str) -> Vec<String> {
         let mut faults: Vec<_> = target::fault(&format!("{prefix}.url"), &self.url, &SCHEMES).into_iter().collect();
         faults.extend(tls::fault(prefix, self.ca_file.as_deref(), [&*self.url], "rediss"));
         if self.url.trim().parse::<Url>().is_ok_and(|url| url.fragment().is_some()) {
@@ -92,6 +100,12 @@ impl RedisConfig {
         faults
     }
 
+    fn start(&self, name: &str) -> Result<Batching, String> {
+        Ok(Batching::start(name, Redis::new(self.clone())?, self.common(), LIMITS))
+    }
+}
+
+impl RedisConfig {
     fn client(&self) -> Result<Client, String> {
         let bad = |error: RedisError| format!("the address is none of Redis: {}", error.kind_text());
         let info = self.url.trim().into_connection_info().map_err(bad)?;
@@ -109,7 +123,7 @@ impl RedisConfig {
     }
 }
 
-/// What went wrong, without anything that was sent.
+/// The text of an error, without anything that was sent.
 trait KindText {
     fn kind_text(&self) -> String;
 }
@@ -121,43 +135,28 @@ impl KindText for RedisError {
 }
 
 /// A connection to Redis.
-pub(super) struct Redis {
+struct Redis {
     config: RedisConfig,
     client: Client,
-    /// Held while one batch connects: the others wait for it, since they need the same.
-    connecting: AsyncMutex<()>,
-    connection: Mutex<Option<MultiplexedConnection>>,
+    connection: Connection<MultiplexedConnection>,
 }
 
 impl Redis {
-    pub(super) fn new(config: RedisConfig) -> Result<Self, String> {
+    fn new(config: RedisConfig) -> Result<Self, String> {
         let client = config.client()?;
-        Ok(Self { config, client, connecting: AsyncMutex::default(), connection: Mutex::default() })
+        Ok(Self { config, client, connection: Connection::default() })
     }
 
-    fn current(&self) -> Option<MultiplexedConnection> {
-        self.connection.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    async fn connection(&self) -> Result<MultiplexedConnection, SinkError> {
-        if let Some(connection) = self.current() {
-            return Ok(connection);
-        }
-        let _one = self.connecting.lock().await;
-        if let Some(connection) = self.current() {
-            return Ok(connection);
-        }
+    async fn connect(&self) -> Result<MultiplexedConnection, SinkError> {
         let timeout = self.config.timeout;
         let options = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(timeout.min(Duration::from_secs(5))))
             .set_response_timeout(Some(timeout));
         let connection = self.client.get_multiplexed_async_connection_with_config(&options).await;
-        let connection = connection.map_err(|error| {
+        connection.map_err(|error| {
             let reason = tls::reason(&error, self.config.ca_file.as_deref());
             SinkError::down(format!("Redis at {} cannot be connected to: {reason}", self.config.target()))
-        })?;
-        *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection.clone());
-        Ok(connection)
+        })
     }
 
     /// Adds one command for a message.
@@ -182,7 +181,7 @@ impl Redis {
         }
     }
 
-    /// What an answer that is no entry's id means.
+    /// What an error of the server means for the message.
     fn refused(&self, error: &RedisError) -> SinkError {
         let reason = format!("Redis at {}: {}", self.config.target(), error.kind_text());
         match error.kind() {
@@ -193,7 +192,7 @@ impl Redis {
                 | ServerErrorKind::ClusterDown
                 | ServerErrorKind::TryAgain,
             ) => SinkError::down(reason),
-            // Rights are of the connection, not of the message; the operator mends them without a new message.
+            // Access rights belong to the connection, not to the message: when the operator grants them, the same message goes through.
             _ if matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "OOM" | "MISCONF" | "NOREPLICAS")) => {
                 SinkError::down(reason)
             }
@@ -207,7 +206,7 @@ impl Redis {
 impl Link for Redis {
     async fn send(&self, messages: &[Message], deadline: Instant) -> Vec<Result<(), SinkError>> {
         let sending = async {
-            let mut connection = self.connection().await?;
+            let mut connection = self.connection.get(|_| true, self.connect()).await?;
             let mut pipeline = Pipeline::with_capacity(messages.len());
             for message in messages {
                 self.add(&mut pipeline, message);
@@ -222,7 +221,7 @@ impl Link for Redis {
             Ok(Ok(answers)) => {
                 let answers: Vec<_> =
                     answers.into_iter().map(|answer| answer.map(|_| ()).map_err(|error| self.refused(&error))).collect();
-                // A master that has become a replica is the wrong server; the address may lead to the right one.
+                // A master may have become a replica; a new connection may reach the new master.
                 if answers.iter().any(|answer| answer.as_ref().is_err_and(SinkError::is_down)) {
                     self.cut_off();
                 }
@@ -237,6 +236,6 @@ impl Link for Redis {
     }
 
     fn cut_off(&self) {
-        *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.connection.forget();
     }
 }

@@ -1,4 +1,4 @@
-//! Text that nobody prints.
+//! A text that is never printed.
 
 use std::fmt;
 

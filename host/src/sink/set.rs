@@ -5,9 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::batching::Batching;
 use super::common::TIMEOUT;
-use super::stdout::{self, Stdout};
 use super::{Sink, SinkConfig};
 
 /// Why there are no sinks.
@@ -19,7 +17,7 @@ pub enum SinksError {
     Config(Vec<String>),
 }
 
-/// All sinks of a host, by name. Cheap to clone; the connections end with the last clone.
+/// All sinks of a host, by name. Cheap to clone; the connections are closed with the last clone.
 ///
 /// ```
 /// use std::collections::BTreeMap;
@@ -48,8 +46,8 @@ struct Entry {
 const MAX_NAME_CHARS: usize = 64;
 
 impl Sinks {
-    /// Checks all configurations together, then makes the sinks. Nothing is connected to before the first message: a broker that
-    /// is away is no reason not to start. Within a tokio runtime.
+    /// Checks all configurations together, then starts the sinks. Each connects with its first message, so that a host starts even
+    /// while a broker is down. Must be called within a tokio runtime.
     ///
     /// # Errors
     /// Everything that is wrong with the names and values.
@@ -61,7 +59,7 @@ impl Sinks {
         let mut sinks = Self::default();
         let mut faults = Vec::new();
         for (name, config) in configs {
-            match start(name, config) {
+            match config.start(name) {
                 Ok(sink) => {
                     sinks.0.insert(Arc::from(name.as_str()), Entry { sink, timeout: config.common().timeout });
                 }
@@ -80,14 +78,14 @@ impl Sinks {
         names.chain(configs.iter().flat_map(|(name, config)| config.faults(&format!("sinks.{name}")))).collect()
     }
 
-    /// With a sink of the application's own, which is given 10 s for a message; it replaces one of the same name.
+    /// Adds a sink of the application's own, with a timeout of 10 s; it replaces one of the same name.
     #[must_use]
     pub fn with(mut self, name: &str, sink: Arc<dyn Sink>) -> Self {
         self.0.insert(Arc::from(name), Entry { sink, timeout: TIMEOUT });
         self
     }
 
-    /// The time within which a sink must have confirmed a message; that of the application's own for an unknown name.
+    /// The time within which a sink must confirm a message; 10 s for an unknown name.
     #[must_use]
     pub fn timeout(&self, name: &str) -> Duration {
         self.0.get(name).map_or(TIMEOUT, |entry| entry.timeout)
@@ -111,36 +109,10 @@ impl fmt::Debug for Sinks {
     }
 }
 
-/// As it may stand in a configuration's key, in a variable of the environment and in a log line.
+/// Whether a name can be used in a configuration key, an environment variable and a log line.
 fn is_name(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_');
     (1..=MAX_NAME_CHARS).contains(&name.len()) && name.chars().all(plain)
-}
-
-/// Makes one sink of a configuration without faults.
-fn start(name: &str, config: &SinkConfig) -> Result<Arc<dyn Sink>, String> {
-    let common = config.common();
-    Ok(Arc::new(match config {
-        SinkConfig::Stdout(config) => Batching::start(name, Stdout(config.clone()), common, stdout::LIMITS),
-        #[cfg(feature = "sink-http")]
-        SinkConfig::Http(config) => Batching::start(name, super::http::Http::new(config.clone())?, common, config.limits()),
-        #[cfg(feature = "sink-nats")]
-        SinkConfig::Nats(config) => {
-            Batching::start(name, super::nats::Nats::new(name, config.clone())?, common, super::nats::LIMITS)
-        }
-        #[cfg(feature = "sink-redis")]
-        SinkConfig::Redis(config) => {
-            Batching::start(name, super::redis::Redis::new(config.clone())?, common, super::redis::LIMITS)
-        }
-        #[cfg(feature = "sink-amqp")]
-        SinkConfig::Amqp(config) => {
-            Batching::start(name, super::amqp::Amqp::new(name, config.clone())?, common, super::amqp::LIMITS)
-        }
-        #[cfg(feature = "sink-kafka")]
-        SinkConfig::Kafka(config) => {
-            Batching::start(name, super::kafka::Kafka::new(name, config)?, common, super::kafka::LIMITS)
-        }
-    }))
 }
 
 #[cfg(test)]

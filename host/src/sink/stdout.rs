@@ -1,4 +1,4 @@
-//! One JSON line for each message, for trying things out.
+//! Standard output: one JSON line for each message, for trying things out.
 
 use std::io::Write;
 use std::time::Instant;
@@ -6,12 +6,14 @@ use std::time::Instant;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use super::batching::{Limits, Link};
+use super::batching::{Batching, Limits, Link};
 use super::cloud_event::{CloudEvent, SOURCE};
-use super::{Message, SinkError};
+use super::common::{TIMEOUT, any_subject};
+use super::kind::Kind;
+use super::{CommonConfig, Message, SinkError};
 use crate::deceptive::is_deceptive;
 
-pub(super) const LIMITS: Limits = Limits { messages: 256, bytes: 1 << 20, in_flight: 1 };
+const LIMITS: Limits = Limits { messages: 256, bytes: 1 << 20, in_flight: 1 };
 
 /// Prints each message as a CloudEvent in JSON, one a line; control characters are escaped, as JSON does it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -27,13 +29,30 @@ impl Default for StdoutConfig {
     }
 }
 
-impl StdoutConfig {
-    pub(super) fn faults(&self, prefix: &str) -> Option<String> {
-        self.source.is_empty().then(|| format!("{prefix}.source is empty; name the service that the events are of"))
+impl Kind for StdoutConfig {
+    fn kind(&self) -> &'static str {
+        "stdout"
+    }
+
+    fn target(&self) -> String {
+        "standard output".to_owned()
+    }
+
+    fn common(&self) -> CommonConfig {
+        CommonConfig { timeout: TIMEOUT, subjects: any_subject() }
+    }
+
+    fn faults(&self, prefix: &str) -> Vec<String> {
+        let fault = || format!("{prefix}.source is empty; name the service that the events are of");
+        self.source.is_empty().then(fault).into_iter().collect()
+    }
+
+    fn start(&self, name: &str) -> Result<Batching, String> {
+        Ok(Batching::start(name, Stdout(self.clone()), self.common(), LIMITS))
     }
 }
 
-pub(super) struct Stdout(pub(super) StdoutConfig);
+struct Stdout(StdoutConfig);
 
 #[async_trait]
 impl Link for Stdout {
@@ -46,7 +65,7 @@ impl Link for Stdout {
                 Ok(line)
             })
             .collect();
-        // Whoever reads may be slow, and must not hold up the threads that everybody works on.
+        // The reader may be slow, and must not hold up the threads of the runtime.
         let printing = tokio::task::spawn_blocking(move || {
             let mut out = std::io::stdout().lock();
             let print = |line: Result<Vec<u8>, SinkError>| {
@@ -58,19 +77,19 @@ impl Link for Stdout {
                 Err(error) => vec![Err(SinkError::down(format!("standard output cannot be written: {error}"))); answers.len()],
             }
         });
-        // A panic leaves no answers, which the caller takes for none confirmed.
+        // After a panic there are no answers; the caller then takes no message as confirmed.
         printing.await.unwrap_or_default()
     }
 }
 
-/// JSON leaves some characters as they are by which a terminal can be steered: DEL, the C1 controls, marks of direction.
+/// Escapes characters that JSON allows and that control a terminal: DEL, the C1 controls, marks of direction.
 fn escaped(json: Vec<u8>) -> Vec<u8> {
     use std::fmt::Write as _;
     let Ok(text) = String::from_utf8(json) else { return Vec::new() };
     if !text.chars().any(is_deceptive) {
         return text.into_bytes();
     }
-    // They stand in JSON strings only: nowhere else does JSON allow them.
+    // They stand in JSON strings only: JSON allows them nowhere else.
     let safe = text.chars().fold(String::with_capacity(text.len() + 16), |mut safe, c| {
         if is_deceptive(c) {
             let _ = write!(safe, "\\u{:04x}", u32::from(c));

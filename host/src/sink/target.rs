@@ -1,8 +1,8 @@
-//! Addresses of other sides: what is wrong with them, and how they are shown.
+//! Addresses of brokers and endpoints: what is wrong with them, and how they are shown.
 
 use url::Url;
 
-/// An address as it may be shown: without user, password, query and fragment. Several stand behind one another with commas.
+/// Addresses, separated by commas, as they may be shown: without user, password, query and fragment.
 pub(super) fn shown(addresses: &str) -> String {
     let shown = addresses.split(',').map(|address| match address.trim().parse::<Url>() {
         Ok(url) => {
@@ -10,13 +10,13 @@ pub(super) fn shown(addresses: &str) -> String {
             let port = url.port().map_or_else(String::new, |port| format!(":{port}"));
             format!("{}://{host}{port}{}", url.scheme(), url.path())
         }
-        // What is no address may be anything, a password too.
+        // A text that is no address may be anything, even a password.
         Err(_) => "(no address)".to_owned(),
     });
     shown.collect::<Vec<_>>().join(",")
 }
 
-/// What is wrong with an address, if anything. Says nothing of what stands in it: that may be secret.
+/// What is wrong with an address, if anything. Does not repeat the address, which may hold a secret.
 pub(super) fn fault(name: &str, address: &str, schemes: &[&str]) -> Option<String> {
     let like = || format!("write it like {}://host:port", schemes[0]);
     if address.is_empty() {

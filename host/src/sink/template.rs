@@ -1,4 +1,4 @@
-//! Subjects that are made of an event: `orders.{event_type}`.
+//! Subjects made from the fields of an event: `orders.{event_type}`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -23,7 +23,7 @@ pub enum TemplateError {
 const KNOWN: &str = "{aggregate_type}, {event_type}, {aggregate_id}, {tenant_id}, {event_id}, {subject} and {key}";
 
 /// A text with placeholders: `{aggregate_type}`, `{event_type}`, `{aggregate_id}`, `{tenant_id}`, `{event_id}`, `{key}`, and
-/// `{subject}`, the message's own subject. What a message does not have is `_`.
+/// `{subject}`, the message's own subject. A field that the message does not have becomes `_`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     text: String,
@@ -61,7 +61,7 @@ impl Field {
         })
     }
 
-    /// What a message has here; empty for nothing.
+    /// The value of the field; empty for none.
     fn value(self, message: &Message) -> Cow<'_, str> {
         let event = message.event.as_deref();
         Cow::Borrowed(match self {
@@ -77,8 +77,8 @@ impl Field {
 }
 
 impl Template {
-    /// The text for a message. What the event says goes through `clean`, since whoever writes events must not choose more of a
-    /// subject than the template gives them.
+    /// The text for a message. Values of the event go through `clean`: a writer of events must not choose more of a subject than the
+    /// template gives them.
     #[must_use]
     pub fn render(&self, message: &Message, clean: impl Fn(&str) -> String) -> String {
         self.parts.iter().fold(String::with_capacity(64), |mut text, part| {
@@ -108,7 +108,7 @@ impl Template {
         &self.text
     }
 
-    /// What the text says itself, without its placeholders.
+    /// The parts of the text that are no placeholders.
     #[cfg_attr(
         not(any(feature = "sink-kafka", feature = "sink-nats")),
         expect(dead_code, reason = "the other kinds of sinks take any text")

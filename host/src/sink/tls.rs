@@ -1,4 +1,4 @@
-//! TLS towards other sides: rustls with ring, the system's certificates, or one file of the operator's.
+//! TLS to brokers and endpoints: rustls with ring, and the system's certificates or a file of the operator.
 
 use std::error::Error;
 use std::io;
@@ -29,7 +29,7 @@ pub(super) fn fault<'u>(
     if let Err(error) = certificates(file?) {
         return Some(format!("{prefix}.ca_file: {error}"));
     }
-    // Whoever names an authority wants the other side to be checked; without TLS nothing is.
+    // An operator who names an authority wants the server to be checked; without TLS it is not.
     let is_open = |url: &str| url.trim().split_once("://").is_some_and(|(scheme, _)| !scheme.eq_ignore_ascii_case(tls));
     urls.into_iter().any(is_open).then(|| {
         format!(
@@ -53,7 +53,7 @@ pub(crate) fn client(ca_file: Option<&Path>) -> Result<ClientConfig, String> {
                     .map_err(|error| format!("a certificate in {} cannot be used: {error}", file.display()))?;
             }
         }
-        // Without any there is a connection without TLS all the same; one with TLS says what is missing.
+        // Without any certificate, connections without TLS still work; a connection with TLS fails and says why.
         None => {
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
@@ -64,8 +64,7 @@ pub(crate) fn client(ca_file: Option<&Path>) -> Result<ClientConfig, String> {
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
 
-/// Why there is no connection, as an operator can use it: an error and its causes, and what to do where TLS is why. `ca_file` is
-/// the sink's.
+/// Why a connection failed, for an operator: the error with its causes, and what to do if TLS is the cause. `ca_file` is the sink's.
 pub(super) fn reason(error: &(dyn Error + 'static), ca_file: Option<&Path>) -> String {
     let text = quoted(&crate::chain(error));
     match failure(error).and_then(|failure| advice(failure, ca_file)) {
@@ -95,14 +94,14 @@ fn advice(failure: &rustls::Error, ca_file: Option<&Path>) -> Option<String> {
     })
 }
 
-/// The failure of TLS among the causes of an error.
+/// The TLS failure among the causes of an error.
 fn failure<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {
     let mut next = Some(error);
     while let Some(cause) = next {
         if let Some(failure) = cause.downcast_ref() {
             return Some(failure);
         }
-        // Both pass over what they hold when they are asked for their cause.
+        // These two skip the error that they hold when they are asked for their cause.
         next = if let Some(held) = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
             Some(held)
         } else if let Some(held) = cause.downcast_ref::<Arc<dyn Error + Send + Sync>>() {

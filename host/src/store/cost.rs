@@ -49,7 +49,7 @@ impl AttemptEnd {
 
     /// Whether it is a failure.
     #[must_use]
-    pub const fn is_failure(self) -> bool {
+    pub(crate) const fn is_failure(self) -> bool {
         matches!(self, Self::Retry | Self::Dead)
     }
 }

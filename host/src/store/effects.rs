@@ -1,5 +1,5 @@
-//! Outcomes with effects: which of them can be committed, and what is then written. Pure; the dialects read before and write
-//! after.
+//! Outcomes with effects: which of them can be committed, and what is then written. Pure: each database reads what is there, asks
+//! [`decide`], and writes the plan, in one transaction.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -10,23 +10,24 @@ use super::row::Named;
 use super::{NewRow, Settled, StoreError, row};
 use crate::event::{Effects, Fence, StateChanges, StateUsage, StateWrite};
 
-/// Writing outcomes together with what their listeners did beside.
+/// Writing outcomes together with their effects: the events that listeners emitted, and the state that they changed.
 #[async_trait]
 pub trait EffectStore: Send + Sync {
-    /// Writes outcomes, each under its fence and together with its effects: all that belongs to one outcome, or nothing of it.
-    /// The outcomes are taken in order; one answer for each.
+    /// Writes outcomes, each under its fence and together with its effects: for each outcome everything or nothing is written.
+    /// The outcomes are taken in order, and an earlier one's changes of state are visible to later ones. Returns one answer for each.
     ///
     /// # Errors
-    /// The database's own; nothing was written then, unless the answer to the commit was lost. A repeat is safe: what was
-    /// written is fenced off.
+    /// The database's own. Then nothing was written, unless the answer to the commit was lost. A repeat is safe: outcomes that were
+    /// written are fenced off.
     async fn settle_with_effects(&self, settled: &[SettledWithEffects<'_>]) -> Result<Vec<Committed>, StoreError>;
 }
 
-/// How often outcomes are decided anew, because a partition of theirs got another owner meanwhile. A second time is rare enough.
+/// How often the transaction is tried, because one of the partitions got another owner before the outcomes were written. Even a second
+/// time is rare.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(super) const TRIES: u32 = 3;
 
-/// An outcome, and what its listener did beside.
+/// An outcome and its effects.
 #[derive(Clone, Copy, Debug)]
 pub struct SettledWithEffects<'a> {
     /// What to write for the event, and the claim under which it is written.
@@ -40,29 +41,29 @@ pub struct SettledWithEffects<'a> {
 pub enum Committed {
     /// Everything was written.
     Stored,
-    /// Nothing was written: somebody else holds the event by now, or it is finished.
+    /// Nothing was written: another host holds the event by now, or the event is finished.
     Fenced,
-    /// Nothing was written: a value that the listener read has changed since, or what it wrote is beyond its plugin's quota by
-    /// now. The event is held still.
+    /// Nothing was written: a value that the listener read has changed since, or its writes no longer fit into its plugin's quota.
+    /// This host still holds the event.
     Conflict,
 }
 
-/// A plugin's row of use: taken under a lock, so that one transaction at a time changes the plugin's state.
+/// A plugin's row in the table of usage. It is read under a lock, so that one transaction at a time changes the plugin's state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Used {
+pub(super) struct UsageRow {
     pub(super) usage: StateUsage,
-    /// The last version that was given to a value. Versions are never used twice, or a value that was removed and written again
-    /// would look unchanged.
+    /// The last version that a value was given. No version is used twice: otherwise a value that was deleted and written again would
+    /// look unchanged.
     pub(super) revision: u64,
 }
 
-impl Used {
-    /// As it stands in the row.
+impl UsageRow {
+    /// Reads the row.
     pub(super) fn read(row: &impl Named) -> Result<Self, sqlx::Error> {
         Ok(Self { usage: row::state_usage(row)?, revision: row.count("revision")? })
     }
 
-    /// After deleting this much: one more change.
+    /// The row after a deletion of so many keys and bytes, which counts as one change.
     pub(super) fn without(self, keys: u64, bytes: u64) -> Self {
         let StateUsage { keys: used_keys, bytes: used_bytes } = self.usage;
         let usage = StateUsage { keys: used_keys.saturating_sub(keys), bytes: used_bytes.saturating_sub(bytes) };
@@ -70,15 +71,15 @@ impl Used {
     }
 }
 
-/// A value as it stands.
+/// A value of a plugin's state, without its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Present {
+pub(super) struct StoredValue {
     pub(super) version: u64,
     pub(super) bytes: u64,
 }
 
-impl Present {
-    /// A row of version and bytes.
+impl StoredValue {
+    /// Reads a row of version and bytes.
     #[cfg(any(feature = "sqlite", feature = "mysql"))]
     pub(super) fn read(row: &impl Named) -> Result<Self, sqlx::Error> {
         Ok(Self { version: row.number(0)?, bytes: row.number(1)? })
@@ -88,29 +89,29 @@ impl Present {
 /// A plugin and one of its keys.
 pub(super) type StateKey<'a> = (&'a str, &'a str);
 
-/// What is read before it is decided.
+/// What a transaction finds before it decides.
 #[derive(Debug, Default)]
-pub(super) struct Read<'a> {
-    /// Those of the given fences under which an event is held, whose row is locked.
+pub(super) struct Found<'a> {
+    /// The fences under which events are still held; the rows of these events are locked.
     pub(super) held: HashSet<Fence>,
-    pub(super) used: BTreeMap<&'a str, Used>,
-    pub(super) present: HashMap<StateKey<'a>, Present>,
+    pub(super) used: BTreeMap<&'a str, UsageRow>,
+    pub(super) present: HashMap<StateKey<'a>, StoredValue>,
 }
 
-/// What is to be written.
+/// What a transaction writes.
 #[derive(Debug, Default)]
-pub(super) struct Decided<'a> {
+pub(super) struct Plan<'a> {
     /// One for each outcome, in order.
     pub(super) committed: Vec<Committed>,
     pub(super) settled: Vec<&'a Settled>,
     pub(super) emitted: Vec<NewRow<'a>>,
-    /// The last write of each key: the new value and its version, or `None` when it goes.
+    /// The last write of each key: the new value and its version, or `None` for a deletion.
     pub(super) writes: BTreeMap<StateKey<'a>, Option<(&'a Bytes, u64)>>,
-    /// Of the plugins whose state changes.
-    pub(super) used: BTreeMap<&'a str, Used>,
+    /// The new usage of each plugin whose state changes.
+    pub(super) used: BTreeMap<&'a str, UsageRow>,
 }
 
-/// The plugins whose state is touched, in order: everybody locks them in the same order.
+/// The plugins whose state is read or written, sorted: every transaction locks them in the same order.
 pub(super) fn plugins<'a>(items: &[SettledWithEffects<'a>]) -> Vec<&'a str> {
     let mut plugins: Vec<&str> = items.iter().filter_map(|item| Some(item.effects.state.as_ref()?.plugin.as_str())).collect();
     plugins.sort_unstable();
@@ -118,7 +119,7 @@ pub(super) fn plugins<'a>(items: &[SettledWithEffects<'a>]) -> Vec<&'a str> {
     plugins
 }
 
-/// The keys that are touched, in order.
+/// The keys that are read or written, sorted.
 pub(super) fn keys<'a>(items: &[SettledWithEffects<'a>]) -> Vec<StateKey<'a>> {
     let states = items.iter().filter_map(|item| item.effects.state.as_ref());
     let mut keys: Vec<StateKey<'a>> =
@@ -128,40 +129,40 @@ pub(super) fn keys<'a>(items: &[SettledWithEffects<'a>]) -> Vec<StateKey<'a>> {
     keys
 }
 
-/// Decides in order: what an earlier outcome writes is there for the later ones.
-pub(super) fn decide<'a>(items: &[SettledWithEffects<'a>], read: Read<'a>) -> Decided<'a> {
-    let Read { held, mut used, mut present } = read;
-    let mut decided = Decided::default();
+/// Decides which outcomes are committed, in order: later outcomes see what earlier ones write.
+pub(super) fn decide<'a>(items: &[SettledWithEffects<'a>], found: Found<'a>) -> Plan<'a> {
+    let Found { held, mut used, mut present } = found;
+    let mut plan = Plan::default();
     let mut ended = HashSet::new();
     for item in items {
         let fence = item.settled.fence;
         if !held.contains(&fence) || ended.contains(&fence.sequence) {
-            decided.committed.push(Committed::Fenced);
+            plan.committed.push(Committed::Fenced);
             continue;
         }
         if let Some(state) = &item.effects.state {
             let before = used.get(state.plugin.as_str()).copied().unwrap_or_default();
-            let Some(after) = applied(state, before, &present) else {
-                decided.committed.push(Committed::Conflict);
+            let Some(after) = usage_after(state, before, &present) else {
+                plan.committed.push(Committed::Conflict);
                 continue;
             };
-            write(state, after.revision, &mut present, &mut decided.writes);
+            plan_writes(state, after.revision, &mut present, &mut plan.writes);
             if after != before {
                 used.insert(&state.plugin, after);
-                decided.used.insert(&state.plugin, after);
+                plan.used.insert(&state.plugin, after);
             }
         }
         // An event has one outcome. One that ended in a conflict has none yet.
         ended.insert(fence.sequence);
-        decided.committed.push(Committed::Stored);
-        decided.settled.push(item.settled);
-        decided.emitted.extend(item.effects.emitted.iter().map(|envelope| NewRow { envelope, claimed: false }));
+        plan.committed.push(Committed::Stored);
+        plan.settled.push(item.settled);
+        plan.emitted.extend(item.effects.emitted.iter().map(|envelope| NewRow { envelope, claimed: false }));
     }
-    decided
+    plan
 }
 
-/// What the plugin uses after these changes; `None` when they cannot be made.
-fn applied(state: &StateChanges, before: Used, present: &HashMap<StateKey<'_>, Present>) -> Option<Used> {
+/// The plugin's usage after these changes; `None` when they cannot be made.
+fn usage_after(state: &StateChanges, before: UsageRow, present: &HashMap<StateKey<'_>, StoredValue>) -> Option<UsageRow> {
     let mut usage = before.usage;
     let mut writes = false;
     for (key, change) in &state.keys {
@@ -180,20 +181,20 @@ fn applied(state: &StateChanges, before: Used, present: &HashMap<StateKey<'_>, P
             usage.bytes += size(key, value);
         }
     }
-    state.quota.allows(before.usage, usage).then_some(Used { usage, revision: before.revision + u64::from(writes) })
+    state.quota.allows(before.usage, usage).then_some(UsageRow { usage, revision: before.revision + u64::from(writes) })
 }
 
-fn write<'a>(
+fn plan_writes<'a>(
     state: &'a StateChanges,
     version: u64,
-    present: &mut HashMap<StateKey<'a>, Present>,
+    present: &mut HashMap<StateKey<'a>, StoredValue>,
     writes: &mut BTreeMap<StateKey<'a>, Option<(&'a Bytes, u64)>>,
 ) {
     for (key, change) in &state.keys {
         let at = (state.plugin.as_str(), key.as_str());
         match &change.write {
             Some(StateWrite::Set(value)) => {
-                present.insert(at, Present { version, bytes: size(key, value) });
+                present.insert(at, StoredValue { version, bytes: size(key, value) });
                 writes.insert(at, Some((value, version)));
             }
             Some(StateWrite::Delete) => {
@@ -205,7 +206,7 @@ fn write<'a>(
     }
 }
 
-/// What a value counts for.
+/// How many bytes of a plugin's quota a value takes.
 fn size(key: &str, value: &Bytes) -> u64 {
     (key.len() + value.len()) as u64
 }
@@ -234,23 +235,23 @@ mod tests {
         Effects { emitted: Vec::new(), state: Some(StateChanges { plugin: "p".to_owned(), quota: QUOTA, keys }) }
     }
 
-    fn read(present: &[(&'static str, u64, u64)], revision: u64) -> Read<'static> {
+    fn read(present: &[(&'static str, u64, u64)], revision: u64) -> Found<'static> {
         let usage = StateUsage { keys: present.len() as u64, bytes: present.iter().map(|(_, _, bytes)| bytes).sum() };
-        Read {
+        Found {
             held: (1..100).map(|sequence| settled(sequence).fence).collect(),
-            used: BTreeMap::from([("p", Used { usage, revision })]),
+            used: BTreeMap::from([("p", UsageRow { usage, revision })]),
             present: present
                 .iter()
-                .map(|(key, version, bytes)| (("p", *key), Present { version: *version, bytes: *bytes }))
+                .map(|(key, version, bytes)| (("p", *key), StoredValue { version: *version, bytes: *bytes }))
                 .collect(),
         }
     }
 
-    fn committed(effects: &[Effects], read: Read<'static>) -> Vec<Committed> {
+    fn committed(effects: &[Effects], found: Found<'static>) -> Vec<Committed> {
         let settled: Vec<Settled> = (1..=effects.len() as u64).map(settled).collect();
         let items: Vec<_> =
             settled.iter().zip(effects).map(|(settled, effects)| SettledWithEffects { settled, effects }).collect();
-        let Decided { committed, .. } = decide(&items, Read { held: read.held, used: read.used, present: read.present });
+        let Plan { committed, .. } = decide(&items, found);
         committed
     }
 
@@ -285,7 +286,7 @@ mod tests {
 
     #[test]
     fn a_delete_takes_from_the_usage_and_counts_as_one_change() {
-        let used = |keys, bytes, revision| Used { usage: StateUsage { keys, bytes }, revision };
+        let used = |keys, bytes, revision| UsageRow { usage: StateUsage { keys, bytes }, revision };
         assert_eq!(used(3, 30, 7).without(2, 25), used(1, 5, 8));
         assert_eq!(used(3, 30, 7).without(4, 40), used(0, 0, 8), "a count that was too low stays at zero");
     }
@@ -295,19 +296,19 @@ mod tests {
         let wrong = effects(&[("a", Some(7), Some("y"))]);
         let (settled, effects) = (settled(1), effects(&[("a", None, Some("x"))]));
         let item = SettledWithEffects { settled: &settled, effects: &effects };
-        let decided = decide(&[item, item], Read { held: HashSet::from([settled.fence]), ..read(&[], 0) });
-        assert_eq!(decided.committed, [Committed::Stored, Committed::Fenced]);
-        assert_eq!((decided.settled.len(), decided.used["p"].revision), (1, 1));
-        let decided = decide(&[item], Read::default());
-        assert_eq!((decided.committed, decided.writes.len(), decided.settled.len()), (vec![Committed::Fenced], 0, 0));
+        let plan = decide(&[item, item], Found { held: HashSet::from([settled.fence]), ..read(&[], 0) });
+        assert_eq!(plan.committed, [Committed::Stored, Committed::Fenced]);
+        assert_eq!((plan.settled.len(), plan.used["p"].revision), (1, 1));
+        let plan = decide(&[item], Found::default());
+        assert_eq!((plan.committed, plan.writes.len(), plan.settled.len()), (vec![Committed::Fenced], 0, 0));
 
         let conflict = SettledWithEffects { settled: &settled, effects: &wrong };
-        let decided = decide(&[conflict, item], Read { held: HashSet::from([settled.fence]), ..read(&[], 0) });
-        assert_eq!(decided.committed, [Committed::Conflict, Committed::Stored], "the event was held still");
+        let plan = decide(&[conflict, item], Found { held: HashSet::from([settled.fence]), ..read(&[], 0) });
+        assert_eq!(plan.committed, [Committed::Conflict, Committed::Stored], "the event was held still");
 
         let lost = Settled::new(Fence { claim: 0, ..settled.fence }, Settlement::Done);
         let late = SettledWithEffects { settled: &lost, effects: &effects };
-        let decided = decide(&[late, item], Read { held: HashSet::from([settled.fence]), ..read(&[], 0) });
-        assert_eq!(decided.committed, [Committed::Fenced, Committed::Stored], "of the same event, under another claim");
+        let plan = decide(&[late, item], Found { held: HashSet::from([settled.fence]), ..read(&[], 0) });
+        assert_eq!(plan.committed, [Committed::Fenced, Committed::Stored], "of the same event, under another claim");
     }
 }

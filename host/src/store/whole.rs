@@ -39,8 +39,8 @@ impl Record {
     }
 
     /// The row with its payload in base64, whatever it is: not a byte is changed on the way.
-    #[must_use]
-    pub fn whole_in_base64(&self) -> Whole<'_> {
+    #[cfg(feature = "http")]
+    pub(crate) fn whole_in_base64(&self) -> Whole<'_> {
         let bytes = self.payload.as_deref().unwrap_or_default();
         Whole { record: self, payload: None, payload_base64: Some(data_encoding::BASE64.encode(bytes)) }
     }

@@ -1,4 +1,4 @@
-//! Sends requests of OTLP to one collector: HTTP with protobuf, over connections that are kept.
+//! Sends OTLP requests to one collector: HTTP with protobuf, over kept connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,11 +18,11 @@ use super::config::CollectorConfig;
 use crate::sink::tls;
 use crate::text::keepable;
 
-/// How long a connection is kept that nobody uses.
+/// How long an unused connection is kept.
 const IDLE: Duration = Duration::from_secs(30);
 /// The most bytes of an answer that are read.
 const MAX_ANSWER: usize = 64 << 10;
-/// The most of an answer that is told.
+/// The most of a response that is logged.
 const MAX_TOLD: usize = 200;
 /// The rest before the second try; each later one is twice as long.
 const FIRST_REST: Duration = Duration::from_millis(500);
@@ -39,7 +39,7 @@ pub(super) enum SendError {
 }
 
 impl SendError {
-    /// Whether the same request may be taken later. Source: the specification of OTLP/HTTP, retryable response codes.
+    /// Whether the same request may succeed later. Source: the specification of OTLP/HTTP, retryable response codes.
     fn may_pass(&self) -> bool {
         match self {
             Self::Unreachable(_) => true,
@@ -91,7 +91,7 @@ impl Collector {
         format!("{}://{authority}{}", self.url.scheme_str().unwrap_or("http"), self.url.path())
     }
 
-    /// Sends a request, again where that may help, until the timeout is over. Its answer, of OTLP.
+    /// Sends a request, and repeats it if that may help, until the timeout is over. Returns the OTLP response.
     pub(super) async fn send(&self, body: Bytes) -> Result<Bytes, SendError> {
         let ends = Instant::now() + self.timeout;
         let mut rest = FIRST_REST;
@@ -105,7 +105,7 @@ impl Collector {
                 SendError::Refused { retry_after, .. } => *retry_after,
                 _ => None,
             };
-            // Not all hosts at once.
+            // Varied, so that hosts do not all come back at once.
             let pause = asked.unwrap_or_else(|| rest.mul_f64(rand::rng().random_range(0.5..1.5)));
             if ends.saturating_duration_since(Instant::now()) <= pause {
                 return Err(error);
@@ -123,7 +123,7 @@ impl Collector {
         let (head, body) = answer.into_parts();
         let read = Limited::new(body, MAX_ANSWER).collect().await.map(|body| body.to_bytes());
         if head.status.is_success() {
-            // What was taken is taken, whatever is said of it.
+            // The data was accepted, even if the response cannot be read.
             return Ok(read.unwrap_or_default());
         }
         let told = read.ok().filter(|told| !told.is_empty() && is_text(&head.headers));
@@ -132,7 +132,7 @@ impl Collector {
     }
 }
 
-/// Errors come in protobuf, too, which is no use in a log line.
+/// Whether a response is text; errors in protobuf are of no use in a log line.
 fn is_text(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     kind.starts_with("text/plain") || kind.starts_with("application/json")
@@ -142,7 +142,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
 }
 
-/// Says once that a collector takes nothing, and once that it does again.
+/// Logs once that a collector fails, and once that it works again.
 pub(super) struct Told {
     collector: Arc<Collector>,
     what: &'static str,

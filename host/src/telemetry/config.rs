@@ -1,4 +1,4 @@
-//! Where telemetry goes, and how much of it.
+//! Where telemetry is sent, and how much of it.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,25 +8,25 @@ use url::Url;
 
 use crate::sink::Secret;
 
-/// Where telemetry goes, and how much of it. The defaults are those of OpenTelemetry's specification, but for the collectors: there
-/// are none, and nothing is sent.
+/// Where telemetry is sent, and how much of it. The defaults are those of OpenTelemetry's specification, but without collectors: nothing is
+/// sent.
 #[derive(Clone, Debug)]
 pub struct TelemetryConfig {
     /// The resource's `service.name`. Default `outbox`.
     pub service_name: String,
     /// More attributes of the resource, such as `deployment.environment.name`. Default none.
     pub resource: Vec<(String, String)>,
-    /// Where spans go; `None` for nowhere.
+    /// The collector for spans; `None` for none.
     pub traces: Option<CollectorConfig>,
-    /// Where metrics go; `None` for nowhere.
+    /// The collector for metrics; `None` for none.
     pub metrics: Option<CollectorConfig>,
-    /// Which traces are kept. Default all, unless the parent was left out.
+    /// Which traces are kept. Default all, except those whose parent was not kept.
     pub sampling: Sampling,
     /// The most spans that wait to be sent; those beyond are dropped, and counted. Default 2,048; at least 1.
     pub queue_size: usize,
     /// The most spans in one request. Default 512; at least 1, at most `queue_size`.
     pub batch_size: usize,
-    /// How long a span waits for others. Default 5 s; above zero.
+    /// How long a span waits for others before a request is sent. Default 5 s; above zero.
     pub delay: Duration,
     /// The rest between two exports of the metrics. Default 60 s; above zero.
     pub metric_interval: Duration,
@@ -77,7 +77,7 @@ impl Default for Sampling {
 }
 
 impl CollectorConfig {
-    /// At this address.
+    /// A collector at this address, with the defaults.
     #[must_use]
     pub fn at(url: impl Into<String>) -> Self {
         Self { url: url.into(), headers: Vec::new(), timeout: Duration::from_secs(10), ca_file: None }

@@ -27,7 +27,7 @@ use crate::time::system_clock;
 /// How long a shutdown waits for the last spans and metrics to be taken.
 const LAST_EXPORT: Duration = Duration::from_secs(5);
 
-/// Why nothing is exported.
+/// Why telemetry cannot be exported.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TelemetryError {
@@ -36,18 +36,18 @@ pub enum TelemetryError {
     Config(Vec<String>),
 }
 
-/// Exports spans and metrics over OTLP until it is [shut down](Self::shutdown). A handle: its clones are the same. Keep one until
-/// then; when the last is dropped the export ends.
+/// Exports spans and metrics over OTLP until it is [shut down](Self::shutdown). A handle: its clones share one exporter, which ends when the
+/// last is dropped.
 ///
-/// Give it to each outbox of the process by [`OutboxBuilder::telemetry`](crate::OutboxBuilder::telemetry). A service that has
-/// OpenTelemetry set up already needs none of it: see [`OutboxBuilder::tracer_provider`](crate::OutboxBuilder::tracer_provider).
+/// Pass it to each outbox of the process by [`OutboxBuilder::telemetry`](crate::OutboxBuilder::telemetry). A service that has set up
+/// OpenTelemetry already does not need it: see [`OutboxBuilder::tracer_provider`](crate::OutboxBuilder::tracer_provider).
 #[derive(Clone)]
 pub struct Telemetry(Arc<Inner>);
 
 struct Inner {
     /// `None` where no spans are exported.
     traces: Option<Traces>,
-    /// Whose metrics are exported; `None` where none are.
+    /// The outboxes whose metrics are exported; `None` when no metrics are.
     watched: Option<Arc<Mutex<Vec<Watched>>>>,
     stopped: watch::Sender<bool>,
     exports: Mutex<Vec<JoinHandle<()>>>,
@@ -77,8 +77,8 @@ struct Watched {
 }
 
 impl Telemetry {
-    /// Begins. Nobody is connected to before there is something to send; a collector that is not there is said once in the log.
-    /// Within a runtime of tokio's.
+    /// Starts the exporter. It connects when there is something to send; if a collector cannot be reached, the log says so once. Must be called
+    /// within a tokio runtime.
     ///
     /// # Errors
     /// When the configuration has faults; all of them together.
@@ -117,7 +117,7 @@ impl Telemetry {
         Ok(Self(Arc::new(Inner { traces, watched, stopped, exports: Mutex::new(exports) })))
     }
 
-    /// What became of the spans; `None` where none are exported.
+    /// How many spans were exported and dropped; `None` when no spans are exported.
     #[must_use]
     pub fn spans(&self) -> Option<Arc<SpanCounts>> {
         self.0.traces.as_ref().map(|traces| traces.queue.counts.clone())
@@ -138,8 +138,8 @@ impl Telemetry {
         }
     }
 
-    /// Sends what is there, within 5 seconds, and ends. Call it when the outboxes are shut down; spans that end later are dropped.
-    /// A second call finds nothing left to do.
+    /// Sends the remaining spans and metrics, within 5 seconds, and ends. Call it after the outboxes were shut down; spans that end later are
+    /// dropped. A second call does nothing.
     pub async fn shutdown(&self) {
         self.0.stopped.send_replace(true);
         let exports = std::mem::take(&mut *self.0.exports.lock().unwrap_or_else(PoisonError::into_inner));

@@ -1,4 +1,4 @@
-//! An outbox in a file of its own.
+//! An outbox in a SQLite file of its own.
 
 use std::ops::Deref;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::time::system_clock;
 
 /// An outbox for one test, in a temporary SQLite file that is removed with it. It reads as the [`Outbox`] itself.
 ///
-/// The file is not made to survive a power cut, which makes it fast.
+/// The file would not survive a power cut, which makes it fast.
 pub struct TestOutbox {
     outbox: Outbox<SqliteStore>,
     store: SqliteStore,
@@ -23,7 +23,7 @@ pub struct TestOutbox {
     _file: TemporaryFile,
 }
 
-/// Starts an outbox without listeners: events are parked where they would be delivered.
+/// Starts an outbox without listeners: its events are parked.
 ///
 /// # Errors
 /// See [`StartError`]; when the system's directory for temporary files cannot be written, for example.
@@ -45,7 +45,7 @@ pub async fn start_with<T: Send + Sync + 'static>(
         .create_if_missing(true)
         .journal_mode(SqliteJournalMode::Wal)
         .synchronous(SqliteSynchronous::Off);
-    // One for all that is written: the service and the host wait for their turn.
+    // One connection for all writes: the service and the host take turns.
     let options = SqlitePoolOptions::new().max_connections(1).idle_timeout(None).max_lifetime(None);
     let pool = options.connect_lazy_with(connect);
     let store = SqliteStore::new(pool.clone());
@@ -73,11 +73,11 @@ impl TestOutbox {
         written(&self.outbox, event_type)
     }
 
-    /// Lets time pass for all events in the table, after those that are due now: delays, other attempts and expiries are nearer
-    /// by `span`. Follow it with [`run_until_idle`](Self::run_until_idle).
+    /// Lets time pass for all events in the table, once no event is due: delays, further attempts and expiries come nearer by `span`. Follow
+    /// it with [`run_until_idle`](Self::run_until_idle).
     ///
-    /// Every time of every row is set back, and no clock is touched: what is written next is as old as ever. Pauses of a
-    /// listener that breaks again and again, and whatever else waits in memory, take their real time.
+    /// It sets back every time of every row, and changes no clock: events that are written later are not affected. Pauses of a listener that
+    /// fails again and again, and everything else that waits in memory, take their real time.
     ///
     /// # Panics
     /// When the outbox does not become idle first, or the database fails.

@@ -1,4 +1,4 @@
-//! What was written to an outbox.
+//! The events that were written to an outbox.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use crate::store::{Filter, Record, SharedStore, Store, StoreError};
 /// More events of one kind than any test writes.
 const MOST: u32 = 100_000;
 
-/// Asks for the events of a type that were committed to the table, whatever became of them since: those that were written by this
-/// outbox, by another, by a plugin, or by a plain INSERT. Not those that are never stored, nor those that are purged.
+/// Asks for the events of a type that were committed to the table, whatever their status is now: events of this outbox, of another, of a
+/// plugin, or of a plain INSERT. Events that are never stored, or were purged, are not among them.
 pub fn written<S: SharedStore>(outbox: &Outbox<S>, event_type: impl AsRef<str>) -> Written {
     let filter = Filter { event_type: Some(event_type.as_ref().to_owned()), ..Filter::default() };
     Written { store: outbox.store().clone(), filter }
@@ -46,7 +46,7 @@ fn among(routes: &[String]) -> String {
 }
 
 impl Written {
-    /// Of this aggregate alone.
+    /// Only the events of this aggregate.
     pub fn aggregate(mut self, aggregate_type: impl AsRef<str>, aggregate_id: impl Into<String>) -> Self {
         self.filter.aggregate_type = Some(aggregate_type.as_ref().to_owned());
         self.filter.aggregate_id = Some(aggregate_id.into());

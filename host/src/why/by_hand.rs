@@ -1,6 +1,6 @@
-//! What was done by hand that touches one event: to it alone, to its route, or to many events by a filter.
+//! Manual changes that affect one event: of the event alone, of its route, or of many events by a filter.
 //!
-//! A bulk action leaves one audit record for each of its batches. They are one action here.
+//! A change of many events leaves one audit record for each batch; here they are one action.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::store::{AuditFilter, AuditRecord, Record, Store, StoreError};
 use crate::time::Timestamp;
 use crate::units::count;
 
-/// How many actions are told.
+/// How many actions are shown.
 const ACTIONS: usize = 50;
 /// How many audit records are read at once.
 const PAGE: u32 = 500;
@@ -22,7 +22,7 @@ const PAGES: usize = 40;
 /// The longest time between two batches of one replay.
 const BETWEEN_BATCHES: Duration = Duration::from_secs(60);
 
-/// Something that was done by hand, and left one audit record or several.
+/// A manual change, which left one audit record or several.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ManualAction {
@@ -34,18 +34,18 @@ pub struct ManualAction {
     pub records: u64,
 }
 
-/// What was done by hand that touches one event.
+/// The manual changes that may have affected one event.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ByHand {
     /// The actions, the latest first.
     pub actions: Vec<ManualAction>,
-    /// Whether there are earlier ones than these.
+    /// Whether there are earlier actions.
     pub has_earlier: bool,
 }
 
 impl ByHand {
-    /// Reads as much as is told, and no more.
+    /// Reads as many audit records as are needed for what is shown.
     pub(super) async fn read(store: &dyn Store, record: &Record) -> Result<Self, StoreError> {
         let mut filter =
             AuditFilter { touching: Some(record.event_id), since: Some(record.created_at), ..AuditFilter::default() };
@@ -69,8 +69,8 @@ impl ByHand {
 
     /// Adds an audit record that is older than those before it.
     fn add(&mut self, record: AuditRecord) {
-        // The batches of one replay or purge are known though others came between them. One with a given time says the same when it is
-        // run again later: then it is another action. Everything else is one action only where nothing came between.
+        // The batches of one replay or purge are recognised even if other changes came between them. The same replay with a given time that is
+        // run again later is another action. Other changes are one action only if nothing came between.
         let is_batch = is_batch(&record);
         let reach = if is_batch { self.actions.len() } else { 1 };
         let follows = |known: &ManualAction| !is_batch || known.record.at.since(record.at) <= BETWEEN_BATCHES;
@@ -85,7 +85,8 @@ impl ByHand {
     }
 }
 
-/// What these audit records tell of, the latest first as they are: the batches of a replay or purge are one action, all else is one each.
+/// The actions behind these audit records, the latest first like the records: the batches of a replay or purge are one action, every other
+/// record is one of its own.
 #[cfg(feature = "http")]
 pub(crate) fn actions(records: impl IntoIterator<Item = AuditRecord>) -> Vec<ManualAction> {
     let mut by_hand = ByHand::default();
@@ -99,7 +100,7 @@ pub(crate) fn actions(records: impl IntoIterator<Item = AuditRecord>) -> Vec<Man
     by_hand.actions
 }
 
-/// Whether it may be one batch of many: a replay or purge by a filter keeps in its selector by when an event must have ended.
+/// Whether the record may be one batch of many: the selector of a replay or purge of many events has the time by which they had finished.
 fn is_batch(record: &AuditRecord) -> bool {
     ["dead_before", "finished_before"].into_iter().any(|field| record.selector.get(field).is_some())
 }
@@ -109,7 +110,7 @@ fn is_same(one: &AuditRecord, other: &AuditRecord) -> bool {
     key(one) == key(other) && one.selector == other.selector
 }
 
-/// Whether it was done to this event, to its route, or to events among which this one may have been.
+/// Whether a change was made to this event, to its route, or to many events that may have included this one.
 fn touches(record: &Record, done: &AuditRecord) -> bool {
     let field = |name: &str| done.selector.get(name).and_then(Value::as_str);
     if let Some(id) = field("event_id") {
@@ -121,7 +122,7 @@ fn touches(record: &Record, done: &AuditRecord) -> bool {
             let (changed, own) = (changed_route(done), Route::new(record.aggregate_type.as_str(), record.event_type.as_str()));
             changed.zip(own.ok()).is_some_and(|(changed, own)| changed.covers(&own))
         }
-        // Which events a filter met is not kept.
+        // The audit log does not say which events a filter matched.
         "replay" => {
             record.replays > 0
                 && !came_too_late(record, done)
@@ -136,16 +137,16 @@ fn touches(record: &Record, done: &AuditRecord) -> bool {
     }
 }
 
-/// Whether the event had ended before: whatever lets an event go again takes away the time of its end.
+/// Whether the event had finished before the change: a replay clears the time at which an event finished.
 fn came_too_late(record: &Record, done: &AuditRecord) -> bool {
     record.done_at.is_some_and(|ended| done.at > ended)
 }
 
-/// Whether the replay surely left the event out: it cannot have been dead by the time that was asked for, or had another error.
+/// Whether the replay certainly left the event out: the event was written after the replay's time limit, or had another error.
 fn was_excluded(record: &Record, done: &AuditRecord) -> bool {
     let field = |name: &str| done.selector.get(name).and_then(Value::as_str);
     let dead_before = field("dead_before").and_then(|time| time.parse::<Timestamp>().ok());
-    // A replay keeps the error, and the next failure replaces it. With another replay, it may be the error of that one.
+    // A replay keeps the error until the next failure. After several replays it may be the error of another one.
     let is_kept = record.replays == 1 && record.attempts == 0 && record.status != Status::Dead;
     let had = record.last_error.as_deref().filter(|_| is_kept).map(str::to_lowercase);
     dead_before.is_some_and(|time| record.created_at > time)
@@ -158,7 +159,7 @@ fn changed_route(done: &AuditRecord) -> Option<Route> {
     Route::new(field("aggregate_type")?, field("event_type")?).ok()
 }
 
-/// What was done to this event, by whom and why, safe for a terminal.
+/// A change of this event in words: what was done, by whom and why; safe for a terminal.
 pub(super) fn words(event: &Record, action: &ManualAction) -> String {
     let ManualAction { record: done, records, .. } = action;
     let by = format!(" by {}", shown(&done.actor));
@@ -187,8 +188,7 @@ pub(super) fn words(event: &Record, action: &ManualAction) -> String {
     }
 }
 
-/// What something was done to by hand, as one line, the route first: `Order/OrderPlaced error=timeout`; `all` for a filter without
-/// conditions.
+/// The selector of a change on one line, the route first: `Order/OrderPlaced error=timeout`; `all` for a filter without conditions.
 #[must_use]
 pub fn selector(selector: &Value) -> String {
     let Some(fields) = selector.as_object() else { return selector.to_string() };

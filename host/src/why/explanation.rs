@@ -1,4 +1,4 @@
-//! What is told of one event: the same over HTTP, on the command line and on its page.
+//! The explanation of one event: the same over HTTP, on the command line and on its page.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,7 @@ use crate::node::{PluginStatus, plugins};
 use crate::store::{AttemptCost, NodeRecord, Record, Store, StoreError};
 use crate::time::Timestamp;
 
-/// Where an event is and why, what happened to it, what happens next, and what can be done.
+/// The state of an event and the reason for it, its history, what happens next, and what can be done.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
 #[non_exhaustive]
@@ -28,14 +28,14 @@ pub struct Explanation {
     /// Its status and its counters.
     #[serde(flatten)]
     pub counters: Counters,
-    /// Where it stands, finer than its status.
+    /// Its state, which is finer than its status.
     pub state: State,
-    /// Why, for programs.
+    /// The reason for the state, for programs.
     pub reason: ReasonCode,
-    /// Why and what happens next, in one sentence or a few, safe for a terminal.
+    /// The reason and what happens next, in one sentence or a few, safe for a terminal.
     pub sentence: String,
-    /// When something happens to it by itself, at the earliest; `None` for an event that is finished, waits for something that is not
-    /// time, or is due already.
+    /// The earliest time at which something happens without a person; `None` for an event that is finished, is due already, or waits for
+    /// something other than time.
     pub next_at: Option<Timestamp>,
     /// What can be done, the least drastic action first.
     pub actions: Vec<Action>,
@@ -43,15 +43,15 @@ pub struct Explanation {
     pub parked: Option<String>,
     /// The `seq` of the earlier event of its aggregate that it waits behind.
     pub behind: Option<u64>,
-    /// What went wrong last.
+    /// The last error.
     pub last_error: Option<String>,
-    /// What its last attempt cost.
+    /// The cost of its last attempt.
     pub last_cost: Option<AttemptCost>,
-    /// The plugin of its last attempt, `order-mailer 1.0.0`, while a live host has it.
+    /// The plugin of its last attempt, such as `order-mailer 1.0.0`; `None` if no live host has it.
     pub last_plugin: Option<String>,
-    /// The most fuel that one call of that plugin may use, while a live host has it.
+    /// The most fuel that one call of that plugin may use; `None` if no live host has it.
     pub last_fuel_limit: Option<u64>,
-    /// Who holds it now, or held it when the lease ended; `None` when nobody does.
+    /// The host that holds it, or held it when the lease ended; `None` when none does.
     pub holder: Option<Holder>,
     /// The first event of the queue that it waits in, without its payload.
     pub head: Option<Record>,
@@ -89,17 +89,17 @@ pub struct Counters {
 #[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Holder {
-    /// What stands in `locked_by`.
+    /// The value of `locked_by`.
     pub owner: String,
-    /// Where to find it; `None` when it tells nothing of itself.
+    /// The host's label; `None` when it is not in the table of hosts.
     pub label: Option<String>,
-    /// Whether it is alive.
+    /// Whether the host is alive.
     pub alive: bool,
     /// When its claim ends.
     pub until: Option<Timestamp>,
 }
 
-/// Explains one event; `None` when there is none of this id. `relays` are the routes and patterns that the relays of the host take.
+/// Explains one event; `None` when no event has this id. `relays` are the routes and patterns of the host's relays.
 ///
 /// # Errors
 /// The database's own.
@@ -109,7 +109,7 @@ pub async fn explain(store: &dyn Store, id: EventId, relays: Vec<Route>) -> Resu
 }
 
 impl Explanation {
-    /// Decides it by these facts.
+    /// The explanation that follows from these facts.
     #[must_use]
     pub fn of(facts: &Facts) -> Self {
         let record = &facts.record;

@@ -1,16 +1,16 @@
-//! Everything that the table knows of one event.
+//! The facts about one event, as the tables have them.
 
 use super::by_hand::ByHand;
 use crate::event::Route;
 use crate::store::{Filter, NodeRecord, Record, RouteRecord, Store, StoreError};
 use crate::time::Timestamp;
 
-/// How far a queue is followed to its head. Queues are one step long unless something is wrong with them.
+/// How many steps a queue is followed to its head. Queues have one step unless something is wrong.
 const LONGEST_QUEUE: usize = 100;
-/// How many blocked aggregates are looked through for how many events wait behind one.
+/// How many blocked aggregates are searched to count the events behind one.
 const KEYS: u32 = 1_000;
 
-/// Everything that decides where an event stands.
+/// Everything that decides the state of an event.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Facts {
@@ -18,22 +18,22 @@ pub struct Facts {
     pub record: Record,
     /// The present time by the database's clock, which decides what is due.
     pub now: Timestamp,
-    /// The hosts, those included that have been gone for less than a day.
+    /// The hosts, including those that have been gone for less than a day.
     pub nodes: Vec<NodeRecord>,
-    /// The routes that are known, and their pauses.
+    /// The known routes, and their pauses.
     pub routes: Vec<RouteRecord>,
-    /// What relays take: routes and patterns.
+    /// The routes and patterns of relays.
     pub relays: Vec<Route>,
-    /// The event that it waits behind, the one that that waits behind, and so on: the head of the queue comes last.
+    /// The events that it waits behind, each behind the next; the head of the queue comes last.
     pub queue: Vec<Record>,
     /// How many later events of its aggregate wait behind it.
     pub waiting: u64,
-    /// What was done by hand that touches it.
+    /// Manual changes that may have affected it.
     pub by_hand: ByHand,
 }
 
 impl Facts {
-    /// Asks the store for what it knows of this event. `relays` are those of the host that is meant.
+    /// Reads the facts about this event from the store. `relays` are the routes and patterns of the host's relays.
     ///
     /// # Errors
     /// The database's own.
@@ -63,7 +63,7 @@ async fn queue(store: &dyn Store, record: &Record) -> Result<Vec<Record>, StoreE
     Ok(queue)
 }
 
-/// How many wait behind it; 0 also when too many aggregates are blocked to be looked through.
+/// How many events wait behind it; 0 also if its aggregate is not among the first [`KEYS`] blocked ones.
 async fn waiting(store: &dyn Store, record: &Record) -> Result<u64, StoreError> {
     if record.aggregate_id.is_none() {
         return Ok(0);

@@ -1,7 +1,7 @@
-//! Why an event stands where it stands, what happens next, and what somebody can do about it.
+//! Why an event is in its state, what happens next, and what can be done about it.
 //!
-//! [`explain`] asks the store for the [`Facts`]; all that follows is decided without I/O, so that every case is a plain test. The
-//! command line, the dashboard and the HTTP API show the same [`Explanation`].
+//! [`explain`] reads the [`Facts`] from the store; the rest is decided without I/O, so every case is a plain test. The command line, the
+//! dashboard and the HTTP API show the same [`Explanation`].
 
 mod attempt;
 mod by_hand;
@@ -23,7 +23,7 @@ pub use history::Step;
 pub use reason::{Action, ActionCode, Cause, ReasonCode};
 pub use state::State;
 
-// How the program says the same on a terminal: no part of the library's promise.
+// For our own program, which writes the same on a terminal: no part of the library's promise.
 #[doc(hidden)]
 pub use attempt::attempt;
 #[doc(hidden)]

@@ -1,4 +1,4 @@
-//! Why an event was parked: what the host that did it wrote into the row, as sentences.
+//! Why an event was parked, from the reason that the host wrote into the row, in sentences.
 
 use super::Facts;
 use super::reason::passed_by_relays;
@@ -7,7 +7,7 @@ use crate::event::Route;
 use crate::listener::{HAD_LISTENER, NO_LISTENER_AT_ALL, NoListener};
 use crate::store::{Record, RouteRecord};
 
-/// Why a host parked it, and what ends its wait.
+/// Why a host parked the event, and what releases it.
 pub(super) fn parked(known: &Facts, record: &Record) -> String {
     let route = format!("{}/{}", record.aggregate_type, record.event_type);
     let reason = record.parked.as_deref().unwrap_or_default();
@@ -23,13 +23,13 @@ pub(super) fn parked(known: &Facts, record: &Record) -> String {
     format!("{why} The event is delivered as soon as a host has a listener for {route}.{relay}{way_out}")
 }
 
-/// How to be rid of the events of a route that [may be misspelt](may_be_misspelt); what comes after "if that name is a mistake".
+/// How to get rid of the events of a route that [may be misspelt](may_be_misspelt); follows "if that name is a mistake".
 pub const MISSPELT: &str = "hosts that serve other routes give its events up when they are started with \
                             `outbox run --set dispatcher.unroutable=dead`; then skip or discard them";
 
-/// Whether the event of this route is parked for no other reason than the settings of its host, or because that host had no listener at all.
-/// A route that had a listener before, or a relay whose pattern covers it, is remembered: hosts park its events whatever their settings say,
-/// and so does a host of which a plugin does not load.
+/// Whether an event of this route is parked only because of its host's settings, or because that host had no listener at all. A route that ever
+/// had a listener, or a relay whose pattern covers it, is remembered: hosts park its events whatever their settings are. So does a host with a
+/// plugin that does not load.
 #[must_use]
 pub fn may_be_misspelt(parked: &str, route: &Route, routes: &[RouteRecord]) -> bool {
     let by_settings = NoListener::read(parked).is_some_and(|none| none.awaited.is_none_or(|why| why == NO_LISTENER_AT_ALL));
@@ -57,7 +57,7 @@ fn unanswered(reason: &str, route: &str) -> Option<String> {
     Some(text)
 }
 
-/// Parked by a pause that holds it no longer.
+/// The sentence for an event that was parked by a pause which has ended.
 fn after_pause(reason: &str) -> Option<String> {
     let (route, how) = reason.strip_prefix("the route ")?.split_once(" is paused")?;
     Some(format!("It was parked because, at that time, the route {route} was paused{how}. It is no longer paused."))

@@ -1,4 +1,4 @@
-//! Which pauses hold a route: its own, and those of patterns that cover it. And which relays leave a route alone.
+//! Which pauses hold a route: its own, and those of patterns that cover it. And why a relay does not take a route.
 
 use std::collections::HashMap;
 
@@ -14,24 +14,24 @@ pub fn holding<'r>(route: &Route, routes: &'r [RouteRecord]) -> Vec<&'r RouteRec
     Pauses::of(routes).holding(route).collect()
 }
 
-/// The pauses among many routes, to be looked up by name. [`holding`] makes this anew from all routes, whose number writers choose: a
-/// caller that asks about many routes makes it once.
+/// The pauses among many routes, indexed by name. [`holding`] builds the index from all routes at each call, and there may be many: a caller
+/// that asks about many routes builds it once.
 #[derive(Debug)]
 pub struct Pauses<'r>(HashMap<(&'r str, &'r str), &'r RouteRecord>);
 
 impl<'r> Pauses<'r> {
-    /// Those among these routes and patterns.
+    /// The pauses among these routes and patterns.
     #[must_use]
     pub fn of(routes: &'r [RouteRecord]) -> Self {
         let paused = routes.iter().filter(|known| known.paused_at.is_some());
         Self(paused.map(|known| ((known.route.aggregate_type.as_str(), known.route.event_type.as_str()), known)).collect())
     }
 
-    /// Those that hold a route, the most exact first.
+    /// The pauses that hold a route, the most exact first.
     pub fn holding(&self, route: &Route) -> impl Iterator<Item = &'r RouteRecord> {
         let (aggregate, event) = (route.aggregate_type.as_str(), route.event_type.as_str());
         let covering = [(aggregate, event), (aggregate, Route::ANY), (Route::ANY, event), (Route::ANY, Route::ANY)];
-        // The names of a pattern stand there twice.
+        // For a pattern the same pair of names is listed twice.
         let once = (0..covering.len()).filter(move |index| !covering[..*index].contains(&covering[*index]));
         once.filter_map(move |index| self.0.get(&covering[index]).copied())
     }

@@ -1,4 +1,4 @@
-//! Why an event is where it is and what happens next, in words. Pure: rows in, sentences out.
+//! The state of an event and what happens next, in words. Pure: rows in, sentences out.
 
 use super::Facts;
 use super::parked::parked;
@@ -10,7 +10,7 @@ use crate::store::Record;
 use crate::time::Timestamp;
 use crate::units::{count, relative_to as at, span};
 
-/// Why the event is where it is and what happens next, in one sentence or a few, safe for a terminal.
+/// The reason for the state and what happens next, in one sentence or a few, safe for a terminal.
 pub(super) fn sentence(known: &Facts, state: State) -> String {
     let Facts { record, waiting, queue, .. } = known;
     let mut next = of_one(known, record, state);
@@ -40,7 +40,7 @@ pub(super) fn sentence(known: &Facts, state: State) -> String {
     next
 }
 
-/// What holds of one event alone, its queue aside.
+/// The sentence for one event, without its queue.
 fn of_one(known: &Facts, record: &Record, state: State) -> String {
     let now = known.now;
     let before = failed_before(record);
@@ -78,7 +78,7 @@ fn of_one(known: &Facts, record: &Record, state: State) -> String {
 }
 
 fn dead(record: &Record, now: Timestamp) -> String {
-    // A failure that is not counted is the one that its listener answered with: give it up.
+    // A failure that is not counted is the listener's answer `dead`.
     let by = if record.failures() > record.attempts { " by its listener" } else { "" };
     let said = format!("It was given up{by} {}{}: {}.", when(record.done_at, now), failures(record), error(record));
     if !is_unroutable(record) {
@@ -107,7 +107,7 @@ fn deferred(known: &Facts, record: &Record) -> String {
     format!("{asked}: it is due {}. {}", at(record.due_at.unwrap_or(known.now), known.now), then(known))
 }
 
-/// Who holds it, as people know that host.
+/// The host that holds the event, by its label.
 fn holder(known: &Facts, record: &Record) -> String {
     let owner = record.locked_by.as_deref().unwrap_or_default();
     match known.nodes.iter().find(|node| node.owner == owner) {
@@ -117,8 +117,8 @@ fn holder(known: &Facts, record: &Record) -> String {
     }
 }
 
-/// Who takes what is due. What a host has read of its partitions it has in hand, and nothing of that is written down; what was claimed
-/// before is claimed again.
+/// Which host takes a due event. A host may have the event in hand already: reading a partition writes nothing. An event that was claimed before
+/// is claimed again.
 fn next_host(known: &Facts, was_claimed: bool) -> String {
     let takes = if was_claimed { "takes it when it has room" } else { "has it in hand, or takes it when it has room" };
     match hosts(known) {
@@ -128,7 +128,7 @@ fn next_host(known: &Facts, was_claimed: bool) -> String {
     }
 }
 
-/// Who takes what will be due.
+/// Which host takes an event that will be due.
 fn then(known: &Facts) -> String {
     match hosts(known) {
         0 => format!("Then the next host takes it, {NOBODY}."),
@@ -139,7 +139,7 @@ fn then(known: &Facts) -> String {
 
 const NOBODY: &str = "but no host is running: start one with `outbox run`";
 
-/// Which pauses hold its route, and what ends them.
+/// The pauses that hold its route, and how to end them.
 fn paused(known: &Facts, record: &Record) -> String {
     let (route, pauses) = (route_name(record), pauses(known, record));
     let mut said = String::new();
@@ -161,7 +161,7 @@ fn paused(known: &Facts, record: &Record) -> String {
     }
 }
 
-/// Since when it could have been taken.
+/// How long it has been due.
 fn since(record: &Record, now: Timestamp) -> String {
     record.due_at.map_or_else(String::new, |due| format!("for {}", span(now.since(due.max(record.created_at)))))
 }
@@ -173,7 +173,7 @@ fn failures(record: &Record) -> String {
     }
 }
 
-/// What went wrong so far, as a sentence in front of another.
+/// The failures so far, as a sentence before another.
 fn failed_before(record: &Record) -> String {
     match record.attempts {
         0 => String::new(),
@@ -190,7 +190,7 @@ fn error(record: &Record) -> String {
     shown(first.trim_end_matches('.')).into_owned()
 }
 
-/// What went wrong, and where and what else, which the host adds after a semicolon. The second is empty where there is none.
+/// An error, and the details that the host adds to it after a semicolon; empty if there are none.
 #[must_use]
 pub fn parts(error: &str) -> (&str, &str) {
     error.split_once("; ").unwrap_or((error, ""))
@@ -200,7 +200,7 @@ fn when(time: Option<Timestamp>, now: Timestamp) -> String {
     time.map_or_else(|| "at an unknown time".to_owned(), |time| format!("at {time} ({})", at(time, now)))
 }
 
-/// How an event of a queue is called.
+/// The name of an event of a queue.
 fn name(record: &Record) -> String {
     format!("{} (seq {}, {})", record.event_id, record.seq, shown(&record.event_type))
 }

@@ -3,7 +3,7 @@ export type Pairs = Readonly<Record<string, unknown>> | ReadonlyArray<readonly [
 
 /** The pair that picks the listener of an event. */
 export interface Route {
-  /** To what kind of thing it happened; `__GLOBAL__` when the writer said nothing. */
+  /** The aggregate type: what kind of thing it happened to; `__GLOBAL__` if the writer gave none. */
   readonly aggregateType: string;
   /** What happened. */
   readonly eventType: string;
@@ -16,11 +16,11 @@ export class Event {
   readonly id: string;
   /** `id:fence`, with a larger fence on every delivery: lets a downstream refuse a late one. */
   readonly deliveryId: string;
-  /** What happened, and to what kind of thing. */
+  /** The aggregate type and the event type. */
   readonly route: Route;
-  /** To which one it happened, if the writer said. */
+  /** The aggregate's id: which thing it happened to, if the writer gave one. */
   readonly aggregateId: string | undefined;
-  /** Whose it is, if the writer said. */
+  /** The tenant that the event belongs to, if the writer gave one. */
   readonly tenantId: string | undefined;
   /** The order in which the database took the events in; 0 for an event that was never stored. Exact up to 2^53. */
   readonly sequence: number;
@@ -32,7 +32,7 @@ export class Event {
   readonly attempt: number;
   /** `application/json` unless the writer said otherwise. */
   readonly contentType: string;
-  /** The very bytes that the writer wrote. */
+  /** The bytes exactly as the writer wrote them. */
   readonly payload: Uint8Array;
   /** The writer's headers, in the writer's order. */
   readonly headers: ReadonlyArray<readonly [string, string]>;
@@ -257,7 +257,7 @@ export namespace call {
   export function remainingMs(): number;
 }
 
-/** How much a line matters. */
+/** The level of a line. */
 export type Level = 'trace' | 'debug' | 'info' | 'warn' | 'error';
 
 /** Lines for the host's log. The host adds the plugin, its digest and the event's id, and cuts off what is too much. */
@@ -268,13 +268,13 @@ export namespace log {
   export function enabled(level: Level): boolean;
   /** Writes a line about every step. */
   export function trace(message: string, fields?: Pairs): void;
-  /** Writes a line for whoever looks for a fault. */
+  /** Writes a line with details for finding a fault. */
   export function debug(message: string, fields?: Pairs): void;
   /** Writes a line about what happened. */
   export function info(message: string, fields?: Pairs): void;
-  /** Writes a line about something odd. */
+  /** Writes a line about something unexpected. */
   export function warn(message: string, fields?: Pairs): void;
-  /** Writes a line about something that did not work. */
+  /** Writes a line about something that failed. */
   export function error(message: string, fields?: Pairs): void;
 }
 

@@ -19,11 +19,11 @@ export function enabled(level) {
 
 /** Writes a line about every step. */
 export const trace = (message, fields) => write('trace', message, fields);
-/** Writes a line for whoever looks for a fault. */
+/** Writes a line with details for finding a fault. */
 export const debug = (message, fields) => write('debug', message, fields);
 /** Writes a line about what happened. */
 export const info = (message, fields) => write('info', message, fields);
-/** Writes a line about something odd. */
+/** Writes a line about something unexpected. */
 export const warn = (message, fields) => write('warn', message, fields);
-/** Writes a line about something that did not work. */
+/** Writes a line about something that failed. */
 export const error = (message, fields) => write('error', message, fields);

@@ -19,28 +19,28 @@ use serde::Serialize;
 
 use crate::{Failure, Refusal, Route};
 
-/// An event in the making. Every field has a method; the payload is empty until one is given.
+/// An event to emit. Every field has a method; the payload is empty unless one is set.
 #[derive(Clone, Debug, PartialEq)]
 #[must_use = "an event is emitted by emit()"]
 #[non_exhaustive]
 pub struct NewEvent {
-    /// What happened, and to what kind of thing.
+    /// The aggregate type and the event type.
     pub route: Route,
-    /// To which one it happened.
+    /// The aggregate's id; `None` for none.
     pub aggregate_id: Option<String>,
-    /// Whose it is; `None` for the tenant of the event that is being answered.
+    /// The tenant; `None` for the tenant of the event that is being answered.
     pub tenant_id: Option<String>,
-    /// What the payload is.
+    /// The media type of the payload.
     pub content_type: String,
     /// The payload.
     pub payload: Vec<u8>,
-    /// For whoever listens.
+    /// The headers.
     pub headers: Vec<(String, String)>,
-    /// `None` for an id that the host makes.
+    /// The event's id; `None` for one that the host makes.
     pub id: Option<String>,
-    /// From now; `None` for at once.
+    /// How long the event waits before it is delivered; `None` for no wait.
     pub deliver_after: Option<Duration>,
-    /// From now; `None` for never.
+    /// After how long the event is given up if it is not done; `None` for never.
     pub expires_after: Option<Duration>,
 }
 
@@ -60,43 +60,43 @@ impl NewEvent {
         }
     }
 
-    /// To which one it happened; the key for order.
+    /// Sets the aggregate's id, by which events are ordered.
     pub fn aggregate_id(mut self, id: impl Into<String>) -> Self {
         self.aggregate_id = Some(id.into());
         self
     }
 
-    /// Whose it is, when not the tenant of the event that is being answered.
+    /// Sets the tenant, if it is not the tenant of the event that is being answered.
     pub fn tenant(mut self, id: impl Into<String>) -> Self {
         self.tenant_id = Some(id.into());
         self
     }
 
-    /// Its id: an event whose id is in the outbox already is not emitted again.
+    /// Sets the event's id: an event whose id is already in the outbox is not emitted again.
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
         self
     }
 
-    /// One header more.
+    /// Adds a header.
     pub fn header(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.headers.push((key.into(), value.into()));
         self
     }
 
-    /// Not delivered before so long from now.
+    /// Delays the delivery.
     pub fn deliver_after(mut self, delay: Duration) -> Self {
         self.deliver_after = Some(delay);
         self
     }
 
-    /// Given up if it is not done after so long.
+    /// Gives the event up if it is not done after this time.
     pub fn expires_after(mut self, delay: Duration) -> Self {
         self.expires_after = Some(delay);
         self
     }
 
-    /// With a payload that serde turns into JSON.
+    /// Sets a payload that serde turns into JSON.
     ///
     /// # Errors
     /// An unrecoverable failure when the value cannot be JSON.
@@ -108,7 +108,7 @@ impl NewEvent {
         Ok(self)
     }
 
-    /// With these bytes.
+    /// Sets the payload's bytes and their media type.
     pub fn bytes(mut self, content_type: impl Into<String>, payload: impl Into<Vec<u8>>) -> Self {
         (self.content_type, self.payload) = (content_type.into(), payload.into());
         self

@@ -13,7 +13,7 @@ use crate::misfit::{misfit, without_place};
 /// The pair that picks the listener of an event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Route {
-    /// To what kind of thing it happened; `__GLOBAL__` when the writer said nothing.
+    /// The aggregate type: what kind of thing it happened to; `__GLOBAL__` if the writer gave none.
     pub aggregate_type: String,
     /// What happened.
     pub event_type: String,
@@ -27,11 +27,11 @@ pub struct Event {
     pub id: String,
     /// `id:fence`, with a larger fence on every delivery: lets a downstream refuse a late one.
     pub delivery_id: String,
-    /// What happened, and to what kind of thing.
+    /// The aggregate type and the event type.
     pub route: Route,
-    /// To which one it happened, if the writer said.
+    /// The aggregate's id: which thing it happened to, if the writer gave one.
     pub aggregate_id: Option<String>,
-    /// Whose it is, if the writer said.
+    /// The tenant that the event belongs to, if the writer gave one.
     pub tenant_id: Option<String>,
     /// The order in which the database took the events in; 0 for an event that was never stored.
     pub sequence: u64,
@@ -41,7 +41,7 @@ pub struct Event {
     pub attempt: u32,
     /// `application/json` unless the writer said otherwise.
     pub content_type: String,
-    /// The very bytes that the writer wrote.
+    /// The bytes exactly as the writer wrote them.
     pub payload: Vec<u8>,
     /// The writer's headers, in the writer's order. See [`Event::header`].
     pub headers: Vec<(String, String)>,

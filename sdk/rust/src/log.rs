@@ -1,7 +1,7 @@
 //! Lines for the host's log: [`trace!`](crate::trace!), [`debug!`](crate::debug!), [`info!`](crate::info!),
 //! [`warn!`](crate::warn!) and [`error!`](crate::error!).
 //!
-//! Each takes what `format!` takes; fields, if any, stand in front, parted by a semicolon:
+//! Each takes what `format!` takes; fields come first, separated by a semicolon:
 //!
 //! ```
 //! # use outbox_sdk::prelude::*;
@@ -13,27 +13,27 @@
 //!
 //! With the feature `log`, lines of the crate `log`, which many libraries write, take the same way.
 //!
-//! The host adds the plugin, its digest and the event's id to every line, and cuts off what is too much. In a native build, such as
+//! The host adds the plugin, its digest and the event's id to every line, and cuts long lines. In a native build, such as
 //! a unit test, lines go to standard error, and [`testing::log`](crate::testing::log) has them.
 
 use std::fmt::{Arguments, Display};
 
-/// How much a line matters.
+/// The level of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
     /// Every step.
     Trace,
-    /// For whoever looks for a fault.
+    /// Details for finding a fault.
     Debug,
     /// What happened.
     Info,
-    /// Odd, but it goes on.
+    /// Unexpected, but the work goes on.
     Warn,
-    /// It did not work.
+    /// Something failed.
     Error,
 }
 
-/// Whether the host keeps lines of this level: spares making a costly one for nothing. Always, in a native build.
+/// Whether the host keeps lines of this level, to avoid the cost of a line that is dropped. Always true in a native build.
 #[must_use]
 pub fn is_kept(level: Level) -> bool {
     #[cfg(target_family = "wasm")]
@@ -91,7 +91,7 @@ macro_rules! trace {
     ($($line:tt)+) => { $crate::log!($crate::log::Level::Trace, $($line)+) };
 }
 
-/// Writes a line for whoever looks for a fault. See [`log`](mod@crate::log).
+/// Writes a line with details for finding a fault. See [`log`](mod@crate::log).
 #[macro_export]
 macro_rules! debug {
     ($($line:tt)+) => { $crate::log!($crate::log::Level::Debug, $($line)+) };
@@ -103,13 +103,13 @@ macro_rules! info {
     ($($line:tt)+) => { $crate::log!($crate::log::Level::Info, $($line)+) };
 }
 
-/// Writes a line about something odd. See [`log`](mod@crate::log).
+/// Writes a line about something unexpected. See [`log`](mod@crate::log).
 #[macro_export]
 macro_rules! warn {
     ($($line:tt)+) => { $crate::log!($crate::log::Level::Warn, $($line)+) };
 }
 
-/// Writes a line about something that did not work. See [`log`](mod@crate::log).
+/// Writes a line about something that failed. See [`log`](mod@crate::log).
 #[macro_export]
 macro_rules! error {
     ($($line:tt)+) => { $crate::log!($crate::log::Level::Error, $($line)+) };

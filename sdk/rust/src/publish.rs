@@ -1,7 +1,7 @@
 //! Messages to the brokers and endpoints that the operator named. Needs the sink's name in `publish.sinks` of the plugin's
 //! manifest.
 //!
-//! A message is out when the sink has confirmed it, whatever the listener answers afterwards, and carries the event's id.
+//! A message is sent once the sink has confirmed it, whatever the listener answers afterwards. It carries the event's id.
 //!
 //! ```
 //! use outbox_sdk::prelude::*;
@@ -20,7 +20,7 @@ use serde::Serialize;
 
 use crate::{Event, Failure, Refusal};
 
-/// A message in the making.
+/// A message to publish.
 #[derive(Clone, Debug, PartialEq)]
 #[must_use = "a message is sent by send()"]
 #[non_exhaustive]
@@ -29,13 +29,13 @@ pub struct Message {
     pub subject: String,
     /// What keeps messages in order where the sink has partitions; `None` for the aggregate id of the event.
     pub key: Option<String>,
-    /// What the body is.
+    /// The media type of the body.
     pub content_type: String,
     /// The body.
     pub body: Vec<u8>,
-    /// For whoever reads it.
+    /// The headers.
     pub headers: Vec<(String, String)>,
-    /// The event that it is for; `None` for the event of the call. See [`Message::for_event`].
+    /// The id of the event that the message belongs to; `None` for the event of the call. See [`Message::for_event`].
     pub event_id: Option<String>,
 }
 
@@ -46,26 +46,26 @@ impl Message {
         Self { subject: subject.into(), key: None, content_type, body: Vec::new(), headers: Vec::new(), event_id: None }
     }
 
-    /// For this event, one of those of the call. A function that takes many events has to say it, since the message is named after
-    /// its event: by that name a receiver tells a repeat.
+    /// Says which event of the call the message belongs to. A function that takes many events must say so, since the message's id is made from
+    /// the event's id, and receivers recognise repeats by it.
     pub fn for_event(mut self, event: &Event) -> Self {
         self.event_id = Some(event.id.clone());
         self
     }
 
-    /// What keeps messages in order where the sink has partitions.
+    /// Sets the key that keeps messages in order where the sink has partitions.
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self
     }
 
-    /// One header more.
+    /// Adds a header.
     pub fn header(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.headers.push((key.into(), value.into()));
         self
     }
 
-    /// With a body that serde turns into JSON.
+    /// Sets a body that serde turns into JSON.
     ///
     /// # Errors
     /// An unrecoverable failure when the value cannot be JSON.
@@ -76,7 +76,7 @@ impl Message {
         Ok(self)
     }
 
-    /// With these bytes.
+    /// Sets the body's bytes and their media type.
     pub fn bytes(mut self, content_type: impl Into<String>, body: impl Into<Vec<u8>>) -> Self {
         (self.content_type, self.body) = (content_type.into(), body.into());
         self

@@ -22,10 +22,25 @@ pub(crate) struct Reason {
 }
 
 impl Reason {
-    /// Whoever sits at this terminal, as far as the environment tells, and the reason.
+    /// The user of this terminal, as far as the environment says, and the reason.
     pub(crate) fn audit(&self) -> Audit {
         Audit { reason: self.reason.clone(), ..Audit::by(user_name()) }
     }
+}
+
+/// The flags of every command that changes many events.
+#[derive(Args, Debug)]
+pub(crate) struct ManyArgs {
+    /// Print how many events would be affected, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Do not ask for confirmation
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+    #[command(flatten)]
+    pub(crate) reason: Reason,
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 #[derive(Subcommand, Debug)]

@@ -1,4 +1,4 @@
-//! `outbox dead`: events that were given up.
+//! `outbox dead`: lists, replays, skips and discards dead events.
 
 mod filter;
 
@@ -9,7 +9,7 @@ use outbox::dead::ReplayLimits;
 use outbox::event::Status;
 use serde::Serialize;
 
-use crate::audit::Reason;
+use crate::audit::{ManyArgs, Reason};
 use crate::config::Config;
 use crate::database;
 use crate::dry_run::{self, Candidate};
@@ -17,7 +17,7 @@ use crate::event::{self, Fields, Paging, stands};
 use crate::failure::{Exit, Failure};
 use crate::names::Names;
 use crate::output::{self, Output, count};
-use crate::place::{self, Change, Place};
+use crate::place::{self, Change, Place, Progress};
 use filter::{DeadArgs, Death, Limits};
 
 #[derive(Subcommand, Debug)]
@@ -126,16 +126,8 @@ pub(crate) struct Replay {
     death: Death,
     #[command(flatten)]
     limits: Limits,
-    /// Print how many events would be affected, and change nothing
-    #[arg(long)]
-    dry_run: bool,
-    /// Do not ask for confirmation
-    #[arg(long, short)]
-    yes: bool,
     #[command(flatten)]
-    reason: Reason,
-    #[command(flatten)]
-    output: Output,
+    many: ManyArgs,
 }
 
 #[derive(Serialize)]
@@ -143,11 +135,11 @@ struct Counted {
     count: u64,
 }
 
-/// What became of the named events.
+/// The result of a change of named events.
 #[derive(Serialize)]
 struct Done {
     count: u64,
-    /// Not there, or not in a state for it.
+    /// Events that do not exist, or whose state does not allow the change.
     missing: Vec<EventId>,
     dry_run: bool,
 }
@@ -180,7 +172,7 @@ impl DeadCommand {
                     .details(vec![format!("to look first: {}", config.flags.command("outbox dead list"))]))
             }
             Self::Replay(replay) => {
-                let Replay { ids, dry_run, reason, output, .. } = *replay;
+                let Replay { ids, many: ManyArgs { dry_run, reason, output, .. }, .. } = *replay;
                 let verbs = Verbs { doing: "replaying", done: "replayed", fault: "not found, or not dead" };
                 each(Change::Replay, &verbs, ids, dry_run, &reason, output, config).await
             }
@@ -198,15 +190,15 @@ impl DeadCommand {
     }
 }
 
-/// How a change is called.
+/// The words for a change.
 struct Verbs {
     doing: &'static str,
     done: &'static str,
-    /// Why an event was left out.
+    /// The reason for events that were not changed.
     fault: &'static str,
 }
 
-/// Changes each event, and tells which were not in a state for it.
+/// Changes each event, and reports those that could not be changed.
 async fn each(
     change: Change,
     verbs: &Verbs,
@@ -221,7 +213,7 @@ async fn each(
     let mut done = Done { count: 0, missing: Vec::new(), dry_run };
     let ended = change_all(&*place, change, ids, &mut done, reason, &bar).await;
     bar.finish_and_clear();
-    // Events that were changed go on, whatever became of the others.
+    // Hosts are told of the changed events, even if changing the others failed.
     if done.count > 0 && !dry_run {
         place.tell_hosts().await;
     }
@@ -273,7 +265,7 @@ fn told(verb: &str, events: u64, dry_run: bool) -> String {
 }
 
 async fn replay_all(replay: Replay, config: &Config) -> Result<(), Failure> {
-    let Replay { names, filter, death, limits, dry_run, yes, reason, output, .. } = replay;
+    let Replay { names, filter, death, limits, many: ManyArgs { dry_run, yes, reason, output }, .. } = replay;
     let place = place::open(config).await?;
     let filter = filter.up_to(&names, death, place.now().await?);
     let wanted = limits.of(place.count_dead(&filter).await?);
@@ -285,16 +277,9 @@ async fn replay_all(replay: Replay, config: &Config) -> Result<(), Failure> {
         return show(wanted);
     }
     output::confirm(&format!("set {} back to new and deliver them again", count(wanted, "dead event")), yes)?;
-    let bar = output::progress("replaying", Some(wanted));
-    let mut done = 0;
-    let mut so_far = |events| {
-        done = events;
-        bar.set_position(events);
-    };
-    let limits = ReplayLimits { events: Some(wanted), ..limits.replay() };
-    let ended = place.replay_all(&filter, &limits, &reason.audit(), &mut so_far).await;
-    bar.finish_and_clear();
-    let replayed = ended.map_err(|failure| failure.after(done, "replayed"))?;
+    let (limits, audit) = (ReplayLimits { events: Some(wanted), ..limits.replay() }, reason.audit());
+    let replay = async |so_far: Progress<'_>| place.replay_all(&filter, &limits, &audit, so_far).await;
+    let replayed = output::counting("replaying", "replayed", wanted, replay).await?;
     show(replayed)?;
     if replayed < wanted {
         // Somebody else may have replayed or discarded the others.

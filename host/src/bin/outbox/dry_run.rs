@@ -1,6 +1,5 @@
-//! `outbox dead test` and `outbox event test`: what a component file would make of events that are in the database. Nothing is
-//! written, and nothing that the component does beside its answers happens: HTTP requests are answered 200 and messages confirmed
-//! here, which is told.
+//! `outbox dead test` and `outbox event test`: how a component file would answer events that are in the database. Nothing is written, and none of
+//! the component's effects happen: HTTP requests are answered with 200 and messages are confirmed here, and the report says so.
 
 mod matching;
 mod tried;

@@ -1,4 +1,4 @@
-//! `outbox event`: what is in the outbox.
+//! `outbox event`: writes, lists, shows and explains events.
 
 mod tail;
 

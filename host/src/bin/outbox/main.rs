@@ -60,14 +60,14 @@ use help::command_line;
 
 /// The transactional outbox whose listeners are sandboxed WebAssembly components
 ///
-/// Services write events into a table inside their own database transaction; this host takes each committed event, gives it to
-/// the one plugin that answers its route, and stores what came of it.
+/// Services write events into a table inside their own database transaction; this host takes each committed event, calls the
+/// plugin that answers its route, and stores the outcome.
 #[derive(Parser, Debug)]
 #[command(name = "outbox", version, propagate_version = false, max_term_width = 100)]
 #[command(
     after_help = "Settings come from outbox.toml, then the environment (OUTBOX_DATABASE_URL, OUTBOX_DISPATCHER__WORKERS=8, …), then \
                         flags; `outbox config show --origin` shows them all.\n\n\
-                        Commands that look at events or change them ask the database, or with --url a running host over HTTP.\n\n\
+                        Commands that show or change events use the database, or with --url a running host over HTTP.\n\n\
                         Exit codes: 0 ok, 1 failed, 2 usage, 3 not found (an event, a plugin, a file that an argument names), \
                         4 configuration or token, 5 database or host unreachable, \
                         6 partly done, 7 conflict, 8 findings, 130 interrupted"
@@ -148,7 +148,7 @@ enum Command {
 }
 
 impl Command {
-    /// Whether it can look and act through a running host.
+    /// Whether the command can work through a running host.
     fn can_ask_host(&self) -> bool {
         use dead::DeadCommand as Dead;
         use event::EventCommand as Event;
@@ -201,9 +201,9 @@ fn words(matches: &ArgMatches) -> String {
     commands.fold("outbox".to_owned(), |words, (name, _)| format!("{words} {name}"))
 }
 
-/// `words` are those that the command was called with.
+/// `words` are the words of the command.
 async fn execute(cli: Cli, words: &str) -> Result<(), Failure> {
-    // These need no configuration, and must work where it is broken.
+    // These commands need no configuration, and must work with a broken one.
     let (command, global) = match (cli.command, cli.global) {
         (Command::Version, _) => return output::print(concat!("outbox ", env!("CARGO_PKG_VERSION"), "\n")),
         (Command::Completions { shell }, _) => {
@@ -248,7 +248,7 @@ async fn execute(cli: Cli, words: &str) -> Result<(), Failure> {
         eprintln!("warning: --url is without TLS, so everybody on the way can read the token; use https, or a tunnel");
     }
     match command {
-        // These hear signals themselves.
+        // These commands handle signals themselves.
         Command::Dev { command, .. } => command.run(config).await,
         Command::Run { command, .. } => command.run(config).await,
         Command::Top(command) => command.run(config).await,

@@ -255,6 +255,25 @@ pub(crate) fn progress(verb: &str, total: Option<u64>) -> ProgressBar {
     bar
 }
 
+/// Changes many events, with a running count on a terminal. A failure says how many had been changed before it: `done` is the word for
+/// them, such as `deleted`.
+pub(crate) async fn counting<T>(
+    doing: &str,
+    done: &str,
+    total: u64,
+    change: impl AsyncFnOnce(&mut (dyn FnMut(u64) + Send)) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let bar = progress(doing, Some(total));
+    let mut events = 0;
+    let mut so_far = |number| {
+        events = number;
+        bar.set_position(number);
+    };
+    let ended = change(&mut so_far).await;
+    bar.finish_and_clear();
+    ended.map_err(|failure| failure.after(events, done))
+}
+
 /// Shows on a terminal that something takes its time, until it is done; nothing elsewhere.
 pub(crate) async fn busy<T>(verb: &str, work: impl Future<Output = T>) -> T {
     if !std::io::stderr().is_terminal() {

@@ -106,92 +106,102 @@ impl PluginCommand {
     pub(crate) async fn run(self, config: &Config) -> Result<(), Failure> {
         match self {
             Self::List { here, output } => list::list(here, output, config).await,
-            Self::Inspect { file, bytes_only, output } => {
-                if !file.exists() {
-                    return Err(absent(&file));
-                }
-                let anatomy = plugins::anatomy(&file)
-                    .map_err(|error| Failure::new(Exit::Findings, "this file is not an outbox plugin").because(error))?;
-                let report = if bytes_only { None } else { Some(plugins::check(&file, config).await) };
-                let (report, error) = match report {
-                    Some(Ok(report)) => (Some(report), None),
-                    Some(Err(error)) => (None, Some(outbox::chain(&error))),
-                    None => (None, None),
-                };
-                output::one(&Inspected { anatomy, report, error }, output.output, inspected)
-            }
+            Self::Inspect { file, bytes_only, output } => inspect(&file, bytes_only, output, config).await,
             Self::Check { file, against, output } if file.is_dir() => {
-                let failed = |error| Failure::new(Exit::Config, "the directories cannot be compared").because(error);
-                let now = match against {
-                    Some(dir) if !dir.exists() => return Err(absent(&dir)),
-                    Some(dir) => plugins::inspect_dir(&dir, config).await.map_err(failed)?,
-                    None => now(&file, config).await?,
-                };
-                let candidate = plugins::inspect_dir(&file, config).await.map_err(failed)?;
-                let changes = changes::changes(&now, &candidate);
-                let none = |changes: &[Change]| if changes.is_empty() { String::new() } else { changes::table(changes) };
-                output::many(&changes, output.output, none)?;
-                tell_of_strays(&file);
-                let fault = changes.iter().any(|change| change.error.is_some());
-                if fault { Err(Failure::silent(Exit::Findings)) } else { Ok(()) }
+                check_directory(&file, against.as_deref(), output, config).await
             }
-            Self::Check { file, output, .. } => {
-                if !file.exists() {
-                    return Err(absent(&file));
-                }
-                let report = plugins::check(&file, config)
-                    .await
-                    .map_err(|error| Failure::new(Exit::Findings, "this file cannot serve").because(error))?;
-                output::one(&report, output.output, described)
-            }
+            Self::Check { file, output, .. } => check(&file, output, config).await,
             Self::New(command) => command.run(),
             Self::Build(command) => command.run(config).await,
             Self::Dev(command) => command.run(config).await,
             Self::Test(test) => test.run(config).await,
             Self::Lock { dir: Some(dir), .. } if !dir.exists() => Err(absent(&dir)),
-            Self::Lock { dir, output } => {
-                let (file, locked) = plugins::lock(dir.clone(), config)
-                    .map_err(|error| Failure::new(Exit::Findings, "the plugins cannot be pinned").because(error))?;
-                output::many(&locked, output.output, |locked| if locked.is_empty() { String::new() } else { pins(locked) })?;
-                tell_of_strays(dir.as_deref().unwrap_or(&config.plugins.dir));
-                eprintln!("{} pins {}", file.display(), output::count(locked.len() as u64, "plugin"));
-                Ok(())
-            }
+            Self::Lock { dir, output } => lock(dir, output, config),
             Self::Rollback { name, lock } => {
                 let pinned = if lock { WherePinned::PinAnew } else { WherePinned::Refuse };
                 let digest = plugins::rollback(&name, pinned, config).map_err(|error| not_rolled_back(&name, error))?;
                 let digest: String = digest.chars().take(12).collect();
                 output::print(&format!("{} is {digest} again; a running host swaps it in by itself\n", shown(&name)))
             }
-            Self::Retry { name } => {
-                let lifted = plugins::retry(&name, config).map_err(|error| {
-                    Failure::new(Exit::NotFound, format!("the plugin {} cannot be tried again", shown(&name))).because(error)
-                })?;
-                let rest = humantime::format_duration(config.plugins.rescan_interval);
-                eprintln!(
-                    "{}",
-                    if lifted {
-                        format!("{} is compiled again by a running host within {rest}, or when a host starts", shown(&name))
-                    } else {
-                        format!("{} was not quarantined, so there is nothing to retry", shown(&name))
-                    }
-                );
-                Ok(())
-            }
-            Self::Componentize { module, out } => {
-                let file = |file: &Path, what: &str| Failure::new(Exit::Failed, format!("{} {what}", file.display()));
-                let core = std::fs::read(&module).map_err(|error| {
-                    Failure::unreadable(format!("{} cannot be read", module.display()), error, Exit::Failed)
-                })?;
-                let component = componentize(core)
-                    .map_err(|reason| file(&module, &format!("cannot be turned into a component: {reason}")))?;
-                let draft = out.with_extension("wasm.part");
-                let written = std::fs::write(&draft, &component).and_then(|()| std::fs::rename(&draft, &out));
-                written.map_err(|error| file(&out, "cannot be written").because(error))?;
-                output::print(&format!("{}: {}\n", out.display(), output::whole_size(component.len() as u64)))
-            }
+            Self::Retry { name } => retry(&name, config),
+            Self::Componentize { module, out } => componentize_file(&module, &out),
         }
     }
+}
+
+async fn inspect(file: &Path, bytes_only: bool, output: Output, config: &Config) -> Result<(), Failure> {
+    if !file.exists() {
+        return Err(absent(file));
+    }
+    let not_one = |error| Failure::new(Exit::Findings, "this file is not an outbox plugin").because(error);
+    let anatomy = plugins::anatomy(file).map_err(not_one)?;
+    let report = if bytes_only { None } else { Some(plugins::check(file, config).await) };
+    let (report, error) = match report {
+        Some(Ok(report)) => (Some(report), None),
+        Some(Err(error)) => (None, Some(outbox::chain(&error))),
+        None => (None, None),
+    };
+    output::one(&Inspected { anatomy, report, error }, output.output, inspected)
+}
+
+async fn check(file: &Path, output: Output, config: &Config) -> Result<(), Failure> {
+    if !file.exists() {
+        return Err(absent(file));
+    }
+    let cannot_serve = |error| Failure::new(Exit::Findings, "this file cannot serve").because(error);
+    let report = plugins::check(file, config).await.map_err(cannot_serve)?;
+    output::one(&report, output.output, described)
+}
+
+/// Shows what the directory would change: compared with another one, or with what the hosts serve now.
+async fn check_directory(dir: &Path, against: Option<&Path>, output: Output, config: &Config) -> Result<(), Failure> {
+    let failed = |error| Failure::new(Exit::Config, "the directories cannot be compared").because(error);
+    let now = match against {
+        Some(against) if !against.exists() => return Err(absent(against)),
+        Some(against) => plugins::inspect_dir(against, config).await.map_err(failed)?,
+        None => now(dir, config).await?,
+    };
+    let candidate = plugins::inspect_dir(dir, config).await.map_err(failed)?;
+    let changes = changes::changes(&now, &candidate);
+    let none = |changes: &[Change]| if changes.is_empty() { String::new() } else { changes::table(changes) };
+    output::many(&changes, output.output, none)?;
+    tell_of_strays(dir);
+    let fault = changes.iter().any(|change| change.error.is_some());
+    if fault { Err(Failure::silent(Exit::Findings)) } else { Ok(()) }
+}
+
+fn lock(dir: Option<PathBuf>, output: Output, config: &Config) -> Result<(), Failure> {
+    let not_pinned = |error| Failure::new(Exit::Findings, "the plugins cannot be pinned").because(error);
+    let (file, locked) = plugins::lock(dir.clone(), config).map_err(not_pinned)?;
+    output::many(&locked, output.output, |locked| if locked.is_empty() { String::new() } else { pins(locked) })?;
+    tell_of_strays(dir.as_deref().unwrap_or(&config.plugins.dir));
+    eprintln!("{} pins {}", file.display(), output::count(locked.len() as u64, "plugin"));
+    Ok(())
+}
+
+fn retry(name: &str, config: &Config) -> Result<(), Failure> {
+    let lifted = plugins::retry(name, config).map_err(|error| {
+        Failure::new(Exit::NotFound, format!("the plugin {} cannot be tried again", shown(name))).because(error)
+    })?;
+    let rest = humantime::format_duration(config.plugins.rescan_interval);
+    if lifted {
+        eprintln!("{} is compiled again by a running host within {rest}, or when a host starts", shown(name));
+    } else {
+        eprintln!("{} was not quarantined, so there is nothing to retry", shown(name));
+    }
+    Ok(())
+}
+
+fn componentize_file(module: &Path, out: &Path) -> Result<(), Failure> {
+    let failed = |file: &Path, what: &str| Failure::new(Exit::Failed, format!("{} {what}", file.display()));
+    let core = std::fs::read(module)
+        .map_err(|error| Failure::unreadable(format!("{} cannot be read", module.display()), error, Exit::Failed))?;
+    let component =
+        componentize(core).map_err(|reason| failed(module, &format!("cannot be turned into a component: {reason}")))?;
+    let draft = out.with_extension("wasm.part");
+    let written = std::fs::write(&draft, &component).and_then(|()| std::fs::rename(&draft, out));
+    written.map_err(|error| failed(out, "cannot be written").because(error))?;
+    output::print(&format!("{}: {}\n", out.display(), output::whole_size(component.len() as u64)))
 }
 
 fn absent(file: &Path) -> Failure {

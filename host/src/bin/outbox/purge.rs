@@ -9,11 +9,11 @@ use outbox::store::Purged;
 use outbox::units::duration;
 use serde::Serialize;
 
-use crate::audit::Reason;
+use crate::audit::ManyArgs;
 use crate::config::Config;
 use crate::failure::Failure;
-use crate::output::{self, Output, count, span};
-use crate::place::{self, Confirmed, Purging, WouldPurge};
+use crate::output::{self, count, span};
+use crate::place::{self, Confirmed, Progress, Purging, WouldPurge};
 
 /// Delete delivered or dead events that are old enough
 #[derive(Args, Debug)]
@@ -31,16 +31,8 @@ pub(crate) struct PurgeCommand {
     /// Delete dead events instead of delivered ones
     #[arg(long)]
     dead: bool,
-    /// Print how many events would be affected, and change nothing
-    #[arg(long)]
-    dry_run: bool,
-    /// Do not ask for confirmation
-    #[arg(long, short)]
-    yes: bool,
     #[command(flatten)]
-    reason: Reason,
-    #[command(flatten)]
-    output: Output,
+    many: ManyArgs,
 }
 
 #[derive(Serialize)]
@@ -52,6 +44,7 @@ struct Report {
 
 impl PurgeCommand {
     pub(crate) async fn run(self, config: &Config) -> Result<(), Failure> {
+        let ManyArgs { dry_run, yes, reason, output } = self.many;
         let (what, status) = if self.dead { (Purging::Dead, Status::Dead) } else { (Purging::Done, Status::Done) };
         let place = place::open(config).await?;
         let WouldPurge { older_than, finished_before, purgeable } = place.purgeable(what, self.older_than).await?;
@@ -63,27 +56,21 @@ impl PurgeCommand {
             );
         }
         let show = |purged: Purged, dry_run: bool| {
-            output::one(&Report { purged, dry_run }, self.output.output, |report| {
+            output::one(&Report { purged, dry_run }, output.output, |report| {
                 let would = if dry_run { "would be " } else { "" };
                 format!("{} {would}deleted\n", count(report.purged.count, "event"))
             })
         };
-        if self.dry_run || wanted == 0 {
-            return show(Purged { count: wanted, ..Purged::default() }, self.dry_run);
+        if dry_run || wanted == 0 {
+            return show(Purged { count: wanted, ..Purged::default() }, dry_run);
         }
         let events = format!("{} that finished more than {} ago", count(wanted, &format!("{status} event")), span(older_than));
-        output::confirm(&format!("permanently delete {events}"), self.yes)?;
-        let bar = output::progress("deleting", Some(wanted));
+        output::confirm(&format!("permanently delete {events}"), yes)?;
         let limits = PurgeLimits { time: self.time_limit, rows: self.limit };
         let confirmed = Confirmed { finished_before, count: purgeable.count };
-        let (started, mut done) = (Instant::now(), 0);
-        let mut so_far = |events| {
-            done = events;
-            bar.set_position(events);
-        };
-        let ended = place.purge(what, confirmed, limits, &self.reason.audit(), &mut so_far).await;
-        bar.finish_and_clear();
-        let purged = ended.map_err(|failure| failure.after(done, "deleted"))?;
+        let (started, audit) = (Instant::now(), reason.audit());
+        let purge = async |so_far: Progress<'_>| place.purge(what, confirmed, limits, &audit, so_far).await;
+        let purged = output::counting("deleting", "deleted", wanted, purge).await?;
         show(purged, false)?;
         if purged.count < wanted && self.time_limit.is_some_and(|limit| started.elapsed() >= limit) {
             eprintln!("the time limit was reached; run the command again for the rest");

@@ -7,11 +7,11 @@ use outbox::dead::{FailedEvents, ReplayLimits};
 use outbox::units::duration;
 use serde::Serialize;
 
-use crate::audit::Reason;
+use crate::audit::ManyArgs;
 use crate::config::Config;
 use crate::failure::Failure;
-use crate::output::{self, Output, count};
-use crate::place::{self, Failed, Replayed};
+use crate::output::{self, count};
+use crate::place::{self, Failed, Progress, Replayed};
 
 /// Deliver everything that failed again now: events waiting for another attempt, events put off by their listener, and dead events
 #[derive(Args, Debug)]
@@ -28,26 +28,18 @@ pub(crate) struct ReplayCommand {
     /// Stop after this many events; waiting events go before dead ones
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     event_limit: Option<u64>,
-    /// Print how many events would be affected, and change nothing
-    #[arg(long)]
-    dry_run: bool,
-    /// Do not ask for confirmation
-    #[arg(long, short)]
-    yes: bool,
     #[command(flatten)]
-    reason: Reason,
-    #[command(flatten)]
-    output: Output,
+    many: ManyArgs,
 }
 
-/// What became of the events that failed.
+/// The result of a replay of failed events.
 #[derive(Serialize)]
 struct Report {
-    /// Waited for another attempt, or were put off by their listener, and are due now.
+    /// Events that waited for another attempt or were deferred, and are due now.
     retried_now: u64,
-    /// Were dead, and are new again.
+    /// Dead events that were set back to new.
     replayed: u64,
-    /// Are dead still: they failed too often, or a limit was reached.
+    /// Events that are still dead: they failed too often, or a limit was reached.
     left_dead: u64,
     dry_run: bool,
 }
@@ -60,16 +52,16 @@ impl ReplayCommand {
         let retried_now = waiting.min(most);
         let replayed = matching.min(most - retried_now);
         let wanted = retried_now.saturating_add(replayed);
-        if self.dry_run || wanted == 0 {
-            if !self.dry_run {
+        if self.many.dry_run || wanted == 0 {
+            if !self.many.dry_run {
                 eprintln!("no event to deliver again; nothing was done");
             }
             let left_dead = dead.saturating_sub(replayed);
-            return self.show(&Report { retried_now, replayed, left_dead, dry_run: self.dry_run });
+            return self.show(&Report { retried_now, replayed, left_dead, dry_run: self.many.dry_run });
         }
         let parts = [(retried_now, "waiting event"), (replayed, "dead event")];
         let parts: Vec<String> = parts.iter().filter(|(many, _)| *many > 0).map(|(many, noun)| count(*many, noun)).collect();
-        output::confirm(&format!("deliver {} again", parts.join(" and ")), self.yes)?;
+        output::confirm(&format!("deliver {} again", parts.join(" and ")), self.many.yes)?;
         let limits = ReplayLimits { time: self.time_limit, events: Some(wanted), ..ReplayLimits::default() };
         let failed = FailedEvents {
             max_attempts: self.retry_count_threshold,
@@ -78,20 +70,14 @@ impl ReplayCommand {
             dead_before: Some(dead_before),
             ..FailedEvents::default()
         };
-        let bar = output::progress("replaying", Some(wanted));
-        let mut done = 0;
-        let mut so_far = |events| {
-            done = events;
-            bar.set_position(events);
-        };
-        let ended = place.replay_failed(&failed, &limits, &self.reason.audit(), &mut so_far).await;
-        bar.finish_and_clear();
-        let Replayed { retried_now, replayed } = ended.map_err(|failure| failure.after(done, "brought back"))?;
+        let audit = self.many.reason.audit();
+        let replay = async |so_far: Progress<'_>| place.replay_failed(&failed, &limits, &audit, so_far).await;
+        let Replayed { retried_now, replayed } = output::counting("replaying", "brought back", wanted, replay).await?;
         self.show(&Report { retried_now, replayed, left_dead: dead.saturating_sub(replayed), dry_run: false })
     }
 
     fn show(&self, report: &Report) -> Result<(), Failure> {
-        output::one(report, self.output.output, |report| {
+        output::one(report, self.many.output.output, |report| {
             let Report { retried_now, replayed, left_dead, dry_run } = report;
             let is = |many: u64| match (dry_run, many) {
                 (true, _) => "would be",

@@ -1,4 +1,4 @@
-//! `outbox route`: which events go where, and which of them are held up.
+//! `outbox route`: lists, pauses, resumes and forgets routes.
 
 mod blocked;
 

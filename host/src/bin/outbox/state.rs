@@ -1,4 +1,4 @@
-//! `outbox state`: what plugins keep.
+//! `outbox state`: the state that plugins keep.
 
 use clap::{Args, Subcommand};
 use outbox::Store;

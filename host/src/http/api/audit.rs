@@ -5,12 +5,12 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use serde_json::json;
 
+use super::super::access::token::Role;
 use super::super::auth::Viewer;
 use super::super::host::Host;
 use super::super::openapi::{Endpoint, text};
 use super::super::params::{MAX_PAGE, Params};
 use super::super::problem::Problem;
-use super::super::token::Role;
 use super::events::id_schema;
 use crate::store::{AuditFilter, AuditRecord};
 use crate::units::When;

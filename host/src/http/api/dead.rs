@@ -1,4 +1,4 @@
-//! Events that were given up.
+//! Dead events: listed, counted, shown, replayed, skipped, discarded.
 
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::json;
 use utoipa::ToSchema;
 
+use super::super::access::token::Role;
 use super::super::answer::{Counted, Done};
 use super::super::auth::{Operator, Viewer};
 use super::super::body::Asked;
@@ -18,7 +19,6 @@ use super::super::openapi::{Endpoint, text};
 use super::super::params::{Id, Params};
 use super::super::peer::CutOff;
 use super::super::problem::{Kind, Problem};
-use super::super::token::Role;
 use super::events::{
     PAYLOAD, Page, Shown, fields, filtered, found, id_schema, listed, page, payload_form, payload_schema, shown,
 };
@@ -143,7 +143,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-/// What every change of one event takes, and what it answers.
+/// The parameters and the answer of every change of one event.
 fn of_one(endpoint: Endpoint) -> Endpoint {
     endpoint
         .role(Role::Operator)
@@ -216,7 +216,7 @@ pub(super) async fn skip(host: State<Host>, by: Operator, id: Id, why: Asked<Why
     one(&host, id.0, "dead with later events of its aggregate behind it", host.dead.skip(id.0, &audit).await).await
 }
 
-/// What a change of one event came to.
+/// The answer to a change of one event.
 async fn one(host: &Host, id: EventId, wanted: &str, changed: Result<bool, StoreError>) -> Result<Json<Done>, Problem> {
     if !changed? {
         return Err(not_so(id, found(host, id).await?.status, wanted));
@@ -243,13 +243,13 @@ impl Replay {
             error: self.error.clone(),
             max_attempts: self.max_attempts,
             dead_after: at("since", &self.since)?,
-            // What dies after it was counted is not replayed in place of what was counted.
+            // Events that die after the count are not replayed in place of those that were counted.
             dead_before: [at("until", &self.until)?, self.dead_before, Some(now)].into_iter().flatten().min(),
         })
     }
 }
 
-/// `POST /v1/dead/replay`: those that match, if they are as many as the caller expects.
+/// `POST /v1/dead/replay`: replays the events that match, if they are as many as the caller expects.
 pub(super) async fn replay_all(
     host: State<Host>,
     by: Operator,
@@ -265,12 +265,12 @@ pub(super) async fn replay_all(
         return Err(Problem::field("batch_size", detail));
     }
     if !asked.dry_run && asked.dead_before.is_none() {
-        // Otherwise a request that is sent again replays what died again meanwhile.
+        // Otherwise a repeated request would replay events that have died again.
         return Err(Problem::field("dead_before", "send the `dead_before` that the same request returned with `dry_run`"));
     }
     let time = longest(asked.time_limit);
     let mut confirming = if asked.dry_run { None } else { Some(host.confirming(&mut cut_off).await?) };
-    let place = host.look_place(Role::Operator).await?;
+    let place = host.read_place(Role::Operator).await?;
     let filter = asked.filter(host.store.now().await?)?;
     let matching = host.dead.count(&filter).await?;
     drop(place);
@@ -279,7 +279,7 @@ pub(super) async fn replay_all(
     if asked.dry_run {
         return Ok(Json(Done { count: wanted, left: Some(matching - wanted), dead_before, dry_run: true }));
     }
-    // A replay that finds fewer meets other events than its caller has looked at.
+    // If fewer events match, the replay would reach other events than the caller has seen.
     Expected::Exactly.check(asked.expected_count, matching, "dead event")?;
     let limits = ReplayLimits {
         batch_size: asked.batch_size.unwrap_or(ReplayLimits::default().batch_size),

@@ -1,4 +1,4 @@
-//! Looking at events.
+//! Lists events and shows one.
 
 use axum::Json;
 use axum::extract::State;
@@ -8,12 +8,12 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
+use super::super::access::token::Role;
 use super::super::auth::Viewer;
 use super::super::host::Host;
 use super::super::openapi::{Endpoint, ID_PATTERN, Payload, text};
 use super::super::params::{Id, MAX_PAGE, Params};
 use super::super::problem::{Kind, Problem};
-use super::super::token::Role;
 use crate::event::{EventId, Status};
 use crate::store::{Filter, Record, SetAside};
 use crate::why::{Explanation, explain};
@@ -43,7 +43,7 @@ pub(super) struct Shown {
     payload: Payload,
 }
 
-/// A row without its payload, for those who may not see it.
+/// A row without its payload, for viewers.
 #[derive(Serialize)]
 struct Hidden<'r> {
     #[serde(flatten)]
@@ -90,7 +90,7 @@ pub(super) fn id_schema() -> Value {
     json!({ "type": "string", "pattern": ID_PATTERN })
 }
 
-/// What every list of events takes, and what it answers.
+/// The parameters and the answer of every list of events.
 pub(super) fn listed(endpoint: Endpoint) -> Endpoint {
     filtered(endpoint)
         .detail("Lists have no payloads. To filter by a header `k` with the value `v`, add `header.k=v`; one header filter is allowed.")
@@ -100,7 +100,7 @@ pub(super) fn listed(endpoint: Endpoint) -> Endpoint {
         .answers::<Page>(StatusCode::OK, "One page of events.")
 }
 
-/// What every filter of events takes.
+/// The parameters of every filter of events.
 pub(super) fn filtered(endpoint: Endpoint) -> Endpoint {
     endpoint
         .role(Role::Viewer)
@@ -135,7 +135,7 @@ pub(super) async fn list(State(host): State<Host>, _: Viewer, mut params: Params
     page(&host, filter, params).await
 }
 
-/// What every list of events can be asked for, whatever their state.
+/// The filter that every list of events can have, whatever their state.
 pub(super) fn fields(params: &mut Params) -> Filter {
     Filter {
         event_type: params.text(&["type", "event_type"]),
@@ -158,7 +158,7 @@ pub(super) async fn page(host: &Host, filter: Filter, mut params: Params) -> Res
     let mut filter = Filter { after, before, newest_first, ..filter };
     let (mut events, mut bytes) = (Vec::new(), 0);
     loop {
-        // One more than the page tells whether there is another.
+        // One row more than the page has shows whether there is another page.
         let left = usize::try_from(limit).unwrap_or(usize::MAX) + 1 - events.len();
         let part = u32::try_from(left).unwrap_or(AT_ONCE).min(AT_ONCE);
         let rows = host.store.list(&filter, part).await?;
@@ -178,15 +178,14 @@ pub(super) async fn page(host: &Host, filter: Filter, mut params: Params) -> Res
     }
 }
 
-/// The bytes of a row that may be many.
+/// The bytes of the fields of a row that may be large.
 fn size(row: &Record) -> usize {
     let headers: usize = row.headers.iter().map(|(key, value)| key.len() + value.len()).sum();
     let texts = [&row.aggregate_id, &row.tenant_id, &row.last_error, &row.parked];
     headers + texts.into_iter().flatten().map(String::len).sum::<usize>()
 }
 
-/// `GET /v1/events/{id}`: whole; the payload only for those who may see it.
-/// With `payload=base64` its bytes are told as they are, whatever they are.
+/// `GET /v1/events/{id}`: one event; its payload only for operators and admins, with `payload=base64` always in base64.
 pub(super) async fn show(State(host): State<Host>, viewer: Viewer, id: Id, mut params: Params) -> Result<Response, Problem> {
     let form = payload_form(&mut params);
     params.finish()?;

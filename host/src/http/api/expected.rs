@@ -6,15 +6,15 @@ use crate::units::count;
 /// How many events a request may find.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Expected {
-    /// As many as its caller expects.
+    /// Exactly as many as its caller expects.
     Exactly,
-    /// No more than that: somebody else may take some of them, too.
+    /// At most as many: the host itself may take some of them, too.
     AtMost,
 }
 
 impl Expected {
-    /// Compares `expected_count` with all events that match now, whatever the `limit` of the request: a part of them that is asked for twice
-    /// is refused the second time, because fewer are left.
+    /// Compares `expected_count` with all events that match now, whatever the `limit` of the request: if a request with a limit is sent twice,
+    /// the second is refused, because fewer events are left.
     ///
     /// # Errors
     /// 422 without `expected_count`, 409 when other events match; both tell how many do.

@@ -21,12 +21,12 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 
+use super::access::token::Role;
 use super::auth::Viewer;
 use super::host::Host;
 use super::openapi::{Endpoint, document};
 use super::params::Params;
 use super::problem::Problem;
-use super::token::Role;
 
 /// Every route of the API.
 pub(super) fn routes() -> Router<Host> {

@@ -4,12 +4,12 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 
+use super::super::access::token::Role;
 use super::super::auth::Viewer;
 use super::super::host::Host;
 use super::super::openapi::Endpoint;
 use super::super::params::Params;
 use super::super::problem::Problem;
-use super::super::token::Role;
 use crate::store::NodeRecord;
 
 pub(super) fn endpoints() -> Vec<Endpoint> {

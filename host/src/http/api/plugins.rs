@@ -6,12 +6,12 @@ use axum::http::StatusCode;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::super::access::token::Role;
 use super::super::auth::Viewer;
 use super::super::host::Host;
 use super::super::openapi::Endpoint;
 use super::super::params::Params;
 use super::super::problem::Problem;
-use super::super::token::Role;
 use crate::node::{PluginStatus, plugins};
 use crate::store::NodeRecord;
 

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::json;
 use utoipa::ToSchema;
 
+use super::super::access::token::Role;
 use super::super::answer::PurgeReport;
 use super::super::auth::Admin;
 use super::super::body::Asked;
@@ -17,7 +18,6 @@ use super::super::host::{Confirming, Host};
 use super::super::openapi::Endpoint;
 use super::super::peer::CutOff;
 use super::super::problem::{Kind, Problem};
-use super::super::token::Role;
 use super::dead::longest;
 use super::expected::Expected;
 use crate::event::Status;
@@ -86,7 +86,7 @@ pub(super) async fn purge(
     let status = if dead { Status::Dead } else { Status::Done };
     let oldest = Oldest::of(older_than, finished_before, settings.kept(status))?;
     let confirming = if dry_run { None } else { Some(host.confirming(&mut cut_off).await?) };
-    let place = host.look_place(Role::Operator).await?;
+    let place = host.read_place(Role::Operator).await?;
     let now = host.store.now().await?;
     let finished_before = oldest.by(now);
     let every = PurgeRequest { status, finished_before, limit: u32::MAX };
@@ -96,7 +96,7 @@ pub(super) async fn purge(
     let older_than_seconds = now.since(finished_before).as_secs_f64();
     let report = |purged, left, blocking| PurgeReport { purged, left, blocking, finished_before, older_than_seconds, dry_run };
     if !dry_run {
-        // The host purges by itself, too: fewer are no harm, unless the same request would delete others when it is sent again.
+        // The host purges by itself, too, so fewer matching events do no harm; unless a repeated request would then delete others.
         let is_part = dead || limit.is_some_and(|limit| Some(limit) < expected_count);
         let rule = if is_part { Expected::Exactly } else { Expected::AtMost };
         rule.check(expected_count, matching, &format!("{status} event"))?;
@@ -110,7 +110,7 @@ pub(super) async fn purge(
     let limits = PurgeLimits { time: Some(time), rows: Some(wanted) };
     let purge = Arc::new(Purge::new(host.store.clone(), settings.clone(), host.metrics.clone()));
     let purged = run(purge, by.0.audit(reason), (status, finished_before), limits, confirming, cut_off).await?;
-    // Counted again: somebody else may have deleted the others meanwhile. What was deleted is told in any case.
+    // Counted again: another purge may have deleted events meanwhile. If that fails, the answer still says what was deleted.
     let uncounted = Purgeable { count: matching.saturating_sub(purged.count), blocking };
     let left = host.store.count_purgeable(every).await.unwrap_or(uncounted);
     Ok(Json(report(purged, left.count, left.blocking)))
@@ -145,7 +145,7 @@ impl Oldest {
     }
 }
 
-/// Ends a purge after the batch that it is at.
+/// Ends a purge after its current batch.
 struct Closing(Arc<Purge>);
 
 impl Drop for Closing {

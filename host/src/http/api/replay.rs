@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::json;
 use utoipa::ToSchema;
 
+use super::super::access::token::Role;
 use super::super::answer::ReplayReport;
 use super::super::auth::Operator;
 use super::super::body::Asked;
@@ -16,7 +17,6 @@ use super::super::host::Host;
 use super::super::openapi::Endpoint;
 use super::super::peer::CutOff;
 use super::super::problem::Problem;
-use super::super::token::Role;
 use super::dead::longest;
 use crate::dead::{FailedEvents, ReplayLimits, ReplayedFailed};
 use crate::store::DeadFilter;
@@ -74,13 +74,31 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-/// `POST /v1/replay`: what waits for another attempt is due now, and what is dead is new again.
+impl Replay {
+    fn check(&self) -> Result<(), Problem> {
+        // The request takes every dead event, so an empty one is refused.
+        if !self.dry_run && self.reason.as_deref().is_none_or(|reason| reason.trim().is_empty()) {
+            let detail = "give a reason for replaying all failed events; it is recorded in the audit log";
+            return Err(Problem::field("reason", detail));
+        }
+        if let Some(after) = self.after.filter(|after| i64::try_from(*after).is_err()) {
+            return Err(Problem::field("after", format!("it is {after}; write the `next` of the request before")));
+        }
+        if self.dry_run && self.after.is_some() {
+            return Err(Problem::field("after", "a dry run counts all events; leave it out"));
+        }
+        Ok(())
+    }
+}
+
+/// `POST /v1/replay`: events that wait for another attempt are due now, and dead events are new again.
 pub(super) async fn replay(
     host: State<Host>,
     by: Operator,
     cut_off: CutOff,
     asked: Asked<Replay>,
 ) -> Result<Json<ReplayReport>, Problem> {
+    asked.0.check()?;
     let Replay {
         retry_count_threshold,
         event_limit,
@@ -93,18 +111,8 @@ pub(super) async fn replay(
         reason,
     } = asked.0;
     let time = longest(time_limit);
-    // It takes every dead event: never by a request that says nothing.
-    if !dry_run && reason.as_deref().is_none_or(|reason| reason.trim().is_empty()) {
-        return Err(Problem::field("reason", "give a reason for replaying all failed events; it is recorded in the audit log"));
-    }
-    if let Some(after) = after.filter(|after| i64::try_from(*after).is_err()) {
-        return Err(Problem::field("after", format!("it is {after}; write the `next` of the request before")));
-    }
-    if dry_run && after.is_some() {
-        return Err(Problem::field("after", "a dry run counts all events; leave it out"));
-    }
-    // As a replay takes them: what dies later stays dead.
-    let place = host.look_place(Role::Operator).await?;
+    // Counted as the replay takes them: events that die later stay dead.
+    let place = host.read_place(Role::Operator).await?;
     let now = host.store.now().await?;
     let dead_before = dead_before.map_or(now, |before| before.min(now));
     let filter = DeadFilter { max_attempts: retry_count_threshold, dead_before: Some(dead_before), ..DeadFilter::default() };

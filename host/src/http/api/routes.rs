@@ -1,4 +1,4 @@
-//! Which events go where, and which of them are held up.
+//! Lists routes and blocked aggregates; pauses and resumes routes.
 
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde_json::json;
 use utoipa::ToSchema;
 
+use super::super::access::token::Role;
 use super::super::auth::{Operator, Viewer};
 use super::super::body::Asked;
 use super::super::cached::Aged;
@@ -19,7 +20,6 @@ use super::super::openapi::{Endpoint, text};
 use super::super::params::{MAX_PAGE, Named, Params};
 use super::super::problem::{Kind, Problem};
 use super::super::standing::{RouteState, Standing};
-use super::super::token::Role;
 use super::dead::Why;
 use crate::event::Route;
 use crate::routes::PAUSE_KNOWN_WITHIN;
@@ -144,7 +144,7 @@ pub(super) async fn list(State(host): State<Host>, _: Viewer, mut params: Params
     let Aged { value: routes, age } = counted.await?;
     let is_next = |standing: &Standing<'_>| after.as_ref().is_none_or(|after| standing.known.route > *after);
     let matching = Standing::all(&routes).filter(|standing| is_next(standing) && filter.matches(standing));
-    // One more than the page tells whether there is another.
+    // One route more than the page has shows whether there is another page.
     let mut page: Vec<Standing<'_>> = matching.take(limit + 1).collect();
     let has_more = page.len() > limit;
     page.truncate(limit);
@@ -223,7 +223,7 @@ async fn told(host: &Host, route: Route, changed: bool) -> Result<Json<Changed>,
     Ok(Json(Changed { route, paused, changed, held_by, hosts, known_within_seconds }))
 }
 
-/// A route or a pattern of routes. A `*` within a name would be taken for a letter of it, and match nothing.
+/// A route or a pattern of routes. A `*` within a longer name would be an ordinary character, and match nothing.
 fn route((aggregate_type, event_type): (String, String)) -> Result<Route, Problem> {
     for (field, name) in [("aggregate_type", &aggregate_type), ("event_type", &event_type)] {
         if name != Route::ANY && name.contains(Route::ANY) {

@@ -1,4 +1,4 @@
-//! How many events stand where, once or every two seconds.
+//! Counts of events by state: once, or as a stream every two seconds.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -14,6 +14,7 @@ use futures_util::stream::unfold;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::super::access::token::Role;
 use super::super::auth::Viewer;
 use super::super::cached::Aged;
 use super::super::host::{Host, StreamPlace};
@@ -21,13 +22,12 @@ use super::super::openapi::Endpoint;
 use super::super::params::Params;
 use super::super::peer::{Peer, Stopping};
 use super::super::problem::{Kind, Problem};
-use super::super::token::Role;
 use crate::metrics::Counts;
 use crate::outbox::Mode;
 use crate::store::{Stats, StoreError};
 use crate::time::Timestamp;
 
-/// The rest between two looks.
+/// The time between two events of the stream.
 const EVERY: Duration = Duration::from_secs(2);
 
 /// How many events are in each state.
@@ -36,18 +36,18 @@ const EVERY: Duration = Duration::from_secs(2);
 struct Counted {
     #[serde(flatten)]
     stats: Stats,
-    /// How long ago they were counted: so that many who ask cannot load the database, one answer serves all for a second, and longer
-    /// where counting takes long.
+    /// How long ago the events were counted: one count serves all clients for a second, and longer where counting takes long, so that many
+    /// clients cannot load the database.
     age_seconds: f64,
 }
 
-/// What the stream sends.
+/// One event of the stream.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Followed)]
 struct Told {
     #[serde(flatten)]
     stats: Stats,
-    /// What this host does.
+    /// The mode of this host.
     mode: Mode,
     /// Events in the hot queue of this host.
     queue_hot: usize,
@@ -61,13 +61,13 @@ struct Told {
     counts: Counts,
 }
 
-/// Whoever follows.
+/// A client of the stream.
 struct Follower {
     host: Host,
     _place: StreamPlace,
     /// `None` in a service that has a server of its own.
     stopping: Option<Stopping>,
-    /// By what the follower was let in; looked at anew each time, since a token expires and a session ends.
+    /// The credentials of the client; checked each time, since a token expires and a session ends.
     headers: HeaderMap,
     peer: Option<Peer>,
     later: bool,
@@ -174,10 +174,10 @@ pub(super) async fn follow(
     Ok(Sse::new(events).keep_alive(KeepAlive::default()))
 }
 
-/// In a task of its own: a follower that goes away must not break a statement off.
+/// Reads the counts in a task of its own: a client that goes away must not cancel a statement.
 async fn look(host: Host, role: Role) -> Event {
-    // Before the task is there: those who come and go again must not leave one each behind.
-    let place = host.look_place(role).await;
+    // Taken before the task is spawned: clients that come and go must not leave a task each behind.
+    let place = host.read_place(role).await;
     let told = tokio::spawn(async move {
         let _place = place?;
         let stats = counted(&host).await?.value;

@@ -7,13 +7,13 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use serde_json::json;
 
+use super::super::access::token::Role;
 use super::super::answer::Written;
 use super::super::auth::Operator;
 use super::super::body;
 use super::super::host::Host;
 use super::super::openapi::{CloudEvent, Endpoint, Envelope};
 use super::super::problem::Problem;
-use super::super::token::Role;
 use super::envelopes::Form;
 use crate::event::{EventId, TRACEPARENT, TraceParent};
 use crate::telemetry::Caller;

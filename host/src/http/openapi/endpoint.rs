@@ -13,9 +13,9 @@ use utoipa::openapi::request_body::{RequestBody, RequestBodyBuilder};
 use utoipa::openapi::response::{Response, ResponseBuilder};
 use utoipa::openapi::{Content, ContentBuilder, HttpMethod, RefOr, Required, Schema};
 
+use super::super::access::token::Role;
 use super::super::host::Host;
 use super::super::problem::Kind;
-use super::super::token::Role;
 use super::written::written;
 use super::{SECURITY, refusals};
 

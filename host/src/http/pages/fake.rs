@@ -1,5 +1,9 @@
 //! Rows for tests.
 
+use std::sync::Arc;
+
+use super::document::{Frame, Theme};
+use super::known::snapshot::{Known, Snapshot};
 use crate::event::{Envelope, Route, Status};
 use crate::store::{NodeRecord, Record, RouteRecord};
 use crate::time::Timestamp;
@@ -41,18 +45,18 @@ pub(super) fn route(aggregate_type: &str, event_type: &str) -> RouteRecord {
 }
 
 /// The frame of a page that knows an empty table.
-pub(super) fn frame() -> super::layout::Frame {
+pub(super) fn frame() -> Frame {
     let now = Timestamp::from_micros(1_795_249_980_000_000);
-    let look = super::look::Look { nodes: vec![node("web-1", now)], ..super::look::Look::made_up(now) };
-    super::layout::Frame {
+    let snapshot = Snapshot { nodes: vec![node("web-1", now)], ..Snapshot::made_up(now) };
+    Frame {
         root: "./".to_owned(),
         here: String::new(),
-        theme: super::layout::Theme::System,
+        theme: Theme::System,
         entry: "Overview",
         place: "sqlite".to_owned(),
         visitor: None,
         may_act: true,
-        seen: super::look::Seen { look: Some(std::sync::Arc::new(look)), gone: None },
+        known: Known { snapshot: Some(Arc::new(snapshot)), outage: None },
         rate: None,
         notice: None,
         has: None,

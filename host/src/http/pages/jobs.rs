@@ -1,5 +1,5 @@
-//! Replays and discards of many events: each goes on by itself, can be looked at and stopped. In memory only; what was done is in the
-//! audit log.
+//! Jobs: replays and discards of many events, which run in the background and can be watched and stopped. In memory only; the audit log has
+//! what they did.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,11 +12,11 @@ use crate::event::Status;
 use crate::http::host::Host;
 use crate::store::{Audit, DeadFilter, Filter, StoreError};
 
-/// Most events of one statement, and of one look at whether it is to stop.
+/// The most events of one statement; after each statement a job may stop.
 const BATCH: u32 = 100;
-/// How many are remembered.
+/// How many jobs are remembered.
 const KEPT: usize = 20;
-/// How many go on at once.
+/// How many jobs run at once.
 const AT_ONCE: usize = 4;
 
 /// What is done to many dead events.
@@ -54,18 +54,18 @@ impl Action {
     }
 }
 
-/// All of them, by number.
+/// All jobs, by number.
 #[derive(Default)]
 pub(super) struct Jobs(Mutex<BTreeMap<u64, Arc<Job>>>);
 
-/// One of them.
+/// A job.
 pub(super) struct Job {
     pub(super) action: Action,
-    /// Which events, in words; empty for all.
+    /// Which events it changes, in words; empty for all.
     pub(super) of: String,
-    /// How many there were at the start.
+    /// How many events matched at the start.
     pub(super) total: u64,
-    /// Who began it.
+    /// Who started it.
     pub(super) actor: String,
     began: Instant,
     done: AtomicU64,
@@ -73,7 +73,7 @@ pub(super) struct Job {
     ended: OnceLock<Ended>,
 }
 
-/// How it ended.
+/// How a job ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     Whole,
@@ -81,7 +81,7 @@ pub(super) enum Ended {
     Failed(String),
 }
 
-/// What is to be done.
+/// What a job is to do.
 pub(super) struct Order {
     pub(super) action: Action,
     pub(super) of: String,
@@ -93,7 +93,7 @@ pub(super) struct Order {
 }
 
 impl Jobs {
-    /// Begins, and gives the number to look at it by; `None` when too many go on already.
+    /// Starts a job, and returns its number; `None` when too many are running.
     pub(super) fn begin(&self, order: Order, host: Host) -> Option<u64> {
         let job = Arc::new(Job {
             action: order.action,
@@ -112,7 +112,7 @@ impl Jobs {
         // Random: a page that was opened before a restart must not stop another job.
         let number = rand::random();
         jobs.insert(number, job.clone());
-        // Never one that goes on: it could not be stopped any more.
+        // A running job is never forgotten: it could not be stopped any more.
         while jobs.len() > KEPT
             && let Some(oldest) =
                 jobs.iter().filter(|(_, job)| job.ended().is_some()).min_by_key(|(_, job)| job.began).map(|(number, _)| *number)
@@ -134,7 +134,7 @@ impl Jobs {
         Some(number)
     }
 
-    /// Those that go on, the oldest first.
+    /// The running jobs, the oldest first.
     pub(super) fn running(&self) -> Vec<(u64, Arc<Job>)> {
         let jobs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut running: Vec<_> =
@@ -150,17 +150,17 @@ impl Jobs {
 }
 
 impl Job {
-    /// How many it has been so far.
+    /// How many events it has changed so far.
     pub(super) fn done(&self) -> u64 {
         self.done.load(Ordering::Relaxed)
     }
 
-    /// `None` while it goes on.
+    /// `None` while it runs.
     pub(super) fn ended(&self) -> Option<&Ended> {
         self.ended.get()
     }
 
-    /// Ends it after the statement that is under way.
+    /// Ends the job after its current statement.
     pub(super) fn stop(&self) {
         self.stop.send_replace(true);
     }
@@ -169,7 +169,7 @@ impl Job {
         *self.stop.borrow() || host.monitor.is_stopping()
     }
 
-    /// Rests, but no longer than this job may go on.
+    /// Rests, or until the job must end.
     async fn rest(&self, rest: Duration, host: &Host) {
         let mut stop = self.stop.subscribe();
         tokio::select! {
@@ -203,9 +203,8 @@ impl Job {
         }
     }
 
-    /// Deletes the first of those that match, each with a record of its own in the audit log, until it is to end. One that somebody
-    /// replays meanwhile, and that dies again, is left alone. True when none matched: that others took all that was listed is not the
-    /// end, since more may match.
+    /// Deletes the first events that match, each with its own record in the audit log, until the job must end. An event that is replayed
+    /// meanwhile and dies again is left alone. True when none matched; if others took all listed events, more may still match.
     async fn discard(&self, order: &Order, limit: u32, host: &Host) -> Result<bool, StoreError> {
         let listed = host.store.list(&listed(&order.filter), limit).await?;
         for record in &listed {

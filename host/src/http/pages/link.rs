@@ -1,8 +1,8 @@
-//! Links within the pages. All are relative, so that the pages work below any path that they are mounted at.
+//! Links within the pages. All are relative, so the pages work below any path.
 
 pub(super) use crate::text::encoded;
 
-/// A link with its word.
+/// A link and its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Link {
     /// Relative to the root of the pages, without a slash in front.

@@ -1,44 +1,23 @@
-//! The dashboard: pages that say what is wrong, why, and what can be done. Made by the server, read without a script.
+//! The dashboard: pages that say what is wrong, why, and what can be done. They are rendered by the server and work without JavaScript.
 //!
-//! Models and views are pure and stand apart from the handlers: `status` decides the status line, a file for each page makes its markup,
-//! `look` and `history` keep what the pages show, `read`, `act` and `door` answer requests.
+//! A request goes from the left to the right: `handlers` → `asked` (what it asks for) and `known` (what the pages know) → `view` (a file
+//! for each page, pure) → `document` (what stands around every page). `jobs` are replays and discards of many events.
 
-mod act;
-mod answers;
-mod assets;
-mod audit;
+mod asked;
 mod chart;
-mod copy;
-mod dead;
-mod door;
-mod event;
-mod events;
+mod document;
 #[cfg(test)]
 mod fake;
-mod fields;
-mod groups;
-mod hosts;
+mod handlers;
 mod jobs;
-mod layout;
+mod known;
 mod link;
-mod look;
-mod not_found;
-mod overview;
-mod paging;
-mod payload;
-mod plugins;
-mod read;
-mod routes;
-mod scale;
-mod served;
-mod status;
 #[cfg(all(test, feature = "sqlite"))]
 mod tests;
-mod visit;
-mod wanted;
+mod view;
 mod words;
 
-pub(super) use not_found::method_not_allowed;
+pub(super) use handlers::not_found::method_not_allowed;
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -51,14 +30,16 @@ use axum::routing::{get, post};
 use super::history::{Counted, History, SAMPLE_EVERY};
 use super::host::Host;
 use crate::time::system_clock;
+use handlers::{act, door, not_found, read};
+use known::snapshot::Snapshots;
 
-/// What the pages know; cheap to clone.
+/// What all handlers share; cheap to clone.
 #[derive(Clone)]
 struct Pages(Arc<Inner>);
 
 struct Inner {
     host: Host,
-    looks: look::Looks,
+    snapshots: Snapshots,
     history: History,
     jobs: jobs::Jobs,
     is_kept: AtomicBool,
@@ -74,10 +55,10 @@ impl Deref for Pages {
 
 /// The pages of a host, below the path that they are mounted at.
 pub(super) fn routes<S>(host: Host) -> Router<S> {
-    let looks = look::Looks::new(host.store.clone());
+    let snapshots = Snapshots::new(host.store.clone());
     let pages = Pages(Arc::new(Inner {
         host,
-        looks,
+        snapshots,
         history: History::default(),
         jobs: jobs::Jobs::default(),
         is_kept: AtomicBool::new(false),
@@ -102,15 +83,15 @@ pub(super) fn routes<S>(host: Host) -> Router<S> {
         .route("/login", get(door::login).post(door::enter))
         .route("/logout", post(door::leave))
         .route("/theme", post(door::theme))
-        .route(&asset(assets::script_path()), get(assets::script))
-        .route(&asset(assets::icon_path()), get(assets::icon))
+        .route(&asset(document::script_path()), get(document::script))
+        .route(&asset(document::icon_path()), get(document::icon))
         .fallback(not_found::not_found)
         .with_state(pages)
 }
 
 impl Pages {
-    /// Starts the task that fills the history, once; it ends with the last clone of the pages. A router may be made where no task can
-    /// be started yet: then the first visit starts it.
+    /// Starts the task that fills the history, once; it ends with the last clone of the pages. If the router is made outside of a runtime,
+    /// the first visit starts the task.
     fn keep_history(&self) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         if self.is_kept.swap(true, Ordering::Relaxed) {
@@ -127,10 +108,10 @@ impl Pages {
     }
 
     async fn sample(&self) {
-        let seen = self.looks.seen_lately().await;
-        let counted = seen.look.filter(|_| seen.gone.is_none()).map(|look| Counted {
-            waiting: look.unfinished(),
-            oldest: look
+        let known = self.snapshots.recent().await;
+        let counted = known.snapshot.filter(|_| known.outage.is_none()).map(|snapshot| Counted {
+            waiting: snapshot.unfinished(),
+            oldest: snapshot
                 .stats
                 .oldest_pending_seconds
                 .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())

@@ -1,4 +1,4 @@
-//! How the pages say times, texts and states; numbers and spans are said as everywhere, by `units`. Pure.
+//! How the pages write times, texts and states; numbers and spans are written by `units`, as everywhere. Pure.
 
 use maud::{Markup, html};
 
@@ -48,7 +48,7 @@ pub(super) fn short(text: &str, most: usize) -> String {
     cut
 }
 
-/// A text whose deceptive characters are written out. Line breaks and tabs stay.
+/// A text whose deceptive characters are escaped. Line breaks and tabs stay.
 pub(super) fn visible(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut safe, c| {
         if is_deceptive(c) && !matches!(c, '\n' | '\t') {

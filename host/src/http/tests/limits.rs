@@ -284,11 +284,11 @@ async fn a_page_of_large_rows_is_shorter_and_nothing_is_left_out() {
 async fn however_many_viewers_look_there_is_a_place_for_an_operator() {
     let served = Served::start().await;
     let host = Host::new(&served.outbox, HttpConfig { open: true, ..HttpConfig::default() });
-    let viewing = host.look_place(Role::Viewer).await.expect("free");
-    let (another, operating) = tokio::join!(host.look_place(Role::Viewer), host.look_place(Role::Operator));
+    let viewing = host.read_place(Role::Viewer).await.expect("free");
+    let (another, operating) = tokio::join!(host.read_place(Role::Viewer), host.read_place(Role::Operator));
     assert!(another.is_err() && operating.is_ok(), "{another:?} {operating:?}");
     drop(viewing);
-    host.look_place(Role::Viewer).await.expect("free again");
+    host.read_place(Role::Viewer).await.expect("free again");
     served.stop().await;
 }
 
@@ -327,7 +327,7 @@ async fn whoever_looks_into_the_database_beside_others_waits_and_probes_do_not()
         super::super::of(host.clone()).call(request).await.expect("a router never fails").status().as_u16()
     };
     let status = async |path: &str| send(Request::get(path), "").await;
-    let place = async || host.look_place(Role::Operator).await.expect("free");
+    let place = async || host.read_place(Role::Operator).await.expect("free");
     let held = (place().await, place().await);
 
     assert_eq!(status("/v1/events").await, 503, "statements of clients that went away count as well");

@@ -7,7 +7,7 @@
 mod transport;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_rs::{Runtime, Tokio};
@@ -15,19 +15,20 @@ use async_trait::async_trait;
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::types::{AMQPValue, FieldTable, LongString, ShortString};
 use lapin::uri::{AMQPScheme, AMQPUri};
-use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties, PublisherConfirm};
+use lapin::{BasicProperties, Channel, Confirmation, ConnectionProperties, PublisherConfirm};
 use rustls::ClientConfig;
 use serde::{Deserialize, Serialize};
-use tokio::sync::Mutex as AsyncMutex;
 
-use super::batching::{Limits, Link};
+use super::batching::{Batching, Limits, Link};
 use super::common::{TIMEOUT, any_subject};
+use super::connection::Connection;
 use super::error::quoted;
 use super::headers::{carried, own};
-use super::{Message, Secret, SinkError, Template, target, tls};
+use super::kind::Kind;
+use super::{CommonConfig, Message, Secret, SinkError, Template, target, tls};
 use crate::units::duration;
 
-pub(super) const LIMITS: Limits = Limits { messages: 256, bytes: 1 << 20, in_flight: 4 };
+const LIMITS: Limits = Limits { messages: 256, bytes: 1 << 20, in_flight: 4 };
 
 /// The most bytes of a short string of AMQP: a routing key, the name of a header.
 const SHORT: usize = 255;
@@ -80,14 +81,23 @@ impl Default for AmqpConfig {
     }
 }
 
-impl AmqpConfig {
-    pub(super) fn target(&self) -> String {
+impl Kind for AmqpConfig {
+    fn kind(&self) -> &'static str {
+        "amqp"
+    }
+
+    fn target(&self) -> String {
         target::shown(&self.url)
     }
 
-    pub(super) fn faults(&self, prefix: &str) -> Vec<String> {
+    fn common(&self) -> CommonConfig {
+        let usual = || if self.exchange.is_empty() { Vec::new() } else { any_subject() };
+        CommonConfig { timeout: self.timeout, subjects: self.subjects.clone().unwrap_or_else(usual) }
+    }
+
+    fn faults(&self, prefix: &str) -> Vec<String> {
         let url = target::fault(&format!("{prefix}.url"), &self.url, &["amqp", "amqps"]);
-        // What the parser says of an address may repeat it.
+        // The parser's error may repeat the address.
         let uri =
             || self.uri().is_err().then(|| format!("{prefix}.url is no address of AMQP; write it like amqp://host:5672/vhost"));
         let mut faults: Vec<_> = url.or_else(uri).into_iter().collect();
@@ -98,11 +108,12 @@ impl AmqpConfig {
         faults
     }
 
-    pub(super) fn subjects(&self) -> Vec<String> {
-        let usual = || if self.exchange.is_empty() { Vec::new() } else { any_subject() };
-        self.subjects.clone().unwrap_or_else(usual)
+    fn start(&self, name: &str) -> Result<Batching, String> {
+        Ok(Batching::start(name, Amqp::new(name, self.clone())?, self.common(), LIMITS))
     }
+}
 
+impl AmqpConfig {
     fn uri(&self) -> Result<AMQPUri, String> {
         let mut uri: AMQPUri = self.url.trim().parse()?;
         let userinfo = &mut uri.authority.userinfo;
@@ -122,7 +133,7 @@ fn clean(value: &str) -> String {
 }
 
 /// A connection to RabbitMQ.
-pub(super) struct Amqp {
+struct Amqp {
     name: String,
     config: AmqpConfig,
     /// The exchange, in the form that is sent.
@@ -130,53 +141,41 @@ pub(super) struct Amqp {
     uri: AMQPUri,
     /// `None` without TLS.
     tls: Option<Arc<ClientConfig>>,
-    /// Held while one batch connects: the others wait for it, since they need the same.
-    connecting: AsyncMutex<()>,
-    connected: Mutex<Option<Arc<Connected>>>,
+    connection: Connection<Arc<Open>>,
 }
 
-struct Connected {
+/// An open connection, and the channel on it that messages are published on.
+struct Open {
     channel: Channel,
-    /// The connection ends with this value.
-    connection: Connection,
+    /// It is closed when this value is dropped.
+    connection: lapin::Connection,
+}
+
+impl Open {
+    fn works(&self) -> bool {
+        self.connection.status().connected() && self.channel.status().connected()
+    }
 }
 
 impl Amqp {
-    pub(super) fn new(name: &str, config: AmqpConfig) -> Result<Self, String> {
+    fn new(name: &str, config: AmqpConfig) -> Result<Self, String> {
         let uri = config.uri().map_err(|_| "url is no address of AMQP".to_owned())?;
         let tls = match uri.scheme {
             AMQPScheme::AMQP => None,
             AMQPScheme::AMQPS => Some(Arc::new(tls::client(config.ca_file.as_deref())?)),
         };
         let exchange = ShortString::try_new(config.exchange.clone()).map_err(|_| "exchange is too long".to_owned())?;
-        let (connecting, connected) = Default::default();
-        Ok(Self { name: name.to_owned(), config, exchange, uri, tls, connecting, connected })
+        Ok(Self { name: name.to_owned(), config, exchange, uri, tls, connection: Connection::default() })
     }
 
-    fn current(&self) -> Option<Arc<Connected>> {
-        let connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        connected.filter(|connected| connected.connection.status().connected() && connected.channel.status().connected())
-    }
-
-    async fn connected(&self) -> Result<Arc<Connected>, SinkError> {
-        if let Some(connected) = self.current() {
-            return Ok(connected);
-        }
-        let _one = self.connecting.lock().await;
-        if let Some(connected) = self.current() {
-            return Ok(connected);
-        }
-        let opening = self.open().await;
-        let connected = opening.map_err(|error| {
+    async fn connect(&self) -> Result<Arc<Open>, SinkError> {
+        self.open().await.map(Arc::new).map_err(|error| {
             let reason = tls::reason(&error, self.config.ca_file.as_deref());
             SinkError::down(format!("RabbitMQ at {} cannot be connected to: {reason}", self.config.target()))
-        })?;
-        let connected = Arc::new(connected);
-        *self.connected.lock().unwrap_or_else(PoisonError::into_inner) = Some(connected.clone());
-        Ok(connected)
+        })
     }
 
-    async fn open(&self) -> lapin::Result<Connected> {
+    async fn open(&self) -> lapin::Result<Open> {
         let tls = self.tls.clone();
         let connect = async move |uri: AMQPUri, _: Runtime<transport::Kit>| {
             let stream = transport::connect(&uri.authority.host, uri.authority.port, tls.clone()).await;
@@ -184,13 +183,13 @@ impl Amqp {
         };
         let properties = ConnectionProperties::default().with_connection_name(format!("outbox {}", self.name).into());
         let runtime = Runtime::new(transport::Kit(Tokio::current()));
-        let connection = Connection::connector(self.uri.clone(), runtime, connect, properties).await?;
+        let connection = lapin::Connection::connector(self.uri.clone(), runtime, connect, properties).await?;
         let channel = connection.create_channel().await?;
         channel.confirm_select(ConfirmSelectOptions::default()).await?;
-        Ok(Connected { channel, connection })
+        Ok(Open { channel, connection })
     }
 
-    /// Hands a message to the channel; the broker's word comes later.
+    /// Hands a message to the channel; the broker confirms it later.
     async fn publish(&self, channel: &Channel, message: &Message) -> Result<PublisherConfirm, SinkError> {
         let key = self.config.routing_key.subject_of(message, clean);
         let key = ShortString::try_new(key.into_owned())
@@ -231,14 +230,15 @@ impl Amqp {
 #[async_trait]
 impl Link for Amqp {
     async fn send(&self, messages: &[Message], deadline: Instant) -> Vec<Result<(), SinkError>> {
-        let connected = match tokio::time::timeout_at(deadline.into(), self.connected()).await {
-            Ok(Ok(connected)) => connected,
+        let connecting = self.connection.get(|open| open.works(), self.connect());
+        let open = match tokio::time::timeout_at(deadline.into(), connecting).await {
+            Ok(Ok(open)) => open,
             Ok(Err(error)) => return vec![Err(error); messages.len()],
             Err(_) => return vec![Err(self.silent()); messages.len()],
         };
         let mut sent = Vec::with_capacity(messages.len());
         for message in messages {
-            let publishing = tokio::time::timeout_at(deadline.into(), self.publish(&connected.channel, message));
+            let publishing = tokio::time::timeout_at(deadline.into(), self.publish(&open.channel, message));
             sent.push(publishing.await.unwrap_or_else(|_| Err(self.silent())));
         }
         let mut answers = Vec::with_capacity(messages.len());
@@ -252,11 +252,11 @@ impl Link for Amqp {
     }
 
     fn cut_off(&self) {
-        *self.connected.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.connection.forget();
     }
 }
 
-/// Id, content type, headers. `CC` and `BCC` are orders to RabbitMQ to route the message elsewhere too, `x-…` to its plugins.
+/// Id, content type, headers. `CC` and `BCC` would make RabbitMQ route the message elsewhere too, `x-…` control its plugins.
 fn properties(message: &Message) -> Result<BasicProperties, SinkError> {
     let bytes: usize = message.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
     if bytes > MAX_HEADER_BYTES {

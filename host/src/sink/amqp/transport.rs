@@ -29,7 +29,7 @@ type Boxed = Compat<Box<dyn Transport>>;
 
 /// Connects; with TLS when a configuration for it is given.
 pub(super) async fn connect(host: &str, port: u16, tls: Option<Arc<ClientConfig>>) -> io::Result<AsyncTcpStream<Boxed>> {
-    // An address of version 6 stands in brackets in a URL.
+    // In a URL an IPv6 address stands in brackets.
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let tcp = TcpStream::connect((host, port)).await?;
     tcp.set_nodelay(true)?;

@@ -1,4 +1,4 @@
-//! What an answer to a webhook means.
+//! What the response to a webhook means for the message.
 
 use std::time::{Duration, Instant};
 
@@ -11,14 +11,14 @@ use crate::sink::SinkError;
 use crate::sink::error::quoted;
 use crate::time::Timestamp;
 
-/// How much of an answer is read: enough for a reason, and for a connection to be used again.
+/// How much of a response is read: enough for a reason, and to reuse the connection.
 const MAX_BODY: usize = 4 << 10;
-/// How long an answer's body may take: its status has said what counts.
+/// How long a response's body may take: the status has decided already.
 const BODY_TIME: Duration = Duration::from_millis(500);
-/// However long the other side wants to be left alone, it is asked again by then.
+/// The longest `Retry-After` that is respected.
 const LONGEST_REST: Duration = Duration::from_secs(15 * 60);
 
-/// What an answer means. The body is read within bounds, whatever the other side does.
+/// What a response means for the message. Reads at most a bounded part of the body, for a bounded time.
 pub(super) async fn meaning(answer: Response<Incoming>, url: &str, now: Timestamp) -> Result<(), SinkError> {
     let (head, body) = answer.into_parts();
     let text = read(body).await;
@@ -64,7 +64,7 @@ async fn read(mut body: Incoming) -> String {
     let mut read = Vec::new();
     let until = Instant::now() + BODY_TIME;
     while read.len() < MAX_BODY {
-        // Its end, an error, or the end of the patience.
+        // The end of the body, an error, or the end of the time.
         let Ok(Some(Ok(frame))) = tokio::time::timeout_at(until.into(), body.frame()).await else { break };
         if let Some(data) = frame.data_ref() {
             read.extend_from_slice(&data[..data.len().min(MAX_BODY - read.len())]);

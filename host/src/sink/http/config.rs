@@ -9,11 +9,12 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 
 use super::sign::Signer;
-use super::steers;
-use crate::sink::batching::Limits;
+use super::{Http, steers};
+use crate::sink::batching::{Batching, Limits};
 use crate::sink::cloud_event::SOURCE;
 use crate::sink::common::TIMEOUT;
-use crate::sink::{Secret, Template, target, tls};
+use crate::sink::kind::Kind;
+use crate::sink::{CommonConfig, Secret, Template, target, tls};
 use crate::units::duration;
 
 /// Webhooks: a POST for each message.
@@ -22,8 +23,8 @@ use crate::units::duration;
 pub struct HttpConfig {
     /// Where to: `https://hooks.example.com/orders`, or `http://`. Required.
     pub url: String,
-    /// A path below the address, such as `{subject}`; what stands for a placeholder is one segment. `None` for none: then a
-    /// message's subject is not heeded.
+    /// A path below the address, such as `{subject}`; the value of a placeholder is one segment. `None` for none: then a message's
+    /// subject is ignored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<Template>,
     /// How a message is written. Default raw.
@@ -52,7 +53,7 @@ pub struct HttpConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Format {
-    /// The body as it is; what is known of the event in headers.
+    /// The body as it is; the event's fields in headers.
     #[default]
     Raw,
     /// One JSON object of CloudEvents 1.0 that holds the body.
@@ -78,16 +79,20 @@ impl Default for HttpConfig {
     }
 }
 
-impl HttpConfig {
-    pub(in crate::sink) fn target(&self) -> String {
+impl Kind for HttpConfig {
+    fn kind(&self) -> &'static str {
+        "http"
+    }
+
+    fn target(&self) -> String {
         target::shown(&self.url)
     }
 
-    pub(in crate::sink) fn limits(&self) -> Limits {
-        Limits { messages: 1, bytes: usize::MAX, in_flight: self.max_in_flight }
+    fn common(&self) -> CommonConfig {
+        CommonConfig { timeout: self.timeout, subjects: self.subjects.clone() }
     }
 
-    pub(in crate::sink) fn faults(&self, prefix: &str) -> Vec<String> {
+    fn faults(&self, prefix: &str) -> Vec<String> {
         let mut faults: Vec<_> = target::fault(&format!("{prefix}.url"), &self.url, &["https", "http"]).into_iter().collect();
         if self.url.trim().parse::<Url>().is_ok_and(|url| !url.username().is_empty() || url.password().is_some()) {
             faults.push(format!("{prefix}.url holds a user; put an authorization into {prefix}.headers instead"));
@@ -110,10 +115,17 @@ impl HttpConfig {
         faults
     }
 
+    fn start(&self, name: &str) -> Result<Batching, String> {
+        let limits = Limits { messages: 1, bytes: usize::MAX, in_flight: self.max_in_flight };
+        Ok(Batching::start(name, Http::new(self.clone())?, self.common(), limits))
+    }
+}
+
+impl HttpConfig {
     /// One of the headers of every request; `None` when it is none.
     fn header(&self, name: &str) -> Option<(HeaderName, HeaderValue)> {
         let parsed: HeaderName = name.parse().ok()?;
-        // The operator may authorize; what belongs to the connection and to the message is ours.
+        // The operator may set credentials; headers of the connection and of the message are the host's own.
         if steers(parsed.as_str()) && !matches!(parsed.as_str(), "authorization" | "cookie" | "proxy-authorization") {
             return None;
         }

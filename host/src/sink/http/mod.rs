@@ -27,14 +27,15 @@ use sign::Signer;
 use super::batching::Link;
 use super::cloud_event::{CloudEvent, STRUCTURED};
 use super::headers::{carried, encoded, own, printable, token};
+use super::kind::Kind;
 use super::{Message, SinkError, tls};
 use crate::time::{Clock, SystemClock};
 
 /// An endpoint.
-pub(super) struct Http {
+struct Http {
     config: HttpConfig,
     url: Url,
-    /// As it may stand in an error.
+    /// The address as it may stand in an error.
     shown: String,
     signers: Vec<Signer>,
     headers: HeaderMap,
@@ -43,7 +44,7 @@ pub(super) struct Http {
 }
 
 impl Http {
-    pub(super) fn new(config: HttpConfig) -> Result<Self, String> {
+    fn new(config: HttpConfig) -> Result<Self, String> {
         let url: Url = config.url.trim().parse().map_err(|error| format!("url is no address: {error}"))?;
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
@@ -146,7 +147,7 @@ impl Link for Http {
     }
 }
 
-/// Headers by which a server, a proxy or a receiver of webhooks is steered: no event's header becomes one of them.
+/// Headers that control a server, a proxy or a receiver of webhooks: no header of an event becomes one of them.
 fn steers(name: &str) -> bool {
     const STEERING: [&str; 17] = [
         "authorization",

@@ -8,10 +8,12 @@ use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use super::is_no_token;
+use super::{LIMITS, Nats, is_no_token};
+use crate::sink::batching::Batching;
 use crate::sink::common::{TIMEOUT, any_subject};
 use crate::sink::error::quoted;
-use crate::sink::{Secret, Template, target, tls};
+use crate::sink::kind::Kind;
+use crate::sink::{CommonConfig, Secret, Template, target, tls};
 use crate::units::duration;
 
 const SCHEMES: [&str; 2] = ["nats", "tls"];
@@ -68,12 +70,20 @@ impl Default for NatsConfig {
     }
 }
 
-impl NatsConfig {
-    pub(in crate::sink) fn target(&self) -> String {
+impl Kind for NatsConfig {
+    fn kind(&self) -> &'static str {
+        "nats"
+    }
+
+    fn target(&self) -> String {
         target::shown(&self.url)
     }
 
-    pub(in crate::sink) fn faults(&self, prefix: &str) -> Vec<String> {
+    fn common(&self) -> CommonConfig {
+        CommonConfig { timeout: self.timeout, subjects: self.subjects.clone() }
+    }
+
+    fn faults(&self, prefix: &str) -> Vec<String> {
         let urls = self.url.split(',');
         let mut faults: Vec<_> = urls.filter_map(|url| target::fault(&format!("{prefix}.url"), url, &SCHEMES)).collect();
         faults.extend(tls::fault(prefix, self.ca_file.as_deref(), self.url.split(','), "tls"));
@@ -100,6 +110,12 @@ impl NatsConfig {
         faults
     }
 
+    fn start(&self, name: &str) -> Result<Batching, String> {
+        Ok(Batching::start(name, Nats::new(name, self.clone())?, self.common(), LIMITS))
+    }
+}
+
+impl NatsConfig {
     pub(super) fn options(&self) -> Result<ConnectOptions, String> {
         let mut options = ConnectOptions::new();
         let (user, password, token) = self.of_url();

@@ -5,7 +5,6 @@
 
 mod config;
 
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_nats::header::{HeaderName, HeaderValue};
@@ -13,18 +12,20 @@ use async_nats::{Client, Event, HeaderMap, Request, RequestErrorKind};
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use serde::Deserialize;
-use tokio::sync::{Mutex as AsyncMutex, watch};
+use tokio::sync::watch;
 
 pub use config::NatsConfig;
 
 use super::batching::{Limits, Link};
+use super::connection::Connection;
 use super::error::quoted;
 use super::headers::{carried, own, printable, token};
+use super::kind::Kind;
 use super::{Message, SinkError, tls};
 
-pub(super) const LIMITS: Limits = Limits { messages: 256, bytes: 1 << 20, in_flight: 4 };
+const LIMITS: Limits = Limits { messages: 256, bytes: 1 << 20, in_flight: 4 };
 
-/// What no subject to publish to may hold. A dot may stand in the operator's text.
+/// Whether a character may not stand in a subject to publish to. Dots may, in the operator's text.
 fn is_no_token(c: char) -> bool {
     c.is_whitespace() || c.is_control() || matches!(c, '*' | '>')
 }
@@ -35,38 +36,28 @@ fn clean(value: &str) -> String {
 }
 
 /// A connection to NATS.
-pub(super) struct Nats {
+struct Nats {
     name: String,
     config: NatsConfig,
-    /// Held while one batch connects: the others wait for it, since they need the same.
-    connecting: AsyncMutex<()>,
-    connected: Mutex<Option<Connected>>,
+    connection: Connection<Open>,
 }
 
+/// A client, and whether it still has its connection.
 #[derive(Clone)]
-struct Connected {
+struct Open {
     client: Client,
-    /// Becomes true when the connection is gone. This client is not used again then: it would keep messages for a server that
-    /// may never come back, and answers to what was sent would never come.
+    /// Becomes true when the connection is gone. The client is not used after that: it would keep messages for a server that may never
+    /// come back, and the answers to messages that were sent would never arrive.
     lost: watch::Receiver<bool>,
 }
 
 impl Nats {
-    pub(super) fn new(name: &str, config: NatsConfig) -> Result<Self, String> {
+    fn new(name: &str, config: NatsConfig) -> Result<Self, String> {
         config.options()?;
-        Ok(Self { name: name.to_owned(), config, connecting: AsyncMutex::default(), connected: Mutex::default() })
+        Ok(Self { name: name.to_owned(), config, connection: Connection::default() })
     }
 
-    fn current(&self) -> Option<Connected> {
-        let connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        connected.filter(|connected| !*connected.lost.borrow())
-    }
-
-    async fn connect(&self) -> Result<Connected, SinkError> {
-        let _one = self.connecting.lock().await;
-        if let Some(connected) = self.current() {
-            return Ok(connected);
-        }
+    async fn connect(&self) -> Result<Open, SinkError> {
         let (is_lost, lost) = watch::channel(false);
         let urls: Vec<&str> = self.config.url.split(',').map(str::trim).collect();
         let options = self.config.options().map_err(SinkError::down)?;
@@ -74,7 +65,7 @@ impl Nats {
             .name(format!("outbox {}", self.name))
             .connection_timeout(self.config.timeout.min(Duration::from_secs(5)))
             .ping_interval(Duration::from_secs(5))
-            // Once to each: another connection is a new client.
+            // One try for each server; after that a new client is made.
             .max_reconnects(urls.len())
             .event_callback(move |event| {
                 if matches!(event, Event::Disconnected | Event::Closed | Event::LameDuckMode) {
@@ -87,24 +78,22 @@ impl Nats {
             let reason = tls::reason(&error, self.config.ca_file.as_deref());
             SinkError::down(format!("NATS at {} cannot be connected to: {reason}", self.config.target()))
         })?;
-        let connected = Connected { client, lost };
-        *self.connected.lock().unwrap_or_else(PoisonError::into_inner) = Some(connected.clone());
-        Ok(connected)
+        Ok(Open { client, lost })
     }
 
-    async fn publish(&self, connected: &Connected, message: &Message, deadline: Instant) -> Result<(), SinkError> {
+    async fn publish(&self, open: &Open, message: &Message, deadline: Instant) -> Result<(), SinkError> {
         let subject = self.subject(message)?;
         let request = Request::new().payload(message.body.clone()).headers(headers(message)).timeout(None);
-        let mut lost = connected.lost.clone();
+        let mut lost = open.lost.clone();
         let answer = tokio::select! {
-            answer = connected.client.send_request(subject.clone(), request) => answer,
+            answer = open.client.send_request(subject.clone(), request) => answer,
             _ = lost.wait_for(|lost| *lost) => return Err(self.lost()),
             () = tokio::time::sleep_until(deadline.into()) => return Err(Self::unanswered(&subject)),
         };
         match answer {
             Ok(answer) => kept(&answer.payload, &subject),
             Err(error) => Err(match error.kind() {
-                // Also what a cluster says for as long as it has no leader for the stream.
+                // A cluster also answers this while the stream has no leader.
                 RequestErrorKind::NoResponders => SinkError::unavailable(format!(
                     "no stream of JetStream takes the subject {}, or JetStream is not available there",
                     quoted(&subject)
@@ -139,7 +128,7 @@ impl Nats {
         SinkError::down(format!("the connection to NATS at {} was lost", self.config.target()))
     }
 
-    /// The connection is well, and nobody says anything of this message: others may fare better.
+    /// The connection works, but there was no answer for this message; others may be confirmed.
     fn unanswered(subject: &str) -> SinkError {
         SinkError::unavailable(format!(
             "no stream of JetStream confirmed the subject {}: perhaps none takes it, or this user may not publish there",
@@ -155,22 +144,17 @@ impl Nats {
 #[async_trait]
 impl Link for Nats {
     async fn send(&self, messages: &[Message], deadline: Instant) -> Vec<Result<(), SinkError>> {
-        let connecting = async {
-            match self.current() {
-                Some(connected) => Ok(connected),
-                None => self.connect().await,
-            }
-        };
-        let connected = match tokio::time::timeout_at(deadline.into(), connecting).await {
-            Ok(Ok(connected)) => connected,
+        let connecting = self.connection.get(|open| !*open.lost.borrow(), self.connect());
+        let open = match tokio::time::timeout_at(deadline.into(), connecting).await {
+            Ok(Ok(open)) => open,
             Ok(Err(error)) => return vec![Err(error); messages.len()],
             Err(_) => return vec![Err(self.silent()); messages.len()],
         };
-        join_all(messages.iter().map(|message| self.publish(&connected, message, deadline))).await
+        join_all(messages.iter().map(|message| self.publish(&open, message, deadline))).await
     }
 
     fn cut_off(&self) {
-        *self.connected.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.connection.forget();
     }
 }
 
@@ -212,7 +196,7 @@ fn kept(answer: &[u8], subject: &str) -> Result<(), SinkError> {
     match serde_json::from_slice(answer) {
         Ok(Ack { error: Some(AckError { code, description }), .. }) => {
             let reason = format!("JetStream refused the message ({code}): {}", quoted(&description));
-            // 400: the message breaks a rule of the stream. All else may pass: no space, no leader.
+            // 400: the message breaks a rule of the stream. Other errors may pass: no space, no leader.
             Err(if code == 400 { SinkError::rejected(reason) } else { SinkError::unavailable(reason) })
         }
         Ok(Ack { stream: Some(_), error: None }) => Ok(()),

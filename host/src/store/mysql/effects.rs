@@ -7,11 +7,11 @@ use super::patience::patiently;
 use super::run::Statement;
 use super::settle::settle_in;
 use super::{MySqlStore, Run, TransactionalStore};
-use crate::store::effects::{Decided, Present, Read, TRIES, Used, decide, keys, plugins};
+use crate::store::effects::{Found, Plan, StoredValue, TRIES, UsageRow, decide, keys, plugins};
 use crate::store::number::{fence_rows, signed};
 use crate::store::{Committed, EffectStore, Ownership, SettledWithEffects, StoreError, row};
 
-/// The events that are held under these fences, locked in the order in which everybody locks. Bound: rows of [seq, fence], in
+/// The events that are held under these fences, locked in the order in which all statements lock. Bound: rows of [seq, fence], in
 /// order.
 const HELD: &str = "
 SELECT settled.seq, settled.fence
@@ -31,7 +31,7 @@ const OPEN_USAGE: &str = "INSERT IGNORE INTO outbox_event_state_usage (plugin) V
 pub(super) const LOCK_USAGE: &str = "
 SELECT used_keys, used_bytes, revision FROM outbox_event_state_usage WHERE plugin = ? FOR UPDATE";
 
-/// Read under a lock, or this database would answer what was true when the transaction began. Bound: the plugin, the key.
+/// Read under a lock: otherwise this database would return what was there when the transaction began. Bound: the plugin, the key.
 const PRESENT: &str = "
 SELECT version, LENGTH(name) + LENGTH(value) FROM outbox_event_state WHERE plugin = ? AND name = ? FOR UPDATE";
 
@@ -52,7 +52,7 @@ const ACTION: &str = "store outcomes with their effects";
 #[async_trait]
 impl EffectStore for MySqlStore {
     async fn settle_with_effects(&self, settled: &[SettledWithEffects<'_>]) -> Result<Vec<Committed>, StoreError> {
-        // A row that is missing is made outside of the transaction: two that both make it would wait for each other.
+        // A missing row is made outside of the transaction: two transactions that both make it would wait for each other.
         for plugin in plugins(settled) {
             self.execute(ACTION, self.statement(OPEN_USAGE).bind(plugin.as_bytes())).await?;
         }
@@ -63,10 +63,10 @@ impl EffectStore for MySqlStore {
 async fn try_settle(store: &MySqlStore, items: &[SettledWithEffects<'_>]) -> Result<Vec<Committed>, StoreError> {
     for _ in 0..TRIES {
         let mut transaction = store.transaction().await?;
-        let decided = decide(items, read(store, &mut transaction, items).await?);
-        if write(store, &mut transaction, &decided).await? {
+        let plan = decide(items, read(store, &mut transaction, items).await?);
+        if write(store, &mut transaction, &plan).await? {
             MySqlStore::commit(transaction).await?;
-            return Ok(decided.committed);
+            return Ok(plan.committed);
         }
         MySqlStore::rollback(transaction).await?;
     }
@@ -77,36 +77,36 @@ async fn read<'a>(
     store: &MySqlStore,
     connection: &mut MySqlConnection,
     items: &[SettledWithEffects<'a>],
-) -> Result<Read<'a>, StoreError> {
+) -> Result<Found<'a>, StoreError> {
     let failed = |error| store.failed(ACTION, error);
     let query = store.statement(HELD).bind(fence_rows(items.iter().map(|item| &item.settled.fence)));
     let rows = query.fetch_all(&mut *connection).await.map_err(failed)?;
-    let mut read = Read { held: rows.iter().map(row::fence).collect::<Result<_, _>>().map_err(failed)?, ..Read::default() };
+    let mut found = Found { held: rows.iter().map(row::fence).collect::<Result<_, _>>().map_err(failed)?, ..Found::default() };
     for plugin in plugins(items) {
         let query = store.statement(LOCK_USAGE).bind(plugin.as_bytes());
         if let Some(row) = query.fetch_optional(&mut *connection).await.map_err(failed)? {
-            read.used.insert(plugin, Used::read(&row).map_err(failed)?);
+            found.used.insert(plugin, UsageRow::read(&row).map_err(failed)?);
         }
     }
     for key in keys(items) {
         let query = store.statement(PRESENT).bind(key.0.as_bytes()).bind(key.1.as_bytes());
         if let Some(row) = query.fetch_optional(&mut *connection).await.map_err(failed)? {
-            read.present.insert(key, Present::read(&row).map_err(failed)?);
+            found.present.insert(key, StoredValue::read(&row).map_err(failed)?);
         }
     }
-    Ok(read)
+    Ok(found)
 }
 
-/// False when an outcome was not stored: its partition has got another owner since it was looked at.
-async fn write(store: &MySqlStore, connection: &mut MySqlConnection, decided: &Decided<'_>) -> Result<bool, StoreError> {
+/// False when an outcome was not stored, because its partition got another owner after `read`.
+async fn write(store: &MySqlStore, connection: &mut MySqlConnection, plan: &Plan<'_>) -> Result<bool, StoreError> {
     let failed = |error| store.failed(ACTION, error);
-    if settle_in(store, connection, &decided.settled).await? < decided.settled.len() as u64 {
+    if settle_in(store, connection, &plan.settled).await? < plan.settled.len() as u64 {
         return Ok(false);
     }
-    if !decided.emitted.is_empty() {
-        store.insert(connection, &decided.emitted, &Ownership::nobodys()).await?;
+    if !plan.emitted.is_empty() {
+        store.insert(connection, &plan.emitted, &Ownership::nobodys()).await?;
     }
-    for ((plugin, key), write) in &decided.writes {
+    for ((plugin, key), write) in &plan.writes {
         let query = match write {
             Some((value, version)) => {
                 store.statement(SET).bind(plugin.as_bytes()).bind(key.as_bytes()).bind(&value[..]).bind(signed(*version))
@@ -115,14 +115,14 @@ async fn write(store: &MySqlStore, connection: &mut MySqlConnection, decided: &D
         };
         query.execute(&mut *connection).await.map_err(failed)?;
     }
-    for (plugin, used) in &decided.used {
+    for (plugin, used) in &plan.used {
         noting_usage(store, plugin, *used).execute(&mut *connection).await.map_err(failed)?;
     }
     Ok(true)
 }
 
 /// The statement that notes what a plugin uses.
-pub(super) fn noting_usage<'q>(store: &MySqlStore, plugin: &'q str, Used { usage, revision }: Used) -> Statement<'q> {
+pub(super) fn noting_usage<'q>(store: &MySqlStore, plugin: &'q str, UsageRow { usage, revision }: UsageRow) -> Statement<'q> {
     let statement = store.statement(NOTE_USAGE).bind(signed(usage.keys)).bind(signed(usage.bytes));
     statement.bind(signed(revision)).bind(plugin.as_bytes())
 }

@@ -8,7 +8,7 @@ use super::effects::{LOCK_USAGE, noting_usage};
 use super::patience::patiently;
 use super::{MySqlStore, Run, TransactionalStore};
 use crate::event::{StateUsage, StateValue};
-use crate::store::effects::Used;
+use crate::store::effects::UsageRow;
 use crate::store::row::{Named, filled};
 use crate::store::state::{DELETE_STATE, Deletion, end_of_prefix};
 use crate::store::{Audit, PluginUsage, StateRecord, StateStore, StoreError, row};
@@ -111,7 +111,7 @@ async fn try_delete(store: &MySqlStore, plugin: &str, deletion: Deletion<'_>, au
         MySqlStore::rollback(transaction).await?;
         return Ok(0);
     };
-    let used = Used::read(&locked).map_err(failed)?;
+    let used = UsageRow::read(&locked).map_err(failed)?;
     let (key, limit) = deletion.parameters();
     let bind = |sql| {
         let key = key.map(str::as_bytes);

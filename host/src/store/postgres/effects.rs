@@ -6,12 +6,12 @@ use sqlx::postgres::{PgConnection, PgRow};
 
 use super::settle::settle_locked;
 use super::{PostgresStore, Run, TransactionalStore};
-use crate::store::effects::{Decided, Present, Read, StateKey, TRIES, Used, decide, keys, plugins};
+use crate::store::effects::{Found, Plan, StateKey, StoredValue, TRIES, UsageRow, decide, keys, plugins};
 use crate::store::number::signed;
 use crate::store::row::Named;
 use crate::store::{Committed, EffectStore, Ownership, Settled, SettledWithEffects, StoreError, row};
 
-/// The events that are held under these fences, locked in the order in which everybody locks. $1 and $2 the fences.
+/// The events that are held under these fences, locked in the order in which all statements lock. $1 and $2 the fences.
 const HELD: &str = "
 SELECT seq, settled.fence FROM outbox_event
 JOIN unnest($1::bigint[], $2::bigint[]) AS settled (sequence, fence)
@@ -61,10 +61,10 @@ impl EffectStore for PostgresStore {
     async fn settle_with_effects(&self, settled: &[SettledWithEffects<'_>]) -> Result<Vec<Committed>, StoreError> {
         for _ in 0..TRIES {
             let mut transaction = self.transaction().await?;
-            let decided = decide(settled, read(self, &mut transaction, settled).await?);
-            if write(self, &mut transaction, &decided).await? {
+            let plan = decide(settled, read(self, &mut transaction, settled).await?);
+            if write(self, &mut transaction, &plan).await? {
                 Self::commit(transaction).await?;
-                return Ok(decided.committed);
+                return Ok(plan.committed);
             }
             Self::rollback(transaction).await?;
         }
@@ -76,22 +76,22 @@ async fn read<'a>(
     store: &PostgresStore,
     connection: &mut PgConnection,
     items: &[SettledWithEffects<'a>],
-) -> Result<Read<'a>, StoreError> {
+) -> Result<Found<'a>, StoreError> {
     let failed = |error| store.failed(ACTION, error);
     let sequences: Vec<i64> = items.iter().map(|item| signed(item.settled.fence.sequence)).collect();
     let fences: Vec<i64> = items.iter().map(|item| signed(item.settled.fence.claim)).collect();
     let held = store.statement(HELD).bind(sequences).bind(fences).fetch_all(&mut *connection).await.map_err(failed)?;
     let held = held.iter().map(row::fence).collect::<Result<_, _>>().map_err(failed)?;
-    let mut read = Read { held, ..Read::default() };
+    let mut found = Found { held, ..Found::default() };
     let plugins = plugins(items);
     if plugins.is_empty() {
-        return Ok(read);
+        return Ok(found);
     }
     store.statement(OPEN_USAGE).bind(&plugins[..]).execute(&mut *connection).await.map_err(failed)?;
     let rows = store.statement(LOCK_USAGE).bind(&plugins[..]).fetch_all(&mut *connection).await.map_err(failed)?;
     for row in &rows {
-        let (plugin, used) = (row.string("plugin").map_err(failed)?, Used::read(row).map_err(failed)?);
-        read.used.extend(plugins.iter().find(|known| **known == plugin).map(|known| (*known, used)));
+        let (plugin, used) = (row.string("plugin").map_err(failed)?, UsageRow::read(row).map_err(failed)?);
+        found.used.extend(plugins.iter().find(|known| **known == plugin).map(|known| (*known, used)));
     }
     let keys = keys(items);
     let (of, names): (Vec<&str>, Vec<&str>) = keys.iter().copied().unzip();
@@ -99,29 +99,29 @@ async fn read<'a>(
     for row in &rows {
         let (plugin, name, present) = self::present(row).map_err(failed)?;
         let at: Result<usize, usize> = keys.binary_search(&(plugin.as_str(), name.as_str()) as &StateKey<'_>);
-        read.present.extend(at.ok().map(|at| (keys[at], present)));
+        found.present.extend(at.ok().map(|at| (keys[at], present)));
     }
-    Ok(read)
+    Ok(found)
 }
 
-fn present(row: &PgRow) -> Result<(String, String, Present), sqlx::Error> {
-    let present = Present { version: row.count("version")?, bytes: row.count("bytes")? };
+fn present(row: &PgRow) -> Result<(String, String, StoredValue), sqlx::Error> {
+    let present = StoredValue { version: row.count("version")?, bytes: row.count("bytes")? };
     Ok((row.string("plugin")?, row.string("name")?, present))
 }
 
-/// False when an outcome was not stored: its partition has got another owner since it was looked at.
-async fn write(store: &PostgresStore, connection: &mut PgConnection, decided: &Decided<'_>) -> Result<bool, StoreError> {
+/// False when an outcome was not stored, because its partition got another owner after `read`.
+async fn write(store: &PostgresStore, connection: &mut PgConnection, plan: &Plan<'_>) -> Result<bool, StoreError> {
     let failed = |error| store.failed(ACTION, error);
-    let mut settled: Vec<&Settled> = decided.settled.clone();
+    let mut settled: Vec<&Settled> = plan.settled.clone();
     settled.sort_unstable_by_key(|settled| settled.fence.sequence);
     if settle_locked(store, connection, &settled).await? < settled.len() as u64 {
         return Ok(false);
     }
-    if !decided.emitted.is_empty() {
-        store.insert(connection, &decided.emitted, &Ownership::nobodys()).await?;
+    if !plan.emitted.is_empty() {
+        store.insert(connection, &plan.emitted, &Ownership::nobodys()).await?;
     }
     let sets: Vec<(&StateKey<'_>, &Bytes, u64)> =
-        decided.writes.iter().filter_map(|(at, write)| write.map(|(value, version)| (at, value, version))).collect();
+        plan.writes.iter().filter_map(|(at, write)| write.map(|(value, version)| (at, value, version))).collect();
     if !sets.is_empty() {
         let plugins: Vec<&str> = sets.iter().map(|((plugin, _), ..)| *plugin).collect();
         let names: Vec<&str> = sets.iter().map(|((_, name), ..)| *name).collect();
@@ -130,14 +130,14 @@ async fn write(store: &PostgresStore, connection: &mut PgConnection, decided: &D
         let statement = store.statement(SET).bind(plugins).bind(names).bind(values).bind(versions);
         statement.execute(&mut *connection).await.map_err(failed)?;
     }
-    let gone = decided.writes.iter().filter(|(_, write)| write.is_none()).map(|(at, _)| *at);
+    let gone = plan.writes.iter().filter(|(_, write)| write.is_none()).map(|(at, _)| *at);
     let (of, names): (Vec<&str>, Vec<&str>) = gone.unzip();
     if !of.is_empty() {
         store.statement(DELETE).bind(of).bind(names).execute(&mut *connection).await.map_err(failed)?;
     }
-    if !decided.used.is_empty() {
-        let plugins: Vec<&str> = decided.used.keys().copied().collect();
-        let number = |of: fn(&Used) -> u64| decided.used.values().map(|used| signed(of(used))).collect::<Vec<i64>>();
+    if !plan.used.is_empty() {
+        let plugins: Vec<&str> = plan.used.keys().copied().collect();
+        let number = |of: fn(&UsageRow) -> u64| plan.used.values().map(|used| signed(of(used))).collect::<Vec<i64>>();
         let statement = store
             .statement(NOTE_USAGE)
             .bind(plugins)

@@ -7,7 +7,7 @@ use super::audit::noting;
 use super::effects::{LOCK_USAGE, NOTE_USAGE};
 use super::{PostgresStore, Run, TransactionalStore};
 use crate::event::{StateUsage, StateValue};
-use crate::store::effects::Used;
+use crate::store::effects::UsageRow;
 use crate::store::number::signed;
 use crate::store::row::Named;
 use crate::store::state::{DELETE_STATE, Deletion, end_of_prefix};
@@ -101,7 +101,7 @@ async fn delete(store: &PostgresStore, plugin: &str, deletion: Deletion<'_>, aud
         PostgresStore::rollback(transaction).await?;
         return Ok(0);
     };
-    let used = Used::read(&locked).map_err(failed)?;
+    let used = UsageRow::read(&locked).map_err(failed)?;
     let (key, limit) = deletion.parameters();
     let statement = store.statement(DELETE).bind(plugin).bind(key).bind(limit);
     let gone = statement.fetch_all(&mut *transaction).await.map_err(failed)?;
@@ -110,7 +110,7 @@ async fn delete(store: &PostgresStore, plugin: &str, deletion: Deletion<'_>, aud
         return Ok(0);
     }
     let (keys, bytes) = (gone.len() as u64, gone.iter().map(|row| row.number(0)).sum::<Result<u64, _>>().map_err(failed)?);
-    let Used { usage, revision } = used.without(keys, bytes);
+    let UsageRow { usage, revision } = used.without(keys, bytes);
     let statement = store.statement(NOTE_USAGE).bind(vec![plugin]).bind(vec![signed(usage.keys)]);
     let statement = statement.bind(vec![signed(usage.bytes)]).bind(vec![signed(revision)]);
     statement.execute(&mut *transaction).await.map_err(failed)?;

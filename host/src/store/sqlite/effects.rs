@@ -1,6 +1,6 @@
 //! Outcomes with effects: follow-up events and plugins' state.
 //!
-//! The transaction holds the lock of the whole file, so that nothing that it reads can change before its commit.
+//! The transaction holds the lock of the whole file, so nothing that it reads can change before its commit.
 
 use async_trait::async_trait;
 use sqlx::sqlite::SqliteConnection;
@@ -9,7 +9,7 @@ use super::error::failed;
 use super::run::Statement;
 use super::settle::settle_in;
 use super::{Run, SqliteStore, TransactionalStore};
-use crate::store::effects::{Decided, Present, Read, Used, decide, keys, plugins};
+use crate::store::effects::{Found, Plan, StoredValue, UsageRow, decide, keys, plugins};
 use crate::store::number::signed;
 use crate::store::{Committed, EffectStore, Ownership, SettledWithEffects, StoreError};
 
@@ -22,7 +22,7 @@ WHERE seq = ?1 AND claim_seq & 4294967295 = ?2 & 4294967295 AND status IN (0, 2)
                                           AND held.epoch > 0))";
 
 /// ?1 the plugin.
-pub(super) const USED: &str = "SELECT used_keys, used_bytes, revision FROM outbox_event_state_usage WHERE plugin = ?1";
+pub(super) const USAGE: &str = "SELECT used_keys, used_bytes, revision FROM outbox_event_state_usage WHERE plugin = ?1";
 
 /// ?1 the plugin, ?2 the key.
 const PRESENT: &str = "
@@ -48,10 +48,10 @@ const ACTION: &str = "store outcomes with their effects";
 impl EffectStore for SqliteStore {
     async fn settle_with_effects(&self, settled: &[SettledWithEffects<'_>]) -> Result<Vec<Committed>, StoreError> {
         let mut transaction = self.begin().await?;
-        let decided = decide(settled, read(self, &mut transaction, settled).await?);
-        write(self, &mut transaction, &decided).await?;
+        let plan = decide(settled, read(self, &mut transaction, settled).await?);
+        write(self, &mut transaction, &plan).await?;
         Self::commit(transaction).await?;
-        Ok(decided.committed)
+        Ok(plan.committed)
     }
 }
 
@@ -59,37 +59,37 @@ async fn read<'a>(
     store: &SqliteStore,
     connection: &mut SqliteConnection,
     items: &[SettledWithEffects<'a>],
-) -> Result<Read<'a>, StoreError> {
+) -> Result<Found<'a>, StoreError> {
     let failed = |error| failed(ACTION, error);
-    let mut read = Read::default();
+    let mut found = Found::default();
     for item in items {
         let fence = item.settled.fence;
         let statement = store.statement(HELD).bind(signed(fence.sequence)).bind(signed(fence.claim));
         if statement.fetch_optional(&mut *connection).await.map_err(failed)?.is_some() {
-            read.held.insert(fence);
+            found.held.insert(fence);
         }
     }
     for plugin in plugins(items) {
-        if let Some(row) = store.statement(USED).bind(plugin).fetch_optional(&mut *connection).await.map_err(failed)? {
-            read.used.insert(plugin, Used::read(&row).map_err(failed)?);
+        if let Some(row) = store.statement(USAGE).bind(plugin).fetch_optional(&mut *connection).await.map_err(failed)? {
+            found.used.insert(plugin, UsageRow::read(&row).map_err(failed)?);
         }
     }
     for key in keys(items) {
         let statement = store.statement(PRESENT).bind(key.0).bind(key.1);
         if let Some(row) = statement.fetch_optional(&mut *connection).await.map_err(failed)? {
-            read.present.insert(key, Present::read(&row).map_err(failed)?);
+            found.present.insert(key, StoredValue::read(&row).map_err(failed)?);
         }
     }
-    Ok(read)
+    Ok(found)
 }
 
-async fn write(store: &SqliteStore, connection: &mut SqliteConnection, decided: &Decided<'_>) -> Result<(), StoreError> {
+async fn write(store: &SqliteStore, connection: &mut SqliteConnection, plan: &Plan<'_>) -> Result<(), StoreError> {
     let failed = |error| failed(ACTION, error);
-    settle_in(store, connection, &decided.settled).await?;
-    if !decided.emitted.is_empty() {
-        store.insert(connection, &decided.emitted, &Ownership::nobodys()).await?;
+    settle_in(store, connection, &plan.settled).await?;
+    if !plan.emitted.is_empty() {
+        store.insert(connection, &plan.emitted, &Ownership::nobodys()).await?;
     }
-    for ((plugin, key), write) in &decided.writes {
+    for ((plugin, key), write) in &plan.writes {
         let statement = match write {
             Some((value, version)) => {
                 store.statement(SET).bind(*plugin).bind(*key).bind(&value[..]).bind(signed(*version)).bind(store.now_micros())
@@ -98,13 +98,13 @@ async fn write(store: &SqliteStore, connection: &mut SqliteConnection, decided: 
         };
         statement.execute(&mut *connection).await.map_err(failed)?;
     }
-    for (plugin, used) in &decided.used {
+    for (plugin, used) in &plan.used {
         noting_usage(store, plugin, *used).execute(&mut *connection).await.map_err(failed)?;
     }
     Ok(())
 }
 
 /// The statement that notes what a plugin uses.
-pub(super) fn noting_usage<'q>(store: &SqliteStore, plugin: &'q str, Used { usage, revision }: Used) -> Statement<'q> {
+pub(super) fn noting_usage<'q>(store: &SqliteStore, plugin: &'q str, UsageRow { usage, revision }: UsageRow) -> Statement<'q> {
     store.statement(NOTE_USAGE).bind(plugin).bind(signed(usage.keys)).bind(signed(usage.bytes)).bind(signed(revision))
 }

@@ -4,11 +4,11 @@ use async_trait::async_trait;
 use sqlx::sqlite::SqliteRow;
 
 use super::audit::note;
-use super::effects::{USED, noting_usage};
+use super::effects::{USAGE, noting_usage};
 use super::error::failed;
 use super::{Run, SqliteStore, TransactionalStore};
 use crate::event::{StateUsage, StateValue};
-use crate::store::effects::Used;
+use crate::store::effects::UsageRow;
 use crate::store::row::Named;
 use crate::store::state::{DELETE_STATE, Deletion, end_of_prefix};
 use crate::store::{Audit, PluginUsage, StateRecord, StateStore, StoreError, row};
@@ -49,7 +49,8 @@ impl StateStore for SqliteStore {
     }
 
     async fn state_usage(&self, plugin: &str) -> Result<StateUsage, StoreError> {
-        let usage = self.read_optional("read how much state a plugin has", self.statement(USED).bind(plugin), row::state_usage);
+        let usage =
+            self.read_optional("read how much state a plugin has", self.statement(USAGE).bind(plugin), row::state_usage);
         Ok(usage.await?.unwrap_or_default())
     }
 
@@ -95,8 +96,8 @@ async fn delete(store: &SqliteStore, plugin: &str, deletion: Deletion<'_>, audit
         return Ok(0);
     }
     let (keys, bytes) = (gone.len() as u64, gone.iter().map(|row| row.number(0)).sum::<Result<u64, _>>().map_err(failed)?);
-    let used = store.statement(USED).bind(plugin).fetch_optional(&mut *transaction).await.map_err(failed)?;
-    let used = used.map(|row| Used::read(&row)).transpose().map_err(failed)?.unwrap_or_default();
+    let used = store.statement(USAGE).bind(plugin).fetch_optional(&mut *transaction).await.map_err(failed)?;
+    let used = used.map(|row| UsageRow::read(&row)).transpose().map_err(failed)?.unwrap_or_default();
     noting_usage(store, plugin, used.without(keys, bytes)).execute(&mut *transaction).await.map_err(failed)?;
     note(store, &mut transaction, audit, DELETE_STATE, &deletion.selector(plugin), keys).await?;
     SqliteStore::commit(transaction).await?;

@@ -23,13 +23,13 @@ class Level(IntEnum):
     TRACE = 0
     """Every step."""
     DEBUG = 1
-    """For whoever looks for a fault."""
+    """Details for finding a fault."""
     INFO = 2
     """What happened."""
     WARN = 3
     """Odd, but it goes on."""
     ERROR = 4
-    """It did not work."""
+    """Something failed."""
 
 
 class Host(Protocol):

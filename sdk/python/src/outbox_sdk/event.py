@@ -18,7 +18,7 @@ class Route:
     """The pair that picks the listener of an event. One listener each."""
 
     aggregate_type: str
-    """To what kind of thing it happened; `__GLOBAL__` when the writer said nothing."""
+    """The aggregate type: what kind of thing it happened to; `__GLOBAL__` if the writer gave none."""
     event_type: str
     """What happened."""
 
@@ -35,11 +35,11 @@ class Event:
     delivery_id: str
     """`id:fence`, with a larger fence on every delivery: lets a downstream refuse a late one."""
     route: Route
-    """What happened, and to what kind of thing."""
+    """The aggregate type and the event type."""
     aggregate_id: str | None
-    """To which one it happened, if the writer said."""
+    """The aggregate's id: which thing it happened to, if the writer gave one."""
     tenant_id: str | None
-    """Whose it is, if the writer said."""
+    """The tenant that the event belongs to, if the writer gave one."""
     sequence: int
     """The order in which the database took the events in; 0 for an event that was never stored."""
     occurred_at_ms: int
@@ -49,7 +49,7 @@ class Event:
     content_type: str
     """`application/json` unless the writer said otherwise."""
     payload: bytes
-    """The very bytes that the writer wrote."""
+    """The bytes exactly as the writer wrote them."""
     headers: tuple[tuple[str, str], ...]
     """The writer's headers, in the writer's order. See `header`."""
     attributes: tuple[tuple[str, str], ...]

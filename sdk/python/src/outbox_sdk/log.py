@@ -25,7 +25,7 @@ def trace(message: str, /, **fields: object) -> None:
 
 
 def debug(message: str, /, **fields: object) -> None:
-    """Writes a line for whoever looks for a fault."""
+    """Writes a line with details for finding a fault."""
     write(Level.DEBUG, message, **fields)
 
 
@@ -35,12 +35,12 @@ def info(message: str, /, **fields: object) -> None:
 
 
 def warn(message: str, /, **fields: object) -> None:
-    """Writes a line about something odd."""
+    """Writes a line about something unexpected."""
     write(Level.WARN, message, **fields)
 
 
 def error(message: str, /, **fields: object) -> None:
-    """Writes a line about something that did not work."""
+    """Writes a line about something that failed."""
     write(Level.ERROR, message, **fields)
 
 

@@ -1,4 +1,4 @@
-//! Where a command looks and acts: the database of the configuration, or a running host over HTTP (`--url`). Each command is written
+//! The place that a command works on: the database of the configuration, or a running host over HTTP (`--url`). Each command is written
 //! once, over [`Place`].
 
 mod answer;
@@ -28,13 +28,13 @@ use crate::failure::Failure;
 use crate::plugins::PluginStatus;
 pub(crate) use writer::{Taken, Writer, writer};
 
-/// Told from time to time how many events it has been so far.
+/// Called from time to time with how many events have been changed so far.
 pub(crate) type Progress<'p> = &'p mut (dyn FnMut(u64) + Send);
 
-/// What a command needs of the place where it looks and acts.
+/// What commands need of the place that they work on.
 #[async_trait]
 pub(crate) trait Place: Send + Sync {
-    /// What it is called, for people; without credentials.
+    /// The name of the place, for people; without credentials.
     fn name(&self) -> String;
 
     /// The present time by the database's clock.
@@ -45,21 +45,22 @@ pub(crate) trait Place: Send + Sync {
     /// Rows without payloads, at most `limit`.
     async fn list(&self, filter: &Filter, limit: u32) -> Result<Vec<Record>, Failure>;
 
-    /// One row with its payload; `None` when there is none.
+    /// One row with its payload; `None` when no event has this id.
     async fn get(&self, id: EventId) -> Result<Option<Found>, Failure>;
 
-    /// Why an event stands where it stands; `None` when there is none of this id.
+    /// The explanation of an event's state; `None` when no event has this id.
     async fn why(&self, id: EventId) -> Result<Option<Explanation>, Failure>;
 
     async fn count_dead(&self, filter: &DeadFilter) -> Result<u64, Failure>;
 
-    /// Changes one dead event; false when it is not there, or not in a state for it. [`tell_hosts`](Self::tell_hosts) after the last.
+    /// Changes one dead event; false when it does not exist, or its state does not allow the change. Call [`tell_hosts`](Self::tell_hosts) after
+    /// the last change.
     async fn change(&self, change: Change, id: EventId, audit: &Audit) -> Result<bool, Failure>;
 
-    /// Tells the hosts of changes. A hint: their polls find them all the same.
+    /// Wakes the hosts after changes. A hint: their polls find the events all the same.
     async fn tell_hosts(&self);
 
-    /// Brings back the dead events that match, at most `limits.events`; how many.
+    /// Replays the dead events that match, at most `limits.events`; returns how many.
     async fn replay_all(
         &self,
         filter: &DeadFilter,
@@ -68,10 +69,10 @@ pub(crate) trait Place: Send + Sync {
         progress: Progress<'_>,
     ) -> Result<u64, Failure>;
 
-    /// What failed no more often than `threshold` times by now.
+    /// Counts the events that have failed at most `threshold` times.
     async fn count_failed(&self, threshold: Option<u32>) -> Result<Failed, Failure>;
 
-    /// Lets these events go again.
+    /// Makes these events due again.
     async fn replay_failed(
         &self,
         failed: &FailedEvents,
@@ -80,10 +81,10 @@ pub(crate) trait Place: Send + Sync {
         progress: Progress<'_>,
     ) -> Result<Replayed, Failure>;
 
-    /// What a purge would delete. Without `older_than` it is the retention of this place.
+    /// What a purge would delete. Without `older_than`, the retention of this place applies.
     async fn purgeable(&self, what: Purging, older_than: Option<Duration>) -> Result<WouldPurge, Failure>;
 
-    /// Deletes it, and notes it. Refuses when more events match than were counted.
+    /// Purges, and notes it in the audit log. Refuses when more events match than were counted.
     async fn purge(
         &self,
         what: Purging,
@@ -102,7 +103,7 @@ pub(crate) trait Place: Send + Sync {
     /// Pauses a route or a pattern; false when it was paused already.
     async fn pause(&self, route: &Route, audit: &Audit) -> Result<bool, Failure>;
 
-    /// Ends the pause of a route or a pattern; false when it was not paused.
+    /// Resumes a route or a pattern; false when it was not paused.
     async fn resume(&self, route: &Route, audit: &Audit) -> Result<bool, Failure>;
 
     async fn nodes(&self) -> Result<Vec<NodeRecord>, Failure>;
@@ -116,11 +117,11 @@ pub(crate) trait Place: Send + Sync {
 /// A row with its payload.
 pub(crate) struct Found {
     pub(crate) record: Record,
-    /// Whether the payload and what it holds is kept from whoever asks.
+    /// Whether the payload is hidden from this user.
     pub(crate) payload_hidden: bool,
 }
 
-/// What can be done with one dead event.
+/// A change of one dead event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     Replay,
@@ -131,17 +132,17 @@ pub(crate) enum Change {
 /// How many events failed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Failed {
-    /// Wait for another attempt, or were put off by their listener.
+    /// Events that wait for another attempt, or were deferred by their listener.
     pub(crate) waiting: u64,
-    /// Are dead, and failed no more often than was asked for.
+    /// Dead events that failed at most `threshold` times.
     pub(crate) matching: u64,
-    /// Are dead.
+    /// All dead events.
     pub(crate) dead: u64,
-    /// When they were counted, by the database's clock: what dies later is not among `matching`.
+    /// When they were counted, by the database's clock: events that die later are not among `matching`.
     pub(crate) dead_before: Timestamp,
 }
 
-/// What became of the events that failed.
+/// The result of a replay of failed events.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Replayed {
     pub(crate) retried_now: u64,
@@ -157,19 +158,19 @@ pub(crate) enum Purging {
 
 /// What a purge would delete.
 pub(crate) struct WouldPurge {
-    /// Finished at least so long ago.
+    /// How long ago the events must have finished.
     pub(crate) older_than: Duration,
-    /// The time that this was, by the database's clock.
+    /// The same as a time, by the database's clock.
     pub(crate) finished_before: Timestamp,
     pub(crate) purgeable: Purgeable,
 }
 
-/// What the operator of a purge has agreed to.
+/// What the operator has confirmed before a purge.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Confirmed {
     /// Only events that finished by then.
     pub(crate) finished_before: Timestamp,
-    /// How many those were, of which a limit may have left out some.
+    /// How many events matched, whatever the limit.
     pub(crate) count: u64,
 }
 

@@ -1,0 +1,344 @@
+//! What the pages know of the table: one snapshot for all of them, taken again only when it is old enough.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::BoxFuture;
+use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
+
+use crate::event::{Headers, Status};
+use crate::http::cached::{OLDEST, YOUNGEST, rest};
+use crate::store::{Filter, NodeRecord, Record, RouteRecord, Stats, Store, StoreError};
+use crate::time::{Timestamp, system_clock};
+
+/// How long a page waits for the database before it shows what it knew.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How long a page waits for a new snapshot where the last one is less than [`OLDEST`] old. An open page is told of the new one later.
+const PROMPT: Duration = Duration::from_millis(25);
+/// A snapshot that takes longer is taken for visitors only, not for the charts.
+const DEAR: Duration = Duration::from_secs(1);
+/// How many dead events are grouped by their errors: the newest ones.
+pub(crate) const SAMPLE: u32 = 500;
+/// How many of them are read at once.
+const AT_ONCE: u32 = 50;
+
+/// What the table held at one moment.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    /// The moment, by the database's clock.
+    pub(crate) at: Timestamp,
+    pub(crate) taken: Instant,
+    pub(crate) stats: Stats,
+    /// Every route with its counts.
+    pub(crate) routes: Vec<RouteRecord>,
+    pub(crate) nodes: Vec<NodeRecord>,
+    /// The newest dead events, at most [`SAMPLE`].
+    pub(crate) dead: Vec<Record>,
+}
+
+/// What is known now: the last snapshot, and whether the database still answers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Known {
+    pub(crate) snapshot: Option<Arc<Snapshot>>,
+    pub(crate) outage: Option<Outage>,
+}
+
+/// The database does not answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Outage {
+    /// Since when, by this host's clock.
+    pub(crate) since: Timestamp,
+    /// What the database, or its driver, said last.
+    pub(crate) why: String,
+}
+
+impl Snapshot {
+    /// The present time by the database's clock.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.at.plus(self.taken.elapsed())
+    }
+
+    /// Events that are not finished.
+    pub(crate) fn unfinished(&self) -> u64 {
+        let Stats { new, retry, parked, blocked, .. } = self.stats;
+        new + retry + parked + blocked
+    }
+
+    #[cfg(test)]
+    pub(crate) fn made_up(at: Timestamp) -> Self {
+        Self { at, taken: Instant::now(), stats: Stats::default(), routes: Vec::new(), nodes: Vec::new(), dead: Vec::new() }
+    }
+}
+
+impl Known {
+    /// The present time: the database's where it is known.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.snapshot.as_ref().map_or_else(|| system_clock().now(), |snapshot| snapshot.now())
+    }
+}
+
+/// Takes snapshots and keeps the last.
+pub(crate) struct Snapshots {
+    take: Box<Take>,
+    kept: Mutex<Kept>,
+}
+
+type Take = dyn Fn() -> BoxFuture<'static, Result<Snapshot, StoreError>> + Send + Sync;
+
+#[derive(Default)]
+struct Kept {
+    known: Known,
+    next: Option<Instant>,
+    /// How long the last snapshot took.
+    took: Duration,
+    /// Somebody has changed something since the last snapshot.
+    is_outdated: bool,
+    /// A snapshot that is being taken.
+    running: Option<Running>,
+}
+
+/// A snapshot that is being taken. It is never cancelled: that would leave a statement half read on its connection.
+struct Running {
+    since: Instant,
+    /// It may have begun before a change, so another one follows.
+    is_outdated: bool,
+    /// The snapshot, and how long it took.
+    task: JoinHandle<Result<(Snapshot, Duration), StoreError>>,
+}
+
+impl Running {
+    fn begin(snapshot: BoxFuture<'static, Result<Snapshot, StoreError>>) -> Self {
+        let since = Instant::now();
+        Self { since, is_outdated: false, task: tokio::spawn(async move { Ok((snapshot.await?, since.elapsed())) }) }
+    }
+
+    /// Whether it was finished so long ago that it says nothing of the present.
+    fn is_stale(&self) -> bool {
+        self.task.is_finished() && self.since.elapsed() >= OLDEST
+    }
+}
+
+impl Kept {
+    /// Whether the last snapshot may be shown while a new one is being taken.
+    fn will_do(&self) -> bool {
+        // A slow snapshot is older than `OLDEST` by the time the next one is due.
+        let oldest = OLDEST + self.took + PATIENCE;
+        let is_young = self.known.snapshot.as_ref().is_some_and(|snapshot| snapshot.taken.elapsed() < oldest);
+        is_young && !self.is_outdated && self.known.outage.is_none()
+    }
+}
+
+impl Snapshots {
+    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
+        Self { take: Box::new(move || Box::pin(take(store.clone()))), kept: Mutex::default() }
+    }
+
+    /// What is known now, after a new snapshot where the last one is too old.
+    pub(crate) async fn latest(&self) -> Known {
+        let mut kept = self.kept.lock().await;
+        if kept.next.is_some_and(|next| next > Instant::now()) {
+            return kept.known.clone();
+        }
+        let asked = Instant::now();
+        let why = loop {
+            let running = kept.running.take().filter(|running| !running.is_stale());
+            let mut running = running.unwrap_or_else(|| Running::begin((self.take)()));
+            let left = PATIENCE.saturating_sub(running.since.elapsed().max(asked.elapsed()));
+            let is_prompt = kept.will_do() && left > PROMPT;
+            match tokio::time::timeout(if is_prompt { PROMPT } else { left }, &mut running.task).await {
+                Ok(Ok(Ok((snapshot, took)))) => {
+                    kept.next = Some(snapshot.taken + rest(took));
+                    kept.took = took;
+                    kept.known = Known { snapshot: Some(Arc::new(snapshot)), outage: None };
+                    if running.is_outdated {
+                        continue;
+                    }
+                    kept.is_outdated = false;
+                    return kept.known.clone();
+                }
+                Ok(Ok(Err(error))) => break crate::chain(&error).to_string(),
+                Ok(Err(error)) => break error.to_string(),
+                Err(_) => {
+                    kept.running = Some(running);
+                    if is_prompt {
+                        // The next visitor does not wait for the same snapshot again.
+                        kept.next = Some(Instant::now() + PROMPT * 4);
+                        return kept.known.clone();
+                    }
+                    break format!("no answer for {} s", PATIENCE.as_secs());
+                }
+            }
+        };
+        let since = kept.known.outage.take().map_or_else(|| system_clock().now(), |outage| outage.since);
+        kept.known.outage = Some(Outage { since, why });
+        kept.next = Some(Instant::now() + YOUNGEST);
+        kept.known.clone()
+    }
+
+    /// The last snapshot; a new one only if the last is older than [`OLDEST`] and was quick. For the charts, which nobody waits for.
+    pub(crate) async fn recent(&self) -> Known {
+        {
+            let kept = self.kept.lock().await;
+            let is_young = kept.known.snapshot.as_ref().is_some_and(|snapshot| snapshot.taken.elapsed() < OLDEST);
+            if is_young || kept.took > DEAR {
+                return kept.known.clone();
+            }
+        }
+        self.latest().await
+    }
+
+    /// Somebody has just changed something: the next page gets a new snapshot.
+    pub(crate) async fn forget(&self) {
+        let mut kept = self.kept.lock().await;
+        kept.next = None;
+        kept.is_outdated = true;
+        // One at a time, so that many changes do not count the table many times at once.
+        if let Some(running) = &mut kept.running {
+            running.is_outdated = true;
+        }
+    }
+}
+
+async fn take(store: Arc<dyn Store>) -> Result<Snapshot, StoreError> {
+    let at = store.now().await?;
+    let taken = Instant::now();
+    let stats = store.stats().await?;
+    let routes = store.count_routes().await?;
+    let nodes = store.nodes().await?;
+    let newest = Filter { status: Some(Status::Dead), newest_first: true, ..Filter::default() };
+    let dead = if stats.dead == 0 { Vec::new() } else { sample(&*store, newest).await? };
+    Ok(Snapshot { at, taken, stats, routes, nodes, dead })
+}
+
+/// The first [`SAMPLE`] events of a list, without their headers: no list shows headers, and they may be large.
+pub(crate) async fn sample(store: &dyn Store, mut filter: Filter) -> Result<Vec<Record>, StoreError> {
+    let mut sample = Vec::new();
+    while sample.len() < SAMPLE as usize {
+        let rows = store.list(&filter, AT_ONCE).await?;
+        let is_last = rows.len() < AT_ONCE as usize;
+        let last = rows.last().map(|last| last.seq);
+        *if filter.newest_first { &mut filter.before } else { &mut filter.after } = last;
+        sample.extend(rows.into_iter().map(|row| Record { headers: Headers::default(), ..row }));
+        if is_last {
+            break;
+        }
+    }
+    sample.truncate(SAMPLE as usize);
+    Ok(sample)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    /// Snapshots, each of which is finished when the test says how many new events there are.
+    fn told() -> (Snapshots, mpsc::UnboundedSender<u64>) {
+        let (tell, told) = mpsc::unbounded_channel();
+        let told = Arc::new(Mutex::new(told));
+        let take = move || -> BoxFuture<'static, Result<Snapshot, StoreError>> {
+            let told = told.clone();
+            Box::pin(async move {
+                let new = told.lock().await.recv().await.expect("the test tells");
+                Ok(Snapshot { stats: Stats { new, ..Stats::default() }, ..Snapshot::made_up(system_clock().now()) })
+            })
+        };
+        (Snapshots { take: Box::new(take), kept: Mutex::default() }, tell)
+    }
+
+    fn new_events(known: &Known) -> Option<u64> {
+        known.snapshot.as_ref().map(|snapshot| snapshot.stats.new)
+    }
+
+    /// As if so much time had passed that a new snapshot is due.
+    async fn later(snapshots: &Snapshots) {
+        snapshots.kept.lock().await.next = None;
+    }
+
+    /// Fails where something that must happen does not.
+    async fn in_time<T>(task: impl Future<Output = T>) -> T {
+        tokio::time::timeout(Duration::from_secs(30), task).await.expect("the look did not come back within 30 s")
+    }
+
+    #[tokio::test]
+    async fn a_page_does_not_wait_for_a_new_look_where_the_last_one_will_do() {
+        let (snapshots, tell) = told();
+        tell.send(1).unwrap();
+        assert_eq!(new_events(&snapshots.latest().await), Some(1));
+
+        later(&snapshots).await;
+        let known = snapshots.latest().await;
+        assert_eq!((new_events(&known), known.outage.is_some()), (Some(1), false), "the new snapshot is not finished");
+
+        tell.send(2).unwrap();
+        in_time(async {
+            while new_events(&snapshots.latest().await) != Some(2) {
+                later(&snapshots).await;
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn what_was_changed_is_seen_on_the_next_page() {
+        let (snapshots, tell) = told();
+        tell.send(1).unwrap();
+        snapshots.latest().await;
+        later(&snapshots).await;
+        snapshots.latest().await; // leaves a snapshot on its way
+
+        snapshots.forget().await;
+        tell.send(2).unwrap(); // for the snapshot that began before the change
+        tell.send(3).unwrap();
+
+        assert_eq!(new_events(&snapshots.latest().await), Some(3));
+    }
+
+    #[tokio::test]
+    async fn a_database_that_is_silent_for_too_long_is_gone_and_what_was_known_is_kept() {
+        let (snapshots, tell) = told();
+        tell.send(1).unwrap();
+        snapshots.latest().await;
+        later(&snapshots).await;
+        snapshots.latest().await;
+
+        snapshots.kept.lock().await.running.as_mut().expect("one is on its way").since -= PATIENCE;
+        later(&snapshots).await;
+        let known = snapshots.latest().await;
+        assert_eq!((new_events(&known), known.outage.is_some()), (Some(1), true));
+
+        tell.send(2).unwrap();
+        later(&snapshots).await;
+        let known = snapshots.latest().await;
+        assert_eq!((new_events(&known), known.outage.is_some()), (Some(2), false));
+    }
+
+    #[tokio::test]
+    async fn a_look_that_came_back_long_ago_is_not_shown() {
+        let (snapshots, tell) = told();
+        tell.send(1).unwrap();
+        snapshots.latest().await;
+        later(&snapshots).await;
+        snapshots.latest().await;
+        tell.send(2).unwrap();
+        {
+            let mut kept = snapshots.kept.lock().await;
+            let running = kept.running.as_mut().expect("one is on its way");
+            in_time(async {
+                while !running.task.is_finished() {
+                    tokio::task::yield_now().await;
+                }
+            })
+            .await;
+            running.since -= OLDEST;
+            kept.next = None;
+            kept.known.snapshot = None; // as old
+        }
+        tell.send(3).unwrap();
+
+        assert_eq!(new_events(&snapshots.latest().await), Some(3));
+    }
+}
