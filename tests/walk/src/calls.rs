@@ -62,6 +62,8 @@ pub(crate) struct Calls {
     shown_at: HashMap<(usize, Fence), Timestamp>,
     /// Fences whose outcomes were refused, or whose answers were lost.
     refused: HashSet<Fence>,
+    /// Those of them whose listener had done something beside.
+    refused_effects: HashSet<Fence>,
     /// How many failures were stored that count.
     pub(crate) counted: HashMap<u64, u32>,
     /// How many calls each life has begun of the route whose listener breaks, while it did.
@@ -91,6 +93,14 @@ impl World {
     /// Notes that outcomes were not stored, or that nobody was told.
     pub(crate) fn refused(&mut self, fences: impl Iterator<Item = Fence>) {
         self.calls.refused.extend(fences);
+    }
+
+    /// The same for outcomes with effects. What the database does not take of these is no answer any more: the listener failed, or is asked
+    /// again.
+    pub(crate) fn refused_effects(&mut self, fences: impl Iterator<Item = Fence>) {
+        let fences: Vec<Fence> = fences.collect();
+        self.calls.refused.extend(fences.iter().copied());
+        self.calls.refused_effects.extend(fences);
     }
 
     /// A listener is called. Returns the number of the call.
@@ -260,7 +270,8 @@ impl World {
         let fence = settled.fence;
         let number = self.calls.by_fence.get(&fence).copied();
         let end = number.map(|number| self.calls.all[number].end);
-        if let Some(fault) = unlike_the_answer(&self.plan, settled, before, end, self.table.now) {
+        let not_taken = self.calls.refused_effects.contains(&fence);
+        if let Some(fault) = unlike_the_answer(&self.plan, settled, before, (end, not_taken), self.table.now) {
             self.violated(format!("the outcome {:?} of {} is not what came of it: {fault}", settled.settlement, shown(fence)));
         }
         if let Some(number) = number {
@@ -272,16 +283,18 @@ impl World {
     }
 }
 
-/// Why this is not the outcome of a call that ended so; `None` for no call, `Some(None)` for one that goes on.
+/// Why this is not the outcome of a call that ended so: `None` for no call, `Some(None)` for one that goes on; and whether the database did
+/// not take what it had done beside.
 fn unlike_the_answer(
     plan: &Plan,
     settled: &Settled,
     before: &Record,
-    end: Option<Option<End>>,
+    (end, not_taken): (Option<Option<End>>, bool),
     now: Timestamp,
 ) -> Option<String> {
     use Answer::{Dead, Deferred, Done, Failed, Panicked};
-    let failed = matches!(end, Some(Some(End::Answered(Failed | Panicked) | End::CutOff { deadline_over: true })));
+    let not_taken = not_taken && end == Some(Some(End::Answered(Done)));
+    let failed = not_taken || matches!(end, Some(Some(End::Answered(Failed | Panicked) | End::CutOff { deadline_over: true })));
     let max_attempts = if plan.mode == Mode::Ordered { 1 } else { plan.max_attempts };
     let is_last = before.attempts + 1 >= max_attempts;
     let is_right = match &settled.settlement {
@@ -296,7 +309,7 @@ fn unlike_the_answer(
             _ => false,
         },
         Settlement::Parked { .. } | Settlement::Behind { .. } => end.is_none(),
-        Settlement::Released { .. } => matches!(end, None | Some(Some(End::CutOff { .. }))),
+        Settlement::Released { .. } => not_taken || matches!(end, None | Some(Some(End::CutOff { .. }))),
     };
     (!is_right).then(|| format!("the call: {end:?}; {} failures before, {} deferrals", before.attempts, before.deferrals))
 }

@@ -46,9 +46,11 @@ mod table;
 #[path = "../../store/model/taking.rs"]
 mod taking;
 
-use std::process::ExitCode;
+use std::cell::RefCell;
+use std::io::Read;
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError, mpsc};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use outbox::Mode;
@@ -60,15 +62,17 @@ use run::Report;
 const HELP: &str = "\
 walk [--seeds COUNT] [--seed FIRST] [--mode single_node|multi_node|ordered|ordered_by_aggregate] [--jobs COUNT] [--log]
   Runs whole hosts under a paused clock, over a store that fails on purpose: COUNT seeds (300, or 1 after --seed), from FIRST (0) on,
-  COUNT at once (one for each core). --log adds what hosts log to what is printed of a seed that fails, or of one that was named.
+  COUNT at once (one for each core). --log adds what hosts log to what is printed of a seed that was named.
 ";
 /// How many seeds are run unless somebody says otherwise.
 const SEEDS: u64 = 300;
 /// Every so many seeds one is run twice, to see that it runs the same way again.
 const AGAIN: u64 = 50;
+/// What the line of a run's figures begins with.
+const FIGURES: &str = "figures:";
 /// After so much real time a run goes round in circles.
 const STUCK: Duration = Duration::from_secs(120);
-/// How many lines of a failed run are shown, unless its seed was named.
+/// How many lines of a failed run are shown among many.
 const SHOWN: usize = 150;
 
 struct Asked {
@@ -77,6 +81,7 @@ struct Asked {
     mode: Option<Mode>,
     jobs: usize,
     log: bool,
+    /// Whether one seed was named, and is run here.
     named: bool,
 }
 
@@ -85,10 +90,37 @@ fn main() -> ExitCode {
         eprint!("{HELP}");
         return ExitCode::from(2);
     };
-    quiet_panics();
+    if asked.named { run_one(&asked) } else { run_many(&asked) }
+}
+
+/// Runs one seed here, and tells everything of it.
+fn run_one(asked: &Asked) -> ExitCode {
+    note_panics();
     if asked.log {
         log::collect();
     }
+    let plan = Plan::of(asked.first, asked.mode);
+    let mut report = run_alone(plan.clone());
+    log::merge(&mut report.history);
+    println!("{plan:#?}\n{}", report.history.join("\n"));
+    if let Some(violation) = &report.violation {
+        println!("seed {} fails: {violation}", asked.first);
+    }
+    let Report { violation, sum, events, calls, repeats, passed, .. } = report;
+    println!("{FIGURES} {events} {calls} {repeats} {} {sum}", passed.as_secs());
+    if violation.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn run_alone(plan: Plan) -> Report {
+    again::seeded(plan.seed);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let mut report = runtime.expect("a runtime can be made").block_on(run::run(plan));
+    report.violation = report.violation.or_else(|| PANIC.take());
+    report
+}
+
+/// Runs many seeds, each in a process of its own: what a process keeps for its life begins anew, and one that does not end can be ended.
+fn run_many(asked: &Asked) -> ExitCode {
     let (next, totals, began) = (AtomicU64::new(asked.first), Mutex::new(Totals::default()), Instant::now());
     std::thread::scope(|scope| {
         for _ in 0..asked.jobs {
@@ -98,107 +130,104 @@ fn main() -> ExitCode {
                     if seed >= asked.first + asked.count {
                         return;
                     }
-                    let report = run_seed(seed, &asked);
-                    let mut totals = totals.lock().unwrap_or_else(PoisonError::into_inner);
-                    totals.take_in(seed, &report, &asked);
+                    let ran = run_seed(seed, asked);
+                    totals.lock().unwrap_or_else(PoisonError::into_inner).take_in(seed, ran, asked);
                 }
             });
         }
     });
-    let totals = totals.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let Totals { figures: [events, calls, repeats, passed], failed } =
+        totals.into_inner().unwrap_or_else(PoisonError::into_inner);
     println!(
-        "{} seeds in {:.1} s: {} events, {} calls, {} of them again after a call without an outcome, {:.1} hours on the paused clock; \
-         {} failed{}",
+        "{} seeds in {:.1} s: {events} events, {calls} calls, {repeats} of them again after a call without an outcome, {:.1} hours on the \
+         paused clock; {} failed {failed:?}",
         asked.count,
         began.elapsed().as_secs_f64(),
-        totals.events,
-        totals.calls,
-        totals.repeats,
-        totals.passed.as_secs_f64() / 3_600.0,
-        totals.failed.len(),
-        if totals.failed.is_empty() { String::new() } else { format!(": {:?}", totals.failed) }
+        passed as f64 / 3_600.0,
+        failed.len(),
     );
-    if totals.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
+
+/// What a run of one seed has said: its figures (events, calls, repeats, seconds) and the sum of its history, or what was wrong.
+type Ran = Result<([u64; 4], u64), String>;
 
 #[derive(Default)]
 struct Totals {
-    events: usize,
-    calls: usize,
-    repeats: usize,
-    passed: Duration,
+    figures: [u64; 4],
     failed: Vec<u64>,
 }
 
 impl Totals {
-    fn take_in(&mut self, seed: u64, report: &Report, asked: &Asked) {
-        self.events += report.events;
-        self.calls += report.calls;
-        self.repeats += report.repeats;
-        self.passed += report.passed;
-        if asked.named {
-            println!("{}", report.history.join("\n"));
-        }
-        let Some(violation) = &report.violation else { return };
-        self.failed.push(seed);
-        println!("seed {seed} fails: {violation}\n{:#?}", Plan::of(seed, asked.mode));
-        if !asked.named {
-            let from = report.history.len().saturating_sub(SHOWN);
-            println!("{}", report.history[from..].join("\n"));
-        }
-        println!(
-            "again, from its beginning: cargo xtask walk --seed {seed}{}\n",
-            match asked.mode {
-                Some(mode) => format!(" --mode {}", mode.as_str()),
-                None => String::new(),
+    fn take_in(&mut self, seed: u64, ran: Ran, asked: &Asked) {
+        match ran {
+            Ok((figures, _)) => self.figures.iter_mut().zip(figures).for_each(|(total, figure)| *total += figure),
+            Err(said) => {
+                self.failed.push(seed);
+                let mode = asked.mode.map(|mode| format!(" --mode {}", mode.as_str())).unwrap_or_default();
+                println!("{said}\nagain, from its beginning: cargo xtask walk --seed {seed}{mode}\n");
             }
-        );
-    }
-}
-
-fn run_seed(seed: u64, asked: &Asked) -> Report {
-    let plan = Plan::of(seed, asked.mode);
-    let report = run_alone(plan.clone());
-    if report.violation.is_none() && seed % AGAIN == 0 {
-        let again = run_alone(plan);
-        if again.sum != report.sum {
-            let apart = again.history.iter().zip(&report.history).find(|(one, other)| one != other);
-            let violation = Some(format!("it does not run the same way again: {apart:?}"));
-            return Report { violation, ..report };
         }
     }
-    report
 }
 
-/// A thread for each run: what it keeps for its thread begins anew.
-fn run_alone(plan: Plan) -> Report {
-    let seed = plan.seed;
-    let (sender, receiver) = mpsc::channel();
-    let run = move || {
-        again::seeded(seed);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-        let mut report = runtime.expect("a runtime can be made").block_on(run::run(plan));
-        log::merge(&mut report.history);
-        // Nobody waits for one that took too long.
-        let _ = sender.send(report);
+fn run_seed(seed: u64, asked: &Asked) -> Ran {
+    let ran = run_apart(seed, asked)?;
+    if seed.is_multiple_of(AGAIN) && run_apart(seed, asked)?.1 != ran.1 {
+        return Err(format!("seed {seed} does not run the same way again"));
+    }
+    Ok(ran)
+}
+
+fn run_apart(seed: u64, asked: &Asked) -> Ran {
+    let mut command = Command::new(std::env::current_exe().map_err(|error| error.to_string())?);
+    command.args(["--seed", &seed.to_string()]).args(asked.mode.iter().flat_map(|mode| ["--mode", mode.as_str()]));
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(|error| error.to_string())?;
+    let (mut out, mut err) = (child.stdout.take().expect("it is piped"), child.stderr.take().expect("it is piped"));
+    let read_err = std::thread::spawn(move || read_all(&mut err));
+    let read_out = std::thread::spawn(move || read_all(&mut out));
+    let began = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().map_err(|error| error.to_string())? {
+            break status;
+        }
+        if began.elapsed() > STUCK {
+            child.kill().map_err(|error| error.to_string())?;
+        }
+        std::thread::sleep(Duration::from_millis(2));
     };
-    std::thread::Builder::new().name(format!("seed {seed}")).spawn(run).expect("a thread can be started");
-    receiver.recv_timeout(STUCK).unwrap_or_else(|error| Report {
-        violation: Some(format!("the run did not end: {error}")),
-        history: Vec::new(),
-        sum: 0,
-        events: 0,
-        calls: 0,
-        repeats: 0,
-        passed: Duration::ZERO,
-    })
+    let (out, err) = (read_out.join().expect("it reads"), read_err.join().expect("it reads"));
+    let figures = out.lines().last().and_then(|line| line.strip_prefix(FIGURES)).filter(|_| status.success());
+    let numbers: Vec<u64> =
+        figures.iter().flat_map(|line| line.split_whitespace()).filter_map(|text| text.parse().ok()).collect();
+    if let [events, calls, repeats, passed, sum] = numbers[..] {
+        return Ok(([events, calls, repeats, passed], sum));
+    }
+    let lines: Vec<&str> = out.lines().chain(err.lines()).collect();
+    Err(format!(
+        "seed {seed} has ended with {status}; the last of what it says:\n{}",
+        lines[lines.len().saturating_sub(SHOWN)..].join("\n")
+    ))
+}
+
+fn read_all(from: &mut impl Read) -> String {
+    let mut bytes = Vec::new();
+    // What came is shown; why no more came, its process tells.
+    let _ = from.read_to_end(&mut bytes);
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+thread_local! {
+    /// The first panic of this thread's run that was not on purpose. A host survives one of its tasks.
+    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
 /// Listeners panic on purpose: of that nobody needs to read.
-fn quiet_panics() {
+fn note_panics() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         if info.payload().downcast_ref::<&str>() != Some(&ON_PURPOSE) {
+            PANIC.with_borrow_mut(|first| first.get_or_insert_with(|| info.to_string()).len());
             before(info);
         }
     }));

@@ -39,7 +39,7 @@ pub(crate) struct MemoryStore {
 
 impl MemoryStore {
     /// One call that waits for nobody.
-    async fn run<T>(&self, name: &str, effect: impl FnOnce(&mut World) -> T) -> Result<T, StoreError> {
+    pub(crate) async fn run<T>(&self, name: &str, effect: impl FnOnce(&mut World) -> T) -> Result<T, StoreError> {
         self.run_on(&[], name, effect).await
     }
 
@@ -476,7 +476,7 @@ impl EffectStore for MemoryStore {
         });
         let answer = answer.await;
         if answer.is_err() {
-            self.world().refused(settled.iter().map(|item| item.settled.fence));
+            self.world().refused_effects(settled.iter().map(|item| item.settled.fence));
         }
         answer
     }
