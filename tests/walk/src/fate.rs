@@ -55,7 +55,7 @@ impl World {
         let (before, after) = (self.chance.millis(0..2), self.chance.millis(0..2));
         let outlives = self.chance.per_mille(500);
         let mut fate = Fate { before, after, end: FateEnd::Answered, outlives };
-        if self.healed {
+        if self.is_healed() {
             return fate;
         }
         let (now, place) = (again::elapsed(), self.lives[life].place);

@@ -156,7 +156,7 @@ impl Stage {
         let over = self.plan.faults.storms.iter().map(|storm| storm.to).max().unwrap_or_default();
         sleep(over.saturating_sub(again::elapsed())).await;
         let mut world = self.world();
-        world.healed = true;
+        world.healed.send_replace(true);
         world.note("the database is well from now on");
     }
 
@@ -203,7 +203,7 @@ impl Stage {
             loop {
                 let life = {
                     let mut world = stage.world();
-                    world.lives.push(Life { place, owner: None, killed: false, failed_at: None });
+                    world.lives.push(Life { place, owner: None, killed: false, stops: false, failed_at: None });
                     world.lives.len() - 1
                 };
                 match stage.builder(life).start().await {
@@ -302,7 +302,11 @@ impl Stage {
     /// Stops a host, and sees whether that ends in time.
     async fn stop(&self, life: usize, outbox: Outbox<MemoryStore>) {
         let (began, name) = (Instant::now(), self.world().name(life));
-        self.world().note(format!("{name} stops"));
+        {
+            let mut world = self.world();
+            world.note(format!("{name} stops"));
+            world.lives[life].stops = true;
+        }
         outbox.shutdown().await;
         let (took, within) = (began.elapsed(), self.plan.stop_within());
         let mut world = self.world();
@@ -333,6 +337,7 @@ impl Stage {
                 let taken = world.past_locked(|world| world.table.claim(&request));
                 let seqs: Vec<u64> = taken.iter().map(|taken| taken.row.seq).collect();
                 world.lost(|_, row| seqs.contains(&row.seq));
+                world.taken_by_old.extend(&seqs);
                 world.note(format!("the host of an earlier version claims {seqs:?}"));
                 for taken in taken {
                     if world.chance.per_mille(500) {

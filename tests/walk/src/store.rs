@@ -18,7 +18,7 @@ use outbox::store::{
 use outbox::time::Timestamp;
 use outbox::{Event, EventId, Route, StoreError};
 use tokio::sync::broadcast;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
 use crate::fate::FateEnd;
 use crate::table::route;
@@ -55,7 +55,7 @@ impl MemoryStore {
             world.note(line);
             world.failed(self.life);
         }
-        sleep(fate.before).await;
+        self.takes(fate.before).await;
         if self.is_killed() && !fate.outlives {
             pending::<()>().await;
         }
@@ -74,8 +74,15 @@ impl MemoryStore {
         self.answer(fate.after, answer).await
     }
 
+    /// Lets time pass, until the database is well.
+    async fn takes(&self, span: Duration) {
+        const WELL: Duration = Duration::from_millis(2);
+        let mut healed = self.world().healed.subscribe();
+        let _ = tokio::time::timeout(span, healed.wait_for(|healed| *healed && span > WELL)).await;
+    }
+
     async fn answer<T>(&self, after: Duration, answer: Result<T, StoreError>) -> Result<T, StoreError> {
-        sleep(after).await;
+        self.takes(after).await;
         if self.is_killed() {
             pending::<()>().await;
         }
@@ -746,7 +753,7 @@ impl NotifyStore for MemoryStore {
             return Ok(None);
         }
         let hints = self.run("listen", |world| {
-            let breaks_in = (!world.healed && !world.plan.is_quiet()).then(|| world.chance.millis(1_000..60_000));
+            let breaks_in = (!world.is_healed() && !world.plan.is_quiet()).then(|| world.chance.millis(1_000..60_000));
             (world.wake_ups.subscribe(), breaks_in)
         });
         let (hints, breaks_in) = hints.await?;

@@ -1,6 +1,6 @@
 //! What all hosts of a run share: the tables, the database's clock, who holds which lock, and what has happened.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use outbox::event::Fence;
 use outbox::store::{PARTITIONS, Record};
 use outbox::time::Timestamp;
 use outbox::{Envelope, EventId};
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, watch};
 use tokio::time::Instant;
 
 use crate::again;
@@ -35,6 +35,8 @@ pub(crate) struct Life {
     pub(crate) owner: Option<String>,
     /// Whether it was killed: nothing of it happens any more.
     pub(crate) killed: bool,
+    /// Whether it was told to stop: what it has read then is free for the next, with or without an outcome.
+    pub(crate) stops: bool,
     /// When the database last failed it, or was slow.
     pub(crate) failed_at: Option<Instant>,
 }
@@ -53,8 +55,8 @@ pub(crate) struct World {
     pub(crate) plan: Plan,
     pub(crate) table: Table,
     pub(crate) chance: Chance,
-    /// Whether faults are over.
-    pub(crate) healed: bool,
+    /// Whether faults are over. Whatever takes long ends with them.
+    pub(crate) healed: watch::Sender<bool>,
     pub(crate) lives: Vec<Life>,
     /// Rows that somebody else has locked, and until when.
     pub(crate) locked: BTreeMap<u64, Instant>,
@@ -67,6 +69,8 @@ pub(crate) struct World {
     /// Since when each committed row could be seen.
     pub(crate) seen_since: HashMap<u64, Timestamp>,
     pub(crate) calls: Calls,
+    /// Rows that a host of an earlier version took. It takes what others have read, too, until they have heard of it.
+    pub(crate) taken_by_old: BTreeSet<u64>,
     pub(crate) wake_ups: broadcast::Sender<()>,
     /// The first thing that must not be.
     pub(crate) violation: Option<String>,
@@ -86,7 +90,7 @@ impl World {
             plan,
             table,
             chance,
-            healed: false,
+            healed: watch::Sender::new(false),
             lives: Vec::new(),
             locked: BTreeMap::new(),
             sessions: HashMap::new(),
@@ -95,11 +99,16 @@ impl World {
             envelopes: HashMap::new(),
             seen_since: HashMap::new(),
             calls: Calls::default(),
+            taken_by_old: BTreeSet::new(),
             wake_ups,
             violation: None,
             history: Vec::new(),
             sum: 0,
         }))
+    }
+
+    pub(crate) fn is_healed(&self) -> bool {
+        *self.healed.borrow()
     }
 
     /// Moves the database's clock to the present; later at every call.
