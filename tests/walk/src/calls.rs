@@ -175,7 +175,9 @@ impl World {
             None if self.keeps_order() => Some("is still at work".to_owned()),
             _ if before.lost => None,
             Some(End::Answered(_)) if self.calls.refused.contains(&before.fence) => None,
+            // What a stop does not end in time is free for the next: nothing was begun, or the database kept its outcome waiting.
             Some(End::CutOff { .. }) if failed_lately || self.lives[before.life].stops => None,
+            Some(End::Answered(_)) if failed_lately && self.lives[before.life].stops => None,
             ref end => Some(format!("({end:?}) has no outcome, and no fault explains that")),
         }
     }
@@ -209,7 +211,9 @@ impl World {
                 Status::Dead => earlier.blocks,
                 Status::Done => false,
             };
-            let was_seen = self.seen_since.get(seq).is_some_and(|since| *since <= shown_at);
+            // One that its writer put off joins the queue of its aggregate behind what is in hand.
+            let comes_late = self.plan.mode == Mode::OrderedByAggregate && earlier.available_at > earlier.created_at;
+            let was_seen = !comes_late && self.seen_since.get(seq).is_some_and(|since| *since <= shown_at);
             if is_in_the_way && was_seen {
                 faults.push(format!("the earlier event {seq} is {:?}", earlier.status));
             }

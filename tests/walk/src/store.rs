@@ -357,7 +357,7 @@ impl ReadStore for MemoryStore {
                 })
                 .collect();
             if !read.is_empty() {
-                let fences: Vec<String> = read.iter().map(|read| shown(read.event.fence)).collect();
+                let fences: Vec<String> = read.iter().map(shown_as_read).collect();
                 let line = format!("{} read {}", world.name(self.life), fences.join(" "));
                 world.note(line);
             }
@@ -391,6 +391,12 @@ impl ReadStore for MemoryStore {
         })
         .await
     }
+}
+
+/// What was read, as the history shows it: with the event that it waits behind.
+fn shown_as_read(read: &ReadEvent) -> String {
+    let behind = read.event.behind.map(|behind| format!(" (behind {behind})")).unwrap_or_default();
+    format!("{}{behind}", shown(read.event.fence))
 }
 
 #[async_trait]

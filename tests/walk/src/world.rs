@@ -157,7 +157,8 @@ impl World {
             }
             self.seen_since.insert(row.seq, now.max(row.available_at));
             let key = row.aggregate_id.as_deref().unwrap_or("-");
-            let line = format!("committed {} {} key {key} claim {:?}", row.seq, row.event_id, row.locked_by);
+            let delay = row.available_at.since(now);
+            let line = format!("committed {} {} key {key} claim {:?} delay {delay:?}", row.seq, row.event_id, row.locked_by);
             self.note(line);
         }
         self.table.commit(rows);
