@@ -61,11 +61,11 @@ use run::Report;
 
 const HELP: &str = "\
 walk [--seeds COUNT] [--seed FIRST] [--mode single_node|multi_node|ordered|ordered_by_aggregate] [--jobs COUNT] [--log]
-  Runs whole hosts under a paused clock, over a store that fails on purpose: COUNT seeds (300, or 1 after --seed), from FIRST (0) on,
+  Runs whole hosts under a paused clock, over a store that fails on purpose: COUNT seeds (1,000, or 1 after --seed), from FIRST (0) on,
   COUNT at once (one for each core). --log adds what hosts log to what is printed of a seed that was named.
 ";
 /// How many seeds are run unless somebody says otherwise.
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 1_000;
 /// Every so many seeds one is run twice, to see that it runs the same way again.
 const AGAIN: u64 = 50;
 /// What the line of a run's figures begins with.

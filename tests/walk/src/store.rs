@@ -25,8 +25,8 @@ use crate::table::route;
 use crate::taking::Taken;
 use crate::world::{Held, Shared, World, lock, shown};
 
-/// How long a statement waits for a row that somebody else has locked.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a statement waits for a row that somebody else has locked, as on PostgreSQL and MySQL.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// How long a session may take to answer: a store's own promise.
 const ANSWER: Duration = Duration::from_secs(1);
 
@@ -102,7 +102,7 @@ impl MemoryStore {
                 let line = format!("{} {name}: waited for locked rows of {rows:?} in vain", world.name(self.life));
                 world.note(line);
                 let source = sqlx::Error::from(std::io::Error::from(std::io::ErrorKind::TimedOut));
-                return Some(StoreError::TimedOut { action: "wait for rows", source });
+                return Some(StoreError::Locked { action: "wait for rows", source });
             }
             self.world().failed(self.life);
             sleep_until(until.min(patience)).await;
