@@ -18,6 +18,9 @@ use crate::queue::Delivery;
 /// A listener that watches its own deadline reports more than we can, so it gets this much longer to report first.
 const GRACE: Duration = Duration::from_millis(250);
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+/// How often a call looks whether its claim ends sooner than it did: where order is kept, a call that began while others relied on leases
+/// alone must have ended soon after this host's session, once they rely on that. They wait for three times as long.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// One attempt, and what it needs to know.
 #[derive(Clone, Copy)]
@@ -93,7 +96,8 @@ impl Attempt<'_> {
             // go on with an event that another host holds by now.
             let step =
                 poll_fn(|context| if holds().is_some() { call.as_mut().poll(context).map(Some) } else { Poll::Ready(None) });
-            match tokio::time::timeout_at(deadline.min(lease_end), step).await {
+            let look_again = Instant::now() + LOOK_AGAIN;
+            match tokio::time::timeout_at(deadline.min(lease_end).min(look_again), step).await {
                 Ok(None) => return lost(shared, delivery, "while its listener was at work"),
                 Ok(Some(Ok(reply))) => return measured(reply),
                 Ok(Some(Err(panic))) => {
@@ -103,7 +107,7 @@ impl Attempt<'_> {
                     let message = format!("the call took longer than {allowed:?} and was cut off");
                     return measured(Outcome::Failed(Failure::broken(Cause::Deadline, message)).into());
                 }
-                // The lease may have been renewed meanwhile.
+                // The lease may have been renewed meanwhile, or its end has come nearer.
                 Err(_) if delivery.mark.lease_end().is_some_and(|end| end > Instant::now()) => {}
                 Err(_) => return lost(shared, delivery, "while its listener was at work"),
             }

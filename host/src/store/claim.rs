@@ -62,6 +62,15 @@ pub struct Claimed {
     pub behind: Option<u64>,
 }
 
+impl Claimed {
+    /// An event that was claimed for the first time, and that waits for nothing; for stores of another kind, which change what they need.
+    #[must_use]
+    pub fn new(fence: Fence, event: Event) -> Self {
+        let (event, due) = (Ok(event), Due::Now);
+        Self { fence, event, attempts: 0, deferrals: 0, claims: 1, starts: 0, due, expires_in: None, behind: None }
+    }
+}
+
 /// What an event dies of that was not done in the time that its writer gave it.
 pub(crate) const EXPIRED: &str = "expired: expires_at passed before it was done";
 

@@ -87,3 +87,11 @@ pub struct ReadEvent {
     /// delivered.
     pub was_claimed: bool,
 }
+
+impl ReadEvent {
+    /// What a read found; for stores of another kind.
+    #[must_use]
+    pub const fn new(event: Claimed, partition: u16, position: Position, was_claimed: bool) -> Self {
+        Self { event, partition, position, was_claimed }
+    }
+}

@@ -1,4 +1,4 @@
-//! What a developer types: `cargo xtask dev`, `test`, `servers`, `plugins`, `languages`, `interleavings`, `bench`.
+//! What a developer types: `cargo xtask dev`, `test`, `walk`, `servers`, `plugins`, `languages`, `interleavings`, `bench`.
 //!
 //! Each command first sees to what it needs, so that the first run on a fresh machine is the same command as every other.
 
@@ -19,6 +19,7 @@ mod promtool;
 mod python;
 mod servers;
 mod test;
+mod walk;
 mod wasm_target;
 mod watch;
 mod workspace;
@@ -40,6 +41,8 @@ cargo xtask COMMAND [ARGUMENTS]
                        or OUTBOX_TEST_AMQP_URL names a server, or OUTBOX_TEST_PYTHON a Python with drivers for
                        both databases, or OUTBOX_TEST_CHROMIUM a Chromium, that one is used; pictures of the
                        dashboard are left in target/browser/screenshots
+  walk [ARGUMENTS]     runs whole hosts under a paused clock, over a store that fails on purpose: 1,000 seeds, all modes; with
+                       `--seeds COUNT` as many, with `--seed FIRST` from there on, or that one alone with all that happens
   servers              starts the five servers, prints for a shell what tells the tests of them, and runs until Ctrl-C
   plugins              builds the sample plugins into target/plugins/NAME.wasm
   languages            tests the SDKs of other languages than Rust, and builds their sample plugins into
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
     let done = match command.to_str() {
         Some("dev") => Workspace::find().and_then(|workspace| dev::run(&workspace, &rest)),
         Some("test") => Workspace::find().and_then(|workspace| test::run(&workspace, &rest)),
+        Some("walk") => Workspace::find().and_then(|workspace| walk::run(&workspace, &rest)),
         Some("servers") if rest.is_empty() => Workspace::find().and_then(|workspace| servers::run(&workspace)),
         Some("plugins") if rest.is_empty() => Workspace::find().and_then(|workspace| print_plugins(&workspace)),
         Some("languages") if rest.is_empty() => Workspace::find().and_then(|workspace| print_languages(&workspace)),

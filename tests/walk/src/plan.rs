@@ -1,0 +1,196 @@
+//! What a seed decides before anything runs.
+
+use std::time::Duration;
+
+use outbox::Mode;
+use outbox::order::{OnDead, OrderConfig};
+
+use crate::chance::Chance;
+
+/// One run.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    pub(crate) mode: Mode,
+    pub(crate) hosts: usize,
+    pub(crate) events: usize,
+    pub(crate) aggregates: usize,
+    /// How long faults come, and events are written.
+    pub(crate) chaos: Duration,
+    pub(crate) lease: Duration,
+    pub(crate) deadline: Duration,
+    pub(crate) drain_timeout: Duration,
+    pub(crate) workers: usize,
+    pub(crate) queue: usize,
+    pub(crate) poll_interval: Duration,
+    pub(crate) poll_batch: u32,
+    pub(crate) settle_batch: usize,
+    pub(crate) max_attempts: u32,
+    pub(crate) max_deferrals: u32,
+    pub(crate) order: OrderConfig,
+    /// How many calls open a breaker, and how long it pauses a listener.
+    pub(crate) breaker_threshold: u32,
+    pub(crate) breaker_pause: Duration,
+    /// Whether the database has locks that tell of hosts that are gone.
+    pub(crate) sessions: bool,
+    /// Whether it has notifications.
+    pub(crate) notifies: bool,
+    pub(crate) faults: Faults,
+    pub(crate) listeners: Manners,
+}
+
+/// What goes wrong with the database, each so many times in a thousand calls unless it says otherwise.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Faults {
+    /// Refused, and nothing has happened.
+    pub(crate) before: u64,
+    /// Done, and the answer is lost.
+    pub(crate) after: u64,
+    /// Done, late or answered late.
+    pub(crate) slow: u64,
+    pub(crate) slowest: Duration,
+    /// Rows that somebody else locks, in the whole run.
+    pub(crate) locks: usize,
+    /// Connections with sessions that break, in the whole run.
+    pub(crate) lost_sessions: usize,
+    /// Hosts that are killed, and that are stopped and started again.
+    pub(crate) kills: usize,
+    pub(crate) restarts: usize,
+    /// Whether a host of an earlier version is there for a while, which claims rows and goes.
+    pub(crate) claimer: bool,
+    pub(crate) storms: Vec<Storm>,
+}
+
+/// A time in which much goes wrong at once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Storm {
+    /// For this host alone, or for all.
+    pub(crate) host: Option<usize>,
+    pub(crate) from: Duration,
+    pub(crate) to: Duration,
+    pub(crate) kind: StormKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StormKind {
+    /// Every call is refused.
+    Refuses,
+    /// Every call stands until the end of the storm.
+    Hangs,
+    /// Half of the calls fail, before or after their effect.
+    Flaky,
+}
+
+/// How listeners behave.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Manners {
+    /// How many events in a thousand give trouble at first.
+    pub(crate) troubled: u64,
+    /// How many events in a thousand die by the listener's word.
+    pub(crate) dying: u64,
+    /// The longest ordinary call.
+    pub(crate) longest: Duration,
+    /// When the listener of the first route breaks with every call.
+    pub(crate) breaks: Option<(Duration, Duration)>,
+}
+
+const MODES: [Mode; 4] = [Mode::SingleNode, Mode::MultiNode, Mode::Ordered, Mode::OrderedByAggregate];
+
+impl Plan {
+    pub(crate) fn of(seed: u64, mode: Option<Mode>) -> Self {
+        let chance = &mut Chance::of(seed, 1);
+        let by_chance = chance.one_of(&MODES);
+        let mode = mode.unwrap_or(by_chance);
+        let hosts = match mode {
+            Mode::SingleNode => chance.one_of(&[1, 1, 1, 2]),
+            _ => chance.one_of(&[1, 2, 2, 3]),
+        };
+        let chaos = Duration::from_secs(chance.number(20..120));
+        let lease = Duration::from_secs(chance.number(3..31));
+        let stop_on_first_failure = !chance.per_mille(250);
+        let on_dead = chance.one_of(&[OnDead::Block, OnDead::Skip]);
+        Self {
+            seed,
+            mode,
+            hosts,
+            events: chance.index(60) + 5,
+            aggregates: chance.index(6) + 1,
+            chaos,
+            lease,
+            deadline: lease.mul_f64(chance.one_of(&[0.2, 0.5, 0.9])),
+            drain_timeout: chance.millis(0..6_000),
+            workers: chance.index(6) + 1,
+            queue: chance.one_of(&[1, 2, 5, 20, 100]),
+            poll_interval: chance.millis(100..6_000),
+            poll_batch: u32::try_from(chance.one_of(&[1_u64, 2, 5, 50])).expect("a small number"),
+            settle_batch: chance.one_of(&[1, 2, 10, 500]),
+            max_attempts: u32::try_from(chance.number(1..7)).expect("a small number"),
+            max_deferrals: chance.one_of(&[1, 3, 1_000]),
+            order: OrderConfig { stop_on_first_failure, on_dead },
+            breaker_threshold: chance.one_of(&[2, 3, 5]),
+            breaker_pause: Duration::from_secs(chance.number(2..20)),
+            sessions: chance.per_mille(750),
+            notifies: chance.per_mille(500),
+            faults: Faults::by(chance, hosts, chaos),
+            listeners: Manners::by(chance, lease, chaos),
+        }
+    }
+
+    /// Whether the database does what it is asked, at once, and no host goes.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let Faults { before, after, slow, locks, lost_sessions, kills, restarts, claimer, ref storms, .. } = self.faults;
+        before + after + slow == 0 && locks + lost_sessions + kills + restarts == 0 && !claimer && storms.is_empty()
+    }
+
+    /// In how much time a stop must end, whatever fails: what the configuration promises, and a little for the last steps.
+    pub(crate) fn stop_within(&self) -> Duration {
+        self.drain_timeout + Duration::from_secs(9) + Duration::from_millis(100)
+    }
+}
+
+impl Faults {
+    fn by(chance: &mut Chance, hosts: usize, chaos: Duration) -> Self {
+        if chance.per_mille(150) {
+            return Self::default();
+        }
+        let often = chance.one_of(&[0, 5, 30, 100]);
+        let storms = (0..chance.index(4)).map(|_| Storm::by(chance, hosts, chaos)).collect();
+        Self {
+            before: chance.number(0..often + 1),
+            after: chance.number(0..often + 1),
+            slow: chance.number(0..2 * often + 1),
+            slowest: Duration::from_millis(chance.one_of(&[100, 2_000, 10_000, 60_000])),
+            locks: chance.one_of(&[0, 0, 5, 20]),
+            lost_sessions: chance.one_of(&[0, 0, 2, 6]),
+            kills: chance.one_of(&[0, 0, 1, 3]),
+            restarts: chance.one_of(&[0, 0, 1, 2]),
+            claimer: chance.per_mille(150),
+            storms,
+        }
+    }
+}
+
+impl Storm {
+    fn by(chance: &mut Chance, hosts: usize, chaos: Duration) -> Self {
+        let host = chance.per_mille(600).then(|| chance.index(hosts));
+        let from = chaos.mul_f64(chance.number(0..900) as f64 / 1_000.0);
+        let to = from + chance.millis(200..40_000);
+        let kind = chance.one_of(&[StormKind::Refuses, StormKind::Hangs, StormKind::Flaky]);
+        Self { host, from, to, kind }
+    }
+}
+
+impl Manners {
+    fn by(chance: &mut Chance, lease: Duration, chaos: Duration) -> Self {
+        let breaks = chance.per_mille(300).then(|| {
+            let from = chaos.mul_f64(chance.number(0..700) as f64 / 1_000.0);
+            (from, from + chance.millis(5_000..40_000))
+        });
+        Self {
+            troubled: chance.one_of(&[0, 200, 700]),
+            dying: chance.one_of(&[0, 100]),
+            longest: lease.mul_f64(chance.one_of(&[0.001, 0.1, 0.6])),
+            breaks,
+        }
+    }
+}

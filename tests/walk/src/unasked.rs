@@ -1,0 +1,136 @@
+//! The roles that no host asks of its store while it delivers, but for the numbers of its table: those of people and their tools.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use outbox::event::{StateUsage, StateValue};
+use outbox::store::{
+    Audit, AuditFilter, AuditRecord, AuditStore, DeadFilter, DeadStore, DoctorStore, Expectations, Filter, Finding,
+    InspectStore, Plan, PlanStore, PluginUsage, PurgeBatch, PurgeRequest, PurgeStore, Purgeable, Record, RetriedNow,
+    StateRecord, StateStore, Stats,
+};
+use outbox::time::Timestamp;
+use outbox::{EventId, StoreError};
+
+use crate::store::MemoryStore;
+
+#[async_trait]
+impl InspectStore for MemoryStore {
+    async fn stats(&self) -> Result<Stats, StoreError> {
+        self.run("stats", |world| world.table.stats()).await
+    }
+
+    async fn sample(&self, _: u32) -> Result<Stats, StoreError> {
+        unreachable!("the sampler is off")
+    }
+
+    async fn list(&self, _: &Filter, _: u32) -> Result<Vec<Record>, StoreError> {
+        unreachable!("only people ask for this")
+    }
+
+    async fn get(&self, _: EventId) -> Result<Option<Record>, StoreError> {
+        unreachable!("only people ask for this")
+    }
+}
+
+#[async_trait]
+impl DeadStore for MemoryStore {
+    async fn count_dead(&self, _: &DeadFilter) -> Result<u64, StoreError> {
+        unreachable!("only people ask for this")
+    }
+
+    async fn replay(&self, _: EventId, _: &Audit) -> Result<bool, StoreError> {
+        unreachable!("only people ask for this")
+    }
+
+    async fn replay_batch(&self, _: &DeadFilter, _: u32, _: &Audit) -> Result<u64, StoreError> {
+        unreachable!("only people ask for this")
+    }
+
+    async fn retry_now(&self, _: Option<u32>, _: u64, _: u32, _: &Audit) -> Result<RetriedNow, StoreError> {
+        unreachable!("only people ask for this")
+    }
+
+    async fn count_waiting(&self, _: Option<u32>) -> Result<u64, StoreError> {
+        unreachable!("only people ask for this")
+    }
+
+    async fn discard(&self, _: EventId, _: Option<Timestamp>, _: &Audit) -> Result<bool, StoreError> {
+        unreachable!("only people ask for this")
+    }
+
+    async fn skip(&self, _: EventId, _: &Audit) -> Result<bool, StoreError> {
+        unreachable!("only people ask for this")
+    }
+}
+
+#[async_trait]
+impl AuditStore for MemoryStore {
+    async fn note(&self, _: &Audit, _: &str, _: &serde_json::Value, _: u64) -> Result<(), StoreError> {
+        unreachable!("only people do what is noted")
+    }
+
+    async fn list_audit(&self, _: &AuditFilter, _: u32) -> Result<Vec<AuditRecord>, StoreError> {
+        unreachable!("only people ask for this")
+    }
+}
+
+#[async_trait]
+impl PurgeStore for MemoryStore {
+    async fn purge(&self, _: PurgeRequest) -> Result<PurgeBatch, StoreError> {
+        unreachable!("the purge is off")
+    }
+
+    async fn count_purgeable(&self, _: PurgeRequest) -> Result<Purgeable, StoreError> {
+        unreachable!("the purge is off")
+    }
+
+    async fn purge_undelivered(&self, _: Duration, _: u32) -> Result<PurgeBatch, StoreError> {
+        unreachable!("the purge is off")
+    }
+}
+
+#[async_trait]
+impl DoctorStore for MemoryStore {
+    async fn diagnose(&self, _: &Expectations) -> Result<Vec<Finding>, StoreError> {
+        unreachable!("only people ask for this")
+    }
+}
+
+#[async_trait]
+impl PlanStore for MemoryStore {
+    async fn plans(&self) -> Result<Vec<Plan>, StoreError> {
+        unreachable!("only people ask for this")
+    }
+}
+
+#[async_trait]
+impl StateStore for MemoryStore {
+    async fn state(&self, _: &str, _: &str) -> Result<Option<StateValue>, StoreError> {
+        unreachable!("only plugins ask for this")
+    }
+
+    async fn state_usage(&self, _: &str) -> Result<StateUsage, StoreError> {
+        unreachable!("only plugins ask for this")
+    }
+
+    async fn state_usages(&self, _: Option<&str>, _: u32) -> Result<Vec<PluginUsage>, StoreError> {
+        unreachable!("only people ask for this")
+    }
+
+    async fn list_state(&self, _: &str, _: &str, _: Option<&str>, _: u32) -> Result<Vec<StateRecord>, StoreError> {
+        unreachable!("only people ask for this")
+    }
+
+    async fn get_state(&self, _: &str, _: &str) -> Result<Option<StateRecord>, StoreError> {
+        unreachable!("only people ask for this")
+    }
+
+    async fn delete_state(&self, _: &str, _: &str, _: &Audit) -> Result<bool, StoreError> {
+        unreachable!("only people ask for this")
+    }
+
+    async fn delete_all_state(&self, _: &str, _: u32, _: &Audit) -> Result<u64, StoreError> {
+        unreachable!("only people ask for this")
+    }
+}

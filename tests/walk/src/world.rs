@@ -1,0 +1,232 @@
+//! What all hosts of a run share: the tables, the database's clock, who holds which lock, and what has happened.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use outbox::event::Fence;
+use outbox::store::{PARTITIONS, Record};
+use outbox::time::Timestamp;
+use outbox::{Envelope, EventId};
+use tokio::sync::{broadcast, watch};
+use tokio::time::Instant;
+
+use crate::again;
+use crate::calls::Calls;
+use crate::chance::Chance;
+use crate::plan::Plan;
+use crate::table::Table;
+
+/// The world, as each host and each writer holds it.
+pub(crate) type Shared = Arc<Mutex<World>>;
+
+/// No two things happen at the same time for the database.
+const TICK: Duration = Duration::from_micros(1);
+/// Most lines that are kept.
+const LINES: usize = 20_000;
+
+/// A host from its start until it is gone.
+#[derive(Debug)]
+pub(crate) struct Life {
+    /// Which of the hosts: those of a place come one after the other.
+    pub(crate) place: usize,
+    /// What stands in the table; known once it has started.
+    pub(crate) owner: Option<String>,
+    /// Whether it was killed: nothing of it happens any more.
+    pub(crate) killed: bool,
+    /// Whether it was told to stop: what it has read then is free for the next, with or without an outcome.
+    pub(crate) stops: bool,
+    /// When the database last failed it, or was slow.
+    pub(crate) failed_at: Option<Instant>,
+}
+
+/// A session that has an owner's lock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held {
+    pub(crate) id: u64,
+    /// Whether its connection is gone.
+    pub(crate) broken: bool,
+    /// When the server notices that.
+    pub(crate) until: Option<Instant>,
+}
+
+pub(crate) struct World {
+    pub(crate) plan: Plan,
+    pub(crate) table: Table,
+    pub(crate) chance: Chance,
+    /// Whether faults are over. Whatever takes long ends with them.
+    pub(crate) healed: watch::Sender<bool>,
+    pub(crate) lives: Vec<Life>,
+    /// Rows that somebody else has locked, and until when.
+    pub(crate) locked: BTreeMap<u64, Instant>,
+    /// The session that holds each owner's lock.
+    pub(crate) sessions: HashMap<String, Held>,
+    pub(crate) next_session: u64,
+    pub(crate) next_seq: u64,
+    /// Every event that was ever inserted, committed or not.
+    pub(crate) envelopes: HashMap<EventId, Envelope>,
+    /// Since when each committed row could be seen.
+    pub(crate) seen_since: HashMap<u64, Timestamp>,
+    pub(crate) calls: Calls,
+    /// Rows that a host of an earlier version took. It takes what others have read, too, until they have heard of it.
+    pub(crate) taken_by_old: BTreeSet<u64>,
+    pub(crate) wake_ups: broadcast::Sender<()>,
+    /// The first thing that must not be.
+    pub(crate) violation: Option<String>,
+    history: Vec<String>,
+    /// A sum over the whole history, to see whether two runs were the same.
+    pub(crate) sum: u64,
+}
+
+impl World {
+    pub(crate) fn new(plan: Plan) -> Shared {
+        let now = Timestamp::from_micros(i64::try_from(again::BEGINNING * 1_000_000).expect("not so far away"));
+        let keys = (0..plan.aggregates).map(|number| (number.to_string(), partition_of(plan.seed, &number.to_string())));
+        let table = Table::new(now, 0, keys.collect());
+        let chance = Chance::of(plan.seed, 2);
+        let (wake_ups, _) = broadcast::channel(16);
+        Arc::new(Mutex::new(Self {
+            plan,
+            table,
+            chance,
+            healed: watch::Sender::new(false),
+            lives: Vec::new(),
+            locked: BTreeMap::new(),
+            sessions: HashMap::new(),
+            next_session: 1,
+            next_seq: 1,
+            envelopes: HashMap::new(),
+            seen_since: HashMap::new(),
+            calls: Calls::default(),
+            taken_by_old: BTreeSet::new(),
+            wake_ups,
+            violation: None,
+            history: Vec::new(),
+            sum: 0,
+        }))
+    }
+
+    pub(crate) fn is_healed(&self) -> bool {
+        *self.healed.borrow()
+    }
+
+    /// Moves the database's clock to the present; later at every call.
+    pub(crate) fn tick(&mut self) -> Timestamp {
+        let passed = u64::try_from(again::elapsed().as_micros()).expect("not so long");
+        let now = Timestamp::from_micros(i64::try_from(again::BEGINNING * 1_000_000 + passed).expect("not so far away"));
+        self.table.now = self.table.now.plus(TICK).max(now);
+        self.table.now
+    }
+
+    /// Whether somebody else has locked a row.
+    pub(crate) fn is_locked(&self, seq: u64) -> bool {
+        self.locked.get(&seq).is_some_and(|until| *until > Instant::now())
+    }
+
+    /// When none of these rows is locked any more, unless others are by then; `None` when none is.
+    pub(crate) fn locked_until(&self, rows: &[u64]) -> Option<Instant> {
+        rows.iter().filter(|seq| self.is_locked(**seq)).filter_map(|seq| self.locked.get(seq)).max().copied()
+    }
+
+    /// Does something that steps over locked rows, as `SKIP LOCKED` does: for that long they look as if somebody had claimed them.
+    pub(crate) fn past_locked<T>(&mut self, does: impl FnOnce(&mut Self) -> T) -> T {
+        let far = self.table.now.plus(Duration::from_secs(1_000_000));
+        let locked: Vec<u64> = self.locked.keys().copied().filter(|seq| self.is_locked(*seq)).collect();
+        let mut before = Vec::new();
+        for seq in locked {
+            if let Some(row) = self.table.rows.get_mut(&seq) {
+                before.push((seq, row.lease_end.replace(far)));
+            }
+        }
+        let done = does(self);
+        for (seq, lease_end) in before {
+            if let Some(row) = self.table.rows.get_mut(&seq) {
+                row.lease_end = lease_end;
+            }
+        }
+        done
+    }
+
+    /// Makes rows visible.
+    pub(crate) fn commit(&mut self, rows: Vec<Record>) {
+        let now = self.tick();
+        for row in &rows {
+            if row.aggregate_id.is_none() {
+                self.table.learn(row.event_id, partition_of(self.plan.seed, row.event_id.as_str()));
+            }
+            self.seen_since.insert(row.seq, now.max(row.available_at));
+            let key = row.aggregate_id.as_deref().unwrap_or("-");
+            let delay = row.available_at.since(now);
+            let line = format!("committed {} {} key {key} claim {:?} delay {delay:?}", row.seq, row.event_id, row.locked_by);
+            self.note(line);
+        }
+        self.table.commit(rows);
+    }
+
+    /// Breaks the connection of an owner's session, if it is this one still. The server notices soon.
+    pub(crate) fn break_session(&mut self, owner: &str, id: Option<u64>) {
+        let notices = Instant::now() + self.chance.millis(0..4_000);
+        if let Some(held) = self.sessions.get_mut(owner).filter(|held| !held.broken && id.is_none_or(|id| id == held.id)) {
+            (held.broken, held.until) = (true, Some(notices));
+        }
+    }
+
+    /// Writes a line into the history.
+    pub(crate) fn note(&mut self, line: impl AsRef<str>) {
+        let mut whole = String::new();
+        let _ = write!(whole, "{:>11.6} {}", again::elapsed().as_secs_f64(), line.as_ref());
+        for byte in whole.bytes() {
+            self.sum = (self.sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+        if self.history.len() < LINES {
+            self.history.push(whole);
+        }
+    }
+
+    /// Notes that something has happened that must not. The first one counts.
+    pub(crate) fn violated(&mut self, what: impl Into<String>) {
+        let what = what.into();
+        self.note(format!("!!! {what}"));
+        self.violation.get_or_insert(what);
+    }
+
+    pub(crate) fn history(&self) -> &[String] {
+        &self.history
+    }
+
+    /// Who a life is in the history.
+    pub(crate) fn name(&self, life: usize) -> String {
+        format!("host{}.{life}", self.lives[life].place)
+    }
+
+    /// The life that has this owner.
+    pub(crate) fn life_of(&self, owner: &str) -> Option<usize> {
+        self.lives.iter().position(|life| life.owner.as_deref() == Some(owner))
+    }
+
+    /// Notes that the database failed a host, or was slow.
+    pub(crate) fn failed(&mut self, life: usize) {
+        self.lives[life].failed_at = Some(Instant::now());
+    }
+
+    /// The partition of a row, and its epoch.
+    pub(crate) fn place_of(&self, row: &Record) -> (u16, u32) {
+        (self.table.partition(row), self.table.epoch(row))
+    }
+}
+
+pub(crate) fn lock(world: &Shared) -> MutexGuard<'_, World> {
+    world.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Any function will do; a few partitions have all keys, so that hosts meet.
+fn partition_of(seed: u64, key: &str) -> u16 {
+    let mixed = key.bytes().fold(seed, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    u16::try_from(Chance::of(mixed, 3).next() % u64::from(PARTITIONS)).expect("a partition")
+}
+
+/// A fence as the history shows it: row, epoch, claim.
+pub(crate) fn shown(fence: Fence) -> String {
+    format!("{}@{}.{}", fence.sequence, fence.claim >> 32, fence.claim & 0xffff_ffff)
+}
