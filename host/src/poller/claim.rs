@@ -149,14 +149,26 @@ impl Poller {
 
     /// Claims these events, and tells which of the others somebody has locked: they cannot be claimed yet.
     async fn claim_or_lock(&self, fences: &[Fence]) -> Result<(Vec<Claimed>, Vec<u64>), StoreError> {
-        let claimed = self.store.claim_these(&self.owner, self.lease, fences).await?;
-        let is_claimed = |sequence: &u64| claimed.iter().any(|claimed| claimed.fence.sequence == *sequence);
-        let others: Vec<u64> = fences.iter().map(|fence| fence.sequence).filter(|sequence| !is_claimed(sequence)).collect();
+        let mut claimed = self.store.claim_these(&self.owner, self.lease, fences).await?;
+        let is_claimed = |fence: &&Fence| claimed.iter().any(|claimed| claimed.fence.sequence == fence.sequence);
+        let others: Vec<u64> = fences.iter().filter(|fence| !is_claimed(fence)).map(|fence| fence.sequence).collect();
         if others.is_empty() {
             return Ok((claimed, others));
         }
         // Without an answer all of them wait: a claim is lost with its lease, and a second look costs nothing.
-        let locked = self.store.locked(&others).await.inspect_err(|error| self.metrics.db_error(error)).unwrap_or(others);
+        let locked = self.store.locked(&others).await.inspect_err(|error| self.metrics.db_error(error));
+        let mut locked = locked.unwrap_or_else(|_| others.clone());
+        let is_free = |fence: &&Fence| others.contains(&fence.sequence) && !locked.contains(&fence.sequence);
+        let free: Vec<Fence> = fences.iter().filter(is_free).copied().collect();
+        if free.is_empty() {
+            return Ok((claimed, locked));
+        }
+        // One that was locked may have been let go before it was looked at. Taken for changed, it would be read again, and delivered
+        // under the same number.
+        match self.store.claim_these(&self.owner, self.lease, &free).await.inspect_err(|error| self.metrics.db_error(error)) {
+            Ok(more) => claimed.extend(more),
+            Err(_) => locked.extend(free.iter().map(|fence| fence.sequence)),
+        }
         Ok((claimed, locked))
     }
 

@@ -66,8 +66,8 @@ pub(crate) async fn run(plan: Plan) -> Report {
 struct Stage {
     world: Shared,
     plan: Plan,
-    /// What runs in each place: which life, and its outbox.
-    places: Vec<Mutex<Option<(usize, Outbox<MemoryStore>)>>>,
+    /// What runs in each place.
+    places: Vec<Mutex<Place>>,
     /// Who was killed. Nothing of it goes on, since its store answers no more, but a handle that is dropped would be a stop.
     dead: Mutex<Vec<Outbox<MemoryStore>>>,
     /// Tasks that may not end by themselves: of the writers in each life.
@@ -78,6 +78,9 @@ struct Stage {
     aggregates: Vec<Arc<tokio::sync::Mutex<()>>>,
     next_id: Mutex<usize>,
 }
+
+/// What runs in a place: a life, and its outbox.
+type Place = Option<(usize, Outbox<MemoryStore>)>;
 
 /// Something that happens at a time.
 #[derive(Clone, Copy, Debug)]
@@ -258,7 +261,7 @@ impl Stage {
         for number in 0..ROUTES.len() {
             // Some hosts of several have no listener for the last route. Where order is kept, nobody but who has the partition may deliver
             // an event, and one without its listener never does.
-            if number + 1 == ROUTES.len() && plan.mode == Mode::MultiNode && place > 0 && plan.seed % 3 == 0 {
+            if number + 1 == ROUTES.len() && plan.mode == Mode::MultiNode && place > 0 && plan.seed.is_multiple_of(3) {
                 continue;
             }
             let actor = Actor { world: self.world.clone(), life, route: number };
