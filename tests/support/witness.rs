@@ -13,6 +13,9 @@ use tokio::runtime::Runtime;
 
 use crate::history::{Fault, FaultKind, Held, Journal, Row, Step};
 
+/// An event, and the `claim_seq` under which it is held.
+type Claim = (EventId, u64);
+
 /// Looks at a database that hosts work on, and keeps a journal of what is done to them: `witness.jsonl`.
 pub struct Witness {
     store: Arc<dyn Store>,
@@ -138,7 +141,7 @@ impl Witness {
 
     /// The events that hosts of this process have claimed, and those that they may have read, each with its claim. A host that is not
     /// in the list of hosts yet may be of this process.
-    fn held(&self, process: u32) -> (Vec<(EventId, u64)>, Vec<(EventId, u64)>) {
+    fn held(&self, process: u32) -> (Vec<Claim>, Vec<Claim>) {
         let nodes = self.runtime.block_on(self.store.nodes()).expect("the hosts can be listed");
         let theirs =
             |owner: &str| nodes.iter().find(|node| node.owner == owner).is_none_or(|node| ends_with(&node.label, process));
@@ -150,7 +153,7 @@ impl Witness {
     }
 
     /// What a host may have read: nothing of that is written in the table.
-    fn readable(&self, owner: &str) -> Vec<(EventId, u64)> {
+    fn readable(&self, owner: &str) -> Vec<Claim> {
         let request = ReadRequest {
             owner: OwnerId::known(owner),
             partitions: (0..PARTITIONS).collect(),

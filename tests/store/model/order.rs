@@ -147,20 +147,47 @@ impl Table {
         }
     }
 
+    /// Gives partitions of the owner to the live host of its mode that is idle and has the fewest. Returns whether there is one.
+    pub(super) fn hand_over(&mut self, owner: &str, lease: Duration, partitions: &[u16]) -> bool {
+        let (now, mode) = (self.now, self.nodes.get(owner).map(|row| row.mode));
+        let is_named = |host: &str| (0..outbox::store::PARTITIONS).filter(|number| self.is_owner(host, *number)).count();
+        let idle = self
+            .nodes
+            .iter()
+            .filter(|(host, row)| row.idle && row.alive_until > now && host.as_str() != owner && Some(row.mode) == mode);
+        let Some(gets) = idle.map(|(host, _)| host.clone()).min_by_key(|host| (is_named(host), host.clone())) else {
+            return false;
+        };
+        for number in partitions {
+            if self.is_owner(owner, *number) {
+                self.partitions[usize::from(*number)] = Some((gets.clone(), now.plus(lease)));
+                self.epochs[usize::from(*number)] += 1;
+            }
+        }
+        true
+    }
+
     /// Says that a node is alive, and forgets those that have been gone for a day. Returns how many live nodes run in its mode,
     /// and how many others claim rows.
     pub(super) fn heartbeat(&mut self, node: &Node, lease: Duration) -> LiveNodes {
         let (now, owner) = (self.now, node.owner.as_str().to_owned());
-        let new = NodeRow { mode: node.mode, started_at: now, alive_until: now, reads: node.reads, session: node.session };
+        let new = NodeRow {
+            mode: node.mode,
+            started_at: now,
+            alive_until: now,
+            reads: node.reads,
+            session: node.session,
+            idle: node.idle,
+        };
         let row = self.nodes.entry(owner.clone()).or_insert(new);
-        (row.alive_until, row.session) = (now.plus(lease), node.session);
+        (row.alive_until, row.session, row.idle) = (now.plus(lease), node.session, node.idle);
         self.nodes.retain(|_, node| node.alive_until >= now.minus(REMEMBERED_FOR));
         let alive: Vec<_> = self.nodes.iter().filter(|(_, other)| other.alive_until > now).collect();
         let live = alive.iter().filter(|(_, other)| other.mode == node.mode).count();
         let claimers = alive.iter().filter(|(other, row)| !row.reads && **other != owner).count();
         let few = |nodes: usize| u32::try_from(nodes).expect("few nodes");
-        // Nobody here says that it is idle.
-        LiveNodes { live: few(live), claimers: few(claimers), idle: 0 }
+        let idle = alive.iter().filter(|(other, row)| row.mode == node.mode && row.idle && **other != owner).count();
+        LiveNodes { live: few(live), claimers: few(claimers), idle: few(idle) }
     }
 
     /// Forgets a node and gives its partitions back.

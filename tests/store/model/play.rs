@@ -125,6 +125,7 @@ impl<'d, D: Database> Player<'d, D> {
             Step::Unblock { .. }
             | Step::KeepPartitions { .. }
             | Step::ReleasePartitions { .. }
+            | Step::HandOver { .. }
             | Step::Heartbeat { .. }
             | Step::Leave { .. }
             | Step::Session { .. }

@@ -53,8 +53,19 @@ impl<D: Database> Player<'_, D> {
                 self.table.release_partitions(owner.as_str(), &partitions.numbers());
                 self.agree_partitions().await
             }
-            Step::Heartbeat { owner, lease, session } => {
-                let node = Node { session: *session, ..self.node(*owner) };
+            Step::HandOver { owner, lease, partitions } => {
+                let owner = self.owner(*owner);
+                let numbers = partitions.numbers();
+                let is_given = said("hand over", self.store.hand_over(&owner, span(*lease), &numbers).await)?;
+                if is_given {
+                    self.watch.released(owner.as_str(), &numbers);
+                }
+                self.meets(Met::HandedOver, usize::from(is_given && !self.table.held_partitions(owner.as_str()).is_empty()));
+                agree("given", self.table.hand_over(owner.as_str(), span(*lease), &numbers), is_given)?;
+                self.agree_partitions().await
+            }
+            Step::Heartbeat { owner, lease, session, idle } => {
+                let node = Node { session: *session, idle: *idle, ..self.node(*owner) };
                 let alive = said("heartbeat", self.store.heartbeat(&node, span(*lease)).await)?;
                 agree("live nodes", self.table.heartbeat(&node, span(*lease)), alive)
             }

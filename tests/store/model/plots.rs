@@ -134,7 +134,7 @@ fn used_late(chance: &mut Chance, one: usize, _: usize) -> Vec<Step> {
 
 /// A host whose session is gone is abandoned, and one whose session lives is not.
 fn session_gone(chance: &mut Chance, one: usize, other: usize) -> Vec<Step> {
-    let beat = Step::Heartbeat { owner: one, lease: LONG, session: true };
+    let beat = Step::Heartbeat { owner: one, lease: LONG, session: true, idle: false };
     let mut steps = vec![Step::Session { owner: one, act: SessionAct::Hold }, beat, keep(one, LONG), read(one, None)];
     if chance.percent(75) {
         let act = chance.one(&[SessionAct::End, SessionAct::Die]);

@@ -162,10 +162,16 @@ pub(super) enum Step {
         owner: usize,
         partitions: Partitions,
     },
+    HandOver {
+        owner: usize,
+        lease: Hours,
+        partitions: Partitions,
+    },
     Heartbeat {
         owner: usize,
         lease: Hours,
         session: bool,
+        idle: bool,
     },
     Leave {
         owner: usize,

@@ -49,6 +49,7 @@ pub(super) struct NodeRow {
     pub(super) mode: &'static str,
     pub(super) reads: bool,
     pub(super) session: bool,
+    pub(super) idle: bool,
     pub(super) started_at: Timestamp,
     pub(super) alive_until: Timestamp,
 }

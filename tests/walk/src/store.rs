@@ -11,9 +11,9 @@ use outbox::event::{Fence, OwnerId};
 use outbox::sqlx;
 use outbox::store::{
     Audit, BlockedKey, Blocker, ClaimRequest, ClaimStore, Claimed, Committed, EffectStore, HeldPartition, KeyStore, LeaseStore,
-    LiveNodes, Migration, NewRow, Node, NodeRecord, NodeStore, NotifyStore, Ownership, PartitionStore, Position, ReadEvent,
-    ReadRequest, ReadStore, Record, Renewed, RouteRecord, RouteStore, SchemaStore, Session, SessionStore, SettleStore, Settled,
-    SettledWithEffects, Store, TransactionalStore, Unblocked, WaitsFor, WakeUps, WriteStore,
+    LiveNodes, Migration, NewRow, Node, NodeRecord, NodeStore, NotifyStore, Ownership, PartitionFaults, PartitionStore,
+    Position, ReadEvent, ReadRequest, ReadStore, Record, Renewed, RouteRecord, RouteStore, SchemaStore, Session, SessionStore,
+    SettleStore, Settled, SettledWithEffects, Store, TransactionalStore, Unblocked, WaitsFor, WakeUps, WriteStore,
 };
 use outbox::time::Timestamp;
 use outbox::{Event, EventId, Route, StoreError};
@@ -559,6 +559,23 @@ impl PartitionStore for MemoryStore {
             world.table.release_partitions(owner.as_str(), partitions);
         })
         .await
+    }
+
+    async fn hand_over(&self, owner: &OwnerId, lease: Duration, partitions: &[u16]) -> Result<bool, StoreError> {
+        self.run("hand_over", |world| {
+            let line = format!("{} hands {} partitions over", world.name(self.life), partitions.len());
+            world.note(line);
+            world.table.hand_over(owner.as_str(), lease, partitions)
+        })
+        .await
+    }
+
+    async fn partition_faults(&self) -> Result<PartitionFaults, StoreError> {
+        self.run("partition_faults", |_| PartitionFaults::default()).await
+    }
+
+    async fn mend_partitions(&self, _: &[u16], _: Duration) -> Result<(), StoreError> {
+        unreachable!("nobody changes this table by hand")
     }
 }
 
