@@ -28,10 +28,12 @@ pub(super) enum Met {
     WaitedTooLong,
     /// A claim was to be renewed that was over.
     RenewalRefused,
+    /// Partitions of one owner were given to another.
+    HandedOver,
 }
 
 /// All of them.
-const ALL: [Met; 11] = [
+const ALL: [Met; 12] = [
     Met::Abandoned,
     Met::LeasesEnded,
     Met::NotAbandoned,
@@ -43,6 +45,7 @@ const ALL: [Met; 11] = [
     Met::Waited,
     Met::WaitedTooLong,
     Met::RenewalRefused,
+    Met::HandedOver,
 ];
 
 /// How often each.
