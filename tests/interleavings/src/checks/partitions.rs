@@ -46,6 +46,8 @@ fn none_is_given_back_while_held() {
         begin(move || async move {
             for live in [2, 1, 2, 1] {
                 host.beat(live, &InFlight::default());
+                let is_known = (1..=3).any(|epoch| host.partitions.is_held(1, epoch) == Some(true));
+                assert!(!is_known || host.table.has(&host.owner, 1), "it was given back, and nobody here knows that");
             }
         })
     };
@@ -120,6 +122,7 @@ fn none_is_given_back_before_claims_end() {
         })
     };
     join([worker, beats]);
+    let _late = in_flight.mark(id(3), Some(Fence::new(3, 0, 1)), LEASE);
     host.beat(2, &in_flight);
     assert!(!host.table.has(&host.owner, 1) && host.table.has(&host.owner, 0), "one is given back");
     host.assert_rid_of_all();
