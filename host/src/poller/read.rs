@@ -126,7 +126,12 @@ impl Poller {
         let patience = Instant::now() + LETTING_GO;
         let mut taken = Vec::with_capacity(read.len());
         let (mut to_claim, mut holds) = (Vec::new(), Vec::new());
+        // Taken over from a host that is gone, while the read was on its way: their events are claimed one by one.
+        let careful = self.partitions.open().careful;
         for ReadEvent { event: row, partition, was_claimed, .. } in read {
+            if careful.contains(&partition) {
+                continue;
+            }
             // Given back or lost since the read began: whoever has the partition now reads the event himself.
             let Some(hold) = self.partitions.hold(partition, row.fence.epoch()) else { continue };
             let (fence, behind, expires_in, deferrals) = (row.fence, row.behind, row.expires_in, row.deferrals);
