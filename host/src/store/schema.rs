@@ -71,6 +71,7 @@ pub(super) struct Step {
 }
 
 /// What a lock that was not had in time means to somebody who changes the schema: nobody tries again by himself.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(super) fn in_use(table: &TableName, error: StoreError) -> StoreError {
     match error {
         StoreError::Locked { source, .. } => StoreError::InUse { table: table.to_string(), source },

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use shuttle::sync::{Condvar, Mutex};
 use shuttle::thread::{self, JoinHandle};
+use tokio::time::Instant;
 
 use crate::event::{Envelope, Event, EventId, Fence, OwnerId};
 use crate::partition::{Partitions, Share};
@@ -57,7 +58,7 @@ pub(crate) fn event_bytes() -> usize {
 /// An event on its way, under a claim.
 pub(crate) fn delivery(in_flight: &Arc<InFlight>, via: Via, sequence: u64) -> Delivery {
     let fence = Some(Fence::new(sequence, 0, 1));
-    let mark = in_flight.mark(id(sequence), fence, LEASE).expect("nobody else has it");
+    let mark = in_flight.mark_until(id(sequence), fence, Instant::now() + LEASE).expect("nobody else has it");
     Delivery::new(event(sequence), mark, via, 0)
 }
 
@@ -90,7 +91,7 @@ impl Host {
 
     /// One beat, with so many hosts alive.
     pub(crate) fn beat(&self, live: u32, in_flight: &InFlight) {
-        let kept = self.partitions.keep(&*self.table, &self.owner, LEASE, live, || in_flight.held());
+        let kept = self.partitions.keep(&*self.table, &self.owner, LEASE, live, false, || in_flight.held());
         shuttle::future::block_on(kept).expect("the table answers");
     }
 

@@ -11,6 +11,9 @@ use crate::event::OwnerId;
 pub(crate) const PARTITIONS: u16 = 2;
 
 /// As the host's.
+pub(crate) const LARGEST_EPOCH: u32 = 2_147_000_000;
+
+/// As the host's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HeldPartition {
     pub(crate) number: u16,
@@ -33,6 +36,7 @@ pub(crate) trait Store: Send + Sync {
         of: u16,
     ) -> Result<Vec<HeldPartition>, StoreError>;
     async fn release_partitions(&self, owner: &OwnerId, partitions: &[u16]) -> Result<(), StoreError>;
+    async fn hand_over(&self, owner: &OwnerId, lease: Duration, partitions: &[u16]) -> Result<bool, StoreError>;
     async fn leave(&self, owner: &OwnerId) -> Result<(), StoreError>;
 }
 
@@ -99,6 +103,11 @@ impl Store for PartitionTable {
             }
         }
         Ok(())
+    }
+
+    /// Nobody here is idle.
+    async fn hand_over(&self, _: &OwnerId, _: Duration, _: &[u16]) -> Result<bool, StoreError> {
+        Ok(false)
     }
 
     async fn leave(&self, owner: &OwnerId) -> Result<(), StoreError> {

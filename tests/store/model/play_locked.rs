@@ -63,14 +63,10 @@ impl<D: Database> Player<'_, D> {
     }
 
     /// Whether outcomes are judged by the epochs as they were when they were sent: by PostgreSQL, whose statement sees what was
-    /// committed when it began. Those of several kinds are several statements, which begin when all rows are locked.
+    /// committed when it began. Rows to be deleted beside others are two statements, which begin when all rows are locked.
     fn judges_when_it_begins(&self, settled: &[Settled]) -> bool {
-        let statement = |settled: &Settled| {
-            let is_apart = matches!(settled.settlement, Settlement::Done) && settled.cost.is_some();
-            (std::mem::discriminant(&settled.settlement), is_apart)
-        };
-        let is_one = settled.windows(2).all(|two| statement(&two[0]) == statement(&two[1]));
-        self.kind == "postgres" && is_one
+        let is_erased = |settled: &Settled| settled.settlement == Settlement::Erased;
+        self.kind == "postgres" && settled.windows(2).all(|two| is_erased(&two[0]) == is_erased(&two[1]))
     }
 
     /// Locks rows in another program's transaction, and sends outcomes for them. Also says whether they wait: nothing that is

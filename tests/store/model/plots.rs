@@ -20,6 +20,7 @@ pub(super) fn plot(chance: &mut Chance) -> Vec<Step> {
         (2, session_gone),
         (3, behind_a_lock),
         (2, one_queue),
+        (2, handed_over),
     ]);
     let mut steps = Vec::new();
     // Somebody else may hold the partitions.
@@ -165,6 +166,15 @@ fn behind_a_lock(chance: &mut Chance, one: usize, other: usize) -> Vec<Step> {
     }
     steps.push(Step::SettleLocked { outcomes, touched: chance.percent(50), meanwhile });
     steps.extend([read(other, None), settle(chance, other), come_back(chance, one)]);
+    steps
+}
+
+/// A busy host gives an idle one its partitions, of which it has something in hand.
+fn handed_over(chance: &mut Chance, one: usize, other: usize) -> Vec<Step> {
+    let beat = |owner, idle| Step::Heartbeat { owner, lease: LONG, session: false, idle };
+    let hand_over = Step::HandOver { owner: one, lease: LONG, partitions: chance.partitions() };
+    let mut steps = vec![beat(one, false), keep(one, LONG), read(one, None), beat(other, true), hand_over, read(other, None)];
+    steps.extend([settle(chance, one), settle(chance, other), come_back(chance, one)]);
     steps
 }
 

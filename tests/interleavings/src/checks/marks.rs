@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use shuttle::sync::Mutex;
+use tokio::time::Instant;
 
 use crate::cast::{self, Host, LEASE, Tally, begin, id, join};
 use crate::event::Fence;
@@ -45,7 +46,7 @@ fn an_event_is_in_hand_once() {
     let hot = {
         let (in_flight, there) = (in_flight.clone(), there.clone());
         begin(move || async move {
-            if let Some(mark) = in_flight.mark(id(1), Some(Fence::new(1, 0, 1)), LEASE) {
+            if let Some(mark) = in_flight.mark_until(id(1), Some(Fence::new(1, 0, 1)), Instant::now() + LEASE) {
                 hold_it(mark, &in_flight, &there);
             }
         })
@@ -192,7 +193,7 @@ fn an_event_is_given_up_once() {
 /// Claims are renewed all at once, from a list that is older than what became of some of them since.
 fn a_renewal_does_not_touch_a_later_claim() {
     let (host, in_flight) = (Host::of_all(), Arc::<InFlight>::default());
-    let mark = in_flight.mark(id(1), Some(fence(1)), LEASE).expect("new");
+    let mark = in_flight.mark_until(id(1), Some(fence(1)), Instant::now() + LEASE).expect("new");
     let listed = in_flight.held();
     let keeper = {
         let in_flight = in_flight.clone();

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tokio::time::Instant;
+
 use crate::cast::{self, Host, LEASE, begin, id, join};
 use crate::event::Fence;
 use crate::play::Check;
@@ -99,7 +101,7 @@ fn none_is_given_back_while_marked() {
 /// What was claimed when the leaving began may be of a partition that leaves.
 fn none_is_given_back_before_claims_end() {
     let (host, in_flight) = (Host::of_all(), Arc::<InFlight>::default());
-    let mark = in_flight.mark(id(1), Some(Fence::new(1, 0, 1)), LEASE).expect("new");
+    let mark = in_flight.mark_until(id(1), Some(Fence::new(1, 0, 1)), Instant::now() + LEASE).expect("new");
     let worker = {
         let host = host.clone();
         begin(move || async move {
@@ -115,14 +117,14 @@ fn none_is_given_back_before_claims_end() {
             // A claim that came after the leaving began is not waited for: nothing is read of what leaves.
             for _ in 0..3 {
                 host.beat(2, &in_flight);
-                let late = in_flight.mark(id(2), Some(Fence::new(2, 0, 1)), LEASE);
+                let late = in_flight.mark_until(id(2), Some(Fence::new(2, 0, 1)), Instant::now() + LEASE);
                 cast::pause();
                 drop(late);
             }
         })
     };
     join([worker, beats]);
-    let _late = in_flight.mark(id(3), Some(Fence::new(3, 0, 1)), LEASE);
+    let _late = in_flight.mark_until(id(3), Some(Fence::new(3, 0, 1)), Instant::now() + LEASE);
     host.beat(2, &in_flight);
     assert!(!host.table.has(&host.owner, 1) && host.table.has(&host.owner, 0), "one is given back");
     host.assert_rid_of_all();
