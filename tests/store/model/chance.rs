@@ -107,7 +107,7 @@ impl Chance {
         self.many(0, 3, Self::route)
     }
 
-    fn partitions(&mut self) -> Partitions {
+    pub(super) fn partitions(&mut self) -> Partitions {
         self.weighted(&[(5, Partitions::All), (1, Partitions::Lower), (1, Partitions::Upper), (1, Partitions::None)])
     }
 
