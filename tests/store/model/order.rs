@@ -147,24 +147,22 @@ impl Table {
         }
     }
 
-    /// Gives partitions of the owner to the live host of its mode that is idle and has the fewest. Returns whether there is one.
-    pub(super) fn hand_over(&mut self, owner: &str, lease: Duration, partitions: &[u16]) -> bool {
+    /// Gives partitions of the owner to the live host of its mode that is idle and has the fewest. Returns its name; `None` when there is no such host.
+    pub(super) fn hand_over(&mut self, owner: &str, lease: Duration, partitions: &[u16]) -> Option<String> {
         let (now, mode) = (self.now, self.nodes.get(owner).map(|row| row.mode));
         let is_named = |host: &str| (0..outbox::store::PARTITIONS).filter(|number| self.is_owner(host, *number)).count();
         let idle = self
             .nodes
             .iter()
             .filter(|(host, row)| row.idle && row.alive_until > now && host.as_str() != owner && Some(row.mode) == mode);
-        let Some(gets) = idle.map(|(host, _)| host.clone()).min_by_key(|host| (is_named(host), host.clone())) else {
-            return false;
-        };
+        let gets = idle.map(|(host, _)| host.clone()).min_by_key(|host| (is_named(host), host.clone()))?;
         for number in partitions {
             if self.is_owner(owner, *number) {
                 self.partitions[usize::from(*number)] = Some((gets.clone(), now.plus(lease)));
                 self.epochs[usize::from(*number)] += 1;
             }
         }
-        true
+        Some(gets)
     }
 
     /// Says that a node is alive, and forgets those that have been gone for a day. Returns how many live nodes run in its mode,

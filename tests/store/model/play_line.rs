@@ -57,11 +57,12 @@ impl<D: Database> Player<'_, D> {
                 let owner = self.owner(*owner);
                 let numbers = partitions.numbers();
                 let is_given = said("hand over", self.store.hand_over(&owner, span(*lease), &numbers).await)?;
-                if is_given {
-                    self.watch.released(owner.as_str(), &numbers);
-                }
                 self.meets(Met::HandedOver, usize::from(is_given && !self.table.held_partitions(owner.as_str()).is_empty()));
-                agree("given", self.table.hand_over(owner.as_str(), span(*lease), &numbers), is_given)?;
+                let gets = self.table.hand_over(owner.as_str(), span(*lease), &numbers);
+                agree("given", gets.is_some(), is_given)?;
+                if let Some(gets) = gets {
+                    self.watch.handed_over(self.table.now, owner.as_str(), &gets, span(*lease), &numbers);
+                }
                 self.agree_partitions().await
             }
             Step::Heartbeat { owner, lease, session, idle } => {

@@ -137,6 +137,15 @@ impl Watch {
         }
     }
 
+    /// Partitions of an owner were given to another.
+    pub(super) fn handed_over(&mut self, now: Timestamp, owner: &str, gets: &str, lease: Duration, partitions: &[u16]) {
+        for number in partitions {
+            if let Some(partition) = self.partitions.get_mut(number).filter(|held| held.owner.as_deref() == Some(owner)) {
+                *partition = Partition { owner: Some(gets.to_owned()), until: now.plus(lease), epoch: partition.epoch + 1 };
+            }
+        }
+    }
+
     /// The leases of an owner were ended.
     pub(super) fn abandoned(&mut self, now: Timestamp, owner: &str, holds_its_lock: bool) -> Result<(), Fault> {
         if holds_its_lock {

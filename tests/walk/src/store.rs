@@ -565,7 +565,7 @@ impl PartitionStore for MemoryStore {
         self.run("hand_over", |world| {
             let line = format!("{} hands {} partitions over", world.name(self.life), partitions.len());
             world.note(line);
-            world.table.hand_over(owner.as_str(), lease, partitions)
+            world.table.hand_over(owner.as_str(), lease, partitions).is_some()
         })
         .await
     }
