@@ -4,6 +4,7 @@
 //! under which epoch each is held, and how many events of each are in this process's hands: one of which some are is not given
 //! back. It knows nothing of what an event is.
 
+mod handing_over;
 mod hold;
 mod load;
 mod session;
@@ -27,9 +28,6 @@ use crate::sync::{Mutex, MutexGuard, PoisonError};
 
 /// By how much this host takes its leases to end before the database does, as a part of them: clocks run at different speeds.
 const MARGIN: u32 = 30;
-
-/// Which part of its even share a busy host gives to an idle one at each beat, so that it can be seen what that changes.
-const HANDED_OVER: u16 = 16;
 
 /// How often leases may be doubted.
 const DOUBTS: Duration = Duration::from_secs(1);
@@ -279,34 +277,6 @@ impl Partitions {
             tracing::debug!(partitions = handed_over.len(), "an idle host gets partitions of this busy one");
         }
         Ok(are_new || self.is_leaving())
-    }
-
-    /// How many partitions this host has got from busy ones beyond its even share. It keeps those until hosts come or go.
-    fn beyond_share(&self, held: &[HeldPartition], share: u16, live: u32) -> u16 {
-        let is_new = |held: &&HeldPartition| self.slots[usize::from(held.number)].epoch.load(Ordering::SeqCst) != held.epoch;
-        let held_count = u16::try_from(held.len()).unwrap_or(PARTITIONS);
-        let new = u16::try_from(held.iter().filter(is_new).count()).unwrap_or(PARTITIONS);
-        // As many as its share it takes by itself.
-        let given = new.saturating_sub(share.saturating_sub(held_count - new));
-        let mut state = self.lock();
-        let before = if std::mem::replace(&mut state.live, live) == live { state.beyond } else { 0 };
-        state.beyond = (before + given).min(held_count.saturating_sub(share));
-        state.beyond
-    }
-
-    /// The partitions that an idle host is to get: those of which the least is in hand, and never more than leaves this host as many.
-    fn choose_to_hand_over(&self, open: &[HeldPartition], share: u16, wanted: bool) -> Vec<u16> {
-        let mut state = self.lock();
-        if !wanted {
-            state.handed_over.clear();
-        } else if state.handed_over.iter().all(|number| !open.iter().any(|held| held.number == *number)) {
-            let few = usize::from((share / HANDED_OVER).max(1)).min(open.len() / 2);
-            let in_hand = |held: &HeldPartition| self.slots[usize::from(held.number)].in_hand.load(Ordering::SeqCst);
-            let mut by_load: Vec<(u32, u16)> = open.iter().map(|held| (in_hand(held), held.number)).collect();
-            by_load.sort_unstable();
-            state.handed_over = by_load.into_iter().take(few).map(|(_, number)| number).collect();
-        }
-        state.handed_over.clone()
     }
 
     /// The partitions of this host whose epochs were set back, by hand or by a restored table.

@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use super::handing_over::HANDED_OVER;
 use super::*;
 use crate::store::sqlite::SqliteOptions;
 use crate::store::{Node, NodeStore, PartitionStore, SchemaStore, SqliteStore};
