@@ -8,6 +8,7 @@ mod claim;
 mod config;
 mod judge;
 mod read;
+mod room;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +18,8 @@ use tokio::time::Instant;
 
 pub use config::PollerConfig;
 pub(crate) use read::Cursor;
+pub(crate) use room::LastRoom;
+use room::Room;
 
 use crate::event::{OwnerId, Route};
 use crate::listener::Listeners;
@@ -51,6 +54,8 @@ pub(crate) struct Poller {
     pub(crate) partitions: Arc<Partitions>,
     /// How far the table was read.
     pub(crate) cursor: Cursor,
+    /// Where order by aggregate is kept.
+    pub(crate) last_room: LastRoom,
     /// When it was last asked when the next event is due, and that time; `None` within for none.
     pub(crate) next_known: Option<(Instant, Option<Instant>)>,
     /// Where order by aggregate is not asked for.
@@ -203,7 +208,7 @@ impl Poller {
     async fn take(&mut self, batch_size: u32) -> Result<(Polled, usize), StoreError> {
         // First, since it makes room.
         self.give_back_leaving().await;
-        let (room, max_bytes) = self.room();
+        let Room { events: room, bytes: max_bytes } = self.room_to_read();
         if room == 0 {
             return Ok((Polled::NoRoom, 0));
         }
@@ -263,7 +268,7 @@ impl Poller {
     /// Unparks a batch, also when nothing changed: an event may have been parked just after its listener came. No more than can
     /// be claimed at once: another host that has no listener for these events would claim the rest, and park it again.
     async fn unpark(&mut self, changed: bool) -> Result<(), StoreError> {
-        let limit = self.room().0.min(UNPARK_BATCH);
+        let limit = self.room().events.min(UNPARK_BATCH);
         if changed {
             self.parked_after = None;
         }
@@ -316,7 +321,7 @@ impl Poller {
     /// Lets events go on whose blocker is out of the way.
     async fn unblock(&mut self, after_a_rest: bool) -> Result<(), StoreError> {
         if let Some(order) = self.order.as_ref().filter(|_| !self.is_one_queue()) {
-            let (room, _) = self.room();
+            let room = self.room().events;
             if room == 0 {
                 return Ok(());
             }
@@ -343,20 +348,5 @@ impl Poller {
 
     fn is_one_queue(&self) -> bool {
         self.order.as_ref().is_some_and(|order| order.is_one_for_all())
-    }
-
-    /// Room for events that wait in the queue or in key queues, and for their bytes.
-    fn room(&self) -> (usize, usize) {
-        let (room, bytes) = self.queue.cold_room();
-        let (waiting, waiting_bytes) = self.order.as_ref().map_or((0, 0), |order| order.key_queues().waiting());
-        if waiting_bytes > 0 && waiting_bytes >= bytes {
-            return (0, 0);
-        }
-        let (free, free_bytes) = (room.saturating_sub(waiting), bytes - waiting_bytes);
-        // A single queue moves one by one: it is filled up when half of it is free, not at each step.
-        if self.is_one_queue() && (waiting > free || waiting_bytes > free_bytes) {
-            return (0, 0);
-        }
-        (free, free_bytes)
     }
 }

@@ -85,13 +85,13 @@ impl SessionKeeper {
         Ok(true)
     }
 
-    /// Looks every second which others are gone.
+    /// Looks every second which others are gone, and when a lock may have been free for long enough.
     async fn look_out(&self, mut left: watch::Receiver<bool>) {
         let (mut free, outage) = (HashMap::new(), Outage::default());
         loop {
             tokio::select! {
                 _ = left.wait_for(|left| *left) => return,
-                () = tokio::time::sleep(EVERY) => {}
+                () = tokio::time::sleep_until(next_look(&free, Instant::now())) => {}
             }
             // Where no session can be held, none can be told to be gone.
             if self.partitions.has_session() {
@@ -126,5 +126,30 @@ impl SessionKeeper {
             }
         }
         Ok(())
+    }
+}
+
+/// When to look at the others again. `free`: since when the locks of some have been seen free.
+fn next_look(free: &HashMap<String, Instant>, now: Instant) -> Instant {
+    // One second later would be one second more without a host for these partitions.
+    free.values().map(|since| *since + GONE_AFTER).fold(now + EVERY, Instant::min).max(now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_free_lock_is_looked_at_again_as_soon_as_its_owner_counts_as_gone() {
+        let now = Instant::now();
+        let after = |millis| now + Duration::from_millis(millis);
+        let mut free = HashMap::new();
+        assert_eq!(next_look(&free, now), now + EVERY);
+        free.insert("a".to_owned(), after(20));
+        assert_eq!(next_look(&free, now), now + EVERY);
+        assert_eq!(next_look(&free, after(2_100)), after(3_020), "and not at 3,100");
+        free.insert("b".to_owned(), after(1_000));
+        assert_eq!(next_look(&free, after(2_500)), after(3_020), "the first of them");
+        assert_eq!(next_look(&free, after(3_100)), after(3_100), "at once when the last look failed");
     }
 }

@@ -110,6 +110,7 @@ impl<S> Background<'_, S> {
             order: self.order.clone(),
             partitions: self.partitions.clone(),
             cursor: Cursor::default(),
+            last_room: LastRoom::default(),
             next_known: None,
             sweep: Sweep::default(),
             unparking: false,

@@ -76,9 +76,9 @@ impl KeyQueues {
         Self { limits, state: Mutex::default(), one_for_all: None }
     }
 
-    /// Most events that wait in one queue while no others do.
-    pub(crate) fn longest(&self) -> usize {
-        (self.limits.events / self.share()).max(1)
+    /// Most events, and bytes, that wait in one queue while no others do.
+    pub(crate) fn longest(&self) -> (usize, usize) {
+        ((self.limits.events / self.share()).max(1), self.limits.bytes / self.share())
     }
 
     /// A queue may have one part in so many of the room that is left, so that however many aggregates are slow, they leave room for

@@ -128,14 +128,14 @@ fn fill(hands: &Hands, aggregate: &str, first: u64) -> usize {
 fn a_long_line_takes_no_more_and_others_go_on() {
     let hands = Hands::new();
     assert_eq!(fill(&hands, "42", 1), 111, "the eighth part of what it leaves of a thousand");
-    assert_eq!(hands.queues.longest(), 125);
+    assert_eq!(hands.queues.longest().0, 125);
     assert!(matches!(hands.admit("7", 5_000, None), Admission::Start(_)), "others go on");
 }
 
 #[test]
 fn a_line_has_room_for_many_events_though_there_are_hundreds_of_workers() {
     let limits = KeyQueueLimits { events: 1_000, bytes: 1 << 20, workers: 256 };
-    assert_eq!(KeyQueues::new(limits).longest(), 62);
+    assert_eq!(KeyQueues::new(limits).longest().0, 62);
 }
 
 #[test]
