@@ -19,7 +19,7 @@ use crate::node::{Heartbeat, SessionKeeper};
 use crate::notifier;
 use crate::order::{Learner, Order, Sweep};
 use crate::partition::Partitions;
-use crate::poller::{Cursor, Poller};
+use crate::poller::{Cursor, LastRoom, Poller};
 use crate::purge::{Purge, PurgeConfig};
 use crate::readiness::{SchemaFault, SchemaWatch};
 use crate::recurring::{Outage, Recurring};
