@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use outbox::store::PARTITIONS;
 use outbox::{Mode, Outbox, TransactionalStore};
 
 use super::stage::{self, Bench, Error};
@@ -25,7 +26,8 @@ pub(super) async fn drain_together<S: TransactionalStore + Clone>(bench: &Bench<
         hosts.push(host.start().await?);
     }
     let started = Instant::now();
-    let share = 256 / count;
+    // As many for each, but for a few.
+    let share = (usize::from(PARTITIONS) / count).saturating_sub(count);
     while bench.store.nodes().await?.iter().filter(|node| node.alive && usize::from(node.partitions) >= share).count() < count {
         if started.elapsed() > PATIENCE {
             return Err("the hosts do not share the table; is another host working on it?".into());

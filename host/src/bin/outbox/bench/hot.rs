@@ -4,9 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use outbox::event::Route;
-use outbox::purge::PurgeConfig;
 use outbox::writer::{HookError, WriterHook};
-use outbox::{DispatchResult, Envelope, Event, Failure, Outbox, Registration, TransactionalStore};
+use outbox::{DispatchResult, Envelope, Event, Failure, Registration, TransactionalStore};
 use tokio::sync::mpsc;
 
 use super::stage::{Bench, Error};
@@ -72,12 +71,8 @@ pub(super) async fn latency<S: TransactionalStore + Clone>(bench: &Bench<S>) -> 
         let _ = started.send(Instant::now());
         async { Ok::<_, Failure>(DispatchResult::Done) }
     };
-    let outbox = Outbox::single_node(bench.store.clone())
-        .registration(Registration::new(Route::new("Bench", "Noop")?, listener))
-        .hook(stopwatch)
-        .purge(PurgeConfig { enabled: false, ..PurgeConfig::default() })
-        .start()
-        .await?;
+    let outbox =
+        bench.host().registration(Registration::new(Route::new("Bench", "Noop")?, listener)).hook(stopwatch).start().await?;
     let mut latency = Latency::default();
     for round in 0..WARM_UP + MEASURED {
         let mut transaction = outbox.begin().await?;

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use outbox::dispatcher::{DispatcherConfig, Unroutable};
 use outbox::event::{Envelope, OwnerId, Route};
 use outbox::poller::PollerConfig;
 use outbox::purge::PurgeConfig;
@@ -22,7 +23,7 @@ pub(super) struct Bench<S> {
     pub(super) store: S,
     pub(super) events: u32,
     payload: String,
-    workers: usize,
+    pub(super) workers: usize,
     /// Whether the table was filled before the stages; then it is kept from one to the next.
     crowded: bool,
     telemetry: Option<Telemetry>,
@@ -292,7 +293,10 @@ impl<S: TransactionalStore + Clone> Bench<S> {
 
     /// A host without listeners, in the mode for one host.
     pub(super) fn host(&self) -> OutboxBuilder<S> {
+        // Without a listener for the parked events of a crowded table, they are given up otherwise.
+        let dispatcher = DispatcherConfig { unroutable: Unroutable::Park, ..DispatcherConfig::default() };
         let builder = Outbox::single_node(self.store.clone())
+            .dispatcher(dispatcher)
             .workers(self.workers)
             .poller(PollerConfig { interval: Duration::from_millis(250), ..PollerConfig::default() })
             .purge(PurgeConfig { enabled: false, ..PurgeConfig::default() });
