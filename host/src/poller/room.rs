@@ -42,10 +42,8 @@ impl Poller {
         let free = self.room();
         match &self.order {
             Some(order) if !order.is_one_for_all() => {
-                let (waiting, waiting_bytes) = order.key_queues().waiting();
-                let (events, bytes) = order.key_queues().longest();
-                // None of it where nothing waits: a small room may be the last one as a whole.
-                let last = Room { events: events.min(waiting), bytes: bytes.min(waiting_bytes) };
+                let (events, bytes) = order.key_queues().last_room();
+                let last = Room { events, bytes };
                 self.last_room.leave(free, last, Instant::now())
             }
             _ => free,

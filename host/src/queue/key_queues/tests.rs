@@ -139,6 +139,21 @@ fn a_line_has_room_for_many_events_though_there_are_hundreds_of_workers() {
 }
 
 #[test]
+fn many_short_lines_all_fit_into_the_room_before_the_last() {
+    for aggregates in [20, 100, 1_000] {
+        let hands = Hands::new();
+        let heads: Vec<Delivery> = (0..aggregates).map(|number| hands.start(&number.to_string(), number + 1)).collect();
+        let (last, _) = hands.queues.last_room();
+        for sequence in aggregates + 1..aggregates + 1_000 - last as u64 {
+            let (aggregate, before) = ((sequence - 1) % aggregates, sequence - aggregates);
+            let admission = hands.admit(&aggregate.to_string(), sequence, Some(before));
+            assert!(matches!(admission, Admission::Waits), "{sequence} of {aggregates} aggregates: {admission:?}");
+        }
+        drop(heads);
+    }
+}
+
+#[test]
 fn however_many_lines_are_long_they_leave_room_for_others() {
     let hands = Hands::new();
     let waiting: Vec<usize> = (0..4).map(|slow| fill(&hands, &slow.to_string(), 10_000 * slow + 1)).collect();
