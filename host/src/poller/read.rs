@@ -17,13 +17,6 @@ use crate::store::{Claimed, Due, Position, ReadEvent, ReadRequest, StoreError};
 /// How often a read begins at the front while reads come back full: transactions commit in another order than they began, and a
 /// replay makes an event due in the past.
 const FRONT_EVERY: Duration = Duration::from_secs(1);
-/// The same where such a read is slow, as a multiple of what it takes: while somebody holds a snapshot, the server walks over everything
-/// that was delivered since then. And the longest.
-const FRONT_PART: u32 = 10;
-const FRONT_LATEST: Duration = Duration::from_secs(30);
-/// Where it is slow, a read that follows a short one begins so long before the last event that was ever read: most transactions are
-/// shorter.
-const OVERLAP: Duration = Duration::from_secs(10);
 
 /// How far the table was read.
 #[derive(Debug, Default)]
@@ -32,9 +25,8 @@ pub(crate) struct Cursor {
     after: Option<Position>,
     /// The last event that was ever read: behind it nothing is in hand.
     furthest: Option<Position>,
-    /// When a read began at the front, and how long it took.
+    /// When a read began at the front.
     front_at: Option<Instant>,
-    front_took: Duration,
     /// How many events had ever been let go without an outcome.
     ever_left: u64,
 }
@@ -42,15 +34,11 @@ pub(crate) struct Cursor {
 impl Cursor {
     /// Where the next read begins, and whether what is in hand may stand behind that.
     fn next(&mut self, now: Instant) -> (Option<Position>, bool) {
-        let rest = (self.front_took * FRONT_PART).clamp(FRONT_EVERY, FRONT_LATEST);
-        if self.front_at.is_none_or(|at| now.saturating_duration_since(at) >= rest) {
+        if self.front_at.is_none_or(|at| now.saturating_duration_since(at) >= FRONT_EVERY) {
             self.after = None;
+        }
+        if self.after.is_none() {
             self.front_at = Some(now);
-        } else if self.after.is_none() {
-            match self.furthest.filter(|_| rest > FRONT_EVERY) {
-                Some(Position { due_at, .. }) => self.after = Some(Position { due_at: due_at.minus(OVERLAP), sequence: 0 }),
-                None => self.front_at = Some(now),
-            }
         }
         (self.after, self.after < self.furthest)
     }
@@ -62,14 +50,11 @@ impl Cursor {
 
     /// The next read begins at the front.
     pub(super) fn begin_again(&mut self) {
-        self.front_at = None;
+        self.after = None;
     }
 
-    /// Notes how a read ended that took so long, and whether there may be more.
-    fn read(&mut self, last: Option<Position>, more: bool, took: Duration) {
-        if self.after.is_none() {
-            self.front_took = took;
-        }
+    /// Notes how a read ended, and whether there may be more.
+    fn read(&mut self, last: Option<Position>, more: bool) {
         self.furthest = self.furthest.max(last);
         self.after = last.filter(|_| more);
     }
@@ -108,13 +93,12 @@ impl Poller {
             skip_recent: self.config.skip_recent,
             order,
         };
-        let asked_at = Instant::now();
         let read = self.store.read(&request).await.inspect_err(|_| self.metrics.claims_failed.increment())?;
         let answered_at = Instant::now();
         let taken = read.len();
         let bytes = read.iter().map(|one| payload_bytes(&one.event)).sum();
         let full = self.count_taken(taken, bytes, limit, max_bytes);
-        self.cursor.read(read.last().map(|last| last.position), full, answered_at - asked_at);
+        self.cursor.read(read.last().map(|last| last.position), full);
         let accepted = if self.queue.is_closed() { 0 } else { self.accept_read(read, answered_at).await? };
         drop(reading);
         // Of a full batch that came to nothing the next one would be the same: what it needs is locked by others, say.
@@ -250,7 +234,6 @@ mod tests {
     use crate::time::Timestamp;
 
     const SECOND: Duration = Duration::from_secs(1);
-    const QUICK: Duration = Duration::from_millis(5);
 
     fn position(number: u64) -> Option<Position> {
         Some(Position { due_at: Timestamp::from_micros(0), sequence: number })
@@ -260,11 +243,11 @@ mod tests {
     fn it_goes_on_behind_a_full_read_and_back_to_the_front_after_a_short_one() {
         let (mut cursor, now) = (Cursor::default(), Instant::now());
         assert_eq!(cursor.next(now), (None, false), "nothing was ever read");
-        cursor.read(position(5), true, QUICK);
+        cursor.read(position(5), true);
         assert_eq!(cursor.next(now), (position(5), false), "nothing in hand stands behind the last");
-        cursor.read(position(7), false, QUICK);
+        cursor.read(position(7), false);
         assert_eq!(cursor.next(now), (None, true));
-        cursor.read(None, false, QUICK);
+        cursor.read(None, false);
         assert_eq!(cursor.next(now), (None, true));
     }
 
@@ -272,35 +255,13 @@ mod tests {
     fn it_returns_to_the_front_once_a_second_and_then_meets_what_is_in_hand() {
         let (mut cursor, now) = (Cursor::default(), Instant::now());
         assert_eq!(cursor.next(now), (None, false));
-        cursor.read(position(9), true, QUICK);
+        cursor.read(position(9), true);
         assert_eq!(cursor.next(now + SECOND / 2), (position(9), false));
-        cursor.read(position(20), true, QUICK);
+        cursor.read(position(20), true);
         assert_eq!(cursor.next(now + SECOND), (None, true), "a second after the last time");
-        cursor.read(position(3), true, QUICK);
+        cursor.read(position(3), true);
         assert_eq!(cursor.next(now + SECOND), (position(3), true), "between here and the furthest some are in hand");
-        cursor.read(position(21), true, QUICK);
+        cursor.read(position(21), true);
         assert_eq!(cursor.next(now + SECOND), (position(21), false));
-    }
-
-    #[test]
-    fn it_returns_to_a_front_that_is_slow_to_read_as_seldom_as_that_takes_a_tenth_of_the_time() {
-        let (mut cursor, now, due_at) = (Cursor::default(), Instant::now(), Timestamp::from_micros(60_000_000));
-        let far = Some(Position { due_at, sequence: 9 });
-        let near = Some(Position { due_at: due_at.minus(OVERLAP), sequence: 0 });
-        assert_eq!(cursor.next(now), (None, false));
-        cursor.read(far, true, SECOND / 2);
-        assert_eq!(cursor.next(now + 2 * SECOND), (far, false), "not after a second");
-        cursor.read(far, false, QUICK);
-        assert_eq!(cursor.next(now + 3 * SECOND), (near, true), "after a short read, what was committed late");
-        cursor.read(None, false, QUICK);
-        assert_eq!(cursor.next(now + 5 * SECOND), (None, true), "ten times what it took");
-        cursor.read(far, false, QUICK);
-        assert_eq!(cursor.next(now + 5 * SECOND), (None, true), "it is quick again");
-        cursor.read(far, true, 60 * SECOND);
-        assert_eq!(cursor.next(now + 34 * SECOND), (far, false));
-        assert_eq!(cursor.next(now + 35 * SECOND), (None, true), "at the latest");
-        cursor.read(far, true, 60 * SECOND);
-        cursor.begin_again();
-        assert_eq!(cursor.next(now + 36 * SECOND), (None, true), "something is due again that was due before");
     }
 }
