@@ -15,6 +15,7 @@ mod dropped;
 mod effects;
 mod excluded;
 mod handle;
+mod idle;
 mod killer;
 mod languages;
 mod large;

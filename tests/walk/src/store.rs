@@ -13,7 +13,7 @@ use outbox::store::{
     Audit, BlockedKey, Blocker, ClaimRequest, ClaimStore, Claimed, Committed, EffectStore, HeldPartition, KeyStore, LeaseStore,
     LiveNodes, Migration, NewRow, Node, NodeRecord, NodeStore, NotifyStore, Ownership, PartitionFaults, PartitionStore,
     Position, ReadEvent, ReadRequest, ReadStore, Record, Renewed, RouteRecord, RouteStore, SchemaStore, Session, SessionStore,
-    SettleStore, Settled, SettledWithEffects, Store, TransactionalStore, Unblocked, WaitsFor, WakeUps, WriteStore,
+    SettleStore, Settled, SettledWithEffects, Store, TransactionalStore, Unblocked, WaitsFor, WakeUp, WakeUps, WriteStore,
 };
 use outbox::time::Timestamp;
 use outbox::{Event, EventId, Route, StoreError};
@@ -793,7 +793,7 @@ struct Hints {
 
 #[async_trait]
 impl WakeUps for Hints {
-    async fn next(&mut self) -> Result<(), StoreError> {
+    async fn next(&mut self) -> Result<WakeUp, StoreError> {
         let breaks = async {
             match self.breaks_at {
                 Some(at) => sleep_until(at).await,
@@ -811,6 +811,6 @@ impl WakeUps for Hints {
             let source = sqlx::Error::from(std::io::Error::from(std::io::ErrorKind::ConnectionReset));
             return Err(StoreError::Disconnected { action: "listen", source });
         }
-        Ok(())
+        Ok(WakeUp::Events)
     }
 }
