@@ -6,6 +6,7 @@
 
 mod claim;
 mod config;
+mod fitting;
 mod judge;
 mod read;
 
@@ -16,6 +17,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 pub use config::PollerConfig;
+pub(crate) use fitting::Fitting;
 pub(crate) use read::Cursor;
 
 use crate::event::{OwnerId, Route};
@@ -49,6 +51,8 @@ pub(crate) struct Poller {
     pub(crate) order: Option<Arc<Order>>,
     /// Only what belongs to these is taken.
     pub(crate) partitions: Arc<Partitions>,
+    /// Most events that one statement asks for: not many more than the last one could bring, where payloads are large.
+    pub(crate) fitting: Fitting,
     /// How far the table was read.
     pub(crate) cursor: Cursor,
     /// When it was last asked when the next event is due, and that time; `None` within for none.
@@ -109,6 +113,8 @@ const PARKED_EVERY: Duration = Duration::from_secs(1);
 const NOT_OURS: Duration = Duration::from_millis(100);
 /// The same where all events stand in one queue: nothing is ours until its front is.
 const QUEUE_STOPPED: Duration = Duration::from_millis(500);
+/// Most bytes of payload that one statement brings: what it answers is in memory twice while it is read.
+const BATCH_BYTES: usize = 4 << 20;
 /// How often the room is looked at while listeners are busy.
 const BUSY: Duration = Duration::from_millis(100);
 /// How soon there may be room in the queues.
@@ -213,7 +219,8 @@ impl Poller {
         if self.order.is_none() {
             self.claim_left().await?;
         }
-        let limit = batch_size.min(u32::try_from(room).unwrap_or(u32::MAX));
+        let max_bytes = max_bytes.min(BATCH_BYTES);
+        let limit = batch_size.min(u32::try_from(room).unwrap_or(u32::MAX)).min(self.fitting.most());
         match self.way().await? {
             Way::Closed => Ok((Polled::Drained, 0)),
             Way::ClaimCarefully(partitions) => {

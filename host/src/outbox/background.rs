@@ -19,7 +19,7 @@ use crate::node::{Heartbeat, SessionKeeper};
 use crate::notifier;
 use crate::order::{Learner, Order, Sweep};
 use crate::partition::Partitions;
-use crate::poller::{Cursor, Poller};
+use crate::poller::{Cursor, Fitting, Poller};
 use crate::purge::{Purge, PurgeConfig};
 use crate::readiness::{SchemaFault, SchemaWatch};
 use crate::recurring::{Outage, Recurring};
@@ -110,6 +110,7 @@ impl<S> Background<'_, S> {
             config: wanted.poller.clone(),
             order: self.order.clone(),
             partitions: self.partitions.clone(),
+            fitting: Fitting::default(),
             cursor: Cursor::default(),
             next_known: None,
             sweep: Sweep::default(),
