@@ -54,6 +54,7 @@ conformance! {
     write::payload_bytes_are_kept_whatever_they_are,
     write::an_event_with_an_empty_payload_may_be_written_alone,
     write::what_is_not_put_off_is_due_at_once_though_its_writers_clock_is_ahead,
+    write::an_event_of_a_writer_whose_clock_is_behind_is_due_at_once_and_held_for_a_whole_lease,
     write::many_large_payloads_in_one_call_do_not_mix,
     write::names_and_headers_with_quotes_are_only_text,
     write::a_batch_that_fails_in_its_last_statement_leaves_nothing_in_the_transaction,
