@@ -206,7 +206,8 @@ impl Stage {
             loop {
                 let life = {
                     let mut world = stage.world();
-                    world.lives.push(Life { place, owner: None, killed: false, stops: false, failed_at: None });
+                    let lacks_route = stage.lacks_route(place, world.is_healed());
+                    world.lives.push(Life { place, owner: None, killed: false, stops: false, failed_at: None, lacks_route });
                     world.lives.len() - 1
                 };
                 match stage.builder(life).start().await {
@@ -222,6 +223,12 @@ impl Stage {
                 }
             }
         }));
+    }
+
+    /// Whether a host that starts in this place has no listener for the last route: a deploy has not come to it yet. Where every host
+    /// delivers everything it never does; where one host alone may deliver an event, the deploy ends once the database is well.
+    fn lacks_route(&self, place: usize, is_healed: bool) -> bool {
+        place > 0 && self.plan.seed.is_multiple_of(3) && (self.plan.mode == Mode::MultiNode || !is_healed)
     }
 
     fn builder(&self, life: usize) -> OutboxBuilder<MemoryStore> {
@@ -257,11 +264,9 @@ impl Stage {
             .retry(Exponential { base: Duration::from_millis(200), max: Duration::from_secs(5) })
             .purge(PurgeConfig { enabled: false, ..PurgeConfig::default() })
             .label(format!("life{life}"));
-        let place = self.world().lives[life].place;
+        let lacks_route = self.world().lives[life].lacks_route;
         for number in 0..ROUTES.len() {
-            // Some hosts of several have no listener for the last route. Where order is kept, nobody but who has the partition may deliver
-            // an event, and one without its listener never does.
-            if number + 1 == ROUTES.len() && plan.mode == Mode::MultiNode && place > 0 && plan.seed.is_multiple_of(3) {
+            if number + 1 == ROUTES.len() && lacks_route {
                 continue;
             }
             let actor = Actor { world: self.world.clone(), life, route: number };
@@ -372,11 +377,9 @@ impl Stage {
 
     /// The database is well: everybody is started again, and every event ends.
     async fn recover(self: &Arc<Self>) {
-        loop {
-            let task = locked(&self.tasks).pop();
-            let Some(task) = task else { break };
-            self.join(task).await;
-        }
+        self.join_tasks().await;
+        self.end_deploy();
+        self.join_tasks().await;
         let writers = std::mem::take(&mut *locked(&self.writers));
         for (_, task) in writers {
             self.join(task).await;
@@ -399,6 +402,24 @@ impl Stage {
             world.commit(rows);
         }
         self.until_all_have_ended(PROBE_PATIENCE).await;
+    }
+
+    /// Starts those again whose listeners are not complete.
+    fn end_deploy(self: &Arc<Self>) {
+        for place in 0..self.plan.hosts {
+            let life = locked(&self.places[place]).as_ref().map(|(life, _)| *life);
+            if life.is_some_and(|life| self.world().lives[life].lacks_route && !self.lacks_route(place, true)) {
+                self.clone().restart(place);
+            }
+        }
+    }
+
+    async fn join_tasks(&self) {
+        loop {
+            let task = locked(&self.tasks).pop();
+            let Some(task) = task else { return };
+            self.join(task).await;
+        }
     }
 
     async fn join(&self, task: JoinHandle<()>) {
@@ -568,12 +589,19 @@ impl World {
         }
         // Where nothing fails, each call has an outcome.
         if self.plan.is_quiet() {
-            for call in self.calls.all.iter().filter(|call| !call.stored) {
+            // Some of those that the deploy came to were cut off by it.
+            let goes_on = |call: &&crate::calls::Call| self.plan.mode == Mode::MultiNode || !self.lives[call.life].lacks_route;
+            for call in self.calls.all.iter().filter(goes_on).filter(|call| !call.stored) {
                 faults.push(format!("nothing failed, and the call for {:?} has no outcome: {:?}", call.fence, call.end));
             }
             let cut_off = |call: &&crate::calls::Call| matches!(call.end, Some(End::CutOff { deadline_over: false }));
             faults.extend(
-                self.calls.all.iter().filter(cut_off).map(|call| format!("nothing failed, and {:?} was cut off", call.fence)),
+                self.calls
+                    .all
+                    .iter()
+                    .filter(goes_on)
+                    .filter(cut_off)
+                    .map(|call| format!("nothing failed, and {:?} was cut off", call.fence)),
             );
         }
         for fault in faults {

@@ -608,11 +608,17 @@ impl RouteStore for MemoryStore {
         .await
     }
 
-    async fn unpark(&self, owner: &OwnerId, routes: &[Route], limit: u32) -> Result<Vec<Fence>, StoreError> {
+    async fn unpark(
+        &self,
+        owner: &OwnerId,
+        routes: &[Route],
+        partitions: Option<&[u16]>,
+        limit: u32,
+    ) -> Result<Vec<Fence>, StoreError> {
         self.run("unpark", |world| {
-            let parked = world.table.rows.values().filter(|row| row.parked.is_some() && routes.contains(&route(row)));
-            let freed: Vec<u64> = parked.map(|row| row.seq).take(limit as usize).collect();
-            world.table.unpark(owner, routes, limit, &freed).expect("the model takes what follows it");
+            let parked = world.table.parked(routes, partitions);
+            let freed = &parked[..parked.len().min(limit as usize)];
+            world.table.unpark(owner, routes, partitions, limit, freed).expect("the model takes what follows it");
             if !freed.is_empty() {
                 let line = format!("{} unparks {freed:?}", world.name(self.life));
                 world.note(line);
