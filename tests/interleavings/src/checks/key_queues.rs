@@ -27,6 +27,8 @@ pub(crate) const ALL: &[Check] = &[
 ];
 
 const EVENTS: u64 = 3;
+/// How often a call lets others go on: a poller reads the table meanwhile, and gives what it brings its place.
+const PAUSES: usize = 12;
 
 /// A row of the table: how often an outcome of it was stored, and whether somebody behind it waits still.
 #[derive(Clone, Copy, Debug)]
@@ -145,6 +147,7 @@ impl Scene {
     fn call(&self, mut delivery: Delivery) {
         let sequence = delivery.event.sequence();
         assert_eq!(self.at_work.fetch_add(1, Ordering::Relaxed), 0, "another of the same key is at work");
+        (0..PAUSES).for_each(|_| cast::pause());
         let before = usize::try_from(sequence - 1).expect("small");
         let rows = *self.rows.lock().expect("no panic");
         let earlier = (1..).zip(&rows[..before]).filter(|(earlier, _)| self.late != Some(*earlier));
