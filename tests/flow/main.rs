@@ -15,7 +15,6 @@ mod dropped;
 mod effects;
 mod excluded;
 mod handle;
-mod idle;
 mod killer;
 mod languages;
 mod large;

@@ -8,14 +8,16 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
+use sqlx::error::DatabaseError;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{ConnectOptions, Connection, Row};
 use tokio::sync::Mutex;
 
 use crate::store::session::within;
 
-/// How often each of two connections is asked which backend it meets.
-const ROUNDS: usize = 3;
+/// How often two connections are asked which backend they meet. Others use the pooler meanwhile: by chance each of the two may meet
+/// the same one a few times.
+const ROUNDS: usize = 12;
 /// How long finding it out may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -82,22 +84,34 @@ impl Pooler {
 /// Two connections that are open at once have a backend each, and keep it, unless they share what a pooler has. One that hands out the
 /// backend that was free last shows the same one to both; one that deals them out in turn shows two to the first.
 async fn is_between(mut first: PgConnection, connect: &PgConnectOptions) -> Result<bool, sqlx::Error> {
-    let Ok(mut second) = connect.connect().await else {
+    let mut second = match connect.connect().await {
+        Ok(second) => second,
         // Where there is one connection alone, it shares nothing.
-        let _ = first.close().await;
-        return Ok(false);
+        Err(error) if is_full(&error) => {
+            let _ = first.close().await;
+            return Ok(false);
+        }
+        Err(error) => return Err(error),
     };
-    let (mut of_first, mut of_second) = (Vec::new(), Vec::new());
+    let (of_first, of_second) = (backend(&mut first).await?, backend(&mut second).await?);
+    let mut shared = of_first == of_second;
     for _ in 0..ROUNDS {
-        of_first.push(backend(&mut first).await?);
-        of_first.push(backend(&mut first).await?);
-        of_second.push(backend(&mut second).await?);
+        if shared {
+            break;
+        }
+        // Alone and at once by turns, so that no beat of others goes with both.
+        let alone = backend(&mut first).await?;
+        let (again, other) = tokio::try_join!(backend(&mut first), backend(&mut second))?;
+        shared = [alone, again] != [of_first; 2] || other != of_second;
     }
     // That they can be closed politely or not changes nothing.
     let _ = (first.close().await, second.close().await);
-    of_first.dedup();
-    of_second.dedup();
-    Ok(of_first.len() > 1 || of_first == of_second)
+    Ok(shared)
+}
+
+/// Whether the server has no connection left for this user.
+fn is_full(error: &sqlx::Error) -> bool {
+    error.as_database_error().and_then(DatabaseError::code).as_deref() == Some("53300")
 }
 
 /// Without a prepared statement, which might not be found again.
