@@ -261,7 +261,8 @@ impl Poller {
     }
 
     /// Unparks a batch, also when nothing changed: an event may have been parked just after its listener came. No more than can
-    /// be claimed at once: another host that has no listener for these events would claim the rest, and park it again.
+    /// be claimed at once: another host that has no listener for these events would claim the rest, and park it again. Where order is
+    /// kept, nobody but the host that holds an event's partition delivers it, so it alone unparks it.
     async fn unpark(&mut self, changed: bool) -> Result<(), StoreError> {
         let limit = self.room().0.min(UNPARK_BATCH);
         if changed {
@@ -270,6 +271,11 @@ impl Poller {
         self.deciding |= changed || self.decided_at.elapsed() >= self.config.interval;
         if limit == 0 {
             self.unparking |= changed;
+            return Ok(());
+        }
+        let partitions = self.order.as_ref().map(|_| self.partitions.open().all);
+        if partitions.as_ref().is_some_and(Vec::is_empty) {
+            self.unparking = false;
             return Ok(());
         }
         self.unparked_at = Instant::now();
@@ -285,7 +291,7 @@ impl Poller {
         self.unparking = !routes.is_empty();
         if self.unparking {
             let limit = u32::try_from(limit).expect("at most a thousand");
-            let unparked = self.store.unpark(&self.owner, &routes, limit).await?;
+            let unparked = self.store.unpark(&self.owner, &routes, partitions.as_deref(), limit).await?;
             self.unparking = unparked.len() >= usize::try_from(limit).unwrap_or(usize::MAX);
             if self.order.is_none() {
                 // At once: the host that holds their partitions may have no listener for them, and would park them again.

@@ -154,6 +154,7 @@ conformance! {
     costs::an_answer_writes_its_cost_where_one_comes_with_it,
     costs::a_cost_that_no_host_wrote_spoils_no_row,
     park::only_the_named_routes_are_unparked,
+    park::events_of_the_named_partitions_are_unparked,
     park::what_was_unparked_is_claimed_by_its_number_at_once_and_read_as_claimed,
     park::unparking_goes_in_batches,
     park::parked_routes_are_found_one_after_the_other_each_once,

@@ -39,6 +39,8 @@ pub(crate) struct Life {
     pub(crate) stops: bool,
     /// When the database last failed it, or was slow.
     pub(crate) failed_at: Option<Instant>,
+    /// Whether it has no listener for the last route.
+    pub(crate) lacks_route: bool,
 }
 
 /// A session that has an owner's lock.
