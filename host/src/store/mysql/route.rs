@@ -15,8 +15,7 @@ use crate::store::route::pairs;
 use crate::store::row::{Named, as_it_is};
 use crate::store::{Audit, PARTITIONS, RouteRecord, RouteStore, StoreError, row};
 
-/// Read without a lock: [`UNPARK`] looks again. Bound: rows of [aggregate_type, event_type], the partitions as
-/// letters, most rows.
+/// Read without a lock: [`UNPARK`] looks again. Bound: rows of [aggregate_type, event_type], the partitions as letters, most rows.
 pub(super) const CHOOSE_PARKED: &str = "
 SELECT outbox_event.seq
 FROM JSON_TABLE(?, '$[*]' COLUMNS (aggregate_type VARCHAR(64) CHARACTER SET utf8mb4 PATH '$[0]',

@@ -8,15 +8,14 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use sqlx::error::DatabaseError;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{ConnectOptions, Connection, Row};
 use tokio::sync::Mutex;
 
 use crate::store::session::within;
 
-/// How often two connections are asked which backend they meet. Others use the pooler meanwhile: by chance each of the two may meet
-/// the same one a few times.
+/// How often two connections are asked which backend they meet. While others use the pooler, each of the two may meet the same one
+/// again by chance.
 const ROUNDS: usize = 12;
 /// How long finding it out may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -81,37 +80,31 @@ impl Pooler {
     }
 }
 
-/// Two connections that are open at once have a backend each, and keep it, unless they share what a pooler has. One that hands out the
-/// backend that was free last shows the same one to both; one that deals them out in turn shows two to the first.
+/// Needs two connections, as a host does: whether there is a pooler cannot be told by one.
 async fn is_between(mut first: PgConnection, connect: &PgConnectOptions) -> Result<bool, sqlx::Error> {
-    let mut second = match connect.connect().await {
-        Ok(second) => second,
-        // Where there is one connection alone, it shares nothing.
-        Err(error) if is_full(&error) => {
-            let _ = first.close().await;
-            return Ok(false);
-        }
-        Err(error) => return Err(error),
-    };
-    let (of_first, of_second) = (backend(&mut first).await?, backend(&mut second).await?);
-    let mut shared = of_first == of_second;
-    for _ in 0..ROUNDS {
-        if shared {
-            break;
-        }
-        // Alone and at once by turns, so that no beat of others goes with both.
-        let alone = backend(&mut first).await?;
-        let (again, other) = tokio::try_join!(backend(&mut first), backend(&mut second))?;
-        shared = [alone, again] != [of_first; 2] || other != of_second;
-    }
+    let mut second = connect.connect().await?;
+    let is_between = share_backends(&mut first, &mut second).await?;
     // That they can be closed politely or not changes nothing.
     let _ = (first.close().await, second.close().await);
-    Ok(shared)
+    Ok(is_between)
 }
 
-/// Whether the server has no connection left for this user.
-fn is_full(error: &sqlx::Error) -> bool {
-    error.as_database_error().and_then(DatabaseError::code).as_deref() == Some("53300")
+/// Two connections that are open at once have a backend each, and keep it, unless they share what a pooler has. One that hands out the
+/// backend that was free last shows the same one to both; one that deals them out in turn shows two to the first.
+async fn share_backends(first: &mut PgConnection, second: &mut PgConnection) -> Result<bool, sqlx::Error> {
+    let (of_first, of_second) = (backend(first).await?, backend(second).await?);
+    if of_first == of_second {
+        return Ok(true);
+    }
+    for _ in 0..ROUNDS {
+        // The first by itself, then both at once: an even rhythm might meet that of others who use the pooler each time.
+        let by_itself = backend(first).await?;
+        let (at_once, other) = tokio::try_join!(backend(first), backend(second))?;
+        if by_itself != of_first || at_once != of_first || other != of_second {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Without a prepared statement, which might not be found again.
