@@ -84,3 +84,29 @@ impl Drop for HeldBytes {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_long_in_hand_counts_no_more() {
+        let held = Held::new(10, Arc::default());
+        let passes = |span: Duration| held.latest().began_at -= span;
+        let slow = held.hold(20);
+        passes(SLOW);
+        let quick = held.hold(3);
+        assert_eq!(held.bytes(), 23, "a second is not long");
+
+        passes(SLOW);
+        assert_eq!(held.bytes(), 3);
+        drop(slow);
+        assert_eq!(held.bytes(), 3, "it is not counted twice");
+        drop(quick);
+        assert_eq!(held.bytes(), 0);
+
+        let _slow = held.hold(20);
+        passes(2 * SLOW);
+        assert_eq!(held.bytes(), 0, "nothing came meanwhile");
+    }
+}
