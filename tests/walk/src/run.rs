@@ -3,6 +3,7 @@
 
 mod earlier;
 mod hosts;
+mod idle;
 mod looking_back;
 mod recovery;
 mod writing;
@@ -41,6 +42,7 @@ pub(crate) async fn run(plan: Plan) -> Report {
     let stage = Arc::new(Stage::new(world.clone(), &plan));
     stage.chaos().await;
     stage.recover().await;
+    stage.idle().await;
     stage.stop_all().await;
     let mut world = lock(&world);
     world.look_back();

@@ -34,13 +34,17 @@ pub(crate) struct MemoryStore {
 
 impl MemoryStore {
     /// One call that waits for nobody.
-    pub(crate) async fn run<T>(&self, name: &str, effect: impl FnOnce(&mut World) -> T) -> Result<T, StoreError> {
+    pub(crate) async fn run<T>(&self, name: &'static str, effect: impl FnOnce(&mut World) -> T) -> Result<T, StoreError> {
         self.run_on(&[], name, effect).await
     }
 
     /// One call that waits until nobody else has these rows locked.
-    async fn run_on<T>(&self, rows: &[u64], name: &str, effect: impl FnOnce(&mut World) -> T) -> Result<T, StoreError> {
-        let fate = self.world().fate(self.life);
+    async fn run_on<T>(&self, rows: &[u64], name: &'static str, effect: impl FnOnce(&mut World) -> T) -> Result<T, StoreError> {
+        let fate = {
+            let mut world = self.world();
+            world.is_asked(self.life, name);
+            world.fate(self.life)
+        };
         if self.is_killed() {
             pending::<()>().await;
         }

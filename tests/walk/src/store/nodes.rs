@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use outbox::event::OwnerId;
-use outbox::store::{LiveNodes, Node, NodeRecord, NodeStore, Session, SessionStore};
+use outbox::store::{Around, LiveNodes, Node, NodeRecord, NodeStore, Session, SessionStore};
 use outbox::{StoreError, sqlx};
 use tokio::time::Instant;
 
@@ -72,11 +72,7 @@ impl SessionStore for MemoryStore {
     }
 
     async fn free_sessions(&self, owner: &OwnerId) -> Result<Vec<String>, StoreError> {
-        self.run("free_sessions", |world| {
-            let others = world.table.free_sessions(owner.as_str());
-            others.into_iter().filter(|other| !world.is_held(other)).collect()
-        })
-        .await
+        self.run("free_sessions", |world| world.free_sessions(owner.as_str())).await
     }
 
     async fn abandon(&self, gone: &str) -> Result<bool, StoreError> {
@@ -96,6 +92,10 @@ impl World {
     fn is_held(&self, owner: &str) -> bool {
         self.sessions.get(owner).is_some_and(|held| held.until.is_none_or(|until| until > Instant::now()))
     }
+
+    fn free_sessions(&self, owner: &str) -> Vec<String> {
+        self.table.free_sessions(owner).into_iter().filter(|other| !self.is_held(other)).collect()
+    }
 }
 
 /// The session of a host. Its lock is free when the server notices that the connection is gone.
@@ -111,13 +111,13 @@ impl MemorySession {
     }
 }
 
-#[async_trait]
-impl Session for MemorySession {
-    async fn prove(&mut self) -> Result<(), StoreError> {
-        let proven = self.store.run("prove", |world| self.has_lock(world));
-        match tokio::time::timeout(ANSWER, proven).await {
-            Ok(Ok(true)) => Ok(()),
-            Ok(Ok(false)) => Err(StoreError::SessionLost { why: "its connection broke".to_owned() }),
+impl MemorySession {
+    /// Asks for the lock, and for what the same statement sees.
+    async fn ask<T>(&self, name: &'static str, look: impl FnOnce(&mut World) -> T) -> Result<T, StoreError> {
+        let asking = self.store.run(name, |world| (self.has_lock(world), look(world)));
+        match tokio::time::timeout(ANSWER, asking).await {
+            Ok(Ok((true, seen))) => Ok(seen),
+            Ok(Ok((false, _))) => Err(StoreError::SessionLost { why: "its connection broke".to_owned() }),
             Ok(Err(error)) => Err(error),
             Err(_) => {
                 self.store.world().failed(self.store.life);
@@ -125,6 +125,21 @@ impl Session for MemorySession {
                 Err(StoreError::Disconnected { action: "ask for the lock of this host's session", source })
             }
         }
+    }
+}
+
+#[async_trait]
+impl Session for MemorySession {
+    async fn prove(&mut self) -> Result<(), StoreError> {
+        self.ask("prove", |_| ()).await
+    }
+
+    async fn prove_and_look(&mut self) -> Result<Option<Around>, StoreError> {
+        let look = |world: &mut World| Around {
+            free: world.free_sessions(&self.owner),
+            routes: format!("{:?}", world.table.routes()),
+        };
+        self.ask("prove_and_look", look).await.map(Some)
     }
 
     async fn end(self: Box<Self>) {

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use futures_util::future::pending;
-use outbox::store::{NotifyStore, WakeUps};
+use outbox::store::{NotifyStore, WakeUp, WakeUps};
 use outbox::{StoreError, sqlx};
 use tokio::sync::broadcast;
 use tokio::time::{Instant, sleep_until};
@@ -42,7 +42,7 @@ struct Hints {
 
 #[async_trait]
 impl WakeUps for Hints {
-    async fn next(&mut self) -> Result<(), StoreError> {
+    async fn next(&mut self) -> Result<WakeUp, StoreError> {
         let breaks = async {
             match self.breaks_at {
                 Some(at) => sleep_until(at).await,
@@ -60,6 +60,6 @@ impl WakeUps for Hints {
             let source = sqlx::Error::from(std::io::Error::from(std::io::ErrorKind::ConnectionReset));
             return Err(StoreError::Disconnected { action: "listen", source });
         }
-        Ok(())
+        Ok(WakeUp::Events)
     }
 }
