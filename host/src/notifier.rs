@@ -7,7 +7,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use crate::recurring::Outage;
-use crate::store::{Store, StoreError, WakeUps};
+use crate::store::{Store, StoreError, WakeUp, WakeUps};
 use crate::wake::Wake;
 
 /// All commits within this span send one wake-up: it costs the database a lock that all commits share.
@@ -88,21 +88,25 @@ enum Lost {
 /// Wakes the poller at each wake-up, and tries the way at the start and every now and then. Returns when it is lost.
 async fn hear(store: &dyn Store, wake_ups: &mut dyn WakeUps, wake: &Wake, deaf: &Outage) -> Lost {
     let mut test_at = Instant::now();
-    let mut answer_until = None;
+    let (mut answer_until, mut has_heard) = (None, false);
     loop {
         let until = answer_until.unwrap_or(test_at);
         match tokio::time::timeout_at(until, wake_ups.next()).await {
-            Ok(Ok(())) => {
+            Ok(Ok(said)) => {
                 if deaf.ends() {
                     tracing::info!("wake-ups from other nodes are heard again");
                 }
                 answer_until = None;
-                wake.now();
+                // What came before the first was not heard.
+                if said == WakeUp::Events || !has_heard {
+                    wake.now();
+                }
+                has_heard = true;
             }
             Ok(Err(error)) => return error.into(),
             Err(_) if answer_until.is_some() => return Lost::Silent,
             Err(_) => {
-                if let Err(error) = store.notify().await {
+                if let Err(error) = store.try_wake_ups().await {
                     return error.into();
                 }
                 test_at = Instant::now() + TEST_EVERY;

@@ -6,6 +6,7 @@
 
 mod claim;
 mod config;
+mod fitting;
 mod judge;
 mod read;
 mod room;
@@ -17,6 +18,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 pub use config::PollerConfig;
+pub(crate) use fitting::Fitting;
 pub(crate) use read::Cursor;
 pub(crate) use room::LastRoom;
 use room::Room;
@@ -52,6 +54,8 @@ pub(crate) struct Poller {
     pub(crate) order: Option<Arc<Order>>,
     /// Only what belongs to these is taken.
     pub(crate) partitions: Arc<Partitions>,
+    /// Most events that one statement asks for: not many more than the last one could bring, where payloads are large.
+    pub(crate) fitting: Fitting,
     /// How far the table was read.
     pub(crate) cursor: Cursor,
     /// Where order by aggregate is kept.
@@ -105,12 +109,17 @@ pub(crate) const HOSTS_GONE: u32 = 2;
 const FIRST_REST: Duration = Duration::from_millis(100);
 const LAST_REST: Duration = Duration::from_secs(2);
 /// How long it is taken to be known when the next event is due, while nobody wakes the poller: what others write without a word is found
-/// by the next read.
-const NEXT_KNOWN_FOR: Duration = Duration::from_secs(1);
+/// by the next read. Where reads are rare, an event that becomes due sooner is delivered by this knowledge alone.
+const NEXT_KNOWN_FOR: Duration = Duration::from_secs(5);
+const NEXT_KNOWN_AMONG_RARE_READS: Duration = Duration::from_secs(1);
+/// How often a poller that nothing wakes looks for parked events that may go on: they were parked just after what they wait for came.
+const PARKED_EVERY: Duration = Duration::from_secs(1);
 /// The least rest when something is due but was not ours to claim.
 const NOT_OURS: Duration = Duration::from_millis(100);
 /// The same where all events stand in one queue: nothing is ours until its front is.
 const QUEUE_STOPPED: Duration = Duration::from_millis(500);
+/// Most bytes of payload that one statement brings: what it answers is in memory twice while it is read.
+const BATCH_BYTES: usize = 4 << 20;
 /// How often the room is looked at while listeners are busy.
 const BUSY: Duration = Duration::from_millis(100);
 /// How soon there may be room in the queues.
@@ -183,9 +192,9 @@ impl Poller {
         changes: &mut watch::Receiver<u64>,
     ) -> Result<Polled, StoreError> {
         // A poller that never rests, because its queue is full, must not forget those that are parked.
-        let long_ago = self.unparked_at.elapsed() >= self.config.interval;
+        let long_ago = self.unparked_at.elapsed() >= self.parked_every();
         let changed = changes.has_changed().unwrap_or(false);
-        if changed || after_a_rest || self.unparking || long_ago {
+        if changed || (after_a_rest && was_woken) || self.unparking || long_ago {
             changes.mark_unchanged();
             self.unpark(changed).await?;
         }
@@ -215,7 +224,8 @@ impl Poller {
         if self.order.is_none() {
             self.claim_left().await?;
         }
-        let limit = batch_size.min(u32::try_from(room).unwrap_or(u32::MAX));
+        let max_bytes = max_bytes.min(BATCH_BYTES);
+        let limit = batch_size.min(u32::try_from(room).unwrap_or(u32::MAX)).min(self.fitting.most());
         match self.way().await? {
             Way::Closed => Ok((Polled::Drained, 0)),
             Way::ClaimCarefully(partitions) => {
@@ -251,7 +261,7 @@ impl Poller {
         if let Some((asked_at, next)) = self.next_known
             && taken == 0
             && !was_woken
-            && now.saturating_duration_since(asked_at) < NEXT_KNOWN_FOR
+            && now.saturating_duration_since(asked_at) < self.next_known_for()
             && next.is_none_or(|next| next > now)
         {
             return Ok(next.map(|next| next.saturating_duration_since(now)));
@@ -265,22 +275,39 @@ impl Poller {
         Ok(due)
     }
 
+    fn next_known_for(&self) -> Duration {
+        if self.config.interval <= NEXT_KNOWN_AMONG_RARE_READS { NEXT_KNOWN_FOR } else { NEXT_KNOWN_AMONG_RARE_READS }
+    }
+
+    fn parked_every(&self) -> Duration {
+        self.config.interval.max(PARKED_EVERY)
+    }
+
     /// Unparks a batch, also when nothing changed: an event may have been parked just after its listener came. No more than can
-    /// be claimed at once: another host that has no listener for these events would claim the rest, and park it again.
+    /// be claimed at once: another host that has no listener for these events would claim the rest, and park it again. Where order is
+    /// kept, nobody but the host that holds an event's partition delivers it, so it alone unparks it.
     async fn unpark(&mut self, changed: bool) -> Result<(), StoreError> {
         let limit = self.room().events.min(UNPARK_BATCH);
         if changed {
             self.parked_after = None;
         }
-        self.deciding |= changed || self.decided_at.elapsed() >= self.config.interval;
+        self.deciding |= changed || self.decided_at.elapsed() >= self.parked_every();
         if limit == 0 {
             self.unparking |= changed;
+            return Ok(());
+        }
+        let partitions = self.order.as_ref().map(|_| self.partitions.open().all);
+        if partitions.as_ref().is_some_and(Vec::is_empty) {
+            self.unparking = false;
             return Ok(());
         }
         self.unparked_at = Instant::now();
         let mut routes = self.listeners.open_routes();
         if self.listeners.has_patterns() || (self.gives_up() && self.deciding) {
-            routes.extend(self.parked_no_longer().await?);
+            match self.parked_no_longer().await? {
+                Some(free) => routes.extend(free),
+                None => routes.clear(),
+            }
             routes.sort_unstable();
             routes.dedup();
             // The next look begins when something changes or the interval has passed; where relays have patterns, at once.
@@ -290,7 +317,7 @@ impl Poller {
         self.unparking = !routes.is_empty();
         if self.unparking {
             let limit = u32::try_from(limit).expect("at most a thousand");
-            let unparked = self.store.unpark(&self.owner, &routes, limit).await?;
+            let unparked = self.store.unpark(&self.owner, &routes, partitions.as_deref(), limit).await?;
             self.unparking = unparked.len() >= usize::try_from(limit).unwrap_or(usize::MAX);
             if self.order.is_none() {
                 // At once: the host that holds their partitions may have no listener for them, and would park them again.
@@ -304,18 +331,23 @@ impl Poller {
 
     /// Parked routes that are in no list of listeners, and whose events would not be parked now: a relay's pattern covers them, or
     /// nobody answers them, and the pause or the broken plugin that they waited for is gone. A few in each turn, from where the last
-    /// one ended: nobody knows how many there are.
-    async fn parked_no_longer(&mut self) -> Result<Vec<Route>, StoreError> {
-        let mut free = Vec::new();
-        for _ in 0..PARKED_ROUTES {
+    /// one ended: nobody knows how many there are. `None` when no event is parked at all.
+    async fn parked_no_longer(&mut self) -> Result<Option<Vec<Route>>, StoreError> {
+        let (mut free, from_the_first) = (Vec::new(), self.parked_after.is_none());
+        for looked_at in 0..PARKED_ROUTES {
             self.parked_after = self.store.parked_route(self.parked_after.as_ref()).await?;
-            let Some(route) = &self.parked_after else { break };
+            let Some(route) = &self.parked_after else {
+                if from_the_first && looked_at == 0 {
+                    return Ok(None);
+                }
+                break;
+            };
             let is_given_up = || self.gives_up() && self.listeners.awaited(route).is_none();
             if self.listeners.paused(route).is_none() && (self.listeners.find(route).is_some() || is_given_up()) {
                 free.push(route.clone());
             }
         }
-        Ok(free)
+        Ok(Some(free))
     }
 
     /// Lets events go on whose blocker is out of the way.

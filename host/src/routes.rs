@@ -17,6 +17,8 @@ pub const PAUSE_KNOWN_WITHIN: Duration = Duration::from_secs(2);
 
 /// Rest between two looks at the pauses.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The same while the session's proofs tell of each change, every second too.
+const LOOK_EVERY_TOLD: Duration = Duration::from_secs(10);
 
 /// Notes which routes have a listener, so that their events are parked while it is away, and learns which are paused.
 pub(crate) struct RouteKeeper {
@@ -24,15 +26,19 @@ pub(crate) struct RouteKeeper {
     changes: watch::Receiver<u64>,
     listeners: Arc<Listeners>,
     outage: Outage,
+    /// What the session has seen of the table of routes; `None` while it does not tell.
+    seen: watch::Receiver<Option<String>>,
 }
 
 impl RouteKeeper {
-    pub(crate) fn new(store: Arc<dyn Store>, listeners: Arc<Listeners>) -> Self {
-        Self { store, changes: listeners.changes(), listeners, outage: Outage::default() }
+    pub(crate) fn new(store: Arc<dyn Store>, listeners: Arc<Listeners>, seen: watch::Receiver<Option<String>>) -> Self {
+        Self { store, changes: listeners.changes(), listeners, outage: Outage::default(), seen }
     }
 
     async fn step(&mut self) -> Result<(), StoreError> {
         self.changes.mark_unchanged();
+        // Before the look: what changes after it is seen once more.
+        self.seen.mark_unchanged();
         let (routes, mut known) = (self.listeners.routes(), self.store.routes().await?);
         // Those that are new here, and those that somebody had forgotten though this host answers them.
         let noted: HashSet<&Route> =
@@ -49,18 +55,22 @@ impl RouteKeeper {
 impl Recurring for RouteKeeper {
     async fn run_once(&mut self) -> Duration {
         let kept = self.step().await;
+        let succeeded = kept.is_ok();
         self.outage.note(
             kept,
             |error| tracing::warn!(%error, "the routes could not be read or noted; trying again"),
             || tracing::info!("the routes can be read and noted again"),
         );
-        LOOK_EVERY
+        // A look that failed is repeated soon.
+        if succeeded && self.seen.borrow().is_some() { LOOK_EVERY_TOLD } else { LOOK_EVERY }
     }
 
     async fn woken(&mut self) {
-        if self.changes.changed().await.is_err() {
+        tokio::select! {
+            Ok(()) = self.changes.changed() => {}
+            Ok(()) = self.seen.changed() => {}
             // Nothing changes any more.
-            std::future::pending().await
+            else => std::future::pending().await,
         }
     }
 }

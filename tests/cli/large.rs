@@ -8,12 +8,12 @@ use crate::home::Home;
 use crate::node::{Node, say, wait_until_all_is_delivered};
 use crate::program::Place;
 
-/// How many, unless `OUTBOX_TEST_LARGE` says more; 1,000 take some minutes on MySQL.
+/// How many, unless `OUTBOX_TEST_LARGE` says more.
 const EVENTS: usize = 150;
 
-/// The most memory that a host may ever have had, however many events there are: a payload in the hands of each of its 256 workers, some
-/// of them copied into guests, and what a read brings.
-const MOST_MIB: u64 = 640;
+/// The most memory that a host may ever have had, however many events there are: `queue_bytes` of payloads in hand, some of them copied into
+/// guests, what a read brings, and what the allocator keeps of what was let go. Measured: 170 to 240.
+const MOST_MIB: u64 = 320;
 
 #[test]
 fn large_payloads_are_delivered_in_bounded_memory_on_sqlite() {

@@ -8,7 +8,7 @@ use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, PgConnection};
 use support::{Faults, Witness, Writers, sample_plugins};
 
 use crate::node::{Mode, Node, Settings, conclude, say, wait_for_writers};
-use crate::program::Place;
+use crate::program::{Place, run};
 
 const EVENTS: usize = 600;
 
@@ -181,8 +181,4 @@ fn assert_said_once_per_outage(node: &Node, outages: usize) {
     }
     say(&format!("  it complained: {counts:?}\n"));
     assert!(counts.values().all(|times| *times <= outages), "{counts:?}");
-}
-
-fn run(future: impl Future<Output = ()>) {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be made").block_on(future);
 }

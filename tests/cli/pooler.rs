@@ -6,16 +6,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use outbox::PostgresStore;
+use outbox::store::{DoctorStore, Expectations, Severity, Store};
 use servers::{Deal, Pooler};
-use sqlx::ConnectOptions;
-use sqlx::postgres::PgConnectOptions;
+use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::{AssertSqlSafe, ConnectOptions};
 use support::{Faults, Witness, Writers, sample_plugins};
 
 use crate::home::Home;
 use crate::node::{Mode, Node, Settings, conclude, say, wait_for_writers};
-use crate::program::Place;
+use crate::program::{Place, run};
 
 const EVENTS: usize = 200;
+
+/// How many hosts connect while others use the pooler, and how many these are: more than it has connections to the server.
+const CONNECTS: usize = 20;
+const OTHERS: u64 = 6;
 
 /// A lease short enough to wait for.
 const SETTINGS: Settings<'_> = &[
@@ -89,6 +95,7 @@ fn hosts_deliver_and_take_over(deal: Deal, mode: &str, promises: Mode) {
     wait_for_writers(writers, EVENTS);
     first.revive(place, settings);
     first.wait_for("ready", 2);
+    first.wait_for(SAID, 2);
 
     assert_eq!((first.said(SAID).len(), second.said(SAID).len()), (2, 1), "{:?}", second.complaints());
     say(&format!("PgBouncer, {mode}: killed with {held} in hand, 20 delivered by the other {after:.1?} later\n"));
@@ -122,13 +129,48 @@ fn a_host_leaves_nothing_of_its_own_with_a_pooler_and_doctor_says_what_is_lost()
     assert!(directly.stdout.contains("each connection keeps its backend"), "{}", directly.stdout);
 }
 
+#[test]
+fn a_pooler_that_others_use_at_the_same_time_is_noticed_by_each_host_that_connects() {
+    let second = Duration::from_secs(1);
+    let expectations = Expectations { lease: second * 4, deadline: second, max_payload: 1 << 20, connections: 5 };
+    for deal in [Deal::Last, Deal::InTurn] {
+        let pooled = Pooled::start(deal);
+        let url = pooled.place().url();
+        run(async {
+            for millis in 1..=OTHERS {
+                tokio::spawn(transactions(connect_as_another(url).await, Duration::from_millis(millis)));
+            }
+            for connect in 1..=CONNECTS {
+                let store = PostgresStore::connect(url).await.expect("the pooler answers");
+                let findings = store.diagnose(&expectations).await.expect("the server answers");
+                let pooler = findings.iter().find(|finding| finding.check == "pooler").expect("each has one");
+                assert_eq!(pooler.severity, Severity::Warning, "{deal:?}, connect {connect}: {}", pooler.found);
+                store.close().await;
+            }
+        });
+    }
+}
+
+/// Transactions of somebody else, each as long as the one before, without an end.
+async fn transactions(mut other: PgConnection, takes: Duration) {
+    let sleep = format!("SELECT pg_sleep({})", takes.as_secs_f64());
+    loop {
+        // Safe: the only text put in is a number.
+        sqlx::raw_sql(AssertSqlSafe(sleep.clone())).execute(&mut other).await.expect("it can be asked");
+    }
+}
+
+/// A connection through the pooler of somebody who is no host.
+async fn connect_as_another(url: &str) -> PgConnection {
+    // PgBouncer takes no startup parameter that it does not know.
+    let options = PgConnectOptions::from_str(url).expect("an address").extra_float_digits(None);
+    options.connect().await.expect("the pooler answers")
+}
+
 /// What a connection of the pooler has: a setting of plans, prepared statements, locks of sessions.
 fn left_by_hosts(url: &str) -> [String; 3] {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be made");
-    runtime.block_on(async {
-        // PgBouncer takes no startup parameter that it does not know.
-        let options = PgConnectOptions::from_str(url).expect("an address").extra_float_digits(None);
-        let mut other = options.connect().await.expect("the pooler answers");
+    run(async {
+        let mut other = connect_as_another(url).await;
         let mut found = Vec::new();
         for sql in [
             "SELECT current_setting('enable_seqscan')",

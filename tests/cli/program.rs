@@ -113,8 +113,7 @@ impl Place {
     /// Changes rows as another program would, or as a host did.
     pub(crate) fn sql(&self, statement: &str) {
         let file = self.path().join("outbox.db");
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("threads can be started");
-        runtime.block_on(async {
+        run(async {
             let options = SqliteConnectOptions::new().filename(file).busy_timeout(PATIENCE);
             let mut connection = options.connect().await.expect("the file is there");
             sqlx::query(AssertSqlSafe(statement)).execute(&mut connection).await.expect("the statement is valid");
@@ -348,4 +347,9 @@ pub(crate) fn mails<'a>(lines: impl IntoIterator<Item = &'a String>) -> BTreeMap
 /// The program that cargo built for these tests.
 pub(crate) fn binary() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_outbox"))
+}
+
+/// Runs what is asynchronous in a runtime of its own, and ends what it started.
+pub(crate) fn run<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be made").block_on(future)
 }

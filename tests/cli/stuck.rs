@@ -8,7 +8,7 @@ use support::{Faults, Witness, Writers, sample_plugins};
 
 use crate::home::Home;
 use crate::node::{Mode, Node, Settings, conclude, say, wait_for_writers, wait_until_all_is_delivered};
-use crate::program::{PATIENCE, Place};
+use crate::program::{PATIENCE, Place, run};
 
 const EVENTS: usize = 500;
 
@@ -190,8 +190,4 @@ fn sixteen_workers_share_the_smallest_pool(name: &str, place: &Place) {
     assert!(node.runs() && node.complaints().is_empty(), "{:?}", node.complaints());
     let witness = Witness::of(place.url(), place.path());
     conclude(&format!("{name}, sixteen workers, four connections"), place, &mut [node], EVENTS, &Mode::Any.rules(), &witness);
-}
-
-fn run(future: impl Future<Output = ()>) {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be made").block_on(future);
 }

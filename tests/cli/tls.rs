@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use servers::{Database, Durability, Server};
 use sqlx::{Connection, Executor, MySqlConnection, PgConnection};
 
-use crate::program::{Place, mailed};
+use crate::program::{Place, mailed, run};
 
 /// A server that takes encrypted connections, and the certificate of its authority in a file.
 struct Encrypted {
@@ -131,8 +131,4 @@ fn a_certificate_that_proves_nothing_is_refused(encrypted: &Encrypted) {
         assert!(names_it, "{command:?} {url}: {}", refused.stderr);
         assert!(!refused.stderr.contains(password) && !refused.stdout.contains(password), "{}", refused.stderr);
     }
-}
-
-fn run<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be made").block_on(future)
 }

@@ -357,10 +357,10 @@ async fn a_parked_row_that_somebody_locks_is_left_for_later() {
     let lock = format!("SELECT seq FROM outbox_event WHERE event_id = '{}' FOR UPDATE", envelopes[0].id());
     other.execute(AssertSqlSafe(lock)).await.expect("locks");
 
-    assert_eq!(db.store().unpark(&owner("host"), &routes, 10).await.expect("does not wait").len(), 2);
+    assert_eq!(db.store().unpark(&owner("host"), &routes, None, 10).await.expect("does not wait").len(), 2);
 
     other.rollback().await.expect("unlocks");
-    assert_eq!(db.store().unpark(&owner("host"), &routes, 10).await.expect("unparks").len(), 1);
+    assert_eq!(db.store().unpark(&owner("host"), &routes, None, 10).await.expect("unparks").len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

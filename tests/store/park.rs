@@ -26,8 +26,11 @@ pub(crate) async fn only_the_named_routes_are_unparked(db: &dyn Harness) {
     write(db, &[wanted.clone(), twin.clone(), other.clone()]).await;
     park_all(db).await;
 
-    let unparked =
-        db.store().unpark(&owner("host"), &[route("Order", "OrderPlaced"), route("No", "Such")], 100).await.expect("unparks");
+    let unparked = db
+        .store()
+        .unpark(&owner("host"), &[route("Order", "OrderPlaced"), route("No", "Such")], None, 100)
+        .await
+        .expect("unparks");
 
     let record = row(db, wanted.id()).await;
     assert_eq!(unparked, [Fence::new(record.seq, 0, record.claim_seq)]);
@@ -35,7 +38,7 @@ pub(crate) async fn only_the_named_routes_are_unparked(db: &dyn Harness) {
     assert_eq!((record.lease_end, record.claims), (record.locked_at, 0), "under a claim that has ended, and was none");
     assert_eq!(ids(&claim(db, 10).await), [wanted.id()], "a name that differs by case is another name");
     assert!(row(db, twin.id()).await.parked.is_some() && row(db, other.id()).await.parked.is_some());
-    assert_eq!(db.store().unpark(&owner("host"), &[], 100).await.expect("nothing to do"), []);
+    assert_eq!(db.store().unpark(&owner("host"), &[], None, 100).await.expect("nothing to do"), []);
 }
 
 pub(crate) async fn what_was_unparked_is_claimed_by_its_number_at_once_and_read_as_claimed(db: &dyn Harness) {
@@ -46,7 +49,7 @@ pub(crate) async fn what_was_unparked_is_claimed_by_its_number_at_once_and_read_
     crate::common::kept(&*store, &holds, PARTITIONS, PARTITIONS).await;
 
     let asked_for = [route("Order", "OrderPlaced"), route("Order", "OrderPlaced")];
-    let unparked = store.unpark(&answers, &asked_for, 100).await.expect("unparks");
+    let unparked = store.unpark(&answers, &asked_for, None, 100).await.expect("unparks");
     assert_eq!(unparked.len(), 3, "each once, though its route is asked for twice");
 
     let request = ReadRequest {
@@ -66,6 +69,24 @@ pub(crate) async fn what_was_unparked_is_claimed_by_its_number_at_once_and_read_
     assert!(store.read(&request).await.expect("reads").is_empty());
 }
 
+pub(crate) async fn events_of_the_named_partitions_are_unparked(db: &dyn Harness) {
+    let mut events = Vec::new();
+    for number in 0..50 {
+        events.push(event(db, "OrderPlaced").await.aggregate("Order", number.to_string()).json(&1).expect("good"));
+    }
+    write(db, &events).await;
+    park_all(db).await;
+    let (store, routes) = (db.store(), [route("Order", "OrderPlaced")]);
+    let (even, odd): (Vec<u16>, Vec<u16>) = (0..PARTITIONS).partition(|partition| partition.is_multiple_of(2));
+
+    let of_even = store.unpark(&owner("host"), &routes, Some(&even), 100).await.expect("unparks");
+    assert!((1..50).contains(&of_even.len()), "about half of fifty: {of_even:?}");
+    assert_eq!(store.unpark(&owner("host"), &routes, Some(&even), 100).await.expect("nothing is left"), []);
+    assert_eq!(store.unpark(&owner("host"), &routes, Some(&[]), 100).await.expect("nothing to do"), []);
+    let of_odd = store.unpark(&owner("host"), &routes, Some(&odd), 100).await.expect("unparks");
+    assert_eq!(of_even.len() + of_odd.len(), 50);
+}
+
 pub(crate) async fn unparking_goes_in_batches(db: &dyn Harness) {
     write(db, &plains(db, 25).await).await;
     park_all(db).await;
@@ -73,7 +94,7 @@ pub(crate) async fn unparking_goes_in_batches(db: &dyn Harness) {
 
     let mut batches = Vec::new();
     for _ in 0..4 {
-        batches.push(db.store().unpark(&owner("host"), &routes, 10).await.expect("unparks").len());
+        batches.push(db.store().unpark(&owner("host"), &routes, None, 10).await.expect("unparks").len());
     }
 
     assert_eq!(batches, [10, 10, 5, 0]);
@@ -102,7 +123,7 @@ pub(crate) async fn parked_routes_are_found_one_after_the_other_each_once(db: &d
     let wanted = [("A", "Z"), ("Order", "OrderPaid"), ("Order", "OrderPlaced"), ("Order", "é"), ("order", "OrderPlaced")]
         .map(|(a, b)| route(a, b));
     assert_eq!(found, wanted);
-    store.unpark(&owner("host"), &wanted, 100).await.expect("unparks");
+    store.unpark(&owner("host"), &wanted, None, 100).await.expect("unparks");
     assert_eq!(store.parked_route(None).await.expect("reads"), None);
 }
 

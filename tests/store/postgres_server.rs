@@ -5,7 +5,7 @@ use std::process::Command;
 use outbox::store::postgres::PostgresOptions;
 use outbox::store::{
     ClaimStore, DeadStore, DoctorStore, Filter, Finding, InspectStore, NewRow, NotifyStore, PlanStore, SchemaStore,
-    SettleStore, Settled, Settlement, Severity, TableName, WriteStore,
+    SettleStore, Settled, Settlement, Severity, TableName, WakeUp, WriteStore,
 };
 use outbox::{PostgresStore, Store, StoreError, TransactionalStore};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
@@ -216,7 +216,9 @@ async fn a_notice_wakes_those_who_listen_to_this_table() {
 
     db.store().notify().await.expect("tells");
 
-    support::in_time("the notice is heard", wake_ups.next()).await.expect("heard");
+    assert_eq!(support::in_time("the notice is heard", wake_ups.next()).await.expect("heard"), WakeUp::Events);
+    db.store().try_wake_ups().await.expect("tells");
+    assert_eq!(support::in_time("the trial is heard", wake_ups.next()).await.expect("heard"), WakeUp::Trial);
     let other = db.other_table("other").await;
     other.migrate_up().await.expect("migrates");
     let mut theirs = other.listen().await.expect("listens").expect("PostgreSQL tells");

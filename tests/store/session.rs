@@ -5,10 +5,10 @@ mod server;
 
 use outbox::event::OwnerId;
 use outbox::store::{ClaimRequest, HeldPartition, Node, PARTITIONS, Session};
-use outbox::{Store, StoreError};
+use outbox::{Route, Store, StoreError};
 use support::{Harness, eventually};
 
-use crate::common::{LEASE, MOMENT, kept, owner, request, write_one};
+use crate::common::{LEASE, MOMENT, by_hand, kept, owner, request, write_one};
 
 /// Says that a host is alive, and whether it has a session.
 async fn says(store: &dyn Store, owner: &OwnerId, session: bool) {
@@ -101,6 +101,32 @@ pub(crate) async fn only_owners_of_partitions_that_said_that_they_have_a_session
     assert!(store.free_sessions(&missed).await.expect("looks").is_empty(), "nobody misses itself");
     db.let_pass(LEASE + MOMENT).await;
     assert!(free(&*store).await.is_empty(), "the lease has ended: whoever wants its partitions takes them");
+}
+
+/// PostgreSQL tells it with the proof; elsewhere others are asked.
+pub(crate) async fn what_a_session_sees_around_it_is_what_others_are_told(db: &dyn Harness) {
+    let store = db.store();
+    let (one, missed) = (serving(&*store, "one", 2).await, serving(&*store, "missed", 2).await);
+    let mut session = held(&*store, &one).await;
+    let Some(before) = session.prove_and_look().await.expect("it holds the lock") else {
+        assert_ne!(store.kind(), "postgres");
+        return;
+    };
+    assert_eq!(before.free, names(&[&missed]));
+    assert_eq!(session.prove_and_look().await.expect("looks").expect("tells"), before, "nothing has changed");
+
+    let _other = held(&*store, &missed).await;
+    let route = Route::new("Order", "OrderPlaced").expect("a good name");
+    let mut texts = vec![before.routes];
+    store.remember_routes(std::slice::from_ref(&route)).await.expect("notes");
+    texts.push(session.prove_and_look().await.expect("looks").expect("tells").routes);
+    store.pause(&route, &by_hand()).await.expect("pauses");
+    texts.push(session.prove_and_look().await.expect("looks").expect("tells").routes);
+    store.resume(&route, &by_hand()).await.expect("resumes");
+
+    let after = session.prove_and_look().await.expect("looks").expect("tells");
+    assert_eq!((after.free, &after.routes), (Vec::new(), &texts[1]), "as it was before the pause");
+    assert!(texts[0] != texts[1] && texts[1] != texts[2], "each change shows");
 }
 
 pub(crate) async fn partitions_of_an_owner_that_is_gone_are_taken_at_once_and_were_abandoned(db: &dyn Harness) {

@@ -7,7 +7,7 @@ use outbox::store::{Due, NewRow};
 use outbox::{Envelope, Status, Store, TransactionalStore};
 use support::{Database, Harness};
 
-use crate::common::{MOMENT, claim, event, ids, ownership, plain, plains, row, write, write_one};
+use crate::common::{LEASE, MOMENT, claim, event, ids, ownership, plain, plains, row, write, write_one};
 
 pub(crate) async fn rows_are_numbered_in_the_order_of_insertion(db: &dyn Harness) {
     let envelopes = plains(db, 5).await;
@@ -116,6 +116,20 @@ pub(crate) async fn what_is_not_put_off_is_due_at_once_though_its_writers_clock_
 
     assert_eq!(ids(&claimed), [one.id(), many[0].id()], "the third is put off, by the clock that its writer has");
     assert!(claimed.iter().all(|claimed| claimed.due == Due::Now), "{claimed:?}");
+}
+
+pub(crate) async fn an_event_of_a_writer_whose_clock_is_behind_is_due_at_once_and_held_for_a_whole_lease(db: &dyn Harness) {
+    let behind = db.now().await.minus(Duration::from_secs(600));
+    let event = Envelope::new("X").now(behind).json(&1).expect("good");
+    let row = NewRow { envelope: &event, claimed: true };
+    db.store().write(&[row], &ownership()).await.expect("writes");
+
+    assert!(claim(db, 10).await.is_empty(), "its writer delivers it: the lease is counted by the database's clock");
+    db.let_pass(LEASE + MOMENT).await;
+    let claimed = claim(db, 10).await;
+
+    assert_eq!(ids(&claimed), [event.id()]);
+    assert_eq!(claimed[0].due, Due::Now);
 }
 
 pub(crate) async fn payload_bytes_are_kept_whatever_they_are(db: &dyn Harness) {

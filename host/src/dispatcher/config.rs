@@ -20,7 +20,8 @@ pub struct DispatcherConfig {
     pub hot_queue: usize,
     /// Most events queued after a poll; each listener without a free place may queue as many again. Default 1,000; at least 1.
     pub cold_queue: usize,
-    /// Most bytes in each of the two queues; each listener without a free place may queue as many again. Default 32 MiB.
+    /// Most bytes in each of the two queues; each listener without a free place may queue as many again. Of events that were found by a
+    /// poll, those that are with their listeners count for their first second or two, too. Default 32 MiB.
     pub queue_bytes: ByteSize,
     /// Counted failures after which an event is dead. Default 10; at least 1.
     pub max_attempts: u32,

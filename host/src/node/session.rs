@@ -11,7 +11,7 @@ use crate::event::OwnerId;
 use crate::metrics::Metrics;
 use crate::partition::{GONE_AFTER, Partitions};
 use crate::recurring::Outage;
-use crate::store::{Session, Store, StoreError};
+use crate::store::{Around, Session, Store, StoreError};
 
 /// How often a session is proven, and those of others are looked at.
 const EVERY: Duration = Duration::from_secs(1);
@@ -24,22 +24,35 @@ pub(crate) struct SessionKeeper {
     pub(crate) owner: OwnerId,
     pub(crate) partitions: Arc<Partitions>,
     pub(crate) metrics: Arc<Metrics>,
+    /// Tells what [`Around::routes`] says; `None` while nobody tells.
+    pub(crate) routes: watch::Sender<Option<String>>,
+}
+
+/// Owners whose locks were free, and the instants between which that was asked and answered.
+#[derive(Clone)]
+struct Seen {
+    asked_at: Instant,
+    answered_at: Instant,
+    free: Vec<String>,
 }
 
 impl SessionKeeper {
     /// Keeps the session until this node has left. A look at the others may have to wait for a connection: no proof waits for that.
     pub(crate) async fn run(self, left: watch::Receiver<bool>) {
-        tokio::join!(self.keep(left.clone()), self.look_out(left));
+        let (seen, news) = watch::channel(None);
+        tokio::join!(self.keep(left.clone(), seen), self.look_out(left, news));
+        self.routes.send_replace(None);
     }
 
-    /// Proves the session every second, and opens one when there is none.
-    async fn keep(&self, mut left: watch::Receiver<bool>) {
+    /// Proves the session every second, and opens one when there is none. Passes on what the session sees around it.
+    async fn keep(&self, mut left: watch::Receiver<bool>, seen: watch::Sender<Option<Seen>>) {
         let (mut session, mut ever_held, outage) = (None, false, Outage::default());
         loop {
             // Taken before the statement is sent: the lock was held then, or later.
             let asked_at = Instant::now();
             let (had_one, mut rest) = (session.is_some(), EVERY);
             let held = self.hold(&mut session, asked_at).await.inspect_err(|error| self.metrics.db_error(error));
+            let held = held.map(|around| self.pass_on(around, asked_at, &seen)).inspect_err(|_| self.tell_of_routes(None));
             self.partitions.knows_session();
             ever_held |= session.is_some();
             match held {
@@ -69,50 +82,92 @@ impl SessionKeeper {
         }
     }
 
-    /// Proves the session, or opens one. False where there are none.
-    async fn hold(&self, session: &mut Option<Box<dyn Session>>, asked_at: Instant) -> Result<bool, StoreError> {
+    /// Proves the session, or opens one, and tells what it saw. False where there are none.
+    async fn hold(
+        &self,
+        session: &mut Option<Box<dyn Session>>,
+        asked_at: Instant,
+    ) -> Result<(bool, Option<Around>), StoreError> {
+        let mut around = None;
         if let Some(held) = session {
-            if let Err(error) = held.prove().await {
-                *session = None;
-                self.partitions.set_session(None);
-                return Err(error);
+            match held.prove_and_look().await {
+                Ok(seen) => around = seen,
+                Err(error) => {
+                    *session = None;
+                    self.partitions.set_session(None);
+                    return Err(error);
+                }
             }
         } else {
             *session = self.store.hold_session(&self.owner).await?;
         }
-        let Some(_) = session else { return Ok(false) };
+        let Some(_) = session else { return Ok((false, None)) };
         self.partitions.set_session(Some(asked_at));
-        Ok(true)
+        Ok((true, around))
     }
 
-    /// Looks every second which others are gone, and when a lock may have been free for long enough.
-    async fn look_out(&self, mut left: watch::Receiver<bool>) {
-        let (mut free, outage) = (HashMap::new(), Outage::default());
+    /// Passes on what the session saw. Returns whether it is held.
+    fn pass_on(
+        &self,
+        (is_held, around): (bool, Option<Around>),
+        asked_at: Instant,
+        seen: &watch::Sender<Option<Seen>>,
+    ) -> bool {
+        let (free, routes) = around.map(|around| (around.free, around.routes)).unzip();
+        self.tell_of_routes(routes);
+        if let Some(free) = free {
+            seen.send_replace(Some(Seen { asked_at, answered_at: Instant::now(), free }));
+        }
+        is_held
+    }
+
+    fn tell_of_routes(&self, routes: Option<String>) {
+        self.routes.send_if_modified(|before| {
+            let is_news = *before != routes;
+            *before = routes;
+            is_news
+        });
+    }
+
+    /// Looks every second which others are gone, by the session's own look where it tells, and when a lock may have been free for long
+    /// enough.
+    async fn look_out(&self, mut left: watch::Receiver<bool>, mut seen: watch::Receiver<Option<Seen>>) {
+        let (mut free, outage, mut rest) = (HashMap::new(), Outage::default(), EVERY);
         loop {
-            tokio::select! {
+            let told = tokio::select! {
                 _ = left.wait_for(|left| *left) => return,
-                () = tokio::time::sleep_until(next_look(&free, Instant::now())) => {}
-            }
+                Ok(()) = seen.changed() => seen.borrow_and_update().clone(),
+                () = tokio::time::sleep_until(next_look(&free, Instant::now(), rest)) => None,
+            };
+            // A session that tells is late at times.
+            rest = if told.is_some() { EVERY * 2 } else { EVERY };
             // Where no session can be held, none can be told to be gone.
             if self.partitions.has_session() {
                 outage.note(
-                    self.look(&mut free).await.inspect_err(|error| self.metrics.db_error(error)),
+                    self.look(&mut free, told).await.inspect_err(|error| self.metrics.db_error(error)),
                     |error| tracing::warn!(%error, "this host cannot see which others are gone; trying again"),
                     || tracing::info!("this host sees which others are gone"),
                 );
+            } else {
+                free.clear();
             }
         }
     }
 
     /// Ends the leases of owners whose locks have been free for long enough. `free`: since when each has been seen free, look by look.
-    async fn look(&self, free: &mut HashMap<String, Instant>) -> Result<(), StoreError> {
-        let asked_at = Instant::now();
-        let seen = std::mem::take(free);
-        let gone = self.store.free_sessions(&self.owner).await?;
-        // Seen free for the first time at the latest now, and not before: between the two instants lies the answer.
-        let answered_at = Instant::now();
+    async fn look(&self, free: &mut HashMap<String, Instant>, told: Option<Seen>) -> Result<(), StoreError> {
+        let before = std::mem::take(free);
+        let Seen { asked_at, answered_at, free: gone } = match told {
+            Some(seen) => seen,
+            None => {
+                let asked_at = Instant::now();
+                let free = self.store.free_sessions(&self.owner).await?;
+                // Seen free for the first time at the latest now, and not before: between the two instants lies the answer.
+                Seen { asked_at, answered_at: Instant::now(), free }
+            }
+        };
         for owner in gone {
-            let since = seen.get(&owner).copied().unwrap_or(answered_at);
+            let since = before.get(&owner).copied().unwrap_or(answered_at);
             if asked_at.saturating_duration_since(since) < GONE_AFTER {
                 free.insert(owner, since);
                 continue;
@@ -129,10 +184,10 @@ impl SessionKeeper {
     }
 }
 
-/// When to look at the others again. `free`: since when the locks of some have been seen free.
-fn next_look(free: &HashMap<String, Instant>, now: Instant) -> Instant {
+/// When to look at the others again, at the latest after `rest`. `free`: since when the locks of some have been seen free.
+fn next_look(free: &HashMap<String, Instant>, now: Instant, rest: Duration) -> Instant {
     // One second later would be one second more without a host for these partitions.
-    free.values().map(|since| *since + GONE_AFTER).fold(now + EVERY, Instant::min).max(now)
+    free.values().map(|since| *since + GONE_AFTER).fold(now + rest, Instant::min).max(now)
 }
 
 #[cfg(test)]
@@ -144,12 +199,12 @@ mod tests {
         let now = Instant::now();
         let after = |millis| now + Duration::from_millis(millis);
         let mut free = HashMap::new();
-        assert_eq!(next_look(&free, now), now + EVERY);
+        assert_eq!(next_look(&free, now, EVERY), now + EVERY);
         free.insert("a".to_owned(), after(20));
-        assert_eq!(next_look(&free, now), now + EVERY);
-        assert_eq!(next_look(&free, after(2_100)), after(3_020), "and not at 3,100");
+        assert_eq!(next_look(&free, now, EVERY), now + EVERY);
+        assert_eq!(next_look(&free, after(2_100), EVERY), after(3_020), "and not at 3,100");
         free.insert("b".to_owned(), after(1_000));
-        assert_eq!(next_look(&free, after(2_500)), after(3_020), "the first of them");
-        assert_eq!(next_look(&free, after(3_100)), after(3_100), "at once when the last look failed");
+        assert_eq!(next_look(&free, after(2_500), EVERY), after(3_020), "the first of them");
+        assert_eq!(next_look(&free, after(3_100), EVERY), after(3_100), "at once when the last look failed");
     }
 }

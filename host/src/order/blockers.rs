@@ -102,8 +102,8 @@ impl Blockers {
         true
     }
 
-    /// Those to be looked at now: open ones whose aggregate is not in this process's hands, and when `all` is asked for or it
-    /// is time, a part of the others.
+    /// Those to be looked at now, of aggregates that are not in this process's hands: open ones, and when `all` is asked for or it is
+    /// time, a part of the others. What is let go while its aggregate is in our hands would be set aside again at once.
     pub(super) fn candidates(&mut self, all: bool, in_hands: impl Fn(&Key) -> bool) -> Vec<u64> {
         self.touched.clear();
         let is_due = |let_go_at: &Option<Instant>| let_go_at.is_none_or(|at| at.elapsed() >= LOOK_AGAIN);
@@ -112,7 +112,8 @@ impl Blockers {
         let mut candidates: Vec<u64> = open.map(|(blocker, _)| *blocker).take(BATCH).collect();
         if all || self.looked_at.is_none_or(|at| at.elapsed() >= LOOK_AGAIN) {
             let room = BATCH - candidates.len();
-            let others = self.all.range(self.looked_until + 1..).filter(|blocker| !self.open.contains_key(blocker));
+            let others =
+                self.all.range(self.looked_until + 1..).filter(|blocker| !self.open.contains_key(blocker) && is_free(blocker));
             let others: Vec<u64> = others.take(room).copied().collect();
             self.looked_until = if others.len() < room { 0 } else { others.last().copied().unwrap_or(0) };
             self.looked_at = Some(Instant::now());
@@ -173,6 +174,15 @@ mod tests {
         assert_eq!(blockers.candidates(false, |_| false), [1]);
         assert!(!blockers.note(&[1], &Unblocked { cleared: vec![1], left: vec![] }));
         assert!(!blockers.queue_ended(&key("42")), "it is forgotten");
+    }
+
+    #[test]
+    fn while_its_line_is_in_our_hands_a_blocker_is_not_looked_at_though_all_are() {
+        let mut blockers = Blockers::default();
+        blockers.insert(1, key("42"));
+        blockers.insert(2, key("7"));
+        assert_eq!(blockers.candidates(true, |in_hands| *in_hands == key("42")), [2]);
+        assert_eq!(blockers.candidates(true, |_| false), [1, 2]);
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub(crate) enum Placing {
     Start(Delivery),
     /// It waits in this process's hands.
     Waits,
-    /// It is to be set aside behind this one, which is in this process's hands.
+    /// This event, or another in whose place it waits, is to be set aside behind this one, which is in this process's hands.
     Behind(Delivery, u64),
     /// It is to be set aside behind others that are not in this process's hands, of which this is the last.
     BehindOthers(Delivery, u64),

@@ -19,7 +19,7 @@ use crate::node::{Heartbeat, SessionKeeper};
 use crate::notifier;
 use crate::order::{Learner, Order, Sweep};
 use crate::partition::Partitions;
-use crate::poller::{Cursor, LastRoom, Poller};
+use crate::poller::{Cursor, Fitting, LastRoom, Poller};
 use crate::purge::{Purge, PurgeConfig};
 use crate::readiness::{SchemaFault, SchemaWatch};
 use crate::recurring::{Outage, Recurring};
@@ -57,14 +57,15 @@ impl<S> Background<'_, S> {
         let (dispatcher, poller) = walk.unzip();
         let receiver = delivers.then(|| self.notification_receiver());
         let schema_watcher = delivers.then(|| self.schema_watcher());
+        let (seen_routes, routes) = watch::channel(None);
         Running {
             poller,
             purge: self.purge(),
             learner: self.learner(),
             partitions: delivers.then(|| self.partitions.clone()),
-            session: delivers.then(|| self.session_keeper(leave.clone())),
+            session: delivers.then(|| self.session_keeper(leave.clone(), seen_routes)),
             heartbeat: delivers.then(|| self.heartbeat(&loaded, leave)),
-            routes: delivers.then(|| self.route_keeper()),
+            routes: delivers.then(|| self.route_keeper(routes)),
             notifiers: std::iter::once(self.notifier()).chain(receiver).collect(),
             watchers: schema_watcher.into_iter().chain(self.sampler()).collect(),
             dispatcher,
@@ -109,6 +110,7 @@ impl<S> Background<'_, S> {
             config: wanted.poller.clone(),
             order: self.order.clone(),
             partitions: self.partitions.clone(),
+            fitting: Fitting::default(),
             cursor: Cursor::default(),
             last_room: LastRoom::default(),
             next_known: None,
@@ -175,18 +177,19 @@ impl<S> Background<'_, S> {
         self.health.spawn("heartbeat", heartbeat.run(leave))
     }
 
-    fn session_keeper(&self, leave: watch::Receiver<bool>) -> JoinHandle<()> {
+    fn session_keeper(&self, leave: watch::Receiver<bool>, routes: watch::Sender<Option<String>>) -> JoinHandle<()> {
         let keeper = SessionKeeper {
             store: self.store.clone(),
             owner: self.parts.owner.clone(),
             partitions: self.partitions.clone(),
             metrics: self.parts.metrics.clone(),
+            routes,
         };
         self.health.spawn("session keeper", keeper.run(leave))
     }
 
-    fn route_keeper(&self) -> JoinHandle<()> {
-        let keeper = RouteKeeper::new(self.store.clone(), self.listeners.clone());
+    fn route_keeper(&self, seen: watch::Receiver<Option<String>>) -> JoinHandle<()> {
+        let keeper = RouteKeeper::new(self.store.clone(), self.listeners.clone(), seen);
         self.health.spawn("route keeper", keeper.run(self.stop.clone()))
     }
 

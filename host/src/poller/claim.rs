@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::judge::{Judged, is_delivered_alone};
-use super::{Polled, Poller};
+use super::{BATCH_BYTES, Polled, Poller};
 use crate::event::Fence;
 use crate::order::Placing;
 use crate::queue::{Delivery, Left, Via};
@@ -69,6 +69,7 @@ impl Poller {
     /// Counts what was taken from the table; true when there may be more: a batch that its bytes cut short is a full one too.
     pub(super) fn count_taken(&self, taken: usize, bytes: usize, limit: u32, max_bytes: usize) -> bool {
         let full = taken >= usize::try_from(limit).unwrap_or(usize::MAX) || bytes >= max_bytes;
+        self.fitting.note(taken, limit, bytes >= BATCH_BYTES);
         match (full, taken) {
             (true, _) => self.metrics.claims_full.increment(),
             (false, 0) => self.metrics.claims_empty.increment(),
@@ -228,8 +229,9 @@ impl Poller {
                 }
                 Judged::Wanted(event) => match self.in_flight.mark_claimed(event.id(), fence, lease_end, patience).await {
                     Some(mark) => {
+                        let held = self.queue.hold(event.size_bytes());
                         let delivery = Delivery::new(Arc::new(event), mark, Via::Cold, batch).expiring(answered_at, expires_in);
-                        accepted.push(Taken { delivery: Delivery { deferrals, alone, ..delivery }, behind });
+                        accepted.push(Taken { delivery: Delivery { deferrals, alone, held: Some(held), ..delivery }, behind });
                     }
                     // Our own earlier claim of it ended, but its listener is still at work: its outcome is fenced off, so look
                     // again a little later.

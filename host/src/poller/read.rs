@@ -146,8 +146,9 @@ impl Poller {
             };
             match self.in_flight.mark_read(event.id(), fence, hold, patience).await {
                 Ok(mark) => {
+                    let held = self.queue.hold(event.size_bytes());
                     let delivery = Delivery::new(Arc::new(event), mark, Via::Cold, batch).expiring(answered_at, expires_in);
-                    taken.push(Taken { delivery: Delivery { deferrals, ..delivery }, behind });
+                    taken.push(Taken { delivery: Delivery { deferrals, held: Some(held), ..delivery }, behind });
                 }
                 Err(NotMarked::Known) => {}
                 Err(NotMarked::InHand) => self.wake.within(LETTING_GO),

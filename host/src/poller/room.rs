@@ -52,12 +52,12 @@ impl Poller {
 
     /// Room for events that wait in the queue or in key queues.
     pub(super) fn room(&self) -> Room {
-        let (room, bytes) = self.queue.cold_room();
+        let ((room, bytes), in_all) = (self.queue.cold_room(), self.queue.free_bytes());
         let (waiting, waiting_bytes) = self.order.as_ref().map_or((0, 0), |order| order.key_queues().waiting());
-        if waiting_bytes > 0 && waiting_bytes >= bytes {
+        if in_all == 0 || (waiting_bytes > 0 && waiting_bytes >= bytes) {
             return Room::default();
         }
-        let free = Room { events: room.saturating_sub(waiting), bytes: bytes - waiting_bytes };
+        let free = Room { events: room.saturating_sub(waiting), bytes: (bytes - waiting_bytes).min(in_all) };
         // A single queue moves one by one: it is filled up when half of it is free, not at each step.
         if self.is_one_queue() && (waiting > free.events || waiting_bytes > free.bytes) {
             return Room::default();

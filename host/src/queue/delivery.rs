@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{CallPlace, Mark, Turn};
+use super::{CallPlace, HeldBytes, Mark, Turn};
 use crate::event::{Event, Fence};
 
 /// Which way an event came.
@@ -38,13 +38,15 @@ pub(crate) struct Delivery {
     pub turn: Option<Box<Turn>>,
     /// Says that there is a place for it with its listener; `None` until it was given one, and where calls are not bounded.
     pub place: Option<CallPlace>,
+    /// Counts its bytes among those in this process's hands; `None` where nobody counts them.
+    pub held: Option<HeldBytes>,
 }
 
 impl Delivery {
     /// A delivery that was never deferred and never expires.
     #[must_use]
     pub(crate) fn new(event: Arc<Event>, mark: Mark, via: Via, batch: u64) -> Self {
-        Self { event, batch, via, deferrals: 0, expires: None, alone: false, mark, turn: None, place: None }
+        Self { event, batch, via, deferrals: 0, expires: None, alone: false, mark, turn: None, place: None, held: None }
     }
 
     /// The same, with the time after which nobody wants it any more: so long after `from`, if at all.

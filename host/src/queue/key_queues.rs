@@ -59,9 +59,10 @@ pub(crate) enum Admission {
     Start(Delivery),
     /// It waits for another in this process's hands, and comes back from [`Turn::end`].
     Waits,
-    /// It waits behind this one, the last of its queue in this process's hands: the queue is full, or others stand between.
+    /// An event waits behind this one, the last of its queue in this process's hands: the queue is full, or others stand between. It is the
+    /// event itself, or one that was the last of the queue, and gave it its place.
     Behind(Delivery, u64),
-    /// It waits for this one, which is not in this process's hands; neither is any other of its aggregate.
+    /// It waits for this one, which is not in this process's hands; neither is any of its aggregate but later ones.
     Elsewhere(Delivery, u64),
 }
 
@@ -137,23 +138,39 @@ impl KeyQueues {
                 delivery.turn = Some(Box::new(Turn { queues: self.clone(), key, sequence, ended: false }));
                 Admission::Start(delivery)
             }
-            (Some(queue), nearest)
-                if queue.waiting.len() < most
-                    && queue.waiting_bytes < most_bytes
-                    && nearest.is_none_or(|nearest| state.held.contains(&nearest)) =>
-            {
+            (None, Some(nearest)) => Admission::Elsewhere(delivery, nearest),
+            (Some(queue), nearest) => {
+                // Its time has just come, or it was brought back from the dead.
+                let is_late = sequence < queue.last();
+                match nearest.filter(|nearest| !state.held.contains(nearest)) {
+                    // Those in our hands do not stand in its way.
+                    Some(nearest) if is_late => return Admission::Elsewhere(delivery, nearest),
+                    Some(_) => return Admission::Behind(delivery, queue.last()),
+                    None => {}
+                }
+                let has_room = queue.waiting.len() < most && queue.waiting_bytes < most_bytes;
+                // Set aside behind a later one, it would be let go at once, and come back. The last of the queue goes instead; where none
+                // waits, it is one more than there is room for.
+                let aside = match (has_room, is_late) {
+                    (true, _) => None,
+                    (false, true) => queue.waiting.pop_back(),
+                    (false, false) => return Admission::Behind(delivery, queue.last()),
+                };
                 let bytes = delivery.event.size_bytes();
-                // At the end, unless it comes late: its time has just come, or it was brought back from the dead.
                 let place = queue.waiting.partition_point(|waiting| waiting.event.sequence() < sequence);
                 queue.waiting.insert(place, delivery);
                 queue.waiting_bytes += bytes;
                 state.held.insert(sequence);
                 state.waiting += 1;
                 state.waiting_bytes += bytes;
-                Admission::Waits
+                let Some(aside) = aside else { return Admission::Waits };
+                let bytes = aside.event.size_bytes();
+                queue.waiting_bytes -= bytes;
+                state.held.remove(&aside.event.sequence());
+                state.waiting -= 1;
+                state.waiting_bytes -= bytes;
+                Admission::Behind(aside, queue.last())
             }
-            (Some(queue), _) => Admission::Behind(delivery, queue.last()),
-            (None, Some(nearest)) => Admission::Elsewhere(delivery, nearest),
         }
     }
 

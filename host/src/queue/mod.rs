@@ -6,12 +6,14 @@ mod at_work;
 mod batches;
 mod calls;
 mod delivery;
+mod held;
 mod in_flight;
 mod key_queues;
 mod reserved;
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 
 use calls::{Bounds, CallQueues};
 use tokio::sync::Notify;
@@ -21,6 +23,8 @@ pub(crate) use batches::Batches;
 pub(crate) use calls::Admitted;
 pub(crate) use calls::CallPlace;
 pub(crate) use delivery::{Delivery, Via};
+use held::Held;
+pub(crate) use held::HeldBytes;
 pub(crate) use in_flight::{InFlight, Mark};
 pub(crate) use in_flight::{Left, NotMarked};
 pub(crate) use key_queues::Turn;
@@ -62,7 +66,9 @@ pub(crate) struct Queue {
     limits: QueueLimits,
     sides: Mutex<Sides>,
     filled: Notify,
-    taken: Notify,
+    taken: Arc<Notify>,
+    /// Of cold events, with their workers too.
+    held: Arc<Held>,
     bounds: Bounds,
 }
 
@@ -125,7 +131,9 @@ impl Queue {
     #[must_use]
     pub(crate) fn new(limits: QueueLimits) -> Self {
         let bounds = Bounds { threads: threads(), shared: usize::MAX };
-        Self { limits, sides: Mutex::default(), filled: Notify::new(), taken: Notify::new(), bounds }
+        let taken = Arc::new(Notify::new());
+        let held = Held::new(limits.bytes.as_usize() / 2, taken.clone());
+        Self { limits, sides: Mutex::default(), filled: Notify::new(), taken, held, bounds }
     }
 
     /// So many workers take events from it: listeners that wait for something outside leave some of them to others.
@@ -233,6 +241,16 @@ impl Queue {
         self.room(Via::Cold)
     }
 
+    /// How many more bytes of cold events may be in this process's hands: those with workers take up memory too.
+    pub(crate) fn free_bytes(&self) -> usize {
+        self.limits.bytes.as_usize().saturating_sub(self.held.bytes())
+    }
+
+    /// Counts so many bytes of a cold event as in this process's hands.
+    pub(crate) fn hold(&self, bytes: usize) -> HeldBytes {
+        self.held.hold(bytes)
+    }
+
     /// How many more hot events would find room now.
     #[must_use]
     pub(crate) fn hot_room(&self) -> usize {
@@ -265,7 +283,8 @@ impl Queue {
             {
                 let sides = self.lock();
                 let (count, bytes) = sides.load(Via::Cold, self.limits);
-                if sides.closed || count == 0 || (count <= self.limits.cold / 2 && bytes <= self.limits.bytes.as_usize() / 2) {
+                let is_half_empty = count == 0 || (count <= self.limits.cold / 2 && bytes <= self.limits.bytes.as_usize() / 2);
+                if sides.closed || (is_half_empty && self.held.are_few()) {
                     return;
                 }
             }

@@ -139,3 +139,22 @@ async fn the_wake_up_of_a_worker_that_is_cut_off_goes_to_another() {
     assert!(cut_off.await.expect_err("it was cut off").is_cancelled());
     waiting(&queue, 0).await;
 }
+
+/// Bytes with workers count as those that are queued do, so that large payloads take up no more memory for having many workers.
+#[test]
+fn bytes_in_hand_leave_no_room_until_enough_of_them_are_let_go() {
+    let queue = Queue::new(QueueLimits { hot: 1, cold: 100, bytes: ByteSize::kib(10) });
+    let waits = || queue.cold_half_empty().now_or_never().is_none();
+    let with_workers = queue.hold(6_000);
+    assert_eq!(queue.free_bytes(), 4_240);
+    let one_more = queue.hold(6_000);
+    assert_eq!(queue.free_bytes(), 0);
+    assert!(waits(), "though nothing is queued");
+
+    drop(one_more);
+    assert!(waits(), "more than half of it is in hand");
+    drop(with_workers);
+
+    assert!(!waits());
+    assert_eq!(queue.free_bytes(), 10 * 1_024);
+}

@@ -22,10 +22,29 @@ pub trait EffectStore: Send + Sync {
     async fn settle_with_effects(&self, settled: &[SettledWithEffects<'_>]) -> Result<Vec<Committed>, StoreError>;
 }
 
-/// How often the transaction is tried, because one of the partitions got another owner before the outcomes were written. Even a second
-/// time is rare.
-#[cfg(any(feature = "postgres", feature = "mysql"))]
-pub(super) const TRIES: u32 = 3;
+/// Tries the transaction until no partition gets another owner between the look at so many events and the writing of their outcomes:
+/// `None` when one did. Even a second time is rare, and each time one event more is another host's for good, so it ends.
+///
+/// # Errors
+/// The transaction's own. When it does not end by then, somebody changes the partitions all the time: nothing is written, and it is worth
+/// another try.
+#[cfg(any(feature = "postgres", feature = "mysql", test))]
+pub(super) async fn until_written<T, F>(
+    outcomes: usize,
+    action: &'static str,
+    mut tried: T,
+) -> Result<Vec<Committed>, StoreError>
+where
+    T: FnMut() -> F,
+    F: Future<Output = Result<Option<Vec<Committed>>, StoreError>>,
+{
+    for _ in 0..=outcomes {
+        if let Some(committed) = tried().await? {
+            return Ok(committed);
+        }
+    }
+    Err(StoreError::Locked { action, source: sqlx::Error::RowNotFound })
+}
 
 /// An outcome and its effects.
 #[derive(Clone, Copy, Debug)]
@@ -289,6 +308,22 @@ mod tests {
         let used = |keys, bytes, revision| UsageRow { usage: StateUsage { keys, bytes }, revision };
         assert_eq!(used(3, 30, 7).without(2, 25), used(1, 5, 8));
         assert_eq!(used(3, 30, 7).without(4, 40), used(0, 0, 8), "a count that was too low stays at zero");
+    }
+
+    #[tokio::test]
+    async fn a_transaction_is_tried_until_no_partition_is_lost_in_the_middle_of_it() {
+        let lost_first = async |lost: usize, outcomes: usize| {
+            let mut tries = 0;
+            let written = until_written(outcomes, "store", || {
+                tries += 1;
+                std::future::ready(Ok((tries > lost).then(|| vec![Committed::Fenced; outcomes])))
+            });
+            written.await
+        };
+        assert_eq!(lost_first(5, 5).await.expect("each of five may be lost by itself"), [Committed::Fenced; 5]);
+        assert_eq!(lost_first(1, 1).await.expect("it is lost"), [Committed::Fenced]);
+        let error = lost_first(2, 1).await.expect_err("it is lost once");
+        assert!(error.is_transient(), "the listener is not to blame: {error}");
     }
 
     #[test]

@@ -68,7 +68,7 @@ pub use lease::{LeaseStore, Renewed};
 #[cfg(feature = "mysql")]
 pub use mysql::MySqlStore;
 pub use node::{LiveNodes, Node, NodeRecord, NodeStore};
-pub use notify::{NotifyStore, WakeUps};
+pub use notify::{NotifyStore, WakeUp, WakeUps};
 pub(crate) use partition::LARGEST_EPOCH;
 pub use partition::{HeldPartition, PARTITIONS, PartitionFaults, PartitionStore};
 pub use plan::{Plan, PlanStore};
@@ -80,7 +80,7 @@ pub use record::Record;
 pub(crate) use record::{ASKED_FOR_LATER, failures};
 pub use route::{RouteRecord, RouteStore};
 pub use schema::{Migration, SchemaStore};
-pub use session::{Session, SessionStore};
+pub use session::{Around, Session, SessionStore};
 pub use settle::{SettleStore, Settled, Settlement};
 pub use shared::SharedStore;
 #[cfg(feature = "sqlite")]

@@ -21,10 +21,16 @@ pub trait RouteStore: Send + Sync {
     /// `None`. `None` when there is none.
     async fn parked_route(&self, after: Option<&Route>) -> Result<Option<Route>, StoreError>;
 
-    /// Lets parked events of these routes wait for time only again; at most `limit`. Returns them as they are then, without epochs and
-    /// in no order. Each is left under a claim of the owner that has ended: whoever delivers it claims it first, so the owner, which
-    /// answers its route, may deliver it, and so may the host that holds its partition.
-    async fn unpark(&self, owner: &OwnerId, routes: &[Route], limit: u32) -> Result<Vec<Fence>, StoreError>;
+    /// Lets parked events of these routes wait for time only again, those of these partitions or of all; at most `limit`. Returns them
+    /// as they are then, without epochs and in no order. Each is left under a claim of the owner that has ended: whoever delivers it
+    /// claims it first, so the owner, which answers its route, may deliver it, and so may the host that holds its partition.
+    async fn unpark(
+        &self,
+        owner: &OwnerId,
+        routes: &[Route],
+        partitions: Option<&[u16]>,
+        limit: u32,
+    ) -> Result<Vec<Fence>, StoreError>;
 
     /// Notes that these routes have a listener.
     async fn remember_routes(&self, routes: &[Route]) -> Result<(), StoreError>;

@@ -51,8 +51,27 @@ pub trait Session: Send + Sync {
     /// second; the database's own. Then the owner has no session: drop this one, and hold another.
     async fn prove(&mut self) -> Result<(), StoreError>;
 
+    /// As [`prove`](Self::prove), and tells what the same statement saw besides: `None` where a statement cannot tell both, or could not
+    /// just now. What it looks at never keeps the proof waiting for long: a table may be locked while a session is held.
+    ///
+    /// # Errors
+    /// As [`prove`](Self::prove).
+    async fn prove_and_look(&mut self) -> Result<Option<Around>, StoreError> {
+        self.prove().await?;
+        Ok(None)
+    }
+
     /// Lets the lock go at once.
     async fn end(self: Box<Self>);
+}
+
+/// What the session of a host sees around it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Around {
+    /// As [`SessionStore::free_sessions`].
+    pub free: Vec<String>,
+    /// Another text whenever [`RouteStore::routes`](super::RouteStore::routes) answers otherwise.
+    pub routes: String,
 }
 
 pub(super) const HOLD: &str = "take the lock of this host's session";

@@ -123,11 +123,24 @@ impl Table {
         self.paused.remove(route).is_some() && self.note(audit, "resume", json!(route), 1) == 1
     }
 
+    /// Parked events of these routes, of these partitions or of all.
+    pub(super) fn parked(&self, routes: &[Route], partitions: Option<&[u16]>) -> Vec<u64> {
+        let parked = self.rows.values().filter(|row| row.parked.is_some() && routes.contains(&route(row)));
+        let of_them = |row: &&Record| partitions.is_none_or(|partitions| partitions.contains(&self.partition(row)));
+        parked.filter(of_them).map(|row| row.seq).collect()
+    }
+
     /// Lets parked events of these routes go, each under a claim that has ended. Which of them, when there are more than `limit`, is the database's business: as
     /// many as it said, of those that it could choose from.
-    pub(super) fn unpark(&mut self, owner: &OwnerId, routes: &[Route], limit: u32, freed: &[u64]) -> Result<(), Fault> {
-        let parked: Vec<u64> =
-            self.rows.values().filter(|row| row.parked.is_some() && routes.contains(&route(row))).map(|row| row.seq).collect();
+    pub(super) fn unpark(
+        &mut self,
+        owner: &OwnerId,
+        routes: &[Route],
+        partitions: Option<&[u16]>,
+        limit: u32,
+        freed: &[u64],
+    ) -> Result<(), Fault> {
+        let parked = self.parked(routes, partitions);
         let count = parked.len().min(limit as usize);
         if freed.len() != count || freed.iter().any(|seq| !parked.contains(seq)) {
             return Err(format!("{freed:?} were unparked, of {parked:?} at most {limit}"));

@@ -1,7 +1,7 @@
 //! Steps that people take by hand, and those that tidy up.
 
 use outbox::event::Fence;
-use outbox::store::{DeadFilter, DeadStore, PurgeBatch, PurgeRequest, PurgeStore, Record, RouteStore};
+use outbox::store::{DeadFilter, DeadStore, PARTITIONS, PurgeBatch, PurgeRequest, PurgeStore, Record, RouteStore};
 use support::Database;
 
 use super::compare::agree;
@@ -68,14 +68,16 @@ impl<D: Database> Player<'_, D> {
                 routes.sort_unstable();
                 routes.dedup();
                 let owner = self.owner(*limit as usize);
-                let mut unparked = said("unpark", self.store.unpark(&owner, &routes, *limit).await)?;
+                // Of every other partition at times.
+                let of = limit.is_multiple_of(2).then(|| (0..PARTITIONS).step_by(2).collect::<Vec<u16>>());
+                let mut unparked = said("unpark", self.store.unpark(&owner, &routes, of.as_deref(), *limit).await)?;
                 unparked.sort_unstable_by_key(|fence| fence.sequence);
                 let rows = self.list().await?;
                 let was_parked = |row: &&Record| self.table.rows.get(&row.seq).is_some_and(|row| row.parked.is_some());
                 let mut freed: Vec<u64> =
                     rows.iter().filter(was_parked).filter(|row| row.parked.is_none()).map(|row| row.seq).collect();
                 freed.sort_unstable();
-                self.table.unpark(&owner, &routes, *limit, &freed)?;
+                self.table.unpark(&owner, &routes, of.as_deref(), *limit, &freed)?;
                 let as_it_is = |seq: &u64| Fence::new(*seq, 0, self.table.rows[seq].claim_seq);
                 agree("unparked", freed.iter().map(as_it_is).collect::<Vec<_>>(), unparked)
             }

@@ -216,3 +216,22 @@ async fn sessions_of_two_tables_of_one_postgres_do_not_meet() {
 async fn sessions_of_two_tables_of_one_mysql_do_not_meet() {
     sessions_of_two_tables_do_not_meet(&MySql::fresh().await).await;
 }
+
+/// As a migration or a `VACUUM FULL` locks them, for longer than a proof may take.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_is_proven_while_what_it_looks_at_is_locked() {
+    let db = Postgres::fresh().await;
+    let store = db.store();
+    let one = serving(&*store, "one", 2).await;
+    let mut session = held(&*store, &one).await;
+    let mut other = db.postgres().begin().await.expect("begins");
+    for table in ["outbox_event_node", "outbox_event_partition", "outbox_event_route", "outbox_event_pause"] {
+        db.run_on(&mut other, &format!("LOCK TABLE {table}")).await;
+    }
+
+    let seen = in_time("a proof waits for no table", session.prove_and_look()).await.expect("it holds the lock");
+
+    assert_eq!(seen, None, "nothing else is known");
+    other.rollback().await.expect("unlocks");
+    assert!(session.prove_and_look().await.expect("it still holds the lock").is_some());
+}

@@ -1,6 +1,7 @@
 //! Every call of a listener, held against the tables: whether it may begin, and whether what is stored is what it answered.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::time::Duration;
 
 use outbox::event::Fence;
 use outbox::store::{Record, Settled, Settlement};
@@ -17,6 +18,9 @@ use crate::world::{World, shown};
 const MAX_STARTS: u32 = 5;
 /// The part of a fence that is the row's own.
 const LOWER: u64 = 0xffff_ffff;
+/// More often than this within this time no event is parked, set aside or given back without a call: whoever does that goes round in
+/// circles.
+const PUT_BACK: (usize, Duration) = (20, Duration::from_secs(2));
 
 /// One call.
 #[derive(Clone, Debug)]
@@ -58,8 +62,8 @@ pub(crate) struct Calls {
     pub(crate) all: Vec<Call>,
     by_fence: HashMap<Fence, usize>,
     of_row: HashMap<u64, Vec<usize>>,
-    /// When the database last showed a row to a host under a fence.
-    shown_at: HashMap<(usize, Fence), Timestamp>,
+    /// When the database last showed a row to a host under a fence, and since when it was due then.
+    shown_at: HashMap<(usize, Fence), (Timestamp, Timestamp)>,
     /// Fences whose outcomes were refused, or whose answers were lost.
     refused: HashSet<Fence>,
     /// Those of them whose listener had done something beside.
@@ -68,6 +72,8 @@ pub(crate) struct Calls {
     pub(crate) counted: HashMap<u64, u32>,
     /// How many calls each life has begun of the route whose listener breaks, while it did.
     while_broken: HashMap<usize, u32>,
+    /// When each row was last put back without a call.
+    put_back: HashMap<u64, VecDeque<Instant>>,
 }
 
 impl Calls {
@@ -87,7 +93,8 @@ impl World {
     /// Notes that a host was given an event.
     pub(crate) fn showed(&mut self, life: usize, fence: Fence) {
         let now = self.table.now;
-        self.calls.shown_at.insert((life, fence), now);
+        let due_at = self.table.rows.get(&fence.sequence).and_then(|row| row.due_at).unwrap_or(now);
+        self.calls.shown_at.insert((life, fence), (now, due_at));
     }
 
     /// Notes that outcomes were not stored, or that nobody was told.
@@ -200,7 +207,7 @@ impl World {
         if !self.keeps_order() {
             return faults;
         }
-        let Some(shown_at) = self.calls.shown_at.get(&(life, fence)).copied() else {
+        let Some((shown_at, due_at)) = self.calls.shown_at.get(&(life, fence)).copied() else {
             return vec!["the database never showed it to this host so".to_owned()];
         };
         let overtakes_failed = self.plan.mode == Mode::OrderedByAggregate && !self.plan.order.stop_on_first_failure;
@@ -211,10 +218,10 @@ impl World {
                 Status::Dead => earlier.blocks,
                 Status::Done => false,
             };
-            // One that its writer put off joins the queue of its aggregate behind what is in hand.
+            let was_seen = self.seen_since.get(seq).is_some_and(|since| *since <= shown_at);
+            // One that its writer put off takes its place when its time comes: what was due before that may go first.
             let comes_late = self.plan.mode == Mode::OrderedByAggregate && earlier.available_at > earlier.created_at;
-            let was_seen = !comes_late && self.seen_since.get(seq).is_some_and(|since| *since <= shown_at);
-            if is_in_the_way && was_seen {
+            if is_in_the_way && was_seen && !(comes_late && due_at < earlier.available_at) {
                 faults.push(format!("the earlier event {seq} is {:?}", earlier.status));
             }
         }
@@ -271,6 +278,19 @@ impl World {
         }
     }
 
+    /// A row is put back without a call.
+    fn put_back(&mut self, seq: u64) {
+        let (most, within) = PUT_BACK;
+        let times = self.calls.put_back.entry(seq).or_default();
+        times.push_back(Instant::now());
+        if times.len() > most {
+            let first = times.pop_front().expect("there are some");
+            if first.elapsed() < within {
+                self.violated(format!("row {seq} was put back {most} times and more in {:?}, without a call", first.elapsed()));
+            }
+        }
+    }
+
     /// An outcome is stored for a row as it was before.
     pub(crate) fn stores(&mut self, settled: &Settled, before: &Record) {
         let fence = settled.fence;
@@ -280,13 +300,19 @@ impl World {
         if let Some(fault) = unlike_the_answer(&self.plan, settled, before, (end, not_taken), self.table.now) {
             self.violated(format!("the outcome {:?} of {} is not what came of it: {fault}", settled.settlement, shown(fence)));
         }
-        if let Some(number) = number {
-            self.calls.all[number].stored = true;
+        match number {
+            Some(number) => self.calls.all[number].stored = true,
+            None if is_put_back(&settled.settlement) => self.put_back(fence.sequence),
+            None => {}
         }
         if matches!(settled.settlement, Settlement::Retry { .. } | Settlement::Dead { counted: true, .. }) {
             *self.calls.counted.entry(fence.sequence).or_default() += 1;
         }
     }
+}
+
+fn is_put_back(settlement: &Settlement) -> bool {
+    matches!(settlement, Settlement::Parked { .. } | Settlement::Behind { .. } | Settlement::Released { .. })
 }
 
 /// Why this is not the outcome of a call that ended so: `None` for no call, `Some(None)` for one that goes on; and whether the database did

@@ -10,7 +10,8 @@
 //! - no call begins while an earlier one of the event has no outcome, unless its host lost it, or the database failed that host;
 //! - numbers of deliveries grow; an attempt is as many as there were counted failures; what is stored is what was answered;
 //! - in the two ordered modes no call overtakes another of its queue, or is at work beside it;
-//! - a broken listener is called a few times only; a stop ends in time; every event ends once the database is well.
+//! - a broken listener is called a few times only; a stop ends in time; every event ends once the database is well;
+//! - hosts with nothing to do ask the database for little.
 //!
 //! A seed that fails is printed with what happened; with `--log` beside that what its hosts logged.
 

@@ -39,6 +39,8 @@ pub(crate) struct Life {
     pub(crate) stops: bool,
     /// When the database last failed it, or was slow.
     pub(crate) failed_at: Option<Instant>,
+    /// Whether it has no listener for the last route.
+    pub(crate) lacks_route: bool,
 }
 
 /// A session that has an owner's lock.
@@ -72,6 +74,8 @@ pub(crate) struct World {
     /// Rows that a host of an earlier version took. It takes what others have read, too, until they have heard of it.
     pub(crate) taken_by_old: BTreeSet<u64>,
     pub(crate) wake_ups: broadcast::Sender<()>,
+    /// How often each host asked for what, since somebody began to count.
+    pub(crate) asked: BTreeMap<(usize, &'static str), u32>,
     /// The first thing that must not be.
     pub(crate) violation: Option<String>,
     history: Vec<String>,
@@ -101,6 +105,7 @@ impl World {
             calls: Calls::default(),
             taken_by_old: BTreeSet::new(),
             wake_ups,
+            asked: BTreeMap::new(),
             violation: None,
             history: Vec::new(),
             sum: 0,
@@ -109,6 +114,10 @@ impl World {
 
     pub(crate) fn is_healed(&self) -> bool {
         *self.healed.borrow()
+    }
+
+    pub(crate) fn is_asked(&mut self, life: usize, name: &'static str) {
+        *self.asked.entry((life, name)).or_default() += 1;
     }
 
     /// Moves the database's clock to the present; later at every call.

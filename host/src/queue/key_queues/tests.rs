@@ -65,13 +65,70 @@ fn an_event_whose_time_comes_late_waits_in_its_place() {
     assert!(matches!(hands.admit("42", 3, None), Admission::Waits));
     assert!(matches!(hands.admit("42", 7, Some(6)), Admission::Waits));
 
-    let mut next = end(first, true).next;
-    let mut order = Vec::new();
+    assert_eq!(rest_of(first), [3, 6, 7, 9]);
+}
+
+/// What goes on after the end of a turn, in order.
+fn rest_of(first: Delivery) -> Vec<u64> {
+    let (mut next, mut order) = (end(first, true).next, Vec::new());
     while let Some(delivery) = next {
         order.push(delivery.event.sequence());
         next = end(delivery, true).next;
     }
-    assert_eq!(order, [3, 6, 7, 9]);
+    order
+}
+
+#[test]
+fn for_an_event_whose_time_comes_late_the_last_of_a_full_line_is_set_aside() {
+    let limits = KeyQueueLimits { events: 4, bytes: 1 << 20, workers: 4 };
+    let hands = Hands { queues: Arc::new(KeyQueues::new(limits)), in_flight: Arc::default() };
+    let first = hands.start("42", 5);
+    assert!(matches!(hands.admit("42", 9, Some(5)), Admission::Waits));
+    assert!(matches!(hands.admit("42", 12, Some(9)), Admission::Behind(event, 9) if event.event.sequence() == 12));
+    let waiting = hands.queues.waiting();
+
+    assert!(matches!(hands.admit("42", 7, Some(5)), Admission::Behind(event, 7) if event.event.sequence() == 9));
+    assert!(matches!(hands.admit("42", 3, None), Admission::Behind(event, 3) if event.event.sequence() == 7));
+
+    assert_eq!(hands.queues.waiting(), waiting, "they are all alike");
+    assert_eq!([3, 5, 7, 9].map(|sequence| hands.queues.holds(sequence)), [true, true, false, false]);
+    assert_eq!(rest_of(first), [3]);
+    assert_eq!(hands.queues.waiting(), (0, 0));
+}
+
+#[test]
+fn an_event_whose_time_comes_late_waits_beside_a_later_one_at_work_though_there_is_no_room() {
+    let limits = KeyQueueLimits { events: 1, bytes: 1 << 20, workers: 4 };
+    let hands = Hands { queues: Arc::new(KeyQueues::new(limits)), in_flight: Arc::default() };
+    let first = hands.start("42", 5);
+    assert!(matches!(hands.admit("42", 9, Some(5)), Admission::Behind(_, 5)), "nothing may wait");
+    assert!(matches!(hands.admit("42", 3, None), Admission::Waits));
+    assert!(matches!(hands.admit("42", 4, Some(3)), Admission::Behind(_, 3)));
+    assert_eq!(rest_of(first), [3]);
+}
+
+#[test]
+fn an_event_whose_time_comes_late_waits_for_one_elsewhere_and_not_for_later_ones() {
+    let hands = Hands::new();
+    let _first = hands.start("42", 5);
+    assert!(matches!(hands.admit("42", 3, Some(2)), Admission::Elsewhere(_, 2)));
+}
+
+#[test]
+fn what_is_set_aside_waits_behind_the_event_that_is_at_work_now() {
+    let hands = Hands::new();
+    let first = hands.start("42", 1);
+    hands.admit("42", 2, Some(1));
+    let _second = end(first, true).next.expect("the next one");
+    assert!(matches!(hands.admit("42", 4, Some(3)), Admission::Behind(_, 2)));
+}
+
+#[test]
+fn what_was_resolved_is_waited_for_when_the_table_says_so_later() {
+    let hands = Hands::new();
+    end(hands.start("42", 1), true);
+    hands.queues.asking();
+    assert!(matches!(hands.admit("42", 2, Some(1)), Admission::Elsewhere(_, 1)), "it was brought back from the dead");
 }
 
 #[test]

@@ -203,5 +203,5 @@ pub(super) async fn large_payloads(
     }
     let failed = |error| store.failed(ACTION, error);
     let rows = store.statement(LARGE_PAYLOADS).bind(numbers(&large)).fetch_all(connection).await.map_err(failed)?;
-    rows.iter().map(|row| Ok((sequence(row)?, row.try_get(1).map_err(failed)?))).collect()
+    rows.into_iter().map(|row| Ok((sequence(&row)?, row.try_get(1).map_err(failed)?))).collect()
 }

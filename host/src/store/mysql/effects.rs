@@ -7,7 +7,7 @@ use super::patience::patiently;
 use super::run::Statement;
 use super::settle::settle_in;
 use super::{MySqlStore, Run, TransactionalStore};
-use crate::store::effects::{Found, Plan, StoredValue, TRIES, UsageRow, decide, keys, plugins};
+use crate::store::effects::{Found, Plan, StoredValue, UsageRow, decide, keys, plugins, until_written};
 use crate::store::number::{fence_rows, signed};
 use crate::store::{Committed, EffectStore, Ownership, SettledWithEffects, StoreError, row};
 
@@ -56,21 +56,20 @@ impl EffectStore for MySqlStore {
         for plugin in plugins(settled) {
             self.execute(ACTION, self.statement(OPEN_USAGE).bind(plugin.as_bytes())).await?;
         }
-        patiently(|| try_settle(self, settled)).await
+        until_written(settled.len(), ACTION, || patiently(|| try_settle(self, settled))).await
     }
 }
 
-async fn try_settle(store: &MySqlStore, items: &[SettledWithEffects<'_>]) -> Result<Vec<Committed>, StoreError> {
-    for _ in 0..TRIES {
-        let mut transaction = store.transaction().await?;
-        let plan = decide(items, read(store, &mut transaction, items).await?);
-        if write(store, &mut transaction, &plan).await? {
-            MySqlStore::commit(transaction).await?;
-            return Ok(plan.committed);
-        }
-        MySqlStore::rollback(transaction).await?;
+/// `None` when a partition got another owner meanwhile: nothing is written.
+async fn try_settle(store: &MySqlStore, items: &[SettledWithEffects<'_>]) -> Result<Option<Vec<Committed>>, StoreError> {
+    let mut transaction = store.transaction().await?;
+    let plan = decide(items, read(store, &mut transaction, items).await?);
+    if write(store, &mut transaction, &plan).await? {
+        MySqlStore::commit(transaction).await?;
+        return Ok(Some(plan.committed));
     }
-    Err(store.failed(ACTION, sqlx::Error::RowNotFound))
+    MySqlStore::rollback(transaction).await?;
+    Ok(None)
 }
 
 async fn read<'a>(

@@ -33,7 +33,7 @@ const STATEMENTS: [(&str, &str, &str, &[&str]); 24] = [
     ("dead", dead::CHOOSE_DEAD, "outbox_dead", &ANY_DEAD),
     ("retry now", dead::CHOOSE_FAILED, "outbox_done", &["0", "NULL", "NULL", "500"]),
     ("retry put off", dead::CHOOSE_PUT_OFF, "outbox_done", &["0", "500", "NULL", "NULL", "500"]),
-    ("unpark", route::CHOOSE_PARKED, "outbox_parked", &["'[[\"Order\",\"OrderPlaced\"]]'", "500"]),
+    ("unpark", route::CHOOSE_PARKED, "outbox_parked", &["'[[\"Order\",\"OrderPlaced\"]]'", "REPEAT('1', 256)", "500"]),
     ("unblock", keys::WAITING, "outbox_behind", &["127", "'[1,2]'"]),
     ("audit", audit::LIST, "outbox_audit_at", &["0", LATEST, LATEST, "500", "NULL", "NULL", "NULL", "NULL", "50"]),
     (

@@ -4,12 +4,13 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use sqlx::Row;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 
 use super::claim::{fitting, large_payloads, take};
 use super::patience::patiently;
 use super::place::{self, Ours};
-use super::row::{bound, claimed, left_out, read};
+use super::row::{DUE_AT, bound, claimed, left_out, read};
 use super::{MySqlStore, Run, TransactionalStore, front, keys};
 use crate::event::{Fence, OwnerId};
 use crate::store::number::{fence_rows, numbers, signed};
@@ -20,26 +21,29 @@ use crate::store::{Claimed, ReadEvent, ReadOrder, ReadRequest, ReadStore, StoreE
 
 /// The epoch is read with the row: should the partition be lost and won again, an outcome of what was read before is fenced off.
 /// A large payload is left out here: the byte limit may leave its event to the next read, and would have been moved for nothing.
-/// In order of binding: the position of the last event before, as microseconds since 1970 twice (NULL for none) and its seq; the
-/// microseconds to leave alone, the owner, the partitions as 256 letters of which 1 means asked for, the events in hand as a JSON
-/// list, most rows.
+/// What is chosen is chosen without a look at any payload: to tell its length, this engine reads it whole, and a statement that names it
+/// reads that of every row that it passes. In no order. In order of binding: the position of the last event before, as microseconds since
+/// 1970 twice (NULL for none) and its seq; the microseconds to leave alone, the owner, the partitions as 256 letters of which 1 means asked
+/// for, the events in hand as a JSON list, most rows.
 pub(super) const READ: &str = "
 SELECT outbox_event.seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id,
        tenant_id, headers, content_type, CASE WHEN OCTET_LENGTH(payload) <= 16384 THEN payload END,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at),
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at), held.epoch,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at), due.epoch,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), OCTET_LENGTH(payload),
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', due_at), outbox_event.lease_end IS NOT NULL, outbox_event.partition_id,
        key_hash
-FROM outbox_event FORCE INDEX (outbox_due)
-STRAIGHT_JOIN outbox_event_partition AS held ON held.partition_id = outbox_event.partition_id
-WHERE due_at <= UTC_TIMESTAMP(6) AND due_at >= COALESCE('1970-01-01' + INTERVAL ? MICROSECOND, CAST('0000-01-01' AS DATETIME(6)))
-  AND (due_at > COALESCE('1970-01-01' + INTERVAL ? MICROSECOND, CAST('0000-01-01' AS DATETIME(6))) OR outbox_event.seq > ?)
-  AND (outbox_event.lease_end IS NULL OR outbox_event.lease_end <= UTC_TIMESTAMP(6))
-  AND created_at <= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND
-  AND held.owner = ? AND held.lease_end > UTC_TIMESTAMP(6) AND SUBSTR(?, outbox_event.partition_id + 1, 1) = '1'
-  AND outbox_event.seq NOT IN (SELECT in_hand.seq FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS in_hand)
-ORDER BY due_at, outbox_event.seq LIMIT ?";
+FROM (
+  SELECT outbox_event.seq, held.epoch FROM outbox_event FORCE INDEX (outbox_due)
+  STRAIGHT_JOIN outbox_event_partition AS held ON held.partition_id = outbox_event.partition_id
+  WHERE due_at <= UTC_TIMESTAMP(6) AND due_at >= COALESCE('1970-01-01' + INTERVAL ? MICROSECOND, CAST('0000-01-01' AS DATETIME(6)))
+    AND (due_at > COALESCE('1970-01-01' + INTERVAL ? MICROSECOND, CAST('0000-01-01' AS DATETIME(6))) OR outbox_event.seq > ?)
+    AND (outbox_event.lease_end IS NULL OR outbox_event.lease_end <= UTC_TIMESTAMP(6))
+    AND created_at <= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND
+    AND held.owner = ? AND held.lease_end > UTC_TIMESTAMP(6) AND SUBSTR(?, outbox_event.partition_id + 1, 1) = '1'
+    AND outbox_event.seq NOT IN (SELECT in_hand.seq FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS in_hand)
+  ORDER BY due_at, outbox_event.seq LIMIT ?) AS due
+STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = due.seq";
 
 /// As `NEXT_DUE`. Bound: the owner, the owner, the events in hand as a JSON list.
 pub(super) const NEXT_TO_READ: &str = "
@@ -129,7 +133,15 @@ async fn due(store: &MySqlStore, connection: &mut MySqlConnection, request: &Rea
         .bind(keys::letters(&request.partitions))
         .bind(numbers(&request.held))
         .bind(i64::from(request.limit));
-    statement.fetch_all(connection).await.map_err(|error| store.failed(ACTION, error))
+    let mut rows = statement.fetch_all(connection).await.map_err(|error| store.failed(ACTION, error))?;
+    rows.sort_by_cached_key(|row| position(row).unwrap_or_default());
+    Ok(rows)
+}
+
+/// Since when a row is due, in microseconds, and its seq.
+fn position(row: &MySqlRow) -> Result<(i64, u64), StoreError> {
+    let due_at: i64 = row.try_get(DUE_AT).map_err(|source| StoreError::Failed { action: ACTION, source })?;
+    Ok((due_at, sequence(row)?))
 }
 
 async fn try_claim_these(

@@ -6,15 +6,16 @@ use serde_json::json;
 use super::audit::note;
 use super::dead::noted;
 use super::error::is_duplicate;
+use super::keys::letters;
 use super::patience::patiently;
 use super::{MySqlStore, Run, TransactionalStore, lock};
 use crate::event::{Fence, OwnerId, Route};
 use crate::store::number::numbers;
 use crate::store::route::pairs;
 use crate::store::row::{Named, as_it_is};
-use crate::store::{Audit, RouteRecord, RouteStore, StoreError, row};
+use crate::store::{Audit, PARTITIONS, RouteRecord, RouteStore, StoreError, row};
 
-/// Read without a lock: [`UNPARK`] looks again. Bound: rows of [aggregate_type, event_type], most rows.
+/// Read without a lock: [`UNPARK`] looks again. Bound: rows of [aggregate_type, event_type], the partitions as letters, most rows.
 pub(super) const CHOOSE_PARKED: &str = "
 SELECT outbox_event.seq
 FROM JSON_TABLE(?, '$[*]' COLUMNS (aggregate_type VARCHAR(64) CHARACTER SET utf8mb4 PATH '$[0]',
@@ -22,6 +23,7 @@ FROM JSON_TABLE(?, '$[*]' COLUMNS (aggregate_type VARCHAR(64) CHARACTER SET utf8
 STRAIGHT_JOIN outbox_event FORCE INDEX (outbox_parked)
   ON parked_route = CRC32(CONCAT(route.aggregate_type, '/', route.event_type))
   AND outbox_event.aggregate_type = route.aggregate_type AND outbox_event.event_type = route.event_type
+WHERE SUBSTR(?, partition_id + 1, 1) = '1'
 LIMIT ?";
 
 /// One step in the index on parked routes, which is in the order of the names' checksums, however many events are parked.
@@ -121,8 +123,15 @@ impl RouteStore for MySqlStore {
         Ok(self.read_optional("look for parked routes", statement, row::route_name).await?.flatten())
     }
 
-    async fn unpark(&self, owner: &OwnerId, routes: &[Route], limit: u32) -> Result<Vec<Fence>, StoreError> {
-        let statement = self.statement(CHOOSE_PARKED).bind(pairs(routes)).bind(i64::from(limit));
+    async fn unpark(
+        &self,
+        owner: &OwnerId,
+        routes: &[Route],
+        partitions: Option<&[u16]>,
+        limit: u32,
+    ) -> Result<Vec<Fence>, StoreError> {
+        let of = partitions.map_or_else(|| "1".repeat(usize::from(PARTITIONS)), letters);
+        let statement = self.statement(CHOOSE_PARKED).bind(pairs(routes)).bind(of).bind(i64::from(limit));
         let mut chosen: Vec<u64> = self.read_all(UNPARK_ACTION, statement, |row| row.number(0)).await?;
         // A route may be asked for twice.
         chosen.sort_unstable();

@@ -10,6 +10,9 @@ use crate::time::Timestamp;
 /// Where a claimed row has the size of its payload, behind the time.
 const PAYLOAD_BYTES: usize = AFTER_CLAIMED + 1;
 
+/// Where a row that was read has the time since when it is due.
+pub(super) const DUE_AT: usize = PAYLOAD_BYTES + 1;
+
 /// 1000-01-01 and the last microsecond of 9999: what a DATETIME can hold.
 const EARLIEST: i64 = -30_610_224_000_000_000;
 const LATEST: i64 = 253_402_300_799_999_999;
@@ -59,7 +62,7 @@ pub(super) fn left_out(row: &MySqlRow) -> bool {
 
 /// A row that was read, with its payload when that was read apart.
 pub(super) fn read(row: &MySqlRow, payload: Option<Vec<u8>>, behind: Option<u64>) -> Result<ReadEvent, StoreError> {
-    row::read(row, claimed(row, payload, behind)?, PAYLOAD_BYTES + 1)
+    row::read(row, claimed(row, payload, behind)?, DUE_AT)
 }
 
 /// A claimed row, with its payload when that was read apart.

@@ -6,7 +6,7 @@ use sqlx::postgres::{PgConnection, PgRow};
 
 use super::settle::settle_locked;
 use super::{PostgresStore, Run, TransactionalStore};
-use crate::store::effects::{Found, Plan, StateKey, StoredValue, TRIES, UsageRow, decide, keys, plugins};
+use crate::store::effects::{Found, Plan, StateKey, StoredValue, UsageRow, decide, keys, plugins, until_written};
 use crate::store::number::signed;
 use crate::store::row::Named;
 use crate::store::{Committed, EffectStore, Ownership, Settled, SettledWithEffects, StoreError, row};
@@ -59,17 +59,20 @@ const ACTION: &str = "store outcomes with their effects";
 #[async_trait]
 impl EffectStore for PostgresStore {
     async fn settle_with_effects(&self, settled: &[SettledWithEffects<'_>]) -> Result<Vec<Committed>, StoreError> {
-        for _ in 0..TRIES {
-            let mut transaction = self.transaction().await?;
-            let plan = decide(settled, read(self, &mut transaction, settled).await?);
-            if write(self, &mut transaction, &plan).await? {
-                Self::commit(transaction).await?;
-                return Ok(plan.committed);
-            }
-            Self::rollback(transaction).await?;
-        }
-        Err(self.failed(ACTION, sqlx::Error::RowNotFound))
+        until_written(settled.len(), ACTION, || try_settle(self, settled)).await
     }
+}
+
+/// `None` when a partition got another owner meanwhile: nothing is written.
+async fn try_settle(store: &PostgresStore, items: &[SettledWithEffects<'_>]) -> Result<Option<Vec<Committed>>, StoreError> {
+    let mut transaction = store.transaction().await?;
+    let plan = decide(items, read(store, &mut transaction, items).await?);
+    if write(store, &mut transaction, &plan).await? {
+        PostgresStore::commit(transaction).await?;
+        return Ok(Some(plan.committed));
+    }
+    PostgresStore::rollback(transaction).await?;
+    Ok(None)
 }
 
 async fn read<'a>(

@@ -3,6 +3,8 @@
 //! A notice is sent by a statement of its own, never in the transaction of a writer: it takes a lock of the whole database at
 //! commit. It is a hint; the poll is the truth.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -14,7 +16,7 @@ use tokio::time::timeout;
 
 use super::error::failed;
 use super::{PostgresStore, Run};
-use crate::store::{NotifyStore, StoreError, WakeUps};
+use crate::store::{NotifyStore, StoreError, WakeUp, WakeUps};
 
 const ACTION: &str = "listen for other nodes";
 
@@ -23,9 +25,12 @@ const CHANNEL: &str = "
 SELECT (relnamespace::regnamespace::text || '.' || relname)::name::text AS channel
 FROM pg_class WHERE oid = to_regclass('outbox_event')";
 
+/// $1 what it says.
 const NOTIFY: &str = "
-SELECT pg_notify((relnamespace::regnamespace::text || '.' || relname)::name::text, '')
+SELECT pg_notify((relnamespace::regnamespace::text || '.' || relname)::name::text, $1::text)
 FROM pg_class WHERE oid = to_regclass('outbox_event')";
+/// What a wake-up says that is none.
+const TRIAL: &str = "trial";
 
 /// A connection that nothing was heard on for so long is asked whether it still lives: a firewall that forgot it says nothing.
 const QUIET: Duration = Duration::from_secs(30);
@@ -35,7 +40,12 @@ const ANSWER: Duration = Duration::from_secs(5);
 #[async_trait]
 impl NotifyStore for PostgresStore {
     async fn notify(&self) -> Result<(), StoreError> {
-        self.execute("tell other nodes of new events", self.statement(NOTIFY)).await?;
+        self.execute("tell other nodes of new events", self.statement(NOTIFY).bind("")).await?;
+        Ok(())
+    }
+
+    async fn try_wake_ups(&self) -> Result<(), StoreError> {
+        self.execute("try whether wake-ups arrive", self.statement(NOTIFY).bind(TRIAL)).await?;
         Ok(())
     }
 
@@ -69,15 +79,21 @@ pub(super) async fn listen(store: &PostgresStore) -> Result<Box<dyn WakeUps>, St
     listener.eager_reconnect(false);
     listener.listen(&channel).await.map_err(|error| failed(action, error))?;
     let (told, notices) = mpsc::channel(1);
-    Ok(Box::new(Notices { notices, ear: tokio::spawn(hear(listener, told)) }))
+    let events = Arc::new(AtomicBool::new(false));
+    Ok(Box::new(Notices { notices, events: events.clone(), ear: tokio::spawn(hear(listener, told, events)) }))
 }
 
 /// Passes notices on, many as one, until the connection is lost.
-async fn hear(mut listener: PgListener, told: mpsc::Sender<Result<(), StoreError>>) {
+async fn hear(mut listener: PgListener, told: mpsc::Sender<Result<(), StoreError>>, events: Arc<AtomicBool>) {
     let action = ACTION;
     loop {
         let heard = match timeout(QUIET, listener.try_recv()).await {
-            Ok(Ok(Some(_))) => Ok(()),
+            Ok(Ok(Some(notice))) => {
+                if notice.payload() != TRIAL {
+                    events.store(true, Ordering::SeqCst);
+                }
+                Ok(())
+            }
             Ok(Ok(None)) => Err(sqlx::Error::Io(std::io::ErrorKind::ConnectionReset.into())),
             Ok(Err(error)) => Err(error),
             Err(_) => match timeout(ANSWER, listener.execute("SELECT 1")).await {
@@ -88,7 +104,7 @@ async fn hear(mut listener: PgListener, told: mpsc::Sender<Result<(), StoreError
         };
         let lost = heard.is_err();
         match heard.map_err(|error| failed(action, error)) {
-            // One that waits to be read says as much as two.
+            // One that waits to be read says as much as two; whether there are events among them stands beside it.
             Ok(()) => drop(told.try_send(Ok(()))),
             Err(error) => drop(told.send(Err(error)).await),
         }
@@ -100,14 +116,17 @@ async fn hear(mut listener: PgListener, told: mpsc::Sender<Result<(), StoreError
 
 struct Notices {
     notices: mpsc::Receiver<Result<(), StoreError>>,
+    /// Whether one came that was no trial, and was not read yet.
+    events: Arc<AtomicBool>,
     ear: JoinHandle<()>,
 }
 
 #[async_trait]
 impl WakeUps for Notices {
-    async fn next(&mut self) -> Result<(), StoreError> {
+    async fn next(&mut self) -> Result<WakeUp, StoreError> {
         let closed = || Err(StoreError::Closed { action: ACTION });
-        self.notices.recv().await.unwrap_or_else(closed)
+        self.notices.recv().await.unwrap_or_else(closed)?;
+        Ok(if self.events.swap(false, Ordering::SeqCst) { WakeUp::Events } else { WakeUp::Trial })
     }
 }
 

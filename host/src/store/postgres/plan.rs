@@ -103,7 +103,7 @@ fn bound<'q>(name: &str, statement: Statement<'q>) -> Statement<'q> {
             let statement = statement.bind(NAME).bind(None::<&str>).bind("{}").bind(None::<i32>);
             statement.bind(0_i64).bind(BATCH)
         }
-        "unpark" => statement.bind(vec![NAME]).bind(vec![NAME]).bind(BATCH).bind(NAME),
+        "unpark" => statement.bind(vec![NAME]).bind(vec![NAME]).bind(BATCH).bind(NAME).bind(None::<Vec<i16>>),
         "unblock" => statement.bind(numbers).bind(BATCH),
         "events of an aggregate" => {
             let filter = Filter { aggregate_id: Some(NAME.to_owned()), newest_first: true, ..Filter::default() };

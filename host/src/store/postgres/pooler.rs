@@ -14,8 +14,9 @@ use tokio::sync::Mutex;
 
 use crate::store::session::within;
 
-/// How often each of two connections is asked which backend it meets.
-const ROUNDS: usize = 3;
+/// How often two connections are asked which backend they meet. While others use the pooler, each of the two may meet the same one
+/// again by chance.
+const ROUNDS: usize = 12;
 /// How long finding it out may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -79,25 +80,31 @@ impl Pooler {
     }
 }
 
-/// Two connections that are open at once have a backend each, and keep it, unless they share what a pooler has. One that hands out the
-/// backend that was free last shows the same one to both; one that deals them out in turn shows two to the first.
+/// Needs two connections, as a host does: whether there is a pooler cannot be told by one.
 async fn is_between(mut first: PgConnection, connect: &PgConnectOptions) -> Result<bool, sqlx::Error> {
-    let Ok(mut second) = connect.connect().await else {
-        // Where there is one connection alone, it shares nothing.
-        let _ = first.close().await;
-        return Ok(false);
-    };
-    let (mut of_first, mut of_second) = (Vec::new(), Vec::new());
-    for _ in 0..ROUNDS {
-        of_first.push(backend(&mut first).await?);
-        of_first.push(backend(&mut first).await?);
-        of_second.push(backend(&mut second).await?);
-    }
+    let mut second = connect.connect().await?;
+    let is_between = share_backends(&mut first, &mut second).await?;
     // That they can be closed politely or not changes nothing.
     let _ = (first.close().await, second.close().await);
-    of_first.dedup();
-    of_second.dedup();
-    Ok(of_first.len() > 1 || of_first == of_second)
+    Ok(is_between)
+}
+
+/// Two connections that are open at once have a backend each, and keep it, unless they share what a pooler has. One that hands out the
+/// backend that was free last shows the same one to both; one that deals them out in turn shows two to the first.
+async fn share_backends(first: &mut PgConnection, second: &mut PgConnection) -> Result<bool, sqlx::Error> {
+    let (of_first, of_second) = (backend(first).await?, backend(second).await?);
+    if of_first == of_second {
+        return Ok(true);
+    }
+    for _ in 0..ROUNDS {
+        // The first by itself, then both at once: an even rhythm might meet that of others who use the pooler each time.
+        let by_itself = backend(first).await?;
+        let (at_once, other) = tokio::try_join!(backend(first), backend(second))?;
+        if by_itself != of_first || at_once != of_first || other != of_second {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Without a prepared statement, which might not be found again.

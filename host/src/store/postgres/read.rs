@@ -125,7 +125,8 @@ impl ReadStore for PostgresStore {
         if let Some(ReadOrder::ByAggregate(waits_for)) = request.order {
             statement = statement.bind(waited_for(waits_for));
         }
-        self.all("read events", statement).await?.iter().map(|row| read(row, request.order.is_some())).collect()
+        // Row by row, so that no payload is there twice for long.
+        self.all("read events", statement).await?.into_iter().map(|row| read(&row, request.order.is_some())).collect()
     }
 
     async fn next_to_read(&self, owner: &OwnerId, held: &[u64]) -> Result<Option<Duration>, StoreError> {

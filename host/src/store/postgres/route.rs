@@ -5,6 +5,7 @@ use serde_json::json;
 use sqlx::postgres::PgBindIterExt;
 
 use super::audit::{doing, done};
+use super::partition::column;
 use super::run::Statement;
 use super::{PostgresStore, Run};
 use crate::event::{Fence, OwnerId, Route};
@@ -13,7 +14,7 @@ use crate::store::row::as_it_is;
 use crate::store::{Audit, RouteRecord, RouteStore, StoreError, row};
 
 /// Route by route, each from the index on parked routes; what another node is just unparking is stepped over.
-/// $1 aggregate types, $2 event types, $3 most rows, $4 the owner.
+/// $1 aggregate types, $2 event types, $3 most rows, $4 the owner, $5 partitions, or NULL for all.
 pub(super) const UNPARK: &str = "
 UPDATE outbox_event
 SET parked = NULL, due_at = available_at, locked_by = $4::text, locked_at = now(), lease_end = now()
@@ -22,7 +23,7 @@ WHERE ctid = ANY (ARRAY (
   CROSS JOIN LATERAL (
     SELECT ctid AS place FROM outbox_event
     WHERE outbox_event.aggregate_type = route.aggregate_type AND outbox_event.event_type = route.event_type
-      AND parked IS NOT NULL
+      AND parked IS NOT NULL AND ($5::smallint[] IS NULL OR partition_id = ANY ($5::smallint[]))
     ORDER BY outbox_event.aggregate_type, outbox_event.event_type, seq LIMIT $3::bigint FOR UPDATE SKIP LOCKED) AS waiting
   LIMIT $3::bigint))
 RETURNING seq, claim_seq";
@@ -115,11 +116,18 @@ impl RouteStore for PostgresStore {
         Ok(self.read_optional("look for parked routes", statement, row::route_name).await?.flatten())
     }
 
-    async fn unpark(&self, owner: &OwnerId, routes: &[Route], limit: u32) -> Result<Vec<Fence>, StoreError> {
+    async fn unpark(
+        &self,
+        owner: &OwnerId,
+        routes: &[Route],
+        partitions: Option<&[u16]>,
+        limit: u32,
+    ) -> Result<Vec<Fence>, StoreError> {
         if routes.is_empty() {
             return Ok(Vec::new());
         }
         let statement = names(self.statement(UNPARK), routes).bind(i64::from(limit)).bind(owner.as_str());
+        let statement = statement.bind(partitions.map(column));
         self.all("unpark events", statement).await?.iter().map(as_it_is).collect()
     }
 

@@ -10,7 +10,7 @@
 //! it. [`ABANDON_OWNER`] looks at both, the owner's word and the lock, in the statement that ends the leases.
 
 use async_trait::async_trait;
-use sqlx::postgres::PgConnection;
+use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{Connection, Executor, Row};
 
 use super::error::failed;
@@ -18,7 +18,11 @@ use super::{PostgresStore, Run};
 use crate::event::OwnerId;
 use crate::store::row::Named;
 use crate::store::session::{ABANDON, ANSWER, HOLD, LOOK, OPENING, PROVE, opened_as_in, taken, within};
-use crate::store::{Session, SessionStore, StoreError};
+use crate::store::{Around, Session, SessionStore, StoreError};
+
+/// A table that somebody has locked does not keep the proof of a session waiting, which has a second: what the session sees around it is
+/// asked again by other connections.
+const LOCK_TIMEOUT: &str = "SELECT set_config('lock_timeout', '200ms', false)";
 
 /// A host whose machine lost its power says no goodbye: the server asks for a sign of life, which the system of a host gives though
 /// the host itself stands still. Without effect on a socket of the same machine.
@@ -53,6 +57,26 @@ WHERE session = 1 AND owner <> $1::text AND owner IN (SELECT owner FROM outbox_e
   AND hashtextextended('outbox_event_node'::regclass::oid::text || '/' || owner, 0) NOT IN (SELECT key FROM locks)
 ORDER BY owner";
 
+/// [`IS_HELD`], [`FREE`] and a digest of what tells routes apart, in one statement: an idle host asks for each of them every second.
+/// $1 the owner.
+const LOOK_AROUND: &str = r#"
+WITH locks AS MATERIALIZED (
+  SELECT classid::bigint << 32 | objid::bigint AS key, pid FROM pg_locks
+  WHERE locktype = 'advisory' AND objsubid = 1 AND granted
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))
+SELECT EXISTS (
+         SELECT FROM locks
+         WHERE pid = pg_backend_pid()
+           AND key = hashtextextended('outbox_event_node'::regclass::oid::text || '/' || ($1::text COLLATE "C"), 0)) AS is_held,
+       ARRAY (
+         SELECT owner FROM outbox_event_node
+         WHERE session = 1 AND owner <> $1::text AND owner IN (SELECT owner FROM outbox_event_partition WHERE lease_end > now())
+           AND hashtextextended('outbox_event_node'::regclass::oid::text || '/' || owner, 0) NOT IN (SELECT key FROM locks)
+         ORDER BY owner)::text[] AS free,
+       (SELECT hashtextextended(coalesce(json_agg(json_build_array(aggregate_type, event_type, first_seen_at, paused_at, paused_by, reason)
+                                     ORDER BY aggregate_type, event_type)::text, ''), 0)::text
+        FROM outbox_event_route FULL JOIN outbox_event_pause USING (aggregate_type, event_type)) AS routes"#;
+
 /// Waits for a heartbeat of the owner that is under way, and looks at its row again. $1 the owner that is gone.
 const ABANDON_OWNER: &str = "
 WITH locks AS MATERIALIZED (
@@ -84,6 +108,7 @@ impl SessionStore for PostgresStore {
         let taking = async {
             let mut connection = opened_as_in(&self.keeper).await?;
             connection.execute(KEEP_ALIVE).await?;
+            connection.execute(LOCK_TIMEOUT).await?;
             let is_held: bool = lock.fetch_one(&mut connection).await?.try_get(0)?;
             Ok((connection, is_held))
         };
@@ -105,6 +130,11 @@ impl SessionStore for PostgresStore {
     }
 }
 
+fn lost() -> StoreError {
+    let why = "the server does not know it, or a pooler in transaction mode handed out another connection".to_owned();
+    StoreError::SessionLost { why }
+}
+
 /// A connection that holds the lock of an owner. That it fails says nothing of the other connections.
 struct Held {
     store: PostgresStore,
@@ -120,8 +150,21 @@ impl Session for Held {
         if row.try_get(0).map_err(|error| failed(PROVE, error))? {
             return Ok(());
         }
-        let why = "the server does not know it, or a pooler in transaction mode handed out another connection".to_owned();
-        Err(StoreError::SessionLost { why })
+        Err(lost())
+    }
+
+    async fn prove_and_look(&mut self) -> Result<Option<Around>, StoreError> {
+        let asking = self.store.statement(LOOK_AROUND).bind(self.owner.as_str()).fetch_one(&mut self.connection);
+        let row = match within(ANSWER, asking).await {
+            Ok(row) => row,
+            // It is the look that failed: a table is locked, or not as this version knows it.
+            Err(sqlx::Error::Database(_)) => return self.prove().await.map(|()| None),
+            Err(error) => return Err(failed(PROVE, error)),
+        };
+        let read =
+            |row: &PgRow| Ok((row.try_get("is_held")?, Around { free: row.try_get("free")?, routes: row.try_get("routes")? }));
+        let (is_held, around): (bool, Around) = read(&row).map_err(|error| failed(PROVE, error))?;
+        if is_held { Ok(Some(around)) } else { Err(lost()) }
     }
 
     async fn end(self: Box<Self>) {

@@ -33,24 +33,22 @@ RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_t
 /// ?5 the newest insertion time, ?6 the events in hand as a JSON list.
 pub(super) const READ_FRONT: &str = "
 WITH front AS (
-  SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
-         content_type, payload, occurred_at, available_at, expires_at, due_at, lease_end, partition_id,
-         length(payload) + coalesce(octet_length(headers), 0) AS bytes, available_at <= ?1 AS is_waited_for,
+  SELECT seq, length(payload) + coalesce(octet_length(headers), 0) AS bytes, available_at <= ?1 AS is_waited_for,
          seq IN (SELECT value FROM json_each(?6)) AS is_held,
          due_at IS NOT NULL AND due_at <= ?1 AND (lease_end IS NULL OR lease_end <= ?1) AND created_at <= ?5 AS is_free
   FROM outbox_event INDEXED BY outbox_event_open
   WHERE done_at IS NULL AND status IN (0, 2) AND (available_at <= ?1 OR due_at <= ?1)
   ORDER BY seq LIMIT ?3 + json_array_length(?6)),
 marked AS (
-  SELECT front.*, min(is_held OR is_free) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING) AS is_clear,
+  SELECT seq, is_held, min(is_held OR is_free) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING) AS is_clear,
          sum(iif(is_held, 0, bytes)) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before,
          max(iif(is_waited_for, seq, NULL)) OVER (ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS earlier
   FROM front)
-SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
+SELECT event.seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
        content_type, payload, occurred_at, available_at, expires_at,
-       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = marked.partition_id),
-       CAST(due_at AS INTEGER), lease_end IS NOT NULL, partition_id, earlier
-FROM marked
+       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = event.partition_id),
+       CAST(event.due_at AS INTEGER), lease_end IS NOT NULL, partition_id, earlier
+FROM marked CROSS JOIN outbox_event AS event ON event.seq = marked.seq
 WHERE is_clear AND NOT is_held AND bytes_before < ?4
   AND (SELECT count(*) FROM outbox_event_partition AS held WHERE held.owner = ?2 AND held.lease_end > ?1) = 256
-ORDER BY seq LIMIT ?3";
+ORDER BY marked.seq LIMIT ?3";

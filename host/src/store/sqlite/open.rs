@@ -203,7 +203,8 @@ impl SqliteStore {
             .connect_with(connect.clone())
             .await
             .map_err(|error| unreachable(&options.file, error))?;
-        let readers = readers(connect);
+        // Large payloads fill every cache that there is, and the system keeps the file's pages too.
+        let readers = readers(connect.pragma("cache_size", "-4000"));
         let opened = vec![readers.clone(), writer.clone()];
         let file = Arc::from(options.file.display().to_string());
         let path = full_path(&options.file);

@@ -14,54 +14,53 @@ use crate::store::{Claimed, ReadEvent, ReadOrder, ReadRequest, ReadStore, StoreE
 use crate::time::micros;
 
 /// The epoch is read with the row: should the partition be lost and won again, an outcome of what was read before is fenced off.
-/// The window adds up the payloads, so that a batch of large events is a small batch; `length` of a blob reads its header only.
+/// The window adds up the payloads, so that a batch of large events is a small batch; `length` of a blob reads its header only. Payloads
+/// are read of the chosen alone: whatever a window is computed over is kept in memory.
 /// ?1 now, ?2 the owner, ?3 most rows, ?4 most bytes, ?5 the newest insertion time, ?6 partitions as a JSON list, ?7 and ?8 the
 /// position of the last event before, ?9 the events in hand as a JSON list.
 pub(super) const READ: &str = "
-SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
-       content_type, payload, occurred_at, available_at, expires_at, epoch, CAST(due_at AS INTEGER), lease_end IS NOT NULL,
-       partition_id
+SELECT event.seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
+       content_type, payload, occurred_at, available_at, expires_at,
+       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = event.partition_id),
+       CAST(event.due_at AS INTEGER), lease_end IS NOT NULL, partition_id
 FROM (
-  SELECT due.*, sum(bytes) OVER (ORDER BY due_at, seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
-  FROM (SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
-               content_type, payload, occurred_at, available_at, expires_at, due_at, lease_end, partition_id,
-               (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id) AS epoch,
-               length(payload) + coalesce(octet_length(headers), 0) AS bytes
+  SELECT seq, due_at, sum(bytes) OVER (ORDER BY due_at, seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
+  FROM (SELECT seq, due_at, length(payload) + coalesce(octet_length(headers), 0) AS bytes
         FROM outbox_event
         WHERE due_at <= ?1 AND (due_at, seq) > (?7, ?8) AND (lease_end IS NULL OR lease_end <= ?1) AND created_at <= ?5
           AND partition_id IN (
             SELECT partition_id FROM outbox_event_partition
             WHERE owner = ?2 AND lease_end > ?1 AND partition_id IN (SELECT value FROM json_each(?6)))
           AND seq NOT IN (SELECT value FROM json_each(?9))
-        ORDER BY due_at, seq LIMIT ?3) AS due)
+        ORDER BY due_at, seq LIMIT ?3)) AS chosen
+CROSS JOIN outbox_event AS event ON event.seq = chosen.seq
 WHERE bytes_before < ?4
-ORDER BY due_at, seq";
+ORDER BY chosen.due_at, chosen.seq";
 
 /// As above, each with the last of the earlier events that it waits for. ?10 who is waited for.
 pub(super) const READ_IN_ORDER: &str = "
-SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
-       content_type, payload, occurred_at, available_at, expires_at, epoch, CAST(due_at AS INTEGER), lease_end IS NOT NULL,
-       partition_id,
+SELECT event.seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
+       content_type, payload, occurred_at, available_at, expires_at,
+       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = event.partition_id),
+       CAST(event.due_at AS INTEGER), lease_end IS NOT NULL, partition_id,
        (SELECT earlier.seq FROM outbox_event AS earlier
-        WHERE earlier.aggregate_type = chosen.aggregate_type AND earlier.aggregate_id = chosen.aggregate_id
+        WHERE earlier.aggregate_type = event.aggregate_type AND earlier.aggregate_id = event.aggregate_id
           AND earlier.aggregate_id IS NOT NULL AND (earlier.status IN (0, 2) OR earlier.blocks = 1)
-          AND (?10 = 0 OR earlier.status = 0) AND ?10 < 2 AND earlier.available_at <= ?1 AND earlier.seq < chosen.seq
+          AND (?10 = 0 OR earlier.status = 0) AND ?10 < 2 AND earlier.available_at <= ?1 AND earlier.seq < event.seq
         ORDER BY earlier.seq DESC LIMIT 1)
 FROM (
-  SELECT due.*, sum(bytes) OVER (ORDER BY due_at, seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
-  FROM (SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
-               content_type, payload, occurred_at, available_at, expires_at, due_at, lease_end, partition_id,
-               (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id) AS epoch,
-               length(payload) + coalesce(octet_length(headers), 0) AS bytes
+  SELECT seq, due_at, sum(bytes) OVER (ORDER BY due_at, seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
+  FROM (SELECT seq, due_at, length(payload) + coalesce(octet_length(headers), 0) AS bytes
         FROM outbox_event
         WHERE due_at <= ?1 AND (due_at, seq) > (?7, ?8) AND (lease_end IS NULL OR lease_end <= ?1) AND created_at <= ?5
           AND partition_id IN (
             SELECT partition_id FROM outbox_event_partition
             WHERE owner = ?2 AND lease_end > ?1 AND partition_id IN (SELECT value FROM json_each(?6)))
           AND seq NOT IN (SELECT value FROM json_each(?9))
-        ORDER BY due_at, seq LIMIT ?3) AS due) AS chosen
+        ORDER BY due_at, seq LIMIT ?3)) AS chosen
+CROSS JOIN outbox_event AS event ON event.seq = chosen.seq
 WHERE bytes_before < ?4
-ORDER BY due_at, seq";
+ORDER BY chosen.due_at, chosen.seq";
 
 /// As `NEXT_DUE`. ?1 now, ?2 the owner, ?3 the events in hand as a JSON list.
 pub(super) const NEXT_TO_READ: &str = "
@@ -121,7 +120,8 @@ impl ReadStore for SqliteStore {
         if let Some(ReadOrder::ByAggregate(waits_for)) = request.order {
             statement = statement.bind(keys::rule(waits_for));
         }
-        self.all("read events", statement).await?.iter().map(|row| read(row, now, request.order.is_some())).collect()
+        // Row by row, so that no payload is there twice for long.
+        self.all("read events", statement).await?.into_iter().map(|row| read(&row, now, request.order.is_some())).collect()
     }
 
     async fn next_to_read(&self, owner: &OwnerId, held: &[u64]) -> Result<Option<Duration>, StoreError> {

@@ -8,17 +8,20 @@ use super::dead::noted;
 use super::error::failed;
 use super::{Run, SqliteStore, TransactionalStore};
 use crate::event::{Fence, OwnerId, Route};
+use crate::store::number::numbers;
 use crate::store::route::{names, pairs};
 use crate::store::row::as_it_is;
 use crate::store::{Audit, RouteRecord, RouteStore, StoreError, row};
 
-/// ?1 rows of [aggregate_type, event_type], ?2 most rows, ?3 the owner, ?4 now. The index on parked routes serves the join.
+/// ?1 rows of [aggregate_type, event_type], ?2 most rows, ?3 the owner, ?4 now, ?5 partitions as a JSON list, or NULL for all. The index
+/// on parked routes serves the join.
 pub(super) const UNPARK: &str = "
 UPDATE outbox_event SET parked = NULL, due_at = available_at, locked_by = ?3, locked_at = ?4, lease_end = ?4
 WHERE seq IN (
   SELECT outbox_event.seq FROM jsonb_each(?1) AS route CROSS JOIN outbox_event
   WHERE outbox_event.aggregate_type = route.value ->> 0 AND outbox_event.event_type = route.value ->> 1
     AND outbox_event.parked IS NOT NULL
+    AND (?5 IS NULL OR outbox_event.partition_id IN (SELECT value FROM json_each(?5)))
   LIMIT ?2)
 RETURNING seq, claim_seq";
 
@@ -91,12 +94,18 @@ impl RouteStore for SqliteStore {
         Ok(self.read_optional("look for parked routes", statement, row::route_name).await?.flatten())
     }
 
-    async fn unpark(&self, owner: &OwnerId, routes: &[Route], limit: u32) -> Result<Vec<Fence>, StoreError> {
+    async fn unpark(
+        &self,
+        owner: &OwnerId,
+        routes: &[Route],
+        partitions: Option<&[u16]>,
+        limit: u32,
+    ) -> Result<Vec<Fence>, StoreError> {
         let failed = |error| failed("unpark events", error);
         let mut writer = self.writer.acquire().await.map_err(failed)?;
         let statement = self.statement(UNPARK).bind(pairs(routes)).bind(i64::from(limit));
         // Only now: while others had the writer, time went by.
-        let statement = statement.bind(owner.as_str()).bind(self.now_micros());
+        let statement = statement.bind(owner.as_str()).bind(self.now_micros()).bind(partitions.map(numbers));
         let rows = statement.fetch_all(&mut *writer).await.map_err(failed)?;
         rows.iter().map(as_it_is).collect()
     }

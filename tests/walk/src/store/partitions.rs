@@ -1,0 +1,94 @@
+//! Partitions, and what waits behind what in them.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use outbox::StoreError;
+use outbox::event::OwnerId;
+use outbox::store::{BlockedKey, Blocker, HeldPartition, KeyStore, PartitionFaults, PartitionStore, Unblocked, WaitsFor};
+
+use super::MemoryStore;
+
+#[async_trait]
+impl PartitionStore for MemoryStore {
+    async fn keep_partitions(
+        &self,
+        owner: &OwnerId,
+        lease: Duration,
+        most: u16,
+        of: u16,
+    ) -> Result<Vec<HeldPartition>, StoreError> {
+        self.run("keep_partitions", |world| {
+            let before = world.table.epochs.clone();
+            let kept = world.table.keep_partitions(owner.as_str(), lease, most, of);
+            let taken: Vec<&HeldPartition> =
+                kept.iter().filter(|kept| before[usize::from(kept.number)] != kept.epoch).collect();
+            let abandoned: Vec<u16> = taken.iter().filter(|taken| taken.abandoned).map(|taken| taken.number).collect();
+            if !taken.is_empty() {
+                let line = format!(
+                    "{} takes {} partitions, {} of them abandoned",
+                    world.name(self.life),
+                    taken.len(),
+                    abandoned.len()
+                );
+                world.note(line);
+            }
+            world.lost(|world, row| row.locked_by.is_none() && abandoned.contains(&world.table.partition(row)));
+            kept
+        })
+        .await
+    }
+
+    async fn release_partitions(&self, owner: &OwnerId, partitions: &[u16]) -> Result<(), StoreError> {
+        self.run("release_partitions", |world| {
+            let line = format!("{} gives back {} partitions", world.name(self.life), partitions.len());
+            world.note(line);
+            world.table.release_partitions(owner.as_str(), partitions);
+        })
+        .await
+    }
+
+    async fn hand_over(&self, owner: &OwnerId, lease: Duration, partitions: &[u16]) -> Result<bool, StoreError> {
+        self.run("hand_over", |world| {
+            let line = format!("{} hands {} partitions over", world.name(self.life), partitions.len());
+            world.note(line);
+            world.table.hand_over(owner.as_str(), lease, partitions).is_some()
+        })
+        .await
+    }
+
+    async fn partition_faults(&self) -> Result<PartitionFaults, StoreError> {
+        self.run("partition_faults", |_| PartitionFaults::default()).await
+    }
+
+    async fn mend_partitions(&self, _: &[u16], _: Duration) -> Result<(), StoreError> {
+        unreachable!("nobody changes this table by hand")
+    }
+}
+
+#[async_trait]
+impl KeyStore for MemoryStore {
+    async fn heads(&self, events: &[u64], waits_for: WaitsFor) -> Result<Vec<(u64, u64)>, StoreError> {
+        self.run("heads", |world| world.table.heads(events, waits_for)).await
+    }
+
+    async fn blockers(&self, partitions: &[u16], after: u64, limit: u32) -> Result<Vec<Blocker>, StoreError> {
+        self.run("blockers", |world| world.table.blockers(partitions, after, limit)).await
+    }
+
+    async fn unblock(&self, blockers: &[u64], waits_for: WaitsFor, limit: u32) -> Result<Unblocked, StoreError> {
+        self.run("unblock", |world| {
+            let unblocked = world.table.unblock(blockers, waits_for, limit);
+            if !unblocked.cleared.is_empty() || !unblocked.left.is_empty() {
+                let line = format!("{} lets go from behind {blockers:?}: {unblocked:?}", world.name(self.life));
+                world.note(line);
+            }
+            unblocked
+        })
+        .await
+    }
+
+    async fn blocked_keys(&self, _: u32) -> Result<Vec<BlockedKey>, StoreError> {
+        unreachable!("only people ask which keys are blocked")
+    }
+}

@@ -1,0 +1,75 @@
+//! Routes, and the events that are parked for them.
+
+use async_trait::async_trait;
+use outbox::event::{Fence, OwnerId};
+use outbox::store::{Audit, RouteRecord, RouteStore};
+use outbox::{Route, StoreError};
+
+use super::MemoryStore;
+use crate::table::route;
+
+#[async_trait]
+impl RouteStore for MemoryStore {
+    async fn routes(&self) -> Result<Vec<RouteRecord>, StoreError> {
+        self.run("routes", |world| {
+            let now = world.table.now;
+            let record = |(route, row): (Route, crate::looking::RouteRow)| {
+                let mut record = RouteRecord::new(route);
+                record.first_seen_at = row.remembered.then_some(now);
+                record.paused_at = row.paused_by.is_some().then_some(now);
+                (record.paused_by, record.pause_reason) = (row.paused_by, row.pause_reason);
+                record
+            };
+            world.table.routes().into_iter().map(record).collect()
+        })
+        .await
+    }
+
+    async fn count_routes(&self) -> Result<Vec<RouteRecord>, StoreError> {
+        unreachable!("only people ask how many events a route has")
+    }
+
+    async fn parked_route(&self, after: Option<&Route>) -> Result<Option<Route>, StoreError> {
+        self.run("parked_route", |world| {
+            let parked = world.table.rows.values().filter(|row| row.parked.is_some()).map(route);
+            parked.filter(|route| after.is_none_or(|after| route > after)).min()
+        })
+        .await
+    }
+
+    async fn unpark(
+        &self,
+        owner: &OwnerId,
+        routes: &[Route],
+        partitions: Option<&[u16]>,
+        limit: u32,
+    ) -> Result<Vec<Fence>, StoreError> {
+        self.run("unpark", |world| {
+            let parked = world.table.parked(routes, partitions);
+            let freed = &parked[..parked.len().min(limit as usize)];
+            world.table.unpark(owner, routes, partitions, limit, freed).expect("the model takes what follows it");
+            if !freed.is_empty() {
+                let line = format!("{} unparks {freed:?}", world.name(self.life));
+                world.note(line);
+            }
+            freed.iter().map(|seq| Fence::new(*seq, 0, world.table.rows[seq].claim_seq)).collect()
+        })
+        .await
+    }
+
+    async fn remember_routes(&self, routes: &[Route]) -> Result<(), StoreError> {
+        self.run("remember_routes", |world| world.table.remembered.extend(routes.iter().cloned())).await
+    }
+
+    async fn pause(&self, _: &Route, _: &Audit) -> Result<bool, StoreError> {
+        unreachable!("only people pause a route")
+    }
+
+    async fn resume(&self, _: &Route, _: &Audit) -> Result<bool, StoreError> {
+        unreachable!("only people resume a route")
+    }
+
+    async fn forget_route(&self, _: &Route, _: &Audit) -> Result<bool, StoreError> {
+        unreachable!("only people forget a route")
+    }
+}
