@@ -4,6 +4,7 @@
 //! one by one where that cannot say who delivers them. The poll is the truth; everything that wakes it early is a hint. It never
 //! rests while there is work and room for it.
 
+mod busy;
 mod claim;
 mod config;
 mod fitting;
@@ -17,6 +18,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+pub(crate) use busy::Busy;
 pub use config::PollerConfig;
 pub(crate) use fitting::Fitting;
 pub(crate) use read::Cursor;
@@ -58,6 +60,8 @@ pub(crate) struct Poller {
     pub(crate) fitting: Fitting,
     /// How far the table was read.
     pub(crate) cursor: Cursor,
+    /// Whose events the last read left out.
+    pub(crate) busy: Busy,
     /// Where order by aggregate is kept.
     pub(crate) last_room: LastRoom,
     /// When it was last asked when the next event is due, and that time; `None` within for none.
@@ -164,7 +168,7 @@ impl Poller {
     async fn rest(&self, turn: Polled) -> bool {
         match turn {
             // What is claimed goes back to the table, for the sake of the few among it that others answer: no need to hurry.
-            Polled::Full if self.queue.sends_back() => tokio::time::sleep(BUSY).await,
+            Polled::Full if self.busy.is_empty() && self.queue.sends_back() => tokio::time::sleep(BUSY).await,
             Polled::Full => tokio::task::yield_now().await,
             Polled::NoRoom => {
                 // The events of a listener take no room any more once it turns out to be slow, which nobody tells.
@@ -178,6 +182,7 @@ impl Poller {
                 return tokio::select! {
                     was_woken = self.wake.rest(Instant::now() + self.config.interval) => was_woken,
                     () = self.in_flight.one_left() => true,
+                    () = self.queue.thins_out(self.busy.places()) => true,
                 };
             }
         }
@@ -266,7 +271,7 @@ impl Poller {
         {
             return Ok(next.map(|next| next.saturating_duration_since(now)));
         }
-        let due = self.store.next_to_read(&self.owner, &self.not_to_read()).await?;
+        let due = self.store.next_to_read(&self.owner, &self.not_to_read(), self.busy.routes()).await?;
         self.next_known = Some((now, due.and_then(|due| now.checked_add(due))));
         // Where all events stand in one queue, what is due waits for the front for as long as it takes.
         if taken == 0 && due.is_some_and(|due| due.is_zero()) && !self.is_one_queue() {

@@ -273,6 +273,29 @@ impl Queue {
         self.lock().call_queues.sends_back(self.limits)
     }
 
+    /// The names of places for which as many events wait as may, and slowly: further ones would go back to the table.
+    pub(crate) fn crowded(&self) -> Vec<Arc<str>> {
+        self.lock().call_queues.crowded(self.limits)
+    }
+
+    /// Waits until one of these that were crowded is so no more.
+    pub(crate) async fn thins_out(&self, crowded: &[Arc<str>]) {
+        if crowded.is_empty() {
+            std::future::pending::<()>().await;
+        }
+        loop {
+            let taken = self.taken.notified();
+            tokio::pin!(taken);
+            // Registered before looking: a take in between must not be missed.
+            taken.as_mut().enable();
+            let still = self.crowded();
+            if crowded.iter().any(|name| !still.contains(name)) {
+                return;
+            }
+            taken.await;
+        }
+    }
+
     /// Waits until at least half of the cold side is free, by number and by bytes, or the queue is closed.
     pub(crate) async fn cold_half_empty(&self) {
         loop {

@@ -203,6 +203,7 @@ impl<S: TransactionalStore + Clone> Bench<S> {
             partitions: partitions.clone(),
             after: None,
             held: Vec::new(),
+            busy: Vec::new(),
             limit: BATCH,
             max_bytes: MAX_BYTES,
             skip_recent: Duration::ZERO,
