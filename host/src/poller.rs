@@ -22,6 +22,7 @@ pub(crate) use busy::Busy;
 pub use config::PollerConfig;
 pub(crate) use fitting::Fitting;
 pub(crate) use read::Cursor;
+use read::FRONT_EVERY;
 pub(crate) use room::LastRoom;
 use room::Room;
 
@@ -263,10 +264,17 @@ impl Poller {
     /// How long until the next event may be taken, once so many were taken.
     async fn next_due(&mut self, taken: usize, was_woken: bool) -> Result<Option<Duration>, StoreError> {
         let now = Instant::now();
+        let known_for = match (self.cursor.is_slow(), taken == 0 && !was_woken) {
+            // The same walk once more would keep the events of others waiting.
+            (true, _) => FRONT_EVERY,
+            (false, true) => self.next_known_for(),
+            (false, false) => Duration::ZERO,
+        };
+        if self.cursor.is_slow() {
+            self.wake.within(FRONT_EVERY);
+        }
         if let Some((asked_at, next)) = self.next_known
-            && taken == 0
-            && !was_woken
-            && now.saturating_duration_since(asked_at) < self.next_known_for()
+            && now.saturating_duration_since(asked_at) < known_for
             && next.is_none_or(|next| next > now)
         {
             return Ok(next.map(|next| next.saturating_duration_since(now)));
@@ -306,7 +314,7 @@ impl Poller {
             self.unparking = false;
             return Ok(());
         }
-        self.unparked_at = Instant::now();
+        let began_at = Instant::now();
         let mut routes = self.listeners.open_routes();
         if self.listeners.has_patterns() || (self.gives_up() && self.deciding) {
             match self.parked_no_longer().await? {
@@ -331,6 +339,8 @@ impl Poller {
                 self.cursor.begin_again();
             }
         }
+        // Where it fails, the next turn tries again, or a database that takes no writes would seem well at every other turn.
+        self.unparked_at = began_at;
         Ok(())
     }
 

@@ -16,13 +16,13 @@ use crate::store::{Claimed, Due, Position, ReadEvent, ReadRequest, StoreError};
 
 /// How often a read begins at the front while reads come back full: transactions commit in another order than they began, and a
 /// replay makes an event due in the past.
-const FRONT_EVERY: Duration = Duration::from_secs(1);
+pub(super) const FRONT_EVERY: Duration = Duration::from_secs(1);
 /// From then on a read at the front is slow: it passes many events that are left out, or, while somebody holds a snapshot, everything that
 /// was delivered since then.
 const SLOW: Duration = Duration::from_millis(20);
 /// Where it is slow, a read that follows a short one begins so long before the last event that was ever read: most transactions are
-/// shorter.
-const OVERLAP: Duration = Duration::from_secs(10);
+/// shorter, and the events of the others are found at the front.
+const OVERLAP: Duration = Duration::from_secs(1);
 
 /// How far the table was read.
 #[derive(Debug, Default)]
@@ -43,7 +43,7 @@ impl Cursor {
     fn next(&mut self, now: Instant) -> (Option<Position>, bool) {
         if self.front_at.is_none_or(|at| now.saturating_duration_since(at) >= FRONT_EVERY) {
             self.after = None;
-        } else if self.after.is_none() && self.front_took >= SLOW {
+        } else if self.after.is_none() && self.is_slow() {
             self.after = self.furthest.map(|last| Position { due_at: last.due_at.minus(OVERLAP), sequence: 0 });
         }
         if self.after.is_none() {
@@ -55,6 +55,11 @@ impl Cursor {
     /// Whether events were let go without an outcome since this was asked last, of which so many ever were.
     fn left_since(&mut self, ever_left: u64) -> bool {
         std::mem::replace(&mut self.ever_left, ever_left) != ever_left
+    }
+
+    /// Whether a read at the front takes long.
+    pub(super) fn is_slow(&self) -> bool {
+        self.front_took >= SLOW
     }
 
     /// The next read begins at the front.
