@@ -4,11 +4,13 @@
 //! one by one where that cannot say who delivers them. The poll is the truth; everything that wakes it early is a hint. It never
 //! rests while there is work and room for it.
 
+mod busy;
 mod claim;
 mod config;
 mod fitting;
 mod judge;
 mod read;
+mod room;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,9 +18,13 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+pub(crate) use busy::Busy;
 pub use config::PollerConfig;
 pub(crate) use fitting::Fitting;
 pub(crate) use read::Cursor;
+use read::FRONT_EVERY;
+pub(crate) use room::LastRoom;
+use room::Room;
 
 use crate::event::{OwnerId, Route};
 use crate::listener::Listeners;
@@ -55,6 +61,10 @@ pub(crate) struct Poller {
     pub(crate) fitting: Fitting,
     /// How far the table was read.
     pub(crate) cursor: Cursor,
+    /// Whose events the last read left out.
+    pub(crate) busy: Busy,
+    /// Where order by aggregate is kept.
+    pub(crate) last_room: LastRoom,
     /// When it was last asked when the next event is due, and that time; `None` within for none.
     pub(crate) next_known: Option<(Instant, Option<Instant>)>,
     /// Where order by aggregate is not asked for.
@@ -159,7 +169,7 @@ impl Poller {
     async fn rest(&self, turn: Polled) -> bool {
         match turn {
             // What is claimed goes back to the table, for the sake of the few among it that others answer: no need to hurry.
-            Polled::Full if self.queue.sends_back() => tokio::time::sleep(BUSY).await,
+            Polled::Full if self.busy.is_empty() && self.queue.sends_back() => tokio::time::sleep(BUSY).await,
             Polled::Full => tokio::task::yield_now().await,
             Polled::NoRoom => {
                 // The events of a listener take no room any more once it turns out to be slow, which nobody tells.
@@ -173,6 +183,7 @@ impl Poller {
                 return tokio::select! {
                     was_woken = self.wake.rest(Instant::now() + self.config.interval) => was_woken,
                     () = self.in_flight.one_left() => true,
+                    () = self.queue.thins_out(self.busy.places()) => true,
                 };
             }
         }
@@ -212,7 +223,7 @@ impl Poller {
     async fn take(&mut self, batch_size: u32) -> Result<(Polled, usize), StoreError> {
         // First, since it makes room.
         self.give_back_leaving().await;
-        let (room, max_bytes) = self.room();
+        let Room { events: room, bytes: max_bytes } = self.room_to_read();
         if room == 0 {
             return Ok((Polled::NoRoom, 0));
         }
@@ -253,15 +264,22 @@ impl Poller {
     /// How long until the next event may be taken, once so many were taken.
     async fn next_due(&mut self, taken: usize, was_woken: bool) -> Result<Option<Duration>, StoreError> {
         let now = Instant::now();
+        let known_for = match (self.cursor.is_slow(), taken == 0 && !was_woken) {
+            // The same walk once more would keep the events of others waiting.
+            (true, _) => FRONT_EVERY,
+            (false, true) => self.next_known_for(),
+            (false, false) => Duration::ZERO,
+        };
+        if self.cursor.is_slow() {
+            self.wake.within(FRONT_EVERY);
+        }
         if let Some((asked_at, next)) = self.next_known
-            && taken == 0
-            && !was_woken
-            && now.saturating_duration_since(asked_at) < self.next_known_for()
+            && now.saturating_duration_since(asked_at) < known_for
             && next.is_none_or(|next| next > now)
         {
             return Ok(next.map(|next| next.saturating_duration_since(now)));
         }
-        let due = self.store.next_to_read(&self.owner, &self.not_to_read()).await?;
+        let due = self.store.next_to_read(&self.owner, &self.not_to_read(), self.busy.routes()).await?;
         self.next_known = Some((now, due.and_then(|due| now.checked_add(due))));
         // Where all events stand in one queue, what is due waits for the front for as long as it takes.
         if taken == 0 && due.is_some_and(|due| due.is_zero()) && !self.is_one_queue() {
@@ -282,7 +300,7 @@ impl Poller {
     /// be claimed at once: another host that has no listener for these events would claim the rest, and park it again. Where order is
     /// kept, nobody but the host that holds an event's partition delivers it, so it alone unparks it.
     async fn unpark(&mut self, changed: bool) -> Result<(), StoreError> {
-        let limit = self.room().0.min(UNPARK_BATCH);
+        let limit = self.room().events.min(UNPARK_BATCH);
         if changed {
             self.parked_after = None;
         }
@@ -296,7 +314,7 @@ impl Poller {
             self.unparking = false;
             return Ok(());
         }
-        self.unparked_at = Instant::now();
+        let began_at = Instant::now();
         let mut routes = self.listeners.open_routes();
         if self.listeners.has_patterns() || (self.gives_up() && self.deciding) {
             match self.parked_no_longer().await? {
@@ -321,6 +339,8 @@ impl Poller {
                 self.cursor.begin_again();
             }
         }
+        // Where it fails, the next turn tries again, or a database that takes no writes would seem well at every other turn.
+        self.unparked_at = began_at;
         Ok(())
     }
 
@@ -348,7 +368,7 @@ impl Poller {
     /// Lets events go on whose blocker is out of the way.
     async fn unblock(&mut self, after_a_rest: bool) -> Result<(), StoreError> {
         if let Some(order) = self.order.as_ref().filter(|_| !self.is_one_queue()) {
-            let (room, _) = self.room();
+            let room = self.room().events;
             if room == 0 {
                 return Ok(());
             }
@@ -375,20 +395,5 @@ impl Poller {
 
     fn is_one_queue(&self) -> bool {
         self.order.as_ref().is_some_and(|order| order.is_one_for_all())
-    }
-
-    /// Room for events that wait in the queue or in key queues, and for their bytes.
-    fn room(&self) -> (usize, usize) {
-        let (room, bytes) = self.queue.cold_room();
-        let (waiting, waiting_bytes) = self.order.as_ref().map_or((0, 0), |order| order.key_queues().waiting());
-        if waiting_bytes > 0 && waiting_bytes >= bytes {
-            return (0, 0);
-        }
-        let (free, free_bytes) = (room.saturating_sub(waiting), bytes - waiting_bytes);
-        // A single queue moves one by one: it is filled up when half of it is free, not at each step.
-        if self.is_one_queue() && (waiting > free || waiting_bytes > free_bytes) {
-            return (0, 0);
-        }
-        (free, free_bytes)
     }
 }

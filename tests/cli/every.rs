@@ -8,7 +8,7 @@ use crate::program::{PATIENCE, Place, end, signal};
 
 /// What ends by itself: the command with its arguments, and a part of what it prints, on standard output or, where that is
 /// empty, on standard error. In this order: what deletes comes last.
-const ONCE: [(&[&str], &str); 54] = [
+const ONCE: [(&[&str], &str); 56] = [
     (&["version"], "outbox 0."),
     (&["completions", "bash"], "_outbox()"),
     (&["wit"], "package outbox:listener@0.1.0;"),
@@ -62,6 +62,8 @@ const ONCE: [(&[&str], &str); 54] = [
     (&["audit", "list"], "discard"),
     (&["purge", "--older-than", "1h", "--yes"], "1 event"),
     (&["bench", "--native", "--events", "1000"], "native listener"),
+    (&["bench", "--native", "--events", "1000", "--finished", "50", "--parked", "50", "--snapshot"], "ordered, empty table"),
+    (&["bench", "--native", "--events", "1000", "--blocked", "50"], "beside blocked events"),
     (&["migrate", "down", "--yes"], "APPLIED AT"),
 ];
 

@@ -215,7 +215,7 @@ async fn thousands_of_events_that_wait_for_one_listener_delay_no_other_route() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn more_events_of_a_sleeping_listener_than_a_host_can_hold_go_back_to_the_table_for_long() {
+async fn more_events_of_a_sleeping_listener_than_a_host_can_hold_stay_in_the_table_as_they_are() {
     let (db, store) = Sqlite::on_system_clock().await;
     let (slow, quick) = (Recorder::held(), Recorder::done());
     let config =
@@ -235,16 +235,16 @@ async fn more_events_of_a_sleeping_listener_than_a_host_can_hold_go_back_to_the_
 
     done(&db, 40).await;
     assert_eq!((slow.count(), quick.count()), (2, 40), "no slow call has ended");
-    // Each of the 400 was read, and hardly any twice: they come back when it may be their turn. Those in hand have no outcome yet.
-    eventually("all of them were looked at", async || {
-        db.number("SELECT count(*) FROM outbox_event WHERE claim_seq = 0").await
-            <= i64::try_from(outbox.in_flight()).expect("few")
-    })
-    .await;
-    let outcomes = db.number("SELECT sum(claim_seq) FROM outbox_event").await;
-    assert!(outcomes < 1_200, "{outcomes} outcomes of 440 events");
+    // What was read just when the listener turned out to be slow may have gone back.
+    let outcomes = db.number("SELECT sum(claim_seq) FROM outbox_event WHERE event_type <> 'Other'").await;
+    assert!(outcomes <= 40, "{outcomes} outcomes of 400 events, of which none has ended");
+    assert!(outbox.in_flight() < 100, "{} in hand", outbox.in_flight());
     let record = row(&db, waiting[399]).await;
     assert_eq!((record.status, record.attempts, record.claims), (Status::New, 0, 0), "nothing is counted");
+
+    slow.finish(400);
+    done(&db, 440).await;
+    assert_eq!(slow.count(), 400, "each once");
     outbox.shutdown().await;
 }
 

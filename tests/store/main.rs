@@ -118,6 +118,7 @@ conformance! {
     read::only_what_is_due_and_free_is_claimed_by_its_number,
     read::what_changed_since_it_was_looked_at_is_not_claimed_by_its_number,
     read::a_retry_that_a_writer_stored_is_read_by_the_owner_of_its_partition,
+    read::events_of_busy_routes_are_left_out,
     read::the_next_to_read_is_told_of_own_partitions_and_of_what_is_not_in_hand,
     read_in_order::a_read_in_order_tells_what_each_event_waits_for,
     read_in_order::what_failed_or_has_a_claim_is_waited_for_by_what_is_read,

@@ -156,6 +156,7 @@ async fn keep_and_read(db: &dyn Harness, owner: &OwnerId) -> Vec<ReadEvent> {
         partitions: held.iter().map(|held| held.number).collect(),
         after: None,
         held: Vec::new(),
+        busy: Vec::new(),
         limit: 100,
         max_bytes: 64 << 20,
         skip_recent: Duration::ZERO,

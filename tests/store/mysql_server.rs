@@ -377,6 +377,7 @@ async fn an_event_that_has_been_due_since_the_year_1_is_read() {
         partitions,
         after: None,
         held: Vec::new(),
+        busy: Vec::new(),
         limit: 10,
         max_bytes: 1 << 20,
         skip_recent: Duration::ZERO,

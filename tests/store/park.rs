@@ -57,6 +57,7 @@ pub(crate) async fn what_was_unparked_is_claimed_by_its_number_at_once_and_read_
         partitions: (0..PARTITIONS).collect(),
         after: None,
         held: Vec::new(),
+        busy: Vec::new(),
         limit: 100,
         max_bytes: 1_000,
         skip_recent: Duration::ZERO,

@@ -36,6 +36,7 @@ async fn read(store: &dyn Store, owner: &OwnerId) -> Vec<Fence> {
         partitions: all(),
         after: None,
         held: Vec::new(),
+        busy: Vec::new(),
         limit: 1_000,
         max_bytes: 64 << 20,
         skip_recent: Duration::ZERO,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use outbox::event::{Fence, OwnerId};
 use outbox::store::{NewRow, Ownership, PARTITIONS, Position, ReadEvent, ReadRequest, Settlement};
-use outbox::{EventId, Status};
+use outbox::{Envelope, EventId, Route, Status};
 use support::Harness;
 
 use crate::common::{
@@ -21,6 +21,7 @@ fn request(owner: &OwnerId) -> ReadRequest {
         partitions: all(),
         after: None,
         held: Vec::new(),
+        busy: Vec::new(),
         limit: 100,
         max_bytes: 64 << 20,
         skip_recent: Duration::ZERO,
@@ -313,10 +314,35 @@ pub(crate) async fn a_retry_that_a_writer_stored_is_read_by_the_owner_of_its_par
     assert_eq!(settle(db, found[0].event.fence, Settlement::Done).await, 0);
 }
 
+pub(crate) async fn events_of_busy_routes_are_left_out(db: &dyn Harness) {
+    let owner = holder(db).await;
+    let mut events = plains(db, 3).await;
+    for aggregate_type in ["Order", "order"] {
+        events.push(event(db, "OrderPaid").await.aggregate_type(aggregate_type).json(&1).expect("good"));
+    }
+    write(db, &events).await;
+    let route = |aggregate, event| Route::new(aggregate, event).expect("a good name");
+    let (placed, paid) = (route("Order", "OrderPlaced"), route("Order", "OrderPaid"));
+    let wanted = async |busy: &[Route]| {
+        let read = read_by(db, &ReadRequest { busy: busy.to_vec(), ..request(&owner) }).await;
+        read.iter().map(|one| one.event.event.as_ref().expect("readable").id()).collect::<Vec<_>>()
+    };
+    let of = |range: std::ops::Range<usize>| events[range].iter().map(Envelope::id).collect::<Vec<_>>();
+
+    assert_eq!(wanted(&[]).await, of(0..5));
+    assert_eq!(wanted(std::slice::from_ref(&placed)).await, of(3..5));
+    assert_eq!(wanted(&[placed.clone(), paid.clone()]).await, of(4..5), "names are compared byte by byte");
+    let limited = ReadRequest { busy: vec![placed.clone()], limit: 1, ..request(&owner) };
+    assert_eq!(read_by(db, &limited).await.len(), 1, "those that are left out do not count");
+    let next = async |busy: &[Route]| db.store().next_to_read(&owner, &[], busy).await.expect("looks");
+    assert_eq!(next(&[placed.clone(), paid.clone()]).await, Some(Duration::ZERO));
+    assert_eq!(next(&[placed, paid, route("order", "OrderPaid")]).await, None);
+}
+
 pub(crate) async fn the_next_to_read_is_told_of_own_partitions_and_of_what_is_not_in_hand(db: &dyn Harness) {
     let (one, two) = (holder(db).await, owner("two"));
     let store = db.store();
-    let next = async |owner: &OwnerId, held: &[u64]| store.next_to_read(owner, held).await.expect("looks");
+    let next = async |owner: &OwnerId, held: &[u64]| store.next_to_read(owner, held, &[]).await.expect("looks");
     assert_eq!(next(&one, &[]).await, None);
     let id = write_one(db).await;
     let sequence = row(db, id).await.seq;

@@ -28,6 +28,7 @@ fn request(owner: &OwnerId, order: ReadOrder, held: &[u64]) -> ReadRequest {
         partitions: all(),
         after: None,
         held: held.to_vec(),
+        busy: Vec::new(),
         limit: 100,
         max_bytes: 64 << 20,
         skip_recent: Duration::ZERO,

@@ -159,6 +159,7 @@ impl Witness {
             partitions: (0..PARTITIONS).collect(),
             after: None,
             held: Vec::new(),
+            busy: Vec::new(),
             limit: u32::MAX,
             max_bytes: usize::MAX,
             skip_recent: Duration::ZERO,

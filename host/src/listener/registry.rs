@@ -296,6 +296,18 @@ impl Listeners {
         routes
     }
 
+    /// The routes whose listeners share the places of these names; without patterns.
+    pub(crate) fn routes_of_places(&self, names: &[Arc<str>]) -> Vec<Route> {
+        if names.is_empty() {
+            return Vec::new();
+        }
+        let (table, relays) = (self.table.load(), self.relays.load());
+        let shares = |entry: &RegistryEntry| entry.call_limit.as_ref().is_some_and(|limit| names.contains(&limit.name));
+        let listed = table.iter().filter(|(_, entry)| shares(entry)).map(|(route, _)| route.clone());
+        let relayed = relays.iter().filter(|relay| shares(relay)).map(|relay| relay.registration.route.clone());
+        listed.chain(relayed).filter(|route| !route.is_pattern()).collect()
+    }
+
     /// Whether any relay answers more than one route, so that nobody can list the routes that are answered.
     #[must_use]
     pub(crate) fn has_patterns(&self) -> bool {

@@ -129,14 +129,15 @@ impl SessionKeeper {
         });
     }
 
-    /// Looks every second which others are gone, by the session's own look where it tells.
+    /// Looks every second which others are gone, by the session's own look where it tells, and when a lock may have been free for long
+    /// enough.
     async fn look_out(&self, mut left: watch::Receiver<bool>, mut seen: watch::Receiver<Option<Seen>>) {
         let (mut free, outage, mut rest) = (HashMap::new(), Outage::default(), EVERY);
         loop {
             let told = tokio::select! {
                 _ = left.wait_for(|left| *left) => return,
                 Ok(()) = seen.changed() => seen.borrow_and_update().clone(),
-                () = tokio::time::sleep(rest) => None,
+                () = tokio::time::sleep_until(next_look(&free, Instant::now(), rest)) => None,
             };
             // A session that tells is late at times.
             rest = if told.is_some() { EVERY * 2 } else { EVERY };
@@ -147,6 +148,8 @@ impl SessionKeeper {
                     |error| tracing::warn!(%error, "this host cannot see which others are gone; trying again"),
                     || tracing::info!("this host sees which others are gone"),
                 );
+            } else {
+                free.clear();
             }
         }
     }
@@ -178,5 +181,30 @@ impl SessionKeeper {
             }
         }
         Ok(())
+    }
+}
+
+/// When to look at the others again, at the latest after `rest`. `free`: since when the locks of some have been seen free.
+fn next_look(free: &HashMap<String, Instant>, now: Instant, rest: Duration) -> Instant {
+    // One second later would be one second more without a host for these partitions.
+    free.values().map(|since| *since + GONE_AFTER).fold(now + rest, Instant::min).max(now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_free_lock_is_looked_at_again_as_soon_as_its_owner_counts_as_gone() {
+        let now = Instant::now();
+        let after = |millis| now + Duration::from_millis(millis);
+        let mut free = HashMap::new();
+        assert_eq!(next_look(&free, now, EVERY), now + EVERY);
+        free.insert("a".to_owned(), after(20));
+        assert_eq!(next_look(&free, now, EVERY), now + EVERY);
+        assert_eq!(next_look(&free, after(2_100), EVERY), after(3_020), "and not at 3,100");
+        free.insert("b".to_owned(), after(1_000));
+        assert_eq!(next_look(&free, after(2_500), EVERY), after(3_020), "the first of them");
+        assert_eq!(next_look(&free, after(3_100), EVERY), after(3_100), "at once when the last look failed");
     }
 }

@@ -16,7 +16,13 @@ use crate::store::{Claimed, Due, Position, ReadEvent, ReadRequest, StoreError};
 
 /// How often a read begins at the front while reads come back full: transactions commit in another order than they began, and a
 /// replay makes an event due in the past.
-const FRONT_EVERY: Duration = Duration::from_secs(1);
+pub(super) const FRONT_EVERY: Duration = Duration::from_secs(1);
+/// From then on a read at the front is slow: it passes many events that are left out, or, while somebody holds a snapshot, everything that
+/// was delivered since then.
+const SLOW: Duration = Duration::from_millis(20);
+/// Where it is slow, a read that follows a short one begins so long before the last event that was ever read: most transactions are
+/// shorter, and the events of the others are found at the front.
+const OVERLAP: Duration = Duration::from_secs(1);
 
 /// How far the table was read.
 #[derive(Debug, Default)]
@@ -25,8 +31,9 @@ pub(crate) struct Cursor {
     after: Option<Position>,
     /// The last event that was ever read: behind it nothing is in hand.
     furthest: Option<Position>,
-    /// When a read began at the front.
+    /// When a read began at the front, and how long it took.
     front_at: Option<Instant>,
+    front_took: Duration,
     /// How many events had ever been let go without an outcome.
     ever_left: u64,
 }
@@ -36,6 +43,8 @@ impl Cursor {
     fn next(&mut self, now: Instant) -> (Option<Position>, bool) {
         if self.front_at.is_none_or(|at| now.saturating_duration_since(at) >= FRONT_EVERY) {
             self.after = None;
+        } else if self.after.is_none() && self.is_slow() {
+            self.after = self.furthest.map(|last| Position { due_at: last.due_at.minus(OVERLAP), sequence: 0 });
         }
         if self.after.is_none() {
             self.front_at = Some(now);
@@ -48,13 +57,21 @@ impl Cursor {
         std::mem::replace(&mut self.ever_left, ever_left) != ever_left
     }
 
-    /// The next read begins at the front.
-    pub(super) fn begin_again(&mut self) {
-        self.after = None;
+    /// Whether a read at the front takes long.
+    pub(super) fn is_slow(&self) -> bool {
+        self.front_took >= SLOW
     }
 
-    /// Notes how a read ended, and whether there may be more.
-    fn read(&mut self, last: Option<Position>, more: bool) {
+    /// The next read begins at the front.
+    pub(super) fn begin_again(&mut self) {
+        self.front_at = None;
+    }
+
+    /// Notes how a read ended that took so long, and whether there may be more.
+    fn read(&mut self, last: Option<Position>, more: bool, took: Duration) {
+        if self.after.is_none() {
+            self.front_took = took;
+        }
         self.furthest = self.furthest.max(last);
         self.after = last.filter(|_| more);
     }
@@ -80,6 +97,7 @@ impl Poller {
             self.forget_lost();
             self.cursor.begin_again();
         }
+        self.look_who_is_busy();
         let (after, may_be_in_hand) = self.cursor.next(Instant::now());
         let order = self.order.as_ref().map(|order| order.reading());
         let request = ReadRequest {
@@ -88,17 +106,19 @@ impl Poller {
             after,
             // Where order is kept, the store tells by it what others wait for.
             held: if may_be_in_hand || order.is_some() { self.not_to_read() } else { Vec::new() },
+            busy: self.busy.routes().to_vec(),
             limit,
             max_bytes,
             skip_recent: self.config.skip_recent,
             order,
         };
+        let asked_at = Instant::now();
         let read = self.store.read(&request).await.inspect_err(|_| self.metrics.claims_failed.increment())?;
         let answered_at = Instant::now();
         let taken = read.len();
         let bytes = read.iter().map(|one| payload_bytes(&one.event)).sum();
         let full = self.count_taken(taken, bytes, limit, max_bytes);
-        self.cursor.read(read.last().map(|last| last.position), full);
+        self.cursor.read(read.last().map(|last| last.position), full, answered_at - asked_at);
         let accepted = if self.queue.is_closed() { 0 } else { self.accept_read(read, answered_at).await? };
         drop(reading);
         // Of a full batch that came to nothing the next one would be the same: what it needs is locked by others, say.
@@ -235,6 +255,7 @@ mod tests {
     use crate::time::Timestamp;
 
     const SECOND: Duration = Duration::from_secs(1);
+    const QUICK: Duration = Duration::from_millis(5);
 
     fn position(number: u64) -> Option<Position> {
         Some(Position { due_at: Timestamp::from_micros(0), sequence: number })
@@ -244,11 +265,11 @@ mod tests {
     fn it_goes_on_behind_a_full_read_and_back_to_the_front_after_a_short_one() {
         let (mut cursor, now) = (Cursor::default(), Instant::now());
         assert_eq!(cursor.next(now), (None, false), "nothing was ever read");
-        cursor.read(position(5), true);
+        cursor.read(position(5), true, QUICK);
         assert_eq!(cursor.next(now), (position(5), false), "nothing in hand stands behind the last");
-        cursor.read(position(7), false);
+        cursor.read(position(7), false, QUICK);
         assert_eq!(cursor.next(now), (None, true));
-        cursor.read(None, false);
+        cursor.read(None, false, QUICK);
         assert_eq!(cursor.next(now), (None, true));
     }
 
@@ -256,13 +277,34 @@ mod tests {
     fn it_returns_to_the_front_once_a_second_and_then_meets_what_is_in_hand() {
         let (mut cursor, now) = (Cursor::default(), Instant::now());
         assert_eq!(cursor.next(now), (None, false));
-        cursor.read(position(9), true);
+        cursor.read(position(9), true, QUICK);
         assert_eq!(cursor.next(now + SECOND / 2), (position(9), false));
-        cursor.read(position(20), true);
+        cursor.read(position(20), true, QUICK);
         assert_eq!(cursor.next(now + SECOND), (None, true), "a second after the last time");
-        cursor.read(position(3), true);
+        cursor.read(position(3), true, QUICK);
         assert_eq!(cursor.next(now + SECOND), (position(3), true), "between here and the furthest some are in hand");
-        cursor.read(position(21), true);
+        cursor.read(position(21), true, QUICK);
         assert_eq!(cursor.next(now + SECOND), (position(21), false));
+    }
+
+    #[test]
+    fn a_front_that_is_slow_to_read_is_read_once_a_second_and_late_commits_in_between() {
+        let (mut cursor, now, due_at) = (Cursor::default(), Instant::now(), Timestamp::from_micros(60_000_000));
+        let far = Some(Position { due_at, sequence: 9 });
+        let near = Some(Position { due_at: due_at.minus(OVERLAP), sequence: 0 });
+        assert_eq!(cursor.next(now), (None, false));
+        cursor.read(far, false, SLOW);
+        assert_eq!(cursor.next(now), (near, true), "what was committed late");
+        cursor.read(None, false, QUICK);
+        assert_eq!(cursor.next(now + SECOND / 2), (near, true));
+        cursor.read(far, true, QUICK);
+        assert_eq!(cursor.next(now + SECOND / 2), (far, false));
+        cursor.read(None, false, QUICK);
+        assert_eq!(cursor.next(now + SECOND), (None, true), "a second after the last time");
+        cursor.read(None, false, QUICK);
+        assert_eq!(cursor.next(now + SECOND), (None, true), "it is quick again");
+        cursor.read(far, true, SLOW);
+        cursor.begin_again();
+        assert_eq!(cursor.next(now + SECOND), (None, true), "something is due again that was due before");
     }
 }

@@ -250,6 +250,16 @@ impl CallQueues {
         (count.saturating_sub(limits.count(via)), bytes.saturating_sub(limits.bytes.as_usize()))
     }
 
+    /// The names of places for which no more cold events should be taken.
+    pub(super) fn crowded(&mut self, limits: QueueLimits) -> Vec<Arc<str>> {
+        if self.queues.is_empty() {
+            return Vec::new();
+        }
+        let now = Instant::now();
+        let crowded = self.queues.iter_mut().filter_map(|(name, queue)| queue.is_crowded(limits, now).then(|| name.clone()));
+        crowded.collect()
+    }
+
     /// Whether events go back to the table, since too many wait for a slow listener.
     pub(super) fn sends_back(&self, limits: QueueLimits) -> bool {
         let now = Instant::now();

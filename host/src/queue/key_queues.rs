@@ -77,9 +77,21 @@ impl KeyQueues {
         Self { limits, state: Mutex::default(), one_for_all: None }
     }
 
-    /// Most events that wait in one queue while no others do.
-    pub(crate) fn longest(&self) -> usize {
-        (self.limits.events / self.share()).max(1)
+    /// Most events, and bytes, that wait in one queue while no others do.
+    pub(crate) fn longest(&self) -> (usize, usize) {
+        ((self.limits.events / self.share()).max(1), self.limits.bytes / self.share())
+    }
+
+    /// How much of the room, in events and bytes, is to be left while events move. Where many queues are about alike, each has its
+    /// share as long as so much is left; with less they would be full, though short. Where few have it all, others are to be found
+    /// behind them in the table.
+    pub(crate) fn last_room(&self) -> (usize, usize) {
+        let (events, bytes) = self.longest();
+        let (share, queues) = (self.share(), self.lock().queues.len());
+        let of_many = share * (self.limits.events / (queues + share) + 2);
+        let events = if queues < 2 * share { events } else { events.max(of_many) };
+        // A small room is never the last one as a whole.
+        (events.min(self.limits.events / 2), bytes)
     }
 
     /// A queue may have one part in so many of the room that is left, so that however many aggregates are slow, they leave room for

@@ -238,10 +238,12 @@ impl Queue {
     /// How many more cold events, and how many bytes of them, would find room.
     #[must_use]
     pub(crate) fn cold_room(&self) -> (usize, usize) {
-        let (room, bytes) = self.room(Via::Cold);
-        // Those that workers have in hand take up memory too.
-        let free = self.limits.bytes.as_usize().saturating_sub(self.held.bytes());
-        if free == 0 { (0, 0) } else { (room, bytes.min(free)) }
+        self.room(Via::Cold)
+    }
+
+    /// How many more bytes of cold events may be in this process's hands: those with workers take up memory too.
+    pub(crate) fn free_bytes(&self) -> usize {
+        self.limits.bytes.as_usize().saturating_sub(self.held.bytes())
     }
 
     /// Counts so many bytes of a cold event as in this process's hands.
@@ -269,6 +271,29 @@ impl Queue {
     /// Whether too many events wait for a slow listener, so that further ones go back to the table.
     pub(crate) fn sends_back(&self) -> bool {
         self.lock().call_queues.sends_back(self.limits)
+    }
+
+    /// The names of places for which as many events wait as may, and slowly: further ones would go back to the table.
+    pub(crate) fn crowded(&self) -> Vec<Arc<str>> {
+        self.lock().call_queues.crowded(self.limits)
+    }
+
+    /// Waits until one of these that were crowded is so no more.
+    pub(crate) async fn thins_out(&self, crowded: &[Arc<str>]) {
+        if crowded.is_empty() {
+            std::future::pending::<()>().await;
+        }
+        loop {
+            let taken = self.taken.notified();
+            tokio::pin!(taken);
+            // Registered before looking: a take in between must not be missed.
+            taken.as_mut().enable();
+            let still = self.crowded();
+            if crowded.iter().any(|name| !still.contains(name)) {
+                return;
+            }
+            taken.await;
+        }
     }
 
     /// Waits until at least half of the cold side is free, by number and by bytes, or the queue is closed.

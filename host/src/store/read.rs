@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{Claimed, StoreError, WaitsFor};
-use crate::event::{Fence, OwnerId};
+use crate::event::{Fence, OwnerId, Route};
 use crate::time::Timestamp;
 
 /// Reading the events that an owner's partitions have due.
@@ -18,10 +18,10 @@ pub trait ReadStore: Send + Sync {
     /// A read sees what was committed before it began: an event whose outcome is stored meanwhile is among what it returns.
     async fn read(&self, request: &ReadRequest) -> Result<Vec<ReadEvent>, StoreError>;
 
-    /// How long until the next event of the owner's partitions can be read, those in `held` that are due left out: zero when one
-    /// can, `None` when none waits. A partition counts as long as its owner is named in it, also when its lease has ended: then there is
-    /// something to read, and a read finds nothing.
-    async fn next_to_read(&self, owner: &OwnerId, held: &[u64]) -> Result<Option<Duration>, StoreError>;
+    /// How long until the next event of the owner's partitions can be read, those in `held` or of a route in `busy` that are due left
+    /// out: zero when one can, `None` when none waits. A partition counts as long as its owner is named in it, also when its lease has
+    /// ended: then there is something to read, and a read finds nothing.
+    async fn next_to_read(&self, owner: &OwnerId, held: &[u64], busy: &[Route]) -> Result<Option<Duration>, StoreError>;
 
     /// Claims those of these events that are due, not held under a claim, and as these fences say: what [`read`](Self::read) found
     /// under a claim that had ended, and what was started here and has no outcome. One that was claimed, or got an outcome, since it
@@ -41,6 +41,9 @@ pub struct ReadRequest {
     pub after: Option<Position>,
     /// The `seq` of events that are left out: the reader has them in hand.
     pub held: Vec<u64>,
+    /// Routes whose events are left out: their listeners have as many as they can take. Only where no order is kept: elsewhere an event
+    /// that is left out would be waited for.
+    pub busy: Vec<Route>,
     /// Most events; at least 1.
     pub limit: u32,
     /// No further event once those read have so many payload bytes together.

@@ -307,6 +307,7 @@ fn read(chance: &mut Chance) -> Step {
         max_bytes: chance.weighted(&[(6, 1 << 20), (1, 1), (1, 30)]),
         skip_recent: chance.weighted(&[(6, 0), (1, 1)]),
         with_some_in_hand: chance.percent(30),
+        busy: if chance.percent(20) { chance.routes() } else { Vec::new() },
         order: chance.maybe(60, read_order),
     }
 }

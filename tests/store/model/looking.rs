@@ -54,11 +54,11 @@ impl Table {
     }
 
     /// How long until the next event can be read of partitions that name the owner: one that is due and in hand does not count.
-    pub(super) fn next_to_read(&self, owner: &str, in_hand: &[u64]) -> Option<Duration> {
+    pub(super) fn next_to_read(&self, owner: &str, in_hand: &[u64], busy: &[Route]) -> Option<Duration> {
         let ours = self.rows.values().filter(|row| row.due_at.is_some() && self.is_owner(owner, self.partition(row)));
         let next = ours.filter_map(|row| match row.due_at? {
             due_at if due_at > self.now => Some(due_at),
-            _ if in_hand.contains(&row.seq) => None,
+            _ if in_hand.contains(&row.seq) || busy.contains(&route(row)) => None,
             due_at => Some(row.lease_end.unwrap_or(due_at)),
         });
         next.min().map(|next| next.since(self.now))

@@ -11,7 +11,7 @@ use outbox::store::{
 use support::{Database, PATIENCE};
 
 use super::compare::{Times, agree};
-use super::play::{Player, round, said};
+use super::play::{Player, round, route, said};
 use super::step::{FenceChoice, Line, Outcome, Step, span};
 use super::table::Fault;
 use super::taking::Taken;
@@ -35,7 +35,7 @@ impl<D: Database> Player<'_, D> {
                 };
                 self.claim(&request).await
             }
-            Step::Read { owner, partitions, limit, max_bytes, skip_recent, with_some_in_hand, order } => {
+            Step::Read { owner, partitions, limit, max_bytes, skip_recent, with_some_in_hand, busy, order } => {
                 let hand = &self.hands[*owner % self.hands.len()];
                 let held = if *with_some_in_hand { hand.iter().map(|fence| fence.sequence).collect() } else { Vec::new() };
                 let request = ReadRequest {
@@ -43,6 +43,7 @@ impl<D: Database> Player<'_, D> {
                     partitions: partitions.numbers(),
                     after: None,
                     held,
+                    busy: busy.iter().copied().map(route).collect(),
                     limit: *limit,
                     max_bytes: *max_bytes,
                     skip_recent: span(*skip_recent),

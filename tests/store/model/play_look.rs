@@ -11,7 +11,7 @@ use support::Database;
 
 use super::compare::{agree, agree_row};
 use super::looking::RouteRow;
-use super::play::{Player, round, said};
+use super::play::{Player, round, route, said};
 use super::step::{DeadChoice, Look, Partitions};
 use super::table::{Fault, Note};
 
@@ -102,9 +102,9 @@ impl<D: Database> Player<'_, D> {
     async fn look_at_next_to_read(&self, number: usize) -> Result<(), Fault> {
         let owner = self.owner(number);
         let hand: Vec<u64> = self.hands[number % self.hands.len()].iter().map(|fence| fence.sequence).collect();
-        for in_hand in [Vec::new(), hand] {
-            let found = said("next_to_read", self.store.next_to_read(&owner, &in_hand).await)?;
-            self.agree_rest("next to read", self.table.next_to_read(owner.as_str(), &in_hand), found)?;
+        for (in_hand, busy) in [(Vec::new(), Vec::new()), (hand, vec![route((0, 0))])] {
+            let found = said("next_to_read", self.store.next_to_read(&owner, &in_hand, &busy).await)?;
+            self.agree_rest("next to read", self.table.next_to_read(owner.as_str(), &in_hand, &busy), found)?;
         }
         Ok(())
     }

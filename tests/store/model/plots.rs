@@ -51,6 +51,7 @@ fn read(owner: usize, order: Option<ReadOrder>) -> Step {
         max_bytes: 1 << 20,
         skip_recent: 0,
         with_some_in_hand: false,
+        busy: Vec::new(),
         order,
     }
 }
@@ -189,6 +190,7 @@ fn one_queue(chance: &mut Chance, one: usize, other: usize) -> Vec<Step> {
         max_bytes: 1 << 20,
         skip_recent: 0,
         with_some_in_hand: true,
+        busy: Vec::new(),
         order: Some(ReadOrder::OneForAll),
     };
     steps.extend([behind, settle(chance, one), lose(chance, one), keep(other, LONG), front(other), settle(chance, one)]);

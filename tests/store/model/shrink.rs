@@ -84,15 +84,18 @@ fn simpler(step: &Step) -> Vec<Step> {
         Step::Claim { owner, lease, line: Some(_), .. } => {
             vec![Step::Claim { owner: *owner, lease: *lease, limit: 100, max_bytes: 1 << 20, skip_recent: 0, line: None }]
         }
-        Step::Read { owner, partitions, with_some_in_hand, order: Some(_), .. } => vec![Step::Read {
-            owner: *owner,
-            partitions: *partitions,
-            limit: 100,
-            max_bytes: 1 << 20,
-            skip_recent: 0,
-            with_some_in_hand: *with_some_in_hand,
-            order: None,
-        }],
+        Step::Read { owner, partitions, with_some_in_hand, busy, order, .. } if order.is_some() || !busy.is_empty() => {
+            vec![Step::Read {
+                owner: *owner,
+                partitions: *partitions,
+                limit: 100,
+                max_bytes: 1 << 20,
+                skip_recent: 0,
+                with_some_in_hand: *with_some_in_hand,
+                busy: Vec::new(),
+                order: None,
+            }]
+        }
         _ => Vec::new(),
     }
 }

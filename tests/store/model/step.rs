@@ -56,6 +56,8 @@ pub(super) enum Step {
         max_bytes: usize,
         skip_recent: Hours,
         with_some_in_hand: bool,
+        /// Routes whose listeners are busy.
+        busy: Vec<(usize, usize)>,
         order: Option<ReadOrder>,
     },
     /// Claims the events of these fences that are as they say.

@@ -7,7 +7,7 @@ use outbox::store::{ClaimOrder, ClaimRequest, Due, PARTITIONS, ReadOrder, ReadRe
 use outbox::time::Timestamp;
 use outbox::{EventId, Status};
 
-use super::table::{Table, is_unfinished};
+use super::table::{Table, is_unfinished, route};
 
 /// An event that was claimed or read.
 #[derive(Clone, Debug)]
@@ -165,8 +165,13 @@ impl Table {
         };
         let is_behind =
             |row: &Record| request.after.is_none_or(|after| (row.due_at, row.seq) > (Some(after.due_at), after.sequence));
+        let is_busy = |row: &Record| request.order.is_none() && request.busy.contains(&route(row));
         let is_wanted = |row: &&Record| {
-            self.is_free(row, request.skip_recent) && is_ours(row) && is_behind(row) && !request.held.contains(&row.seq)
+            self.is_free(row, request.skip_recent)
+                && is_ours(row)
+                && is_behind(row)
+                && !request.held.contains(&row.seq)
+                && !is_busy(row)
         };
         let mut due: Vec<&Record> = self.rows.values().filter(is_wanted).collect();
         due.sort_by_key(|row| (row.due_at, row.seq));

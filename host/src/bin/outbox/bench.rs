@@ -1,7 +1,10 @@
 //! `outbox bench`: how fast this machine and this database are, from one run, so that the figures can be compared.
 
+mod beside;
 mod counters;
+mod hosts;
 mod hot;
+mod snapshot;
 mod stage;
 
 use std::path::PathBuf;
@@ -23,12 +26,14 @@ use crate::failure::{Exit, Failure};
 use crate::host;
 use crate::output::{self, Output};
 use counters::{Cost, Counters};
+use hot::Latency;
+use snapshot::Snapshot;
 
 /// Measure the throughput and latency of this machine and database
 ///
 /// Measures claiming and settling alone, then with native listeners and plugins, then the time from a commit to its listener. Uses its own
 /// table, `outbox_bench`, and drops it afterwards; if the configured SQLite file does not exist, uses a temporary one. Compare figures within
-/// one run: they vary between runs. With the variables of OpenTelemetry it exports as a host does, so that its cost is measured too.
+/// one run: they vary between runs. Where the table is filled first, native listeners are measured on an empty one, too. With the variables of OpenTelemetry it exports as a host does, so that its cost is measured too.
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  outbox bench --events 100000 --plugin target/plugins/noop.wasm")]
 pub(crate) struct BenchCommand {
@@ -47,6 +52,18 @@ pub(crate) struct BenchCommand {
     /// How many parked events to put into the table first
     #[arg(long, default_value_t = 0)]
     parked: u32,
+    /// Also measure ordering with so many events of one aggregate in the table that wait behind a dead one
+    #[arg(long, default_value_t = 0)]
+    blocked: u32,
+    /// Hold a transaction open that has read, from the time when the table is filled
+    #[arg(long)]
+    snapshot: bool,
+    /// Also measure the time from a commit to its listener beside so many waiting events: of a slow route, and of a drain
+    #[arg(long, default_value_t = 0)]
+    backlog: u32,
+    /// Also measure so many hosts together, beside one alone, in the mode `multi_node`
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    hosts: u16,
     /// Also measure this plugin, which must answer Bench/Noop: with a fresh instance for each event, for each batch, and for each worker
     #[arg(long, conflicts_with = "native")]
     plugin: Option<PathBuf>,
@@ -119,11 +136,13 @@ impl BenchCommand {
         match url.split_once(':').map_or("", |(scheme, _)| scheme) {
             "postgres" | "postgresql" => {
                 let options = PostgresOptions::from_url(url)?.table(table);
-                measure(self, PostgresStore::connect_with(options).await?, self.counters(url).await?, sink).await
+                let beside = (self.counters(url).await?, self.held_open(url).await?);
+                measure(self, PostgresStore::connect_with(options).await?, beside, sink).await
             }
             "mysql" | "mariadb" => {
                 let options = MySqlOptions::from_url(url)?.table(table);
-                measure(self, MySqlStore::connect_with(options).await?, self.counters(url).await?, sink).await
+                let beside = (self.counters(url).await?, self.held_open(url).await?);
+                measure(self, MySqlStore::connect_with(options).await?, beside, sink).await
             }
             _ => self.of_file(SqliteOptions::from_url(url)?.create(true).table(table), sink).await,
         }
@@ -134,6 +153,16 @@ impl BenchCommand {
         if self.costs { Counters::of(url).await } else { Ok(None) }
     }
 
+    /// What holds a transaction open, where that is asked for.
+    async fn held_open(&self, url: &str) -> Result<Option<Snapshot>, Error> {
+        Ok(if self.snapshot { Some(Snapshot::of(url).await?) } else { None })
+    }
+
+    /// Whether the table is filled first.
+    fn is_crowded(&self) -> bool {
+        self.finished > 0 || self.parked > 0 || self.blocked > 0 || self.snapshot
+    }
+
     /// Measures a SQLite file: that of the configuration when it is there, else one of its own, deleted afterwards.
     async fn of_file(&self, mut options: SqliteOptions, sink: Option<Arc<dyn Sink>>) -> Result<Report, Error> {
         let own_file = !options.file.exists();
@@ -141,7 +170,11 @@ impl BenchCommand {
             options.file.set_file_name(format!("outbox-bench-{}.db", std::process::id()));
         }
         let file = options.file.clone();
-        let report = measure(self, SqliteStore::open_with(options).await?, None, sink).await;
+        let store = SqliteStore::open_with(options).await?;
+        let report = match self.held_open(&format!("sqlite:{}", file.display())).await {
+            Ok(snapshot) => measure(self, store, (None, snapshot), sink).await,
+            Err(error) => Err(error),
+        };
         if own_file {
             for suffix in ["", "-wal", "-shm"] {
                 let mut name = file.clone().into_os_string();
@@ -164,6 +197,13 @@ struct Report {
     finished: u32,
     /// Parked ones.
     parked: u32,
+    /// Events that wait behind a dead one, for `ordered_blocked_per_s`.
+    blocked: u32,
+    /// Whether a transaction was held open.
+    snapshot: bool,
+    /// On an empty table, where the others were measured on a filled one: with a native listener, and in order by aggregate.
+    native_empty_per_s: Option<f64>,
+    ordered_empty_per_s: Option<f64>,
     /// `write_all` of 1,000 events at a time.
     write_per_s: f64,
     /// Claim each row and settle it, alone.
@@ -194,6 +234,18 @@ struct Report {
     hot_p50_us: f64,
     /// The same, 99th percentile.
     hot_p99_us: f64,
+    /// In order by aggregate, beside events of another aggregate that wait behind a dead one.
+    ordered_blocked_per_s: Option<f64>,
+    /// One host in the mode `multi_node`, and several of them together.
+    one_host_per_s: Option<f64>,
+    hosts_per_s: Option<f64>,
+    /// From another process's commit to the listener of a fast route, 99th percentile, microseconds: alone, and beside a backlog of a slow
+    /// route, of which the first event waits longer.
+    cold_p99_us: Option<f64>,
+    cold_beside_slow_first_us: Option<f64>,
+    cold_beside_slow_p99_us: Option<f64>,
+    /// From the commit of a hot event to its listener while the host drains the table, 99th percentile, microseconds.
+    hot_beside_drain_p99_us: Option<f64>,
     /// The most memory that the process had resident so far; `None` where the system does not tell.
     rss_peak_bytes: Option<u64>,
 }
@@ -202,16 +254,52 @@ struct Report {
 async fn measure<S: TransactionalStore + Clone>(
     args: &BenchCommand,
     store: S,
-    mut counters: Option<Counters>,
+    (mut counters, mut snapshot): (Option<Counters>, Option<Snapshot>),
     sink: Option<Arc<dyn Sink>>,
 ) -> Result<Report, Error> {
     let progress = |what: &str| eprintln!("measuring: {what}");
     let database = store.kind();
     let workers = usize::from(args.workers);
     let mut bench = stage::Bench::open(store, args.events, args.payload_bytes, workers, args.telemetry.clone()).await?;
+    let p99 = |latency: Latency| latency.percentile(99);
+    let (mut one_host_per_s, mut hosts_per_s) = (None, None);
+    if args.hosts > 1 {
+        progress("one host");
+        one_host_per_s = Some(hosts::drain_together(&bench, 1).await?);
+        progress("several hosts");
+        hosts_per_s = Some(hosts::drain_together(&bench, usize::from(args.hosts)).await?);
+    }
+    let (mut cold_p99_us, mut cold_beside_slow_first_us, mut cold_beside_slow_p99_us) = (None, None, None);
+    let mut hot_beside_drain_p99_us = None;
+    if args.backlog > 0 {
+        progress("from another's commit to the listener, alone");
+        bench.clear().await?;
+        cold_p99_us = Some(p99(beside::cold(&bench).await?.1));
+        progress("from another's commit to the listener, beside a slow route");
+        bench.fill_slow(args.backlog).await?;
+        let (first, others) = beside::cold(&bench).await?;
+        cold_beside_slow_first_us = Some(first.as_secs_f64() * 1e6);
+        cold_beside_slow_p99_us = Some(p99(others));
+        progress("from the commit to the listener, beside a drain");
+        bench.fill().await?;
+        hot_beside_drain_p99_us = beside::drain(&bench).await?.map(p99);
+    }
+    let (mut native_empty_per_s, mut ordered_empty_per_s) = (None, None);
+    if args.is_crowded() {
+        progress("native listener, empty table");
+        bench.fill().await?;
+        native_empty_per_s = Some(bench.drain(stage::native()?).await?);
+        progress("native listener, ordered by aggregate, empty table");
+        bench.fill_aggregates().await?;
+        ordered_empty_per_s = Some(bench.drain_in_order(stage::native()?).await?);
+    }
     if args.finished + args.parked > 0 {
         progress("(filling the table first)");
+        bench.clear().await?;
         bench.crowd(args.finished, args.parked).await?;
+    }
+    if let Some(snapshot) = &mut snapshot {
+        snapshot.take().await?;
     }
     let events = args.events;
     progress("claim and settle alone");
@@ -249,7 +337,17 @@ async fn measure<S: TransactionalStore + Clone>(
         }
     }
     progress("from the commit to the listener");
-    let (hot_p50_us, hot_p99_us) = hot::latency(&bench).await?;
+    let hot = hot::latency(&bench).await?;
+    let mut ordered_blocked_per_s = None;
+    if args.blocked > 0 {
+        // The last one: a host that keeps no order would let them go.
+        progress("native listener, ordered by aggregate, beside blocked events");
+        bench.clear().await?;
+        bench.block(args.blocked).await?;
+        bench.fill_aggregates().await?;
+        ordered_blocked_per_s = Some(bench.drain_in_order(stage::native()?).await?);
+    }
+    drop(snapshot);
     bench.close().await?;
     Ok(Report {
         database,
@@ -258,6 +356,10 @@ async fn measure<S: TransactionalStore + Clone>(
         payload_bytes: args.payload_bytes,
         finished: args.finished,
         parked: args.parked,
+        blocked: args.blocked,
+        snapshot: args.snapshot,
+        native_empty_per_s,
+        ordered_empty_per_s,
         write_per_s,
         claims_per_s,
         reads_per_s,
@@ -271,8 +373,15 @@ async fn measure<S: TransactionalStore + Clone>(
         reads_cost,
         native_cost,
         ordered_cost,
-        hot_p50_us,
-        hot_p99_us,
+        hot_p50_us: hot.percentile(50),
+        hot_p99_us: hot.percentile(99),
+        ordered_blocked_per_s,
+        one_host_per_s,
+        hosts_per_s,
+        cold_p99_us,
+        cold_beside_slow_first_us,
+        cold_beside_slow_p99_us,
+        hot_beside_drain_p99_us,
         rss_peak_bytes: rss_peak_bytes(),
     })
 }
@@ -288,7 +397,9 @@ impl Report {
         };
         let rate = |name: &str, rate: Option<f64>| costly(name, rate, None);
         let plain = |name: &str, value: String| vec![name.to_owned(), value];
-        vec![
+        let time = |name: &str, micros: Option<f64>| micros.map(|micros| plain(name, format!("{micros:.0} µs")));
+        let asked_for = |name: &str, per_s: Option<f64>| per_s.map(|per_s| rate(name, Some(per_s)));
+        let mut rows = vec![
             plain("write_all, 1,000 at a time", format!("{:.0}/s", self.write_per_s)),
             costly("claim and settle alone", Some(self.claims_per_s), self.claims_cost),
             costly("read and settle alone", Some(self.reads_per_s), self.reads_cost),
@@ -300,12 +411,22 @@ impl Report {
             rate("plugin, kept by each worker", self.plugin_worker_per_s),
             plain("commit → listener, p50", format!("{:.0} µs", self.hot_p50_us)),
             plain("commit → listener, p99", format!("{:.0} µs", self.hot_p99_us)),
-            plain(
-                "most memory resident",
-                self.rss_peak_bytes
-                    .map_or_else(|| "unknown".to_owned(), |bytes| format!("{:.1} MiB", bytes as f64 / 1_048_576.0)),
-            ),
-        ]
+        ];
+        let more = [
+            asked_for("native listener, empty table", self.native_empty_per_s),
+            asked_for("native listener, ordered, empty table", self.ordered_empty_per_s),
+            asked_for("native listener, ordered, beside blocked events", self.ordered_blocked_per_s),
+            asked_for("one host, multi_node", self.one_host_per_s),
+            asked_for("several hosts together", self.hosts_per_s),
+            time("commit of another → listener, p99", self.cold_p99_us),
+            time("the same beside a slow route, the first", self.cold_beside_slow_first_us),
+            time("the same beside a slow route, p99", self.cold_beside_slow_p99_us),
+            time("commit → listener beside a drain, p99", self.hot_beside_drain_p99_us),
+        ];
+        rows.extend(more.into_iter().flatten());
+        let memory = self.rss_peak_bytes.map(|bytes| format!("{:.1} MiB", bytes as f64 / 1_048_576.0));
+        rows.push(plain("most memory resident", memory.unwrap_or_else(|| "unknown".to_owned())));
+        rows
     }
 }
 

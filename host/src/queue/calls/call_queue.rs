@@ -35,6 +35,8 @@ pub(super) struct CallQueue {
     pub(super) left_at: Instant,
     /// When the turn of the last event comes that went back to the table.
     turns_end: Instant,
+    /// Whether it was full and slow, and is not half empty since.
+    crowded: bool,
 }
 
 #[derive(Debug, Default)]
@@ -69,6 +71,7 @@ impl CallQueue {
             mean: Duration::ZERO,
             left_at: now,
             turns_end: now,
+            crowded: false,
         }
     }
 
@@ -92,6 +95,14 @@ impl CallQueue {
         let first = |side: &CallSide| side.deliveries.front().map(|(since, _)| *since);
         let since = first(&self.hot).into_iter().chain(first(&self.cold)).min();
         since.is_some_and(|since| now.saturating_duration_since(since) >= SLOW)
+    }
+
+    /// Whether no more cold events should be taken for it, since as many wait as may, and slowly: until half of them have gone.
+    pub(super) fn is_crowded(&mut self, limits: QueueLimits, now: Instant) -> bool {
+        let side = self.side(Via::Cold);
+        let is_half_empty = side.deliveries.len() <= limits.cold / 2 && side.bytes <= limits.bytes.as_usize() / 2;
+        self.crowded = self.is_slow(now) && (self.is_full(Via::Cold, limits) || (self.crowded && !is_half_empty));
+        self.crowded
     }
 
     pub(super) fn push(&mut self, now: Instant, delivery: Delivery) {

@@ -246,6 +246,26 @@ fn a_slow_line_takes_no_more_than_its_own_room_and_leaves_that_of_the_queue() {
 }
 
 #[test]
+fn a_slow_line_is_crowded_from_when_it_is_full_until_it_is_half_empty() {
+    let (limits, in_flight) = (QueueLimits { hot: 4, cold: 4, ..QueueLimits::default() }, Arc::default());
+    let start = Instant::now();
+    let late = start + SLOW;
+    let mut call_queue = CallQueue::new(start);
+    (1..=3).for_each(|sequence| call_queue.push(start, delivery(&in_flight, Via::Cold, sequence)));
+    assert!(!call_queue.is_crowded(limits, late), "there is room");
+    call_queue.push(start, delivery(&in_flight, Via::Cold, 4));
+    assert!(!call_queue.is_crowded(limits, start), "nobody has waited for long");
+    assert!(call_queue.is_crowded(limits, late));
+
+    call_queue.pop();
+    assert!(call_queue.is_crowded(limits, late), "one more read would bring more than fit");
+    call_queue.pop();
+    assert!(!call_queue.is_crowded(limits, late));
+    call_queue.push(late, delivery(&in_flight, Via::Cold, 5));
+    assert!(!call_queue.is_crowded(limits, late), "not again before it is full");
+}
+
+#[test]
 fn events_that_go_back_come_again_when_their_turns_may_have_come() {
     let in_flight = Arc::default();
     let start = Instant::now();

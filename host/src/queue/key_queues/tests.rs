@@ -185,14 +185,29 @@ fn fill(hands: &Hands, aggregate: &str, first: u64) -> usize {
 fn a_long_line_takes_no_more_and_others_go_on() {
     let hands = Hands::new();
     assert_eq!(fill(&hands, "42", 1), 111, "the eighth part of what it leaves of a thousand");
-    assert_eq!(hands.queues.longest(), 125);
+    assert_eq!(hands.queues.longest().0, 125);
     assert!(matches!(hands.admit("7", 5_000, None), Admission::Start(_)), "others go on");
 }
 
 #[test]
 fn a_line_has_room_for_many_events_though_there_are_hundreds_of_workers() {
     let limits = KeyQueueLimits { events: 1_000, bytes: 1 << 20, workers: 256 };
-    assert_eq!(KeyQueues::new(limits).longest(), 62);
+    assert_eq!(KeyQueues::new(limits).longest().0, 62);
+}
+
+#[test]
+fn many_short_lines_all_fit_into_the_room_before_the_last() {
+    for aggregates in [20, 100, 1_000] {
+        let hands = Hands::new();
+        let heads: Vec<Delivery> = (0..aggregates).map(|number| hands.start(&number.to_string(), number + 1)).collect();
+        let (last, _) = hands.queues.last_room();
+        for sequence in aggregates + 1..aggregates + 1_000 - last as u64 {
+            let (aggregate, before) = ((sequence - 1) % aggregates, sequence - aggregates);
+            let admission = hands.admit(&aggregate.to_string(), sequence, Some(before));
+            assert!(matches!(admission, Admission::Waits), "{sequence} of {aggregates} aggregates: {admission:?}");
+        }
+        drop(heads);
+    }
 }
 
 #[test]

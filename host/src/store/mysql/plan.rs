@@ -10,6 +10,7 @@ use crate::store::{Plan, PlanStore, StoreError};
 const ANY_DEAD: [&str; 20] = ["NULL"; 20];
 /// The end of the year 9999, in microseconds.
 const LATEST: &str = "253402300799000000";
+const ROUTES: &str = "'[[\"Order\",\"OrderPlaced\"]]'";
 const ONE: &str = "'{\"event_id\":\"outbox\"}'";
 
 /// Each with the index that it lives on, and what stands for its parameters: the server looks at values when it plans.
@@ -17,8 +18,8 @@ const STATEMENTS: [(&str, &str, &str, &[&str]); 24] = [
     ("claim", claim::CLAIM, "outbox_due", &["0", "500"]),
     ("claim in order", claim::CHOOSE_IN_ORDER, "outbox_due", &["0", "'nobody'", "'1'", "500"]),
     ("claim the front", front::FRONT, "outbox_done", &["0", "500", "0", "500", "1", "'nobody'", "1", "500"]),
-    ("read", read::READ, "outbox_due", &["0", "0", "0", "0", "'nobody'", "'1'", "'[1,2]'", "500"]),
-    ("next to read", read::NEXT_TO_READ, "outbox_due", &["'nobody'", "'nobody'", "'[1,2]'"]),
+    ("read", read::READ, "outbox_due", &["0", "0", "0", "0", "'nobody'", "'1'", "'[1,2]'", ROUTES, "500"]),
+    ("next to read", read::NEXT_TO_READ, "outbox_due", &["'nobody'", "'nobody'", "'[1,2]'", ROUTES]),
     ("read the front", front::READ_CHOSEN, "PRIMARY", &["'[1,2]'", "'nobody'"]),
     ("claim these", read::CHOOSE_THESE, "PRIMARY", &["'[[1,1],[2,1]]'", "'nobody'"]),
     ("place in queue", place::EARLIER, "outbox_key", &["0", "500", "1", "2"]),
@@ -33,7 +34,7 @@ const STATEMENTS: [(&str, &str, &str, &[&str]); 24] = [
     ("dead", dead::CHOOSE_DEAD, "outbox_dead", &ANY_DEAD),
     ("retry now", dead::CHOOSE_FAILED, "outbox_done", &["0", "NULL", "NULL", "500"]),
     ("retry put off", dead::CHOOSE_PUT_OFF, "outbox_done", &["0", "500", "NULL", "NULL", "500"]),
-    ("unpark", route::CHOOSE_PARKED, "outbox_parked", &["'[[\"Order\",\"OrderPlaced\"]]'", "REPEAT('1', 256)", "500"]),
+    ("unpark", route::CHOOSE_PARKED, "outbox_parked", &[ROUTES, "REPEAT('1', 256)", "500"]),
     ("unblock", keys::WAITING, "outbox_behind", &["127", "'[1,2]'"]),
     ("audit", audit::LIST, "outbox_audit_at", &["0", LATEST, LATEST, "500", "NULL", "NULL", "NULL", "NULL", "50"]),
     (

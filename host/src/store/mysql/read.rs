@@ -12,8 +12,9 @@ use super::patience::patiently;
 use super::place::{self, Ours};
 use super::row::{DUE_AT, bound, claimed, left_out, read};
 use super::{MySqlStore, Run, TransactionalStore, front, keys};
-use crate::event::{Fence, OwnerId};
+use crate::event::{Fence, OwnerId, Route};
 use crate::store::number::{fence_rows, numbers, signed};
+use crate::store::route::pairs;
 use crate::store::row::Columns;
 use crate::store::row::sequence;
 use crate::store::settle::delay_micros;
@@ -24,7 +25,7 @@ use crate::store::{Claimed, ReadEvent, ReadOrder, ReadRequest, ReadStore, StoreE
 /// What is chosen is chosen without a look at any payload: to tell its length, this engine reads it whole, and a statement that names it
 /// reads that of every row that it passes. In no order. In order of binding: the position of the last event before, as microseconds since
 /// 1970 twice (NULL for none) and its seq; the microseconds to leave alone, the owner, the partitions as 256 letters of which 1 means asked
-/// for, the events in hand as a JSON list, most rows.
+/// for, the events in hand as a JSON list, busy routes as rows of [aggregate_type, event_type], most rows.
 pub(super) const READ: &str = "
 SELECT outbox_event.seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id,
        tenant_id, headers, content_type, CASE WHEN OCTET_LENGTH(payload) <= 16384 THEN payload END,
@@ -42,10 +43,14 @@ FROM (
     AND created_at <= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND
     AND held.owner = ? AND held.lease_end > UTC_TIMESTAMP(6) AND SUBSTR(?, outbox_event.partition_id + 1, 1) = '1'
     AND outbox_event.seq NOT IN (SELECT in_hand.seq FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS in_hand)
+    AND (aggregate_type, event_type) NOT IN (
+      SELECT busy.aggregate_type, busy.event_type
+      FROM JSON_TABLE(?, '$[*]' COLUMNS (aggregate_type VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$[0]',
+                                         event_type VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$[1]')) AS busy)
   ORDER BY due_at, outbox_event.seq LIMIT ?) AS due
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = due.seq";
 
-/// As `NEXT_DUE`. Bound: the owner, the owner, the events in hand as a JSON list.
+/// As `NEXT_DUE`. Bound: the owner, the owner, the events in hand as a JSON list, busy routes as above.
 pub(super) const NEXT_TO_READ: &str = "
 SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), MIN(next)) FROM (
   SELECT due_at AS next FROM (
@@ -59,6 +64,10 @@ SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), MIN(next)) FROM (
         STRAIGHT_JOIN outbox_event_partition AS held ON held.partition_id = outbox_event.partition_id
         WHERE due_at <= UTC_TIMESTAMP(6) AND held.owner = ?
           AND outbox_event.seq NOT IN (SELECT in_hand.seq FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS in_hand)
+          AND (aggregate_type, event_type) NOT IN (
+            SELECT busy.aggregate_type, busy.event_type
+            FROM JSON_TABLE(?, '$[*]' COLUMNS (aggregate_type VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$[0]',
+                                               event_type VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$[1]')) AS busy)
         ORDER BY due_at, outbox_event.seq LIMIT 500) AS due) AS times";
 
 /// As `CLAIM_CHOSEN`, of rows that have not changed since they were read. In order of binding: rows of [seq, fence], the owner.
@@ -108,8 +117,9 @@ impl ReadStore for MySqlStore {
         Ok(events)
     }
 
-    async fn next_to_read(&self, owner: &OwnerId, held: &[u64]) -> Result<Option<Duration>, StoreError> {
-        let statement = self.statement(NEXT_TO_READ).bind(owner.as_str()).bind(owner.as_str()).bind(numbers(held));
+    async fn next_to_read(&self, owner: &OwnerId, held: &[u64], busy: &[Route]) -> Result<Option<Duration>, StoreError> {
+        let statement = self.statement(NEXT_TO_READ).bind(owner.as_str()).bind(owner.as_str());
+        let statement = statement.bind(numbers(held)).bind(pairs(busy));
         let rest = self.read_one("look for the next due event", statement, |row| row.integer(0)).await?;
         Ok(rest.map(|rest| Duration::from_micros(u64::try_from(rest).unwrap_or(0))))
     }
@@ -132,6 +142,7 @@ async fn due(store: &MySqlStore, connection: &mut MySqlConnection, request: &Rea
         .bind(request.owner.as_str())
         .bind(keys::letters(&request.partitions))
         .bind(numbers(&request.held))
+        .bind(pairs(if request.order.is_none() { &request.busy } else { &[] }))
         .bind(i64::from(request.limit));
     let mut rows = statement.fetch_all(connection).await.map_err(|error| store.failed(ACTION, error))?;
     rows.sort_by_cached_key(|row| position(row).unwrap_or_default());

@@ -68,8 +68,9 @@ fn bound<'q>(name: &str, statement: Statement<'q>) -> Statement<'q> {
             .bind((0..256).collect::<Vec<i16>>())
             .bind(keys::waited_for(crate::store::WaitsFor::Unresolved)),
         "claim the front" => statement.bind(NAME).bind(LEASE).bind(BATCH).bind(i64::MAX).bind(0_i64).bind(Vec::<i64>::new()),
-        "next to read" => statement.bind(NAME).bind(vec![1_i64, 2]),
-        "read" => statement
+        "next to read" => statement.bind(NAME).bind(vec![1_i64, 2]).bind(vec![NAME]).bind(vec![NAME]),
+        "read" => bound("read what is due", statement).bind(vec![NAME]).bind(vec![NAME]),
+        "read what is due" => statement
             .bind(NAME)
             .bind(BATCH)
             .bind(i64::MAX)
@@ -78,7 +79,7 @@ fn bound<'q>(name: &str, statement: Statement<'q>) -> Statement<'q> {
             .bind(None::<super::time::Moment>)
             .bind(None::<i64>)
             .bind(numbers),
-        "read in order" => bound("read", statement).bind(keys::waited_for(crate::store::WaitsFor::Unresolved)),
+        "read in order" => bound("read what is due", statement).bind(keys::waited_for(crate::store::WaitsFor::Unresolved)),
         "read the front" => statement.bind(NAME).bind(BATCH).bind(i64::MAX).bind(0_i64).bind(Vec::<i64>::new()),
         "claim these" => statement.bind(NAME).bind(LEASE).bind(numbers.clone()).bind(numbers),
         "heads of queues" => statement.bind(numbers).bind(keys::waited_for(crate::store::WaitsFor::Unresolved)),

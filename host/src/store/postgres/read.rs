@@ -7,10 +7,12 @@ use async_trait::async_trait;
 use super::claim::rest;
 use super::keys::waited_for;
 use super::partition::column;
+use super::route;
 use super::row::{claimed, read};
+use super::run::Statement;
 use super::time::Moment;
 use super::{PostgresStore, Run, front};
-use crate::event::{Fence, OwnerId};
+use crate::event::{Fence, OwnerId, Route};
 use crate::store::number::signed;
 use crate::store::settle::delay_micros;
 use crate::store::{Claimed, ReadEvent, ReadOrder, ReadRequest, ReadStore, StoreError};
@@ -18,7 +20,7 @@ use crate::store::{Claimed, ReadEvent, ReadOrder, ReadRequest, ReadStore, StoreE
 /// The epoch is read with the row: should the partition be lost and won again, an outcome of what was read before is fenced off.
 /// The window adds up the payloads, so that a batch of large events is a small batch; `octet_length` of bytes reads no more than
 /// their header. $1 the owner, $2 most rows, $3 most bytes, $4 the youngest age in microseconds, $5 partitions, $6 and $7 the
-/// position of the last event before (NULL for none), $8 the events in hand.
+/// position of the last event before (NULL for none), $8 the events in hand, $9 and $10 the names of busy routes (NULL for none).
 pub(super) const READ: &str = "
 SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
        content_type, payload, occurred_at, available_at, expires_at,
@@ -35,6 +37,7 @@ FROM (
           AND partition_id = ANY (ARRAY (SELECT partition_id FROM outbox_event_partition
                                          WHERE owner = $1::text AND lease_end > now() AND partition_id = ANY ($5::smallint[])))
           AND seq NOT IN (SELECT unnest($8::bigint[]))
+          AND ($9::text[] IS NULL OR (aggregate_type, event_type) NOT IN (SELECT * FROM unnest($9::text[], $10::text[])))
         ORDER BY due_at, seq LIMIT $2::bigint) AS due) AS chosen
 WHERE bytes_before < $3::bigint
 ORDER BY due_at, seq";
@@ -65,7 +68,7 @@ FROM (
 WHERE bytes_before < $3::bigint
 ORDER BY due_at, chosen.seq";
 
-/// As `NEXT_DUE`. $1 the owner, $2 the events in hand.
+/// As `NEXT_DUE`. $1 the owner, $2 the events in hand, $3 and $4 the names of busy routes (NULL for none).
 pub(super) const NEXT_TO_READ: &str = "
 SELECT least((SELECT due_at FROM outbox_event
               WHERE due_at > now()
@@ -76,6 +79,7 @@ SELECT least((SELECT due_at FROM outbox_event
                     WHERE due_at <= now()
                       AND partition_id = ANY (ARRAY (SELECT partition_id FROM outbox_event_partition WHERE owner = $1::text))
                       AND seq NOT IN (SELECT unnest($2::bigint[]))
+                      AND ($3::text[] IS NULL OR (aggregate_type, event_type) NOT IN (SELECT * FROM unnest($3::text[], $4::text[])))
                     ORDER BY due_at, seq LIMIT 500) AS due)),
        now()";
 
@@ -98,6 +102,14 @@ WHERE ctid = ANY (ARRAY (
 RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
           content_type, payload, occurred_at, available_at, expires_at,
           (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id), now()";
+
+/// Nothing is compared with the names where there are none.
+fn busy_names<'q>(statement: Statement<'q>, busy: &'q [Route]) -> Statement<'q> {
+    match busy {
+        [] => statement.bind(None::<Vec<&str>>).bind(None::<Vec<&str>>),
+        _ => route::names(statement, busy),
+    }
+}
 
 #[async_trait]
 impl ReadStore for PostgresStore {
@@ -122,16 +134,18 @@ impl ReadStore for PostgresStore {
                 .bind(request.after.map(|after| signed(after.sequence)))
                 .bind(held),
         };
-        if let Some(ReadOrder::ByAggregate(waits_for)) = request.order {
-            statement = statement.bind(waited_for(waits_for));
-        }
+        statement = match request.order {
+            None => busy_names(statement, &request.busy),
+            Some(ReadOrder::ByAggregate(waits_for)) => statement.bind(waited_for(waits_for)),
+            Some(ReadOrder::OneForAll) => statement,
+        };
         // Row by row, so that no payload is there twice for long.
         self.all("read events", statement).await?.into_iter().map(|row| read(&row, request.order.is_some())).collect()
     }
 
-    async fn next_to_read(&self, owner: &OwnerId, held: &[u64]) -> Result<Option<Duration>, StoreError> {
+    async fn next_to_read(&self, owner: &OwnerId, held: &[u64], busy: &[Route]) -> Result<Option<Duration>, StoreError> {
         let held: Vec<i64> = held.iter().copied().map(signed).collect();
-        let statement = self.statement(NEXT_TO_READ).bind(owner.as_str()).bind(held);
+        let statement = busy_names(self.statement(NEXT_TO_READ).bind(owner.as_str()).bind(held), busy);
         self.read_one("look for the next due event", statement, rest).await
     }
 

@@ -151,7 +151,7 @@ impl RouteStore for PostgresStore {
     }
 }
 
-fn names<'q>(statement: Statement<'q>, routes: &'q [Route]) -> Statement<'q> {
+pub(super) fn names<'q>(statement: Statement<'q>, routes: &'q [Route]) -> Statement<'q> {
     statement
         .bind(routes.iter().map(|route| route.aggregate_type.as_str()).bind_iter())
         .bind(routes.iter().map(|route| route.event_type.as_str()).bind_iter())

@@ -7,8 +7,9 @@ use async_trait::async_trait;
 use super::error::failed;
 use super::row::{claimed, read};
 use super::{Run, SqliteStore, front, keys};
-use crate::event::{Fence, OwnerId};
+use crate::event::{Fence, OwnerId, Route};
 use crate::store::number::{fence_rows, numbers, signed};
+use crate::store::route::pairs;
 use crate::store::row::Columns;
 use crate::store::{Claimed, ReadEvent, ReadOrder, ReadRequest, ReadStore, StoreError};
 use crate::time::micros;
@@ -17,7 +18,7 @@ use crate::time::micros;
 /// The window adds up the payloads, so that a batch of large events is a small batch; `length` of a blob reads its header only. Payloads
 /// are read of the chosen alone: whatever a window is computed over is kept in memory.
 /// ?1 now, ?2 the owner, ?3 most rows, ?4 most bytes, ?5 the newest insertion time, ?6 partitions as a JSON list, ?7 and ?8 the
-/// position of the last event before, ?9 the events in hand as a JSON list.
+/// position of the last event before, ?9 the events in hand as a JSON list, ?10 busy routes as rows of [aggregate_type, event_type], or NULL.
 pub(super) const READ: &str = "
 SELECT event.seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
        content_type, payload, occurred_at, available_at, expires_at,
@@ -32,6 +33,7 @@ FROM (
             SELECT partition_id FROM outbox_event_partition
             WHERE owner = ?2 AND lease_end > ?1 AND partition_id IN (SELECT value FROM json_each(?6)))
           AND seq NOT IN (SELECT value FROM json_each(?9))
+          AND (?10 IS NULL OR (aggregate_type, event_type) NOT IN (SELECT value ->> 0, value ->> 1 FROM json_each(?10)))
         ORDER BY due_at, seq LIMIT ?3)) AS chosen
 CROSS JOIN outbox_event AS event ON event.seq = chosen.seq
 WHERE bytes_before < ?4
@@ -62,7 +64,7 @@ CROSS JOIN outbox_event AS event ON event.seq = chosen.seq
 WHERE bytes_before < ?4
 ORDER BY chosen.due_at, chosen.seq";
 
-/// As `NEXT_DUE`. ?1 now, ?2 the owner, ?3 the events in hand as a JSON list.
+/// As `NEXT_DUE`. ?1 now, ?2 the owner, ?3 the events in hand as a JSON list, ?4 busy routes as above.
 pub(super) const NEXT_TO_READ: &str = "
 SELECT min(next) FROM (
   SELECT due_at AS next FROM (
@@ -76,6 +78,7 @@ SELECT min(next) FROM (
         WHERE due_at <= ?1 AND EXISTS (SELECT 1 FROM outbox_event_partition AS held
                                        WHERE held.partition_id = outbox_event.partition_id AND held.owner = ?2)
           AND seq NOT IN (SELECT value FROM json_each(?3))
+          AND (?4 IS NULL OR (aggregate_type, event_type) NOT IN (SELECT value ->> 0, value ->> 1 FROM json_each(?4)))
         ORDER BY due_at, seq LIMIT 500))";
 
 /// ?1 now, ?2 the end of the lease, ?3 the owner, ?4 the fences as rows of [seq, fence].
@@ -92,6 +95,11 @@ WHERE seq IN (SELECT seq FROM jsonb_each(?4) AS given CROSS JOIN outbox_event ON
 RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
           content_type, payload, occurred_at, available_at, expires_at,
           (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id)";
+
+/// Nothing is compared with the names where there are none.
+fn busy_names(busy: &[Route]) -> Option<String> {
+    (!busy.is_empty()).then(|| pairs(busy))
+}
 
 #[async_trait]
 impl ReadStore for SqliteStore {
@@ -117,16 +125,19 @@ impl ReadStore for SqliteStore {
                 statement.bind(numbers(&request.held))
             }
         };
-        if let Some(ReadOrder::ByAggregate(waits_for)) = request.order {
-            statement = statement.bind(keys::rule(waits_for));
-        }
+        statement = match request.order {
+            None => statement.bind(busy_names(&request.busy)),
+            Some(ReadOrder::ByAggregate(waits_for)) => statement.bind(keys::rule(waits_for)),
+            Some(ReadOrder::OneForAll) => statement,
+        };
         // Row by row, so that no payload is there twice for long.
         self.all("read events", statement).await?.into_iter().map(|row| read(&row, now, request.order.is_some())).collect()
     }
 
-    async fn next_to_read(&self, owner: &OwnerId, held: &[u64]) -> Result<Option<Duration>, StoreError> {
+    async fn next_to_read(&self, owner: &OwnerId, held: &[u64], busy: &[Route]) -> Result<Option<Duration>, StoreError> {
         let now = self.clock.now();
         let statement = self.statement(NEXT_TO_READ).bind(now.as_micros()).bind(owner.as_str()).bind(numbers(held));
+        let statement = statement.bind(busy_names(busy));
         let due = self.read_one("look for the next due event", statement, |row| row.time(0)).await?;
         Ok(due.map(|due| due.since(now)))
     }

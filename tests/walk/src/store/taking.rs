@@ -7,9 +7,10 @@ use outbox::event::{Fence, OwnerId};
 use outbox::store::{
     ClaimRequest, ClaimStore, Claimed, LeaseStore, Position, ReadEvent, ReadRequest, ReadStore, Record, Renewed,
 };
-use outbox::{Event, EventId, StoreError};
+use outbox::{Event, EventId, Route, StoreError};
 
 use super::MemoryStore;
+use crate::table::route;
 use crate::taking::Taken;
 use crate::world::{World, shown};
 
@@ -60,14 +61,16 @@ impl ReadStore for MemoryStore {
         .await
     }
 
-    async fn next_to_read(&self, owner: &OwnerId, held: &[u64]) -> Result<Option<Duration>, StoreError> {
+    async fn next_to_read(&self, owner: &OwnerId, held: &[u64], busy: &[Route]) -> Result<Option<Duration>, StoreError> {
         self.run("next_to_read", |world| {
             let (table, now) = (&world.table, world.table.now);
+            let is_busy = |row: &&Record| row.due_at.is_some_and(|due_at| due_at <= now) && busy.contains(&route(row));
             let its = table
                 .rows
                 .values()
                 .filter(|row| !held.contains(&row.seq) && table.is_owner(owner.as_str(), table.partition(row)));
-            let readable = its.filter_map(|row| Some(row.due_at?.max(row.lease_end.unwrap_or(row.due_at?))));
+            let readable =
+                its.filter(|row| !is_busy(row)).filter_map(|row| Some(row.due_at?.max(row.lease_end.unwrap_or(row.due_at?))));
             readable.min().map(|at| at.since(now))
         })
         .await

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use outbox::dispatcher::{DispatcherConfig, Unroutable};
 use outbox::event::{Envelope, OwnerId, Route};
 use outbox::poller::PollerConfig;
 use outbox::purge::PurgeConfig;
@@ -22,7 +23,7 @@ pub(super) struct Bench<S> {
     pub(super) store: S,
     pub(super) events: u32,
     payload: String,
-    workers: usize,
+    pub(super) workers: usize,
     /// Whether the table was filled before the stages; then it is kept from one to the next.
     crowded: bool,
     telemetry: Option<Telemetry>,
@@ -93,7 +94,7 @@ impl<S: TransactionalStore + Clone> Bench<S> {
         self.of_type("Noop")
     }
 
-    fn of_type(&self, event_type: &str) -> Result<Envelope, Error> {
+    pub(super) fn of_type(&self, event_type: &str) -> Result<Envelope, Error> {
         Ok(Envelope::new(event_type).aggregate_type("Bench").json_text(self.payload.clone())?)
     }
 
@@ -131,7 +132,41 @@ impl<S: TransactionalStore + Clone> Bench<S> {
         Ok(())
     }
 
-    async fn clear(&self) -> Result<(), Error> {
+    /// Puts the events of a slow route in.
+    pub(super) async fn fill_slow(&self, events: u32) -> Result<(), Error> {
+        self.clear().await?;
+        self.write(events, |_| self.of_type("Slow")).await?;
+        Ok(())
+    }
+
+    /// Puts the events in so that all of them are due at this time.
+    pub(super) async fn fill_due(&self, due_at: Instant) -> Result<(), Error> {
+        let later = |_| {
+            let left = due_at.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err("the events could not be written before they were due".into());
+            }
+            Ok(self.envelope()?.with(|envelope| envelope.deliver_after(left))?)
+        };
+        self.write(self.events, later).await?;
+        Ok(())
+    }
+
+    /// Leaves a dead event of one aggregate in the table, and so many behind it.
+    pub(super) async fn block(&mut self, events: u32) -> Result<(), Error> {
+        self.crowded = true;
+        let blocked = |_| Ok(self.of_type("Blocked")?.with(|envelope| envelope.aggregate_id("blocked"))?);
+        self.write(1, blocked).await?;
+        let mut first = self.store.claim(&self.claiming(1)).await?;
+        let head = first.pop().ok_or("the event that was just written is missing")?.fence;
+        let error = "for the benchmark".to_owned();
+        self.store.settle(&[Settled::new(head, Settlement::Dead { error, counted: true, blocks: true })]).await?;
+        self.write(events, blocked).await?;
+        self.claim_and_settle(events, &Settlement::Behind { sequence: head.sequence }).await?;
+        Ok(())
+    }
+
+    pub(super) async fn clear(&self) -> Result<(), Error> {
         if self.crowded { Ok(()) } else { self.empty().await }
     }
 
@@ -168,6 +203,7 @@ impl<S: TransactionalStore + Clone> Bench<S> {
             partitions: partitions.clone(),
             after: None,
             held: Vec::new(),
+            busy: Vec::new(),
             limit: BATCH,
             max_bytes: MAX_BYTES,
             skip_recent: Duration::ZERO,
@@ -179,15 +215,18 @@ impl<S: TransactionalStore + Clone> Bench<S> {
     }
 
     async fn claim_and_settle(&self, events: u32, settlement: &Settlement) -> Result<f64, Error> {
-        let request = ClaimRequest {
+        self.settled_beside(events, settlement, Taking::Claims(self.claiming(BATCH))).await
+    }
+
+    fn claiming(&self, limit: u32) -> ClaimRequest {
+        ClaimRequest {
             owner: OwnerId::generate("bench"),
             lease: Duration::from_secs(30),
-            limit: BATCH,
+            limit,
             max_bytes: MAX_BYTES,
             skip_recent: Duration::ZERO,
             order: None,
-        };
-        self.settled_beside(events, settlement, Taking::Claims(request)).await
+        }
     }
 
     /// Takes batches until so many events were taken, and settles them meanwhile. Returns the rate.
@@ -250,8 +289,15 @@ impl<S: TransactionalStore + Clone> Bench<S> {
     }
 
     fn builder(&self, mode: Mode) -> OutboxBuilder<S> {
+        self.host().mode(mode)
+    }
+
+    /// A host without listeners, in the mode for one host.
+    pub(super) fn host(&self) -> OutboxBuilder<S> {
+        // Without a listener for the parked events of a crowded table, they are given up otherwise.
+        let dispatcher = DispatcherConfig { unroutable: Unroutable::Park, ..DispatcherConfig::default() };
         let builder = Outbox::single_node(self.store.clone())
-            .mode(mode)
+            .dispatcher(dispatcher)
             .workers(self.workers)
             .poller(PollerConfig { interval: Duration::from_millis(250), ..PollerConfig::default() })
             .purge(PurgeConfig { enabled: false, ..PurgeConfig::default() });
