@@ -22,7 +22,6 @@ pub(crate) use busy::Busy;
 pub use config::PollerConfig;
 pub(crate) use fitting::Fitting;
 pub(crate) use read::Cursor;
-use read::FRONT_EVERY;
 pub(crate) use room::LastRoom;
 use room::Room;
 
@@ -153,7 +152,8 @@ impl Poller {
             self.pulse.beat();
             rest = FIRST_REST;
             after_a_rest = turn == Polled::Drained;
-            self.partitions.set_backlog(!after_a_rest);
+            // What is left in the table for a listener that is busy here could go on elsewhere.
+            self.partitions.set_backlog(!after_a_rest || !self.busy.places().is_empty());
             tokio::select! {
                 woken = self.rest(turn) => was_woken = woken,
                 _ = stopped.wait_for(|stopped| *stopped) => return,
@@ -169,7 +169,7 @@ impl Poller {
     async fn rest(&self, turn: Polled) -> bool {
         match turn {
             // What is claimed goes back to the table, for the sake of the few among it that others answer: no need to hurry.
-            Polled::Full if self.busy.is_empty() && self.queue.sends_back() => tokio::time::sleep(BUSY).await,
+            Polled::Full if !self.busy.are_left_out() && self.queue.sends_back() => tokio::time::sleep(BUSY).await,
             Polled::Full => tokio::task::yield_now().await,
             Polled::NoRoom => {
                 // The events of a listener take no room any more once it turns out to be slow, which nobody tells.
@@ -221,7 +221,8 @@ impl Poller {
 
     /// Takes what is due and queues it. Returns how many events were taken, too.
     async fn take(&mut self, batch_size: u32) -> Result<(Polled, usize), StoreError> {
-        // First, since it makes room.
+        self.look_who_is_busy();
+        // Before anything is taken, since it makes room.
         self.give_back_leaving().await;
         let Room { events: room, bytes: max_bytes } = self.room_to_read();
         if room == 0 {
@@ -233,7 +234,10 @@ impl Poller {
         let max_bytes = max_bytes.min(BATCH_BYTES);
         let limit = batch_size.min(u32::try_from(room).unwrap_or(u32::MAX)).min(self.fitting.most());
         match self.way().await? {
-            Way::Closed => Ok((Polled::Drained, 0)),
+            Way::Closed => {
+                self.cursor.rests();
+                Ok((Polled::Drained, 0))
+            }
             Way::ClaimCarefully(partitions) => {
                 let order = match &self.order {
                     Some(order) => order.claiming(partitions.clone()),
@@ -264,15 +268,15 @@ impl Poller {
     /// How long until the next event may be taken, once so many were taken.
     async fn next_due(&mut self, taken: usize, was_woken: bool) -> Result<Option<Duration>, StoreError> {
         let now = Instant::now();
-        let known_for = match (self.cursor.is_slow(), taken == 0 && !was_woken) {
-            // The same walk once more would keep the events of others waiting.
-            (true, _) => FRONT_EVERY,
-            (false, true) => self.next_known_for(),
-            (false, false) => Duration::ZERO,
+        let known_for = match (self.cursor.rest_of_a_slow_front(), taken == 0 && !was_woken) {
+            (Some(rest), _) => {
+                self.wake.within(rest);
+                // The same walk once more would keep the events of others waiting.
+                rest
+            }
+            (None, true) => self.next_known_for(),
+            (None, false) => Duration::ZERO,
         };
-        if self.cursor.is_slow() {
-            self.wake.within(FRONT_EVERY);
-        }
         if let Some((asked_at, next)) = self.next_known
             && now.saturating_duration_since(asked_at) < known_for
             && next.is_none_or(|next| next > now)
@@ -280,6 +284,7 @@ impl Poller {
             return Ok(next.map(|next| next.saturating_duration_since(now)));
         }
         let due = self.store.next_to_read(&self.owner, &self.not_to_read(), self.busy.routes()).await?;
+        let now = Instant::now();
         self.next_known = Some((now, due.and_then(|due| now.checked_add(due))));
         // Where all events stand in one queue, what is due waits for the front for as long as it takes.
         if taken == 0 && due.is_some_and(|due| due.is_zero()) && !self.is_one_queue() {

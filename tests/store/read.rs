@@ -317,7 +317,7 @@ pub(crate) async fn a_retry_that_a_writer_stored_is_read_by_the_owner_of_its_par
 pub(crate) async fn events_of_busy_routes_are_left_out(db: &dyn Harness) {
     let owner = holder(db).await;
     let mut events = plains(db, 3).await;
-    for aggregate_type in ["Order", "order"] {
+    for aggregate_type in ["Order", "order", "Order "] {
         events.push(event(db, "OrderPaid").await.aggregate_type(aggregate_type).json(&1).expect("good"));
     }
     write(db, &events).await;
@@ -329,14 +329,14 @@ pub(crate) async fn events_of_busy_routes_are_left_out(db: &dyn Harness) {
     };
     let of = |range: std::ops::Range<usize>| events[range].iter().map(Envelope::id).collect::<Vec<_>>();
 
-    assert_eq!(wanted(&[]).await, of(0..5));
-    assert_eq!(wanted(std::slice::from_ref(&placed)).await, of(3..5));
-    assert_eq!(wanted(&[placed.clone(), paid.clone()]).await, of(4..5), "names are compared byte by byte");
+    assert_eq!(wanted(&[]).await, of(0..6));
+    assert_eq!(wanted(std::slice::from_ref(&placed)).await, of(3..6));
+    assert_eq!(wanted(&[placed.clone(), paid.clone()]).await, of(4..6), "names are compared byte by byte");
     let limited = ReadRequest { busy: vec![placed.clone()], limit: 1, ..request(&owner) };
     assert_eq!(read_by(db, &limited).await.len(), 1, "those that are left out do not count");
     let next = async |busy: &[Route]| db.store().next_to_read(&owner, &[], busy).await.expect("looks");
     assert_eq!(next(&[placed.clone(), paid.clone()]).await, Some(Duration::ZERO));
-    assert_eq!(next(&[placed, paid, route("order", "OrderPaid")]).await, None);
+    assert_eq!(next(&[placed, paid, route("order", "OrderPaid"), route("Order ", "OrderPaid")]).await, None);
 }
 
 pub(crate) async fn the_next_to_read_is_told_of_own_partitions_and_of_what_is_not_in_hand(db: &dyn Harness) {

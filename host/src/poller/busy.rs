@@ -12,10 +12,12 @@ pub(crate) struct Busy {
     /// The names of the places for which too many wait.
     places: Vec<Arc<str>>,
     routes: Vec<Route>,
+    /// Whether the last turn left their events out: a claim takes them.
+    left_out: bool,
 }
 
 impl Busy {
-    /// Those that a read leaves out; for a relay of many routes that cannot be said.
+    /// Their routes; a relay of many routes has none that could be named.
     pub(super) fn routes(&self) -> &[Route] {
         &self.routes
     }
@@ -24,13 +26,21 @@ impl Busy {
         &self.places
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.routes.is_empty()
+    /// Whether what the last turn took goes to listeners that have room for it.
+    pub(super) fn are_left_out(&self) -> bool {
+        self.left_out
+    }
+
+    /// Those that a read leaves out now.
+    pub(super) fn leave_out(&mut self) -> Vec<Route> {
+        self.left_out = !self.routes.is_empty();
+        self.routes.clone()
     }
 }
 
 impl Poller {
-    /// Looks which listeners are busy. What was left out for one that is so no more stands behind the cursor.
+    /// Looks which listeners are busy: at each turn, or a poller that reads no more would take the end of a crowd for news for ever. What
+    /// was left out for one that is so no more stands behind the cursor.
     pub(super) fn look_who_is_busy(&mut self) {
         // Where order is kept, an event that is left out would be waited for.
         let places = if self.order.is_none() { self.queue.crowded() } else { Vec::new() };
@@ -38,6 +48,6 @@ impl Poller {
             self.cursor.begin_again();
         }
         let routes = self.listeners.routes_of_places(&places);
-        self.busy = Busy { places, routes };
+        self.busy = Busy { places, routes, left_out: false };
     }
 }

@@ -60,7 +60,7 @@ impl Poller {
         let claimed_at = Instant::now();
         let claimed = self.store.claim(&request).await.inspect_err(|_| self.metrics.claims_failed.increment())?;
         let taken = claimed.len();
-        let bytes = claimed.iter().map(payload_bytes).sum();
+        let bytes = claimed.iter().map(size_bytes).sum();
         let full = self.count_taken(taken, bytes, limit, max_bytes);
         self.queue_claimed(claimed, claimed_at + self.lease).await;
         Ok((if full { Polled::Full } else { Polled::Drained }, taken))
@@ -296,7 +296,7 @@ impl Poller {
     }
 }
 
-/// How many bytes an event's payload has.
-pub(super) fn payload_bytes(claimed: &Claimed) -> usize {
-    claimed.event.as_ref().map_or(0, |event| event.payload_bytes().len())
+/// Roughly how many bytes an event takes: no less than what a store counts, or a batch that its bytes cut short would look like a short one.
+pub(super) fn size_bytes(claimed: &Claimed) -> usize {
+    claimed.event.as_ref().map_or(0, |event| event.size_bytes())
 }

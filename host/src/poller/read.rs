@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::claim::{LETTING_GO, Placed, Taken, payload_bytes};
+use super::claim::{LETTING_GO, Placed, Taken, size_bytes};
 use super::judge::stops_hosts;
 use super::{Polled, Poller, QUEUE_STOPPED};
 use crate::event::{Event, Fence};
@@ -16,10 +16,12 @@ use crate::store::{Claimed, Due, Position, ReadEvent, ReadRequest, StoreError};
 
 /// How often a read begins at the front while reads come back full: transactions commit in another order than they began, and a
 /// replay makes an event due in the past.
-pub(super) const FRONT_EVERY: Duration = Duration::from_secs(1);
-/// From then on a read at the front is slow: it passes many events that are left out, or, while somebody holds a snapshot, everything that
-/// was delivered since then.
+const FRONT_EVERY: Duration = Duration::from_secs(1);
+/// From then on a read at the front is slow, unless others take as long: it passes many events that are left out, or, while somebody holds
+/// a snapshot, everything that was delivered since then.
 const SLOW: Duration = Duration::from_millis(20);
+/// The rest after such a read, as a multiple of what it takes: otherwise one that takes a second would be all that is ever read.
+const SLOW_REST: u32 = 4;
 /// Where it is slow, a read that follows a short one begins so long before the last event that was ever read: most transactions are
 /// shorter, and the events of the others are found at the front.
 const OVERLAP: Duration = Duration::from_secs(1);
@@ -31,9 +33,11 @@ pub(crate) struct Cursor {
     after: Option<Position>,
     /// The last event that was ever read: behind it nothing is in hand.
     furthest: Option<Position>,
-    /// When a read began at the front, and how long it took.
+    /// When a read at the front was answered, and how long it took.
     front_at: Option<Instant>,
     front_took: Duration,
+    /// How long the last read since then took that began elsewhere.
+    other_took: Option<Duration>,
     /// How many events had ever been let go without an outcome.
     ever_left: u64,
 }
@@ -41,13 +45,12 @@ pub(crate) struct Cursor {
 impl Cursor {
     /// Where the next read begins, and whether what is in hand may stand behind that.
     fn next(&mut self, now: Instant) -> (Option<Position>, bool) {
-        if self.front_at.is_none_or(|at| now.saturating_duration_since(at) >= FRONT_EVERY) {
+        let slow_rest = self.rest_of_a_slow_front();
+        let rest = slow_rest.unwrap_or(FRONT_EVERY);
+        if self.front_at.is_none_or(|at| now.saturating_duration_since(at) >= rest) {
             self.after = None;
-        } else if self.after.is_none() && self.is_slow() {
+        } else if self.after.is_none() && slow_rest.is_some() {
             self.after = self.furthest.map(|last| Position { due_at: last.due_at.minus(OVERLAP), sequence: 0 });
-        }
-        if self.after.is_none() {
-            self.front_at = Some(now);
         }
         (self.after, self.after < self.furthest)
     }
@@ -57,9 +60,15 @@ impl Cursor {
         std::mem::replace(&mut self.ever_left, ever_left) != ever_left
     }
 
-    /// Whether a read at the front takes long.
-    pub(super) fn is_slow(&self) -> bool {
-        self.front_took >= SLOW
+    /// How long to rest from reads at the front, where they are slow: not where the way to the database is.
+    pub(super) fn rest_of_a_slow_front(&self) -> Option<Duration> {
+        let is_slow = self.front_took >= SLOW && self.other_took.is_none_or(|other| self.front_took >= 2 * other);
+        is_slow.then(|| FRONT_EVERY.max(SLOW_REST * self.front_took))
+    }
+
+    /// Nothing is read for now: how long it took tells nothing of what comes after.
+    pub(super) fn rests(&mut self) {
+        self.front_took = Duration::ZERO;
     }
 
     /// The next read begins at the front.
@@ -67,10 +76,13 @@ impl Cursor {
         self.front_at = None;
     }
 
-    /// Notes how a read ended that took so long, and whether there may be more.
-    fn read(&mut self, last: Option<Position>, more: bool, took: Duration) {
+    /// Notes how a read ended that was asked for and answered then, and whether there may be more.
+    fn read(&mut self, last: Option<Position>, more: bool, (asked_at, answered_at): (Instant, Instant)) {
+        let took = answered_at.saturating_duration_since(asked_at);
         if self.after.is_none() {
-            self.front_took = took;
+            (self.front_at, self.front_took, self.other_took) = (Some(answered_at), took, None);
+        } else {
+            self.other_took = Some(took);
         }
         self.furthest = self.furthest.max(last);
         self.after = last.filter(|_| more);
@@ -88,6 +100,7 @@ impl Poller {
         if self.partitions.lease_end() <= Instant::now() || !self.partitions.may_begin() {
             // Nothing could be delivered.
             self.partitions.doubt();
+            self.cursor.rests();
             return Ok((Polled::Drained, 0));
         }
         let in_flight = self.in_flight.clone();
@@ -97,7 +110,6 @@ impl Poller {
             self.forget_lost();
             self.cursor.begin_again();
         }
-        self.look_who_is_busy();
         let (after, may_be_in_hand) = self.cursor.next(Instant::now());
         let order = self.order.as_ref().map(|order| order.reading());
         let request = ReadRequest {
@@ -106,7 +118,7 @@ impl Poller {
             after,
             // Where order is kept, the store tells by it what others wait for.
             held: if may_be_in_hand || order.is_some() { self.not_to_read() } else { Vec::new() },
-            busy: self.busy.routes().to_vec(),
+            busy: self.busy.leave_out(),
             limit,
             max_bytes,
             skip_recent: self.config.skip_recent,
@@ -116,9 +128,9 @@ impl Poller {
         let read = self.store.read(&request).await.inspect_err(|_| self.metrics.claims_failed.increment())?;
         let answered_at = Instant::now();
         let taken = read.len();
-        let bytes = read.iter().map(|one| payload_bytes(&one.event)).sum();
+        let bytes = read.iter().map(|one| size_bytes(&one.event)).sum();
         let full = self.count_taken(taken, bytes, limit, max_bytes);
-        self.cursor.read(read.last().map(|last| last.position), full, answered_at - asked_at);
+        self.cursor.read(read.last().map(|last| last.position), full, (asked_at, answered_at));
         let accepted = if self.queue.is_closed() { 0 } else { self.accept_read(read, answered_at).await? };
         drop(reading);
         // Of a full batch that came to nothing the next one would be the same: what it needs is locked by others, say.
@@ -257,54 +269,94 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
     const QUICK: Duration = Duration::from_millis(5);
 
+    /// A cursor, and the time by its reads: each takes so long.
+    struct Reads {
+        cursor: Cursor,
+        now: Instant,
+        takes: Duration,
+    }
+
+    impl Reads {
+        fn new() -> Self {
+            Self { cursor: Cursor::default(), now: Instant::now(), takes: QUICK }
+        }
+
+        /// Where a read begins that ends at `last`, and whether what is in hand may stand behind that.
+        fn read(&mut self, last: Option<Position>, more: bool) -> (Option<Position>, bool) {
+            let begins = self.cursor.next(self.now);
+            let asked_at = self.now;
+            self.now += self.takes;
+            self.cursor.read(last, more, (asked_at, self.now));
+            begins
+        }
+    }
+
     fn position(number: u64) -> Option<Position> {
-        Some(Position { due_at: Timestamp::from_micros(0), sequence: number })
+        Some(Position { due_at: Timestamp::from_micros(60_000_000), sequence: number })
+    }
+
+    /// Where a read begins that may find what was committed late.
+    fn before() -> Option<Position> {
+        Some(Position { due_at: Timestamp::from_micros(60_000_000).minus(OVERLAP), sequence: 0 })
     }
 
     #[test]
     fn it_goes_on_behind_a_full_read_and_back_to_the_front_after_a_short_one() {
-        let (mut cursor, now) = (Cursor::default(), Instant::now());
-        assert_eq!(cursor.next(now), (None, false), "nothing was ever read");
-        cursor.read(position(5), true, QUICK);
-        assert_eq!(cursor.next(now), (position(5), false), "nothing in hand stands behind the last");
-        cursor.read(position(7), false, QUICK);
-        assert_eq!(cursor.next(now), (None, true));
-        cursor.read(None, false, QUICK);
-        assert_eq!(cursor.next(now), (None, true));
+        let mut reads = Reads::new();
+        assert_eq!(reads.read(position(5), true), (None, false), "nothing was ever read");
+        assert_eq!(reads.read(position(7), false), (position(5), false), "nothing in hand stands behind the last");
+        assert_eq!(reads.read(None, false), (None, true));
+        assert_eq!(reads.read(None, false), (None, true));
     }
 
     #[test]
     fn it_returns_to_the_front_once_a_second_and_then_meets_what_is_in_hand() {
-        let (mut cursor, now) = (Cursor::default(), Instant::now());
-        assert_eq!(cursor.next(now), (None, false));
-        cursor.read(position(9), true, QUICK);
-        assert_eq!(cursor.next(now + SECOND / 2), (position(9), false));
-        cursor.read(position(20), true, QUICK);
-        assert_eq!(cursor.next(now + SECOND), (None, true), "a second after the last time");
-        cursor.read(position(3), true, QUICK);
-        assert_eq!(cursor.next(now + SECOND), (position(3), true), "between here and the furthest some are in hand");
-        cursor.read(position(21), true, QUICK);
-        assert_eq!(cursor.next(now + SECOND), (position(21), false));
+        let mut reads = Reads::new();
+        assert_eq!(reads.read(position(9), true), (None, false));
+        reads.now += SECOND / 2;
+        assert_eq!(reads.read(position(20), true), (position(9), false));
+        reads.now += SECOND / 2;
+        assert_eq!(reads.read(position(3), true), (None, true), "a second after the last time");
+        assert_eq!(reads.read(position(21), true), (position(3), true), "between here and the furthest some are in hand");
+        assert_eq!(reads.read(None, false), (position(21), false));
     }
 
     #[test]
     fn a_front_that_is_slow_to_read_is_read_once_a_second_and_late_commits_in_between() {
-        let (mut cursor, now, due_at) = (Cursor::default(), Instant::now(), Timestamp::from_micros(60_000_000));
-        let far = Some(Position { due_at, sequence: 9 });
-        let near = Some(Position { due_at: due_at.minus(OVERLAP), sequence: 0 });
-        assert_eq!(cursor.next(now), (None, false));
-        cursor.read(far, false, SLOW);
-        assert_eq!(cursor.next(now), (near, true), "what was committed late");
-        cursor.read(None, false, QUICK);
-        assert_eq!(cursor.next(now + SECOND / 2), (near, true));
-        cursor.read(far, true, QUICK);
-        assert_eq!(cursor.next(now + SECOND / 2), (far, false));
-        cursor.read(None, false, QUICK);
-        assert_eq!(cursor.next(now + SECOND), (None, true), "a second after the last time");
-        cursor.read(None, false, QUICK);
-        assert_eq!(cursor.next(now + SECOND), (None, true), "it is quick again");
-        cursor.read(far, true, SLOW);
-        cursor.begin_again();
-        assert_eq!(cursor.next(now + SECOND), (None, true), "something is due again that was due before");
+        let mut reads = Reads { takes: SLOW, ..Reads::new() };
+        assert_eq!(reads.read(position(9), false), (None, false));
+        reads.takes = QUICK;
+        assert_eq!(reads.read(None, false), (before(), true), "what was committed late");
+        reads.now += SECOND / 2;
+        assert_eq!(reads.read(position(9), true), (before(), true));
+        assert_eq!(reads.read(None, false), (position(9), false));
+        reads.now += SECOND / 2;
+        assert_eq!(reads.read(None, false), (None, true), "a second after the last time");
+        assert_eq!(reads.read(None, false), (None, true), "it is quick again");
+
+        reads.takes = SLOW;
+        assert_eq!(reads.read(None, false), (None, true));
+        reads.cursor.begin_again();
+        assert_eq!(reads.read(None, false), (None, true), "something is due again that was due before");
+    }
+
+    #[test]
+    fn a_front_that_takes_seconds_is_not_all_that_is_ever_read() {
+        let mut reads = Reads { takes: 2 * SECOND, ..Reads::new() };
+        assert_eq!(reads.read(position(9), true), (None, false));
+        reads.takes = QUICK;
+        assert_eq!(reads.read(position(9), true), (position(9), false));
+        reads.now += 7 * SECOND;
+        assert_eq!(reads.read(position(9), true), (position(9), false));
+        reads.now += SECOND;
+        assert_eq!(reads.read(position(9), true), (None, true), "four times as long after it as it took");
+    }
+
+    #[test]
+    fn where_every_read_takes_long_the_front_is_not_slow() {
+        let mut reads = Reads { takes: 2 * SLOW, ..Reads::new() };
+        assert_eq!(reads.read(position(9), false), (None, false));
+        assert_eq!(reads.read(None, false), (before(), true), "one read elsewhere shows it");
+        assert_eq!(reads.read(None, false), (None, true));
     }
 }

@@ -25,7 +25,8 @@ use crate::store::{Claimed, ReadEvent, ReadOrder, ReadRequest, ReadStore, StoreE
 /// What is chosen is chosen without a look at any payload: to tell its length, this engine reads it whole, and a statement that names it
 /// reads that of every row that it passes. In no order. In order of binding: the position of the last event before, as microseconds since
 /// 1970 twice (NULL for none) and its seq; the microseconds to leave alone, the owner, the partitions as 256 letters of which 1 means asked
-/// for, the events in hand as a JSON list, busy routes as rows of [aggregate_type, event_type], most rows.
+/// for, the events in hand as a JSON list, busy routes as rows of [aggregate_type, event_type], most rows. Names are compared
+/// with something behind them, since this collation takes no notice of spaces at the end.
 pub(super) const READ: &str = "
 SELECT outbox_event.seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id,
        tenant_id, headers, content_type, CASE WHEN OCTET_LENGTH(payload) <= 16384 THEN payload END,
@@ -43,8 +44,8 @@ FROM (
     AND created_at <= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND
     AND held.owner = ? AND held.lease_end > UTC_TIMESTAMP(6) AND SUBSTR(?, outbox_event.partition_id + 1, 1) = '1'
     AND outbox_event.seq NOT IN (SELECT in_hand.seq FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS in_hand)
-    AND (aggregate_type, event_type) NOT IN (
-      SELECT busy.aggregate_type, busy.event_type
+    AND (CONCAT(aggregate_type, '/'), CONCAT(event_type, '/')) NOT IN (
+      SELECT CONCAT(busy.aggregate_type, '/'), CONCAT(busy.event_type, '/')
       FROM JSON_TABLE(?, '$[*]' COLUMNS (aggregate_type VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$[0]',
                                          event_type VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$[1]')) AS busy)
   ORDER BY due_at, outbox_event.seq LIMIT ?) AS due
@@ -64,8 +65,8 @@ SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), MIN(next)) FROM (
         STRAIGHT_JOIN outbox_event_partition AS held ON held.partition_id = outbox_event.partition_id
         WHERE due_at <= UTC_TIMESTAMP(6) AND held.owner = ?
           AND outbox_event.seq NOT IN (SELECT in_hand.seq FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS in_hand)
-          AND (aggregate_type, event_type) NOT IN (
-            SELECT busy.aggregate_type, busy.event_type
+          AND (CONCAT(aggregate_type, '/'), CONCAT(event_type, '/')) NOT IN (
+            SELECT CONCAT(busy.aggregate_type, '/'), CONCAT(busy.event_type, '/')
             FROM JSON_TABLE(?, '$[*]' COLUMNS (aggregate_type VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$[0]',
                                                event_type VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$[1]')) AS busy)
         ORDER BY due_at, outbox_event.seq LIMIT 500) AS due) AS times";

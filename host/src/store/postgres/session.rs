@@ -20,9 +20,9 @@ use crate::store::row::Named;
 use crate::store::session::{ABANDON, ANSWER, HOLD, LOOK, OPENING, PROVE, opened_as_in, taken, within};
 use crate::store::{Around, Session, SessionStore, StoreError};
 
-/// A table that somebody has locked does not keep the proof of a session waiting, which has a second: what the session sees around it is
-/// asked again by other connections.
-const LOCK_TIMEOUT: &str = "SELECT set_config('lock_timeout', '200ms', false)";
+/// A table that somebody has locked, or one full of dead rows, does not keep the proof of a session waiting, which has a second: what the
+/// session sees around it is asked again by other connections.
+const TIMEOUTS: &str = "SELECT set_config('lock_timeout', '200ms', false), set_config('statement_timeout', '500ms', false)";
 
 /// A host whose machine lost its power says no goodbye: the server asks for a sign of life, which the system of a host gives though
 /// the host itself stands still. Without effect on a socket of the same machine.
@@ -108,7 +108,7 @@ impl SessionStore for PostgresStore {
         let taking = async {
             let mut connection = opened_as_in(&self.keeper).await?;
             connection.execute(KEEP_ALIVE).await?;
-            connection.execute(LOCK_TIMEOUT).await?;
+            connection.execute(TIMEOUTS).await?;
             let is_held: bool = lock.fetch_one(&mut connection).await?.try_get(0)?;
             Ok((connection, is_held))
         };
