@@ -20,8 +20,10 @@ const FRONT_EVERY: Duration = Duration::from_secs(1);
 /// From then on a read at the front is slow, unless others take as long: it passes many events that are left out, or, while somebody holds
 /// a snapshot, everything that was delivered since then.
 const SLOW: Duration = Duration::from_millis(20);
-/// The rest after such a read, as a multiple of what it takes: otherwise one that takes a second would be all that is ever read.
+/// The rest after such a read, as a multiple of what it takes: otherwise one that takes a second would be all that is ever read. And the
+/// longest: one read may have been slow by chance.
 const SLOW_REST: u32 = 4;
+const LONGEST_REST: Duration = Duration::from_secs(5);
 /// Where it is slow, a read that follows a short one begins so long before the last event that was ever read: most transactions are
 /// shorter, and the events of the others are found at the front.
 const OVERLAP: Duration = Duration::from_secs(1);
@@ -63,7 +65,7 @@ impl Cursor {
     /// How long to rest from reads at the front, where they are slow: not where the way to the database is.
     pub(super) fn rest_of_a_slow_front(&self) -> Option<Duration> {
         let is_slow = self.front_took >= SLOW && self.other_took.is_none_or(|other| self.front_took >= 2 * other);
-        is_slow.then(|| FRONT_EVERY.max(SLOW_REST * self.front_took))
+        is_slow.then(|| (SLOW_REST * self.front_took).clamp(FRONT_EVERY, LONGEST_REST))
     }
 
     /// Nothing is read for now: how long it took tells nothing of what comes after.
@@ -346,10 +348,10 @@ mod tests {
         assert_eq!(reads.read(position(9), true), (None, false));
         reads.takes = QUICK;
         assert_eq!(reads.read(position(9), true), (position(9), false));
-        reads.now += 7 * SECOND;
+        reads.now += 4 * SECOND;
         assert_eq!(reads.read(position(9), true), (position(9), false));
         reads.now += SECOND;
-        assert_eq!(reads.read(position(9), true), (None, true), "four times as long after it as it took");
+        assert_eq!(reads.read(position(9), true), (None, true), "at the latest");
     }
 
     #[test]
