@@ -102,12 +102,12 @@ impl Blockers {
         true
     }
 
-    /// Those to be looked at now, of aggregates that are not in this process's hands: open ones, and when `all` is asked for or it is
-    /// time, a part of the others. What is let go while its aggregate is in our hands would be set aside again at once.
-    pub(super) fn candidates(&mut self, all: bool, in_hands: impl Fn(&Key) -> bool) -> Vec<u64> {
+    /// The blockers to look at now: open ones, and when `all` is asked for or it is time, a part of the others. Left out are those that
+    /// are `held_up`: an event let go from behind one of these would be set aside again at once.
+    pub(super) fn candidates(&mut self, all: bool, held_up: impl Fn(&Key, u64) -> bool) -> Vec<u64> {
         self.touched.clear();
         let is_due = |let_go_at: &Option<Instant>| let_go_at.is_none_or(|at| at.elapsed() >= LOOK_AGAIN);
-        let is_free = |blocker: &u64| self.keys.get(blocker).is_none_or(|key| !in_hands(key));
+        let is_free = |blocker: &u64| self.keys.get(blocker).is_none_or(|key| !held_up(key, *blocker));
         let open = self.open.iter().filter(|(blocker, let_go_at)| is_due(let_go_at) && is_free(blocker));
         let mut candidates: Vec<u64> = open.map(|(blocker, _)| *blocker).take(BATCH).collect();
         if all || self.looked_at.is_none_or(|at| at.elapsed() >= LOOK_AGAIN) {
@@ -152,26 +152,26 @@ mod tests {
     fn all_blockers_are_looked_at_in_turns() {
         let mut blockers = Blockers::default();
         (1..=2_500).for_each(|blocker| blockers.insert(blocker, key("42")));
-        let parts: Vec<usize> = (0..4).map(|_| blockers.candidates(true, |_| false).len()).collect();
+        let parts: Vec<usize> = (0..4).map(|_| blockers.candidates(true, |_, _| false).len()).collect();
         assert_eq!(parts, [1_000, 1_000, 500, 1_000]);
-        assert!(blockers.candidates(false, |_| false).is_empty());
+        assert!(blockers.candidates(false, |_, _| false).is_empty());
     }
 
     #[test]
     fn a_blocker_is_looked_at_when_its_line_has_ended_and_not_while_it_is_in_our_hands() {
         let mut blockers = Blockers::default();
         blockers.insert(1, key("42"));
-        blockers.candidates(true, |_| true);
+        blockers.candidates(true, |_, _| true);
         assert!(!blockers.queue_ended(&key("7")));
         assert!(blockers.queue_ended(&key("42")));
 
-        assert!(blockers.candidates(false, |_| true).is_empty());
-        assert_eq!(blockers.candidates(false, |_| false), [1]);
+        assert!(blockers.candidates(false, |_, _| true).is_empty());
+        assert_eq!(blockers.candidates(false, |_, _| false), [1]);
         assert!(blockers.note(&[1], &Unblocked { cleared: vec![], left: vec![1] }));
 
-        assert!(blockers.candidates(false, |_| false).is_empty(), "some were let go: they come first");
+        assert!(blockers.candidates(false, |_, _| false).is_empty(), "some were let go: they come first");
         blockers.queue_ended(&key("42"));
-        assert_eq!(blockers.candidates(false, |_| false), [1]);
+        assert_eq!(blockers.candidates(false, |_, _| false), [1]);
         assert!(!blockers.note(&[1], &Unblocked { cleared: vec![1], left: vec![] }));
         assert!(!blockers.queue_ended(&key("42")), "it is forgotten");
     }
@@ -181,19 +181,19 @@ mod tests {
         let mut blockers = Blockers::default();
         blockers.insert(1, key("42"));
         blockers.insert(2, key("7"));
-        assert_eq!(blockers.candidates(true, |in_hands| *in_hands == key("42")), [2]);
-        assert_eq!(blockers.candidates(true, |_| false), [1, 2]);
+        assert_eq!(blockers.candidates(true, |in_hands, _| *in_hands == key("42")), [2]);
+        assert_eq!(blockers.candidates(true, |_, _| false), [1, 2]);
     }
 
     #[test]
     fn what_is_learned_is_looked_at_soon_and_once() {
         let mut blockers = Blockers::default();
-        blockers.candidates(true, |_| false);
+        blockers.candidates(true, |_, _| false);
         assert!(blockers.learn(1, Some(key("42"))) && blockers.learn(2, None));
-        assert_eq!(blockers.candidates(false, |_| false), [1, 2]);
+        assert_eq!(blockers.candidates(false, |_, _| false), [1, 2]);
         assert!(!blockers.note(&[1, 2], &Unblocked::default()), "both still block");
         assert!(!blockers.learn(1, Some(key("42"))), "it is known");
-        assert!(blockers.candidates(false, |_| false).is_empty());
+        assert!(blockers.candidates(false, |_, _| false).is_empty());
     }
 
     #[test]
@@ -207,7 +207,7 @@ mod tests {
                 blockers.learn(*blocker, Some(key(&blocker.to_string())));
             }
             while !blockers.has_room_to_learn() {
-                let candidates = blockers.candidates(false, |_| false);
+                let candidates = blockers.candidates(false, |_, _| false);
                 looked_at.extend(candidates.iter().copied());
                 blockers.note(&candidates, &Unblocked::default());
             }
@@ -221,7 +221,7 @@ mod tests {
     fn what_was_forgotten_before_it_was_stored_is_opened_when_its_line_ends() {
         let mut blockers = Blockers::default();
         blockers.insert(1, key("42"));
-        let candidates = blockers.candidates(true, |_| false);
+        let candidates = blockers.candidates(true, |_, _| false);
         blockers.note(&candidates, &Unblocked { cleared: vec![1], left: vec![] });
         blockers.touch(1, Some(key("42")), true);
         assert!(blockers.queue_ended(&key("42")));
@@ -231,9 +231,9 @@ mod tests {
     fn what_is_set_aside_while_the_table_is_asked_is_not_forgotten() {
         let mut blockers = Blockers::default();
         blockers.insert(1, key("42"));
-        assert_eq!(blockers.candidates(true, |_| false), [1]);
+        assert_eq!(blockers.candidates(true, |_, _| false), [1]);
         blockers.touch(1, Some(key("42")), false);
         assert!(blockers.note(&[1], &Unblocked { cleared: vec![1], left: vec![] }));
-        assert_eq!(blockers.candidates(false, |_| false), [1]);
+        assert_eq!(blockers.candidates(false, |_, _| false), [1]);
     }
 }

@@ -164,7 +164,7 @@ impl Order {
     /// Lets events in the table go whose turn it is, no more than there is `room` for. What may be in the way no more is looked
     /// at always, all else now and then, and when `all` is asked for.
     pub(crate) async fn unblock(&self, store: &dyn Store, all: bool, room: usize) -> Result<LetGo, StoreError> {
-        let candidates = self.lock().candidates(all, |key| self.key_queues.has(key));
+        let candidates = self.lock().candidates(all, |key, blocker| self.key_queues.comes_before(key, blocker));
         if candidates.is_empty() {
             return Ok(LetGo::default());
         }

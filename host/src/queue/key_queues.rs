@@ -184,9 +184,11 @@ impl KeyQueues {
         self.lock().held.iter().copied().collect()
     }
 
-    /// Whether events of an aggregate are in this process's hands.
-    pub(crate) fn has(&self, key: &Key) -> bool {
-        self.lock().queues.contains_key(key)
+    /// Whether events of an aggregate are in this process's hands that come before those that wait behind this `blocker`. Where it is
+    /// none of them, and an earlier one than their last, it became due late: so did those behind it, which take their places in the queue.
+    pub(crate) fn comes_before(&self, key: &Key, blocker: u64) -> bool {
+        let state = self.lock();
+        state.queues.get(key).is_some_and(|queue| queue.last() <= blocker || state.held.contains(&blocker))
     }
 
     /// Everything that waits here, taken out.

@@ -68,6 +68,22 @@ fn an_event_whose_time_comes_late_waits_in_its_place() {
     assert_eq!(rest_of(first), [3, 6, 7, 9]);
 }
 
+#[test]
+fn what_waits_behind_a_late_event_is_not_held_up_by_later_ones() {
+    let hands = Hands::new();
+    let first = hands.start("42", 5);
+    hands.admit("42", 6, Some(5));
+    let key = key(&first.event).expect("an aggregate");
+    let held_up = |blocker| hands.queues.comes_before(&key, blocker);
+    assert!(held_up(9) && held_up(6) && held_up(5), "they are behind the queue, or in it");
+    assert!(!held_up(3), "it is resolved, and those behind it come before the sixth");
+
+    assert!(matches!(hands.admit("42", 3, None), Admission::Waits));
+    assert!(held_up(3), "it is in the queue itself");
+    assert_eq!(rest_of(first), [3, 6]);
+    assert!(!held_up(9), "nothing of the aggregate is in hand");
+}
+
 /// What goes on after the end of a turn, in order.
 fn rest_of(first: Delivery) -> Vec<u64> {
     let (mut next, mut order) = (end(first, true).next, Vec::new());
@@ -262,9 +278,9 @@ fn what_waits_is_counted_in_events_and_bytes_until_it_is_taken_out() {
     assert_eq!(drained.iter().map(|waiting| waiting.event.sequence()).collect::<Vec<_>>(), [3]);
     assert_eq!((hands.queues.waiting(), hands.queues.holds(2), hands.queues.holds(3)), ((0, 0), true, false));
     let key = key(&second.event).expect("it has an aggregate");
-    assert!(hands.queues.has(&key), "the second is on its way still");
+    assert!(hands.queues.comes_before(&key, 9), "the second is on its way still");
     assert!(end(second, true).next.is_none());
-    assert!(!hands.queues.has(&key));
+    assert!(!hands.queues.comes_before(&key, 9));
 }
 
 #[test]
