@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::event::{EventId, Fence};
 use crate::partition::Hold;
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 
 const SHARDS: usize = 16;
@@ -24,10 +24,10 @@ pub(crate) struct InFlight {
     shards: [Mutex<Shard>; SHARDS],
     /// How many rests in memory have ended.
     rests_ended: AtomicU64,
-    /// Whether a read is on its way.
-    reading: AtomicBool,
-    /// What was settled while it was.
-    settled: Mutex<Vec<EventId>>,
+    /// How many reads are on their way.
+    reads: AtomicUsize,
+    /// The events that were let go meanwhile.
+    gone: Mutex<Vec<EventId>>,
     left: Mutex<Vec<Left>>,
     /// How many events were ever let go without an outcome, and who waits for the next.
     ever_left: AtomicU64,
@@ -50,8 +50,8 @@ enum State {
     Claimed(Option<Instant>),
     /// It was read, and is this host's as long as its partition is.
     Read(Arc<Hold>),
-    /// It is in nobody's hands any more: its outcome was stored while a read was on its way, which may show it as it was before.
-    Settled,
+    /// It is in nobody's hands any more: it was let go while a read was on its way, which may show it as it was before.
+    Gone,
     /// It is in nobody's hands any more, and has no outcome: it must be claimed before it is delivered again.
     Left,
 }
@@ -66,7 +66,8 @@ pub(crate) struct Left {
 }
 
 /// Says that a read is on its way, as long as it lives.
-pub(crate) struct Reading<'a>(&'a InFlight);
+#[derive(Debug)]
+pub(crate) struct Reading(Arc<InFlight>);
 
 impl Entry {
     fn is_in_hand(&self) -> bool {
@@ -108,7 +109,7 @@ impl InFlight {
             let now = Instant::now();
             let is_going = |entry: &Entry| match entry.state {
                 State::Claimed(end) => end.is_some_and(|end| end > now),
-                State::Read(_) | State::Settled | State::Left => true,
+                State::Read(_) | State::Gone | State::Left => true,
             };
             if now >= patience || !self.shard(&id).get(&id).is_none_or(is_going) {
                 return None;
@@ -153,10 +154,10 @@ impl InFlight {
         }
     }
 
-    /// Says that a read begins; one at a time. What is settled until its end may be among what it shows.
-    pub(crate) fn begin_read(&self) -> Reading<'_> {
-        self.reading.store(true, Ordering::SeqCst);
-        Reading(self)
+    /// Says that a read begins. Events that are let go until its end may be among those that it shows.
+    pub(crate) fn begin_read(self: &Arc<Self>) -> Reading {
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        Reading(self.clone())
     }
 
     /// Takes the events that were read and let go without an outcome. They count as known until they are
@@ -200,7 +201,7 @@ impl InFlight {
     pub(crate) fn forget(&self, left: &Left) {
         let mut shard = self.shard(&left.id);
         if shard.get(&left.id).is_some_and(|entry| matches!(entry.state, State::Left) && entry.fence == Some(left.fence)) {
-            shard.remove(&left.id);
+            self.end(&mut shard, left.id);
         }
     }
 
@@ -249,7 +250,7 @@ impl InFlight {
 
     /// The `seq` of every event that no read needs to bring: those in this process's hands, and those that must be claimed.
     pub(crate) fn known(&self) -> Vec<u64> {
-        self.sequences(|entry| !matches!(entry.state, State::Settled))
+        self.sequences(|entry| !matches!(entry.state, State::Gone))
     }
 
     /// The `seq` of every event in this process's hands.
@@ -297,7 +298,7 @@ impl InFlight {
                 entry.state = State::Left;
             }
             // Its claim has not been renewed, and says so to whoever finds it.
-            State::Claimed(end) if end.is_none_or(|end| end <= Instant::now()) => drop(shard.remove(id)),
+            State::Claimed(end) if end.is_none_or(|end| end <= Instant::now()) => self.end(&mut shard, *id),
             _ => {}
         }
     }
@@ -308,17 +309,24 @@ impl InFlight {
         // What was given up may be in hand anew.
         let Some(entry) = shard.get_mut(&mark.id).filter(|entry| entry.fence == mark.fence) else { return };
         match (&mark.hold, mark.fence) {
-            (Some(_), _) if mark.is_settled && self.reading.load(Ordering::SeqCst) => {
-                entry.state = State::Settled;
-                self.settled.lock().unwrap_or_else(PoisonError::into_inner).push(mark.id);
-            }
             (Some(hold), Some(fence)) if !mark.is_settled => {
                 if !matches!(entry.state, State::Left) {
                     entry.state = State::Left;
                     self.note_left(Left { id: mark.id, fence, partition: hold.partition() });
                 }
             }
-            _ => drop(shard.remove(&mark.id)),
+            _ => self.end(&mut shard, mark.id),
+        }
+    }
+
+    /// Ends what is known of an event; where a read is on its way, at the end of that.
+    fn end(&self, shard: &mut Shard, id: EventId) {
+        match shard.get_mut(&id) {
+            Some(entry) if entry.fence.is_some() && self.reads.load(Ordering::SeqCst) > 0 => {
+                entry.state = State::Gone;
+                self.gone.lock().unwrap_or_else(PoisonError::into_inner).push(id);
+            }
+            _ => drop(shard.remove(&id)),
         }
     }
 
@@ -338,14 +346,17 @@ pub(crate) enum NotMarked {
     InHand,
 }
 
-impl Drop for Reading<'_> {
+impl Drop for Reading {
     fn drop(&mut self) {
-        self.0.reading.store(false, Ordering::SeqCst);
+        if self.0.reads.fetch_sub(1, Ordering::SeqCst) > 1 {
+            // What was let go may be among what the others show.
+            return;
+        }
         // Not in the head of the loop, which would keep it locked: who lets a mark go locks it after the shard.
-        let settled = std::mem::take(&mut *self.0.settled.lock().unwrap_or_else(PoisonError::into_inner));
-        for id in settled {
+        let gone = std::mem::take(&mut *self.0.gone.lock().unwrap_or_else(PoisonError::into_inner));
+        for id in gone {
             let mut shard = self.0.shard(&id);
-            if shard.get(&id).is_some_and(|entry| matches!(entry.state, State::Settled)) {
+            if shard.get(&id).is_some_and(|entry| matches!(entry.state, State::Gone)) {
                 shard.remove(&id);
             }
         }
@@ -393,7 +404,7 @@ impl Mark {
         }
         match self.in_flight.shard(&self.id).get(&self.id)?.state {
             State::Claimed(end) => end,
-            State::Read(_) | State::Settled | State::Left => None,
+            State::Read(_) | State::Gone | State::Left => None,
         }
     }
 

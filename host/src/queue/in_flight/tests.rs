@@ -166,3 +166,43 @@ async fn what_is_let_go_without_an_outcome_is_not_read_again_before_it_was_claim
     reads.in_flight.take_left().iter().for_each(|left| reads.in_flight.forget(left));
     assert!(reads.in_flight.known().is_empty());
 }
+
+#[tokio::test]
+async fn a_read_delivers_nothing_that_was_claimed_after_it_had_begun() {
+    let reads = Reads::new();
+    let reading = reads.in_flight.begin_read();
+    let claimed = |claim_seq| {
+        let mark = reads.in_flight.mark(reads.id, Some(Fence::new(7, 1, claim_seq)), Duration::from_secs(30));
+        mark.expect("free")
+    };
+    claimed(2).settled();
+    assert_eq!(reads.mark(1).await.expect_err("it shows the row as it was before the claim"), NotMarked::Known);
+    drop(claimed(3));
+    assert_eq!(reads.mark(1).await.expect_err("the same where it has no outcome"), NotMarked::Known);
+    assert!(reads.in_flight.is_empty() && reads.in_flight.known().is_empty());
+    drop(reading);
+    assert!(reads.mark(1).await.is_ok(), "a later read shows the row as it is");
+}
+
+#[tokio::test]
+async fn what_was_forgotten_while_a_read_was_on_its_way_is_not_delivered_by_it() {
+    let reads = Reads::new();
+    drop(reads.mark(1).await.expect("free"));
+    let reading = reads.in_flight.begin_read();
+    reads.in_flight.take_left().iter().for_each(|left| reads.in_flight.forget(left));
+    assert_eq!(reads.mark(1).await.expect_err("somebody has ended it meanwhile"), NotMarked::Known);
+    drop(reading);
+    assert!(reads.mark(1).await.is_ok());
+}
+
+#[tokio::test]
+async fn of_two_reads_the_last_one_ends_what_is_known_of_events_that_are_gone() {
+    let reads = Reads::new();
+    let mark = reads.mark(1).await.expect("free");
+    let (slow, quick) = (reads.in_flight.begin_read(), reads.in_flight.begin_read());
+    mark.settled();
+    drop(quick);
+    assert_eq!(reads.mark(1).await.expect_err("the slow one began before the outcome"), NotMarked::Known);
+    drop(slow);
+    assert!(reads.mark(1).await.is_ok());
+}

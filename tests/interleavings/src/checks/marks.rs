@@ -17,6 +17,10 @@ use crate::queue::{InFlight, Mark, NotMarked};
 pub(crate) const ALL: &[Check] = &[
     Check { name: "marks: an event is in hand once, and free after a panic", play: an_event_is_in_hand_once },
     Check { name: "marks: a settled event that was read before is not accepted again", play: a_settled_event_is_not_accepted },
+    Check {
+        name: "marks: nor by a slow read that began before others",
+        play: a_settled_event_is_not_accepted_by_a_slow_read,
+    },
     Check { name: "marks: an event let go without an outcome is found, once, and not read", play: one_left_is_found },
     Check { name: "marks: an event is given up once, however its worker ends", play: an_event_is_given_up_once },
     Check { name: "marks: a renewal does not touch a later claim", play: a_renewal_does_not_touch_a_later_claim },
@@ -87,21 +91,25 @@ struct Row {
 /// A poller that reads all the time, and workers that store outcomes: first a retry that is due at once, then the end. Every state of
 /// the row is delivered once, however late a read comes back.
 fn a_settled_event_is_not_accepted() {
+    play_reads(None);
+}
+
+/// The same beside a read that began first and comes back after so many others.
+fn a_settled_event_is_not_accepted_by_a_slow_read() {
+    (0..4).for_each(|others| play_reads(Some(others)));
+}
+
+fn play_reads(slow_after: Option<usize>) {
     let (host, in_flight, delivered) = (Host::of_all(), Arc::<InFlight>::default(), Arc::<Tally>::default());
     let row = Arc::new(Mutex::new(Row { claim_seq: 1, is_due: true }));
-    let mut workers = Vec::new();
-    for _ in 0..4 {
-        let reading = in_flight.begin_read();
-        let read = {
-            let row = row.lock().expect("no panic");
-            row.is_due.then_some(row.claim_seq)
-        };
-        cast::pause();
-        let Some(claim_seq) = read else { break };
-        let Ok(mark) = shuttle::future::block_on(mark_read(&in_flight, &host.partitions, fence(claim_seq))) else { continue };
-        drop(reading);
+    let read = || {
+        let row = row.lock().expect("no panic");
+        row.is_due.then_some(row.claim_seq)
+    };
+    let accept = |claim_seq: u64| {
+        let mark = shuttle::future::block_on(mark_read(&in_flight, &host.partitions, fence(claim_seq))).ok()?;
         let (row, delivered) = (row.clone(), delivered.clone());
-        workers.push(begin(move || async move {
+        Some(begin(move || async move {
             {
                 let mut row = row.lock().expect("no panic");
                 delivered.add(claim_seq);
@@ -110,7 +118,23 @@ fn a_settled_event_is_not_accepted() {
                 row.is_due = row.claim_seq < 3;
             }
             mark.settled();
-        }));
+        }))
+    };
+    let mut workers = Vec::new();
+    let mut slow = slow_after.map(|_| (in_flight.begin_read(), read()));
+    for turn in 0..4 {
+        if Some(turn) == slow_after
+            && let Some((_reading, Some(claim_seq))) = slow.take()
+        {
+            workers.extend(accept(claim_seq));
+        }
+        let reading = in_flight.begin_read();
+        let read = read();
+        cast::pause();
+        let Some(claim_seq) = read else { continue };
+        let Some(worker) = accept(claim_seq) else { continue };
+        drop(reading);
+        workers.push(worker);
     }
     join(workers);
     let seen = delivered.seen();
