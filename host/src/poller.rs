@@ -7,7 +7,9 @@
 mod busy;
 mod claim;
 mod config;
+mod cursor;
 mod fitting;
+mod front;
 mod judge;
 mod read;
 mod room;
@@ -20,8 +22,9 @@ use tokio::time::Instant;
 
 pub(crate) use busy::Busy;
 pub use config::PollerConfig;
+pub(crate) use cursor::Cursor;
 pub(crate) use fitting::Fitting;
-pub(crate) use read::Cursor;
+pub(crate) use front::FrontRead;
 pub(crate) use room::LastRoom;
 use room::Room;
 
@@ -60,6 +63,8 @@ pub(crate) struct Poller {
     pub(crate) fitting: Fitting,
     /// How far the table was read.
     pub(crate) cursor: Cursor,
+    /// A read at the front that takes long, beside the others.
+    pub(crate) front: FrontRead,
     /// Whose events the last read left out.
     pub(crate) busy: Busy,
     /// Where order by aggregate is kept.
@@ -166,7 +171,7 @@ impl Poller {
     }
 
     /// Returns whether it was ended by more than time.
-    async fn rest(&self, turn: Polled) -> bool {
+    async fn rest(&mut self, turn: Polled) -> bool {
         match turn {
             // What is claimed goes back to the table, for the sake of the few among it that others answer: no need to hurry.
             Polled::Full if !self.busy.are_left_out() && self.queue.sends_back() => tokio::time::sleep(BUSY).await,
@@ -182,6 +187,7 @@ impl Poller {
             Polled::Drained => {
                 return tokio::select! {
                     was_woken = self.wake.rest(Instant::now() + self.config.interval) => was_woken,
+                    () = self.front.answered() => false,
                     () = self.in_flight.one_left() => true,
                     () = self.queue.thins_out(self.busy.places()) => true,
                 };
@@ -222,6 +228,12 @@ impl Poller {
     /// Takes what is due and queues it. Returns how many events were taken, too.
     async fn take(&mut self, batch_size: u32) -> Result<(Polled, usize), StoreError> {
         self.look_who_is_busy();
+        if let Some(accepted) = self.accept_front().await?
+            && accepted > 0
+        {
+            // The other reads go on after these have had their turn.
+            return Ok((Polled::Full, accepted));
+        }
         // Before anything is taken, since it makes room.
         self.give_back_leaving().await;
         let Room { events: room, bytes: max_bytes } = self.room_to_read();
@@ -268,6 +280,9 @@ impl Poller {
     /// How long until the next event may be taken, once so many were taken.
     async fn next_due(&mut self, taken: usize, was_woken: bool) -> Result<Option<Duration>, StoreError> {
         let now = Instant::now();
+        if self.reads_front_beside() && self.cursor.rest_of_a_slow_front().is_some() {
+            return Ok(self.next_due_beside(now));
+        }
         let known_for = match (self.cursor.rest_of_a_slow_front(), taken == 0 && !was_woken) {
             (Some(rest), _) => {
                 self.wake.within(rest);

@@ -19,7 +19,7 @@ use crate::node::{Heartbeat, SessionKeeper};
 use crate::notifier;
 use crate::order::{Learner, Order, Sweep};
 use crate::partition::Partitions;
-use crate::poller::{Busy, Cursor, Fitting, LastRoom, Poller};
+use crate::poller::{Busy, Cursor, Fitting, FrontRead, LastRoom, Poller};
 use crate::purge::{Purge, PurgeConfig};
 use crate::readiness::{SchemaFault, SchemaWatch};
 use crate::recurring::{Outage, Recurring};
@@ -112,6 +112,7 @@ impl<S> Background<'_, S> {
             partitions: self.partitions.clone(),
             fitting: Fitting::default(),
             cursor: Cursor::default(),
+            front: FrontRead::default(),
             busy: Busy::default(),
             last_room: LastRoom::default(),
             next_known: None,

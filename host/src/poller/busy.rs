@@ -31,9 +31,14 @@ impl Busy {
         self.left_out
     }
 
+    /// Notes that what was taken by this turn goes to listeners that have room for it: a read left out the others.
+    pub(super) fn were_left_out(&mut self) {
+        self.left_out = !self.routes.is_empty();
+    }
+
     /// Those that a read leaves out now.
     pub(super) fn leave_out(&mut self) -> Vec<Route> {
-        self.left_out = !self.routes.is_empty();
+        self.were_left_out();
         self.routes.clone()
     }
 }

@@ -2,94 +2,17 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::claim::{LETTING_GO, Placed, Taken, size_bytes};
+use super::cursor::Ended;
 use super::judge::stops_hosts;
 use super::{Polled, Poller, QUEUE_STOPPED};
 use crate::event::{Event, Fence};
 use crate::queue::{Delivery, Left, NotMarked, Via};
 use crate::settlement::given_back_for;
-use crate::store::{Claimed, Due, Position, ReadEvent, ReadRequest, StoreError};
-
-/// How often a read begins at the front while reads come back full: transactions commit in another order than they began, and a
-/// replay makes an event due in the past.
-const FRONT_EVERY: Duration = Duration::from_secs(1);
-/// From then on a read at the front is slow, unless others take as long: it passes many events that are left out, or, while somebody holds
-/// a snapshot, everything that was delivered since then.
-const SLOW: Duration = Duration::from_millis(20);
-/// The rest after such a read, as a multiple of what it takes: otherwise one that takes a second would be all that is ever read. And the
-/// longest: one read may have been slow by chance.
-const SLOW_REST: u32 = 4;
-const LONGEST_REST: Duration = Duration::from_secs(5);
-/// Where it is slow, a read that follows a short one begins so long before the last event that was ever read: most transactions are
-/// shorter, and the events of the others are found at the front.
-const OVERLAP: Duration = Duration::from_secs(1);
-
-/// How far the table was read.
-#[derive(Debug, Default)]
-pub(crate) struct Cursor {
-    /// The last event of the last read; `None` to begin at the front.
-    after: Option<Position>,
-    /// The last event that was ever read: behind it nothing is in hand.
-    furthest: Option<Position>,
-    /// When a read at the front was answered, and how long it took.
-    front_at: Option<Instant>,
-    front_took: Duration,
-    /// How long the last read since then took that began elsewhere.
-    other_took: Option<Duration>,
-    /// How many events had ever been let go without an outcome.
-    ever_left: u64,
-}
-
-impl Cursor {
-    /// Where the next read begins, and whether what is in hand may stand behind that.
-    fn next(&mut self, now: Instant) -> (Option<Position>, bool) {
-        let slow_rest = self.rest_of_a_slow_front();
-        let rest = slow_rest.unwrap_or(FRONT_EVERY);
-        if self.front_at.is_none_or(|at| now.saturating_duration_since(at) >= rest) {
-            self.after = None;
-        } else if self.after.is_none() && slow_rest.is_some() {
-            self.after = self.furthest.map(|last| Position { due_at: last.due_at.minus(OVERLAP), sequence: 0 });
-        }
-        (self.after, self.after < self.furthest)
-    }
-
-    /// Whether events were let go without an outcome since this was asked last, of which so many ever were.
-    fn left_since(&mut self, ever_left: u64) -> bool {
-        std::mem::replace(&mut self.ever_left, ever_left) != ever_left
-    }
-
-    /// How long to rest from reads at the front, where they are slow: not where the way to the database is.
-    pub(super) fn rest_of_a_slow_front(&self) -> Option<Duration> {
-        let is_slow = self.front_took >= SLOW && self.other_took.is_none_or(|other| self.front_took >= 2 * other);
-        is_slow.then(|| (SLOW_REST * self.front_took).clamp(FRONT_EVERY, LONGEST_REST))
-    }
-
-    /// Nothing is read for now: how long it took tells nothing of what comes after.
-    pub(super) fn rests(&mut self) {
-        self.front_took = Duration::ZERO;
-    }
-
-    /// The next read begins at the front.
-    pub(super) fn begin_again(&mut self) {
-        self.front_at = None;
-    }
-
-    /// Notes how a read ended that was asked for and answered then, and whether there may be more.
-    fn read(&mut self, last: Option<Position>, more: bool, (asked_at, answered_at): (Instant, Instant)) {
-        let took = answered_at.saturating_duration_since(asked_at);
-        if self.after.is_none() {
-            (self.front_at, self.front_took, self.other_took) = (Some(answered_at), took, None);
-        } else {
-            self.other_took = Some(took);
-        }
-        self.furthest = self.furthest.max(last);
-        self.after = last.filter(|_| more);
-    }
-}
+use crate::store::{Claimed, Due, ReadEvent, ReadRequest, StoreError};
 
 impl Poller {
     /// Reads and queues. Returns how many events were queued, too.
@@ -112,7 +35,11 @@ impl Poller {
             self.forget_lost();
             self.cursor.begin_again();
         }
-        let (after, may_be_in_hand) = self.cursor.next(Instant::now());
+        let beside = self.reads_front_beside();
+        if beside {
+            self.begin_front_read(&partitions);
+        }
+        let (after, may_be_in_hand) = self.cursor.next(Instant::now(), beside);
         let order = self.order.as_ref().map(|order| order.reading());
         let request = ReadRequest {
             owner: self.owner.clone(),
@@ -129,10 +56,8 @@ impl Poller {
         let asked_at = Instant::now();
         let read = self.store.read(&request).await.inspect_err(|_| self.metrics.claims_failed.increment())?;
         let answered_at = Instant::now();
-        let taken = read.len();
-        let bytes = read.iter().map(|one| size_bytes(&one.event)).sum();
-        let full = self.count_taken(taken, bytes, limit, max_bytes);
-        self.cursor.read(read.last().map(|last| last.position), full, (asked_at, answered_at));
+        let full = self.count_taken(read.len(), bytes_of(&read), limit, max_bytes);
+        self.cursor.read(Ended { last: read.last().map(|last| last.position), more: full, asked_at, answered_at });
         let accepted = if self.queue.is_closed() { 0 } else { self.accept_read(read, answered_at).await? };
         drop(reading);
         // Of a full batch that came to nothing the next one would be the same: what it needs is locked by others, say.
@@ -154,7 +79,7 @@ impl Poller {
 
     /// Queues what was read; what may not be delivered without a claim is claimed. Returns of how many something has become: not of
     /// those that somebody has locked, which the next read brings again.
-    async fn accept_read(&self, read: Vec<ReadEvent>, answered_at: Instant) -> Result<usize, StoreError> {
+    pub(super) async fn accept_read(&self, read: Vec<ReadEvent>, answered_at: Instant) -> Result<usize, StoreError> {
         let batch = self.batches.next();
         let routes_known = self.ask_for_routes(read.iter().map(|one| &one.event)).await;
         let patience = Instant::now() + LETTING_GO;
@@ -263,102 +188,12 @@ impl Poller {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::time::Timestamp;
+/// Roughly how many bytes these events take.
+pub(super) fn bytes_of(read: &[ReadEvent]) -> usize {
+    read.iter().map(|one| size_bytes(&one.event)).sum()
+}
 
-    const SECOND: Duration = Duration::from_secs(1);
-    const QUICK: Duration = Duration::from_millis(5);
-
-    /// A cursor, and the time by its reads: each takes so long.
-    struct Reads {
-        cursor: Cursor,
-        now: Instant,
-        takes: Duration,
-    }
-
-    impl Reads {
-        fn new() -> Self {
-            Self { cursor: Cursor::default(), now: Instant::now(), takes: QUICK }
-        }
-
-        /// Where a read begins that ends at `last`, and whether what is in hand may stand behind that.
-        fn read(&mut self, last: Option<Position>, more: bool) -> (Option<Position>, bool) {
-            let begins = self.cursor.next(self.now);
-            let asked_at = self.now;
-            self.now += self.takes;
-            self.cursor.read(last, more, (asked_at, self.now));
-            begins
-        }
-    }
-
-    fn position(number: u64) -> Option<Position> {
-        Some(Position { due_at: Timestamp::from_micros(60_000_000), sequence: number })
-    }
-
-    /// Where a read begins that may find what was committed late.
-    fn before() -> Option<Position> {
-        Some(Position { due_at: Timestamp::from_micros(60_000_000).minus(OVERLAP), sequence: 0 })
-    }
-
-    #[test]
-    fn it_goes_on_behind_a_full_read_and_back_to_the_front_after_a_short_one() {
-        let mut reads = Reads::new();
-        assert_eq!(reads.read(position(5), true), (None, false), "nothing was ever read");
-        assert_eq!(reads.read(position(7), false), (position(5), false), "nothing in hand stands behind the last");
-        assert_eq!(reads.read(None, false), (None, true));
-        assert_eq!(reads.read(None, false), (None, true));
-    }
-
-    #[test]
-    fn it_returns_to_the_front_once_a_second_and_then_meets_what_is_in_hand() {
-        let mut reads = Reads::new();
-        assert_eq!(reads.read(position(9), true), (None, false));
-        reads.now += SECOND / 2;
-        assert_eq!(reads.read(position(20), true), (position(9), false));
-        reads.now += SECOND / 2;
-        assert_eq!(reads.read(position(3), true), (None, true), "a second after the last time");
-        assert_eq!(reads.read(position(21), true), (position(3), true), "between here and the furthest some are in hand");
-        assert_eq!(reads.read(None, false), (position(21), false));
-    }
-
-    #[test]
-    fn a_front_that_is_slow_to_read_is_read_once_a_second_and_late_commits_in_between() {
-        let mut reads = Reads { takes: SLOW, ..Reads::new() };
-        assert_eq!(reads.read(position(9), false), (None, false));
-        reads.takes = QUICK;
-        assert_eq!(reads.read(None, false), (before(), true), "what was committed late");
-        reads.now += SECOND / 2;
-        assert_eq!(reads.read(position(9), true), (before(), true));
-        assert_eq!(reads.read(None, false), (position(9), false));
-        reads.now += SECOND / 2;
-        assert_eq!(reads.read(None, false), (None, true), "a second after the last time");
-        assert_eq!(reads.read(None, false), (None, true), "it is quick again");
-
-        reads.takes = SLOW;
-        assert_eq!(reads.read(None, false), (None, true));
-        reads.cursor.begin_again();
-        assert_eq!(reads.read(None, false), (None, true), "something is due again that was due before");
-    }
-
-    #[test]
-    fn a_front_that_takes_seconds_is_not_all_that_is_ever_read() {
-        let mut reads = Reads { takes: 2 * SECOND, ..Reads::new() };
-        assert_eq!(reads.read(position(9), true), (None, false));
-        reads.takes = QUICK;
-        assert_eq!(reads.read(position(9), true), (position(9), false));
-        reads.now += 4 * SECOND;
-        assert_eq!(reads.read(position(9), true), (position(9), false));
-        reads.now += SECOND;
-        assert_eq!(reads.read(position(9), true), (None, true), "at the latest");
-    }
-
-    #[test]
-    fn where_every_read_takes_long_the_front_is_not_slow() {
-        let mut reads = Reads { takes: 2 * SLOW, ..Reads::new() };
-        assert_eq!(reads.read(position(9), false), (None, false));
-        assert_eq!(reads.read(None, false), (before(), true), "one read elsewhere shows it");
-        assert_eq!(reads.read(None, false), (None, true));
-    }
+/// Whether there may be more than what was read: as much as was asked for.
+pub(super) fn is_full(read: &[ReadEvent], limit: u32, max_bytes: usize) -> bool {
+    read.len() >= usize::try_from(limit).unwrap_or(usize::MAX) || bytes_of(read) >= max_bytes
 }

@@ -31,9 +31,9 @@ impl LastRoom {
 
 /// Room for events, and for their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Room {
-    pub(super) events: usize,
-    pub(super) bytes: usize,
+pub(crate) struct Room {
+    pub(crate) events: usize,
+    pub(crate) bytes: usize,
 }
 
 impl Poller {
@@ -57,7 +57,11 @@ impl Poller {
         if in_all == 0 || (waiting_bytes > 0 && waiting_bytes >= bytes) {
             return Room::default();
         }
-        let free = Room { events: room.saturating_sub(waiting), bytes: (bytes - waiting_bytes).min(in_all) };
+        let front = self.front.room();
+        let free = Room {
+            events: room.saturating_sub(waiting + front.events),
+            bytes: (bytes - waiting_bytes).min(in_all).saturating_sub(front.bytes),
+        };
         // A single queue moves one by one: it is filled up when half of it is free, not at each step.
         if self.is_one_queue() && (waiting > free.events || waiting_bytes > free.bytes) {
             return Room::default();

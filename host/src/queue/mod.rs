@@ -25,7 +25,7 @@ pub(crate) use calls::CallPlace;
 pub(crate) use delivery::{Delivery, Via};
 use held::Held;
 pub(crate) use held::HeldBytes;
-pub(crate) use in_flight::{InFlight, Mark};
+pub(crate) use in_flight::{InFlight, Mark, Reading};
 pub(crate) use in_flight::{Left, NotMarked};
 pub(crate) use key_queues::Turn;
 pub(crate) use key_queues::{Admission, Key, KeyQueueLimits, KeyQueues, key};
@@ -233,6 +233,11 @@ impl Queue {
             self.taken.notify_waiters();
         }
         delivery
+    }
+
+    /// Whether so many cold events find room in it when it is empty.
+    pub(crate) fn holds_cold(&self, events: usize) -> bool {
+        self.limits.cold >= events
     }
 
     /// How many more cold events, and how many bytes of them, would find room.

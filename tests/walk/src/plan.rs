@@ -35,6 +35,8 @@ pub(crate) struct Plan {
     pub(crate) sessions: bool,
     /// Whether it has notifications.
     pub(crate) notifies: bool,
+    /// How long a read at the front of the table takes, while the database is not well: behind that it is quick.
+    pub(crate) front_takes: Duration,
     pub(crate) faults: Faults,
     pub(crate) listeners: Manners,
 }
@@ -131,6 +133,7 @@ impl Plan {
             breaker_pause: Duration::from_secs(chance.number(2..20)),
             sessions: chance.per_mille(750),
             notifies: chance.per_mille(500),
+            front_takes: Duration::from_millis(Chance::of(seed, 10).one_of(&[0, 0, 0, 30, 300, 3_000])),
             faults: Faults::by(chance, hosts, chaos),
             listeners: Manners::by(chance, lease, chaos),
         }

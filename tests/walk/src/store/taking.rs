@@ -10,7 +10,6 @@ use outbox::store::{
 use outbox::{Event, EventId, Route, StoreError};
 
 use super::MemoryStore;
-use crate::table::route;
 use crate::taking::Taken;
 use crate::world::{World, shown};
 
@@ -40,7 +39,8 @@ impl ClaimStore for MemoryStore {
 #[async_trait]
 impl ReadStore for MemoryStore {
     async fn read(&self, request: &ReadRequest) -> Result<Vec<ReadEvent>, StoreError> {
-        self.run("read", |world| {
+        let front_takes = if request.after.is_none() { self.world().plan.front_takes } else { Duration::ZERO };
+        let read = self.run("read", |world| {
             let taken = world.table.read(request);
             let read: Vec<ReadEvent> = taken
                 .into_iter()
@@ -57,23 +57,14 @@ impl ReadStore for MemoryStore {
                 world.note(line);
             }
             read
-        })
-        .await
+        });
+        let read = read.await;
+        self.takes(front_takes).await;
+        self.answer(Duration::ZERO, read).await
     }
 
     async fn next_to_read(&self, owner: &OwnerId, held: &[u64], busy: &[Route]) -> Result<Option<Duration>, StoreError> {
-        self.run("next_to_read", |world| {
-            let (table, now) = (&world.table, world.table.now);
-            let is_busy = |row: &&Record| row.due_at.is_some_and(|due_at| due_at <= now) && busy.contains(&route(row));
-            let its = table
-                .rows
-                .values()
-                .filter(|row| !held.contains(&row.seq) && table.is_owner(owner.as_str(), table.partition(row)));
-            let readable =
-                its.filter(|row| !is_busy(row)).filter_map(|row| Some(row.due_at?.max(row.lease_end.unwrap_or(row.due_at?))));
-            readable.min().map(|at| at.since(now))
-        })
-        .await
+        self.run("next_to_read", |world| world.table.next_to_read(owner.as_str(), held, busy)).await
     }
 
     async fn claim_these(&self, owner: &OwnerId, lease: Duration, fences: &[Fence]) -> Result<Vec<Claimed>, StoreError> {

@@ -1,0 +1,306 @@
+//! How far the table was read.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::store::Position;
+
+/// How often a read begins at the front while reads come back full: transactions commit in another order than they began, and a
+/// replay makes an event due in the past.
+const FRONT_EVERY: Duration = Duration::from_secs(1);
+/// From then on a read at the front is slow, unless others take as long: it passes many events that are left out, or, while somebody holds
+/// a snapshot, everything that was delivered since then.
+const SLOW: Duration = Duration::from_millis(20);
+/// The rest after such a read, as a multiple of what it takes: otherwise one that takes a second would keep the database busy all the
+/// time. And the longest: one read may have been slow by chance.
+const SLOW_REST: u32 = 4;
+const LONGEST_REST: Duration = Duration::from_secs(5);
+/// Where it is slow, a read that follows a short one begins so long before the last event that was ever read: most transactions are
+/// shorter, and the events of the others are found at the front.
+const OVERLAP: Duration = Duration::from_secs(1);
+
+/// How far the table was read.
+#[derive(Debug, Default)]
+pub(crate) struct Cursor {
+    /// The last event of the last read; `None` to begin at the front.
+    after: Option<Position>,
+    /// The last event that was ever read: behind it nothing is in hand.
+    furthest: Option<Position>,
+    /// When a read at the front was answered, and how long it took; `None` when the next one is due.
+    front_at: Option<Instant>,
+    front_took: Duration,
+    /// How long the last read since then took that began elsewhere.
+    other_took: Option<Duration>,
+    /// Where the next read beside the others begins; `None` for the front.
+    front_after: Option<Position>,
+    /// Whether the front is to be read again after the read that is under way there.
+    again: bool,
+    /// How many events had ever been let go without an outcome.
+    ever_left: u64,
+}
+
+/// How a read ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ended {
+    /// The last event that it brought.
+    pub(super) last: Option<Position>,
+    /// Whether there may be more behind that one.
+    pub(super) more: bool,
+    pub(super) asked_at: Instant,
+    pub(super) answered_at: Instant,
+}
+
+impl Ended {
+    fn took(&self) -> Duration {
+        self.answered_at.saturating_duration_since(self.asked_at)
+    }
+}
+
+impl Cursor {
+    /// Where the next read begins, and whether events in hand may stand behind that position. `beside`: a slow front is read
+    /// [beside](Self::front_is_due) the other reads, so that this one begins behind it.
+    pub(super) fn next(&mut self, now: Instant, beside: bool) -> (Option<Position>, bool) {
+        let slow = self.rest_of_a_slow_front();
+        let is_due = self.is_due(now, slow.unwrap_or(FRONT_EVERY));
+        if slow.is_some() && self.after.is_none() && (beside || !is_due) {
+            self.after = self.furthest.map(|last| Position { due_at: last.due_at.minus(OVERLAP), sequence: 0 });
+        } else if is_due && !(beside && slow.is_some()) {
+            self.after = None;
+        }
+        (self.after, self.after < self.furthest)
+    }
+
+    /// Whether a slow front is to be read now.
+    pub(super) fn front_is_due(&self, now: Instant) -> bool {
+        self.rest_of_a_slow_front().is_some_and(|rest| self.is_due(now, rest))
+    }
+
+    /// How long until it is due: zero while it is, or while it is being read.
+    pub(super) fn front_rests(&self, now: Instant) -> Duration {
+        let rest = self.rest_of_a_slow_front().unwrap_or_default();
+        self.front_at.map_or(Duration::ZERO, |at| (at + rest).saturating_duration_since(now))
+    }
+
+    fn is_due(&self, now: Instant, rest: Duration) -> bool {
+        self.front_at.is_none_or(|at| now.saturating_duration_since(at) >= rest)
+    }
+
+    /// Whether events were let go without an outcome since this was asked last, of which so many ever were.
+    pub(super) fn left_since(&mut self, ever_left: u64) -> bool {
+        std::mem::replace(&mut self.ever_left, ever_left) != ever_left
+    }
+
+    /// How long to rest from reads at the front, where they are slow: not where the way to the database is.
+    pub(super) fn rest_of_a_slow_front(&self) -> Option<Duration> {
+        let is_slow = self.front_took >= SLOW && self.other_took.is_none_or(|other| self.front_took >= 2 * other);
+        is_slow.then(|| (SLOW_REST * self.front_took).clamp(FRONT_EVERY, LONGEST_REST))
+    }
+
+    /// Nothing is read for now: how long it took tells nothing of what comes after.
+    pub(super) fn rests(&mut self) {
+        self.front_took = Duration::ZERO;
+    }
+
+    /// The next read begins at the front.
+    pub(super) fn begin_again(&mut self) {
+        (self.front_at, self.again) = (None, true);
+    }
+
+    /// Notes how a read ended that began where [`next`](Self::next) said.
+    pub(super) fn read(&mut self, ended: Ended) {
+        if self.after.is_none() {
+            (self.front_at, self.front_took, self.other_took) = (Some(ended.answered_at), ended.took(), None);
+        } else {
+            self.other_took = Some(ended.took());
+        }
+        self.furthest = self.furthest.max(ended.last);
+        self.after = ended.last.filter(|_| ended.more);
+    }
+
+    /// A read at the slow front begins beside the others. Returns where.
+    pub(super) fn front_begins(&mut self) -> Option<Position> {
+        if std::mem::take(&mut self.again) {
+            self.front_after = None;
+        }
+        self.front_after
+    }
+
+    /// Notes how it ended. Between where it began and the last event that it brought there is nothing else to read.
+    pub(super) fn front_read(&mut self, ended: Ended) {
+        self.front_took = ended.took();
+        let reached = self.after.or(self.furthest);
+        self.furthest = self.furthest.max(ended.last);
+        self.front_after = ended.last.filter(|_| ended.more && self.rest_of_a_slow_front().is_some() && ended.last < reached);
+        if ended.more && self.front_after.is_none() {
+            self.after = ended.last;
+        }
+        let is_over = self.front_after.is_none() && !self.again;
+        self.front_at = is_over.then_some(ended.answered_at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Timestamp;
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const QUICK: Duration = Duration::from_millis(5);
+
+    /// A cursor, and the time by its reads: each takes so long.
+    struct Reads {
+        cursor: Cursor,
+        now: Instant,
+        takes: Duration,
+        /// Whether a slow front is read beside these.
+        beside: bool,
+    }
+
+    impl Reads {
+        fn new() -> Self {
+            Self { cursor: Cursor::default(), now: Instant::now(), takes: QUICK, beside: false }
+        }
+
+        /// Where a read begins that ends at `last`, and whether what is in hand may stand behind that.
+        fn read(&mut self, last: Option<Position>, more: bool) -> (Option<Position>, bool) {
+            let begins = self.cursor.next(self.now, self.beside);
+            let ended = self.passes(last, more);
+            self.cursor.read(ended);
+            begins
+        }
+
+        /// A read at the slow front that takes so long. Returns where it begins.
+        fn front(&mut self, takes: Duration, last: Option<Position>, more: bool) -> Option<Position> {
+            let begins = self.cursor.front_begins();
+            let others = std::mem::replace(&mut self.takes, takes);
+            let ended = self.passes(last, more);
+            self.takes = others;
+            self.cursor.front_read(ended);
+            begins
+        }
+
+        /// The time that a read takes passes.
+        fn passes(&mut self, last: Option<Position>, more: bool) -> Ended {
+            let asked_at = self.now;
+            self.now += self.takes;
+            Ended { last, more, asked_at, answered_at: self.now }
+        }
+    }
+
+    fn position(number: u64) -> Option<Position> {
+        Some(Position { due_at: Timestamp::from_micros(60_000_000), sequence: number })
+    }
+
+    /// Where a read begins that may find what was committed late.
+    fn before() -> Option<Position> {
+        Some(Position { due_at: Timestamp::from_micros(60_000_000).minus(OVERLAP), sequence: 0 })
+    }
+
+    #[test]
+    fn it_goes_on_behind_a_full_read_and_back_to_the_front_after_a_short_one() {
+        let mut reads = Reads::new();
+        assert_eq!(reads.read(position(5), true), (None, false), "nothing was ever read");
+        assert_eq!(reads.read(position(7), false), (position(5), false), "nothing in hand stands behind the last");
+        assert_eq!(reads.read(None, false), (None, true));
+        assert_eq!(reads.read(None, false), (None, true));
+    }
+
+    #[test]
+    fn it_returns_to_the_front_once_a_second_and_then_meets_what_is_in_hand() {
+        let mut reads = Reads::new();
+        assert_eq!(reads.read(position(9), true), (None, false));
+        reads.now += SECOND / 2;
+        assert_eq!(reads.read(position(20), true), (position(9), false));
+        reads.now += SECOND / 2;
+        assert_eq!(reads.read(position(3), true), (None, true), "a second after the last time");
+        assert_eq!(reads.read(position(21), true), (position(3), true), "between here and the furthest some are in hand");
+        assert_eq!(reads.read(None, false), (position(21), false));
+    }
+
+    #[test]
+    fn a_front_that_is_slow_to_read_is_read_once_a_second_and_late_commits_in_between() {
+        let mut reads = Reads { takes: SLOW, ..Reads::new() };
+        assert_eq!(reads.read(position(9), false), (None, false));
+        reads.takes = QUICK;
+        assert_eq!(reads.read(None, false), (before(), true), "what was committed late");
+        reads.now += SECOND / 2;
+        assert_eq!(reads.read(position(9), true), (before(), true));
+        assert_eq!(reads.read(None, false), (position(9), false));
+        reads.now += SECOND / 2;
+        assert_eq!(reads.read(None, false), (None, true), "a second after the last time");
+        assert_eq!(reads.read(None, false), (None, true), "it is quick again");
+
+        reads.takes = SLOW;
+        assert_eq!(reads.read(None, false), (None, true));
+        reads.cursor.begin_again();
+        assert_eq!(reads.read(None, false), (None, true), "something is due again that was due before");
+    }
+
+    #[test]
+    fn a_front_that_takes_seconds_is_not_all_that_is_ever_read() {
+        let mut reads = Reads { takes: 2 * SECOND, ..Reads::new() };
+        assert_eq!(reads.read(position(9), true), (None, false));
+        reads.takes = QUICK;
+        assert_eq!(reads.read(position(9), true), (position(9), false));
+        reads.now += 4 * SECOND;
+        assert_eq!(reads.read(position(9), true), (position(9), false));
+        reads.now += SECOND;
+        assert_eq!(reads.read(position(9), true), (None, true), "at the latest");
+    }
+
+    #[test]
+    fn where_every_read_takes_long_the_front_is_not_slow() {
+        let mut reads = Reads { takes: 2 * SLOW, ..Reads::new() };
+        assert_eq!(reads.read(position(9), false), (None, false));
+        assert_eq!(reads.read(None, false), (before(), true), "one read elsewhere shows it");
+        assert_eq!(reads.read(None, false), (None, true));
+    }
+    #[test]
+    fn no_other_read_waits_for_a_slow_front_that_is_read_beside_them() {
+        let mut reads = Reads { takes: SLOW, beside: true, ..Reads::new() };
+        assert!(!reads.cursor.front_is_due(reads.now), "nobody knows yet that it is slow");
+        assert_eq!(reads.read(position(9), false), (None, false));
+        reads.takes = QUICK;
+        assert_eq!(reads.read(position(9), true), (before(), true));
+        assert!(!reads.cursor.front_is_due(reads.now));
+        reads.now += SECOND;
+        assert!(reads.cursor.front_is_due(reads.now));
+        assert_eq!(reads.read(position(20), true), (position(9), false), "though it is due");
+
+        assert_eq!(reads.front(SLOW, position(5), true), None);
+        assert_eq!(reads.read(position(21), true), (position(20), false), "what the front brought comes before that");
+        assert!(reads.cursor.front_is_due(reads.now), "it brought a full batch");
+        assert_eq!(reads.front(SLOW, None, false), position(5), "it goes on where it was");
+        assert!(!reads.cursor.front_is_due(reads.now + SECOND / 2));
+
+        assert_eq!(reads.front(SLOW, position(30), true), None);
+        assert!(!reads.cursor.front_is_due(reads.now + SECOND / 2));
+        assert_eq!(reads.read(None, false), (position(30), false), "all up to there was read at the front");
+    }
+
+    #[test]
+    fn where_a_front_is_slow_no_more_the_other_reads_go_back_to_it() {
+        let mut reads = Reads { takes: SLOW, beside: true, ..Reads::new() };
+        reads.read(position(9), true);
+        reads.takes = QUICK;
+        reads.read(position(20), true);
+        assert_eq!(reads.front(QUICK, position(5), true), None);
+        assert_eq!(reads.read(position(6), true), (position(5), true));
+        assert!(!reads.cursor.front_is_due(reads.now + SECOND));
+    }
+
+    #[test]
+    fn a_slow_front_is_read_once_more_for_what_is_due_again_since_a_read_of_it_began() {
+        let mut reads = Reads { takes: SLOW, beside: true, ..Reads::new() };
+        reads.read(position(9), false);
+        reads.read(position(20), true);
+        assert_eq!(reads.cursor.front_begins(), None);
+        reads.cursor.begin_again();
+        let ended = reads.passes(position(5), true);
+        reads.cursor.front_read(ended);
+        assert!(reads.cursor.front_is_due(reads.now), "the read may have begun before");
+        assert_eq!(reads.front(SLOW, None, false), None, "not behind what that one brought");
+        assert!(!reads.cursor.front_is_due(reads.now));
+    }
+}
