@@ -78,6 +78,7 @@ on_every_database! {
     reading::a_second_host_that_wants_the_table_for_itself_stands_by_and_takes_over,
     reading::hosts_that_share_the_table_read_different_events_and_go_on_for_one_that_leaves,
     reading::what_waits_for_a_worker_does_not_keep_partitions_from_another_host,
+    reading::events_of_a_busy_listener_go_on_in_an_idle_host,
     reading::what_an_owner_left_is_claimed_row_by_row,
     rolling::a_host_whose_plugin_did_not_load_kills_nothing_that_it_might_have_answered,
     rolling::a_host_without_any_listener_parks_what_is_due,

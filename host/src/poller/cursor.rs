@@ -294,10 +294,11 @@ mod tests {
     fn a_slow_front_is_read_once_more_for_what_is_due_again_since_a_read_of_it_began() {
         let mut reads = Reads { takes: SLOW, beside: true, ..Reads::new() };
         reads.read(position(9), false);
+        reads.takes = QUICK;
         reads.read(position(20), true);
         assert_eq!(reads.cursor.front_begins(), None);
         reads.cursor.begin_again();
-        let ended = reads.passes(position(5), true);
+        let ended = Ended { asked_at: reads.now - SLOW, ..reads.passes(position(5), true) };
         reads.cursor.front_read(ended);
         assert!(reads.cursor.front_is_due(reads.now), "the read may have begun before");
         assert_eq!(reads.front(SLOW, None, false), None, "not behind what that one brought");
