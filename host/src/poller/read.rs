@@ -1,4 +1,4 @@
-//! What is due in the partitions of this host, read without a claim.
+//! Reading the due events of this host's partitions without a claim.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,69 +6,70 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::claim::{LETTING_GO, Placed, Taken, size_bytes};
+use super::claim::{MARK_PATIENCE, Placed, Taken, size_bytes};
 use super::judge::stops_hosts;
-use super::{Polled, Poller, QUEUE_STOPPED};
+use super::{Polled, Poller, STOPPED_FRONT_REST};
 use crate::event::{Event, Fence};
 use crate::queue::{Delivery, Left, NotMarked, Via};
 use crate::settlement::given_back_for;
 use crate::store::{Claimed, Due, Position, ReadEvent, ReadRequest, StoreError};
 
 /// How often a read begins at the front while reads come back full: transactions commit in another order than they began, and a
-/// replay makes an event due in the past.
+/// replayed event is due in the past.
 const FRONT_EVERY: Duration = Duration::from_secs(1);
-/// From then on a read at the front is slow, unless others take as long: it passes many events that are left out, or, while somebody holds
-/// a snapshot, everything that was delivered since then.
-const SLOW: Duration = Duration::from_millis(20);
-/// The rest after such a read, as a multiple of what it takes: otherwise one that takes a second would be all that is ever read. And the
-/// longest: one read may have been slow by chance.
-const SLOW_REST: u32 = 4;
-const LONGEST_REST: Duration = Duration::from_secs(5);
-/// Where it is slow, a read that follows a short one begins so long before the last event that was ever read: most transactions are
-/// shorter, and the events of the others are found at the front.
-const OVERLAP: Duration = Duration::from_secs(1);
+/// A read at the front that takes this long is slow, unless other reads take as long: it passes many events that are left out, or,
+/// while somebody holds a snapshot, every event that was delivered since the snapshot was taken.
+const SLOW_FRONT: Duration = Duration::from_millis(20);
+/// How long the front is left alone after a slow read, as a multiple of what the read took: otherwise, where it takes a second,
+/// nothing else would ever be read.
+const SLOW_FRONT_REST_FACTOR: u32 = 4;
+/// The longest such rest: one read may have been slow by chance.
+const SLOW_FRONT_LONGEST_REST: Duration = Duration::from_secs(5);
+/// Where the front is slow, a read that follows a short one begins so long before the last event that was ever read. Most
+/// transactions are shorter than this; the events of the others are found at the front.
+const LATE_COMMITS_WITHIN: Duration = Duration::from_secs(1);
 
 /// How far the table was read.
 #[derive(Debug, Default)]
 pub(crate) struct Cursor {
     /// The last event of the last read; `None` to begin at the front.
     after: Option<Position>,
-    /// The last event that was ever read: behind it nothing is in hand.
+    /// The last event that was ever read: no event behind it is in hand.
     furthest: Option<Position>,
     /// When a read at the front was answered, and how long it took.
     front_at: Option<Instant>,
     front_took: Duration,
-    /// How long the last read since then took that began elsewhere.
+    /// How long the last read took that began elsewhere, if there was one since then.
     other_took: Option<Duration>,
     /// How many events had ever been let go without an outcome.
     ever_left: u64,
 }
 
 impl Cursor {
-    /// Where the next read begins, and whether what is in hand may stand behind that.
+    /// Where the next read begins, and whether events that are in hand may stand behind that.
     fn next(&mut self, now: Instant) -> (Option<Position>, bool) {
         let slow_rest = self.rest_of_a_slow_front();
         let rest = slow_rest.unwrap_or(FRONT_EVERY);
         if self.front_at.is_none_or(|at| now.saturating_duration_since(at) >= rest) {
             self.after = None;
         } else if self.after.is_none() && slow_rest.is_some() {
-            self.after = self.furthest.map(|last| Position { due_at: last.due_at.minus(OVERLAP), sequence: 0 });
+            self.after = self.furthest.map(|last| Position { due_at: last.due_at.minus(LATE_COMMITS_WITHIN), sequence: 0 });
         }
         (self.after, self.after < self.furthest)
     }
 
-    /// Whether events were let go without an outcome since this was asked last, of which so many ever were.
+    /// Whether events were let go without an outcome since this was last asked; `ever_left` says how many ever were.
     fn left_since(&mut self, ever_left: u64) -> bool {
         std::mem::replace(&mut self.ever_left, ever_left) != ever_left
     }
 
-    /// How long to rest from reads at the front, where they are slow: not where the way to the database is.
+    /// How long to leave the front alone, where reading it is slow; `None` where it is not, or where every read is slow.
     pub(super) fn rest_of_a_slow_front(&self) -> Option<Duration> {
-        let is_slow = self.front_took >= SLOW && self.other_took.is_none_or(|other| self.front_took >= 2 * other);
-        is_slow.then(|| (SLOW_REST * self.front_took).clamp(FRONT_EVERY, LONGEST_REST))
+        let is_slow = self.front_took >= SLOW_FRONT && self.other_took.is_none_or(|other| self.front_took >= 2 * other);
+        is_slow.then(|| (SLOW_FRONT_REST_FACTOR * self.front_took).clamp(FRONT_EVERY, SLOW_FRONT_LONGEST_REST))
     }
 
-    /// Nothing is read for now: how long it took tells nothing of what comes after.
+    /// Notes that nothing is read for now: how long the last read at the front took says nothing about the next one.
     pub(super) fn rests(&mut self) {
         self.front_took = Duration::ZERO;
     }
@@ -78,7 +79,7 @@ impl Cursor {
         self.front_at = None;
     }
 
-    /// Notes how a read ended that was asked for and answered then, and whether there may be more.
+    /// Notes the last event of a read, whether there may be more, and when the read was asked for and answered.
     fn read(&mut self, last: Option<Position>, more: bool, (asked_at, answered_at): (Instant, Instant)) {
         let took = answered_at.saturating_duration_since(asked_at);
         if self.after.is_none() {
@@ -92,7 +93,7 @@ impl Cursor {
 }
 
 impl Poller {
-    /// Reads and queues. Returns how many events were queued, too.
+    /// Reads due events and queues them. Returns how many were queued or settled, too.
     pub(super) async fn read(
         &mut self,
         partitions: Vec<u16>,
@@ -106,7 +107,7 @@ impl Poller {
             return Ok((Polled::Drained, 0));
         }
         let in_flight = self.in_flight.clone();
-        // Until what was read has been accepted.
+        // Until the events that are read have been accepted.
         let reading = in_flight.begin_read();
         if self.order.is_some() && self.cursor.left_since(in_flight.ever_left()) {
             self.forget_lost();
@@ -118,7 +119,7 @@ impl Poller {
             owner: self.owner.clone(),
             partitions,
             after,
-            // Where order is kept, the store tells by it what others wait for.
+            // Where order is kept, the store looks at these to tell what each event waits for.
             held: if may_be_in_hand || order.is_some() { self.not_to_read() } else { Vec::new() },
             busy: self.busy.leave_out(),
             limit,
@@ -135,38 +136,39 @@ impl Poller {
         self.cursor.read(read.last().map(|last| last.position), full, (asked_at, answered_at));
         let accepted = if self.queue.is_closed() { 0 } else { self.accept_read(read, answered_at).await? };
         drop(reading);
-        // Of a full batch that came to nothing the next one would be the same: what it needs is locked by others, say.
+        // Where nothing became of a full batch, because others have locked its rows, say, the next batch would be the same.
         Ok((if full && accepted > 0 { Polled::Full } else { Polled::Drained }, accepted))
     }
 
-    /// The `seq` of events that no read needs to bring. What was let go without an outcome is brought where order is kept: a read tells
-    /// what it waits for.
+    /// The `seq` of events that no read needs to bring. Where order is kept, a read brings events that were let go without an
+    /// outcome, to tell what they wait for.
     pub(super) fn not_to_read(&self) -> Vec<u64> {
         if self.order.is_some() { self.in_flight.in_hand() } else { self.in_flight.known() }
     }
 
-    /// Forgets what was let go here without an outcome and is another host's by now, which reads it under another epoch. The others are
-    /// claimed when a read brings them; of those that none brings, since somebody else has ended them, nobody tells.
+    /// Forgets the events that were let go here without an outcome and whose partitions another host holds by now, which reads them
+    /// under another epoch. The others are claimed when a read brings them. No read brings those that somebody else has ended.
     fn forget_lost(&self) {
         let is_lost = |one: &&Left| self.partitions.is_held(one.partition.0, one.partition.1) == Some(false);
         self.in_flight.left().iter().filter(is_lost).for_each(|one| self.in_flight.forget(one));
     }
 
-    /// Queues what was read; what may not be delivered without a claim is claimed. Returns of how many something has become: not of
-    /// those that somebody has locked, which the next read brings again.
+    /// Queues the events that were read; those that may not be delivered without a claim are claimed first. Returns how many were
+    /// queued, settled or set aside: an event that somebody has locked is not, and the next read brings it again.
     async fn accept_read(&self, read: Vec<ReadEvent>, answered_at: Instant) -> Result<usize, StoreError> {
         let batch = self.batches.next();
         let routes_known = self.ask_for_routes(read.iter().map(|one| &one.event)).await;
-        let patience = Instant::now() + LETTING_GO;
+        let patience = Instant::now() + MARK_PATIENCE;
         let mut taken = Vec::with_capacity(read.len());
         let (mut to_claim, mut holds) = (Vec::new(), Vec::new());
-        // Taken over from a host that is gone, while the read was on its way: their events are claimed one by one.
+        // Partitions that were taken over from a host that is gone, while the read was on its way: their events are claimed one by
+        // one.
         let careful = self.partitions.open().careful;
         for ReadEvent { event: row, partition, was_claimed, .. } in read {
             if careful.contains(&partition) {
                 continue;
             }
-            // Given back or lost since the read began: whoever has the partition now reads the event himself.
+            // The partition was given back or lost since the read began: the host that holds it now reads the event itself.
             let Some(hold) = self.partitions.hold(partition, row.fence.epoch()) else { continue };
             let (fence, behind, expires_in, deferrals) = (row.fence, row.behind, row.expires_in, row.deferrals);
             let event = match self.without_claim(row, was_claimed, routes_known) {
@@ -180,12 +182,12 @@ impl Poller {
             };
             match self.in_flight.mark_read(event.id(), fence, hold, patience).await {
                 Ok(mark) => {
-                    let held = self.queue.hold(event.size_bytes());
+                    let counted_bytes = Some(self.queue.count_bytes(event.size_bytes()));
                     let delivery = Delivery::new(Arc::new(event), mark, Via::Cold, batch).expiring(answered_at, expires_in);
-                    taken.push(Taken { delivery: Delivery { deferrals, held: Some(held), ..delivery }, behind });
+                    taken.push(Taken { delivery: Delivery { deferrals, counted_bytes, ..delivery }, behind });
                 }
                 Err(NotMarked::Known) => {}
-                Err(NotMarked::InHand) => self.wake.within(LETTING_GO),
+                Err(NotMarked::InHand) => self.wake.within(MARK_PATIENCE),
             }
         }
         if self.order.is_some() {
@@ -196,9 +198,9 @@ impl Poller {
         Ok(queued + self.claim_these(&fences).await?)
     }
 
-    /// The same where order is kept: what must be claimed has its place among the others.
+    /// The same where order is kept: events that must be claimed have their places among the others.
     async fn accept_in_order(&self, mut taken: Vec<Taken>, to_claim: Vec<(Fence, Option<u64>)>) -> Result<usize, StoreError> {
-        // Without a call.
+        // How many events are settled without a call.
         let mut settled = 0;
         if !to_claim.is_empty() {
             let mut behind: HashMap<u64, Option<u64>> =
@@ -212,11 +214,11 @@ impl Poller {
                         claim.behind = behind.remove(&claim.fence.sequence).flatten();
                     }
                     if let Some(stopped_at) = behind.keys().min().filter(|_| self.is_one_queue()) {
-                        // Nothing goes on behind it, and none of that has begun.
+                        // No event behind it may go on, and none of them has begun.
                         let later = |taken: &mut Taken| taken.delivery.event.sequence() > *stopped_at;
                         taken.extract_if(.., later).for_each(|taken| taken.delivery.mark.settled());
                         for claim in claimed.extract_if(.., |claim| claim.fence.sequence > *stopped_at) {
-                            self.settler.send_claim(claim.fence, given_back_for(QUEUE_STOPPED)).await;
+                            self.settler.send_claim(claim.fence, given_back_for(STOPPED_FRONT_REST)).await;
                         }
                         settled = claimed.len();
                     }
@@ -236,7 +238,7 @@ impl Poller {
         Ok(settled + self.queue_placed(taken).await)
     }
 
-    /// Queues those that may start. Returns how many have their place by that.
+    /// Queues the events that may start, and puts the others in their places. Returns how many have one.
     async fn queue_placed(&self, taken: Vec<Taken>) -> usize {
         let Placed { start, others } = self.place_all(taken).await;
         let count = start.len() + others;
@@ -244,12 +246,12 @@ impl Poller {
         count
     }
 
-    /// The event of a row that may be delivered as it was read. Of every other row the claim says to all hosts that it is in hand:
-    /// whoever had it before may be at work still, or it was let go here without an outcome, or a host of an earlier version claims
-    /// whatever is due, or it stopped its host, or it is settled without a call.
+    /// The event of a row that may be delivered as it was read; `None` for a row that must be claimed, so that all hosts know that
+    /// it is in hand: whoever had it before may still be at work, or it was let go here without an outcome, or a host of an earlier
+    /// version claims whatever is due, or it may have stopped its host, or it is settled without a call.
     fn without_claim(&self, row: Claimed, was_claimed: bool, routes_known: bool) -> Option<Event> {
         let is_left = self.order.is_some() && row.event.as_ref().is_ok_and(|event| self.in_flight.is_left(&event.id()));
-        // A claim would be one more.
+        // The claim would be one more.
         if was_claimed
             || is_left
             || self.partitions.is_by_row()
@@ -283,7 +285,7 @@ mod tests {
             Self { cursor: Cursor::default(), now: Instant::now(), takes: QUICK }
         }
 
-        /// Where a read begins that ends at `last`, and whether what is in hand may stand behind that.
+        /// Where a read begins that ends at `last`, and whether events in hand may stand behind that.
         fn read(&mut self, last: Option<Position>, more: bool) -> (Option<Position>, bool) {
             let begins = self.cursor.next(self.now);
             let asked_at = self.now;
@@ -297,9 +299,9 @@ mod tests {
         Some(Position { due_at: Timestamp::from_micros(60_000_000), sequence: number })
     }
 
-    /// Where a read begins that may find what was committed late.
+    /// Where a read begins that may find events that were committed late.
     fn before() -> Option<Position> {
-        Some(Position { due_at: Timestamp::from_micros(60_000_000).minus(OVERLAP), sequence: 0 })
+        Some(Position { due_at: Timestamp::from_micros(60_000_000).minus(LATE_COMMITS_WITHIN), sequence: 0 })
     }
 
     #[test]
@@ -325,7 +327,7 @@ mod tests {
 
     #[test]
     fn a_front_that_is_slow_to_read_is_read_once_a_second_and_late_commits_in_between() {
-        let mut reads = Reads { takes: SLOW, ..Reads::new() };
+        let mut reads = Reads { takes: SLOW_FRONT, ..Reads::new() };
         assert_eq!(reads.read(position(9), false), (None, false));
         reads.takes = QUICK;
         assert_eq!(reads.read(None, false), (before(), true), "what was committed late");
@@ -336,7 +338,7 @@ mod tests {
         assert_eq!(reads.read(None, false), (None, true), "a second after the last time");
         assert_eq!(reads.read(None, false), (None, true), "it is quick again");
 
-        reads.takes = SLOW;
+        reads.takes = SLOW_FRONT;
         assert_eq!(reads.read(None, false), (None, true));
         reads.cursor.begin_again();
         assert_eq!(reads.read(None, false), (None, true), "something is due again that was due before");
@@ -356,7 +358,7 @@ mod tests {
 
     #[test]
     fn where_every_read_takes_long_the_front_is_not_slow() {
-        let mut reads = Reads { takes: 2 * SLOW, ..Reads::new() };
+        let mut reads = Reads { takes: 2 * SLOW_FRONT, ..Reads::new() };
         assert_eq!(reads.read(position(9), false), (None, false));
         assert_eq!(reads.read(None, false), (before(), true), "one read elsewhere shows it");
         assert_eq!(reads.read(None, false), (None, true));
