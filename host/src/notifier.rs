@@ -1,4 +1,4 @@
-//! Wake-ups between nodes, where the database can carry them. A hint: the poll is the truth.
+//! Wake-ups between hosts, where the database can carry them. A wake-up is a hint; the poll is the truth.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,23 +11,26 @@ use crate::store::{Store, StoreError, WakeUp, WakeUps};
 use crate::wake::Wake;
 
 /// All commits within this span send one wake-up: it costs the database a lock that all commits share.
-const PAUSE: Duration = Duration::from_millis(5);
-/// How often the way of a wake-up is tried, and how long one may take: poolers and firewalls lose them without a word.
+const NOTIFY_PAUSE: Duration = Duration::from_millis(5);
+/// How often a host tests whether it hears wake-ups, and how long a wake-up may take: poolers and firewalls lose them without an
+/// error.
 const TEST_EVERY: Duration = Duration::from_secs(30);
 const TEST_PATIENCE: Duration = Duration::from_secs(5);
-const LONGEST_REST: Duration = Duration::from_secs(30);
+/// The rest before the host listens anew, doubled at each failure up to the longest one.
+const LISTEN_FIRST_REST: Duration = Duration::from_millis(100);
+const LISTEN_LONGEST_REST: Duration = Duration::from_secs(30);
 
-/// Tells other nodes that there is something to claim.
+/// Tells other hosts that there is something to claim.
 #[derive(Debug, Default)]
 pub(crate) struct Notifier(Notify);
 
 impl Notifier {
-    /// Something was committed that another node may claim.
+    /// Something was committed that another host may claim.
     pub(crate) fn notify(&self) {
         self.0.notify_one();
     }
 
-    /// Tells the other nodes, until it is stopped.
+    /// Tells the other hosts, until it is stopped.
     pub(crate) async fn run(self: Arc<Self>, store: Arc<dyn Store>, mut stopped: watch::Receiver<bool>) {
         let outage = Outage::default();
         loop {
@@ -40,21 +43,21 @@ impl Notifier {
                 |error| tracing::warn!(%error, "other nodes could not be woken; they find the events by polling"),
                 || {},
             );
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(NOTIFY_PAUSE).await;
         }
     }
 }
 
-/// Hears what other nodes tell, and wakes the poller, until it is stopped. Ends at once where the database has no wake-ups.
+/// Hears wake-ups of other hosts and wakes the poller, until it is stopped. Ends at once where the database has no wake-ups.
 pub(crate) async fn listen(store: Arc<dyn Store>, wake: Arc<Wake>, mut stopped: watch::Receiver<bool>) {
-    let mut rest = Duration::from_millis(100);
+    let mut rest = LISTEN_FIRST_REST;
     let deaf = Outage::default();
     while !*stopped.borrow() {
         let lost = match store.listen().await {
             Ok(None) => return,
             Ok(Some(mut wake_ups)) => tokio::select! {
                 lost = hear(&*store, &mut *wake_ups, &wake, &deaf) => {
-                    rest = Duration::from_millis(100);
+                    rest = LISTEN_FIRST_REST;
                     lost
                 }
                 _ = stopped.wait_for(|stopped| *stopped) => return,
@@ -67,10 +70,10 @@ pub(crate) async fn listen(store: Arc<dyn Store>, wake: Arc<Wake>, mut stopped: 
                 "wake-ups from other nodes are not heard; their events are found by polling"
             );
         }
-        // What came meanwhile was not heard.
+        // Wake-ups that were sent meanwhile are not heard.
         wake.now();
         let _ = tokio::time::timeout(rest, stopped.wait_for(|stopped| *stopped)).await;
-        rest = (rest * 2).min(LONGEST_REST);
+        rest = (rest * 2).min(LISTEN_LONGEST_REST);
     }
 }
 
@@ -85,7 +88,8 @@ enum Lost {
     Store(#[from] StoreError),
 }
 
-/// Wakes the poller at each wake-up, and tries the way at the start and every now and then. Returns when it is lost.
+/// Wakes the poller at each wake-up, and tests at the start and every now and then whether wake-ups arrive. Returns why they do
+/// not.
 async fn hear(store: &dyn Store, wake_ups: &mut dyn WakeUps, wake: &Wake, deaf: &Outage) -> Lost {
     let mut test_at = Instant::now();
     let (mut answer_until, mut has_heard) = (None, false);
@@ -97,7 +101,7 @@ async fn hear(store: &dyn Store, wake_ups: &mut dyn WakeUps, wake: &Wake, deaf: 
                     tracing::info!("wake-ups from other nodes are heard again");
                 }
                 answer_until = None;
-                // What came before the first was not heard.
+                // Wake-ups that were sent before the first one was heard may be lost.
                 if said == WakeUp::Events || !has_heard {
                     wake.now();
                 }
@@ -106,7 +110,7 @@ async fn hear(store: &dyn Store, wake_ups: &mut dyn WakeUps, wake: &Wake, deaf: 
             Ok(Err(error)) => return error.into(),
             Err(_) if answer_until.is_some() => return Lost::Silent,
             Err(_) => {
-                if let Err(error) = store.try_wake_ups().await {
+                if let Err(error) = store.send_test_wake_up().await {
                     return error.into();
                 }
                 test_at = Instant::now() + TEST_EVERY;

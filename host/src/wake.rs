@@ -21,7 +21,7 @@ impl Wake {
 
     /// Something will be due after `delay`.
     pub(crate) fn within(&self, delay: Duration) {
-        // Beyond all time: nobody has to be woken for that.
+        // A time that the clock cannot tell never comes.
         let Some(at) = Instant::now().checked_add(delay) else { return };
         let mut soonest = self.soonest.lock().unwrap_or_else(PoisonError::into_inner);
         if soonest.is_none_or(|soonest| at < soonest) {
@@ -31,7 +31,7 @@ impl Wake {
         }
     }
 
-    /// Rests until `latest`, or until something is due before. Returns whether it was.
+    /// Rests until `latest`, or until something is due before that. Returns whether something was.
     pub(crate) async fn rest(&self, latest: Instant) -> bool {
         loop {
             let until =

@@ -233,7 +233,7 @@ conformance! {
     session::a_session_that_is_ended_lets_its_lock_go_at_once,
     session::the_lock_of_an_owner_is_held_once_and_locks_of_two_owners_do_not_meet,
     session::only_owners_of_partitions_that_said_that_they_have_a_session_are_missed,
-    session::what_a_session_sees_around_it_is_what_others_are_told,
+    session::the_overview_of_a_session_is_what_others_are_told,
     session::partitions_of_an_owner_that_is_gone_are_taken_at_once_and_were_abandoned,
     session::an_owner_that_says_that_it_has_no_session_loses_nothing,
     session::an_owner_that_was_abandoned_and_lives_keeps_what_nobody_has_taken,

@@ -217,8 +217,8 @@ async fn a_notice_wakes_those_who_listen_to_this_table() {
     db.store().notify().await.expect("tells");
 
     assert_eq!(support::in_time("the notice is heard", wake_ups.next()).await.expect("heard"), WakeUp::Events);
-    db.store().try_wake_ups().await.expect("tells");
-    assert_eq!(support::in_time("the trial is heard", wake_ups.next()).await.expect("heard"), WakeUp::Trial);
+    db.store().send_test_wake_up().await.expect("tells");
+    assert_eq!(support::in_time("the test is heard", wake_ups.next()).await.expect("heard"), WakeUp::Test);
     let other = db.other_table("other").await;
     other.migrate_up().await.expect("migrates");
     let mut theirs = other.listen().await.expect("listens").expect("PostgreSQL tells");

@@ -104,28 +104,28 @@ pub(crate) async fn only_owners_of_partitions_that_said_that_they_have_a_session
 }
 
 /// PostgreSQL tells it with the proof; elsewhere others are asked.
-pub(crate) async fn what_a_session_sees_around_it_is_what_others_are_told(db: &dyn Harness) {
+pub(crate) async fn the_overview_of_a_session_is_what_others_are_told(db: &dyn Harness) {
     let store = db.store();
     let (one, missed) = (serving(&*store, "one", 2).await, serving(&*store, "missed", 2).await);
     let mut session = held(&*store, &one).await;
-    let Some(before) = session.prove_and_look().await.expect("it holds the lock") else {
+    let Some(before) = session.prove_with_overview().await.expect("it holds the lock") else {
         assert_ne!(store.kind(), "postgres");
         return;
     };
-    assert_eq!(before.free, names(&[&missed]));
-    assert_eq!(session.prove_and_look().await.expect("looks").expect("tells"), before, "nothing has changed");
+    assert_eq!(before.free_sessions, names(&[&missed]));
+    assert_eq!(session.prove_with_overview().await.expect("looks").expect("tells"), before, "nothing has changed");
 
     let _other = held(&*store, &missed).await;
     let route = Route::new("Order", "OrderPlaced").expect("a good name");
-    let mut texts = vec![before.routes];
+    let mut texts = vec![before.routes_digest];
     store.remember_routes(std::slice::from_ref(&route)).await.expect("notes");
-    texts.push(session.prove_and_look().await.expect("looks").expect("tells").routes);
+    texts.push(session.prove_with_overview().await.expect("looks").expect("tells").routes_digest);
     store.pause(&route, &by_hand()).await.expect("pauses");
-    texts.push(session.prove_and_look().await.expect("looks").expect("tells").routes);
+    texts.push(session.prove_with_overview().await.expect("looks").expect("tells").routes_digest);
     store.resume(&route, &by_hand()).await.expect("resumes");
 
-    let after = session.prove_and_look().await.expect("looks").expect("tells");
-    assert_eq!((after.free, &after.routes), (Vec::new(), &texts[1]), "as it was before the pause");
+    let after = session.prove_with_overview().await.expect("looks").expect("tells");
+    assert_eq!((after.free_sessions, &after.routes_digest), (Vec::new(), &texts[1]), "as it was before the pause");
     assert!(texts[0] != texts[1] && texts[1] != texts[2], "each change shows");
 }
 

@@ -297,7 +297,7 @@ impl Listeners {
     }
 
     /// The routes whose listeners share the places of these names; without patterns.
-    pub(crate) fn routes_of_places(&self, names: &[Arc<str>]) -> Vec<Route> {
+    pub(crate) fn routes_sharing(&self, names: &[Arc<str>]) -> Vec<Route> {
         if names.is_empty() {
             return Vec::new();
         }

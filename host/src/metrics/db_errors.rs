@@ -4,7 +4,7 @@ use super::Counter;
 use crate::store::StoreError;
 
 /// Every kind, as [`StoreError::code`] names them.
-const KINDS: [&str; 20] = [
+const KINDS: [&str; 21] = [
     "closed",
     "corrupt",
     "disconnected",
@@ -15,6 +15,7 @@ const KINDS: [&str; 20] = [
     "no_schema",
     "not_ours",
     "outdated",
+    "partitions_moved",
     "read_only",
     "row",
     "schema_newer",
@@ -57,6 +58,7 @@ mod tests {
             StoreError::Url { url: table(), hint: table() },
             StoreError::Unreachable { database: table(), why: table(), source: None },
             StoreError::Locked { action, source: source() },
+            StoreError::PartitionsMoved { action, outcomes: 1 },
             StoreError::ReadOnly { action, source: source() },
             StoreError::Standby { action, source: source() },
             StoreError::Disconnected { action, source: source() },

@@ -11,7 +11,7 @@ use crate::event::OwnerId;
 use crate::metrics::Metrics;
 use crate::partition::{GONE_AFTER, Partitions};
 use crate::recurring::Outage;
-use crate::store::{Around, Session, Store, StoreError};
+use crate::store::{Overview, Session, Store, StoreError};
 
 /// How often a session is proven, and those of others are looked at.
 const EVERY: Duration = Duration::from_secs(1);
@@ -24,7 +24,7 @@ pub(crate) struct SessionKeeper {
     pub(crate) owner: OwnerId,
     pub(crate) partitions: Arc<Partitions>,
     pub(crate) metrics: Arc<Metrics>,
-    /// Tells what [`Around::routes`] says; `None` while nobody tells.
+    /// Passes on [`Overview::routes_digest`]; `None` while no session tells it.
     pub(crate) routes: watch::Sender<Option<String>>,
 }
 
@@ -44,7 +44,7 @@ impl SessionKeeper {
         self.routes.send_replace(None);
     }
 
-    /// Proves the session every second, and opens one when there is none. Passes on what the session sees around it.
+    /// Proves the session every second, and opens one when there is none. Passes on the overview of the session.
     async fn keep(&self, mut left: watch::Receiver<bool>, seen: watch::Sender<Option<Seen>>) {
         let (mut session, mut ever_held, outage) = (None, false, Outage::default());
         loop {
@@ -52,7 +52,7 @@ impl SessionKeeper {
             let asked_at = Instant::now();
             let (had_one, mut rest) = (session.is_some(), EVERY);
             let held = self.hold(&mut session, asked_at).await.inspect_err(|error| self.metrics.db_error(error));
-            let held = held.map(|around| self.pass_on(around, asked_at, &seen)).inspect_err(|_| self.tell_of_routes(None));
+            let held = held.map(|found| self.pass_on(found, asked_at, &seen)).inspect_err(|_| self.tell_of_routes(None));
             self.partitions.knows_session();
             ever_held |= session.is_some();
             match held {
@@ -82,16 +82,16 @@ impl SessionKeeper {
         }
     }
 
-    /// Proves the session, or opens one, and tells what it saw. False where there are none.
+    /// Proves the session, or opens one, and returns its overview. False where there are no sessions.
     async fn hold(
         &self,
         session: &mut Option<Box<dyn Session>>,
         asked_at: Instant,
-    ) -> Result<(bool, Option<Around>), StoreError> {
-        let mut around = None;
+    ) -> Result<(bool, Option<Overview>), StoreError> {
+        let mut overview = None;
         if let Some(held) = session {
-            match held.prove_and_look().await {
-                Ok(seen) => around = seen,
+            match held.prove_with_overview().await {
+                Ok(seen) => overview = seen,
                 Err(error) => {
                     *session = None;
                     self.partitions.set_session(None);
@@ -103,17 +103,17 @@ impl SessionKeeper {
         }
         let Some(_) = session else { return Ok((false, None)) };
         self.partitions.set_session(Some(asked_at));
-        Ok((true, around))
+        Ok((true, overview))
     }
 
-    /// Passes on what the session saw. Returns whether it is held.
+    /// Passes on the overview. Returns whether the session is held.
     fn pass_on(
         &self,
-        (is_held, around): (bool, Option<Around>),
+        (is_held, overview): (bool, Option<Overview>),
         asked_at: Instant,
         seen: &watch::Sender<Option<Seen>>,
     ) -> bool {
-        let (free, routes) = around.map(|around| (around.free, around.routes)).unzip();
+        let (free, routes) = overview.map(|overview| (overview.free_sessions, overview.routes_digest)).unzip();
         self.tell_of_routes(routes);
         if let Some(free) = free {
             seen.send_replace(Some(Seen { asked_at, answered_at: Instant::now(), free }));
@@ -129,8 +129,8 @@ impl SessionKeeper {
         });
     }
 
-    /// Looks every second which others are gone, by the session's own look where it tells, and when a lock may have been free for long
-    /// enough.
+    /// Looks every second which other nodes are gone, by the overview of the session where there is one, and when a lock may have
+    /// been free for long enough.
     async fn look_out(&self, mut left: watch::Receiver<bool>, mut seen: watch::Receiver<Option<Seen>>) {
         let (mut free, outage, mut rest) = (HashMap::new(), Outage::default(), EVERY);
         loop {
@@ -139,7 +139,7 @@ impl SessionKeeper {
                 Ok(()) = seen.changed() => seen.borrow_and_update().clone(),
                 () = tokio::time::sleep_until(next_look(&free, Instant::now(), rest)) => None,
             };
-            // A session that tells is late at times.
+            // The overview of a session is late at times.
             rest = if told.is_some() { EVERY * 2 } else { EVERY };
             // Where no session can be held, none can be told to be gone.
             if self.partitions.has_session() {
@@ -154,7 +154,8 @@ impl SessionKeeper {
         }
     }
 
-    /// Ends the leases of owners whose locks have been free for long enough. `free`: since when each has been seen free, look by look.
+    /// Ends the leases of owners whose locks have been free for long enough. `free`: since when each has been free, from look to
+    /// look.
     async fn look(&self, free: &mut HashMap<String, Instant>, told: Option<Seen>) -> Result<(), StoreError> {
         let before = std::mem::take(free);
         let Seen { asked_at, answered_at, free: gone } = match told {
@@ -162,7 +163,7 @@ impl SessionKeeper {
             None => {
                 let asked_at = Instant::now();
                 let free = self.store.free_sessions(&self.owner).await?;
-                // Seen free for the first time at the latest now, and not before: between the two instants lies the answer.
+                // The locks were found free at some time between the two instants.
                 Seen { asked_at, answered_at: Instant::now(), free }
             }
         };
@@ -186,7 +187,7 @@ impl SessionKeeper {
 
 /// When to look at the others again, at the latest after `rest`. `free`: since when the locks of some have been seen free.
 fn next_look(free: &HashMap<String, Instant>, now: Instant, rest: Duration) -> Instant {
-    // One second later would be one second more without a host for these partitions.
+    // A look that is one second later leaves these partitions without a host for one second more.
     free.values().map(|since| *since + GONE_AFTER).fold(now + rest, Instant::min).max(now)
 }
 

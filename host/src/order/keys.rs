@@ -168,7 +168,7 @@ impl Order {
         if candidates.is_empty() {
             return Ok(LetGo::default());
         }
-        let limit = (room / candidates.len()).clamp(1, self.key_queues.longest().0);
+        let limit = (room / candidates.len()).clamp(1, self.key_queues.longest().events);
         let limit = u32::try_from(limit).unwrap_or(u32::MAX);
         let unblocked = store.unblock(&candidates, self.waits_for, limit).await?;
         let some = !unblocked.cleared.is_empty() || !unblocked.left.is_empty();

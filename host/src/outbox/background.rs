@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 
 use super::loaded::Loaded;
 use super::monitor::{Monitor, Watched};
@@ -19,7 +18,7 @@ use crate::node::{Heartbeat, SessionKeeper};
 use crate::notifier;
 use crate::order::{Learner, Order, Sweep};
 use crate::partition::Partitions;
-use crate::poller::{Busy, Cursor, Fitting, FrontRead, LastRoom, Poller};
+use crate::poller::{Busy, Cursor, Fitting, FrontRead, Headroom, Poller, Unparking};
 use crate::purge::{Purge, PurgeConfig};
 use crate::readiness::{SchemaFault, SchemaWatch};
 use crate::recurring::{Outage, Recurring};
@@ -114,14 +113,10 @@ impl<S> Background<'_, S> {
             cursor: Cursor::default(),
             front: FrontRead::default(),
             busy: Busy::default(),
-            last_room: LastRoom::default(),
-            next_known: None,
+            headroom: Headroom::default(),
+            known_due: None,
             sweep: Sweep::default(),
-            unparking: false,
-            unparked_at: Instant::now(),
-            deciding: true,
-            decided_at: Instant::now(),
-            parked_after: None,
+            unparking: Unparking::default(),
             pulse: parts.pulse.clone(),
         };
         self.health.spawn("poller", poller.run(self.stop.clone()))

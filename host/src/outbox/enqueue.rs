@@ -14,7 +14,7 @@ impl<S: SharedStore> Outbox<S> {
     /// as taken. 0 while the outbox stops. Source: specification 9.
     #[must_use]
     pub fn queue_room(&self) -> (usize, usize) {
-        (self.inner.queue.hot_room(), self.inner.queue.cold_room().0)
+        (self.inner.queue.hot_room(), self.inner.queue.cold_room().events)
     }
 
     /// Puts an event into the hot queue that was claimed with [`ClaimStore::claim`](crate::store::ClaimStore::claim) for this outbox's

@@ -1,18 +1,18 @@
-//! Listeners that have as many events as they can take, and more in the table.
+//! Busy listeners: as many events wait for them as may.
 
 use std::sync::Arc;
 
 use super::Poller;
 use crate::event::Route;
 
-/// Routes whose events are left in the table: read, each would go back with a write, again and again, and those of others would come
-/// after them.
+/// The busy listeners, whose events are left in the table: read, each would go back with a write, again and again, and the events
+/// of other listeners would be read after them.
 #[derive(Debug, Default)]
 pub(crate) struct Busy {
-    /// The names of the places for which too many wait.
+    /// The names of their places.
     places: Vec<Arc<str>>,
     routes: Vec<Route>,
-    /// Whether the last turn left their events out: a claim takes them.
+    /// Whether the last turn left their events out: a read does, a claim takes them.
     left_out: bool,
 }
 
@@ -22,21 +22,22 @@ impl Busy {
         &self.routes
     }
 
+    /// The names of their places.
     pub(super) fn places(&self) -> &[Arc<str>] {
         &self.places
     }
 
-    /// Whether what the last turn took goes to listeners that have room for it.
+    /// Whether the last turn took events only of listeners that are not busy.
     pub(super) fn are_left_out(&self) -> bool {
         self.left_out
     }
 
-    /// Notes that what was taken by this turn goes to listeners that have room for it: a read left out the others.
+    /// Notes that this turn took no events of these listeners: its read left them out.
     pub(super) fn were_left_out(&mut self) {
         self.left_out = !self.routes.is_empty();
     }
 
-    /// Those that a read leaves out now.
+    /// The routes whose events a read leaves out now.
     pub(super) fn leave_out(&mut self) -> Vec<Route> {
         self.were_left_out();
         self.routes.clone()
@@ -44,15 +45,15 @@ impl Busy {
 }
 
 impl Poller {
-    /// Looks which listeners are busy: at each turn, or a poller that reads no more would take the end of a crowd for news for ever. What
-    /// was left out for one that is so no more stands behind the cursor.
-    pub(super) fn look_who_is_busy(&mut self) {
-        // Where order is kept, an event that is left out would be waited for.
-        let places = if self.order.is_none() { self.queue.crowded() } else { Vec::new() };
+    /// Notes which listeners are busy; at each turn, also when nothing is read: otherwise every later rest would end at once, for a
+    /// listener that has long ceased to be busy. Where a listener has ceased to be busy, its events stand before the cursor.
+    pub(super) fn note_busy_listeners(&mut self) {
+        // Where order is kept, no event is left out: others would wait for it.
+        let places = if self.order.is_none() { self.queue.busy() } else { Vec::new() };
         if self.busy.places.iter().any(|before| !places.contains(before)) {
             self.cursor.begin_again();
         }
-        let routes = self.listeners.routes_of_places(&places);
+        let routes = self.listeners.routes_sharing(&places);
         self.busy = Busy { places, routes, left_out: false };
     }
 }

@@ -23,19 +23,19 @@ pub(super) struct Taken {
 
 /// What became of events where order is kept.
 pub(super) struct Placed {
-    /// Those that may start.
+    /// The events that may start.
     pub(super) start: Vec<Delivery>,
     /// How many others wait, in this process's hands or set aside in the table.
     pub(super) others: usize,
 }
 
-/// How long an event that is in our hands still is waited for: its outcome is stored, and the settler lets go of it.
-pub(super) const LETTING_GO: Duration = Duration::from_millis(100);
+/// How long to wait for the mark of an earlier delivery of an event: its outcome is stored, and the settler is about to let it go.
+pub(super) const MARK_PATIENCE: Duration = Duration::from_millis(100);
 
 impl Poller {
     /// Whether nobody else has an event of the one queue in hand.
     pub(super) async fn is_front_ours(&self) -> Result<bool, StoreError> {
-        // The node before us may have died with events in its hands: they come first, when their leases end.
+        // The host before this one may have died with events in its hands: they come first, when their leases end.
         if !self.partitions.is_settled() {
             let is_ours_alone = self.partitions.is_whole() && self.in_flight.is_empty();
             if !is_ours_alone || self.store.stats().await?.in_flight > 0 {
@@ -46,8 +46,13 @@ impl Poller {
         Ok(true)
     }
 
-    /// Claims and queues. Returns how many were claimed, too.
-    pub(super) async fn claim(&self, order: ClaimOrder, limit: u32, max_bytes: usize) -> Result<(Polled, usize), StoreError> {
+    /// Claims due events and queues them. Returns how many were claimed, too.
+    pub(super) async fn claim(
+        &mut self,
+        order: ClaimOrder,
+        limit: u32,
+        max_bytes: usize,
+    ) -> Result<(Polled, usize), StoreError> {
         let request = ClaimRequest {
             owner: self.owner.clone(),
             lease: self.lease,
@@ -66,8 +71,9 @@ impl Poller {
         Ok((if full { Polled::Full } else { Polled::Drained }, taken))
     }
 
-    /// Counts what was taken from the table; true when there may be more: a batch that its bytes cut short is a full one too.
-    pub(super) fn count_taken(&self, taken: usize, bytes: usize, limit: u32, max_bytes: usize) -> bool {
+    /// Counts the events that were taken from the table; true when there may be more: a batch that its bytes cut short is a full
+    /// one too.
+    pub(super) fn count_taken(&mut self, taken: usize, bytes: usize, limit: u32, max_bytes: usize) -> bool {
         let full = taken >= usize::try_from(limit).unwrap_or(usize::MAX) || bytes >= max_bytes;
         self.fitting.note(taken, limit, bytes >= BATCH_BYTES);
         match (full, taken) {
@@ -91,13 +97,13 @@ impl Poller {
         Ok(count)
     }
 
-    /// Gives back what was read of partitions that are to go to another host, and that waits for a worker or for its listener: nothing
-    /// of it has begun, and neither host reads these partitions before it is back.
+    /// Gives back the events of partitions that are to go to another host, as far as they wait for a worker or for their listener:
+    /// none of them has begun, and neither host reads these partitions before the events are back.
     pub(super) async fn give_back_leaving(&self) {
         if !self.partitions.is_leaving() {
             return;
         }
-        // First those that wait for others: the end of the others would set them aside in the table.
+        // First the events that wait for others: given back later, they would be set aside in the table when the others end.
         let is_leaving = |delivery: &Delivery| delivery.mark.is_leaving();
         let mut leaving = self.order.as_ref().map_or_else(Vec::new, |order| order.key_queues().take_out(is_leaving));
         leaving.extend(self.queue.take_out(is_leaving));
@@ -106,8 +112,8 @@ impl Poller {
         }
     }
 
-    /// Claims what was read here and let go without an outcome, as far as it is this host's still: nobody knows how far its listener
-    /// came, so its next delivery must have another number.
+    /// Claims the events that were read here and let go without an outcome, as far as this host still holds their partitions:
+    /// nobody knows how far their listeners came, so their next deliveries must have other numbers.
     pub(super) async fn claim_left(&self) -> Result<(), StoreError> {
         let left = self.in_flight.take_left();
         if left.is_empty() {
@@ -142,13 +148,13 @@ impl Poller {
         };
         let (waiting, over): (Vec<Left>, Vec<Left>) = ours.into_iter().partition(|one| locked.contains(&one.fence.sequence));
         self.in_flight.put_back(waiting);
-        // What is neither claimed nor locked has changed meanwhile, or its partition is another host's by now.
+        // An event that is neither claimed nor locked has changed meanwhile, or another host holds its partition by now.
         over.iter().for_each(|one| self.in_flight.forget(one));
         self.queue_claimed(claimed, claimed_at + self.lease).await;
         Ok(())
     }
 
-    /// Claims these events, and tells which of the others somebody has locked: they cannot be claimed yet.
+    /// Claims these events, and returns the `seq` of those that somebody has locked: they cannot be claimed yet.
     async fn claim_or_lock(&self, fences: &[Fence]) -> Result<(Vec<Claimed>, Vec<u64>), StoreError> {
         let mut claimed = self.store.claim_these(&self.owner, self.lease, fences).await?;
         let is_claimed = |fence: &&Fence| claimed.iter().any(|claimed| claimed.fence.sequence == fence.sequence);
@@ -164,8 +170,8 @@ impl Poller {
         if free.is_empty() {
             return Ok((claimed, locked));
         }
-        // One that was locked may have been let go before it was looked at. Taken for changed, it would be read again, and delivered
-        // under the same number.
+        // A row that was locked at the claim may have been unlocked before the look. If its event were taken for one that has
+        // changed, it would be read again, and delivered under the same number.
         match self.store.claim_these(&self.owner, self.lease, &free).await.inspect_err(|error| self.metrics.db_error(error)) {
             Ok(more) => claimed.extend(more),
             Err(_) => locked.extend(free.iter().map(|fence| fence.sequence)),
@@ -175,10 +181,10 @@ impl Poller {
 
     /// Queues claimed events.
     async fn queue_claimed(&self, claimed: Vec<Claimed>, lease_end: Instant) {
-        // Taken after the answer: what was still wanted at the claim is not given up too early.
+        // Taken after the answer, so that no event expires too early.
         let answered_at = Instant::now();
         if self.queue.is_closed() {
-            // A stop has begun meanwhile, and nobody is going to deliver them here.
+            // A stop has begun meanwhile: this host delivers none of them.
             for claim in claimed {
                 self.settler.send_claim(claim.fence, given_back()).await;
             }
@@ -198,13 +204,13 @@ impl Poller {
         }
     }
 
-    /// Turns claims into deliveries; what can never be one is settled at once.
+    /// Turns claims into deliveries, and returns those that may start; an event that is not delivered is settled at once.
     async fn accept(&self, claimed: Vec<Claimed>, lease_end: Instant, answered_at: Instant) -> Vec<Delivery> {
         let accepted = self.accept_claimed(claimed, lease_end, answered_at).await;
         self.place_all(accepted).await.start
     }
 
-    /// The same, each with the event that it waits for.
+    /// Turns claims into deliveries, each with the event that it waits for; an event that is not delivered is settled at once.
     pub(super) async fn accept_claimed(
         &self,
         mut claimed: Vec<Claimed>,
@@ -212,13 +218,13 @@ impl Poller {
         answered_at: Instant,
     ) -> Vec<Taken> {
         if self.order.is_none() && claimed.iter().any(is_delivered_alone) {
-            // Those that may stop this host come last, the likeliest at the very end.
+            // Events that may stop this host come last, the likeliest at the very end.
             claimed.sort_by_key(|claim| (is_delivered_alone(claim), claim.starts));
         }
         let batch = self.batches.next();
         let mut accepted = Vec::with_capacity(claimed.len());
         let routes_known = self.ask_for_routes(claimed.iter()).await;
-        let patience = Instant::now() + LETTING_GO;
+        let patience = Instant::now() + MARK_PATIENCE;
         for claim in claimed {
             let (fence, behind, expires_in, deferrals) = (claim.fence, claim.behind, claim.expires_in, claim.deferrals);
             let alone = is_delivered_alone(&claim);
@@ -229,12 +235,12 @@ impl Poller {
                 }
                 Judged::Wanted(event) => match self.in_flight.mark_claimed(event.id(), fence, lease_end, patience).await {
                     Some(mark) => {
-                        let held = self.queue.hold(event.size_bytes());
+                        let counted_bytes = Some(self.queue.count_bytes(event.size_bytes()));
                         let delivery = Delivery::new(Arc::new(event), mark, Via::Cold, batch).expiring(answered_at, expires_in);
-                        accepted.push(Taken { delivery: Delivery { deferrals, alone, held: Some(held), ..delivery }, behind });
+                        accepted.push(Taken { delivery: Delivery { deferrals, alone, counted_bytes, ..delivery }, behind });
                     }
-                    // Our own earlier claim of it ended, but its listener is still at work: its outcome is fenced off, so look
-                    // again a little later.
+                    // This host's earlier claim of it has ended, but its listener is still at work. Its outcome will be fenced off,
+                    // so the event is given back for a while.
                     None => self.settler.send_claim(fence, still_at_work()).await,
                 },
             }
@@ -296,7 +302,7 @@ impl Poller {
     }
 }
 
-/// Roughly how many bytes an event takes: no less than what a store counts, or a batch that its bytes cut short would look like a short one.
+/// Roughly how many bytes an event takes. No fewer than a store counts, or a batch that its bytes cut short would not look full.
 pub(super) fn size_bytes(claimed: &Claimed) -> usize {
     claimed.event.as_ref().map_or(0, |event| event.size_bytes())
 }

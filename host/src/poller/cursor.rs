@@ -7,18 +7,19 @@ use tokio::time::Instant;
 use crate::store::Position;
 
 /// How often a read begins at the front while reads come back full: transactions commit in another order than they began, and a
-/// replay makes an event due in the past.
+/// replayed event is due in the past.
 const FRONT_EVERY: Duration = Duration::from_secs(1);
-/// From then on a read at the front is slow, unless others take as long: it passes many events that are left out, or, while somebody holds
-/// a snapshot, everything that was delivered since then.
-const SLOW: Duration = Duration::from_millis(20);
-/// The rest after such a read, as a multiple of what it takes: otherwise one that takes a second would keep the database busy all the
-/// time. And the longest: one read may have been slow by chance.
-const SLOW_REST: u32 = 4;
-const LONGEST_REST: Duration = Duration::from_secs(5);
-/// Where it is slow, a read that follows a short one begins so long before the last event that was ever read: most transactions are
-/// shorter, and the events of the others are found at the front.
-const OVERLAP: Duration = Duration::from_secs(1);
+/// A read at the front that takes this long is slow, unless other reads take as long: it passes many events that are left out, or,
+/// while somebody holds a snapshot, every event that was delivered since the snapshot was taken.
+const SLOW_FRONT: Duration = Duration::from_millis(20);
+/// How long the front is left alone after a slow read, as a multiple of what the read took: otherwise, where it takes a second,
+/// the database would be busy with nothing else.
+const SLOW_FRONT_REST_FACTOR: u32 = 4;
+/// The longest such rest: one read may have been slow by chance.
+const SLOW_FRONT_LONGEST_REST: Duration = Duration::from_secs(5);
+/// Where the front is slow, a read that follows a short one begins so long before the last event that was ever read. Most
+/// transactions are shorter than this; the events of the others are found at the front.
+const LATE_COMMITS_WITHIN: Duration = Duration::from_secs(1);
 
 /// How far the table was read.
 #[derive(Debug, Default)]
@@ -64,7 +65,7 @@ impl Cursor {
         let slow = self.rest_of_a_slow_front();
         let is_due = self.is_due(now, slow.unwrap_or(FRONT_EVERY));
         if slow.is_some() && self.after.is_none() && (beside || !is_due) {
-            self.after = self.furthest.map(|last| Position { due_at: last.due_at.minus(OVERLAP), sequence: 0 });
+            self.after = self.furthest.map(|last| Position { due_at: last.due_at.minus(LATE_COMMITS_WITHIN), sequence: 0 });
         } else if is_due && !(beside && slow.is_some()) {
             self.after = None;
         }
@@ -93,8 +94,8 @@ impl Cursor {
 
     /// How long to rest from reads at the front, where they are slow: not where the way to the database is.
     pub(super) fn rest_of_a_slow_front(&self) -> Option<Duration> {
-        let is_slow = self.front_took >= SLOW && self.other_took.is_none_or(|other| self.front_took >= 2 * other);
-        is_slow.then(|| (SLOW_REST * self.front_took).clamp(FRONT_EVERY, LONGEST_REST))
+        let is_slow = self.front_took >= SLOW_FRONT && self.other_took.is_none_or(|other| self.front_took >= 2 * other);
+        is_slow.then(|| (SLOW_FRONT_REST_FACTOR * self.front_took).clamp(FRONT_EVERY, SLOW_FRONT_LONGEST_REST))
     }
 
     /// Nothing is read for now: how long it took tells nothing of what comes after.
@@ -194,7 +195,7 @@ mod tests {
 
     /// Where a read begins that may find what was committed late.
     fn before() -> Option<Position> {
-        Some(Position { due_at: Timestamp::from_micros(60_000_000).minus(OVERLAP), sequence: 0 })
+        Some(Position { due_at: Timestamp::from_micros(60_000_000).minus(LATE_COMMITS_WITHIN), sequence: 0 })
     }
 
     #[test]
@@ -220,7 +221,7 @@ mod tests {
 
     #[test]
     fn a_front_that_is_slow_to_read_is_read_once_a_second_and_late_commits_in_between() {
-        let mut reads = Reads { takes: SLOW, ..Reads::new() };
+        let mut reads = Reads { takes: SLOW_FRONT, ..Reads::new() };
         assert_eq!(reads.read(position(9), false), (None, false));
         reads.takes = QUICK;
         assert_eq!(reads.read(None, false), (before(), true), "what was committed late");
@@ -231,7 +232,7 @@ mod tests {
         assert_eq!(reads.read(None, false), (None, true), "a second after the last time");
         assert_eq!(reads.read(None, false), (None, true), "it is quick again");
 
-        reads.takes = SLOW;
+        reads.takes = SLOW_FRONT;
         assert_eq!(reads.read(None, false), (None, true));
         reads.cursor.begin_again();
         assert_eq!(reads.read(None, false), (None, true), "something is due again that was due before");
@@ -251,14 +252,14 @@ mod tests {
 
     #[test]
     fn where_every_read_takes_long_the_front_is_not_slow() {
-        let mut reads = Reads { takes: 2 * SLOW, ..Reads::new() };
+        let mut reads = Reads { takes: 2 * SLOW_FRONT, ..Reads::new() };
         assert_eq!(reads.read(position(9), false), (None, false));
         assert_eq!(reads.read(None, false), (before(), true), "one read elsewhere shows it");
         assert_eq!(reads.read(None, false), (None, true));
     }
     #[test]
     fn no_other_read_waits_for_a_slow_front_that_is_read_beside_them() {
-        let mut reads = Reads { takes: SLOW, beside: true, ..Reads::new() };
+        let mut reads = Reads { takes: SLOW_FRONT, beside: true, ..Reads::new() };
         assert!(!reads.cursor.front_is_due(reads.now), "nobody knows yet that it is slow");
         assert_eq!(reads.read(position(9), false), (None, false));
         reads.takes = QUICK;
@@ -268,20 +269,20 @@ mod tests {
         assert!(reads.cursor.front_is_due(reads.now));
         assert_eq!(reads.read(position(20), true), (position(9), false), "though it is due");
 
-        assert_eq!(reads.front(SLOW, position(5), true), None);
+        assert_eq!(reads.front(SLOW_FRONT, position(5), true), None);
         assert_eq!(reads.read(position(21), true), (position(20), false), "what the front brought comes before that");
         assert!(reads.cursor.front_is_due(reads.now), "it brought a full batch");
-        assert_eq!(reads.front(SLOW, None, false), position(5), "it goes on where it was");
+        assert_eq!(reads.front(SLOW_FRONT, None, false), position(5), "it goes on where it was");
         assert!(!reads.cursor.front_is_due(reads.now + SECOND / 2));
 
-        assert_eq!(reads.front(SLOW, position(30), true), None);
+        assert_eq!(reads.front(SLOW_FRONT, position(30), true), None);
         assert!(!reads.cursor.front_is_due(reads.now + SECOND / 2));
         assert_eq!(reads.read(None, false), (position(30), false), "all up to there was read at the front");
     }
 
     #[test]
     fn where_a_front_is_slow_no_more_the_other_reads_go_back_to_it() {
-        let mut reads = Reads { takes: SLOW, beside: true, ..Reads::new() };
+        let mut reads = Reads { takes: SLOW_FRONT, beside: true, ..Reads::new() };
         reads.read(position(9), true);
         reads.takes = QUICK;
         reads.read(position(20), true);
@@ -292,16 +293,16 @@ mod tests {
 
     #[test]
     fn a_slow_front_is_read_once_more_for_what_is_due_again_since_a_read_of_it_began() {
-        let mut reads = Reads { takes: SLOW, beside: true, ..Reads::new() };
+        let mut reads = Reads { takes: SLOW_FRONT, beside: true, ..Reads::new() };
         reads.read(position(9), false);
         reads.takes = QUICK;
         reads.read(position(20), true);
         assert_eq!(reads.cursor.front_begins(), None);
         reads.cursor.begin_again();
-        let ended = Ended { asked_at: reads.now - SLOW, ..reads.passes(position(5), true) };
+        let ended = Ended { asked_at: reads.now - SLOW_FRONT, ..reads.passes(position(5), true) };
         reads.cursor.front_read(ended);
         assert!(reads.cursor.front_is_due(reads.now), "the read may have begun before");
-        assert_eq!(reads.front(SLOW, None, false), None, "not behind what that one brought");
+        assert_eq!(reads.front(SLOW_FRONT, None, false), None, "not behind what that one brought");
         assert!(!reads.cursor.front_is_due(reads.now));
     }
 }

@@ -1,30 +1,31 @@
 //! How many events to ask for, where payloads are so large that the byte limit ends a batch.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-
-/// How many events fit into one batch, as far as the batches before tell. A database looks at the size of every row that it is asked for, and
-/// may have to read all of a payload to tell it.
+/// How many events fit into one batch, as far as the batches before show. A database looks at the size of every row that it is
+/// asked for, and may have to read the whole payload for that.
 #[derive(Debug)]
-pub(crate) struct Fitting(AtomicU32);
+pub(crate) struct Fitting {
+    most: u32,
+}
 
 impl Default for Fitting {
     fn default() -> Self {
-        Self(AtomicU32::new(u32::MAX))
+        Self { most: u32::MAX }
     }
 }
 
 impl Fitting {
+    /// Most events to ask for.
     pub(super) fn most(&self) -> u32 {
-        self.0.load(Ordering::Relaxed)
+        self.most
     }
 
-    /// Notes that so many were taken of a most of `limit`, and whether the bytes of a batch were used up.
-    pub(super) fn note(&self, taken: usize, limit: u32, no_more_bytes: bool) {
+    /// Notes that `taken` events came where at most `limit` were asked for, and whether they used up the bytes of a batch.
+    pub(super) fn note(&mut self, taken: usize, limit: u32, no_more_bytes: bool) {
         let taken = u32::try_from(taken).unwrap_or(u32::MAX);
         if no_more_bytes {
-            self.0.store(taken.saturating_add(1), Ordering::Relaxed);
-        } else if taken >= limit && limit >= self.most() {
-            self.0.store(limit.saturating_mul(4), Ordering::Relaxed);
+            self.most = taken.saturating_add(1);
+        } else if taken >= limit && limit >= self.most {
+            self.most = limit.saturating_mul(4);
         }
     }
 }
@@ -35,7 +36,7 @@ mod tests {
 
     #[test]
     fn as_many_are_asked_for_as_fitted_last_and_more_again_when_they_all_do() {
-        let fitting = Fitting::default();
+        let mut fitting = Fitting::default();
         fitting.note(500, 500, false);
         assert_eq!(fitting.most(), u32::MAX, "nothing was cut short");
 

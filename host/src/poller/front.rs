@@ -8,9 +8,8 @@ use tokio::time::Instant;
 
 use super::cursor::Ended;
 use super::read::{bytes_of, is_full};
-use super::room::Room;
-use super::{BATCH_BYTES, BUSY, Poller};
-use crate::queue::Reading;
+use super::{BATCH_BYTES, LOOK_FOR_ROOM_EVERY, Poller};
+use crate::queue::{Reading, Room};
 use crate::store::{ReadEvent, ReadRequest, Store, StoreError};
 
 /// The part of the free room that such a read may fill: the other reads have the rest, so that a queue that is half empty always has
@@ -134,9 +133,9 @@ impl Poller {
     pub(super) fn next_due_beside(&self, now: Instant) -> Option<Duration> {
         if self.front.asked.is_none() {
             // Where it is due already, there is no room for what it may bring.
-            self.wake.within(self.cursor.front_rests(now).max(BUSY));
+            self.wake.within(self.cursor.front_rests(now).max(LOOK_FOR_ROOM_EVERY));
         }
-        let (_, next) = self.next_known?;
+        let (_, next) = self.known_due?;
         Some(next?.saturating_duration_since(now)).filter(|rest| !rest.is_zero())
     }
 
@@ -148,7 +147,7 @@ impl Poller {
         let (last, more) = (read.last().map(|last| last.position), next.is_none());
         self.cursor.front_read(Ended { last, more, asked_at, answered_at });
         if let Some(due) = next {
-            self.next_known = Some((answered_at, due.and_then(|due| answered_at.checked_add(due))));
+            self.known_due = Some((answered_at, due.and_then(|due| answered_at.checked_add(due))));
         }
         let accepted = if self.queue.is_closed() { 0 } else { self.accept_read(read, answered_at).await? };
         if accepted == 0 && next.flatten().is_some_and(|due| due.is_zero()) {

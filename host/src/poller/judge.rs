@@ -53,7 +53,7 @@ impl Poller {
     }
 }
 
-/// Whether an event must be with its listener while no other is.
+/// Whether no other event may be with a listener while this one is.
 pub(super) fn is_delivered_alone(claim: &Claimed) -> bool {
     stops_hosts(claim.claims, claim.starts)
 }

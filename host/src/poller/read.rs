@@ -1,21 +1,21 @@
-//! What is due in the partitions of this host, read without a claim.
+//! Reading the due events of this host's partitions without a claim.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::claim::{LETTING_GO, Placed, Taken, size_bytes};
+use super::claim::{MARK_PATIENCE, Placed, Taken, size_bytes};
 use super::cursor::Ended;
 use super::judge::stops_hosts;
-use super::{Polled, Poller, QUEUE_STOPPED};
+use super::{Polled, Poller, STOPPED_FRONT_REST};
 use crate::event::{Event, Fence};
 use crate::queue::{Delivery, Left, NotMarked, Via};
 use crate::settlement::given_back_for;
 use crate::store::{Claimed, Due, ReadEvent, ReadRequest, StoreError};
 
 impl Poller {
-    /// Reads and queues. Returns how many events were queued, too.
+    /// Reads due events and queues them. Returns how many were queued or settled, too.
     pub(super) async fn read(
         &mut self,
         partitions: Vec<u16>,
@@ -29,7 +29,7 @@ impl Poller {
             return Ok((Polled::Drained, 0));
         }
         let in_flight = self.in_flight.clone();
-        // Until what was read has been accepted.
+        // Until the events that are read have been accepted.
         let reading = in_flight.begin_read();
         if self.order.is_some() && self.cursor.left_since(in_flight.ever_left()) {
             self.forget_lost();
@@ -45,7 +45,7 @@ impl Poller {
             owner: self.owner.clone(),
             partitions,
             after,
-            // Where order is kept, the store tells by it what others wait for.
+            // Where order is kept, the store looks at these to tell what each event waits for.
             held: if may_be_in_hand || order.is_some() { self.not_to_read() } else { Vec::new() },
             busy: self.busy.leave_out(),
             limit,
@@ -60,38 +60,39 @@ impl Poller {
         self.cursor.read(Ended { last: read.last().map(|last| last.position), more: full, asked_at, answered_at });
         let accepted = if self.queue.is_closed() { 0 } else { self.accept_read(read, answered_at).await? };
         drop(reading);
-        // Of a full batch that came to nothing the next one would be the same: what it needs is locked by others, say.
+        // Where nothing became of a full batch, because others have locked its rows, say, the next batch would be the same.
         Ok((if full && accepted > 0 { Polled::Full } else { Polled::Drained }, accepted))
     }
 
-    /// The `seq` of events that no read needs to bring. What was let go without an outcome is brought where order is kept: a read tells
-    /// what it waits for.
+    /// The `seq` of events that no read needs to bring. Where order is kept, a read brings events that were let go without an
+    /// outcome, to tell what they wait for.
     pub(super) fn not_to_read(&self) -> Vec<u64> {
         if self.order.is_some() { self.in_flight.in_hand() } else { self.in_flight.known() }
     }
 
-    /// Forgets what was let go here without an outcome and is another host's by now, which reads it under another epoch. The others are
-    /// claimed when a read brings them; of those that none brings, since somebody else has ended them, nobody tells.
+    /// Forgets the events that were let go here without an outcome and whose partitions another host holds by now, which reads them
+    /// under another epoch. The others are claimed when a read brings them. No read brings those that somebody else has ended.
     fn forget_lost(&self) {
         let is_lost = |one: &&Left| self.partitions.is_held(one.partition.0, one.partition.1) == Some(false);
         self.in_flight.left().iter().filter(is_lost).for_each(|one| self.in_flight.forget(one));
     }
 
-    /// Queues what was read; what may not be delivered without a claim is claimed. Returns of how many something has become: not of
-    /// those that somebody has locked, which the next read brings again.
+    /// Queues the events that were read; those that may not be delivered without a claim are claimed first. Returns how many were
+    /// queued, settled or set aside: an event that somebody has locked is not, and the next read brings it again.
     pub(super) async fn accept_read(&self, read: Vec<ReadEvent>, answered_at: Instant) -> Result<usize, StoreError> {
         let batch = self.batches.next();
         let routes_known = self.ask_for_routes(read.iter().map(|one| &one.event)).await;
-        let patience = Instant::now() + LETTING_GO;
+        let patience = Instant::now() + MARK_PATIENCE;
         let mut taken = Vec::with_capacity(read.len());
         let (mut to_claim, mut holds) = (Vec::new(), Vec::new());
-        // Taken over from a host that is gone, while the read was on its way: their events are claimed one by one.
+        // Partitions that were taken over from a host that is gone, while the read was on its way: their events are claimed one by
+        // one.
         let careful = self.partitions.open().careful;
         for ReadEvent { event: row, partition, was_claimed, .. } in read {
             if careful.contains(&partition) {
                 continue;
             }
-            // Given back or lost since the read began: whoever has the partition now reads the event himself.
+            // The partition was given back or lost since the read began: the host that holds it now reads the event itself.
             let Some(hold) = self.partitions.hold(partition, row.fence.epoch()) else { continue };
             let (fence, behind, expires_in, deferrals) = (row.fence, row.behind, row.expires_in, row.deferrals);
             let event = match self.without_claim(row, was_claimed, routes_known) {
@@ -105,12 +106,12 @@ impl Poller {
             };
             match self.in_flight.mark_read(event.id(), fence, hold, patience).await {
                 Ok(mark) => {
-                    let held = self.queue.hold(event.size_bytes());
+                    let counted_bytes = Some(self.queue.count_bytes(event.size_bytes()));
                     let delivery = Delivery::new(Arc::new(event), mark, Via::Cold, batch).expiring(answered_at, expires_in);
-                    taken.push(Taken { delivery: Delivery { deferrals, held: Some(held), ..delivery }, behind });
+                    taken.push(Taken { delivery: Delivery { deferrals, counted_bytes, ..delivery }, behind });
                 }
                 Err(NotMarked::Known) => {}
-                Err(NotMarked::InHand) => self.wake.within(LETTING_GO),
+                Err(NotMarked::InHand) => self.wake.within(MARK_PATIENCE),
             }
         }
         if self.order.is_some() {
@@ -121,9 +122,9 @@ impl Poller {
         Ok(queued + self.claim_these(&fences).await?)
     }
 
-    /// The same where order is kept: what must be claimed has its place among the others.
+    /// The same where order is kept: events that must be claimed have their places among the others.
     async fn accept_in_order(&self, mut taken: Vec<Taken>, to_claim: Vec<(Fence, Option<u64>)>) -> Result<usize, StoreError> {
-        // Without a call.
+        // How many events are settled without a call.
         let mut settled = 0;
         if !to_claim.is_empty() {
             let mut behind: HashMap<u64, Option<u64>> =
@@ -137,11 +138,11 @@ impl Poller {
                         claim.behind = behind.remove(&claim.fence.sequence).flatten();
                     }
                     if let Some(stopped_at) = behind.keys().min().filter(|_| self.is_one_queue()) {
-                        // Nothing goes on behind it, and none of that has begun.
+                        // No event behind it may go on, and none of them has begun.
                         let later = |taken: &mut Taken| taken.delivery.event.sequence() > *stopped_at;
                         taken.extract_if(.., later).for_each(|taken| taken.delivery.mark.settled());
                         for claim in claimed.extract_if(.., |claim| claim.fence.sequence > *stopped_at) {
-                            self.settler.send_claim(claim.fence, given_back_for(QUEUE_STOPPED)).await;
+                            self.settler.send_claim(claim.fence, given_back_for(STOPPED_FRONT_REST)).await;
                         }
                         settled = claimed.len();
                     }
@@ -161,7 +162,7 @@ impl Poller {
         Ok(settled + self.queue_placed(taken).await)
     }
 
-    /// Queues those that may start. Returns how many have their place by that.
+    /// Queues the events that may start, and puts the others in their places. Returns how many have one.
     async fn queue_placed(&self, taken: Vec<Taken>) -> usize {
         let Placed { start, others } = self.place_all(taken).await;
         let count = start.len() + others;
@@ -169,12 +170,12 @@ impl Poller {
         count
     }
 
-    /// The event of a row that may be delivered as it was read. Of every other row the claim says to all hosts that it is in hand:
-    /// whoever had it before may be at work still, or it was let go here without an outcome, or a host of an earlier version claims
-    /// whatever is due, or it stopped its host, or it is settled without a call.
+    /// The event of a row that may be delivered as it was read; `None` for a row that must be claimed, so that all hosts know that
+    /// it is in hand: whoever had it before may still be at work, or it was let go here without an outcome, or a host of an earlier
+    /// version claims whatever is due, or it may have stopped its host, or it is settled without a call.
     fn without_claim(&self, row: Claimed, was_claimed: bool, routes_known: bool) -> Option<Event> {
         let is_left = self.order.is_some() && row.event.as_ref().is_ok_and(|event| self.in_flight.is_left(&event.id()));
-        // A claim would be one more.
+        // The claim would be one more.
         if was_claimed
             || is_left
             || self.partitions.is_by_row()

@@ -1,4 +1,4 @@
-//! How many workers are with a listener just now, and who has to be there alone.
+//! How many workers are with a listener just now, and which of them has to be there alone.
 
 use std::time::Duration;
 
@@ -12,22 +12,22 @@ use crate::sync::{Mutex, MutexGuard, PoisonError};
 /// waits for those that are there already.
 #[derive(Debug, Default)]
 pub(crate) struct AtWork {
-    /// How many, and [`ALONE`] while one is alone or waits to be.
+    /// How many workers, with the bit [`ALONE`] while one is alone or waits to be.
     count: AtomicUsize,
-    /// Told when somebody leaves while one is alone or waits to be, and when that is over.
+    /// Told when a worker leaves while one is alone or waits to be, and when that is over.
     changed: Notify,
-    /// One at a time is alone.
+    /// Held by the worker that is alone or waits to be: one at a time.
     turn: tokio::sync::Mutex<()>,
-    /// Whether somebody else has waited for it.
+    /// Whether another worker has waited for the one that is alone.
     waited: AtomicBool,
     times: Mutex<Times>,
 }
 
 #[derive(Debug, Default)]
 struct Times {
-    /// Until when others wait for the one that is alone: a listener that blocks its thread must not stop the whole host.
+    /// Until when the others wait for the worker that is alone: a listener that blocks its thread must not stop the whole host.
     until: Option<Instant>,
-    /// When the next may be alone: the others have had as long as they waited for the last.
+    /// When the next worker may be alone: by then the others have had as much time as they waited for the last one.
     next: Option<Instant>,
 }
 
@@ -55,13 +55,13 @@ impl AtWork {
             self.waited.store(true, Ordering::SeqCst);
             let until = self.times().until;
             let Some(until) = until else {
-                // It is over at this moment, which is told.
+                // The other worker has just ceased to be alone, and tells of it.
                 changed.await;
                 continue;
             };
             if tokio::time::timeout_at(until, changed).await.is_err() {
                 let times = self.times();
-                // The next one that is alone has another time, and cannot begin while this is locked: its own turn is not ended here.
+                // Another worker that is alone by now has another time, and sets it under this lock: its turn is not ended here.
                 if times.until == Some(until) {
                     self.end_alone();
                 }
@@ -69,9 +69,9 @@ impl AtWork {
         }
     }
 
-    /// Goes to a listener alone, once those are back that are there already: `None` when they are not back within `patience`, or
-    /// at once when the last one that was alone should have been back long ago. Others wait meanwhile, at most `longest` beyond
-    /// that patience; when they waited for the last one, they have as long for themselves before.
+    /// Goes to a listener alone, once the workers that are there already are back. `None` when they are not back within `patience`,
+    /// or at once when the last worker that was alone should have been back long ago. Others wait meanwhile, at most `longest`
+    /// beyond that patience. If they waited for the last worker that was alone, they first have as much time for themselves.
     pub(crate) async fn enter_alone(&self, patience: Duration, longest: Duration) -> Option<Work<'_>> {
         let turn = match self.turn.try_lock() {
             Ok(turn) => turn,
@@ -107,7 +107,8 @@ impl AtWork {
         }
     }
 
-    /// Counts nobody who has to wait: a leaving tells those that wait, so they would wake themselves and each other for ever.
+    /// Counts no worker that has to wait: it would leave again, and each leaving wakes those that wait, so they would wake each
+    /// other for ever.
     fn try_enter(&self) -> bool {
         let beside = |count| (count & ALONE == 0).then_some(count + 1);
         self.count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, beside).is_ok()
@@ -150,7 +151,7 @@ impl Drop for Alone<'_> {
         let waited = self.at_work.waited.swap(false, Ordering::SeqCst);
         let now = Instant::now();
         let mut times = self.at_work.times();
-        // Nobody waited any longer than that.
+        // No other worker waited for longer than that.
         let waited_until = times.until.take().map_or(now, |until| until.min(now));
         times.next = waited.then(|| now + waited_until.saturating_duration_since(self.since));
         drop(times);

@@ -1,7 +1,7 @@
 //! Events whose listener has no free place wait here, so that no worker waits for them.
 //!
-//! Three bounds: a listener has so many calls at once, of which no more compute than there are threads; and all listeners together
-//! leave some workers to those that have no call yet, however many of them wait for something outside.
+//! There are three bounds. A listener has at most so many calls at once; of these, no more compute than there are threads; and all
+//! listeners together leave some workers to listeners that have no call yet, however many calls wait for something outside.
 
 mod call_queue;
 
@@ -13,12 +13,12 @@ use std::time::Duration;
 use call_queue::{CallQueue, Resumption};
 use tokio::time::Instant;
 
-use super::{Delivery, Queue, QueueLimits, Sides, Via};
+use super::{Delivery, Queue, QueueLimits, Room, Sides, Via};
 use crate::sync::MutexGuard;
 
-/// Fewer workers than these are not shared out: each listener would have hardly any.
+/// With fewer workers than this, none is left to listeners without a call: the others would have hardly any.
 const FEW_WORKERS: usize = 4;
-/// The part of the workers that is left to listeners that have no call yet.
+/// One in so many workers is left to listeners that have no call yet.
 const SPARE_PART: usize = 8;
 
 /// Says that an event may be with its listener now. The next event of the call queue gets the place when this is dropped.
@@ -36,7 +36,7 @@ enum Doing {
     Computes,
     /// It waits for something outside the host, so that another one may compute.
     Waits,
-    /// What it waited for is there, but as many others compute as may.
+    /// What it waited for is there, but as many other calls compute as may.
     Resumes(Arc<Resumption>),
 }
 
@@ -64,7 +64,7 @@ impl CallPlace {
 }
 
 impl CallPlace {
-    /// The call goes on though as many others compute as may.
+    /// The call goes on though as many other calls compute as may.
     pub(crate) fn compute_anyway(&mut self) {
         if let (Doing::Resumes(resumption), Some(queue)) = (&self.doing, self.queue.upgrade()) {
             queue.call_goes_on(self, resumption);
@@ -88,7 +88,7 @@ pub(crate) enum Admitted {
     Starts(Delivery),
     /// It waits; a worker takes it again when there is a place for it.
     Waits,
-    /// As many events wait as may, and slowly: it should come again when its turn may have come.
+    /// The call queue is full: the event should come again when its turn may have come.
     Full(Delivery, Duration),
 }
 
@@ -125,7 +125,7 @@ impl Queue {
         if delivery.place.as_ref().is_some_and(|place| place.name == *name) {
             return Admitted::Starts(delivery);
         }
-        // Somebody else answered its route when it was given this one. It takes the lock, too.
+        // Another listener answered its route when it was given its place. The drop takes the lock too, so it comes first.
         delivery.place = None;
         let mut sides = self.lock();
         let now = Instant::now();
@@ -137,7 +137,7 @@ impl Queue {
             call_queues.taken += 1;
             return Admitted::Starts(delivery);
         }
-        if call_queue.is_full(delivery.via, self.limits) && call_queue.is_slow(now) {
+        if call_queue.is_full(delivery.via, self.limits, now) {
             let after = call_queue.put_off(now);
             return Admitted::Full(delivery, after);
         }
@@ -157,7 +157,7 @@ impl Queue {
         let call_queues = &mut sides.call_queues;
         let Some(call_queue) = call_queues.queues.get_mut(&place.name) else { return };
         call_queue.waiting += 1;
-        // Those that have begun go first: they keep workers.
+        // Calls that have begun go first: they keep workers.
         call_queue.resume_waiting(&call_queues.ready, &place.name, self.bounds);
         let handed_over = call_queues.hand_over(&place.name, &place.queue, self.bounds, Instant::now());
         self.told_of_place(sides, handed_over);
@@ -204,9 +204,9 @@ impl Queue {
         call_queue.mean = (call_queue.mean * 7 + now.saturating_duration_since(place.since)) / 8;
         call_queue.left_at = now;
         call_queue.resume_waiting(&call_queues.ready, &place.name, self.bounds);
-        let was_crowded = call_queues.taken >= self.bounds.shared;
+        let all_were_taken = call_queues.taken >= self.bounds.shared;
         call_queues.taken -= 1;
-        let handed_over = if was_crowded {
+        let handed_over = if all_were_taken {
             call_queues.hand_over_to_fewest(&place.queue, self.bounds, now)
         } else {
             call_queues.hand_over(&place.name, &place.queue, self.bounds, now)
@@ -238,32 +238,37 @@ impl CallQueues {
         self.hand_over(&name, queue, bounds, now)
     }
 
-    /// How much of the room for these events is used up here, by number and by bytes. Each call queue has room of its own, as
-    /// much as the queue has; slow ones use no more, so that others still get in.
-    pub(super) fn charged(&self, via: Via, limits: QueueLimits) -> (usize, usize) {
+    /// How much of the queue's room for events that come this way is taken by events that wait here. A call queue has room of its
+    /// own, as much as the queue has; only the events beyond it count. Those of slow call queues do not, so that others still get
+    /// in.
+    pub(super) fn taken_beyond(&self, via: Via, limits: QueueLimits) -> Room {
         if self.queues.is_empty() {
-            return (0, 0);
+            return Room::default();
         }
         let now = Instant::now();
         let queues = self.queues.values().filter(|call_queue| !call_queue.is_slow(now)).map(|call_queue| call_queue.side(via));
-        let (count, bytes) = queues.fold((0, 0), |(count, bytes), side| (count + side.deliveries.len(), bytes + side.bytes));
-        (count.saturating_sub(limits.count(via)), bytes.saturating_sub(limits.bytes.as_usize()))
+        let waiting = queues.fold(Room::default(), |waiting, side| Room {
+            events: waiting.events + side.deliveries.len(),
+            bytes: waiting.bytes + side.bytes,
+        });
+        waiting.without(limits.room(via))
     }
 
-    /// The names of places for which no more cold events should be taken.
-    pub(super) fn crowded(&mut self, limits: QueueLimits) -> Vec<Arc<str>> {
+    /// The place names of busy listeners: no more cold events should be read for them.
+    pub(super) fn busy(&mut self, limits: QueueLimits) -> Vec<Arc<str>> {
         if self.queues.is_empty() {
             return Vec::new();
         }
         let now = Instant::now();
-        let crowded = self.queues.iter_mut().filter_map(|(name, queue)| queue.is_crowded(limits, now).then(|| name.clone()));
-        crowded.collect()
+        let busy =
+            self.queues.iter_mut().filter_map(|(name, call_queue)| call_queue.is_busy(limits, now).then(|| name.clone()));
+        busy.collect()
     }
 
-    /// Whether events go back to the table, since too many wait for a slow listener.
-    pub(super) fn sends_back(&self, limits: QueueLimits) -> bool {
+    /// Whether a call queue takes no more cold events.
+    pub(super) fn one_is_full(&self, limits: QueueLimits) -> bool {
         let now = Instant::now();
-        self.queues.values().any(|call_queue| call_queue.is_full(Via::Cold, limits) && call_queue.is_slow(now))
+        self.queues.values().any(|call_queue| call_queue.is_full(Via::Cold, limits, now))
     }
 
     /// How many events wait or are ready.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{CallPlace, HeldBytes, Mark, Turn};
+use super::{CallPlace, CountedBytes, Mark, Turn};
 use crate::event::{Event, Fence};
 
 /// Which way an event came.
@@ -30,7 +30,7 @@ pub(crate) struct Delivery {
     pub deferrals: u32,
     /// When it expires, by this process's own monotonic clock; `None` for never.
     pub expires: Option<Instant>,
-    /// Whether it must be with its listener while no other event is: two hosts have gone while they held it.
+    /// Whether no other event may be with a listener meanwhile: two hosts have gone while they held this one.
     pub alone: bool,
     /// Says that it is in this process's hands; let go when its outcome is stored.
     pub mark: Mark,
@@ -39,14 +39,15 @@ pub(crate) struct Delivery {
     /// Says that there is a place for it with its listener; `None` until it was given one, and where calls are not bounded.
     pub place: Option<CallPlace>,
     /// Counts its bytes among those in this process's hands; `None` where nobody counts them.
-    pub held: Option<HeldBytes>,
+    pub counted_bytes: Option<CountedBytes>,
 }
 
 impl Delivery {
     /// A delivery that was never deferred and never expires.
     #[must_use]
     pub(crate) fn new(event: Arc<Event>, mark: Mark, via: Via, batch: u64) -> Self {
-        Self { event, batch, via, deferrals: 0, expires: None, alone: false, mark, turn: None, place: None, held: None }
+        let (turn, place, counted_bytes) = (None, None, None);
+        Self { event, batch, via, deferrals: 0, expires: None, alone: false, mark, turn, place, counted_bytes }
     }
 
     /// The same, with the time after which nobody wants it any more: so long after `from`, if at all.

@@ -14,8 +14,8 @@ use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 
 const SHARDS: usize = 16;
-/// How soon to look whether a mark that is about to go has gone.
-const LOOK_AGAIN: Duration = Duration::from_millis(1);
+/// How often to look whether a mark that is about to go has gone.
+const MARK_LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// Which events are in this process's hands. An event is there once.
 #[derive(Debug, Default)]
@@ -28,6 +28,7 @@ pub(crate) struct InFlight {
     reads: AtomicUsize,
     /// The events that were let go meanwhile.
     gone: Mutex<Vec<EventId>>,
+    /// The events that were read and let go without an outcome.
     left: Mutex<Vec<Left>>,
     /// How many events were ever let go without an outcome, and who waits for the next.
     ever_left: AtomicU64,
@@ -46,13 +47,14 @@ struct Entry {
 
 #[derive(Debug)]
 enum State {
-    /// Its row is claimed, or there is none: until then, by this process's own monotonic clock; `None` when the claim was lost before.
+    /// Its row is claimed, or there is none: until this time by this process's own monotonic clock; `None` when the claim was lost
+    /// before its end.
     Claimed(Option<Instant>),
-    /// It was read, and is this host's as long as its partition is.
+    /// It was read, and belongs to this host as long as its partition does.
     Read(Arc<Hold>),
-    /// It is in nobody's hands any more: it was let go while a read was on its way, which may show it as it was before.
+    /// It is no longer in hand. It was let go while a read was on its way, which may show it as it was before.
     Gone,
-    /// It is in nobody's hands any more, and has no outcome: it must be claimed before it is delivered again.
+    /// It is no longer in hand, and has no outcome: it must be claimed before it is delivered again.
     Left,
 }
 
@@ -93,8 +95,8 @@ impl InFlight {
         Some(Mark { in_flight: self.clone(), id, fence, hold: None, is_settled: false })
     }
 
-    /// As [`mark_until`](Self::mark_until), for an event that was claimed from the table just now: where an earlier claim of ours has
-    /// not ended, its outcome is stored, and its mark is about to go. Waits for that until `patience`.
+    /// As [`mark_until`](Self::mark_until), for an event that was claimed from the table just now. Where an earlier claim of ours
+    /// has not ended, its outcome is stored and its mark is about to go: waits for that until `patience`.
     pub(crate) async fn mark_claimed(
         self: &Arc<Self>,
         id: EventId,
@@ -114,12 +116,12 @@ impl InFlight {
             if now >= patience || !self.shard(&id).get(&id).is_none_or(is_going) {
                 return None;
             }
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(MARK_LOOK_EVERY).await;
         }
     }
 
-    /// Marks an event that was read just now, as long as `hold` lives. Where an earlier delivery of it is in our hands, its outcome is
-    /// stored, and its mark is about to go: waits for that until `patience`.
+    /// Marks an event that was read just now, as long as `hold` lives. Where an earlier delivery of it is in our hands, its outcome
+    /// is stored and its mark is about to go: waits for that until `patience`.
     pub(crate) async fn mark_read(
         self: &Arc<Self>,
         id: EventId,
@@ -132,7 +134,7 @@ impl InFlight {
             {
                 let mut shard = self.shard(&id);
                 match shard.get(&id) {
-                    // The same row, or the row as it was before what we know of it.
+                    // We know the same row, or a later state of it.
                     Some(known) if known.fence.is_some_and(|known| known.claim >= fence.claim) => return Err(NotMarked::Known),
                     Some(known) if known.is_in_hand() => {}
                     _ => {
@@ -150,7 +152,7 @@ impl InFlight {
             if Instant::now() >= patience {
                 return Err(NotMarked::InHand);
             }
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(MARK_LOOK_EVERY).await;
         }
     }
 
@@ -185,14 +187,14 @@ impl InFlight {
         self.one_left.notified().await;
     }
 
-    /// Notes an event that is.
+    /// Notes an event that was.
     fn note_left(&self, left: Left) {
         self.put_back([left]);
         self.ever_left.fetch_add(1, Ordering::SeqCst);
         self.one_left.notify_one();
     }
 
-    /// Puts back what was taken and could not be dealt with.
+    /// Puts back events that were [taken](Self::take_left) and could not be dealt with.
     pub(crate) fn put_back(&self, left: impl IntoIterator<Item = Left>) {
         self.left.lock().unwrap_or_else(PoisonError::into_inner).extend(left);
     }
@@ -218,7 +220,7 @@ impl InFlight {
     }
 
     /// How many events are marked and do not rest.
-    pub(crate) fn busy(&self) -> usize {
+    pub(crate) fn not_resting(&self) -> usize {
         self.count(|entry| entry.is_in_hand() && !entry.rests)
     }
 
@@ -230,7 +232,8 @@ impl InFlight {
         self.shards.iter().map(count).sum()
     }
 
-    /// How many rests have ended so far. Whoever finds none busy twice, and this number as it was, knows that none was between.
+    /// How many rests have ended so far. Whoever twice finds no event that does not rest, and this number as it was, knows that
+    /// there was none in between either.
     pub(crate) fn rests_ended(&self) -> u64 {
         self.rests_ended.load(Ordering::Relaxed)
     }
@@ -285,11 +288,11 @@ impl InFlight {
         }
     }
 
-    /// Gives up an event whose listener blocks its thread, so that it is delivered again, once it was claimed: nobody knows whether that
-    /// listener ever comes back.
+    /// Gives up an event whose listener blocks its thread: once it was claimed, it is delivered again, since nobody knows whether
+    /// that listener ever comes back.
     pub(crate) fn give_up(&self, id: &EventId, fence: Fence) {
         let mut shard = self.shard(id);
-        // A later delivery of it may be well.
+        // A later delivery of it is not the one that is stuck.
         let Some(entry) = shard.get_mut(id).filter(|entry| entry.fence == Some(fence)) else { return };
         match &entry.state {
             State::Read(hold) => {
@@ -306,7 +309,7 @@ impl InFlight {
     /// Lets a mark go.
     fn let_go(&self, mark: &Mark) {
         let mut shard = self.shard(&mark.id);
-        // What was given up may be in hand anew.
+        // An event that was given up may be in hand again by now.
         let Some(entry) = shard.get_mut(&mark.id).filter(|entry| entry.fence == mark.fence) else { return };
         match (&mark.hold, mark.fence) {
             (Some(hold), Some(fence)) if !mark.is_settled => {
@@ -369,7 +372,7 @@ pub(crate) struct Mark {
     in_flight: Arc<InFlight>,
     id: EventId,
     fence: Option<Fence>,
-    /// Of an event that was read.
+    /// `Some` for an event that was read.
     hold: Option<Arc<Hold>>,
     is_settled: bool,
 }

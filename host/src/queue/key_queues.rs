@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use super::Delivery;
+use super::{Delivery, Room};
 use crate::event::{AggregateType, Event};
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -35,10 +35,10 @@ struct State {
     queues: HashMap<Key, KeyQueue, foldhash::fast::RandomState>,
     /// The `seq` of every event in them.
     held: HashSet<u64, foldhash::fast::RandomState>,
-    /// What was resolved since events were last asked of the table: the rows were judged before that.
+    /// The `seq` of every event that was resolved since the table was last asked for events: its answer may not know of that.
     resolved: HashSet<u64, foldhash::fast::RandomState>,
-    waiting: usize,
-    waiting_bytes: usize,
+    /// The room that is taken by the events that wait.
+    waiting: Room,
 }
 
 /// An aggregate.
@@ -59,10 +59,11 @@ pub(crate) enum Admission {
     Start(Delivery),
     /// It waits for another in this process's hands, and comes back from [`Turn::end`].
     Waits,
-    /// An event waits behind this one, the last of its queue in this process's hands: the queue is full, or others stand between. It is the
-    /// event itself, or one that was the last of the queue, and gave it its place.
+    /// The given event waits in the table behind the one of this `seq`, the last of its queue in this process's hands: the queue is
+    /// full, or other events stand between. It is the event that was admitted, or the one that was the last of the queue and gave
+    /// it its place.
     Behind(Delivery, u64),
-    /// It waits for this one, which is not in this process's hands; neither is any of its aggregate but later ones.
+    /// It waits for the event of this `seq`, which is not in this process's hands; of its aggregate only later events are.
     Elsewhere(Delivery, u64),
 }
 
@@ -77,36 +78,36 @@ impl KeyQueues {
         Self { limits, state: Mutex::default(), one_for_all: None }
     }
 
-    /// Most events, and bytes, that wait in one queue while no others do.
-    pub(crate) fn longest(&self) -> (usize, usize) {
-        ((self.limits.events / self.share()).max(1), self.limits.bytes / self.share())
+    /// The room that one queue has while no event waits in another.
+    pub(crate) fn longest(&self) -> Room {
+        Room { events: (self.limits.events / self.share()).max(1), bytes: self.limits.bytes / self.share() }
     }
 
-    /// How much of the room, in events and bytes, is to be left while events move. Where many queues are about alike, each has its
-    /// share as long as so much is left; with less they would be full, though short. Where few have it all, others are to be found
-    /// behind them in the table.
-    pub(crate) fn last_room(&self) -> (usize, usize) {
-        let (events, bytes) = self.longest();
+    /// The headroom: how much of the room is to be left while events move. Where many queues are about equally long, each has its
+    /// share as long as so much is left; with less they would be full, though short. Where a few queues take all the room, the
+    /// events of other aggregates are to be found behind theirs in the table.
+    pub(crate) fn headroom(&self) -> Room {
+        let Room { events, bytes } = self.longest();
         let (share, queues) = (self.share(), self.lock().queues.len());
         let of_many = share * (self.limits.events / (queues + share) + 2);
         let events = if queues < 2 * share { events } else { events.max(of_many) };
-        // A small room is never the last one as a whole.
-        (events.min(self.limits.events / 2), bytes)
+        // Of a small room, never all is headroom.
+        Room { events: events.min(self.limits.events / 2), bytes }
     }
 
-    /// A queue may have one part in so many of the room that is left, so that however many aggregates are slow, they leave room for
+    /// A queue may take one part in so many of the room that is left, so that however many aggregates are slow, they leave room for
     /// others: eight of them leave half of it, and 32 an eighth. With one part for each of hundreds of workers, a queue would take
     /// one event at a time, and all others would go back to the table and come again.
     fn share(&self) -> usize {
         self.limits.workers.min(MAX_SHARING).saturating_mul(2).max(1)
     }
 
-    /// How many events, and how many bytes, a queue may have now.
-    fn most(&self, state: &State) -> (usize, usize) {
-        let left = self.limits.events.saturating_sub(state.waiting) / self.share();
-        let bytes = self.limits.bytes.saturating_sub(state.waiting_bytes) / self.share();
+    /// The room that one queue has now.
+    fn most(&self, state: &State) -> Room {
+        let events = self.limits.events.saturating_sub(state.waiting.events) / self.share();
+        let bytes = self.limits.bytes.saturating_sub(state.waiting.bytes) / self.share();
         // In a small room one part is less than one event.
-        (left.max(usize::from(state.waiting < self.limits.events / 2)), bytes)
+        Room { events: events.max(usize::from(state.waiting.events < self.limits.events / 2)), bytes }
     }
 
     /// Says that the table is asked for events now. One such question at a time.
@@ -114,10 +115,9 @@ impl KeyQueues {
         self.lock().resolved.clear();
     }
 
-    /// How many events wait here, and how many bytes they have together.
-    pub(crate) fn waiting(&self) -> (usize, usize) {
-        let state = self.lock();
-        (state.waiting, state.waiting_bytes)
+    /// The room that is taken by the events that wait here.
+    pub(crate) fn waiting(&self) -> Room {
+        self.lock().waiting
     }
 
     /// Puts an event into its queue; `nearest` is the `seq` of the last event before it that was not resolved when the table was
@@ -130,7 +130,7 @@ impl KeyQueues {
         // What was resolved while the answer was on its way is no longer waited for.
         let nearest = nearest.filter(|nearest| !state.resolved.contains(nearest));
         let sequence = delivery.event.sequence();
-        let (most, most_bytes) = self.most(state);
+        let most = self.most(state);
         match (state.queues.get_mut(&key), nearest) {
             (None, None) => {
                 state.held.insert(sequence);
@@ -140,17 +140,17 @@ impl KeyQueues {
             }
             (None, Some(nearest)) => Admission::Elsewhere(delivery, nearest),
             (Some(queue), nearest) => {
-                // Its time has just come, or it was brought back from the dead.
+                // Its time has just come, or it was dead and is replayed.
                 let is_late = sequence < queue.last();
                 match nearest.filter(|nearest| !state.held.contains(nearest)) {
-                    // Those in our hands do not stand in its way.
+                    // The events in our hands do not stand in its way.
                     Some(nearest) if is_late => return Admission::Elsewhere(delivery, nearest),
                     Some(_) => return Admission::Behind(delivery, queue.last()),
                     None => {}
                 }
-                let has_room = queue.waiting.len() < most && queue.waiting_bytes < most_bytes;
-                // Set aside behind a later one, it would be let go at once, and come back. The last of the queue goes instead; where none
-                // waits, it is one more than there is room for.
+                let has_room = queue.waiting.len() < most.events && queue.waiting_bytes < most.bytes;
+                // Set aside behind a later event, it would be let go at once, and come back. So the last event of the queue is set
+                // aside instead; where none waits, this event is one more than there is room for.
                 let aside = match (has_room, is_late) {
                     (true, _) => None,
                     (false, true) => queue.waiting.pop_back(),
@@ -161,14 +161,14 @@ impl KeyQueues {
                 queue.waiting.insert(place, delivery);
                 queue.waiting_bytes += bytes;
                 state.held.insert(sequence);
-                state.waiting += 1;
-                state.waiting_bytes += bytes;
+                state.waiting.events += 1;
+                state.waiting.bytes += bytes;
                 let Some(aside) = aside else { return Admission::Waits };
                 let bytes = aside.event.size_bytes();
                 queue.waiting_bytes -= bytes;
                 state.held.remove(&aside.event.sequence());
-                state.waiting -= 1;
-                state.waiting_bytes -= bytes;
+                state.waiting.events -= 1;
+                state.waiting.bytes -= bytes;
                 Admission::Behind(aside, queue.last())
             }
         }
@@ -191,12 +191,12 @@ impl KeyQueues {
         state.queues.get(key).is_some_and(|queue| queue.last() <= blocker || state.held.contains(&blocker))
     }
 
-    /// Everything that waits here, taken out.
+    /// Takes out every event that waits here.
     pub(crate) fn drain(&self) -> Vec<Delivery> {
         self.take_out(|_| true)
     }
 
-    /// What waits here and is wanted, taken out, with everything that waits behind it.
+    /// Takes out the waiting events that are wanted, with every event that waits behind one of them.
     pub(crate) fn take_out(&self, is_wanted: impl Fn(&Delivery) -> bool) -> Vec<Delivery> {
         let state = &mut *self.lock();
         let mut taken = Vec::new();
@@ -206,9 +206,9 @@ impl KeyQueues {
             taken.extend(queue.waiting.drain(first..));
             let bytes: usize = taken[before..].iter().map(|delivery| delivery.event.size_bytes()).sum();
             queue.waiting_bytes -= bytes;
-            state.waiting_bytes -= bytes;
+            state.waiting.bytes -= bytes;
         }
-        state.waiting -= taken.len();
+        state.waiting.events -= taken.len();
         for delivery in &taken {
             state.held.remove(&delivery.event.sequence());
         }
@@ -279,8 +279,8 @@ impl Turn {
             for waiting in &behind {
                 state.held.remove(&waiting.event.sequence());
             }
-            state.waiting -= behind.len();
-            state.waiting_bytes -= behind.iter().map(|waiting| waiting.event.size_bytes()).sum::<usize>();
+            state.waiting.events -= behind.len();
+            state.waiting.bytes -= behind.iter().map(|waiting| waiting.event.size_bytes()).sum::<usize>();
             return AfterTurn { next: None, behind };
         }
         let next = queue.waiting.pop_front();
@@ -289,8 +289,8 @@ impl Turn {
                 let bytes = next.event.size_bytes();
                 queue.running = next.event.sequence();
                 queue.waiting_bytes -= bytes;
-                state.waiting -= 1;
-                state.waiting_bytes -= bytes;
+                state.waiting.events -= 1;
+                state.waiting.bytes -= bytes;
             }
             None => {
                 state.queues.remove(&self.key);
@@ -309,8 +309,8 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         if !self.ended {
-            // Nobody is there to settle them: they are dropped, and due again when their claims end, or claimed when they are read
-            // again.
+            // Nobody is there to settle the events that wait: they are dropped, and due again when their claims end, or claimed
+            // when they are read again.
             drop(self.leave(false));
         }
     }

@@ -4,12 +4,13 @@
 
 mod at_work;
 mod batches;
+mod bytes_in_flight;
 mod calls;
 mod delivery;
-mod held;
 mod in_flight;
 mod key_queues;
 mod reserved;
+mod room;
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
@@ -17,19 +18,18 @@ use std::sync::Arc;
 
 use calls::{Bounds, CallQueues};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 pub(crate) use at_work::{AtWork, Work};
 pub(crate) use batches::Batches;
-pub(crate) use calls::Admitted;
-pub(crate) use calls::CallPlace;
+use bytes_in_flight::BytesInFlight;
+pub(crate) use bytes_in_flight::CountedBytes;
+pub(crate) use calls::{Admitted, CallPlace};
 pub(crate) use delivery::{Delivery, Via};
-use held::Held;
-pub(crate) use held::HeldBytes;
-pub(crate) use in_flight::{InFlight, Mark, Reading};
-pub(crate) use in_flight::{Left, NotMarked};
-pub(crate) use key_queues::Turn;
-pub(crate) use key_queues::{Admission, Key, KeyQueueLimits, KeyQueues, key};
+pub(crate) use in_flight::{InFlight, Left, Mark, NotMarked, Reading};
+pub(crate) use key_queues::{Admission, Key, KeyQueueLimits, KeyQueues, Turn, key};
 pub(crate) use reserved::Reserved;
+pub(crate) use room::Room;
 
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 use crate::units::ByteSize;
@@ -52,11 +52,13 @@ impl Default for QueueLimits {
 }
 
 impl QueueLimits {
-    fn count(self, via: Via) -> usize {
-        match via {
+    /// Room for events that come this way while none is queued.
+    fn room(self, via: Via) -> Room {
+        let events = match via {
             Via::Hot => self.hot,
             Via::Cold => self.cold,
-        }
+        };
+        Room { events, bytes: self.bytes.as_usize() }
     }
 }
 
@@ -65,10 +67,12 @@ impl QueueLimits {
 pub(crate) struct Queue {
     limits: QueueLimits,
     sides: Mutex<Sides>,
+    /// Told when an event was put in.
     filled: Notify,
+    /// Told when an event was taken out, or there is room again.
     taken: Arc<Notify>,
-    /// Of cold events, with their workers too.
-    held: Arc<Held>,
+    /// Of cold events: those that are queued and those that workers have.
+    bytes_in_flight: Arc<BytesInFlight>,
     bounds: Bounds,
 }
 
@@ -79,6 +83,7 @@ struct Sides {
     /// Counts the events taken while both sides had some.
     turn: u8,
     closed: bool,
+    /// How many workers wait for an event.
     waiting: usize,
     /// Events that wait for a place with their listener, or have been given one.
     call_queues: CallQueues,
@@ -91,8 +96,7 @@ struct Side {
     deliveries: VecDeque<Delivery>,
     bytes: usize,
     /// Room that is kept for events to come.
-    reserved: usize,
-    reserved_bytes: usize,
+    reserved: Room,
 }
 
 impl Side {
@@ -114,15 +118,21 @@ impl Side {
         taken
     }
 
-    /// A single event larger than all of the room still gets in: otherwise it never would.
-    fn has_room(&self, count: usize, bytes: usize) -> bool {
-        let taken = self.deliveries.len() + self.reserved;
-        taken < count && (self.bytes + self.reserved_bytes < bytes || taken == 0)
+    /// How much room is taken here, by events and for events to come.
+    fn taken(&self) -> Room {
+        Room { events: self.deliveries.len() + self.reserved.events, bytes: self.bytes + self.reserved.bytes }
+    }
+
+    /// Whether one more event gets in where there is so much room. A single event larger than all of the room still gets in:
+    /// otherwise it never would.
+    fn has_room(&self, room: Room) -> bool {
+        let taken = self.taken();
+        taken.events < room.events && (taken.bytes < room.bytes || taken.events == 0)
     }
 
     fn reserve(&mut self, bytes: usize) {
-        self.reserved += 1;
-        self.reserved_bytes += bytes;
+        self.reserved.events += 1;
+        self.reserved.bytes += bytes;
     }
 }
 
@@ -132,8 +142,8 @@ impl Queue {
     pub(crate) fn new(limits: QueueLimits) -> Self {
         let bounds = Bounds { threads: threads(), shared: usize::MAX };
         let taken = Arc::new(Notify::new());
-        let held = Held::new(limits.bytes.as_usize() / 2, taken.clone());
-        Self { limits, sides: Mutex::default(), filled: Notify::new(), taken, held, bounds }
+        let bytes_in_flight = BytesInFlight::new(limits.bytes.as_usize() / 2, taken.clone(), Instant::now());
+        Self { limits, sides: Mutex::default(), filled: Notify::new(), taken, bytes_in_flight, bounds }
     }
 
     /// So many workers take events from it: listeners that wait for something outside leave some of them to others.
@@ -148,13 +158,14 @@ impl Queue {
         let mut refused = Vec::new();
         let mut sides = self.lock();
         let closed = sides.closed;
-        let (side, count) = match via {
-            Via::Hot => (&mut sides.hot, self.limits.hot),
-            Via::Cold => (&mut sides.cold, self.limits.cold),
+        let room = self.limits.room(via);
+        let side = match via {
+            Via::Hot => &mut sides.hot,
+            Via::Cold => &mut sides.cold,
         };
         let mut pushed = 0;
         for delivery in deliveries {
-            if !closed && side.has_room(count, self.limits.bytes.as_usize()) {
+            if !closed && side.has_room(room) {
                 side.push(delivery);
                 pushed += 1;
             } else {
@@ -242,50 +253,51 @@ impl Queue {
 
     /// How many more cold events, and how many bytes of them, would find room.
     #[must_use]
-    pub(crate) fn cold_room(&self) -> (usize, usize) {
+    pub(crate) fn cold_room(&self) -> Room {
         self.room(Via::Cold)
     }
 
-    /// How many more bytes of cold events may be in this process's hands: those with workers take up memory too.
+    /// How many more bytes of cold events may be in this process's hands: those that workers have take up memory too.
     pub(crate) fn free_bytes(&self) -> usize {
-        self.limits.bytes.as_usize().saturating_sub(self.held.bytes())
+        self.limits.bytes.as_usize().saturating_sub(self.bytes_in_flight.count(Instant::now()))
     }
 
-    /// Counts so many bytes of a cold event as in this process's hands.
-    pub(crate) fn hold(&self, bytes: usize) -> HeldBytes {
-        self.held.hold(bytes)
+    /// Counts the bytes of one more cold event among those in this process's hands.
+    pub(crate) fn count_bytes(&self, bytes: usize) -> CountedBytes {
+        self.bytes_in_flight.add(bytes, Instant::now())
     }
 
     /// How many more hot events would find room now.
     #[must_use]
     pub(crate) fn hot_room(&self) -> usize {
-        self.room(Via::Hot).0
+        self.room(Via::Hot).events
     }
 
-    fn room(&self, via: Via) -> (usize, usize) {
+    fn room(&self, via: Via) -> Room {
         let sides = self.lock();
-        let (count, bytes) = sides.load(via, self.limits);
-        let (most, most_bytes) = (self.limits.count(via), self.limits.bytes.as_usize());
+        let (all, taken) = (self.limits.room(via), sides.taken(via, self.limits));
         // A single event larger than all of the room still gets in: otherwise it never would.
-        if sides.closed || count >= most || (bytes >= most_bytes && count > 0) {
-            return (0, 0);
+        if sides.closed || taken.events >= all.events || (taken.bytes >= all.bytes && taken.events > 0) {
+            return Room::default();
         }
-        (most - count, most_bytes.saturating_sub(bytes).max(1))
+        let free = all.without(taken);
+        Room { bytes: free.bytes.max(1), ..free }
     }
 
-    /// Whether too many events wait for a slow listener, so that further ones go back to the table.
-    pub(crate) fn sends_back(&self) -> bool {
-        self.lock().call_queues.sends_back(self.limits)
+    /// Whether the call queue of a listener takes no more cold events: further ones go back to the table.
+    pub(crate) fn one_is_full(&self) -> bool {
+        self.lock().call_queues.one_is_full(self.limits)
     }
 
-    /// The names of places for which as many events wait as may, and slowly: further ones would go back to the table.
-    pub(crate) fn crowded(&self) -> Vec<Arc<str>> {
-        self.lock().call_queues.crowded(self.limits)
+    /// The place names of busy listeners. A listener is busy from when its call queue takes no more cold events until half of it is
+    /// empty.
+    pub(crate) fn busy(&self) -> Vec<Arc<str>> {
+        self.lock().call_queues.busy(self.limits)
     }
 
-    /// Waits until one of these that were crowded is so no more.
-    pub(crate) async fn thins_out(&self, crowded: &[Arc<str>]) {
-        if crowded.is_empty() {
+    /// Waits until one of these listeners, which were busy, is busy no more; for ever where there are none.
+    pub(crate) async fn one_is_free(&self, busy: &[Arc<str>]) {
+        if busy.is_empty() {
             std::future::pending::<()>().await;
         }
         loop {
@@ -293,8 +305,8 @@ impl Queue {
             tokio::pin!(taken);
             // Registered before looking: a take in between must not be missed.
             taken.as_mut().enable();
-            let still = self.crowded();
-            if crowded.iter().any(|name| !still.contains(name)) {
+            let still = self.busy();
+            if busy.iter().any(|name| !still.contains(name)) {
                 return;
             }
             taken.await;
@@ -310,9 +322,9 @@ impl Queue {
             taken.as_mut().enable();
             {
                 let sides = self.lock();
-                let (count, bytes) = sides.load(Via::Cold, self.limits);
-                let is_half_empty = count == 0 || (count <= self.limits.cold / 2 && bytes <= self.limits.bytes.as_usize() / 2);
-                if sides.closed || (is_half_empty && self.held.are_few()) {
+                let (all, used) = (self.limits.room(Via::Cold), sides.taken(Via::Cold, self.limits));
+                let is_half_empty = used.events == 0 || (used.events <= all.events / 2 && used.bytes <= all.bytes / 2);
+                if sides.closed || (is_half_empty && self.bytes_in_flight.are_few(Instant::now())) {
                     return;
                 }
             }
@@ -379,17 +391,17 @@ impl Sides {
         self.hot.deliveries.is_empty() && self.cold.deliveries.is_empty() && self.call_queues.ready.is_empty()
     }
 
-    /// How much of the room for events that come this way is used up, by number and by bytes.
-    fn load(&self, via: Via, limits: QueueLimits) -> (usize, usize) {
+    /// How much of the room for events that come this way is taken.
+    fn taken(&self, via: Via, limits: QueueLimits) -> Room {
         let side = match via {
             Via::Hot => &self.hot,
             Via::Cold => &self.cold,
         };
-        let (count, bytes) = self.call_queues.charged(via, limits);
-        (side.deliveries.len() + side.reserved + count, side.bytes + side.reserved_bytes + bytes)
+        let (here, beyond) = (side.taken(), self.call_queues.taken_beyond(via, limits));
+        Room { events: here.events + beyond.events, bytes: here.bytes + beyond.bytes }
     }
 
-    /// Events that waited for a place take turns with the others: busy listeners leave workers to the rest.
+    /// Events that waited for a place take turns with the others: listeners with many events leave workers to the rest.
     fn take(&mut self) -> Option<Delivery> {
         self.placed = !self.placed && !self.call_queues.ready.is_empty();
         if self.placed {

@@ -1,31 +1,30 @@
 //! Room in the hot queue that is kept for events whose transaction is not decided yet.
 //!
-//! Without it, transactions that are open at once would each claim rows for the same free places, and what then finds none has
-//! to be given back to the table, row by row.
+//! Without it, transactions that are open at once would each claim rows for the same free places. The events that then find none
+//! would have to be given back to the table, row by row.
 
 use std::sync::Arc;
 
-use super::{Delivery, Queue, Side, Via};
+use super::{Delivery, Queue, Room, Side, Via};
 
 /// Room in the hot queue, kept until it is used or dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Reserved {
     /// `None` where nothing is kept.
     queue: Option<Arc<Queue>>,
-    events: usize,
-    bytes: usize,
+    room: Room,
 }
 
 impl Reserved {
     /// For how many events there is room.
     pub(crate) fn events(&self) -> usize {
-        self.events
+        self.room.events
     }
 
     fn give_up(&mut self, hot: &mut Side) {
         if self.queue.take().is_some() {
-            hot.reserved -= self.events;
-            hot.reserved_bytes -= self.bytes;
+            hot.reserved.events -= self.room.events;
+            hot.reserved.bytes -= self.room.bytes;
         }
     }
 }
@@ -41,29 +40,27 @@ impl Drop for Reserved {
 impl Queue {
     /// Keeps room for the first of these events, given by their sizes in bytes, as far as there is room now.
     pub(crate) fn reserve(self: &Arc<Self>, sizes: impl Iterator<Item = usize>) -> Reserved {
-        let (mut events, mut reserved_bytes) = (0, 0);
+        let mut reserved = Room::default();
         let mut sides = self.lock();
         if !sides.closed {
-            let (charged, charged_bytes) = sides.call_queues.charged(Via::Hot, self.limits);
-            let most = self.limits.hot.saturating_sub(charged);
-            let most_bytes = self.limits.bytes.as_usize().saturating_sub(charged_bytes);
+            let room = self.limits.room(Via::Hot).without(sides.call_queues.taken_beyond(Via::Hot, self.limits));
             for bytes in sizes {
-                if !sides.hot.has_room(most, most_bytes) {
+                if !sides.hot.has_room(room) {
                     break;
                 }
                 sides.hot.reserve(bytes);
-                (events, reserved_bytes) = (events + 1, reserved_bytes + bytes);
+                reserved = Room { events: reserved.events + 1, bytes: reserved.bytes + bytes };
             }
         }
         drop(sides);
-        Reserved { queue: Some(self.clone()), events, bytes: reserved_bytes }
+        Reserved { queue: Some(self.clone()), room: reserved }
     }
 
     /// Keeps room for an event that was in the queue and comes again, whether there is any or not: fewer others get in
     /// meanwhile.
     pub(crate) fn reserve_again(self: &Arc<Self>, bytes: usize) -> Reserved {
         self.lock().hot.reserve(bytes);
-        Reserved { queue: Some(self.clone()), events: 1, bytes }
+        Reserved { queue: Some(self.clone()), room: Room { events: 1, bytes } }
     }
 
     /// Puts events for which room was kept at the end of the hot side, in order, and gives up the rest of the room. Those that

@@ -108,12 +108,12 @@ async fn what_is_queued_at_the_closing_is_taken_and_nothing_comes_after_it() {
     assert!(queue.push(Via::Hot, deliveries(Via::Hot, 1, 1)).is_empty());
     assert!(queue.push_claimed(deliveries(Via::Cold, 1, 1).remove(0)).is_none());
     assert_eq!((queue.depth(), queue.hot_room()), ((1, 1), 999));
-    assert_eq!(queue.cold_room().0, 999);
+    assert_eq!(queue.cold_room().events, 999);
 
     queue.close();
 
     assert!(queue.push_claimed(deliveries(Via::Cold, 1, 1).remove(0)).is_some(), "given back");
-    assert_eq!((queue.cold_room(), queue.hot_room()), ((0, 0), 0));
+    assert_eq!((queue.cold_room(), queue.hot_room()), (Room::default(), 0));
     for left in [true, true, false] {
         assert_eq!(in_time("an answer", queue.take()).await.is_some(), left);
     }
@@ -140,14 +140,15 @@ async fn the_wake_up_of_a_worker_that_is_cut_off_goes_to_another() {
     waiting(&queue, 0).await;
 }
 
-/// Bytes with workers count as those that are queued do, so that large payloads take up no more memory for having many workers.
+/// The bytes of events that workers have count as those of queued events do, so that large payloads take up no more memory where
+/// there are many workers.
 #[test]
 fn bytes_in_hand_leave_no_room_until_enough_of_them_are_let_go() {
     let queue = Queue::new(QueueLimits { hot: 1, cold: 100, bytes: ByteSize::kib(10) });
     let waits = || queue.cold_half_empty().now_or_never().is_none();
-    let with_workers = queue.hold(6_000);
+    let with_workers = queue.count_bytes(6_000);
     assert_eq!(queue.free_bytes(), 4_240);
-    let one_more = queue.hold(6_000);
+    let one_more = queue.count_bytes(6_000);
     assert_eq!(queue.free_bytes(), 0);
     assert!(waits(), "though nothing is queued");
 

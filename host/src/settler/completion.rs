@@ -60,13 +60,13 @@ pub(super) struct Held {
 impl Completion {
     /// `None` for an event that was never stored: there is nothing to write.
     pub(super) fn of(delivery: Delivery, conclusion: impl Into<Conclusion>) -> Option<Self> {
-        let Delivery { event, mark, turn, held: bytes, .. } = delivery;
+        let Delivery { event, mark, turn, counted_bytes, .. } = delivery;
         let Conclusion { settlement, effects, cost, if_not_taken } = conclusion.into();
         let fence = mark.fence()?;
         let is_told = matches!(settlement, Settlement::Dead { .. } | Settlement::Behind { .. }) || effects.is_some();
         let event = is_told.then_some(event);
         // Its payload is gone with it: an outcome is small.
-        drop(bytes);
+        drop(counted_bytes);
         Some(Self {
             settled: Settled { fence, settlement, cost },
             effects,

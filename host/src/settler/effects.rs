@@ -120,15 +120,15 @@ impl Settler {
                 Err(error) => error,
             };
             self.metrics.db_error(&error);
-            let is_locked = matches!(error, StoreError::Locked { .. });
-            if is_locked
+            let is_held_up = matches!(error, StoreError::Locked { .. } | StoreError::PartitionsMoved { .. });
+            if is_held_up
                 && let Ok(locked) = self.locked(completions.iter().map(|one| &one.settled)).await
                 && !locked.is_empty()
             {
                 apart.extend(completions.extract_if(.., |one| locked.contains(&one.settled.fence.sequence)));
                 continue;
             }
-            if is_locked {
+            if is_held_up {
                 trying.abandoned();
                 return Tried::HeldUp;
             }
@@ -181,7 +181,8 @@ impl Settler {
     }
 }
 
-/// A lock of another transaction is no failure of the listener: the event is delivered again, without counting an attempt.
+/// A lock of another transaction, or partitions that changed their owners, are no failure of the listener: the event is delivered
+/// again, without counting an attempt.
 fn held_up(mut completion: Completion) -> Completion {
     completion.effects = None;
     completion.settled.settlement = settlement::held_up();

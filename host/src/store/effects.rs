@@ -13,37 +13,38 @@ use crate::event::{Effects, Fence, StateChanges, StateUsage, StateWrite};
 /// Writing outcomes together with their effects: the events that listeners emitted, and the state that they changed.
 #[async_trait]
 pub trait EffectStore: Send + Sync {
-    /// Writes outcomes, each under its fence and together with its effects: for each outcome everything or nothing is written.
-    /// The outcomes are taken in order, and an earlier one's changes of state are visible to later ones. Returns one answer for each.
+    /// Writes outcomes, each under its fence and together with its effects: for each outcome everything or nothing is written. They
+    /// are taken in order, and later outcomes see the changes of state of earlier ones. Returns one answer for each, in order.
     ///
     /// # Errors
-    /// The database's own. Then nothing was written, unless the answer to the commit was lost. A repeat is safe: outcomes that were
-    /// written are fenced off.
+    /// [`StoreError::PartitionsMoved`] when partitions of the events got other owners again and again; the database's own. Then
+    /// nothing was written, unless the answer to the commit was lost. A repeat is safe: outcomes that were written are fenced off.
     async fn settle_with_effects(&self, settled: &[SettledWithEffects<'_>]) -> Result<Vec<Committed>, StoreError>;
 }
 
-/// Tries the transaction until no partition gets another owner between the look at so many events and the writing of their outcomes:
-/// `None` when one did. Even a second time is rare, and each time one event more is another host's for good, so it ends.
+/// Repeats the transaction until no partition gets another owner between the look at the events and the writing of their outcomes;
+/// the transaction returns `None` when one did. Even a second time is rare. Each time at least one of the events belongs to another
+/// host from then on, so there are at most as many repeats as outcomes.
 ///
 /// # Errors
-/// The transaction's own. When it does not end by then, somebody changes the partitions all the time: nothing is written, and it is worth
-/// another try.
+/// The transaction's own. [`StoreError::PartitionsMoved`] after as many repeats: partitions change their owners in a way that no
+/// host does. Then nothing is written, and a repeat is safe.
 #[cfg(any(feature = "postgres", feature = "mysql", test))]
 pub(super) async fn until_written<T, F>(
     outcomes: usize,
     action: &'static str,
-    mut tried: T,
+    mut transaction: T,
 ) -> Result<Vec<Committed>, StoreError>
 where
     T: FnMut() -> F,
     F: Future<Output = Result<Option<Vec<Committed>>, StoreError>>,
 {
     for _ in 0..=outcomes {
-        if let Some(committed) = tried().await? {
+        if let Some(committed) = transaction().await? {
             return Ok(committed);
         }
     }
-    Err(StoreError::Locked { action, source: sqlx::Error::RowNotFound })
+    Err(StoreError::PartitionsMoved { action, outcomes })
 }
 
 /// An outcome and its effects.
@@ -71,8 +72,8 @@ pub enum Committed {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct UsageRow {
     pub(super) usage: StateUsage,
-    /// The last version that a value was given. No version is used twice: otherwise a value that was deleted and written again would
-    /// look unchanged.
+    /// The last version that a value was given. No version is used twice: otherwise a value that was deleted and written again
+    /// could look unchanged.
     pub(super) revision: u64,
 }
 
@@ -311,7 +312,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_transaction_is_tried_until_no_partition_is_lost_in_the_middle_of_it() {
+    async fn a_transaction_is_repeated_until_no_partition_is_lost_in_the_middle_of_it() {
         let lost_first = async |lost: usize, outcomes: usize| {
             let mut tries = 0;
             let written = until_written(outcomes, "store", || {
@@ -323,6 +324,7 @@ mod tests {
         assert_eq!(lost_first(5, 5).await.expect("each of five may be lost by itself"), [Committed::Fenced; 5]);
         assert_eq!(lost_first(1, 1).await.expect("it is lost"), [Committed::Fenced]);
         let error = lost_first(2, 1).await.expect_err("it is lost once");
+        assert!(matches!(error, StoreError::PartitionsMoved { outcomes: 1, .. }), "{error:?}");
         assert!(error.is_transient(), "the listener is not to blame: {error}");
     }
 

@@ -32,6 +32,18 @@ pub enum StoreError {
         #[source]
         source: sqlx::Error,
     },
+    /// While outcomes were stored, partitions of their events got other owners again and again: more often than hosts that follow
+    /// the rules can bring about. Nothing was written.
+    #[error(
+        "the database could not {action}: partitions of these {outcomes} events changed their owners at each of the attempts, so \
+         nothing was written, and the events are delivered again; if this goes on, find out who changes the table of the partitions"
+    )]
+    PartitionsMoved {
+        /// What was being done.
+        action: &'static str,
+        /// How many outcomes were to be stored; there was one attempt more.
+        outcomes: usize,
+    },
     /// The schema cannot be changed while somebody uses the tables.
     #[error(
         "the schema of {table} cannot be changed now: another program uses its tables and does not let go; end its transaction (a \
@@ -218,6 +230,7 @@ impl StoreError {
             Self::Url { .. } => "url",
             Self::Unreachable { .. } => "unreachable",
             Self::Locked { .. } | Self::InUse { .. } => "locked",
+            Self::PartitionsMoved { .. } => "partitions_moved",
             Self::ReadOnly { .. } => "read_only",
             Self::Standby { .. } => "standby",
             Self::Disconnected { .. } => "disconnected",
@@ -256,6 +269,7 @@ impl StoreError {
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Locked { .. }
+            | Self::PartitionsMoved { .. }
             | Self::InUse { .. }
             | Self::Full { .. }
             | Self::ReadOnly { .. }

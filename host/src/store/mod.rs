@@ -1,10 +1,10 @@
 //! The table: the one room that speaks SQL.
 //!
-//! [`Store`] is what the host asks of a database: one trait for each role, each in the file of its noun, with its types and with what all
-//! databases do alike. A database answers it in a folder of its own, in files of the same names: the statements, and the roles that run
-//! them; `run.rs` says how one statement is run and read. [`TransactionalStore`] adds what a writer needs inside the caller's own transaction. Every database passes the same conformance
-//! suite. What is due, leased or old enough is decided here, by the database's clock. This room knows events, and nothing of who asks for
-//! them.
+//! [`Store`] is what the host asks of a database: one trait for each role, each in the file of its noun, with its types and with
+//! what all databases do alike. A database answers it in a folder of its own, in files of the same names: the statements, and the
+//! roles that run them; `run.rs` says how one statement is run and read. [`TransactionalStore`] adds what a writer needs inside the
+//! caller's own transaction. Every database passes the same conformance suite. What is due, leased or old enough is decided here,
+//! by the database's clock. This room knows events, and nothing of who asks for them.
 
 mod address;
 mod audit;
@@ -80,7 +80,7 @@ pub use record::Record;
 pub(crate) use record::{ASKED_FOR_LATER, failures};
 pub use route::{RouteRecord, RouteStore};
 pub use schema::{Migration, SchemaStore};
-pub use session::{Around, Session, SessionStore};
+pub use session::{Overview, Session, SessionStore};
 pub use settle::{SettleStore, Settled, Settlement};
 pub use shared::SharedStore;
 #[cfg(feature = "sqlite")]
@@ -90,8 +90,9 @@ pub use table::TableName;
 pub use whole::Whole;
 pub use write::{NewRow, Ownership, TransactionalStore, WriteStore};
 
-/// What the host asks of a database: all roles together. Every call is whole: it has happened, or an error is returned and nothing has. The
-/// error is the database's own, unless a call says more. Of a store whose type is known, bring the role into scope that you call.
+/// What the host asks of a database: all roles together. Every call is whole: it has happened, or an error is returned and nothing
+/// has. The error is the database's own, unless a call says more. Of a store whose type is known, bring the role into scope that
+/// you call.
 ///
 /// Calls must not be cancelled: run them in a task of their own where the caller may be dropped.
 #[async_trait]

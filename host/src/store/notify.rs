@@ -1,24 +1,34 @@
-//! Hints between hosts that there is something to claim.
+//! Wake-ups between hosts: hints that there is something to claim.
 
 use async_trait::async_trait;
 
 use super::StoreError;
 
-/// Hints between hosts that there is something to claim. Does nothing where the database has no such thing.
+/// Wake-ups between hosts: hints that there is something to claim. Does nothing where the database has no wake-ups.
 #[async_trait]
 pub trait NotifyStore: Send + Sync {
-    /// Tells every listening node, this one included, that there is something to claim. A hint; does nothing where the
-    /// database has no such thing.
+    /// Wakes every listening host, this one included: there may be something to claim. A hint; does nothing where the database has
+    /// no wake-ups.
+    ///
+    /// # Errors
+    /// The database's own. A repeat is safe.
     async fn notify(&self) -> Result<(), StoreError> {
         Ok(())
     }
 
-    /// As [`notify`](Self::notify), and says that there is nothing to claim: whoever tries whether wake-ups arrive wakes nobody.
-    async fn try_wake_ups(&self) -> Result<(), StoreError> {
+    /// Sends a wake-up that only tests whether wake-ups arrive: whoever hears it need not look for events. Where the database
+    /// cannot tell the two apart, this is [`notify`](Self::notify).
+    ///
+    /// # Errors
+    /// The database's own. A repeat is safe.
+    async fn send_test_wake_up(&self) -> Result<(), StoreError> {
         self.notify().await
     }
 
-    /// What other nodes tell, on a connection of its own; `None` where the database has no such thing.
+    /// Hears the wake-ups of all hosts, on a connection of its own; `None` where the database has no wake-ups.
+    ///
+    /// # Errors
+    /// The database's own. A repeat is safe.
     async fn listen(&self) -> Result<Option<Box<dyn WakeUps>>, StoreError> {
         Ok(None)
     }
@@ -29,14 +39,14 @@ pub trait NotifyStore: Send + Sync {
 pub enum WakeUp {
     /// There may be something to claim.
     Events,
-    /// Somebody tries whether wake-ups arrive.
-    Trial,
+    /// A host tests whether wake-ups arrive.
+    Test,
 }
 
-/// Hints from other nodes that there is something to claim.
+/// The wake-ups that this host hears.
 #[async_trait]
 pub trait WakeUps: Send {
-    /// Waits for the next one; many that came meanwhile are one. May be dropped while it waits.
+    /// Waits for the next wake-up; all that came meanwhile are one. May be dropped while it waits.
     ///
     /// # Errors
     /// When the connection is lost; ask [`listen`](NotifyStore::listen) for another.

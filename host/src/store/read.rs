@@ -1,4 +1,4 @@
-//! What is due, read without claiming it.
+//! Reading due events without claiming them.
 
 use std::time::Duration;
 
@@ -15,18 +15,27 @@ pub trait ReadStore: Send + Sync {
     /// order of their `seq`. Nothing is written: an event is the owner's as long as its partition is, which is proved again when
     /// its outcome is stored. Events that are held under a claim are left out until that has ended.
     ///
-    /// A read sees what was committed before it began: an event whose outcome is stored meanwhile is among what it returns.
+    /// A read sees what was committed before it began: an event whose outcome is stored meanwhile is among the events that it
+    /// returns.
     async fn read(&self, request: &ReadRequest) -> Result<Vec<ReadEvent>, StoreError>;
 
-    /// How long until the next event of the owner's partitions can be read, those in `held` or of a route in `busy` that are due left
-    /// out: zero when one can, `None` when none waits. A partition counts as long as its owner is named in it, also when its lease has
-    /// ended: then there is something to read, and a read finds nothing.
+    /// How long until the next event of the owner's partitions can be read, by the database's clock: zero when one can be read now,
+    /// `None` when none waits. Of the events that are due, those are left out whose `seq` is in `held` or whose route is in `busy`,
+    /// and one that is held under a claim counts from the end of that claim. An event that is not yet due counts whatever its `seq`
+    /// and route.
+    ///
+    /// This is a hint: it may be too soon, and too late where very many due events are held under claims. A partition counts as
+    /// long as its owner is named in it, also when its lease has ended: then the answer is zero though a read returns nothing.
+    ///
+    /// # Errors
+    /// The database's own. Nothing is written, so a repeat is safe.
     async fn next_to_read(&self, owner: &OwnerId, held: &[u64], busy: &[Route]) -> Result<Option<Duration>, StoreError>;
 
-    /// Claims those of these events that are due, not held under a claim, and as these fences say: what [`read`](Self::read) found
-    /// under a claim that had ended, and what was started here and has no outcome. One that was claimed, or got an outcome, since it
-    /// was looked at is left alone, as its partition's owner may have read it; so is one whose fence has an epoch, unless the owner
-    /// is named in its partition under that epoch, be its lease over or not. In the order of their `seq`.
+    /// Claims the events of these fences that are due, not held under a claim, and still as their fences say: events that
+    /// [`read`](Self::read) found under a claim that had ended, and events that were started here and have no outcome. One that was
+    /// claimed, or got an outcome, since it was looked at is left alone, as its partition's owner may have read it. So is one whose
+    /// fence has an epoch, unless the owner is named in its partition under that epoch, be its lease over or not. In the order of
+    /// their `seq`.
     async fn claim_these(&self, owner: &OwnerId, lease: Duration, fences: &[Fence]) -> Result<Vec<Claimed>, StoreError>;
 }
 
@@ -41,8 +50,8 @@ pub struct ReadRequest {
     pub after: Option<Position>,
     /// The `seq` of events that are left out: the reader has them in hand.
     pub held: Vec<u64>,
-    /// Routes whose events are left out: their listeners have as many as they can take. Only where no order is kept: elsewhere an event
-    /// that is left out would be waited for.
+    /// Routes whose events are left out, since their listeners are busy: as many events wait for them as may. Only where no order
+    /// is kept: elsewhere other events would wait for one that is left out.
     pub busy: Vec<Route>,
     /// Most events; at least 1.
     pub limit: u32,
@@ -57,13 +66,14 @@ pub struct ReadRequest {
 /// Reads that keep an order. [`Claimed::behind`] says of each event whether it waits for an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadOrder {
-    /// A queue for each aggregate: the same events as without order. Each waits for the last earlier event of its aggregate that it
-    /// is said here to wait for; where one of those is neither in hand nor read by the same read, a store may name that one instead.
+    /// A queue for each aggregate: the same events as without order. Of the earlier events of its aggregate that an event has to
+    /// wait for, as is said here, it waits for the last; where one of them is neither in hand nor read by the same read, a store
+    /// may name that one instead.
     ByAggregate(WaitsFor),
-    /// One queue of all events, in the order of their `seq`: the first that are NEW or RETRY and whose `available_at` has come, up to
-    /// one that cannot be delivered (a living claim holds it, it was deferred, it is parked). Those in hand are stepped over.
-    /// Nothing unless the owner holds all partitions by the database's clock; those of the request and its position are not
-    /// looked at.
+    /// One queue of all events, in the order of their `seq`: the first that are NEW or RETRY and whose `available_at` has come, up
+    /// to one that cannot be delivered (a living claim holds it, it was deferred, it is parked). Events in hand are stepped over.
+    /// Nothing unless the owner holds all partitions by the database's clock; the partitions and the position of the request are
+    /// not looked at.
     OneForAll,
 }
 

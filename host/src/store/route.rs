@@ -21,9 +21,18 @@ pub trait RouteStore: Send + Sync {
     /// `None`. `None` when there is none.
     async fn parked_route(&self, after: Option<&Route>) -> Result<Option<Route>, StoreError>;
 
-    /// Lets parked events of these routes wait for time only again, those of these partitions or of all; at most `limit`. Returns them
-    /// as they are then, without epochs and in no order. Each is left under a claim of the owner that has ended: whoever delivers it
-    /// claims it first, so the owner, which answers its route, may deliver it, and so may the host that holds its partition.
+    /// Unparks events of these routes, `limit` at most: they are due again at their `available_at`. `routes` are looked for by
+    /// name, so that a pattern unparks nothing, and whether a route is paused is not looked at. `partitions` are those of the
+    /// events; `None` is for all, an empty list for none.
+    ///
+    /// Returns the fences of the events that were unparked, without epochs and in no order; fewer than `limit` when there are no
+    /// more, or when others unpark some of them at the same time. Each event is left under a claim of `owner` that has ended.
+    /// Whoever delivers it claims it first, so `owner`, which answers its route, may deliver it, and so may the host that holds its
+    /// partition. Rows that another transaction has locked are passed by.
+    ///
+    /// # Errors
+    /// The database's own. Then nothing was unparked, unless the answer to the commit was lost. A repeat is safe: what was unparked
+    /// is no longer parked, and the host that holds its partition reads it.
     async fn unpark(
         &self,
         owner: &OwnerId,

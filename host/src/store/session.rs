@@ -8,12 +8,13 @@ use async_trait::async_trait;
 use super::StoreError;
 use crate::event::OwnerId;
 
-/// Whether other hosts are there still. A lease protects a host that is slow, and delays the others when it is dead. So each host
-/// holds a lock for as long as it lives, which its database lets go when it is gone.
+/// Whether other hosts are still there. A lease protects a host that is slow, and keeps the others waiting when the host is dead.
+/// So each host holds a lock for as long as it lives, which its database lets go when the host is gone.
 ///
-/// An owner says `session` in its [`Node`](super::Node) only while its lock is held: after [`hold_session`](Self::hold_session) has
-/// returned, and no longer once [`Session::prove`] fails or before [`Session::end`]. A lock can be free for a moment while its owner
-/// lives, when a connection broke: whoever acts on it waits until it has seen it free for some seconds.
+/// An owner says `session` in its [`Node`](super::Node) only while its lock is held: it begins after
+/// [`hold_session`](Self::hold_session) has returned, and stops once [`Session::prove`] fails, or before it calls [`Session::end`].
+/// When a connection breaks, a lock can be free for a moment though its owner lives: whoever acts on a free lock waits until it has
+/// been free for some seconds.
 #[async_trait]
 pub trait SessionStore: Send + Sync {
     /// Takes the lock of this owner, on a connection outside of the pools (SQLite: by a file beside the database). `None` where
@@ -31,32 +32,33 @@ pub trait SessionStore: Send + Sync {
     async fn free_sessions(&self, owner: &OwnerId) -> Result<Vec<String>, StoreError>;
 
     /// Ends the leases of the partitions of an owner that is gone, and says that it is not alive. The partitions keep its name, so
-    /// that whoever takes them next knows that they were abandoned. Rows that it claimed stay claimed. Does nothing to an owner that
-    /// says by now that it has no session, or whose lock is held. Returns whether a lease was ended.
+    /// that whoever takes them next knows that they were abandoned. Rows that it claimed stay claimed. Does nothing to an owner
+    /// whose lock is held, or that says by now that it has no session. Returns whether a lease was ended.
     ///
     /// # Errors
     /// The database's own. A repeat is safe.
     async fn abandon(&self, gone: &str) -> Result<bool, StoreError>;
 }
 
-/// Holds the lock of an owner until it is dropped, or its connection ends. A server may take a moment to notice a drop, and MySQL ends a
-/// session that has asked for nothing in 30 s.
+/// Holds the lock of an owner until it is dropped, or its connection ends. A server may take a moment to notice a drop, and MySQL
+/// ends a session that has asked for nothing in 30 s.
 #[async_trait]
 pub trait Session: Send + Sync {
-    /// Asks whether this session still holds the lock. Where statements may reach another connection of the server than the one that
-    /// took the lock (a pooler in transaction mode), this fails once they do: the lock may go at any time then, with nobody told.
+    /// Asks whether this session still holds the lock. Where statements may reach another connection of the server than the one
+    /// that took the lock (a pooler in transaction mode), this fails once they do: then the lock may be let go at any time, and
+    /// nobody is told.
     ///
     /// # Errors
     /// [`StoreError::SessionLost`] when it does not hold the lock; [`StoreError::Disconnected`] when it was not answered within a
     /// second; the database's own. Then the owner has no session: drop this one, and hold another.
     async fn prove(&mut self) -> Result<(), StoreError>;
 
-    /// As [`prove`](Self::prove), and tells what the same statement saw besides: `None` where a statement cannot tell both, or could not
-    /// just now. What it looks at never keeps the proof waiting for long: a table may be locked while a session is held.
+    /// As [`prove`](Self::prove), and returns what the same statement saw of other hosts and of routes: `None` where one statement
+    /// cannot tell both, or could not just now. The overview never keeps the proof waiting for long, also when a table is locked.
     ///
     /// # Errors
     /// As [`prove`](Self::prove).
-    async fn prove_and_look(&mut self) -> Result<Option<Around>, StoreError> {
+    async fn prove_with_overview(&mut self) -> Result<Option<Overview>, StoreError> {
         self.prove().await?;
         Ok(None)
     }
@@ -65,13 +67,13 @@ pub trait Session: Send + Sync {
     async fn end(self: Box<Self>);
 }
 
-/// What the session of a host sees around it.
+/// What the session of a host sees of other hosts and of routes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Around {
-    /// As [`SessionStore::free_sessions`].
-    pub free: Vec<String>,
-    /// Another text whenever [`RouteStore::routes`](super::RouteStore::routes) answers otherwise.
-    pub routes: String,
+pub struct Overview {
+    /// Owners whose locks nobody holds, as [`SessionStore::free_sessions`] returns them.
+    pub free_sessions: Vec<String>,
+    /// A digest of what [`RouteStore::routes`](super::RouteStore::routes) returns: another text when that is different.
+    pub routes_digest: String,
 }
 
 pub(super) const HOLD: &str = "take the lock of this host's session";
@@ -80,7 +82,7 @@ pub(super) const PROVE: &str = "ask for the lock of this host's session";
 pub(super) const LOOK: &str = "look for hosts that are gone";
 pub(super) const ABANDON: &str = "end the leases of a host that is gone";
 
-/// Why a lock could not be taken that nobody else wants.
+/// The error when the lock of this host is held already: only an earlier session of the host takes it.
 pub(super) fn taken() -> StoreError {
     let why = std::io::Error::new(std::io::ErrorKind::WouldBlock, "an earlier session of this host is not yet gone");
     StoreError::Locked { action: HOLD, source: why.into() }

@@ -37,7 +37,7 @@ pub async fn until_idle<S: SharedStore>(outbox: &Outbox<S>) {
 async fn busy<S: SharedStore>(outbox: &Outbox<S>) -> Result<Option<String>, StoreError> {
     // An event that is in no table may write one that is. So nothing may be in hand before the table is read, nor come in while it is read.
     let before = passed(outbox);
-    let in_hand = outbox.hands().busy();
+    let in_hand = outbox.hands().not_resting();
     if in_hand > 0 {
         return Ok(Some(format!("{in_hand} events are in hand")));
     }
@@ -55,7 +55,7 @@ async fn busy<S: SharedStore>(outbox: &Outbox<S>) -> Result<Option<String>, Stor
         outbox.look();
         return Ok(Some("an event waited behind another, and may go now".to_owned()));
     }
-    Ok((outbox.hands().busy() > 0 || passed(outbox) != before).then(|| "an event came in meanwhile".to_owned()))
+    Ok((outbox.hands().not_resting() > 0 || passed(outbox) != before).then(|| "an event came in meanwhile".to_owned()))
 }
 
 /// How many events this host has queued, hot and cold, how many have come back from a rest, and how many were written.

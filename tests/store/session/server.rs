@@ -229,9 +229,9 @@ async fn a_session_is_proven_while_what_it_looks_at_is_locked() {
         db.run_on(&mut other, &format!("LOCK TABLE {table}")).await;
     }
 
-    let seen = in_time("a proof waits for no table", session.prove_and_look()).await.expect("it holds the lock");
+    let seen = in_time("a proof waits for no table", session.prove_with_overview()).await.expect("it holds the lock");
 
     assert_eq!(seen, None, "nothing else is known");
     other.rollback().await.expect("unlocks");
-    assert!(session.prove_and_look().await.expect("it still holds the lock").is_some());
+    assert!(session.prove_with_overview().await.expect("it still holds the lock").is_some());
 }

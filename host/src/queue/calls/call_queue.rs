@@ -12,18 +12,20 @@ use crate::queue::{Delivery, Queue, QueueLimits, Via};
 use crate::sync::atomic::{AtomicBool, Ordering};
 
 /// A call queue whose first event has waited for so long is a slow one: its events take no room from others any more.
-pub(super) const SLOW: Duration = Duration::from_secs(1);
-/// The longest that an event goes back to the table for, so that a listener that is quick again does not wait for its events.
-const LONGEST: Duration = Duration::from_secs(60);
+pub(super) const SLOW_AFTER: Duration = Duration::from_secs(1);
+/// The longest time for which an event goes back to the table, so that a listener that is quick again does not wait for its events.
+const LONGEST_PUT_OFF: Duration = Duration::from_secs(60);
 
 /// The places that some listeners share, and the events that wait for one.
 #[derive(Debug)]
 pub(super) struct CallQueue {
+    /// How many places are taken.
     pub(super) taken: usize,
-    /// How many of them are taken by calls that wait: for something outside, or to go on after that.
+    /// How many of these are taken by calls that wait: for something outside, or to go on after that.
     pub(super) waiting: usize,
-    /// Those that wait to go on, in the order in which their waits ended.
+    /// The calls that wait to go on, in the order in which their other waits ended.
     resuming: VecDeque<Arc<Resumption>>,
+    /// How many places there are.
     pub(super) calls: usize,
     hot: CallSide,
     cold: CallSide,
@@ -35,8 +37,8 @@ pub(super) struct CallQueue {
     pub(super) left_at: Instant,
     /// When the turn of the last event comes that went back to the table.
     turns_end: Instant,
-    /// Whether it was full and slow, and is not half empty since.
-    crowded: bool,
+    /// Whether it was full when this was last asked, and has not been half empty since.
+    busy: bool,
 }
 
 #[derive(Debug, Default)]
@@ -71,7 +73,7 @@ impl CallQueue {
             mean: Duration::ZERO,
             left_at: now,
             turns_end: now,
-            crowded: false,
+            busy: false,
         }
     }
 
@@ -86,23 +88,30 @@ impl CallQueue {
         self.hot.deliveries.is_empty() && self.cold.deliveries.is_empty()
     }
 
-    pub(super) fn is_full(&self, via: Via, limits: QueueLimits) -> bool {
-        let side = self.side(via);
-        side.deliveries.len() >= limits.count(via) || side.bytes >= limits.bytes.as_usize()
+    /// Whether fewer events that came this way wait than may.
+    pub(super) fn has_room(&self, via: Via, limits: QueueLimits) -> bool {
+        let (side, all) = (self.side(via), limits.room(via));
+        side.deliveries.len() < all.events && side.bytes < all.bytes
     }
 
     pub(super) fn is_slow(&self, now: Instant) -> bool {
         let first = |side: &CallSide| side.deliveries.front().map(|(since, _)| *since);
         let since = first(&self.hot).into_iter().chain(first(&self.cold)).min();
-        since.is_some_and(|since| now.saturating_duration_since(since) >= SLOW)
+        since.is_some_and(|since| now.saturating_duration_since(since) >= SLOW_AFTER)
     }
 
-    /// Whether no more cold events should be taken for it, since as many wait as may, and slowly: until half of them have gone.
-    pub(super) fn is_crowded(&mut self, limits: QueueLimits, now: Instant) -> bool {
-        let side = self.side(Via::Cold);
-        let is_half_empty = side.deliveries.len() <= limits.cold / 2 && side.bytes <= limits.bytes.as_usize() / 2;
-        self.crowded = self.is_slow(now) && (self.is_full(Via::Cold, limits) || (self.crowded && !is_half_empty));
-        self.crowded
+    /// Whether it takes no more events that come this way: as many wait as may, and it is slow. A quick one takes them, as long as
+    /// the queue has room for them.
+    pub(super) fn is_full(&self, via: Via, limits: QueueLimits, now: Instant) -> bool {
+        !self.has_room(via, limits) && self.is_slow(now)
+    }
+
+    /// Whether no more cold events should be read for it: from when it is full until half of it is empty.
+    pub(super) fn is_busy(&mut self, limits: QueueLimits, now: Instant) -> bool {
+        let (side, all) = (self.side(Via::Cold), limits.room(Via::Cold));
+        let is_half_empty = side.deliveries.len() <= all.events / 2 && side.bytes <= all.bytes / 2;
+        self.busy = self.is_full(Via::Cold, limits, now) || (self.busy && self.is_slow(now) && !is_half_empty);
+        self.busy
     }
 
     pub(super) fn push(&mut self, now: Instant, delivery: Delivery) {
@@ -114,8 +123,8 @@ impl CallQueue {
         side.deliveries.push_back((now, delivery));
     }
 
-    /// Whether one more call may begin, when all listeners have taken so many places: not more than may be under way, nor more that
-    /// compute than there are threads, nor one that belongs to those that have none.
+    /// Whether one more call may begin, when all listeners have taken so many places. Not when all places are taken, nor when as
+    /// many calls compute as there are threads, nor when the place is left to listeners that have no call.
     pub(super) fn has_place(&self, taken_by_all: usize, bounds: Bounds) -> bool {
         self.taken < self.calls
             && self.taken - self.waiting < bounds.threads
@@ -127,8 +136,8 @@ impl CallQueue {
         CallPlace { queue, name: name.clone(), since: now, doing: Doing::Computes }
     }
 
-    /// Whether one more of the calls that have begun may compute. Events that were given places and have no worker yet do not
-    /// count, or calls that keep all workers would wait for events that wait for a worker.
+    /// Whether one more of the calls that have begun may compute. Events that were given places but have no worker yet do not
+    /// count: otherwise calls that keep all workers would wait for events that wait for a worker.
     fn may_compute(&self, ready: &VecDeque<Delivery>, name: &Arc<str>, bounds: Bounds) -> bool {
         let computing = self.taken - self.waiting;
         let is_ours = |delivery: &&Delivery| delivery.place.as_ref().is_some_and(|place| place.name == *name);
@@ -168,7 +177,7 @@ impl CallQueue {
         !resumption.is_granted()
     }
 
-    /// Two hot ones for each cold one while both wait, as everywhere.
+    /// Takes the next event: two hot ones for each cold one while both wait, as the queue does.
     pub(super) fn pop(&mut self) -> Option<Delivery> {
         if self.hot.deliveries.is_empty() || self.cold.deliveries.is_empty() {
             return self.hot.pop().or_else(|| self.cold.pop());
@@ -187,14 +196,15 @@ impl CallQueue {
         taken.into_iter().map(|(_, delivery)| delivery).collect()
     }
 
-    /// How long the next event stays in the table: about until those before it have had their turns. Were it less, the same
-    /// events would be claimed and sent back again and again. Whole seconds, so that they come back many at a time.
+    /// How long an event that finds the call queue full stays in the table: about until the events before it have had their turns.
+    /// If it were shorter, the same events would be read and go back again and again. Whole seconds, so that many of them are read
+    /// at once.
     pub(super) fn put_off(&mut self, now: Instant) -> Duration {
         let calls = u32::try_from(self.calls).unwrap_or(u32::MAX).max(1);
         let turn = (self.mean / calls).max(now.saturating_duration_since(self.left_at));
         let waiting = u32::try_from(self.hot.deliveries.len() + self.cold.deliveries.len()).unwrap_or(u32::MAX);
-        let here = turn.saturating_mul(waiting).min(LONGEST);
-        self.turns_end = (self.turns_end.max(now + here) + turn.min(LONGEST)).min(now + LONGEST);
+        let here = turn.saturating_mul(waiting).min(LONGEST_PUT_OFF);
+        self.turns_end = (self.turns_end.max(now + here) + turn.min(LONGEST_PUT_OFF)).min(now + LONGEST_PUT_OFF);
         Duration::from_secs(self.turns_end.saturating_duration_since(now).as_secs() + 1)
     }
 }

@@ -1,6 +1,6 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::call_queue::SLOW;
+use super::call_queue::SLOW_AFTER;
 use super::*;
 use crate::event::{Envelope, Event, Fence};
 use crate::queue::InFlight;
@@ -12,13 +12,13 @@ fn delivery(in_flight: &Arc<InFlight>, via: Via, sequence: u64) -> Delivery {
     Delivery::new(Arc::new(Event::of(envelope).sequence(sequence).build()), mark, via, 0)
 }
 
-struct Room {
+struct Scene {
     queue: Arc<Queue>,
     in_flight: Arc<InFlight>,
     name: Arc<str>,
 }
 
-impl Room {
+impl Scene {
     fn new() -> Self {
         let in_flight = Arc::default();
         Self { queue: Arc::new(Queue::new(QueueLimits::default())), in_flight, name: "slow".into() }
@@ -78,23 +78,23 @@ fn sequence(delivery: Option<Delivery>) -> Option<u64> {
 
 #[test]
 fn an_event_without_a_place_waits_for_the_one_that_is_left() {
-    let room = Room::new();
-    let first = room.admit(Via::Cold, 1).expect("the place is free");
-    assert!(room.admit(Via::Cold, 2).is_none());
-    assert!(room.queue.try_take().is_none(), "no worker meets it before");
-    assert_eq!(room.queue.depth(), (0, 1));
+    let scene = Scene::new();
+    let first = scene.admit(Via::Cold, 1).expect("the place is free");
+    assert!(scene.admit(Via::Cold, 2).is_none());
+    assert!(scene.queue.try_take().is_none(), "no worker meets it before");
+    assert_eq!(scene.queue.depth(), (0, 1));
     drop(first);
-    let second = room.queue.try_take().expect("it has the place now");
+    let second = scene.queue.try_take().expect("it has the place now");
     assert_eq!(second.event.sequence(), 2);
-    let again = room.queue.admit(&room.name, 1, second);
+    let again = scene.queue.admit(&scene.name, 1, second);
     assert!(matches!(again, Admitted::Starts(_)), "and keeps it");
 }
 
 #[test]
 fn a_call_that_waits_lets_another_compute_and_one_that_computes_does_not() {
     let queue = with_threads(2);
-    let room = Room { queue, ..Room::new() };
-    let admit = |sequence| match room.queue.admit(&room.name, 100, delivery(&room.in_flight, Via::Cold, sequence)) {
+    let scene = Scene { queue, ..Scene::new() };
+    let admit = |sequence| match scene.queue.admit(&scene.name, 100, delivery(&scene.in_flight, Via::Cold, sequence)) {
         Admitted::Starts(delivery) => Some(delivery),
         Admitted::Waits => None,
         Admitted::Full(..) => panic!("there is room"),
@@ -102,61 +102,61 @@ fn a_call_that_waits_lets_another_compute_and_one_that_computes_does_not() {
     let mut first = admit(1).expect("a thread is free");
     let mut second = admit(2).expect("and another");
     assert!(admit(3).is_none(), "both threads are taken");
-    assert!(room.queue.try_take().is_none());
+    assert!(scene.queue.try_take().is_none());
     place(&mut first).waits();
-    let third = room.queue.try_take().expect("the first waits for something outside");
+    let third = scene.queue.try_take().expect("the first waits for something outside");
     assert_eq!(third.event.sequence(), 3);
     drop(third);
     assert!(place(&mut first).may_compute(Waker::noop()), "a thread is free again");
     assert!(admit(4).is_none(), "two compute");
     place(&mut second).waits();
     drop(second);
-    assert_eq!(sequence(room.queue.try_take()), Some(4), "a call that ends while it waits is counted once");
+    assert_eq!(sequence(scene.queue.try_take()), Some(4), "a call that ends while it waits is counted once");
 }
 
 #[test]
 fn calls_whose_waits_have_ended_compute_again_only_as_many_as_there_are_threads() {
     let (waker, rings) = counting_waker();
-    let room = Room { queue: with_threads(2), ..Room::new() };
+    let scene = Scene { queue: with_threads(2), ..Scene::new() };
     let mut calls: Vec<Delivery> = Vec::new();
     for number in 0..5 {
-        let mut call = room.admit_of(100, number).expect("those before it wait");
+        let mut call = scene.admit_of(100, number).expect("those before it wait");
         place(&mut call).waits();
         calls.push(call);
     }
     let mut may = |number: usize| place(&mut calls[number]).may_compute(&waker);
     assert_eq!([0, 1, 2, 3].map(&mut may), [true, true, false, false], "two compute, and two wait for that");
     assert_eq!([2, 3].map(&mut may), [false, false], "asked again, they wait still");
-    assert!(room.admit_of(100, 9).is_none(), "a new call comes after them");
+    assert!(scene.admit_of(100, 9).is_none(), "a new call comes after them");
 
     drop(calls.remove(0));
     assert_eq!(rings.count(), 1, "the first of them goes on");
     assert!(place(&mut calls[1]).may_compute(&waker) && !place(&mut calls[2]).may_compute(&waker));
-    assert!(room.queue.try_take().is_none(), "and nobody beside it");
+    assert!(scene.queue.try_take().is_none(), "and nobody beside it");
 
     // The one that waits to go on is cut off: it takes no turn.
     drop(calls.remove(2));
     place(&mut calls[0]).waits();
     assert_eq!(rings.count(), 1);
-    assert_eq!(sequence(room.queue.try_take()), Some(9));
+    assert_eq!(sequence(scene.queue.try_take()), Some(9));
 }
 
 #[test]
 fn calls_that_have_begun_do_not_wait_for_events_that_have_a_place_and_no_worker() {
-    let room = Room { queue: with_threads(1), ..Room::new() };
-    let mut first = room.admit_of(100, 1).expect("a thread is free");
-    assert!(room.admit_of(100, 2).is_none());
+    let scene = Scene { queue: with_threads(1), ..Scene::new() };
+    let mut first = scene.admit_of(100, 1).expect("a thread is free");
+    assert!(scene.admit_of(100, 2).is_none());
     place(&mut first).waits();
-    assert_eq!(room.queue.depth(), (0, 1), "the second has a place, and no worker comes for it");
+    assert_eq!(scene.queue.depth(), (0, 1), "the second has a place, and no worker comes for it");
     assert!(place(&mut first).may_compute(Waker::noop()));
 }
 
 #[test]
 fn a_listener_without_a_call_gets_a_place_when_others_have_taken_all_that_they_may() {
     let queue = Arc::new(Queue::new(QueueLimits::default()).for_workers(16));
-    let (busy, late) = (Room { queue: queue.clone(), ..Room::new() }, Room { queue, name: "late".into(), ..Room::new() });
+    let (early, late) = (Scene { queue: queue.clone(), ..Scene::new() }, Scene { queue, name: "late".into(), ..Scene::new() });
     let mut calls: Vec<Delivery> = Vec::new();
-    while let Some(mut call) = busy.admit_of(100, calls.len() as u64) {
+    while let Some(mut call) = early.admit_of(100, calls.len() as u64) {
         place(&mut call).waits();
         calls.push(call);
     }
@@ -164,12 +164,12 @@ fn a_listener_without_a_call_gets_a_place_when_others_have_taken_all_that_they_m
     let mut first = late.admit_of(100, 100).expect("it has none yet");
     place(&mut first).waits();
     assert!(late.admit_of(100, 101).is_none(), "that which is left is not for one listener alone");
-    assert!(busy.admit_of(100, 102).is_none());
+    assert!(early.admit_of(100, 102).is_none());
 
     drop(calls.pop());
-    assert!(busy.queue.try_take().is_none(), "fifteen are taken");
+    assert!(early.queue.try_take().is_none(), "fifteen are taken");
     drop(calls.pop());
-    assert_eq!(sequence(busy.queue.try_take()), Some(101), "the listener with the fewest goes first");
+    assert_eq!(sequence(early.queue.try_take()), Some(101), "the listener with the fewest goes first");
 }
 
 #[test]
@@ -180,29 +180,29 @@ fn few_workers_are_not_shared_out() {
 
 #[test]
 fn a_place_of_another_listener_goes_to_the_next_that_waits_there() {
-    let room = Room::new();
-    let first = room.admit(Via::Cold, 1).expect("the place is free");
-    assert!(room.admit(Via::Cold, 2).is_none());
+    let scene = Scene::new();
+    let first = scene.admit(Via::Cold, 1).expect("the place is free");
+    assert!(scene.admit(Via::Cold, 2).is_none());
     // Its route was given to somebody else meanwhile.
-    let moved = room.queue.admit(&"other".into(), 1, first);
+    let moved = scene.queue.admit(&"other".into(), 1, first);
     assert!(matches!(moved, Admitted::Starts(_)));
-    assert_eq!(sequence(room.queue.try_take()), Some(2));
+    assert_eq!(sequence(scene.queue.try_take()), Some(2));
 }
 
 #[test]
 fn events_that_waited_take_turns_with_the_others_and_hot_ones_go_before_cold_ones() {
-    let room = Room::new();
-    let mut at_work = room.admit(Via::Cold, 1);
+    let scene = Scene::new();
+    let mut at_work = scene.admit(Via::Cold, 1);
     for (via, sequence) in [(Via::Cold, 2), (Via::Cold, 3), (Via::Hot, 4), (Via::Hot, 5), (Via::Hot, 6)] {
-        assert!(room.admit(via, sequence).is_none());
+        assert!(scene.admit(via, sequence).is_none());
     }
-    let others = (100..110).map(|sequence| delivery(&room.in_flight, Via::Cold, sequence));
-    assert!(room.queue.push(Via::Cold, others).is_empty());
+    let others = (100..110).map(|sequence| delivery(&scene.in_flight, Via::Cold, sequence));
+    assert!(scene.queue.push(Via::Cold, others).is_empty());
     let mut taken = Vec::new();
     for _ in 0..10 {
         // The call ends, and its place is given on.
         drop(at_work.take());
-        let next = room.queue.try_take().expect("there are more");
+        let next = scene.queue.try_take().expect("there are more");
         taken.push(next.event.sequence());
         at_work = next.place.is_some().then_some(next);
     }
@@ -211,58 +211,58 @@ fn events_that_waited_take_turns_with_the_others_and_hot_ones_go_before_cold_one
 
 #[test]
 fn a_queue_that_is_drained_gives_up_what_waits_for_places_too() {
-    let room = Room::new();
-    let at_work = room.admit(Via::Cold, 1);
-    (2..5).for_each(|sequence| assert!(room.admit(Via::Hot, sequence).is_none()));
-    assert_eq!(room.queue.drain().len(), 3);
+    let scene = Scene::new();
+    let at_work = scene.admit(Via::Cold, 1);
+    (2..5).for_each(|sequence| assert!(scene.admit(Via::Hot, sequence).is_none()));
+    assert_eq!(scene.queue.drain().len(), 3);
     drop(at_work);
-    assert!(room.queue.try_take().is_none());
-    assert!(room.admit(Via::Cold, 9).is_some(), "the place is free again");
+    assert!(scene.queue.try_take().is_none());
+    assert!(scene.admit(Via::Cold, 9).is_some(), "the place is free again");
 }
 
 #[test]
 fn events_that_wait_use_room_of_the_queue_only_beyond_their_own() {
     let limits = QueueLimits { hot: 2, cold: 2, ..QueueLimits::default() };
     let queue = Arc::new(Queue::new(limits));
-    let room = Room { queue, ..Room::new() };
-    let _at_work = room.admit(Via::Cold, 1);
+    let scene = Scene { queue, ..Scene::new() };
+    let _at_work = scene.admit(Via::Cold, 1);
     let mut rooms = Vec::new();
     for sequence in 2..6 {
-        assert!(room.admit(Via::Cold, sequence).is_none());
-        rooms.push(room.queue.cold_room().0);
+        assert!(scene.admit(Via::Cold, sequence).is_none());
+        rooms.push(scene.queue.cold_room().events);
     }
-    assert_eq!((rooms, room.queue.hot_room()), (vec![2, 2, 1, 0], 2));
+    assert_eq!((rooms, scene.queue.hot_room()), (vec![2, 2, 1, 0], 2));
 }
 
 #[test]
-fn a_slow_line_takes_no_more_than_its_own_room_and_leaves_that_of_the_queue() {
+fn a_slow_call_queue_takes_no_more_than_its_own_room_and_leaves_that_of_the_queue() {
     let (limits, in_flight) = (QueueLimits { hot: 2, cold: 2, ..QueueLimits::default() }, Arc::default());
     let start = Instant::now();
     let mut call_queue = CallQueue::new(start);
     (1..=3).for_each(|sequence| call_queue.push(start, delivery(&in_flight, Via::Cold, sequence)));
-    assert!(call_queue.is_full(Via::Cold, limits) && !call_queue.is_full(Via::Hot, limits));
-    assert!(!call_queue.is_slow(start + SLOW / 2), "nobody has waited for long");
-    assert!(call_queue.is_slow(start + SLOW));
+    assert!(!call_queue.has_room(Via::Cold, limits) && call_queue.has_room(Via::Hot, limits));
+    assert!(!call_queue.is_slow(start + SLOW_AFTER / 2), "nobody has waited for long");
+    assert!(call_queue.is_slow(start + SLOW_AFTER));
 }
 
 #[test]
-fn a_slow_line_is_crowded_from_when_it_is_full_until_it_is_half_empty() {
+fn a_slow_call_queue_is_busy_from_when_it_is_full_until_it_is_half_empty() {
     let (limits, in_flight) = (QueueLimits { hot: 4, cold: 4, ..QueueLimits::default() }, Arc::default());
     let start = Instant::now();
-    let late = start + SLOW;
+    let late = start + SLOW_AFTER;
     let mut call_queue = CallQueue::new(start);
     (1..=3).for_each(|sequence| call_queue.push(start, delivery(&in_flight, Via::Cold, sequence)));
-    assert!(!call_queue.is_crowded(limits, late), "there is room");
+    assert!(!call_queue.is_busy(limits, late), "there is room");
     call_queue.push(start, delivery(&in_flight, Via::Cold, 4));
-    assert!(!call_queue.is_crowded(limits, start), "nobody has waited for long");
-    assert!(call_queue.is_crowded(limits, late));
+    assert!(!call_queue.is_busy(limits, start), "nobody has waited for long");
+    assert!(call_queue.is_busy(limits, late));
 
     call_queue.pop();
-    assert!(call_queue.is_crowded(limits, late), "one more read would bring more than fit");
+    assert!(call_queue.is_busy(limits, late), "one more read would bring more than fit");
     call_queue.pop();
-    assert!(!call_queue.is_crowded(limits, late));
+    assert!(!call_queue.is_busy(limits, late));
     call_queue.push(late, delivery(&in_flight, Via::Cold, 5));
-    assert!(!call_queue.is_crowded(limits, late), "not again before it is full");
+    assert!(!call_queue.is_busy(limits, late), "not again before it is full");
 }
 
 #[test]

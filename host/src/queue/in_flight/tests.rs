@@ -37,14 +37,14 @@ fn claims_of_stored_events_are_held_and_a_renewal_counts_for_its_own_claim_alone
 }
 
 #[test]
-fn an_event_that_rests_is_marked_and_not_busy_and_the_end_of_its_rest_is_counted() {
+fn an_event_that_rests_is_marked_and_the_end_of_its_rest_is_counted() {
     let in_flight = Arc::new(InFlight::default());
     let mark = in_flight.mark("a".parse().expect("valid"), None, Duration::from_secs(1)).expect("free");
-    assert_eq!((in_flight.len(), in_flight.busy(), in_flight.rests_ended()), (1, 1, 0));
+    assert_eq!((in_flight.len(), in_flight.not_resting(), in_flight.rests_ended()), (1, 1, 0));
     mark.rest();
-    assert_eq!((in_flight.len(), in_flight.busy(), in_flight.rests_ended()), (1, 0, 0));
+    assert_eq!((in_flight.len(), in_flight.not_resting(), in_flight.rests_ended()), (1, 0, 0));
     mark.end_rest();
-    assert_eq!((in_flight.len(), in_flight.busy(), in_flight.rests_ended()), (1, 1, 1));
+    assert_eq!((in_flight.len(), in_flight.not_resting(), in_flight.rests_ended()), (1, 1, 1));
 }
 
 #[tokio::test]

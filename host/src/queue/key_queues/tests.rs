@@ -46,14 +46,14 @@ fn events_of_one_aggregate_start_one_after_the_other() {
     assert!(matches!(hands.admit("42", 2, Some(1)), Admission::Waits));
     assert!(matches!(hands.admit("42", 3, Some(2)), Admission::Waits));
     let _other = hands.start("7", 4);
-    assert_eq!(hands.queues.waiting().0, 2);
+    assert_eq!(hands.queues.waiting().events, 2);
 
     let second = end(first, true).next.expect("the next one");
     assert_eq!(second.event.sequence(), 2);
     let third = end(second, true).next.expect("the next one");
     assert_eq!(third.event.sequence(), 3);
     assert!(end(third, true).next.is_none());
-    assert_eq!((hands.queues.waiting(), hands.queues.lock().queues.len()), ((0, 0), 1));
+    assert_eq!((hands.queues.waiting(), hands.queues.lock().queues.len()), (Room::default(), 1));
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn rest_of(first: Delivery) -> Vec<u64> {
 }
 
 #[test]
-fn for_an_event_whose_time_comes_late_the_last_of_a_full_line_is_set_aside() {
+fn for_an_event_whose_time_comes_late_the_last_of_a_full_queue_is_set_aside() {
     let limits = KeyQueueLimits { events: 4, bytes: 1 << 20, workers: 4 };
     let hands = Hands { queues: Arc::new(KeyQueues::new(limits)), in_flight: Arc::default() };
     let first = hands.start("42", 5);
@@ -109,7 +109,7 @@ fn for_an_event_whose_time_comes_late_the_last_of_a_full_line_is_set_aside() {
     assert_eq!(hands.queues.waiting(), waiting, "they are all alike");
     assert_eq!([3, 5, 7, 9].map(|sequence| hands.queues.holds(sequence)), [true, true, false, false]);
     assert_eq!(rest_of(first), [3]);
-    assert_eq!(hands.queues.waiting(), (0, 0));
+    assert_eq!(hands.queues.waiting(), Room::default());
 }
 
 #[test]
@@ -148,14 +148,14 @@ fn what_was_resolved_is_waited_for_when_the_table_says_so_later() {
 }
 
 #[test]
-fn in_one_line_events_wait_for_each_other_whatever_they_belong_to_and_however_many() {
+fn in_one_queue_events_wait_for_each_other_whatever_they_belong_to_and_however_many() {
     let hands = Hands::one_for_all();
     let first = hands.start("42", 1);
     let last = 256;
     for sequence in 2..=last {
         assert!(matches!(hands.admit(&sequence.to_string(), sequence, Some(sequence - 1)), Admission::Waits));
     }
-    assert_eq!(hands.queues.held().len(), hands.queues.waiting().0 + 1);
+    assert_eq!(hands.queues.held().len(), hands.queues.waiting().events + 1);
 
     let after = end(first, false);
 
@@ -175,13 +175,13 @@ fn what_waits_for_an_unresolved_event_is_set_aside_behind_it() {
 
     assert!(after.next.is_none());
     assert_eq!(after.behind.iter().map(|waiting| waiting.event.sequence()).collect::<Vec<_>>(), [2, 3]);
-    assert_eq!(hands.queues.waiting(), (0, 0));
+    assert_eq!(hands.queues.waiting(), Room::default());
     assert!(matches!(hands.admit("42", 4, Some(3)), Admission::Elsewhere(_, 3)), "it is not in our hands any more");
 }
 
 /// Adds events to the queue of an aggregate until it takes no more. Returns how many wait in it then.
 fn fill(hands: &Hands, aggregate: &str, first: u64) -> usize {
-    let before = hands.queues.waiting().0;
+    let before = hands.queues.waiting().events;
     // Its turn would be over at once otherwise.
     std::mem::forget(hands.start(aggregate, first));
     for sequence in first + 1.. {
@@ -194,30 +194,30 @@ fn fill(hands: &Hands, aggregate: &str, first: u64) -> usize {
             other => panic!("it waits or is set aside: {other:?}"),
         }
     }
-    hands.queues.waiting().0 - before
+    hands.queues.waiting().events - before
 }
 
 #[test]
-fn a_long_line_takes_no_more_and_others_go_on() {
+fn a_long_queue_takes_no_more_and_others_go_on() {
     let hands = Hands::new();
     assert_eq!(fill(&hands, "42", 1), 111, "the eighth part of what it leaves of a thousand");
-    assert_eq!(hands.queues.longest().0, 125);
+    assert_eq!(hands.queues.longest().events, 125);
     assert!(matches!(hands.admit("7", 5_000, None), Admission::Start(_)), "others go on");
 }
 
 #[test]
-fn a_line_has_room_for_many_events_though_there_are_hundreds_of_workers() {
+fn a_queue_has_room_for_many_events_though_there_are_hundreds_of_workers() {
     let limits = KeyQueueLimits { events: 1_000, bytes: 1 << 20, workers: 256 };
-    assert_eq!(KeyQueues::new(limits).longest().0, 62);
+    assert_eq!(KeyQueues::new(limits).longest().events, 62);
 }
 
 #[test]
-fn many_short_lines_all_fit_into_the_room_before_the_last() {
+fn many_short_queues_all_fit_beside_the_headroom() {
     for aggregates in [20, 100, 1_000] {
         let hands = Hands::new();
         let heads: Vec<Delivery> = (0..aggregates).map(|number| hands.start(&number.to_string(), number + 1)).collect();
-        let (last, _) = hands.queues.last_room();
-        for sequence in aggregates + 1..aggregates + 1_000 - last as u64 {
+        let headroom = hands.queues.headroom().events;
+        for sequence in aggregates + 1..aggregates + 1_000 - headroom as u64 {
             let (aggregate, before) = ((sequence - 1) % aggregates, sequence - aggregates);
             let admission = hands.admit(&aggregate.to_string(), sequence, Some(before));
             assert!(matches!(admission, Admission::Waits), "{sequence} of {aggregates} aggregates: {admission:?}");
@@ -227,38 +227,38 @@ fn many_short_lines_all_fit_into_the_room_before_the_last() {
 }
 
 #[test]
-fn however_many_lines_are_long_they_leave_room_for_others() {
+fn however_many_queues_are_long_they_leave_room_for_others() {
     let hands = Hands::new();
     let waiting: Vec<usize> = (0..4).map(|slow| fill(&hands, &slow.to_string(), 10_000 * slow + 1)).collect();
     assert!(waiting.iter().sum::<usize>() < 400 && waiting.iter().all(|count| *count > 60), "{waiting:?}");
     for slow in 4..100 {
         fill(&hands, &slow.to_string(), 10_000 * slow + 1);
     }
-    assert!(hands.queues.waiting().0 < 1_000, "{:?}", hands.queues.waiting());
+    assert!(hands.queues.waiting().events < 1_000, "{:?}", hands.queues.waiting());
 }
 
 #[test]
-fn a_line_of_large_events_is_a_short_one() {
+fn a_queue_of_large_events_is_a_short_one() {
     let limits = KeyQueueLimits { events: 1_000, bytes: 64, workers: 4 };
     let hands = Hands { queues: Arc::new(KeyQueues::new(limits)), in_flight: Arc::default() };
     assert!(fill(&hands, "42", 1) < 8, "{:?}", hands.queues.waiting());
 }
 
 #[test]
-fn a_small_room_takes_one_event_of_each_line() {
+fn a_small_room_takes_one_event_of_each_queue() {
     let limits = KeyQueueLimits { events: 4, bytes: 1 << 20, workers: 4 };
     let hands = Hands { queues: Arc::new(KeyQueues::new(limits)), in_flight: Arc::default() };
     assert_eq!([fill(&hands, "1", 1), fill(&hands, "2", 100), fill(&hands, "3", 200)], [1, 1, 0]);
 }
 
 #[test]
-fn an_event_that_waits_for_more_than_its_line_is_set_aside_behind_the_last_of_it() {
+fn an_event_that_waits_for_more_than_its_queue_is_set_aside_behind_the_last_of_it() {
     let hands = Hands::new();
     let _first = hands.start("42", 1);
     hands.admit("42", 2, Some(1));
     let refused = hands.admit("42", 4, Some(3));
     assert!(matches!(refused, Admission::Behind(_, 2)), "the third is not in our hands: {refused:?}");
-    assert_eq!(hands.queues.waiting().0, 1);
+    assert_eq!(hands.queues.waiting().events, 1);
 }
 
 #[test]
@@ -268,15 +268,15 @@ fn what_waits_is_counted_in_events_and_bytes_until_it_is_taken_out() {
     let bytes = first.event.size_bytes();
     hands.admit("42", 2, Some(1));
     hands.admit("42", 3, Some(2));
-    assert_eq!(hands.queues.waiting(), (2, 2 * bytes), "they are all alike");
+    assert_eq!(hands.queues.waiting(), Room { events: 2, bytes: 2 * bytes }, "they are all alike");
     assert_eq!([1, 2, 3, 4].map(|sequence| hands.queues.holds(sequence)), [true, true, true, false]);
 
     let second = end(first, true).next.expect("the next one");
-    assert_eq!((hands.queues.waiting(), hands.queues.holds(1)), ((1, bytes), false));
+    assert_eq!((hands.queues.waiting(), hands.queues.holds(1)), (Room { events: 1, bytes }, false));
     let drained = hands.queues.drain();
 
     assert_eq!(drained.iter().map(|waiting| waiting.event.sequence()).collect::<Vec<_>>(), [3]);
-    assert_eq!((hands.queues.waiting(), hands.queues.holds(2), hands.queues.holds(3)), ((0, 0), true, false));
+    assert_eq!((hands.queues.waiting(), hands.queues.holds(2), hands.queues.holds(3)), (Room::default(), true, false));
     let key = key(&second.event).expect("it has an aggregate");
     assert!(hands.queues.comes_before(&key, 9), "the second is on its way still");
     assert!(end(second, true).next.is_none());
@@ -296,7 +296,7 @@ fn an_event_is_taken_out_with_everything_that_waits_behind_it() {
     let taken = hands.queues.take_out(|waiting| waiting.event.sequence() == 5);
 
     assert_eq!(taken.iter().map(|taken| taken.event.sequence()).collect::<Vec<_>>(), [5, 6]);
-    assert_eq!(hands.queues.waiting(), (2, 2 * bytes));
+    assert_eq!(hands.queues.waiting(), Room { events: 2, bytes: 2 * bytes });
     assert_eq!([3, 4, 5, 6].map(|sequence| hands.queues.holds(sequence)), [true, true, false, false]);
     assert_eq!(end(first, true).next.expect("it waited before them").event.sequence(), 3);
 }
@@ -316,5 +316,5 @@ fn an_event_whose_turn_is_lost_lets_the_others_go() {
     let first = hands.start("42", 1);
     hands.admit("42", 2, Some(1));
     drop(first);
-    assert_eq!((hands.queues.waiting(), hands.in_flight.len()), ((0, 0), 0), "their marks are gone, their leases end");
+    assert_eq!((hands.queues.waiting(), hands.in_flight.len()), (Room::default(), 0), "their marks are gone, their leases end");
 }

@@ -1,4 +1,4 @@
-//! Reading what is due without a claim, and claiming what must not be read.
+//! Reading due events without a claim, and claiming those that must not be delivered as they were read.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -20,13 +20,14 @@ use crate::store::row::sequence;
 use crate::store::settle::delay_micros;
 use crate::store::{Claimed, ReadEvent, ReadOrder, ReadRequest, ReadStore, StoreError};
 
-/// The epoch is read with the row: should the partition be lost and won again, an outcome of what was read before is fenced off.
-/// A large payload is left out here: the byte limit may leave its event to the next read, and would have been moved for nothing.
-/// What is chosen is chosen without a look at any payload: to tell its length, this engine reads it whole, and a statement that names it
-/// reads that of every row that it passes. In no order. In order of binding: the position of the last event before, as microseconds since
-/// 1970 twice (NULL for none) and its seq; the microseconds to leave alone, the owner, the partitions as 256 letters of which 1 means asked
-/// for, the events in hand as a JSON list, busy routes as rows of [aggregate_type, event_type], most rows. Names are compared
-/// with something behind them, since this collation takes no notice of spaces at the end.
+/// The epoch is read with the row: should the partition be lost and won again, an outcome of what was read before is fenced off. A
+/// large payload is left out here: the byte limit may leave its event to the next read, and the payload would have been moved for
+/// nothing. The rows are chosen without a look at any payload: to tell its length, this engine reads it whole, and a statement that
+/// names it reads the payload of every row that it passes. In no order.
+/// In order of binding: the position of the last event before, as microseconds since 1970 twice (NULL for none) and its seq; the
+/// microseconds to leave alone, the owner, the partitions as 256 letters of which 1 means asked for, the events in hand as a JSON
+/// list, busy routes as rows of [aggregate_type, event_type], most rows. Names are compared with something behind them, since this
+/// collation takes no notice of spaces at the end.
 pub(super) const READ: &str = "
 SELECT outbox_event.seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id,
        tenant_id, headers, content_type, CASE WHEN OCTET_LENGTH(payload) <= 16384 THEN payload END,

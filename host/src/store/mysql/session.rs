@@ -1,9 +1,9 @@
 //! The sessions of hosts: the server's named locks.
 //!
-//! Such locks belong to the whole server, and their names have at most 64 characters, so that a name is a hash of the database, the table
-//! and the owner. The name is made anew in each statement, so that an owner cannot hold another lock than the one that others look at.
-//! A proxy may send a statement that only reads to another server, which knows nothing of the lock: so it is taken in a transaction, and
-//! looked at in one before any lease is ended; a proxy sends transactions to the server that writes.
+//! Such locks belong to the whole server, and their names have at most 64 characters, so a name is a hash of the database, the
+//! table and the owner. The name is made anew in each statement, so that an owner cannot hold another lock than the one that others
+//! look at. A proxy may send a statement that only reads to another server, which knows nothing of the lock. So the lock is taken
+//! in a transaction, and looked at in one before any lease is ended: a proxy sends transactions to the server that writes.
 
 use async_trait::async_trait;
 use sqlx::mysql::MySqlConnection;
@@ -17,7 +17,7 @@ use crate::store::row::Named;
 use crate::store::session::{ABANDON, ANSWER, HOLD, LOOK, OPENING, PROVE, opened_as_in, taken, within};
 use crate::store::{Session, SessionStore, StoreError};
 
-/// Answers with a row on a server of a cluster in which several servers write, each with locks of its own: Galera, group replication
+/// Returns a row on a server of a cluster in which several servers write, each with locks of its own: Galera, group replication
 /// with many primaries.
 const MANY_WRITERS: &str = "
 SHOW VARIABLES WHERE (Variable_name = 'wsrep_on' AND Value = 'ON')
@@ -102,7 +102,7 @@ async fn try_abandon(store: &MySqlStore, gone: &str) -> Result<bool, StoreError>
     Ok(ended > 0)
 }
 
-/// A connection that holds the lock of an owner. That it fails says nothing of the other connections.
+/// A connection that holds the lock of an owner. When it fails, the other connections may be well.
 struct Held {
     store: MySqlStore,
     connection: MySqlConnection,

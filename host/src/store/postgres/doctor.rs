@@ -213,7 +213,7 @@ async fn notices(store: &PostgresStore) -> Finding {
         let mut wake_ups = super::notify::listen(store).await?;
         let clock = system_clock();
         let before = clock.now();
-        store.try_wake_ups().await?;
+        store.send_test_wake_up().await?;
         // The wait is for a channel of this process, so it may be given up.
         Ok::<_, StoreError>(match tokio::time::timeout(NOTICE, wake_ups.next()).await {
             Ok(heard) => heard.map(|_| Some(clock.now().since(before)))?,

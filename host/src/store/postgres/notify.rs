@@ -1,6 +1,6 @@
-//! Telling other nodes that there is something to claim, and being told.
+//! Wake-ups between hosts, by NOTIFY and LISTEN.
 //!
-//! A notice is sent by a statement of its own, never in the transaction of a writer: it takes a lock of the whole database at
+//! A wake-up is sent by a statement of its own, never in the transaction of a writer: it takes a lock of the whole database at
 //! commit. It is a hint; the poll is the truth.
 
 use std::sync::Arc;
@@ -29,8 +29,8 @@ FROM pg_class WHERE oid = to_regclass('outbox_event')";
 const NOTIFY: &str = "
 SELECT pg_notify((relnamespace::regnamespace::text || '.' || relname)::name::text, $1::text)
 FROM pg_class WHERE oid = to_regclass('outbox_event')";
-/// What a wake-up says that is none.
-const TRIAL: &str = "trial";
+/// What a wake-up says that is only a test.
+const TEST: &str = "test";
 
 /// A connection that nothing was heard on for so long is asked whether it still lives: a firewall that forgot it says nothing.
 const QUIET: Duration = Duration::from_secs(30);
@@ -44,12 +44,12 @@ impl NotifyStore for PostgresStore {
         Ok(())
     }
 
-    async fn try_wake_ups(&self) -> Result<(), StoreError> {
-        self.execute("try whether wake-ups arrive", self.statement(NOTIFY).bind(TRIAL)).await?;
+    async fn send_test_wake_up(&self) -> Result<(), StoreError> {
+        self.execute("test whether wake-ups arrive", self.statement(NOTIFY).bind(TEST)).await?;
         Ok(())
     }
 
-    /// Behind a pooler in transaction mode there is nobody to listen: what LISTEN leaves with a connection of the pooler, others meet.
+    /// Behind a pooler in transaction mode nobody listens: the pooler would hand the listening connection to other clients.
     async fn listen(&self) -> Result<Option<Box<dyn WakeUps>>, StoreError> {
         if self.is_pooled(ACTION).await? {
             return Ok(None);
@@ -75,21 +75,21 @@ pub(super) async fn listen(store: &PostgresStore) -> Result<Box<dyn WakeUps>, St
         .map_err(|error| failed(action, error))?;
     let mut listener = PgListener::connect_with(&pool).await.map_err(|error| failed(action, error))?;
     listener.ignore_pool_close_event(true);
-    // What was told while the connection was lost is lost too: whoever waits must look, and ask for another.
+    // Wake-ups that were sent while the connection was lost are lost too: whoever waits must look for events, and listen anew.
     listener.eager_reconnect(false);
     listener.listen(&channel).await.map_err(|error| failed(action, error))?;
-    let (told, notices) = mpsc::channel(1);
+    let (told, heard) = mpsc::channel(1);
     let events = Arc::new(AtomicBool::new(false));
-    Ok(Box::new(Notices { notices, events: events.clone(), ear: tokio::spawn(hear(listener, told, events)) }))
+    Ok(Box::new(Heard { heard, events: events.clone(), ear: tokio::spawn(hear(listener, told, events)) }))
 }
 
-/// Passes notices on, many as one, until the connection is lost.
+/// Passes wake-ups on, many as one, until the connection is lost.
 async fn hear(mut listener: PgListener, told: mpsc::Sender<Result<(), StoreError>>, events: Arc<AtomicBool>) {
     let action = ACTION;
     loop {
         let heard = match timeout(QUIET, listener.try_recv()).await {
-            Ok(Ok(Some(notice))) => {
-                if notice.payload() != TRIAL {
+            Ok(Ok(Some(wake_up))) => {
+                if wake_up.payload() != TEST {
                     events.store(true, Ordering::SeqCst);
                 }
                 Ok(())
@@ -104,7 +104,7 @@ async fn hear(mut listener: PgListener, told: mpsc::Sender<Result<(), StoreError
         };
         let lost = heard.is_err();
         match heard.map_err(|error| failed(action, error)) {
-            // One that waits to be read says as much as two; whether there are events among them stands beside it.
+            // One wake-up that waits to be read says as much as two; `events` says whether one of them was no test.
             Ok(()) => drop(told.try_send(Ok(()))),
             Err(error) => drop(told.send(Err(error)).await),
         }
@@ -114,23 +114,23 @@ async fn hear(mut listener: PgListener, told: mpsc::Sender<Result<(), StoreError
     }
 }
 
-struct Notices {
-    notices: mpsc::Receiver<Result<(), StoreError>>,
-    /// Whether one came that was no trial, and was not read yet.
+struct Heard {
+    heard: mpsc::Receiver<Result<(), StoreError>>,
+    /// Whether a wake-up came that was no test, and was not read yet.
     events: Arc<AtomicBool>,
     ear: JoinHandle<()>,
 }
 
 #[async_trait]
-impl WakeUps for Notices {
+impl WakeUps for Heard {
     async fn next(&mut self) -> Result<WakeUp, StoreError> {
         let closed = || Err(StoreError::Closed { action: ACTION });
-        self.notices.recv().await.unwrap_or_else(closed)?;
-        Ok(if self.events.swap(false, Ordering::SeqCst) { WakeUp::Events } else { WakeUp::Trial })
+        self.heard.recv().await.unwrap_or_else(closed)?;
+        Ok(if self.events.swap(false, Ordering::SeqCst) { WakeUp::Events } else { WakeUp::Test })
     }
 }
 
-impl Drop for Notices {
+impl Drop for Heard {
     fn drop(&mut self) {
         self.ear.abort();
     }

@@ -1,4 +1,4 @@
-//! Reading what is due without a claim, and claiming what must not be read.
+//! Reading due events without a claim, and claiming those that must not be delivered as they were read.
 
 use std::time::Duration;
 
@@ -83,8 +83,8 @@ SELECT least((SELECT due_at FROM outbox_event
                     ORDER BY due_at, seq LIMIT 500) AS due)),
        now()";
 
-/// A row that somebody else has locked, or claimed meanwhile, is left alone. $1 the owner, $2 the lease in microseconds, $3 and $4 the
-/// fences.
+/// A row that somebody else has locked, or claimed meanwhile, is left alone. $1 the owner, $2 the lease in microseconds, $3 and $4
+/// the fences.
 pub(super) const CLAIM_THESE: &str = "
 UPDATE outbox_event
 SET lease_end = now() + $2::bigint * interval '1 microsecond', locked_by = $1::text, locked_at = now(),

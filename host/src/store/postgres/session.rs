@@ -1,13 +1,13 @@
 //! The sessions of hosts: advisory locks.
 //!
-//! The key of an owner's lock is a hash of its name and of its table: two tables of one database do not meet. The key is made anew in
-//! each statement, so that an owner cannot hold another lock than the one that others look at.
+//! The key of an owner's lock is a hash of its name and of its table: the owners of two tables of one database do not share a lock.
+//! The key is made anew in each statement, so that an owner cannot hold another lock than the one that others look at.
 //!
-//! Behind a pooler in transaction mode no session is held. One that is not known for what it is does no harm either: the lock belongs
-//! to a connection of the pooler, which outlives the host or ends before it. While
-//! it outlives the host, the lock looks held, and the lease decides. When it ends first, the lock looks free though the owner lives:
-//! but the owner asks each second from *its* connection, finds another one, and says that it has no session, so that nobody abandons
-//! it. [`ABANDON_OWNER`] looks at both, the owner's word and the lock, in the statement that ends the leases.
+//! Behind a pooler in transaction mode no session is held. A pooler that is not recognised does no harm either: the lock belongs to
+//! a connection of the pooler, which outlives the host or ends before it. While the connection outlives the host, the lock looks
+//! held, and the lease decides. When it ends first, the lock looks free though the owner lives. But the owner asks each second from
+//! *its* connection, finds another one, and says that it has no session, so that nobody abandons it. [`ABANDON_OWNER`] looks at
+//! both, the owner's word and the lock, in the statement that ends the leases.
 
 use async_trait::async_trait;
 use sqlx::postgres::{PgConnection, PgRow};
@@ -18,10 +18,10 @@ use super::{PostgresStore, Run};
 use crate::event::OwnerId;
 use crate::store::row::Named;
 use crate::store::session::{ABANDON, ANSWER, HOLD, LOOK, OPENING, PROVE, opened_as_in, taken, within};
-use crate::store::{Around, Session, SessionStore, StoreError};
+use crate::store::{Overview, Session, SessionStore, StoreError};
 
-/// A table that somebody has locked, or one full of dead rows, does not keep the proof of a session waiting, which has a second: what the
-/// session sees around it is asked again by other connections.
+/// The proof of a session has one second, so no table that somebody has locked, or that is full of dead rows, may keep it waiting:
+/// other connections ask again for what the overview did not tell.
 const TIMEOUTS: &str = "SELECT set_config('lock_timeout', '200ms', false), set_config('statement_timeout', '500ms', false)";
 
 /// A host whose machine lost its power says no goodbye: the server asks for a sign of life, which the system of a host gives though
@@ -57,9 +57,10 @@ WHERE session = 1 AND owner <> $1::text AND owner IN (SELECT owner FROM outbox_e
   AND hashtextextended('outbox_event_node'::regclass::oid::text || '/' || owner, 0) NOT IN (SELECT key FROM locks)
 ORDER BY owner";
 
-/// [`IS_HELD`], [`FREE`] and a digest of what tells routes apart, in one statement: an idle host asks for each of them every second.
+/// [`IS_HELD`], [`FREE`] and a digest of all routes and pauses in one statement, since an idle host asks for each of them every
+/// second.
 /// $1 the owner.
-const LOOK_AROUND: &str = r#"
+const IS_HELD_WITH_OVERVIEW: &str = r#"
 WITH locks AS MATERIALIZED (
   SELECT classid::bigint << 32 | objid::bigint AS key, pid FROM pg_locks
   WHERE locktype = 'advisory' AND objsubid = 1 AND granted
@@ -72,10 +73,10 @@ SELECT EXISTS (
          SELECT owner FROM outbox_event_node
          WHERE session = 1 AND owner <> $1::text AND owner IN (SELECT owner FROM outbox_event_partition WHERE lease_end > now())
            AND hashtextextended('outbox_event_node'::regclass::oid::text || '/' || owner, 0) NOT IN (SELECT key FROM locks)
-         ORDER BY owner)::text[] AS free,
+         ORDER BY owner)::text[] AS free_sessions,
        (SELECT hashtextextended(coalesce(json_agg(json_build_array(aggregate_type, event_type, first_seen_at, paused_at, paused_by, reason)
                                      ORDER BY aggregate_type, event_type)::text, ''), 0)::text
-        FROM outbox_event_route FULL JOIN outbox_event_pause USING (aggregate_type, event_type)) AS routes"#;
+        FROM outbox_event_route FULL JOIN outbox_event_pause USING (aggregate_type, event_type)) AS routes_digest"#;
 
 /// Waits for a heartbeat of the owner that is under way, and looks at its row again. $1 the owner that is gone.
 const ABANDON_OWNER: &str = "
@@ -135,7 +136,7 @@ fn lost() -> StoreError {
     StoreError::SessionLost { why }
 }
 
-/// A connection that holds the lock of an owner. That it fails says nothing of the other connections.
+/// A connection that holds the lock of an owner. When it fails, the other connections may be well.
 struct Held {
     store: PostgresStore,
     connection: PgConnection,
@@ -153,18 +154,20 @@ impl Session for Held {
         Err(lost())
     }
 
-    async fn prove_and_look(&mut self) -> Result<Option<Around>, StoreError> {
-        let asking = self.store.statement(LOOK_AROUND).bind(self.owner.as_str()).fetch_one(&mut self.connection);
+    async fn prove_with_overview(&mut self) -> Result<Option<Overview>, StoreError> {
+        let asking = self.store.statement(IS_HELD_WITH_OVERVIEW).bind(self.owner.as_str()).fetch_one(&mut self.connection);
         let row = match within(ANSWER, asking).await {
             Ok(row) => row,
-            // It is the look that failed: a table is locked, or not as this version knows it.
+            // The overview failed, not the proof: a table is locked, or not as this version knows it.
             Err(sqlx::Error::Database(_)) => return self.prove().await.map(|()| None),
             Err(error) => return Err(failed(PROVE, error)),
         };
-        let read =
-            |row: &PgRow| Ok((row.try_get("is_held")?, Around { free: row.try_get("free")?, routes: row.try_get("routes")? }));
-        let (is_held, around): (bool, Around) = read(&row).map_err(|error| failed(PROVE, error))?;
-        if is_held { Ok(Some(around)) } else { Err(lost()) }
+        let read = |row: &PgRow| {
+            let (free_sessions, routes_digest) = (row.try_get("free_sessions")?, row.try_get("routes_digest")?);
+            Ok((row.try_get("is_held")?, Overview { free_sessions, routes_digest }))
+        };
+        let (is_held, overview): (bool, Overview) = read(&row).map_err(|error| failed(PROVE, error))?;
+        if is_held { Ok(Some(overview)) } else { Err(lost()) }
     }
 
     async fn end(self: Box<Self>) {

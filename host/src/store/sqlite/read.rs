@@ -1,4 +1,4 @@
-//! Reading what is due without a claim, and claiming what must not be read.
+//! Reading due events without a claim, and claiming those that must not be delivered as they were read.
 
 use std::time::Duration;
 
@@ -15,10 +15,11 @@ use crate::store::{Claimed, ReadEvent, ReadOrder, ReadRequest, ReadStore, StoreE
 use crate::time::micros;
 
 /// The epoch is read with the row: should the partition be lost and won again, an outcome of what was read before is fenced off.
-/// The window adds up the payloads, so that a batch of large events is a small batch; `length` of a blob reads its header only. Payloads
-/// are read of the chosen alone: whatever a window is computed over is kept in memory.
+/// The window adds up the payloads, so that a batch of large events is a small batch; `length` of a blob reads its header only. The
+/// payloads of the chosen rows alone are read, since a window keeps in memory whatever it is computed over.
 /// ?1 now, ?2 the owner, ?3 most rows, ?4 most bytes, ?5 the newest insertion time, ?6 partitions as a JSON list, ?7 and ?8 the
-/// position of the last event before, ?9 the events in hand as a JSON list, ?10 busy routes as rows of [aggregate_type, event_type], or NULL.
+/// position of the last event before, ?9 the events in hand as a JSON list, ?10 busy routes as rows of [aggregate_type,
+/// event_type], or NULL.
 pub(super) const READ: &str = "
 SELECT event.seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
        content_type, payload, occurred_at, available_at, expires_at,

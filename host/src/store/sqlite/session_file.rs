@@ -1,5 +1,5 @@
-//! The file that a session holds locked. The system lets the lock go when the process ends; the file stays then, until somebody abandons
-//! the owner.
+//! The file that a session holds locked. The system lets the lock go when the process ends; the file stays then, until somebody
+//! abandons the owner.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
@@ -30,8 +30,8 @@ impl SessionFile {
     /// Makes the file and locks it. A file that is there already is not opened, whatever it is.
     ///
     /// # Errors
-    /// `AlreadyExists` when there is one; `WouldBlock` when somebody looks at it in this moment; `Unsupported` when the file system has
-    /// no locks.
+    /// `AlreadyExists` when there is one; `WouldBlock` when somebody looks at it in this moment; `Unsupported` when the file system
+    /// has no locks.
     pub(super) fn hold(self) -> io::Result<HeldFile> {
         let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", self.path.display()));
         let file = OpenOptions::new().write(true).create_new(true).open(&self.path).map_err(named)?;

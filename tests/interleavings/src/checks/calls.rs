@@ -218,7 +218,7 @@ fn the_poller_hears_of_places() {
         drop(delivery);
     });
     for sequence in 1..=5 {
-        while scene.queue.cold_room().0 == 0 {
+        while scene.queue.cold_room().events == 0 {
             shuttle::future::block_on(scene.queue.cold_half_empty());
         }
         scene.push(sequence..=sequence);
@@ -232,7 +232,7 @@ fn the_poller_hears_of_places_that_nobody_uses() {
     let mut admitted = (1..=5).map(|n| scene.queue.admit(&scene.name, 1, delivery(&scene.in_flight, Via::Cold, n)));
     let first = admitted.next().expect("the first");
     assert!(matches!(first, Admitted::Starts(_)) && admitted.all(|other| matches!(other, Admitted::Waits)));
-    assert_eq!(scene.queue.cold_room().0, 0, "two of four are beyond what the listener has room for");
+    assert_eq!(scene.queue.cold_room().events, 0, "two of four are beyond what the listener has room for");
     let poller = {
         let queue = scene.queue.clone();
         begin(move || async move { queue.cold_half_empty().await })

@@ -9,7 +9,7 @@ use shuttle::sync::{Mutex, MutexGuard};
 use crate::cast::{self, Host, Tally, begin, event, id, join, queue};
 use crate::event::Fence;
 use crate::play::Check;
-use crate::queue::{Admission, Delivery, InFlight, KeyQueueLimits, KeyQueues, Queue, Via};
+use crate::queue::{Admission, Delivery, InFlight, KeyQueueLimits, KeyQueues, Queue, Room, Via};
 
 pub(crate) const ALL: &[Check] = &[
     Check { name: "key queues: one event of a key at work, each once, in order, none stuck", play: one_at_a_time_in_order },
@@ -212,7 +212,7 @@ impl Scene {
             None => assert_eq!(self.resolved.seen(), (1..=EVENTS).collect::<Vec<_>>(), "each once, in order"),
             Some(_) => self.resolved.assert_each_once(1..=EVENTS),
         }
-        assert_eq!((self.key_queues.waiting(), self.key_queues.held()), ((0, 0), vec![]), "nothing is left behind");
+        assert_eq!((self.key_queues.waiting(), self.key_queues.held()), (Room::default(), vec![]), "nothing is left behind");
         assert!(self.in_flight.is_empty());
         self.host.assert_rid_of_all();
     }

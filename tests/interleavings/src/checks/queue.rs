@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use crate::cast::{self, Tally, begin, deliveries, delivery, event_bytes, join, queue, unless};
 use crate::play::Check;
-use crate::queue::{Delivery, InFlight, Queue, Via};
+use crate::queue::{Delivery, InFlight, Queue, Room, Via};
 
 pub(crate) const ALL: &[Check] = &[
     Check { name: "queue: no worker sleeps while an event is queued", play: no_worker_sleeps_beside_an_event },
@@ -133,7 +133,7 @@ fn one_that_is_cut_off_passes_its_wake_up_on() {
 fn poll(queue: &Queue, in_flight: &Arc<InFlight>, count: u64) {
     let mut next = 1;
     while next <= count {
-        if queue.cold_room().0 == 0 {
+        if queue.cold_room().events == 0 {
             shuttle::future::block_on(queue.cold_half_empty());
         } else {
             assert!(queue.push(Via::Cold, [delivery(in_flight, Via::Cold, next)]).is_empty(), "nobody else takes the room");
@@ -174,7 +174,7 @@ fn the_poller_hears_of_events_taken_out() {
     poll(&queue, &in_flight, 3);
     shuttle::future::block_on(queue.cold_half_empty());
     join([leaving]);
-    assert_eq!(queue.cold_room().0, 2);
+    assert_eq!(queue.cold_room().events, 2);
     taken.assert_each_once(1..=3);
 }
 
@@ -240,7 +240,7 @@ fn room_is_never_exceeded_nor_leaked() {
     };
     join(pushers.into_iter().chain([taker]));
     drop(queue.drain());
-    assert_eq!((queue.hot_room(), queue.cold_room()), (most, (most, bytes)), "all of it is there again");
+    assert_eq!((queue.hot_room(), queue.cold_room()), (most, Room { events: most, bytes }), "all of it is there again");
     assert_eq!(queue.reserve([event_bytes(); 2].into_iter()).events(), 2, "by bytes, too");
     assert!(in_flight.is_empty());
 }
@@ -320,5 +320,5 @@ fn a_closing_ends_the_poller() {
     let poller = begin(move || async move { poller.cold_half_empty().await });
     let stop = begin(move || async move { stop.close() });
     join([poller, stop]);
-    assert_eq!((queue.cold_room().0, queue.drain().len()), (0, 2));
+    assert_eq!((queue.cold_room().events, queue.drain().len()), (0, 2));
 }

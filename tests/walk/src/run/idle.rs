@@ -38,7 +38,7 @@ fn every(plan: &Plan, name: &str) -> Option<Duration> {
     Some(match name {
         // By these it finds what other programs write, and when the next event is due.
         "read" | "next_to_read" => plan.poll_interval,
-        "prove_and_look" | "unpark" | "parked_route" => Duration::from_secs(1),
+        "prove_with_overview" | "unpark" | "parked_route" => Duration::from_secs(1),
         // A session tells of changes.
         "routes" => Duration::from_secs(if plan.sessions { 10 } else { 1 }),
         // A host that is not alone, and should be, looks around it with each.

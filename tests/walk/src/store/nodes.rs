@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use outbox::event::OwnerId;
-use outbox::store::{Around, LiveNodes, Node, NodeRecord, NodeStore, Session, SessionStore};
+use outbox::store::{LiveNodes, Node, NodeRecord, NodeStore, Overview, Session, SessionStore};
 use outbox::{StoreError, sqlx};
 use tokio::time::Instant;
 
@@ -134,12 +134,12 @@ impl Session for MemorySession {
         self.ask("prove", |_| ()).await
     }
 
-    async fn prove_and_look(&mut self) -> Result<Option<Around>, StoreError> {
-        let look = |world: &mut World| Around {
-            free: world.free_sessions(&self.owner),
-            routes: format!("{:?}", world.table.routes()),
+    async fn prove_with_overview(&mut self) -> Result<Option<Overview>, StoreError> {
+        let look = |world: &mut World| Overview {
+            free_sessions: world.free_sessions(&self.owner),
+            routes_digest: format!("{:?}", world.table.routes()),
         };
-        self.ask("prove_and_look", look).await.map(Some)
+        self.ask("prove_with_overview", look).await.map(Some)
     }
 
     async fn end(self: Box<Self>) {

@@ -1,0 +1,132 @@
+//! Unparking: events that were parked for want of a listener, or for a pause, and would not be parked now.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::Poller;
+use crate::event::Route;
+use crate::store::StoreError;
+
+/// Most parked routes that one turn looks at, one by one.
+const PARKED_ROUTES_PER_TURN: usize = 16;
+/// Most parked events that one turn unparks.
+const UNPARK_BATCH: usize = 1_000;
+/// How often at least parked events are looked for: an event may have been parked just after its listener came.
+const UNPARK_EVERY: Duration = Duration::from_secs(1);
+
+/// What the poller remembers of unparking from turn to turn.
+#[derive(Debug)]
+pub(crate) struct Unparking {
+    /// Whether there may be more to unpark at once: the last batch was full, or there was no room for one.
+    has_more: bool,
+    /// When parked events were last looked for.
+    looked_at: Instant,
+    /// Whether a walk along all parked routes is under way, and when it last went on.
+    walks: bool,
+    walked_at: Instant,
+    /// The parked route that the walk looked at last; `None` to begin with the first.
+    after: Option<Route>,
+}
+
+impl Default for Unparking {
+    fn default() -> Self {
+        let now = Instant::now();
+        Self { has_more: false, looked_at: now, walks: true, walked_at: now, after: None }
+    }
+}
+
+impl Unparking {
+    pub(super) fn has_more(&self) -> bool {
+        self.has_more
+    }
+}
+
+impl Poller {
+    /// Whether to unpark though no listener has changed. A poller that never rests, because its queue is full, must not forget the
+    /// events that are parked.
+    pub(super) fn must_unpark(&self) -> bool {
+        self.unparking.has_more || self.unparking.looked_at.elapsed() >= self.unpark_every()
+    }
+
+    fn unpark_every(&self) -> Duration {
+        self.config.interval.max(UNPARK_EVERY)
+    }
+
+    /// Unparks a batch; `changed` says that the listeners changed. No more events than this host can claim at once: another host
+    /// that has no listener for them could claim the rest, and would park it again. Where order is kept, only the host that holds
+    /// an event's partition delivers it, so only that host unparks it.
+    pub(super) async fn unpark(&mut self, changed: bool) -> Result<(), StoreError> {
+        let limit = self.room().events.min(UNPARK_BATCH);
+        let unpark_every = self.unpark_every();
+        let unparking = &mut self.unparking;
+        if changed {
+            unparking.after = None;
+        }
+        unparking.walks |= changed || unparking.walked_at.elapsed() >= unpark_every;
+        if limit == 0 {
+            unparking.has_more |= changed;
+            return Ok(());
+        }
+        let partitions = self.order.as_ref().map(|_| self.partitions.open().all);
+        if partitions.as_ref().is_some_and(Vec::is_empty) {
+            unparking.has_more = false;
+            return Ok(());
+        }
+        let began_at = Instant::now();
+        let mut routes = self.listeners.open_routes();
+        if self.listeners.has_patterns() || (self.gives_up() && self.unparking.walks) {
+            match self.parked_no_longer().await? {
+                Some(free) => routes.extend(free),
+                None => routes.clear(),
+            }
+            routes.sort_unstable();
+            routes.dedup();
+            // The next walk begins when a listener changes or the interval has passed; where relays have patterns, at once.
+            self.unparking.walks = self.unparking.after.is_some();
+            self.unparking.walked_at = Instant::now();
+        }
+        self.unparking.has_more = !routes.is_empty();
+        if self.unparking.has_more {
+            let limit = u32::try_from(limit).expect("at most a thousand");
+            let unparked = self.store.unpark(&self.owner, &routes, partitions.as_deref(), limit).await?;
+            self.unparking.has_more = unparked.len() >= usize::try_from(limit).unwrap_or(usize::MAX);
+            if self.order.is_none() {
+                // At once: the host that holds their partitions may have no listener for them, and would park them again.
+                self.claim_these(&unparked).await?;
+            } else if !unparked.is_empty() {
+                self.cursor.begin_again();
+            }
+        }
+        // Not noted after a failure: the next turn tries again, or a database that takes no writes would seem well at every other
+        // turn.
+        self.unparking.looked_at = began_at;
+        Ok(())
+    }
+
+    /// Parked routes that are in no list of listeners, and whose events would not be parked now: a relay's pattern covers them, or
+    /// nobody answers them, and the pause or the broken plugin that they waited for is gone. A few in each turn, from where the
+    /// last turn ended, since there may be any number of them. `None` when no event is parked at all.
+    async fn parked_no_longer(&mut self) -> Result<Option<Vec<Route>>, StoreError> {
+        let (mut free, from_the_first) = (Vec::new(), self.unparking.after.is_none());
+        for looked_at in 0..PARKED_ROUTES_PER_TURN {
+            self.unparking.after = self.store.parked_route(self.unparking.after.as_ref()).await?;
+            let Some(route) = &self.unparking.after else {
+                if from_the_first && looked_at == 0 {
+                    return Ok(None);
+                }
+                break;
+            };
+            let is_given_up = || self.gives_up() && self.listeners.awaited(route).is_none();
+            if self.listeners.paused(route).is_none() && (self.listeners.find(route).is_some() || is_given_up()) {
+                free.push(route.clone());
+            }
+        }
+        Ok(Some(free))
+    }
+
+    /// Whether an event that nobody answers, and that waits for nothing, is given up rather than parked.
+    fn gives_up(&self) -> bool {
+        !self.rules.park_unroutable
+    }
+}

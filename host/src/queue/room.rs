@@ -1,0 +1,15 @@
+//! Room for events.
+
+/// Room for so many events, and for so many bytes of them: how much there is, or how much is taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Room {
+    pub(crate) events: usize,
+    pub(crate) bytes: usize,
+}
+
+impl Room {
+    /// The part of this room that is left when `taken` is taken.
+    pub(crate) fn without(self, taken: Self) -> Self {
+        Self { events: self.events.saturating_sub(taken.events), bytes: self.bytes.saturating_sub(taken.bytes) }
+    }
+}
