@@ -1,11 +1,12 @@
-//! What an event costs the database, by the server's own counters. They count what others do there meanwhile, too.
+//! What an event costs the database, by the server's own counters. They include what other clients do meanwhile.
 
 use std::time::Duration;
 
 use serde::Serialize;
 use sqlx::{Connection, MySqlConnection, PgConnection};
 
-use super::Error;
+use super::stage::Error;
+use crate::config::Kind;
 
 /// What an event costs, from its INSERT to its outcome.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -16,17 +17,10 @@ pub(super) struct Cost {
     pub(super) log_bytes: f64,
 }
 
-/// The counters of a server.
+/// A connection to the server whose counters are read.
 pub(super) enum Counters {
     Postgres(PgConnection),
     MySql(MySqlConnection),
-}
-
-/// What they say.
-#[derive(Clone, Copy)]
-pub(super) struct Counted {
-    row_writes: i64,
-    log_bytes: i64,
 }
 
 const POSTGRES_ROWS: &str =
@@ -35,48 +29,49 @@ const POSTGRES_LOG: &str = "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), 
 const MYSQL: &str = "SHOW GLOBAL STATUS WHERE Variable_name IN ('Handler_write', 'Handler_update', 'Handler_delete',
   'Innodb_rows_inserted', 'Innodb_rows_updated', 'Innodb_rows_deleted', 'Innodb_os_log_written')";
 
-/// PostgreSQL's sessions tell what they have counted when they have been idle for ten seconds.
-const TOLD_AFTER: Duration = Duration::from_secs(11);
+/// PostgreSQL's sessions report what they have counted only after they have been idle for ten seconds.
+const REPORTED_AFTER: Duration = Duration::from_secs(11);
 
-/// What the counters say before a stage, where there are any.
-pub(super) async fn begin(counters: &mut Option<Counters>) -> Result<Option<Counted>, Error> {
-    let Some(counters) = counters else { return Ok(None) };
+/// Does this work on so many events, and returns what each of the events has cost; `None` without counters.
+pub(super) async fn costed<T>(
+    counters: &mut Option<Counters>,
+    events: u32,
+    work: impl Future<Output = Result<T, Error>>,
+) -> Result<(T, Option<Cost>), Error> {
+    let Some(counters) = counters else { return Ok((work.await?, None)) };
+    // The log is read last before the work and first after it, so that it does not grow while we wait for the sessions.
     let row_writes = counters.row_writes().await?;
-    Ok(Some(Counted { row_writes, log_bytes: counters.log_bytes().await? }))
-}
-
-/// What each of so many events has cost since then.
-pub(super) async fn end(counters: &mut Option<Counters>, begun: Option<Counted>, events: u32) -> Result<Option<Cost>, Error> {
-    let (Some(counters), Some(begun)) = (counters, begun) else { return Ok(None) };
-    let log_bytes = counters.log_bytes().await? - begun.log_bytes;
-    let row_writes = counters.row_writes().await? - begun.row_writes;
+    let log_bytes = counters.log_bytes().await?;
+    let value = work.await?;
+    let log_bytes = counters.log_bytes().await? - log_bytes;
+    let row_writes = counters.row_writes().await? - row_writes;
     let per_event = |count: i64| count as f64 / f64::from(events);
-    Ok(Some(Cost { row_writes: per_event(row_writes), log_bytes: per_event(log_bytes) }))
+    Ok((value, Some(Cost { row_writes: per_event(row_writes), log_bytes: per_event(log_bytes) })))
 }
 
 impl Counters {
-    /// Those of the server of this URL; `None` for SQLite, which counts nothing.
-    pub(super) async fn of(url: &str) -> Result<Option<Self>, Error> {
-        Ok(match url.split_once(':').map_or("", |(scheme, _)| scheme) {
-            "postgres" | "postgresql" => Some(Self::Postgres(PgConnection::connect(url).await?)),
-            "mysql" | "mariadb" => Some(Self::MySql(MySqlConnection::connect(url).await?)),
-            _ => None,
+    /// Connects to the server of this URL; `None` for SQLite, which counts nothing.
+    pub(super) async fn connect(kind: Kind, url: &str) -> Result<Option<Self>, Error> {
+        Ok(match kind {
+            Kind::Postgres => Some(Self::Postgres(PgConnection::connect(url).await?)),
+            Kind::Mysql => Some(Self::MySql(MySqlConnection::connect(url).await?)),
+            Kind::Sqlite => None,
         })
     }
 
     async fn row_writes(&mut self) -> Result<i64, Error> {
         Ok(match self {
             Self::Postgres(connection) => {
-                tokio::time::sleep(TOLD_AFTER).await;
+                tokio::time::sleep(REPORTED_AFTER).await;
                 sqlx::query_scalar(POSTGRES_ROWS).fetch_one(connection).await?
             }
             Self::MySql(connection) => {
                 let status = status(connection).await?;
-                let of = |prefix: &str| -> i64 {
+                let sum = |prefix: &str| -> i64 {
                     status.iter().filter(|(name, _)| name.starts_with(prefix)).map(|(_, value)| value).sum()
                 };
-                // MariaDB does not count InnoDB's rows; MySQL's handlers count temporary tables, too.
-                if of("Innodb_rows") > 0 { of("Innodb_rows") } else { of("Handler") }
+                // MariaDB does not count InnoDB's rows; MySQL's handlers also count the rows of temporary tables.
+                if sum("Innodb_rows") > 0 { sum("Innodb_rows") } else { sum("Handler") }
             }
         })
     }

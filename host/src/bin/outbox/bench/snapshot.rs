@@ -1,10 +1,11 @@
-//! A transaction that has read and stays open: while it does, the server keeps every version of a row that was replaced meanwhile.
+//! A read transaction that stays open: the database keeps every row version that was replaced since it began.
 
 use sqlx::{Connection, Executor, MySqlConnection, PgConnection, SqliteConnection};
 
-use super::Error;
+use super::stage::Error;
+use crate::config::Kind;
 
-/// Open until it is dropped.
+/// The connection of the transaction, which is open until this is dropped.
 pub(super) enum Snapshot {
     Postgres(PgConnection),
     MySql(MySqlConnection),
@@ -12,16 +13,16 @@ pub(super) enum Snapshot {
 }
 
 impl Snapshot {
-    /// Connects to this database. The transaction is opened later: a table cannot be made anew meanwhile.
-    pub(super) async fn of(url: &str) -> Result<Self, Error> {
-        Ok(match url.split_once(':').map_or("", |(scheme, _)| scheme) {
-            "postgres" | "postgresql" => Self::Postgres(PgConnection::connect(url).await?),
-            "mysql" | "mariadb" => Self::MySql(MySqlConnection::connect(url).await?),
-            _ => Self::Sqlite(SqliteConnection::connect(url).await?),
+    /// Connects to the database of this URL. The transaction begins later, since it may keep the table from being created.
+    pub(super) async fn connect(kind: Kind, url: &str) -> Result<Self, Error> {
+        Ok(match kind {
+            Kind::Postgres => Self::Postgres(PgConnection::connect(url).await?),
+            Kind::Mysql => Self::MySql(MySqlConnection::connect(url).await?),
+            Kind::Sqlite => Self::Sqlite(SqliteConnection::connect(url).await?),
         })
     }
 
-    /// From now on it sees the database as it is. It reads none of the benchmark's tables, which can be dropped before it ends.
+    /// Begins the transaction. It reads none of the benchmark's tables, so they can be dropped while it is open.
     pub(super) async fn take(&mut self) -> Result<(), Error> {
         match self {
             Self::Postgres(connection) => {
