@@ -20,16 +20,21 @@ pub(super) async fn drain_together<S: TransactionalStore + Clone>(bench: &Bench<
     for _ in 0..count {
         hosts.push(stage::with_native(bench.host().mode(Mode::MultiNode))?.start().await?);
     }
+    let took = drain(bench, &hosts, count).await;
+    for host in hosts {
+        host.shutdown().await;
+    }
+    Ok(f64::from(bench.events) / took?.as_secs_f64())
+}
+
+/// Returns how long the hosts took from the time when the events became due.
+async fn drain<S: TransactionalStore + Clone>(bench: &Bench<S>, hosts: &[Outbox<S>], count: u16) -> Result<Duration, Error> {
     until_shared(bench, count).await?;
     let due_at = Instant::now() + AT_LEAST + Duration::from_secs_f64(f64::from(bench.events) / WRITTEN_PER_S);
     bench.fill_due(due_at).await?;
     tokio::time::sleep_until(due_at.into()).await;
-    stage::until_delivered(&hosts, bench.events).await?;
-    let took = Instant::now().saturating_duration_since(due_at);
-    for host in hosts {
-        host.shutdown().await;
-    }
-    Ok(f64::from(bench.events) / took.as_secs_f64())
+    stage::until_delivered(hosts, bench.events).await?;
+    Ok(Instant::now().saturating_duration_since(due_at))
 }
 
 /// Waits until the hosts hold all partitions, and none of them more than an even share.

@@ -14,6 +14,8 @@ use outbox::telemetry::Telemetry;
 use outbox::wasm;
 use outbox::{DispatchResult, Event, Failure, Mode, Outbox, OutboxBuilder, Registration, RelayConfig, TransactionalStore};
 
+use crate::output::number;
+
 pub(super) type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// What a user can do when events are not delivered.
@@ -137,10 +139,11 @@ impl<S: TransactionalStore + Clone> Bench<S> {
     async fn drain(&self, host: OutboxBuilder<S>) -> Result<f64, Error> {
         let started = Instant::now();
         let host = host.start().await?;
-        until_delivered(slice::from_ref(&host), self.events).await?;
-        let rate = f64::from(self.events) / started.elapsed().as_secs_f64();
+        let delivered = until_delivered(slice::from_ref(&host), self.events).await;
+        let took = started.elapsed();
         host.shutdown().await;
-        Ok(rate)
+        delivered?;
+        Ok(f64::from(self.events) / took.as_secs_f64())
     }
 }
 
@@ -170,7 +173,9 @@ pub(super) async fn until_delivered<S: TransactionalStore + Clone>(hosts: &[Outb
             return Ok(());
         }
         if not_done > 0 {
-            return Err("the listener did not answer every event with done; a plugin must answer Bench/Noop".into());
+            let why = "the listener did not answer every event with done; a plugin must answer Bench/Noop, \
+                       and a sink must accept every message";
+            return Err(why.into());
         }
         if progress.has_stopped(delivered, Instant::now()) {
             return Err(stopped(delivered, events, in_hand).into());
@@ -180,9 +185,9 @@ pub(super) async fn until_delivered<S: TransactionalStore + Clone>(hosts: &[Outb
 }
 
 fn stopped(delivered: u64, events: u32, in_hand: usize) -> String {
+    let (delivered, events, seconds) = (number(delivered), number(events.into()), PATIENCE.as_secs());
     format!(
-        "{delivered} of {events} events were delivered and {in_hand} are in hand, and nothing has been delivered for {} s; {WHAT_TO_DO}",
-        PATIENCE.as_secs()
+        "{delivered} of {events} events were delivered, {in_hand} are in hand, and none was delivered for {seconds} s; {WHAT_TO_DO}"
     )
 }
 
@@ -221,7 +226,7 @@ mod tests {
     #[test]
     fn a_stage_that_stopped_says_how_far_it_came_and_what_to_do() {
         let said = stopped(12, 1_000, 3);
-        assert!(said.starts_with("12 of 1000 events were delivered and 3 are in hand"), "{said}");
+        assert!(said.starts_with("12 of 1,000 events were delivered, 3 are in hand"), "{said}");
         assert!(said.contains("for 60 s; stop other programs"), "{said}");
     }
 }
