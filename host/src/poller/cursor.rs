@@ -129,7 +129,10 @@ impl Cursor {
 
     /// Notes how it ended. Between where it began and the last event that it brought there is nothing else to read.
     pub(super) fn front_read(&mut self, ended: Ended) {
-        self.front_took = ended.took();
+        if self.front_after.is_none() {
+            // What goes on behind the front may be quick.
+            self.front_took = ended.took();
+        }
         let reached = self.after.or(self.furthest);
         self.furthest = self.furthest.max(ended.last);
         self.front_after = ended.last.filter(|_| ended.more && self.rest_of_a_slow_front().is_some() && ended.last < reached);

@@ -36,8 +36,13 @@ impl Poller {
             self.cursor.begin_again();
         }
         let beside = self.reads_front_beside();
+        let (mut limit, mut max_bytes) = (limit, max_bytes);
         if beside {
             self.begin_front_read(&partitions);
+            // A part of the room is kept for what that read brings.
+            let left = self.room();
+            limit = limit.min(u32::try_from(left.events).unwrap_or(u32::MAX)).max(1);
+            max_bytes = max_bytes.min(left.bytes).max(1);
         }
         let (after, may_be_in_hand) = self.cursor.next(Instant::now(), beside);
         let order = self.order.as_ref().map(|order| order.reading());
@@ -95,6 +100,10 @@ impl Poller {
             // The partition was given back or lost since the read began: the host that holds it now reads the event itself.
             let Some(hold) = self.partitions.hold(partition, row.fence.epoch()) else { continue };
             let (fence, behind, expires_in, deferrals) = (row.fence, row.behind, row.expires_in, row.deferrals);
+            // Another read has brought it meanwhile: a claim would take it from its listener.
+            if self.order.is_none() && row.event.as_ref().is_ok_and(|event| self.in_flight.knows(&event.id(), fence)) {
+                continue;
+            }
             let event = match self.without_claim(row, was_claimed, routes_known) {
                 Some(event) => event,
                 None => {

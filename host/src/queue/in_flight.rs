@@ -265,6 +265,11 @@ impl InFlight {
         self.of(|_, entry| Some(entry.fence.filter(|_| is_wanted(entry))?.sequence))
     }
 
+    /// Whether what is known of an event is as new as this fence, or newer.
+    pub(crate) fn knows(&self, id: &EventId, fence: Fence) -> bool {
+        self.shard(id).get(id).is_some_and(|entry| entry.fence.is_some_and(|known| known.claim >= fence.claim))
+    }
+
     /// Whether an event was read and let go without an outcome.
     pub(crate) fn is_left(&self, id: &EventId) -> bool {
         self.shard(id).get(id).is_some_and(|entry| matches!(entry.state, State::Left))
