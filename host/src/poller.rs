@@ -216,10 +216,9 @@ impl Poller {
     /// Takes due events and queues them. Returns how many were taken, too.
     async fn take(&mut self, batch_size: u32) -> Result<(Polled, usize), StoreError> {
         self.note_busy_listeners();
-        if let Some(accepted) = self.accept_front().await?
-            && accepted > 0
-        {
-            // The other reads go on after these events have had their turn.
+        let accepted = self.accept_front().await?;
+        if accepted > 0 {
+            // The other reads go on with the next turn, which comes at once.
             return Ok((Polled::Full, accepted));
         }
         // Before anything is taken, since it makes room.

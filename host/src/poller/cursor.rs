@@ -26,16 +26,17 @@ const LATE_COMMITS_WITHIN: Duration = Duration::from_secs(1);
 pub(crate) struct Cursor {
     /// The last event of the last read; `None` to begin at the front.
     after: Option<Position>,
-    /// The last event that was ever read: behind it nothing is in hand.
+    /// The last event that was ever read: no event behind it is in hand.
     furthest: Option<Position>,
     /// When a read at the front was answered, and how long it took; `None` when the next one is due.
     front_at: Option<Instant>,
     front_took: Duration,
-    /// How long the last read since then took that began elsewhere.
+    /// How long the last read took that began elsewhere, if there was one since then.
     other_took: Option<Duration>,
     /// Where the next read beside the others begins; `None` for the front.
     front_after: Option<Position>,
-    /// Whether the front is to be read again after the read that is under way there.
+    /// Whether such a read is under way, and whether the front is to be read again after it.
+    front_under_way: bool,
     again: bool,
     /// How many events had ever been let go without an outcome.
     ever_left: u64,
@@ -87,18 +88,18 @@ impl Cursor {
         self.front_at.is_none_or(|at| now.saturating_duration_since(at) >= rest)
     }
 
-    /// Whether events were let go without an outcome since this was asked last, of which so many ever were.
+    /// Whether events were let go without an outcome since this was last asked; `ever_left` says how many ever were.
     pub(super) fn left_since(&mut self, ever_left: u64) -> bool {
         std::mem::replace(&mut self.ever_left, ever_left) != ever_left
     }
 
-    /// How long to rest from reads at the front, where they are slow: not where the way to the database is.
+    /// How long to leave the front alone, where reading it is slow; `None` where it is not, or where every read is slow.
     pub(super) fn rest_of_a_slow_front(&self) -> Option<Duration> {
         let is_slow = self.front_took >= SLOW_FRONT && self.other_took.is_none_or(|other| self.front_took >= 2 * other);
         is_slow.then(|| (SLOW_FRONT_REST_FACTOR * self.front_took).clamp(FRONT_EVERY, SLOW_FRONT_LONGEST_REST))
     }
 
-    /// Nothing is read for now: how long it took tells nothing of what comes after.
+    /// Notes that nothing is read for now: how long the last read at the front took says nothing about the next one.
     pub(super) fn rests(&mut self) {
         self.front_took = Duration::ZERO;
     }
@@ -112,7 +113,8 @@ impl Cursor {
     pub(super) fn read(&mut self, ended: Ended) {
         if self.after.is_none() {
             (self.front_at, self.front_took, self.other_took) = (Some(ended.answered_at), ended.took(), None);
-        } else {
+        } else if !self.front_under_way {
+            // Beside a read of the front, it may have waited for that one's connection.
             self.other_took = Some(ended.took());
         }
         self.furthest = self.furthest.max(ended.last);
@@ -124,11 +126,18 @@ impl Cursor {
         if std::mem::take(&mut self.again) {
             self.front_after = None;
         }
+        self.front_under_way = true;
         self.front_after
+    }
+
+    /// Notes that it failed: it begins at the front again, after a rest.
+    pub(super) fn front_failed(&mut self, now: Instant) {
+        (self.front_at, self.front_under_way, self.again) = (Some(now), false, true);
     }
 
     /// Notes how it ended. Between where it began and the last event that it brought there is nothing else to read.
     pub(super) fn front_read(&mut self, ended: Ended) {
+        self.front_under_way = false;
         if self.front_after.is_none() {
             // What goes on behind the front may be quick.
             self.front_took = ended.took();
@@ -292,6 +301,48 @@ mod tests {
         assert_eq!(reads.front(QUICK, position(5), true), None);
         assert_eq!(reads.read(position(6), true), (position(5), true));
         assert!(!reads.cursor.front_is_due(reads.now + SECOND));
+    }
+
+    #[test]
+    fn a_quick_read_that_goes_on_where_a_slow_one_ended_does_not_make_the_front_quick() {
+        let mut reads = Reads { takes: SLOW_FRONT, beside: true, ..Reads::new() };
+        reads.read(position(9), false);
+        reads.takes = QUICK;
+        reads.read(position(20), false);
+        assert_eq!(reads.front(SLOW_FRONT, position(5), true), None);
+        assert_eq!(reads.front(QUICK, None, false), position(5));
+        reads.now += SECOND;
+        assert!(reads.cursor.front_is_due(reads.now));
+        let (begins, _) = reads.read(None, false);
+        assert!(begins.is_some(), "behind the front");
+    }
+
+    #[test]
+    fn a_read_that_waits_for_the_one_at_the_front_does_not_make_that_one_quick() {
+        let mut reads = Reads { takes: SLOW_FRONT, beside: true, ..Reads::new() };
+        reads.read(position(9), false);
+        reads.takes = QUICK;
+        reads.read(position(20), false);
+        reads.cursor.front_begins();
+        reads.takes = SLOW_FRONT;
+        reads.read(None, false);
+        let ended = reads.passes(None, false);
+        reads.cursor.front_read(ended);
+        assert!(reads.cursor.rest_of_a_slow_front().is_some());
+    }
+
+    #[test]
+    fn after_a_failed_read_of_a_slow_front_there_is_a_rest() {
+        let mut reads = Reads { takes: SLOW_FRONT, beside: true, ..Reads::new() };
+        reads.read(position(9), false);
+        reads.takes = QUICK;
+        reads.read(position(20), true);
+        assert_eq!(reads.front(SLOW_FRONT, position(5), true), None);
+        assert_eq!(reads.cursor.front_begins(), position(5));
+        reads.cursor.front_failed(reads.now);
+        assert!(!reads.cursor.front_is_due(reads.now + SECOND / 2));
+        assert!(reads.cursor.front_is_due(reads.now + SECOND));
+        assert_eq!(reads.cursor.front_begins(), None, "at the front");
     }
 
     #[test]

@@ -3,25 +3,27 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
 use super::cursor::Ended;
-use super::read::{bytes_of, is_full};
+use super::read::bytes_of;
 use super::{BATCH_BYTES, LOOK_FOR_ROOM_EVERY, Poller};
 use crate::queue::{Reading, Room};
 use crate::store::{ReadEvent, ReadRequest, Store, StoreError};
 
-/// The part of the free room that such a read may fill: the other reads have the rest, so that a queue that is half empty always has
-/// room for them.
-const PART: usize = 4;
+/// Such a read may fill one part in so many of the free room. The other reads have the rest, so that a queue that is half empty
+/// always has room for them.
+const PARTS: usize = 4;
 
-/// The read that is under way at a slow front.
+/// The statement that is under way at a slow front: a read, or after a short one the question when the next event is due, which
+/// passes the same rows.
 #[derive(Debug, Default)]
 pub(crate) struct FrontRead {
-    task: JoinSet<Result<Answer, StoreError>>,
-    answer: Option<Result<Answer, StoreError>>,
-    /// What it was asked for; `None` where none is under way.
+    task: JoinSet<Answer>,
+    /// An answer that nobody has dealt with.
+    answer: Option<Answer>,
+    /// What the read was asked for; `None` while none is under way.
     asked: Option<Asked>,
 }
 
@@ -30,87 +32,83 @@ struct Asked {
     limit: u32,
     max_bytes: usize,
     room: Room,
-    /// Until what it has brought is accepted.
+    asked_at: Instant,
+    /// Until the events that the read brings are accepted.
     reading: Reading,
 }
 
 #[derive(Debug)]
-struct Answer {
-    read: Vec<ReadEvent>,
-    asked_at: Instant,
-    answered_at: Instant,
-    /// How long until the next event is due, and `None` within for none; `None` where there may be more to read at once.
-    next: Option<Option<Duration>>,
+enum Answer {
+    Read {
+        read: Result<Vec<ReadEvent>, StoreError>,
+        answered_at: Instant,
+    },
+    /// How long from then until the next event can be read; `None` within where no event waits.
+    NextDue {
+        due: Result<Option<Duration>, StoreError>,
+        answered_at: Instant,
+        /// Whether the read before brought nothing.
+        none_read: bool,
+    },
 }
 
 impl FrontRead {
-    /// The room that is kept for it.
+    /// The room that is kept for what the read brings.
     pub(super) fn room(&self) -> Room {
         self.asked.as_ref().map_or_else(Room::default, |asked| asked.room)
+    }
+
+    fn is_under_way(&self) -> bool {
+        self.answer.is_some() || !self.task.is_empty()
     }
 
     fn begin(&mut self, store: Arc<dyn Store>, request: ReadRequest, asked: Asked) {
         self.asked = Some(asked);
         self.task.spawn(async move {
-            let asked_at = Instant::now();
-            let read = store.read(&request).await?;
-            let answered_at = Instant::now();
-            let next = if is_full(&read, request.limit, request.max_bytes) {
-                None
-            } else {
-                Some(next_due(&*store, request, &read).await?)
-            };
-            Ok(Answer { read, asked_at, answered_at, next })
+            let read = store.read(&request).await;
+            Answer::Read { read, answered_at: Instant::now() }
         });
     }
 
-    /// Waits until it is answered; for ever where none is under way.
+    /// Waits until a statement is answered; for ever where none is under way.
     pub(super) async fn answered(&mut self) {
-        if self.answer.is_none() {
+        while self.answer.is_none() {
             match self.task.join_next().await {
-                Some(answer) => self.answer = Some(of_task(answer)),
+                Some(ended) => self.answer = of_task(ended),
                 None => std::future::pending().await,
             }
         }
     }
 
-    /// Its answer, if it is there, with what it was asked for.
-    fn take(&mut self) -> Option<(Result<Answer, StoreError>, Asked)> {
-        let answer = self.answer.take().or_else(|| self.task.try_join_next().map(of_task))?;
-        Some((answer, self.asked.take().expect("it was asked for")))
+    fn take(&mut self) -> Option<Answer> {
+        self.answer.take().or_else(|| self.task.try_join_next().and_then(of_task))
     }
 }
 
-/// A panic of the store is one of the poller.
-fn of_task<T>(ended: Result<T, tokio::task::JoinError>) -> T {
-    match ended {
-        Ok(answer) => answer,
-        Err(error) => std::panic::resume_unwind(error.into_panic()),
+/// A panic of the store is one of the poller. `None` for a task that was cancelled, as when the runtime ends.
+fn of_task(ended: Result<Answer, JoinError>) -> Option<Answer> {
+    match ended.map_err(JoinError::try_into_panic) {
+        Ok(answer) => Some(answer),
+        Err(Ok(panic)) => std::panic::resume_unwind(panic),
+        Err(Err(_cancelled)) => None,
     }
-}
-
-/// How long until the next event can be read, but for those that were read just now.
-async fn next_due(store: &dyn Store, request: ReadRequest, read: &[ReadEvent]) -> Result<Option<Duration>, StoreError> {
-    let mut held = request.held;
-    held.extend(read.iter().map(|one| one.event.fence.sequence));
-    store.next_to_read(&request.owner, &held, &request.busy).await
 }
 
 impl Poller {
-    /// Whether a slow front is read beside the other reads: not where order is kept, since one read at a time tells what an event waits
-    /// for; nor where there is too little room for two.
+    /// Whether a slow front is read beside the other reads. Not where order is kept: there one read at a time tells what an event
+    /// waits for. Nor where the queue has too little room for two reads.
     pub(super) fn reads_front_beside(&self) -> bool {
-        self.order.is_none() && self.queue.holds_cold(PART)
+        self.order.is_none() && self.queue.holds_cold(PARTS)
     }
 
-    /// Begins to read the front, if it is slow and due to be read.
-    pub(super) fn begin_front_read(&mut self, partitions: &[u16]) {
+    /// Begins to read the front if it is slow, due to be read, and there is room. Returns whether a read began.
+    pub(super) fn begin_front_read(&mut self, partitions: &[u16]) -> bool {
         let free = self.room();
-        let room = Room { events: (free.events / PART).max(1), bytes: free.bytes / PART };
-        let is_due = self.front.asked.is_none() && self.cursor.front_is_due(Instant::now());
+        let is_due = !self.front.is_under_way() && self.cursor.front_is_due(Instant::now());
         if !is_due || free.events < 2 {
-            return;
+            return false;
         }
+        let room = Room { events: (free.events / PARTS).max(1), bytes: free.bytes / PARTS };
         let reading = self.in_flight.begin_read();
         let limit = self.config.drain_batch_size.min(u32::try_from(room.events).unwrap_or(u32::MAX)).min(self.fitting.most());
         let max_bytes = room.bytes.min(BATCH_BYTES);
@@ -125,37 +123,72 @@ impl Poller {
             skip_recent: self.config.skip_recent,
             order: None,
         };
-        self.front.begin(self.store.clone(), request, Asked { limit, max_bytes, room, reading });
+        let asked = Asked { limit, max_bytes, room, asked_at: Instant::now(), reading };
+        self.front.begin(self.store.clone(), request, asked);
+        true
     }
 
-    /// How long until the next event may be taken, where the reads of the front ask for that: to ask here would take as long as they do.
-    /// An event that has become due since then is found by the next read behind the front.
+    /// How long until the next event may be taken, as the last question beside the other reads was answered: to ask here would take
+    /// as long as a read of the front. An event that has become due since then is found by the next read behind the front.
     pub(super) fn next_due_beside(&self, now: Instant) -> Option<Duration> {
-        if self.front.asked.is_none() {
-            // Where it is due already, there is no room for what it may bring.
+        if !self.front.is_under_way() {
+            // Where the front is due already, there is no room for what a read may bring.
             self.wake.within(self.cursor.front_rests(now).max(LOOK_FOR_ROOM_EVERY));
         }
         let (_, next) = self.known_due?;
         Some(next?.saturating_duration_since(now)).filter(|rest| !rest.is_zero())
     }
 
-    /// Queues what a read of the front has brought. Returns how many events were queued; `None` where there is no answer yet.
-    pub(super) async fn accept_front(&mut self) -> Result<Option<usize>, StoreError> {
-        let Some((answer, asked)) = self.front.take() else { return Ok(None) };
-        let Answer { read, asked_at, answered_at, next } = answer.inspect_err(|_| self.metrics.claims_failed.increment())?;
-        self.count_taken(read.len(), bytes_of(&read), asked.limit, asked.max_bytes);
-        let (last, more) = (read.last().map(|last| last.position), next.is_none());
-        self.cursor.front_read(Ended { last, more, asked_at, answered_at });
-        if let Some(due) = next {
-            self.known_due = Some((answered_at, due.and_then(|due| answered_at.checked_add(due))));
+    /// Deals with the answer of the statement at the front, if it is there. Returns how many events were queued.
+    pub(super) async fn accept_front(&mut self) -> Result<usize, StoreError> {
+        match self.front.take() {
+            None => Ok(0),
+            Some(Answer::Read { read, answered_at }) => self.accept_front_read(read, answered_at).await,
+            Some(Answer::NextDue { due, answered_at, none_read }) => {
+                // Not known is no fault: the next read of the front is followed by the same question.
+                let Ok(due) = due.inspect_err(|error| self.metrics.db_error(error)) else { return Ok(0) };
+                self.known_due = Some((answered_at, due.and_then(|due| answered_at.checked_add(due))));
+                if none_read && due.is_some_and(|due| due.is_zero()) {
+                    self.partitions.doubt();
+                }
+                Ok(0)
+            }
         }
+    }
+
+    async fn accept_front_read(
+        &mut self,
+        read: Result<Vec<ReadEvent>, StoreError>,
+        answered_at: Instant,
+    ) -> Result<usize, StoreError> {
+        let Asked { limit, max_bytes, asked_at, reading, .. } = self.front.asked.take().expect("a read was asked for");
+        let read = match read {
+            Ok(read) => read,
+            Err(error) => {
+                self.metrics.claims_failed.increment();
+                self.cursor.front_failed(answered_at);
+                return Err(error);
+            }
+        };
+        let none_read = read.is_empty();
+        let more = self.count_taken(read.len(), bytes_of(&read), limit, max_bytes);
+        self.cursor.front_read(Ended { last: read.last().map(|last| last.position), more, asked_at, answered_at });
         let accepted = if self.queue.is_closed() { 0 } else { self.accept_read(read, answered_at).await? };
-        if accepted == 0 && next.flatten().is_some_and(|due| due.is_zero()) {
-            self.partitions.doubt();
-        }
-        // What was read has been accepted.
-        drop(asked.reading);
+        drop(reading);
         self.busy.were_left_out();
-        Ok(Some(accepted))
+        if !more {
+            self.ask_when_due(none_read);
+        }
+        Ok(accepted)
+    }
+
+    /// Asks when the next event is due, beside the other reads.
+    fn ask_when_due(&mut self, none_read: bool) {
+        let (store, owner) = (self.store.clone(), self.owner.clone());
+        let (held, busy) = (self.not_to_read(), self.busy.routes().to_vec());
+        self.front.task.spawn(async move {
+            let due = store.next_to_read(&owner, &held, &busy).await;
+            Answer::NextDue { due, answered_at: Instant::now(), none_read }
+        });
     }
 }

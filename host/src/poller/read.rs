@@ -37,12 +37,11 @@ impl Poller {
         }
         let beside = self.reads_front_beside();
         let (mut limit, mut max_bytes) = (limit, max_bytes);
-        if beside {
-            self.begin_front_read(&partitions);
+        if beside && self.begin_front_read(&partitions) {
             // A part of the room is kept for what that read brings.
             let left = self.room();
-            limit = limit.min(u32::try_from(left.events).unwrap_or(u32::MAX)).max(1);
-            max_bytes = max_bytes.min(left.bytes).max(1);
+            limit = limit.min(u32::try_from(left.events).unwrap_or(u32::MAX));
+            max_bytes = max_bytes.min(left.bytes);
         }
         let (after, may_be_in_hand) = self.cursor.next(Instant::now(), beside);
         let order = self.order.as_ref().map(|order| order.reading());
@@ -100,12 +99,11 @@ impl Poller {
             // The partition was given back or lost since the read began: the host that holds it now reads the event itself.
             let Some(hold) = self.partitions.hold(partition, row.fence.epoch()) else { continue };
             let (fence, behind, expires_in, deferrals) = (row.fence, row.behind, row.expires_in, row.deferrals);
-            // Another read has brought it meanwhile: a claim would take it from its listener.
-            if self.order.is_none() && row.event.as_ref().is_ok_and(|event| self.in_flight.knows(&event.id(), fence)) {
-                continue;
-            }
+            let id = row.event.as_ref().ok().map(|event| event.id());
             let event = match self.without_claim(row, was_claimed, routes_known) {
                 Some(event) => event,
+                // Another read has brought it meanwhile: a claim would take it from its listener.
+                None if self.order.is_none() && id.is_some_and(|id| self.in_flight.knows(&id, fence)) => continue,
                 None => {
                     to_claim.push((fence, behind));
                     // As long as the claim is on its way, the partition is not given back.
@@ -201,9 +199,4 @@ impl Poller {
 /// Roughly how many bytes these events take.
 pub(super) fn bytes_of(read: &[ReadEvent]) -> usize {
     read.iter().map(|one| size_bytes(&one.event)).sum()
-}
-
-/// Whether there may be more than what was read: as much as was asked for.
-pub(super) fn is_full(read: &[ReadEvent], limit: u32, max_bytes: usize) -> bool {
-    read.len() >= usize::try_from(limit).unwrap_or(usize::MAX) || bytes_of(read) >= max_bytes
 }

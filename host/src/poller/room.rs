@@ -51,6 +51,10 @@ impl Poller {
         }
         let left = room.without(waiting).without(self.front.room());
         let free = Room { bytes: left.bytes.min(in_all), ..left };
+        // A read without room for a byte would bring nothing, and look like one that brought all.
+        if free.bytes == 0 {
+            return Room::default();
+        }
         // A single queue moves one by one: it is filled up when half of it is free, not at each step.
         if self.is_one_queue() && (waiting.events > free.events || waiting.bytes > free.bytes) {
             return Room::default();
