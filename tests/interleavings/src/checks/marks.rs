@@ -17,10 +17,7 @@ use crate::queue::{InFlight, Mark, NotMarked};
 pub(crate) const ALL: &[Check] = &[
     Check { name: "marks: an event is in hand once, and free after a panic", play: an_event_is_in_hand_once },
     Check { name: "marks: a settled event that was read before is not accepted again", play: a_settled_event_is_not_accepted },
-    Check {
-        name: "marks: nor by a slow read that began before others",
-        play: a_settled_event_is_not_accepted_by_a_slow_read,
-    },
+    Check { name: "marks: nor by a slow read that began before others", play: a_settled_event_is_not_accepted_by_a_slow_read },
     Check { name: "marks: an event let go without an outcome is found, once, and not read", play: one_left_is_found },
     Check { name: "marks: an event is given up once, however its worker ends", play: an_event_is_given_up_once },
     Check { name: "marks: a renewal does not touch a later claim", play: a_renewal_does_not_touch_a_later_claim },
