@@ -129,7 +129,9 @@ impl Heartbeat {
     async fn run_once(&self, plugins: Option<String>, load: Load) -> Result<u32, StoreError> {
         // From here on others may rely on the session, as they may until they are told that there is none.
         let session = self.partitions.tells_of_session();
-        let node = Node { plugins, session, idle: load == Load::Idle, ..self.node.clone() };
+        // A host that stops takes nothing: the others share the partitions without it.
+        let room = if self.partitions.is_closed() { 0 } else { self.node.room };
+        let node = Node { plugins, session, room, idle: load == Load::Idle, ..self.node.clone() };
         let LiveNodes { live, claimers, idle } = self.store.heartbeat(&node, self.lease).await?;
         self.partitions.set_by_row(claimers > 0);
         let hands_over = load == Load::Busy && idle > 0;

@@ -249,6 +249,32 @@ fn a_schema_that_is_not_there_is_a_finding() {
 }
 
 #[test]
+fn a_fix_names_the_database_that_was_looked_at() {
+    let place = place();
+    place.ok(&["migrate", "up", "--database-url", "sqlite:other.db?mode=rwc"]);
+    place.ok(&["migrate", "down", "--yes", "--database-url", "sqlite:other.db"]);
+
+    let ended =
+        place.run(&["doctor", "--database-url", "sqlite:other.db", "--set", "database.table=outbox_event", "--output", "json"]);
+
+    let schema = findings(&ended).into_iter().find(|finding| finding["check"] == "schema").expect("it is looked at");
+    let fix = "outbox migrate up --database-url sqlite:other.db --set database.table=outbox_event";
+    assert_eq!(schema["fix"], fix, "{}", ended.stdout);
+}
+
+#[test]
+fn a_required_plugin_that_is_not_there_is_a_fault() {
+    let place = place();
+
+    let ended = place.run(&["doctor", "--set", "plugins.required=[\"order-mailer\", \"mailer\"]", "--output", "json"]);
+
+    assert_eq!(ended.code, Some(8), "{}", ended.stderr);
+    let plugins = found(&ended, "plugins");
+    assert!(plugins.contains("\"fault\": plugins.required names mailer, but plugins holds no mailer.wasm"), "{plugins}");
+    assert!(!plugins.contains("names order-mailer"), "{plugins}");
+}
+
+#[test]
 fn the_plans_and_the_grants_are_printed_alone() {
     let place = place();
 

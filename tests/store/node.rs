@@ -69,6 +69,24 @@ pub(crate) async fn a_node_tells_how_it_works_and_each_beat_says_it_anew(db: &dy
     assert_eq!(told().await, (true, 7, false));
 }
 
+pub(crate) async fn a_node_that_is_about_to_stop_has_no_share_any_more(db: &dyn Harness) {
+    let store = db.store();
+    let [one, two] = ["one", "two"].map(|name| Node { reads: true, room: 9, ..node(&owner(name)) });
+    let live = async |node: &Node| store.heartbeat(node, LEASE).await.expect("says that it is alive").live;
+    assert_eq!((live(&one).await, live(&two).await), (1, 2));
+
+    let stops = Node { room: 0, ..one.clone() };
+
+    assert_eq!((live(&stops).await, live(&two).await), (2, 1), "it counts itself, and the other one does not");
+    assert_eq!((live(&one).await, live(&two).await), (2, 2));
+    assert_eq!(
+        live(&Node { reads: false, room: 0, ..one }).await,
+        2,
+        "a host of an earlier version does not say how much it takes"
+    );
+    assert_eq!(live(&two).await, 2);
+}
+
 pub(crate) async fn others_that_claim_rows_are_counted_whatever_their_mode(db: &dyn Harness) {
     let store = db.store();
     let [one, two, other] = ["one", "two", "other"].map(owner);

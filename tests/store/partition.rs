@@ -175,7 +175,7 @@ SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query L
 
 /// Says how a host works that reads its partitions.
 async fn beat(store: &dyn Store, owner: &OwnerId, mode: &'static str, idle: bool) -> u32 {
-    let node = Node { reads: true, idle, ..Node::new(owner.clone(), "here 1", mode, "1.2.3") };
+    let node = Node { reads: true, room: 1, idle, ..Node::new(owner.clone(), "here 1", mode, "1.2.3") };
     store.heartbeat(&node, LEASE).await.expect("says that it is alive").idle
 }
 

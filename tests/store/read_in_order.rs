@@ -10,7 +10,11 @@ use support::Harness;
 use crate::common::{LEASE, MOMENT, event, kept, owner, retry, row, settle, write};
 
 const HOUR: Duration = Duration::from_secs(3_600);
-const BY_AGGREGATE: ReadOrder = ReadOrder::ByAggregate(WaitsFor::Unresolved);
+const BY_AGGREGATE: ReadOrder = by_aggregate(WaitsFor::Unresolved);
+
+const fn by_aggregate(waits_for: WaitsFor) -> ReadOrder {
+    ReadOrder::ByAggregate { waits_for, queued: Vec::new() }
+}
 
 fn all() -> Vec<u16> {
     (0..PARTITIONS).collect()
@@ -22,7 +26,12 @@ async fn holder(db: &dyn Harness) -> OwnerId {
     owner
 }
 
+/// All that is held is queued.
 fn request(owner: &OwnerId, order: ReadOrder, held: &[u64]) -> ReadRequest {
+    let order = match order {
+        ReadOrder::ByAggregate { waits_for, .. } => ReadOrder::ByAggregate { waits_for, queued: held.to_vec() },
+        ReadOrder::OneForAll => order,
+    };
     ReadRequest {
         owner: owner.clone(),
         partitions: all(),
@@ -81,7 +90,7 @@ pub(crate) async fn a_read_in_order_tells_what_each_event_waits_for(db: &dyn Har
     assert_eq!(behind(&first), [None, Some(seq[0]), Some(seq[1]), None, None, None]);
     assert_eq!(sequences(&held), seq[2..], "what is in hand is left out");
     assert_eq!(behind(&held), [Some(seq[1]), None, None, None], "and is waited for");
-    assert_eq!(behind(&read(db, &owner, ReadOrder::ByAggregate(WaitsFor::Nothing), &[]).await), [None; 6]);
+    assert_eq!(behind(&read(db, &owner, by_aggregate(WaitsFor::Nothing), &[]).await), [None; 6]);
     let after = ReadRequest { after: Some(first[1].position), limit: 1, ..request(&owner, BY_AGGREGATE, &[]) };
     assert_eq!(behind(&read_by(db, &after).await), [Some(seq[1])], "what lies before the position is waited for as well");
     assert_eq!(first[0].event.claims, 0, "nothing is claimed");
@@ -101,8 +110,28 @@ pub(crate) async fn what_failed_or_has_a_claim_is_waited_for_by_what_is_read(db:
 
     assert_eq!(behind(&behind_a_claim), [hot, Some(seq[0])]);
     assert_eq!((sequences(&behind_a_failure), behind(&behind_a_failure)), (vec![seq[1]], vec![Some(seq[0])]));
-    let untried = read(db, &owner, ReadOrder::ByAggregate(WaitsFor::Untried), &[]).await;
+    let untried = read(db, &owner, by_aggregate(WaitsFor::Untried), &[]).await;
     assert_eq!(behind(&untried), [hot], "one that failed is overtaken when that is asked for");
+}
+
+pub(crate) async fn what_became_due_late_is_waited_for_though_a_later_one_is_in_hand(db: &dyn Harness) {
+    let owner = holder(db).await;
+    let late = event(db, "X").await.aggregate("Order", "42").deliver_after(LEASE / 4).json(&1).expect("good");
+    write(db, &[late]).await;
+    written(db, Some("42"), 3).await;
+    let first = sequences(&read(db, &owner, BY_AGGREGATE, &[]).await);
+    db.let_pass(LEASE / 2).await;
+
+    let then = read(db, &owner, BY_AGGREGATE, &first[..1]).await;
+    let late = *sequences(&then).last().expect("it is due now");
+
+    assert_eq!(sequences(&then), [first[1], first[2], late], "in the order in which they became due");
+    assert_eq!(behind(&then), [Some(late), Some(first[1]), None]);
+    let the_last = read(db, &owner, BY_AGGREGATE, &[late, first[0], first[1]]).await;
+    assert_eq!((sequences(&the_last), behind(&the_last)), (vec![first[2]], vec![Some(first[1])]), "all are in hand");
+    let leaving = ReadOrder::ByAggregate { waits_for: WaitsFor::Unresolved, queued: vec![first[0], first[1]] };
+    let request = ReadRequest { order: Some(leaving), ..request(&owner, BY_AGGREGATE, &[late, first[0], first[1]]) };
+    assert_eq!(behind(&read_by(db, &request).await), [Some(late)], "the late one is about to be set aside");
 }
 
 pub(crate) async fn in_a_long_queue_what_is_read_waits_for_what_is_not_in_hand(db: &dyn Harness) {
@@ -124,8 +153,7 @@ pub(crate) async fn in_a_long_queue_what_is_read_waits_for_what_is_not_in_hand(d
     written(db, Some("42"), 1).await;
     let last = read(db, &owner, BY_AGGREGATE, &held[1..]).await;
 
-    let behind = behind(&last)[0];
-    assert!(last.len() == 1 && (behind == Some(held[0]) || behind == held.last().copied()), "{last:?}");
+    assert_eq!((last.len(), behind(&last)[0]), (1, Some(held[0])), "{last:?}");
 }
 
 pub(crate) async fn the_front_of_the_queue_is_read_in_the_order_of_insertion(db: &dyn Harness) {

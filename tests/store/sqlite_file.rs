@@ -1,12 +1,13 @@
 //! What can be wrong with a file. Only SQLite has one.
 use std::task::Poll;
 
+use outbox::store::Severity;
 use outbox::store::sqlite::SqliteOptions;
 use outbox::{SqliteStore, StoreError, TransactionalStore};
 use sqlx::Executor;
 use support::{Harness, Sqlite};
 
-use crate::common::{claim, plains, request, write, write_one};
+use crate::common::{claim, expectations, plains, request, write, write_one};
 
 /// The error that names the file and says why.
 async fn refused(options: SqliteOptions) -> (String, String) {
@@ -113,6 +114,24 @@ async fn a_database_that_takes_no_writes_says_so_and_is_still_read() {
     assert!(error.is_transient() && error.to_string().contains("make the file and its directory writable"), "{error}");
     assert!(db.store().get(id).await.expect("reading goes on").is_some());
     assert_eq!(db.store().stats().await.expect("counting goes on").new, 1);
+    let found = db.store().diagnose(&expectations()).await.expect("looks");
+    let writable = found.iter().find(|finding| finding.check == "writable").expect("it is looked at");
+    assert!(writable.severity == Severity::Fault && writable.found.contains("may not write to"), "{writable:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_doctor_writes_nothing_to_see_whether_it_could() {
+    let db = Sqlite::fresh().await;
+    db.execute("PRAGMA user_version = 7").await;
+
+    let found = db.store().diagnose(&expectations()).await.expect("looks");
+
+    assert!(found.iter().any(|finding| finding.check == "writable" && finding.severity == Severity::Good), "{found:?}");
+    assert_eq!(db.number("SELECT user_version FROM pragma_user_version").await, 7);
+    let locked = db.sqlite().begin().await.expect("begins");
+    let found = db.impatient_store().await.diagnose(&expectations()).await.expect("looks");
+    drop(locked);
+    assert!(found.iter().any(|finding| finding.check == "writable" && finding.severity == Severity::Warning), "{found:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

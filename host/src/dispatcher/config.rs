@@ -7,13 +7,16 @@ use serde::{Deserialize, Serialize};
 use crate::queue::{KeyQueueLimits, QueueLimits};
 use crate::units::{ByteSize, duration, too_long};
 
+/// Each worker is a task with its stack of futures; more of them than this is a slip of the finger.
+const MOST_WORKERS: usize = 65_536;
+
 /// How events are dispatched. Source: specification 9.1.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DispatcherConfig {
     /// How many events are handled at once. Default 256: most of them wait for something outside, such as a response. Of one listener
     /// with a bound, no more calls compute at once than there are threads. From four workers on, an eighth is kept for listeners
-    /// with a bound that have no call running. At least 1.
+    /// with a bound that have no call running. At least 1, at most 65,536.
     pub workers: usize,
     /// Most events queued straight after their commit; each listener without a free place may queue as many again. Default 1,000; at
     /// least 1.
@@ -128,6 +131,9 @@ impl DispatcherConfig {
         at_least_one("max_attempts", self.max_attempts == 0);
         at_least_one("max_starts", self.max_starts == 0);
         at_least_one("settle_batch", self.settle_batch == 0);
+        if self.workers > MOST_WORKERS {
+            faults.push(format!("{prefix}.workers is {}; it must be at most {MOST_WORKERS}", self.workers));
+        }
         if self.lease < Duration::from_secs(1) {
             faults.push(format!(
                 "{prefix}.lease is {:?}; it must be at least 1s, or claims end before they are renewed",

@@ -76,15 +76,15 @@ impl Order {
 
     /// How events of the partitions are read now. One claim or read at a time.
     pub(crate) fn reading(&self) -> ReadOrder {
-        self.key_queues.asking();
-        if self.one_for_all { ReadOrder::OneForAll } else { ReadOrder::ByAggregate(self.waits_for) }
+        let queued = self.key_queues.asking();
+        if self.one_for_all { ReadOrder::OneForAll } else { ReadOrder::ByAggregate { waits_for: self.waits_for, queued } }
     }
 
     /// What a claim that begins now may take of these partitions. One claim or read at a time.
     pub(crate) fn claiming(&self, partitions: Vec<u16>) -> ClaimOrder {
-        self.key_queues.asking();
+        let held = self.key_queues.asking();
         if self.one_for_all {
-            ClaimOrder::OneForAll { held: self.key_queues.held() }
+            ClaimOrder::OneForAll { held }
         } else {
             ClaimOrder::ByAggregate { partitions, waits_for: self.waits_for }
         }

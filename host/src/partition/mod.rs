@@ -171,6 +171,11 @@ impl Partitions {
         }
     }
 
+    /// Whether this host is about to stop.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
     /// From now on nothing is taken any more: this host stops, and gives back what it holds as it becomes free.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);

@@ -52,7 +52,7 @@ impl Host {
 
     /// One beat of a host among two, that says whether it is idle, and is told to hand partitions over to an idle one.
     async fn beat(&self, idle: bool, hands_over: bool) {
-        let node = Node { reads: true, idle, ..Node::new(self.owner.clone(), "host 1", "multi_node", "1.0.0") };
+        let node = Node { reads: true, room: 1, idle, ..Node::new(self.owner.clone(), "host 1", "multi_node", "1.0.0") };
         self.store.heartbeat(&node, LEASE).await.expect("is alive");
         self.partitions.keep(&self.store, &self.owner, LEASE, 2, hands_over, Vec::new).await.expect("keeps");
     }

@@ -52,6 +52,13 @@ enum Answer {
     },
 }
 
+impl Drop for FrontRead {
+    /// A statement is never cut off, though nobody waits for its answer any more: the connection would be of no use to others.
+    fn drop(&mut self) {
+        self.task.detach_all();
+    }
+}
+
 impl FrontRead {
     /// The room that is kept for what the read brings.
     pub(super) fn room(&self) -> Room {
@@ -105,10 +112,11 @@ impl Poller {
     pub(super) fn begin_front_read(&mut self, partitions: &[u16]) -> bool {
         let free = self.room();
         let is_due = !self.front.is_under_way() && self.cursor.front_is_due(Instant::now());
-        if !is_due || free.events < 2 {
+        // The last place is the front's: where one becomes free at a time, the other reads would take each of them.
+        let room = Room { events: (free.events / PARTS).max(1), bytes: (free.bytes / PARTS).max(1) };
+        if !is_due || free.events == 0 {
             return false;
         }
-        let room = Room { events: (free.events / PARTS).max(1), bytes: free.bytes / PARTS };
         let reading = self.in_flight.begin_read();
         let limit = self.config.drain_batch_size.min(u32::try_from(room.events).unwrap_or(u32::MAX)).min(self.fitting.most());
         let max_bytes = room.bytes.min(BATCH_BYTES);

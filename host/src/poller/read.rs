@@ -40,6 +40,9 @@ impl Poller {
         if beside && self.begin_front_read(&partitions) {
             // A part of the room is kept for what that read brings.
             let left = self.room();
+            if left.events == 0 {
+                return Ok((Polled::NoRoom, 0));
+            }
             limit = limit.min(u32::try_from(left.events).unwrap_or(u32::MAX));
             max_bytes = max_bytes.min(left.bytes);
         }

@@ -44,23 +44,22 @@ impl Poller {
 
     /// Room for events that wait in the queue or in key queues.
     pub(super) fn room(&self) -> Room {
-        let (room, in_all) = (self.queue.cold_room(), self.queue.free_bytes());
         let waiting = self.order.as_ref().map_or_else(Room::default, |order| order.key_queues().waiting());
-        if in_all == 0 || (waiting.bytes > 0 && waiting.bytes >= room.bytes) {
-            return Room::default();
-        }
-        let left = room.without(waiting).without(self.front.room());
-        let free = Room { bytes: left.bytes.min(in_all), ..left };
-        // A read without room for a byte would bring nothing, and look like one that brought all.
-        if free.bytes == 0 {
-            return Room::default();
-        }
+        let free = free_room(self.queue.cold_room(), self.queue.free_bytes(), waiting.and(self.front.room()));
         // A single queue moves one by one: it is filled up when half of it is free, not at each step.
         if self.is_one_queue() && (waiting.events > free.events || waiting.bytes > free.bytes) {
             return Room::default();
         }
         free
     }
+}
+
+/// What may be filled of the queue's room, where so many bytes are free in all and so much is taken by what the queue does not know of.
+fn free_room(queue: Room, free_bytes: usize, taken: Room) -> Room {
+    let left = queue.without(taken);
+    let bytes = left.bytes.min(free_bytes);
+    // A read without room for a byte would bring nothing, and look like one that brought all.
+    if bytes == 0 { Room::default() } else { Room { bytes, ..left } }
 }
 
 #[cfg(test)]
@@ -86,6 +85,21 @@ mod tests {
         assert_eq!(headroom.leave(room(100, 3_000), size, now), Room::default());
         assert_eq!(headroom.leave(room(90, 3_000), size, now + HEADROOM_LEFT_FOR), room(90, 3_000));
         assert_eq!(headroom.leave(room(0, 0), size, now + HEADROOM_LEFT_FOR), Room::default());
+    }
+
+    #[test]
+    fn what_waits_elsewhere_or_is_being_read_takes_its_part_of_the_room() {
+        let taken = room(20, 1_000).and(room(25, 2_000));
+        assert_eq!(free_room(room(100, 9_000), 9_000, taken), room(55, 6_000));
+        assert_eq!(free_room(room(100, 9_000), 500, taken), room(55, 500), "hot events take bytes too");
+        assert_eq!(free_room(room(40, 9_000), 9_000, taken).events, 0);
+    }
+
+    #[test]
+    fn room_without_a_byte_is_no_room() {
+        assert_eq!(free_room(room(100, 0), 9_000, Room::default()), Room::default());
+        assert_eq!(free_room(room(100, 9_000), 0, Room::default()), Room::default());
+        assert_eq!(free_room(room(100, 3_000), 9_000, room(1, 3_000)), Room::default());
     }
 
     #[test]

@@ -37,6 +37,9 @@ struct State {
     held: HashSet<u64, foldhash::fast::RandomState>,
     /// The `seq` of every event that was resolved since the table was last asked for events: its answer may not know of that.
     resolved: HashSet<u64, foldhash::fast::RandomState>,
+    /// The least `seq` of the events of an aggregate that left these queues unresolved since then: the answer may name a later one,
+    /// which was in hand as well and has been resolved meanwhile.
+    unresolved: HashMap<Key, u64, foldhash::fast::RandomState>,
     /// The room that is taken by the events that wait.
     waiting: Room,
 }
@@ -110,9 +113,12 @@ impl KeyQueues {
         Room { events: events.max(usize::from(state.waiting.events < self.limits.events / 2)), bytes }
     }
 
-    /// Says that the table is asked for events now. One such question at a time.
-    pub(crate) fn asking(&self) {
-        self.lock().resolved.clear();
+    /// Says that the table is asked for events now, and returns the `seq` of every event in the queues. One such question at a time.
+    pub(crate) fn asking(&self) -> Vec<u64> {
+        let state = &mut *self.lock();
+        state.resolved.clear();
+        state.unresolved.clear();
+        state.held.iter().copied().collect()
     }
 
     /// The room that is taken by the events that wait here.
@@ -123,18 +129,17 @@ impl KeyQueues {
     /// Puts an event into its queue; `nearest` is the `seq` of the last event before it that was not resolved when the table was
     /// asked. Events must come in the order of their `seq`.
     pub(crate) fn admit(self: &Arc<Self>, mut delivery: Delivery, nearest: Option<u64>) -> Admission {
-        let Some(key) = self.one_for_all.clone().or_else(|| key(&delivery.event)) else {
-            return Admission::Start(delivery);
-        };
+        let Some(key) = self.key_of(&delivery.event) else { return Admission::Start(delivery) };
         let state = &mut *self.lock();
         // What was resolved while the answer was on its way is no longer waited for.
         let nearest = nearest.filter(|nearest| !state.resolved.contains(nearest));
         let sequence = delivery.event.sequence();
         let most = self.most(state);
-        match (state.queues.get_mut(&key), nearest) {
+        let unresolved = state.unresolved.get(&key).copied().filter(|unresolved| *unresolved < sequence);
+        match (state.queues.get_mut(&key), nearest.or(unresolved)) {
             (None, None) => {
                 state.held.insert(sequence);
-                state.queues.insert(key.clone(), KeyQueue { running: sequence, waiting: VecDeque::new(), waiting_bytes: 0 });
+                state.queues.insert(key.clone(), KeyQueue::begun_by(sequence));
                 delivery.turn = Some(Box::new(Turn { queues: self.clone(), key, sequence, ended: false }));
                 Admission::Start(delivery)
             }
@@ -142,9 +147,10 @@ impl KeyQueues {
             (Some(queue), nearest) => {
                 // Its time has just come, or it was dead and is replayed.
                 let is_late = sequence < queue.last();
-                match nearest.filter(|nearest| !state.held.contains(nearest)) {
+                let not_held = nearest.filter(|nearest| !state.held.contains(nearest));
+                match not_held.or(unresolved) {
                     // The events in our hands do not stand in its way.
-                    Some(nearest) if is_late => return Admission::Elsewhere(delivery, nearest),
+                    Some(other) if is_late => return Admission::Elsewhere(delivery, other),
                     Some(_) => return Admission::Behind(delivery, queue.last()),
                     None => {}
                 }
@@ -174,14 +180,13 @@ impl KeyQueues {
         }
     }
 
+    fn key_of(&self, event: &Event) -> Option<Key> {
+        self.one_for_all.clone().or_else(|| key(event))
+    }
+
     /// Whether an event is in one of the queues.
     pub(crate) fn holds(&self, sequence: u64) -> bool {
         self.lock().held.contains(&sequence)
-    }
-
-    /// The `seq` of every event in the queues, in no order.
-    pub(crate) fn held(&self) -> Vec<u64> {
-        self.lock().held.iter().copied().collect()
     }
 
     /// Whether events of an aggregate are in this process's hands that come before those that wait behind this `blocker`. Where it is
@@ -210,7 +215,11 @@ impl KeyQueues {
         }
         state.waiting.events -= taken.len();
         for delivery in &taken {
-            state.held.remove(&delivery.event.sequence());
+            let sequence = delivery.event.sequence();
+            state.held.remove(&sequence);
+            if let Some(key) = self.key_of(&delivery.event) {
+                state.note_unresolved(&key, sequence);
+            }
         }
         taken
     }
@@ -220,7 +229,18 @@ impl KeyQueues {
     }
 }
 
+impl State {
+    fn note_unresolved(&mut self, key: &Key, sequence: u64) {
+        let least = self.unresolved.entry(key.clone()).or_insert(sequence);
+        *least = sequence.min(*least);
+    }
+}
+
 impl KeyQueue {
+    fn begun_by(sequence: u64) -> Self {
+        Self { running: sequence, waiting: VecDeque::new(), waiting_bytes: 0 }
+    }
+
     fn last(&self) -> u64 {
         self.waiting.back().map_or(self.running, |last| last.event.sequence())
     }
@@ -270,6 +290,9 @@ impl Turn {
     fn leave(&self, resolved: bool) -> AfterTurn {
         let state = &mut *self.queues.lock();
         state.held.remove(&self.sequence);
+        if !resolved {
+            state.note_unresolved(&self.key, self.sequence);
+        }
         let Some(queue) = state.queues.get_mut(&self.key) else {
             return AfterTurn::default();
         };
@@ -278,6 +301,7 @@ impl Turn {
             state.queues.remove(&self.key);
             for waiting in &behind {
                 state.held.remove(&waiting.event.sequence());
+                state.note_unresolved(&self.key, waiting.event.sequence());
             }
             state.waiting.events -= behind.len();
             state.waiting.bytes -= behind.iter().map(|waiting| waiting.event.size_bytes()).sum::<usize>();

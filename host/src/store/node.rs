@@ -42,7 +42,7 @@ pub struct Node {
     pub plugins: Option<String>,
     /// Whether it takes only what its partitions have due. A host of an earlier version claims whatever is.
     pub reads: bool,
-    /// Most events that it may have in hand.
+    /// Most events that it may have in hand; 0 for a host that reads and is about to stop.
     pub room: u32,
     /// Whether a session of it holds its lock.
     pub session: bool,
@@ -53,7 +53,7 @@ pub struct Node {
 /// The nodes that are alive when one of them says so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LiveNodes {
-    /// Those that run in its mode, itself included.
+    /// Those that run in its mode and are not about to stop, and itself.
     pub live: u32,
     /// Those of any mode that claim whatever is due, without itself.
     pub claimers: u32,

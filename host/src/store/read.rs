@@ -64,12 +64,17 @@ pub struct ReadRequest {
 }
 
 /// Reads that keep an order. [`Claimed::behind`] says of each event whether it waits for an earlier one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadOrder {
     /// A queue for each aggregate: the same events as without order. Of the earlier events of its aggregate that an event has to
-    /// wait for, as is said here, it waits for the last; where one of them is neither in hand nor read by the same read, a store
-    /// may name that one instead.
-    ByAggregate(WaitsFor),
+    /// wait for, it waits for the last that is not queued, and where all are queued, for the last. In place of an event of the same
+    /// read, a store may name one that is neither queued nor read.
+    ByAggregate {
+        /// Which earlier events it has to wait for.
+        waits_for: WaitsFor,
+        /// The `seq` of the events in the queues of this host. One that is in hand and not here is about to be set aside.
+        queued: Vec<u64>,
+    },
     /// One queue of all events, in the order of their `seq`: the first that are NEW or RETRY and whose `available_at` has come, up
     /// to one that cannot be delivered (a living claim holds it, it was deferred, it is parked). Events in hand are stepped over.
     /// Nothing unless the owner holds all partitions by the database's clock; the partitions and the position of the request are

@@ -119,7 +119,7 @@ impl<'s> Panic<'s> {
 }
 
 fn classify(error: &wasmtime::Error, denied: bool, limits: &Limits, name: &str) -> (Cause, String) {
-    let raise = |what: &str| format!("to allow more, set limits.{what} in {name}.toml");
+    let raise = |what: &str| format!("to allow more, raise limits.{what} of the plugin {name}");
     let memory = || (Cause::Memory, format!("asked for more than {} of memory; {}", limits.memory, raise("memory")));
     if let Some(exceeded) = error.downcast_ref::<Exceeded>() {
         let fixed = || format!("{exceeded} in one call, which is fixed; do less for each event");
@@ -158,7 +158,7 @@ fn classify(error: &wasmtime::Error, denied: bool, limits: &Limits, name: &str) 
 /// What is said of a call that was cut off at its deadline.
 pub(in crate::wasm) fn late(limits: &Limits, name: &str) -> String {
     let deadline = humantime::format_duration(limits.deadline);
-    format!("took longer than {deadline}; to allow more, set limits.deadline in {name}.toml")
+    format!("took longer than {deadline}; to allow more, raise limits.deadline of the plugin {name}")
 }
 
 /// Where it happened, innermost first.

@@ -132,9 +132,8 @@ impl PluginShare {
                 has_mib = mib(self.used.load(Ordering::Relaxed)),
                 all_have_mib = mib(self.budget.used()),
                 "the plugin is refused memory, and its events wait: all guests together may have {} MiB, of which one plugin leaves \
-                 as much as it has for others; raise plugins.memory, or lower limits.memory or limits.concurrency in {}.toml",
-                mib(self.budget.max()),
-                self.plugin
+                 as much as it has for others; raise plugins.memory, or lower limits.memory or limits.concurrency of this one",
+                mib(self.budget.max())
             );
         }
     }

@@ -313,7 +313,11 @@ fn read(chance: &mut Chance) -> Step {
 }
 
 pub(super) fn read_order(chance: &mut Chance) -> ReadOrder {
-    if chance.percent(50) { ReadOrder::ByAggregate(chance.waits_for()) } else { ReadOrder::OneForAll }
+    if chance.percent(50) {
+        ReadOrder::ByAggregate { waits_for: chance.waits_for(), queued: Vec::new() }
+    } else {
+        ReadOrder::OneForAll
+    }
 }
 
 fn partitions_and_lines(chance: &mut Chance) -> Step {

@@ -37,7 +37,15 @@ impl<D: Database> Player<'_, D> {
             }
             Step::Read { owner, partitions, limit, max_bytes, skip_recent, with_some_in_hand, busy, order } => {
                 let hand = &self.hands[*owner % self.hands.len()];
-                let held = if *with_some_in_hand { hand.iter().map(|fence| fence.sequence).collect() } else { Vec::new() };
+                let held: Vec<u64> =
+                    if *with_some_in_hand { hand.iter().map(|fence| fence.sequence).collect() } else { Vec::new() };
+                // Each other one of them is about to be set aside.
+                let order = order.clone().map(|order| match order {
+                    ReadOrder::ByAggregate { waits_for, .. } => {
+                        ReadOrder::ByAggregate { waits_for, queued: held.iter().copied().step_by(2).collect() }
+                    }
+                    ReadOrder::OneForAll => order,
+                });
                 let request = ReadRequest {
                     owner: self.owner(*owner),
                     partitions: partitions.numbers(),
@@ -47,7 +55,7 @@ impl<D: Database> Player<'_, D> {
                     limit: *limit,
                     max_bytes: *max_bytes,
                     skip_recent: span(*skip_recent),
-                    order: *order,
+                    order,
                 };
                 self.read(request).await
             }
@@ -187,9 +195,9 @@ impl<D: Database> Player<'_, D> {
         self.meets(Met::ReadAgain, twice);
         self.meets(Met::ReadUnderClaim, read.iter().filter(|read| read.was_claimed).count());
         let waiting = read.iter().filter(|read| read.event.behind.is_some()).count();
-        match request.order {
+        match &request.order {
             None => {}
-            Some(ReadOrder::ByAggregate(_)) => self.meets(Met::BehindItsAggregate, waiting),
+            Some(ReadOrder::ByAggregate { .. }) => self.meets(Met::BehindItsAggregate, waiting),
             Some(ReadOrder::OneForAll) => self.meets(Met::Front, read.len()),
         }
     }

@@ -41,8 +41,8 @@ impl Table {
 
         // Judged before any of them is claimed.
         let behind = |seq: &u64| match request.order.as_ref()? {
-            ClaimOrder::ByAggregate { waits_for, .. } => self.behind(*seq, ReadOrder::ByAggregate(*waits_for)),
-            ClaimOrder::OneForAll { .. } => self.behind(*seq, ReadOrder::OneForAll),
+            ClaimOrder::ByAggregate { waits_for, .. } => self.behind_its_aggregate(*seq, *waits_for, &[]),
+            ClaimOrder::OneForAll { .. } => self.behind_the_front(*seq),
         };
         let behind: Vec<Option<u64>> = chosen.iter().map(behind).collect();
         chosen.into_iter().zip(behind).map(|(seq, behind)| self.take(seq, &request.owner, request.lease, behind)).collect()
@@ -80,15 +80,16 @@ impl Table {
             && row.created_at <= self.now.minus(skip_recent)
     }
 
-    /// The last of the earlier events of its line that it waits for.
-    fn behind(&self, seq: u64, order: ReadOrder) -> Option<u64> {
-        match order {
-            ReadOrder::ByAggregate(waits_for) => self.waited_for(seq, waits_for).last().copied(),
-            ReadOrder::OneForAll => {
-                let earlier = self.rows.range(..seq).map(|(_, row)| row);
-                earlier.filter(|row| is_unfinished(row) && row.available_at <= self.now).map(|row| row.seq).next_back()
-            }
-        }
+    /// Of the earlier events of its aggregate that it waits for, the last that is not queued; the last where all are.
+    fn behind_its_aggregate(&self, seq: u64, waits_for: WaitsFor, queued: &[u64]) -> Option<u64> {
+        let earlier = self.waited_for(seq, waits_for);
+        earlier.iter().rfind(|earlier| !queued.contains(earlier)).or(earlier.last()).copied()
+    }
+
+    /// The last of all earlier events that are waited for.
+    fn behind_the_front(&self, seq: u64) -> Option<u64> {
+        let earlier = self.rows.range(..seq).map(|(_, row)| row);
+        earlier.filter(|row| is_unfinished(row) && row.available_at <= self.now).map(|row| row.seq).next_back()
     }
 
     fn take(&mut self, seq: u64, owner: &OwnerId, lease: Duration, behind: Option<u64>) -> Taken {
@@ -153,7 +154,10 @@ impl Table {
             row: row.clone(),
             fence: self.fence(row),
             due: self.due(row),
-            behind: request.order.and_then(|order| self.behind(row.seq, order)),
+            behind: request.order.as_ref().and_then(|order| match order {
+                ReadOrder::ByAggregate { waits_for, queued } => self.behind_its_aggregate(row.seq, *waits_for, queued),
+                ReadOrder::OneForAll => self.behind_the_front(row.seq),
+            }),
         };
         chosen.into_iter().map(read).collect()
     }
@@ -253,14 +257,16 @@ impl Table {
         let now = self.now;
         let later = |after: Duration| Some(now.plus(after.min(LONGEST)));
         let Some(row) = self.held(settled.fence) else { return false };
-        row.locked_by = None;
+        let was_claimed = row.locked_by.take().is_some();
         row.locked_at = None;
         row.lease_end = None;
         row.claim_seq += 1;
         // An outcome ends the counts of claims and starts. A parked event had none; one that never started gives this claim
         // back.
         (row.claims, row.starts) = match settled.settlement {
-            Settlement::Behind { .. } | Settlement::Released { .. } => (row.claims.saturating_sub(1), row.starts),
+            Settlement::Behind { .. } | Settlement::Released { .. } => {
+                (row.claims.saturating_sub(u32::from(was_claimed)), row.starts)
+            }
             Settlement::Parked { .. } => (0, row.starts),
             _ => (0, 0),
         };

@@ -239,7 +239,9 @@ impl Settings {
             if let Some((Origin::Flag(flag), value)) = self.layers.written(key) {
                 // A command that is printed is read by more people than the one who typed the password.
                 let value = hide_password(value);
-                let value = if flag == "--set" { format!("{key}={value}") } else { value };
+                // `outbox dev` sets some without a flag.
+                let is_of_key = flag.starts_with("--") && flag != "--set";
+                let (flag, value) = if is_of_key { (flag.as_str(), value) } else { ("--set", format!("{key}={value}")) };
                 flags.push_str(&format!(" {flag} {}", argument(&value)));
             }
         }
@@ -266,6 +268,10 @@ fn compose(
     layers.environment(environment);
     for one in overrides {
         layers.flag(one);
+    }
+    let address = layers.written("database.url").map(|(_, url)| url.to_owned()).unwrap_or_default();
+    for part in database::parts_of(&address) {
+        layers.leave_out_before(&format!("database.{part}"), "database.url");
     }
     let mut config = layers.finish::<Config>(reference)?;
     let mut faults = config.database.put_parts_into_url().err().unwrap_or_default();

@@ -28,7 +28,10 @@ pub(crate) async fn open(config: &Config, missing: Missing) -> Result<Arc<dyn St
         Kind::Sqlite => {
             let mut options = sqlite(database)?;
             options.create = missing == Missing::Create;
-            Ok(Arc::new(SqliteStore::open_with(options).await.map_err(|error| followed(error, config))?))
+            let opened = SqliteStore::open_with(options).await;
+            // A file that may be made is not missing: something else is wrong with it.
+            let told = |error| if missing == Missing::Refuse { followed(error, config) } else { Failure::from(error) };
+            Ok(Arc::new(opened.map_err(told)?))
         }
         Kind::Postgres => Ok(Arc::new(PostgresStore::connect_with(postgres(database)?).await?)),
         Kind::Mysql => Ok(Arc::new(MySqlStore::connect_with(mysql(database)?).await?)),

@@ -6,11 +6,11 @@ mod look;
 
 use clap::Args;
 use outbox::event::{MAX_PAYLOAD_BYTES, Status};
-use outbox::store::{Expectations, Filter, Finding, Plan, Record, SetAside, Severity, hide_password};
+use outbox::store::{Expectations, Filter, Finding, Plan, Record, SetAside, Severity};
 use outbox::time::{Clock, SystemClock};
 use outbox::{Store, StoreError};
 
-use crate::config::{Config, Settings};
+use crate::config::{Config, Flags, Settings};
 use crate::database::{self, Missing};
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Colour, Output, count, paint, shown};
@@ -62,10 +62,9 @@ impl DoctorCommand {
             findings.push(match database::missing_file(config) {
                 Some(file) => look::missing_file(&file, settings),
                 None => {
-                    let url = hide_password(&config.database.url);
-                    let found = format!("the database {url} could not be looked at: {}", failure.message());
-                    let fix = "start the database or correct database.url; the rest of the examination needs it";
-                    Finding::fault("connection", found, fix)
+                    let fix =
+                        "when that is corrected, run `outbox doctor` again: the rest of the examination needs the database";
+                    Finding::fault("connection", failure.message(), fix)
                 }
             });
         }
@@ -87,7 +86,7 @@ async fn database(store: &dyn Store, config: &Config, here: &look::Here, finding
         max_payload: MAX_PAYLOAD_BYTES,
         connections: database::most_connections(config)?,
     };
-    findings.extend(store.diagnose(&expectations).await?);
+    findings.extend(store.diagnose(&expectations).await?.into_iter().map(|finding| with_flags(finding, &here.flags)));
     // The examination has said what is wrong with the schema; without it there is nothing more to look at.
     if store.check_schema().await.is_err() {
         return Ok(());
@@ -97,6 +96,13 @@ async fn database(store: &dyn Store, config: &Config, here: &look::Here, finding
         Err(StoreError::Forbidden { .. }) => Ok(()),
         looked => Ok(looked?),
     }
+}
+
+/// The store knows nothing of the flags without which its commands would meet another database.
+fn with_flags(finding: Finding, flags: &Flags) -> Finding {
+    let line = |line: &str| if line.starts_with("outbox ") { flags.command(line) } else { line.to_owned() };
+    let fix = finding.fix.map(|fix| fix.lines().map(line).collect::<Vec<_>>().join("\n"));
+    Finding { fix, ..finding }
 }
 
 /// What the tables tell of hosts, routes and events.

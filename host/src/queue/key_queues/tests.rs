@@ -155,7 +155,7 @@ fn in_one_queue_events_wait_for_each_other_whatever_they_belong_to_and_however_m
     for sequence in 2..=last {
         assert!(matches!(hands.admit(&sequence.to_string(), sequence, Some(sequence - 1)), Admission::Waits));
     }
-    assert_eq!(hands.queues.held().len(), hands.queues.waiting().events + 1);
+    assert_eq!(hands.queues.asking().len(), hands.queues.waiting().events + 1);
 
     let after = end(first, false);
 
@@ -317,4 +317,17 @@ fn an_event_whose_turn_is_lost_lets_the_others_go() {
     hands.admit("42", 2, Some(1));
     drop(first);
     assert_eq!((hands.queues.waiting(), hands.in_flight.len()), (Room::default(), 0), "their marks are gone, their leases end");
+}
+
+#[test]
+fn an_event_that_was_given_back_while_the_table_was_asked_is_not_passed() {
+    let hands = Hands::new();
+    let running = hands.start("42", 5);
+    assert!(matches!(hands.admit("42", 3, None), Admission::Waits));
+    hands.queues.asking();
+    assert_eq!(hands.queues.take_out(|waiting| waiting.event.sequence() == 3).len(), 1);
+
+    assert!(matches!(hands.admit("42", 6, Some(5)), Admission::Behind(_, 5)), "3 comes again");
+    assert!(matches!(hands.admit("42", 2, None), Admission::Waits), "it comes before 3");
+    drop(running);
 }

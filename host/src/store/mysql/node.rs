@@ -20,9 +20,9 @@ VALUES (?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND,
 ON DUPLICATE KEY UPDATE alive_until = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, plugins = COALESCE(?, plugins),
                         `reads` = ?, room = ?, session = ?, idle = ?";
 
-/// Bound: the mode, the owner, the mode, the owner.
+/// Bound: the mode, the owner, the owner, the mode, the owner.
 const LIVE: &str = "
-SELECT CAST(COALESCE(SUM(mode = ? AND alive_until > UTC_TIMESTAMP(6)), 0) AS SIGNED) AS live,
+SELECT CAST(COALESCE(SUM(mode = ? AND (`reads` = 0 OR room > 0 OR owner = ?) AND alive_until > UTC_TIMESTAMP(6)), 0) AS SIGNED) AS live,
        CAST(COALESCE(SUM(`reads` = 0 AND owner <> ? AND alive_until > UTC_TIMESTAMP(6)), 0) AS SIGNED) AS claimers,
        CAST(COALESCE(SUM(mode = ? AND idle = 1 AND owner <> ? AND alive_until > UTC_TIMESTAMP(6)), 0) AS SIGNED) AS idle,
        CAST(COALESCE(SUM(alive_until < UTC_TIMESTAMP(6) - INTERVAL 1 DAY), 0) AS SIGNED) AS gone
@@ -56,7 +56,7 @@ impl NodeStore for MySqlStore {
         let statement = statement.bind(lease).bind(plugins).bind(reads).bind(room).bind(session).bind(idle);
         store.execute(action, statement).await?;
         let count = |row: &MySqlRow| Ok((LiveNodes::of_row(row)?, row.count::<u64>("gone")?));
-        let statement = store.statement(LIVE).bind(node.mode).bind(node.owner.as_str());
+        let statement = store.statement(LIVE).bind(node.mode).bind(node.owner.as_str()).bind(node.owner.as_str());
         let statement = statement.bind(node.mode).bind(node.owner.as_str());
         let (live, gone) = store.read_one(action, statement, count).await?;
         if gone > 0 {

@@ -18,6 +18,8 @@ use crate::store::{StoreError, TableName, hide_password};
 const STANDSTILL_S: u64 = 5;
 /// On MySQL, which knows no such thing, how long a session of the host may stand still.
 const SESSION_STANDSTILL_S: u64 = 30;
+/// How long the first connection may take. A server of another kind waits for us to speak, and closes only after a minute.
+const FIRST_ANSWER: Duration = Duration::from_secs(10);
 /// A connection that was idle for so long is asked whether it still lives before it is used.
 const TRUSTED_FOR: Duration = Duration::from_secs(10);
 
@@ -162,7 +164,9 @@ impl MySqlStore {
     /// When the server cannot be reached, refuses the user, or does not know the database.
     pub async fn connect_with(options: MySqlOptions) -> Result<Self, StoreError> {
         // A pool repeats refused connections until its timeout: the first one is made without it, and tells why at once.
-        let first = options.connect.connect().await.map_err(|error| unreachable(&label(&options.connect), error))?;
+        let first =
+            tokio::time::timeout(FIRST_ANSWER, options.connect.connect()).await.unwrap_or(Err(sqlx::Error::PoolTimedOut));
+        let first = first.map_err(|error| unreachable(&label(&options.connect), error))?;
         // That it can be closed politely or not changes nothing.
         let _ = first.close().await;
         Ok(Self::lazy(options))
@@ -288,7 +292,9 @@ fn unreachable(database: &str, source: sqlx::Error) -> StoreError {
         _ => match &source {
             error if is_of_tls(error) => "no trusted TLS connection; give the certificate with ?ssl-ca=FILE".to_owned(),
             sqlx::Error::Io(error) => format!("{error}; check host and port, and whether the server runs"),
-            sqlx::Error::PoolTimedOut => "no answer in time; check host and port, and whether the server runs".to_owned(),
+            sqlx::Error::PoolTimedOut => {
+                "no answer in time; check host and port, and that a MySQL or MariaDB server listens there".to_owned()
+            }
             _ => "see the cause".to_owned(),
         },
     };

@@ -1,6 +1,6 @@
 //! Where claimed or read events stand in the queues of their aggregates.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::iter::repeat;
 
 use sqlx::Row;
@@ -78,15 +78,15 @@ WHERE ours.seq < ? AND ours.key_hash IS NOT NULL AND (? = 0 OR ours.status = 0) 
 pub(super) enum Ours<'o> {
     /// What it holds under its claims.
     Claimed(&'o OwnerId),
-    /// These, as a JSON list of seq.
-    Listed(String),
+    /// What was queued before the read, and that with what was read as a JSON list of seq.
+    Listed { queued: &'o [u64], all: String },
 }
 
 /// How many taken events are placed by one statement.
 const CHUNK: usize = 100;
 
-/// An earlier event of its aggregate for each of these taken ones that waits for any: the last, or in a long queue one that
-/// the owner does not have, and the last only when it has all. Looked up after they were taken: what was committed before any of
+/// An earlier event of its aggregate for each of these taken ones that waits for any: the last that was not queued before,
+/// and the last only when all were; in a long queue one that it does not have now, if there is one. Looked up after they were taken: what was committed before any of
 /// them is seen then.
 pub(super) async fn behind(
     store: &MySqlStore,
@@ -98,6 +98,10 @@ pub(super) async fn behind(
     let Some(rule) = rule(waits_for) else { return Ok(HashMap::new()) };
     let failed = |error| store.failed("look for earlier events of taken ones", error);
     let mut behind = HashMap::new();
+    let queued: HashSet<u64> = match ours {
+        Ours::Claimed(_) => HashSet::new(),
+        Ours::Listed { queued, .. } => queued.iter().copied().collect(),
+    };
     for taken in taken.chunks(CHUNK) {
         let sequences = taken.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
         let last = sequences.iter().max().copied().unwrap_or(0);
@@ -118,20 +122,25 @@ pub(super) async fn behind(
                     let query = query.bind(last).bind(rule).bind(owner.as_str());
                     queues().fold(query, |query, queue| query.bind(queue))
                 }
-                Ours::Listed(list) => {
-                    let query = store.statement(PLACES_OF_READ).bind(rule).bind(list).bind(sequences);
-                    query.bind(list).bind(last).bind(rule)
+                Ours::Listed { all, .. } => {
+                    let query = store.statement(PLACES_OF_READ).bind(rule).bind(all).bind(sequences);
+                    query.bind(all).bind(last).bind(rule)
                 }
             };
             found = query.fetch_all(&mut *connection).await.map_err(failed)?;
         }
-        place(taken, &found, &mut behind)?;
+        place(taken, &found, &queued, &mut behind)?;
     }
     Ok(behind)
 }
 
 /// Joins taken events with what was found for them.
-fn place(taken: &[MySqlRow], found: &[MySqlRow], behind: &mut HashMap<u64, u64>) -> Result<(), StoreError> {
+fn place(
+    taken: &[MySqlRow],
+    found: &[MySqlRow],
+    queued: &HashSet<u64>,
+    behind: &mut HashMap<u64, u64>,
+) -> Result<(), StoreError> {
     let failed = |source| StoreError::Failed { action: "read earlier events of taken ones", source };
     let mut held = Vec::with_capacity(found.len());
     for row in found {
@@ -144,8 +153,11 @@ fn place(taken: &[MySqlRow], found: &[MySqlRow], behind: &mut HashMap<u64, u64>)
     for row in taken {
         let (Some(key), sequence) = (key(row).map_err(failed)?, sequence(row)?) else { continue };
         let before = held.partition_point(|held| *held < (key, sequence));
-        if let Some((_, nearest)) = held[..before].last().filter(|(other, _)| *other == key) {
-            behind.entry(sequence).or_insert(*nearest);
+        let mut queue = held[..before].iter().rev().take_while(|(other, _)| *other == key).map(|(_, earlier)| *earlier);
+        let last = queue.next();
+        let not_queued = last.into_iter().chain(queue).find(|earlier| !queued.contains(earlier));
+        if let Some(nearest) = not_queued.or(last) {
+            behind.entry(sequence).or_insert(nearest);
         }
     }
     Ok(())

@@ -101,10 +101,10 @@ impl ReadStore for MySqlStore {
             _ => (due(self, &mut connection, request).await?, HashMap::new()),
         };
         rows.truncate(fitting(&rows, request.max_bytes)?);
-        if let Some(ReadOrder::ByAggregate(waits_for)) = request.order {
+        if let Some(ReadOrder::ByAggregate { waits_for, queued }) = &request.order {
             let read = rows.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
-            let ours = Ours::Listed(numbers(&[request.held.as_slice(), &read].concat()));
-            behind = place::behind(self, &mut connection, &ours, &rows, waits_for).await?;
+            let ours = Ours::Listed { queued, all: numbers(&[queued.as_slice(), &read].concat()) };
+            behind = place::behind(self, &mut connection, &ours, &rows, *waits_for).await?;
         }
         let mut payloads = large_payloads(self, &mut connection, &rows).await?;
         let mut events = Vec::with_capacity(rows.len());

@@ -58,7 +58,7 @@ pub(super) fn unreachable(database: String, source: sqlx::Error) -> StoreError {
         _ => match &source {
             error if is_of_tls(error) => "TLS fails; check sslmode and sslrootcert of the address",
             sqlx::Error::Io(_) => "no server answers there; check host and port, and that it runs",
-            sqlx::Error::PoolTimedOut => "the server did not answer in time; check host and port, and what is between",
+            sqlx::Error::PoolTimedOut => "no answer in time; check host and port, and that a PostgreSQL server listens there",
             _ => "see the cause",
         },
     };

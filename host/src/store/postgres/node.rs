@@ -25,7 +25,7 @@ forgotten AS (
   DELETE FROM outbox_event_node
   WHERE owner = ANY (ARRAY (SELECT owner FROM outbox_event_node
                             WHERE alive_until < now() - interval '1 day' AND owner <> $1::text FOR UPDATE SKIP LOCKED)))
-SELECT 1 + count(*) FILTER (WHERE mode = $3::text) AS live, count(*) FILTER (WHERE reads = 0) AS claimers,
+SELECT 1 + count(*) FILTER (WHERE mode = $3::text AND (reads = 0 OR room > 0)) AS live, count(*) FILTER (WHERE reads = 0) AS claimers,
        count(*) FILTER (WHERE mode = $3::text AND idle = 1) AS idle
 FROM outbox_event_node WHERE alive_until > now() AND owner <> $1::text";
 

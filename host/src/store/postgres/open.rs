@@ -13,6 +13,8 @@ use super::pooler::Pooler;
 use crate::store::trust::Trust;
 use crate::store::{StoreError, TableName, hide_password};
 
+/// How long the first connection may take. A server of another kind waits for us to speak, and closes only after a minute.
+const FIRST_ANSWER: Duration = Duration::from_secs(10);
 /// A connection that idled for longer is asked whether it still lives before it is used; a shorter rest is not worth the wait.
 const TRUSTED_FOR: Duration = Duration::from_secs(1);
 
@@ -186,7 +188,9 @@ impl PostgresStore {
     /// When the server does not answer, refuses the user, or has no such database.
     pub async fn connect_with(options: PostgresOptions) -> Result<Self, StoreError> {
         // A pool repeats refused connections until its timeout: the first one is made without it, and tells why at once.
-        let first = options.connect.connect().await.map_err(|error| unreachable(options.database(), error))?;
+        let first =
+            tokio::time::timeout(FIRST_ANSWER, options.connect.connect()).await.unwrap_or(Err(sqlx::Error::PoolTimedOut));
+        let first = first.map_err(|error| unreachable(options.database(), error))?;
         let store = Self::lazy(options);
         let found = store.pooler.find_by(first, &store.connect).await;
         found.map_err(|error| unreachable(store.database.to_string(), error))?;

@@ -42,17 +42,25 @@ FROM (
 WHERE bytes_before < $3::bigint
 ORDER BY due_at, seq";
 
-/// As above, each with the last of the earlier events that it waits for. $9 the states of events that are waited for.
+/// As above, each with the last of the earlier events that it waits for and that is not queued, or with the last of all where all
+/// are: one that became due late may stand before those in the queue. $9 the states of events that are waited for, $10 the events
+/// that are queued.
 pub(super) const READ_IN_ORDER: &str = "
 SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
        content_type, payload, occurred_at, available_at, expires_at,
        (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = chosen.partition_id), now(),
        due_at, (lease_end IS NOT NULL)::integer, partition_id::integer,
-       (SELECT earlier.seq FROM outbox_event AS earlier
-        WHERE earlier.aggregate_type = chosen.aggregate_type AND earlier.aggregate_id = chosen.aggregate_id
-          AND (earlier.status IN (0, 2) OR earlier.blocks = 1) AND earlier.status = ANY ($9::smallint[])
-          AND earlier.available_at <= now() AND earlier.seq < chosen.seq
-        ORDER BY earlier.aggregate_type DESC, earlier.aggregate_id DESC, earlier.seq DESC LIMIT 1)
+       coalesce(
+         (SELECT earlier.seq FROM outbox_event AS earlier
+          WHERE earlier.aggregate_type = chosen.aggregate_type AND earlier.aggregate_id = chosen.aggregate_id
+            AND (earlier.status IN (0, 2) OR earlier.blocks = 1) AND earlier.status = ANY ($9::smallint[])
+            AND earlier.available_at <= now() AND earlier.seq < chosen.seq AND earlier.seq NOT IN (SELECT unnest($10::bigint[]))
+          ORDER BY earlier.aggregate_type DESC, earlier.aggregate_id DESC, earlier.seq DESC LIMIT 1),
+         (SELECT earlier.seq FROM outbox_event AS earlier
+          WHERE earlier.aggregate_type = chosen.aggregate_type AND earlier.aggregate_id = chosen.aggregate_id
+            AND (earlier.status IN (0, 2) OR earlier.blocks = 1) AND earlier.status = ANY ($9::smallint[])
+            AND earlier.available_at <= now() AND earlier.seq < chosen.seq
+          ORDER BY earlier.aggregate_type DESC, earlier.aggregate_id DESC, earlier.seq DESC LIMIT 1))
 FROM (
   SELECT due.*, sum(bytes) OVER (ORDER BY due_at, seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
   FROM (SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
@@ -116,7 +124,7 @@ impl ReadStore for PostgresStore {
     async fn read(&self, request: &ReadRequest) -> Result<Vec<ReadEvent>, StoreError> {
         let sql = match request.order {
             None => READ,
-            Some(ReadOrder::ByAggregate(_)) => READ_IN_ORDER,
+            Some(ReadOrder::ByAggregate { .. }) => READ_IN_ORDER,
             Some(ReadOrder::OneForAll) => front::READ_FRONT,
         };
         let mut statement = self
@@ -134,9 +142,11 @@ impl ReadStore for PostgresStore {
                 .bind(request.after.map(|after| signed(after.sequence)))
                 .bind(held),
         };
-        statement = match request.order {
+        statement = match &request.order {
             None => busy_names(statement, &request.busy),
-            Some(ReadOrder::ByAggregate(waits_for)) => statement.bind(waited_for(waits_for)),
+            Some(ReadOrder::ByAggregate { waits_for, queued }) => {
+                statement.bind(waited_for(*waits_for)).bind(queued.iter().copied().map(signed).collect::<Vec<_>>())
+            }
             Some(ReadOrder::OneForAll) => statement,
         };
         // Row by row, so that no payload is there twice for long.

@@ -64,7 +64,7 @@ SET claim_seq = claim_seq + 1,
     blocks = CASE WHEN kind <> 'dead' THEN blocks WHEN aggregate_id IS NULL THEN 0 ELSE stops END,
     parked = CASE kind WHEN 'parked' THEN note WHEN 'done' THEN NULL WHEN 'dead' THEN NULL ELSE parked END,
     behind = CASE kind WHEN 'behind' THEN number ELSE behind END,
-    claims = CASE WHEN kind IN ('behind', 'released') THEN greatest(claims - 1, 0) ELSE 0 END,
+    claims = CASE WHEN kind NOT IN ('behind', 'released') THEN 0 WHEN locked_by IS NULL THEN claims ELSE greatest(claims - 1, 0) END,
     starts = CASE WHEN kind IN ('parked', 'behind', 'released') THEN starts ELSE 0 END,
     locked_by = NULL, locked_at = NULL, lease_end = NULL
 FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::bigint[], $5::text[], $6::smallint[], $7::text[])

@@ -1,10 +1,10 @@
 //! What `outbox doctor` looks at in a SQLite file.
 
 use async_trait::async_trait;
-use sqlx::Row;
 use sqlx::sqlite::SqliteConnection;
+use sqlx::{Connection, Executor, Row};
 
-use super::error::failed;
+use super::error::{BUSY, LOCKED, READONLY, code, failed};
 use super::{Run, SqliteStore};
 use crate::store::doctor::{lease, missing_index, partitions, schema};
 use crate::store::row::Named;
@@ -37,6 +37,7 @@ impl DoctorStore for SqliteStore {
         findings.push(synchronous(number(&mut connection, "PRAGMA synchronous").await?));
         findings.push(wal(self));
         findings.push(free_pages(&mut connection).await?);
+        findings.push(writable(&mut connection, &self.file).await?);
         drop(connection);
         let known = schema(self.check_schema().await)?;
         let there = known.fix.is_none();
@@ -100,6 +101,33 @@ fn wal(store: &SqliteStore) -> Finding {
             "find the program that keeps a read transaction open on the file, and end it; or run: PRAGMA wal_checkpoint(TRUNCATE)",
         )
     }
+}
+
+/// SQLite opens a file for reading when this user may not write to it, and tells at the first write. This one is taken back.
+async fn writable(connection: &mut SqliteConnection, file: &str) -> Result<Finding, StoreError> {
+    const CHECK: &str = "writable";
+    let Err(error) = write_nothing(connection).await else {
+        return Ok(Finding::good(CHECK, "this user may write to the file"));
+    };
+    match code(&error).map(|code| code & 0xff) {
+        Some(READONLY) => Ok(Finding::fault(
+            CHECK,
+            format!("this user may not write to {file}, so no event can be written or delivered"),
+            "give this user write access to the file and its directory, or run the host as their owner",
+        )),
+        Some(BUSY | LOCKED) => Ok(Finding::warning(
+            CHECK,
+            format!("another program holds the lock of {file}, so writing could not be tried"),
+            "find the program that keeps a transaction open on the file, and end it",
+        )),
+        _ => Err(failed("look at the database", error)),
+    }
+}
+
+async fn write_nothing(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+    let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
+    transaction.execute("PRAGMA user_version = 0").await?;
+    transaction.rollback().await
 }
 
 async fn free_pages(connection: &mut SqliteConnection) -> Result<Finding, StoreError> {

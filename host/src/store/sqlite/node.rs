@@ -25,7 +25,7 @@ const FORGET: &str = "DELETE FROM outbox_event_node WHERE alive_until < ?1";
 
 /// ?1 the mode, ?2 the owner, ?3 now.
 const LIVE: &str = "
-SELECT count(*) FILTER (WHERE mode = ?1) AS live, count(*) FILTER (WHERE reads = 0 AND owner <> ?2) AS claimers,
+SELECT count(*) FILTER (WHERE mode = ?1 AND (reads = 0 OR room > 0 OR owner = ?2)) AS live, count(*) FILTER (WHERE reads = 0 AND owner <> ?2) AS claimers,
        count(*) FILTER (WHERE mode = ?1 AND idle = 1 AND owner <> ?2) AS idle
 FROM outbox_event_node WHERE alive_until > ?3";
 

@@ -40,17 +40,26 @@ CROSS JOIN outbox_event AS event ON event.seq = chosen.seq
 WHERE bytes_before < ?4
 ORDER BY chosen.due_at, chosen.seq";
 
-/// As above, each with the last of the earlier events that it waits for. ?10 who is waited for.
+/// As above, each with the last of the earlier events that it waits for and that is not queued, or with the last of all where all
+/// are: one that became due late may stand before those in the queue. ?10 who is waited for, ?11 the events that are queued as a
+/// JSON list.
 pub(super) const READ_IN_ORDER: &str = "
 SELECT event.seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
        content_type, payload, occurred_at, available_at, expires_at,
        (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = event.partition_id),
        CAST(event.due_at AS INTEGER), lease_end IS NOT NULL, partition_id,
-       (SELECT earlier.seq FROM outbox_event AS earlier
-        WHERE earlier.aggregate_type = event.aggregate_type AND earlier.aggregate_id = event.aggregate_id
-          AND earlier.aggregate_id IS NOT NULL AND (earlier.status IN (0, 2) OR earlier.blocks = 1)
-          AND (?10 = 0 OR earlier.status = 0) AND ?10 < 2 AND earlier.available_at <= ?1 AND earlier.seq < event.seq
-        ORDER BY earlier.seq DESC LIMIT 1)
+       coalesce(
+         (SELECT earlier.seq FROM outbox_event AS earlier
+          WHERE earlier.aggregate_type = event.aggregate_type AND earlier.aggregate_id = event.aggregate_id
+            AND earlier.aggregate_id IS NOT NULL AND (earlier.status IN (0, 2) OR earlier.blocks = 1)
+            AND (?10 = 0 OR earlier.status = 0) AND ?10 < 2 AND earlier.available_at <= ?1 AND earlier.seq < event.seq
+            AND earlier.seq NOT IN (SELECT value FROM json_each(?11))
+          ORDER BY earlier.seq DESC LIMIT 1),
+         (SELECT earlier.seq FROM outbox_event AS earlier
+          WHERE earlier.aggregate_type = event.aggregate_type AND earlier.aggregate_id = event.aggregate_id
+            AND earlier.aggregate_id IS NOT NULL AND (earlier.status IN (0, 2) OR earlier.blocks = 1)
+            AND (?10 = 0 OR earlier.status = 0) AND ?10 < 2 AND earlier.available_at <= ?1 AND earlier.seq < event.seq
+          ORDER BY earlier.seq DESC LIMIT 1))
 FROM (
   SELECT seq, due_at, sum(bytes) OVER (ORDER BY due_at, seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
   FROM (SELECT seq, due_at, length(payload) + coalesce(octet_length(headers), 0) AS bytes
@@ -108,7 +117,7 @@ impl ReadStore for SqliteStore {
         let now = self.now_micros();
         let sql = match request.order {
             None => READ,
-            Some(ReadOrder::ByAggregate(_)) => READ_IN_ORDER,
+            Some(ReadOrder::ByAggregate { .. }) => READ_IN_ORDER,
             Some(ReadOrder::OneForAll) => front::READ_FRONT,
         };
         let mut statement = self
@@ -126,9 +135,9 @@ impl ReadStore for SqliteStore {
                 statement.bind(numbers(&request.held))
             }
         };
-        statement = match request.order {
+        statement = match &request.order {
             None => statement.bind(busy_names(&request.busy)),
-            Some(ReadOrder::ByAggregate(waits_for)) => statement.bind(keys::rule(waits_for)),
+            Some(ReadOrder::ByAggregate { waits_for, queued }) => statement.bind(keys::rule(*waits_for)).bind(numbers(queued)),
             Some(ReadOrder::OneForAll) => statement,
         };
         // Row by row, so that no payload is there twice for long.

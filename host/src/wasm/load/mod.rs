@@ -45,6 +45,7 @@ use super::text::keepable;
 use crate::event::StateQuota;
 use crate::sink::Sinks;
 use crate::time::system_clock;
+use crate::units::ByteSize;
 
 const DESCRIBE_MEMORY_PAGES: u64 = 65_536;
 
@@ -334,8 +335,8 @@ fn check_needs(file: &Path, name: &str, component: &Component, limits: &Limits) 
     if memory > limits.memory.0 {
         return Err(LoadError::Needs {
             file: file.to_owned(),
-            what: format!("{} KiB of memory to begin with, more than its {}", memory >> 10, limits.memory),
-            advice: format!("set limits.memory in {name}.toml"),
+            what: format!("{} of memory to begin with, more than its {}", ByteSize(memory), limits.memory),
+            advice: format!("raise limits.memory of the plugin {name}"),
         });
     }
     let elements = needed.max_initial_table_size.unwrap_or(0);

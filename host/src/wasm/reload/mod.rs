@@ -14,6 +14,7 @@ mod watch;
 pub use self::by_hand::{LockChange, Locked, WherePinned, lock, retry, rollback};
 pub use self::report::PluginReport;
 pub(crate) use self::required::RequiredPlugins;
+use self::required::warn_of_absent;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -225,6 +226,7 @@ impl Plugins {
                 FirstScan::AtOnce
             }
         };
+        warn_of_absent(&required, &reloader.list());
         let turning = reloader.clone();
         watch.run(first, reloader.progress.subscribe(), health, move |reason| {
             let reloader = turning.clone();

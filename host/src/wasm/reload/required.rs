@@ -31,6 +31,14 @@ impl RequiredPlugins {
     }
 }
 
+/// Says which of them are not in the plugins directory, as the host starts: it runs without them, and is not ready.
+pub(super) fn warn_of_absent(required: &BTreeSet<String>, list: &[PluginStatus]) {
+    for name in required.iter().filter(|name| !list.iter().any(|status| status.name == **name)) {
+        let plugin = escape(name);
+        tracing::warn!(%plugin, "a required plugin is not in the plugins directory; the host is not ready until it is there");
+    }
+}
+
 fn missing(name: &str, list: &[PluginStatus]) -> Option<String> {
     let shown = escape(name);
     let Some(status) = list.iter().find(|status| status.name == name) else {

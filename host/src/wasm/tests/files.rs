@@ -117,7 +117,7 @@ async fn a_description_must_hold_routes_that_can_be() {
     let error = refused(&guest.clone().version("").write(dir.path(), "version")).await.to_string();
     assert!(error.contains("its version must have 1 to 128 bytes"), "{error}");
     let error = refused(&guest.pages(2_000).write(dir.path(), "large")).await.to_string();
-    assert!(error.contains("needs 128000 KiB of memory") && error.contains("limits.memory in large.toml"), "{error}");
+    assert!(error.contains("needs 125MiB of memory") && error.contains("limits.memory of the plugin large"), "{error}");
 }
 
 #[tokio::test]

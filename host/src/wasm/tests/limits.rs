@@ -28,7 +28,10 @@ async fn all_answers_arrive_and_the_event_is_what_was_sent() {
 async fn an_endless_loop_runs_out_of_fuel() {
     let (cause, message) = Guest::new(FOREVER).broken("limits.fuel = 50_000_000").await;
     assert_eq!(cause, Cause::Fuel);
-    assert!(message.starts_with("used up 50000000 fuel; to allow more, set limits.fuel in guest.toml; in "), "{message}");
+    assert!(
+        message.starts_with("used up 50000000 fuel; to allow more, raise limits.fuel of the plugin guest; in "),
+        "{message}"
+    );
 }
 
 #[tokio::test]
@@ -44,7 +47,7 @@ async fn an_endless_loop_with_endless_fuel_meets_its_deadline_and_lets_others_ru
         other => panic!("{other:?}"),
     };
     assert_eq!(cause, Cause::Deadline);
-    assert_eq!(message, "took longer than 100ms; to allow more, set limits.deadline in guest.toml");
+    assert_eq!(message, "took longer than 100ms; to allow more, raise limits.deadline of the plugin guest");
 
     // Should the guest keep the one thread, its deadline ends it, and this test.
     let guest = forever("30s").await;
@@ -128,7 +131,7 @@ async fn a_flood_of_log_lines_ends_at_the_bound_on_host_calls() {
         (cause, message.as_str()),
         (
             Cause::HostCalls,
-            "called the host more than 10000 times in one call; to allow more, set limits.host_calls in guest.toml"
+            "called the host more than 10000 times in one call; to allow more, raise limits.host_calls of the plugin guest"
         )
     );
     let (cause, message) = flood(100, 5).broken("limits.host_calls = 99").await;

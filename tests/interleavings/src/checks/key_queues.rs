@@ -24,6 +24,10 @@ pub(crate) const ALL: &[Check] = &[
         play: resolved_and_again,
     },
     Check { name: "key queues: what finds no place is behind the last one there", play: behind_the_last },
+    Check {
+        name: "key queues: no event passes a late one that failed while the table was asked",
+        play: none_passes_a_late_one_that_failed,
+    },
 ];
 
 const EVENTS: u64 = 3;
@@ -212,7 +216,7 @@ impl Scene {
             None => assert_eq!(self.resolved.seen(), (1..=EVENTS).collect::<Vec<_>>(), "each once, in order"),
             Some(_) => self.resolved.assert_each_once(1..=EVENTS),
         }
-        assert_eq!((self.key_queues.waiting(), self.key_queues.held()), (Room::default(), vec![]), "nothing is left behind");
+        assert_eq!((self.key_queues.waiting(), self.key_queues.asking()), (Room::default(), vec![]), "nothing is left behind");
         assert!(self.in_flight.is_empty());
         self.host.assert_rid_of_all();
     }
@@ -325,4 +329,20 @@ fn behind_the_last() {
     join([worker]);
     let fifth = admit(&key_queues, &in_flight, 5, Some(3));
     assert!(matches!(fifth, Admission::Behind(_, 2)), "and is so at work: {fifth:?}");
+}
+
+/// Event 3 came late and waits behind 5, which is at work. The table is asked, and says of 6 that 5 is the last that is not resolved.
+/// While the answer is on its way, 5 is done, and 3 fails: it is to be tried again.
+fn none_passes_a_late_one_that_failed() {
+    let (key_queues, in_flight) = (Arc::new(roomy()), Arc::<InFlight>::default());
+    let Admission::Start(mut fifth) = admit(&key_queues, &in_flight, 5, None) else { panic!("nothing is in its way") };
+    assert!(matches!(admit(&key_queues, &in_flight, 3, None), Admission::Waits));
+    key_queues.asking();
+    let mut third = fifth.turn.take().expect("its turn").end(true).next.expect("it waits");
+    assert!(third.turn.take().expect("its turn").end(false).next.is_none());
+    let sixth = admit(&key_queues, &in_flight, 6, Some(5));
+    assert!(matches!(sixth, Admission::Elsewhere(_, 3)), "3 is not resolved: {sixth:?}");
+    key_queues.asking();
+    let seventh = admit(&key_queues, &in_flight, 7, None);
+    assert!(matches!(seventh, Admission::Start(_)), "an answer since then knows of it: {seventh:?}");
 }

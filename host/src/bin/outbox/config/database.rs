@@ -78,6 +78,22 @@ pub(super) fn is_secret(key: &[String]) -> bool {
     key == ["database", "password"]
 }
 
+/// The parts that an address says itself; a SQLite file says that there are none.
+pub(super) fn parts_of(address: &str) -> impl Iterator<Item = &'static str> {
+    let (is_file, url) = (address.starts_with("sqlite:"), Url::parse(address).ok());
+    PARTS.into_iter().filter(move |part| is_file || url.as_ref().is_some_and(|url| has_part(url, part)))
+}
+
+fn has_part(url: &Url, part: &str) -> bool {
+    match part {
+        "user" => !url.username().is_empty(),
+        "password" => url.password().is_some(),
+        "host" => url.host_str().is_some_and(|host| !host.is_empty()),
+        "port" => url.port().is_some(),
+        _ => url.path().len() > 1,
+    }
+}
+
 impl DatabaseConfig {
     /// Puts the parts into the address, escaped: a person writes them as they are. An address of which only `postgres:` or `mysql:` is
     /// given leads to this machine, unless a host is set.
@@ -108,13 +124,7 @@ impl DatabaseConfig {
         let Ok(mut url) = Url::parse(&base) else { return Ok(()) };
         let mut faults = Vec::new();
         for (part, value) in given {
-            let is_there = match part {
-                "user" => !url.username().is_empty(),
-                "password" => url.password().is_some(),
-                "host" => names_host && url.host_str().is_some_and(|host| !host.is_empty()),
-                "port" => url.port().is_some(),
-                _ => url.path().len() > 1,
-            };
+            let is_there = has_part(&url, part) && (names_host || part != "host");
             let escaped = utf8_percent_encode(&value, ESCAPED).to_string();
             let fits = match part {
                 "user" => url.set_username(&escaped).is_ok(),

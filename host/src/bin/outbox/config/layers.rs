@@ -31,6 +31,18 @@ pub(crate) enum Origin {
     Flag(String),
 }
 
+impl Origin {
+    /// A later layer has the greater number, and overrides the others.
+    fn layer(&self) -> u8 {
+        match self {
+            Self::Default => 0,
+            Self::File(..) => 1,
+            Self::Environment(_) => 2,
+            Self::Flag(_) => 3,
+        }
+    }
+}
+
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -124,7 +136,9 @@ impl Layers {
             let at = error.span().map_or(1, |span| line(span.start));
             self.faults.push(format!("{name}:{at}: {}", in_words(error.message())));
         }
-        // Also of a text with an error in it, what could be read is checked: better all faults at once than one after another.
+        let first_error = errors.iter().filter_map(|error| error.span()).map(|span| line(span.start)).min();
+        // Of a text with an error in it, what comes before is checked: better all faults at once than one after another. What comes
+        // after may have lost its section.
         let Ok(values) = Table::deserialize(toml::de::Deserializer::from(table.clone())) else { return };
         let mut lines = BTreeMap::new();
         spans(&mut Vec::new(), table.get_ref(), &mut |key, at| {
@@ -132,6 +146,9 @@ impl Layers {
         });
         flatten(&mut Vec::new(), &Value::Table(values), &mut |key, value| {
             let at = lines.get(key).copied().unwrap_or(1);
+            if first_error.is_some_and(|error| at >= error) {
+                return;
+            }
             self.set(key.to_vec(), value.clone(), Origin::File(name.to_owned(), at));
         });
     }
@@ -192,6 +209,14 @@ impl Layers {
             return;
         }
         self.leaves.insert(key, Leaf { written, origin });
+    }
+
+    /// Takes the key for not set when `later` was set by a later layer, which says the same.
+    pub(crate) fn leave_out_before(&mut self, key: &str, later: &str) {
+        let layer = |key: &str| self.origin(key).map_or(0, Origin::layer);
+        if layer(key) < layer(later) {
+            self.leaves.remove(&key.split('.').map(str::to_owned).collect::<Key>());
+        }
     }
 
     /// What set this key.

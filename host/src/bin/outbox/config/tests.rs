@@ -100,6 +100,31 @@ fn text_that_is_no_toml_is_told_with_its_line() {
 }
 
 #[test]
+fn behind_an_error_in_the_text_of_a_file_nothing_is_told_that_may_follow_from_it() {
+    let text = "[poller]\nintervall = \"1s\"\n[database\nurl = \"sqlite:a.db\"\n";
+    let faults = of_text(text).expect_err("refused");
+    assert_eq!(faults.len(), 2, "{faults:?}");
+    assert!(faults.iter().any(|fault| fault.starts_with("outbox.toml:2: poller.intervall is not a setting")), "{faults:?}");
+    assert!(faults.iter().any(|fault| fault.starts_with("outbox.toml:3: ")), "{faults:?}");
+}
+
+#[test]
+fn an_address_that_is_given_later_goes_before_the_parts_that_were_given_earlier() {
+    let file = "[database]\nurl = \"postgres://db/shop\"\nuser = \"app\"\npassword = \"${env:NOT_THERE}\"\n";
+    let url = |flag: &str| {
+        let flag = Override::new("database.url", flag, "--database-url");
+        composed(file, &[], &[flag]).map(|(config, _)| config.database.url)
+    };
+    assert_eq!(url("postgres://joe:other@there/shop").expect("good"), "postgres://joe:other@there/shop");
+    assert_eq!(url("sqlite:try.db").expect("good"), "sqlite:try.db");
+    let faults = url("postgres://joe@there/shop").expect_err("the password of the file is meant");
+    assert!(faults[0].contains("NOT_THERE"), "{faults:?}");
+    let (config, _) =
+        composed("[database]\nurl = \"postgres://db/shop\"\n", &[("OUTBOX_DATABASE__USER", "joe")], &[]).expect("good");
+    assert_eq!(config.database.url, "postgres://joe@db/shop");
+}
+
+#[test]
 fn an_address_of_no_database_is_refused_without_its_password() {
     for (url, part) in [
         ("oracle://app:s3cret@db/shop", "no database address"),

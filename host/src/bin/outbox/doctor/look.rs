@@ -83,6 +83,7 @@ pub(super) async fn plugins(settings: &Settings) -> Plugins {
             let beside =
                 found.iter().filter_map(|plugin| Some((plugin.name.clone(), plugins::manifest(&plugin.name, config)?)));
             let manifests = manifests.into_iter().chain(beside).collect();
+            findings.extend(absent(&dir.to_string(), &config.plugins.required, &found));
             let none_here = found.is_empty();
             let failed =
                 found.into_iter().filter(|plugin| plugin.state == PluginState::Failed).map(served::with_digest).collect();
@@ -99,6 +100,17 @@ pub(super) fn missing_file(file: &Path, settings: &Settings) -> Finding {
         settings.flags(&["database.url"])
     );
     Finding::fault("connection", what, fix)
+}
+
+/// Plugins without which a host is not ready, and which are not there at all.
+fn absent(dir: &str, required: &BTreeSet<String>, found: &[PluginStatus]) -> Vec<Finding> {
+    let is_absent = |name: &&String| !found.iter().any(|plugin| plugin.name == **name);
+    let finding = |name: &String| {
+        let what = format!("plugins.required names {name}, but {dir} holds no {name}.wasm, so a host does not become ready");
+        let fix = format!("copy the component to {dir}/{name}.wasm, or take {name} out of plugins.required");
+        Finding::fault("plugins", what, fix)
+    };
+    required.iter().filter(is_absent).map(finding).collect()
 }
 
 fn of_plugins(dir: &str, found: &[PluginStatus], sections: &BTreeSet<&str>) -> Vec<Finding> {
