@@ -127,8 +127,8 @@ metrics! {
     claims_failed,
     /// Events set aside until a listener is there.
     dispatch_parked,
-    /// Claims that were given back without an outcome: the listener was paused, what it needs (room, memory, its sink, its rate) was
-    /// used up or away, or its state had changed. Nothing is counted against their events.
+    /// Claims that were given back without an outcome: the listener was paused, what it needs (room, memory, its sink, its
+    /// rate) was used up or away, or its state had changed. Nothing is counted against their events.
     dispatch_released,
     /// Outcomes dropped because somebody else held the event by then.
     fenced_outcomes,

@@ -24,8 +24,8 @@ pub(crate) use session::SessionKeeper;
 pub(crate) use plugin::MOST_SWAPS;
 pub use plugin::{PluginCapability, PluginDetails, PluginLimits, PluginState, PluginStatus, PluginSwap, plugins};
 
-/// So many times in a lease a node says that it is alive and renews its partitions: some failures are no loss, and a node that comes
-/// soon has its part of them.
+/// So many times in a lease a node says that it is alive and renews its partitions: some failures are no loss, and a node that
+/// comes soon has its part of them.
 const HEARTBEATS: u32 = 10;
 /// How long the first beat waits for this node's session.
 const FIRST_SESSION: Duration = Duration::from_secs(1);
@@ -142,8 +142,8 @@ impl Heartbeat {
         Ok(live)
     }
 
-    /// Mends what somebody did to the partition table by hand: the events of a partition that nobody can take would wait for ever, and
-    /// nobody would know. What fails for a while is tried again with the next look.
+    /// Mends what somebody did to the partition table by hand: the events of a partition that nobody can take would wait for
+    /// ever, and nobody would know. What fails for a while is tried again with the next look.
     async fn mend(&self) {
         let set_back = self.partitions.set_back();
         let look = async {

@@ -173,8 +173,8 @@ impl Purge {
         self.ended(walk.purged, ended).await
     }
 
-    /// As [`run`](Self::run), for somebody: what was deleted is recorded in the audit log as `purge`, batch by batch, so that a process
-    /// that ends in the middle has told all but the last one.
+    /// As [`run`](Self::run), for somebody: what was deleted is recorded in the audit log as `purge`, batch by batch, so that a
+    /// process that ends in the middle has told all but the last one.
     ///
     /// # Errors
     /// As [`run`](Self::run); also when it could not be noted.

@@ -70,8 +70,8 @@ pub fn placed(path: &str, words: &str) -> String {
     if path.is_empty() || is_named { words.to_owned() } else { format!("{path}: {words}") }
 }
 
-/// What serde or a parser says, where no path can be told: ``missing field `sha256` `` becomes `sha256: it is missing`. A message of
-/// another form stays as it is; so does the place at its end, ` at line 1 column 5`.
+/// What serde or a parser says, where no path can be told: ``missing field `sha256` `` becomes `sha256: it is missing`. A
+/// message of another form stays as it is; so does the place at its end, ` at line 1 column 5`.
 #[must_use]
 pub fn in_words(message: &str) -> String {
     let (said, place) = without_place(message);
@@ -86,8 +86,8 @@ fn suggestion(name: &str, known: &[&str]) -> Option<String> {
     nearest(name, known.iter().copied()).map(str::to_owned)
 }
 
-/// The known names that may have been meant, the nearest first: one slip in a short name, two or a fifth of the letters in a longer one.
-/// Two letters in each other's places are one slip; upper and lower case are the same here.
+/// The known names that may have been meant, the nearest first: one slip in a short name, two or a fifth of the letters in a
+/// longer one. Two letters in each other's places are one slip; upper and lower case are the same here.
 #[must_use]
 pub fn near<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> Vec<&'n str> {
     if name.len() > LONGEST {

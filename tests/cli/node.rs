@@ -304,8 +304,8 @@ pub(crate) fn wait_until_all_is_delivered(place: &Place, events: usize) -> Durat
     }
 }
 
-/// Waits until everything is delivered, stops the hosts, and proves that nothing but duplicates came of the troubles, and these only
-/// of what the hosts held then. Tells the figures under this title.
+/// Waits until everything is delivered, stops the hosts, and proves that nothing but duplicates came of the troubles, and these
+/// only of what the hosts held then. Tells the figures under this title.
 pub(crate) fn conclude(title: &str, place: &Place, nodes: &mut [Node], events: usize, rules: &Rules, witness: &Witness) {
     wait_until_all_is_delivered(place, events);
     for node in &mut *nodes {

@@ -1,4 +1,4 @@
-//! What everybody may ask of the table, asked anew only when it is old enough: however many ask, the database is asked now and then.
+//! What everybody may ask of the table, kept until it is old enough: the database is asked now and then, however many ask.
 
 use std::future::Future;
 use std::time::{Duration, Instant};

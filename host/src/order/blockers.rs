@@ -102,8 +102,8 @@ impl Blockers {
         true
     }
 
-    /// The blockers to look at now: open ones, and when `all` is asked for or it is time, a part of the others. Left out are those that
-    /// are `held_up`: an event let go from behind one of these would be set aside again at once.
+    /// The blockers to look at now: open ones, and when `all` is asked for or it is time, a part of the others. Left out are
+    /// those that are `held_up`: an event let go from behind one of these would be set aside again at once.
     pub(super) fn candidates(&mut self, all: bool, held_up: impl Fn(&Key, u64) -> bool) -> Vec<u64> {
         self.touched.clear();
         let is_due = |let_go_at: &Option<Instant>| let_go_at.is_none_or(|at| at.elapsed() >= LOOK_AGAIN);

@@ -184,8 +184,9 @@ impl KeyQueues {
         self.lock().held.iter().copied().collect()
     }
 
-    /// Whether events of an aggregate are in this process's hands that come before those that wait behind this `blocker`. Where it is
-    /// none of them, and an earlier one than their last, it became due late: so did those behind it, which take their places in the queue.
+    /// Whether events of an aggregate are in this process's hands that come before those that wait behind this `blocker`. A
+    /// blocker that is none of them, and earlier than their last, became due late: so did the events behind it, which take
+    /// their places in the queue.
     pub(crate) fn comes_before(&self, key: &Key, blocker: u64) -> bool {
         let state = self.lock();
         state.queues.get(key).is_some_and(|queue| queue.last() <= blocker || state.held.contains(&blocker))

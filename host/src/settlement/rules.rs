@@ -87,8 +87,8 @@ impl SettlementRules {
         }
     }
 
-    /// The database does not take what the answer to an event emitted or keeps. `is_last` is whether the event has failed as often as
-    /// it may.
+    /// The database does not take what the answer to an event emitted or keeps. `is_last` is whether the event has failed as
+    /// often as it may.
     pub(crate) fn not_taken(self, is_last: bool, error: String) -> Settlement {
         if is_last { self.dead_by_attempt(error) } else { Settlement::Retry { after: NOT_TAKEN, error } }
     }

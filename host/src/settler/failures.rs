@@ -1,5 +1,5 @@
-//! Says in the log that attempts failed. An endpoint that is away fails thousands of them, so there is one warning for each route and
-//! kind of error in ten seconds; the other failures stand there at the level `debug`.
+//! Says in the log that attempts failed. An endpoint that is away fails thousands of them, so there is one warning for each
+//! route and kind of error in ten seconds; the other failures stand there at the level `debug`.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -180,7 +180,7 @@ impl Settler {
             log_dead(batch);
         }
         let soonest = soonest(&batch.settled);
-        // What stands behind an event that was settled without a call is in nobody's hands: no end of a turn tells the poller of it.
+        // Events behind one that was settled without a call are in nobody's hands: no turn that ends tells the poller of them.
         let makes_way = self.order.is_some()
             && batch.settled.iter().zip(&batch.held).any(|(settled, held)| held.mark.is_none() && is_dead(settled));
         let parks = batch.settled.iter().any(|one| matches!(one.settlement, Settlement::Parked { .. }));

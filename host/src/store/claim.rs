@@ -63,7 +63,7 @@ pub struct Claimed {
 }
 
 impl Claimed {
-    /// An event that was claimed for the first time, and that waits for nothing; for stores of another kind, which change what they need.
+    /// An event claimed for the first time that waits for nothing; for stores of another kind, which change what they need.
     #[must_use]
     pub fn new(fence: Fence, event: Event) -> Self {
         let (event, due) = (Ok(event), Due::Now);

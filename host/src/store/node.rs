@@ -102,8 +102,8 @@ pub struct NodeRecord {
     pub alive: bool,
     /// How many partitions it holds.
     pub partitions: u16,
-    /// What its plugins are, as it said last: one JSON list; `None` for a host without plugins, and for one that is gone: a host that
-    /// starts again and again leaves many rows.
+    /// What its plugins are, as it said last: one JSON list; `None` for a host without plugins, and for one that is gone: a
+    /// host that starts again and again leaves many rows.
     #[serde(skip)]
     pub plugins: Option<String>,
     /// Whether it takes only what its partitions have due. A host of an earlier version claims whatever is.

@@ -1,7 +1,7 @@
 //! The spans of an event: `send` where it is written, `process` at each delivery.
 //!
-//! They follow OpenTelemetry's conventions for messaging. The header `traceparent` of an event is its creation context: the parent of
-//! each `process`, and linked to it as well. Neither payloads nor headers become attributes.
+//! They follow OpenTelemetry's conventions for messaging. The header `traceparent` of an event is its creation context: the
+//! parent of each `process`, and linked to it as well. Neither payloads nor headers become attributes.
 
 use std::sync::Arc;
 

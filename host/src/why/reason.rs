@@ -195,7 +195,7 @@ fn actions(facts: &Facts, state: State) -> Vec<Action> {
     }
 }
 
-/// What can be done with a dead event that blocks later events of its aggregate: `record` itself, or the first of the queue that it waits in.
+/// What can be done with a dead event that blocks later ones of its aggregate: `record` itself, or the first of its queue.
 fn of_blocking(record: &Record, dead: &Record) -> Vec<Action> {
     let it = if record.event_id == dead.event_id { "it" } else { "that event" };
     vec![

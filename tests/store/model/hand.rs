@@ -130,8 +130,8 @@ impl Table {
         parked.filter(of_them).map(|row| row.seq).collect()
     }
 
-    /// Lets parked events of these routes go, each under a claim that has ended. Which of them, when there are more than `limit`, is the database's business: as
-    /// many as it said, of those that it could choose from.
+    /// Lets parked events of these routes go, each under a claim that has ended. Which of them, when there are more than
+    /// `limit`, is the database's business: as many as it said, of those that it could choose from.
     pub(super) fn unpark(
         &mut self,
         owner: &OwnerId,

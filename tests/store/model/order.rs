@@ -147,7 +147,8 @@ impl Table {
         }
     }
 
-    /// Gives partitions of the owner to the live host of its mode that is idle and has the fewest. Returns its name; `None` when there is no such host.
+    /// Gives partitions of the owner to the live host of its mode that is idle and has the fewest. Returns its name; `None`
+    /// when there is no such host.
     pub(super) fn hand_over(&mut self, owner: &str, lease: Duration, partitions: &[u16]) -> Option<String> {
         let (now, mode) = (self.now, self.nodes.get(owner).map(|row| row.mode));
         let is_named = |host: &str| (0..outbox::store::PARTITIONS).filter(|number| self.is_owner(host, *number)).count();

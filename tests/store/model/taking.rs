@@ -139,8 +139,8 @@ impl Table {
         if is_held { self.rows.get_mut(&fence.sequence) } else { None }
     }
 
-    /// Due events of partitions that the owner holds, none of those in hand, by the time since when they are due; or the front of the
-    /// one line, if it holds all.
+    /// Due events of partitions that the owner holds, none of those in hand, by the time since when they are due; or the front
+    /// of the one line, if it holds all.
     pub(super) fn read(&self, request: &ReadRequest) -> Vec<Taken> {
         let owner = request.owner.as_str();
         let mut chosen = match request.order {

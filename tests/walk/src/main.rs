@@ -1,10 +1,10 @@
-//! `walk [--seeds COUNT] [--seed FIRST] [--mode MODE] [--jobs COUNT] [--log]`: runs whole hosts under a paused clock, over a store in memory
-//! that fails on purpose; one run for each seed.
+//! `walk [--seeds COUNT] [--seed FIRST] [--mode MODE] [--jobs COUNT] [--log]`: runs whole hosts under a paused clock, over a
+//! store in memory that fails on purpose; one run for each seed.
 //!
-//! A run has one thread and no real time in it. What the store answers follows from the model that every database is held against
-//! (`tests/store/model`); when it fails, how listeners behave and who dies when follows from the seed, and so does everything else: the
-//! same seed runs the same way again. `plan.rs` says what a seed decides, `store.rs` and `fate.rs` are the database, `run.rs` what happens
-//! on the stage, and `calls.rs` what is checked at each call and each outcome:
+//! A run has one thread and no real time in it. What the store answers follows from the model that every database is held
+//! against (`tests/store/model`); when it fails, how listeners behave and who dies when follows from the seed, and so does
+//! everything else: the same seed runs the same way again. `plan.rs` says what a seed decides, `store.rs` and `fate.rs` are the
+//! database, `run.rs` what happens on the stage, and `calls.rs` what is checked at each call and each outcome:
 //!
 //! - no call begins of an event that is not committed, that is finished, or that its host does not own by the database's clock;
 //! - no call begins while an earlier one of the event has no outcome, unless its host lost it, or the database failed that host;
@@ -120,7 +120,8 @@ fn run_alone(plan: Plan) -> Report {
     report
 }
 
-/// Runs many seeds, each in a process of its own: what a process keeps for its life begins anew, and one that does not end can be ended.
+/// Runs many seeds, each in a process of its own: what a process keeps for its life begins anew, and one that hangs can be
+/// killed.
 fn run_many(asked: &Asked) -> ExitCode {
     let (next, totals, began) = (AtomicU64::new(asked.first), Mutex::new(Totals::default()), Instant::now());
     std::thread::scope(|scope| {

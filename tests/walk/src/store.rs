@@ -1,6 +1,6 @@
 //! The store in memory: the model's tables behind the host's traits, and a database between them that fails as the seed says.
 //!
-//! Each call has its effect at one instant. What a call reads is what was there at that instant, however much later the answer comes.
+//! Each call has its effect at one instant. It reads what was there at that instant, however late the answer comes.
 
 mod nodes;
 mod partitions;

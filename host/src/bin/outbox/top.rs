@@ -25,8 +25,8 @@ const RESTS: u32 = 4;
 
 /// Watch rates, queue depths, lag, routes and hosts live; press q or Ctrl-C to stop
 ///
-/// If standard output is not a terminal, prints one line per second instead. Rates are computed from the table: written counts new rows, and
-/// delivered counts those that are no longer waiting or dead.
+/// If standard output is not a terminal, prints one line per second instead. Rates are computed from the table: written counts
+/// new rows, and delivered counts those that are no longer waiting or dead.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  outbox top\n  outbox top --interval 5s --output jsonl >> outbox.jsonl")]
 pub(crate) struct TopCommand {

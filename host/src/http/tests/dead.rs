@@ -302,7 +302,8 @@ async fn a_part_of_the_delivered_events_is_purged_once_however_often_it_is_asked
     served.stop().await;
 }
 
-/// A purge of so many events, one by one, asked for by this client. It waits for the writing connection, which the transaction holds.
+/// A purge of this many events, one by one, that this client asks for. It waits for the writing connection, which a transaction
+/// holds.
 async fn purge_of(events: u64) -> (Served, OutboxTransaction<SqliteStore>, TcpStream) {
     let by_rows = PurgeConfig { enabled: false, batch_size: 1, ..PurgeConfig::default() };
     let served = Served::of(HttpConfig::default(), |builder| builder.purge(by_rows)).await;

@@ -12,8 +12,8 @@ use crate::store::row::Named;
 use crate::store::settle::delay_micros;
 use crate::store::{LiveNodes, Node, NodeRecord, NodeStore, StoreError, row};
 
-/// Bound: owner, label, mode, version, the lease in microseconds, plugins, whether it reads, its room, whether it has a session, whether
-/// it is idle, and the last six again.
+/// Bound: owner, label, mode, version, the lease in microseconds, plugins, whether it reads, its room, whether it has a
+/// session, whether it is idle, and the last six again.
 const HEARTBEAT: &str = "
 INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until, plugins, `reads`, room, session, idle)
 VALUES (?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, ?, ?, ?, ?, ?)

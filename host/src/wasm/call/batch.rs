@@ -1,8 +1,8 @@
 //! `on-events`: events of one listener that are with it at the same time go into one call.
 //!
 //! Nobody waits for others to come: a call takes along whoever is there. When a call breaks off, its events are delivered again
-//! one by one, so that the one that broke it is found and only that one pays. The listener's breaker judges these single calls alone;
-//! after a few calls in a row that broke off, no more are made for a while.
+//! one by one, so that the one that broke it is found and only that one pays. The listener's breaker judges these single calls
+//! alone; after a few calls in a row that broke off, no more are made for a while.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -210,8 +210,8 @@ impl Shared {
         }
     }
 
-    /// Tells of a call that broke off, and counts it when the listener is to blame. Its breaker does not count it: each of the events
-    /// is delivered alone now, and what comes of that is counted.
+    /// Tells of a call that broke off, and counts it when the listener is to blame. Its breaker does not count it: each of the
+    /// events is delivered alone now, and what comes of that is counted.
     fn broke_off(&self, broken: &Break, events: u32) {
         let Identity { name: plugin, digest, .. } = &*self.plugin.linked.identity;
         let why = &broken.why;

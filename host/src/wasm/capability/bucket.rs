@@ -49,8 +49,8 @@ impl Bucket {
         self.filled(now).tokens -= f64::from(tokens);
     }
 
-    /// How long to stay away while no token is there; `None` when one is. Callers come back one after another, as tokens come in, so
-    /// that many of them do not ask again and again.
+    /// How long to stay away while no token is there; `None` when one is. Callers come back one after another, as tokens come
+    /// in, so that many of them do not ask again and again.
     pub(in crate::wasm) fn rest(&self, now: Instant) -> Option<Duration> {
         let mut level = self.filled(now);
         if level.tokens >= 1.0 {

@@ -29,7 +29,8 @@ const DECOMMIT_BATCH: usize = 4;
 /// The most elements of one table; a JavaScript guest has 7,689.
 pub(super) const MAX_TABLE_ELEMENTS: usize = 30_000;
 /// The most elements of a small table: one page, which is overwritten when its guest is gone. A larger one is given back to the
-/// kernel, which stops every other core and costs a small guest a third of all that its instance costs. The samples in Rust have 45 to 103.
+/// kernel, which stops every other core and costs a small guest a third of all that its instance costs. The samples in Rust
+/// have 45 to 103.
 pub(super) const SMALL_TABLE_ELEMENTS: usize = 512;
 const SMALL_RESERVATION: u64 = 256 << 20;
 /// The most instances that are kept, by weight: a JavaScript guest takes 3 MiB of memory, a Python guest 5.
@@ -182,8 +183,8 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Room to keep one more instance of this weight for a plugin; `None` when so many are kept that new calls might find no slot, or
-    /// other plugins no place.
+    /// Room to keep one more instance of this weight for a plugin; `None` when so many are kept that new calls might find no
+    /// slot, or other plugins no place.
     pub(super) fn keep(&self, share: &Arc<PluginShare>, weight: usize) -> Option<KeptPlace> {
         if share.is_short() { None } else { share.keep(&self.kept, self.max_kept, weight) }
     }

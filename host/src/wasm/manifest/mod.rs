@@ -150,7 +150,8 @@ impl Default for Retry {
 }
 
 impl Retry {
-    /// What does not go together, as [`Exponential::fault`]. Not part of reading a manifest: the host reads each key of a section alone.
+    /// What does not go together, as [`Exponential::fault`]. Not found by reading a manifest: the host reads each key by
+    /// itself.
     #[must_use]
     pub fn fault(&self) -> Option<&'static str> {
         let Self { policy, base, max, .. } = *self;

@@ -66,8 +66,8 @@ pub enum LockChange {
     Removed,
 }
 
-/// Pins every plugin of the directory to what lies there now, in [`lock`](PluginsConfig::lock) or `plugins.lock`. Returns the pins by
-/// name, and the file.
+/// Pins every plugin of the directory to what lies there now, in [`lock`](PluginsConfig::lock) or `plugins.lock`. Returns the
+/// pins by name, and the file.
 ///
 /// # Errors
 /// When the directory or one of its files cannot be read or trusted: then nothing is written.

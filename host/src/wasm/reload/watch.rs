@@ -83,7 +83,7 @@ impl Watch {
         }
     }
 
-    /// Calls `scan` after changes, after every interval and when there is progress, until stopped; a scan that runs then is dropped.
+    /// Calls `scan` after changes, after every interval and on progress, until stopped; a scan that runs then is dropped.
     pub(in crate::wasm) fn run<F>(
         &mut self,
         first: FirstScan,

@@ -34,8 +34,8 @@ async fn mark_read(in_flight: &Arc<InFlight>, partitions: &Arc<Partitions>, fenc
     in_flight.mark_read(id(1), fence, hold, partitions.lease_end()).await
 }
 
-/// Hot, claimed and read, of three fences, so that none is older than what is known. Whoever has it lets it go with an outcome or with a
-/// panic.
+/// Hot, claimed and read, of three fences, so that none is older than what is known. Whoever has it lets it go with an outcome
+/// or with a panic.
 fn an_event_is_in_hand_once() {
     let (host, in_flight, there) = (Host::of_all(), Arc::<InFlight>::default(), Arc::<AtomicUsize>::default());
     let hold_it = |mark: Mark, in_flight: &InFlight, there: &AtomicUsize| {
@@ -85,8 +85,8 @@ struct Row {
     is_due: bool,
 }
 
-/// A poller that reads all the time, and workers that store outcomes: first a retry that is due at once, then the end. Every state of
-/// the row is delivered once, however late a read comes back.
+/// A poller that reads all the time, and workers that store outcomes: first a retry that is due at once, then the end. Every
+/// state of the row is delivered once, however late a read comes back.
 fn a_settled_event_is_not_accepted() {
     play_reads(None);
 }
@@ -142,8 +142,8 @@ fn play_reads(slow_after: Option<usize>) {
     host.assert_rid_of_all();
 }
 
-/// Two workers panic; one waits to be told of each event that is left, claims it and lets it go with an outcome. A poller reads all the
-/// time and must not take what was left.
+/// Two workers panic; one waits to be told of each event that is left, claims it and lets it go with an outcome. A poller reads
+/// all the time and must not take what was left.
 fn one_left_is_found() {
     let (host, in_flight, found) = (Host::of_all(), Arc::<InFlight>::default(), Arc::<Tally>::default());
     let worker = |sequence: u64| {
@@ -183,8 +183,8 @@ fn one_left_is_found() {
     host.assert_rid_of_all();
 }
 
-/// A watchman gives up an event whose listener blocks, when the listener comes back, is cut off, or has its outcome stored. Its partition is
-/// free of it once, and the event is found at most once.
+/// A watchman gives up an event whose listener blocks, when the listener comes back, is cut off, or has its outcome stored. Its
+/// partition is free of it once, and the event is found at most once.
 fn an_event_is_given_up_once() {
     let (host, in_flight) = (Host::of_all(), Arc::<InFlight>::default());
     let mark = shuttle::future::block_on(mark_read(&in_flight, &host.partitions, fence(1))).expect("new");

@@ -23,8 +23,8 @@ pub(crate) const ALL: &[Check] = &[
     Check { name: "partitions: a host that leaves keeps what is in hand", play: one_that_leaves_keeps_what_is_in_hand },
 ];
 
-/// The poller holds whatever it can of the partition that comes and goes, while beats see another host, no other host, and this one's
-/// stop. Another host takes what is free.
+/// The poller holds whatever it can of the partition that comes and goes, while beats see another host, no other host, and this
+/// one's stop. Another host takes what is free.
 fn none_is_given_back_while_held() {
     let table = Arc::<PartitionTable>::default();
     let (host, other) = (Host::new("host", &table), Host::new("other", &table));

@@ -1,6 +1,6 @@
 //! A clock that stands still until somebody sleeps or a check moves it.
 //!
-//! How long something takes is nobody's to say here: a sleeper goes on when it is its turn, and the clock has moved that far by then.
+//! Nothing takes a given time here: a sleeper goes on when it is its turn, and the clock has moved that far by then.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};

@@ -186,8 +186,8 @@ pub(super) fn nodes(nodes: &[NodeRecord]) -> Vec<Finding> {
     findings
 }
 
-/// Failed events that wait for another attempt, so many in all, with what the newest of them say. An event that fails stands nowhere
-/// else before it is dead.
+/// Failed events that wait for another attempt, so many in all, with what the newest of them say. An event that fails stands
+/// nowhere else before it is dead.
 pub(super) fn retries(waiting: u64, newest: &[Record], flags: &Flags) -> Finding {
     if waiting == 0 {
         return Finding::good("retry", "no failed event waits for another attempt");

@@ -1,7 +1,8 @@
 //! Finds the addresses of hosts: only so many look-ups at once, and only some of these for one plugin.
 //!
-//! The system's look-up cannot be cut off: where no server answers, it goes on for half a minute on a thread that others need too. So
-//! it keeps its turn until it ends, whoever has gone meanwhile; a caller that still waits for a turn leaves the line when cut off.
+//! The system's look-up cannot be cut off: where no server answers, it goes on for half a minute on a thread that others need
+//! too. So it keeps its turn until it ends, whoever has gone meanwhile; a caller that is cut off while it waits for a turn no
+//! longer waits.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

@@ -92,8 +92,8 @@ fn is_key(lower: &str, known: &[String]) -> bool {
         || ["plugins__", "sinks__", "routes__"].iter().any(|start| lower.starts_with(start))
 }
 
-/// A variable that no setting reads: refused where it can only be a slip, and where a host would otherwise run on something else than
-/// was meant. One underscore where two belong is the usual slip.
+/// A variable that no setting reads: refused where it can only be a slip, and where a host would otherwise run on something
+/// else than was meant. One underscore where two belong is the usual slip.
 fn unread(name: &str, rest: &str, known: &[String]) -> Variable {
     if let Some(known) = known.iter().find(|known| flat(known) == rest) {
         return Variable::Mistyped(format!("write {}", written(known)));
