@@ -40,7 +40,7 @@ impl Notifier {
             }
             outage.note(
                 store.notify().await,
-                |error| tracing::warn!(%error, "other nodes could not be woken; they find the events by polling"),
+                |error| tracing::warn!(%error, "other hosts could not be woken; they find the events by polling"),
                 || {},
             );
             tokio::time::sleep(NOTIFY_PAUSE).await;
@@ -67,7 +67,7 @@ pub(crate) async fn listen(store: Arc<dyn Store>, wake: Arc<Wake>, mut stopped: 
         if deaf.begins() {
             tracing::warn!(
                 reason = lost.to_string(),
-                "wake-ups from other nodes are not heard; their events are found by polling"
+                "wake-ups from other hosts are not heard; their events are found by polling"
             );
         }
         // Wake-ups that were sent meanwhile are not heard.
@@ -81,7 +81,7 @@ pub(crate) async fn listen(store: Arc<dyn Store>, wake: Arc<Wake>, mut stopped: 
 #[derive(Debug, thiserror::Error)]
 enum Lost {
     #[error(
-        "a wake-up that this node sent to itself did not arrive within {TEST_PATIENCE:?}; a pooler that shares connections loses them: give the host a direct connection"
+        "a wake-up that this host sent to itself did not arrive within {TEST_PATIENCE:?}; a pooler that shares connections loses them: give the host a direct connection"
     )]
     Silent,
     #[error("{}", crate::chain(.0))]
@@ -98,7 +98,7 @@ async fn hear(store: &dyn Store, wake_ups: &mut dyn WakeUps, wake: &Wake, deaf: 
         match tokio::time::timeout_at(until, wake_ups.next()).await {
             Ok(Ok(said)) => {
                 if deaf.ends() {
-                    tracing::info!("wake-ups from other nodes are heard again");
+                    tracing::info!("wake-ups from other hosts are heard again");
                 }
                 answer_until = None;
                 // Wake-ups that were sent before the first one was heard may be lost.

@@ -123,14 +123,14 @@ impl<S: SharedStore> Outbox<S> {
         OutboxBuilder::new(store, Mode::MultiNode)
     }
 
-    /// An outbox that delivers in the order of insertion: poller only, one worker, one attempt. Of several nodes one works, and
+    /// An outbox that delivers in the order of insertion: poller only, one worker, one attempt. Of several hosts one works, and
     /// another takes over when it is gone. See [`Mode::Ordered`] for what holds up all later events.
     pub fn ordered(store: S) -> OutboxBuilder<S> {
         OutboxBuilder::new(store, Mode::Ordered)
     }
 
     /// An outbox that delivers the events of one aggregate one after the other, in the order of their insertion, over any
-    /// number of workers and nodes; events of different aggregates go side by side. Poller only.
+    /// number of workers and hosts; events of different aggregates go side by side. Poller only.
     pub fn ordered_by_aggregate(store: S) -> OutboxBuilder<S> {
         OutboxBuilder::new(store, Mode::OrderedByAggregate)
     }

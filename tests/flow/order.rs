@@ -1,4 +1,4 @@
-//! Order: one event of an aggregate after the other, over workers and nodes, whatever fails.
+//! Order: one event of an aggregate after the other, over workers and hosts, whatever fails.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ fn ordered<S: SharedStore>(store: S) -> OutboxBuilder<S> {
     Outbox::ordered_by_aggregate(store).poller(eager()).retry(Fixed(MOMENT)).dispatcher(three)
 }
 
-/// Nodes that notice each other soon: they say that they are alive ten times in a lease.
+/// Hosts that notice each other soon: they say that they are alive ten times in a lease.
 fn quick() -> DispatcherConfig {
     DispatcherConfig { lease: Duration::from_secs(12), deadline: Duration::from_secs(6), ..DispatcherConfig::default() }
 }

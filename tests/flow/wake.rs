@@ -1,4 +1,4 @@
-//! Wake-ups between nodes by PostgreSQL: hosts that look by themselves once an hour deliver at once what another node commits.
+//! Wake-ups between hosts by PostgreSQL: hosts that look by themselves once an hour deliver at once what another host commits.
 
 use outbox::{Outbox, PostgresStore};
 use support::{Harness, Postgres, Recorder, eventually};

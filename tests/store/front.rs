@@ -11,7 +11,7 @@ use crate::common::{LEASE, MOMENT, dead, event, ids, kept, owner, request, retry
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// A node that holds the partition of the one line.
+/// A host that holds the partition of the one line.
 async fn holder(db: &dyn Harness) -> OwnerId {
     let owner = owner("node");
     assert_eq!(kept(&*db.store(), &owner, 1, 1).await, [0]);

@@ -18,7 +18,7 @@ fn in_line(owner: &OwnerId, partitions: Vec<u16>, waits_for: WaitsFor) -> ClaimR
     ClaimRequest { owner: owner.clone(), order: Some(ClaimOrder::ByAggregate { partitions, waits_for }), ..request(100) }
 }
 
-/// A node that holds every partition.
+/// A host that holds every partition.
 async fn holder(db: &dyn Harness) -> OwnerId {
     let owner = owner("node");
     assert_eq!(kept(&*db.store(), &owner, PARTITIONS, PARTITIONS).await, all());

@@ -138,5 +138,5 @@ impl HeldPartition {
     }
 }
 
-/// How many partitions the aggregates are spread over: the most nodes that can share the work of order by aggregate.
+/// How many partitions the aggregates are spread over: the most hosts that can share the work of order by aggregate.
 pub const PARTITIONS: u16 = 256;

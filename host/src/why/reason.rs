@@ -277,7 +277,7 @@ fn of_dead(code: ActionCode, id: EventId, meaning: String) -> Action {
     }
 }
 
-/// How many hosts are alive. An outbox that only writes is no node.
+/// How many hosts are alive. An outbox that only writes is no host.
 pub(super) fn hosts(facts: &Facts) -> usize {
     facts.nodes.iter().filter(|node| node.alive).count()
 }

@@ -1,4 +1,4 @@
-//! Partitions, nodes, and what waits behind what.
+//! Partitions, hosts, and what waits behind what.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use outbox::{EventId, Status};
 
 use super::table::{NodeRow, Table, is_unfinished};
 
-/// How long a node that is gone is still shown.
+/// How long a host that is gone is still shown.
 const REMEMBERED_FOR: Duration = Duration::from_secs(24 * 3_600);
 
 impl Table {
@@ -166,7 +166,7 @@ impl Table {
         Some(gets)
     }
 
-    /// Says that a node is alive, and forgets those that have been gone for a day. Returns how many live nodes run in its mode,
+    /// Says that a host is alive, and forgets those that have been gone for a day. Returns how many live hosts run in its mode,
     /// and how many others claim rows.
     pub(super) fn heartbeat(&mut self, node: &Node, lease: Duration) -> LiveNodes {
         let (now, owner) = (self.now, node.owner.as_str().to_owned());
@@ -189,7 +189,7 @@ impl Table {
         LiveNodes { live: few(live), claimers: few(claimers), idle: few(idle) }
     }
 
-    /// Forgets a node and gives its partitions back.
+    /// Forgets a host and gives its partitions back.
     pub(super) fn leave(&mut self, owner: &str) {
         let partitions: Vec<u16> = (0..outbox::store::PARTITIONS).collect();
         self.release_partitions(owner, &partitions);
@@ -218,7 +218,7 @@ impl Table {
         !held.is_empty()
     }
 
-    /// Live nodes and those gone for less than a day, oldest start first: (owner, mode, alive, partitions).
+    /// Live hosts and those gone for less than a day, oldest start first: (owner, mode, alive, partitions).
     pub(super) fn shown_nodes(&self) -> Vec<(String, String, bool, u16)> {
         let mut shown: Vec<_> =
             self.nodes.iter().filter(|(_, node)| node.alive_until >= self.now.minus(REMEMBERED_FOR)).collect();

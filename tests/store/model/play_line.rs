@@ -1,4 +1,4 @@
-//! Steps of nodes: partitions, and lines that move on.
+//! Steps of hosts: partitions, and lines that move on.
 
 use std::time::Instant;
 

@@ -19,7 +19,7 @@ use super::tally::Met;
 const LOOKS: Duration = Duration::from_millis(1);
 
 impl<D: Database> Player<'_, D> {
-    /// Lets nodes do something while outcomes wait for their rows.
+    /// Lets hosts do something while outcomes wait for their rows.
     pub(super) async fn settle_locked(
         &mut self,
         outcomes: &[(FenceChoice, Outcome)],

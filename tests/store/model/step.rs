@@ -84,7 +84,7 @@ pub(super) enum Step {
     Settle {
         outcomes: Vec<(FenceChoice, Outcome)>,
     },
-    /// Settles events whose rows another program has locked, which lets them go when these steps of nodes are done.
+    /// Settles events whose rows another program has locked, which lets them go when these steps of hosts are done.
     SettleLocked {
         outcomes: Vec<(FenceChoice, Outcome)>,
         /// Whether that program has written the rows, too.

@@ -18,7 +18,7 @@ use super::error::failed;
 use super::{PostgresStore, Run};
 use crate::store::{NotifyStore, StoreError, WakeUp, WakeUps};
 
-const ACTION: &str = "listen for other nodes";
+const ACTION: &str = "listen for other hosts";
 
 /// A channel for each table of each schema, cut to the length of a name as the server cuts it.
 const CHANNEL: &str = "
@@ -40,7 +40,7 @@ const ANSWER: Duration = Duration::from_secs(5);
 #[async_trait]
 impl NotifyStore for PostgresStore {
     async fn notify(&self) -> Result<(), StoreError> {
-        self.execute("tell other nodes of new events", self.statement(NOTIFY).bind("")).await?;
+        self.execute("tell other hosts of new events", self.statement(NOTIFY).bind("")).await?;
         Ok(())
     }
 

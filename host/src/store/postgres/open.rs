@@ -112,7 +112,7 @@ impl PostgresOptions {
     }
 
     /// How many connections a host may open in all: those for itself, those for transactions, the one for leases, the one of
-    /// its session, and the one on which it hears other nodes, which each call of
+    /// its session, and the one on which it hears other hosts, which each call of
     /// [`NotifyStore::listen`](crate::store::NotifyStore::listen) opens anew. Those of the application's own pool are not
     /// counted.
     #[must_use]

@@ -12,7 +12,7 @@ use crate::store::settle::delay_micros;
 use crate::store::{HeldPartition, PartitionFaults, PartitionStore, StoreError};
 
 /// Renews, then takes. A partition whose lease is over is its last owner's still, under the same epoch, until another takes it.
-/// One that another node is just taking is stepped over. $1 the owner, $2 the lease in microseconds, $3 how many to hold in
+/// One that another host is just taking is stepped over. $1 the owner, $2 the lease in microseconds, $3 how many to hold in
 /// all, $4 the number of partitions.
 const KEEP: &str = "
 WITH kept AS (
