@@ -27,7 +27,7 @@ fn found(ended: &Ended, check: &str) -> String {
 }
 
 #[test]
-fn a_good_place_has_only_good_findings_and_ends_with_0() {
+fn a_healthy_setup_has_only_good_findings_and_ends_with_0() {
     let place = place();
 
     let ended = place.run(&["doctor", "--output", "json"]);
@@ -45,7 +45,7 @@ fn a_good_place_has_only_good_findings_and_ends_with_0() {
 }
 
 #[test]
-fn what_needs_somebody_is_found_with_its_fix_and_ends_with_8() {
+fn what_needs_an_operator_is_found_with_its_fix_and_ends_with_8() {
     let place = place();
     fs::write(place.path().join("plugins/broken.wasm"), "no component").expect("written");
     for id in ["dead", "parked", "old"] {

@@ -208,7 +208,7 @@ async fn each_role_may_do_its_part_and_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_notice_wakes_those_who_listen_to_this_table() {
+async fn a_wake_up_reaches_those_who_listen_to_this_table() {
     let db = Postgres::fresh().await;
     let name = format!("{}_listens", db.schema());
     let store = PostgresStore::connect(&format!("{}&application_name={name}", db.url())).await.expect("connects");

@@ -124,7 +124,7 @@ pub(crate) async fn what_its_writer_dated_back_is_as_old_as_its_row(db: &dyn Har
     assert_eq!(db.store().purge_undelivered(DAY, 100).await.expect("purges").count, 1);
 }
 
-pub(crate) async fn nothing_is_purged_as_undelivered_while_a_node_is_alive(db: &dyn Harness) {
+pub(crate) async fn nothing_is_purged_as_undelivered_while_a_host_is_alive(db: &dyn Harness) {
     let id = write_one(db).await;
     let node = Node::new(owner("host"), "host 1", "single_node", "0");
     db.store().heartbeat(&node, DAY).await.expect("says that it is there");

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-use super::line::{Turn, TurnAhead, Turns};
+use super::queue::{Turn, TurnAhead, Turns};
 use super::{TICK, WAITS_FOR_TURN};
 
 /// One for each processor, shared by all hosts in this process.

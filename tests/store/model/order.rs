@@ -79,7 +79,7 @@ impl Table {
     }
 
     /// The aggregates that wait, with what they wait behind: (waiting, blocker, kind, id, the blocker's event if it is there),
-    /// longest line first.
+    /// longest queue first.
     pub(super) fn blocked_keys(&self) -> Vec<(u64, u64, String, String, Option<EventId>)> {
         let partitions: Vec<u16> = (0..outbox::store::PARTITIONS).collect();
         let mut keys: Vec<_> = self

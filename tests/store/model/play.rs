@@ -129,7 +129,7 @@ impl<'d, D: Database> Player<'d, D> {
             | Step::Heartbeat { .. }
             | Step::Leave { .. }
             | Step::Session { .. }
-            | Step::Abandon { .. } => self.line(step).await,
+            | Step::Abandon { .. } => self.order(step).await,
             Step::Look { at, event, waits_for, partitions } => self.look(*at, *event, *waits_for, *partitions).await,
             Step::Pass { time } => self.pass(span(*time)).await,
             _ => self.by_hand(step).await,

@@ -33,7 +33,7 @@ impl<D: Database> Player<'_, D> {
         // Where there is one writer at a time, an outcome waits for all that is written meanwhile.
         let waiting = if self.one_writer || rows.is_empty() { None } else { Some(self.wait(&rows, touched, &settled).await?) };
         for step in meanwhile {
-            self.line(step).await?;
+            self.order(step).await?;
         }
         let is_late = |settled: &&Settled| {
             let row = self.table.rows.get(&settled.fence.sequence);

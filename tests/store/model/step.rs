@@ -46,7 +46,7 @@ pub(super) enum Step {
         limit: u32,
         max_bytes: usize,
         skip_recent: Hours,
-        line: Option<Line>,
+        order: Option<OrderChoice>,
     },
     /// Reads what an owner's partitions have due: twice, the second time behind the first.
     Read {
@@ -370,7 +370,7 @@ pub(super) enum ValueWrite {
 
 /// Which order a claim keeps.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Line {
+pub(super) enum OrderChoice {
     ByAggregate(Partitions, WaitsFor),
     /// With what the owner has in hand already, or as if it had nothing.
     OneForAll {

@@ -183,12 +183,12 @@ fn one_left_is_found() {
     host.assert_rid_of_all();
 }
 
-/// A watchman gives up an event whose listener blocks, when the listener comes back, is cut off, or has its outcome stored. Its
-/// partition is free of it once, and the event is found at most once.
+/// An overdue event is given up just when its listener comes back, is cut off, or has its outcome stored. Its partition is free
+/// of it once, and the event is found at most once.
 fn an_event_is_given_up_once() {
     let (host, in_flight) = (Host::of_all(), Arc::<InFlight>::default());
     let mark = shuttle::future::block_on(mark_read(&in_flight, &host.partitions, fence(1))).expect("new");
-    let watchman = {
+    let watch = {
         let in_flight = in_flight.clone();
         begin(move || async move { in_flight.give_up(&id(1), fence(1)) })
     };
@@ -206,7 +206,7 @@ fn an_event_is_given_up_once() {
         })
     };
     let worker = begin(move || async move { drop(mark) });
-    join([watchman, claimer, worker]);
+    join([watch, claimer, worker]);
     assert_eq!((in_flight.ever_left(), in_flight.take_left().len(), in_flight.len()), (1, 0, 0));
     host.assert_rid_of_all();
 }

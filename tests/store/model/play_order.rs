@@ -1,4 +1,4 @@
-//! Steps of hosts: partitions, and lines that move on.
+//! Steps of hosts: partitions, and blocked events that go on.
 
 use std::time::Instant;
 
@@ -16,7 +16,7 @@ use super::tally::Met;
 const MODES: [&str; 3] = ["multi_node", "multi_node", "ordered_by_aggregate"];
 
 impl<D: Database> Player<'_, D> {
-    pub(super) async fn line(&mut self, step: &Step) -> Result<(), Fault> {
+    pub(super) async fn order(&mut self, step: &Step) -> Result<(), Fault> {
         self.tick().await;
         match step {
             Step::Unblock { waits_for, limit, with_others } => {
