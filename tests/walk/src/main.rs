@@ -24,7 +24,6 @@ mod log;
 mod plan;
 mod run;
 mod store;
-mod unasked;
 mod world;
 
 // The model's tables. What traces alone need of them is not used here.
