@@ -63,7 +63,7 @@ WHERE owner IS NOT NULL AND (lease_end IS NULL
   OR (lease_end > now() + $1::bigint * interval '1 microsecond'
       AND NOT EXISTS (SELECT 1 FROM outbox_event_node AS node WHERE node.owner = part.owner AND alive_until > now())))";
 
-/// The seconds of a clock that goes on grow faster than epochs do. $1 the partitions whose epochs were set back.
+/// The seconds of a running clock grow faster than epochs. $1 the partitions whose epochs were set back.
 const RAISE_EPOCHS: &str = "
 UPDATE outbox_event_partition
 SET epoch = greatest((SELECT max(epoch) + 1 FROM outbox_event_partition WHERE epoch BETWEEN 0 AND 2147000000),

@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::plugins::PluginStatus;
+pub(crate) use query::as_dead;
 pub(crate) use writer::{Taken, Writer, writer};
 
 /// Called from time to time with how many events have been changed so far.
