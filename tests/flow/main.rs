@@ -15,6 +15,8 @@ mod dropped;
 mod effects;
 mod excluded;
 mod handle;
+mod hooks;
+mod interceptors;
 mod killer;
 mod languages;
 mod large;

@@ -5,11 +5,12 @@
 use outbox::Status;
 use outbox::store::{ReadOrder, WaitsFor};
 
-use super::plots::plot;
-use super::step::{
+use super::parts::{
     AGES, DeadChoice, End, EventChoice, FenceChoice, Hours, KeyWork, LOOKS, NewEvent, OrderChoice, Outcome, Partitions,
-    ReadChoice, SessionAct, StateWork, Step, ValueWrite, WithEffects, Writer,
+    ReadChoice, SessionAct, StateWork, ValueWrite, WithEffects, Writer,
 };
+use super::plots::plot;
+use super::step::Step;
 
 /// Longest trace, in steps, but for the last plot.
 const LONGEST: usize = 40;

@@ -28,6 +28,7 @@ mod hand;
 mod late;
 mod looking;
 mod order;
+mod parts;
 mod play;
 mod play_effects;
 mod play_hand;
@@ -54,10 +55,11 @@ use outbox::store::{NewRow, Ownership, WaitsFor, WriteStore};
 use support::{Database, MySql, Postgres, Sqlite};
 use tokio::runtime::Runtime;
 
+use self::parts::{LOOKS, Partitions};
 use self::play::{AGGREGATE_IDS, Player};
 use self::play_write::partition_number;
 use self::shrink::shrink;
-use self::step::{LOOKS, Partitions, Step};
+use self::step::Step;
 use self::table::Fault;
 use self::tally::Tally;
 
@@ -187,7 +189,7 @@ async fn partitions<D: Database>(database: &D) -> (HashMap<String, u16>, u64) {
     let of = |aggregate_id: &str| Envelope::new("Partition").now(now).aggregate("Order", aggregate_id).json(&1).expect("good");
     let envelopes = AGGREGATE_IDS.map(of);
     let rows: Vec<NewRow<'_>> = envelopes.iter().map(|envelope| NewRow { envelope, claimed: false }).collect();
-    let ownership = Ownership { owner: outbox::event::OwnerId::generate("partitions"), lease: step::span(1) };
+    let ownership = Ownership { owner: outbox::event::OwnerId::generate("partitions"), lease: parts::span(1) };
     let numbers = database.typed().write(&rows, &ownership).await.expect("the rows are written");
     let mut partitions = HashMap::new();
     for (key, seq) in AGGREGATE_IDS.iter().zip(&numbers) {

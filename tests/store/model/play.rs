@@ -11,7 +11,8 @@ use support::Database;
 
 use super::compare::{Times, agree, agree_rows};
 use super::late::Late;
-use super::step::{EventChoice, FenceChoice, NewEvent, Step, span};
+use super::parts::{EventChoice, FenceChoice, NewEvent, span};
+use super::step::Step;
 use super::table::{Fault, Table, is_unfinished};
 use super::tally::{Met, Tally};
 use super::watch::Watch;

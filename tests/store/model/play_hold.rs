@@ -11,8 +11,9 @@ use outbox::store::{
 use support::{Database, PATIENCE};
 
 use super::compare::{Times, agree};
+use super::parts::{FenceChoice, OrderChoice, Outcome, span};
 use super::play::{Player, round, route, said};
-use super::step::{FenceChoice, OrderChoice, Outcome, Step, span};
+use super::step::Step;
 use super::table::Fault;
 use super::taking::Taken;
 use super::tally::Met;

@@ -10,8 +10,9 @@ use support::Database;
 use tokio::task::JoinHandle;
 
 use super::compare::agree;
+use super::parts::{FenceChoice, Outcome, span};
 use super::play::{Player, said};
-use super::step::{FenceChoice, Outcome, Step, span};
+use super::step::Step;
 use super::table::Fault;
 use super::tally::Met;
 

@@ -11,8 +11,8 @@ use support::Database;
 
 use super::compare::{agree, agree_row};
 use super::looking::RouteRow;
+use super::parts::{DeadChoice, Look, Partitions};
 use super::play::{Player, round, route, said};
-use super::step::{DeadChoice, Look, Partitions};
 use super::table::{Fault, Note};
 
 impl<D: Database> Player<'_, D> {

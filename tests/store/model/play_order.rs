@@ -8,8 +8,9 @@ use outbox::store::{Blocker, KeyStore, Node, NodeStore, PartitionStore, SessionS
 use support::{Database, PATIENCE};
 
 use super::compare::agree;
+use super::parts::{Partitions, SessionAct, span};
 use super::play::{Player, said};
-use super::step::{Partitions, SessionAct, Step, span};
+use super::step::Step;
 use super::table::Fault;
 use super::tally::Met;
 

@@ -3,7 +3,8 @@
 use outbox::store::ReadOrder;
 
 use super::chance::{Chance, by_hand, outcome, read_order, step, whole};
-use super::step::{FenceChoice, Hours, Outcome, Partitions, SessionAct, Step};
+use super::parts::{FenceChoice, Hours, Outcome, Partitions, SessionAct};
+use super::step::Step;
 
 /// How long the lease of an owner holds that is going to lose it.
 const SHORT: Hours = 1;

@@ -1,6 +1,7 @@
 //! A shorter trace that fails too.
 
-use super::step::{DeadChoice, KeyWork, NewEvent, Outcome, StateWork, Step, WithEffects};
+use super::parts::{DeadChoice, KeyWork, NewEvent, Outcome, StateWork, WithEffects};
+use super::step::Step;
 
 /// Leaves out steps, then parts of steps, as long as what is left fails. `fails` is asked at most `tries` times.
 pub(super) fn shrink(mut trace: Vec<Step>, tries: u32, mut fails: impl FnMut(&[Step]) -> bool) -> Vec<Step> {
