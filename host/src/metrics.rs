@@ -48,7 +48,7 @@ impl Counter {
         self.add(1);
     }
 
-    /// So many more.
+    /// This many more.
     pub fn add(&self, count: u64) {
         self.0.fetch_add(count, Ordering::Relaxed);
     }
@@ -144,7 +144,7 @@ metrics! {
 }
 
 impl Metrics {
-    /// With labels of their own for so many routes.
+    /// With separate labels for this many routes.
     pub(crate) fn for_routes(max_routes: usize) -> Self {
         Self { routes: Arc::new(Routes::new(max_routes)), ..Self::default() }
     }

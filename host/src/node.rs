@@ -24,8 +24,8 @@ pub(crate) use session::SessionKeeper;
 pub(crate) use plugin::MOST_SWAPS;
 pub use plugin::{PluginCapability, PluginDetails, PluginLimits, PluginState, PluginStatus, PluginSwap, plugins};
 
-/// So many times in a lease a host says that it is alive and renews its partitions: some failures are no loss, and a host that
-/// comes soon has its part of them.
+/// This many times in a lease a host says that it is alive and renews its partitions: some failures are no loss, and a host
+/// that comes soon has its part of them.
 const HEARTBEATS: u32 = 10;
 /// How long the first beat waits for this host's session.
 const FIRST_SESSION: Duration = Duration::from_secs(1);
@@ -34,7 +34,7 @@ const LEAST_REST: Duration = Duration::from_millis(250);
 /// How often a host looks whether its plugins changed, to tell of them before the next beat is due.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Every so many beats a host looks whether the partition table is as hosts leave it: once in a lease.
+/// After this many beats, which is once in a lease, a host looks whether the partition table is as hosts leave it.
 const MENDS: u32 = HEARTBEATS;
 
 /// A look at all hosts on its way: what they are, and the database's time. In a task of its own, since it may have to wait for a

@@ -14,9 +14,9 @@ pub(crate) use misfit::without_place;
 #[cfg(feature = "wasm")]
 pub use toml_fault::toml_fault;
 
-/// Names above so many bytes are not looked for: two are compared letter by letter, and a request may hold any.
+/// Names above this many bytes are not looked for: two are compared letter by letter, and a request may hold any.
 const LONGEST: usize = 256;
-/// Below so many letters a name is soon two slips away from one that means something else.
+/// Below this many letters a name is soon two slips away from one that means something else.
 const SHORT: usize = 6;
 
 /// What is wrong with a value, and where in it. Shown on one line, `items[1].price: it is text, but must be a number`.
@@ -35,7 +35,7 @@ impl Misfit {
         Self::below::<T>(0, deserializer, said)
     }
 
-    /// The same of a value that stands so many keys below the top, which the path leaves out.
+    /// The same of a value that stands this many keys below the top, which the path leaves out.
     pub fn below<'de, T: Deserialize<'de>>(above: usize, deserializer: impl Deserializer<'de>, said: &str) -> Self {
         let mut track = serde_path_to_error::Track::new();
         drop(T::deserialize(serde_path_to_error::Deserializer::new(deserializer, &mut track)));

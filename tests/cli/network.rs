@@ -20,7 +20,7 @@ const CUTS: [u64; 40] = [
     200, 300, 450, 700, 1_000, 1_500, 2_500, 4_000,
 ];
 
-/// The plan of the cuts: so long each, and so long between two.
+/// The plan of the cuts: how long each is, and how long it is until the next.
 const CUT_FOR: Duration = Duration::from_millis(60);
 const BETWEEN_CUTS: Duration = Duration::from_millis(150);
 

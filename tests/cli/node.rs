@@ -146,12 +146,12 @@ impl Node {
         self.child.try_wait().expect("it can be waited for").is_none()
     }
 
-    /// Waits until the log has so many lines with this message.
+    /// Waits until the log has this many lines with this message.
     pub(crate) fn wait_for(&mut self, message: &str, times: usize) {
         self.wait_for_any(&[message], times);
     }
 
-    /// Waits until the log has so many lines with any of these messages.
+    /// Waits until the log has this many lines with any of these messages.
     pub(crate) fn wait_for_any(&mut self, messages: &[&str], times: usize) {
         let started = Instant::now();
         while messages.iter().map(|message| self.said(message).len()).sum::<usize>() < times {
@@ -212,7 +212,7 @@ impl Node {
         self.said(DELIVERY).len()
     }
 
-    /// Waits for so many deliveries from now on; returns how long it took.
+    /// Waits for this many deliveries from now on; returns how long it took.
     pub(crate) fn wait_for_deliveries(&mut self, more: usize) -> Duration {
         let started = Instant::now();
         self.wait_for(DELIVERY, self.deliveries() + more);

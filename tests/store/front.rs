@@ -27,7 +27,7 @@ async fn claim(db: &dyn Harness, owner: &OwnerId, held: &[u64]) -> Vec<Claimed> 
     db.store().claim(&front(owner, held, 100)).await.expect("claims")
 }
 
-/// So many events, of aggregates and of none in turns.
+/// This many events, of aggregates and of none in turns.
 async fn written(db: &dyn Harness, count: usize) -> Vec<Envelope> {
     let mut envelopes = Vec::new();
     for number in 0..count {

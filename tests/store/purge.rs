@@ -10,7 +10,7 @@ use crate::common::{by_hand, claim, dead, event, finished, owner, ownership, ret
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
-/// What was finished at least so long ago by the database's clock.
+/// What was finished at least this long ago by the database's clock.
 async fn request(db: &dyn Harness, status: Status, older_than: Duration, limit: u32) -> PurgeRequest {
     PurgeRequest { status, finished_before: db.now().await.minus(older_than), limit }
 }

@@ -161,7 +161,7 @@ impl EnvelopeBuilder {
         self
     }
 
-    /// Not delivered before so long after it happened. Excludes [`available_at`](Self::available_at).
+    /// Not delivered before this time after it happened. Excludes [`available_at`](Self::available_at).
     pub fn deliver_after(mut self, delay: Duration) -> Self {
         self.deliver_after = Some(delay);
         self

@@ -52,7 +52,7 @@ impl Others {
         Self { owner: owner.to_owned(), mode, lease, known: BTreeMap::new(), has_looked: false }
     }
 
-    /// Whether a look is worth its query, where so many live hosts have this one's mode.
+    /// Whether a look at the other hosts is worth its query when this many live hosts have this one's mode.
     pub(super) fn should_look(&self, live: u32) -> bool {
         !self.has_looked || !self.known.is_empty() || (self.mode == ALONE && live > 1)
     }

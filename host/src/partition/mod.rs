@@ -161,7 +161,7 @@ impl Partitions {
         !self.lock().leaving.is_empty()
     }
 
-    /// Notes that so many events of these were claimed carefully, and whether there may be more. When a host cannot have had
+    /// Notes that this many events of these were claimed carefully, and whether there may be more. When a host cannot have had
     /// more in hand, they are partitions as the others.
     pub(crate) fn claimed_carefully(&self, partitions: &[u16], events: usize, more: bool) {
         let mut state = self.lock();

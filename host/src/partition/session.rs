@@ -42,7 +42,7 @@ impl Partitions {
         self.session_known.notify_one();
     }
 
-    /// Waits until that is known, for so long at most: a host that takes partitions before others can see whether it is there
+    /// Waits until that is known, for this long at most: a host that takes partitions before others can see whether it is there
     /// would, if it died just then, hold them for a whole lease.
     pub(crate) async fn session_known(&self, patience: Duration) {
         let _ = tokio::time::timeout(patience, self.session_known.notified()).await;
@@ -89,7 +89,7 @@ impl Partitions {
         self.confirmed.load(Ordering::SeqCst) == self.sessions.load(Ordering::SeqCst)
     }
 
-    /// Notes that it has, since so many sessions had begun.
+    /// Notes that it has, since this many sessions had begun.
     pub(super) fn confirm(&self, sessions: u32) {
         let proven_at = self.session.load(Ordering::SeqCst);
         self.confirmed.store(sessions, Ordering::SeqCst);

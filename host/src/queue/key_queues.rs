@@ -95,9 +95,9 @@ impl KeyQueues {
         Room { events: events.min(self.limits.events / 2), bytes }
     }
 
-    /// A queue may take one part in so many of the room that is left, so that however many aggregates are slow, they leave room for
-    /// others: eight of them leave half of it, and 32 an eighth. With one part for each of hundreds of workers, a queue would take
-    /// one event at a time, and all others would go back to the table and come again.
+    /// A queue may take one part in this many of the room that is left, so that however many aggregates are slow, they leave
+    /// room for others: eight of them leave half of it, and 32 an eighth. With one part for each of hundreds of workers, a
+    /// queue would take one event at a time, and all others would go back to the table and come again.
     fn share(&self) -> usize {
         self.limits.workers.min(MAX_SHARING).saturating_mul(2).max(1)
     }

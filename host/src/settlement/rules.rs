@@ -41,7 +41,7 @@ pub(crate) struct Policy<'a> {
 }
 
 impl Policy<'_> {
-    /// Whether a failure of the next attempt is the last one, after so many counted failures.
+    /// Whether a failure of the next attempt is the last one, after this many counted failures.
     #[must_use]
     pub(crate) fn is_last(&self, attempts: u32) -> bool {
         attempts.saturating_add(1) >= self.max_attempts

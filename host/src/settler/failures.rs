@@ -48,7 +48,7 @@ struct Said {
 struct Untold(u64);
 
 impl FailureLog {
-    /// Says that an attempt failed and that its event is tried again after so long.
+    /// Says that an attempt failed and that its event is tried again after this delay.
     pub(super) fn tell(&self, event: &Event, error: &str, after: Duration) {
         let untold = {
             let mut routes = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -173,7 +173,7 @@ impl Settler {
         apart
     }
 
-    /// What follows from a batch that was stored, with so many outcomes fenced off, or given up (`None`).
+    /// What follows from a batch that was stored, with this many outcomes fenced off, or given up (`None`).
     fn conclude(&self, batch: &mut Batch, stored: Option<u64>, follows: &mut Vec<Completion>) {
         if stored.is_some() {
             self.note_aside(batch);

@@ -28,7 +28,7 @@ pub struct ClaimRequest {
     pub lease: Duration,
     /// Most events; at least 1.
     pub limit: u32,
-    /// No further event once those taken have so many payload bytes together.
+    /// No further event once those taken have this many payload bytes together.
     pub max_bytes: usize,
     /// Leave alone what was inserted within this span; zero for nothing.
     pub skip_recent: Duration,

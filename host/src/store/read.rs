@@ -55,7 +55,7 @@ pub struct ReadRequest {
     pub busy: Vec<Route>,
     /// Most events; at least 1.
     pub limit: u32,
-    /// No further event once those read have so many payload bytes together.
+    /// No further event once those read have this many payload bytes together.
     pub max_bytes: usize,
     /// Leave alone what was inserted within this span; zero for nothing.
     pub skip_recent: Duration,

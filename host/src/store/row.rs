@@ -365,7 +365,7 @@ pub(super) fn purgeable(row: &impl Named) -> Result<Purgeable, sqlx::Error> {
     Ok(Purgeable { count: row.number(0)?, blocking: row.number(1)? })
 }
 
-/// How many events stand where; the oldest that could be delivered has waited so long.
+/// How many events are in each state, and how long the oldest that could be delivered has waited.
 pub(super) fn stats(row: &impl Named, oldest: Option<Duration>) -> Result<Stats, sqlx::Error> {
     Ok(Stats {
         new: row.count("new")?,

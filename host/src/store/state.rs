@@ -95,7 +95,7 @@ pub struct PluginUsage {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Deletion<'a> {
     One(&'a str),
-    /// The first so many.
+    /// Of every key, at most this many at once.
     All(u32),
 }
 

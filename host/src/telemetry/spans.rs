@@ -30,7 +30,7 @@ pub(crate) struct Spans(Option<Arc<BoxedTracer>>);
 /// In whose trace something is written.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Caller {
-    /// In nobody's that we know of.
+    /// In no span that we know of.
     #[default]
     Nobody,
     /// In that of whoever calls us, in this process.

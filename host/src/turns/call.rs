@@ -73,7 +73,7 @@ mod tests {
     use super::*;
     use crate::turns::noticing_turns;
 
-    /// Computes for so many ticks, and notes the most calls that did so at the same time.
+    /// Computes for this many ticks, and notes the most calls that did so at the same time.
     async fn compute(ticks: usize, now: &AtomicUsize, most: &AtomicUsize) {
         for _ in 0..ticks {
             let mut gave_way = false;

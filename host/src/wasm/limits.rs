@@ -81,7 +81,7 @@ impl Meter {
         self.check()
     }
 
-    /// Takes note of one call that carries so many bytes.
+    /// Takes note of one call that carries this many bytes.
     pub(super) fn charge(&mut self, bytes: usize) -> Result<(), Exceeded> {
         self.calls = self.calls.saturating_add(1);
         self.bytes = self.bytes.saturating_add(bytes as u64);

@@ -112,7 +112,7 @@ impl Request {
         self.with_header("content-type", content_type)
     }
 
-    /// Given up after so long.
+    /// Given up after this time.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self

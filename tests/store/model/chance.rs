@@ -50,7 +50,7 @@ impl Chance {
         usize::try_from(self.next() % end as u64).expect("it is below a usize")
     }
 
-    /// True so many times in a hundred.
+    /// True this many times in a hundred.
     pub(super) fn percent(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
@@ -78,7 +78,7 @@ impl Chance {
         (0..count).map(|_| thing(self)).collect()
     }
 
-    /// Something so many times in a hundred.
+    /// Something this many times in a hundred.
     pub(super) fn maybe<T>(&mut self, percent: usize, thing: impl FnOnce(&mut Self) -> T) -> Option<T> {
         self.percent(percent).then(|| thing(self))
     }

@@ -14,8 +14,8 @@
 //!
 //! Each trace comes from a seed, 0 and up. One that fails is shrunk and printed with its seed:
 //! `OUTBOX_TEST_SEED=4711 cargo xtask test -p outbox-tests --test store model` plays it again. `OUTBOX_TEST_TRACES=50000` plays
-//! so many traces on each database, from the seed on; without it they are 300. A long run says how far it is each minute, and
-//! is faster with several players, each on a database of its own (SQLite also in memory: `TMPDIR`); on one database:
+//! 50,000 traces on each database, from the seed on; without it they are 300. A long run says how far it is each minute, and is
+//! faster with several players, each on a database of its own (SQLite also in memory: `TMPDIR`); on one database:
 //!
 //! ```text
 //! TMPDIR=/dev/shm OUTBOX_TEST_TRACES=200000 OUTBOX_TEST_PLAYERS=3 cargo xtask test -p outbox-tests --test store model::postgres

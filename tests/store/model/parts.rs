@@ -167,7 +167,7 @@ pub(super) enum ReadChoice {
 /// What a call leaves under a key.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ValueWrite {
-    /// A value of so many bytes.
+    /// A value of this many bytes.
     Set(usize),
     Delete,
 }
@@ -212,7 +212,7 @@ pub(super) struct DeadChoice {
     pub(super) tenant: bool,
     pub(super) error: Option<usize>,
     pub(super) max_attempts: Option<u32>,
-    /// Dead for less than so many hours and a half.
+    /// Dead for less than this many hours and a half.
     pub(super) dead_within: Option<Hours>,
     /// Dead for at least half an hour.
     pub(super) dead_before: bool,

@@ -309,7 +309,7 @@ impl Table {
     }
 }
 
-/// Leaves those that fit: no further one once those before have so many bytes together.
+/// Leaves those that fit: no further one once those before have this many bytes together.
 fn cut(rows: &mut Vec<&Record>, max_bytes: usize) {
     let mut bytes = 0;
     let fitting = rows.iter().take_while(|row| {

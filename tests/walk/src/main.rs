@@ -66,11 +66,11 @@ walk [--seeds COUNT] [--seed FIRST] [--mode single_node|multi_node|ordered|order
 ";
 /// How many seeds are run unless somebody says otherwise.
 const SEEDS: u64 = 1_000;
-/// Every so many seeds one is run twice, to see that it runs the same way again.
+/// One in this many seeds is run twice, to see that it runs the same way again.
 const AGAIN: u64 = 50;
 /// What the line of a run's figures begins with.
 const FIGURES: &str = "figures:";
-/// After so much real time a run goes round in circles.
+/// A run that takes this much real time is stuck.
 const STUCK: Duration = Duration::from_secs(120);
 /// How many lines of a failed run are shown among many.
 const SHOWN: usize = 150;

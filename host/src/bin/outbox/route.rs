@@ -275,7 +275,7 @@ struct Held {
     at_least: bool,
 }
 
-/// So many parked events are asked what they wait for.
+/// How many parked events are looked at for what they wait for.
 const ASKED: u32 = 1_000;
 
 async fn held_alone(place: &dyn Place, pause: &Route, routes: &[RouteRecord]) -> Result<Held, Failure> {

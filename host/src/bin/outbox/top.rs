@@ -20,7 +20,7 @@ use frame::frame;
 use sample::{Rates, Sample};
 use screen::Screen;
 
-/// A look at a large table takes its time, and the database has other work: it rests for so many times as long as the look took.
+/// A look at a large table takes its time, and the database has other work: it rests this many times as long as the look took.
 const RESTS: u32 = 4;
 
 /// Watch rates, queue depths, lag, routes and hosts live; press q or Ctrl-C to stop

@@ -18,7 +18,7 @@ use crate::store::{StoreError, TableName, hide_password};
 const STANDSTILL_S: u64 = 5;
 /// On MySQL, which knows no such thing, how long a session of the host may stand still.
 const SESSION_STANDSTILL_S: u64 = 30;
-/// A connection that was idle for so long is asked whether it still lives before it is used.
+/// A connection that was idle for this long is tested before it is used.
 const TRUSTED_FOR: Duration = Duration::from_secs(10);
 
 /// How to reach a server.

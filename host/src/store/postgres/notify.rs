@@ -32,7 +32,7 @@ FROM pg_class WHERE oid = to_regclass('outbox_event')";
 /// What a wake-up says that is only a test.
 const TEST: &str = "test";
 
-/// A connection that nothing was heard on for so long is asked whether it still lives: a firewall that forgot it says nothing.
+/// A connection that was silent for this long is tested: a firewall that forgot it says nothing.
 const QUIET: Duration = Duration::from_secs(30);
 /// How long it may take to answer.
 const ANSWER: Duration = Duration::from_secs(5);

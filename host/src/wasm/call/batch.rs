@@ -34,7 +34,8 @@ const MAX_CALLS: usize = 2;
 /// The most events that are remembered as ones to be delivered alone.
 const MAX_SUSPECTS: usize = 10_000;
 
-/// After so many calls in a row that broke off, events are delivered one by one for a while: each would be called twice otherwise.
+/// After this many calls in a row that broke off, events are delivered one by one for a while: each would be called twice
+/// otherwise.
 const MAX_BROKEN: u32 = 3;
 /// For how long.
 const ALONE: Duration = Duration::from_secs(30);

@@ -34,7 +34,7 @@ impl Bucket {
         Self { per_second, level: Mutex::new(level) }
     }
 
-    /// Takes so many tokens, if they are there.
+    /// Takes this many tokens, if they are there.
     pub(in crate::wasm) fn take(&self, tokens: u32, now: Instant) -> bool {
         let mut level = self.filled(now);
         let is_there = level.tokens >= f64::from(tokens);
@@ -44,7 +44,7 @@ impl Bucket {
         is_there
     }
 
-    /// Takes so many tokens, whether they are there or not.
+    /// Takes this many tokens, whether they are there or not.
     pub(in crate::wasm) fn spend(&self, tokens: u32, now: Instant) {
         self.filled(now).tokens -= f64::from(tokens);
     }

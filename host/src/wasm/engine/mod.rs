@@ -89,7 +89,7 @@ impl std::fmt::Debug for Engine {
 }
 
 impl Engine {
-    /// Sets up the sandbox for so many workers, each making one call at a time.
+    /// Sets up the sandbox for this many workers, each making one call at a time.
     ///
     /// # Errors
     /// When this machine cannot run WebAssembly at all.
@@ -208,7 +208,7 @@ struct Slots {
 }
 
 impl Slots {
-    /// For so many calls at once. The most are far beyond what a machine can run, and far below what it can address.
+    /// For this many calls at once. The most are far beyond what a machine can run, and far below what it can address.
     fn of(workers: usize) -> Self {
         let workers = u32::try_from(workers).unwrap_or(u32::MAX).min(1_024);
         Self { calls: workers + 8, kept: (3 * workers).min(MAX_KEPT) }

@@ -319,8 +319,8 @@ impl Plugins {
     }
 }
 
-/// Loads the directory once, without serving anything, for a list of what is there. What is compiled stays in the cache, for the
-/// host that has so many workers.
+/// Loads the directory once, without serving anything, for a list of what is there. What is compiled stays in the cache, for
+/// the host that has this many workers.
 ///
 /// # Errors
 /// Those of [`Plugins::start`].

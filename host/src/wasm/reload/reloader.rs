@@ -33,7 +33,7 @@ use crate::wasm::manifest::Manifest;
 use crate::wasm::private::last_good::LastGood;
 use crate::wasm::text::escape;
 
-/// A kept instance that nobody came for is dropped after so long.
+/// An unused kept instance is dropped after this long.
 const IDLE: Duration = Duration::from_secs(600);
 /// Rest between two looks at the size of the cache.
 const SHRINK_INTERVAL: Duration = Duration::from_secs(600);

@@ -86,7 +86,7 @@ impl Scene {
         std::iter::repeat_with(worker).take(count).collect()
     }
 
-    /// Waits until so many have ended, each once, and looks whether anything is left behind.
+    /// Waits until this many calls have ended, each once, and looks whether anything is left behind.
     fn end(&self, count: u64, threads: impl IntoIterator<Item = JoinHandle<()>>) {
         self.ended.wait_for(usize::try_from(count).expect("small"));
         self.queue.close();

@@ -91,7 +91,7 @@ fn a_settled_event_is_not_accepted() {
     play_reads(None);
 }
 
-/// The same beside a read that began first and comes back after so many others.
+/// The same beside a read that began first and comes back after this many others.
 fn a_settled_event_is_not_accepted_by_a_slow_read() {
     (0..4).for_each(|others| play_reads(Some(others)));
 }

@@ -67,7 +67,7 @@ fn none_is_given_back_while_held() {
     assert!(host.partitions.hold(1, host.table.epoch(1)).is_none(), "it is closed");
 }
 
-/// The mark is let go before the partition, so that whoever has the partition next finds the event in nobody's hands.
+/// The mark is let go before the partition, so that whoever has the partition next finds the event free.
 fn none_is_given_back_while_marked() {
     let (host, in_flight) = (Host::of_all(), Arc::<InFlight>::default());
     let reader = {

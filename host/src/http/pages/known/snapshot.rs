@@ -113,7 +113,7 @@ impl Running {
         Self { since, is_outdated: false, task: tokio::spawn(async move { Ok((snapshot.await?, since.elapsed())) }) }
     }
 
-    /// Whether it was finished so long ago that it says nothing of the present.
+    /// Whether it is too old to say anything of the present.
     fn is_stale(&self) -> bool {
         self.task.is_finished() && self.since.elapsed() >= OLDEST
     }

@@ -1,4 +1,4 @@
-//! Finds the addresses of hosts: only so many look-ups at once, and only some of these for one plugin.
+//! Finds the addresses of hosts, with a bound on the look-ups at once, of which one plugin has a part.
 //!
 //! The system's look-up cannot be cut off: where no server answers, it goes on for half a minute on a thread that others need
 //! too. So it keeps its turn until it ends, whoever has gone meanwhile; a caller that is cut off while it waits for a turn no

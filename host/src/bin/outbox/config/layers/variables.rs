@@ -40,7 +40,7 @@ impl fmt::Display for Ignored {
 const SHORT: [&str; 5] = ["CONFIG", "DATABASE_URL", "LOG", "MODE", "TOKEN"];
 /// What manifests refer to, and what our tests and tools have.
 const OTHERS: [&str; 3] = ["PLUGIN_", "TEST_", "CI_"];
-/// Names of so many letters come near one of ours by no chance: that of `DATABASE_URL`.
+/// No name this long, that of `DATABASE_URL`, comes near one of ours by chance.
 const LONG: usize = "DATABASE_URL".len();
 /// For each section the setting that is most likely to be set.
 const EXAMPLES: [&str; 11] = [
