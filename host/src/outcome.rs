@@ -45,7 +45,7 @@ pub fn dead(reason: impl fmt::Display) -> DispatchResult {
 pub struct Failure {
     /// What went wrong, for people; kept with the event.
     pub message: String,
-    /// What follows.
+    /// What follows from the failure.
     pub kind: FailureKind,
     /// Who says so.
     pub cause: Cause,

@@ -25,7 +25,7 @@ pub(crate) trait Page {
     }
 }
 
-/// What a metric is.
+/// What kind of metric it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Counter,

@@ -42,7 +42,7 @@ pub struct PluginStatus {
     /// What it answers, sorted; of a plugin with many routes a host tells other programs the first 100 only.
     #[serde(default)]
     pub routes: Vec<Route>,
-    /// How many routes it answers beside those.
+    /// How many more routes it answers.
     #[serde(default)]
     pub more_routes: usize,
     /// Why the file as it is now does not serve; the version before it may serve still.

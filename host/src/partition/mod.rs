@@ -93,14 +93,14 @@ struct Slot {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Those that events are taken of.
+    /// The partitions that events are taken of.
     open: Vec<u16>,
     /// Of these, those that an owner left without giving them back, and how many more of their events are claimed one by one.
     careful: Vec<u16>,
     careful_left: usize,
     /// Those that are given back as soon as nothing of them is in this process's hands.
     leaving: Vec<u16>,
-    /// Of these, those that an idle host gets.
+    /// The leaving partitions that an idle host gets.
     handed_over: Vec<u16>,
     /// How many live hosts shared the partitions at the last beat, and how many this one has got beyond its even share since.
     live: u32,
@@ -226,7 +226,7 @@ impl Partitions {
         self.lock().settled
     }
 
-    /// Notes that it is so.
+    /// Notes that nobody else has such events any more.
     pub(crate) fn settled(&self) {
         self.lock().settled = true;
     }

@@ -61,7 +61,7 @@ impl Partitions {
         proven_at > 0
     }
 
-    /// Notes what a beat has said of it.
+    /// Notes whether a beat told others that this host has a session.
     pub(crate) fn told_of_session(&self, has_one: bool) {
         self.is_told_of_session.store(has_one, Ordering::SeqCst);
     }
@@ -89,7 +89,7 @@ impl Partitions {
         self.confirmed.load(Ordering::SeqCst) == self.sessions.load(Ordering::SeqCst)
     }
 
-    /// Notes that it has, since this many sessions had begun.
+    /// Notes that this host has seen what it holds, after this many sessions had begun.
     pub(super) fn confirm(&self, sessions: u32) {
         let proven_at = self.session.load(Ordering::SeqCst);
         self.confirmed.store(sessions, Ordering::SeqCst);

@@ -190,7 +190,7 @@ impl InFlight {
         self.one_left.notified().await;
     }
 
-    /// Notes an event that was.
+    /// Notes an event that was let go without an outcome.
     fn note_left(&self, left: Left) {
         self.put_back([left]);
         self.ever_left.fetch_add(1, Ordering::SeqCst);

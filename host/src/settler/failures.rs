@@ -20,7 +20,7 @@ const MAX_ROUTES: usize = 1_024;
 /// kind, and no route keeps another's failures out of the log.
 const MAX_KINDS: usize = 8;
 
-/// What was said lately of failed attempts.
+/// Which failed attempts were logged lately.
 #[derive(Debug, Default)]
 pub(super) struct FailureLog(Mutex<Routes>);
 

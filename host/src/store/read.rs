@@ -94,7 +94,7 @@ pub struct ReadEvent {
     pub event: Claimed,
     /// The partition that it belongs to.
     pub partition: u16,
-    /// Where it stands.
+    /// Its place in the order of reading.
     pub position: Position,
     /// Whether it was held under a claim that has ended: whoever had it may be at work still, so it must be claimed before it is
     /// delivered.

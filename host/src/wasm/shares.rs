@@ -147,7 +147,7 @@ fn take(used: &AtomicUsize, max: usize, more: usize, must_stay: usize) -> bool {
 }
 
 impl InstanceShare {
-    /// The bytes that it has.
+    /// The bytes that the instance has.
     pub(super) fn used(&self) -> usize {
         self.used
     }

@@ -88,9 +88,9 @@ pub enum ActionCode {
 #[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Action {
-    /// What it is.
+    /// What can be done.
     pub code: ActionCode,
-    /// What follows, in words.
+    /// What follows from it, in words.
     pub meaning: String,
     /// The command that does it, as it can be typed into a shell.
     pub command: String,
@@ -107,7 +107,7 @@ pub struct Action {
 /// Why an event stands where it stands, as values.
 #[derive(Clone, Debug)]
 pub struct Cause {
-    /// Where it stands.
+    /// The state of the event.
     pub state: State,
     /// Why.
     pub code: ReasonCode,

@@ -25,7 +25,7 @@ const CHANNEL: &str = "
 SELECT (relnamespace::regnamespace::text || '.' || relname)::name::text AS channel
 FROM pg_class WHERE oid = to_regclass('outbox_event')";
 
-/// $1 what it says.
+/// $1 the text of the notification.
 const NOTIFY: &str = "
 SELECT pg_notify((relnamespace::regnamespace::text || '.' || relname)::name::text, $1::text)
 FROM pg_class WHERE oid = to_regclass('outbox_event')";

@@ -213,7 +213,7 @@ impl Entry {
         }
     }
 
-    /// The file is again what serves.
+    /// The file is again the one that serves.
     pub(in crate::wasm) fn settle(&mut self) {
         (self.fault, self.candidate, self.failed, self.revoked) = (None, None, None, None);
         self.last_good_error = None;

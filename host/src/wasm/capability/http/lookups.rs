@@ -80,7 +80,7 @@ impl Lookups {
         Self { resolver, first: Arc::new(Semaphore::new(FIRST)), further: Arc::new(Semaphore::new(FURTHER)) }
     }
 
-    /// Those of one plugin.
+    /// The look-ups of one plugin.
     pub(super) fn of_plugin(&self) -> OwnLookups {
         let (first, further) = (Arc::new(Semaphore::new(1)), Arc::new(Semaphore::new(OWN_FURTHER)));
         OwnLookups { all: self.clone(), first, further, under_way: Arc::default() }
