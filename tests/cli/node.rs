@@ -16,6 +16,15 @@ use crate::program::{PATIENCE, Place, signal};
 /// What the environment of a host says beside its database.
 pub(crate) type Settings<'a> = &'a [(&'a str, &'a str)];
 
+/// Leases short enough to wait for, and so long that a busy machine alone does not end them.
+pub(crate) const SHORT_LEASES: Settings<'_> = &[
+    ("OUTBOX_DISPATCHER__LEASE", "6s"),
+    ("OUTBOX_DISPATCHER__DEADLINE", "4s"),
+    ("OUTBOX_POLLER__INTERVAL", "100ms"),
+    ("OUTBOX_RETRY__POLICY", "fixed"),
+    ("OUTBOX_RETRY__BASE", "100ms"),
+];
+
 /// How a message of the plugin begins that tells of the end of a call.
 const DELIVERY: &str = "{\"ending\"";
 
