@@ -7,7 +7,7 @@
 //! nats stream view SHOP
 //! ```
 //!
-//! An event is done when the stream has confirmed its message. While the server is away, events wait in the table and lose no attempt.
+//! An event is done when the stream has confirmed its message. While the server is away, events wait and lose no attempt.
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 

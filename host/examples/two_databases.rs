@@ -1,5 +1,5 @@
-//! Two databases in one process: a shop keeps its orders in one, a printer its receipts in the other. Each has an outbox of its own,
-//! with its own listeners. Runs and ends by itself: `cargo run --example two_databases`.
+//! Two databases in one process: a shop keeps its orders in one, a printer its receipts in the other. Each has an outbox of its
+//! own, with its own listeners. Runs and ends by itself: `cargo run --example two_databases`.
 //!
 //! A transaction is one database's, and so is an event in it. What happens in one and must follow in the other goes over a
 //! listener: it may be called twice for an event, so it writes under a key that makes the second time change nothing. Both are
@@ -37,7 +37,8 @@ async fn place_order(shop: &Outbox<SqliteStore>, order: &OrderPlaced) -> Result<
     Ok(())
 }
 
-/// The shop's listener, with the printer's outbox as its state: from one database into the other. An error of either is tried again.
+/// The shop's listener, with the printer's outbox as its state: from one database into the other. An error of either is
+/// retried.
 async fn make_receipt(order: OrderPlaced, printer: Context<Outbox<SqliteStore>>) -> Result<(), Failure> {
     let mut tx = printer.state().begin().await?;
     let insert = sqlx::query("INSERT OR IGNORE INTO receipts (order_id, total) VALUES (?, ?)").bind(order.order_id);

@@ -131,8 +131,9 @@ impl DeadEvents {
         Ok(RetriedNow { count, last: Some(last.load(Ordering::Relaxed)).filter(|last| *last > after) })
     }
 
-    /// Lets everything that failed go again: what waits for another attempt is due now, then what is dead is new. What dies meanwhile is
-    /// left alone, so that no event goes through all its attempts again and again. The limits are those of both together.
+    /// Lets everything that failed go again: what waits for another attempt is due now, then what is dead is new. What dies
+    /// meanwhile is left alone, so that no event goes through all its attempts again and again. The limits are for both
+    /// together.
     ///
     /// # Errors
     /// As [`replay_all`](Self::replay_all).
@@ -146,7 +147,8 @@ impl DeadEvents {
         self.replay_failed_while(failed, limits, audit, to_the_end(progress)).await
     }
 
-    /// As [`replay_failed`](Self::replay_failed), until `goes_on`, which is told after each batch how many it has been so far, says no.
+    /// As [`replay_failed`](Self::replay_failed), until `goes_on` says no. It is told after each batch how many there were so
+    /// far.
     pub(crate) async fn replay_failed_while(
         &self,
         failed: &FailedEvents,
@@ -176,7 +178,8 @@ impl DeadEvents {
         };
         let was_limited = waiting.events.is_some_and(|most| retried.count >= most);
         if left.time.is_none_or(|time| !time.is_zero()) && !was_limited {
-            // None waits any more. What is brought back below and fails again must not be taken for one that waits by a call that goes on.
+            // None waits any more. A dead event that is replayed below and fails again must not count as one that waits when a
+            // call goes on.
             retried.last = Some(LAST_SEQ);
         }
         let filter = DeadFilter { max_attempts, dead_before: Some(dead_before), ..DeadFilter::default() };
@@ -217,7 +220,7 @@ pub struct FailedEvents {
     pub max_attempts: Option<u32>,
     /// Of those that wait, only events after this `seq`: the last one that an earlier call let go. 0 for all.
     pub after: u64,
-    /// Most of those that wait; `None` for as many as the limits allow. Which of them fail meanwhile, and wait as well, nobody knows.
+    /// Most of the events that wait; `None` for as many as the limits allow, since more may fail and wait meanwhile.
     pub max_waiting: Option<u64>,
     /// Most of those that are dead; `None` for as many as the limits allow.
     pub max_dead: Option<u64>,
@@ -229,7 +232,8 @@ pub struct FailedEvents {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct ReplayedFailed {
-    /// Waited for another attempt, and are due now. Its `last` is `after` of a call that goes on; past every event when none waits any more.
+    /// Waited for another attempt, and are due now. Its `last` is `after` of the next call; past every event when none waits
+    /// any more.
     pub retried: RetriedNow,
     /// How many were dead, and are new again.
     pub replayed: u64,

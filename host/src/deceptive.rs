@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-/// Whether a character could forge a line, drive a terminal, show text in another order than it has, or make two names look alike because
-/// nobody sees it. Variation selectors, which emoji have, are left as they are.
+/// Whether a character could forge a line, drive a terminal, show text in another order than it has, or make two names look
+/// alike because nobody sees it. Variation selectors, which emoji have, are left as they are.
 #[must_use]
 pub fn is_deceptive(c: char) -> bool {
     c.is_control()

@@ -62,8 +62,8 @@
 //! | `otel` | traces and metrics by OpenTelemetry's protocol | no |
 //! | `cli` | the program `outbox`, with all of the above but `sink-nats-nkeys` | no |
 //!
-//! A service that uses PostgreSQL alone asks for `default-features = false, features = ["postgres"]`. Features that are not in this table
-//! (`http-client`, `sink-tls`, `one-build`) are parts of the others, and do nothing by themselves.
+//! A service that uses PostgreSQL alone asks for `default-features = false, features = ["postgres"]`. Features that are not in
+//! this table (`http-client`, `sink-tls`, `one-build`) are parts of the others, and do nothing by themselves.
 //!
 //! # The walk of an event
 //!
@@ -98,8 +98,9 @@
 //! | `DONE` | deleted by [`purge`], or at once |
 //! | `DEAD` | `NEW` by a replay; deleted by a discard, or by [`purge`] where that is configured |
 //!
-//! An unfinished row is due, waits for its time, is held by a host, is parked until its route has a listener or is no longer paused, or waits
-//! behind an earlier event of its aggregate. `host/ARCHITECTURE.md` in the repository has the columns, the tasks, start and stop.
+//! An unfinished row is due, waits for its time, is held by a host, is parked until its route has a listener or is no longer
+//! paused, or waits behind an earlier event of its aggregate. `host/ARCHITECTURE.md` in the repository has the columns, the
+//! tasks, start and stop.
 
 mod chain;
 #[cfg(feature = "wasm")]

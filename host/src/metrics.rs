@@ -48,7 +48,7 @@ impl Counter {
         self.add(1);
     }
 
-    /// So many more.
+    /// This many more.
     pub fn add(&self, count: u64) {
         self.0.fetch_add(count, Ordering::Relaxed);
     }
@@ -127,8 +127,8 @@ metrics! {
     claims_failed,
     /// Events set aside until a listener is there.
     dispatch_parked,
-    /// Claims that were given back without an outcome: the listener was paused, what it needs (room, memory, its sink, its rate) was
-    /// used up or away, or its state had changed. Nothing is counted against their events.
+    /// Claims that were given back without an outcome: the listener was paused, what it needs (room, memory, its sink, its
+    /// rate) was used up or away, or its state had changed. Nothing is counted against their events.
     dispatch_released,
     /// Outcomes dropped because somebody else held the event by then.
     fenced_outcomes,
@@ -144,7 +144,7 @@ metrics! {
 }
 
 impl Metrics {
-    /// With labels of their own for so many routes.
+    /// With separate labels for this many routes.
     pub(crate) fn for_routes(max_routes: usize) -> Self {
         Self { routes: Arc::new(Routes::new(max_routes)), ..Self::default() }
     }

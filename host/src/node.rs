@@ -1,4 +1,4 @@
-//! This node among the others: says that it is alive, and keeps its partitions.
+//! This host among the others: says that it is alive, and keeps its partitions.
 
 mod others;
 mod plugin;
@@ -24,27 +24,27 @@ pub(crate) use session::SessionKeeper;
 pub(crate) use plugin::MOST_SWAPS;
 pub use plugin::{PluginCapability, PluginDetails, PluginLimits, PluginState, PluginStatus, PluginSwap, plugins};
 
-/// So many times in a lease a node says that it is alive and renews its partitions: some failures are no loss, and a node that comes
-/// soon has its part of them.
+/// This many times in a lease a host says that it is alive and renews its partitions: some failures are no loss, and a host
+/// that comes soon has its part of them.
 const HEARTBEATS: u32 = 10;
-/// How long the first beat waits for this node's session.
+/// How long the first beat waits for this host's session.
 const FIRST_SESSION: Duration = Duration::from_secs(1);
 /// The least rest between two beats when one is asked for.
 const LEAST_REST: Duration = Duration::from_millis(250);
-/// How often a node looks whether its plugins changed, to tell of them before the next beat is due.
+/// How often a host looks whether its plugins changed, to tell of them before the next beat is due.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Every so many beats a node looks whether the partition table is as hosts leave it: once in a lease.
+/// After this many beats, which is once in a lease, a host looks whether the partition table is as hosts leave it.
 const MENDS: u32 = HEARTBEATS;
 
-/// A look at all nodes on its way: what they are, and the database's time. In a task of its own, since it may have to wait for a
+/// A look at all hosts on its way: what they are, and the database's time. In a task of its own, since it may have to wait for a
 /// connection: no heartbeat may be late for that.
 type Look = JoinHandle<Result<(Vec<NodeRecord>, Timestamp), StoreError>>;
 
-/// Tells of the plugins of this node, as one JSON list.
+/// Tells of the plugins of this host, as one JSON list.
 pub(crate) type Report = Box<dyn Fn() -> Option<String> + Send + Sync>;
 
-/// Says that this node is alive, until it stops.
+/// Says that this host is alive, until it stops.
 pub(crate) struct Heartbeat {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) node: Node,
@@ -125,7 +125,7 @@ impl Heartbeat {
         }
     }
 
-    /// How many live nodes have this one's mode.
+    /// How many live hosts have this one's mode.
     async fn run_once(&self, plugins: Option<String>, load: Load) -> Result<u32, StoreError> {
         // From here on others may rely on the session, as they may until they are told that there is none.
         let session = self.partitions.tells_of_session();
@@ -144,8 +144,8 @@ impl Heartbeat {
         Ok(live)
     }
 
-    /// Mends what somebody did to the partition table by hand: the events of a partition that nobody can take would wait for ever, and
-    /// nobody would know. What fails for a while is tried again with the next look.
+    /// Mends what somebody did to the partition table by hand: the events of a partition that nobody can take would wait for
+    /// ever, and nobody would know. What fails for a while is tried again with the next look.
     async fn mend(&self) {
         let set_back = self.partitions.set_back();
         let look = async {

@@ -40,7 +40,7 @@ impl Notifier {
             }
             outage.note(
                 store.notify().await,
-                |error| tracing::warn!(%error, "other nodes could not be woken; they find the events by polling"),
+                |error| tracing::warn!(%error, "other hosts could not be woken; they find the events by polling"),
                 || {},
             );
             tokio::time::sleep(NOTIFY_PAUSE).await;
@@ -51,12 +51,12 @@ impl Notifier {
 /// Hears wake-ups of other hosts and wakes the poller, until it is stopped. Ends at once where the database has no wake-ups.
 pub(crate) async fn listen(store: Arc<dyn Store>, wake: Arc<Wake>, mut stopped: watch::Receiver<bool>) {
     let mut rest = LISTEN_FIRST_REST;
-    let deaf = Outage::default();
+    let outage = Outage::default();
     while !*stopped.borrow() {
         let lost = match store.listen().await {
             Ok(None) => return,
             Ok(Some(mut wake_ups)) => tokio::select! {
-                lost = hear(&*store, &mut *wake_ups, &wake, &deaf) => {
+                lost = hear(&*store, &mut *wake_ups, &wake, &outage) => {
                     rest = LISTEN_FIRST_REST;
                     lost
                 }
@@ -64,10 +64,10 @@ pub(crate) async fn listen(store: Arc<dyn Store>, wake: Arc<Wake>, mut stopped: 
             },
             Err(error) => error.into(),
         };
-        if deaf.begins() {
+        if outage.begins() {
             tracing::warn!(
                 reason = lost.to_string(),
-                "wake-ups from other nodes are not heard; their events are found by polling"
+                "wake-ups from other hosts are not heard; their events are found by polling"
             );
         }
         // Wake-ups that were sent meanwhile are not heard.
@@ -81,7 +81,7 @@ pub(crate) async fn listen(store: Arc<dyn Store>, wake: Arc<Wake>, mut stopped: 
 #[derive(Debug, thiserror::Error)]
 enum Lost {
     #[error(
-        "a wake-up that this node sent to itself did not arrive within {TEST_PATIENCE:?}; a pooler that shares connections loses them: give the host a direct connection"
+        "a wake-up that this host sent to itself did not arrive within {TEST_PATIENCE:?}; a pooler that shares connections loses them: give the host a direct connection"
     )]
     Silent,
     #[error("{}", crate::chain(.0))]
@@ -90,15 +90,15 @@ enum Lost {
 
 /// Wakes the poller at each wake-up, and tests at the start and every now and then whether wake-ups arrive. Returns why they do
 /// not.
-async fn hear(store: &dyn Store, wake_ups: &mut dyn WakeUps, wake: &Wake, deaf: &Outage) -> Lost {
+async fn hear(store: &dyn Store, wake_ups: &mut dyn WakeUps, wake: &Wake, outage: &Outage) -> Lost {
     let mut test_at = Instant::now();
     let (mut answer_until, mut has_heard) = (None, false);
     loop {
         let until = answer_until.unwrap_or(test_at);
         match tokio::time::timeout_at(until, wake_ups.next()).await {
             Ok(Ok(said)) => {
-                if deaf.ends() {
-                    tracing::info!("wake-ups from other nodes are heard again");
+                if outage.ends() {
+                    tracing::info!("wake-ups from other hosts are heard again");
                 }
                 answer_until = None;
                 // Wake-ups that were sent before the first one was heard may be lost.

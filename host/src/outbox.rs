@@ -123,14 +123,14 @@ impl<S: SharedStore> Outbox<S> {
         OutboxBuilder::new(store, Mode::MultiNode)
     }
 
-    /// An outbox that delivers in the order of insertion: poller only, one worker, one attempt. Of several nodes one works, and
+    /// An outbox that delivers in the order of insertion: poller only, one worker, one attempt. Of several hosts one works, and
     /// another takes over when it is gone. See [`Mode::Ordered`] for what holds up all later events.
     pub fn ordered(store: S) -> OutboxBuilder<S> {
         OutboxBuilder::new(store, Mode::Ordered)
     }
 
     /// An outbox that delivers the events of one aggregate one after the other, in the order of their insertion, over any
-    /// number of workers and nodes; events of different aggregates go side by side. Poller only.
+    /// number of workers and hosts; events of different aggregates go side by side. Poller only.
     pub fn ordered_by_aggregate(store: S) -> OutboxBuilder<S> {
         OutboxBuilder::new(store, Mode::OrderedByAggregate)
     }
@@ -226,9 +226,9 @@ impl<S: SharedStore> Outbox<S> {
     /// what is left are given back, uncounted. Returns when all that has ended, at the latest 9 s after the drain timeout: what a
     /// database that does not answer has not done by then waits for its lease. A second call waits for the first.
     ///
-    /// A listener or an interceptor may stop its own outbox: the future returns at once then, and the stop goes on by itself, since it
-    /// waits for all listeners. A listener that waits for the end in any other way, as through a task that it has spawned, is cut off
-    /// after the drain timeout, and its event is delivered again.
+    /// A listener or an interceptor may stop its own outbox: the future returns at once then, and the stop goes on by itself,
+    /// since it waits for all listeners. A listener that waits for the end in any other way, as through a task that it has
+    /// spawned, is cut off after the drain timeout, and its event is delivered again.
     ///
     /// Nothing happens before the future is awaited. Dropped after that, the shutdown goes on by itself.
     pub fn shutdown(&self) -> impl Future<Output = ()> + Send + 'static + use<S> {

@@ -12,7 +12,7 @@ pub type Answer = Result<DispatchResult, Failure>;
 pub enum DispatchResult {
     /// The event is finished.
     Done,
-    /// Deliver it again after so long. Not counted as an attempt.
+    /// Deliver it again after this delay. Not counted as an attempt.
     RetryAfter(Duration),
     /// Never deliver it again, for this reason.
     Dead(Option<String>),
@@ -45,7 +45,7 @@ pub fn dead(reason: impl fmt::Display) -> DispatchResult {
 pub struct Failure {
     /// What went wrong, for people; kept with the event.
     pub message: String,
-    /// What follows.
+    /// What follows from the failure.
     pub kind: FailureKind,
     /// Who says so.
     pub cause: Cause,
@@ -56,7 +56,7 @@ pub struct Failure {
 pub enum FailureKind {
     /// Counted; tried again when the retry policy says.
     Retryable,
-    /// Counted; tried again after so long.
+    /// Counted; tried again after this delay.
     RetryableAfter(Duration),
     /// Not counted; dead at once.
     Unrecoverable,

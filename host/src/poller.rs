@@ -100,7 +100,7 @@ enum Way {
     Read(Vec<u16>),
 }
 
-/// An event that so many hosts held when they went may have stopped them; it is delivered alone from then on. One is not
+/// An event that this many hosts held when they went may have stopped them; it is delivered alone from then on. One is not
 /// enough: after every `kill -9`, every event that was in hand would have to be delivered alone.
 pub(crate) const HOSTS_GONE: u32 = 2;
 /// The rest after the first failure of the database, and the longest one: the rest is doubled at each failure.
@@ -264,7 +264,7 @@ impl Poller {
         })
     }
 
-    /// How long until the next event may be taken, after a turn that took so many; `None` when none waits.
+    /// How long until the next event may be taken, after a turn that took this many; `None` when none waits.
     async fn next_due(&mut self, taken: usize, was_woken: bool) -> Result<Option<Duration>, StoreError> {
         let now = Instant::now();
         if self.reads_front_beside() && self.cursor.rest_of_a_slow_front().is_some() {

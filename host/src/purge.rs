@@ -173,8 +173,8 @@ impl Purge {
         self.ended(walk.purged, ended).await
     }
 
-    /// As [`run`](Self::run), for somebody: what was deleted is recorded in the audit log as `purge`, batch by batch, so that a process
-    /// that ends in the middle has told all but the last one.
+    /// As [`run`](Self::run), for somebody: what was deleted is recorded in the audit log as `purge`, batch by batch, so that a
+    /// process that ends in the middle has told all but the last one.
     ///
     /// # Errors
     /// As [`run`](Self::run); also when it could not be noted.
@@ -205,7 +205,7 @@ impl Purge {
         self.closed.send_replace(true);
     }
 
-    /// Purges at every interval until it is stopped, on one node at a time.
+    /// Purges at every interval until it is stopped, on one host at a time.
     pub(crate) async fn keep(self: Arc<Self>, owner: OwnerId, mut stopped: watch::Receiver<bool>) {
         let mut blocking = 0;
         loop {
@@ -247,7 +247,7 @@ impl Purge {
         Ok(purged)
     }
 
-    /// Two nodes that purge at once only wait for each other: the one that started first does it.
+    /// Two hosts that purge at once only wait for each other: the one that started first does it.
     async fn is_ours(&self, owner: &OwnerId) -> Result<bool, StoreError> {
         let nodes = self.store.nodes().await?;
         Ok(nodes.iter().find(|node| node.alive).is_none_or(|first| first.owner == owner.as_str()))

@@ -1,7 +1,7 @@
 //! Whether a host can do its work, and if not, why.
 //!
-//! A process is alive if it answers. It is ready if its parts run, its poller completes its turns, its schema is the one that this program
-//! needs, and its required plugins serve.
+//! A process is alive if it answers. It is ready if its parts run, its poller completes its turns, its schema is the one that
+//! this program needs, and its required plugins serve.
 
 mod pulse;
 mod schema;

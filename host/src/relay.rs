@@ -133,9 +133,9 @@ impl Listener for Relay {
 /// The shortest rest of an event whose receiver asks to get it again: some ask for it at once, and refuse it again.
 const LEAST_REST: Duration = Duration::from_secs(1);
 
-/// What a sink's answer means for the event. A sink that is down, or asks to get the event later, costs no attempt and no deferral: a
-/// maintenance must not use them up. A refused message is counted and tried again: nearly always a configuration is wrong, and once an
-/// operator corrects it, the event is delivered.
+/// What a sink's answer means for the event. A sink that is down, or asks to get the event later, costs no attempt and no
+/// deferral: a maintenance must not use them up. A refused message is counted and tried again: nearly always a configuration is
+/// wrong, and once an operator corrects it, the event is delivered.
 fn outcome(sink: &str, answer: Result<(), SinkError>) -> Outcome {
     match answer {
         Ok(()) => Outcome::Done,

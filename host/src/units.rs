@@ -25,13 +25,13 @@ pub(crate) fn too_long(name: impl fmt::Display, span: Duration) -> Option<String
 pub struct ByteSize(pub u64);
 
 impl ByteSize {
-    /// So many times 1,048,576 bytes.
+    /// This many times 1,048,576 bytes.
     #[must_use]
     pub const fn mib(count: u64) -> Self {
         Self(count << 20)
     }
 
-    /// So many times 1,024 bytes.
+    /// This many times 1,024 bytes.
     #[must_use]
     pub const fn kib(count: u64) -> Self {
         Self(count << 10)

@@ -14,9 +14,9 @@ pub(crate) use misfit::without_place;
 #[cfg(feature = "wasm")]
 pub use toml_fault::toml_fault;
 
-/// Names above so many bytes are not looked for: two are compared letter by letter, and a request may hold any.
+/// Names above this many bytes are not looked for: two are compared letter by letter, and a request may hold any.
 const LONGEST: usize = 256;
-/// Below so many letters a name is soon two slips away from one that means something else.
+/// Below this many letters a name is soon two slips away from one that means something else.
 const SHORT: usize = 6;
 
 /// What is wrong with a value, and where in it. Shown on one line, `items[1].price: it is text, but must be a number`.
@@ -35,7 +35,7 @@ impl Misfit {
         Self::below::<T>(0, deserializer, said)
     }
 
-    /// The same of a value that stands so many keys below the top, which the path leaves out.
+    /// The same of a value that stands this many keys below the top, which the path leaves out.
     pub fn below<'de, T: Deserialize<'de>>(above: usize, deserializer: impl Deserializer<'de>, said: &str) -> Self {
         let mut track = serde_path_to_error::Track::new();
         drop(T::deserialize(serde_path_to_error::Deserializer::new(deserializer, &mut track)));
@@ -70,8 +70,8 @@ pub fn placed(path: &str, words: &str) -> String {
     if path.is_empty() || is_named { words.to_owned() } else { format!("{path}: {words}") }
 }
 
-/// What serde or a parser says, where no path can be told: ``missing field `sha256` `` becomes `sha256: it is missing`. A message of
-/// another form stays as it is; so does the place at its end, ` at line 1 column 5`.
+/// What serde or a parser says, where no path can be told: ``missing field `sha256` `` becomes `sha256: it is missing`. A
+/// message of another form stays as it is; so does the place at its end, ` at line 1 column 5`.
 #[must_use]
 pub fn in_words(message: &str) -> String {
     let (said, place) = without_place(message);
@@ -86,8 +86,8 @@ fn suggestion(name: &str, known: &[&str]) -> Option<String> {
     nearest(name, known.iter().copied()).map(str::to_owned)
 }
 
-/// The known names that may have been meant, the nearest first: one slip in a short name, two or a fifth of the letters in a longer one.
-/// Two letters in each other's places are one slip; upper and lower case are the same here.
+/// The known names that may have been meant, the nearest first: one slip in a short name, two or a fifth of the letters in a
+/// longer one. Two letters in each other's places are one slip; upper and lower case are the same here.
 #[must_use]
 pub fn near<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> Vec<&'n str> {
     if name.len() > LONGEST {

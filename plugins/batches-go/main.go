@@ -1,4 +1,4 @@
-// Takes events many at a time: what package outbox/batch is tested with in a host. The payload, a JSON text, says what becomes of an event:
+// Takes events many at a time: package outbox/batch is tested with it. The payload, a JSON text, says what becomes of an event:
 //
 //	Payload   In a call for several events                  In a call of its own
 //	"count"   is dead with the reason `one of N`            is dead with the reason `alone`

@@ -1,7 +1,8 @@
 // One step of a saga: an order that was placed asks for its payment, and an order whose payment failed is rejected.
 //
-// Each step is one transaction: the follow-up event is written together with the answer to the event that caused it, or neither is. So no
-// order is without its payment request, and none asks twice for the same event. Needs "emit = true" in the plugin's manifest.
+// Each step is one transaction: the follow-up event is written together with the answer to the event that caused it, or neither
+// is. So no order is without its payment request, and none asks twice for the same event. Needs "emit = true" in the plugin's
+// manifest.
 package main
 
 import (
@@ -61,7 +62,8 @@ func rejectOrder(event *outbox.Event, payment paymentFailed) error {
 	})
 }
 
-// follow emits the next event of the saga. Its aggregate is the order in either case, so the events of one order can be delivered in order.
+// follow emits the next event of the saga. Its aggregate is always the order, so the events of one order can be delivered in
+// order.
 func follow(event *outbox.Event, orderID int64, aggregateType, eventType string, payload any) error {
 	bytes, err := json.Marshal(payload)
 	if err != nil {

@@ -29,8 +29,9 @@ wit-bindgen c "$work/wit" --world sdk-listener --rename-world listener --out-dir
     cat "$work/log" >&2
     exit 1
 }
-# The world is put into the module by `outbox plugin componentize`, so no object file has to carry it, nor to be linked; and outbox.c,
-# which includes this file, has a cabi_realloc of its own. What takes many events is exported by OUTBOX_BATCHES, in the plugins that have it.
+# The world is put into the module by `outbox plugin componentize`, so no object file has to carry it, nor to be linked; and
+# outbox.c, which includes this file, has a cabi_realloc of its own. What takes many events is exported by OUTBOX_BATCHES, in
+# the plugins that have it.
 rm "$work/generated/listener_component_type.o"
 sed '/export_name__(".*batch-handler/d; /export_name__("cabi_realloc")/,/^}/d; /^\/\/ Ensure that the/,$d' "$work/generated/listener.c" > "$work/listener.c"
 mv "$work/listener.c" "$work/generated/listener.c"

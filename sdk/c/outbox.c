@@ -215,8 +215,8 @@ static size_t valid_prefix(const char *bytes, size_t length)
 }
 
 /*
- * Puts a question mark in the place of every byte that is not UTF-8. The host ends a call with a trap when a string is not UTF-8, and
- * a listener that quotes a broken payload in its reason should not end like that.
+ * Puts a question mark in the place of every byte that is not UTF-8. The host ends a call with a trap when a string is not
+ * UTF-8, and a listener that quotes a broken payload in its reason should not end like that.
  */
 static void repair(char *bytes, size_t length)
 {

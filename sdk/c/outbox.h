@@ -22,9 +22,9 @@
  * SDK is copied before the call returns, and stays the listener's. An allocation that fails ends the call with a trap, which the
  * host counts as a retryable failure.
  *
- * Delivery: an event is delivered at least once; `id` is the same on every delivery and is the key for deduplication. A listener may
- * find itself in a fresh instance or in one that served other events before: keep nothing in static variables that must survive,
- * and rely on nothing to be gone.
+ * Delivery: an event is delivered at least once; `id` is the same on every delivery and is the key for deduplication. A
+ * listener may find itself in a fresh instance or in one that served other events before: keep nothing in static variables that
+ * must survive, and rely on nothing to be gone.
  */
 #ifndef OUTBOX_H
 #define OUTBOX_H
@@ -203,14 +203,14 @@ typedef struct outbox_plugin {
 extern const outbox_plugin outbox_this_plugin;
 
 /*
- * Names the plugin and lists what it answers, one `{ aggregate type, event type, function }` for each route. Once per plugin, at file
- * scope, with a semicolon behind it. A writer that names no aggregate type writes "__GLOBAL__".
+ * Names the plugin and lists what it answers, one `{ aggregate type, event type, function }` for each route. Once per plugin,
+ * at file scope, with a semicolon behind it. A writer that names no aggregate type writes "__GLOBAL__".
  */
 #define OUTBOX_PLUGIN(plugin_name, plugin_version, ...) OUTBOX_CHECKED_PLUGIN(plugin_name, plugin_version, NULL, __VA_ARGS__)
 
 /*
- * The same with a look at the settings, which the host asks for when it loads the plugin. What the function returns keeps this version
- * from serving, and the version before it goes on serving; NULL for settings that will do.
+ * The same with a look at the settings, which the host asks for when it loads the plugin. What the function returns keeps this
+ * version from serving, and the version before it goes on serving; NULL for settings that will do.
  *
  *     static const char *check(void)
  *     {
@@ -244,10 +244,10 @@ typedef struct outbox_batches {
 extern const outbox_batches outbox_these_batches;
 
 /*
- * Lists what the plugin answers many at a time, where the operator sets `isolation = "batch"`: one `{ aggregate type, event type,
- * function }` for each route, which OUTBOX_PLUGIN lists as well. Once per plugin, at file scope, with a semicolon behind it. Such a
- * function gets the events of its route that follow each other in a call, up to 100 of one tenant. Events of other routes go to their
- * functions one by one, and so do all events of a call that broke off.
+ * Lists what the plugin answers many at a time, where the operator sets `isolation = "batch"`: one
+ * `{ aggregate type, event type, function }` for each route, which OUTBOX_PLUGIN lists as well. Once per plugin, at file scope,
+ * with a semicolon behind it. Such a function gets the events of its route that follow each other in a call, up to 100 of one
+ * tenant. Events of other routes go to their functions one by one, and so do all events of a call that broke off.
  *
  * Emitting and keeping state belong to one event, and are refused in such a call. A message says for which event it is, with
  * outbox_for_event, and a request that does so gets an `Idempotency-Key`.
@@ -443,9 +443,9 @@ typedef struct outbox_response {
 } outbox_response;
 
 /*
- * Makes a request, and waits for the whole response. A status such as 500 is a response, not a refusal, and a redirect is not followed.
- * The host adds an `Idempotency-Key`, the same on every delivery of the event, to each request that has none. Needs the origin in
- * `http.allow` of the plugin's manifest.
+ * Makes a request, and waits for the whole response. A status such as 500 is a response, not a refusal, and a redirect is not
+ * followed. The host adds an `Idempotency-Key`, the same on every delivery of the event, to each request that has none. Needs
+ * the origin in `http.allow` of the plugin's manifest.
  *
  *     outbox_response response;
  *     if (!outbox_http(&request, &response))
@@ -462,9 +462,9 @@ bool outbox_response_ok(const outbox_response *response);
 outbox_text outbox_response_header(const outbox_response *response, const char *name);
 
 /*
- * The failure for a status that is not 200 to 299, with the code `http-STATUS`: a retryable one for 408, 425, 429 and 500 to 599, which
- * pass, after as many seconds as the header `Retry-After` says; an unrecoverable one for every other, since the same request would be
- * answered so again. The message has the URL without its query, which often holds a key.
+ * The failure for a status that is not 200 to 299, with the code `http-STATUS`: a retryable one for 408, 425, 429 and 500 to
+ * 599, which pass, after as many seconds as the header `Retry-After` says; an unrecoverable one for every other, since the same
+ * request would be answered so again. The message has the URL without its query, which often holds a key.
  */
 outbox_answer outbox_http_failed(const outbox_request *request, const outbox_response *response);
 

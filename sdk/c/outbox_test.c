@@ -11,7 +11,7 @@ void *cabi_realloc(void *old, size_t old_size, size_t align, size_t new_size);
 
 outbox_test_state outbox_test_host = { .remaining_ms = 5000 };
 
-/* ---- Memory: blocks that live until the next delivery, and values that live until the reset ----------------------------------- */
+/* ---- Memory: blocks that live until the next delivery, and values that live until the reset ------------------------------ */
 
 struct block {
     struct block *next;
@@ -84,7 +84,7 @@ static listener_list_tuple2_string_string_t hand_over_pairs(outbox_pairs pairs)
     return (listener_list_tuple2_string_string_t){ items, pairs.count };
 }
 
-/* ---- Settings, secrets, state ------------------------------------------------------------------------------------------------- */
+/* ---- Settings, secrets, state -------------------------------------------------------------------------------------------- */
 
 struct table {
     size_t count;
@@ -187,7 +187,7 @@ outbox_text outbox_test_state_of(const char *key)
     return item ? item->value : (outbox_text){ 0 };
 }
 
-/* ---- The imports -------------------------------------------------------------------------------------------------------------- */
+/* ---- The imports --------------------------------------------------------------------------------------------------------- */
 
 static outbox_text view(listener_string_t text)
 {
@@ -368,7 +368,7 @@ bool outbox_listener_state_delete(listener_string_t *key, outbox_listener_state_
     return true;
 }
 
-/* ---- The exports: deliver, and free what the bindings would free --------------------------------------------------------------- */
+/* ---- The exports: deliver, and free what the bindings would free --------------------------------------------------------- */
 
 static void free_string(listener_string_t text)
 {
@@ -527,7 +527,7 @@ void outbox_test_deliver_batches(const outbox_batches *batches, const outbox_eve
         free(results.ptr);
 }
 
-/* ---- Checks -------------------------------------------------------------------------------------------------------------------- */
+/* ---- Checks -------------------------------------------------------------------------------------------------------------- */
 
 static int passed, failed;
 

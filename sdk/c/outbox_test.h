@@ -1,8 +1,9 @@
 /*
  * Takes the place of the host, for native tests of plugins.
  *
- * A test is a program of its own: the plugin's files, outbox.c, outbox_test.c and a main function. It delivers events through the very
- * code that answers a host, so a memory checker (-fsanitize=address) also sees what the SDK and the listener do with memory.
+ * A test is a program of its own: the plugin's files, outbox.c, outbox_test.c and a main function. It delivers events through
+ * the very code that answers a host, so a memory checker (-fsanitize=address) also sees what the SDK and the listener do with
+ * memory.
  *
  *     outbox_event event = outbox_test_event("Order", "OrderPlaced", "{}");
  *     outbox_answer answer = outbox_test_deliver(&event);
@@ -27,8 +28,8 @@ typedef struct outbox_test_state {
     outbox_level max_level;
 
     /*
-     * Follow-up events of the last delivery. A real host forgets those of a failed call; this one shows them. At most OUTBOX_TEST_MAX are
-     * kept; the count goes on.
+     * Follow-up events of the last delivery. A real host forgets those of a failed call; this one shows them. At most
+     * OUTBOX_TEST_MAX are kept; the count goes on.
      */
     size_t emit_count;
     outbox_envelope emitted[OUTBOX_TEST_MAX];
@@ -62,8 +63,8 @@ void outbox_test_set_state(const char *key, const char *value);
 outbox_text outbox_test_state_of(const char *key);
 
 /*
- * Answers the next HTTP request that has no answer yet. Requests are answered in the order of these calls, at most OUTBOX_TEST_MAX; one beyond
- * them is refused as unavailable. What the response refers to must outlive the test.
+ * Answers the next HTTP request that has no answer yet. Requests are answered in the order of these calls, at most
+ * OUTBOX_TEST_MAX; one beyond them is refused as unavailable. What the response refers to must outlive the test.
  */
 void outbox_test_respond(outbox_response response);
 
@@ -77,8 +78,8 @@ outbox_event outbox_test_event(const char *aggregate_type, const char *event_typ
 outbox_answer outbox_test_deliver(const outbox_event *event);
 
 /*
- * Delivers events in one call, as `isolation = "batch"` does, to a plugin with OUTBOX_BATCHES. The answer to `events[i]` goes to `answers[i]`,
- * and lives until the next delivery.
+ * Delivers events in one call, as `isolation = "batch"` does, to a plugin with OUTBOX_BATCHES. The answer to `events[i]` goes
+ * to `answers[i]`, and lives until the next delivery.
  */
 #define outbox_test_deliver_all(events, count, answers) outbox_test_deliver_batches(&outbox_these_batches, (events), (count), (answers))
 void outbox_test_deliver_batches(const outbox_batches *batches, const outbox_event *events, size_t count, outbox_answer *answers);

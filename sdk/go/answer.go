@@ -9,8 +9,8 @@ import (
 // MaxDelay is the longest delay that a listener can ask for. A longer one is cut to it.
 const MaxDelay = 24 * time.Hour
 
-// RetryAfter is the answer "not now": the event is delivered again after the delay, in whole milliseconds. Nothing failed, so this is
-// not counted as an attempt, and what the listener emitted and wrote to its state is committed.
+// RetryAfter is the answer "not now": the event is delivered again after the delay, in whole milliseconds. Nothing failed, so
+// this is not counted as an attempt, and what the listener emitted and wrote to its state is committed.
 func RetryAfter(delay time.Duration) error {
 	return &Deferral{After: delay}
 }
@@ -25,8 +25,8 @@ func (d *Deferral) Error() string {
 	return fmt.Sprintf("deliver the event again after %v", d.After)
 }
 
-// Dead is the answer "never again". The reason is kept with the event, for people. What the listener emitted and wrote to its state is
-// committed.
+// Dead is the answer "never again". The reason is kept with the event, for people. What the listener emitted and wrote to its
+// state is committed.
 func Dead(format string, values ...any) error {
 	return &Death{Reason: fmt.Sprintf(format, values...)}
 }
@@ -88,14 +88,14 @@ func RetryableAfter(delay time.Duration, format string, values ...any) error {
 	return &Failure{Message: err.Error(), Kind: KindRetryableAfter, After: delay, Cause: err}
 }
 
-// Unrecoverable makes a failure that will never become a success: the event is dead. The text is made as by fmt.Errorf, %w included.
+// Unrecoverable makes a failure that can never succeed: the event is dead. The text is made as by fmt.Errorf, %w included.
 func Unrecoverable(format string, values ...any) error {
 	err := fmt.Errorf(format, values...)
 	return &Failure{Message: err.Error(), Kind: KindUnrecoverable, Cause: err}
 }
 
-// WithCode makes the same failure with a code, such as "payment-declined". A nil error stays nil, and so do RetryAfter and Dead, which
-// have no place for a code.
+// WithCode makes the same failure with a code, such as "payment-declined". A nil error stays nil, and so do RetryAfter and
+// Dead, which have no place for a code.
 func WithCode(err error, code string) error {
 	return changed(err, func(failure *Failure) { failure.Code = code })
 }

@@ -5,8 +5,8 @@ import (
 	"runtime/debug"
 )
 
-// BatchHandler answers many events of one route: for each its error, in order, which means what the error of a Handler does. No errors at
-// all mean that every event is finished. The second result, where it is not nil, is the answer to each of them.
+// BatchHandler answers many events of one route: for each its error, in order, which means what the error of a Handler does. No
+// errors at all mean that every event is finished. The second result, where it is not nil, is the answer to each of them.
 type BatchHandler func(events []*Event) (answers []error, err error)
 
 var batchHandlers = map[Route]BatchHandler{}
@@ -24,8 +24,9 @@ func RegisterBatch(aggregateType, eventType string, handler BatchHandler) {
 	list(route)
 }
 
-// ForEvent makes the attributes of a message or request that is for one of many events: of Message.Attributes and Request.Attributes. In a
-// call for several events, a message has to say it, since it is named after its event: by that name a receiver tells a repeat.
+// ForEvent makes the attributes of a message or request that is for one of many events: of Message.Attributes and
+// Request.Attributes. In a call for several events a message must say it: its id is made from its event, and by that id a
+// receiver tells a repeat.
 func ForEvent(event *Event) Pairs {
 	return Pairs{{"event-id", event.ID}}
 }

@@ -22,8 +22,8 @@ func (l Level) String() string {
 	return [...]string{"TRACE", "DEBUG", "INFO", "WARN", "ERROR"}[l]
 }
 
-// Log writes one line to the host's log. Fields are names and values in turn, as for package log/slog. The host adds the plugin, its
-// digest and the event's id, and drops lines below its level. Write no secrets.
+// Log writes one line to the host's log. Fields are names and values in turn, as for package log/slog. The host adds the
+// plugin, its digest and the event's id, and drops lines below its level. Write no secrets.
 func Log(level Level, message string, fields ...any) {
 	if LogEnabled(level) {
 		writeLog(level, message, pairsOf(fields))
@@ -81,8 +81,8 @@ func Settings() Pairs {
 	return settings()
 }
 
-// Secret returns the value under a key of [secrets] in the plugin's manifest, and whether there is one. The host blanks it out wherever
-// it sees it in log lines and failures.
+// Secret returns the value under a key of [secrets] in the plugin's manifest, and whether there is one. The host blanks it out
+// wherever it sees it in log lines and failures.
 func Secret(key string) (value string, ok bool) {
 	return secret(key)
 }
@@ -113,8 +113,8 @@ func (k RefusalKind) String() string {
 
 // Refusal is the error of Emit, Publish, HTTP and the state: the host did not do what the listener asked.
 //
-// A listener that returns it fails with the kind as the code. An invalid request is unrecoverable, since it will be refused again; every
-// other refusal is retryable, since an operator or time can help.
+// A listener that returns it fails with the kind as the code. An invalid request is unrecoverable, since it will be refused
+// again; every other refusal is retryable, since an operator or time can help.
 type Refusal struct {
 	Kind RefusalKind
 	// Message is what was refused, why, and what to do; for people.
@@ -148,8 +148,9 @@ type Envelope struct {
 	Attributes Pairs
 }
 
-// Emit emits a follow-up event and returns its id. The event is committed together with the answer to the event that is being answered:
-// both, or neither. Nothing is emitted by a call that ends with a failure. Needs "emit = true" in the plugin's manifest.
+// Emit emits a follow-up event and returns its id. The event is committed together with the answer to the event that is being
+// answered: both, or neither. Nothing is emitted by a call that ends with a failure. Needs "emit = true" in the plugin's
+// manifest.
 //
 // The error is a *Refusal.
 func Emit(envelope Envelope) (id string, err error) {
@@ -170,22 +171,23 @@ type Message struct {
 	Attributes Pairs
 }
 
-// Publish sends one message to a sink that the operator named, and waits until the sink has confirmed it. A message that was confirmed
-// is out, whatever the listener answers afterwards. Needs the sink's name in "publish.sinks" of the plugin's manifest.
+// Publish sends one message to a sink that the operator named, and waits until the sink has confirmed it. A message that was
+// confirmed is out, whatever the listener answers afterwards. Needs the sink's name in "publish.sinks" of the plugin's
+// manifest.
 //
 // The error is a *Refusal.
 func Publish(sink string, message Message) error {
 	return publish(sink, message)
 }
 
-// PublishAll sends messages together. It returns nil when all were sent, else one error for each message, nil for those that were sent;
-// errors.Join makes one error of them.
+// PublishAll sends messages together. It returns nil when all were sent, else one error for each message, nil for those that
+// were sent; errors.Join makes one error of them.
 func PublishAll(sink string, messages []Message) []error {
 	return publishAll(sink, messages)
 }
 
-// The state: values that the plugin keeps in the outbox's database, by key, with a quota. Writes are committed together with the answer
-// to the event: both, or neither. A key is 1 to 255 bytes of text. Needs "state = true" in the plugin's manifest.
+// The state: values that the plugin keeps in the outbox's database, by key, with a quota. Writes are committed together with
+// the answer to the event: both, or neither. A key is 1 to 255 bytes of text. Needs "state = true" in the plugin's manifest.
 
 // GetState returns the value under a key, and whether there is one. It sees what this call has written.
 //
@@ -208,8 +210,8 @@ func DeleteState(key string) error {
 	return deleteState(key)
 }
 
-// valid is the text with a replacement character for what is not UTF-8. The host ends a call with a trap when a string is not UTF-8,
-// and a listener that quotes a broken payload in its reason should not end like that.
+// valid is the text with a replacement character for what is not UTF-8. The host ends a call with a trap when a string is not
+// UTF-8, and a listener that quotes a broken payload in its reason should not end like that.
 func valid(text string) string {
 	return strings.ToValidUTF8(text, "\uFFFD")
 }

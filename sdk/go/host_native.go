@@ -27,8 +27,8 @@ func SetHost(next Host) (before Host) {
 	return before
 }
 
-// Deliver answers an event as a host would be answered, and returns nil, a *Deferral, a *Death or a *Failure. For package outboxtest;
-// native builds only.
+// Deliver answers an event as a host would be answered, and returns nil, a *Deferral, a *Death or a *Failure. For package
+// outboxtest; native builds only.
 func Deliver(event *Event) error {
 	return resultOf(answer(event)).answer()
 }
@@ -55,7 +55,7 @@ func (r result) answer() error {
 	}
 }
 
-// CheckSettingsNow runs the function of CheckSettings as a host does when it loads the plugin. For package outboxtest; native builds only.
+// CheckSettingsNow runs the function of CheckSettings as a host does at a load. For package outboxtest; native builds only.
 func CheckSettingsNow() error {
 	return settingsComplaint()
 }

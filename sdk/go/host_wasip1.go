@@ -22,7 +22,7 @@ import (
 	"outbox/internal/wit/types"
 )
 
-// The bridge to the host. What the host writes lies in the arena of package wit_runtime, and every function here copies it from there.
+// The bridge to the host. What the host writes lies in the arena of package wit_runtime; every function here copies it.
 
 func init() {
 	export_outbox_listener_handler.Describe = describeToHost

@@ -36,12 +36,12 @@ type Response struct {
 	request string // what it is the response to, for messages
 }
 
-// HTTP makes a request, and waits for the whole response. A status such as 500 is a response, not an error, and a redirect is not followed:
-// see Response.RequireOK. The host adds an Idempotency-Key, the same on every delivery of the event, to each request that has none. Needs
-// the origin in "http.allow" of the plugin's manifest.
+// HTTP makes a request, and waits for the whole response. A status such as 500 is a response, not an error, and a redirect is
+// not followed: see Response.RequireOK. The host adds an Idempotency-Key, the same on every delivery of the event, to each
+// request that has none. Needs the origin in "http.allow" of the plugin's manifest.
 //
-// The error is a *Refusal: an origin that is not granted, a request that breaks a rule, a response that is too large, or a server that
-// cannot be reached or takes too long.
+// The error is a *Refusal: an origin that is not granted, a request that breaks a rule, a response that is too large, or a
+// server that cannot be reached or takes too long.
 func HTTP(request Request) (*Response, error) {
 	if request.Method == "" {
 		request.Method = "GET"
@@ -99,8 +99,8 @@ func (r *Response) Header(name string) (value string, ok bool) {
 	return "", false
 }
 
-// JSON parses the body. When it does not parse, the error is a retryable failure: a server that sends something else may be in trouble that
-// passes.
+// JSON parses the body. When it does not parse, the error is a retryable failure: a server that sends something else may be in
+// trouble that passes.
 func (r *Response) JSON(into any) error {
 	var err error
 	if nesting(r.Body) > maxNesting {
@@ -115,9 +115,9 @@ func (r *Response) JSON(into any) error {
 	return nil
 }
 
-// RequireOK returns nil when the status is 200 to 299, else a failure with the code "http-STATUS": a retryable one for 408, 425, 429 and
-// 500 to 599, which pass, after as many seconds as the header Retry-After says; an unrecoverable one for every other status, since the
-// same request would be answered so again.
+// RequireOK returns nil when the status is 200 to 299, else a failure with the code "http-STATUS": a retryable one for 408,
+// 425, 429 and 500 to 599, which pass, after as many seconds as the header Retry-After says; an unrecoverable one for every
+// other status, since the same request would be answered so again.
 func (r *Response) RequireOK() error {
 	if r.OK() {
 		return nil

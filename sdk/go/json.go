@@ -5,12 +5,12 @@ import (
 	"fmt"
 )
 
-// maxNesting is how many levels of a payload are followed. Go's parser follows 10,000, for which the stack of an instance is too small:
-// the call would end with a trap, which is tried again and again.
+// maxNesting is how many levels of a payload are followed. Go's parser follows 10,000, for which the stack of an instance is
+// too small: the call would end with a trap, which is tried again and again.
 const maxNesting = 1000
 
-// JSON parses the payload. When it does not parse, the error is an unrecoverable failure that names the route and what is wrong, to be
-// returned as it is: the same bytes will never parse.
+// JSON parses the payload. When it does not parse, the error is an unrecoverable failure that names the route and what is
+// wrong, to be returned as it is: the same bytes will never parse.
 func (e *Event) JSON(into any) error {
 	var err error
 	if nesting(e.Payload) > maxNesting {

@@ -43,9 +43,9 @@
 //
 // Answers may be wrapped: errors.As finds them. A panic is a retryable failure, and its trace goes to the host's log.
 //
-// An event is delivered at least once: Event.ID stays the same and is the key for deduplication. A listener may find itself in a fresh
-// instance or in one that served other events before: keep nothing in variables that must survive, and rely on nothing to be gone. A
-// goroutine runs only while a call is under way.
+// An event is delivered at least once: Event.ID stays the same and is the key for deduplication. A listener may find itself in
+// a fresh instance or in one that served other events before: keep nothing in variables that must survive, and rely on nothing
+// to be gone. A goroutine runs only while a call is under way.
 package outbox
 
 import (
@@ -92,8 +92,8 @@ func Plugin(name, version string) {
 	pluginName, pluginVersion = name, version
 }
 
-// Handle registers the function that answers a route. It must be called while the program is initialized, and panics when the route has
-// a function already.
+// Handle registers the function that answers a route. It must be called while the program is initialized, and panics when the
+// route has a function already.
 func Handle(aggregateType, eventType string, handler Handler) {
 	route := Route{aggregateType, eventType}
 	if handler == nil {
@@ -128,14 +128,15 @@ func HandleJSON[Payload any](aggregateType, eventType string, handler func(event
 	})
 }
 
-// CheckSettings registers the plugin's own look at its settings. The host asks for it when it loads the plugin: an error keeps this version
-// from serving and is shown to the operator, and the version before it goes on serving. It must be called while the program is
-// initialized.
+// CheckSettings registers the plugin's own look at its settings. The host asks for it when it loads the plugin: an error keeps
+// this version from serving and is shown to the operator, and the version before it goes on serving. It must be called while
+// the program is initialized.
 func CheckSettings(check func() error) {
 	settingsCheck = check
 }
 
-// settingsComplaint is what is wrong with the settings. A check that panics is no reason to end the program: the host shows what it said.
+// settingsComplaint is what is wrong with the settings. A check that panics does not end the program: the host shows what it
+// said.
 func settingsComplaint() (err error) {
 	if settingsCheck == nil {
 		return nil
@@ -159,8 +160,8 @@ func Describe() Description {
 	return description
 }
 
-// answer calls the handler of the event's route. A panic comes back as a failure: the default of a Go program would be to end, and the
-// host could only call that a trap.
+// answer calls the handler of the event's route. A panic comes back as a failure: the default of a Go program would be to end,
+// and the host could only call that a trap.
 func answer(event *Event) (err error) {
 	handler, ok := handlers[event.Route]
 	if together, isBatch := batchHandlers[event.Route]; !ok && isBatch {

@@ -1,5 +1,5 @@
-//! The dashboard in a real browser. What is looked at stands in `tests/browser`, in JavaScript; each file there is one test here, against
-//! the program that cargo built.
+//! The dashboard in a real browser. What is looked at stands in `tests/browser`, in JavaScript; each file there is one test
+//! here, against the program that cargo built.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,4 @@
-"""Writes CloudEvents to a host as the SDK of the CloudEvents project does it: in the binary and the structured mode, and as a batch.
+"""Writes CloudEvents to a host as the SDK of the CloudEvents project does: in the binary and the structured mode, and as a batch.
 
 Arguments: the address of `POST /v1/events`. Prints one line for each request: the status, and the answer's ids.
 """

@@ -36,7 +36,8 @@ fn dies_late(place: &Place) {
     ));
 }
 
-/// Runs a command on a terminal, does something while its question stands, and answers yes; its exit code and what stood on the terminal.
+/// Runs a command on a terminal, acts while its question stands, and answers yes. Returns its exit code and the terminal's
+/// text.
 fn confirmed(command: &Command, meanwhile: impl FnOnce()) -> (Option<i32>, String) {
     let quoted = |text: &std::ffi::OsStr| format!("'{}'", text.to_str().expect("text"));
     let line: Vec<String> = [command.get_program()].into_iter().chain(command.get_args()).map(quoted).collect();

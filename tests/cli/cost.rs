@@ -9,7 +9,7 @@ use crate::program::{PATIENCE, Place};
 const QUICK: (&str, &str) = ("OUTBOX_POLLER__INTERVAL", "100ms");
 const FUEL: u64 = 5_000_000;
 
-/// Runs a host until these events have ended, so many of them dead and the others done; returns what it said.
+/// Runs a host until these events have ended, this many of them dead and the others done; returns what it said.
 fn run(place: &Place, settings: &[(&str, &str)], events: &[(&str, &str)], dead: u64) -> Vec<String> {
     place.plugin("trouble");
     let manifest = format!("limits.fuel = {FUEL}\n[retry]\nmax_attempts = 1\n");

@@ -18,11 +18,12 @@ const EVENTS: usize = 2_000;
 const REST: Duration = Duration::from_millis(5);
 const TAKES: Duration = Duration::from_millis(20);
 
-/// So many kills at least, also when everything is written before.
+/// The least number of kills, even if everything is written before.
 const KILLS: usize = 5;
 
-/// Leases short enough to wait for, and long enough that a host on a busy machine renews them in time: one that expires without a
-/// fault is a duplicate that nothing excuses. A short queue, so that little is in flight and the bound on duplicates means something.
+/// Leases short enough to wait for, and long enough that a host on a busy machine renews them in time: one that expires without
+/// a fault is a duplicate that nothing excuses. A short queue, so that little is in flight and the bound on duplicates means
+/// something.
 const KILLED: Settings<'_> = &[
     ("OUTBOX_DISPATCHER__LEASE", "10s"),
     ("OUTBOX_DISPATCHER__DEADLINE", "5s"),

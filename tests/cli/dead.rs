@@ -5,7 +5,7 @@ use crate::program::Place;
 /// A microsecond of the year 2001.
 const PAST: &str = "1000000000000000";
 
-/// A place with so many dead orders, `dead-1` first; the first failed once, the second twice, …; each of an aggregate of its
+/// A place with this many dead orders, `dead-1` first; the first failed once, the second twice, …; each of an aggregate of its
 /// own.
 fn place(count: usize) -> Place {
     let place = Place::migrated();

@@ -2,16 +2,12 @@
 
 use std::fs;
 
-use support::sample_plugins;
-
 use crate::program::{Ended, Place};
 
 /// A place with one good plugin.
 fn place() -> Place {
     let place = Place::migrated();
-    fs::create_dir(place.path().join("plugins")).expect("can be made");
-    fs::copy(sample_plugins().join("order-mailer.wasm"), place.path().join("plugins/order-mailer.wasm"))
-        .expect("can be copied");
+    place.plugin("order-mailer");
     place
 }
 
@@ -27,7 +23,7 @@ fn found(ended: &Ended, check: &str) -> String {
 }
 
 #[test]
-fn a_good_place_has_only_good_findings_and_ends_with_0() {
+fn a_healthy_setup_has_only_good_findings_and_ends_with_0() {
     let place = place();
 
     let ended = place.run(&["doctor", "--output", "json"]);
@@ -45,7 +41,7 @@ fn a_good_place_has_only_good_findings_and_ends_with_0() {
 }
 
 #[test]
-fn what_needs_somebody_is_found_with_its_fix_and_ends_with_8() {
+fn what_needs_an_operator_is_found_with_its_fix_and_ends_with_8() {
     let place = place();
     fs::write(place.path().join("plugins/broken.wasm"), "no component").expect("written");
     for id in ["dead", "parked", "old"] {

@@ -6,7 +6,7 @@ use crate::program::Place;
 
 const FIXED: &str = "plugins/order-mailer.wasm";
 
-/// A place with so many dead orders that the sample can mail, `dead-1` first.
+/// A place with this many dead orders that the sample can mail, `dead-1` first.
 fn place(count: usize) -> Place {
     let place = Place::migrated();
     place.plugin("order-mailer");

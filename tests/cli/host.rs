@@ -21,7 +21,7 @@ const PATIENT: [(&str, &str); 5] = [
     ("OUTBOX_POLLER__INTERVAL", "100ms"),
 ];
 
-/// Writes so many orders; returns their ids.
+/// Writes this many orders; returns their ids.
 fn emit(place: &Place, count: usize) -> Vec<String> {
     let lines: String = (0..count)
         .map(|number| {

@@ -11,8 +11,8 @@ use crate::program::Place;
 /// How many, unless `OUTBOX_TEST_LARGE` says more.
 const EVENTS: usize = 150;
 
-/// The most memory that a host may ever have had, however many events there are: `queue_bytes` of payloads in hand, some of them copied into
-/// guests, what a read brings, and what the allocator keeps of what was let go. Measured: 170 to 240.
+/// The most memory that a host may ever have had, however many events there are: `queue_bytes` of payloads in hand, some of
+/// them copied into guests, what a read brings, and what the allocator keeps of what was let go. Measured: 170 to 240.
 const MOST_MIB: u64 = 320;
 
 #[test]

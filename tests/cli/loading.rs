@@ -1,4 +1,4 @@
-//! Components that cost their compiler too much, as an operator meets them: the host does not notice, and they are not tried for ever.
+//! Components that cost their compiler too much, as an operator meets them: the host does not notice, and stops trying them.
 
 use std::fs;
 use std::time::{Duration, Instant};

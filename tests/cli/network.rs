@@ -9,7 +9,7 @@ use support::{Faults, Network, Proxy, Witness, Writers, sample_plugins};
 use tokio::runtime::Runtime;
 
 use crate::home::Home;
-use crate::node::{Mode, Node, Settings, conclude, patience, say, wait_for_writers, wait_until_all_is_delivered};
+use crate::node::{Mode, Node, SHORT_LEASES, conclude, patience, say, wait_for_writers, wait_until_all_is_delivered};
 use crate::program::Place;
 
 const EVENTS: usize = 1_000;
@@ -20,18 +20,9 @@ const CUTS: [u64; 40] = [
     200, 300, 450, 700, 1_000, 1_500, 2_500, 4_000,
 ];
 
-/// The plan of the cuts: so long each, and so long between two.
+/// The plan of the cuts: how long each is, and how long it is until the next.
 const CUT_FOR: Duration = Duration::from_millis(60);
 const BETWEEN_CUTS: Duration = Duration::from_millis(150);
-
-/// Leases short enough to wait for, and so long that a busy machine alone does not end them.
-const SETTINGS: Settings<'_> = &[
-    ("OUTBOX_DISPATCHER__LEASE", "6s"),
-    ("OUTBOX_DISPATCHER__DEADLINE", "4s"),
-    ("OUTBOX_POLLER__INTERVAL", "100ms"),
-    ("OUTBOX_RETRY__POLICY", "fixed"),
-    ("OUTBOX_RETRY__BASE", "100ms"),
-];
 
 /// A proxy in front of a database of its own.
 struct Wire {
@@ -65,7 +56,7 @@ impl Wire {
 
     fn node(&self, number: usize, url: &str) -> Node {
         let settings = [("OUTBOX_DATABASE_URL", url), ("OUTBOX_MODE", self.mode.name())];
-        Node::start(&self.place, number, &[SETTINGS, &settings].concat())
+        Node::start(&self.place, number, &[SHORT_LEASES, &settings].concat())
     }
 }
 

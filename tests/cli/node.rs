@@ -16,6 +16,15 @@ use crate::program::{PATIENCE, Place, signal};
 /// What the environment of a host says beside its database.
 pub(crate) type Settings<'a> = &'a [(&'a str, &'a str)];
 
+/// Leases short enough to wait for, and so long that a busy machine alone does not end them.
+pub(crate) const SHORT_LEASES: Settings<'_> = &[
+    ("OUTBOX_DISPATCHER__LEASE", "6s"),
+    ("OUTBOX_DISPATCHER__DEADLINE", "4s"),
+    ("OUTBOX_POLLER__INTERVAL", "100ms"),
+    ("OUTBOX_RETRY__POLICY", "fixed"),
+    ("OUTBOX_RETRY__BASE", "100ms"),
+];
+
 /// How a message of the plugin begins that tells of the end of a call.
 const DELIVERY: &str = "{\"ending\"";
 
@@ -146,12 +155,12 @@ impl Node {
         self.child.try_wait().expect("it can be waited for").is_none()
     }
 
-    /// Waits until the log has so many lines with this message.
+    /// Waits until the log has this many lines with this message.
     pub(crate) fn wait_for(&mut self, message: &str, times: usize) {
         self.wait_for_any(&[message], times);
     }
 
-    /// Waits until the log has so many lines with any of these messages.
+    /// Waits until the log has this many lines with any of these messages.
     pub(crate) fn wait_for_any(&mut self, messages: &[&str], times: usize) {
         let started = Instant::now();
         while messages.iter().map(|message| self.said(message).len()).sum::<usize>() < times {
@@ -212,7 +221,7 @@ impl Node {
         self.said(DELIVERY).len()
     }
 
-    /// Waits for so many deliveries from now on; returns how long it took.
+    /// Waits for this many deliveries from now on; returns how long it took.
     pub(crate) fn wait_for_deliveries(&mut self, more: usize) -> Duration {
         let started = Instant::now();
         self.wait_for(DELIVERY, self.deliveries() + more);
@@ -304,8 +313,8 @@ pub(crate) fn wait_until_all_is_delivered(place: &Place, events: usize) -> Durat
     }
 }
 
-/// Waits until everything is delivered, stops the hosts, and proves that nothing but duplicates came of the troubles, and these only
-/// of what the hosts held then. Tells the figures under this title.
+/// Waits until everything is delivered, stops the hosts, and proves that nothing but duplicates came of the troubles, and these
+/// only of what the hosts held then. Tells the figures under this title.
 pub(crate) fn conclude(title: &str, place: &Place, nodes: &mut [Node], events: usize, rules: &Rules, witness: &Witness) {
     wait_until_all_is_delivered(place, events);
     for node in &mut *nodes {

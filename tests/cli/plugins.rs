@@ -12,9 +12,7 @@ use crate::program::{Ended, PATIENCE, Place};
 /// A place with one good plugin.
 fn place() -> Place {
     let place = Place::migrated();
-    fs::create_dir(place.path().join("plugins")).expect("can be made");
-    fs::copy(sample_plugins().join("order-mailer.wasm"), place.path().join("plugins/order-mailer.wasm"))
-        .expect("can be copied");
+    place.plugin("order-mailer");
     place
 }
 

@@ -1,5 +1,5 @@
-//! PgBouncer in transaction mode between hosts and their PostgreSQL: sessions, settings and prepared statements do not last, so leases
-//! alone decide.
+//! PgBouncer in transaction mode between hosts and their PostgreSQL: sessions, settings and prepared statements do not last, so
+//! leases alone decide.
 
 use std::str::FromStr;
 use std::sync::Arc;

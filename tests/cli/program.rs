@@ -242,7 +242,7 @@ impl Host {
         }
     }
 
-    /// Waits for so many mails of the sample plugin.
+    /// Waits for this many mails of the sample plugin.
     pub(crate) fn wait_for_mails(&mut self, count: usize) {
         for number in 0..count {
             self.wait_for_line(&format!("mail {number} of {count}"), |line| mailed(line).is_some());

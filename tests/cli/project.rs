@@ -1,6 +1,6 @@
 //! Projects of plugins as an author meets them: written, built, tried and served untouched, in every language.
 //!
-//! The toolchains are those that `cargo xtask languages` keeps; here a project gets them where its own setup command would put them.
+//! The toolchains are those that `cargo xtask languages` keeps; here a project gets them where its setup command puts them.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -83,8 +83,8 @@ fn passes_with_an_endpoint(place: &Place) {
     fs::write(&cases, &written[1]).expect("can be written");
 }
 
-/// Drops the component into the plugins directory of a host, with a manifest that names an endpoint: the project's event is delivered, and
-/// arrives there.
+/// Drops the component into the plugins directory of a host, with a manifest that names an endpoint: the project's event is
+/// delivered, and arrives there.
 fn delivers(place: &Place) {
     let endpoint = Endpoint::answering(&[204]);
     let (plugins, project) = (place.path().join("plugins"), place.path().join("greeter"));

@@ -7,19 +7,10 @@ use support::history::FaultKind;
 use support::{Faults, Witness, Writers, sample_plugins};
 
 use crate::home::Home;
-use crate::node::{Mode, Node, Settings, conclude, say, wait_for_writers, wait_until_all_is_delivered};
+use crate::node::{Mode, Node, SHORT_LEASES, Settings, conclude, say, wait_for_writers, wait_until_all_is_delivered};
 use crate::program::{PATIENCE, Place, run};
 
 const EVENTS: usize = 500;
-
-/// Leases short enough to wait for, and so long that a busy machine alone does not end them.
-const SETTINGS: Settings<'_> = &[
-    ("OUTBOX_DISPATCHER__LEASE", "6s"),
-    ("OUTBOX_DISPATCHER__DEADLINE", "4s"),
-    ("OUTBOX_POLLER__INTERVAL", "100ms"),
-    ("OUTBOX_RETRY__POLICY", "fixed"),
-    ("OUTBOX_RETRY__BASE", "100ms"),
-];
 
 /// Four connections, the fewest that the program takes, for sixteen workers.
 const SMALL_POOL: Settings<'_> = &[
@@ -72,7 +63,7 @@ fn a_host_that_slept_through_its_leases_changes_nothing_when_it_wakes_in_order_o
 }
 
 fn a_host_that_slept_through_its_leases_changes_nothing_when_it_wakes(name: &str, place: &Place, mode: Mode) {
-    let settings = &[SETTINGS, &[("OUTBOX_MODE", mode.name())]].concat()[..];
+    let settings = &[SHORT_LEASES, &[("OUTBOX_MODE", mode.name())]].concat()[..];
     let writers = write(place, Duration::from_millis(50));
     let mut sleeper = Node::start(place, 0, settings);
     sleeper.wait_for_deliveries(20);
@@ -157,7 +148,7 @@ where
 
 fn rows_that_somebody_locks_for_long_are_delivered_afterwards(name: &str, place: &Place, lock: impl FnOnce()) {
     let writers = write(place, Duration::from_millis(20));
-    let mut node = Node::start(place, 0, SETTINGS);
+    let mut node = Node::start(place, 0, SHORT_LEASES);
     node.wait_for_deliveries(20);
 
     let witness = Witness::of(place.url(), place.path());

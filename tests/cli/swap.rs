@@ -22,7 +22,7 @@ const SWAPS: u32 = 8;
 const HALF: Duration = Duration::from_millis(300);
 /// How many events are written for each replacement, at least.
 const EVENTS: usize = 500;
-/// Each so many replacements, half of a file comes first.
+/// In one of this many replacements, half of the file comes first.
 const HALVES: u32 = 4;
 
 /// The same component with another digest: a custom section at its end, which means nothing.

@@ -26,8 +26,8 @@ impl Encrypted {
         Self { database, server, place, authority }
     }
 
-    /// The server's address, where a connection is encrypted and the server's name is proven by an authority that the machine knows, or
-    /// by this one.
+    /// The server's address, where a connection is encrypted and the server's name is proven by an authority that the machine
+    /// knows, or by this one.
     fn verified(&self, authority: bool) -> String {
         let (mode, file) = match self.database {
             Database::PostgreSql => ("sslmode=verify-full", "&sslrootcert="),

@@ -24,8 +24,8 @@ fn in_a_pipe_it_prints_one_line_for_each_look() {
     assert!(documents[1]["oldest_pending_seconds"].is_number() && documents[1]["at"].is_string(), "{json}");
 }
 
-/// Runs it on a terminal of its own, which `script` makes, and ends it by this key. What it showed, and how the terminal was set before
-/// and after.
+/// Runs it on a terminal of its own, which `script` makes, and ends it by this key. What it showed, and how the terminal was
+/// set before and after.
 fn on_a_terminal(place: &Place, key: u8) -> (String, [String; 2]) {
     let line = "script -qefc 'trap : INT; stty rows 24 cols 80; stty -a >before; outbox top --interval 100ms; echo $? >code; stty -a >after' shown";
     let mut command = place.shell(line);

@@ -96,7 +96,7 @@ fn restarts_in_the_middle_of_a_backlog(database: &str, place: &Place) {
     assert_eq!((place.stat("done") + place.stat("dead"), place.stat("parked")), (once.len() as u64, 0));
 }
 
-/// Waits until so many deliveries are in the log, of all its lives, as long as there are more and more of them.
+/// Waits until this many deliveries of all its lives are in the log, as long as their number grows.
 fn wait_for_deliveries(node: &mut Node, count: usize) {
     let (mut seen, mut since) = (node.deliveries(), Instant::now());
     while seen < count {

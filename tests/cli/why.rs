@@ -76,7 +76,7 @@ fn each_state_has_its_sentence() {
 }
 
 #[test]
-fn a_line_is_followed_to_its_head_and_says_how_to_release_it() {
+fn a_key_queue_is_followed_to_its_head_and_says_how_to_release_it() {
     let place = place("");
     place.order("two", "42");
     place.order("three", "42");

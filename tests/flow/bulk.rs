@@ -13,7 +13,7 @@ pub(crate) fn long_lease() -> DispatcherConfig {
     DispatcherConfig { lease: HOUR, ..DispatcherConfig::default() }
 }
 
-/// Waits until so many events were delivered, as long as there are ever more of them.
+/// Waits until this many events were delivered, as long as their number grows.
 async fn delivered<S: outbox::store::SharedStore>(outbox: &Outbox<S>, count: u64) {
     let delivered = Cell::new(0);
     while delivered.get() < count {

@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 
 use crate::common::{HOUR, ROUTE, at_rest, commit, done, eager, order, orders, outbox, reaches, row};
 
-/// A listener that is with so many events at once, and no more.
+/// A listener that takes at most this many events at once.
 fn bounded(recorder: &Recorder, calls: usize) -> Registration {
     Registration::new(ROUTE.try_into().expect("good names"), recorder.listener()).concurrency(calls)
 }

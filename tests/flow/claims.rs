@@ -56,7 +56,7 @@ async fn the_outcome_of_a_lost_claim_is_fenced_off_and_counted() {
     let id = commit_one(&outbox).await;
     recorder.started().await;
 
-    // By the database's clock the lease is over, and another node takes the row while our listener is at work.
+    // By the database's clock the lease is over, and another host takes the row while our listener is at work.
     db.let_pass(Duration::from_secs(31)).await;
     let other = OwnerId::generate("other");
     assert!(takes_one(&db, &other, HOUR).await.is_some());
@@ -83,7 +83,7 @@ async fn a_listener_whose_claim_was_taken_is_cut_off() {
 
     db.let_pass(lease * 2).await;
     let other = OwnerId::generate("other");
-    // Our own renewal may come first; then its new lease must end before another node can take the row.
+    // Our own renewal may come first; then its new lease must end before another host can take the row.
     eventually("another node takes the row", async || {
         let taken = takes_one(&db, &other, HOUR).await.is_some();
         db.let_pass(lease * 2).await;

@@ -78,7 +78,7 @@ pub(crate) async fn reaches(db: &dyn Harness, id: EventId, status: Status) -> Re
     row(db, id).await
 }
 
-/// Waits until so many events are DONE.
+/// Waits until this many events are DONE.
 pub(crate) async fn done(db: &dyn Harness, count: u64) {
     eventually(&format!("{count} events are DONE"), async || db.store().stats().await.expect("counts").done == count).await;
 }

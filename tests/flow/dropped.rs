@@ -17,7 +17,7 @@ use crate::common::{ROUTE, at_rest, drowsy, orders, outbox};
 /// More awaits than any of these futures has.
 const MANY: usize = 500;
 
-/// Polls a future so many times, each time when it asks for it, then drops it. What it came to, when it ended before.
+/// Polls a future this many times, each time when it asks for it, then drops it. Returns its output if it ended before.
 async fn polled<F: Future>(future: F, times: usize) -> Option<F::Output> {
     let mut future = Box::pin(future);
     let mut left = times;

@@ -196,13 +196,13 @@ async fn two_hosts_on_one_database_deliver_two_thousand_events_exactly_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dead_events_are_brought_back_together() {
     let db = Sqlite::fresh().await;
-    let cured = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
-    let switch = cured.clone();
+    let fixed = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let switch = fixed.clone();
     let recorder = Recorder::answering(move |_| {
         if switch.load(std::sync::atomic::Ordering::SeqCst) {
             Ok(outbox::DispatchResult::Done)
         } else {
-            Err(Failure::unrecoverable("ill"))
+            Err(Failure::unrecoverable("no"))
         }
     });
     let outbox = outbox(&db).listener(ROUTE, recorder.listener()).start().await.expect("starts");
@@ -210,7 +210,7 @@ async fn dead_events_are_brought_back_together() {
     let filter = outbox::store::DeadFilter::default();
     eventually("all are dead", async || outbox.dead().count(&filter).await.expect("counts") == 25).await;
 
-    cured.store(true, std::sync::atomic::Ordering::SeqCst);
+    fixed.store(true, std::sync::atomic::Ordering::SeqCst);
     assert!(outbox.dead().replay(ids[0], &Audit::by("tester")).await.expect("replays"));
     reaches(&db, ids[0], Status::Done).await;
     // Dead by a clock that is a minute ahead of the host's: what `replay_all` takes is dead by the host's clock.
@@ -250,7 +250,7 @@ async fn the_counters_tell_what_happened() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_mad_delay_does_not_stop_the_others() {
+async fn one_absurd_delay_does_not_stop_the_others() {
     let db = Sqlite::fresh().await;
     let recorder = Recorder::answering(|event| match event.aggregate_id() {
         Some("0") => Ok(outbox::DispatchResult::RetryAfter(Duration::MAX)),
@@ -258,8 +258,8 @@ async fn one_mad_delay_does_not_stop_the_others() {
     });
     let outbox = outbox(&db).listener(ROUTE, recorder.listener()).start().await.expect("starts");
 
-    let mad = commit(&outbox, orders(1)).await[0];
-    eventually("the deferral is stored", async || row(&db, mad).await.deferrals == 1).await;
+    let absurd = commit(&outbox, orders(1)).await[0];
+    eventually("the deferral is stored", async || row(&db, absurd).await.deferrals == 1).await;
     db.execute(
         "INSERT INTO outbox_event (event_id, aggregate_type, event_type, payload) VALUES ('cold', 'Order', 'OrderPlaced', '1')",
     )

@@ -15,6 +15,8 @@ mod dropped;
 mod effects;
 mod excluded;
 mod handle;
+mod hooks;
+mod interceptors;
 mod killer;
 mod languages;
 mod large;
@@ -74,7 +76,7 @@ on_every_database! {
     rolling::an_older_host_kills_no_event_of_a_route_that_only_a_newer_one_answers,
     reading::a_cold_event_is_written_by_nothing_but_its_outcome,
     reading::where_order_is_kept_an_event_is_written_by_nothing_but_its_outcome,
-    reading::aggregates_whose_events_are_quick_are_hardly_ever_set_aside,
+    reading::aggregates_whose_events_are_quick_are_rarely_set_aside,
     reading::a_second_host_that_wants_the_table_for_itself_stands_by_and_takes_over,
     reading::hosts_that_share_the_table_read_different_events_and_go_on_for_one_that_leaves,
     reading::what_waits_for_a_worker_does_not_keep_partitions_from_another_host,
@@ -98,9 +100,9 @@ on_every_database! {
     order::a_dead_event_blocks_its_aggregate_until_it_is_skipped_or_replayed,
     order::a_dead_event_is_passed_by_when_that_is_asked_for,
     order::a_failed_event_is_overtaken_when_that_is_asked_for,
-    order::nodes_share_the_aggregates_and_take_over_from_one_that_leaves,
+    order::hosts_share_the_aggregates_and_take_over_from_one_that_leaves,
     order::what_waits_for_its_aggregate_does_not_keep_partitions_from_another_host,
-    order::in_total_order_one_node_works_and_another_takes_over,
+    order::in_total_order_one_host_works_and_another_takes_over,
     total_order::events_are_delivered_in_the_order_of_insertion_whatever_their_times_say,
     total_order::a_deferred_event_holds_up_all_later_ones,
     total_order::a_failed_event_is_dead_after_one_attempt_whatever_its_listener_allows,
@@ -110,11 +112,11 @@ on_every_database! {
     total_order::a_delayed_event_holds_up_nobody_and_takes_its_place_when_its_time_comes,
     total_order::order_survives_stops_in_the_middle_of_a_backlog,
     total_order::a_backlog_of_expired_events_is_walked_without_a_poll,
-    sweep::a_long_line_that_nobody_keeps_any_more_goes_on_to_its_end,
+    sweep::a_long_queue_whose_blocker_is_gone_goes_on_to_its_end,
     sweep::events_are_claimed_while_many_others_are_unparked,
     order::what_a_host_set_aside_before_it_died_is_found_by_the_others,
     order::what_waits_behind_others_goes_on_when_order_is_no_longer_asked_for,
-    order::a_stop_gives_back_what_waits_in_lines,
+    order::a_stop_gives_back_what_waits_in_key_queues,
     order::events_of_a_paused_route_wait_until_it_is_resumed,
     order::a_done_event_leaves_no_row_when_that_is_asked_for,
     slow_commit::events_of_a_commit_that_outlasts_their_leases_are_delivered_once,

@@ -1,4 +1,4 @@
-//! Order: one event of an aggregate after the other, over workers and nodes, whatever fails.
+//! Order: one event of an aggregate after the other, over workers and hosts, whatever fails.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,30 +22,30 @@ fn ordered<S: SharedStore>(store: S) -> OutboxBuilder<S> {
     Outbox::ordered_by_aggregate(store).poller(eager()).retry(Fixed(MOMENT)).dispatcher(three)
 }
 
-/// Nodes that notice each other soon: they say that they are alive ten times in a lease.
+/// Hosts that notice each other soon: they say that they are alive ten times in a lease.
 fn quick() -> DispatcherConfig {
     DispatcherConfig { lease: Duration::from_secs(12), deadline: Duration::from_secs(6), ..DispatcherConfig::default() }
 }
 
 /// `rounds` events for each of `aggregates` aggregates, in turns.
-fn lines(aggregates: u32, rounds: u32) -> Vec<Envelope> {
+fn rounds_of(aggregates: u32, rounds: u32) -> Vec<Envelope> {
     (0..rounds).flat_map(|_| (0..aggregates).map(order)).collect()
 }
 
 /// What was delivered of each aggregate, by `seq`, repeats included.
 fn by_aggregate(calls: &[Arc<Event>]) -> BTreeMap<String, Vec<u64>> {
-    let mut lines: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    let mut queues: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     for event in calls {
-        lines.entry(event.aggregate_id().expect("it has one").to_owned()).or_default().push(event.sequence());
+        queues.entry(event.aggregate_id().expect("it has one").to_owned()).or_default().push(event.sequence());
     }
-    lines
+    queues
 }
 
 /// A listener that fails now and then, by the event and its attempt alone, so that every run fails alike.
-fn moody() -> Recorder {
+fn flaky() -> Recorder {
     Recorder::answering(|event| {
         if event.attempt() == 1 && event.sequence() % 7 == 0 {
-            Err(Failure::retryable("moody"))
+            Err(Failure::retryable("flaky"))
         } else {
             Ok(DispatchResult::Done)
         }
@@ -54,10 +54,10 @@ fn moody() -> Recorder {
 
 pub(crate) async fn events_of_one_aggregate_are_delivered_in_order_though_some_fail<D: Database>(db: &D) {
     let store = db.another().await;
-    let recorder = moody();
+    let recorder = flaky();
     let host = ordered(store).listener(ROUTE, recorder.listener()).start().await.expect("starts");
 
-    commit(&host, lines(20, 30)).await;
+    commit(&host, rounds_of(20, 30)).await;
 
     done(db, 600).await;
     for (aggregate, seqs) in by_aggregate(&recorder.calls()) {
@@ -74,7 +74,7 @@ pub(crate) async fn two_events_of_one_aggregate_are_never_with_a_listener_at_onc
     let host = host.listener(ROUTE, held.listener()).listener(("Order", "Other"), free.listener());
     let host = host.start().await.expect("starts");
 
-    commit(&host, lines(3, 10)).await;
+    commit(&host, rounds_of(3, 10)).await;
 
     for round in 1..=10 {
         let mut at_work = BTreeSet::new();
@@ -109,20 +109,20 @@ pub(crate) async fn one_busy_aggregate_does_not_keep_the_others_waiting<D: Datab
 
     reaches(db, id, Status::Done).await;
     assert_eq!(slow.count(), 1, "one at a time");
-    // More than wait in one line; all two thousand, one after the other, would take a busy machine minutes.
+    // More than wait in one key queue; all two thousand, one after the other, would take a busy machine minutes.
     slow.finish(200);
     done(db, 201).await;
-    in_time("the stop waits for no line", host.shutdown()).await;
+    in_time("the stop waits for no key queue", host.shutdown()).await;
     assert!(by_aggregate(&slow.calls())["1"].is_sorted());
 }
 
 pub(crate) async fn a_dead_event_blocks_its_aggregate_until_it_is_skipped_or_replayed<D: Database>(db: &D) {
     let store = db.another().await;
-    let cured = Arc::new(std::sync::atomic::AtomicBool::new(false));
-    let switch = cured.clone();
+    let fixed = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let switch = fixed.clone();
     let recorder = Recorder::answering(move |event| {
-        let ill = event.payload::<u32>().expect("a number") == 1 && !switch.load(std::sync::atomic::Ordering::SeqCst);
-        if ill { Err(Failure::unrecoverable("ill")) } else { Ok(DispatchResult::Done) }
+        let fails = event.payload::<u32>().expect("a number") == 1 && !switch.load(std::sync::atomic::Ordering::SeqCst);
+        if fails { Err(Failure::unrecoverable("no")) } else { Ok(DispatchResult::Done) }
     });
     let host = ordered(store.clone()).listener(ROUTE, recorder.listener()).start().await.expect("starts");
     let numbered =
@@ -141,7 +141,7 @@ pub(crate) async fn a_dead_event_blocks_its_aggregate_until_it_is_skipped_or_rep
     assert_eq!(row(db, first[0]).await.status, Status::Dead);
     assert_eq!(row(db, second[1]).await.status, Status::New, "the other aggregate waits on");
 
-    cured.store(true, std::sync::atomic::Ordering::SeqCst);
+    fixed.store(true, std::sync::atomic::Ordering::SeqCst);
     assert!(host.dead().replay(second[0], &Audit::by("tester")).await.expect("replays"));
     reaches(db, second[1], Status::Done).await;
     assert!(by_aggregate(&recorder.calls())["b"].is_sorted(), "the replayed one first");
@@ -151,7 +151,7 @@ pub(crate) async fn a_dead_event_blocks_its_aggregate_until_it_is_skipped_or_rep
 pub(crate) async fn a_dead_event_is_passed_by_when_that_is_asked_for<D: Database>(db: &D) {
     let store = db.another().await;
     let recorder = Recorder::answering(|event| match event.payload::<u32>().expect("a number") {
-        1 => Err(Failure::retryable("ill")),
+        1 => Err(Failure::retryable("no")),
         _ => Ok(DispatchResult::Done),
     });
     let skip = OrderConfig { on_dead: OnDead::Skip, ..OrderConfig::default() };
@@ -184,9 +184,9 @@ pub(crate) async fn a_failed_event_is_overtaken_when_that_is_asked_for<D: Databa
     host.shutdown().await;
 }
 
-pub(crate) async fn nodes_share_the_aggregates_and_take_over_from_one_that_leaves<D: Database>(db: &D) {
+pub(crate) async fn hosts_share_the_aggregates_and_take_over_from_one_that_leaves<D: Database>(db: &D) {
     let store = db.another().await;
-    let recorder = moody();
+    let recorder = flaky();
     let mut hosts = Vec::new();
     for _ in 0..3 {
         let store = db.another().await;
@@ -198,10 +198,10 @@ pub(crate) async fn nodes_share_the_aggregates_and_take_over_from_one_that_leave
     })
     .await;
 
-    commit(&hosts[0], lines(30, 10)).await;
+    commit(&hosts[0], rounds_of(30, 10)).await;
     let leaving = hosts.pop().expect("three hosts");
     leaving.shutdown().await;
-    commit(&hosts[0], lines(30, 10)).await;
+    commit(&hosts[0], rounds_of(30, 10)).await;
 
     done(db, 600).await;
     for (aggregate, seqs) in by_aggregate(&recorder.calls()) {
@@ -219,7 +219,7 @@ pub(crate) async fn what_waits_for_its_aggregate_does_not_keep_partitions_from_a
     let config = DispatcherConfig { workers: 1, ..quick() };
     let first = ordered(db.another().await).dispatcher(config.clone());
     let first = first.listener(ROUTE, first_calls.listener()).start().await.expect("starts");
-    commit(&first, lines(30, 10)).await;
+    commit(&first, rounds_of(30, 10)).await;
     first_calls.started().await;
     eventually("all are in hand", async || first.in_flight() == 300).await;
 
@@ -242,22 +242,22 @@ pub(crate) async fn what_waits_for_its_aggregate_does_not_keep_partitions_from_a
     second.shutdown().await;
 }
 
-pub(crate) async fn in_total_order_one_node_works_and_another_takes_over<D: Database>(db: &D) {
+pub(crate) async fn in_total_order_one_host_works_and_another_takes_over<D: Database>(db: &D) {
     let store = db.another().await;
     let (one, two) = (Recorder::done(), Recorder::done());
     let host = |store, recorder: &Recorder| {
         Outbox::ordered(store).poller(eager()).dispatcher(quick()).listener(ROUTE, recorder.listener())
     };
     let first = host(store.clone(), &one).start().await.expect("starts");
-    commit(&first, lines(5, 5)).await;
+    commit(&first, rounds_of(5, 5)).await;
     done(db, 25).await;
     let second = host(db.another().await, &two).start().await.expect("starts");
-    commit(&second, lines(5, 5)).await;
+    commit(&second, rounds_of(5, 5)).await;
     done(db, 50).await;
     assert_eq!((one.count(), two.count()), (50, 0), "only one of them works");
 
     first.shutdown().await;
-    commit(&second, lines(5, 5)).await;
+    commit(&second, rounds_of(5, 5)).await;
 
     done(db, 75).await;
     assert_eq!(two.count(), 25);
@@ -287,8 +287,8 @@ pub(crate) async fn what_a_host_set_aside_before_it_died_is_found_by_the_others<
 
 pub(crate) async fn what_waits_behind_others_goes_on_when_order_is_no_longer_asked_for<D: Database>(db: &D) {
     let store = db.another().await;
-    let ill = Recorder::answering(|_| Err(Failure::unrecoverable("ill")));
-    let host = ordered(store.clone()).listener(ROUTE, ill.listener()).start().await.expect("starts");
+    let failing = Recorder::answering(|_| Err(Failure::unrecoverable("no")));
+    let host = ordered(store.clone()).listener(ROUTE, failing.listener()).start().await.expect("starts");
     let ids = commit(&host, vec![order(1), order(1)]).await;
     eventually("one waits behind", async || store.stats().await.expect("counts").blocked == 1).await;
     host.shutdown().await;
@@ -300,11 +300,11 @@ pub(crate) async fn what_waits_behind_others_goes_on_when_order_is_no_longer_ask
     host.shutdown().await;
 }
 
-pub(crate) async fn a_stop_gives_back_what_waits_in_lines<D: Database>(db: &D) {
+pub(crate) async fn a_stop_gives_back_what_waits_in_key_queues<D: Database>(db: &D) {
     let store = db.another().await;
     let recorder = Recorder::held();
     let host = ordered(store.clone()).listener(ROUTE, recorder.listener()).start().await.expect("starts");
-    commit(&host, lines(1, 50)).await;
+    commit(&host, rounds_of(1, 50)).await;
     recorder.started().await;
     eventually("the others are in hand", async || host.in_flight() == 50).await;
 
@@ -350,7 +350,7 @@ pub(crate) async fn a_done_event_leaves_no_row_when_that_is_asked_for<D: Databas
     let delete = PurgeConfig { on_done: OnDone::Delete, ..PurgeConfig::default() };
     let host = unordered(db).purge(delete).listener(ROUTE, recorder.listener()).start().await.expect("starts");
 
-    commit(&host, lines(10, 2)).await;
+    commit(&host, rounds_of(10, 2)).await;
 
     eventually("all rows are gone", async || rows(db).await == 0).await;
     assert_eq!(recorder.count(), 20);

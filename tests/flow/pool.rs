@@ -102,7 +102,7 @@ async fn a_host_all_of_whose_connections_are_taken_keeps_its_leases_on_mysql() {
     }
 }
 
-/// A host holds an event while all connections of its pool are taken, for longer than its leases, and another host is there to take over.
+/// A host holds an event while its pool has no free connection for longer than its leases, and another host could take over.
 async fn keeps_its_leases<D: Database>(db: &D, store: D::Store, mode: Mode, waiting: &str, release: impl Future<Output = ()>) {
     let (held, other) = (Recorder::held(), Recorder::done());
     let start = async |store, recorder: &Recorder| {

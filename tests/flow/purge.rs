@@ -14,7 +14,7 @@ use crate::common::{ROUTE, commit, commit_one, done, orders, outbox, reaches, ro
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
-/// A database with so many DONE events, finished an hour ago.
+/// A database with this many DONE events, finished an hour ago.
 async fn finished(count: u32) -> Sqlite {
     let db = Sqlite::fresh().await;
     let outbox = outbox(&db).listener(ROUTE, Recorder::done().listener()).start().await.expect("starts");

@@ -48,7 +48,7 @@ pub(crate) async fn a_cold_event_is_written_by_nothing_but_its_outcome(db: &impl
     outbox.shutdown().await;
 }
 
-pub(crate) async fn aggregates_whose_events_are_quick_are_hardly_ever_set_aside(db: &impl Database) {
+pub(crate) async fn aggregates_whose_events_are_quick_are_rarely_set_aside(db: &impl Database) {
     let recorder = Recorder::done();
     // Room for one event of each aggregate, and for a batch.
     let config = DispatcherConfig { cold_queue: 200, ..DispatcherConfig::default() };

@@ -1,5 +1,5 @@
-//! Savepoints of the caller, chosen by chance: what is committed is delivered once, as it was committed; what was rolled back, all or in
-//! part, is never delivered.
+//! Savepoints of the caller, chosen by chance: what is committed is delivered once, as it was committed; what was rolled back,
+//! all or in part, is never delivered.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -213,8 +213,8 @@ async fn start<D: Database>(db: &D, recorder: &Recorder) -> Outbox<D::Store> {
     outbox(db).listener(ROUTE, recorder.listener()).start().await.expect("starts")
 }
 
-/// On SQLite one transaction at a time writes, and MySQL keeps the locks of what a savepoint takes back, so that others would wait for a
-/// transaction that waits for them: `beside` is 1 there.
+/// On SQLite one transaction at a time writes, and MySQL keeps the locks of what a savepoint takes back, so that others would
+/// wait for a transaction that waits for them: `beside` is 1 there.
 fn traces<D: Database>(fresh: impl AsyncFn() -> D, beside: usize, cases: u32) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     let (db, outbox, recorder) = runtime.block_on(async {

@@ -78,7 +78,7 @@ async fn goes_on_later<D: Database>(db: &D, waiting: &Envelope) {
     host.shutdown().await;
 }
 
-pub(crate) async fn a_long_line_that_nobody_keeps_any_more_goes_on_to_its_end<D: Database>(db: &D) {
+pub(crate) async fn a_long_queue_whose_blocker_is_gone_goes_on_to_its_end<D: Database>(db: &D) {
     insert(db, &orders(1_200)).await;
     db.execute("UPDATE outbox_event SET behind = 1000000, due_at = NULL").await;
     let recorder = Recorder::done();

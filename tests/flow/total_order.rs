@@ -43,7 +43,7 @@ pub(crate) async fn events_are_delivered_in_the_order_of_insertion_whatever_thei
     let in_aggregate = |ago: u64| placed(ago).aggregate_id("1").json(&ago).expect("good");
     // The clocks of their writers disagree, and the one that was written last says that it happened first.
     let mut envelopes: Vec<Envelope> = [10, 3_600, 20, 7_200, 86_400].into_iter().map(in_aggregate).collect();
-    // Without an aggregate it stands in the same line.
+    // Without an aggregate it stands in the same queue.
     envelopes.push(placed(90_000).json(&0).expect("good"));
     let written = backlog(db, &envelopes).await;
     let recorder = Recorder::done();
@@ -79,8 +79,8 @@ pub(crate) async fn a_deferred_event_holds_up_all_later_ones<D: Database>(db: &D
 
 pub(crate) async fn a_failed_event_is_dead_after_one_attempt_whatever_its_listener_allows<D: Database>(db: &D) {
     let recorder = Recorder::answering(|event| match event.payload::<u32>().expect("a number") {
-        0 => Err(Failure::retryable("ill")),
-        1 => Err(Failure::retryable_after(Duration::from_millis(1), "ill")),
+        0 => Err(Failure::retryable("no")),
+        1 => Err(Failure::retryable_after(Duration::from_millis(1), "no")),
         _ => Ok(DispatchResult::Done),
     });
     let lenient = Registration::new(Route::try_from(ROUTE).expect("good"), recorder.listener());
@@ -91,7 +91,7 @@ pub(crate) async fn a_failed_event_is_dead_after_one_attempt_whatever_its_listen
     let host = ordered(db.another().await).registration(lenient).start().await.expect("starts");
 
     reaches(db, envelopes[2].id(), Status::Done).await;
-    assert_eq!(sequences(&recorder), written, "each once, and the line goes on");
+    assert_eq!(sequences(&recorder), written, "each once, and the queue goes on");
     for died in &envelopes[..2] {
         let record = row(db, died.id()).await;
         assert_eq!((record.status, record.attempts, record.blocks), (Status::Dead, 1, false));

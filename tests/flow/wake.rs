@@ -1,4 +1,4 @@
-//! Wake-ups between nodes by PostgreSQL: hosts that look by themselves once an hour deliver at once what another node commits.
+//! Wake-ups between hosts by PostgreSQL: hosts that look by themselves once an hour deliver at once what another host commits.
 
 use outbox::{Outbox, PostgresStore};
 use support::{Harness, Postgres, Recorder, eventually};
@@ -10,7 +10,7 @@ use crate::common::{ROUTE, commit_one, drowsy};
 const EVENTS: usize = 8;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_writer_commits_wakes_the_hosts_and_again_after_their_ears_were_cut_off() {
+async fn what_a_writer_commits_wakes_the_hosts_and_again_after_their_connections_were_cut() {
     let db = Postgres::fresh().await;
     let recorder = Recorder::done();
     let writer = Outbox::writer_only(db.postgres()).start().await.expect("starts");

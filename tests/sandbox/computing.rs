@@ -31,7 +31,7 @@ async fn converse() {
     echo.await.expect("does not panic");
 }
 
-/// Gives the host so many events of a listener that never ends, and has a conversation beside them.
+/// Gives the host this many events of a listener that never ends, and has a conversation beside them.
 async fn converse_beside(event_type: &str, calls: usize) {
     let (_db, store) = database().await;
     let directory = Directory::new();

@@ -22,7 +22,7 @@ async fn a_secret_that_lies_where_a_finding_is_cut_is_hidden_whole() {
     assert!(found.ends_with("xxx***"), "{found}");
 }
 
-/// A guest with the secret's place at 33004 and its length at 33008, and at 34000 so many letters with the secret behind them.
+/// A guest with the secret's place at 33004 and its length at 33008, and at 34000 this many letters with the secret behind them.
 fn knowing(letters: u32, body: &str) -> Guest {
     let secret = "(i32.load (i32.const 33004)) (i32.load (i32.const 33008))";
     let body = body.replace("$SECRET", secret);

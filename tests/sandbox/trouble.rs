@@ -89,7 +89,7 @@ async fn asking_for_later_counts_no_attempt() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_else_is_hurt_by_a_flood_of_trouble() {
+async fn a_flood_of_failing_events_hurts_no_other_plugin() {
     let (_db, store, _directory, outbox) = trouble().await;
     let bad = [("Loop", "fuel:"), ("Panic", "trap:"), ("Memory", "memory:"), ("Recurse", "stack:"), ("BigAnswer", "output:")];
     // By turns, so that every good event comes right after one that breaks.

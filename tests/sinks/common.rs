@@ -61,7 +61,7 @@ pub(crate) fn unique(prefix: &str) -> String {
     format!("{prefix}{id}")
 }
 
-/// Sends so many messages in tasks of their own while `meanwhile` is done after the first hundred are confirmed; each is sent again
+/// Sends these messages, each in a task, while `meanwhile` is done after the first hundred are confirmed; each is sent again
 /// until it is confirmed. Patience begins when `meanwhile` has ended: a broker may take long to start.
 pub(crate) async fn send_all_while(sink: Arc<dyn Sink>, messages: Vec<Message>, meanwhile: impl Future<Output = ()>) {
     let confirmed = Arc::new(std::sync::atomic::AtomicUsize::new(0));

@@ -27,7 +27,7 @@ fn config(cluster: &Cluster) -> serde_json::Value {
     json!({"kind": "kafka", "brokers": cluster.bootstrap_servers(), "timeout": "5s"})
 }
 
-/// Key, headers and payload of all messages of a topic, read until there are so many.
+/// Key, headers and payload of all messages of a topic, read until there are this many.
 fn read(cluster: &Cluster, topic: &str, count: usize) -> Vec<(String, String, String)> {
     let consumer: BaseConsumer = ClientConfig::new()
         .set("bootstrap.servers", cluster.bootstrap_servers())

@@ -1,4 +1,4 @@
-//! One line of all events: what its front is, and what stops it.
+//! One queue of all events: what its front is, and what stops it.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::common::{LEASE, MOMENT, dead, event, ids, kept, owner, request, retry
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// A node that holds the partition of the one line.
+/// A host that holds the partition of the one queue.
 async fn holder(db: &dyn Harness) -> OwnerId {
     let owner = owner("node");
     assert_eq!(kept(&*db.store(), &owner, 1, 1).await, [0]);
@@ -19,15 +19,15 @@ async fn holder(db: &dyn Harness) -> OwnerId {
 }
 
 fn front(owner: &OwnerId, held: &[u64], limit: u32) -> ClaimRequest {
-    let line = Some(ClaimOrder::OneForAll { held: held.to_vec() });
-    ClaimRequest { owner: owner.clone(), order: line, ..request(limit) }
+    let order = Some(ClaimOrder::OneForAll { held: held.to_vec() });
+    ClaimRequest { owner: owner.clone(), order, ..request(limit) }
 }
 
 async fn claim(db: &dyn Harness, owner: &OwnerId, held: &[u64]) -> Vec<Claimed> {
     db.store().claim(&front(owner, held, 100)).await.expect("claims")
 }
 
-/// So many events, of aggregates and of none in turns.
+/// This many events, of aggregates and of none in turns.
 async fn written(db: &dyn Harness, count: usize) -> Vec<Envelope> {
     let mut envelopes = Vec::new();
     for number in 0..count {
@@ -47,7 +47,7 @@ fn behind(claimed: &[Claimed]) -> Vec<Option<u64>> {
     claimed.iter().map(|claimed| claimed.behind).collect()
 }
 
-pub(crate) async fn the_front_of_the_line_is_claimed_in_the_order_of_insertion(db: &dyn Harness) {
+pub(crate) async fn the_front_of_the_queue_is_claimed_in_the_order_of_insertion(db: &dyn Harness) {
     let owner = holder(db).await;
     let events = written(db, 5).await;
 
@@ -108,7 +108,7 @@ pub(crate) async fn nothing_passes_an_event_that_cannot_be_claimed(db: &dyn Harn
     }
 }
 
-pub(crate) async fn an_event_that_another_owner_holds_stops_the_line_until_its_lease_ends(db: &dyn Harness) {
+pub(crate) async fn an_event_that_another_owner_holds_stops_the_queue_until_its_lease_ends(db: &dyn Harness) {
     let gone = holder(db).await;
     let events = written(db, 3).await;
     db.store().claim(&front(&gone, &[], 1)).await.expect("claims");
@@ -142,7 +142,7 @@ pub(crate) async fn finished_and_delayed_events_stop_nobody(db: &dyn Harness) {
     assert_eq!(behind(&claimed), [None, Some(claimed[0].fence.sequence)]);
 }
 
-pub(crate) async fn whose_partition_it_is_not_claims_nothing_of_the_line(db: &dyn Harness) {
+pub(crate) async fn whose_partition_it_is_not_claims_nothing_of_the_queue(db: &dyn Harness) {
     let owner = holder(db).await;
     written(db, 2).await;
 
@@ -151,7 +151,7 @@ pub(crate) async fn whose_partition_it_is_not_claims_nothing_of_the_line(db: &dy
     assert!(claim(db, &owner, &[]).await.is_empty(), "its lease is over by the clock of the database");
 }
 
-pub(crate) async fn an_event_that_is_too_young_stops_the_line(db: &dyn Harness) {
+pub(crate) async fn an_event_that_is_too_young_stops_the_queue(db: &dyn Harness) {
     let owner = holder(db).await;
     written(db, 1).await;
     let patient = ClaimRequest { skip_recent: HOUR, ..front(&owner, &[], 10) };

@@ -1,4 +1,4 @@
-//! Order by aggregate: partitions, lines, and what waits behind what.
+//! Order by aggregate: partitions, key queues, and what waits behind what.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,19 +14,19 @@ fn all() -> Vec<u16> {
     (0..PARTITIONS).collect()
 }
 
-fn in_line(owner: &OwnerId, partitions: Vec<u16>, waits_for: WaitsFor) -> ClaimRequest {
+fn in_order(owner: &OwnerId, partitions: Vec<u16>, waits_for: WaitsFor) -> ClaimRequest {
     ClaimRequest { owner: owner.clone(), order: Some(ClaimOrder::ByAggregate { partitions, waits_for }), ..request(100) }
 }
 
-/// A node that holds every partition.
+/// A host that holds every partition.
 async fn holder(db: &dyn Harness) -> OwnerId {
     let owner = owner("node");
     assert_eq!(kept(&*db.store(), &owner, PARTITIONS, PARTITIONS).await, all());
     owner
 }
 
-async fn claim_in_line(db: &dyn Harness, owner: &OwnerId) -> Vec<Claimed> {
-    db.store().claim(&in_line(owner, all(), WaitsFor::Unresolved)).await.expect("claims")
+async fn claim_in_order(db: &dyn Harness, owner: &OwnerId) -> Vec<Claimed> {
+    db.store().claim(&in_order(owner, all(), WaitsFor::Unresolved)).await.expect("claims")
 }
 
 async fn of(db: &dyn Harness, id: &str) -> Envelope {
@@ -43,7 +43,7 @@ async fn written(db: &dyn Harness, id: &str, count: usize) -> Vec<EventId> {
 }
 
 /// Three events of one aggregate, one of another, and one of none.
-async fn lines(db: &dyn Harness) {
+async fn two_queues(db: &dyn Harness) {
     written(db, "42", 3).await;
     written(db, "7", 1).await;
     let free = event(db, "X").await.json(&1).expect("good");
@@ -52,14 +52,14 @@ async fn lines(db: &dyn Harness) {
 
 /// First dies and blocks, and the others of its aggregate wait behind it.
 async fn blocked(db: &dyn Harness, owner: &OwnerId, count: usize) -> (Vec<EventId>, u64) {
-    let line = written(db, "42", count).await;
-    let claimed = claim_in_line(db, owner).await;
+    let queue = written(db, "42", count).await;
+    let claimed = claim_in_order(db, owner).await;
     let first = claimed[0].fence;
     settle(db, first, Settlement::Dead { error: "no".to_owned(), counted: true, blocks: true }).await;
     for later in &claimed[1..] {
         settle(db, later.fence, Settlement::Behind { sequence: first.sequence }).await;
     }
-    (line, first.sequence)
+    (queue, first.sequence)
 }
 
 pub(crate) async fn partitions_are_shared_and_never_held_twice(db: &dyn Harness) {
@@ -104,7 +104,7 @@ pub(crate) async fn a_partition_that_is_given_back_is_free_at_once(db: &dyn Harn
     assert_eq!(kept(&*store, &two, PARTITIONS, PARTITIONS).await, [3, 5]);
 }
 
-pub(crate) async fn a_single_partition_is_the_lock_of_one_node(db: &dyn Harness) {
+pub(crate) async fn a_single_partition_is_the_lock_of_one_host(db: &dyn Harness) {
     let (one, two) = (owner("one"), owner("two"));
     assert_eq!(kept(&*db.store(), &one, 1, 1).await, [0]);
     assert!(kept(&*db.store(), &two, 1, 1).await.is_empty());
@@ -119,10 +119,10 @@ pub(crate) async fn only_events_of_partitions_that_one_holds_are_claimed(db: &dy
         written(db, &format!("aggregate-{number}"), 1).await;
     }
 
-    assert!(claim_in_line(db, &stranger).await.is_empty(), "who holds no partition gets nothing");
-    assert!(store.claim(&in_line(&one, theirs.clone(), WaitsFor::Unresolved)).await.expect("claims").is_empty());
-    let first = store.claim(&in_line(&one, ours, WaitsFor::Unresolved)).await.expect("claims");
-    let second = claim_in_line(db, &two).await;
+    assert!(claim_in_order(db, &stranger).await.is_empty(), "who holds no partition gets nothing");
+    assert!(store.claim(&in_order(&one, theirs.clone(), WaitsFor::Unresolved)).await.expect("claims").is_empty());
+    let first = store.claim(&in_order(&one, ours, WaitsFor::Unresolved)).await.expect("claims");
+    let second = claim_in_order(db, &two).await;
 
     assert_eq!(first.len() + second.len(), 100);
     assert!(first.len() > 10 && second.len() > 10, "spread over the partitions: {} and {}", first.len(), second.len());
@@ -136,7 +136,7 @@ pub(crate) async fn all_events_of_an_aggregate_are_in_one_partition(db: &dyn Har
         written(db, &number.to_string(), 3).await;
     }
 
-    let (first, second) = (claim_in_line(db, &one).await, claim_in_line(db, &two).await);
+    let (first, second) = (claim_in_order(db, &one).await, claim_in_order(db, &two).await);
 
     let aggregates = |claimed: &[Claimed]| -> BTreeSet<String> {
         let id = |claimed: &Claimed| claimed.event.as_ref().expect("readable").aggregate_id().expect("it has one").to_owned();
@@ -146,21 +146,21 @@ pub(crate) async fn all_events_of_an_aggregate_are_in_one_partition(db: &dyn Har
     assert!(aggregates(&first).is_disjoint(&aggregates(&second)));
 }
 
-pub(crate) async fn a_claim_in_line_tells_what_each_event_waits_for(db: &dyn Harness) {
+pub(crate) async fn a_claim_in_order_tells_what_each_event_waits_for(db: &dyn Harness) {
     let owner = holder(db).await;
-    lines(db).await;
+    two_queues(db).await;
 
-    let claimed = claim_in_line(db, &owner).await;
+    let claimed = claim_in_order(db, &owner).await;
 
     let seq: Vec<u64> = claimed.iter().map(|claimed| claimed.fence.sequence).collect();
     let behind: Vec<Option<u64>> = claimed.iter().map(|claimed| claimed.behind).collect();
     assert_eq!(behind, [None, Some(seq[0]), Some(seq[1]), None, None]);
 }
 
-pub(crate) async fn in_a_long_line_each_event_waits_for_an_earlier_one(db: &dyn Harness) {
+pub(crate) async fn in_a_long_queue_each_event_waits_for_an_earlier_one(db: &dyn Harness) {
     let owner = holder(db).await;
     written(db, "42", 1_200).await;
-    let request = ClaimRequest { limit: 400, ..in_line(&owner, all(), WaitsFor::Unresolved) };
+    let request = ClaimRequest { limit: 400, ..in_order(&owner, all(), WaitsFor::Unresolved) };
     let mut before = None;
     let mut first = None;
     for _ in 0..3 {
@@ -172,14 +172,14 @@ pub(crate) async fn in_a_long_line_each_event_waits_for_an_earlier_one(db: &dyn 
     }
     settle(db, first.expect("some"), retry(Duration::from_hours(1))).await;
     written(db, "42", 1).await;
-    let last = claim_in_line(db, &owner).await.pop().expect("the new one");
+    let last = claim_in_order(db, &owner).await.pop().expect("the new one");
     assert!(last.behind.is_some_and(|behind| behind < last.fence.sequence), "{last:?}");
 }
 
-pub(crate) async fn the_head_of_a_line_is_the_first_that_is_waited_for(db: &dyn Harness) {
+pub(crate) async fn the_head_of_a_queue_is_the_first_that_is_waited_for(db: &dyn Harness) {
     let owner = holder(db).await;
-    lines(db).await;
-    let claimed = claim_in_line(db, &owner).await;
+    two_queues(db).await;
+    let claimed = claim_in_order(db, &owner).await;
     let seq: Vec<u64> = claimed.iter().map(|claimed| claimed.fence.sequence).collect();
     let heads = async |waits_for| {
         let mut heads = db.store().heads(&seq, waits_for).await.expect("looks");
@@ -196,7 +196,7 @@ pub(crate) async fn the_head_of_a_line_is_the_first_that_is_waited_for(db: &dyn 
     assert!(db.store().heads(&[], WaitsFor::Unresolved).await.expect("looks").is_empty());
 }
 
-pub(crate) async fn a_claim_without_lines_looks_at_no_others(db: &dyn Harness) {
+pub(crate) async fn a_claim_without_order_looks_at_no_others(db: &dyn Harness) {
     written(db, "42", 2).await;
     let claimed = db.store().claim(&request(10)).await.expect("claims");
     assert_eq!(claimed.iter().map(|claimed| claimed.behind).collect::<Vec<_>>(), [None, None]);
@@ -205,18 +205,18 @@ pub(crate) async fn a_claim_without_lines_looks_at_no_others(db: &dyn Harness) {
 pub(crate) async fn what_is_claimed_or_failed_is_still_waited_for(db: &dyn Harness) {
     let owner = holder(db).await;
     written(db, "42", 1).await;
-    let first = claim_in_line(db, &owner).await[0].fence;
+    let first = claim_in_order(db, &owner).await[0].fence;
     written(db, "42", 1).await;
-    let second = claim_in_line(db, &owner).await;
+    let second = claim_in_order(db, &owner).await;
     assert_eq!(second[0].behind, Some(first.sequence), "while it is claimed");
 
     settle(db, first, retry(Duration::from_secs(3_600))).await;
     settle(db, second[0].fence, Settlement::Released { after: Duration::ZERO }).await;
 
-    let again = claim_in_line(db, &owner).await;
+    let again = claim_in_order(db, &owner).await;
     assert_eq!(again[0].behind, Some(first.sequence), "while it waits for its retry");
     settle(db, again[0].fence, Settlement::Released { after: Duration::ZERO }).await;
-    let untried = db.store().claim(&in_line(&owner, all(), WaitsFor::Untried)).await.expect("claims");
+    let untried = db.store().claim(&in_order(&owner, all(), WaitsFor::Untried)).await.expect("claims");
     assert_eq!(untried[0].behind, None, "one that failed is overtaken when that is asked for");
 }
 
@@ -225,31 +225,31 @@ pub(crate) async fn what_is_finished_or_not_yet_available_is_not_waited_for(db: 
     let later = event(db, "X").await.aggregate("Order", "42").deliver_after(Duration::from_secs(3_600)).json(&1).expect("good");
     let (done, died) = (of(db, "42").await, of(db, "42").await);
     write(db, &[later.clone(), done, died]).await;
-    let claimed = claim_in_line(db, &owner).await;
+    let claimed = claim_in_order(db, &owner).await;
     settle(db, claimed[0].fence, Settlement::Done).await;
     settle(db, claimed[1].fence, Settlement::Dead { error: "no".to_owned(), counted: true, blocks: false }).await;
 
     let next = written(db, "42", 1).await;
 
-    let claimed = claim_in_line(db, &owner).await;
+    let claimed = claim_in_order(db, &owner).await;
     assert_eq!((ids(&claimed), claimed[0].behind), (next, None));
     db.let_pass(Duration::from_secs(3_601)).await;
     kept(&*db.store(), &owner, PARTITIONS, PARTITIONS).await;
-    let claimed = claim_in_line(db, &owner).await;
+    let claimed = claim_in_order(db, &owner).await;
     let late = claimed.iter().find(|claimed| claimed.event.as_ref().is_ok_and(|event| event.id() == later.id()));
-    assert_eq!(late.expect("its time has come").behind, None, "it is the first of its line by insertion");
+    assert_eq!(late.expect("its time has come").behind, None, "it is the first of its queue by insertion");
 }
 
 pub(crate) async fn an_event_behind_another_is_not_due_and_keeps_its_counters(db: &dyn Harness) {
     let owner = holder(db).await;
-    let (line, first) = blocked(db, &owner, 3).await;
+    let (queue, first) = blocked(db, &owner, 3).await;
 
-    assert!(claim_in_line(db, &owner).await.is_empty());
+    assert!(claim_in_order(db, &owner).await.is_empty());
     assert!(db.store().claim(&request(10)).await.expect("claims").is_empty(), "not by any other way either");
-    let record = row(db, line[1]).await;
+    let record = row(db, queue[1]).await;
     assert_eq!((record.status, record.behind, record.due_at), (Status::New, Some(first), None));
     assert_eq!((record.attempts, record.claims, record.locked_by), (0, 0, None), "it was never started");
-    assert!(row(db, line[0]).await.blocks);
+    assert!(row(db, queue[0]).await.blocks);
     let stats = db.store().stats().await.expect("counts");
     assert_eq!((stats.dead, stats.blocked, stats.new, stats.parked), (1, 2, 0, 0));
     let blocker = Blocker { sequence: first, aggregate_type: "Order".to_owned(), aggregate_id: "42".to_owned() };
@@ -288,19 +288,19 @@ fn left(blockers: &[u64]) -> Unblocked {
     Unblocked { cleared: Vec::new(), left: blockers.to_vec() }
 }
 
-pub(crate) async fn a_line_goes_on_in_order_when_its_blocker_is_resolved(db: &dyn Harness) {
+pub(crate) async fn a_queue_goes_on_in_order_when_its_blocker_is_resolved(db: &dyn Harness) {
     let owner = holder(db).await;
-    let (line, first) = blocked(db, &owner, 4).await;
+    let (queue, first) = blocked(db, &owner, 4).await;
     let store = db.store();
     assert!(store.unblock(&[first], WaitsFor::Unresolved, 10).await.expect("looks") == Unblocked::default(), "it blocks still");
-    assert!(claim_in_line(db, &owner).await.is_empty());
+    assert!(claim_in_order(db, &owner).await.is_empty());
 
-    assert!(store.skip(line[0], &by_hand()).await.expect("skips"));
-    assert!(!store.skip(line[0], &by_hand()).await.expect("looks"), "once");
+    assert!(store.skip(queue[0], &by_hand()).await.expect("skips"));
+    assert!(!store.skip(queue[0], &by_hand()).await.expect("looks"), "once");
 
     assert_eq!(store.unblock(&[first], WaitsFor::Unresolved, 2).await.expect("unblocks"), left(&[first]), "one is left");
-    let claimed = claim_in_line(db, &owner).await;
-    assert_eq!(ids(&claimed), line[1..3], "the oldest first");
+    let claimed = claim_in_order(db, &owner).await;
+    assert_eq!(ids(&claimed), queue[1..3], "the oldest first");
     assert_eq!((claimed[0].behind, claimed[0].claims), (None, 1));
     assert_eq!(
         store.unblock(&[first, 999_999], WaitsFor::Unresolved, 2).await.expect("unblocks"),
@@ -311,46 +311,46 @@ pub(crate) async fn a_line_goes_on_in_order_when_its_blocker_is_resolved(db: &dy
         settle(db, one.fence, Settlement::Done).await;
     }
     assert_eq!(store.unblock(&[first], WaitsFor::Unresolved, 2).await.expect("unblocks"), cleared(&[first]));
-    let last = claim_in_line(db, &owner).await;
-    assert_eq!((ids(&last), last[0].behind), (line[3..].to_vec(), None));
-    assert_eq!(row(db, line[0]).await.status, Status::Dead, "it is skipped, not forgotten");
+    let last = claim_in_order(db, &owner).await;
+    assert_eq!((ids(&last), last[0].behind), (queue[3..].to_vec(), None));
+    assert_eq!(row(db, queue[0]).await.status, Status::Dead, "it is skipped, not forgotten");
 }
 
-pub(crate) async fn a_replayed_blocker_is_delivered_before_its_line(db: &dyn Harness) {
+pub(crate) async fn a_replayed_blocker_is_delivered_before_its_queue(db: &dyn Harness) {
     let owner = holder(db).await;
-    let (line, first) = blocked(db, &owner, 2).await;
+    let (queue, first) = blocked(db, &owner, 2).await;
 
     assert_eq!(db.store().replay_batch(&DeadFilter::default(), 10, &by_hand()).await.expect("replays"), 1);
 
-    assert!(!row(db, line[0]).await.blocks);
+    assert!(!row(db, queue[0]).await.blocks);
     assert!(
         db.store().unblock(&[first], WaitsFor::Unresolved, 10).await.expect("looks") == Unblocked::default(),
         "it is not done yet"
     );
-    let again = claim_in_line(db, &owner).await;
-    assert_eq!(ids(&again), [line[0]]);
+    let again = claim_in_order(db, &owner).await;
+    assert_eq!(ids(&again), [queue[0]]);
     settle(db, again[0].fence, Settlement::Done).await;
     assert_eq!(db.store().unblock(&[first], WaitsFor::Unresolved, 10).await.expect("unblocks"), cleared(&[first]));
-    assert_eq!(ids(&claim_in_line(db, &owner).await), [line[1]]);
+    assert_eq!(ids(&claim_in_order(db, &owner).await), [queue[1]]);
 }
 
-pub(crate) async fn a_discarded_blocker_lets_its_line_go(db: &dyn Harness) {
+pub(crate) async fn a_discarded_blocker_lets_its_queue_go(db: &dyn Harness) {
     let owner = holder(db).await;
-    let (line, first) = blocked(db, &owner, 2).await;
+    let (queue, first) = blocked(db, &owner, 2).await;
 
-    assert!(db.store().discard(line[0], None, &by_hand()).await.expect("discards"));
+    assert!(db.store().discard(queue[0], None, &by_hand()).await.expect("discards"));
 
     assert_eq!(db.store().unblock(&[first], WaitsFor::Unresolved, 10).await.expect("unblocks"), cleared(&[first]));
-    assert_eq!(ids(&claim_in_line(db, &owner).await), [line[1]]);
+    assert_eq!(ids(&claim_in_order(db, &owner).await), [queue[1]]);
 }
 
 pub(crate) async fn nothing_blocks_where_order_is_not_asked_for(db: &dyn Harness) {
     let owner = holder(db).await;
-    let (line, first) = blocked(db, &owner, 2).await;
+    let (queue, first) = blocked(db, &owner, 2).await;
 
     assert_eq!(db.store().unblock(&[first], WaitsFor::Nothing, 10).await.expect("unblocks"), cleared(&[first]));
 
-    assert_eq!(ids(&db.store().claim(&request(10)).await.expect("claims")), [line[1]]);
+    assert_eq!(ids(&db.store().claim(&request(10)).await.expect("claims")), [queue[1]]);
 }
 
 pub(crate) async fn a_dead_event_without_an_aggregate_blocks_nothing(db: &dyn Harness) {
@@ -364,26 +364,26 @@ pub(crate) async fn a_dead_event_without_an_aggregate_blocks_nothing(db: &dyn Ha
 pub(crate) async fn an_event_that_is_finished_waits_for_nobody(db: &dyn Harness) {
     let owner = holder(db).await;
     written(db, "42", 3).await;
-    let fences: Vec<_> = claim_in_line(db, &owner).await.iter().map(|claimed| claimed.fence).collect();
+    let fences: Vec<_> = claim_in_order(db, &owner).await.iter().map(|claimed| claimed.fence).collect();
     let blocking = Settlement::Dead { error: "no".to_owned(), counted: true, blocks: true };
     assert_eq!(settle(db, fences[1], blocking).await, 0);
     let (first, dead, last) = (fences[0].sequence, fences[1].sequence, fences[2].sequence);
 
     let heads = db.store().heads(&[dead, last], WaitsFor::Unresolved).await.expect("looks");
 
-    assert_eq!(heads, [(last, first)], "it blocks the last one, and is not in the line itself");
+    assert_eq!(heads, [(last, first)], "it blocks the last one, and is not in the queue itself");
 }
 
 pub(crate) async fn blocked_aggregates_are_listed_with_their_cause(db: &dyn Harness) {
     let owner = holder(db).await;
-    let (line, first) = blocked(db, &owner, 3).await;
+    let (queue, first) = blocked(db, &owner, 3).await;
 
     let keys = db.store().blocked_keys(10).await.expect("lists");
 
     assert_eq!(keys.len(), 1);
     let key = &keys[0];
     assert_eq!((key.aggregate_type.as_str(), key.aggregate_id.as_str(), key.seq, key.waiting), ("Order", "42", first, 2));
-    assert_eq!((key.event_id, key.status, key.last_error.as_deref()), (Some(line[0]), Some(Status::Dead), Some("no")));
+    assert_eq!((key.event_id, key.status, key.last_error.as_deref()), (Some(queue[0]), Some(Status::Dead), Some("no")));
     assert!(db.store().blocked_keys(0).await.expect("lists").is_empty());
     let routes = db.store().count_routes().await.expect("counts");
     assert_eq!((routes[0].blocked, routes[0].dead, routes[0].waiting), (2, 1, 0));
@@ -391,8 +391,8 @@ pub(crate) async fn blocked_aggregates_are_listed_with_their_cause(db: &dyn Harn
 
 pub(crate) async fn one_waiting_event_without_an_aggregate_does_not_hide_the_others(db: &dyn Harness) {
     let owner = holder(db).await;
-    lines(db).await;
-    let claimed = claim_in_line(db, &owner).await;
+    two_queues(db).await;
+    let claimed = claim_in_order(db, &owner).await;
     let first = claimed[0].fence.sequence;
     for waiting in [1, 4] {
         settle(db, claimed[waiting].fence, Settlement::Behind { sequence: first }).await;
@@ -407,12 +407,12 @@ pub(crate) async fn one_waiting_event_without_an_aggregate_does_not_hide_the_oth
 
 pub(crate) async fn an_erased_event_leaves_no_row(db: &dyn Harness) {
     let owner = holder(db).await;
-    let line = written(db, "42", 2).await;
-    let claimed = claim_in_line(db, &owner).await;
+    let queue = written(db, "42", 2).await;
+    let claimed = claim_in_order(db, &owner).await;
 
     assert_eq!(settle(db, claimed[0].fence, Settlement::Erased).await, 0);
 
-    assert!(db.store().get(line[0]).await.expect("looks").is_none());
+    assert!(db.store().get(queue[0]).await.expect("looks").is_none());
     assert_eq!(settle(db, claimed[0].fence, Settlement::Erased).await, 1, "it is gone");
-    assert!(db.store().get(line[1]).await.expect("looks").is_some());
+    assert!(db.store().get(queue[1]).await.expect("looks").is_some());
 }

@@ -13,7 +13,7 @@ fn node(owner: &OwnerId) -> Node {
     Node::new(owner.clone(), "here 1", "multi_node", "1.2.3")
 }
 
-pub(crate) async fn a_node_is_alive_as_long_as_it_says_so(db: &dyn Harness) {
+pub(crate) async fn a_host_is_alive_as_long_as_it_says_so(db: &dyn Harness) {
     let (one, two, other) = (owner("one"), owner("two"), owner("other"));
     let store = db.store();
     assert_eq!(store.heartbeat(&node(&one), LEASE).await.expect("says that it is alive").live, 1);
@@ -52,7 +52,7 @@ pub(crate) async fn a_node_is_alive_as_long_as_it_says_so(db: &dyn Harness) {
     assert_eq!(store.nodes().await.expect("lists").len(), 1, "after a day they are forgotten");
 }
 
-pub(crate) async fn a_node_tells_how_it_works_and_each_beat_says_it_anew(db: &dyn Harness) {
+pub(crate) async fn a_host_tells_how_it_works_and_each_beat_says_it_anew(db: &dyn Harness) {
     let (store, one) = (db.store(), owner("one"));
     let told = async || {
         let node = store.nodes().await.expect("lists").remove(0);
@@ -69,7 +69,7 @@ pub(crate) async fn a_node_tells_how_it_works_and_each_beat_says_it_anew(db: &dy
     assert_eq!(told().await, (true, 7, false));
 }
 
-pub(crate) async fn a_node_that_is_about_to_stop_has_no_share_any_more(db: &dyn Harness) {
+pub(crate) async fn a_host_that_is_about_to_stop_has_no_share_any_more(db: &dyn Harness) {
     let store = db.store();
     let [one, two] = ["one", "two"].map(|name| Node { reads: true, room: 9, ..node(&owner(name)) });
     let live = async |node: &Node| store.heartbeat(node, LEASE).await.expect("says that it is alive").live;
@@ -109,7 +109,7 @@ pub(crate) async fn others_that_claim_rows_are_counted_whatever_their_mode(db: &
     assert_eq!(claimers(&reading).await, 0, "they are gone");
 }
 
-pub(crate) async fn a_node_that_has_been_gone_for_a_day_is_not_shown_though_no_other_is_alive(db: &dyn Harness) {
+pub(crate) async fn a_host_that_has_been_gone_for_a_day_is_not_shown_though_no_other_is_alive(db: &dyn Harness) {
     let store = db.store();
     store.heartbeat(&node(&owner("one")), LEASE).await.expect("says that it is alive");
 
@@ -120,7 +120,7 @@ pub(crate) async fn a_node_that_has_been_gone_for_a_day_is_not_shown_though_no_o
     assert!(store.nodes().await.expect("lists").is_empty());
 }
 
-pub(crate) async fn a_node_that_leaves_takes_nothing_with_it(db: &dyn Harness) {
+pub(crate) async fn a_host_that_leaves_takes_nothing_with_it(db: &dyn Harness) {
     let (one, two) = (owner("one"), owner("two"));
     let store = db.store();
     store.heartbeat(&node(&one), LEASE).await.expect("says that it is alive");

@@ -208,7 +208,7 @@ async fn each_role_may_do_its_part_and_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_notice_wakes_those_who_listen_to_this_table() {
+async fn a_wake_up_reaches_those_who_listen_to_this_table() {
     let db = Postgres::fresh().await;
     let name = format!("{}_listens", db.schema());
     let store = PostgresStore::connect(&format!("{}&application_name={name}", db.url())).await.expect("connects");
@@ -216,18 +216,18 @@ async fn a_notice_wakes_those_who_listen_to_this_table() {
 
     db.store().notify().await.expect("tells");
 
-    assert_eq!(support::in_time("the notice is heard", wake_ups.next()).await.expect("heard"), WakeUp::Events);
+    assert_eq!(support::in_time("the wake-up is heard", wake_ups.next()).await.expect("heard"), WakeUp::Events);
     db.store().send_test_wake_up().await.expect("tells");
     assert_eq!(support::in_time("the test is heard", wake_ups.next()).await.expect("heard"), WakeUp::Test);
     let other = db.other_table("other").await;
     other.migrate_up().await.expect("migrates");
     let mut theirs = other.listen().await.expect("listens").expect("PostgreSQL tells");
     other.notify().await.expect("tells");
-    support::in_time("the other table's notice is heard", theirs.next()).await.expect("heard");
+    support::in_time("the other table's wake-up is heard", theirs.next()).await.expect("heard");
     // What was heard before the end of the connection would be told before it.
     db.execute(&format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '{name}'")).await;
     let heard = support::in_time("the connection has ended", wake_ups.next()).await;
-    assert!(heard.is_err(), "another table's notices are not ours");
+    assert!(heard.is_err(), "another table's wake-ups are not ours");
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use crate::common::{by_hand, claim, dead, event, finished, owner, ownership, ret
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
-/// What was finished at least so long ago by the database's clock.
+/// What was finished at least this long ago by the database's clock.
 async fn request(db: &dyn Harness, status: Status, older_than: Duration, limit: u32) -> PurgeRequest {
     PurgeRequest { status, finished_before: db.now().await.minus(older_than), limit }
 }
@@ -124,7 +124,7 @@ pub(crate) async fn what_its_writer_dated_back_is_as_old_as_its_row(db: &dyn Har
     assert_eq!(db.store().purge_undelivered(DAY, 100).await.expect("purges").count, 1);
 }
 
-pub(crate) async fn nothing_is_purged_as_undelivered_while_a_node_is_alive(db: &dyn Harness) {
+pub(crate) async fn nothing_is_purged_as_undelivered_while_a_host_is_alive(db: &dyn Harness) {
     let id = write_one(db).await;
     let node = Node::new(owner("host"), "host 1", "single_node", "0");
     db.store().heartbeat(&node, DAY).await.expect("says that it is there");

@@ -53,7 +53,7 @@ async fn read(db: &dyn Harness, owner: &OwnerId, order: ReadOrder, held: &[u64])
     read_by(db, &request(owner, order, held)).await
 }
 
-/// So many events of an aggregate, or of none.
+/// This many events of an aggregate, or of none.
 async fn written(db: &dyn Harness, aggregate: Option<&str>, count: usize) -> Vec<EventId> {
     let mut envelopes = Vec::new();
     for number in 0..count {

@@ -307,7 +307,7 @@ pub(crate) async fn a_delay_beyond_all_time_does_not_break_the_table(db: &dyn Ha
 
         let due = row(db, id).await.due_at.expect("it waits");
         assert!(due > db.now().await.plus(Duration::from_secs(100 * 365 * 24 * 3_600)), "{settlement:?}: {due}");
-        let rest = db.store().next_due().await.expect("one mad delay must not blind the poller");
+        let rest = db.store().next_due().await.expect("one absurd delay must not blind the poller");
         assert!(rest.expect("it waits") > Duration::from_secs(100 * 365 * 24 * 3_600));
     }
 }

@@ -54,7 +54,7 @@ async fn a_renewal_holds_for_its_whole_lease_though_it_waited_for_the_writer() {
 }
 
 #[tokio::test]
-async fn partitions_and_nodes_are_kept_for_a_whole_lease_though_they_waited_for_the_writer() {
+async fn partitions_and_hosts_are_kept_for_a_whole_lease_though_they_waited_for_the_writer() {
     let db = Sqlite::fresh().await;
     let (ours, partitions) = (owner("host"), owner("host"));
     let node = Node::new(ours, "host 1", "ordered", "1");

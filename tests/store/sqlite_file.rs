@@ -191,7 +191,7 @@ enum CutOff {
     WhenWoken,
 }
 
-/// Polls a future so many times at most, then drops it: `None` when it had not ended by then.
+/// Polls a future this many times at most, then drops it: `None` when it had not ended by then.
 async fn cut_off_after<T>(polls: u32, when: CutOff, future: impl Future<Output = T>) -> Option<T> {
     let (mut future, mut left) = (Box::pin(future), polls);
     std::future::poll_fn(|context| {

@@ -11,7 +11,7 @@ use support::Harness;
 use crate::common::{by_hand, claim, plains, write};
 use crate::effects::{Change, commit, effects, set, usage, value};
 
-/// Lets a plugin keep values, one change after the other, in so many calls.
+/// Lets a plugin keep values, one change after the other, in this many calls.
 async fn keep(db: &dyn Harness, plugin: &str, changes: &[Change<'_>]) {
     write(db, &plains(db, changes.len()).await).await;
     let claimed = claim(db, 100).await;

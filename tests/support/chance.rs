@@ -8,8 +8,8 @@ use rand::{RngExt, SeedableRng};
 
 /// Where all random choices of a test run come from.
 ///
-/// Drawn anew for every run, unless `OUTBOX_TEST_SEED` names the one of an earlier run: then every choice is the same again. (What the
-/// machine makes of it, such as who is first, is not a choice.)
+/// Drawn anew for every run, unless `OUTBOX_TEST_SEED` names the one of an earlier run: then every choice is the same again.
+/// (What the machine makes of it, such as who is first, is not a choice.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seed(u64);
 

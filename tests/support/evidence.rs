@@ -8,8 +8,8 @@ use tempfile::TempDir;
 
 use crate::Seed;
 
-/// A directory of one test, for its journals, logs and files: under the target directory, `test-runs/NAME-…`. Gone with this value when
-/// the test passes; kept when it fails, which is then said together with the seed.
+/// A directory of one test, for its journals, logs and files: under the target directory, `test-runs/NAME-…`. Gone with this
+/// value when the test passes; kept when it fails, which is then said together with the seed.
 #[derive(Debug)]
 pub struct Evidence {
     directory: TempDir,

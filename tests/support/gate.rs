@@ -42,8 +42,8 @@ impl Moment {
     ];
 }
 
-/// Holds whoever passes one moment for the so-manieth time: it makes a file, which says that it is there, and stays until that file is gone.
-/// Everything else in its process goes on.
+/// Holds whoever passes one moment for the nth time: it makes a file, which says that it is there, and stays until that file is
+/// gone. Everything else in its process goes on.
 #[derive(Debug)]
 pub struct Gate {
     moment: Option<Moment>,

@@ -81,7 +81,7 @@ impl Guest {
         self
     }
 
-    /// So many pages of memory to begin with, instead of 4.
+    /// This many pages of memory to begin with, instead of 4.
     #[must_use]
     pub fn pages(mut self, pages: u32) -> Self {
         self.pages = pages;

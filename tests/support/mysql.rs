@@ -64,7 +64,7 @@ impl MySql {
         &self.other_program
     }
 
-    /// A pool as a service would have it, with so many connections.
+    /// A pool as a service would have it, with this many connections.
     #[must_use]
     pub fn services_pool(&self, connections: u32) -> MySqlPool {
         let connect = MySqlConnectOptions::clone(&self.other_program.connect_options());

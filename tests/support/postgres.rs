@@ -87,7 +87,7 @@ impl Postgres {
         &self.other_program
     }
 
-    /// A pool as a service would have it, with so many connections.
+    /// A pool as a service would have it, with this many connections.
     #[must_use]
     pub fn services_pool(&self, connections: u32) -> PgPool {
         PgPoolOptions::new().max_connections(connections).connect_lazy(&self.url).expect("the address is good")

@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 pub enum Network {
     /// Bytes pass.
     Pass,
-    /// Every connection is cut after it has received so many more bytes of the server's. What the server then goes on to do,
+    /// Every connection is cut after it has received this many more bytes of the server's. What the server then goes on to do,
     /// such as a commit, is not heard of.
     CutAfter(u64),
     /// Open connections are cut; new ones are cut as soon as they come, as by a server that is not there.
@@ -25,7 +25,7 @@ pub enum Network {
     HalfOpen,
     /// Every piece of data comes so much later, in both directions.
     Latency(Duration),
-    /// So many bytes a second pass in each direction.
+    /// This many bytes a second pass in each direction.
     Throttle(u32),
 }
 

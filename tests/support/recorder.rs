@@ -70,7 +70,7 @@ impl Recorder {
         in_time("the listener is called", started.recv()).await.expect("the recorder holds a sender itself")
     }
 
-    /// Lets so many calls go, those that wait or those to come.
+    /// Lets this many calls go, those that wait or those to come.
     pub fn finish(&self, calls: usize) {
         self.gate.add_permits(calls);
     }

@@ -105,8 +105,8 @@ impl Scrape {
     }
 }
 
-/// Runs `promtool check WHAT` with this on standard input, or with these arguments; says so where it is not installed, and leaves the
-/// check out. Under `cargo xtask test` it is there.
+/// Runs `promtool check WHAT` with this on standard input, or with these arguments; says so where it is not installed, and
+/// leaves the check out. Under `cargo xtask test` it is there.
 ///
 /// # Panics
 /// When it finds a fault, or should be there and is not.

@@ -82,7 +82,7 @@ impl Sqlite {
         &self.other_program
     }
 
-    /// A pool as a service would have it, with so many connections; a statement on it waits for no lock of another program.
+    /// A pool as a service would have it, with this many connections; a statement on it waits for no lock of another program.
     #[must_use]
     pub fn services_pool(&self, connections: u32) -> SqlitePool {
         let connect = SqliteConnectOptions::new().filename(&self.file).busy_timeout(Duration::from_millis(20));

@@ -75,8 +75,8 @@ impl Witness {
         Self { store, journal, clock: SystemClock::default(), runtime }
     }
 
-    /// Something is done to a host by `act`, from now on until [`over`](Self::over). What the host holds is looked at afterwards, when it
-    /// can change nothing any more.
+    /// Something is done to a host by `act`, from now on until [`over`](Self::over). What the host holds is looked at
+    /// afterwards, when it can change nothing any more.
     pub fn trouble(&self, host: &str, kind: FaultKind, process: u32, act: impl FnOnce()) -> Trouble {
         let from = self.clock.now().as_micros();
         act();
@@ -139,8 +139,8 @@ impl Witness {
         self.runtime.block_on(future)
     }
 
-    /// The events that hosts of this process have claimed, and those that they may have read, each with its claim. A host that is not
-    /// in the list of hosts yet may be of this process.
+    /// The events that hosts of this process have claimed, and those that they may have read, each with its claim. A host that
+    /// is not in the list of hosts yet may be of this process.
     fn held(&self, process: u32) -> (Vec<Claim>, Vec<Claim>) {
         let nodes = self.runtime.block_on(self.store.nodes()).expect("the hosts can be listed");
         let theirs =

@@ -82,14 +82,14 @@ impl Faults {
 /// How many aggregates a writer has.
 const AGGREGATES: usize = 10;
 
-/// Every so many transactions one is rolled back, and one is let go without a word, which must come to the same.
+/// One in this many transactions is rolled back, and one is let go without a word, which must come to the same.
 const ROLLED_BACK: usize = 4;
 const DROPPED: usize = 9;
 
-/// One in so many events fails at first, and one in so many of those a second time: which ones is chance.
+/// One in this many events fails at first, and one in this many of those a second time: which ones is chance.
 const FAILING: u32 = 8;
 
-/// One in so many events is asked for later, and so much.
+/// One in this many events is asked for later, and by how much.
 const DELAYED: u32 = 20;
 const DELAY: Duration = Duration::from_millis(400);
 

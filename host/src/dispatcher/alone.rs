@@ -48,9 +48,9 @@ pub(super) struct Start {
 }
 
 impl Start {
-    /// Counts the start of an event. Only here does a worker wait for the database: the count must be in the table before a listener
-    /// that may stop the host. `Err` when it could not be counted, with the settlement of the event, or `None` when its claim was
-    /// lost.
+    /// Counts the start of an event. Only here does a worker wait for the database: the count must be in the table before a
+    /// listener that may stop the host. `Err` when it could not be counted, with the settlement of the event, or `None` when
+    /// its claim was lost.
     pub(super) async fn count(&self, shared: &Shared, delivery: &Delivery) -> Result<(), Option<Settlement>> {
         let Some(fence) = delivery.fence() else { return Ok(()) };
         // Set before the answer: the database may have counted even if the answer is lost.

@@ -18,8 +18,8 @@ use crate::queue::Delivery;
 /// A listener that watches its own deadline reports more than we can, so it gets this much longer to report first.
 const GRACE: Duration = Duration::from_millis(250);
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
-/// How often a call looks whether its claim ends sooner than it did: where order is kept, a call that began while others relied on leases
-/// alone must have ended soon after this host's session, once they rely on that. They wait for three times as long.
+/// How often a call looks whether its claim ends sooner than it did: where order is kept, a call that began while others relied
+/// on leases alone must have ended soon after this host's session, once they rely on that. They wait for three times as long.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// One attempt, and what it needs to know.

@@ -14,34 +14,35 @@ const MOST_WORKERS: usize = 65_536;
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DispatcherConfig {
-    /// How many events are handled at once. Default 256: most of them wait for something outside, such as a response. Of one listener
-    /// with a bound, no more calls compute at once than there are threads. From four workers on, an eighth is kept for listeners
-    /// with a bound that have no call running. At least 1, at most 65,536.
+    /// How many events are handled at once. Default 256: most of them wait for something outside, such as a response. Of one
+    /// listener with a bound, no more calls compute at once than there are threads. From four workers on, an eighth is kept for
+    /// listeners with a bound that have no call running. At least 1, at most
+    /// 65,536.
     pub workers: usize,
-    /// Most events queued straight after their commit; each listener without a free place may queue as many again. Default 1,000; at
-    /// least 1.
+    /// Most events queued straight after their commit; each listener without a free place may queue as many again. Default
+    /// 1,000; at least 1.
     pub hot_queue: usize,
     /// Most events queued after a poll; each listener without a free place may queue as many again. Default 1,000; at least 1.
     pub cold_queue: usize,
-    /// Most bytes in each of the two queues; each listener without a free place may queue as many again. Of events that were found by a
-    /// poll, those that are with their listeners count for their first second or two, too. Default 32 MiB.
+    /// Most bytes in each of the two queues; each listener without a free place may queue as many again. Of events that were
+    /// found by a poll, those that are with their listeners count for their first second or two, too. Default 32 MiB.
     pub queue_bytes: ByteSize,
     /// Counted failures after which an event is dead. Default 10; at least 1.
     pub max_attempts: u32,
     /// How often a listener may defer an event before it is dead. Default 1,000.
     pub max_deferrals: u32,
-    /// How often an event may stop its host before it is dead. Default 5; at least 1. An event that two hosts had claimed when they died is
-    /// delivered alone from then on; only those starts are counted.
+    /// How often an event may stop its host before it is dead. Default 5; at least 1. An event that two hosts had claimed when
+    /// they died is delivered alone from then on; only those starts are counted.
     pub max_starts: u32,
-    /// The longest call of a listener without a deadline of its own. All interceptors together have the same time before the call, and
-    /// again after it. Default 20 s; below the lease.
+    /// The longest call of a listener without a deadline of its own. All interceptors together have the same time before the
+    /// call, and again after it. Default 20 s; below the lease.
     #[serde(with = "duration")]
     pub deadline: Duration,
     /// How long a claim holds; renewed at a third of it. Default 30 s; at least 1 s.
     #[serde(with = "duration")]
     pub lease: Duration,
-    /// How long a stop handles queued events. Default 5 s. Writing the last outcomes may take 5 s more, and statements still running
-    /// then 4 s more. Events that the database has not settled by then are delivered again after their leases.
+    /// How long a stop handles queued events. Default 5 s. Writing the last outcomes may take 5 s more, and statements still
+    /// running then 4 s more. Events that the database has not settled by then are delivered again after their leases.
     #[serde(with = "duration")]
     pub drain_timeout: Duration,
     /// What happens to an event whose route never had a listener. Default dead.

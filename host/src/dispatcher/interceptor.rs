@@ -5,8 +5,8 @@ use async_trait::async_trait;
 use crate::event::Event;
 use crate::listener::Outcome;
 
-/// Called around every attempt. All calls of `before` for one attempt share the dispatcher's deadline, and so do all calls of `after`.
-/// Source: specification 9.3, 9.5.
+/// Called around every attempt. All calls of `before` for one attempt share the dispatcher's deadline, and so do all calls of
+/// `after`. Source: specification 9.3, 9.5.
 #[async_trait]
 pub trait Interceptor: Send + Sync + 'static {
     /// Called before the listener, in the order of registration; also for events without a listener, or with one that is paused.
@@ -18,8 +18,8 @@ pub trait Interceptor: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Called after the listener, in reverse order, also when it failed, when there was none ([`Outcome::Unroutable`]), or when it had
-    /// no room ([`Outcome::Busy`]). Not called when an earlier `before` ended the attempt, or the claim was lost.
+    /// Called after the listener, in reverse order, also when it failed, when there was none ([`Outcome::Unroutable`]), or when
+    /// it had no room ([`Outcome::Busy`]). Not called when an earlier `before` ended the attempt, or the claim was lost.
     ///
     /// # Errors
     /// The text is logged; the outcome does not change.

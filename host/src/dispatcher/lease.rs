@@ -16,8 +16,8 @@ use crate::store::{Store, StoreError};
 /// Most claims renewed by one statement.
 const BATCH: usize = 2_000;
 
-/// Renews at every third of the lease, until it is stopped. One failed renewal does no harm: two more fit into the lease. The claim of
-/// an event whose call is overdue is not renewed, so that another host may take the event over.
+/// Renews at every third of the lease, until it is stopped. One failed renewal does no harm: two more fit into the lease. The
+/// claim of an event whose call is overdue is not renewed, so that another host may take the event over.
 pub(super) struct LeaseKeeper {
     pub(super) store: Arc<dyn Store>,
     pub(super) in_flight: Arc<InFlight>,

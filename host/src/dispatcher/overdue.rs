@@ -58,8 +58,9 @@ impl Visits {
 }
 
 impl Visits {
-    /// The deliveries whose visits should have ended before `since`, and that may be made again: no other of their events is stuck as
-    /// well, and of `threads` more than one is left beside those that are. What blocks one thread after the other must not have all.
+    /// The deliveries whose visits should have ended before `since`, and that may be made again: no other of their events is
+    /// stuck as well, and of `threads` more than one is left beside those that are. An event that blocks one thread after the
+    /// other must not get all of them.
     pub(super) fn to_repeat(&self, since: Instant, threads: usize) -> Vec<(EventId, Fence)> {
         let is_stuck = |visited: &Visited| visited.until.is_some_and(|until| until < since);
         let of_visit =

@@ -71,8 +71,8 @@ impl Dispatcher {
             );
         }
         poller.await;
-        // Since the first time, a worker may have queued an event for its listener, and the poller may have claimed events that wait
-        // for others of their key.
+        // Since the first time, a worker may have queued an event for its listener, and the poller may have claimed events that
+        // wait for others of their key.
         self.give_back_queued(times).await;
         let Self { settling, lease_keeper, signals, .. } = self;
         signals.stopped.send_replace(true);

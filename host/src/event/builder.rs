@@ -82,8 +82,8 @@ pub struct EnvelopeBuilder {
 }
 
 impl Envelope {
-    /// Starts an event of this type: a plain string, an [`EventType`](super::EventType), or an enum made by [`names!`](crate::names).
-    /// The payload comes last and ends the building: [`json`](EnvelopeBuilder::json),
+    /// Starts an event of this type: a plain string, an [`EventType`](super::EventType), or an enum made by
+    /// [`names!`](crate::names). The payload comes last and ends the building: [`json`](EnvelopeBuilder::json),
     /// [`json_text`](EnvelopeBuilder::json_text) or [`bytes`](EnvelopeBuilder::bytes).
     #[expect(clippy::new_ret_no_self, reason = "the payload ends the building, so that none can be forgotten")]
     pub fn new(event_type: impl AsRef<str>) -> EnvelopeBuilder {
@@ -161,7 +161,7 @@ impl EnvelopeBuilder {
         self
     }
 
-    /// Not delivered before so long after it happened. Excludes [`available_at`](Self::available_at).
+    /// Not delivered before this time after it happened. Excludes [`available_at`](Self::available_at).
     pub fn deliver_after(mut self, delay: Duration) -> Self {
         self.deliver_after = Some(delay);
         self

@@ -186,8 +186,8 @@ impl Route {
         self.aggregate_type.as_str() == Self::ANY || self.event_type.as_str() == Self::ANY
     }
 
-    /// The known routes that may have been meant, at most three: those of this event type first, since an aggregate type is soon left
-    /// out, then those of a similar name.
+    /// The known routes that may have been meant, at most three: those of this event type first, since an aggregate type is
+    /// soon left out, then those of a similar name.
     #[doc(hidden)] // for our own program
     #[must_use]
     pub fn near<'r>(&self, known: impl IntoIterator<Item = &'r Self>) -> Vec<&'r Self> {

@@ -1,7 +1,7 @@
 //! The header `traceparent` of the W3C: which trace something belongs to, and what its parent is.
 
-/// A `traceparent` that was checked: version 00, 55 characters. Anybody may have written the header: what is not exactly of this form
-/// counts as none.
+/// A `traceparent` that was checked: version 00, 55 characters. Anybody may have written the header: what is not exactly of
+/// this form counts as none.
 ///
 /// Source: W3C Trace Context, 3.2.
 #[derive(Clone, Copy, PartialEq, Eq)]

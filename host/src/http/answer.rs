@@ -43,8 +43,8 @@ pub struct ReplayReport {
     pub left_dead: u64,
     /// Whether the time limit was reached before all events were changed.
     pub out_of_time: bool,
-    /// The `after` of the next request: the last waiting event that is due now, a number past every event when none waits any more, or the
-    /// `after` that was sent; `null` for all.
+    /// The `after` of the next request: the last waiting event that is due now, a number past every event when none waits any
+    /// more, or the `after` that was sent; `null` for all.
     pub next: Option<u64>,
     /// Only events that were dead by this time were replayed.
     pub dead_before: Timestamp,
@@ -83,7 +83,8 @@ pub struct Written {
     pub duplicate: bool,
     /// Those whose id was written before, or stands twice in the request; they were skipped.
     pub duplicates: Vec<EventId>,
-    /// Whether a writer hook of this host left events out: they are not written, and a repeat changes nothing. No field when it left none out.
+    /// Whether a writer hook of this host left events out: they are not written, and a repeat changes nothing. Absent when none
+    /// were.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]
     pub suppressed: bool,

@@ -1,4 +1,4 @@
-//! What everybody may ask of the table, asked anew only when it is old enough: however many ask, the database is asked now and then.
+//! What everybody may ask of the table, kept until it is old enough: the database is asked now and then, however many ask.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -8,10 +8,10 @@ use tokio::sync::Mutex;
 /// A value is at least so old before the next is asked for, and at most so old when somebody is told it.
 pub(super) const YOUNGEST: Duration = Duration::from_secs(1);
 pub(super) const OLDEST: Duration = Duration::from_secs(60);
-/// Asking takes no more than one part in so many of the time, however large the table is.
+/// Asking takes at most one part in this many of the time, however large the table is.
 const SHARE: u32 = 20;
 
-/// How long a value is told that took so long to find out.
+/// How long a value is kept that took this long to find out.
 pub(super) fn rest(took: Duration) -> Duration {
     (took * SHARE).clamp(YOUNGEST, OLDEST)
 }

@@ -20,9 +20,9 @@ pub struct HttpConfig {
     pub listen: Listen,
     /// Who may do what. Default none: then everybody who reaches a loopback address of this machine is an administrator.
     pub tokens: Vec<Token>,
-    /// Host names, without a port, that requests may carry in their `Host` header beside those of the loopback addresses: the name that
-    /// a reverse proxy on this machine passes on; then there must be a token. Where the address is no loopback address, an empty list
-    /// allows any.
+    /// Host names, without a port, that requests may carry in their `Host` header beside those of the loopback addresses: the
+    /// name that a reverse proxy on this machine passes on; then there must be a token. Where the address is no loopback
+    /// address, an empty list allows any.
     pub allowed_hosts: Vec<String>,
     /// Largest body of a request. Default 2 MiB.
     pub max_body: ByteSize,
@@ -37,13 +37,13 @@ pub struct HttpConfig {
     /// Longest that a client may take nothing of an answer that waits for it; then its connection is closed. Default 30 s.
     #[serde(with = "duration")]
     pub write_timeout: Duration,
-    /// Most connections at once. When one more comes, the connection is closed whose client has been idle or slow for longest; a request
-    /// that the host works on is waited for. Default 256; at least 1.
+    /// Most connections at once. When one more comes, the connection is closed whose client has been idle or slow for longest;
+    /// a request that the host works on is waited for. Default 256; at least 1.
     pub max_connections: usize,
     /// Most clients that follow `GET /v1/stream` at once. Default 32.
     pub max_streams: usize,
-    /// For [`router`](super::router) alone: whoever reaches it is an administrator, because the service around it has checked its callers
-    /// itself. Default false.
+    /// For [`router`](super::router) alone: whoever reaches it is an administrator, because the service around it has checked
+    /// its callers itself. Default false.
     #[serde(skip)]
     pub open: bool,
 }

@@ -21,7 +21,7 @@ const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 pub(super) const POLICY: &str =
     "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'";
 
-/// The headers of every answer, unless its handler set them. No page of this host needs a script, a style or a frame of another origin.
+/// The headers of every answer, unless its handler set them. No page needs a script, a style or a frame of another origin.
 const HEADERS: [(HeaderName, &str); 7] = [
     (header::CONTENT_SECURITY_POLICY, POLICY),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
@@ -49,23 +49,23 @@ pub(super) async fn guard(State(host): State<Host>, request: Request, next: Next
     with_headers(response)
 }
 
-/// Whether a request needs a place to read the database. Requests that write are short, or take a place themselves while they count; a
-/// body that arrives slowly must not hold one.
+/// Whether a request needs a place to read the database. Requests that write are short, or take a place themselves while they
+/// count; a body that arrives slowly must not hold one.
 fn reads(request: &Request) -> bool {
     let path = request.uri().path();
     let needs_none = matches!(path, LIVEZ | READYZ | METRICS | OPENAPI) || path.starts_with("/assets/") || path == "/v1/stream";
     matches!(*request.method(), Method::GET | Method::HEAD) && !needs_none
 }
 
-/// The role of a caller who reads the database. `None` for a request that needs no place, and for strangers, who are refused later and must
-/// not keep others waiting.
+/// The role of a caller who reads the database. `None` for a request that needs no place, and for strangers, who are refused
+/// later and must not keep others waiting.
 fn reader(host: &Host, request: &Request) -> Option<Role> {
     let viewer = || host.access.viewer(request.headers(), request.extensions().get()).ok();
     reads(request).then(viewer).flatten().map(|viewer| viewer.role)
 }
 
-/// Runs the handler in a task of its own: when the client goes away its connection is dropped, and a statement that is cancelled in the
-/// middle would leave a database connection with an open transaction behind.
+/// Runs the handler in a task of its own: when the client goes away its connection is dropped, and a statement that is
+/// cancelled in the middle would leave a database connection with an open transaction behind.
 async fn in_task(place: Option<ReadPlace>, mut request: Request, next: Next) -> Response {
     let (_stays, leaving) = Leaving::new();
     request.extensions_mut().insert(leaving);
@@ -92,8 +92,8 @@ pub(super) fn with_headers(mut response: Response) -> Response {
     response
 }
 
-/// On a loopback address the `Host` must name this machine: a page of another site whose name was made to point here (DNS rebinding)
-/// still sends that name.
+/// On a loopback address the `Host` must name this machine: a page of another site whose name was made to point here (DNS
+/// rebinding) still sends that name.
 fn check_host(request: &Request, allowed: &[String]) -> Result<(), Problem> {
     let on_loopback = request.extensions().get::<Peer>().is_some_and(Peer::is_on_loopback);
     // Probes ask a host by its address.
@@ -124,9 +124,9 @@ fn is_host(authority: &str, name: &str) -> bool {
     authority.parse::<axum::http::uri::Authority>().is_ok_and(|authority| authority.host().eq_ignore_ascii_case(name))
 }
 
-/// A page of another site must change nothing, and must not look, which takes time and a place: it may only link here. Browsers say who
-/// asks; what says nothing is no browser. Whoever brings a token in the `Authorization` header needs no check: no browser adds one by
-/// itself.
+/// A page of another site must change nothing, and must not look, which takes time and a place: it may only link here. Browsers
+/// say who asks; what says nothing is no browser. Whoever brings a token in the `Authorization` header needs no check: no
+/// browser adds one by itself.
 fn check_site(method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
     if *method == Method::OPTIONS || bearer(headers).is_some() {
         return Ok(());

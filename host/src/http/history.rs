@@ -135,7 +135,7 @@ mod tests {
         Counts { dispatch_success: done, dispatch_failure: failed, dispatch_dead: dead, ..Counts::default() }
     }
 
-    /// So many events that took so many milliseconds each.
+    /// This many events that took this many milliseconds each.
     fn lags(of: &[(u32, u64)]) -> Lags {
         let routes = crate::metrics::Routes::default();
         for (count, millis) in of {

@@ -131,8 +131,8 @@ impl Parts {
         tokio::time::timeout(READ_WITHIN, places).await.map_err(busy)
     }
 
-    /// The right to compare the expected with the matching number of events, held until the first batch is changed: of two requests that
-    /// expect the same events, the second counts what the first has left.
+    /// The right to compare the expected with the matching number of events, held until the first batch is changed: of two
+    /// requests that expect the same events, the second counts what the first has left.
     ///
     /// # Errors
     /// 503 when another request holds it for too long, the host stops or the client has gone.

@@ -1,11 +1,11 @@
 //! The HTTP API of a host: writing events, looking at them, and what operators do.
 //!
-//! [`Server`] listens on a socket of its own; [`router`] is the same API for a service that has an axum router already. Handlers use
-//! what an embedder would use: the [`Writer`](crate::Writer), the [`Store`](crate::Store), [`DeadEvents`](crate::dead::DeadEvents).
-//! Nothing outside this room knows of HTTP requests.
+//! [`Server`] listens on a socket of its own; [`router`] is the same API for a service that has an axum router already.
+//! Handlers use what an embedder would use: the [`Writer`](crate::Writer), the [`Store`](crate::Store),
+//! [`DeadEvents`](crate::dead::DeadEvents). Nothing outside this room knows of HTTP requests.
 //!
-//! `GET /openapi.json` describes every route of the API; router and document are made from one table. Programs send a token with each
-//! request; browsers log in with it once, and have a session.
+//! `GET /openapi.json` describes every route of the API; router and document are made from one table. Programs send a token
+//! with each request; browsers log in with it once, and have a session.
 
 mod access;
 #[doc(hidden)] // for our own program
@@ -50,11 +50,11 @@ const METRICS: &str = "/metrics";
 /// The document that describes the API.
 const OPENAPI: &str = "/openapi.json";
 
-/// The HTTP API of an outbox, to be mounted in a service: as it is, or nested below a path that ends with a slash, which the links of
-/// the pages need.
+/// The HTTP API of an outbox, to be mounted in a service: as it is, or nested below a path that ends with a slash, which the
+/// links of the pages need.
 ///
-/// Without [tokens](HttpConfig::tokens) it lets nobody in, unless [`open`](HttpConfig::open) says that the service checks its callers
-/// itself. Listening, connections, and timeouts of headers and of answers that nobody reads are the service's own.
+/// Without [tokens](HttpConfig::tokens) it lets nobody in, unless [`open`](HttpConfig::open) says that the service checks its
+/// callers itself. Listening, connections, and timeouts of headers and of answers that nobody reads are the service's own.
 ///
 /// # Errors
 /// Every value of the configuration that makes no sense or is unsafe, all at once.

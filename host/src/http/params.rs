@@ -15,8 +15,8 @@ pub(super) const MAX_PAGE: u32 = 200;
 /// A page without a wish.
 const PAGE: u32 = 50;
 
-/// The parameters of the query. Each is taken once; what is left in the end is unknown, and an error: a filter that is spelt wrong must not
-/// mean everything.
+/// The parameters of the query. Each is taken once; what is left in the end is unknown, and an error: a filter that is spelt
+/// wrong must not mean everything.
 #[derive(Debug, Default)]
 pub(super) struct Params {
     pairs: Vec<(String, String)>,

@@ -5,9 +5,9 @@ use super::unroutable::{NO_LISTENER, is_unroutable};
 /// The longest [`error_kind`], in bytes.
 const MAX_KIND: usize = 80;
 
-/// Which kind of failure a stored error tells of, so that failures can be counted by it: its code, `[http-500]` or `fuel`; without
-/// one its beginning, up to the first colon, or without the name of the route that nobody answers. At most 80 bytes, of text that nobody
-/// has checked.
+/// Which kind of failure a stored error tells of, so that failures can be counted by it: its code, `[http-500]` or `fuel`;
+/// without one its beginning, up to the first colon, or without the name of the route that nobody answers. At most 80 bytes, of
+/// text that nobody has checked.
 #[must_use]
 pub fn error_kind(error: &str) -> &str {
     if is_unroutable(error) {

@@ -49,8 +49,8 @@ pub struct Visit<'a> {
     pub deferrals: u32,
     /// Counted failures after which the event is dead.
     pub max_attempts: u32,
-    /// When the visit began; the claim was held then. Deadlines count from here, so that nothing comes between the look at the claim
-    /// and the clock: not even a process that is stopped for longer than its leases.
+    /// When the visit began; the claim was held then. Deadlines count from here, so that nothing comes between the look at the
+    /// claim and the clock: not even a process that is stopped for longer than its leases.
     pub began: Instant,
 }
 

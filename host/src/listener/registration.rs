@@ -9,9 +9,9 @@ use crate::event::Route;
 /// The most calls at once. At least 1; events beyond that wait, and keep no worker from others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Concurrency {
-    /// So many calls of this listener.
+    /// This many calls of this listener.
     OfListener(usize),
-    /// So many calls of all listeners together that the same owner registers with this.
+    /// This many calls of all listeners together that the same owner registers with this.
     OfOwner(usize),
 }
 
@@ -69,7 +69,7 @@ impl Registration {
         self
     }
 
-    /// With at most so many calls at once.
+    /// With at most this many calls at once.
     #[must_use]
     pub fn concurrency(mut self, calls: usize) -> Self {
         self.concurrency = Some(Concurrency::OfListener(calls));

@@ -30,8 +30,8 @@ pub struct RegistryEntry {
 }
 
 impl RegistryEntry {
-    /// What became of the events that it answers; a relay's pattern counts as one route. Asked for at the first event: a plugin that
-    /// names a thousand routes takes no label from the routes that have events, though they are shown while there is room.
+    /// What became of the events that it answers; a relay's pattern counts as one route. Asked for at the first event: a plugin
+    /// that names a thousand routes takes no label from the routes that have events, though they are shown while there is room.
     pub(crate) fn route_totals(&self) -> &RouteTotals {
         self.route_totals.get_or_init(|| self.routes.of(&self.registration.route))
     }

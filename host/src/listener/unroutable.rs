@@ -48,8 +48,8 @@ pub fn is_unroutable(error: &str) -> bool {
     NoListener::read(error).is_some()
 }
 
-/// Why a parked event waits for a listener, without the name of its route: the same for all events that wait for the same reason. The
-/// whole text where it gives no such reason.
+/// Why a parked event waits for a listener, without the name of its route: the same for all events that wait for the same
+/// reason. The whole text where it gives no such reason.
 #[must_use]
 pub fn awaited(parked: &str) -> &str {
     NoListener::read(parked).and_then(|none| none.awaited).unwrap_or(parked)

@@ -8,7 +8,7 @@ use super::sampler::Sample;
 use super::{Metrics, RouteTotals, Routes};
 use crate::store::Stats;
 
-/// What one host shows at one moment.
+/// The metrics of one host at one moment.
 pub(crate) struct Exposition<'a> {
     pub(crate) prefix: &'a str,
     pub(crate) metrics: &'a Metrics,

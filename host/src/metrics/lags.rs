@@ -1,4 +1,4 @@
-//! How long events took from when they could be delivered until they were done, all routes together, for the charts of the dashboard.
+//! How long events took from when they could be delivered until they were done, of all routes, for the charts of the dashboard.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -35,8 +35,8 @@ impl Lags {
         sum
     }
 
-    /// The time that this part of all stayed within, 0.99 for 99 of 100; as exact as the buckets are. Of events that took longer than the
-    /// last bound, that bound. `None` when nothing was counted.
+    /// The time that this part of all stayed within, 0.99 for 99 of 100; as exact as the buckets are. Of events that took
+    /// longer than the last bound, that bound. `None` when nothing was counted.
     #[expect(clippy::cast_precision_loss, reason = "a point of a chart")]
     pub(crate) fn quantile(&self, part: f64) -> Option<Duration> {
         let all: u64 = self.0.iter().sum();

@@ -1,5 +1,5 @@
-//! What metrics are written into: a text for Prometheus, or the points of OpenTelemetry. Their names and numbers have one source, the
-//! [exposition](super::exposition).
+//! What metrics are written into: a text for Prometheus, or the points of OpenTelemetry. Their names and numbers have one
+//! source, the [exposition](super::exposition).
 
 use super::Histogram;
 
@@ -25,7 +25,7 @@ pub(crate) trait Page {
     }
 }
 
-/// What a metric is.
+/// What kind of metric it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Counter,

@@ -66,7 +66,7 @@ impl Routes {
     /// The name by which the routes without totals of their own are counted, in both halves of the route.
     pub const OTHER: &'static str = "other";
 
-    /// With totals of their own for so many routes, those whose first events come first.
+    /// With separate totals for this many routes: the first that have events.
     pub(super) fn new(most: usize) -> Self {
         Self { known: Mutex::default(), other: Arc::default(), most }
     }

@@ -21,7 +21,7 @@ pub(crate) struct Sampled {
     last: Mutex<Option<(Instant, Option<Stats>)>>,
 }
 
-/// What is shown of it.
+/// What the metrics show of the table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Sample {
     /// Whether the last look succeeded, and is not long ago.

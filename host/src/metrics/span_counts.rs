@@ -12,7 +12,7 @@ pub struct SpanCounts {
 }
 
 impl SpanCounts {
-    /// Counts so many more.
+    /// Counts this many more.
     pub(crate) fn add(counter: &Counter, spans: usize) {
         counter.add(u64::try_from(spans).unwrap_or(u64::MAX));
     }

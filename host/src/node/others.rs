@@ -52,7 +52,7 @@ impl Others {
         Self { owner: owner.to_owned(), mode, lease, known: BTreeMap::new(), has_looked: false }
     }
 
-    /// Whether a look is worth its query, where so many live hosts have this one's mode.
+    /// Whether a look at the other hosts is worth its query when this many live hosts have this one's mode.
     pub(super) fn should_look(&self, live: u32) -> bool {
         !self.has_looked || !self.known.is_empty() || (self.mode == ALONE && live > 1)
     }
@@ -103,6 +103,8 @@ impl Others {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::OwnerId;
+    use crate::store::Node;
 
     const LEASE: Duration = Duration::from_secs(30);
 
@@ -111,21 +113,9 @@ mod tests {
     }
 
     /// A host that said that it is alive at this second.
-    fn node(owner: &str, mode: &str, said: i64) -> NodeRecord {
-        NodeRecord {
-            owner: owner.to_owned(),
-            label: format!("machine of {owner}"),
-            mode: mode.to_owned(),
-            version: "1.0.0".to_owned(),
-            started_at: time(0),
-            alive_until: time(said).plus(LEASE),
-            alive: true,
-            partitions: 0,
-            plugins: None,
-            reads: false,
-            room: 0,
-            session: false,
-        }
+    fn node(owner: &str, mode: &'static str, said: i64) -> NodeRecord {
+        let node = Node::new(OwnerId::known(owner), format!("machine of {owner}"), mode, "1.0.0");
+        NodeRecord { alive_until: time(said).plus(LEASE), ..NodeRecord::new(&node, time(0)) }
     }
 
     fn not_alone(is_certain: bool, heard: u64, mode: &str) -> Notice {

@@ -42,7 +42,7 @@ pub struct PluginStatus {
     /// What it answers, sorted; of a plugin with many routes a host tells other programs the first 100 only.
     #[serde(default)]
     pub routes: Vec<Route>,
-    /// How many routes it answers beside those.
+    /// How many more routes it answers.
     #[serde(default)]
     pub more_routes: usize,
     /// Why the file as it is now does not serve; the version before it may serve still.
@@ -140,8 +140,8 @@ pub enum PluginState {
     Unknown,
 }
 
-/// The plugins that a host tells of in its row; none when it tells nothing. A host of another version may tell more or less: what cannot
-/// be read is left out.
+/// The plugins that a host tells of in its row; none when it tells nothing. A host of another version may tell more or less:
+/// what cannot be read is left out.
 #[must_use]
 pub fn plugins(node: &NodeRecord) -> Vec<PluginStatus> {
     let listed: Vec<Value> = node.plugins.as_deref().and_then(|list| serde_json::from_str(list).ok()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! This node's session, by which others tell that it is gone, and those of others, by which it tells the same of them.
+//! This host's session, by which others tell that it is gone, and those of others, by which it tells the same of them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::store::{Overview, Session, Store, StoreError};
 
 /// How often a session is proven, and those of others are looked at.
 const EVERY: Duration = Duration::from_secs(1);
-/// How soon the lock is asked for again while the server takes a lost connection of this node to be there still.
+/// How soon the lock is asked for again while the server takes a lost connection of this host to be there still.
 const AGAIN: Duration = Duration::from_millis(250);
 
-/// Holds this node's session, and ends the leases of nodes whose session is gone.
+/// Holds this host's session, and ends the leases of hosts whose session is gone.
 pub(crate) struct SessionKeeper {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) owner: OwnerId,
@@ -37,7 +37,7 @@ struct Seen {
 }
 
 impl SessionKeeper {
-    /// Keeps the session until this node has left. A look at the others may have to wait for a connection: no proof waits for that.
+    /// Keeps the session until this host has left. A look at the others may have to wait for a connection: no proof waits for that.
     pub(crate) async fn run(self, left: watch::Receiver<bool>) {
         let (seen, news) = watch::channel(None);
         tokio::join!(self.keep(left.clone(), seen), self.look_out(left, news));
@@ -129,7 +129,7 @@ impl SessionKeeper {
         });
     }
 
-    /// Looks every second which other nodes are gone, by the overview of the session where there is one, and when a lock may have
+    /// Looks every second which other hosts are gone, by the overview of the session where there is one, and when a lock may have
     /// been free for long enough.
     async fn look_out(&self, mut left: watch::Receiver<bool>, mut seen: watch::Receiver<Option<Seen>>) {
         let (mut free, outage, mut rest) = (HashMap::new(), Outage::default(), EVERY);

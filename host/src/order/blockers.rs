@@ -102,8 +102,8 @@ impl Blockers {
         true
     }
 
-    /// The blockers to look at now: open ones, and when `all` is asked for or it is time, a part of the others. Left out are those that
-    /// are `held_up`: an event let go from behind one of these would be set aside again at once.
+    /// The blockers to look at now: open ones, and when `all` is asked for or it is time, a part of the others. Left out are
+    /// those that are `held_up`: an event let go from behind one of these would be set aside again at once.
     pub(super) fn candidates(&mut self, all: bool, held_up: impl Fn(&Key, u64) -> bool) -> Vec<u64> {
         self.touched.clear();
         let is_due = |let_go_at: &Option<Instant>| let_go_at.is_none_or(|at| at.elapsed() >= LOOK_AGAIN);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_blocker_is_looked_at_when_its_line_has_ended_and_not_while_it_is_in_our_hands() {
+    fn a_blocker_is_looked_at_when_its_queue_has_ended_and_not_while_it_is_in_our_hands() {
         let mut blockers = Blockers::default();
         blockers.insert(1, key("42"));
         blockers.candidates(true, |_, _| true);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn while_its_line_is_in_our_hands_a_blocker_is_not_looked_at_though_all_are() {
+    fn while_its_queue_is_in_our_hands_a_blocker_is_not_looked_at_though_all_are() {
         let mut blockers = Blockers::default();
         blockers.insert(1, key("42"));
         blockers.insert(2, key("7"));
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_forgotten_before_it_was_stored_is_opened_when_its_line_ends() {
+    fn what_was_forgotten_before_it_was_stored_is_opened_when_its_queue_ends() {
         let mut blockers = Blockers::default();
         blockers.insert(1, key("42"));
         let candidates = blockers.candidates(true, |_, _| false);

@@ -37,7 +37,7 @@ pub(crate) enum Placing {
 /// Which events in the table may go on.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LetGo {
-    /// Whether some may now.
+    /// Whether some events may go on now.
     pub(crate) some: bool,
     /// Whether more are to be let go soon.
     pub(crate) more: bool,
@@ -48,7 +48,7 @@ pub(crate) struct LetGo {
 pub(crate) struct Next {
     /// Whose turn it is.
     pub(crate) start: Option<Delivery>,
-    /// Those to be set aside, with this settlement.
+    /// The events to be set aside, each with its settlement.
     pub(crate) aside: Vec<(Delivery, Settlement)>,
     /// Whether events in the table may go on.
     pub(crate) opens: bool,

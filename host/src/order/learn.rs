@@ -17,7 +17,7 @@ const BETWEEN_PAGES: Duration = Duration::from_millis(250);
 /// The rest after a failure.
 const AFTER_A_FAILURE: Duration = Duration::from_secs(1);
 
-/// Learns the blockers of this node's partitions: when partitions are opened, since their last owner knew what we do not; and
+/// Learns the blockers of this host's partitions: when partitions are opened, since their last owner knew what we do not; and
 /// then now and again, since a host may still set events aside that it claimed before it lost their partition, and die before
 /// it lets them go.
 ///

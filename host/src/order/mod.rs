@@ -1,9 +1,9 @@
-//! Events of one aggregate, one after the other, over any number of nodes; or all events one after the other, by one node.
+//! Events of one aggregate, one after the other, over any number of hosts; or all events one after the other, by one host.
 //!
 //! The table decides: a read tells for each event which earlier one of its aggregate is not resolved. What waits for an event
 //! that this process holds waits here, in memory; what waits for anything else is set aside in the table, behind it. Where all
 //! events stand in one queue, nothing but its front is read, and what may not start is let go. Partitions only keep
-//! nodes out of each other's way: each aggregate belongs to one of them, and each partition to one node at a time.
+//! hosts out of each other's way: each aggregate belongs to one of them, and each partition to one host at a time.
 
 mod blockers;
 mod config;

@@ -14,18 +14,18 @@ pub enum Mode {
     SingleNode,
     /// Hot path and poller; several processes share the database.
     MultiNode,
-    /// Poller only, one worker, one attempt; one node at a time. All events in the order of insertion, each when the outcome of the
+    /// Poller only, one worker, one attempt; one host at a time. All events in the order of insertion, each when the outcome of the
     /// one before it is stored. One that failed is dead, and the next one goes; one that was deferred or parked, or whose listener
     /// cannot take it just now, holds up all later ones. A delayed event takes its place when its time comes.
     Ordered,
-    /// Poller only; the events of one aggregate one after the other, over any number of workers and nodes.
+    /// Poller only; the events of one aggregate one after the other, over any number of workers and hosts.
     OrderedByAggregate,
     /// No delivery.
     WriterOnly,
 }
 
 impl Mode {
-    /// The name in configuration files, logs and the table of nodes.
+    /// The name in configuration files, logs and the table of hosts.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -23,8 +23,8 @@ const LONGEST_STILLNESS: Duration = Duration::from_secs(120);
 /// Within this a database that can be used tells its schema's version.
 const PROMPT: Duration = Duration::from_secs(5);
 
-/// What one outbox tells of itself. Asks no database, so that it may be asked at any time; stays behind when the outbox is shut down,
-/// and says so then.
+/// What one outbox tells of itself. Asks no database, so that it may be asked at any time; stays behind when the outbox is shut
+/// down, and says so then.
 #[derive(Clone)]
 pub struct Monitor(pub(super) Arc<Watched>);
 
@@ -164,9 +164,10 @@ impl<S: SharedStore> Outbox<S> {
         self.inner.monitor.readiness()
     }
 
-    /// What only another start of the process can mend, for a watchdog: a part that has broken, or a poller that has not moved for two
-    /// minutes although the database answers. `None` while everything moves, while the outbox stops, and while the database does not
-    /// answer, since another start would not change that. Asks the database only when the poller does not move.
+    /// What only another start of the process can mend, for a watchdog: a part that has broken, or a poller that has not moved
+    /// for two minutes although the database answers. `None` while everything moves, while the outbox stops, and while the
+    /// database does not answer, since another start would not change that. Asks the database only when the poller does not
+    /// move.
     pub async fn standstill(&self) -> Option<String> {
         self.standstill_at(Instant::now()).await
     }

@@ -31,7 +31,7 @@ pub(super) struct Running {
 /// What tells the parts to end.
 pub(super) struct Signals {
     pub(super) stopped: watch::Sender<bool>,
-    /// Set last: as long as this process holds events, it is a node.
+    /// Set last: as long as this process holds events, it is a host.
     pub(super) left: watch::Sender<bool>,
 }
 

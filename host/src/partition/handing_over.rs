@@ -21,7 +21,7 @@ impl Partitions {
         state.beyond
     }
 
-    /// The partitions that an idle host is to get: those of which the least is in hand, and never more than leaves this host as many.
+    /// The partitions that an idle host is to get: those with the least in hand, and never more than leaves this host as many.
     pub(super) fn choose_to_hand_over(&self, open: &[HeldPartition], share: u16, wanted: bool) -> Vec<u16> {
         let mut state = self.lock();
         if !wanted {

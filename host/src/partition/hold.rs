@@ -19,7 +19,8 @@ pub(crate) struct Hold {
 }
 
 impl Partitions {
-    /// Takes an event in hand that was read of a partition under this epoch. `None` when the partition is not open under it any more.
+    /// Takes an event in hand that was read of a partition under this epoch. `None` when the partition is no longer open under
+    /// it.
     pub(crate) fn hold(self: &Arc<Self>, number: u16, epoch: u32) -> Option<Hold> {
         let slot = self.slots.get(usize::from(number))?;
         // Counted before looking, as who closes it closes it before counting: one of the two sees the other.

@@ -31,7 +31,7 @@ impl Partitions {
         self.has_backlog.store(has_backlog, Ordering::Relaxed);
     }
 
-    /// How much there is to do, with so many events in hand, where so many would be little.
+    /// How much there is to do, with `in_hand` events in hand; `little` or fewer are little.
     pub(crate) fn load(&self, in_hand: usize, little: usize) -> Load {
         if self.has_backlog.load(Ordering::Relaxed) {
             Load::Busy

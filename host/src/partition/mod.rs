@@ -56,8 +56,8 @@ pub(crate) struct Partitions {
     session: AtomicU64,
     /// When the last confirmed session was last proven, in the same way.
     last_proof: AtomicU64,
-    /// How many sessions this host has had, and which of them was confirmed last: since it began, this host has asked the table what it
-    /// holds. While it had none, others may have taken all of it.
+    /// How many sessions this host has had, and which of them was confirmed last: since it began, this host has asked the table
+    /// what it holds. While it had none, others may have taken all of it.
     sessions: AtomicU32,
     confirmed: AtomicU32,
     /// Whether others may rely on it.
@@ -93,14 +93,14 @@ struct Slot {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Those that events are taken of.
+    /// The partitions that events are taken of.
     open: Vec<u16>,
     /// Of these, those that an owner left without giving them back, and how many more of their events are claimed one by one.
     careful: Vec<u16>,
     careful_left: usize,
     /// Those that are given back as soon as nothing of them is in this process's hands.
     leaving: Vec<u16>,
-    /// Of these, those that an idle host gets.
+    /// The leaving partitions that an idle host gets.
     handed_over: Vec<u16>,
     /// How many live hosts shared the partitions at the last beat, and how many this one has got beyond its even share since.
     live: u32,
@@ -161,8 +161,8 @@ impl Partitions {
         !self.lock().leaving.is_empty()
     }
 
-    /// Notes that so many events of these were claimed carefully, and whether there may be more. When a host cannot have had more in
-    /// hand, they are partitions as the others.
+    /// Notes that this many events of these were claimed carefully, and whether there may be more. When a host cannot have had
+    /// more in hand, they are partitions as the others.
     pub(crate) fn claimed_carefully(&self, partitions: &[u16], events: usize, more: bool) {
         let mut state = self.lock();
         state.careful_left = state.careful_left.saturating_sub(events);
@@ -187,8 +187,8 @@ impl Partitions {
         self.opened.notified().await;
     }
 
-    /// Says that the leases may have ended by the database's clock: something is due, and nothing can be read. Taken seriously once in a
-    /// while: what is due may wait for something else.
+    /// Says that the leases may have ended by the database's clock: something is due, and nothing can be read. Taken seriously
+    /// once in a while: what is due may wait for something else.
     pub(crate) fn doubt(&self) {
         let now = Instant::now();
         let last = self.lock().doubted_at.replace(now);
@@ -231,14 +231,14 @@ impl Partitions {
         self.lock().settled
     }
 
-    /// Notes that it is so.
+    /// Notes that nobody else has such events any more.
     pub(crate) fn settled(&self) {
         self.lock().settled = true;
     }
 
-    /// Renews the partitions, takes or gives back what the number of live hosts asks for; `hands_over`: gives a few to an idle host.
-    /// `claims` are the claims in this process's hands that keep a partition from being given back. True when the poller is to look:
-    /// partitions are open that were not before, or some are to be given back.
+    /// Renews the partitions, takes or gives back what the number of live hosts asks for; `hands_over`: gives a few to an idle
+    /// host. `claims` are the claims in this process's hands that keep a partition from being given back. True when the poller
+    /// is to look: partitions are open that were not before, or some are to be given back.
     pub(crate) async fn keep(
         &self,
         store: &dyn Store,

@@ -42,8 +42,8 @@ impl Partitions {
         self.session_known.notify_one();
     }
 
-    /// Waits until that is known, for so long at most: a host that takes partitions before others can see whether it is there would, if
-    /// it died just then, hold them for a whole lease.
+    /// Waits until that is known, for this long at most: a host that takes partitions before others can see whether it is there
+    /// would, if it died just then, hold them for a whole lease.
     pub(crate) async fn session_known(&self, patience: Duration) {
         let _ = tokio::time::timeout(patience, self.session_known.notified()).await;
     }
@@ -61,7 +61,7 @@ impl Partitions {
         proven_at > 0
     }
 
-    /// Notes what a beat has said of it.
+    /// Notes whether a beat told others that this host has a session.
     pub(crate) fn told_of_session(&self, has_one: bool) {
         self.is_told_of_session.store(has_one, Ordering::SeqCst);
     }
@@ -76,8 +76,8 @@ impl Partitions {
         lease_end.min(self.began + Duration::from_micros(self.last_proof.load(Ordering::SeqCst)) + CALLS_END)
     }
 
-    /// Whether calls may begin of what was read: others have not seen the lock of this host's session free for so long that they may
-    /// have taken its partitions over, and what it holds was seen since the session began.
+    /// Whether calls may begin of what was read: others have not seen the lock of this host's session free for so long that
+    /// they may have taken its partitions over, and what it holds was seen since the session began.
     pub(crate) fn may_begin(&self) -> bool {
         let proven_at = self.session.load(Ordering::SeqCst);
         !self.is_told_of_session.load(Ordering::SeqCst)
@@ -89,7 +89,7 @@ impl Partitions {
         self.confirmed.load(Ordering::SeqCst) == self.sessions.load(Ordering::SeqCst)
     }
 
-    /// Notes that it has, since so many sessions had begun.
+    /// Notes that this host has seen what it holds, after this many sessions had begun.
     pub(super) fn confirm(&self, sessions: u32) {
         let proven_at = self.session.load(Ordering::SeqCst);
         self.confirmed.store(sessions, Ordering::SeqCst);

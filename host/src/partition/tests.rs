@@ -39,7 +39,7 @@ impl Table {
 }
 
 impl Host {
-    /// One beat, with so many hosts alive. True when its poller is to look.
+    /// One beat, with this many hosts alive. True when its poller is to look.
     async fn keep(&self, live: u32) -> bool {
         self.partitions.keep(&self.store, &self.owner, LEASE, live, false, Vec::new).await.expect("keeps")
     }

@@ -58,7 +58,7 @@ pub(super) fn is_delivered_alone(claim: &Claimed) -> bool {
     stops_hosts(claim.claims, claim.starts)
 }
 
-/// Whether an event with so many claims and starts since its last outcome may stop its host.
+/// Whether an event with this many claims and starts since its last outcome may stop its host.
 pub(super) fn stops_hosts(claims: u32, starts: u32) -> bool {
     claims > HOSTS_GONE || starts > 0
 }

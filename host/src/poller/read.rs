@@ -150,7 +150,7 @@ impl Poller {
                     if let Some(stopped_at) = behind.keys().min().filter(|_| self.is_one_queue()) {
                         // No event behind it may go on, and none of them has begun.
                         let later = |taken: &mut Taken| taken.delivery.event.sequence() > *stopped_at;
-                        taken.extract_if(.., later).for_each(|taken| taken.delivery.mark.settled());
+                        taken.extract_if(.., later).for_each(|taken| taken.delivery.mark.unchanged());
                         for claim in claimed.extract_if(.., |claim| claim.fence.sequence > *stopped_at) {
                             self.settler.send_claim(claim.fence, given_back_for(STOPPED_FRONT_REST)).await;
                         }
@@ -163,7 +163,7 @@ impl Poller {
                 Err(error) => {
                     self.metrics.claims_failed.increment();
                     // None of them has begun.
-                    taken.into_iter().for_each(|taken| taken.delivery.mark.settled());
+                    taken.into_iter().for_each(|taken| taken.delivery.mark.unchanged());
                     return Err(error);
                 }
             }

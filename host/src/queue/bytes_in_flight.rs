@@ -17,7 +17,7 @@ const SPAN: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct BytesInFlight {
     spans: Mutex<Spans>,
-    /// So many bytes are few: more may be read.
+    /// With no more bytes than this, more may be read.
     few: usize,
     /// Told when there are few bytes again.
     freed: Arc<Notify>,

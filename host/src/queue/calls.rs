@@ -18,7 +18,7 @@ use crate::sync::MutexGuard;
 
 /// With fewer workers than this, none is left to listeners without a call: the others would have hardly any.
 const FEW_WORKERS: usize = 4;
-/// One in so many workers is left to listeners that have no call yet.
+/// One in this many workers is left to listeners that have no call yet.
 const SPARE_PART: usize = 8;
 
 /// Says that an event may be with its listener now. The next event of the call queue gets the place when this is dropped.
@@ -112,7 +112,7 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    /// For so many workers.
+    /// For this many workers.
     pub(super) fn of(threads: usize, workers: usize) -> Self {
         let spare = if workers < FEW_WORKERS { 0 } else { workers.div_ceil(SPARE_PART) };
         Self { threads, shared: workers - spare }

@@ -50,7 +50,7 @@ impl Delivery {
         Self { event, batch, via, deferrals: 0, expires: None, alone: false, mark, turn, place, counted_bytes }
     }
 
-    /// The same, with the time after which nobody wants it any more: so long after `from`, if at all.
+    /// The same, with the time at which it expires: this long after `from`, if at all.
     #[must_use]
     pub(crate) fn expiring(self, from: Instant, expires_in: Option<Duration>) -> Self {
         // Beyond all time is never.

@@ -1,5 +1,7 @@
 //! Which events are in this process's hands, from enqueue until their outcome is stored.
 
+mod mark;
+
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -8,6 +10,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use self::mark::End;
+pub(crate) use self::mark::Mark;
 use crate::event::{EventId, Fence};
 use crate::partition::Hold;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -92,7 +96,7 @@ impl InFlight {
             return None;
         }
         shard.insert(id, Entry { fence, state: State::Claimed(Some(lease_end)), rests: false });
-        Some(Mark { in_flight: self.clone(), id, fence, hold: None, is_settled: false })
+        Some(Mark { in_flight: self.clone(), id, fence, hold: None, end: End::Left })
     }
 
     /// As [`mark_until`](Self::mark_until), for an event that was claimed from the table just now. Where an earlier claim of ours
@@ -139,13 +143,7 @@ impl InFlight {
                     Some(known) if known.is_in_hand() => {}
                     _ => {
                         shard.insert(id, Entry { fence: Some(fence), state: State::Read(hold.clone()), rests: false });
-                        return Ok(Mark {
-                            in_flight: self.clone(),
-                            id,
-                            fence: Some(fence),
-                            hold: Some(hold),
-                            is_settled: false,
-                        });
+                        return Ok(Mark { in_flight: self.clone(), id, fence: Some(fence), hold: Some(hold), end: End::Left });
                     }
                 }
             }
@@ -187,7 +185,7 @@ impl InFlight {
         self.one_left.notified().await;
     }
 
-    /// Notes an event that was.
+    /// Notes an event that was let go without an outcome.
     fn note_left(&self, left: Left) {
         self.put_back([left]);
         self.ever_left.fetch_add(1, Ordering::SeqCst);
@@ -317,12 +315,13 @@ impl InFlight {
         // An event that was given up may be in hand again by now.
         let Some(entry) = shard.get_mut(&mark.id).filter(|entry| entry.fence == mark.fence) else { return };
         match (&mark.hold, mark.fence) {
-            (Some(hold), Some(fence)) if !mark.is_settled => {
+            (Some(hold), Some(fence)) if mark.end == End::Left => {
                 if !matches!(entry.state, State::Left) {
                     entry.state = State::Left;
                     self.note_left(Left { id: mark.id, fence, partition: hold.partition() });
                 }
             }
+            _ if mark.end == End::Unchanged => drop(shard.remove(&mark.id)),
             _ => self.end(&mut shard, mark.id),
         }
     }
@@ -368,81 +367,6 @@ impl Drop for Reading {
                 shard.remove(&id);
             }
         }
-    }
-}
-
-/// Says that an event is in this process's hands, as long as it lives; let go even when a worker panics.
-#[derive(Debug)]
-pub(crate) struct Mark {
-    in_flight: Arc<InFlight>,
-    id: EventId,
-    fence: Option<Fence>,
-    /// `Some` for an event that was read.
-    hold: Option<Arc<Hold>>,
-    is_settled: bool,
-}
-
-impl Mark {
-    /// The proof that the event is ours; `None` for an event that was never stored.
-    #[must_use]
-    pub(crate) fn fence(&self) -> Option<Fence> {
-        self.fence
-    }
-
-    /// Whether the event was read, and has no claim.
-    pub(crate) fn is_read(&self) -> bool {
-        self.hold.is_some()
-    }
-
-    /// Whether a call may begin as far as this host's session goes; a claim does not depend on it.
-    pub(crate) fn may_begin(&self) -> bool {
-        self.hold.as_ref().is_none_or(|hold| hold.may_begin())
-    }
-
-    /// Whether the event was read of a partition that is to be given back.
-    pub(crate) fn is_leaving(&self) -> bool {
-        self.hold.as_ref().is_some_and(|hold| hold.is_leaving())
-    }
-
-    /// When the claim, or the lease of the partition, ends as of now; renewals move it. `None` when it was lost.
-    #[must_use]
-    pub(crate) fn lease_end(&self) -> Option<Instant> {
-        if let Some(hold) = &self.hold {
-            return hold.lease_end();
-        }
-        match self.in_flight.shard(&self.id).get(&self.id)?.state {
-            State::Claimed(end) => end,
-            State::Read(_) | State::Gone | State::Left => None,
-        }
-    }
-
-    /// Lets the event go: its outcome is stored, or its listener was never called and there is nothing to store.
-    pub(crate) fn settled(mut self) {
-        self.is_settled = true;
-    }
-
-    /// Says that the event waits in memory for its next attempt.
-    pub(crate) fn rest(&self) {
-        self.set_rests(true);
-    }
-
-    /// Says that its wait has ended.
-    pub(crate) fn end_rest(&self) {
-        self.in_flight.rests_ended.fetch_add(1, Ordering::Relaxed);
-        self.set_rests(false);
-    }
-
-    fn set_rests(&self, rests: bool) {
-        if let Some(entry) = self.in_flight.shard(&self.id).get_mut(&self.id) {
-            entry.rests = rests;
-        }
-    }
-}
-
-impl Drop for Mark {
-    fn drop(&mut self) {
-        // Before the hold, so that the partition is given back with nothing of it in hand.
-        self.in_flight.let_go(self);
     }
 }
 

@@ -98,9 +98,9 @@ impl KeyQueues {
         Room { events: events.min(self.limits.events / 2), bytes }
     }
 
-    /// A queue may take one part in so many of the room that is left, so that however many aggregates are slow, they leave room for
-    /// others: eight of them leave half of it, and 32 an eighth. With one part for each of hundreds of workers, a queue would take
-    /// one event at a time, and all others would go back to the table and come again.
+    /// A queue may take one part in this many of the room that is left, so that however many aggregates are slow, they leave
+    /// room for others: eight of them leave half of it, and 32 an eighth. With one part for each of hundreds of workers, a
+    /// queue would take one event at a time, and all others would go back to the table and come again.
     fn share(&self) -> usize {
         self.limits.workers.min(MAX_SHARING).saturating_mul(2).max(1)
     }
@@ -189,8 +189,9 @@ impl KeyQueues {
         self.lock().held.contains(&sequence)
     }
 
-    /// Whether events of an aggregate are in this process's hands that come before those that wait behind this `blocker`. Where it is
-    /// none of them, and an earlier one than their last, it became due late: so did those behind it, which take their places in the queue.
+    /// Whether events of an aggregate are in this process's hands that come before those that wait behind this `blocker`. A
+    /// blocker that is none of them, and earlier than their last, became due late: so did the events behind it, which take
+    /// their places in the queue.
     pub(crate) fn comes_before(&self, key: &Key, blocker: u64) -> bool {
         let state = self.lock();
         state.queues.get(key).is_some_and(|queue| queue.last() <= blocker || state.held.contains(&blocker))

@@ -11,8 +11,8 @@ mod in_flight;
 mod key_queues;
 mod reserved;
 mod room;
+mod side;
 
-use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
@@ -30,6 +30,7 @@ pub(crate) use in_flight::{InFlight, Left, Mark, NotMarked, Reading};
 pub(crate) use key_queues::{Admission, Key, KeyQueueLimits, KeyQueues, Turn, key};
 pub(crate) use reserved::Reserved;
 pub(crate) use room::Room;
+use side::Side;
 
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 use crate::units::ByteSize;
@@ -91,51 +92,6 @@ struct Sides {
     placed: bool,
 }
 
-#[derive(Debug, Default)]
-struct Side {
-    deliveries: VecDeque<Delivery>,
-    bytes: usize,
-    /// Room that is kept for events to come.
-    reserved: Room,
-}
-
-impl Side {
-    fn push(&mut self, delivery: Delivery) {
-        self.bytes += delivery.event.size_bytes();
-        self.deliveries.push_back(delivery);
-    }
-
-    fn pop(&mut self) -> Option<Delivery> {
-        let delivery = self.deliveries.pop_front()?;
-        self.bytes -= delivery.event.size_bytes();
-        Some(delivery)
-    }
-
-    fn take_out(&mut self, is_wanted: &impl Fn(&Delivery) -> bool) -> Vec<Delivery> {
-        let (taken, left): (Vec<_>, Vec<_>) = std::mem::take(&mut self.deliveries).into_iter().partition(is_wanted);
-        self.deliveries = left.into();
-        self.bytes -= taken.iter().map(|delivery| delivery.event.size_bytes()).sum::<usize>();
-        taken
-    }
-
-    /// How much room is taken here, by events and for events to come.
-    fn taken(&self) -> Room {
-        Room { events: self.deliveries.len() + self.reserved.events, bytes: self.bytes + self.reserved.bytes }
-    }
-
-    /// Whether one more event gets in where there is so much room. A single event larger than all of the room still gets in:
-    /// otherwise it never would.
-    fn has_room(&self, room: Room) -> bool {
-        let taken = self.taken();
-        taken.events < room.events && (taken.bytes < room.bytes || taken.events == 0)
-    }
-
-    fn reserve(&mut self, bytes: usize) {
-        self.reserved.events += 1;
-        self.reserved.bytes += bytes;
-    }
-}
-
 impl Queue {
     /// An empty queue for the workers of this runtime.
     #[must_use]
@@ -146,7 +102,7 @@ impl Queue {
         Self { limits, sides: Mutex::default(), filled: Notify::new(), taken, bytes_in_flight, bounds }
     }
 
-    /// So many workers take events from it: listeners that wait for something outside leave some of them to others.
+    /// This many workers take events from it: listeners that wait for something outside leave some of them to others.
     #[must_use]
     pub(crate) fn for_workers(mut self, workers: usize) -> Self {
         self.bounds = Bounds::of(self.bounds.threads, workers);
@@ -246,7 +202,7 @@ impl Queue {
         delivery
     }
 
-    /// Whether so many cold events find room in it when it is empty.
+    /// Whether this many cold events find room in it when it is empty.
     pub(crate) fn holds_cold(&self, events: usize) -> bool {
         self.limits.cold >= events
     }

@@ -1,6 +1,6 @@
 //! Room for events.
 
-/// Room for so many events, and for so many bytes of them: how much there is, or how much is taken.
+/// Room for a number of events and of bytes: how much there is, or how much is taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Room {
     pub(crate) events: usize,

@@ -56,7 +56,7 @@ async fn in_time<T>(fact: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("expected within {PATIENCE:?}: {fact}"))
 }
 
-/// Waits until so many workers wait for an event.
+/// Waits until this many workers wait for an event.
 async fn waiting(queue: &Queue, workers: usize) {
     let all_wait = async {
         while queue.lock().waiting != workers {

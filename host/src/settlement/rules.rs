@@ -41,7 +41,7 @@ pub(crate) struct Policy<'a> {
 }
 
 impl Policy<'_> {
-    /// Whether a failure of the next attempt is the last one, after so many counted failures.
+    /// Whether a failure of the next attempt is the last one, after this many counted failures.
     #[must_use]
     pub(crate) fn is_last(&self, attempts: u32) -> bool {
         attempts.saturating_add(1) >= self.max_attempts
@@ -87,8 +87,8 @@ impl SettlementRules {
         }
     }
 
-    /// The database does not take what the answer to an event emitted or keeps. `is_last` is whether the event has failed as often as
-    /// it may.
+    /// The database does not take what the answer to an event emitted or keeps. `is_last` is whether the event has failed as
+    /// often as it may.
     pub(crate) fn not_taken(self, is_last: bool, error: String) -> Settlement {
         if is_last { self.dead_by_attempt(error) } else { Settlement::Retry { after: NOT_TAKEN, error } }
     }

@@ -76,14 +76,18 @@ impl Completion {
 
     /// Whether there is nothing to write: what was read and never started is as it was.
     pub(super) fn writes_nothing(&self) -> bool {
-        let is_back = matches!(self.settled.settlement, Settlement::Released { after } if after.is_zero());
-        is_back && self.held.mark.as_ref().is_some_and(Mark::is_read)
+        self.held.mark.as_ref().is_some_and(|mark| writes_nothing(&self.settled.settlement, mark))
     }
 
     /// What became of a claim whose delivery is gone, or never was.
     pub(super) fn claim(fence: Fence, settlement: Settlement) -> Self {
         Self { settled: Settled::new(fence, settlement), effects: None, held: Held::default() }
     }
+}
+
+/// Whether this settlement leaves the row of an event as it is.
+pub(super) fn writes_nothing(settlement: &Settlement, mark: &Mark) -> bool {
+    mark.is_read() && matches!(settlement, Settlement::Released { after } if after.is_zero())
 }
 
 /// Outcomes that are written together, as the store takes them and with what is let go for each.

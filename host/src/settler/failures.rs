@@ -1,5 +1,5 @@
-//! Says in the log that attempts failed. An endpoint that is away fails thousands of them, so there is one warning for each route and
-//! kind of error in ten seconds; the other failures stand there at the level `debug`.
+//! Says in the log that attempts failed. An endpoint that is away fails thousands of them, so there is one warning for each
+//! route and kind of error in ten seconds; the other failures stand there at the level `debug`.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,7 +20,7 @@ const MAX_ROUTES: usize = 1_024;
 /// kind, and no route keeps another's failures out of the log.
 const MAX_KINDS: usize = 8;
 
-/// What was said lately of failed attempts.
+/// Which failed attempts were logged lately.
 #[derive(Debug, Default)]
 pub(super) struct FailureLog(Mutex<Routes>);
 
@@ -48,7 +48,7 @@ struct Said {
 struct Untold(u64);
 
 impl FailureLog {
-    /// Says that an attempt failed and that its event is tried again after so long.
+    /// Says that an attempt failed and that its event is tried again after this delay.
     pub(super) fn tell(&self, event: &Event, error: &str, after: Duration) {
         let untold = {
             let mut routes = self.0.lock().unwrap_or_else(PoisonError::into_inner);

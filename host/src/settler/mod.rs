@@ -22,7 +22,7 @@ use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use completion::{Batch, Completion};
+use completion::{Batch, Completion, writes_nothing};
 pub(crate) use completion::{Conclusion, IfNotTaken};
 pub(crate) use give_back::Unused;
 use handle::WAITING;
@@ -173,14 +173,14 @@ impl Settler {
         apart
     }
 
-    /// What follows from a batch that was stored, with so many outcomes fenced off, or given up (`None`).
+    /// What follows from a batch that was stored, with this many outcomes fenced off, or given up (`None`).
     fn conclude(&self, batch: &mut Batch, stored: Option<u64>, follows: &mut Vec<Completion>) {
         if stored.is_some() {
             self.note_aside(batch);
             log_dead(batch);
         }
         let soonest = soonest(&batch.settled);
-        // What stands behind an event that was settled without a call is in nobody's hands: no end of a turn tells the poller of it.
+        // Events behind one that was settled without a call are in nobody's hands: no turn that ends tells the poller of them.
         let makes_way = self.order.is_some()
             && batch.settled.iter().zip(&batch.held).any(|(settled, held)| held.mark.is_none() && is_dead(settled));
         let parks = batch.settled.iter().any(|one| matches!(one.settlement, Settlement::Parked { .. }));
@@ -193,7 +193,7 @@ impl Settler {
                 self.end_turn(*turn, known, follows);
             }
             if let Some(mark) = held.mark.filter(|_| stored.is_some()) {
-                mark.settled();
+                if writes_nothing(&settled.settlement, &mark) { mark.unchanged() } else { mark.settled() }
             }
         }
         // After the marks were let go: a poller that comes at once for an event still in this host's hands puts it off.

@@ -1,4 +1,4 @@
-//! What all sinks do in the same way: one bounded queue for many callers, batches of the messages that wait, several batches in flight.
+//! What all sinks do alike: one bounded queue for many callers, batches of the messages that wait, several batches in flight.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

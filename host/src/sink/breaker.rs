@@ -33,8 +33,8 @@ struct State {
 }
 
 impl State {
-    /// Refuses until the rest is over, or for as long again as a batch has been trying: with a fixed wait, events would be claimed and
-    /// given back again and again while the sink does not answer.
+    /// Refuses until the rest is over, or for as long again as a batch has been trying: with a fixed wait, events would be
+    /// claimed and given back again and again while the sink does not answer.
     fn refusal(&self, until: Instant, now: Instant) -> SinkError {
         let tried = self.trying_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         let retry_after = until.saturating_duration_since(now).max(tried).clamp(TRYING, LONGEST_REST);
@@ -110,7 +110,8 @@ pub(super) struct Pass<'b> {
 }
 
 impl Pass<'_> {
-    /// Reports the result of the batch: `down` says why the whole sink did not work, if it did not. Returns the rest before the next try.
+    /// Reports the result of the batch: `down` says why the whole sink did not work, if so. Returns the rest before the next
+    /// try.
     pub(super) fn record(mut self, down: Option<&str>, now: Instant) -> Duration {
         let is_trial = std::mem::take(&mut self.is_trial);
         self.breaker.record(down, is_trial, now)

@@ -1,9 +1,10 @@
 //! Sinks: the connections to brokers and endpoints that the operator has configured, each under a name.
 //!
 //! Two users: a relay, which sends the events of a route to a sink without any plugin, and the capability `publish` of plugins.
-//! A [`Sink`] answers each message once, and `Ok` means that the broker or endpoint confirmed it. All sinks share a queue of bounded
-//! length, which groups the messages that are waiting (`batching::Batching`), and a `breaker`, which sends nothing while a sink is
-//! down. Each kind of sink is one file or folder: its settings (`kind::Kind`), and its connection (`batching::Link`).
+//! A [`Sink`] answers each message once, and `Ok` means that the broker or endpoint confirmed it. All sinks share a queue of
+//! bounded length, which groups the messages that are waiting (`batching::Batching`), and a `breaker`, which sends nothing
+//! while a sink is down. Each kind of sink is one file or folder: its settings (`kind::Kind`), and its connection
+//! (`batching::Link`).
 //!
 //! This room knows events and time; it knows neither tables nor listeners nor plugins.
 

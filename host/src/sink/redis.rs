@@ -192,7 +192,7 @@ impl Redis {
                 | ServerErrorKind::ClusterDown
                 | ServerErrorKind::TryAgain,
             ) => SinkError::down(reason),
-            // Access rights belong to the connection, not to the message: when the operator grants them, the same message goes through.
+            // Access rights belong to the connection, not to the message: once they are granted, the same message goes through.
             _ if matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "OOM" | "MISCONF" | "NOREPLICAS")) => {
                 SinkError::down(reason)
             }

@@ -77,8 +77,8 @@ impl Field {
 }
 
 impl Template {
-    /// The text for a message. Values of the event go through `clean`: a writer of events must not choose more of a subject than the
-    /// template gives them.
+    /// The text for a message. Values of the event go through `clean`: a writer of events must not choose more of a subject
+    /// than the template gives them.
     #[must_use]
     pub fn render(&self, message: &Message, clean: impl Fn(&str) -> String) -> String {
         self.parts.iter().fold(String::with_capacity(64), |mut text, part| {

@@ -64,7 +64,7 @@ pub(crate) fn client(ca_file: Option<&Path>) -> Result<ClientConfig, String> {
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
 
-/// Why a connection failed, for an operator: the error with its causes, and what to do if TLS is the cause. `ca_file` is the sink's.
+/// Why a connection failed, for an operator: the error with its causes, and what to do if that is TLS. `ca_file` is the sink's.
 pub(super) fn reason(error: &(dyn Error + 'static), ca_file: Option<&Path>) -> String {
     let text = quoted(&crate::chain(error));
     match failure(error).and_then(|failure| advice(failure, ca_file)) {

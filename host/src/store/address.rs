@@ -5,8 +5,9 @@ use url::Url;
 /// What is shown instead of a password.
 const HIDDEN: &str = "***";
 
-/// An address without its passwords, for messages: `postgres://app:***@db/shop?password=***`. Of an address that cannot be read, everything
-/// between the user and the last `@` is left out, because a password may hold any character that somebody forgot to escape.
+/// An address without its passwords, for messages: `postgres://app:***@db/shop?password=***`. Of an address that cannot be
+/// read, everything between the user and the last `@` is left out, because a password may hold characters that somebody forgot
+/// to escape.
 #[must_use]
 pub fn hide_password(address: &str) -> String {
     if address.starts_with("sqlite:") {

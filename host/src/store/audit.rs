@@ -68,8 +68,8 @@ impl AuditFilter {
     pub const ACTIONS: [&'static str; 10] =
         ["replay", "retry_now", "discard", "skip", "pause", "resume", "forget_route", "purge", "delete_state", "refused_login"];
 
-    /// Which of three statements reads what matches: that for everything, for what was done to one event alone, or for what may have
-    /// touched one event. `None` when nothing can match.
+    /// Which of three statements reads what matches: that for everything, for what was done to one event alone, or for what may
+    /// have touched one event. `None` when nothing can match.
     pub(super) fn choose<S>(&self, [any, of_one, touching]: [S; 3]) -> Option<S> {
         match (self.event_id, self.touching) {
             (Some(one), Some(other)) if one != other => None,
@@ -89,8 +89,8 @@ impl AuditFilter {
         self.before.and_then(|id| i64::try_from(id).ok())
     }
 
-    /// The times between which a page lies. `last` is the time of the record that the page before ended with, or of the one before it;
-    /// `None` when there is none, so that no page is left.
+    /// The times between which a page lies. `last` is the time of the record that the page before ended with, or of the one
+    /// before it; `None` when there is none, so that no page is left.
     pub(super) fn span(&self, last: Option<Timestamp>) -> Option<Span> {
         const OPEN: (Timestamp, Timestamp) = (Timestamp::from_micros(i64::MIN), Timestamp::from_micros(i64::MAX));
         let (since, until) = (self.since.unwrap_or(OPEN.0), self.until.unwrap_or(OPEN.1));

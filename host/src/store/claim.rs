@@ -28,7 +28,7 @@ pub struct ClaimRequest {
     pub lease: Duration,
     /// Most events; at least 1.
     pub limit: u32,
-    /// No further event once those taken have so many payload bytes together.
+    /// No further event once those taken have this many payload bytes together.
     pub max_bytes: usize,
     /// Leave alone what was inserted within this span; zero for nothing.
     pub skip_recent: Duration,
@@ -63,7 +63,7 @@ pub struct Claimed {
 }
 
 impl Claimed {
-    /// An event that was claimed for the first time, and that waits for nothing; for stores of another kind, which change what they need.
+    /// An event claimed for the first time that waits for nothing; for stores of another kind, which change what they need.
     #[must_use]
     pub fn new(fence: Fence, event: Event) -> Self {
         let (event, due) = (Ok(event), Due::Now);

@@ -7,8 +7,8 @@ use super::{Audit, StoreError};
 use crate::event::EventId;
 use crate::time::Timestamp;
 
-/// Events that failed: count them, bring them back, let others pass, delete them. What an operator does is recorded in the audit log, in the
-/// same transaction; nothing is noted when nothing was done.
+/// Events that failed: count them, bring them back, let others pass, delete them. What an operator does is recorded in the
+/// audit log, in the same transaction; nothing is noted when nothing was done.
 #[async_trait]
 pub trait DeadStore: Send + Sync {
     /// How many dead events match.

@@ -124,7 +124,7 @@ pub(super) async fn clock(store: &impl Store) -> Result<Finding, StoreError> {
     let after = clock.now();
     let middle = before.plus(after.since(before) / 2);
     let (apart, way) = if server > middle { (server.since(middle), "ahead of") } else { (middle.since(server), "behind") };
-    let found = format!("the server's clock is {} ms {way} this node's", apart.as_millis());
+    let found = format!("the server's clock is {} ms {way} this machine's", apart.as_millis());
     Ok(if apart <= CLOCKS_APART {
         Finding::good("clock", found)
     } else {

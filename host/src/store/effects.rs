@@ -83,7 +83,7 @@ impl UsageRow {
         Ok(Self { usage: row::state_usage(row)?, revision: row.count("revision")? })
     }
 
-    /// The row after a deletion of so many keys and bytes, which counts as one change.
+    /// The row after a deletion of this many keys and bytes, which counts as one change.
     pub(super) fn without(self, keys: u64, bytes: u64) -> Self {
         let StateUsage { keys: used_keys, bytes: used_bytes } = self.usage;
         let usage = StateUsage { keys: used_keys.saturating_sub(keys), bytes: used_bytes.saturating_sub(bytes) };

@@ -108,8 +108,8 @@ pub struct Stats {
     pub parked: u64,
     /// Waiting behind an earlier event of their aggregate; not part of the others.
     pub blocked: u64,
-    /// Claimed by some host now; part of `new` and `retry`. What a host has read of its partitions is held without a claim, and is not
-    /// counted here.
+    /// Claimed by some host now; part of `new` and `retry`. What a host has read of its partitions is held without a claim, and
+    /// is not counted here.
     pub in_flight: u64,
     /// How long the oldest event that could be delivered has waited, counted from when it was written at the earliest; `None` when
     /// there is none.

@@ -78,7 +78,7 @@ pub struct BlockedKey {
     pub event_id: Option<EventId>,
     /// Its type.
     pub event_type: Option<String>,
-    /// Where it stands.
+    /// Its status.
     pub status: Option<Status>,
     /// When it is tried again; `None` when it waits for something that is not time.
     pub due_at: Option<Timestamp>,

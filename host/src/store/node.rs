@@ -14,13 +14,13 @@ use crate::time::Timestamp;
 /// The hosts that work on the table.
 #[async_trait]
 pub trait NodeStore: Send + Sync {
-    /// Says that a node is alive for another `lease`, and how it works; forgets nodes that have been gone for a day.
+    /// Says that a host is alive for another `lease`, and how it works; forgets hosts that have been gone for a day.
     async fn heartbeat(&self, node: &Node, lease: Duration) -> Result<LiveNodes, StoreError>;
 
-    /// Forgets a node and gives its partitions back.
+    /// Forgets a host and gives its partitions back.
     async fn leave(&self, owner: &OwnerId) -> Result<(), StoreError>;
 
-    /// Every node, live ones and those gone for less than a day, oldest start first.
+    /// Every host, live ones and those gone for less than a day, oldest start first.
     async fn nodes(&self) -> Result<Vec<NodeRecord>, StoreError>;
 }
 
@@ -50,7 +50,7 @@ pub struct Node {
     pub idle: bool,
 }
 
-/// The nodes that are alive when one of them says so.
+/// The hosts that are alive when one of them says so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LiveNodes {
     /// Those that run in its mode and are not about to stop, and itself.
@@ -102,8 +102,8 @@ pub struct NodeRecord {
     pub alive: bool,
     /// How many partitions it holds.
     pub partitions: u16,
-    /// What its plugins are, as it said last: one JSON list; `None` for a host without plugins, and for one that is gone: a host that
-    /// starts again and again leaves many rows.
+    /// What its plugins are, as it said last: one JSON list; `None` for a host without plugins, and for one that is gone: a
+    /// host that starts again and again leaves many rows.
     #[serde(skip)]
     pub plugins: Option<String>,
     /// Whether it takes only what its partitions have due. A host of an earlier version claims whatever is.

@@ -13,10 +13,10 @@ use crate::event::OwnerId;
 /// Which host delivers which part of the table.
 #[async_trait]
 pub trait PartitionStore: Send + Sync {
-    /// Renews for `lease` the partitions that the owner holds, those too whose lease is over and that nobody else has taken since;
-    /// then takes partitions below `of` that nobody holds, or whose lease is over, until it holds `most`; each that it takes gets a
-    /// new epoch. Never gives any back, and waits for nobody: a partition that another host is just taking, or on MySQL one of which
-    /// an outcome is just being stored, is left for the next time. Returns those that it holds, in order.
+    /// Renews for `lease` the partitions that the owner holds, those too whose lease is over and that nobody else has taken
+    /// since; then takes partitions below `of` that nobody holds, or whose lease is over, until it holds `most`; each that it
+    /// takes gets a new epoch. Never gives any back, and waits for nobody: a partition that another host is just taking, or on
+    /// MySQL one of which an outcome is just being stored, is left for the next time. Returns those that it holds, in order.
     ///
     /// # Errors
     /// The database's own. A repeat is safe.
@@ -34,8 +34,8 @@ pub trait PartitionStore: Send + Sync {
     /// The database's own. A repeat is safe.
     async fn release_partitions(&self, owner: &OwnerId, partitions: &[u16]) -> Result<(), StoreError>;
 
-    /// Gives those of these partitions that the owner holds to another host for `lease`, under a new epoch: to the live host of its mode
-    /// that says that it is idle, and of several to the one with the fewest partitions. Returns whether there is one.
+    /// Gives those of these partitions that the owner holds to another host for `lease`, under a new epoch: to the live host of
+    /// its mode that says that it is idle, and of several to the one with the fewest partitions. Returns whether there is one.
     ///
     /// # Errors
     /// The database's own. A repeat gives to another host what is left.
@@ -47,13 +47,13 @@ pub trait PartitionStore: Send + Sync {
     /// The database's own. A repeat is safe.
     async fn partition_faults(&self) -> Result<PartitionFaults, StoreError>;
 
-    /// Makes the partition table right again: rows that are missing are there, and belong to nobody for another `lease`, since a host
-    /// may still have events of them in hand; rows of other numbers are gone; leases that nobody renews have ended; and epochs that
-    /// were damaged, or are named here as set back, are larger than any before. What is right stays as it is.
+    /// Makes the partition table right again: rows that are missing are there, and belong to nobody for another `lease`, since
+    /// a host may still have events of them in hand; rows of other numbers are gone; leases that nobody renews have ended; and
+    /// epochs that were damaged, or are named here as set back, are larger than any before. What is right stays as it is.
     ///
     /// # Errors
-    /// [`StoreError::Forbidden`] where rows are missing or too many, and this user may neither insert nor delete there; the database's own.
-    /// A repeat is safe.
+    /// [`StoreError::Forbidden`] where rows are missing or too many, and this user may neither insert nor delete there; the
+    /// database's own. A repeat is safe.
     async fn mend_partitions(&self, set_back: &[u16], lease: Duration) -> Result<(), StoreError>;
 }
 
@@ -103,12 +103,12 @@ impl fmt::Display for PartitionFaults {
     }
 }
 
-/// The largest epoch that a partition can have come to by changes of its owner, as the statements have it too: a larger one was written by
-/// hand, and could not grow much longer.
+/// The largest epoch that a partition can have come to by changes of its owner, as the statements have it too: a larger one was
+/// written by hand, and could not grow much longer.
 pub(crate) const LARGEST_EPOCH: u32 = 2_147_000_000;
 
-/// How long a partition may be held by a host that is not alive until it counts as a fault: a heartbeat and a lease are not renewed in
-/// one statement. As the statements have it, in microseconds.
+/// How long a partition may be held by a host that is not alive until it counts as a fault: a heartbeat and a lease are not
+/// renewed in one statement. As the statements have it, in microseconds.
 pub(super) const HELD_BY_NOBODY: i64 = 300_000_000;
 
 /// A partition that an owner holds.
@@ -138,5 +138,5 @@ impl HeldPartition {
     }
 }
 
-/// How many partitions the aggregates are spread over: the most nodes that can share the work of order by aggregate.
+/// How many partitions the aggregates are spread over: the most hosts that can share the work of order by aggregate.
 pub const PARTITIONS: u16 = 256;

@@ -38,9 +38,9 @@ pub struct PurgeRequest {
 /// How many rows are old enough to be purged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Purgeable {
-    /// A purge deletes so many.
+    /// How many a purge deletes.
     pub count: u64,
-    /// It leaves so many: they are dead, and later events of their aggregates wait behind them.
+    /// How many it leaves: they are dead, and later events of their aggregates wait behind them.
     pub blocking: u64,
 }
 

@@ -55,7 +55,7 @@ pub struct ReadRequest {
     pub busy: Vec<Route>,
     /// Most events; at least 1.
     pub limit: u32,
-    /// No further event once those read have so many payload bytes together.
+    /// No further event once those read have this many payload bytes together.
     pub max_bytes: usize,
     /// Leave alone what was inserted within this span; zero for nothing.
     pub skip_recent: Duration,
@@ -99,7 +99,7 @@ pub struct ReadEvent {
     pub event: Claimed,
     /// The partition that it belongs to.
     pub partition: u16,
-    /// Where it stands.
+    /// Its place in the order of reading.
     pub position: Position,
     /// Whether it was held under a claim that has ended: whoever had it may be at work still, so it must be claimed before it is
     /// delivered.

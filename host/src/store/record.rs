@@ -119,7 +119,8 @@ impl Record {
         }
     }
 
-    /// How many attempts failed: those that are counted in `attempts`, and the one at which its listener gave the event up, which is not.
+    /// How many attempts failed: those counted in `attempts`, and the one at which its listener gave the event up, which is
+    /// not.
     #[must_use]
     pub fn failures(&self) -> u32 {
         failures(self.status, self.attempts, self.last_error.as_deref(), self.last_cost.as_ref())

@@ -89,8 +89,8 @@ pub(super) const CLAIMED_HEADERS: usize = column::HEADERS;
 #[cfg(feature = "mysql")]
 pub(super) const CLAIMED_PAYLOAD: usize = column::PAYLOAD;
 
-/// A claimed row at this time of the database, with its payload where that was read apart, and the event that it waits behind. What only this
-/// event needs may be unreadable without spoiling the batch.
+/// A claimed row at this time of the database, with its payload where that was read apart, and the event that it waits behind.
+/// What only this event needs may be unreadable without spoiling the batch.
 pub(super) fn claimed<R: Columns>(
     row: &R,
     now: Timestamp,
@@ -253,7 +253,8 @@ where
     Ok(Route::new(filled(0, row.text(0))?, filled(1, row.text(1))?).ok())
 }
 
-/// A route with its counts. `None` for what has a name that is none, by a plain INSERT: its events are dead or will be, and listed as such.
+/// A route with its counts. `None` for a name that is not valid, by a plain INSERT: its events are dead, or will be, and listed
+/// as such.
 pub(super) fn route(row: &impl Named) -> Result<Option<RouteRecord>, sqlx::Error> {
     let Ok(route) = Route::new(row.string("aggregate_type")?, row.string("event_type")?) else {
         return Ok(None);
@@ -364,7 +365,7 @@ pub(super) fn purgeable(row: &impl Named) -> Result<Purgeable, sqlx::Error> {
     Ok(Purgeable { count: row.number(0)?, blocking: row.number(1)? })
 }
 
-/// How many events stand where; the oldest that could be delivered has waited so long.
+/// How many events are in each state, and how long the oldest that could be delivered has waited.
 pub(super) fn stats(row: &impl Named, oldest: Option<Duration>) -> Result<Stats, sqlx::Error> {
     Ok(Stats {
         new: row.count("new")?,

@@ -98,8 +98,8 @@ pub(super) trait Run: Sync {
     }
 }
 
-/// Waits for what is done in a task of its own: a `begin` or a commit that is cancelled half-way leaves a pooled connection inside a
-/// transaction.
+/// Waits for what is done in a task of its own: a `begin` or a commit that is cancelled half-way leaves a pooled connection
+/// inside a transaction.
 pub(super) async fn in_own_task<T: Send + 'static>(
     action: &'static str,
     work: impl Future<Output = Result<T, sqlx::Error>> + Send + 'static,

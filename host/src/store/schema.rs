@@ -13,7 +13,7 @@ use crate::time::Timestamp;
 /// The tables: whether they are there, how they came to be, and who may use them.
 #[async_trait]
 pub trait SchemaStore: Send + Sync {
-    /// The table as somebody writes it into a console of this database, whatever schema that looks in first: `billing.outbox_event`.
+    /// The table as it is written into a console of this database, whatever schema that looks in first: `billing.outbox_event`.
     async fn table_in_full(&self) -> Result<String, StoreError>;
 
     /// Checks that the schema is there and of our version.
@@ -28,8 +28,8 @@ pub trait SchemaStore: Send + Sync {
     /// [`StoreError::SchemaNewer`], or the database's own.
     async fn migrations(&self) -> Result<Vec<Migration>, StoreError>;
 
-    /// Applies every step that is missing, each in one transaction; safe to repeat and to race. Mends the partition table where somebody
-    /// has damaged it. Returns the steps applied.
+    /// Applies every step that is missing, each in one transaction; safe to repeat and to race. Mends the partition table where
+    /// somebody has damaged it. Returns the steps applied.
     ///
     /// # Errors
     /// [`StoreError::SchemaNewer`]; [`StoreError::InUse`] when somebody uses the tables for longer than a few seconds, behind whom
@@ -79,8 +79,8 @@ pub(super) fn in_use(table: &TableName, error: StoreError) -> StoreError {
     }
 }
 
-/// For how long a partition is nobody's whose row was missing, when the schema is brought up to date: the lease that hosts have unless they
-/// are told otherwise.
+/// For how long a partition is nobody's whose row was missing, when the schema is brought up to date: the lease that hosts have
+/// unless they are told otherwise.
 pub(super) const USUAL_LEASE: Duration = Duration::from_secs(30);
 
 /// How a database notes a step, before the values.
@@ -89,8 +89,8 @@ const NOTE: &str = "INSERT INTO outbox_event_migration (version, name, applied_a
 /// Forgets that there ever was a step.
 pub(super) const FORGET_ALL: &str = "DROP TABLE outbox_event_migration";
 
-/// All steps as text, with the notes of what was applied: run by hand, they make a schema that [`History::check`] accepts. `history` makes
-/// the table of notes, `now` is the time in SQL, and `named` puts the name of the table into a statement.
+/// All steps as text, with the notes of what was applied: run by hand, they make a schema that [`History::check`] accepts.
+/// `history` makes the table of notes, `now` is the time in SQL, and `named` puts the name of the table into a statement.
 pub(super) fn text(steps: &[Step], history: &'static str, now: &str, named: impl Fn(&'static str) -> String) -> String {
     let (mut text, note) = (format!("{};\n", named(history).trim()), named(NOTE));
     for Step { version, name, up, .. } in steps {

@@ -95,7 +95,7 @@ pub struct PluginUsage {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Deletion<'a> {
     One(&'a str),
-    /// The first so many.
+    /// Of every key, at most this many at once.
     All(u32),
 }
 
@@ -120,8 +120,8 @@ impl<'a> Deletion<'a> {
 /// The action that the audit record names.
 pub(super) const DELETE_STATE: &str = "delete_state";
 
-/// The upper bound of a prefix scan: the smallest text above every text that begins with `prefix`, byte by byte. `None` when there is
-/// no such text; the scan then needs no bound.
+/// The upper bound of a prefix scan: the smallest text above every text that begins with `prefix`, byte by byte. `None` when
+/// there is no such text; the scan then needs no bound.
 pub(super) fn end_of_prefix(prefix: &str) -> Option<String> {
     let mut chars: Vec<char> = prefix.chars().collect();
     while let Some(last) = chars.pop() {

@@ -5,8 +5,8 @@ use serde_json::value::RawValue;
 
 use super::Record;
 
-/// A row with its payload: JSON as it was written, other text as text, anything else as base64. Written as one JSON object it is one
-/// line.
+/// A row with its payload: JSON as it was written, other text as text, anything else as base64. Written as one JSON object it
+/// is one line.
 #[derive(Serialize)]
 pub struct Whole<'a> {
     #[serde(flatten)]

@@ -50,8 +50,8 @@ pub trait TransactionalStore: Store {
         ownership: &Ownership,
     ) -> impl Future<Output = Result<Vec<Option<u64>>, StoreError>> + Send;
 
-    /// Which of these rows are in the table, as the transaction on the connection sees it: the `seq` of each, and the id of the event
-    /// that it holds.
+    /// Which of these rows are in the table, as the transaction on the connection sees it: the `seq` of each, and the id of the
+    /// event that it holds.
     ///
     /// # Errors
     /// The database's own; PostgreSQL's when it has ended the transaction, though the driver would report its commit as a
@@ -62,8 +62,8 @@ pub trait TransactionalStore: Store {
         sequences: &[u64],
     ) -> impl Future<Output = Result<Vec<(u64, EventId)>, StoreError>> + Send;
 
-    /// Deletes the rows of these events, which this transaction inserted. By their ids: SQLite gives the `seq` of a row that a savepoint
-    /// took back to the next one.
+    /// Deletes the rows of these events, which this transaction inserted. By their ids: SQLite gives the `seq` of a row that a
+    /// savepoint took back to the next one.
     fn delete_inserted(
         &self,
         connection: &mut Self::Connection,
@@ -83,7 +83,7 @@ pub struct NewRow<'a> {
 /// Most rows in one statement.
 const MAX_ROWS: usize = 1_000;
 
-/// How many of these rows go into one statement of about `max_bytes`: bounded, so that a large batch does not double itself in memory.
+/// How many of these rows go into one statement of about `max_bytes`: bounded, so that a large batch is not in memory twice.
 pub(super) fn chunk_len(rows: &[NewRow<'_>], max_bytes: usize) -> usize {
     let mut bytes = 0;
     let fitting = rows.iter().take(MAX_ROWS).take_while(|row| {
@@ -93,7 +93,7 @@ pub(super) fn chunk_len(rows: &[NewRow<'_>], max_bytes: usize) -> usize {
     fitting.count().max(1)
 }
 
-/// Adds one number for each row. Rows come back with `seq` and id, in the order in which they went in; what is missing was there already.
+/// Adds one number for each row. Rows come back with `seq` and id, in the order they went in; missing ones were there already.
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub(super) fn number<R: Columns>(
     rows: &[NewRow<'_>],

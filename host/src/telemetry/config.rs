@@ -8,8 +8,8 @@ use url::Url;
 
 use crate::sink::Secret;
 
-/// Where telemetry is sent, and how much of it. The defaults are those of OpenTelemetry's specification, but without collectors: nothing is
-/// sent.
+/// Where telemetry is sent, and how much of it. The defaults are those of OpenTelemetry's specification, but without
+/// collectors: nothing is sent.
 #[derive(Clone, Debug)]
 pub struct TelemetryConfig {
     /// The resource's `service.name`. Default `outbox`.

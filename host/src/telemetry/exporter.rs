@@ -36,11 +36,12 @@ pub enum TelemetryError {
     Config(Vec<String>),
 }
 
-/// Exports spans and metrics over OTLP until it is [shut down](Self::shutdown). A handle: its clones share one exporter, which ends when the
-/// last is dropped.
+/// Exports spans and metrics over OTLP until it is [shut down](Self::shutdown). A handle: its clones share one exporter, which
+/// ends when the last is dropped.
 ///
-/// Pass it to each outbox of the process by [`OutboxBuilder::telemetry`](crate::OutboxBuilder::telemetry). A service that has set up
-/// OpenTelemetry already does not need it: see [`OutboxBuilder::tracer_provider`](crate::OutboxBuilder::tracer_provider).
+/// Pass it to each outbox of the process by [`OutboxBuilder::telemetry`](crate::OutboxBuilder::telemetry). A service that has
+/// set up OpenTelemetry already does not need it: see
+/// [`OutboxBuilder::tracer_provider`](crate::OutboxBuilder::tracer_provider).
 #[derive(Clone)]
 pub struct Telemetry(Arc<Inner>);
 
@@ -77,8 +78,8 @@ struct Watched {
 }
 
 impl Telemetry {
-    /// Starts the exporter. It connects when there is something to send; if a collector cannot be reached, the log says so once. Must be called
-    /// within a tokio runtime.
+    /// Starts the exporter. It connects when there is something to send; if a collector cannot be reached, the log says so
+    /// once. Must be called within a tokio runtime.
     ///
     /// # Errors
     /// When the configuration has faults; all of them together.
@@ -138,8 +139,8 @@ impl Telemetry {
         }
     }
 
-    /// Sends the remaining spans and metrics, within 5 seconds, and ends. Call it after the outboxes were shut down; spans that end later are
-    /// dropped. A second call does nothing.
+    /// Sends the remaining spans and metrics, within 5 seconds, and ends. Call it after the outboxes were shut down; spans that
+    /// end later are dropped. A second call does nothing.
     pub async fn shutdown(&self) {
         self.0.stopped.send_replace(true);
         let exports = std::mem::take(&mut *self.0.exports.lock().unwrap_or_else(PoisonError::into_inner));

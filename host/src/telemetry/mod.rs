@@ -1,9 +1,9 @@
 //! OpenTelemetry: the spans `send` and `process`, and traces and metrics over OTLP.
 //!
-//! `spans` makes spans with the tracer that the outbox was given: that of [`Telemetry`], which has its own exporter, or the application's.
-//! Without a tracer nothing is made or allocated. The other modules, with the feature `otel`, are the exporter: one task sends spans from a
-//! queue of bounded length, another sends the numbers of `GET /metrics`. If a collector is down or slow, spans are dropped and counted;
-//! deliveries never wait for it.
+//! `spans` makes spans with the tracer that the outbox was given: that of [`Telemetry`], which has its own exporter, or the
+//! application's. Without a tracer nothing is made or allocated. The other modules, with the feature `otel`, are the exporter:
+//! one task sends spans from a queue of bounded length, another sends the numbers of `GET /metrics`. If a collector is down or
+//! slow, spans are dropped and counted; deliveries never wait for it.
 //!
 //! This room does not read the environment: `bin/outbox/config/otel.rs` makes a [`TelemetryConfig`] of the standard variables.
 

@@ -12,7 +12,7 @@ pub(crate) struct Spans {}
 /// In whose trace something is written.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Caller {
-    /// In nobody's that we know of.
+    /// In no span that we know of.
     #[default]
     Nobody,
     /// In that of a request from elsewhere.

@@ -14,7 +14,7 @@ pub(crate) struct Points<'a> {
     prefix: &'a str,
     /// When counting began, in nanoseconds of Unix time.
     start: u64,
-    /// When it was read, likewise.
+    /// When the numbers were read, likewise.
     now: u64,
     metrics: Vec<Metric>,
 }
@@ -25,7 +25,7 @@ impl<'a> Points<'a> {
         Self { prefix, start, now, metrics: Vec::with_capacity(40) }
     }
 
-    /// Those that have numbers.
+    /// The metrics that have numbers.
     pub(super) fn finish(mut self) -> Vec<Metric> {
         self.metrics.retain(|metric| match &metric.data {
             Some(metric::Data::Sum(sum)) => !sum.data_points.is_empty(),

@@ -1,7 +1,7 @@
 //! The spans of an event: `send` where it is written, `process` at each delivery.
 //!
-//! They follow OpenTelemetry's conventions for messaging. The header `traceparent` of an event is its creation context: the parent of
-//! each `process`, and linked to it as well. Neither payloads nor headers become attributes.
+//! They follow OpenTelemetry's conventions for messaging. The header `traceparent` of an event is its creation context: the
+//! parent of each `process`, and linked to it as well. Neither payloads nor headers become attributes.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub(crate) struct Spans(Option<Arc<BoxedTracer>>);
 /// In whose trace something is written.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Caller {
-    /// In nobody's that we know of.
+    /// In no span that we know of.
     #[default]
     Nobody,
     /// In that of whoever calls us, in this process.

@@ -31,8 +31,8 @@ pub async fn start() -> Result<TestOutbox, StartError> {
     start_with(|builder, _| builder).await
 }
 
-/// Starts an outbox that the test completes: with listeners, their state, hooks. It is given the [pool](TestOutbox::pool) as well, for
-/// state that needs it.
+/// Starts an outbox that the test completes: with listeners, their state, hooks. It is given the [pool](TestOutbox::pool) as
+/// well, for state that needs it.
 ///
 /// # Errors
 /// See [`StartError`].
@@ -73,11 +73,11 @@ impl TestOutbox {
         written(&self.outbox, event_type)
     }
 
-    /// Lets time pass for all events in the table, once no event is due: delays, further attempts and expiries come nearer by `span`. Follow
-    /// it with [`run_until_idle`](Self::run_until_idle).
+    /// Lets time pass for all events in the table, once no event is due: delays, further attempts and expiries come nearer by
+    /// `span`. Follow it with [`run_until_idle`](Self::run_until_idle).
     ///
-    /// It sets back every time of every row, and changes no clock: events that are written later are not affected. Pauses of a listener that
-    /// fails again and again, and everything else that waits in memory, take their real time.
+    /// It sets back every time of every row, and changes no clock: events that are written later are not affected. Pauses of a
+    /// listener that fails again and again, and everything else that waits in memory, take their real time.
     ///
     /// # Panics
     /// When the outbox does not become idle first, or the database fails.

@@ -8,8 +8,8 @@ use crate::store::{Filter, Record, SharedStore, Store, StoreError};
 /// More events of one kind than any test writes.
 const MOST: u32 = 100_000;
 
-/// Asks for the events of a type that were committed to the table, whatever their status is now: events of this outbox, of another, of a
-/// plugin, or of a plain INSERT. Events that are never stored, or were purged, are not among them.
+/// Asks for the events of a type that were committed to the table, whatever their status is now: events of this outbox, of
+/// another, of a plugin, or of a plain INSERT. Events that are never stored, or were purged, are not among them.
 pub fn written<S: SharedStore>(outbox: &Outbox<S>, event_type: impl AsRef<str>) -> Written {
     let filter = Filter { event_type: Some(event_type.as_ref().to_owned()), ..Filter::default() };
     Written { store: outbox.store().clone(), filter }

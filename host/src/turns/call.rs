@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-use super::line::{Turn, TurnAhead, Turns};
+use super::queue::{Turn, TurnAhead, Turns};
 use super::{TICK, WAITS_FOR_TURN};
 
 /// One for each processor, shared by all hosts in this process.
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
     use crate::turns::noticing_turns;
 
-    /// Computes for so many ticks, and notes the most calls that did so at the same time.
+    /// Computes for this many ticks, and notes the most calls that did so at the same time.
     async fn compute(ticks: usize, now: &AtomicUsize, most: &AtomicUsize) {
         for _ in 0..ticks {
             let mut gave_way = false;

@@ -8,7 +8,7 @@
 #[cfg(feature = "wasm")]
 mod call;
 #[cfg(feature = "wasm")]
-mod line;
+mod queue;
 
 use std::cell::Cell;
 #[cfg(feature = "wasm")]

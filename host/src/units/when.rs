@@ -16,7 +16,7 @@ pub enum When {
 }
 
 impl When {
-    /// What one looks like.
+    /// How a time is written.
     pub const HINT: &'static str = "write a span like 2h, or a time like 2026-11-21T08:30:00Z";
 
     /// The time, by the clock that tells `now`.

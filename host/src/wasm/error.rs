@@ -287,7 +287,7 @@ pub enum LoadError {
         /// How it ended.
         reason: String,
     },
-    /// So many calls are going on that there is no room to try it.
+    /// Too many calls are going on to try it.
     #[error("{file} could not be tried, since calls take all slots of the pool")]
     NoSlot {
         /// The file.

@@ -1,4 +1,4 @@
-//! How large a component may be, what a guest may use, and who counts it: memory by the [`Limiter`], calls of the host by the [`Meter`].
+//! How large a component may be and what a guest may use: [`Limiter`] counts its memory, [`Meter`] its calls of the host.
 //!
 //! Fuel is counted by wasmtime and the deadline by tokio; `call/` sets both.
 
@@ -81,7 +81,7 @@ impl Meter {
         self.check()
     }
 
-    /// Takes note of one call that carries so many bytes.
+    /// Takes note of one call that carries this many bytes.
     pub(super) fn charge(&mut self, bytes: usize) -> Result<(), Exceeded> {
         self.calls = self.calls.saturating_add(1);
         self.bytes = self.bytes.saturating_add(bytes as u64);

@@ -1,8 +1,8 @@
 //! What plugins share, and how much of it each one has: the memory of all guests, and places for kept instances.
 //!
-//! One rule for both: beyond its first instance, a plugin must leave free as much as it has itself, and at least a quarter of all. So
-//! one plugin has at most a half, two have at most a third each, and the last quarter is for first instances. A plugin that is the
-//! only one may have everything.
+//! One rule for both: beyond its first instance, a plugin must leave free as much as it has itself, and at least a quarter of
+//! all. So one plugin has at most a half, two have at most a third each, and the last quarter is for first instances. A plugin
+//! that is the only one may have everything.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -91,8 +91,8 @@ impl MemoryBudget {
 }
 
 impl PluginShare {
-    /// Whether so little memory is left that nothing more is kept for later: a half, or a quarter for a plugin that has little. Beside
-    /// others, a plugin keeps a quarter at most: it must leave free as much as it has, and its next instance must still fit.
+    /// Whether so little memory is left that nothing more is kept for later: a half, or a quarter for a plugin that has little.
+    /// Beside others, a plugin keeps a quarter at most: as much must stay free, and its next instance must still fit.
     pub(super) fn is_short(&self) -> bool {
         let (max, own) = (self.budget.max(), self.used.load(Ordering::Relaxed));
         let has_quarter = !self.is_alone() && own > max / 4;
@@ -108,7 +108,7 @@ impl PluginShare {
         InstanceShare { share: self.clone(), used: 0, is_first: !self.has_first.swap(true, Ordering::Relaxed) }
     }
 
-    /// A place for a kept instance of this weight among `all`, which are at most `max`. The first one needs to leave none for others.
+    /// A place for a kept instance of this weight among `all`, which are at most `max`. The first need leave none for others.
     pub(super) fn keep(self: &Arc<Self>, all: &Arc<AtomicUsize>, max: usize, weight: usize) -> Option<KeptPlace> {
         let before = self.kept.fetch_add(weight, Ordering::Relaxed);
         if take(all, max, weight, self.must_leave(before == 0, before + weight, max)) {
@@ -146,7 +146,7 @@ fn take(used: &AtomicUsize, max: usize, more: usize, must_stay: usize) -> bool {
 }
 
 impl InstanceShare {
-    /// The bytes that it has.
+    /// The bytes that the instance has.
     pub(super) fn used(&self) -> usize {
         self.used
     }

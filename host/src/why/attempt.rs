@@ -6,8 +6,8 @@ use crate::event::{Cost, ShortDigest};
 use crate::store::{AttemptCost, AttemptEnd, failures};
 use crate::units::{count, number, size, span};
 
-/// `attempt 2 (failed): 12 ms, 1,200,000 fuel, 1.1 MiB of memory, 5 host calls carrying 2.0 KiB, by 0123456789ab`; safe for a terminal.
-/// `plugin` is the name of the component, where it is known.
+/// `attempt 2 (failed): 12 ms, 1,200,000 fuel, 1.1 MiB of memory, 5 host calls carrying 2.0 KiB, by 0123456789ab`; safe for a
+/// terminal. `plugin` is the name of the component, where it is known.
 #[must_use]
 pub fn attempt(kept: &AttemptCost, plugin: Option<&str>) -> String {
     let AttemptCost { attempt, outcome, cost } = kept;

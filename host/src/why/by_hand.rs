@@ -69,8 +69,8 @@ impl ByHand {
 
     /// Adds an audit record that is older than those before it.
     fn add(&mut self, record: AuditRecord) {
-        // The batches of one replay or purge are recognised even if other changes came between them. The same replay with a given time that is
-        // run again later is another action. Other changes are one action only if nothing came between.
+        // The batches of one replay or purge are recognised even if other changes came between them. The same replay with a
+        // given time that is run again later is another action. Other changes are one action only if nothing came between.
         let is_batch = is_batch(&record);
         let reach = if is_batch { self.actions.len() } else { 1 };
         let follows = |known: &ManualAction| !is_batch || known.record.at.since(record.at) <= BETWEEN_BATCHES;
@@ -85,8 +85,8 @@ impl ByHand {
     }
 }
 
-/// The actions behind these audit records, the latest first like the records: the batches of a replay or purge are one action, every other
-/// record is one of its own.
+/// The actions behind these audit records, the latest first like the records: the batches of a replay or purge are one action,
+/// every other record is one of its own.
 #[cfg(feature = "http")]
 pub(crate) fn actions(records: impl IntoIterator<Item = AuditRecord>) -> Vec<ManualAction> {
     let mut by_hand = ByHand::default();
@@ -100,7 +100,7 @@ pub(crate) fn actions(records: impl IntoIterator<Item = AuditRecord>) -> Vec<Man
     by_hand.actions
 }
 
-/// Whether the record may be one batch of many: the selector of a replay or purge of many events has the time by which they had finished.
+/// Whether the record may be one batch of many: then its selector has the time by which the events had finished.
 fn is_batch(record: &AuditRecord) -> bool {
     ["dead_before", "finished_before"].into_iter().any(|field| record.selector.get(field).is_some())
 }

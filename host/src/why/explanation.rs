@@ -34,8 +34,8 @@ pub struct Explanation {
     pub reason: ReasonCode,
     /// The reason and what happens next, in one sentence or a few, safe for a terminal.
     pub sentence: String,
-    /// The earliest time at which something happens without a person; `None` for an event that is finished, is due already, or waits for
-    /// something other than time.
+    /// The earliest time at which something happens without a person; `None` for an event that is finished, is due already, or
+    /// waits for something other than time.
     pub next_at: Option<Timestamp>,
     /// What can be done, the least drastic action first.
     pub actions: Vec<Action>,

@@ -1,7 +1,7 @@
 //! Why an event is in its state, what happens next, and what can be done about it.
 //!
-//! [`explain`] reads the [`Facts`] from the store; the rest is decided without I/O, so every case is a plain test. The command line, the
-//! dashboard and the HTTP API show the same [`Explanation`].
+//! [`explain`] reads the [`Facts`] from the store; the rest is decided without I/O, so every case is a plain test. The command
+//! line, the dashboard and the HTTP API show the same [`Explanation`].
 
 mod attempt;
 mod by_hand;

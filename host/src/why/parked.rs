@@ -27,9 +27,9 @@ pub(super) fn parked(known: &Facts, record: &Record) -> String {
 pub const MISSPELT: &str = "hosts that serve other routes give its events up when they are started with \
                             `outbox run --set dispatcher.unroutable=dead`; then skip or discard them";
 
-/// Whether an event of this route is parked only because of its host's settings, or because that host had no listener at all. A route that ever
-/// had a listener, or a relay whose pattern covers it, is remembered: hosts park its events whatever their settings are. So does a host with a
-/// plugin that does not load.
+/// Whether an event of this route is parked only because of its host's settings, or because that host had no listener at all. A
+/// route that ever had a listener, or a relay whose pattern covers it, is remembered: hosts park its events whatever their
+/// settings are. So does a host with a plugin that does not load.
 #[must_use]
 pub fn may_be_misspelt(parked: &str, route: &Route, routes: &[RouteRecord]) -> bool {
     let by_settings = NoListener::read(parked).is_some_and(|none| none.awaited.is_none_or(|why| why == NO_LISTENER_AT_ALL));

@@ -14,8 +14,8 @@ pub fn holding<'r>(route: &Route, routes: &'r [RouteRecord]) -> Vec<&'r RouteRec
     Pauses::of(routes).holding(route).collect()
 }
 
-/// The pauses among many routes, indexed by name. [`holding`] builds the index from all routes at each call, and there may be many: a caller
-/// that asks about many routes builds it once.
+/// The pauses among many routes, indexed by name. [`holding`] builds the index from all routes at each call, and there may be
+/// many: a caller that asks about many routes builds it once.
 #[derive(Debug)]
 pub struct Pauses<'r>(HashMap<(&'r str, &'r str), &'r RouteRecord>);
 

@@ -88,9 +88,9 @@ pub enum ActionCode {
 #[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Action {
-    /// What it is.
+    /// What can be done.
     pub code: ActionCode,
-    /// What follows, in words.
+    /// What follows from it, in words.
     pub meaning: String,
     /// The command that does it, as it can be typed into a shell.
     pub command: String,
@@ -107,7 +107,7 @@ pub struct Action {
 /// Why an event stands where it stands, as values.
 #[derive(Clone, Debug)]
 pub struct Cause {
-    /// Where it stands.
+    /// The state of the event.
     pub state: State,
     /// Why.
     pub code: ReasonCode,
@@ -195,7 +195,7 @@ fn actions(facts: &Facts, state: State) -> Vec<Action> {
     }
 }
 
-/// What can be done with a dead event that blocks later events of its aggregate: `record` itself, or the first of the queue that it waits in.
+/// What can be done with a dead event that blocks later ones of its aggregate: `record` itself, or the first of its queue.
 fn of_blocking(record: &Record, dead: &Record) -> Vec<Action> {
     let it = if record.event_id == dead.event_id { "it" } else { "that event" };
     vec![
@@ -277,7 +277,7 @@ fn of_dead(code: ActionCode, id: EventId, meaning: String) -> Action {
     }
 }
 
-/// How many hosts are alive. An outbox that only writes is no node.
+/// How many hosts are alive. An outbox that only writes is no host.
 pub(super) fn hosts(facts: &Facts) -> usize {
     facts.nodes.iter().filter(|node| node.alive).count()
 }

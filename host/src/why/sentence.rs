@@ -117,8 +117,8 @@ fn holder(known: &Facts, record: &Record) -> String {
     }
 }
 
-/// Which host takes a due event. A host may have the event in hand already: reading a partition writes nothing. An event that was claimed before
-/// is claimed again.
+/// Which host takes a due event. A host may have the event in hand already: reading a partition writes nothing. An event that
+/// was claimed before is claimed again.
 fn next_host(known: &Facts, was_claimed: bool) -> String {
     let takes = if was_claimed { "takes it when it has room" } else { "has it in hand, or takes it when it has room" };
     match hosts(known) {

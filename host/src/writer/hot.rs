@@ -47,7 +47,7 @@ pub(crate) struct HotPath {
     pub(crate) queue: Option<Arc<Queue>>,
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) wake: Arc<Wake>,
-    /// For events that another node may have to take.
+    /// For events that another host may have to take.
     pub(crate) notifier: Arc<Notifier>,
     pub(crate) batches: Arc<Batches>,
     pub(crate) metrics: Arc<Metrics>,

@@ -81,8 +81,8 @@ enum OnDuplicate {
 
 /// Writes events inside the caller's transaction. Source: specification 7.
 ///
-/// Where a transaction cannot become an [`OutboxTransaction`], the events are written through its connection, and their [`Receipt`] says
-/// when it has committed:
+/// Where a transaction cannot become an [`OutboxTransaction`], the events are written through its connection, and their
+/// [`Receipt`] says when it has committed:
 ///
 /// ```
 /// use outbox::sqlx::SqlitePool;

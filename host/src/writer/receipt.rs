@@ -10,8 +10,8 @@ use crate::event::{Envelope, EventId};
 use crate::queue::Reserved;
 use crate::store::NewRow;
 
-/// A row that shows whether a savepoint took a write back: its `seq`, and its id. The id alone is not enough, since another transaction
-/// may have written the same one meanwhile; nor is the `seq` alone, which SQLite gives out again after a rollback.
+/// A row that shows whether a savepoint took a write back: its `seq`, and its id. The id alone is not enough, since another
+/// transaction may have written the same one meanwhile; nor is the `seq` alone, which SQLite gives out again after a rollback.
 pub(super) type Witness = (u64, EventId);
 
 /// Events in a transaction that is not decided yet. Dropped without a word, nobody knows whether they were committed: the

@@ -218,8 +218,8 @@ impl<S: TransactionalStore> std::fmt::Debug for OutboxTransaction<S> {
     }
 }
 
-/// Inserts a row that stands for events that are in no table: it is there as long as no savepoint takes them back. Claimed, so that it is
-/// no event of anybody's; it is deleted before the commit.
+/// Inserts a row that stands for events that are in no table: it is there as long as no savepoint takes them back. Claimed, so
+/// that it is no event of anybody's; it is deleted before the commit.
 async fn mark<S: TransactionalStore>(
     writer: &Writer<S>,
     connection: &mut S::Connection,

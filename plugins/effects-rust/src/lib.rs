@@ -16,7 +16,7 @@ listener! {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Deed {
-    /// So many events, whose aggregate is the event that they follow.
+    /// This many events, whose aggregate is the event that they follow.
     #[serde(default)]
     emit: u32,
     /// The type of what is emitted, for a wrong one.
@@ -34,7 +34,7 @@ struct Deed {
     emit_itself: bool,
     /// A key to remove.
     delete: Option<String>,
-    /// So many keys to remove.
+    /// This many keys to remove.
     #[serde(default)]
     delete_many: u32,
     /// Sinks, for a message to each.

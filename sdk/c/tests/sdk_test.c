@@ -1,4 +1,4 @@
-/* What the SDK does with what the host and a listener hand it, natively. Run it with -fsanitize=address to see that nothing leaks. */
+/* What the SDK does with what a host and a listener hand it, natively. -fsanitize=address shows that nothing leaks. */
 #include <string.h>
 
 #include "outbox_test.h"

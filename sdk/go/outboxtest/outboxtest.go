@@ -22,7 +22,7 @@ import (
 	"outbox"
 )
 
-// Host says what the listener asks of a host, and keeps what the listener did. Set its fields before a delivery, look at them after.
+// Host answers what the listener asks of a host, and keeps what it did. Set its fields before a delivery, look at them after.
 type Host struct {
 	// Config and Secrets are what outbox.Setting and outbox.Secret find.
 	Config, Secrets map[string]string
@@ -76,7 +76,7 @@ func NewHost(t testing.TB) *Host {
 	return host
 }
 
-// NewEvent makes a first delivery on this route, with this text as its payload. Whatever a test wants otherwise it sets in the result.
+// NewEvent makes a first delivery on this route, with this text as its payload. A test changes the result as it needs.
 func NewEvent(aggregateType, eventType, payload string) *outbox.Event {
 	return &outbox.Event{
 		ID:          "01JD7ZS0000000000000000000",

@@ -1,5 +1,5 @@
-// Copies the contract and the licences into the package, for `npm pack`; `--remove` takes the copies away again. The repository holds each
-// of them once.
+// Copies the contract and the licences into the package, for `npm pack`; `--remove` takes the copies away again. The repository
+// holds each of them once.
 
 import { cpSync, rmSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';

@@ -93,7 +93,7 @@ export function toAnswer(value, route) {
   throw Failure.retryable(`the function of ${route} returned ${shownType(value)}; it must return done, retryAfter(ms) or dead(reason)`);
 }
 
-/** Anything that a listener threw, as the contract has it. A plain object: QuickJS traps on an Error that leaves it. Never throws. */
+/** What a listener threw, as the contract has it. A plain object: QuickJS traps on an Error that leaves it. Never throws. */
 export function toFailure(thrown) {
   try {
     if (thrown instanceof Failure) return failureRecord(thrown, kindOf(thrown));

@@ -43,7 +43,7 @@ export class Event {
     return this.#read(() => utf8.decode(this.payload));
   }
 
-  /** The payload, parsed as JSON and then given to `check`, if there is one. Throws an unrecoverable failure that says what is wrong. */
+  /** The payload, parsed as JSON and given to `check`, if any. Throws an unrecoverable failure that says what is wrong. */
   json(check) {
     return this.#read(() => {
       const value = JSON.parse(utf8.decode(this.payload));

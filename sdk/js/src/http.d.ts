@@ -11,7 +11,7 @@ export interface RequestOptions {
   body?: string | Uint8Array | undefined;
   /** When to give up, in milliseconds. Default: nine tenths of what is left of the call, so that it can still say what happened. */
   timeoutMs?: number | undefined;
-  /** In a function that takes many events, `{ 'event-id': event.id }` of the one that it is for: then it gets an `Idempotency-Key`. */
+  /** In a function that takes many events, `{ 'event-id': event.id }` of the one it is for, for an `Idempotency-Key`. */
   attributes?: Pairs | undefined;
 }
 
@@ -30,18 +30,18 @@ export class Response {
   /** The body, parsed as JSON; throws a retryable Failure when it is none. `T` is taken on trust. */
   json<T = unknown>(): T;
   /**
-   * Returns the response when its status is 200 to 299, and throws a Failure for any other: a retryable one for 408, 425, 429 and 500 to
-   * 599, which passes; an unrecoverable one for the rest, since the same request would be answered so again.
+   * Returns the response when its status is 200 to 299, and throws a Failure for any other: a retryable one for 408, 425, 429
+   * and 500 to 599, which passes; an unrecoverable one for the rest, since the same request would be answered so again.
    */
   requireOk(): this;
 }
 
 /**
- * Makes a request and waits for the whole response. Throws a Refusal when there is none: `not-granted` with the line to add to the
- * manifest, `unavailable` when the server cannot be reached or takes too long, `over-limit` when the response is too large, `invalid` when
- * the request itself is wrong. Redirects are not followed: they are responses too.
+ * Makes a request and waits for the whole response. Throws a Refusal when there is none: `not-granted` with the line to add to
+ * the manifest, `unavailable` when the server cannot be reached or takes too long, `over-limit` when the response is too large,
+ * `invalid` when the request itself is wrong. Redirects are not followed: they are responses too.
  *
- * It may be made again when the event is delivered again. The host adds an `Idempotency-Key`, the same on every delivery, unless the
- * headers have one. Needs the origin in `http.allow` of the plugin's manifest.
+ * It may be made again when the event is delivered again. The host adds an `Idempotency-Key`, the same on every delivery,
+ * unless the headers have one. Needs the origin in `http.allow` of the plugin's manifest.
  */
 export function request(url: string, options?: RequestOptions): Response;

@@ -44,8 +44,8 @@ export class Response {
   }
 
   /**
-   * Returns the response when its status is 200 to 299, and throws a Failure for any other: a retryable one for 408, 425, 429 and 500 to
-   * 599, which passes; an unrecoverable one for the rest, since the same request would be answered so again.
+   * Returns the response when its status is 200 to 299, and throws a Failure for any other: a retryable one for 408, 425, 429
+   * and 500 to 599, which passes; an unrecoverable one for the rest, since the same request would be answered so again.
    */
   requireOk() {
     if (this.ok) return this;

@@ -1,4 +1,7 @@
-/** A record of names and values, or a list of pairs where a name may come twice. Values that are no strings are written as JSON; undefined ones are left out. */
+/**
+ * A record of names and values, or a list of pairs where a name may come twice. Values that are no strings are written as JSON;
+ * undefined ones are left out.
+ */
 export type Pairs = Readonly<Record<string, unknown>> | ReadonlyArray<readonly [string, unknown]>;
 
 /** The pair that picks the listener of an event. */
@@ -45,8 +48,8 @@ export class Event {
   /** The payload as text. Throws an unrecoverable failure when it is not UTF-8: the same bytes never will be. */
   text(): string;
   /**
-   * The payload, parsed as JSON and then given to `check`, which returns what the listener works with, or throws. Whatever it throws
-   * becomes an unrecoverable failure that says what is wrong: the same bytes will never parse.
+   * The payload, parsed as JSON and then given to `check`, which returns what the listener works with, or throws. Whatever it
+   * throws becomes an unrecoverable failure that says what is wrong: the same bytes will never parse.
    */
   json<T>(check: (value: unknown) => T): T;
   /** The payload, parsed as JSON. Throws an unrecoverable failure when it is none. `T` is taken on trust. */
@@ -62,7 +65,7 @@ export type Answer =
 /** The event is finished. */
 export const done: Answer;
 
-/** Not now: deliver the event again after so many milliseconds, at most 24 hours. Nothing failed, so this is not counted as an attempt. */
+/** Not now: deliver the event again after so many milliseconds, at most 24 hours. Not counted as an attempt. */
 export function retryAfter(ms: number): Answer;
 
 /** Never deliver the event again. The reason is kept with it, for people. */
@@ -107,7 +110,10 @@ export class Failure extends Error {
  */
 export class Refusal extends Error {
   private constructor();
-  /** `not-granted`: the message has the line to add to the plugin's manifest. `invalid`: it will be wrong again. `over-limit`: a limit or a quota is used up. `unavailable`: it may work later. */
+  /**
+   * `not-granted`: the message has the line to add to the plugin's manifest. `invalid`: it will be wrong again. `over-limit`: a
+   * limit or a quota is used up. `unavailable`: it may work later.
+   */
   readonly kind: 'not-granted' | 'invalid' | 'over-limit' | 'unavailable';
   readonly code: string;
 }
@@ -121,7 +127,7 @@ export interface Handler {
   onEvent(event: unknown): Answer;
 }
 
-/** Makes a plugin of functions: `export const handler = listener({ … })`. Throws, and so fails the build, when a route is not valid. */
+/** Makes a plugin of functions: `export const handler = listener({ … })`. A route that is not valid fails the build. */
 export function listener(plugin: {
   /** For logs and lists. Default: the name in package.json. */
   name?: string;
@@ -142,11 +148,11 @@ export interface BatchHandler {
 export type BatchFunction = (events: ReadonlyArray<Event>) => ReadonlyArray<Answer | Error>;
 
 /**
- * Makes the export that takes many events in one call: `export const batchHandler = batchListener(handler, { … })`. A function gets the
- * events of its route that follow each other; when it throws, all of them fail. Events of other routes go one by one to `handler`, whose
- * routes must have those of the batches as well: after a call that broke off, and wherever the operator did not set
- * `isolation = "batch"`, the host delivers the events one by one. A message of such a function says for which event it is:
- * `attributes: { 'event-id': event.id }`.
+ * Makes the export that takes many events in one call: `export const batchHandler = batchListener(handler, { … })`. A function
+ * gets the events of its route that follow each other; when it throws, all of them fail. Events of other routes go one by one
+ * to `handler`, whose routes must have those of the batches as well: after a call that broke off, and wherever the operator did
+ * not set `isolation = "batch"`, the host delivers the events one by one. A message of such a function says for which event it
+ * is: `attributes: { 'event-id': event.id }`.
  */
 export function batchListener(handler: Handler, routes: Readonly<Record<string, BatchFunction>>): BatchHandler;
 
@@ -156,8 +162,9 @@ export interface SettingsCheck {
 }
 
 /**
- * Makes the export that looks at the settings when the plugin is loaded: `export const settingsCheck = checkSettings(() => { … })`. An
- * error that is thrown keeps this version from serving; the version before it goes on.
+ * Makes the export that looks at the settings when the plugin is loaded:
+ * `export const settingsCheck = checkSettings(() => { … })`. An error that is thrown keeps this version from serving; the
+ * version before it goes on.
  */
 export function checkSettings(check: () => void): SettingsCheck;
 
@@ -207,7 +214,7 @@ export interface Message {
   attributes?: Pairs | undefined;
 }
 
-/** Messages to the brokers and endpoints that the operator named. Needs the sink's name in `publish.sinks` of the plugin's manifest. */
+/** Messages to the brokers and endpoints that the operator named. Needs the sink's name in `publish.sinks` of the manifest. */
 export namespace publish {
   /** Sends one message, and waits until the sink has confirmed it. Throws a {@link Refusal} when it was not sent. */
   export function send(sink: string, message: Message): void;
@@ -216,9 +223,9 @@ export namespace publish {
 }
 
 /**
- * Values that the plugin keeps in the outbox's database, by key, committed together with the answer. When another call has changed a key
- * since this one read it, the host delivers the event again, uncounted. Each function throws a {@link Refusal}. Needs `state = true` in
- * the plugin's manifest.
+ * Values that the plugin keeps in the outbox's database, by key, committed together with the answer. When another call has
+ * changed a key since this one read it, the host delivers the event again, uncounted. Each function throws a {@link Refusal}.
+ * Needs `state = true` in the plugin's manifest.
  */
 export namespace state {
   /** The value under a key; undefined when there is none. Sees what this call has written. */
@@ -242,7 +249,7 @@ export namespace settings {
   export function get(key: string): string | undefined;
   /** All of `[config]`, sorted by key. */
   export function getAll(): Record<string, string>;
-  /** The value under a key of `[secrets]`; undefined when the operator gave none. The host blanks it out in log lines and failures. */
+  /** The value under a key of `[secrets]`, if the operator gave one. The host blanks it out in log lines and failures. */
   export function secret(key: string): string | undefined;
   /** The value under a key of `[secrets]`, or a retryable failure that says what to add to the manifest. */
   export function requireSecret(key: string): string;

@@ -1,5 +1,5 @@
-// The whole plugin: what it says of itself, and how an event finds its function. Nothing that is thrown passes this file, because the
-// engine traps on it and the event would fail without its reason.
+// The whole plugin: what it says of itself, and how an event finds its function. Nothing that is thrown passes this file,
+// because the engine traps on it and the event would fail without its reason.
 
 import { Failure, toAnswer, toFailure } from './answer.js';
 import { installConsole } from './console.js';
@@ -36,9 +36,9 @@ export function listener({ name, version, routes, attributes } = {}) {
 }
 
 /**
- * Makes the export that takes many events in one call: `export const batchHandler = batchListener(handler, { … })`. A function gets the
- * events of its route that follow each other, and returns for each an answer, or an error in its place. Events of other routes go one
- * by one to `handler`, and so do all events of a call that broke off.
+ * Makes the export that takes many events in one call: `export const batchHandler = batchListener(handler, { … })`. A function
+ * gets the events of its route that follow each other, and returns for each an answer, or an error in its place. Events of
+ * other routes go one by one to `handler`, and so do all events of a call that broke off.
  */
 export function batchListener(handler, routes) {
   if (typeof handler?.onEvent !== 'function') throw new TypeError('batchListener needs what listener({ … }) returned as its first argument');
@@ -71,7 +71,10 @@ export function batchListener(handler, routes) {
   });
 }
 
-/** Makes the export that looks at the settings when the plugin is loaded: `export const settingsCheck = checkSettings(() => { … })`. */
+/**
+ * Makes the export that looks at the settings when the plugin is loaded:
+ * `export const settingsCheck = checkSettings(() => { … })`.
+ */
 export function checkSettings(check) {
   checkFunction('checkSettings', check);
   return Object.freeze({

@@ -1,5 +1,5 @@
-// Messages to the brokers and endpoints that the operator named. A message is out when the sink has confirmed it, whatever the listener
-// answers afterwards. Needs the sink's name in `publish.sinks` of the plugin's manifest.
+// Messages to the brokers and endpoints that the operator named. A message is out when the sink has confirmed it, whatever the
+// listener answers afterwards. Needs the sink's name in `publish.sinks` of the plugin's manifest.
 
 import * as host from '#host/publish';
 

@@ -15,7 +15,7 @@ export function getAll() {
   return Object.fromEntries(host.getAll());
 }
 
-/** The value under a key of `[secrets]`; undefined when the operator gave none. The host blanks it out in log lines and failures. */
+/** The value under a key of `[secrets]`, if the operator gave one. The host blanks it out in log lines and failures. */
 export function secret(key) {
   return host.secret(text(key)) ?? undefined;
 }

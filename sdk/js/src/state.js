@@ -1,5 +1,6 @@
-// Values that the plugin keeps in the outbox's database, by key, committed together with the answer. When another call has changed a key
-// since this one read it, the host delivers the event again, uncounted. Needs `state = true` in the plugin's manifest.
+// Values that the plugin keeps in the outbox's database, by key, committed together with the answer. When another call has
+// changed a key since this one read it, the host delivers the event again, uncounted. Needs `state = true` in the plugin's
+// manifest.
 
 import * as host from '#host/state';
 

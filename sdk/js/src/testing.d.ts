@@ -99,8 +99,8 @@ export interface TestEvent {
 export function testEvent(route: string, fields?: TestEventFields): TestEvent;
 
 /**
- * Delivers an event as the host does. Returns the answer; throws a Failure when the listener failed, and then takes back what it emitted
- * and wrote to its state, as the host does. What it published stays published.
+ * Delivers an event as the host does. Returns the answer; throws a Failure when the listener failed, and then takes back what
+ * it emitted and wrote to its state, as the host does. What it published stays published.
  */
 export function deliver(handler: Handler, event: TestEvent): Answer;
 

@@ -28,8 +28,8 @@ export function testEvent(route, { json, text, payload, headers, attributes, ...
 }
 
 /**
- * Delivers an event as the host does. Returns the answer; throws a Failure when the listener failed, and then takes back what it emitted
- * and wrote to its state, as the host does. What it published stays published.
+ * Delivers an event as the host does. Returns the answer; throws a Failure when the listener failed, and then takes back what
+ * it emitted and wrote to its state, as the host does. What it published stays published.
  */
 export function deliver(handler, event) {
   const [state, emitted] = [new Map(host.state), [...host.emitted]];

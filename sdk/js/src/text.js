@@ -1,5 +1,6 @@
-// Text on its way to the host and from it. The engine traps on a string with half a surrogate pair and on a value that is no string,
-// so everything that is handed to the host as text passes through here. QuickJS has neither TextEncoder nor TextDecoder.
+// Text on its way to the host and from it. The engine traps on a string with half a surrogate pair and on a value that is no
+// string, so everything that is handed to the host as text passes through here. QuickJS has neither TextEncoder nor
+// TextDecoder.
 
 /** Any value as a string that the host can take: never throws. */
 export function text(value) {
@@ -7,7 +8,7 @@ export function text(value) {
   return string.isWellFormed() ? string : string.toWellFormed();
 }
 
-/** A record or a list of pairs as the list of pairs of strings that the contract has. Pairs with an undefined value are left out. */
+/** A record or a list of pairs as the pairs of strings of the contract. Pairs with an undefined value are left out. */
 export function pairs(given) {
   if (given === undefined || given === null) return [];
   const entries = Array.isArray(given) ? given : Object.entries(given);

@@ -1,4 +1,4 @@
-// What the SDK does where the engine has no TextEncoder, no TextDecoder and no console: a fresh copy of the modules, in such a place.
+// What the SDK does where the engine has no TextEncoder, TextDecoder or console: a fresh copy of the modules, run without them.
 
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';

@@ -12,7 +12,7 @@ pub type Answer = Result<DispatchResult, Failure>;
 pub enum DispatchResult {
     /// The event is finished.
     Done,
-    /// Deliver it again after so long, in whole milliseconds. Not counted as an attempt. See [`retry_after`].
+    /// Deliver it again after this delay, in whole milliseconds. Not counted as an attempt. See [`retry_after`].
     RetryAfter(Duration),
     /// Never deliver it again, for this reason. See [`dead`].
     Dead(Option<String>),
@@ -51,7 +51,7 @@ pub struct Failure {
 pub enum FailureKind {
     /// Counted; delivered again when the host's retry policy says, until its last attempt.
     Retryable,
-    /// Counted; delivered again after so long, in whole milliseconds.
+    /// Counted; delivered again after this delay, in whole milliseconds.
     RetryableAfter(Duration),
     /// It will never work: the event is dead.
     Unrecoverable,

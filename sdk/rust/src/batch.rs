@@ -2,14 +2,15 @@
 
 use crate::{Answer, Event, Failure, Route};
 
-/// A plugin that takes many events in one call. [`listener!`](crate::listener!) implements it for `ThisPlugin` where it has `batches`.
+/// A plugin that takes many events in one call. [`listener!`](crate::listener!) implements it for `ThisPlugin` where it has
+/// `batches`.
 pub trait BatchPlugin {
     /// One answer for each event, in order.
     fn on_events(events: &[Event]) -> Vec<Answer>;
 }
 
-/// A function that answers many events of one route: `fn(&[Event]) -> Vec<Answer>`, or `fn(&[Event]) -> Result<Vec<Answer>, Failure>`,
-/// whose failure is the answer to each of them.
+/// A function that answers many events of one route: `fn(&[Event]) -> Vec<Answer>`, or
+/// `fn(&[Event]) -> Result<Vec<Answer>, Failure>`, whose failure is the answer to each of them.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot answer many events of a route",
     label = "not a batch function",
@@ -41,8 +42,9 @@ where
     }
 }
 
-/// Answers events that came together: those of one route that follow each other by `together`, where that has a function for it, and
-/// the others one by one. Only neighbours go together: events of one aggregate may have different routes, and keep their order.
+/// Answers events that came together: those of one route that follow each other by `together`, where that has a function for
+/// it, and the others one by one. Only neighbours go together: events of one aggregate may have different routes, and keep
+/// their order.
 #[doc(hidden)]
 pub fn answer_all(
     events: &[Event],

@@ -12,8 +12,8 @@
 //! assert_eq!(sender(), "orders@example.com");
 //! ```
 //!
-//! All of it as a type of one's own, with [`parse`]; given to [`listener!`](crate::listener!) as `check`, such a look keeps a version
-//! with settings that will not do from serving.
+//! All of it as a type of one's own, with [`parse`]; given to [`listener!`](crate::listener!) as `check`, such a look keeps a
+//! version with settings that will not do from serving.
 //!
 //! ```
 //! use outbox_sdk::prelude::*;
@@ -69,8 +69,8 @@ pub fn get_as<T: FromStr<Err: Display>>(key: &str) -> Result<Option<T>, Failure>
     value.parse().map(Some).map_err(wrong)
 }
 
-/// All of `[config]` as a type that derives `Deserialize`: a struct whose fields are texts, numbers, truth values, enums without data,
-/// or options of these.
+/// All of `[config]` as a type that derives `Deserialize`: a struct whose fields are texts, numbers, truth values, enums
+/// without data, or options of these.
 ///
 /// # Errors
 /// A retryable failure that names the first key that is missing, unknown or wrong: the operator can mend it, and the event waits.

@@ -1,7 +1,7 @@
 //! What a content type says of a payload.
 
-/// Whether a content type says that the payload is JSON: `application/json`, `text/json`, or one with the suffix `+json`. One that says
-/// nothing might be.
+/// Whether a content type says that the payload is JSON: `application/json`, `text/json`, or one with the suffix `+json`. One
+/// that says nothing might be.
 pub(crate) fn is_json(content_type: &str) -> bool {
     let media = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     matches!(media.as_str(), "" | "application/json" | "text/json") || media.ends_with("+json")

@@ -3,8 +3,8 @@
 use crate::payload::Payload;
 use crate::{Answer, Event};
 
-/// A function that answers a route: `fn(&Event) -> Answer`, or `fn(&Event, P) -> Answer` for a payload that serde can read from JSON,
-/// or [`Text`](crate::Text), or [`Bytes`](crate::Bytes).
+/// A function that answers a route: `fn(&Event) -> Answer`, or `fn(&Event, P) -> Answer` for a payload that serde can read from
+/// JSON, or [`Text`](crate::Text), or [`Bytes`](crate::Bytes).
 ///
 /// `Shape` only tells the two apart; the compiler finds it.
 #[diagnostic::on_unimplemented(

@@ -75,8 +75,8 @@ impl Request {
         Self { method, url, headers: Vec::new(), body: Vec::new(), timeout: None, event_id: None }
     }
 
-    /// For this event, one of those of the call. In a function that takes many events, a request gets an `Idempotency-Key` only when
-    /// it says for which of them it is.
+    /// For this event, one of those of the call. In a function that takes many events, a request gets an `Idempotency-Key` only
+    /// when it says for which of them it is.
     pub fn for_event(mut self, event: &Event) -> Self {
         self.event_id = Some(event.id.clone());
         self
@@ -112,7 +112,7 @@ impl Request {
         self.with_header("content-type", content_type)
     }
 
-    /// Given up after so long.
+    /// Given up after this time.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
@@ -128,8 +128,8 @@ impl Request {
     /// followed: see [`Response::require_ok`].
     ///
     /// # Errors
-    /// What the host refuses: an origin that is not granted, a request that breaks a rule, a response that is too large, and a server
-    /// that cannot be reached or takes too long.
+    /// What the host refuses: an origin that is not granted, a request that breaks a rule, a response that is too large, and a
+    /// server that cannot be reached or takes too long.
     pub fn send(self) -> Result<Response, Refusal> {
         let shown = self.shown();
         let mut response = host::send(self)?;

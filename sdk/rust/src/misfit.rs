@@ -7,9 +7,9 @@ use std::fmt::Write as _;
 
 use serde_path_to_error::{Path, Segment};
 
-/// The field that does not fit, such as `items[1].price`, empty for the value as a whole; and why it does not fit. `said` is what serde
-/// says, without a place; of the path the first keys are left out, as many as `above`; `nearest` finds the known name that was probably
-/// meant.
+/// The field that does not fit, such as `items[1].price`, empty for the value as a whole; and why it does not fit. `said` is
+/// what serde says, without a place; of the path the first keys are left out, as many as `above`; `nearest` finds the known
+/// name that was probably meant.
 ///
 /// Text is repeated only where a number, true or false is wanted: elsewhere it may be a secret.
 pub(crate) fn misfit(

@@ -27,8 +27,8 @@ pub trait Plugin {
 
 /// A plugin's own look at its settings. [`listener!`](crate::listener!) implements it for `ThisPlugin` where it has a `check`.
 pub trait SettingsCheck {
-    /// Asked when the plugin is loaded, with its settings. The message of a failure keeps this version from serving and is shown to the
-    /// operator; the version before it goes on serving.
+    /// Asked when the plugin is loaded, with its settings. The message of a failure keeps this version from serving and is
+    /// shown to the operator; the version before it goes on serving.
     ///
     /// # Errors
     /// When the settings will not do.
@@ -55,8 +55,8 @@ pub fn routes(pairs: &[(&str, &str)]) -> Vec<Route> {
     pairs.iter().map(route).collect()
 }
 
-/// What comes before each call; for [`listener!`](crate::listener!). With the feature `log`, lines of the crate of that name go to the
-/// host from here on, down to the level that it keeps.
+/// What comes before each call; for [`listener!`](crate::listener!). With the feature `log`, lines of the crate of that name go
+/// to the host from here on, down to the level that it keeps.
 #[doc(hidden)]
 pub fn begin_call() {
     #[cfg(feature = "log")]
@@ -95,8 +95,8 @@ pub fn begin_call() {
 /// A route is an aggregate type and an event type; a writer that names no aggregate type writes `__GLOBAL__`. Its function is any
 /// [`Handler`](crate::Handler).
 ///
-/// Where the operator sets `isolation = "batch"`, events that are there together come in one call: up to 100 of one tenant. Functions
-/// that take many events of a route at a time stand below the routes, each a [`BatchHandler`](crate::BatchHandler):
+/// Where the operator sets `isolation = "batch"`, events that are there together come in one call: up to 100 of one tenant.
+/// Functions that take many events of a route at a time stand below the routes, each a [`BatchHandler`](crate::BatchHandler):
 ///
 /// ```
 /// use outbox_sdk::prelude::*;
@@ -126,9 +126,9 @@ pub fn begin_call() {
 /// assert_eq!(outbox_sdk::testing::requests()[0].body, br#"["Ada","Bob"]"#);
 /// ```
 ///
-/// Such a function gets the events of its route that follow each other; events of other routes go to their own functions one by one,
-/// and so do all events of a call that broke off. So the route of a batch is listed among the others as well. Emitting and keeping
-/// state belong to one event and are refused in such a call; a message says which event it is
+/// Such a function gets the events of its route that follow each other; events of other routes go to their own functions one by
+/// one, and so do all events of a call that broke off. So the route of a batch is listed among the others as well. Emitting and
+/// keeping state belong to one event and are refused in such a call; a message says which event it is
 /// [for](crate::Message::for_event), and a request [may](crate::http::Request::for_event).
 ///
 /// A listener that returns no `Answer` is refused by the compiler, and so is a batch whose route is not listed:

@@ -46,8 +46,8 @@ impl Message {
         Self { subject: subject.into(), key: None, content_type, body: Vec::new(), headers: Vec::new(), event_id: None }
     }
 
-    /// Says which event of the call the message belongs to. A function that takes many events must say so, since the message's id is made from
-    /// the event's id, and receivers recognise repeats by it.
+    /// Says which event of the call the message belongs to. A function that takes many events must say so, since the message's
+    /// id is made from the event's id, and receivers recognise repeats by it.
     pub fn for_event(mut self, event: &Event) -> Self {
         self.event_id = Some(event.id.clone());
         self

@@ -4,8 +4,8 @@ use std::fmt;
 
 use crate::Failure;
 
-/// Why the host did not do what it was asked for. `?` makes a failure of it, with the kind as its code: an unrecoverable one when the
-/// request itself was wrong, else a retryable one.
+/// Why the host did not do what it was asked for. `?` makes a failure of it, with the kind as its code: an unrecoverable one
+/// when the request itself was wrong, else a retryable one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// What kind of refusal.

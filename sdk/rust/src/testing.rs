@@ -62,13 +62,13 @@ pub fn published() -> Vec<(String, Message)> {
     with_host(|host| host.published.clone())
 }
 
-/// Answers the next HTTP request that has no answer yet with this response. Responses are given in the order of these calls; a request
-/// beyond them is refused as unavailable.
+/// Answers the next HTTP request that has no answer yet with this response. Responses are given in the order of these calls; a
+/// request beyond them is refused as unavailable.
 pub fn respond(response: Response) {
     with_host(|host| host.responses.push_back(Ok(response)));
 }
 
-/// Refuses the next HTTP request that has no answer yet, as a host does: no grant, a server that is down, a response that is too large.
+/// Refuses the next HTTP request that has no answer yet, as a host does: no grant, a server that is down, a large response.
 pub fn refuse_request(kind: RefusalKind, message: &str) {
     with_host(|host| host.responses.push_back(Err(Refusal { kind, message: message.to_owned() })));
 }

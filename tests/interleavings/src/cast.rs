@@ -89,7 +89,7 @@ impl Host {
         host
     }
 
-    /// One beat, with so many hosts alive.
+    /// One beat, with this many hosts alive.
     pub(crate) fn beat(&self, live: u32, in_flight: &InFlight) {
         let kept = self.partitions.keep(&*self.table, &self.owner, LEASE, live, false, || in_flight.held());
         shuttle::future::block_on(kept).expect("the table answers");
@@ -118,7 +118,7 @@ impl Tally {
         self.changed.notify_all();
     }
 
-    /// Waits until so many were noted. Nobody is left who can go on when there are never so many.
+    /// Waits until this many were noted. If there never are, the check has nobody left who can go on.
     pub(crate) fn wait_for(&self, count: usize) {
         let seen = self.seen.lock().expect("no panic");
         drop(self.changed.wait_while(seen, |seen| seen.len() < count).expect("no panic"));

@@ -1,11 +1,11 @@
-//! `interleavings [--iterations N] [--seed N] [NAME…]`: plays the queue, the marks, the key queues and the partitions of the host under
-//! schedules that are drawn from a seed, and says what does not hold under one of them.
+//! `interleavings [--iterations N] [--seed N] [NAME…]`: plays the queue, the marks, the key queues and the partitions of the
+//! host under schedules that are drawn from a seed, and says what does not hold under one of them.
 //!
 //! `interleavings --replay SCHEDULE NAME` plays one schedule again, as a failure has printed it.
 //!
-//! The rooms are the host's own files. What they stand on is here: locks and atomics (`sync.rs`), what they use of tokio (`tokio/`), and
-//! the table of the partitions (`store.rs`). A worker that is not woken is found because nothing else wakes it: the check then has
-//! nobody left who can go on.
+//! The rooms are the host's own files. What they stand on is here: locks and atomics (`sync.rs`), what they use of tokio
+//! (`tokio/`), and the table of the partitions (`store.rs`). A worker that is not woken is found because nothing else wakes it:
+//! the check then has nobody left who can go on.
 
 mod arguments;
 mod cast;

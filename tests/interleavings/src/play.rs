@@ -20,7 +20,7 @@ pub(crate) struct Check {
 
 /// How many times a schedule turns from its threads' order of precedence. Most faults need one or two turns.
 const TURNS: usize = 3;
-/// Far more steps than any check takes: whoever goes round in circles is found.
+/// Far more steps than any check takes: an endless loop is found.
 const MOST_STEPS: usize = 20_000;
 
 /// Plays what was asked for.

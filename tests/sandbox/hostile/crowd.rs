@@ -122,7 +122,7 @@ fn resident() -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_evil_at_once_hurts_no_neighbour_and_each_has_its_reason() {
+async fn all_attacks_at_once_hurt_no_other_plugin_and_each_has_its_reason() {
     let directory = Directory::new();
     directory.put("noop.wasm", &sample("noop"));
     let corpus = corpus();

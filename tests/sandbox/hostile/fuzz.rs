@@ -1,8 +1,8 @@
 //! Components that nobody wrote: damaged ones, and ones made up at random. Loading them is refused or comes to a plugin, and
 //! never to a panic or to an end of time.
 //!
-//! A few hundred in the suite; for so many seconds where `OUTBOX_TEST_FUZZ_SECONDS` says so. In `smith` lie components by
-//! wasm-smith; `OUTBOX_TEST_FUZZ_CORPUS` names a directory of more, which `tests/smith` makes.
+//! A few hundred in the suite; or for `OUTBOX_TEST_FUZZ_SECONDS`. In `smith` lie components by wasm-smith;
+//! `OUTBOX_TEST_FUZZ_CORPUS` names a directory of more, which `tests/smith` makes.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -1,4 +1,5 @@
-//! Private servers, databases, a pooler before one, and message brokers: started in a directory of their own, reachable from this machine alone, gone with their owner.
+//! Private servers, databases, a pooler before one, and message brokers: started in a directory of their own, reachable from
+//! this machine alone, gone with their owner.
 //!
 //! `cargo xtask test` starts one of each for all tests. A test that wants to stop, break or restart a server starts its own:
 //! nobody else is connected to it, and it keeps what it was told to keep. Nothing here knows the outbox, nor a database driver.

@@ -87,8 +87,8 @@ impl Server {
         self.access.port
     }
 
-    /// Lets it take encrypted connections from now on, with a certificate for 127.0.0.1: starts it again. Returns the certificate of the
-    /// authority that signed it, in PEM.
+    /// Lets it take encrypted connections from now on, with a certificate for 127.0.0.1: starts it again. Returns the
+    /// certificate of the authority that signed it, in PEM.
     ///
     /// # Errors
     /// When `openssl` is missing, or the server does not start; with the last lines of its log.

@@ -1,5 +1,5 @@
-//! `smith DIRECTORY FIRST LAST`: writes a component for each seed from FIRST up to LAST, as `SEED.wasm`. The same seed makes the same
-//! component.
+//! `smith DIRECTORY FIRST LAST`: writes a component for each seed from FIRST up to LAST, as `SEED.wasm`. The same seed makes
+//! the same component.
 
 use std::path::Path;
 use std::process::ExitCode;

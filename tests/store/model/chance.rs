@@ -5,11 +5,12 @@
 use outbox::Status;
 use outbox::store::{ReadOrder, WaitsFor};
 
-use super::plots::plot;
-use super::step::{
-    AGES, DeadChoice, End, EventChoice, FenceChoice, Hours, KeyWork, LOOKS, Line, NewEvent, Outcome, Partitions, ReadChoice,
-    SessionAct, StateWork, Step, ValueWrite, WithEffects, Writer,
+use super::parts::{
+    AGES, DeadChoice, End, EventChoice, FenceChoice, Hours, KeyWork, LOOKS, NewEvent, OrderChoice, Outcome, Partitions,
+    ReadChoice, SessionAct, StateWork, ValueWrite, WithEffects, Writer,
 };
+use super::plots::plot;
+use super::step::Step;
 
 /// Longest trace, in steps, but for the last plot.
 const LONGEST: usize = 40;
@@ -49,7 +50,7 @@ impl Chance {
         usize::try_from(self.next() % end as u64).expect("it is below a usize")
     }
 
-    /// True so many times in a hundred.
+    /// True this many times in a hundred.
     pub(super) fn percent(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
@@ -77,7 +78,7 @@ impl Chance {
         (0..count).map(|_| thing(self)).collect()
     }
 
-    /// Something so many times in a hundred.
+    /// Something this many times in a hundred.
     pub(super) fn maybe<T>(&mut self, percent: usize, thing: impl FnOnce(&mut Self) -> T) -> Option<T> {
         self.percent(percent).then(|| thing(self))
     }
@@ -154,7 +155,7 @@ pub(super) fn step(chance: &mut Chance) -> Step {
         (2, |chance| Step::UncountStart { fence: chance.fence() }),
         (3, |chance| Step::GiveBack { owner: chance.owner(), events: chance.many(1, 4, Chance::place) }),
         (4, |chance| Step::Renew { fences: chance.many(1, 3, Chance::fence), lease: chance.lease() }),
-        (12, partitions_and_lines),
+        (12, partitions_and_blockers),
         (16, by_hand),
         (4, nodes),
         (7, |chance| Step::Look {
@@ -176,7 +177,7 @@ fn step_with_effects(chance: &mut Chance) -> Step {
         0 => {
             Step::Write { events: chance.many(1, 4, at_hand), owner: chance.owner(), lease: chance.lease(), by: Writer::Store }
         }
-        1 => Step::Claim { owner: 0, lease: 4, limit: 100, max_bytes: 1 << 20, skip_recent: 0, line: None },
+        1 => Step::Claim { owner: 0, lease: 4, limit: 100, max_bytes: 1 << 20, skip_recent: 0, order: None },
         2 => keeping(chance),
         _ => step(chance),
     }
@@ -225,15 +226,15 @@ fn claim(chance: &mut Chance) -> Step {
         limit: chance.weighted(&[(9, 100), (2, 1), (2, 2), (2, 3)]),
         max_bytes: chance.weighted(&[(4, 1 << 20), (1, 1), (1, 25), (1, 150)]),
         skip_recent: chance.weighted(&[(6, 0), (1, 1)]),
-        line: chance.maybe(60, line),
+        order: chance.maybe(60, claim_order),
     }
 }
 
-fn line(chance: &mut Chance) -> Line {
+fn claim_order(chance: &mut Chance) -> OrderChoice {
     if chance.percent(70) {
-        Line::ByAggregate(chance.partitions(), chance.waits_for())
+        OrderChoice::ByAggregate(chance.partitions(), chance.waits_for())
     } else {
-        Line::OneForAll { in_hand: chance.percent(70) }
+        OrderChoice::OneForAll { in_hand: chance.percent(70) }
     }
 }
 
@@ -320,7 +321,7 @@ pub(super) fn read_order(chance: &mut Chance) -> ReadOrder {
     }
 }
 
-fn partitions_and_lines(chance: &mut Chance) -> Step {
+fn partitions_and_blockers(chance: &mut Chance) -> Step {
     match chance.below(11) {
         0..5 => Step::KeepPartitions {
             owner: chance.owner(),

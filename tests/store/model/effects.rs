@@ -133,7 +133,7 @@ impl Table {
         self.note(audit, "delete_state", json!({ "plugin": plugin, "key": key }), keys.len() as u64) == 1
     }
 
-    /// The first so many.
+    /// Of every key, at most this many at once.
     pub(super) fn delete_all_state(&mut self, plugin: &str, limit: u32, audit: &Audit) -> u64 {
         let keys = self.state_keys(plugin, "", None, limit);
         self.forget(plugin, &keys);

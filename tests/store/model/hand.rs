@@ -130,8 +130,8 @@ impl Table {
         parked.filter(of_them).map(|row| row.seq).collect()
     }
 
-    /// Lets parked events of these routes go, each under a claim that has ended. Which of them, when there are more than `limit`, is the database's business: as
-    /// many as it said, of those that it could choose from.
+    /// Lets parked events of these routes go, each under a claim that has ended. Which of them, when there are more than
+    /// `limit`, is the database's business: as many as it said, of those that it could choose from.
     pub(super) fn unpark(
         &mut self,
         owner: &OwnerId,
@@ -166,7 +166,7 @@ impl Table {
         Purgeable { count: count(false), blocking: count(true) }
     }
 
-    /// Deletes rows that have been due for so long and that no host ever took, those that were due first at first.
+    /// Deletes rows that have been due for this long and that no host ever took, those that were due first at first.
     pub(super) fn purge_undelivered(&mut self, older_than: Duration, limit: u32) -> PurgeBatch {
         let oldest = self.now.minus(older_than);
         let delivered_by_nobody = self.nodes.values().all(|node| node.alive_until <= self.now);

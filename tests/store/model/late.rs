@@ -2,7 +2,7 @@
 
 use outbox::{EventId, TransactionalStore};
 
-use super::step::{End, Hours, NewEvent};
+use super::parts::{End, Hours, NewEvent};
 use super::table::Uncommitted;
 
 /// Something that a transaction does.

@@ -1,20 +1,21 @@
 //! A model of the store: its specification, in memory, and traces of calls that every database must answer alike.
 //!
-//! `table.rs`, `taking.rs`, `effects.rs`, `order.rs`, `hand.rs` and `looking.rs` say what each call of [`outbox::Store`] does, without any
-//! database. `step.rs`, `chance.rs` and `plots.rs` make traces: calls by several owners who take partitions from each other, stall, and
-//! come back with what they had in hand; sessions that end, transactions that end late, outcomes that wait for a locked row, outcomes
-//! under any fence, time that passes. `play*.rs` plays a trace on a database and on the table side by side; after each step the
-//! answers and all rows must be equal. `watch.rs` knows nothing of the table, and holds the answers and the rows of the database
-//! against what must never be: two outcomes of one delivery, two holders of one row. `tally.rs` counts what traces came to.
+//! `table.rs`, `taking.rs`, `effects.rs`, `order.rs`, `hand.rs` and `looking.rs` say what each call of [`outbox::Store`] does,
+//! without any database. `step.rs`, `chance.rs` and `plots.rs` make traces: calls by several owners who take partitions from
+//! each other, stall, and come back with what they had in hand; sessions that end, transactions that end late, outcomes that
+//! wait for a locked row, outcomes under any fence, time that passes. `play*.rs` plays a trace on a database and on the table
+//! side by side; after each step the answers and all rows must be equal. `watch.rs` knows nothing of the table, and holds the
+//! answers and the rows of the database against what must never be: two outcomes of one delivery, two holders of one row.
+//! `tally.rs` counts what traces came to.
 //!
 //! Times are whole hours apart, and rows are moved back where a server's clock cannot be moved on, so a trace may take half an
 //! hour without a different answer. On SQLite, whose clock is the test's, times are compared to the microsecond. SQLite has one
 //! writer at a time: what a late transaction does is done at its end there.
 //!
 //! Each trace comes from a seed, 0 and up. One that fails is shrunk and printed with its seed:
-//! `OUTBOX_TEST_SEED=4711 cargo xtask test -p outbox-tests --test store model` plays it again.
-//! `OUTBOX_TEST_TRACES=50000` plays so many traces on each database, from the seed on; without it they are 300. A long run says how
-//! far it is each minute, and is faster with several players, each on a database of its own (SQLite also in memory: `TMPDIR`); on one database:
+//! `OUTBOX_TEST_SEED=4711 cargo xtask test -p outbox-tests --test store model` plays it again. `OUTBOX_TEST_TRACES=50000` plays
+//! 50,000 traces on each database, from the seed on; without it they are 300. A long run says how far it is each minute, and is
+//! faster with several players, each on a database of its own (SQLite also in memory: `TMPDIR`); on one database:
 //!
 //! ```text
 //! TMPDIR=/dev/shm OUTBOX_TEST_TRACES=200000 OUTBOX_TEST_PLAYERS=3 cargo xtask test -p outbox-tests --test store model::postgres
@@ -27,13 +28,14 @@ mod hand;
 mod late;
 mod looking;
 mod order;
+mod parts;
 mod play;
 mod play_effects;
 mod play_hand;
 mod play_hold;
-mod play_line;
 mod play_locked;
 mod play_look;
+mod play_order;
 mod play_write;
 mod plots;
 mod shrink;
@@ -53,10 +55,11 @@ use outbox::store::{NewRow, Ownership, WaitsFor, WriteStore};
 use support::{Database, MySql, Postgres, Sqlite};
 use tokio::runtime::Runtime;
 
+use self::parts::{LOOKS, Partitions};
 use self::play::{AGGREGATE_IDS, Player};
 use self::play_write::partition_number;
 use self::shrink::shrink;
-use self::step::{LOOKS, Partitions, Step};
+use self::step::Step;
 use self::table::Fault;
 use self::tally::Tally;
 
@@ -186,7 +189,7 @@ async fn partitions<D: Database>(database: &D) -> (HashMap<String, u16>, u64) {
     let of = |aggregate_id: &str| Envelope::new("Partition").now(now).aggregate("Order", aggregate_id).json(&1).expect("good");
     let envelopes = AGGREGATE_IDS.map(of);
     let rows: Vec<NewRow<'_>> = envelopes.iter().map(|envelope| NewRow { envelope, claimed: false }).collect();
-    let ownership = Ownership { owner: outbox::event::OwnerId::generate("partitions"), lease: step::span(1) };
+    let ownership = Ownership { owner: outbox::event::OwnerId::generate("partitions"), lease: parts::span(1) };
     let numbers = database.typed().write(&rows, &ownership).await.expect("the rows are written");
     let mut partitions = HashMap::new();
     for (key, seq) in AGGREGATE_IDS.iter().zip(&numbers) {

@@ -1,4 +1,4 @@
-//! Partitions, nodes, and what waits behind what.
+//! Partitions, hosts, and what waits behind what.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use outbox::{EventId, Status};
 
 use super::table::{NodeRow, Table, is_unfinished};
 
-/// How long a node that is gone is still shown.
+/// How long a host that is gone is still shown.
 const REMEMBERED_FOR: Duration = Duration::from_secs(24 * 3_600);
 
 impl Table {
@@ -79,7 +79,7 @@ impl Table {
     }
 
     /// The aggregates that wait, with what they wait behind: (waiting, blocker, kind, id, the blocker's event if it is there),
-    /// longest line first.
+    /// longest queue first.
     pub(super) fn blocked_keys(&self) -> Vec<(u64, u64, String, String, Option<EventId>)> {
         let partitions: Vec<u16> = (0..outbox::store::PARTITIONS).collect();
         let mut keys: Vec<_> = self
@@ -147,7 +147,8 @@ impl Table {
         }
     }
 
-    /// Gives partitions of the owner to the live host of its mode that is idle and has the fewest. Returns its name; `None` when there is no such host.
+    /// Gives partitions of the owner to the live host of its mode that is idle and has the fewest. Returns its name; `None`
+    /// when there is no such host.
     pub(super) fn hand_over(&mut self, owner: &str, lease: Duration, partitions: &[u16]) -> Option<String> {
         let (now, mode) = (self.now, self.nodes.get(owner).map(|row| row.mode));
         let is_named = |host: &str| (0..outbox::store::PARTITIONS).filter(|number| self.is_owner(host, *number)).count();
@@ -165,7 +166,7 @@ impl Table {
         Some(gets)
     }
 
-    /// Says that a node is alive, and forgets those that have been gone for a day. Returns how many live nodes run in its mode,
+    /// Says that a host is alive, and forgets those that have been gone for a day. Returns how many live hosts run in its mode,
     /// and how many others claim rows.
     pub(super) fn heartbeat(&mut self, node: &Node, lease: Duration) -> LiveNodes {
         let (now, owner) = (self.now, node.owner.as_str().to_owned());
@@ -174,21 +175,24 @@ impl Table {
             started_at: now,
             alive_until: now,
             reads: node.reads,
+            room: node.room,
             session: node.session,
             idle: node.idle,
         };
         let row = self.nodes.entry(owner.clone()).or_insert(new);
-        (row.alive_until, row.session, row.idle) = (now.plus(lease), node.session, node.idle);
+        (row.alive_until, row.room, row.session, row.idle) = (now.plus(lease), node.room, node.session, node.idle);
         self.nodes.retain(|_, node| node.alive_until >= now.minus(REMEMBERED_FOR));
         let alive: Vec<_> = self.nodes.iter().filter(|(_, other)| other.alive_until > now).collect();
-        let live = alive.iter().filter(|(_, other)| other.mode == node.mode).count();
+        // One that reads and has no room is about to stop.
+        let has_a_share = |other: &str, row: &NodeRow| !row.reads || row.room > 0 || other == owner;
+        let live = alive.iter().filter(|(other, row)| row.mode == node.mode && has_a_share(other, row)).count();
         let claimers = alive.iter().filter(|(other, row)| !row.reads && **other != owner).count();
         let few = |nodes: usize| u32::try_from(nodes).expect("few nodes");
         let idle = alive.iter().filter(|(other, row)| row.mode == node.mode && row.idle && **other != owner).count();
         LiveNodes { live: few(live), claimers: few(claimers), idle: few(idle) }
     }
 
-    /// Forgets a node and gives its partitions back.
+    /// Forgets a host and gives its partitions back.
     pub(super) fn leave(&mut self, owner: &str) {
         let partitions: Vec<u16> = (0..outbox::store::PARTITIONS).collect();
         self.release_partitions(owner, &partitions);
@@ -217,7 +221,7 @@ impl Table {
         !held.is_empty()
     }
 
-    /// Live nodes and those gone for less than a day, oldest start first: (owner, mode, alive, partitions).
+    /// Live hosts and those gone for less than a day, oldest start first: (owner, mode, alive, partitions).
     pub(super) fn shown_nodes(&self) -> Vec<(String, String, bool, u16)> {
         let mut shown: Vec<_> =
             self.nodes.iter().filter(|(_, node)| node.alive_until >= self.now.minus(REMEMBERED_FOR)).collect();

@@ -11,7 +11,8 @@ use support::Database;
 
 use super::compare::{Times, agree, agree_rows};
 use super::late::Late;
-use super::step::{EventChoice, FenceChoice, NewEvent, Step, span};
+use super::parts::{EventChoice, FenceChoice, NewEvent, span};
+use super::step::Step;
 use super::table::{Fault, Table, is_unfinished};
 use super::tally::{Met, Tally};
 use super::watch::Watch;
@@ -129,7 +130,7 @@ impl<'d, D: Database> Player<'d, D> {
             | Step::Heartbeat { .. }
             | Step::Leave { .. }
             | Step::Session { .. }
-            | Step::Abandon { .. } => self.line(step).await,
+            | Step::Abandon { .. } => self.order(step).await,
             Step::Look { at, event, waits_for, partitions } => self.look(*at, *event, *waits_for, *partitions).await,
             Step::Pass { time } => self.pass(span(*time)).await,
             _ => self.by_hand(step).await,

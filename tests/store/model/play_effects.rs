@@ -10,9 +10,10 @@ use support::Database;
 
 use super::compare::agree;
 use super::late::Late;
+use super::parts::{NewEvent, ReadChoice, StateWork, ValueWrite, WithEffects, span};
 use super::play::{Player, audit, envelope, round, said};
 use super::play_hold::cost;
-use super::step::{NewEvent, ReadChoice, StateWork, Step, ValueWrite, WithEffects, span};
+use super::step::Step;
 use super::table::{Fault, Uncommitted};
 
 /// Names that differ in one bit, which no database may take for one.

@@ -5,8 +5,9 @@ use outbox::store::{DeadFilter, DeadStore, PARTITIONS, PurgeBatch, PurgeRequest,
 use support::Database;
 
 use super::compare::agree;
+use super::parts::{DeadChoice, span};
 use super::play::{AGGREGATE_IDS, AGGREGATE_TYPES, EVENT_TYPES, Player, audit, route, said};
-use super::step::{DeadChoice, Step, span};
+use super::step::Step;
 use super::table::Fault;
 
 impl<D: Database> Player<'_, D> {

@@ -11,8 +11,9 @@ use outbox::store::{
 use support::{Database, PATIENCE};
 
 use super::compare::{Times, agree};
+use super::parts::{FenceChoice, OrderChoice, Outcome, span};
 use super::play::{Player, round, route, said};
-use super::step::{FenceChoice, Line, Outcome, Step, span};
+use super::step::Step;
 use super::table::Fault;
 use super::taking::Taken;
 use super::tally::Met;
@@ -24,14 +25,14 @@ const TOO_LONG: usize = 4_100;
 impl<D: Database> Player<'_, D> {
     pub(super) async fn hold(&mut self, step: &Step) -> Result<(), Fault> {
         match step {
-            Step::Claim { owner, lease, limit, max_bytes, skip_recent, line } => {
+            Step::Claim { owner, lease, limit, max_bytes, skip_recent, order } => {
                 let request = ClaimRequest {
                     owner: self.owner(*owner),
                     lease: span(*lease),
                     limit: *limit,
                     max_bytes: *max_bytes,
                     skip_recent: span(*skip_recent),
-                    order: line.map(|line| self.claim_order(*owner, line)),
+                    order: order.map(|order| self.claim_order(*owner, order)),
                 };
                 self.claim(&request).await
             }
@@ -98,16 +99,18 @@ impl<D: Database> Player<'_, D> {
         }
     }
 
-    fn claim_order(&self, owner: usize, line: Line) -> ClaimOrder {
+    fn claim_order(&self, owner: usize, order: OrderChoice) -> ClaimOrder {
         let owner = self.owner(owner);
         let in_hand = |row: &&Record| {
             row.locked_by.as_deref() == Some(owner.as_str())
                 && row.lease_end.is_some_and(|lease_end| lease_end > self.table.now)
         };
-        match line {
-            Line::ByAggregate(partitions, waits_for) => ClaimOrder::ByAggregate { partitions: partitions.numbers(), waits_for },
-            Line::OneForAll { in_hand: false } => ClaimOrder::OneForAll { held: Vec::new() },
-            Line::OneForAll { in_hand: true } => {
+        match order {
+            OrderChoice::ByAggregate(partitions, waits_for) => {
+                ClaimOrder::ByAggregate { partitions: partitions.numbers(), waits_for }
+            }
+            OrderChoice::OneForAll { in_hand: false } => ClaimOrder::OneForAll { held: Vec::new() },
+            OrderChoice::OneForAll { in_hand: true } => {
                 ClaimOrder::OneForAll { held: self.table.rows.values().filter(in_hand).map(|row| row.seq).collect() }
             }
         }

@@ -10,8 +10,9 @@ use support::Database;
 use tokio::task::JoinHandle;
 
 use super::compare::agree;
+use super::parts::{FenceChoice, Outcome, span};
 use super::play::{Player, said};
-use super::step::{FenceChoice, Outcome, Step, span};
+use super::step::Step;
 use super::table::Fault;
 use super::tally::Met;
 
@@ -19,7 +20,7 @@ use super::tally::Met;
 const LOOKS: Duration = Duration::from_millis(1);
 
 impl<D: Database> Player<'_, D> {
-    /// Lets nodes do something while outcomes wait for their rows.
+    /// Lets hosts do something while outcomes wait for their rows.
     pub(super) async fn settle_locked(
         &mut self,
         outcomes: &[(FenceChoice, Outcome)],
@@ -33,7 +34,7 @@ impl<D: Database> Player<'_, D> {
         // Where there is one writer at a time, an outcome waits for all that is written meanwhile.
         let waiting = if self.one_writer || rows.is_empty() { None } else { Some(self.wait(&rows, touched, &settled).await?) };
         for step in meanwhile {
-            self.line(step).await?;
+            self.order(step).await?;
         }
         let is_late = |settled: &&Settled| {
             let row = self.table.rows.get(&settled.fence.sequence);

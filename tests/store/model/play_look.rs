@@ -11,8 +11,8 @@ use support::Database;
 
 use super::compare::{agree, agree_row};
 use super::looking::RouteRow;
+use super::parts::{DeadChoice, Look, Partitions};
 use super::play::{Player, round, route, said};
-use super::step::{DeadChoice, Look, Partitions};
 use super::table::{Fault, Note};
 
 impl<D: Database> Player<'_, D> {
@@ -46,7 +46,7 @@ impl<D: Database> Player<'_, D> {
                     .map(|key| (key.waiting, key.seq, key.aggregate_type, key.aggregate_id, key.event_id))
                     .collect();
                 let longest_first = keys.is_sorted_by_key(|key| std::cmp::Reverse(key.0));
-                agree("whether the longest line comes first", true, longest_first)?;
+                agree("whether the longest queue comes first", true, longest_first)?;
                 keys.sort_by(|one, other| other.0.cmp(&one.0).then_with(|| one.cmp(other)));
                 agree("blocked keys", self.table.blocked_keys(), keys)
             }

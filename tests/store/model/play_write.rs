@@ -6,8 +6,9 @@ use support::Database;
 
 use super::compare::agree;
 use super::late::{Late, Work, end};
+use super::parts::{End, Hours, NewEvent, Writer, span};
 use super::play::{AGGREGATE_IDS, AGGREGATE_TYPES, EVENT_TYPES, MOST_EVENTS, Player, envelope, round, said};
-use super::step::{End, Hours, NewEvent, Step, Writer, span};
+use super::step::Step;
 use super::table::{Fault, Uncommitted};
 
 /// The number of no row.

@@ -3,7 +3,8 @@
 use outbox::store::ReadOrder;
 
 use super::chance::{Chance, by_hand, outcome, read_order, step, whole};
-use super::step::{FenceChoice, Hours, Outcome, Partitions, SessionAct, Step};
+use super::parts::{FenceChoice, Hours, Outcome, Partitions, SessionAct};
+use super::step::Step;
 
 /// How long the lease of an owner holds that is going to lose it.
 const SHORT: Hours = 1;
@@ -101,7 +102,7 @@ fn lost_while_reading(chance: &mut Chance, one: usize, other: usize) -> Vec<Step
 
 /// A host stands still until its leases are over, and goes on as if nothing had happened.
 fn stalled(chance: &mut Chance, one: usize, other: usize) -> Vec<Step> {
-    let claim = Step::Claim { owner: one, lease: SHORT, limit: 100, max_bytes: 1 << 20, skip_recent: 0, line: None };
+    let claim = Step::Claim { owner: one, lease: SHORT, limit: 100, max_bytes: 1 << 20, skip_recent: 0, order: None };
     let mut steps = vec![keep(one, SHORT), if chance.percent(70) { claim } else { read(one, None) }, Step::Pass { time: 2 }];
     if chance.percent(70) {
         steps.extend([keep(other, LONG), read(other, chance.maybe(50, read_order))]);

@@ -1,6 +1,7 @@
 //! A shorter trace that fails too.
 
-use super::step::{DeadChoice, KeyWork, NewEvent, Outcome, StateWork, Step, WithEffects};
+use super::parts::{DeadChoice, KeyWork, NewEvent, Outcome, StateWork, WithEffects};
+use super::step::Step;
 
 /// Leaves out steps, then parts of steps, as long as what is left fails. `fails` is asked at most `tries` times.
 pub(super) fn shrink(mut trace: Vec<Step>, tries: u32, mut fails: impl FnMut(&[Step]) -> bool) -> Vec<Step> {
@@ -81,8 +82,8 @@ fn simpler(step: &Step) -> Vec<Step> {
         Step::ReplayBatch { filter, limit } if !matches!(filter, DeadChoice { event_type: None, error: None, .. }) => {
             vec![Step::ReplayBatch { filter: DeadChoice::default(), limit: *limit }]
         }
-        Step::Claim { owner, lease, line: Some(_), .. } => {
-            vec![Step::Claim { owner: *owner, lease: *lease, limit: 100, max_bytes: 1 << 20, skip_recent: 0, line: None }]
+        Step::Claim { owner, lease, order: Some(_), .. } => {
+            vec![Step::Claim { owner: *owner, lease: *lease, limit: 100, max_bytes: 1 << 20, skip_recent: 0, order: None }]
         }
         Step::Read { owner, partitions, with_some_in_hand, busy, order, .. } if order.is_some() || !busy.is_empty() => {
             vec![Step::Read {

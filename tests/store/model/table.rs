@@ -25,7 +25,7 @@ pub(super) struct Table {
     pub(super) partitions: Vec<Option<(String, Timestamp)>>,
     /// How often each has got another owner.
     pub(super) epochs: Vec<u32>,
-    /// All nodes, by their owner.
+    /// All hosts, by their owner.
     pub(super) nodes: BTreeMap<String, NodeRow>,
     /// The owners whose sessions hold their locks.
     pub(super) sessions: BTreeSet<String>,
@@ -43,11 +43,12 @@ pub(super) struct Table {
     partition_of: HashMap<String, u16>,
 }
 
-/// A node, as it stands in its table.
+/// A host, as it stands in its table.
 #[derive(Clone, Debug)]
 pub(super) struct NodeRow {
     pub(super) mode: &'static str,
     pub(super) reads: bool,
+    pub(super) room: u32,
     pub(super) session: bool,
     pub(super) idle: bool,
     pub(super) started_at: Timestamp,

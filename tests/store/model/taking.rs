@@ -27,10 +27,10 @@ const LOWER: u64 = 0xffff_ffff;
 const LONGEST_ERROR: usize = 4_000;
 
 impl Table {
-    /// Takes those that have been due longest, or the front of the one line; in the order of their `seq`.
+    /// Takes those that have been due longest, or the front of the one queue; in the order of their `seq`.
     pub(super) fn claim(&mut self, request: &ClaimRequest) -> Vec<Taken> {
         let mut chosen = match &request.order {
-            // Partition 0 is the lock of the line.
+            // Partition 0 is the lock of the queue.
             Some(ClaimOrder::OneForAll { .. }) if !self.holds(request.owner.as_str(), 0) => Vec::new(),
             Some(ClaimOrder::OneForAll { held }) => self.front(held, request.skip_recent, request.limit),
             _ => self.due_longest(request),
@@ -68,8 +68,8 @@ impl Table {
     /// The first unfinished events whose time has come, past those in hand, up to one that cannot be taken.
     fn front(&self, held: &[u64], skip_recent: Duration, limit: u32) -> Vec<&Record> {
         let has_come = |row: &&Record| row.available_at <= self.now || row.due_at.is_some_and(|due_at| due_at <= self.now);
-        let line = self.rows.values().filter(|row| is_unfinished(row)).filter(has_come);
-        let waiting = line.filter(|row| !held.contains(&row.seq));
+        let queue = self.rows.values().filter(|row| is_unfinished(row)).filter(has_come);
+        let waiting = queue.filter(|row| !held.contains(&row.seq));
         waiting.take_while(|row| self.is_free(row, skip_recent)).take(limit as usize).collect()
     }
 
@@ -140,8 +140,8 @@ impl Table {
         if is_held { self.rows.get_mut(&fence.sequence) } else { None }
     }
 
-    /// Due events of partitions that the owner holds, none of those in hand, by the time since when they are due; or the front of the
-    /// one line, if it holds all.
+    /// Due events of partitions that the owner holds, none of those in hand, by the time since when they are due; or the front
+    /// of the one queue, if it holds all.
     pub(super) fn read(&self, request: &ReadRequest) -> Vec<Taken> {
         let owner = request.owner.as_str();
         let mut chosen = match request.order {
@@ -315,7 +315,7 @@ impl Table {
     }
 }
 
-/// Leaves those that fit: no further one once those before have so many bytes together.
+/// Leaves those that fit: no further one once those before have this many bytes together.
 fn cut(rows: &mut Vec<&Record>, max_bytes: usize) {
     let mut bytes = 0;
     let fitting = rows.iter().take_while(|row| {

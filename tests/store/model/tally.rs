@@ -22,7 +22,7 @@ pub(super) enum Met {
     Front,
     /// An outcome came for an event that was as it was read, but in another owner's partition.
     LostItsPartition,
-    /// An outcome waited for its row while nodes did something.
+    /// An outcome waited for its row while hosts did something.
     Waited,
     /// Meanwhile its partition got another owner.
     WaitedTooLong,

@@ -82,7 +82,7 @@ impl Watch {
         }
     }
 
-    /// Claims of these rows hold for so long from now.
+    /// Claims of these rows hold for this long from now.
     pub(super) fn renewed(&mut self, now: Timestamp, lease: Duration, rows: &[u64]) {
         for row in rows {
             if let Some((_, until)) = self.claims.get_mut(row) {
@@ -91,7 +91,7 @@ impl Watch {
         }
     }
 
-    /// The database said that it stored so many of the outcomes under these fences.
+    /// The database said that it stored this many of the outcomes under these fences.
     pub(super) fn settled(&mut self, fences: Vec<Fence>, stored: u64) {
         self.settled = Some((fences, stored));
     }

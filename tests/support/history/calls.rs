@@ -59,8 +59,8 @@ impl Faults<'_> {
         self.any(call, |kind| kind == FaultKind::Stalled)
     }
 
-    /// A thread that was stopped while it wrote that a call begins writes it when it wakes up: the call began before. It goes no further:
-    /// a call that has an end after that is none of these.
+    /// A thread that was stopped while it wrote that a call begins writes it when it wakes up: the call began before. It goes
+    /// no further: a call that has an end after that is none of these.
     fn move_lines_of_stopped_threads(&self, calls: &mut [Call<'_>]) {
         for (fault, until) in self.0.iter().filter(|(fault, _)| fault.kind == FaultKind::Stalled) {
             let late = calls.iter_mut().filter(|call| {

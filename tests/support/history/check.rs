@@ -33,8 +33,8 @@ impl Default for Rules {
     }
 }
 
-/// In which order the events of one aggregate must be delivered: that in which their writers wrote them, by their own count. Delayed
-/// events are left out, and so are events without an aggregate.
+/// In which order the events of one aggregate must be delivered: that in which their writers wrote them, by their own count.
+/// Delayed events are left out, and so are events without an aggregate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// In any.

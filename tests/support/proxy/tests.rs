@@ -93,7 +93,7 @@ async fn while_it_refuses_nobody_gets_through() {
 }
 
 #[tokio::test]
-async fn half_open_swallows_until_the_cable_is_in_again() {
+async fn a_half_open_connection_swallows_bytes_until_it_is_mended() {
     let proxy = proxy().await;
     let mut stream = connect(&proxy).await;
     assert_eq!(echoed(&mut stream, 3).await, 3);

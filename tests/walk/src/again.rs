@@ -1,8 +1,8 @@
-//! Makes a seed's run the same every time: what the process would ask the operating system for, randomness and the time of day, follows
-//! from the seed on the thread that runs it. On others it is the operating system's.
+//! Makes a seed's run the same every time: what the process would ask the operating system for, randomness and the time of day,
+//! follows from the seed on the thread that runs it. On others it is the operating system's.
 //!
-//! The seeds of `select!`, of hash maps and of the host's own random numbers all come from `getrandom`. Each run among many has a process of
-//! its own, since tokio counts its runtimes.
+//! The seeds of `select!`, of hash maps and of the host's own random numbers all come from `getrandom`. Each run among many has
+//! a process of its own, since tokio counts its runtimes.
 
 #![allow(unsafe_code, reason = "these are functions of the C library")]
 

@@ -18,8 +18,8 @@ use crate::world::{World, shown};
 const MAX_STARTS: u32 = 5;
 /// The part of a fence that is the row's own.
 const LOWER: u64 = 0xffff_ffff;
-/// More often than this within this time no event is parked, set aside or given back without a call: whoever does that goes round in
-/// circles.
+/// More often than this within this time no event is parked, set aside or given back without a call: whoever does that goes
+/// round in circles.
 const PUT_BACK: (usize, Duration) = (20, Duration::from_secs(2));
 
 /// One call.
@@ -102,8 +102,8 @@ impl World {
         self.calls.refused.extend(fences);
     }
 
-    /// The same for outcomes with effects. What the database does not take of these is no answer any more: the listener failed, or is asked
-    /// again.
+    /// The same for outcomes with effects. What the database does not take of these is no answer any more: the listener failed,
+    /// or is asked again.
     pub(crate) fn refused_effects(&mut self, fences: impl Iterator<Item = Fence>) {
         let fences: Vec<Fence> = fences.collect();
         self.calls.refused.extend(fences.iter().copied());
@@ -233,8 +233,8 @@ impl World {
         faults
     }
 
-    /// A call of the first route begins. While its listener breaks with every call, its breaker lets few of them through: those that
-    /// open it, those that had begun by then, and one after each pause.
+    /// A call of the first route begins. While its listener breaks with every call, its breaker lets few of them through: those
+    /// that open it, those that had begun by then, and one after each pause.
     pub(crate) fn calls_while_broken(&mut self, life: usize) {
         let Some((from, to)) = self.plan.listeners.breaks.filter(|(from, to)| (*from..*to).contains(&again::elapsed())) else {
             return;
@@ -315,8 +315,8 @@ fn is_put_back(settlement: &Settlement) -> bool {
     matches!(settlement, Settlement::Parked { .. } | Settlement::Behind { .. } | Settlement::Released { .. })
 }
 
-/// Why this is not the outcome of a call that ended so: `None` for no call, `Some(None)` for one that goes on; and whether the database did
-/// not take what it had done beside.
+/// Why this is not the outcome of a call that ended so: `None` for no call, `Some(None)` for one that goes on; and whether the
+/// database did not take what it had done beside.
 fn unlike_the_answer(
     plan: &Plan,
     settled: &Settled,

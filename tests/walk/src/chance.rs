@@ -35,12 +35,12 @@ impl Chance {
         things[self.index(things.len())]
     }
 
-    /// True so many times in a thousand.
+    /// True this many times in a thousand.
     pub(crate) fn per_mille(&mut self, of_a_thousand: u64) -> bool {
         self.next() % 1_000 < of_a_thousand
     }
 
-    /// A span of so many milliseconds, to the microsecond.
+    /// A span of this many milliseconds, to the microsecond.
     pub(crate) fn millis(&mut self, range: Range<u64>) -> Duration {
         Duration::from_micros(self.number(range.start * 1_000..range.end * 1_000))
     }

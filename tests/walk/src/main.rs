@@ -1,10 +1,10 @@
-//! `walk [--seeds COUNT] [--seed FIRST] [--mode MODE] [--jobs COUNT] [--log]`: runs whole hosts under a paused clock, over a store in memory
-//! that fails on purpose; one run for each seed.
+//! `walk [--seeds COUNT] [--seed FIRST] [--mode MODE] [--jobs COUNT] [--log]`: runs whole hosts under a paused clock, over a
+//! store in memory that fails on purpose; one run for each seed.
 //!
-//! A run has one thread and no real time in it. What the store answers follows from the model that every database is held against
-//! (`tests/store/model`); when it fails, how listeners behave and who dies when follows from the seed, and so does everything else: the
-//! same seed runs the same way again. `plan.rs` says what a seed decides, `store.rs` and `fate.rs` are the database, `run.rs` what happens
-//! on the stage, and `calls.rs` what is checked at each call and each outcome:
+//! A run has one thread and no real time in it. What the store answers follows from the model that every database is held
+//! against (`tests/store/model`); when it fails, how listeners behave and who dies when follows from the seed, and so does
+//! everything else: the same seed runs the same way again. `plan.rs` says what a seed decides, `store.rs` and `fate.rs` are the
+//! database, `run.rs` what happens on the stage, and `calls.rs` what is checked at each call and each outcome:
 //!
 //! - no call begins of an event that is not committed, that is finished, or that its host does not own by the database's clock;
 //! - no call begins while an earlier one of the event has no outcome, unless its host lost it, or the database failed that host;
@@ -24,7 +24,6 @@ mod log;
 mod plan;
 mod run;
 mod store;
-mod unasked;
 mod world;
 
 // The model's tables. What traces alone need of them is not used here.
@@ -67,11 +66,11 @@ walk [--seeds COUNT] [--seed FIRST] [--mode single_node|multi_node|ordered|order
 ";
 /// How many seeds are run unless somebody says otherwise.
 const SEEDS: u64 = 1_000;
-/// Every so many seeds one is run twice, to see that it runs the same way again.
+/// One in this many seeds is run twice, to see that it runs the same way again.
 const AGAIN: u64 = 50;
 /// What the line of a run's figures begins with.
 const FIGURES: &str = "figures:";
-/// After so much real time a run goes round in circles.
+/// A run that takes this much real time is stuck.
 const STUCK: Duration = Duration::from_secs(120);
 /// How many lines of a failed run are shown among many.
 const SHOWN: usize = 150;
@@ -120,7 +119,8 @@ fn run_alone(plan: Plan) -> Report {
     report
 }
 
-/// Runs many seeds, each in a process of its own: what a process keeps for its life begins anew, and one that does not end can be ended.
+/// Runs many seeds, each in a process of its own: what a process keeps for its life begins anew, and one that hangs can be
+/// killed.
 fn run_many(asked: &Asked) -> ExitCode {
     let (next, totals, began) = (AtomicU64::new(asked.first), Mutex::new(Totals::default()), Instant::now());
     std::thread::scope(|scope| {

@@ -41,7 +41,7 @@ pub(crate) struct Plan {
     pub(crate) listeners: Manners,
 }
 
-/// What goes wrong with the database, each so many times in a thousand calls unless it says otherwise.
+/// What goes wrong with the database, in this many of a thousand calls unless it says otherwise.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Faults {
     /// Refused, and nothing has happened.

@@ -1,5 +1,5 @@
-//! One run: hosts that start, stop and die, writers, and somebody who locks rows; then a database that is well again, and what must have
-//! come of it all.
+//! One run: hosts that start, stop and die, writers, and somebody who locks rows; then a database that is well again, and what
+//! must have come of it all.
 
 mod earlier;
 mod hosts;

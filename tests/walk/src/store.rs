@@ -1,14 +1,21 @@
 //! The store in memory: the model's tables behind the host's traits, and a database between them that fails as the seed says.
+//! The files below have the names of the host's roles (`host/src/store/`).
 //!
-//! Each call has its effect at one instant. What a call reads is what was there at that instant, however much later the answer comes.
+//! Each call has its effect at one instant. It reads what was there at that instant, however late the answer comes.
 
-mod nodes;
-mod partitions;
-mod routes;
-mod settling;
-mod taking;
-mod wake_ups;
-mod writing;
+mod claim;
+mod effects;
+mod keys;
+mod lease;
+mod node;
+mod notify;
+mod partition;
+mod read;
+mod route;
+mod session;
+mod settle;
+mod unasked;
+mod write;
 
 use std::time::Duration;
 

@@ -23,7 +23,7 @@ pub(crate) const NODE: Packages = Packages { what: "Node.js", requirements: incl
 pub(crate) const TOOLCHAINS: Packages =
     Packages { what: "a C compiler for WebAssembly, and Go", requirements: include_str!("../packages/toolchains.txt") };
 
-/// The interpreter of the tests, made now when it is not there; the one that the environment variable names already is left as it is.
+/// The interpreter of the tests, made now if it is missing; one that the environment variable already names is left alone.
 pub(crate) fn ensure(workspace: &Workspace) -> Result<PathBuf, Fault> {
     environment(VARIABLE).map_or_else(|| TESTS.ensure(&workspace.target.join("python")), Ok)
 }

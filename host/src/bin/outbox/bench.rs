@@ -35,11 +35,11 @@ use stage::Error;
 
 /// Measure the throughput and latency of this machine and database
 ///
-/// Measures claiming and settling alone, then delivery to native listeners and plugins, then the time from a commit to its listener. Uses a
-/// table of its own, `outbox_bench`, and drops it at the end; after a failure, the next run drops it. If the configured SQLite file does
-/// not exist, a temporary file is used. Compare only figures of the same run, since they vary between runs. If the options fill the table
-/// first, native listeners are also measured on an empty table. If the OpenTelemetry variables are set, the hosts export telemetry, so the
-/// figures include its cost.
+/// Measures claiming and settling alone, then delivery to native listeners and plugins, then the time from a commit to its
+/// listener. Uses a table of its own, `outbox_bench`, and drops it at the end; after a failure, the next run drops it. If the
+/// configured SQLite file does not exist, a temporary file is used. Compare only figures of the same run, since they vary
+/// between runs. If the options fill the table first, native listeners are also measured on an empty table. If the
+/// OpenTelemetry variables are set, the hosts export telemetry, so the figures include its cost.
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  outbox bench --events 100000 --plugin target/plugins/noop.wasm")]
 pub(crate) struct BenchCommand {
@@ -64,15 +64,15 @@ pub(crate) struct BenchCommand {
     /// Keep a read transaction open after the table is filled, so that the database must keep old versions of rows
     #[arg(long)]
     snapshot: bool,
-    /// Also measure the time from a commit to its listener while this many events of a slow route wait, and while a host delivers as
-    /// many events as --events says; 0 skips this
+    /// Also measure the time from a commit to its listener while this many events of a slow route wait, and while a host
+    /// delivers as many events as --events says; 0 skips this
     #[arg(long, default_value_t = 0)]
     backlog: u32,
     /// Also measure the throughput of this many hosts together and of one host alone, in the mode multi_node; 1 skips this
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     hosts: u16,
-    /// Also measure this plugin, which must answer Bench/Noop with done: with a fresh instance for each event, with one for each batch,
-    /// and with one that each worker keeps
+    /// Also measure this plugin, which must answer Bench/Noop with done: with a fresh instance for each event, with one for
+    /// each batch, and with one that each worker keeps
     #[arg(long, value_name = "FILE", conflicts_with = "native")]
     plugin: Option<PathBuf>,
     /// Measure no plugin, which is the default

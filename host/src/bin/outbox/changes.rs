@@ -96,7 +96,7 @@ fn is_refused(plugin: &PluginStatus) -> bool {
     plugin.state == PluginState::Failed || plugin.error.is_some()
 }
 
-/// A host tells of so many routes of a plugin only; the same component here declares them all.
+/// A host tells only of this many routes of a plugin; the same component here declares them all.
 fn completed(plugin: &PluginStatus, same_name: Option<&PluginStatus>) -> PluginStatus {
     match same_name.filter(|new| plugin.more_routes > 0 && plugin.digest.is_some() && new.digest == plugin.digest) {
         Some(new) => PluginStatus { routes: new.routes.clone(), more_routes: 0, ..plugin.clone() },

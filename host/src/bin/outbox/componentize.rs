@@ -17,12 +17,12 @@ const MAX_REASON: usize = 500;
 /// What a listener may export beside the handler.
 const OPTIONAL: [&str; 2] = ["settings-check", "batch-handler"];
 
-/// Makes a component. A module that does not say which world it is of gets the world `listener`, with the exports that it has beside
-/// those of every listener; one that was compiled for WASI preview 1 gets the adapter to WASI 0.2.
+/// Makes a component. A module that does not say which world it is of gets the world `listener`, with the exports that it has
+/// beside those of every listener; one that was compiled for WASI preview 1 gets the adapter to WASI 0.2.
 ///
 /// # Errors
-/// Why not, at most [`MAX_REASON`] characters and safe for a terminal: it may name what the module imports and exports, which is text of
-/// whoever made it.
+/// Why not, at most [`MAX_REASON`] characters and safe for a terminal: it may name what the module imports and exports, which
+/// is text of whoever made it.
 pub(crate) fn componentize(core: Vec<u8>) -> Result<Vec<u8>, String> {
     encode(core).map_err(|reason| short(&reason, MAX_REASON))
 }

@@ -61,11 +61,11 @@ pub(crate) enum DeadCommand {
     Replay(Box<Replay>),
     /// Run a component file against dead events and show what would become of each; exits with 8 unless all would be delivered
     ///
-    /// Only events of the routes that the component answers are tested, unless --route names another. Others that match are counted.
+    /// Tests only events of the routes that the component answers, unless --route names another. Others that match are counted.
     ///
-    /// Nothing is written: events that the plugin emits and state that it changes are thrown away. HTTP requests are answered with 200 and an
-    /// empty body, and messages are confirmed, but neither is sent, so a failing endpoint does not show here. The plugin can read the state
-    /// that it has in the database.
+    /// Nothing is written: events that the plugin emits and state that it changes are thrown away. HTTP requests are answered
+    /// with 200 and an empty body, and messages are confirmed, but neither is sent, so a failing endpoint does not show here.
+    /// The plugin can read the state that it has in the database.
     #[command(after_help = "Example:\n  outbox dead test --plugin build/order-mailer.wasm --type OrderPlaced --since 2h")]
     Test(Box<Test>),
     /// Stop dead events from blocking later events of their aggregates; they stay dead

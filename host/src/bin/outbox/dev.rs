@@ -22,7 +22,7 @@ const AGGREGATE_TYPE: &str = "Order";
 const EVENT_TYPE: &str = "OrderPlaced";
 /// How often the sample's row is looked at: fine enough to feel immediate.
 const LOOK: Duration = Duration::from_millis(20);
-/// How often, once it has been waiting for so long that nobody holds their breath.
+/// How often, once it has waited for a while.
 const LOOK_LATER: Duration = Duration::from_millis(250);
 
 /// Try outbox on this machine: starts a host with a database file, loads the plugins and delivers a sample event

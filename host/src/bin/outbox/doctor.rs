@@ -126,7 +126,7 @@ async fn contents(store: &dyn Store, here: &look::Here, findings: &mut Vec<Findi
     Ok(())
 }
 
-/// The newest of so many events that match.
+/// The newest of the `matching` events.
 async fn newest(store: &dyn Store, matching: u64, filter: Filter) -> Result<Vec<Record>, StoreError> {
     if matching == 0 {
         return Ok(Vec::new());

@@ -1,5 +1,6 @@
-//! `outbox dead test` and `outbox event test`: how a component file would answer events that are in the database. Nothing is written, and none of
-//! the component's effects happen: HTTP requests are answered with 200 and messages are confirmed here, and the report says so.
+//! `outbox dead test` and `outbox event test`: how a component file would answer events that are in the database. Nothing is
+//! written, and none of the component's effects happen: HTTP requests are answered with 200 and messages are confirmed here,
+//! and the report says so.
 
 mod matching;
 mod tried;
@@ -144,8 +145,8 @@ impl Loaded<'_> {
         self.alone.as_ref().ok().map(PluginHost::routes)
     }
 
-    /// The plugin for these rows: the one that serves them, unless the file says itself what it is or answers none of them, and so is
-    /// another plugin, which the settings, secrets and state of this one do not concern.
+    /// The plugin for these rows: the one that serves them, unless the file says itself what it is or answers none of them, and
+    /// so is another plugin, which the settings, secrets and state of this one do not concern.
     async fn host(self, rows: &[Record], config: &Config) -> Result<PluginHost, Failure> {
         let Self { candidate, alone, is_clear, served, state } = self;
         let answers = |host: &PluginHost| rows.iter().any(|row| host.routes().iter().any(|route| is_of(row, route)));

@@ -51,8 +51,8 @@ pub(crate) enum EventCommand {
     },
     /// Run a component file against events and show what would become of each; exits with 8 unless all would be delivered
     ///
-    /// Nothing is written. HTTP requests are answered with 200 and an empty body, and messages are confirmed, but neither is sent, so a failing
-    /// endpoint does not show here.
+    /// Nothing is written. HTTP requests are answered with 200 and an empty body, and messages are confirmed, but neither is
+    /// sent, so a failing endpoint does not show here.
     #[command(after_help = "Example:\n  outbox event test --plugin build/order-mailer.wasm 01JD8Q4T9W3Z6M1N5B7C2V8X0K")]
     Test {
         #[command(flatten)]

@@ -9,8 +9,8 @@ use crate::terminal;
 
 /// Begins logging. A host says what it does; other commands speak up only when something is wrong, unless a level was set.
 ///
-/// `RUST_LOG` goes before the level of the file, module by module. What was said to this program alone, by a flag or by `OUTBOX_LOG`,
-/// goes before both: `RUST_LOG` does not count then.
+/// `RUST_LOG` goes before the level of the file, module by module. What was said to this program alone, by a flag or by
+/// `OUTBOX_LOG`, goes before both: `RUST_LOG` does not count then.
 pub(crate) fn start(settings: &Settings, host: bool) {
     let log = &settings.config.log;
     let origin = settings.layers.origin("log.level").unwrap_or(&Origin::Default);

@@ -7,7 +7,8 @@ use outbox::{AggregateType, Route};
 #[derive(Args, Clone, Debug)]
 #[group(id = "names", multiple = true)]
 pub(crate) struct Names {
-    /// Only events of this route, AGGREGATE_TYPE/EVENT_TYPE; `*` matches any name, and EVENT_TYPE alone means events without an aggregate type
+    /// Only events of this route, AGGREGATE_TYPE/EVENT_TYPE; `*` matches any name, and EVENT_TYPE alone means events without an
+    /// aggregate type
     #[arg(long, value_name = "A/T", value_parser = route, conflicts_with_all = ["event_type", "aggregate_type"])]
     route: Option<Route>,
     /// Only events of this event type

@@ -78,8 +78,8 @@ fn json<T: Serialize>(value: &T, pretty: bool) -> String {
     safe
 }
 
-/// A table without borders. A column whose name begins with `>` is aligned to the right. The last column is cut where its name begins
-/// with `~`, so that a line fits into the terminal; where nobody looks at a terminal it is whole.
+/// A table without borders. A column whose name begins with `>` is aligned to the right. The last column is cut where its name
+/// begins with `~`, so that a line fits into the terminal; where nobody looks at a terminal it is whole.
 pub(crate) fn table<R: IntoIterator<Item = String>>(header: &[&str], rows: impl IntoIterator<Item = R>) -> String {
     let rows = rows.into_iter().map(|row| row.into_iter().collect()).collect();
     table_of_width(header, rows, terminal::width())
@@ -255,8 +255,8 @@ pub(crate) fn progress(verb: &str, total: Option<u64>) -> ProgressBar {
     bar
 }
 
-/// Changes many events, with a running count on a terminal. A failure says how many had been changed before it: `done` is the word for
-/// them, such as `deleted`.
+/// Changes many events, with a running count on a terminal. A failure says how many had been changed before it: `done` is the
+/// word for them, such as `deleted`.
 pub(crate) async fn counting<T>(
     doing: &str,
     done: &str,

@@ -20,7 +20,8 @@ use list::{loaded, told};
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum PluginCommand {
-    /// List the plugins of the running hosts, or of the plugins directory if no host is running; exits with 8 when one does not serve
+    /// List the plugins of the running hosts, or of the plugins directory if no host is running; exits with 8 when one does not
+    /// serve
     #[command(after_help = "Examples:\n  outbox plugin list\n  outbox plugin list --here --plugins plugins --output json\n\n\
                             Running hosts publish their plugins in the database within a second or two.")]
     List {

@@ -35,8 +35,8 @@ pub(crate) enum RouteCommand {
     Resume(Change),
     /// Remove a route from the list, with its pause; refused while its events wait or a running host answers it
     ///
-    /// For a misspelt route, or one whose listener is gone for good. Its delivered and dead events stay. New events of it are then treated like
-    /// those of any route that never had a listener: see the setting dispatcher.unroutable.
+    /// For a misspelt route, or one whose listener is gone for good. Its delivered and dead events stay. New events of it are
+    /// then treated like those of any route that never had a listener: see the setting dispatcher.unroutable.
     #[command(after_help = "Example:\n  outbox route forget Order/OrderPlacd")]
     Forget(Change),
     /// List the aggregates whose events wait behind an earlier event that is not resolved
@@ -275,7 +275,7 @@ struct Held {
     at_least: bool,
 }
 
-/// So many parked events are asked what they wait for.
+/// How many parked events are looked at for what they wait for.
 const ASKED: u32 = 1_000;
 
 async fn held_alone(place: &dyn Place, pause: &Route, routes: &[RouteRecord]) -> Result<Held, Failure> {

@@ -22,7 +22,8 @@ pub(crate) enum SinksCommand {
         #[command(flatten)]
         output: Output,
     },
-    /// Send one message to a sink and wait for its confirmation; exits with 5 when the sink cannot be reached, 1 when it refuses the message
+    /// Send one message to a sink and wait for its confirmation; exits with 5 when the sink cannot be reached, 1 when it
+    /// refuses the message
     ///
     /// The message is real: consumers of the sink will see it. Its event type is OutboxSinkTest, its aggregate type OutboxTest.
     #[command(after_help = "Example:\n  outbox sinks test orders --subject orders.test")]

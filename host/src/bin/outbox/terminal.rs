@@ -22,8 +22,8 @@ pub(crate) fn wanted_colours(arguments: impl IntoIterator<Item = OsString>) -> C
     given.last().and_then(|word| ColorChoice::from_str(word, false).ok()).unwrap_or_default()
 }
 
-/// Makes it the choice for everything that is printed. `auto` follows NO_COLOR, CLICOLOR, CLICOLOR_FORCE and TERM, and has colours on
-/// a terminal only.
+/// Makes it the choice for everything that is printed. `auto` follows NO_COLOR, CLICOLOR, CLICOLOR_FORCE and TERM, and has
+/// colours on a terminal only.
 pub(crate) fn choose_colours(choice: ColorChoice) {
     match choice {
         ColorChoice::Auto => anstream::ColorChoice::Auto,

@@ -20,13 +20,13 @@ use frame::frame;
 use sample::{Rates, Sample};
 use screen::Screen;
 
-/// A look at a large table takes its time, and the database has other work: it rests for so many times as long as the look took.
+/// A look at a large table takes its time, and the database has other work: it rests this many times as long as the look took.
 const RESTS: u32 = 4;
 
 /// Watch rates, queue depths, lag, routes and hosts live; press q or Ctrl-C to stop
 ///
-/// If standard output is not a terminal, prints one line per second instead. Rates are computed from the table: written counts new rows, and
-/// delivered counts those that are no longer waiting or dead.
+/// If standard output is not a terminal, prints one line per second instead. Rates are computed from the table: written counts
+/// new rows, and delivered counts those that are no longer waiting or dead.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  outbox top\n  outbox top --interval 5s --output jsonl >> outbox.jsonl")]
 pub(crate) struct TopCommand {

@@ -20,7 +20,8 @@ pub(crate) const FILES: [(&str, &str); 4] = [
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  outbox wit\n  outbox wit --out wit && wit-bindgen c wit --world listener")]
 pub(crate) struct WitCommand {
-    /// Write the contract and its dependencies into this folder, which is created if needed; files with other contents are not overwritten
+    /// Write the contract and its dependencies into this folder, which is created if needed; files with other contents are not
+    /// overwritten
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }

@@ -1,5 +1,5 @@
-//! Sessions of browsers: a random id in a cookie that no script reads and no other site sends. What it stands for is in the memory of
-//! this host alone, so that a restart logs everybody out.
+//! Sessions of browsers: a random id in a cookie that no script reads and no other site sends. What it stands for is in the
+//! memory of this host alone, so that a restart logs everybody out.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -63,7 +63,8 @@ impl Sessions {
     }
 }
 
-/// The id of the session that a request belongs to. Over TLS the other cookie does not count: a neighbouring host could have set it.
+/// The id of the session that a request belongs to. Over TLS the other cookie does not count: a sibling domain could have set
+/// it.
 pub(in crate::http) fn id(headers: &HeaderMap) -> Option<&str> {
     cookie(headers, name(headers))
 }

@@ -1,8 +1,9 @@
 //! CloudEvents into envelopes: structured and in binary mode. Source: CloudEvents 1.0.2, JSON format 1.0.2, HTTP binding 1.0.2.
 //!
-//! `id` becomes the event's id where it is unique by itself, and else one made from it and `source`. `type` becomes the event's type,
-//! `subject` the aggregate's id, `time` when it happened; the extensions `aggregatetype`, `tenantid` and `traceparent`, as the sinks of
-//! this host write them, become what they are called. All other attributes are kept as headers, `source` as `ce-source`.
+//! `id` becomes the event's id where it is unique by itself, and else one made from it and `source`. `type` becomes the event's
+//! type, `subject` the aggregate's id, `time` when it happened; the extensions `aggregatetype`, `tenantid` and `traceparent`,
+//! as the sinks of this host write them, become what they are called. All other attributes are kept as headers, `source` as
+//! `ce-source`.
 
 use std::collections::BTreeMap;
 

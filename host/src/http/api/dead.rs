@@ -29,7 +29,7 @@ use crate::store::{DeadFilter, Filter, StoreError};
 use crate::time::Timestamp;
 use crate::units::{When, duration_option};
 
-/// The longest that one request works; a client would not wait longer. The answer says how many are left; repeating the request continues.
+/// The longest that one request works; a client would not wait longer. The answer says how many are left; a repeat continues.
 pub(super) const LONGEST: Duration = Duration::from_secs(25);
 
 /// The most events in one batch: a request ends between two batches only.
@@ -68,7 +68,7 @@ pub(super) struct Replay {
     since: Option<String>,
     /// Events that died up to this time, or up to so long ago.
     until: Option<String>,
-    /// Only events that were dead by then: the `dead_before` that the same request returned with `dry_run`. Needed unless it is a dry run.
+    /// Only events that were dead by then: the `dead_before` of the same request with `dry_run`. Needed unless it is a dry run.
     dead_before: Option<Timestamp>,
     /// How many events the caller expects to match: `count` and `left` of the same request with `dry_run`, added up.
     #[schema(format = "uint64")]

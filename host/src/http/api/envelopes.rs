@@ -65,8 +65,8 @@ impl Form {
     /// The events, in order.
     ///
     /// # Errors
-    /// 400 when the body is not JSON, 413 when there are more than `most` events or a payload is too large, 422 with every field that
-    /// breaks a rule.
+    /// 400 when the body is not JSON, 413 when there are more than `most` events or a payload is too large, 422 with every
+    /// field that breaks a rule.
     pub(super) fn envelopes(self, headers: &HeaderMap, body: &[u8], most: usize) -> Result<Vec<Envelope>, Problem> {
         if self == Self::Binary {
             return checked(vec![cloud_events::binary(headers, body)], true);

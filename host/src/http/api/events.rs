@@ -18,8 +18,8 @@ use crate::event::{EventId, Status};
 use crate::store::{Filter, Record, SetAside};
 use crate::why::{Explanation, explain};
 
-/// A page ends early when the headers, errors and names of its rows have more bytes than this: a row may have 256 KiB of headers, and
-/// a page 200 rows.
+/// A page ends early when the headers, errors and names of its rows have more bytes than this: a row may have 256 KiB of
+/// headers, and a page 200 rows.
 const MAX_PAGE_BYTES: usize = 1 << 20;
 /// The most rows that are read from the database at once.
 const AT_ONCE: u32 = 64;

@@ -13,8 +13,8 @@ pub(super) enum Expected {
 }
 
 impl Expected {
-    /// Compares `expected_count` with all events that match now, whatever the `limit` of the request: if a request with a limit is sent twice,
-    /// the second is refused, because fewer events are left.
+    /// Compares `expected_count` with all events that match now, whatever the `limit` of the request: if a request with a limit
+    /// is sent twice, the second is refused, because fewer events are left.
     ///
     /// # Errors
     /// 422 without `expected_count`, 409 when other events match; both tell how many do.

@@ -35,7 +35,7 @@ pub(super) struct Asking {
     #[serde(with = "duration_option")]
     #[schema(value_type = Option<String>)]
     older_than: Option<Duration>,
-    /// Only events that finished by then, in place of `older_than`: the `finished_before` that the same request returned with `dry_run`.
+    /// Only events that finished by then, instead of `older_than`: the `finished_before` of the same request with `dry_run`.
     finished_before: Option<Timestamp>,
     /// Dead events instead of delivered ones.
     dead: bool,
@@ -154,8 +154,8 @@ impl Drop for Closing {
     }
 }
 
-/// Purges until it is done, the server stops or the client goes away. In a task of its own: a batch that was deleted is in the audit log in
-/// each of these cases.
+/// Purges until it is done, the server stops or the client goes away. In a task of its own: a batch that was deleted is in the
+/// audit log in each of these cases.
 async fn run(
     purge: Arc<Purge>,
     audit: Audit,

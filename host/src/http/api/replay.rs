@@ -42,7 +42,8 @@ pub(super) struct Replay {
     /// Only events that wait after this one: the `next` of a request that ran out of time.
     #[schema(format = "uint64", maximum = 9_223_372_036_854_775_807_u64)]
     after: Option<u64>,
-    /// Only events that were dead by then: the `dead_before` that the same request returned with `dry_run`, or before it ran out of time.
+    /// Only events that were dead by then: the `dead_before` of the same request with `dry_run`, or of the one that ran out of
+    /// time.
     dead_before: Option<Timestamp>,
     /// Stop after this long, such as `"10s"`; 25 s at most.
     #[serde(with = "duration_option")]

@@ -36,8 +36,8 @@ const EVERY: Duration = Duration::from_secs(2);
 struct Counted {
     #[serde(flatten)]
     stats: Stats,
-    /// How long ago the events were counted: one count serves all clients for a second, and longer where counting takes long, so that many
-    /// clients cannot load the database.
+    /// How long ago the events were counted: one count serves all clients for a second, and longer where counting takes long,
+    /// so that many clients cannot load the database.
     age_seconds: f64,
 }
 

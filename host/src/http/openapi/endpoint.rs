@@ -94,7 +94,7 @@ impl Endpoint {
         Self { detail: Some(detail), ..self }
     }
 
-    /// Whoever has this role may ask.
+    /// Only callers with this role may ask.
     pub(in crate::http) fn role(self, role: Role) -> Self {
         let refusals: &[Kind] = match role {
             Role::Viewer => &[Kind::Unauthorized, Kind::TokenExpired],

@@ -1,7 +1,7 @@
 //! The document that describes the API to programs: OpenAPI 3.1, made from the same table as the router.
 //!
-//! What every answer looks like is derived from the types that are sent; what may be refused follows from what a handler asks for: a
-//! role, a body, the database. The codes of refusals come from the one list of problems.
+//! What every answer looks like is derived from the types that are sent; what may be refused follows from what a handler asks
+//! for: a role, a body, the database. The codes of refusals come from the one list of problems.
 
 mod endpoint;
 mod plain;

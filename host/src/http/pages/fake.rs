@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::document::{Frame, Theme};
 use super::known::snapshot::{Known, Snapshot};
-use crate::event::{Envelope, Route, Status};
-use crate::store::{NodeRecord, Record, RouteRecord};
+use crate::event::{Envelope, OwnerId, Route, Status};
+use crate::store::{Node, NodeRecord, Record, RouteRecord};
 use crate::time::Timestamp;
 
 pub(super) fn record() -> Record {
@@ -24,20 +24,7 @@ pub(super) fn record() -> Record {
 }
 
 pub(super) fn node(label: &str, now: Timestamp) -> NodeRecord {
-    NodeRecord {
-        owner: format!("owner-{label}"),
-        label: label.to_owned(),
-        mode: "multi_node".to_owned(),
-        version: "0.1.0".to_owned(),
-        started_at: now,
-        alive_until: now,
-        alive: true,
-        partitions: 0,
-        plugins: None,
-        reads: false,
-        room: 0,
-        session: false,
-    }
+    NodeRecord::new(&Node::new(OwnerId::known(&format!("owner-{label}")), label, "multi_node", "0.1.0"), now)
 }
 
 pub(super) fn route(aggregate_type: &str, event_type: &str) -> RouteRecord {

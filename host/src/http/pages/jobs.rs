@@ -1,5 +1,5 @@
-//! Jobs: replays and discards of many events, which run in the background and can be watched and stopped. In memory only; the audit log has
-//! what they did.
+//! Jobs: replays and discards of many events, which run in the background and can be watched and stopped. In memory only; the
+//! audit log has what they did.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -203,8 +203,8 @@ impl Job {
         }
     }
 
-    /// Deletes the first events that match, each with its own record in the audit log, until the job must end. An event that is replayed
-    /// meanwhile and dies again is left alone. True when none matched; if others took all listed events, more may still match.
+    /// Deletes the first events that match, each with its own record in the audit log, until the job must end. An event that is
+    /// replayed meanwhile and dies again is left alone. True when none matched: if others took all listed events, more may.
     async fn discard(&self, order: &Order, limit: u32, host: &Host) -> Result<bool, StoreError> {
         let listed = host.store.list(&listed(&order.filter), limit).await?;
         for record in &listed {

@@ -1,7 +1,9 @@
-//! The dashboard: pages that say what is wrong, why, and what can be done. They are rendered by the server and work without JavaScript.
+//! The dashboard: pages that say what is wrong, why, and what can be done. The server renders them; they work without
+//! JavaScript.
 //!
-//! A request goes from the left to the right: `handlers` → `asked` (what it asks for) and `known` (what the pages know) → `view` (a file
-//! for each page, pure) → `document` (what stands around every page). `jobs` are replays and discards of many events.
+//! A request goes from the left to the right: `handlers` → `asked` (what it asks for) and `known` (what the pages know) →
+//! `view` (a file for each page, pure) → `document` (what stands around every page). `jobs` are replays and discards of many
+//! events.
 
 mod asked;
 mod chart;
@@ -90,8 +92,8 @@ pub(super) fn routes<S>(host: Host) -> Router<S> {
 }
 
 impl Pages {
-    /// Starts the task that fills the history, once; it ends with the last clone of the pages. If the router is made outside of a runtime,
-    /// the first visit starts the task.
+    /// Starts the task that fills the history, once; it ends with the last clone of the pages. If the router is made outside of
+    /// a runtime, the first visit starts the task.
     fn keep_history(&self) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         if self.is_kept.swap(true, Ordering::Relaxed) {

@@ -103,8 +103,8 @@ impl Connections {
     }
 
     /// Waits until one connection more may be served. Whoever is idle or slow makes room, so that nobody keeps probes away by
-    /// holding connections; requests that the host works on are waited for. Whoever has just come, or has just been answered, is closed
-    /// only when that goes on for long: clients that move now and then must not keep everybody else away either.
+    /// holding connections; requests that the host works on are waited for. Whoever has just come, or has just been answered,
+    /// is closed only when that goes on for long: clients that move now and then must not keep everybody else away either.
     async fn make_room(&mut self) {
         let since = Instant::now();
         while self.open.len() >= self.most {

@@ -19,8 +19,8 @@ use crate::outbox::Outbox;
 use crate::store::SharedStore;
 use connections::Connections;
 
-/// How much of an answer the operating system keeps for a client that has not read it. Left to itself it keeps megabytes, and a client
-/// that follows the stream and never reads would be found out after hours.
+/// How much of an answer the operating system keeps for a client that has not read it. Left to itself it keeps megabytes, and a
+/// client that follows the stream and never reads would be found out after hours.
 const SEND_BUFFER: u32 = 64 << 10;
 /// How many connections the operating system holds that were not accepted yet.
 const BACKLOG: u32 = 1_024;

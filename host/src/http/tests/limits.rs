@@ -115,14 +115,14 @@ async fn a_request_that_the_host_works_on_is_waited_for() {
 }
 
 /// A client that asks for much and reads nothing.
-async fn deaf(served: &Served) -> TcpStream {
+async fn non_reader(served: &Served) -> TcpStream {
     let socket = tokio::net::TcpSocket::new_v4().expect("a socket can be made");
     socket.set_recv_buffer_size(4_096).expect("can be set");
-    let mut deaf = socket.connect(served.server.address()).await.expect("it listens");
+    let mut client = socket.connect(served.server.address()).await.expect("it listens");
     // Many small requests at once: what is answered is larger than all that the operating system keeps for them.
     let many = "GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(200);
-    let _ = deaf.write_all(many.as_bytes()).await;
-    deaf
+    let _ = client.write_all(many.as_bytes()).await;
+    client
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -138,7 +138,7 @@ async fn clients_that_hold_every_connection_keep_no_probe_away() {
     let mut slow = Vec::new();
     for number in 0..24 {
         if number % 4 == 0 {
-            slow.push(deaf(&served).await);
+            slow.push(non_reader(&served).await);
             continue;
         }
         let mut stream = served.connect().await;
@@ -233,14 +233,14 @@ async fn the_stream_ends_when_the_session_does_that_it_was_asked_for_by() {
 async fn whoever_reads_no_answer_loses_the_place() {
     let config = HttpConfig { write_timeout: Duration::from_millis(200), ..HttpConfig::default() };
     let served = Served::with(config).await;
-    let mut deaf = deaf(&served).await;
+    let mut client = non_reader(&served).await;
 
     // What is sent to a connection that was closed fails; one that is open takes some and then waits.
-    let sending = async { while deaf.write_all(&[b'\n'; 4_096]).await.is_ok() {} };
+    let sending = async { while client.write_all(&[b'\n'; 4_096]).await.is_ok() {} };
     tokio::time::timeout(PATIENCE, sending).await.expect("the connection is closed");
 
     let mut rest = Vec::new();
-    let _ = tokio::time::timeout(PATIENCE, deaf.read_to_end(&mut rest)).await.expect("the connection is closed");
+    let _ = tokio::time::timeout(PATIENCE, client.read_to_end(&mut rest)).await.expect("the connection is closed");
     let answered = String::from_utf8_lossy(&rest).matches("HTTP/1.1 200 OK").count();
     assert!(answered < 200, "the server did not go on writing");
     served.stop().await;

@@ -5,6 +5,7 @@ mod events;
 mod limits;
 mod monitor;
 mod openapi;
+mod purge;
 mod reading;
 mod security;
 mod why;
@@ -169,4 +170,12 @@ impl Answer {
         assert!(["title", "detail", "type"].iter().all(|field| problem[field].is_string()), "{problem}");
         problem["code"].as_str().expect("a code").to_owned()
     }
+}
+
+/// A request of a client that may leave before it is answered.
+fn request(path: &str, body: &str) -> String {
+    format!(
+        "POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
 }

@@ -58,7 +58,7 @@ impl<S: SharedStore> OutboxBuilder<S> {
 }
 
 impl<S: SharedStore, T: Send + Sync + 'static> OutboxBuilder<S, T> {
-    /// Sets the state that typed listeners share, such as clients, pools and settings. They read it from their [`Context`](crate::Context).
+    /// Sets the state that typed listeners share and read from their [`Context`](crate::Context): clients, pools, settings.
     ///
     /// Call this before adding listeners: those added earlier keep the earlier state.
     pub fn state<U: Send + Sync + 'static>(self, state: U) -> OutboxBuilder<S, U> {

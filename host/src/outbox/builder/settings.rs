@@ -151,8 +151,8 @@ impl<S: SharedStore, T: Send + Sync + 'static> OutboxBuilder<S, T> {
     /// Makes the spans `send` and `process` with your own provider, such as OpenTelemetry's global one. Set the global provider
     /// before this call, which reads it once.
     ///
-    /// A write inside a span (OpenTelemetry's, or `tracing`'s with `tracing-opentelemetry`) belongs to the trace of that span. While
-    /// a listener runs, `process` is the current span, so spans that the listener begins belong to the delivery.
+    /// A write inside a span (OpenTelemetry's, or `tracing`'s with `tracing-opentelemetry`) belongs to the trace of that span.
+    /// While a listener runs, `process` is the current span, so spans that the listener begins belong to the delivery.
     ///
     /// ```
     /// # use outbox::{OutboxBuilder, SqliteStore};

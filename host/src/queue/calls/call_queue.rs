@@ -11,7 +11,7 @@ use super::{Bounds, CallPlace, Doing};
 use crate::queue::{Delivery, Queue, QueueLimits, Via};
 use crate::sync::atomic::{AtomicBool, Ordering};
 
-/// A call queue whose first event has waited for so long is a slow one: its events take no room from others any more.
+/// A call queue whose first event has waited for this long is a slow one: its events take no room from others any more.
 pub(super) const SLOW_AFTER: Duration = Duration::from_secs(1);
 /// The longest time for which an event goes back to the table, so that a listener that is quick again does not wait for its events.
 const LONGEST_PUT_OFF: Duration = Duration::from_secs(60);
@@ -123,8 +123,8 @@ impl CallQueue {
         side.deliveries.push_back((now, delivery));
     }
 
-    /// Whether one more call may begin, when all listeners have taken so many places. Not when all places are taken, nor when as
-    /// many calls compute as there are threads, nor when the place is left to listeners that have no call.
+    /// Whether one more call may begin, when all listeners have taken this many places. Not when all places are taken, nor when
+    /// as many calls compute as there are threads, nor when the place is left to listeners that have no call.
     pub(super) fn has_place(&self, taken_by_all: usize, bounds: Bounds) -> bool {
         self.taken < self.calls
             && self.taken - self.waiting < bounds.threads

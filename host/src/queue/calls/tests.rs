@@ -24,7 +24,7 @@ impl Scene {
         Self { queue: Arc::new(Queue::new(QueueLimits::default())), in_flight, name: "slow".into() }
     }
 
-    /// A cold event of a listener with so many calls.
+    /// A cold event of a listener with this many calls.
     fn admit_of(&self, calls: usize, sequence: u64) -> Option<Delivery> {
         match self.queue.admit(&self.name, calls, delivery(&self.in_flight, Via::Cold, sequence)) {
             Admitted::Starts(delivery) => Some(delivery),

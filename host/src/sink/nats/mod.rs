@@ -46,8 +46,8 @@ struct Nats {
 #[derive(Clone)]
 struct Open {
     client: Client,
-    /// Becomes true when the connection is gone. The client is not used after that: it would keep messages for a server that may never
-    /// come back, and the answers to messages that were sent would never arrive.
+    /// Becomes true when the connection is gone. The client is not used after that: it would keep messages for a server that
+    /// may never come back, and the answers to messages that were sent would never arrive.
     lost: watch::Receiver<bool>,
 }
 

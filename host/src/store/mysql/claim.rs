@@ -24,8 +24,8 @@ WHERE due_at <= UTC_TIMESTAMP(6) AND (outbox_event.lease_end IS NULL OR outbox_e
   AND created_at <= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND
 ORDER BY due_at, seq LIMIT ?";
 
-/// What is due, locked in the order of the index, for when other nodes have chosen the same. It passes by what they have
-/// locked, so nodes claim beside each other; alone, choosing first and locking by `seq` is faster (measured: 6 ms against 15 ms
+/// What is due, locked in the order of the index, for when other hosts have chosen the same. It passes by what they have
+/// locked, so hosts claim beside each other; alone, choosing first and locking by `seq` is faster (measured: 6 ms against 15 ms
 /// for 500, since every entry that a settled event left in the index is locked too). In order of binding: as [`CHOOSE`].
 pub(super) const CLAIM: &str = "
 SELECT outbox_event.seq, claim_seq + 1, attempts, deferrals, claims + 1, starts, event_id, event_type, aggregate_type, aggregate_id,
@@ -41,7 +41,7 @@ WHERE due_at <= UTC_TIMESTAMP(6) AND (outbox_event.lease_end IS NULL OR outbox_e
 ORDER BY due_at, seq LIMIT ?
 FOR UPDATE SKIP LOCKED";
 
-/// What is due in partitions that the owner holds, without a lock: nodes that share the table must not pass by each other's
+/// What is due in partitions that the owner holds, without a lock: hosts that share the table must not pass by each other's
 /// rows. In order of binding: the microseconds to leave alone, the owner, the partitions as 256 letters of which 1 means asked
 /// for, most rows.
 pub(super) const CHOOSE_IN_ORDER: &str = "

@@ -48,16 +48,16 @@ SET status = 0, attempts = 0, deferrals = 0, claims = 0, starts = 0, replays = r
     expires_at = NULL, blocks = 0
 WHERE event_id = ? AND status = 3";
 
-/// What failed. Along the index of what is done, which has the unfinished of each status in the order of their `seq`, so that a batch
-/// reads on from where the one before ended. Read without a lock: [`RETRY_NOW`] looks again. Bound: the seq that they come after, most
-/// failures twice, most rows.
+/// What failed. Along the index of what is done, which has the unfinished of each status in the order of their `seq`, so that a
+/// batch reads on from where the one before ended. Read without a lock: [`RETRY_NOW`] looks again. Bound: the seq that they
+/// come after, most failures twice, most rows.
 pub(super) const CHOOSE_FAILED: &str = "
 SELECT seq FROM outbox_event FORCE INDEX (outbox_done)
 WHERE status = 2 AND done_at IS NULL AND seq > ? AND due_at > UTC_TIMESTAMP(6) AND locked_by IS NULL AND (? IS NULL OR attempts <= ?)
 ORDER BY seq LIMIT ?";
 
-/// What its listener put off, not its writer; chosen as by [`CHOOSE_FAILED`]. Bound: the seq that they come after, the last that they
-/// may have, most failures twice, most rows.
+/// What its listener put off, not its writer; chosen as by [`CHOOSE_FAILED`]. Bound: the seq that they come after, the last
+/// that they may have, most failures twice, most rows.
 pub(super) const CHOOSE_PUT_OFF: &str = "
 SELECT seq FROM outbox_event FORCE INDEX (outbox_done)
 WHERE status = 0 AND done_at IS NULL AND seq > ? AND seq <= ? AND deferrals > 0 AND due_at > UTC_TIMESTAMP(6) AND locked_by IS NULL
@@ -196,7 +196,7 @@ impl Choice<'_> {
                 let after = last.unwrap_or(after);
                 let failed = store.statement(CHOOSE_FAILED).bind(after).bind(most).bind(most).bind(limit);
                 let mut chosen = read(store, failed).await?;
-                // No further than the failed ones went: for each batch, all events that were never put off would be read to the end.
+                // No further than the failed events: else each batch would read all events that were never put off, to the end.
                 let up_to = chosen.last().copied().filter(|_| chosen.len() as u64 >= limit).unwrap_or(i64::MAX.unsigned_abs());
                 let put_off = store.statement(CHOOSE_PUT_OFF).bind(after).bind(up_to).bind(most).bind(most).bind(limit);
                 chosen.extend(read(store, put_off).await?);
@@ -212,9 +212,10 @@ async fn read(store: &MySqlStore, choice: Statement<'_>) -> Result<Vec<u64>, Sto
     store.read_all(ACTION, choice, |row| row.number(0)).await
 }
 
-/// Chooses rows, changes those that are still as they were, and notes how many. This database cannot update the rows of a query on the same table in one statement without reading them into a table first. What
-/// somebody else changed in between is made up for by others: callers take fewer than `limit` for the end. Each further choice means that
-/// somebody else got on, so this comes to its end.
+/// Chooses rows, changes those that are still as they were, and notes how many. This database cannot update the rows of a query
+/// on the same table in one statement without reading them into a table first. What somebody else changed in between is made up
+/// for by others: callers take fewer than `limit` for the end. Each further choice means that somebody else got on, so this
+/// comes to its end.
 async fn change_chosen(
     store: &MySqlStore,
     choice: Choice<'_>,

@@ -15,11 +15,11 @@ use crate::store::row::sequence;
 use crate::store::settle::delay_micros;
 use crate::store::{ClaimRequest, PARTITIONS, ReadRequest, StoreError};
 
-/// The unfinished events whose time has come, in the order of their `seq`, without a lock; none unless the owner holds the first
-/// partitions, as many as asked for. Each with whether later ones wait for it, and whether it may be claimed. The index of what is done has the
-/// unfinished in this order too: they have no `done_at`, and every index of this engine ends with the primary key. In order of
-/// binding: the microseconds to leave alone, most rows, the same two again, the number of partitions, the
-/// owner, the number again, most rows.
+/// The unfinished events whose time has come, in the order of their `seq`, without a lock; none unless the owner holds the
+/// first partitions, as many as asked for. Each with whether later ones wait for it, and whether it may be claimed. The index
+/// of what is done has the unfinished in this order too: they have no `done_at`, and every index of this engine ends with the
+/// primary key. In order of binding: the microseconds to leave alone, most rows, the same two again, the number of partitions,
+/// the owner, the number again, most rows.
 pub(super) const FRONT: &str = "
 SELECT seq, is_waited_for, is_free
 FROM ((SELECT seq, CAST(available_at <= UTC_TIMESTAMP(6) AS SIGNED) AS is_waited_for,
@@ -39,8 +39,8 @@ WHERE (SELECT COUNT(*) FROM outbox_event_partition AS held
        WHERE held.partition_id < ? AND held.owner = ? AND held.lease_end > UTC_TIMESTAMP(6)) = ?
 ORDER BY seq LIMIT ?";
 
-/// The chosen that may still be read, of partitions that the owner holds: the epoch is read with the row, as by [`READ`](super::read::READ).
-/// In order of binding: a JSON list of seq, the owner.
+/// The chosen that may still be read, of partitions that the owner holds: the epoch is read with the row, as by
+/// [`READ`](super::read::READ). In order of binding: a JSON list of seq, the owner.
 pub(super) const READ_CHOSEN: &str = "
 SELECT outbox_event.seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id,
        tenant_id, headers, content_type, CASE WHEN OCTET_LENGTH(payload) <= 16384 THEN payload END,

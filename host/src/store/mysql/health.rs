@@ -30,7 +30,7 @@ WHERE table_schema = DATABASE() AND table_name = ?
 /// Needs the right PROCESS, which a host need not have.
 const HISTORY: &str = "SELECT COUNT FROM information_schema.innodb_metrics WHERE name = 'trx_rseg_history_len'";
 
-/// Beyond it, some transaction has been open for so long that every read has to step over old versions of rows.
+/// Beyond it, some transaction has been open too long: every read has to step over old versions of rows.
 const LONG_HISTORY: i64 = 1_000_000;
 
 /// Each touches no row; the server asks for the right before it looks.

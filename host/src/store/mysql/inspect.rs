@@ -47,8 +47,8 @@ FROM (SELECT status, lease_end, available_at, due_at, created_at, deferrals, rep
       ORDER BY due_at, seq LIMIT ?) AS pending";
 
 /// NULL means any. Bound, each twice unless said otherwise: status, event type, aggregate type, aggregate id, tenant; header
-/// key twice, header value once; text of the last error; most failures, earliest and latest time of the end and of the insert; why it
-/// cannot be claimed five times; after, before and limit once.
+/// key twice, header value once; text of the last error; most failures, earliest and latest time of the end and of the insert;
+/// why it cannot be claimed five times; after, before and limit once.
 const LIST: &str = "
 SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, NULL AS payload,
        OCTET_LENGTH(payload) AS payload_bytes, status, attempts, deferrals, claims, starts, claim_seq, replays,

@@ -16,8 +16,8 @@ use crate::store::row::{sequence, with_ids};
 use crate::store::settle::delay_micros;
 use crate::store::{LeaseStore, Renewed, StoreError};
 
-/// Those whose claim began with the row, which no claim of a poller did; locked until the transaction ends. A row of a transaction that is open still is locked by that one, and
-/// passed by. Bound: a JSON list of ids, the owner.
+/// Those whose claim began with the row, which no claim of a poller did; locked until the transaction ends. A row of a
+/// transaction that is open still is locked by that one, and passed by. Bound: a JSON list of ids, the owner.
 const FREE: &str = "
 SELECT seq, outbox_event.event_id
 FROM JSON_TABLE(?, '$[*]' COLUMNS (event_id VARCHAR(36) CHARACTER SET utf8mb4 PATH '$')) AS given

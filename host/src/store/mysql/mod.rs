@@ -106,5 +106,5 @@ impl Store for MySqlStore {
     }
 }
 
-/// Nothing: this database has no notices.
+/// Nothing: this database has no wake-ups.
 impl NotifyStore for MySqlStore {}

@@ -12,8 +12,8 @@ use crate::store::row::Named;
 use crate::store::settle::delay_micros;
 use crate::store::{LiveNodes, Node, NodeRecord, NodeStore, StoreError, row};
 
-/// Bound: owner, label, mode, version, the lease in microseconds, plugins, whether it reads, its room, whether it has a session, whether
-/// it is idle, and the last six again.
+/// Bound: owner, label, mode, version, the lease in microseconds, plugins, whether it reads, its room, whether it has a
+/// session, whether it is idle, and the last six again.
 const HEARTBEAT: &str = "
 INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until, plugins, `reads`, room, session, idle)
 VALUES (?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, ?, ?, ?, ?, ?)
@@ -34,7 +34,7 @@ const LEAVE: &str = "DELETE FROM outbox_event_node WHERE owner = ?";
 
 const FREE_PARTITIONS: &str = "UPDATE outbox_event_partition SET owner = NULL, lease_end = NULL WHERE owner = ?";
 
-/// Nobody may have beaten since a node was gone for too long.
+/// Nobody may have beaten since a host was gone for too long.
 const NODES: &str = "
 SELECT owner, label, mode, version, CASE WHEN alive_until > UTC_TIMESTAMP(6) THEN plugins END AS plugins,
        `reads`, room, session,
@@ -46,9 +46,9 @@ FROM outbox_event_node AS node WHERE alive_until >= UTC_TIMESTAMP(6) - INTERVAL 
 
 #[async_trait]
 impl NodeStore for MySqlStore {
-    /// Not one transaction: each node writes its own row and reads all, and in a transaction they would wait for each other.
+    /// Not one transaction: each host writes its own row and reads all, and in a transaction they would wait for each other.
     async fn heartbeat(&self, node: &Node, lease: Duration) -> Result<LiveNodes, StoreError> {
-        let (store, action, lease) = (&self.keeping(), "say that this node is alive", delay_micros(lease));
+        let (store, action, lease) = (&self.keeping(), "say that this host is alive", delay_micros(lease));
         let statement =
             store.statement(HEARTBEAT).bind(node.owner.as_str()).bind(&node.label).bind(node.mode).bind(node.version);
         let (plugins, (reads, room, session, idle)) = (node.plugins.as_deref(), node.columns());
@@ -71,7 +71,7 @@ impl NodeStore for MySqlStore {
 
     async fn nodes(&self) -> Result<Vec<NodeRecord>, StoreError> {
         let node = |row: &MySqlRow| row::node(row, row.count::<u64>("alive")? > 0);
-        self.read_all("list nodes", self.statement(NODES), node).await
+        self.read_all("list hosts", self.statement(NODES), node).await
     }
 }
 
@@ -79,7 +79,7 @@ async fn try_leave(store: &MySqlStore, owner: &OwnerId) -> Result<(), StoreError
     let mut transaction = store.transaction_on(&store.keeper).await?;
     for sql in [FREE_PARTITIONS, LEAVE] {
         let left = store.statement(sql).bind(owner.as_str()).execute(&mut *transaction).await;
-        left.map_err(|error| store.failed("forget this node", error))?;
+        left.map_err(|error| store.failed("forget this host", error))?;
     }
     MySqlStore::commit(transaction).await
 }

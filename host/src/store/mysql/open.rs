@@ -20,7 +20,7 @@ const STANDSTILL_S: u64 = 5;
 const SESSION_STANDSTILL_S: u64 = 30;
 /// How long the first connection may take. A server of another kind waits for us to speak, and closes only after a minute.
 const FIRST_ANSWER: Duration = Duration::from_secs(10);
-/// A connection that was idle for so long is asked whether it still lives before it is used.
+/// A connection that was idle for this long is tested before it is used.
 const TRUSTED_FOR: Duration = Duration::from_secs(10);
 
 /// How to reach a server.

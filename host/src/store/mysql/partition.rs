@@ -21,8 +21,8 @@ UPDATE outbox_event_partition SET lease_end = UTC_TIMESTAMP(6) + INTERVAL ? MICR
 
 const HELD: &str = "SELECT partition_id, epoch, 0 FROM outbox_event_partition WHERE owner = ? ORDER BY partition_id";
 
-/// With the epoch that each gets when it is taken. Locks each one's entry in the index, and passes by the entries that outcomes have
-/// locked: see `settle.rs`. Bound: the number of partitions, the owner, most to take.
+/// With the epoch that each gets when it is taken. Locks each one's entry in the index, and passes by the entries that outcomes
+/// have locked: see `settle.rs`. Bound: the number of partitions, the owner, most to take.
 const FREE: &str = "
 SELECT partition_id, epoch + 1, owner IS NOT NULL FROM outbox_event_partition FORCE INDEX (outbox_epoch)
 WHERE partition_id < ? AND (owner IS NULL OR (owner <> ? AND lease_end <= UTC_TIMESTAMP(6))) ORDER BY partition_id LIMIT ?
@@ -72,7 +72,7 @@ WHERE owner IS NOT NULL AND (lease_end IS NULL
       AND NOT EXISTS (SELECT 1 FROM outbox_event_node AS node
                       WHERE node.owner = outbox_event_partition.owner AND alive_until > UTC_TIMESTAMP(6))))";
 
-/// The seconds of a clock that goes on grow faster than epochs do. Bound: the partitions whose epochs were set back, as a JSON list.
+/// The seconds of a running clock grow faster than epochs. Bound: the partitions whose epochs were set back, as a JSON list.
 const RAISE_EPOCHS: &str = "
 UPDATE outbox_event_partition
 SET epoch = GREATEST((SELECT COALESCE(MAX(epoch) + 1, 0)

@@ -76,7 +76,7 @@ WHERE ours.seq < ? AND ours.key_hash IS NOT NULL AND (? = 0 OR ours.status = 0) 
 
 /// What the owner has, the taken events among it.
 pub(super) enum Ours<'o> {
-    /// What it holds under its claims.
+    /// The events that it holds under its claims.
     Claimed(&'o OwnerId),
     /// What was queued before the read, and that with what was read as a JSON list of seq.
     Listed { queued: &'o [u64], all: String },

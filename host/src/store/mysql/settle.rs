@@ -6,10 +6,10 @@
 //! one shape for any number of them, so it is prepared once, and its join goes row by row to the primary key.
 //! Text says its character set, which is the database's otherwise.
 //!
-//! An UPDATE of a join locks what its subqueries read, shared, until the commit: here the epoch of the event's partition, so that no
-//! other owner takes the partition before the outcome is stored. The lock lies on the entry of the index `outbox_epoch`, which has
-//! all that is asked for, and not on the partition's row. So a renewal, which writes the row alone, never waits for an outcome nor
-//! an outcome for it; and whoever takes partitions passes by those whose entries are locked.
+//! An UPDATE of a join locks what its subqueries read, shared, until the commit: here the epoch of the event's partition, so
+//! that no other owner takes the partition before the outcome is stored. The lock lies on the entry of the index
+//! `outbox_epoch`, which has all that is asked for, and not on the partition's row. So a renewal, which writes the row alone,
+//! never waits for an outcome nor an outcome for it; and whoever takes partitions passes by those whose entries are locked.
 
 use async_trait::async_trait;
 use sqlx::SqlStr;
@@ -58,10 +58,10 @@ WHERE claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
                                         WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
                                           AND held.epoch > 0))";
 
-/// Outcomes of any kinds but erased ones: what each kind does to a column stands beside the others. A number is a delay in microseconds,
-/// how many failures are counted, or the event that this one waits behind. Where an event never started (behind, released), its claim
-/// is given back; released without a delay, it keeps its place among those that are due. Without an aggregate there is nobody to block.
-/// Objects with the columns of `settled`.
+/// Outcomes of any kinds but erased ones: what each kind does to a column stands beside the others. A number is a delay in
+/// microseconds, how many failures are counted, or the event that this one waits behind. Where an event never started (behind,
+/// released), its claim is given back; released without a delay, it keeps its place among those that are due. Without an
+/// aggregate there is nobody to block. Objects with the columns of `settled`.
 pub(super) const MIXED: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
          seq BIGINT PATH '$.seq', fence BIGINT PATH '$.fence', kind VARCHAR(16) CHARACTER SET ascii COLLATE ascii_bin PATH '$.kind',

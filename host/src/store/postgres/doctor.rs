@@ -23,8 +23,8 @@ UNION ALL SELECT 'database', current_database()::text";
 
 /// A shorter limit of the server's ends what is merely slow, in milliseconds.
 const SHORT: i64 = 1_000;
-/// How long a notice may take.
-const NOTICE: Duration = Duration::from_secs(5);
+/// How long a wake-up may take.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 type Settings = BTreeMap<String, String>;
 
@@ -56,7 +56,7 @@ impl DoctorStore for PostgresStore {
             findings.push(partitions(self).await?);
             // Where nobody listens, the finding `pooler` says so.
             if !self.pooler.is_present() {
-                findings.push(notices(self).await);
+                findings.push(wake_ups(self).await);
             }
             findings.extend(health::table(self).await?);
         } else if forbidden {
@@ -142,11 +142,11 @@ fn synchronous_commit(found: &str, user: &str) -> Finding {
 
 fn isolation(found: &str, user: &str) -> Finding {
     if found == "read committed" {
-        Finding::good("isolation", "read committed: nodes step over each other's rows")
+        Finding::good("isolation", "read committed: hosts step over each other's rows")
     } else {
         Finding::warning(
             "isolation",
-            format!("{found} is the default, so nodes that claim at once fail and try again"),
+            format!("{found} is the default, so hosts that claim at once fail and try again"),
             format!("ALTER ROLE {user} SET default_transaction_isolation = 'read committed'"),
         )
     }
@@ -203,8 +203,8 @@ async fn pooler(store: &PostgresStore) -> Result<Finding, StoreError> {
     })
 }
 
-/// Sends a notice and waits for it.
-async fn notices(store: &PostgresStore) -> Finding {
+/// Sends a wake-up and waits for it.
+async fn wake_ups(store: &PostgresStore) -> Finding {
     let lost = |why: String| {
         let fix = "the host finds events by polling alone; let it connect to the server itself, without a pooler";
         Finding::warning("notify", why, fix)
@@ -215,14 +215,14 @@ async fn notices(store: &PostgresStore) -> Finding {
         let before = clock.now();
         store.send_test_wake_up().await?;
         // The wait is for a channel of this process, so it may be given up.
-        Ok::<_, StoreError>(match tokio::time::timeout(NOTICE, wake_ups.next()).await {
+        Ok::<_, StoreError>(match tokio::time::timeout(PATIENCE, wake_ups.next()).await {
             Ok(heard) => heard.map(|_| Some(clock.now().since(before)))?,
             Err(_) => None,
         })
     };
     match round.await {
-        Ok(Some(took)) => Finding::good("notify", format!("a notice came back after {} ms", took.as_millis())),
-        Ok(None) => lost(format!("a notice did not come back within {NOTICE:?}")),
-        Err(error) => lost(format!("notices cannot be heard: {error}")),
+        Ok(Some(took)) => Finding::good("notify", format!("a wake-up came back after {} ms", took.as_millis())),
+        Ok(None) => lost(format!("a wake-up did not come back within {PATIENCE:?}")),
+        Err(error) => lost(format!("wake-ups cannot be heard: {error}")),
     }
 }

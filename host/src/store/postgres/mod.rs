@@ -1,9 +1,9 @@
 //! PostgreSQL, from version 13 on.
 //!
-//! The server's clock decides what is due. Nodes share the work by locking rows and stepping over those that others have
-//! locked; they tell each other of new events by NOTIFY. The host's statements run on a pool of their own, and leases are renewed on
-//! one more connection: neither transactions of the application nor anything that people ask keeps a lease from being renewed.
-//! Behind a pooler in transaction mode much of this is done in another way: see `pooler.rs`.
+//! The server's clock decides what is due. Hosts share the work by locking rows and stepping over those that others have
+//! locked; they tell each other of new events by NOTIFY. The host's statements run on a pool of their own, and leases are
+//! renewed on one more connection: neither transactions of the application nor anything that people ask keeps a lease from
+//! being renewed. Behind a pooler in transaction mode much of this is done in another way: see `pooler.rs`.
 
 mod audit;
 mod claim;
@@ -58,7 +58,7 @@ pub type PostgresTransaction = sqlx::Transaction<'static, Postgres>;
 pub struct PostgresStore {
     /// For what the host does by itself.
     host: PgPool,
-    /// One connection, for what keeps our claims, our partitions and this node ours.
+    /// One connection, for what keeps our claims, our partitions and this host ours.
     keeper: PgPool,
     /// For transactions that the application begins.
     callers: PgPool,
@@ -74,7 +74,8 @@ pub struct PostgresStore {
 }
 
 impl PostgresStore {
-    /// The text of every step of the schema, for a database that is not open: as [`SchemaStore::migration_sql`](crate::store::SchemaStore::migration_sql).
+    /// The text of every step of the schema, for a database that is not open: as
+    /// [`SchemaStore::migration_sql`](crate::store::SchemaStore::migration_sql).
     #[must_use]
     pub fn schema_sql(table: &TableName) -> String {
         schema::text(table)

@@ -10,7 +10,7 @@ use crate::event::OwnerId;
 use crate::store::settle::delay_micros;
 use crate::store::{LiveNodes, Node, NodeRecord, NodeStore, StoreError, row};
 
-/// A statement does not see what it writes: this node is counted by itself. Nodes that another one is just forgetting are
+/// A statement does not see what it writes: this host is counted by itself. Hosts that another one is just forgetting are
 /// stepped over. $1 to $4 owner, label, mode, version, $5 the lease in microseconds, $6 its plugins, $7 to $10 whether
 /// it reads, its room, whether it has a session, whether it is idle.
 const HEARTBEAT: &str = "
@@ -56,16 +56,16 @@ impl NodeStore for PostgresStore {
             .bind(room)
             .bind(session)
             .bind(idle);
-        store.read_one("say that this node is alive", statement, LiveNodes::of_row).await
+        store.read_one("say that this host is alive", statement, LiveNodes::of_row).await
     }
 
     async fn leave(&self, owner: &OwnerId) -> Result<(), StoreError> {
         let store = &self.keeping();
-        store.execute("forget this node", store.statement(LEAVE).bind(owner.as_str())).await?;
+        store.execute("forget this host", store.statement(LEAVE).bind(owner.as_str())).await?;
         Ok(())
     }
 
     async fn nodes(&self) -> Result<Vec<NodeRecord>, StoreError> {
-        self.read_all("list nodes", self.statement(NODES), |row| row::node(row, row.try_get("alive")?)).await
+        self.read_all("list hosts", self.statement(NODES), |row| row::node(row, row.try_get("alive")?)).await
     }
 }

@@ -18,21 +18,21 @@ use super::error::failed;
 use super::{PostgresStore, Run};
 use crate::store::{NotifyStore, StoreError, WakeUp, WakeUps};
 
-const ACTION: &str = "listen for other nodes";
+const ACTION: &str = "listen for other hosts";
 
 /// A channel for each table of each schema, cut to the length of a name as the server cuts it.
 const CHANNEL: &str = "
 SELECT (relnamespace::regnamespace::text || '.' || relname)::name::text AS channel
 FROM pg_class WHERE oid = to_regclass('outbox_event')";
 
-/// $1 what it says.
+/// $1 the text of the notification.
 const NOTIFY: &str = "
 SELECT pg_notify((relnamespace::regnamespace::text || '.' || relname)::name::text, $1::text)
 FROM pg_class WHERE oid = to_regclass('outbox_event')";
 /// What a wake-up says that is only a test.
 const TEST: &str = "test";
 
-/// A connection that nothing was heard on for so long is asked whether it still lives: a firewall that forgot it says nothing.
+/// A connection that was silent for this long is tested: a firewall that forgot it says nothing.
 const QUIET: Duration = Duration::from_secs(30);
 /// How long it may take to answer.
 const ANSWER: Duration = Duration::from_secs(5);
@@ -40,7 +40,7 @@ const ANSWER: Duration = Duration::from_secs(5);
 #[async_trait]
 impl NotifyStore for PostgresStore {
     async fn notify(&self) -> Result<(), StoreError> {
-        self.execute("tell other nodes of new events", self.statement(NOTIFY).bind("")).await?;
+        self.execute("tell other hosts of new events", self.statement(NOTIFY).bind("")).await?;
         Ok(())
     }
 

@@ -113,9 +113,10 @@ impl PostgresOptions {
         self
     }
 
-    /// How many connections a host may open in all: those for itself, those for transactions, the one for leases, the one of its session,
-    /// and the one on which it hears other nodes, which each call of [`NotifyStore::listen`](crate::store::NotifyStore::listen) opens anew. Those of the
-    /// application's own pool are not counted.
+    /// How many connections a host may open in all: those for itself, those for transactions, the one for leases, the one of
+    /// its session, and the one on which it hears other hosts, which each call of
+    /// [`NotifyStore::listen`](crate::store::NotifyStore::listen) opens anew. Those of the application's own pool are not
+    /// counted.
     #[must_use]
     pub fn most_connections(&self) -> u32 {
         let transactions = if self.callers.is_some() { 0 } else { self.transactions.max(1) };
@@ -147,11 +148,11 @@ impl PostgresStore {
     /// The outbox in the database of a pool that the application has. Connects nothing yet; must be called within a tokio runtime.
     ///
     /// Transactions that are begun through the outbox come from this pool. The host does its own work on other connections to
-    /// the same server, at most ten: eight for claims and outcomes, one for leases, one on which it hears other hosts. They have
-    /// limits and plan settings that an application would not want, and a lease must be renewed though the pool is used up. Fewer
-    /// are had by [`from_pool`](PostgresOptions::from_pool) and [`connect_with`](Self::connect_with). Whatever the pool itself tells
-    /// its sessions after they are opened, such as a `search_path`, these connections do not know: put it into the pool's
-    /// connect options, or name the schema with the [table](PostgresOptions::table).
+    /// the same server, at most ten: eight for claims and outcomes, one for leases, one on which it hears other hosts. They
+    /// have limits and plan settings that an application would not want, and a lease must be renewed though the pool is used
+    /// up. Fewer are had by [`from_pool`](PostgresOptions::from_pool) and [`connect_with`](Self::connect_with). Whatever the
+    /// pool itself tells its sessions after they are opened, such as a `search_path`, these connections do not know: put it
+    /// into the pool's connect options, or name the schema with the [table](PostgresOptions::table).
     ///
     /// ```no_run
     /// use outbox::PostgresStore;

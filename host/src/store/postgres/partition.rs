@@ -11,9 +11,9 @@ use crate::store::partition::HELD_BY_NOBODY;
 use crate::store::settle::delay_micros;
 use crate::store::{HeldPartition, PartitionFaults, PartitionStore, StoreError};
 
-/// Renews, then takes. A partition whose lease is over is its last owner's still, under the same epoch, until another takes it. One
-/// that another node is just taking is stepped over. $1 the owner, $2 the lease in microseconds, $3 how many to hold in all, $4 the number
-/// of partitions.
+/// Renews, then takes. A partition whose lease is over is its last owner's still, under the same epoch, until another takes it.
+/// One that another host is just taking is stepped over. $1 the owner, $2 the lease in microseconds, $3 how many to hold in
+/// all, $4 the number of partitions.
 const KEEP: &str = "
 WITH kept AS (
   UPDATE outbox_event_partition SET lease_end = now() + $2::bigint * interval '1 microsecond'
@@ -63,7 +63,7 @@ WHERE owner IS NOT NULL AND (lease_end IS NULL
   OR (lease_end > now() + $1::bigint * interval '1 microsecond'
       AND NOT EXISTS (SELECT 1 FROM outbox_event_node AS node WHERE node.owner = part.owner AND alive_until > now())))";
 
-/// The seconds of a clock that goes on grow faster than epochs do. $1 the partitions whose epochs were set back.
+/// The seconds of a running clock grow faster than epochs. $1 the partitions whose epochs were set back.
 const RAISE_EPOCHS: &str = "
 UPDATE outbox_event_partition
 SET epoch = greatest((SELECT max(epoch) + 1 FROM outbox_event_partition WHERE epoch BETWEEN 0 AND 2147000000),

@@ -2,8 +2,8 @@
 //!
 //! Such a pooler gives a connection of the server to a client for one transaction. What a session keeps is lost, or meets
 //! somebody else's statements: prepared statements, settings, locks, LISTEN. So behind one each statement of the host runs in a
-//! transaction of its own, which carries its settings, and is not kept prepared; nobody listens, and no session is held: leases alone
-//! tell who is gone.
+//! transaction of its own, which carries its settings, and is not kept prepared; nobody listens, and no session is held: leases
+//! alone tell who is gone.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
@@ -89,8 +89,8 @@ async fn is_between(mut first: PgConnection, connect: &PgConnectOptions) -> Resu
     Ok(is_between)
 }
 
-/// Two connections that are open at once have a backend each, and keep it, unless they share what a pooler has. One that hands out the
-/// backend that was free last shows the same one to both; one that deals them out in turn shows two to the first.
+/// Two connections that are open at once have a backend each, and keep it, unless they share what a pooler has. One that hands
+/// out the backend that was free last shows the same one to both; one that deals them out in turn shows two to the first.
 async fn share_backends(first: &mut PgConnection, second: &mut PgConnection) -> Result<bool, sqlx::Error> {
     let (of_first, of_second) = (backend(first).await?, backend(second).await?);
     if of_first == of_second {

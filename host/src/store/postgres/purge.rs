@@ -12,7 +12,7 @@ use crate::store::row::Named;
 use crate::store::settle::delay_micros;
 use crate::store::{PurgeBatch, PurgeRequest, PurgeStore, Purgeable, StoreError, row};
 
-/// Walks its own index from the oldest; what another node is just purging is stepped over.
+/// Walks its own index from the oldest; what another host is just purging is stepped over.
 /// $1 status, $2 the cut-off, $3 most rows.
 pub(super) const PURGE: &str = "
 WITH purged AS (

@@ -13,7 +13,7 @@ use crate::store::route::names as names_of;
 use crate::store::row::as_it_is;
 use crate::store::{Audit, RouteRecord, RouteStore, StoreError, row};
 
-/// Route by route, each from the index on parked routes; what another node is just unparking is stepped over.
+/// Route by route, each from the index on parked routes; what another host is just unparking is stepped over.
 /// $1 aggregate types, $2 event types, $3 most rows, $4 the owner, $5 partitions, or NULL for all.
 pub(super) const UNPARK: &str = "
 UPDATE outbox_event

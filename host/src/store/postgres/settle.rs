@@ -45,10 +45,10 @@ WHERE seq = settled.sequence AND claim_seq & 4294967295 = settled.fence & 429496
                                         WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
                                           AND held.epoch > 0))";
 
-/// Outcomes of any kinds but erased ones: what each kind does to a column stands beside the others. A number is a delay in microseconds,
-/// how many failures are counted, or the event that this one waits behind. Where an event never started (behind, released), its claim
-/// is given back; released without a delay, it keeps its place among those that are due. Without an aggregate there is nobody to block.
-/// $1 and $2 the fences, $3 kinds, $4 numbers, $5 texts, $6 whether each blocks, $7 costs.
+/// Outcomes of any kinds but erased ones: what each kind does to a column stands beside the others. A number is a delay in
+/// microseconds, how many failures are counted, or the event that this one waits behind. Where an event never started (behind,
+/// released), its claim is given back; released without a delay, it keeps its place among those that are due. Without an
+/// aggregate there is nobody to block. $1 and $2 the fences, $3 kinds, $4 numbers, $5 texts, $6 whether each blocks, $7 costs.
 pub(super) const MIXED: &str = "
 UPDATE outbox_event
 SET claim_seq = claim_seq + 1,

@@ -24,7 +24,7 @@ const INDEX_EXISTS: &str = "SELECT count(*) FROM sqlite_master WHERE type = 'ind
 
 /// Below it, a rare race between a checkpoint and a writer can damage the file.
 const SAFE_VERSION: (u32, u32, u32) = (3, 51, 3);
-/// Beyond it, somebody reads for so long that what was written cannot be moved into the file.
+/// Beyond it, some reader has been open too long: the write-ahead log cannot be moved into the file.
 const LARGE_WAL: u64 = 256 << 20;
 
 #[async_trait]

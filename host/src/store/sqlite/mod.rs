@@ -1,7 +1,8 @@
 //! SQLite: the embedded default.
 //!
 //! One connection writes, a few read: SQLite has one writer at a time anyway, and a queue inside the process is fair where
-//! `SQLITE_BUSY` is not. An application that has a pool of its own lends it, so that both stand in one queue. SQLite has no clock of its own: the store's [`Clock`] is the database's clock.
+//! `SQLITE_BUSY` is not. An application that has a pool of its own lends it, so that both stand in one queue. SQLite has no
+//! clock of its own: the store's [`Clock`] is the database's clock.
 
 mod audit;
 mod claim;
@@ -59,7 +60,8 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// The text of every step of the schema, for a database that is not open: as [`SchemaStore::migration_sql`](crate::store::SchemaStore::migration_sql).
+    /// The text of every step of the schema, for a database that is not open: as
+    /// [`SchemaStore::migration_sql`](crate::store::SchemaStore::migration_sql).
     #[must_use]
     pub fn schema_sql(table: &TableName) -> String {
         schema::text(table)

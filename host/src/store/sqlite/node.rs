@@ -33,7 +33,7 @@ const LEAVE: &str = "DELETE FROM outbox_event_node WHERE owner = ?1";
 
 const FREE_PARTITIONS: &str = "UPDATE outbox_event_partition SET owner = NULL, lease_end = NULL WHERE owner = ?1";
 
-/// Nobody may have beaten since a node was gone for too long. ?1 now, ?2 the oldest time that is kept.
+/// Nobody may have beaten since a host was gone for too long. ?1 now, ?2 the oldest time that is kept.
 const NODES: &str = "
 SELECT owner, label, mode, version, started_at, alive_until, CASE WHEN alive_until > ?1 THEN plugins END AS plugins,
        reads, room, session,
@@ -45,7 +45,7 @@ const DAY: i64 = 24 * 3_600 * 1_000_000;
 #[async_trait]
 impl NodeStore for SqliteStore {
     async fn heartbeat(&self, node: &Node, lease: Duration) -> Result<LiveNodes, StoreError> {
-        let failed = |error| failed("say that this node is alive", error);
+        let failed = |error| failed("say that this host is alive", error);
         let mut transaction = self.begin().await?;
         // Only now: while others had the writer, time went by.
         let now = self.now_micros();
@@ -66,7 +66,7 @@ impl NodeStore for SqliteStore {
         let mut transaction = self.begin().await?;
         for sql in [FREE_PARTITIONS, LEAVE] {
             let left = self.statement(sql).bind(owner.as_str()).execute(&mut *transaction).await;
-            left.map_err(|error| failed("forget this node", error))?;
+            left.map_err(|error| failed("forget this host", error))?;
         }
         Self::commit(transaction).await
     }
@@ -74,6 +74,6 @@ impl NodeStore for SqliteStore {
     async fn nodes(&self) -> Result<Vec<NodeRecord>, StoreError> {
         let now = self.clock.now();
         let statement = self.statement(NODES).bind(now.as_micros()).bind(now.as_micros().saturating_sub(DAY));
-        self.read_all("list nodes", statement, |row| row::node(row, row.moment("alive_until")? > now)).await
+        self.read_all("list hosts", statement, |row| row::node(row, row.moment("alive_until")? > now)).await
     }
 }

@@ -78,8 +78,8 @@ impl SqliteOptions {
         if self.pool.is_some() { READERS } else { 1 + READERS }
     }
 
-    /// The file of an address: `sqlite:outbox.db`, `sqlite:///var/lib/outbox.db`, with `?mode=rwc` to make it. As in every address, `%20`
-    /// stands for a space, `%3F` for a `?` and `%25` for a `%`.
+    /// The file of an address: `sqlite:outbox.db`, `sqlite:///var/lib/outbox.db`, with `?mode=rwc` to make it. As in every
+    /// address, `%20` stands for a space, `%3F` for a `?` and `%25` for a `%`.
     ///
     /// # Errors
     /// When the address is no SQLite address, or names a database in memory.
@@ -133,8 +133,8 @@ impl SqliteStore {
     /// his turn, and another pool for what is read; with more connections, SQLite lets those wait that come late, for as long
     /// as the pool's `busy_timeout` says. Set `journal_mode` to WAL, or readers and the writer lock each other out.
     ///
-    /// The host reads on at most four connections of its own, opened as the pool opens its own. A database in memory (`sqlite::memory:`) is
-    /// read on the pool: there is no other way to it, and its events are gone with it.
+    /// The host reads on at most four connections of its own, opened as the pool opens its own. A database in memory
+    /// (`sqlite::memory:`) is read on the pool: there is no other way to it, and its events are gone with it.
     ///
     /// ```
     /// use outbox::SqliteStore;

@@ -13,8 +13,8 @@ use crate::store::partition::HELD_BY_NOBODY;
 use crate::store::{HeldPartition, PartitionFaults, PartitionStore, StoreError};
 use crate::time::micros;
 
-/// A partition whose lease is over is its last owner's still, under the same epoch, until another takes it. ?1 the owner, ?2 the end of
-/// the lease.
+/// A partition whose lease is over is its last owner's still, under the same epoch, until another takes it. ?1 the owner, ?2
+/// the end of the lease.
 const RENEW: &str = "UPDATE outbox_event_partition SET lease_end = ?2 WHERE owner = ?1";
 
 /// The partitions that are held and those that [`TAKE`] takes next, each with the epoch that it has then. ?1 the owner, ?2 now, ?3
@@ -66,7 +66,8 @@ WHERE owner IS NOT NULL AND (lease_end IS NULL
       AND NOT EXISTS (SELECT 1 FROM outbox_event_node AS node
                       WHERE node.owner = outbox_event_partition.owner AND alive_until > ?1)))";
 
-/// The seconds of a clock that goes on grow faster than epochs do. ?1 now, ?2 the partitions whose epochs were set back, as a JSON list.
+/// The seconds of a running clock grow faster than epochs. ?1 now, ?2 the partitions whose epochs were set back, as a JSON
+/// list.
 const RAISE_EPOCHS: &str = "
 UPDATE outbox_event_partition
 SET epoch = max(coalesce((SELECT max(epoch) + 1 FROM outbox_event_partition WHERE epoch BETWEEN 0 AND 2147000000), 0),

@@ -13,8 +13,8 @@ use crate::store::route::{names, pairs};
 use crate::store::row::as_it_is;
 use crate::store::{Audit, RouteRecord, RouteStore, StoreError, row};
 
-/// ?1 rows of [aggregate_type, event_type], ?2 most rows, ?3 the owner, ?4 now, ?5 partitions as a JSON list, or NULL for all. The index
-/// on parked routes serves the join.
+/// ?1 rows of [aggregate_type, event_type], ?2 most rows, ?3 the owner, ?4 now, ?5 partitions as a JSON list, or NULL for all.
+/// The index on parked routes serves the join.
 pub(super) const UNPARK: &str = "
 UPDATE outbox_event SET parked = NULL, due_at = available_at, locked_by = ?3, locked_at = ?4, lease_end = ?4
 WHERE seq IN (

@@ -24,7 +24,7 @@ WHERE outbox_event.seq = CAST(settled.key AS INTEGER) AND claim_seq & 4294967295
                                         WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.value >> 32
                                           AND held.epoch > 0))";
 
-/// [`DONE`] for outcomes whose cost is kept, apart from it because it writes one column more. ?1 objects with seq, fence and cost, ?2 now.
+/// [`DONE`] for outcomes whose cost is kept, which writes one column more. ?1 objects with seq, fence and cost, ?2 now.
 const DONE_WITH_COST: &str = "
 UPDATE outbox_event
 SET claim_seq = claim_seq + 1,
@@ -47,10 +47,10 @@ WHERE seq IN (
                                         WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.value >> 32
                                           AND held.epoch > 0)))";
 
-/// Outcomes of any kinds but erased ones: what each kind does to a column stands beside the others. A number is a delay in microseconds,
-/// how many failures are counted, or the event that this one waits behind. Where an event never started (behind, released), its claim
-/// is given back; released without a delay, it keeps its place among those that are due. Without an aggregate there is nobody to block.
-/// ?1 objects with the columns of `settled`, ?2 now.
+/// Outcomes of any kinds but erased ones: what each kind does to a column stands beside the others. A number is a delay in
+/// microseconds, how many failures are counted, or the event that this one waits behind. Where an event never started (behind,
+/// released), its claim is given back; released without a delay, it keeps its place among those that are due. Without an
+/// aggregate there is nobody to block. ?1 objects with the columns of `settled`, ?2 now.
 pub(super) const MIXED: &str = "
 UPDATE outbox_event
 SET claim_seq = claim_seq + 1,

@@ -1,8 +1,8 @@
 //! `on-events`: events of one listener that are with it at the same time go into one call.
 //!
 //! Nobody waits for others to come: a call takes along whoever is there. When a call breaks off, its events are delivered again
-//! one by one, so that the one that broke it is found and only that one pays. The listener's breaker judges these single calls alone;
-//! after a few calls in a row that broke off, no more are made for a while.
+//! one by one, so that the one that broke it is found and only that one pays. The listener's breaker judges these single calls
+//! alone; after a few calls in a row that broke off, no more are made for a while.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,7 +34,8 @@ const MAX_CALLS: usize = 2;
 /// The most events that are remembered as ones to be delivered alone.
 const MAX_SUSPECTS: usize = 10_000;
 
-/// After so many calls in a row that broke off, events are delivered one by one for a while: each would be called twice otherwise.
+/// After this many calls in a row that broke off, events are delivered one by one for a while: each would be called twice
+/// otherwise.
 const MAX_BROKEN: u32 = 3;
 /// For how long.
 const ALONE: Duration = Duration::from_secs(30);
@@ -210,8 +211,8 @@ impl Shared {
         }
     }
 
-    /// Tells of a call that broke off, and counts it when the listener is to blame. Its breaker does not count it: each of the events
-    /// is delivered alone now, and what comes of that is counted.
+    /// Tells of a call that broke off, and counts it when the listener is to blame. Its breaker does not count it: each of the
+    /// events is delivered alone now, and what comes of that is counted.
     fn broke_off(&self, broken: &Break, events: u32) {
         let Identity { name: plugin, digest, .. } = &*self.plugin.linked.identity;
         let why = &broken.why;

@@ -11,8 +11,8 @@ const STEP: Duration = Duration::from_millis(10);
 /// With these, a call waits for about as long as others may take by default: 5 s.
 const MOST_STEPS: u32 = 490;
 
-/// How many calls of one listener found no room since one of them did. Each waits longer than the one before: they come back one after
-/// another, and seldom while nothing has changed, since each return is written.
+/// How many calls of one listener found no room since one of them did. Each waits longer than the one before: they come back
+/// one after another, and seldom while nothing has changed, since each return is written.
 #[derive(Default)]
 pub(super) struct NoRoom(AtomicU32);
 

@@ -34,7 +34,7 @@ impl Bucket {
         Self { per_second, level: Mutex::new(level) }
     }
 
-    /// Takes so many tokens, if they are there.
+    /// Takes this many tokens, if they are there.
     pub(in crate::wasm) fn take(&self, tokens: u32, now: Instant) -> bool {
         let mut level = self.filled(now);
         let is_there = level.tokens >= f64::from(tokens);
@@ -44,13 +44,13 @@ impl Bucket {
         is_there
     }
 
-    /// Takes so many tokens, whether they are there or not.
+    /// Takes this many tokens, whether they are there or not.
     pub(in crate::wasm) fn spend(&self, tokens: u32, now: Instant) {
         self.filled(now).tokens -= f64::from(tokens);
     }
 
-    /// How long to stay away while no token is there; `None` when one is. Callers come back one after another, as tokens come in, so
-    /// that many of them do not ask again and again.
+    /// How long to stay away while no token is there; `None` when one is. Callers come back one after another, as tokens come
+    /// in, so that many of them do not ask again and again.
     pub(in crate::wasm) fn rest(&self, now: Instant) -> Option<Duration> {
         let mut level = self.filled(now);
         if level.tokens >= 1.0 {

@@ -103,7 +103,7 @@ impl Identity {
         Self { name, digest, short, grants, told: Mutex::default(), log, unlogged, refused: None }
     }
 
-    /// Whether a line of so many bytes may go to the log. Lines that may not are counted, and told of now and then.
+    /// Whether a line of this many bytes may go to the log. Dropped lines are counted, and reported now and then.
     fn may_log(&self, bytes: usize) -> bool {
         let now = Instant::now();
         if self.log.take(u32::try_from(bytes.max(LEAST_LINE)).unwrap_or(u32::MAX), now) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::event::Event;
 use crate::wasm::text::keepable;
 
-/// What is numbered.
+/// What kind of message or request is numbered.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Counter {
     Requests,

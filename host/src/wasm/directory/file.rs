@@ -15,7 +15,7 @@ use crate::wasm::limits::MAX_FILE_BYTES;
 
 /// A bare header: eight bytes that are a valid, empty component.
 const HEADER_BYTES: usize = 8;
-/// A file that nobody touched for so long is complete: below the debounce, so that a file that was just noticed need not wait.
+/// A file that nobody touched for this long is complete: below the debounce, so that a file just noticed need not wait.
 const QUIET: Duration = Duration::from_millis(220);
 const COARSE_QUIET: Duration = Duration::from_millis(1_250);
 

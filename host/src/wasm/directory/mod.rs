@@ -58,8 +58,8 @@ impl Pair {
     }
 }
 
-/// Notes the stamps of each pair of files, then waits (200 ms, at most the debounce) if one was touched just now. [`read`] compares the
-/// stamps again, so a pair that changed in between is not taken. Blocks.
+/// Notes the stamps of each pair of files, then waits (200 ms, at most the debounce) if one was touched just now. [`read`]
+/// compares the stamps again, so a pair that changed in between is not taken. Blocks.
 pub(super) fn settle(place: &Place, found: &BTreeMap<String, PathBuf>, debounce: Duration) -> BTreeMap<String, Pair> {
     let pairs: BTreeMap<String, Pair> = found.iter().map(|(name, file)| (name.clone(), Pair::of(place, file))).collect();
     let now = system_clock().now();

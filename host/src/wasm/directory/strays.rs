@@ -1,5 +1,5 @@
-//! Files of the plugins directory that belong to no component. A manifest whose name is mistyped grants nothing, sets nothing and pins
-//! nothing, and the plugin serves without it.
+//! Files of the plugins directory that belong to no component. A manifest whose name is mistyped grants nothing, sets nothing
+//! and pins nothing, and the plugin serves without it.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -20,8 +20,8 @@ pub(in crate::wasm) struct Stray {
     pub(in crate::wasm) what: String,
 }
 
-/// All of them, sorted by name. What is hidden, half-written or neither a manifest nor a component by its name is nobody's business.
-/// Blocks.
+/// All of them, sorted by name. What is hidden, half-written or neither a manifest nor a component by its name is nobody's
+/// business. Blocks.
 pub(in crate::wasm) fn strays(place: &Place) -> io::Result<Vec<Stray>> {
     let mut files: Vec<String> = place.names()?.into_iter().filter_map(|name| name.into_string().ok()).collect();
     files.sort_unstable();
@@ -84,8 +84,8 @@ pub(in crate::wasm) struct Told {
 }
 
 impl Told {
-    /// Those to tell of now: each once, while it lies there. What came after the first look is told of when the next one still finds
-    /// it: a manifest is often copied before its component.
+    /// Those to tell of now: each once, while it lies there. What came after the first look is told of when the next one still
+    /// finds it: a manifest is often copied before its component.
     pub(in crate::wasm) fn due<'a>(&mut self, strays: &'a [Stray]) -> Vec<&'a Stray> {
         let now: BTreeSet<String> = strays.iter().map(|stray| stray.file.clone()).collect();
         self.told.retain(|file| now.contains(file));

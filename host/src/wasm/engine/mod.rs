@@ -29,7 +29,8 @@ const DECOMMIT_BATCH: usize = 4;
 /// The most elements of one table; a JavaScript guest has 7,689.
 pub(super) const MAX_TABLE_ELEMENTS: usize = 30_000;
 /// The most elements of a small table: one page, which is overwritten when its guest is gone. A larger one is given back to the
-/// kernel, which stops every other core and costs a small guest a third of all that its instance costs. The samples in Rust have 45 to 103.
+/// kernel, which stops every other core and costs a small guest a third of all that its instance costs. The samples in Rust
+/// have 45 to 103.
 pub(super) const SMALL_TABLE_ELEMENTS: usize = 512;
 const SMALL_RESERVATION: u64 = 256 << 20;
 /// The most instances that are kept, by weight: a JavaScript guest takes 3 MiB of memory, a Python guest 5.
@@ -88,7 +89,7 @@ impl std::fmt::Debug for Engine {
 }
 
 impl Engine {
-    /// Sets up the sandbox for so many workers, each making one call at a time.
+    /// Sets up the sandbox for this many workers, each making one call at a time.
     ///
     /// # Errors
     /// When this machine cannot run WebAssembly at all.
@@ -182,8 +183,8 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Room to keep one more instance of this weight for a plugin; `None` when so many are kept that new calls might find no slot, or
-    /// other plugins no place.
+    /// Room to keep one more instance of this weight for a plugin; `None` when so many are kept that new calls might find no
+    /// slot, or other plugins no place.
     pub(super) fn keep(&self, share: &Arc<PluginShare>, weight: usize) -> Option<KeptPlace> {
         if share.is_short() { None } else { share.keep(&self.kept, self.max_kept, weight) }
     }
@@ -207,7 +208,7 @@ struct Slots {
 }
 
 impl Slots {
-    /// For so many calls at once. The most are far beyond what a machine can run, and far below what it can address.
+    /// For this many calls at once. The most are far beyond what a machine can run, and far below what it can address.
     fn of(workers: usize) -> Self {
         let workers = u32::try_from(workers).unwrap_or(u32::MAX).min(1_024);
         Self { calls: workers + 8, kept: (3 * workers).min(MAX_KEPT) }

@@ -8,7 +8,7 @@ use crate::wasm::bindings::exports::outbox::listener::handler as wit;
 /// The interface that a component exports when it takes events many at a time.
 const INTERFACE: &str = "outbox:listener/batch-handler@0.1.0";
 
-/// What a call of many gives and takes.
+/// The answers of a call for many events, in order.
 pub(in crate::wasm) type Answers = Vec<Result<wit::DispatchResult, wit::Failure>>;
 
 /// The function `on-events` of a component; `None` when it exports none.

@@ -98,8 +98,8 @@ pub(in crate::wasm) fn used(store: &Store<HostState>) -> GuestCost {
     }
 }
 
-/// Comes by after each call of the host, WASI's too, and takes the fuel that it cost. A limit that the call exceeded ends the guest at
-/// once: between two calls there may be neither a loop nor a function where a tick would find it.
+/// Comes by after each call of the host, WASI's too, and takes the fuel that it cost. A limit that the call exceeded ends the
+/// guest at once: between two calls there may be neither a loop nor a function where a tick would find it.
 fn after_host_call(mut store: StoreContextMut<'_, HostState>, hook: CallHook) -> wasmtime::Result<()> {
     if !matches!(hook, CallHook::ReturningFromHost) {
         return Ok(());

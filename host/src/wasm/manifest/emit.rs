@@ -16,8 +16,8 @@ pub struct Emit {
     /// Whether it may choose the ids of its events. An event whose id is in the table already is not written: with this right a
     /// plugin can keep an event of another writer out, if it knows the id beforehand. Default false.
     pub ids: bool,
-    /// Events per second, of all calls in one host together; ten times as many at once after a rest. None is refused: while a plugin
-    /// has emitted more, the events of its routes that emit wait, and lose no attempt. Default 1,000; at least 1.
+    /// Events per second, of all calls in one host together; ten times as many at once after a rest. None is refused: while a
+    /// plugin has emitted more, the events of its routes that emit wait, and lose no attempt. Default 1,000; at least 1.
     pub per_second: u32,
 }
 

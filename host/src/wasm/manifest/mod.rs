@@ -92,7 +92,7 @@ pub enum Isolation {
     Batch,
     /// Any number of events of one tenant, until something goes wrong or nobody needs it for a while.
     Worker {
-        /// After so many calls a new instance begins, since some guests never give memory back. Default 1000; at least 1.
+        /// After this many calls a new instance begins, since some guests never give memory back. Default 1000; at least 1.
         #[serde(default = "max_calls")]
         max_calls: u32,
     },
@@ -150,7 +150,8 @@ impl Default for Retry {
 }
 
 impl Retry {
-    /// What does not go together, as [`Exponential::fault`]. Not part of reading a manifest: the host reads each key of a section alone.
+    /// What does not go together, as [`Exponential::fault`]. Not found by reading a manifest: the host reads each key by
+    /// itself.
     #[must_use]
     pub fn fault(&self) -> Option<&'static str> {
         let Self { policy, base, max, .. } = *self;

@@ -1,7 +1,7 @@
 //! Keys of the manifest that stand below a `[table]`, and so would belong to it.
 //!
-//! A line that is added at the end of a file belongs to its last table. Below `[config]` it would be a setting, and the operator would
-//! believe that the component is pinned, or isolated.
+//! A line that is added at the end of a file belongs to its last table. Below `[config]` it would be a setting, and the
+//! operator would believe that the component is pinned, or isolated.
 
 use std::collections::BTreeMap;
 use std::fmt;

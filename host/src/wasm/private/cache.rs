@@ -15,9 +15,9 @@ use crate::units::ByteSize;
 use crate::wasm::engine::compatibility::compatibility;
 
 const ENDING: &str = ".cwasm";
-/// What nobody used for so long is thrown away.
+/// A compiled component that nobody used for this long is deleted.
 const MAX_AGE: Duration = Duration::from_secs(30 * 24 * 3_600);
-/// What a host that was killed left half written. Nothing takes so long to write.
+/// A file this old that is half written was left by a host that was killed: no write takes as long.
 const DRAFT_AGE: Duration = Duration::from_secs(3_600);
 
 /// The compiled components of a private directory.
@@ -27,7 +27,7 @@ pub(in crate::wasm) struct Cache {
 }
 
 impl Cache {
-    /// At most so many bytes, but for what serves.
+    /// At most this many bytes; components that serve stay in any case.
     pub(in crate::wasm) fn new(private: Arc<Private>, max: ByteSize) -> Self {
         Self { private, max }
     }

@@ -19,9 +19,9 @@ const POINTER: &str = ".good";
 const COMPONENT: &str = ".component";
 /// How many versions of a plugin are remembered.
 const VERSIONS: usize = 3;
-/// What is remembered of a plugins directory that no host has looked at for so long is forgotten.
+/// A plugins directory that no host has looked at for this long is forgotten.
 const MAX_AGE: Duration = Duration::from_secs(30 * 24 * 3_600);
-/// A component that nothing points to goes after so long: whoever has just written it may be about to.
+/// A component that nothing points to is deleted after this long: whoever has just written it may be about to point to it.
 const GRACE: Duration = Duration::from_secs(24 * 3_600);
 
 /// A version that served.

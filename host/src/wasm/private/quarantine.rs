@@ -15,7 +15,7 @@ const ENDING: &str = ".quarantine";
 /// Why a component is not tried again, and since when.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(in crate::wasm) struct Record {
-    /// What its compiler did.
+    /// What the compiler did to be stopped.
     pub(in crate::wasm) reason: String,
     pub(in crate::wasm) since: Timestamp,
 }
@@ -24,7 +24,7 @@ pub(in crate::wasm) struct Record {
 pub(in crate::wasm) struct Quarantine {
     /// `None` without a private directory: then the next start tries again.
     private: Option<Arc<Private>>,
-    /// What could not be written down, by name.
+    /// Records that could not be written to a file, by name.
     memory: Mutex<HashMap<String, Record>>,
     clock: Arc<dyn Clock>,
 }

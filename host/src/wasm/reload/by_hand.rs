@@ -48,7 +48,7 @@ pub struct Locked {
     pub name: String,
     /// SHA-256 of the component, in hex.
     pub digest: String,
-    /// What this is against the file as it was.
+    /// How the pin differs from the file as it was.
     pub change: LockChange,
 }
 
@@ -60,14 +60,14 @@ pub enum LockChange {
     Added,
     /// It was pinned to another component or manifest.
     Changed,
-    /// It is what it was.
+    /// The pin is as it was.
     Unchanged,
     /// Its file is gone, and so is its pin; `digest` is the one that was pinned.
     Removed,
 }
 
-/// Pins every plugin of the directory to what lies there now, in [`lock`](PluginsConfig::lock) or `plugins.lock`. Returns the pins by
-/// name, and the file.
+/// Pins every plugin of the directory to what lies there now, in [`lock`](PluginsConfig::lock) or `plugins.lock`. Returns the
+/// pins by name, and the file.
 ///
 /// # Errors
 /// When the directory or one of its files cannot be read or trusted: then nothing is written.

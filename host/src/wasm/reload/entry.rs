@@ -178,8 +178,8 @@ impl Entry {
             || self.fault.as_ref().is_some_and(|fault| fault.key.as_ref() == Some(key))
     }
 
-    /// Takes note of a failed load. Where the fault may pass, it is tried again after a rest: `interval` at first, doubled with each
-    /// failure.
+    /// Takes note of a failed load. Where the fault may pass, it is tried again after a rest: `interval` at first, doubled with
+    /// each failure.
     pub(in crate::wasm) fn note_failed_load(&mut self, key: &Key, may_pass: bool, interval: Duration, now: Instant) {
         self.failures = if self.failed.as_ref() == Some(key) { self.failures.saturating_add(1) } else { 1 };
         self.failed = Some(key.clone());
@@ -213,7 +213,7 @@ impl Entry {
         }
     }
 
-    /// The file is again what serves.
+    /// The file is again the one that serves.
     pub(in crate::wasm) fn settle(&mut self) {
         (self.fault, self.candidate, self.failed, self.revoked) = (None, None, None, None);
         self.last_good_error = None;

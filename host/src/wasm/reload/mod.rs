@@ -64,8 +64,8 @@ pub struct PluginsConfig {
     /// A private directory for what the host notes for its next start: compiled components, the last versions that served, and
     /// components that must not be compiled again; `None` compiles at every start. Default `None`.
     pub cache_dir: Option<PathBuf>,
-    /// The most bytes of compiled components that the private directory keeps, and as many of versions that served; what serves, and
-    /// the last good version of each plugin, stay in any case. Default 1 GiB.
+    /// The most bytes of compiled components that the private directory keeps, and as many of versions that served; what
+    /// serves, and the last good version of each plugin, stay in any case. Default 1 GiB.
     pub cache_max: ByteSize,
     /// What compiling one component may use, where it is compiled in a child process.
     pub compile_limits: CompileLimits,
@@ -78,8 +78,8 @@ pub struct PluginsConfig {
     /// How long the directory must be quiet after a change. Default 250 ms.
     #[serde(with = "duration")]
     pub debounce: Duration,
-    /// What all guests may have together in one host: a call that would take more waits. Of several plugins, one leaves as much free as
-    /// it has, and at least a quarter, for all but one of its instances. Default 1 GiB; above zero.
+    /// What all guests may have together in one host: a call that would take more waits. Of several plugins, one leaves as much
+    /// free as it has, and at least a quarter, for all but one of its instances. Default 1 GiB; above zero.
     pub memory: ByteSize,
     /// Whether memory is cleaned with the kernel's help. Default `auto`.
     pub pagemap_scan: PagemapScan,
@@ -321,8 +321,8 @@ impl Plugins {
     }
 }
 
-/// Loads the directory once, without serving anything, for a list of what is there. What is compiled stays in the cache, for the
-/// host that has so many workers.
+/// Loads the directory once, without serving anything, for a list of what is there. What is compiled stays in the cache, for
+/// the host that has this many workers.
 ///
 /// # Errors
 /// Those of [`Plugins::start`].
@@ -350,7 +350,7 @@ pub fn manifest_of(config: &PluginsConfig, name: &str) -> Result<Option<Manifest
     written.checked(&file).cloned().map(Some)
 }
 
-/// Files of a plugins directory that belong to no component, such as a manifest whose name is mistyped: a sentence for each. Blocks.
+/// Files of a plugins directory that belong to no component, such as a misnamed manifest: a sentence for each. Blocks.
 ///
 /// # Errors
 /// When the directory cannot be read.

@@ -18,7 +18,7 @@ use crate::wasm::load::{Loaded, Parts, accepted};
 use crate::wasm::manifest::references::Origin;
 use crate::wasm::private::last_good::Version;
 
-/// A file is hashed again after so long, though nothing says that it changed: a stamp is the file system's word.
+/// A file is hashed again after this long even if nothing says that it changed: its stamp may lie.
 const HASH_INTERVAL: Duration = Duration::from_secs(600);
 /// How long a scan waits for a component that need not be compiled; then it goes on beside the scans.
 const QUICK: Duration = Duration::from_secs(1);

@@ -33,7 +33,7 @@ use crate::wasm::manifest::Manifest;
 use crate::wasm::private::last_good::LastGood;
 use crate::wasm::text::escape;
 
-/// A kept instance that nobody came for is dropped after so long.
+/// An unused kept instance is dropped after this long.
 const IDLE: Duration = Duration::from_secs(600);
 /// Rest between two looks at the size of the cache.
 const SHRINK_INTERVAL: Duration = Duration::from_secs(600);
@@ -94,14 +94,14 @@ pub(in crate::wasm) struct State {
     pub(in crate::wasm) stuck: bool,
 }
 
-/// What lies in the directory.
+/// The files of the directory.
 pub(in crate::wasm) struct Found {
     pub(in crate::wasm) place: Arc<Place>,
     /// Or which file cannot be used, and why.
     pub(in crate::wasm) pins: Result<Pins, (PathBuf, String)>,
     /// The files by plugin name, and what each pair of them looked like.
     pub(in crate::wasm) files: BTreeMap<String, (PathBuf, Pair)>,
-    /// What belongs to none of them.
+    /// Files that belong to no plugin.
     strays: Vec<Stray>,
 }
 

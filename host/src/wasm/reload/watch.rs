@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use crate::health::Health;
 use crate::wasm::directory::matters;
 
-/// A directory that never rests is looked at all the same, after so many times the debounce.
+/// A directory that never rests is read all the same, after this many times the debounce.
 const MOST_DEBOUNCES: u32 = 8;
 
 /// When the first scan is.
@@ -83,7 +83,7 @@ impl Watch {
         }
     }
 
-    /// Calls `scan` after changes, after every interval and when there is progress, until stopped; a scan that runs then is dropped.
+    /// Calls `scan` after changes, after every interval and on progress, until stopped; a scan that runs then is dropped.
     pub(in crate::wasm) fn run<F>(
         &mut self,
         first: FirstScan,

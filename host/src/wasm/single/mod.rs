@@ -28,8 +28,8 @@ use super::reload::PluginsConfig;
 use super::reload::report::PluginReport;
 use crate::listener::Registration;
 
-/// Loads one component file as a host with this configuration and so many workers would, and reports what it is. Nothing of it
-/// runs but `describe`. What is compiled stays in the cache, for the host.
+/// Loads one component file as a host with this configuration and this many workers would, and reports what it is. Nothing of
+/// it runs but `describe`. What is compiled stays in the cache, for the host.
 ///
 /// # Errors
 /// Why it would not be loaded from a plugins directory either.

@@ -109,8 +109,8 @@ impl PluginHost {
         Self::from_file_as(&name_of(file), file, config, state).await
     }
 
-    /// As [`from_file`](Self::from_file), for a file that is called otherwise than the plugin: without a manifest beside it, it gets
-    /// the one that the plugin has in the plugins directory.
+    /// As [`from_file`](Self::from_file), for a file that is called otherwise than the plugin: without a manifest beside it, it
+    /// gets the one that the plugin has in the plugins directory.
     ///
     /// # Errors
     /// Why it would not be loaded from a plugins directory either.
@@ -232,8 +232,8 @@ impl PluginHost {
         Self::of(&self.plugin, grants, self.description.clone(), StandIns { sinks, ..self.stand_ins.clone() })
     }
 
-    /// The text without the values of the plugin's secrets: for what a [`CallReport`] tells beside its lines, such as the address of a
-    /// request.
+    /// The text without the values of the plugin's secrets: for what a [`CallReport`] tells beside its lines, such as the
+    /// address of a request.
     #[must_use]
     pub fn hide(&self, text: &str) -> String {
         self.plugin.linked.identity.grants.hide(text).into_owned()

@@ -21,7 +21,7 @@ fn left(dir: &Path) -> Vec<String> {
     digests
 }
 
-/// Makes the compiled component of this digest so many days old.
+/// Makes the compiled component of this digest this many days old.
 fn age(dir: &Path, digest: &str, days: u32, now: Timestamp) {
     let file = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
     let mut file = file.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with(digest));

@@ -68,7 +68,7 @@ async fn memory_is_bounded_and_an_abort_after_a_refusal_is_told_as_memory() {
     let grow = "(block (loop (br_if 1 (i32.eq (memory.grow (i32.const 16)) (i32.const -1))) (br 0))) (unreachable)";
     let (cause, message) = Guest::new(grow).broken("limits.memory = \"8MiB\"").await;
     assert_eq!(cause, Cause::Memory);
-    assert!(message.starts_with("asked for more than 8MiB of memory; to allow more, set limits.memory"), "{message}");
+    assert!(message.starts_with("asked for more than 8MiB of memory; to allow more, raise limits.memory"), "{message}");
     let graceful = "(drop (memory.grow (i32.const 10000))) (call $done)";
     assert_eq!(
         Guest::new(graceful).outcome("limits.memory = \"8MiB\"").await,

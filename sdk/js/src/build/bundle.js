@@ -1,4 +1,4 @@
-// The listener's module, this SDK and everything else that it imports, as one module that imports nothing but interfaces of the host.
+// The listener's module, this SDK and all else that it imports, as one module that imports only interfaces of the host.
 
 import { fileURLToPath } from 'node:url';
 

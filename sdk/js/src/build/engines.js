@@ -1,4 +1,4 @@
-// The two engines that a listener can be built with. Each evaluates the module once while it builds, and keeps the memory as it is then.
+// The two engines that a listener can be built with. Each evaluates the module once, while it builds, and keeps the memory.
 
 /** By name: takes the bundle and its world, returns the bytes of the component. */
 export const engines = { quickjs, starlingmonkey };

@@ -1,5 +1,6 @@
-// Makes a component of a listener's module: bundles it with this SDK, writes a world of exactly what the bundle imports and exports, and
-// hands both to an engine. QuickJS would import all of a published world, and what a component imports is what it asks the operator for.
+// Makes a component of a listener's module: bundles it with this SDK, writes a world of exactly what the bundle imports and
+// exports, and hands both to an engine. QuickJS would import all of a published world, and what a component imports is what it
+// asks the operator for.
 
 import { mkdtemp, mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';

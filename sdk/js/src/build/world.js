@@ -5,7 +5,8 @@ import { join, sep } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
-// A package from a registry carries a copy of the contract. In the repository there is one contract, and a copy only while `npm pack` runs.
+// A package from a registry carries a copy of the contract. In the repository there is one contract, and a copy only while
+// `npm pack` runs.
 const INSTALLED = ROOT.split(sep).includes('node_modules');
 const PLACES = INSTALLED ? [join(ROOT, 'wit')] : [join(ROOT, '../../wit/0.1.0'), join(ROOT, 'wit')];
 const INTERFACE = /^[a-z][a-z0-9-]*:[a-z][a-z0-9-]*\/[a-z][a-z0-9-]*@\d+\.\d+\.\d+$/;

@@ -75,9 +75,9 @@ class Response:
     def require_ok(self) -> Self:
         """The response, when its status is one of 200 to 299.
 
-        Raises a `Failure` with the code `http-STATUS` for every other: a retryable one for 408, 425, 429 and 500 to 599, which pass,
-        after as many seconds as the header `Retry-After` says; an unrecoverable one for the rest, since the same request would be
-        answered so again.
+        Raises a `Failure` with the code `http-STATUS` for every other: a retryable one for 408, 425, 429 and 500 to 599, which
+        pass, after as many seconds as the header `Retry-After` says; an unrecoverable one for the rest, since the same request
+        would be answered so again.
         """
         if self.ok:
             return self
@@ -99,15 +99,15 @@ def request(
     timeout: Delay | None = None,
     attributes: Pairs | None = None,
 ) -> Response:
-    """Makes a request, and waits for the whole response. A status such as 500 is a response, not an error: see `Response.require_ok`.
+    """Makes a request and waits for the whole response. A status such as 500 is a response, no error: see `Response.require_ok`.
 
     `body`: bytes go as they are, a `str` as text, anything else but None as JSON; a header `content-type` says otherwise what it
     is. `timeout` is for all of it, in seconds or as a `timedelta`; None for nine tenths of what is left of the call, so that the
     listener can still answer. `attributes`: in a function that takes many events, `{"event-id": event.id}` of the one that it is
     for; then the request gets an `Idempotency-Key`.
 
-    Raises `Refused` when no response came: the origin is not granted, the server cannot be reached or takes too long, the response is
-    too large. Raises `ValueError` when the request can never be made. Redirects are not followed.
+    Raises `Refused` when no response came: the origin is not granted, the server cannot be reached or takes too long, the
+    response is too large. Raises `ValueError` when the request can never be made. Redirects are not followed.
     """
     method, url = _method(method), _url(url)
     fields = pairs(headers)

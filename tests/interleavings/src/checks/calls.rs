@@ -86,7 +86,7 @@ impl Scene {
         std::iter::repeat_with(worker).take(count).collect()
     }
 
-    /// Waits until so many have ended, each once, and looks whether anything is left behind.
+    /// Waits until this many calls have ended, each once, and looks whether anything is left behind.
     fn end(&self, count: u64, threads: impl IntoIterator<Item = JoinHandle<()>>) {
         self.ended.wait_for(usize::try_from(count).expect("small"));
         self.queue.close();
@@ -124,8 +124,8 @@ fn no_more_calls_than_places() {
     scene.assert_all_places_are_free();
 }
 
-/// Each call waits for something outside and then computes again; meanwhile others compute. Those that were given a place and have no
-/// worker yet may come on top.
+/// Each call waits for something outside and then computes again; meanwhile others compute. Those that were given a place and
+/// have no worker yet may come on top.
 fn calls_go_on() {
     let scene = Scene::new(4, 10);
     let workers =
@@ -149,8 +149,8 @@ fn calls_go_on() {
     scene.assert_all_places_are_free();
 }
 
-/// A call ends wherever it stands: while it waits, while it waits to go on, or when it was just told that it may. One that waits to go on
-/// may also go on without being told.
+/// A call ends wherever it stands: while it waits, while it waits to go on, or when it was just told that it may. One that
+/// waits to go on may also go on without being told.
 fn calls_that_are_cut_off_leave_their_places() {
     let scene = Scene::new(4, 10);
     let cut_off = Arc::new(Notify::new());
@@ -242,8 +242,8 @@ fn the_poller_hears_of_places_that_nobody_uses() {
     assert_eq!(scene.queue.drain().len(), 4);
 }
 
-/// A call that no worker waits for any more keeps the only place over the end of all workers. What waits for it is drained, or was given
-/// the place before.
+/// A call that no worker waits for any more keeps the only place over the end of all workers. What waits for it is drained, or
+/// was given the place before.
 fn a_closing_ends_events_that_wait() {
     let scene = Scene::new(1, 10);
     let first = scene.queue.admit(&scene.name, 1, delivery(&scene.in_flight, Via::Cold, 1));

@@ -91,8 +91,8 @@ impl Scene {
         }
     }
 
-    /// One turn of the poller: reads the table, accepts what is new, and lets each have its place. What finds none is let go: the next
-    /// turn brings it again.
+    /// One turn of the poller: reads the table, accepts what is new, and lets each have its place. What finds none is let go:
+    /// the next turn brings it again.
     async fn turn(&self) {
         let reading = self.in_flight.begin_read();
         self.key_queues.asking();

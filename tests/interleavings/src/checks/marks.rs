@@ -34,8 +34,8 @@ async fn mark_read(in_flight: &Arc<InFlight>, partitions: &Arc<Partitions>, fenc
     in_flight.mark_read(id(1), fence, hold, partitions.lease_end()).await
 }
 
-/// Hot, claimed and read, of three fences, so that none is older than what is known. Whoever has it lets it go with an outcome or with a
-/// panic.
+/// Hot, claimed and read, of three fences, so that none is older than what is known. Whoever has it lets it go with an outcome
+/// or with a panic.
 fn an_event_is_in_hand_once() {
     let (host, in_flight, there) = (Host::of_all(), Arc::<InFlight>::default(), Arc::<AtomicUsize>::default());
     let hold_it = |mark: Mark, in_flight: &InFlight, there: &AtomicUsize| {
@@ -85,13 +85,13 @@ struct Row {
     is_due: bool,
 }
 
-/// A poller that reads all the time, and workers that store outcomes: first a retry that is due at once, then the end. Every state of
-/// the row is delivered once, however late a read comes back.
+/// A poller that reads all the time, and workers that store outcomes: first a retry that is due at once, then the end. Every
+/// state of the row is delivered once, however late a read comes back.
 fn a_settled_event_is_not_accepted() {
     play_reads(None);
 }
 
-/// The same beside a read that began first and comes back after so many others.
+/// The same beside a read that began first and comes back after this many others.
 fn a_settled_event_is_not_accepted_by_a_slow_read() {
     (0..4).for_each(|others| play_reads(Some(others)));
 }
@@ -142,8 +142,8 @@ fn play_reads(slow_after: Option<usize>) {
     host.assert_rid_of_all();
 }
 
-/// Two workers panic; one waits to be told of each event that is left, claims it and lets it go with an outcome. A poller reads all the
-/// time and must not take what was left.
+/// Two workers panic; one waits to be told of each event that is left, claims it and lets it go with an outcome. A poller reads
+/// all the time and must not take what was left.
 fn one_left_is_found() {
     let (host, in_flight, found) = (Host::of_all(), Arc::<InFlight>::default(), Arc::<Tally>::default());
     let worker = |sequence: u64| {
@@ -183,12 +183,12 @@ fn one_left_is_found() {
     host.assert_rid_of_all();
 }
 
-/// A watchman gives up an event whose listener blocks, when the listener comes back, is cut off, or has its outcome stored. Its partition is
-/// free of it once, and the event is found at most once.
+/// An overdue event is given up just when its listener comes back, is cut off, or has its outcome stored. Its partition is free
+/// of it once, and the event is found at most once.
 fn an_event_is_given_up_once() {
     let (host, in_flight) = (Host::of_all(), Arc::<InFlight>::default());
     let mark = shuttle::future::block_on(mark_read(&in_flight, &host.partitions, fence(1))).expect("new");
-    let watchman = {
+    let watch = {
         let in_flight = in_flight.clone();
         begin(move || async move { in_flight.give_up(&id(1), fence(1)) })
     };
@@ -206,7 +206,7 @@ fn an_event_is_given_up_once() {
         })
     };
     let worker = begin(move || async move { drop(mark) });
-    join([watchman, claimer, worker]);
+    join([watch, claimer, worker]);
     assert_eq!((in_flight.ever_left(), in_flight.take_left().len(), in_flight.len()), (1, 0, 0));
     host.assert_rid_of_all();
 }

@@ -23,8 +23,8 @@ pub(crate) const ALL: &[Check] = &[
     Check { name: "partitions: a host that leaves keeps what is in hand", play: one_that_leaves_keeps_what_is_in_hand },
 ];
 
-/// The poller holds whatever it can of the partition that comes and goes, while beats see another host, no other host, and this one's
-/// stop. Another host takes what is free.
+/// The poller holds whatever it can of the partition that comes and goes, while beats see another host, no other host, and this
+/// one's stop. Another host takes what is free.
 fn none_is_given_back_while_held() {
     let table = Arc::<PartitionTable>::default();
     let (host, other) = (Host::new("host", &table), Host::new("other", &table));
@@ -67,7 +67,7 @@ fn none_is_given_back_while_held() {
     assert!(host.partitions.hold(1, host.table.epoch(1)).is_none(), "it is closed");
 }
 
-/// The mark is let go before the partition, so that whoever has the partition next finds the event in nobody's hands.
+/// The mark is let go before the partition, so that whoever has the partition next finds the event free.
 fn none_is_given_back_while_marked() {
     let (host, in_flight) = (Host::of_all(), Arc::<InFlight>::default());
     let reader = {

@@ -67,7 +67,7 @@ fn no_worker_sleeps_beside_an_event() {
     assert!(in_flight.is_empty());
 }
 
-/// So many workers that take one event each and keep it until all have one. `at_work` is what each does with its own.
+/// This many workers that take one event each and keep it until all have one. `at_work` is what each does with its own.
 fn each_has_one(count: usize, queue: &Arc<Queue>, at_work: fn(&Queue)) -> (Arc<Tally>, Vec<JoinHandle<()>>) {
     let taken = Arc::<Tally>::default();
     let worker = || {

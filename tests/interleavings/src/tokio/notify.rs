@@ -1,7 +1,7 @@
 //! `Notify`, as tokio 1.54 has it.
 //!
-//! Everything that a call does, it does at once, under one lock. In tokio a `notify_waiters` with many waiters lets others in between;
-//! they find the same as if it had been over, or had not begun.
+//! Everything that a call does, it does at once, under one lock. In tokio a `notify_waiters` with many waiters lets others in
+//! between; they find the same as if it had been over, or had not begun.
 
 use std::collections::VecDeque;
 use std::future::Future;

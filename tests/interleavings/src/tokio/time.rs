@@ -1,6 +1,6 @@
 //! A clock that stands still until somebody sleeps or a check moves it.
 //!
-//! How long something takes is nobody's to say here: a sleeper goes on when it is its turn, and the clock has moved that far by then.
+//! Nothing takes a given time here: a sleeper goes on when it is its turn, and the clock has moved that far by then.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -72,7 +72,7 @@ fn move_to(time: Instant) {
     due.into_iter().for_each(|(_, waker)| waker.wake());
 }
 
-/// Goes on after so long.
+/// Goes on after this time.
 pub async fn sleep(duration: Duration) {
     let until = Instant::now() + duration;
     shuttle::future::yield_now().await;
@@ -100,7 +100,7 @@ pub async fn timeout_at<F: Future>(until: Instant, future: F) -> Result<F::Outpu
     .await
 }
 
-/// Waits for a future for so long.
+/// Waits for a future, this long at most.
 pub async fn timeout<F: Future>(duration: Duration, future: F) -> Result<F::Output, Elapsed> {
     timeout_at(Instant::now() + duration, future).await
 }

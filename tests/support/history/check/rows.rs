@@ -42,7 +42,7 @@ pub(super) fn check(row: &Row, calls: &[&Call<'_>], counted: Counted, rules: &Ru
     }
 }
 
-/// By the listener's word, by its last attempt, or because it stopped so many hosts.
+/// By the listener's word, by its last attempt, or because it stopped its hosts.
 fn may_be_dead(ending: Option<Ending>, attempt: u32, calls: &[&Call<'_>], rules: &Rules) -> bool {
     let silent = calls.iter().rev().take_while(|call| call.end.is_none()).count();
     let stops_hosts = u32::try_from(silent).is_ok_and(|silent| silent >= rules.max_starts);

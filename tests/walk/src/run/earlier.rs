@@ -10,7 +10,7 @@ use super::Stage;
 use crate::again;
 
 impl Stage {
-    /// A host of an earlier version is there for so long: it claims whatever is due, and delivers some of it.
+    /// A host of an earlier version is there for this long: it claims whatever is due, and delivers some of it.
     pub(super) async fn claim_as_of_old(&self, span: Duration) {
         let owner = OwnerId::known("old");
         let until = again::elapsed() + span;

@@ -43,8 +43,9 @@ impl Stage {
         }));
     }
 
-    /// Whether a host that starts in this place has no listener for the last route: a deploy has not come to it yet. Where every host
-    /// delivers everything it never does; where one host alone may deliver an event, the deploy ends once the database is well.
+    /// Whether a host that starts in this place has no listener for the last route: a deploy has not come to it yet. Where
+    /// every host delivers everything it never does; where one host alone may deliver an event, the deploy ends once the
+    /// database is well.
     fn lacks_route(&self, place: usize, is_healed: bool) -> bool {
         place > 0 && self.plan.seed.is_multiple_of(3) && (self.plan.mode == Mode::MultiNode || !is_healed)
     }

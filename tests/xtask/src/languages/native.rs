@@ -1,5 +1,5 @@
-//! C and Go: the SDKs, the samples that check orders and go on with a saga, and a plugin of the tests. Both compile to core modules,
-//! of which the program makes components.
+//! C and Go: the SDKs, the samples that check orders and go on with a saga, and a plugin of the tests. Both compile to core
+//! modules, of which the program makes components.
 
 use std::fs;
 use std::path::{Path, PathBuf};

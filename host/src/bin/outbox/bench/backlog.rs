@@ -1,5 +1,5 @@
-//! The time from a commit to the listener of a fast route while the host has a backlog: of a slow route, or of events that it delivers as
-//! fast as it can.
+//! The time from a commit to the listener of a fast route while the host has a backlog: of a slow route, or of events that it
+//! delivers as fast as it can.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,8 +11,8 @@ use super::latency::{self, Latency, Stopwatch};
 use super::stage::{self, Bench, Error};
 
 const WARM_UP: usize = 50;
-/// How many events of another process are measured, unless that takes too long: a host that is not told of commits finds each event by
-/// a poll.
+/// How many events of another process are measured, unless that takes too long: a host that is not told of commits finds each
+/// event by a poll.
 const MEASURED: usize = 1_000;
 const LONGEST: Duration = Duration::from_secs(30);
 /// The rest between two events of another process.
@@ -78,8 +78,8 @@ fn slow_listener() -> Result<Registration, Error> {
     Ok(Registration::new(Route::new("Bench", "Slow")?, listener))
 }
 
-/// Measures events that are committed in the host's own process while the host delivers a full table. `None` if the host was done before
-/// enough events were measured.
+/// Measures events that are committed in the host's own process while the host delivers a full table. `None` if the host was
+/// done before enough events were measured.
 pub(super) async fn during_drain<S: TransactionalStore + Clone>(bench: &Bench<S>) -> Result<Option<Latency>, Error> {
     bench.fill().await?;
     let (fast, mut starts) = latency::timed_listener("Fast")?;

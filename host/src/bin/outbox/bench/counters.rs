@@ -32,7 +32,7 @@ const MYSQL: &str = "SHOW GLOBAL STATUS WHERE Variable_name IN ('Handler_write',
 /// PostgreSQL's sessions report what they have counted only after they have been idle for ten seconds.
 const REPORTED_AFTER: Duration = Duration::from_secs(11);
 
-/// Does this work on so many events, and returns what each of the events has cost; `None` without counters.
+/// Does this work on this many events, and returns what each of the events has cost; `None` without counters.
 pub(super) async fn costed<T>(
     counters: &mut Option<Counters>,
     events: u32,

@@ -54,8 +54,8 @@ impl<S: TransactionalStore + Clone> Bench<S> {
         Ok(())
     }
 
-    /// Leaves this many finished and this many parked events in the table for all later stages. The parked events have a route of their
-    /// own without a listener, since a listener would get them.
+    /// Leaves this many finished and this many parked events in the table for all later stages. The parked events have a route
+    /// of their own without a listener, since a listener would get them.
     pub(super) async fn prefill(&mut self, finished: u32, parked: u32) -> Result<(), Error> {
         self.clear().await?;
         self.is_prefilled = true;

@@ -13,7 +13,7 @@ const AT_LEAST: Duration = Duration::from_secs(3);
 /// How long the hosts may take to share the table among them.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Starts this many hosts, and lets them deliver events that all become due at the same time. Returns the rate of all hosts together.
+/// Starts this many hosts, which deliver events that all become due at the same time. Returns the rate of all hosts together.
 pub(super) async fn drain_together<S: TransactionalStore + Clone>(bench: &Bench<S>, count: u16) -> Result<f64, Error> {
     bench.clear().await?;
     let mut hosts: Vec<Outbox<S>> = Vec::with_capacity(usize::from(count));
@@ -54,8 +54,8 @@ async fn until_shared<S: TransactionalStore + Clone>(bench: &Bench<S>, count: u1
     }
 }
 
-/// Whether this many hosts share all partitions evenly; `held` is how many each live host holds. An even share is rounded up, so the last
-/// hosts may hold fewer, or none.
+/// Whether this many hosts share all partitions evenly; `held` is how many each live host holds. An even share is rounded up,
+/// so the last hosts may hold fewer, or none.
 fn is_shared(held: &[u16], count: u16) -> bool {
     let share = PARTITIONS.div_ceil(count);
     held.len() == usize::from(count) && held.iter().all(|held| *held <= share) && held.iter().sum::<u16>() == PARTITIONS

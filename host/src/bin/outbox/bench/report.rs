@@ -118,7 +118,8 @@ pub(super) struct Hosts {
 pub(super) struct Backlog {
     /// Committed by another process; nothing else is in the table.
     pub(super) cold_p99_us: Option<f64>,
-    /// Committed by another process beside the backlog of a slow route, the first event, for which the host must first get past the backlog.
+    /// The first event that another process commits beside the backlog of a slow route: the host must get past the backlog
+    /// first.
     pub(super) cold_beside_slow_first_us: Option<f64>,
     /// As before, all later events.
     pub(super) cold_beside_slow_p99_us: Option<f64>,

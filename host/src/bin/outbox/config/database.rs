@@ -95,8 +95,8 @@ fn has_part(url: &Url, part: &str) -> bool {
 }
 
 impl DatabaseConfig {
-    /// Puts the parts into the address, escaped: a person writes them as they are. An address of which only `postgres:` or `mysql:` is
-    /// given leads to this machine, unless a host is set.
+    /// Puts the parts into the address, escaped: a person writes them as they are. An address of which only `postgres:` or
+    /// `mysql:` is given leads to this machine, unless a host is set.
     ///
     /// # Errors
     /// Every part that stands in the address already, or that a file does not have.

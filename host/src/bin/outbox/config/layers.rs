@@ -153,8 +153,8 @@ impl Layers {
         });
     }
 
-    /// What of the environment is ours. A variable that is almost a setting is a fault, as in a file: passed over, it would let a host
-    /// run on the wrong database. One that may belong to another program is only [told of](Self::warnings).
+    /// What of the environment is ours. A variable that is almost a setting is a fault, as in a file: passed over, it would let
+    /// a host run on the wrong database. One that may belong to another program is only [told of](Self::warnings).
     pub(crate) fn environment(&mut self, variables: impl Iterator<Item = (String, String)>) {
         let mut ours: Vec<(String, String)> = variables.filter(|(name, _)| name.starts_with("OUTBOX_")).collect();
         ours.sort();
@@ -351,8 +351,8 @@ fn shown(key: &[String]) -> String {
     }
 }
 
-/// The known key that was probably meant: a similar one, or one of this name in another section. A dot and an underscore are the same
-/// here, so that a variable's name can be looked for as well.
+/// The known key that was probably meant: a similar one, or one of this name in another section. A dot and an underscore are
+/// the same here, so that a variable's name can be looked for as well.
 fn meant<'a>(name: &str, known: &'a [String]) -> Option<&'a str> {
     let flat: BTreeMap<String, &str> = known.iter().map(|known| (flat(known), known.as_str())).collect();
     let last = name.rsplit('.').next().unwrap_or(name);

@@ -1,8 +1,8 @@
 //! The standard variables of OpenTelemetry, `OTEL_…`: they alone switch its export on.
 //!
-//! Source: OpenTelemetry's specification, environment variables, and OTLP exporter. An empty variable counts as one that is not set.
-//! What this host cannot do is refused, where it would change what is sent; `OTEL_EXPORTER_OTLP_COMPRESSION` and `OTEL_PROPAGATORS`
-//! change nothing that a receiver could miss, and are left out.
+//! Source: OpenTelemetry's specification, environment variables, and OTLP exporter. An empty variable counts as one that is not
+//! set. What this host cannot do is refused, where it would change what is sent; `OTEL_EXPORTER_OTLP_COMPRESSION` and
+//! `OTEL_PROPAGATORS` change nothing that a receiver could miss, and are left out.
 
 use std::path::PathBuf;
 use std::str::FromStr;

@@ -19,7 +19,7 @@ use crate::plugins::{self, PluginState, PluginStatus};
 pub(super) use routes::{Here, routes};
 pub(super) use served::served_by_hosts;
 
-/// A due event that has waited for so long is a sign that nobody delivers, or too slowly.
+/// A due event that has waited for this long is a sign that nobody delivers, or too slowly.
 const LONG: Duration = Duration::from_secs(5 * 60);
 
 /// The mode in which a host takes the table to be its own.
@@ -198,7 +198,7 @@ pub(super) fn nodes(nodes: &[NodeRecord]) -> Vec<Finding> {
     findings
 }
 
-/// Failed events that wait for another attempt, so many in all, with what the newest of them say. An event that fails stands nowhere
+/// Failed events that wait for another attempt: how many, and what the newest of them say. An event that fails stands nowhere
 /// else before it is dead.
 pub(super) fn retries(waiting: u64, newest: &[Record], flags: &Flags) -> Finding {
     if waiting == 0 {
@@ -221,7 +221,7 @@ fn most_often<'t>(texts: impl Iterator<Item = &'t str>, kind: fn(&str) -> &str) 
     kinds.into_values().max_by_key(|(times, _)| *times).map(|(_, text)| text)
 }
 
-/// Events that were given up, so many in all, with what the newest of them say.
+/// Events that were given up: how many, and what the newest of them say.
 pub(super) fn dead(dead: u64, newest: &[Record], flags: &Flags) -> Finding {
     if dead == 0 {
         return Finding::good("dead", "no event was given up");

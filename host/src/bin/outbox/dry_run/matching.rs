@@ -4,6 +4,7 @@ use outbox::store::{DeadFilter, Filter, Record};
 use outbox::{Route, Store, StoreError};
 
 use crate::output::{count, shown};
+use crate::place::as_dead;
 
 /// Dead events by a filter, oldest first.
 pub(super) struct Matching {
@@ -84,8 +85,5 @@ fn filters(filter: &Filter, routes: Option<&[Route]>) -> Vec<Filter> {
 
 /// The same for counting; `None` where it asks for a header, by which nothing is counted.
 fn counted(filter: &Filter) -> Option<DeadFilter> {
-    let Filter { event_type, aggregate_type, aggregate_id, tenant_id, header, error, max_attempts, .. } = filter.clone();
-    let (dead_after, dead_before) = (filter.finished_after, filter.finished_before);
-    let of = DeadFilter { event_type, aggregate_type, aggregate_id, tenant_id, error, max_attempts, dead_after, dead_before };
-    header.is_none().then_some(of)
+    filter.header.is_none().then(|| as_dead(filter))
 }

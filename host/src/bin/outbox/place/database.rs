@@ -161,8 +161,8 @@ impl Place for Database {
     ) -> Result<Purged, Failure> {
         let Confirmed { finished_before, count } = confirmed;
         let matching = self.store.count_purgeable(every(what, finished_before)).await?.count;
-        // A dead event that blocks nothing any more is old enough at once. Where fewer match and not all are to be deleted, others than
-        // those that were counted might be.
+        // A dead event that blocks nothing any more is old enough at once. Where fewer match and not all are to be deleted,
+        // others than those that were counted might be.
         let is_part = what == Purging::Dead || limits.rows.is_some_and(|rows| rows < count);
         if matching > count || is_part && matching < count {
             let events = output::count(matching, &format!("{} event", status(what)));

@@ -319,7 +319,8 @@ impl Place for Host {
             let place = [("limit", Some(PAGE.to_string())), ("after", after.clone())];
             let page: RoutePage = self.get(&format!("/v1/routes?{}", query(&place))).await?;
             let (known, last) = (routes.last().map(|known| &known.route), page.routes.last().map(|last| &last.route));
-            // A host that always names a next page would keep us busy for ever, and one with ever longer pages would fill our memory.
+            // A host that always names a next page would never let us end, and one with ever longer pages would fill our
+            // memory.
             let too_many = page.routes.len() > PAGE as usize || routes.len() >= MOST_ROUTES;
             if too_many {
                 let what = format!("the host at {} lists more routes than a host may have", self.name());

@@ -1,5 +1,5 @@
-//! The place that a command works on: the database of the configuration, or a running host over HTTP (`--url`). Each command is written
-//! once, over [`Place`].
+//! The place that a command works on: the database of the configuration, or a running host over HTTP (`--url`). Each command is
+//! written once, over [`Place`].
 
 mod answer;
 mod client;
@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::plugins::PluginStatus;
+pub(crate) use query::as_dead;
 pub(crate) use writer::{Taken, Writer, writer};
 
 /// Called from time to time with how many events have been changed so far.
@@ -53,8 +54,8 @@ pub(crate) trait Place: Send + Sync {
 
     async fn count_dead(&self, filter: &DeadFilter) -> Result<u64, Failure>;
 
-    /// Changes one dead event; false when it does not exist, or its state does not allow the change. Call [`tell_hosts`](Self::tell_hosts) after
-    /// the last change.
+    /// Changes one dead event; false when it does not exist, or its state does not allow the change. Call
+    /// [`tell_hosts`](Self::tell_hosts) after the last change.
     async fn change(&self, change: Change, id: EventId, audit: &Audit) -> Result<bool, Failure>;
 
     /// Wakes the hosts after changes. A hint: their polls find the events all the same.

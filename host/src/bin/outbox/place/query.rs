@@ -27,20 +27,18 @@ pub(super) fn list_of(filter: &Filter) -> Result<(&'static str, Parameters<'_>),
         (Some(aside), _) => Some(SetAside::as_str(aside).to_owned()),
         (None, status) => status.map(|status| status.as_str().to_ascii_lowercase()),
     };
-    let mut pairs = vec![
-        ("status", status),
-        ("event_type", filter.event_type.clone()),
-        ("aggregate_type", filter.aggregate_type.clone()),
-        ("aggregate_id", filter.aggregate_id.clone()),
-        ("tenant_id", filter.tenant_id.clone()),
-        ("error", filter.error.clone()),
-        ("max_attempts", filter.max_attempts.map(|most| most.to_string())),
-        ("since", filter.finished_after.map(|time| time.to_string())),
-        ("until", filter.finished_before.map(|time| time.to_string())),
-        ("newest_first", filter.newest_first.then(|| "true".to_owned())),
-    ];
+    let mut pairs = vec![("status", status)];
+    pairs.extend(dead_of(&as_dead(filter)));
+    pairs.push(("newest_first", filter.newest_first.then(|| "true".to_owned())));
     pairs.retain(|(_, value)| value.is_some());
     Ok((if of_dead { "/v1/dead" } else { "/v1/events" }, pairs))
+}
+
+/// The same filter for dead events alone, which have no header in theirs.
+pub(crate) fn as_dead(filter: &Filter) -> DeadFilter {
+    let Filter { event_type, aggregate_type, aggregate_id, tenant_id, error, max_attempts, .. } = filter.clone();
+    let (dead_after, dead_before) = (filter.finished_after, filter.finished_before);
+    DeadFilter { event_type, aggregate_type, aggregate_id, tenant_id, error, max_attempts, dead_after, dead_before }
 }
 
 /// A filter as a query or a body names its fields.

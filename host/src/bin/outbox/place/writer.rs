@@ -21,7 +21,7 @@ const BODY: usize = 1 << 20;
 const EVENTS: usize = 1_000;
 /// The rests before a request is sent again that found no host, or whose answer was lost.
 const RESTS: [Duration; 3] = [Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2)];
-/// No request is sent again after this time: a host that keeps a request for so long is not helped by another.
+/// No request is sent again after this time: another one does not help a host that keeps a request for so long.
 const REPEAT_WITHIN: Duration = Duration::from_secs(30);
 
 /// Writes events into the database, or has a host write them.

@@ -14,8 +14,8 @@ use crate::output::{self, Colour, Format, count, paint, shown};
 
 /// Test a component file against the rules for every plugin and your own test cases; exits with 8 when one fails
 ///
-/// Calls the plugin a few hundred times with events of every kind. Needs no database and no network: requests, messages, emitted events and
-/// state never leave the test.
+/// Calls the plugin a few hundred times with events of every kind. Needs no database and no network: requests, messages,
+/// emitted events and state never leave the test.
 ///
 /// Cases are TOML or JSON: [[case]] with a name, an event (event_type, aggregate_type, aggregate_id, tenant_id, headers,
 /// attempt, and payload, payload_text, payload_base64 or payload_file), config, secrets and state as the plugin finds them, and
@@ -23,8 +23,8 @@ use crate::output::{self, Colour, Format, count, paint, shown};
 /// effects emitted, state, log, requests (method, url, headers, body) and messages (sink, id, subject, key, content_type, headers,
 /// body). What expect leaves out is not looked at; of a JSON body, the parts that it names are.
 ///
-/// Each request and message needs a reply in its case: http = [{ method, url, and status, headers and body, or unavailable = "why" }],
-/// publish = [{ sink, and nothing more when it is confirmed, or rejected = "why", or unavailable = "why" }].
+/// Each request and message needs a reply in its case: http = [{ method, url, and status, headers and body, or unavailable =
+/// "why" }], publish = [{ sink, and nothing more when it is confirmed, or rejected = "why", or unavailable = "why" }].
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  outbox plugin test plugins/order-mailer.wasm\n  \
                         outbox plugin test build/order-mailer.wasm --cases cases/ --output junit\n  \

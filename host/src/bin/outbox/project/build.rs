@@ -18,8 +18,8 @@ use crate::plugins;
 
 /// Build the component of a plugin project, and check it as `plugin check` does
 ///
-/// The language is detected from the project's files: Cargo.toml, package.json, pyproject.toml, go.mod, or C files. If a toolchain is
-/// missing, the error names the command that installs it.
+/// The language is detected from the project's files: Cargo.toml, package.json, pyproject.toml, go.mod, or C files. If a
+/// toolchain is missing, the error names the command that installs it.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  outbox plugin build\n  outbox plugin build order-mailer --out plugins/order-mailer.wasm")]
 pub(crate) struct Build {

@@ -23,9 +23,9 @@ const SHOWN: usize = 200;
 
 /// Rebuild a plugin project at every save, deliver a sample event to it, and show the result
 ///
-/// Shows the plugin's answer, log lines, HTTP requests, messages, emitted events and state, and what the call cost. HTTP requests are
-/// answered with 200 and an empty body, and messages are confirmed, but neither is sent. State is kept in memory until the command ends. Needs
-/// no database. Press Ctrl-C to stop.
+/// Shows the plugin's answer, log lines, HTTP requests, messages, emitted events and state, and what the call cost. HTTP
+/// requests are answered with 200 and an empty body, and messages are confirmed, but neither is sent. State is kept in memory
+/// until the command ends. Needs no database. Press Ctrl-C to stop.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  outbox plugin dev\n  outbox plugin dev order-mailer --event order-mailer/fixtures/paid.json"

@@ -1,5 +1,5 @@
-//! The SDKs, which this program carries: they are published nowhere yet, so a new project gets a copy of its own, and needs no registry
-//! for it.
+//! The SDKs, which this program carries: they are published nowhere yet, so a new project gets a copy of its own, and needs no
+//! registry for it.
 
 use super::language::Language;
 use crate::wit;
@@ -14,8 +14,8 @@ pub(super) const FOLDER: &str = "outbox-sdk";
 const LICENCES: [File; 2] =
     [("LICENSE-APACHE", include_str!("../../../../LICENSE-APACHE")), ("LICENSE-MIT", include_str!("../../../../LICENSE-MIT"))];
 
-/// The manifest of `sdk/rust`. Beside its link in this package it has another name: cargo packs no folder that has a `Cargo.toml` of
-/// its own.
+/// The manifest of `sdk/rust`. Beside its link in this package it has another name: cargo packs no folder that has a
+/// `Cargo.toml` of its own.
 const RUST_MANIFEST: &str = include_str!("../../../../sdk/rust/package.toml");
 
 /// The files of an SDK, as they lie in a project.

@@ -1,5 +1,5 @@
-//! `outbox.toml` as a JSON Schema, for editors. Nothing of it is written down a second time: what a key takes is found by trying, and what it
-//! means is said by the file that `outbox init` writes.
+//! `outbox.toml` as a JSON Schema, for editors. Nothing of it is written down a second time: what a key takes is found by
+//! trying, and what it means is said by the file that `outbox init` writes.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,8 @@
 //! Log lines on their way to standard error: a bounded queue, and one thread that writes.
 //!
-//! If a worker wrote by itself, a full pipe or a stopped terminal would hold it up, and the host with it. The thread is woken at once
-//! and writes line by line, so a host that is killed has said what it did. A regular file never blocks, so lines go straight into it.
+//! If a worker wrote by itself, a full pipe or a stopped terminal would hold it up, and the host with it. The thread is woken
+//! at once and writes line by line, so a host that is killed has said what it did. A regular file never blocks and is written
+//! directly.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};

@@ -11,10 +11,10 @@ use crate::output::{Colour, count, or_dash, paint, relative_to, short, shown, sp
 
 /// Lines of the rest: the head, the counts, the titles, and empty ones.
 const FIXED: usize = 12;
-/// An oldest event that has waited for so long is shown as a worry.
+/// An oldest event that has waited for this long is shown as a warning.
 const LONG: Duration = Duration::from_secs(60);
 
-/// The lines of one look, for a terminal of so many columns and rows: the routes with most to do first, and as many as fit.
+/// The lines of one look, for a terminal of this many columns and rows: the routes with most to do first, and as many as fit.
 pub(super) fn frame(sample: &Sample, rates: &Rates, place: &str, (columns, rows): (usize, usize)) -> Vec<String> {
     let stats = &sample.stats;
     let hosts = count(u64::try_from(sample.hosts()).unwrap_or(u64::MAX), "host");

@@ -18,7 +18,7 @@ fn place<'a>(standing: &Standing<'a>) -> (usize, &'a Route) {
     (standing.urgency(), &standing.known.route)
 }
 
-/// The number of the first row of the page: the row after `after`, with which the page before ended, even if that route is elsewhere by now.
+/// The number of the first row of the page: the row after `after`, the last of the page before, even if that route has moved.
 pub(crate) fn begin(asked: &Fields, all: &[&Standing<'_>]) -> usize {
     let after =
         asked.text("after").split_once('/').and_then(|(urgency, route)| Some((urgency.parse().ok()?, cursor::route(route)?)));

@@ -1,4 +1,5 @@
-// Numbers move by themselves, keys work in tables, and commands can be copied. Every page can be read, and everything done, without this.
+// Numbers move by themselves, keys work in tables, and commands can be copied. Every page can be read, and everything done,
+// without this.
 "use strict";
 (() => {
   const REST = 2000;

@@ -98,8 +98,8 @@ impl Frame {
         self.to(&format!("events/{}", encoded(&id.to_string())))
     }
 
-    /// A live part of a page. The script asks for the live parts every two seconds and says which it has: parts that have not changed are left
-    /// out of the answer.
+    /// A live part of a page. The script asks for the live parts every two seconds and says which it has: parts that have not
+    /// changed are left out of the answer.
     pub(crate) fn live(&self, id: &'static str, body: &Markup) -> Markup {
         let mut hasher = DefaultHasher::new();
         body.0.hash(&mut hasher);

@@ -1,5 +1,5 @@
-//! Handlers that change something: by POST only, with a reason, for operators. For changes of many events and of routes there is a page
-//! before, which says what would be done.
+//! Handlers that change something: by POST only, with a reason, for operators. For changes of many events and of routes there
+//! is a page before, which says what would be done.
 
 use axum::extract::Path;
 use axum::http::StatusCode;

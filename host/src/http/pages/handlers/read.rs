@@ -45,8 +45,8 @@ pub(crate) async fn events(visit: Visit) -> Result<Response, Refused> {
     Ok(visit.page("Events", view::events::page(&Events::of(&visit.frame, &wanted, rows))))
 }
 
-/// Redirects to the event of an id, or else to the events of a route, a type or an aggregate. Types are searched among the known routes, since
-/// no index has them.
+/// Redirects to the event of an id, or else to the events of a route, a type or an aggregate. Types are searched among the
+/// known routes, since no index has them.
 pub(crate) async fn search(visit: Visit) -> Response {
     let text = visit.asked.text("q").to_owned();
     if text.is_empty() {

@@ -1,4 +1,5 @@
-//! The findings of the status line: what is wrong, the worst first, each with a link to its cause. Pure: what is known in, sentences out.
+//! The findings of the status line: what is wrong, the worst first, each with a link to its cause. Pure: facts in, sentences
+//! out.
 
 use std::collections::HashSet;
 use std::time::Duration;

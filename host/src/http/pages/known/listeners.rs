@@ -1,5 +1,5 @@
-//! Which listener answers which route, as far as the host that shows the page knows: its own listeners, and the plugins of other live hosts.
-//! Hosts do not tell each other of native listeners.
+//! Which listener answers which route, as far as the host that shows the page knows: its own listeners, and the plugins of
+//! other live hosts. Hosts do not tell each other of native listeners.
 
 use std::sync::Arc;
 

@@ -14,7 +14,7 @@ use crate::time::{Timestamp, system_clock};
 
 /// How long a page waits for the database before it shows what it knew.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How long a page waits for a new snapshot where the last one is less than [`OLDEST`] old. An open page is told of the new one later.
+/// How long a page waits for a new snapshot where the last one is less than [`OLDEST`] old. An open page hears of the new one.
 const PROMPT: Duration = Duration::from_millis(25);
 /// A snapshot that takes longer is taken for visitors only, not for the charts.
 const DEAR: Duration = Duration::from_secs(1);
@@ -113,7 +113,7 @@ impl Running {
         Self { since, is_outdated: false, task: tokio::spawn(async move { Ok((snapshot.await?, since.elapsed())) }) }
     }
 
-    /// Whether it was finished so long ago that it says nothing of the present.
+    /// Whether it is too old to say anything of the present.
     fn is_stale(&self) -> bool {
         self.task.is_finished() && self.since.elapsed() >= OLDEST
     }
@@ -176,7 +176,8 @@ impl Snapshots {
         kept.known.clone()
     }
 
-    /// The last snapshot; a new one only if the last is older than [`OLDEST`] and was quick. For the charts, which nobody waits for.
+    /// The last snapshot; for the charts, which nobody waits for. A new one only if the last is older than [`OLDEST`] and was
+    /// quick.
     pub(crate) async fn recent(&self) -> Known {
         {
             let kept = self.kept.lock().await;

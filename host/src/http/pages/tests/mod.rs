@@ -57,7 +57,7 @@ impl Dashboard {
         Self::with(HttpConfig { open: true, ..HttpConfig::default() }).await
     }
 
-    /// Writes so many events of this type, and waits until so many are in the state.
+    /// Writes this many events of this type, and waits until as many are in the state.
     async fn write(&self, event_type: &str, count: usize, status: Status) -> Vec<EventId> {
         let envelope = |number: usize| {
             Envelope::new(event_type).aggregate("Order", number.to_string()).header("x-evil", EVIL).json(&EVIL).expect("valid")

@@ -84,8 +84,8 @@ fn form(frame: &Frame, filter: &AuditFilter, is_narrow: bool) -> Markup {
     }
 }
 
-/// The records as a table of at most `most` rows. `is_cut` says that there are earlier records, some of which may belong to the same action as
-/// the oldest of these.
+/// The records as a table of at most `most` rows. `is_cut` says that there are earlier records, some of which may belong to the
+/// same action as the oldest of these.
 pub(crate) fn rows(frame: &Frame, records: &[AuditRecord], most: usize, is_cut: bool) -> Markup {
     let now = frame.known.now();
     let oldest = records.last().map(|record| record.id);

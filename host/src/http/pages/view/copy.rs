@@ -1,7 +1,7 @@
 //! Commands that write a copy of an event, to be pasted into a shell or a database's console. Pure.
 //!
-//! Writers of events choose every text in them. No text may end its quotes, in any shell or database, nor change the direction of a line, so
-//! everything but plain ASCII is escaped.
+//! Writers of events choose every text in them. No text may end its quotes, in any shell or database, nor change the direction
+//! of a line, so everything but plain ASCII is escaped.
 
 use std::fmt::Write as _;
 
@@ -47,8 +47,8 @@ fn command(title: &str, meaning: &str, command: Option<String>) -> Markup {
     }
 }
 
-/// The same event as a request to this API; `None` where its payload is not known or too large. The shell puts in the address of the API,
-/// and a token where one is wanted.
+/// The same event as a request to this API; `None` where its payload is not known or too large. The shell puts in the address
+/// of the API, and a token where one is wanted.
 fn as_curl(record: &Record, with_token: bool) -> Option<String> {
     let payload = record.payload.as_ref().filter(|payload| payload.len() <= MOST)?;
     let token = if with_token { " -H \"Authorization: Bearer $OUTBOX_TOKEN\"" } else { "" };
@@ -69,7 +69,8 @@ fn as_curl(record: &Record, with_token: bool) -> Option<String> {
     Some(format!("curl -X POST \"$HOST_URL/v1/events\"{token} -H 'Content-Type: application/json' --data-binary '{{{body}}}'"))
 }
 
-/// The same event as a statement for this table; `None` where its payload is not known or too large, or the kind of database is not known.
+/// The same event as a statement for this table; `None` where its payload or the kind of database is not known, or it is too
+/// large.
 fn as_insert(record: &Record, table: &Table) -> Option<String> {
     let payload = record.payload.as_ref().filter(|payload| payload.len() <= MOST)?;
     let sql = Dialect::of(table.kind)?;
@@ -126,8 +127,8 @@ impl Dialect {
     }
 }
 
-/// Plain ASCII between single quotes; `None` for anything that some database, or its console, reads otherwise: a backslash, a control
-/// character, a line break.
+/// Plain ASCII between single quotes; `None` for anything that some database, or its console, reads otherwise: a backslash, a
+/// control character, a line break.
 fn quoted(bytes: &[u8]) -> Option<String> {
     let is_plain = |byte: &u8| (b' '..=b'~').contains(byte) && *byte != b'\\';
     let text = std::str::from_utf8(bytes).ok().filter(|_| bytes.iter().all(is_plain))?;
@@ -147,8 +148,8 @@ fn json(text: &str) -> String {
     plain(&Value::from(text).to_string())
 }
 
-/// JSON in printable ASCII that can stand between single quotes in every shell: `'` ends them, `!` is history to some, and one of Windows
-/// knows no single quotes. In JSON that is valid such characters stand within strings only, where an escape means the same.
+/// JSON in printable ASCII that can stand between single quotes in every shell: `'` ends them, `!` is history to some, and one
+/// of Windows knows no single quotes. In valid JSON these characters stand only within strings, where an escape means the same.
 fn plain(json: &str) -> String {
     let mut safe = String::with_capacity(json.len());
     for c in json.chars() {

@@ -171,7 +171,8 @@ fn envelope(event: &OneEvent<'_>, now: Timestamp) -> Markup {
     }
 }
 
-/// A command about an event, to be copied. Left out for an id that a shell might read as more than a word: writers of events choose the ids.
+/// A command about an event, to be copied. Writers choose the ids: none is shown for an id that a shell might take for more
+/// than a word.
 fn command(before: &str, verb: &str, id: &str) -> Markup {
     html! {
         @if is_word(id) { (before) code.all { "outbox event " (verb) " " (id) } }

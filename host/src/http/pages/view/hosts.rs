@@ -64,7 +64,7 @@ pub(crate) fn page(frame: &Frame, own: &Own, asked: &Fields) -> Markup {
     }
 }
 
-/// What moves of the page.
+/// The part of the page that is updated while it is open.
 pub(crate) fn this_host(frame: &Frame, own: &Own) -> Markup {
     let facts = html! {
         dl.facts {

@@ -21,7 +21,7 @@ const ROUTES: usize = 12;
 pub(crate) struct Overview<'a> {
     pub(crate) frame: &'a Frame,
     pub(crate) hour: Vec<Option<Minute>>,
-    /// What was done by hand, newest first.
+    /// Changes by hand, newest first.
     pub(crate) changes: Vec<AuditRecord>,
 }
 

@@ -34,8 +34,8 @@ impl Paging {
         all.get(self.from..all.len().min(self.from + self.size)).unwrap_or_default()
     }
 
-    /// `101–200 of 30,000`, and links to the pages around it by their numbers; nothing where there is one page. `pairs` is the rest of the
-    /// address.
+    /// `101–200 of 30,000`, and links to the pages around it by their numbers; nothing where there is one page. `pairs` is the
+    /// rest of the address.
     pub(crate) fn show(&self, frame: &Frame, path: &str, pairs: &[(&str, &str)]) -> Markup {
         self.show_by(frame, path, pairs, |row| ("page", (row / self.size + 1).to_string()))
     }

@@ -1,4 +1,4 @@
-//! Payloads for people to read. Pure, and never parsed into values: the order of keys and the digits of numbers stay as they were written.
+//! Payloads for people to read. Pure, and never parsed into values: key order and the digits of numbers stay as written.
 
 /// How much of a payload is shown.
 pub(crate) const MOST: usize = 32 * 1_024;

@@ -36,7 +36,7 @@ pub(crate) fn page(frame: &Frame, answers: &RouteListeners<'_>, asked: &Fields) 
         .iter()
         .filter(|standing| wanted.matches(standing) && wanted.state.is_none_or(|state| counts(state, standing)))
         .collect();
-    // Pages are found by name and urgency, not by number: a route whose state changes meanwhile must not push another one off its page.
+    // Pages are found by name and urgency, not by number: a route whose state changes must not push another off its page.
     let paging = Paging::from(begin(asked, &found), ROWS, found.len());
     html! {
         h1 { "Routes" }
@@ -79,7 +79,7 @@ fn chips(frame: &Frame, all: &[Standing<'_>], wanted: &WantedRoutes) -> Markup {
     frame.live("states", &chips)
 }
 
-/// Whether the route counts as one in this state. A pattern counts only as paused: its events are those of the routes that it covers.
+/// Whether the route counts as one in this state. A pattern counts only as paused: its events are those of its routes.
 fn counts(state: RouteState, standing: &Standing<'_>) -> bool {
     standing.is(state) && (state == RouteState::Paused || !standing.known.route.is_pattern())
 }

@@ -65,7 +65,7 @@ pub(in crate::wasm) struct HttpClient {
     permits: Arc<Semaphore>,
 }
 
-/// Who answers what is granted.
+/// Who answers a granted request.
 enum Transport {
     Network(Box<legacy::Client<InTime<HttpsConnector<Connector>>, WasiBody>>),
     /// Nothing leaves this process.

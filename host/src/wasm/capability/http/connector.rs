@@ -21,8 +21,8 @@ use crate::wasm::manifest::Http;
 
 /// The longest that a connection may take, all addresses of its host together.
 const CONNECT: Duration = Duration::from_secs(5);
-/// The longest that one waits for what only the host has too little of: sockets, and turns for look-ups. Far below the deadline of a
-/// call, whose guest is told.
+/// The longest that one waits for what only the host has too little of: sockets, and turns for look-ups. Far below the deadline
+/// of a call, whose guest is told.
 const LINE: Duration = Duration::from_millis(1_500);
 /// The most addresses of one host that are tried.
 const MAX_ADDRESSES: usize = 4;

@@ -1,7 +1,8 @@
-//! Finds the addresses of hosts: only so many look-ups at once, and only some of these for one plugin.
+//! Finds the addresses of hosts, with a bound on the look-ups at once, of which one plugin has a part.
 //!
-//! The system's look-up cannot be cut off: where no server answers, it goes on for half a minute on a thread that others need too. So
-//! it keeps its turn until it ends, whoever has gone meanwhile; a caller that still waits for a turn leaves the line when cut off.
+//! The system's look-up cannot be cut off: where no server answers, it goes on for half a minute on a thread that others need
+//! too. So it keeps its turn until it ends, whoever has gone meanwhile; a caller that is cut off while it waits for a turn no
+//! longer waits.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -79,7 +80,7 @@ impl Lookups {
         Self { resolver, first: Arc::new(Semaphore::new(FIRST)), further: Arc::new(Semaphore::new(FURTHER)) }
     }
 
-    /// Those of one plugin.
+    /// The look-ups of one plugin.
     pub(super) fn of_plugin(&self) -> OwnLookups {
         let (first, further) = (Arc::new(Semaphore::new(1)), Arc::new(Semaphore::new(OWN_FURTHER)));
         OwnLookups { all: self.clone(), first, further, under_way: Arc::default() }

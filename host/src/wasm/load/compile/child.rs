@@ -19,8 +19,8 @@ const MAX_COMPLAINT: u64 = 16 << 10;
 const MAX_THREADS: usize = 4;
 
 impl ChildCompiler {
-    /// Compiles one component for the engine of this [compatibility](crate::wasm::engine::compatibility::compatibility). Dropped, it kills the
-    /// child.
+    /// Compiles one component for the engine of this [compatibility](crate::wasm::engine::compatibility::compatibility).
+    /// Dropped, it kills the child.
     pub(in crate::wasm) async fn compile(
         &self,
         component: &[u8],

@@ -272,7 +272,7 @@ fn add_call(lines: &mut Vec<Line>, delivery: Delivery, (from, to): (i64, i64), e
     lines.push(line(to, Step::Ended(Ended { event_id, fence, ending, after_ms: None })));
 }
 
-/// Calls once more what has come to its end, under the next claim, so long after that end.
+/// Calls once more what has come to its end, under the next claim, this long after that end.
 fn call_again(lines: &mut Vec<Line>, id: EventId, after: i64) {
     let (end, ended) = last_end(lines, id);
     let ending = ended.ending;

@@ -45,8 +45,8 @@ pub(super) fn is_of_sinks(key: &[String]) -> bool {
     matches!(key.first().map(String::as_str), Some("sinks" | "routes"))
 }
 
-/// The value of a sink's setting, references replaced, in lists too. All settings of a sink are read together later, so that text of
-/// the environment and of flags gets its type here: that of a number, a truth value or a list, if it reads like one.
+/// The value of a sink's setting, references replaced, in lists too. All settings of a sink are read together later, so that
+/// text of the environment and of flags gets its type here: that of a number, a truth value or a list, if it reads like one.
 fn of_sink(leaf: &Leaf, reference: &dyn Fn(&str, &str) -> Result<String, String>) -> Result<Value, String> {
     let Value::String(text) = &leaf.written else { return expand_all(&leaf.written, reference) };
     let found = expand(text, reference)?;

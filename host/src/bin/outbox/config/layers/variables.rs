@@ -40,7 +40,7 @@ impl fmt::Display for Ignored {
 const SHORT: [&str; 5] = ["CONFIG", "DATABASE_URL", "LOG", "MODE", "TOKEN"];
 /// What manifests refer to, and what our tests and tools have.
 const OTHERS: [&str; 3] = ["PLUGIN_", "TEST_", "CI_"];
-/// Names of so many letters come near one of ours by no chance: that of `DATABASE_URL`.
+/// No name this long, that of `DATABASE_URL`, comes near one of ours by chance.
 const LONG: usize = "DATABASE_URL".len();
 /// For each section the setting that is most likely to be set.
 const EXAMPLES: [&str; 11] = [
@@ -92,8 +92,8 @@ fn is_key(lower: &str, known: &[String]) -> bool {
         || ["plugins__", "sinks__", "routes__"].iter().any(|start| lower.starts_with(start))
 }
 
-/// A variable that no setting reads: refused where it can only be a slip, and where a host would otherwise run on something else than
-/// was meant. One underscore where two belong is the usual slip.
+/// A variable that no setting reads: refused where it can only be a slip, and where a host would otherwise run on something
+/// else than was meant. One underscore where two belong is the usual slip.
 fn unread(name: &str, rest: &str, known: &[String]) -> Variable {
     if let Some(known) = known.iter().find(|known| flat(known) == rest) {
         return Variable::Mistyped(format!("write {}", written(known)));

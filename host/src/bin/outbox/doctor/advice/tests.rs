@@ -3,7 +3,8 @@ use outbox::store::Severity;
 use super::*;
 use crate::config::of_text;
 
-/// What is wrong with a file, and what to do about it: by the configuration itself, which does not start then, or by `outbox doctor`.
+/// What is wrong with a file and what to do about it, by the configuration itself, which then does not start, or by
+/// `outbox doctor`.
 fn told(file: &str) -> Vec<String> {
     match of_text(file) {
         Err(faults) => faults,

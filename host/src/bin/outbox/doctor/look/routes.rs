@@ -14,7 +14,7 @@ use crate::output::{count, short, span};
 use crate::plugins::PluginStatus;
 
 const CHECK: &str = "routes";
-/// So many routes without a listener are told of one by one; more of them together.
+/// Up to this many routes without a listener are findings of their own; more of them are one finding.
 const ONE_BY_ONE: usize = 3;
 
 /// What is known of the host that would run here.

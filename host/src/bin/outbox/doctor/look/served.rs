@@ -15,7 +15,7 @@ pub(super) fn with_digest(plugin: PluginStatus) -> PluginStatus {
     PluginStatus { digest, ..plugin }
 }
 
-/// A host may have what is missing here, such as a variable that its settings name: where it serves the very file, that is no fault.
+/// A host may have what is missing here, such as an environment variable: where it serves this very file, that is no fault.
 pub(in crate::doctor) fn served_by_hosts(findings: &mut [Finding], failed: &[PluginStatus], nodes: &[NodeRecord]) {
     for plugin in failed {
         let Some(host) = nodes.iter().find(|node| node.alive && serves(node, plugin)) else { continue };
@@ -47,7 +47,7 @@ fn serves(node: &NodeRecord, plugin: &PluginStatus) -> bool {
     })
 }
 
-/// Whether a path of ours and one of a host name one file. A host that was started in another directory may tell the end of it only.
+/// Whether our path and that of a host name one file. A host started in another directory may tell only the end of it.
 fn is_same(ours: &Path, of_host: &Path) -> bool {
     ours == of_host
         || ours.canonicalize().is_ok_and(|ours| match of_host.canonicalize() {

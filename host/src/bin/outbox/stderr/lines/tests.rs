@@ -58,7 +58,7 @@ fn gated(room: usize) -> (Arc<Queue>, Reader) {
     (queue, Reader { gate, written: read })
 }
 
-/// So many lines of one kilobyte each.
+/// This many lines of one kilobyte each.
 fn flood(queue: &Queue, lines: usize) {
     (0..lines).for_each(|number| queue.push(Priority::Low, format!("{number:1023}\n").as_bytes()));
 }

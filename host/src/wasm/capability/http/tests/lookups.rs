@@ -34,7 +34,7 @@ fn hurried(url: String) -> Request {
     Request { timeout_ms: Some(1), ..request(url) }
 }
 
-/// Asks for the addresses of so many slow hosts, and waits for none.
+/// Asks for the addresses of these slow hosts, and waits for none.
 async fn ask_for_slow_hosts(guest: &mut HostState, server: &Server, hosts: std::ops::Range<usize>) {
     for host in hosts {
         assert!(sent(guest, hurried(server.url(&format!("h{host}.slow.example")))).await.is_err());

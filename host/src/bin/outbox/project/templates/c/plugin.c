@@ -10,8 +10,8 @@ static outbox_answer on_event(const outbox_event *event)
         OUTBOX_ARG(event->event_type), shown, event->payload.bytes);
 
     /*
-     * Where the manifest names an endpoint, it gets the event. It may get it again: the host sends the event's id along as the key against
-     * doing a thing twice.
+     * Where the manifest names an endpoint, it gets the event. It may get it again: the host sends the event's id along as the
+     * key against doing a thing twice.
      */
     outbox_text endpoint = outbox_setting("endpoint");
     if (!endpoint.bytes)

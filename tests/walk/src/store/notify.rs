@@ -30,18 +30,18 @@ impl NotifyStore for MemoryStore {
         });
         let (hints, breaks_in) = hints.await?;
         let breaks_at = breaks_in.map(|breaks_in| Instant::now() + breaks_in);
-        Ok(Some(Box::new(Hints { store: self.clone(), hints, breaks_at })))
+        Ok(Some(Box::new(MemoryWakeUps { store: self.clone(), hints, breaks_at })))
     }
 }
 
-struct Hints {
+struct MemoryWakeUps {
     store: MemoryStore,
     hints: broadcast::Receiver<()>,
     breaks_at: Option<Instant>,
 }
 
 #[async_trait]
-impl WakeUps for Hints {
+impl WakeUps for MemoryWakeUps {
     async fn next(&mut self) -> Result<WakeUp, StoreError> {
         let breaks = async {
             match self.breaks_at {

@@ -1,4 +1,4 @@
-//! A number of turns, and who waits for them: each plugin in a line of its own, and the lines served one after the other.
+//! A number of turns, and who waits for them: each plugin in a queue of its own, and the queues served in turn.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -15,17 +15,17 @@ pub(super) struct Turns {
 struct State {
     /// Turns that nobody has; while there are any, nobody waits.
     free: usize,
-    /// One line for each plugin; the front one is served next.
-    lines: VecDeque<Line>,
+    /// One queue for each plugin; the front one is served next.
+    queues: VecDeque<PluginQueue>,
 }
 
 /// The calls of one plugin that wait; at least one.
-struct Line {
+struct PluginQueue {
     plugin: Box<str>,
     calls: VecDeque<oneshot::Sender<Turn>>,
 }
 
-/// A turn; the next in line has it when this is dropped.
+/// A turn; the next in the queue has it when this is dropped.
 pub(super) struct Turn {
     turns: &'static Turns,
 }
@@ -34,15 +34,15 @@ pub(super) struct Turn {
 pub(super) enum TurnAhead {
     /// It was free.
     Free(Option<Turn>),
-    InLine(oneshot::Receiver<Turn>),
+    Waiting(oneshot::Receiver<Turn>),
 }
 
 impl Turns {
     pub(super) fn new(number: usize) -> Self {
-        Self { state: Mutex::new(State { free: number, lines: VecDeque::new() }) }
+        Self { state: Mutex::new(State { free: number, queues: VecDeque::new() }) }
     }
 
-    /// Asks for a turn. What this returns keeps its place in line until it is dropped.
+    /// Asks for a turn. What this returns keeps its place in the queue until it is dropped.
     pub(super) fn ask(&'static self, plugin: &str) -> TurnAhead {
         let mut state = self.lock();
         if state.free > 0 {
@@ -50,22 +50,22 @@ impl Turns {
             return TurnAhead::Free(Some(Turn { turns: self }));
         }
         let (mine, ahead) = oneshot::channel();
-        match state.lines.iter_mut().find(|line| &*line.plugin == plugin) {
-            Some(line) => line.calls.push_back(mine),
-            None => state.lines.push_back(Line { plugin: plugin.into(), calls: [mine].into() }),
+        match state.queues.iter_mut().find(|queue| &*queue.plugin == plugin) {
+            Some(queue) => queue.calls.push_back(mine),
+            None => state.queues.push_back(PluginQueue { plugin: plugin.into(), calls: [mine].into() }),
         }
-        TurnAhead::InLine(ahead)
+        TurnAhead::Waiting(ahead)
     }
 
-    /// Gives a turn to the next in line that still waits.
+    /// Gives a turn to the next in the queue that still waits.
     fn pass(&'static self) {
         let mut state = self.lock();
-        while let Some(mut line) = state.lines.pop_front() {
-            while let Some(next) = line.calls.pop_front() {
+        while let Some(mut queue) = state.queues.pop_front() {
+            while let Some(next) = queue.calls.pop_front() {
                 match next.send(Turn { turns: self }) {
                     Ok(()) => {
-                        if !line.calls.is_empty() {
-                            state.lines.push_back(line);
+                        if !queue.calls.is_empty() {
+                            state.queues.push_back(queue);
                         }
                         return;
                     }
@@ -86,9 +86,7 @@ impl TurnAhead {
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Turn> {
         match self {
             Self::Free(turn) => Poll::Ready(turn.take().expect("not polled again once it was there")),
-            Self::InLine(ahead) => {
-                Pin::new(ahead).poll(context).map(|turn| turn.expect("nobody drops a place in line but who waits there"))
-            }
+            Self::Waiting(ahead) => Pin::new(ahead).poll(context).map(|turn| turn.expect("only who waits in a place drops it")),
         }
     }
 }
@@ -140,9 +138,9 @@ mod tests {
         let (mut first, mut beside, mut last) = (turns.ask("a"), turns.ask("b"), turns.ask("a"));
         drop(gone);
         drop(turn);
-        let turn = comes(&mut first).expect("the first live call of the first line");
+        let turn = comes(&mut first).expect("the first live call of the first queue");
         drop(turn);
-        let turn = comes(&mut beside).expect("the other line");
+        let turn = comes(&mut beside).expect("the other queue");
         drop(turn);
         assert!(comes(&mut last).is_some());
     }
@@ -161,6 +159,6 @@ mod tests {
         assert!(turn.is_some());
         drop(turn);
         assert_eq!(turns.lock().free, 1);
-        assert!(turns.lock().lines.is_empty());
+        assert!(turns.lock().queues.is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! Steps of nodes: partitions, and lines that move on.
+//! Steps of hosts: partitions, and blocked events that go on.
 
 use std::time::Instant;
 
@@ -8,15 +8,16 @@ use outbox::store::{Blocker, KeyStore, Node, NodeStore, PartitionStore, SessionS
 use support::{Database, PATIENCE};
 
 use super::compare::agree;
+use super::parts::{Partitions, SessionAct, span};
 use super::play::{Player, said};
-use super::step::{Partitions, SessionAct, Step, span};
+use super::step::Step;
 use super::table::Fault;
 use super::tally::Met;
 
 const MODES: [&str; 3] = ["multi_node", "multi_node", "ordered_by_aggregate"];
 
 impl<D: Database> Player<'_, D> {
-    pub(super) async fn line(&mut self, step: &Step) -> Result<(), Fault> {
+    pub(super) async fn order(&mut self, step: &Step) -> Result<(), Fault> {
         self.tick().await;
         match step {
             Step::Unblock { waits_for, limit, with_others } => {
@@ -145,6 +146,7 @@ impl<D: Database> Player<'_, D> {
 
     fn node(&self, number: usize) -> Node {
         let mode = MODES[number % MODES.len()];
-        Node { reads: number.is_multiple_of(3), ..Node::new(self.owner(number), format!("node {number}"), mode, "1.0.0") }
+        let room = u32::from(number.is_multiple_of(2));
+        Node { reads: number.is_multiple_of(3), room, ..Node::new(self.owner(number), format!("node {number}"), mode, "1.0.0") }
     }
 }

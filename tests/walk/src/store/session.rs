@@ -1,10 +1,10 @@
-//! Hosts: that they live, and the sessions that tell when one is gone.
+//! The sessions that tell when a host is gone.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 use outbox::event::OwnerId;
-use outbox::store::{LiveNodes, Node, NodeRecord, NodeStore, Overview, Session, SessionStore};
+use outbox::store::{Overview, Session, SessionStore};
 use outbox::{StoreError, sqlx};
 use tokio::time::Instant;
 
@@ -13,36 +13,6 @@ use crate::world::{Held, World};
 
 /// How long a session may take to answer: a store's own promise.
 const ANSWER: Duration = Duration::from_secs(1);
-
-#[async_trait]
-impl NodeStore for MemoryStore {
-    async fn heartbeat(&self, node: &Node, lease: Duration) -> Result<LiveNodes, StoreError> {
-        self.run("heartbeat", |world| world.table.heartbeat(node, lease)).await
-    }
-
-    async fn leave(&self, owner: &OwnerId) -> Result<(), StoreError> {
-        self.run("leave", |world| {
-            let line = format!("{} leaves", world.name(self.life));
-            world.note(line);
-            world.table.leave(owner.as_str());
-        })
-        .await
-    }
-
-    async fn nodes(&self) -> Result<Vec<NodeRecord>, StoreError> {
-        self.run("nodes", |world| {
-            let now = world.table.now;
-            let nodes = world.table.nodes.iter().map(|(owner, row)| {
-                let node = Node { session: row.session, ..Node::new(OwnerId::known(owner), owner, row.mode, "1.0.0") };
-                let mut record = NodeRecord::new(&Node { reads: row.reads, ..node }, row.started_at);
-                (record.alive_until, record.alive) = (row.alive_until, row.alive_until > now);
-                record
-            });
-            nodes.collect()
-        })
-        .await
-    }
-}
 
 #[async_trait]
 impl SessionStore for MemoryStore {

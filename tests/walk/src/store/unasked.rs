@@ -12,7 +12,7 @@ use outbox::store::{
 use outbox::time::Timestamp;
 use outbox::{EventId, StoreError};
 
-use crate::store::MemoryStore;
+use super::MemoryStore;
 
 #[async_trait]
 impl InspectStore for MemoryStore {

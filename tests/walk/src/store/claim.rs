@@ -1,0 +1,70 @@
+//! Claiming due events.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use outbox::store::{ClaimRequest, ClaimStore, Claimed, Record};
+use outbox::{Event, StoreError};
+
+use super::MemoryStore;
+use crate::taking::Taken;
+use crate::world::{World, shown};
+
+#[async_trait]
+impl ClaimStore for MemoryStore {
+    async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
+        self.run("claim", |world| {
+            let ended = world.ended_claims();
+            let taken = world.past_locked(|world| world.table.claim(request));
+            let seqs: Vec<u64> = taken.iter().map(|taken| taken.row.seq).collect();
+            // A host that claims row by row takes what others have read: beside a host of an earlier version.
+            let by_row = world.plan.faults.claimer;
+            let over = ended.into_iter().filter(|(seq, _)| seqs.contains(seq)).map(|(seq, ended)| (seq, ended || by_row));
+            world.take_over(&over.collect::<Vec<_>>());
+            let claimed: Vec<Claimed> = taken.into_iter().map(|taken| world.claimed(self.life, taken)).collect();
+            world.log_taken(self.life, "claimed", &claimed);
+            claimed
+        })
+        .await
+    }
+
+    async fn next_due(&self) -> Result<Option<Duration>, StoreError> {
+        self.run("next_due", |world| world.table.next_due()).await
+    }
+}
+
+impl World {
+    /// What was claimed, as the host gets it.
+    pub(super) fn claimed(&mut self, life: usize, taken: Taken) -> Claimed {
+        let Taken { row, fence, due, behind } = taken;
+        self.showed(life, fence);
+        let envelope = self.envelopes[&row.event_id].clone();
+        let event = Event::of(envelope).sequence(row.seq).attempt(row.attempts + 1).fence(fence.claim).build();
+        let mut claimed = Claimed::new(fence, event);
+        (claimed.attempts, claimed.deferrals) = (row.attempts, row.deferrals);
+        (claimed.claims, claimed.starts) = (row.claims, row.starts);
+        claimed.expires_in = row.expires_at.map(|expires_at| expires_at.since(self.table.now));
+        (claimed.due, claimed.behind) = (due, behind);
+        claimed
+    }
+
+    /// Notes what is taken from somebody whose claim has ended.
+    pub(super) fn take_over(&mut self, taken: &[(u64, bool)]) {
+        self.lost(|_, row| taken.contains(&(row.seq, true)));
+    }
+
+    /// For each row whether a claim of it has ended without an outcome.
+    pub(super) fn ended_claims(&self) -> Vec<(u64, bool)> {
+        let now = self.table.now;
+        let ended = |row: &Record| row.locked_by.is_some() && row.lease_end.is_some_and(|end| end <= now);
+        self.table.rows.values().map(|row| (row.seq, ended(row))).collect()
+    }
+
+    pub(super) fn log_taken(&mut self, life: usize, what: &str, claimed: &[Claimed]) {
+        if !claimed.is_empty() {
+            let fences: Vec<String> = claimed.iter().map(|claimed| shown(claimed.fence)).collect();
+            let line = format!("{} {what} {}", self.name(life), fences.join(" "));
+            self.note(line);
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! Storing outcomes with their effects.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use outbox::StoreError;
+use outbox::event::OwnerId;
+use outbox::store::{Committed, EffectStore, NewRow, Ownership, SettledWithEffects};
+
+use super::MemoryStore;
+
+#[async_trait]
+impl EffectStore for MemoryStore {
+    async fn settle_with_effects(&self, settled: &[SettledWithEffects<'_>]) -> Result<Vec<Committed>, StoreError> {
+        let rows: Vec<u64> = settled.iter().map(|item| item.settled.fence.sequence).collect();
+        let answer = self.run_on(&rows, "settle_with_effects", |world| {
+            let (mut answers, mut emitted) = (Vec::new(), Vec::new());
+            for item in settled {
+                world.settles(self.life, item.settled);
+                let (committed, envelopes) = world.table.settle_with_effects(std::slice::from_ref(item));
+                answers.extend(committed);
+                emitted.extend(envelopes.into_iter().cloned());
+            }
+            let nobodys = Ownership { owner: OwnerId::known("nobody"), lease: Duration::ZERO };
+            let new: Vec<NewRow<'_>> = emitted.iter().map(|envelope| NewRow { envelope, claimed: false }).collect();
+            let mut inserted = Vec::new();
+            world.insert(&mut inserted, &new, &nobodys);
+            world.commit(inserted);
+            answers
+        });
+        let answer = answer.await;
+        if answer.is_err() {
+            self.world().refused_effects(settled.iter().map(|item| item.settled.fence));
+        }
+        answer
+    }
+}

@@ -1,0 +1,42 @@
+//! Keeping claims, and giving them back.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use outbox::event::{Fence, OwnerId};
+use outbox::store::{LeaseStore, Renewed};
+use outbox::{EventId, StoreError};
+
+use super::MemoryStore;
+
+#[async_trait]
+impl LeaseStore for MemoryStore {
+    async fn renew(&self, held: &[Fence], lease: Duration) -> Result<Renewed, StoreError> {
+        self.run("renew", |world| {
+            let (locked, free): (Vec<Fence>, Vec<Fence>) = held.iter().partition(|fence| world.is_locked(fence.sequence));
+            let held = world.table.renew(&free, lease);
+            Renewed { held, locked: locked.into_iter().map(|fence| fence.sequence).collect() }
+        })
+        .await
+    }
+
+    async fn give_back(&self, owner: &OwnerId, ids: &[EventId]) -> Result<Vec<EventId>, StoreError> {
+        self.run("give_back", |world| {
+            let locked: Vec<EventId> =
+                world.table.rows.values().filter(|row| world.is_locked(row.seq)).map(|row| row.event_id).collect();
+            let free: Vec<EventId> = ids.iter().copied().filter(|id| !locked.contains(id)).collect();
+            let line = format!("{} gives back {free:?}", world.name(self.life));
+            world.note(line);
+            world.table.give_back(owner, &free)
+        })
+        .await
+    }
+
+    async fn count_start(&self, fence: Fence) -> Result<bool, StoreError> {
+        self.run_on(&[fence.sequence], "count_start", |world| world.table.count_start(fence)).await
+    }
+
+    async fn uncount_start(&self, sequence: u64) -> Result<(), StoreError> {
+        self.run_on(&[sequence], "uncount_start", |world| world.table.uncount_start(sequence)).await
+    }
+}

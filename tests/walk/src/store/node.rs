@@ -1,0 +1,40 @@
+//! The hosts that live.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use outbox::StoreError;
+use outbox::event::OwnerId;
+use outbox::store::{LiveNodes, Node, NodeRecord, NodeStore};
+
+use super::MemoryStore;
+
+#[async_trait]
+impl NodeStore for MemoryStore {
+    async fn heartbeat(&self, node: &Node, lease: Duration) -> Result<LiveNodes, StoreError> {
+        self.run("heartbeat", |world| world.table.heartbeat(node, lease)).await
+    }
+
+    async fn leave(&self, owner: &OwnerId) -> Result<(), StoreError> {
+        self.run("leave", |world| {
+            let line = format!("{} leaves", world.name(self.life));
+            world.note(line);
+            world.table.leave(owner.as_str());
+        })
+        .await
+    }
+
+    async fn nodes(&self) -> Result<Vec<NodeRecord>, StoreError> {
+        self.run("nodes", |world| {
+            let now = world.table.now;
+            let nodes = world.table.nodes.iter().map(|(owner, row)| {
+                let node = Node { session: row.session, ..Node::new(OwnerId::known(owner), owner, row.mode, "1.0.0") };
+                let mut record = NodeRecord::new(&Node { reads: row.reads, ..node }, row.started_at);
+                (record.alive_until, record.alive) = (row.alive_until, row.alive_until > now);
+                record
+            });
+            nodes.collect()
+        })
+        .await
+    }
+}

@@ -1,0 +1,62 @@
+//! Reading what is due in partitions, and claiming what was read.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use outbox::event::{Fence, OwnerId};
+use outbox::store::{Claimed, Position, ReadEvent, ReadRequest, ReadStore};
+use outbox::{Route, StoreError};
+
+use super::MemoryStore;
+use crate::world::shown;
+
+#[async_trait]
+impl ReadStore for MemoryStore {
+    async fn read(&self, request: &ReadRequest) -> Result<Vec<ReadEvent>, StoreError> {
+        let front_takes = if request.after.is_none() { self.world().plan.front_takes } else { Duration::ZERO };
+        let read = self.run("read", |world| {
+            let taken = world.table.read(request);
+            let read: Vec<ReadEvent> = taken
+                .into_iter()
+                .map(|taken| {
+                    let (partition, was_claimed) = (world.table.partition(&taken.row), taken.row.locked_by.is_some());
+                    let due_at = taken.row.due_at.expect("it is due");
+                    let position = Position { due_at, sequence: taken.row.seq };
+                    ReadEvent::new(world.claimed(self.life, taken), partition, position, was_claimed)
+                })
+                .collect();
+            if !read.is_empty() {
+                let fences: Vec<String> = read.iter().map(shown_as_read).collect();
+                let line = format!("{} read {}", world.name(self.life), fences.join(" "));
+                world.note(line);
+            }
+            read
+        });
+        let read = read.await;
+        self.takes(front_takes).await;
+        self.answer(Duration::ZERO, read).await
+    }
+
+    async fn next_to_read(&self, owner: &OwnerId, held: &[u64], busy: &[Route]) -> Result<Option<Duration>, StoreError> {
+        self.run("next_to_read", |world| world.table.next_to_read(owner.as_str(), held, busy)).await
+    }
+
+    async fn claim_these(&self, owner: &OwnerId, lease: Duration, fences: &[Fence]) -> Result<Vec<Claimed>, StoreError> {
+        self.run("claim_these", |world| {
+            let ended = world.ended_claims();
+            let taken = world.past_locked(|world| world.table.claim_these(owner, lease, fences));
+            let seqs: Vec<u64> = taken.iter().map(|taken| taken.row.seq).collect();
+            world.take_over(&ended.into_iter().filter(|(seq, _)| seqs.contains(seq)).collect::<Vec<_>>());
+            let claimed: Vec<Claimed> = taken.into_iter().map(|taken| world.claimed(self.life, taken)).collect();
+            world.log_taken(self.life, "claimed of what it had read", &claimed);
+            claimed
+        })
+        .await
+    }
+}
+
+/// What was read, as the history shows it: with the event that it waits behind.
+fn shown_as_read(read: &ReadEvent) -> String {
+    let behind = read.event.behind.map(|behind| format!(" (behind {behind})")).unwrap_or_default();
+    format!("{}{behind}", shown(read.event.fence))
+}
