@@ -15,6 +15,9 @@ pub(crate) struct Plan {
     pub(crate) hosts: usize,
     pub(crate) events: usize,
     pub(crate) aggregates: usize,
+    /// How many events in a thousand their writers put off, and for how long at most.
+    pub(crate) put_off: u64,
+    pub(crate) put_off_for: Duration,
     /// How long faults come, and events are written.
     pub(crate) chaos: Duration,
     pub(crate) lease: Duration,
@@ -111,12 +114,15 @@ impl Plan {
         let lease = Duration::from_secs(chance.number(3..31));
         let stop_on_first_failure = !chance.per_mille(250);
         let on_dead = chance.one_of(&[OnDead::Block, OnDead::Skip]);
+        let (put_off, put_off_for) = Chance::of(seed, 11).one_of(&[(100, 30), (100, 30), (500, 4)]);
         Self {
             seed,
             mode,
             hosts,
             events: chance.index(60) + 5,
             aggregates: chance.index(6) + 1,
+            put_off,
+            put_off_for: Duration::from_secs(put_off_for),
             chaos,
             lease,
             deadline: lease.mul_f64(chance.one_of(&[0.2, 0.5, 0.9])),

@@ -86,8 +86,10 @@ impl Writing {
         };
         let now = self.stage.world().table.now;
         let mut builder = envelope(&format!("e{number:03}"), self.chance.index(ROUTES.len()), key, now);
-        if self.chance.per_mille(100) {
-            builder = builder.available_at(now.plus(self.chance.millis(0..30_000)));
+        let plan = &self.stage.plan;
+        if self.chance.per_mille(plan.put_off) {
+            let longest = u64::try_from(plan.put_off_for.as_millis()).expect("half a minute");
+            builder = builder.available_at(now.plus(self.chance.millis(0..longest)));
         }
         if self.chance.per_mille(50) {
             builder = builder.expires_at(now.plus(self.chance.millis(31_000..120_000)));
