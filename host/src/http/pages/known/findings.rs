@@ -89,6 +89,11 @@ fn waiting(events: u64) -> String {
     format!("{} {} waiting", count(events, "event"), verb(events, "is", "are"))
 }
 
+/// As [`clock`], with its zone.
+fn utc(time: Timestamp, now: Timestamp) -> String {
+    format!("{} UTC", clock(time, now))
+}
+
 fn database(known: &Known) -> Option<Finding> {
     let outage = known.outage.as_ref()?;
     let since = clock(outage.since, crate::time::Clock::now(&*crate::time::system_clock()));
@@ -209,8 +214,12 @@ fn dead(snapshot: &Snapshot, now: Timestamp) -> Option<Finding> {
     let of_route = groups.iter().filter(|group| is_of(group)).map(|group| group.count).sum::<u64>();
     // If there are more dead events than were read, the first is not known.
     let first = groups.iter().filter(|group| is_of(group)).filter_map(|group| group.first).min().filter(|_| is_whole);
-    let before = if of_route == 1 { "" } else { ", the first" };
-    let since = first.map_or_else(String::new, |first| format!("{before} since {}", clock(first, now)));
+    let before = match of_route {
+        1 => String::new(),
+        all if all == dead => ", the first".to_owned(),
+        some => format!(", the first of these {}", number(some)),
+    };
+    let since = first.map_or_else(String::new, |first| format!("{before} since {}", utc(first, now)));
     let often = if largest.count == of_route { "" } else { ", most often" };
     let sentence = match (dead, is_whole) {
         (1, _) => format!("1 event of {route} has been dead{since}:"),

@@ -61,23 +61,23 @@ fn dead_events_that_no_listener_answers_are_told_by_that_and_not_by_one_of_their
     let many = Snapshot { stats: stats(10_000), dead: [dead(27, "Placed", "x"), nobody()].concat(), ..snapshot() };
     assert_eq!(said(many), ["10,000 events are dead, most of the newest because no listener answers their 140 routes."]);
     let few = Snapshot { stats: stats(300), dead: [dead(160, "Placed", "x"), nobody()].concat(), ..snapshot() };
-    assert_eq!(said(few), ["300 events are dead, 160 of them of Order/Placed, the first since 14:02:00: x"]);
+    assert_eq!(said(few), ["300 events are dead, 160 of them of Order/Placed, the first of these 160 since 14:02:00 UTC: x"]);
 }
 
 #[test]
 fn dead_events_are_told_with_their_route_and_what_went_wrong() {
     let stats = |dead| Stats { dead, ..Stats::default() };
     let all_of_one = Snapshot { stats: stats(17), dead: dead(17, "Paid", "deadline"), ..snapshot() };
-    assert_eq!(said(all_of_one), ["17 events are dead, all of Order/Paid, the first since 14:02:00: deadline"]);
+    assert_eq!(said(all_of_one), ["17 events are dead, all of Order/Paid, the first since 14:02:00 UTC: deadline"]);
     let mixed = Snapshot { stats: stats(5), dead: [dead(2, "Paid", "x"), dead(3, "Placed", "y")].concat(), ..snapshot() };
-    assert_eq!(said(mixed), ["5 events are dead, 3 of them of Order/Placed, the first since 14:02:00: y"]);
+    assert_eq!(said(mixed), ["5 events are dead, 3 of them of Order/Placed, the first of these 3 since 14:02:00 UTC: y"]);
     let many = Snapshot { stats: stats(10_000), dead: dead(500, "Paid", "deadline"), ..snapshot() };
     assert_eq!(said(many), ["10,000 events are dead, the newest mostly of Order/Paid: deadline"]);
     let some =
         Snapshot { stats: stats(10_000), dead: [dead(25, "Paid", "x"), different(475, "timeout")].concat(), ..snapshot() };
     assert_eq!(said(some), ["10,000 events are dead, the newest most often of Order/Paid: x"], "5 % are not most of them");
     let one = Snapshot { stats: stats(1), dead: dead(1, "Paid", "deadline"), ..snapshot() };
-    assert_eq!(said(one), ["1 event of Order/Paid has been dead since 14:02:00: deadline"]);
+    assert_eq!(said(one), ["1 event of Order/Paid has been dead since 14:02:00 UTC: deadline"]);
 }
 
 #[test]
@@ -90,15 +90,21 @@ fn number_time_and_error_of_dead_events_are_those_of_the_route_that_is_named() {
     let lost = || at("14:05:00", dead(1, "Lost", "no listener"));
     let earlier = || at("13:55:00", dead(1, "Paid", "timeout"));
     let two = Snapshot { stats: stats(2), dead: [lost(), earlier()].concat(), ..snapshot() };
-    assert_eq!(said(two), ["2 events are dead, 1 of them of Order/Lost since 14:05:00: no listener"]);
+    assert_eq!(said(two), ["2 events are dead, 1 of them of Order/Lost since 14:05:00 UTC: no listener"]);
     let more = Snapshot { stats: stats(3), dead: [lost(), lost(), earlier()].concat(), ..snapshot() };
-    assert_eq!(said(more), ["3 events are dead, 2 of them of Order/Lost, the first since 14:05:00: no listener"]);
+    assert_eq!(
+        said(more),
+        ["3 events are dead, 2 of them of Order/Lost, the first of these 2 since 14:05:00 UTC: no listener"]
+    );
 
     let placed = || [dead(3, "Placed", "y"), at("14:01:00", dead(1, "Placed", "z"))].concat();
     let of_route = Snapshot { stats: stats(4), dead: placed(), ..snapshot() };
-    assert_eq!(said(of_route), ["4 events are dead, all of Order/Placed, the first since 14:01:00, most often: y"]);
+    assert_eq!(said(of_route), ["4 events are dead, all of Order/Placed, the first since 14:01:00 UTC, most often: y"]);
     let share = Snapshot { stats: stats(5), dead: [placed(), earlier()].concat(), ..snapshot() };
-    assert_eq!(said(share), ["5 events are dead, 4 of them of Order/Placed, the first since 14:01:00, most often: y"]);
+    assert_eq!(
+        said(share),
+        ["5 events are dead, 4 of them of Order/Placed, the first of these 4 since 14:01:00 UTC, most often: y"]
+    );
     let many = Snapshot { stats: stats(10_000), dead: placed(), ..snapshot() };
     assert_eq!(said(many), ["10,000 events are dead, the newest mostly of Order/Placed, most often: y"]);
 }
