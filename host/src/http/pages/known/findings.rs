@@ -59,13 +59,15 @@ pub(crate) fn findings(known: &Known) -> Vec<Finding> {
     all.extend(database(known));
     if let Some(snapshot) = &known.snapshot {
         let now = snapshot.now();
-        all.extend(no_host(snapshot));
+        // Who is alive, and whether events move, cannot be known while the database does not answer.
+        let current = known.outage.is_none().then_some(&**snapshot);
+        all.extend(current.and_then(no_host));
         all.extend(plugins(snapshot));
         all.extend(dead(snapshot, now));
-        all.extend(gone_hosts(snapshot, now));
+        all.extend(current.and_then(|snapshot| gone_hosts(snapshot, now)));
         all.extend(paused(snapshot, now));
         all.extend(unanswered(snapshot));
-        all.extend(behind(snapshot));
+        all.extend(current.and_then(behind));
     }
     // Stable: within a severity the order above stays.
     all.sort_by_key(|finding| finding.severity);
@@ -96,11 +98,9 @@ fn utc(time: Timestamp, now: Timestamp) -> String {
 
 fn database(known: &Known) -> Option<Finding> {
     let outage = known.outage.as_ref()?;
-    let since = clock(outage.since, crate::time::Clock::now(&*crate::time::system_clock()));
+    let since = utc(outage.since, known.now());
     let sentence = match &known.snapshot {
-        Some(snapshot) => {
-            format!("The database has not answered since {since}; what you see is from {}.", clock(snapshot.at, snapshot.now()))
-        }
+        Some(_) => format!("The database has not answered since {since}; what you see is from then."),
         None => format!("The database has not answered since {since}, so there is nothing to show yet."),
     };
     Some(Finding::new(Severity::Fault, sentence, "hosts", "Show hosts").said(outage.why.clone()))

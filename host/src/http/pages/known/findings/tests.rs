@@ -181,12 +181,24 @@ fn a_host_that_is_gone_and_a_growing_backlog_are_warnings() {
 fn a_database_that_is_gone_comes_first_and_says_how_old_the_rest_is() {
     let stats = Stats { dead: 1, ..Stats::default() };
     let snapshot = Snapshot { stats, dead: dead(1, "Paid", "x"), ..snapshot() };
-    let outage = Outage { since: now(), why: "connection refused".to_owned() };
+    let outage = Outage { since: now(), why: "connection refused".to_owned(), is_silence: true };
     let all = findings(&Known { snapshot: Some(Arc::new(snapshot)), outage: Some(outage.clone()) });
-    assert!(all[0].sentence.ends_with("what you see is from 14:10:00."), "{}", all[0].sentence);
+    assert_eq!(all[0].sentence, "The database has not answered since 14:10:00 UTC; what you see is from then.");
     assert_eq!((all[0].said.as_deref(), all.len()), (Some("connection refused"), 2));
     let blind = findings(&Known { snapshot: None, outage: Some(outage) });
     assert!(blind[0].sentence.ends_with("there is nothing to show yet."));
+}
+
+#[test]
+fn nobody_is_told_who_is_alive_by_a_database_that_is_gone() {
+    let gone = NodeRecord { alive: false, partitions: 64, ..node("web-1", now()) };
+    let stats = Stats { new: 9, oldest_pending_seconds: Some(250.0), ..Stats::default() };
+    let outage = Outage { since: now(), why: "connection refused".to_owned(), is_silence: true };
+    for node in [gone, node("web-1", now())] {
+        let snapshot = Snapshot { nodes: vec![node], stats, ..snapshot() };
+        let all = findings(&Known { snapshot: Some(Arc::new(snapshot)), outage: Some(outage.clone()) });
+        assert_eq!(all.len(), 1, "{all:?}");
+    }
 }
 
 #[test]
