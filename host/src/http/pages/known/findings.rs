@@ -64,7 +64,7 @@ pub(crate) fn findings(known: &Known) -> Vec<Finding> {
         all.extend(current.and_then(no_host));
         all.extend(plugins(snapshot));
         all.extend(dead(snapshot, now));
-        all.extend(current.and_then(|snapshot| gone_hosts(snapshot, now)));
+        all.extend(current.and_then(gone_hosts));
         all.extend(paused(snapshot, now));
         all.extend(unanswered(snapshot));
         all.extend(current.and_then(behind));
@@ -257,21 +257,20 @@ fn unroutable(snapshot: &Snapshot) -> Option<Finding> {
     Some(Finding::new(Severity::Fault, sentence, to, "Show dead events"))
 }
 
-fn gone_hosts(snapshot: &Snapshot, now: Timestamp) -> Option<Finding> {
-    let gone: Vec<&NodeRecord> = snapshot.nodes.iter().filter(|node| !node.alive).collect();
+/// Hosts that are gone, whose events nobody delivers until the leases of their partitions end. Without a partition a host is missed by nobody.
+fn gone_hosts(snapshot: &Snapshot) -> Option<Finding> {
+    let gone: Vec<&NodeRecord> = snapshot.nodes.iter().filter(|node| !node.alive && node.partitions > 0).collect();
+    let held = count(gone.iter().map(|node| u64::from(node.partitions)).sum(), "partition");
     let sentence = match gone.as_slice() {
         [] => return None,
         [node] => format!(
-            "Host {} has not been heard from since its lease ended {}; other hosts take over its events.",
-            visible(&node.label),
-            relative_to(node.alive_until, now)
+            "Host {} is gone and still holds {held}; other hosts deliver their events once the leases end.",
+            visible(&node.label)
         ),
-        nodes => {
-            format!(
-                "{} hosts have not been heard from since their leases ended; other hosts take over their events.",
-                nodes.len()
-            )
-        }
+        nodes => format!(
+            "{} hosts are gone and still hold {held}; other hosts deliver their events once the leases end.",
+            nodes.len()
+        ),
     };
     Some(Finding::new(Severity::Warning, sentence, "hosts", "Show hosts"))
 }
