@@ -187,7 +187,7 @@ test('a database that goes while a page is open is told, what is shown is marked
 
   wire.break();
 
-  const gone = /The database has not answered since [\d:]+; what you see is from [\d:]+\./;
+  const gone = /The database has not answered since [\d:]+ UTC; what you see is from then\./;
   for (const open of [page, list.page]) await open.locator('#status', { hasText: gone }).waitFor();
   assert.notEqual(await ink(), before, 'what is old looks so');
   assert.match(await page.locator('#status').innerText(), /3 events are dead/);

@@ -45,7 +45,7 @@ test('the log-in fits every screen and says why a token is refused', async () =>
   await onScreens('log-in', host.at('events'));
   const visit = await visitor();
   await logIn(visit.page, 'obx_of-somebody-else');
-  assert.match(await visit.page.getByRole('alert').innerText(), /Refused: the token is not one of this host/);
+  assert.match(await visit.page.getByRole('alert').innerText(), /Refused: this host does not know this token/);
   nothingWrong(visit, 'a refused token');
   await visit.close();
 });

@@ -31,6 +31,9 @@ use crate::writer::{Emitted, WriteError, Writer};
 const READERS: usize = 2;
 /// How long a request waits for a place.
 const READ_WITHIN: Duration = Duration::from_secs(3);
+/// How long a request waits for a connection to the database: less than a page waits for what it knows of the table, which can then tell
+/// a database that is gone from one that is slow.
+const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 
 /// The outbox, as handlers know it; cheap to clone.
 #[derive(Clone)]
@@ -38,7 +41,11 @@ pub(super) struct Host(Arc<Parts>);
 
 /// What a [`Host`] is made of.
 pub(super) struct Parts {
+    /// For what a request asks, which soon fails without a connection.
     pub(super) store: Arc<dyn Store>,
+    /// For changes of many events, which a busy or lost database must not end half-way so soon.
+    pub(super) lasting: Arc<dyn Store>,
+    /// Dead events, by way of `lasting`.
     pub(super) dead: DeadEvents,
     pub(super) metrics: Arc<Metrics>,
     pub(super) monitor: Monitor,
@@ -83,7 +90,8 @@ impl Deref for Host {
 impl Host {
     pub(super) fn new<S: SharedStore>(outbox: &Outbox<S>, config: HttpConfig) -> Self {
         Self(Arc::new(Parts {
-            store: outbox.store().clone(),
+            store: outbox.store().connecting_within(CONNECT_WITHIN).unwrap_or_else(|| outbox.store().clone()),
+            lasting: outbox.store().clone(),
             dead: outbox.dead(),
             metrics: outbox.metrics().clone(),
             monitor: outbox.monitor(),

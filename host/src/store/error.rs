@@ -288,6 +288,22 @@ impl StoreError {
     }
 }
 
+#[cfg(feature = "http")]
+impl StoreError {
+    /// Whether the database could not be asked at all.
+    pub(crate) fn is_silence(&self) -> bool {
+        match self {
+            Self::Disconnected { .. } | Self::Unreachable { .. } | Self::TooManyConnections { .. } | Self::Closed { .. } => {
+                true
+            }
+            Self::Failed { source, .. } => {
+                matches!(source, sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::WorkerCrashed)
+            }
+            _ => false,
+        }
+    }
+}
+
 /// Whether a server answers, but not by a TLS that both sides accept. The driver tells of a certificate that it does not trust
 /// as of an error of I/O with bad data.
 pub(super) fn is_of_tls(error: &sqlx::Error) -> bool {

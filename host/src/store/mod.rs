@@ -49,6 +49,9 @@ pub mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use async_trait::async_trait;
 
 use crate::time::Timestamp;
@@ -127,4 +130,11 @@ pub trait Store:
 
     /// Closes all connections after what is under way.
     async fn close(&self);
+
+    /// The same store, whose calls fail when they have waited so long for a connection: for people, who would rather be told. `None` for a
+    /// store without a server.
+    #[doc(hidden)] // for our own pages and API
+    fn connecting_within(&self, _within: Duration) -> Option<Arc<dyn Store>> {
+        None
+    }
 }

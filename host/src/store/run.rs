@@ -1,5 +1,8 @@
 //! Running statements, and reading what they answer.
 
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+use std::time::Duration;
+
 use sqlx::Database;
 use sqlx::query::Query;
 
@@ -96,6 +99,17 @@ pub(super) trait Run: Sync {
             read(&row).map_err(|error| self.failed(action, error))
         }
     }
+}
+
+/// A connection, or a transaction, if it does not take longer than the store waits for one. What is asked for can be dropped at any time.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(super) async fn in_time<T>(
+    patience: Option<Duration>,
+    asked: impl Future<Output = Result<T, StoreError>>,
+    failed: impl FnOnce(sqlx::Error) -> StoreError,
+) -> Result<T, StoreError> {
+    let Some(patience) = patience else { return asked.await };
+    tokio::time::timeout(patience, asked).await.unwrap_or_else(|_| Err(failed(sqlx::Error::PoolTimedOut)))
 }
 
 /// Waits for what is done in a task of its own: a `begin` or a commit that is cancelled half-way leaves a pooled connection

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use outbox::event::{Fence, OwnerId};
-use outbox::store::{ClaimOrder, ClaimRequest, Due, PARTITIONS, ReadOrder, ReadRequest, Record, Settled, Settlement};
+use outbox::store::{ClaimOrder, ClaimRequest, Due, PARTITIONS, ReadOrder, ReadRequest, Record, Settled, Settlement, WaitsFor};
 use outbox::time::Timestamp;
 use outbox::{EventId, Status};
 

@@ -227,7 +227,7 @@ async fn each(
     let mut details = Vec::with_capacity(ids.len());
     for id in done.missing {
         details.push(match place.get(id).await? {
-            None => format!("{id} was not found; it may be discarded or purged already"),
+            None => format!("{id} was not found; it may already have been discarded or purged"),
             Some(found) => format!("{id} is {}; see `outbox event why {id}`", stands(&found.record)),
         });
     }

@@ -12,7 +12,7 @@ use crate::place;
 /// Prints the page of one event.
 pub(crate) async fn why(id: EventId, format: Format, config: &Config) -> Result<(), Failure> {
     let Some(mut why) = place::open(config).await?.why(id).await? else {
-        let hint = "it may be discarded or purged already; see `outbox event list` and `outbox audit list`";
+        let hint = "it may already have been discarded or purged; see `outbox event list` and `outbox audit list`";
         return Err(Failure::new(Exit::NotFound, format!("no event has the id {id}; {hint}")));
     };
     complete(&mut why, &config.flags);

@@ -140,7 +140,7 @@ impl Access {
         // Every token is compared, each in constant time, so the time of an answer reveals nothing.
         let found = self.tokens.iter().fold(None, |found, known| if known.sha256.is(&hash) { Some(known) } else { found });
         match found {
-            None => Err(Problem::new(Kind::Unauthorized, "the token is not one of this host")),
+            None => Err(Problem::new(Kind::Unauthorized, "this host does not know this token")),
             Some(Token { expires_at: Some(end), .. }) if *end <= now => {
                 Err(Problem::new(Kind::TokenExpired, format!("the token was valid until {end}")))
             }

@@ -182,7 +182,7 @@ pub(super) async fn count(State(host): State<Host>, _: Viewer, mut params: Param
     let (dead_after, dead_before) = (at(since), at(until));
     let filter =
         DeadFilter { event_type, aggregate_type, aggregate_id, tenant_id, error, max_attempts, dead_after, dead_before };
-    Ok(Json(Counted { count: host.dead.count(&filter).await? }))
+    Ok(Json(Counted { count: host.store.count_dead(&filter).await? }))
 }
 
 fn death(params: &mut Params) -> (Option<u32>, Option<When>, Option<When>) {
@@ -272,7 +272,7 @@ pub(super) async fn replay_all(
     let mut confirming = if asked.dry_run { None } else { Some(host.confirming(&mut cut_off).await?) };
     let place = host.read_place(Role::Operator).await?;
     let filter = asked.filter(host.store.now().await?)?;
-    let matching = host.dead.count(&filter).await?;
+    let matching = host.store.count_dead(&filter).await?;
     drop(place);
     let wanted = matching.min(asked.limit.unwrap_or(u64::MAX));
     let dead_before = filter.dead_before;

@@ -225,7 +225,7 @@ pub(super) async fn found(host: &Host, id: EventId) -> Result<Record, Problem> {
 }
 
 fn absent(id: EventId) -> Problem {
-    Problem::new(Kind::NotFound, format!("no event has the id {id}; it may be discarded or purged already"))
+    Problem::new(Kind::NotFound, format!("no event has the id {id}; it may already have been discarded or purged"))
 }
 
 /// A row as this viewer may see it.

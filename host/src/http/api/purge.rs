@@ -108,7 +108,7 @@ pub(super) async fn purge(
         return Err(CutOff::problem());
     }
     let limits = PurgeLimits { time: Some(time), rows: Some(wanted) };
-    let purge = Arc::new(Purge::new(host.store.clone(), settings.clone(), host.metrics.clone()));
+    let purge = Arc::new(Purge::new(host.lasting.clone(), settings.clone(), host.metrics.clone()));
     let purged = run(purge, by.0.audit(reason), (status, finished_before), limits, confirming, cut_off).await?;
     // Counted again: another purge may have deleted events meanwhile. If that fails, the answer still says what was deleted.
     let uncounted = Purgeable { count: matching.saturating_sub(purged.count), blocking };

@@ -118,11 +118,11 @@ pub(super) async fn replay(
     let dead_before = dead_before.map_or(now, |before| before.min(now));
     let filter = DeadFilter { max_attempts: retry_count_threshold, dead_before: Some(dead_before), ..DeadFilter::default() };
     let most = event_limit.unwrap_or(u64::MAX);
-    let all = host.dead.count(&DeadFilter::default()).await?;
+    let all = host.store.count_dead(&DeadFilter::default()).await?;
     let waiting = host.store.count_waiting(retry_count_threshold).await?;
     let wanted = waiting.min(most).min(waiting_limit.unwrap_or(u64::MAX));
     if dry_run {
-        let replayed = host.dead.count(&filter).await?.min(most - wanted).min(dead_limit.unwrap_or(u64::MAX));
+        let replayed = host.store.count_dead(&filter).await?.min(most - wanted).min(dead_limit.unwrap_or(u64::MAX));
         let (left_waiting, left_dead) = (waiting - wanted, all.saturating_sub(replayed));
         let (retried_now, out_of_time, next) = (wanted, false, after);
         let report = ReplayReport { retried_now, left_waiting, replayed, left_dead, out_of_time, next, dead_before, dry_run };

@@ -180,7 +180,7 @@ impl Job {
     }
 
     async fn run(&self, order: &Order, host: &Host) -> Result<Ended, StoreError> {
-        let store = &*host.store;
+        let store = &*host.lasting;
         let batch = order.per_second.map_or(BATCH, |per_second| per_second.clamp(1, BATCH));
         loop {
             if self.is_to_end(host) {
@@ -206,12 +206,12 @@ impl Job {
     /// Deletes the first events that match, each with its own record in the audit log, until the job must end. An event that is
     /// replayed meanwhile and dies again is left alone. True when none matched: if others took all listed events, more may.
     async fn discard(&self, order: &Order, limit: u32, host: &Host) -> Result<bool, StoreError> {
-        let listed = host.store.list(&listed(&order.filter), limit).await?;
+        let listed = host.lasting.list(&listed(&order.filter), limit).await?;
         for record in &listed {
             if self.is_to_end(host) {
                 return Ok(false);
             }
-            let is_gone = host.store.discard(record.event_id, order.filter.dead_before, &order.audit).await?;
+            let is_gone = host.lasting.discard(record.event_id, order.filter.dead_before, &order.audit).await?;
             self.done.fetch_add(u64::from(is_gone), Ordering::Relaxed);
         }
         Ok(listed.is_empty())

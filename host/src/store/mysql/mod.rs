@@ -37,6 +37,7 @@ mod state;
 mod write;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use sqlx::mysql::MySqlPool;
@@ -65,6 +66,8 @@ pub struct MySqlStore {
     /// Which database, for messages.
     database: Arc<str>,
     trust: Arc<Trust>,
+    /// How long a call waits for a connection; `None` for as long as the pools let it.
+    patience: Option<Duration>,
 }
 
 impl MySqlStore {
@@ -103,6 +106,10 @@ impl Store for MySqlStore {
             self.callers.close().await;
         }
         self.pool.close().await;
+    }
+
+    fn connecting_within(&self, within: Duration) -> Option<Arc<dyn Store>> {
+        Some(Arc::new(Self { patience: Some(within), ..self.clone() }))
     }
 }
 

@@ -186,7 +186,7 @@ impl MySqlStore {
         let keeper = pool(&options, 1, Whose::Host, &trust).idle_timeout(None).max_lifetime(None);
         let keeper = keeper.connect_lazy_with(options.connect.clone());
         let database = label(&options.connect).into();
-        Self { pool: host, callers, is_lent, keeper, table: options.table, database, trust }
+        Self { pool: host, callers, is_lent, keeper, table: options.table, database, trust, patience: None }
     }
 }
 
@@ -304,6 +304,7 @@ fn unreachable(database: &str, source: sqlx::Error) -> StoreError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::Store as _;
 
     #[tokio::test]
     async fn a_host_beside_a_services_own_pool_opens_eleven() {
@@ -313,6 +314,18 @@ mod tests {
 
         assert_eq!((options.most_connections(), label(&options.connect).as_str()), (12, "shop at db:3306"));
         assert_eq!(MySqlOptions::from_url("mysql://db/shop").expect("good").most_connections(), 22);
+    }
+
+    #[tokio::test]
+    async fn no_call_waits_longer_for_a_connection_than_it_was_given() {
+        // The pool itself would repeat a refused connection for 30 s.
+        let store = MySqlStore::lazy(MySqlOptions::from_url("mysql://127.0.0.1:1/shop").expect("good"));
+        let store = store.connecting_within(Duration::from_millis(100)).expect("it has connections to wait for");
+
+        let asked = tokio::time::timeout(Duration::from_secs(10), store.now()).await;
+
+        let error = asked.expect("it does not wait for the pool").expect_err("nobody listens there");
+        assert!(error.is_transient(), "{error}");
     }
 
     #[test]

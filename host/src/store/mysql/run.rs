@@ -5,8 +5,10 @@ use sqlx::mysql::{MySqlPool, MySqlRow, MySqlTransaction};
 use sqlx::pool::PoolConnection;
 
 use super::{MySqlStore, error};
-use crate::store::run::{Run, in_own_task};
+use crate::store::run::{Run, in_own_task, in_time};
 use crate::store::{StoreError, TableName, run};
+
+const BEGIN: &str = "begin a transaction";
 
 /// A statement with what is bound to it.
 pub(super) type Statement<'q> = run::Statement<'q, MySql>;
@@ -28,22 +30,26 @@ impl Run for MySqlStore {
     }
 
     async fn all(&self, action: &'static str, statement: Statement<'_>) -> Result<Vec<MySqlRow>, StoreError> {
-        statement.fetch_all(&self.pool).await.map_err(|error| self.failed(action, error))
+        let mut connection = self.connection(action).await?;
+        statement.fetch_all(&mut *connection).await.map_err(|error| self.failed(action, error))
     }
 
     async fn optional(&self, action: &'static str, statement: Statement<'_>) -> Result<Option<MySqlRow>, StoreError> {
-        statement.fetch_optional(&self.pool).await.map_err(|error| self.failed(action, error))
+        let mut connection = self.connection(action).await?;
+        statement.fetch_optional(&mut *connection).await.map_err(|error| self.failed(action, error))
     }
 
     async fn execute(&self, action: &'static str, statement: Statement<'_>) -> Result<u64, StoreError> {
-        let result = statement.execute(&self.pool).await.map_err(|error| self.failed(action, error))?;
+        let mut connection = self.connection(action).await?;
+        let result = statement.execute(&mut *connection).await.map_err(|error| self.failed(action, error))?;
         Ok(result.rows_affected())
     }
 }
 
 impl MySqlStore {
     pub(super) async fn connection(&self, action: &'static str) -> Result<PoolConnection<MySql>, StoreError> {
-        self.pool.acquire().await.map_err(|error| self.failed(action, error))
+        let acquired = async { self.pool.acquire().await.map_err(|error| self.failed(action, error)) };
+        in_time(self.patience, acquired, |late| self.failed(action, late)).await
     }
 
     /// Begins a transaction of the host's own.
@@ -54,8 +60,7 @@ impl MySqlStore {
     /// As [`transaction`](Self::transaction), on another pool of the store.
     pub(super) async fn transaction_on(&self, pool: &MySqlPool) -> Result<MySqlTransaction<'static>, StoreError> {
         let pool = pool.clone();
-        let begun =
-            in_own_task("begin a transaction", async move { pool.begin().await }, |action, error| self.failed(action, error));
-        begun.await
+        let begun = in_own_task(BEGIN, async move { pool.begin().await }, |action, error| self.failed(action, error));
+        in_time(self.patience, begun, |late| self.failed(BEGIN, late)).await
     }
 }

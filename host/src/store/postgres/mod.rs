@@ -36,6 +36,7 @@ mod time;
 mod write;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use sqlx::Postgres;
@@ -71,6 +72,8 @@ pub struct PostgresStore {
     database: Arc<str>,
     trust: Arc<Trust>,
     pooler: Arc<Pooler>,
+    /// How long a call waits for a connection; `None` for as long as the pools let it.
+    patience: Option<Duration>,
 }
 
 impl PostgresStore {
@@ -109,5 +112,9 @@ impl Store for PostgresStore {
             self.callers.close().await;
         }
         self.host.close().await;
+    }
+
+    fn connecting_within(&self, within: Duration) -> Option<Arc<dyn Store>> {
+        Some(Arc::new(Self { patience: Some(within), ..self.clone() }))
     }
 }

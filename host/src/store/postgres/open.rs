@@ -209,7 +209,18 @@ impl PostgresStore {
         let database = options.database().into();
         let is_lent = options.callers.is_some();
         let callers = options.callers.clone().unwrap_or_else(|| callers_pool(&options, &trust));
-        Self { host, keeper, callers, is_lent, connect: options.connect, table: options.table, database, trust, pooler }
+        Self {
+            host,
+            keeper,
+            callers,
+            is_lent,
+            connect: options.connect,
+            table: options.table,
+            database,
+            trust,
+            pooler,
+            patience: None,
+        }
     }
 }
 
@@ -277,6 +288,18 @@ mod tests {
         let options = PostgresOptions::from_pool(pool);
 
         assert_eq!((options.most_connections(), options.database().as_str()), (11, "postgres://joe@db:5432/shop"));
+    }
+
+    #[tokio::test]
+    async fn no_call_waits_longer_for_a_connection_than_it_was_given() {
+        // The pool itself would repeat a refused connection for 30 s.
+        let store = PostgresStore::lazy(PostgresOptions::from_url("postgres://127.0.0.1:1/shop").expect("good"));
+        let store = PostgresStore { patience: Some(Duration::from_millis(100)), ..store };
+
+        let asked = tokio::time::timeout(Duration::from_secs(10), store.connection("look")).await;
+
+        let error = asked.expect("it does not wait for the pool").expect_err("nobody listens there");
+        assert!(error.is_transient(), "{error}");
     }
 
     #[test]

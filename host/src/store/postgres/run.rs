@@ -8,7 +8,7 @@ use sqlx::{AssertSqlSafe, Postgres};
 
 use super::error::{failed, spoils_connection};
 use super::{PostgresStore, PostgresTransaction, TransactionalStore};
-use crate::store::run::{Run, in_own_task};
+use crate::store::run::{Run, in_own_task, in_time};
 use crate::store::{StoreError, TableName, run};
 
 const BEGIN: &str = "begin a transaction";
@@ -83,7 +83,8 @@ impl PostgresStore {
     }
 
     pub(super) async fn connection(&self, action: &'static str) -> Result<PoolConnection<Postgres>, StoreError> {
-        self.host.acquire().await.map_err(|error| failed(action, error))
+        let acquired = async { self.host.acquire().await.map_err(|error| failed(action, error)) };
+        in_time(self.patience, acquired, |late| failed(action, late)).await
     }
 
     /// A statement that names no table of ours, for a transaction.
@@ -93,12 +94,15 @@ impl PostgresStore {
 
     /// Begins a transaction of the host's own.
     pub(super) async fn transaction(&self) -> Result<PostgresTransaction, StoreError> {
-        if !self.is_pooled(BEGIN).await? {
-            return begin(&self.host).await;
-        }
-        let (pool, begin) = (self.host.clone(), self.pooler.begin().to_owned());
-        // Safe: the only text put in is numbers.
-        in_own_task(BEGIN, async move { pool.begin_with(AssertSqlSafe(begin)).await }, failed).await
+        let begun = async {
+            if !self.is_pooled(BEGIN).await? {
+                return begin(&self.host).await;
+            }
+            let (pool, begin) = (self.host.clone(), self.pooler.begin().to_owned());
+            // Safe: the only text put in is numbers.
+            in_own_task(BEGIN, async move { pool.begin_with(AssertSqlSafe(begin)).await }, failed).await
+        };
+        in_time(self.patience, begun, |late| failed(BEGIN, late)).await
     }
 
     /// A connection that a transaction is on cannot be thrown away alone.

@@ -53,7 +53,7 @@ impl Theme {
 }
 
 /// What the document around a page needs.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Frame {
     /// The way to the root of the pages: see [`root`](crate::http::pages::link::root).
     pub(crate) root: String,
@@ -125,7 +125,9 @@ impl Frame {
                 let paused = snapshot.routes.iter().filter(|route| route.paused_at.is_some()).count() as u64;
                 (paused > 0).then(|| html! { span.badge.parked title="paused" { "‖" (number(paused)) } })
             }
-            "Hosts" if !snapshot.nodes.iter().any(|node| node.alive) => Some(html! { span.badge.waiting { "0" } }),
+            "Hosts" if self.known.outage.is_none() && !snapshot.nodes.iter().any(|node| node.alive) => {
+                Some(html! { span.badge.waiting { "0" } })
+            }
             _ => None,
         }
     }

@@ -40,12 +40,12 @@ pub(crate) async fn one(
     };
     let audit = visit.audit(&form)?;
     let store = &visit.pages.host.store;
-    let done = match action.as_str() {
-        "replay" => store.replay(id, &audit).await,
-        "skip" => store.skip(id, &audit).await,
-        _ => store.discard(id, None, &audit).await,
+    let changed = match action.as_str() {
+        "replay" => store.replay(id, &audit),
+        "skip" => store.skip(id, &audit),
+        _ => store.discard(id, None, &audit),
     };
-    if !done.map_err(|error| visit.failed(error))? {
+    if !visit.answer(changed).await? {
         return Err(too_late(&visit, "The event is no longer dead, or no longer exists: somebody else was faster."));
     }
     visit.pages.host.tell_hosts().await;
@@ -58,8 +58,8 @@ pub(crate) async fn preview(visit: Visit, Path(action): Path<String>) -> Result<
     let Some(action) = Action::of(&action) else { return Err(nothing_here(&visit)) };
     visit.may_act()?;
     let wanted = WantedEvents::of(&visit.asked);
-    let now = visit.pages.host.store.now().await.map_err(|error| visit.failed(error))?;
-    let preview = look(&visit, action, &wanted, now, None).await.map_err(|error| visit.failed(error))?;
+    let now = visit.answer(visit.pages.host.store.now()).await?;
+    let preview = visit.answer(look(&visit, action, &wanted, now, None)).await?;
     Ok(visit.page(action.word(), dead::preview(&preview)))
 }
 
@@ -93,10 +93,10 @@ pub(crate) async fn many(visit: Visit, Path(action): Path<String>, Form(form): F
     }
     let filter = wanted.dead_filter(dead_before);
     let host = &visit.pages.host;
-    let total = host.store.count_dead(&filter).await.map_err(|error| visit.failed(error))?;
+    let total = visit.answer(host.store.count_dead(&filter)).await?;
     if total != expected {
         let fault = format!("Nothing was done: you saw {}, and now {} match.", count(expected, "event"), number(total));
-        let preview = look(&visit, action, &wanted, dead_before, Some(fault)).await.map_err(|error| visit.failed(error))?;
+        let preview = visit.answer(look(&visit, action, &wanted, dead_before, Some(fault))).await?;
         return Err(visit.refused_with(StatusCode::CONFLICT, action.word(), dead::preview(&preview)));
     }
     let order = Order { action, of: wanted.in_words(), total, filter, per_second, audit };
@@ -185,8 +185,8 @@ pub(crate) async fn route(visit: Visit, Path(action): Path<String>, Form(form): 
     };
     let audit = visit.audit(&form)?;
     let store = &visit.pages.host.store;
-    let changed = if action == "pause" { store.pause(&route, &audit).await } else { store.resume(&route, &audit).await };
-    if !changed.map_err(|error| visit.failed(error))? {
+    let changed = if action == "pause" { store.pause(&route, &audit) } else { store.resume(&route, &audit) };
+    if !visit.answer(changed).await? {
         return Err(too_late(&visit, "The route is already in that state: somebody else was faster."));
     }
     visit.pages.host.tell_hosts().await;

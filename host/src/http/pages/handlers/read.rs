@@ -7,6 +7,7 @@ use axum::response::Response;
 use super::visit::{Refused, Visit};
 use crate::event::{EventId, Status};
 use crate::http::pages::asked::events::WantedEvents;
+use crate::http::pages::document::Frame;
 use crate::http::pages::known::listeners::RouteListeners;
 use crate::http::pages::known::plugins::with_own;
 use crate::http::pages::link::{encoded, query};
@@ -21,11 +22,11 @@ use crate::store::{AuditFilter, DeadFilter, Filter};
 use crate::why::{Explanation, Facts};
 
 pub(crate) async fn overview(visit: Visit) -> Response {
-    let changes = if visit.frame.known.outage.is_some() {
-        Vec::new()
-    } else {
-        visit.pages.host.store.audit(view::overview::READ).await.unwrap_or_default()
+    let (known, changes) = match visit.ask(visit.pages.host.store.audit(view::overview::READ)).await {
+        Ok(changes) => (visit.frame.known.clone(), Some(changes)),
+        Err(unanswered) => (unanswered.known, None),
     };
+    let visit = Visit { frame: Frame { known, ..visit.frame }, ..visit };
     let hour = visit.pages.history.hour(crate::time::Clock::now(&*crate::time::system_clock()));
     visit.page("Overview", view::overview::page(&Overview { frame: &visit.frame, hour, changes }))
 }
@@ -40,22 +41,22 @@ pub(crate) async fn events(visit: Visit) -> Result<Response, Refused> {
     if visit.wants_parts() {
         return Ok(visit.page("Events", view::events::states(&visit.frame, &wanted)));
     }
-    let rows = visit.pages.host.store.list(&wanted.filter(visit.frame.known.now()), ROWS + 1).await;
-    let rows = rows.map_err(|error| visit.failed(error))?;
+    let filter = wanted.filter(visit.frame.known.now());
+    let rows = visit.answer(visit.pages.host.store.list(&filter, ROWS + 1)).await?;
     Ok(visit.page("Events", view::events::page(&Events::of(&visit.frame, &wanted, rows))))
 }
 
 /// Redirects to the event of an id, or else to the events of a route, a type or an aggregate. Types are searched among the
 /// known routes, since no index has them.
-pub(crate) async fn search(visit: Visit) -> Response {
+pub(crate) async fn search(visit: Visit) -> Result<Response, Refused> {
     let text = visit.asked.text("q").to_owned();
     if text.is_empty() {
-        return visit.over_to("events");
+        return Ok(visit.over_to("events"));
     }
     if let Ok(id) = text.parse::<EventId>()
-        && let Ok(Some(_)) = visit.pages.host.store.get(id).await
+        && visit.answer(visit.pages.host.store.get(id)).await?.is_some()
     {
-        return visit.over_to(&format!("events/{}", encoded(&text)));
+        return Ok(visit.over_to(&format!("events/{}", encoded(&text))));
     }
     let known = visit.frame.known.snapshot.as_ref().map_or(&[][..], |snapshot| &snapshot.routes);
     let is = |of: fn(&crate::event::Route) -> String| known.iter().any(|known| of(&known.route) == text);
@@ -68,7 +69,7 @@ pub(crate) async fn search(visit: Visit) -> Response {
     } else {
         query(&[("aggregate_id", &text)])
     };
-    visit.over_to(&format!("events?{pairs}"))
+    Ok(visit.over_to(&format!("events?{pairs}")))
 }
 
 pub(crate) async fn event(visit: Visit, Path(id): Path<String>) -> Result<Response, Refused> {
@@ -80,14 +81,13 @@ pub(crate) async fn event(visit: Visit, Path(id): Path<String>) -> Result<Respon
             "It may have been discarded or purged. The audit log lists every discard and purge by hand.",
         )
     };
-    let failed = |error| visit.failed(error);
     let id = id.parse::<EventId>().map_err(|_| gone())?;
-    let record = store.get(id).await.map_err(failed)?.ok_or_else(gone)?;
-    let facts = Facts::gather(&**store, record.clone(), visit.pages.host.listeners.relays()).await.map_err(failed)?;
+    let record = visit.answer(store.get(id)).await?.ok_or_else(gone)?;
+    let facts = visit.answer(Facts::gather(&**store, record.clone(), visit.pages.host.listeners.relays())).await?;
     let why = Explanation::of(&facts);
     let payload = match (visit.viewer.sees_payloads(), visit.asked.text("payload")) {
         (false, _) => Payload::Forbidden,
-        (true, "show") => Payload::Asked(Table { kind: store.kind(), name: store.table_in_full().await.map_err(failed)? }),
+        (true, "show") => Payload::Asked(Table { kind: store.kind(), name: visit.answer(store.table_in_full()).await? }),
         (true, _) => Payload::Hidden,
     };
     let event = OneEvent { frame: &visit.frame, record: &record, why: &why, payload };
@@ -105,12 +105,12 @@ pub(crate) async fn dead(visit: Visit) -> Result<Response, Refused> {
     if visit.wants_parts() {
         return Ok(visit.page("Dead", maud::html! {}));
     }
-    let (store, now, failed) = (&visit.pages.host.store, visit.frame.known.now(), |error| visit.failed(error));
+    let (store, now) = (&visit.pages.host.store, visit.frame.known.now());
     let filter = Filter { status: Some(Status::Dead), ..wanted.filter(now) };
-    let rows = store.list(&filter, ROWS + 1).await.map_err(failed)?;
+    let rows = visit.answer(store.list(&filter, ROWS + 1)).await?;
     let matching = match (&visit.frame.known.snapshot, wanted.is_narrow()) {
         (Some(snapshot), false) => snapshot.stats.dead,
-        _ => store.count_dead(&DeadFilter { dead_before: None, ..wanted.dead_filter(now) }).await.map_err(failed)?,
+        _ => visit.answer(store.count_dead(&DeadFilter { dead_before: None, ..wanted.dead_filter(now) })).await?,
     };
     let jobs = visit.pages.jobs.running();
     Ok(visit.page("Dead", view::dead::page(&Events::of(&visit.frame, &wanted, rows), matching, &jobs)))
@@ -164,7 +164,6 @@ pub(crate) async fn audit(visit: Visit) -> Result<Response, Refused> {
         let body = view::audit::no_such_change(&visit.frame, &filter);
         return Err(visit.refused_with(StatusCode::UNPROCESSABLE_ENTITY, "Audit log", body));
     }
-    let records = visit.pages.host.store.list_audit(&filter, view::audit::READ).await;
-    let records = records.map_err(|error| visit.failed(error))?;
+    let records = visit.answer(visit.pages.host.store.list_audit(&filter, view::audit::READ)).await?;
     Ok(visit.page("Audit log", view::audit::page(&visit.frame, &filter, &records)))
 }

@@ -14,6 +14,7 @@ use crate::http::auth::Viewer;
 use crate::http::pages::Pages;
 use crate::http::pages::asked::fields::Fields;
 use crate::http::pages::document::{self, Frame, Theme};
+use crate::http::pages::known::snapshot::Known;
 use crate::http::pages::link::{query, root};
 use crate::routes::PAUSE_KNOWN_WITHIN;
 use crate::store::{Audit, StoreError};
@@ -35,7 +36,16 @@ impl IntoResponse for Refused {
     }
 }
 
+/// The database did not answer a visit.
+pub(crate) struct Unanswered {
+    /// What is known since then.
+    pub(crate) known: Known,
+    /// What the visitor is told.
+    sentence: &'static str,
+}
+
 /// A request for a page, by somebody who may see it.
+#[derive(Clone)]
 pub(crate) struct Visit {
     pub(crate) pages: Pages,
     pub(crate) viewer: Viewer,
@@ -156,19 +166,39 @@ impl Visit {
         Refused(Box::new((status, self.page(title, body)).into_response()))
     }
 
-    /// The page for a statement that the database did not run.
-    pub(crate) fn failed(&self, error: StoreError) -> Refused {
+    /// The answer of the database. While it is silent nothing is asked: the visitor has waited for it already.
+    ///
+    /// # Errors
+    /// 503 as a page.
+    pub(crate) async fn answer<T>(&self, asked: impl Future<Output = Result<T, StoreError>>) -> Result<T, Refused> {
+        self.ask(asked).await.map_err(|Unanswered { known, sentence }| {
+            let page = Self { frame: Frame { known, ..self.frame.clone() }, ..self.clone() };
+            if page.wants_parts() {
+                // The status line says so; the page stays as it is, marked as out of date.
+                return Refused(Box::new(page.page("Temporarily unavailable", maud::html! {})));
+            }
+            page.refused(StatusCode::SERVICE_UNAVAILABLE, "Temporarily unavailable", sentence)
+        })
+    }
+
+    /// As [`answer`](Self::answer), for a page that can be shown without.
+    pub(crate) async fn ask<T>(&self, asked: impl Future<Output = Result<T, StoreError>>) -> Result<T, Unanswered> {
+        let silent = "The database is not answering. Nothing was changed; reload this page in a moment.";
+        let known = &self.frame.known;
+        if known.outage.as_ref().is_some_and(|outage| outage.is_silence) {
+            return Err(Unanswered { known: known.clone(), sentence: silent });
+        }
+        let error = match asked.await {
+            Ok(answer) => return Ok(answer),
+            Err(error) => error,
+        };
+        tracing::warn!(error = %crate::chain(&error), "a page could not be shown");
         let sentence = if error.is_transient() {
-            "The database is not answering. Nothing was changed; reload this page in a moment."
+            silent
         } else {
             "The host could not read or change the data of this page. The log of the host says why."
         };
-        tracing::warn!(error = %crate::chain(&error), "a page could not be shown");
-        if self.wants_parts() {
-            // The status line says so; the page stays as it is, marked as out of date.
-            return Refused(Box::new(self.page("Temporarily unavailable", maud::html! {})));
-        }
-        self.refused(StatusCode::SERVICE_UNAVAILABLE, "Temporarily unavailable", sentence)
+        Err(Unanswered { known: self.pages.snapshots.after(&error).await, sentence })
     }
 
     /// Whether the visitor may change anything.

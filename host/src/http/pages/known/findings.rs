@@ -60,13 +60,15 @@ pub(crate) fn findings(known: &Known) -> Vec<Finding> {
     all.extend(database(known));
     if let Some(snapshot) = &known.snapshot {
         let now = snapshot.now();
-        all.extend(no_host(snapshot));
+        // Who is alive, and whether events move, cannot be known while the database does not answer.
+        let current = known.outage.is_none().then_some(&**snapshot);
+        all.extend(current.and_then(no_host));
         all.extend(plugins(snapshot));
         all.extend(dead(snapshot, now));
-        all.extend(gone_hosts(snapshot, now));
+        all.extend(current.and_then(gone_hosts));
         all.extend(paused(snapshot, now));
         all.extend(unanswered(snapshot));
-        all.extend(behind(snapshot));
+        all.extend(current.and_then(behind));
     }
     // Stable: within a severity the order above stays.
     all.sort_by_key(|finding| finding.severity);
@@ -90,13 +92,16 @@ fn waiting(events: u64) -> String {
     format!("{} {} waiting", count(events, "event"), verb(events, "is", "are"))
 }
 
+/// As [`clock`], with its zone.
+fn utc(time: Timestamp, now: Timestamp) -> String {
+    format!("{} UTC", clock(time, now))
+}
+
 fn database(known: &Known) -> Option<Finding> {
     let outage = known.outage.as_ref()?;
-    let since = clock(outage.since, crate::time::Clock::now(&*crate::time::system_clock()));
+    let since = utc(outage.since, known.now());
     let sentence = match &known.snapshot {
-        Some(snapshot) => {
-            format!("The database has not answered since {since}; what you see is from {}.", clock(snapshot.at, snapshot.now()))
-        }
+        Some(_) => format!("The database has not answered since {since}; what you see is from then."),
         None => format!("The database has not answered since {since}, so there is nothing to show yet."),
     };
     Some(Finding::new(Severity::Fault, sentence, "hosts", "Show hosts").said(outage.why.clone()))
@@ -210,8 +215,12 @@ fn dead(snapshot: &Snapshot, now: Timestamp) -> Option<Finding> {
     let of_route = groups.iter().filter(|group| is_of(group)).map(|group| group.count).sum::<u64>();
     // If there are more dead events than were read, the first is not known.
     let first = groups.iter().filter(|group| is_of(group)).filter_map(|group| group.first).min().filter(|_| is_whole);
-    let before = if of_route == 1 { "" } else { ", the first" };
-    let since = first.map_or_else(String::new, |first| format!("{before} since {}", clock(first, now)));
+    let before = match of_route {
+        1 => String::new(),
+        all if all == dead => ", the first".to_owned(),
+        some => format!(", the first of these {}", number(some)),
+    };
+    let since = first.map_or_else(String::new, |first| format!("{before} since {}", utc(first, now)));
     let often = if largest.count == of_route { "" } else { ", most often" };
     let sentence = match (dead, is_whole) {
         (1, _) => format!("1 event of {route} has been dead{since}:"),
@@ -249,21 +258,20 @@ fn unroutable(snapshot: &Snapshot) -> Option<Finding> {
     Some(Finding::new(Severity::Fault, sentence, to, "Show dead events"))
 }
 
-fn gone_hosts(snapshot: &Snapshot, now: Timestamp) -> Option<Finding> {
-    let gone: Vec<&NodeRecord> = snapshot.nodes.iter().filter(|node| !node.alive).collect();
+/// Hosts that are gone, whose events nobody delivers until the leases of their partitions end. Without a partition a host is missed by nobody.
+fn gone_hosts(snapshot: &Snapshot) -> Option<Finding> {
+    let gone: Vec<&NodeRecord> = snapshot.nodes.iter().filter(|node| !node.alive && node.partitions > 0).collect();
+    let held = count(gone.iter().map(|node| u64::from(node.partitions)).sum(), "partition");
     let sentence = match gone.as_slice() {
         [] => return None,
         [node] => format!(
-            "Host {} has not been heard from since its lease ended {}; other hosts take over its events.",
-            visible(&node.label),
-            relative_to(node.alive_until, now)
+            "Host {} is gone and still holds {held}; other hosts deliver their events once the leases end.",
+            visible(&node.label)
         ),
-        nodes => {
-            format!(
-                "{} hosts have not been heard from since their leases ended; other hosts take over their events.",
-                nodes.len()
-            )
-        }
+        nodes => format!(
+            "{} hosts are gone and still hold {held}; other hosts deliver their events once the leases end.",
+            nodes.len()
+        ),
     };
     Some(Finding::new(Severity::Warning, sentence, "hosts", "Show hosts"))
 }

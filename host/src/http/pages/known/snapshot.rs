@@ -47,10 +47,12 @@ pub(crate) struct Known {
 /// The database does not answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Outage {
-    /// Since when, by this host's clock.
+    /// When it last answered; without a snapshot, when it was first asked.
     pub(crate) since: Timestamp,
     /// What the database, or its driver, said last.
     pub(crate) why: String,
+    /// Whether nothing can be asked now. Otherwise the snapshot may just take long.
+    pub(crate) is_silence: bool,
 }
 
 impl Snapshot {
@@ -120,6 +122,17 @@ impl Running {
 }
 
 impl Kept {
+    /// The database does not answer those who asked at this instant.
+    fn note_outage(&mut self, asked: Instant, why: String, is_silence: bool) {
+        let since = match (&self.known.snapshot, self.known.outage.take()) {
+            (Some(snapshot), _) => snapshot.at,
+            (None, Some(outage)) => outage.since,
+            (None, None) => system_clock().now().minus(asked.elapsed()),
+        };
+        self.known.outage = Some(Outage { since, why, is_silence });
+        self.next = Some(Instant::now() + YOUNGEST);
+    }
+
     /// Whether the last snapshot may be shown while a new one is being taken.
     fn will_do(&self) -> bool {
         // A slow snapshot is older than `OLDEST` by the time the next one is due.
@@ -141,7 +154,7 @@ impl Snapshots {
             return kept.known.clone();
         }
         let asked = Instant::now();
-        let why = loop {
+        let (why, is_silence) = loop {
             let running = kept.running.take().filter(|running| !running.is_stale());
             let mut running = running.unwrap_or_else(|| Running::begin((self.take)()));
             let left = PATIENCE.saturating_sub(running.since.elapsed().max(asked.elapsed()));
@@ -157,8 +170,8 @@ impl Snapshots {
                     kept.is_outdated = false;
                     return kept.known.clone();
                 }
-                Ok(Ok(Err(error))) => break crate::chain(&error).to_string(),
-                Ok(Err(error)) => break error.to_string(),
+                Ok(Ok(Err(error))) => break (crate::chain(&error).to_string(), error.is_silence()),
+                Ok(Err(error)) => break (error.to_string(), false),
                 Err(_) => {
                     kept.running = Some(running);
                     if is_prompt {
@@ -166,13 +179,20 @@ impl Snapshots {
                         kept.next = Some(Instant::now() + PROMPT * 4);
                         return kept.known.clone();
                     }
-                    break format!("no answer for {} s", PATIENCE.as_secs());
+                    break (format!("no answer for {} s", PATIENCE.as_secs()), false);
                 }
             }
         };
-        let since = kept.known.outage.take().map_or_else(|| system_clock().now(), |outage| outage.since);
-        kept.known.outage = Some(Outage { since, why });
-        kept.next = Some(Instant::now() + YOUNGEST);
+        kept.note_outage(asked, why, is_silence);
+        kept.known.clone()
+    }
+
+    /// What is known after something else that was asked has failed.
+    pub(crate) async fn after(&self, error: &StoreError) -> Known {
+        let mut kept = self.kept.lock().await;
+        if error.is_silence() {
+            kept.note_outage(Instant::now(), crate::chain(error).to_string(), true);
+        }
         kept.known.clone()
     }
 
@@ -315,6 +335,22 @@ mod tests {
         later(&snapshots).await;
         let known = snapshots.latest().await;
         assert_eq!((new_events(&known), known.outage.is_some()), (Some(2), false));
+    }
+
+    #[tokio::test]
+    async fn the_database_has_been_silent_since_its_last_answer_and_whoever_asks_next_is_told_of_a_failed_read() {
+        let (snapshots, tell) = told();
+        tell.send(1).unwrap();
+        let answered = snapshots.latest().await.snapshot.expect("it answered");
+        let error = |source| StoreError::Failed { action: "list events", source };
+
+        let slow = StoreError::TimedOut { action: "list events", source: sqlx::Error::RowNotFound };
+        assert!(snapshots.after(&slow).await.outage.is_none(), "it answered: too late");
+        let known = snapshots.after(&error(sqlx::Error::PoolTimedOut)).await;
+
+        let outage = known.outage.expect("nobody answers");
+        assert_eq!((outage.since, outage.is_silence), (answered.at, true));
+        assert!(snapshots.latest().await.outage.is_some(), "the next page knows of it");
     }
 
     #[tokio::test]

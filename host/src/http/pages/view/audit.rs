@@ -17,8 +17,6 @@ pub(crate) const READ: u32 = 101;
 const ROWS: usize = READ as usize - 1;
 /// Most characters of a reason or a filter that a row shows.
 const TEXT: usize = 200;
-/// Changes of routes and plugins, whose count is not a number of events.
-const OF_NO_EVENTS: [&str; 4] = ["pause", "resume", "forget_route", "delete_state"];
 
 /// Which records an address asks for.
 pub(crate) fn filter(asked: &Fields) -> AuditFilter {
@@ -91,7 +89,7 @@ pub(crate) fn rows(frame: &Frame, records: &[AuditRecord], most: usize, is_cut: 
     let oldest = records.last().map(|record| record.id);
     html! {
         table.rows {
-            thead { tr { th scope="col" { "When" } th scope="col" { "User" } th scope="col" { "Change" } th scope="col" { "Applied to" } th.number scope="col" { "Events" } th scope="col" { "Reason" } } }
+            thead { tr { th scope="col" { "When" } th scope="col" { "User" } th scope="col" { "Change" } th scope="col" { "Applied to" } th.number scope="col" { "Count" } th scope="col" { "Reason" } } }
             tbody {
                 @for ManualAction { record, last_at, records, .. } in actions(records.iter().cloned()).iter().take(most) {
                     tr {
@@ -102,11 +100,9 @@ pub(crate) fn rows(frame: &Frame, records: &[AuditRecord], most: usize, is_cut: 
                             @if *records > 1 { " " small.quiet { "in " (count(*records, "step")) } }
                         }
                         td.mono { (applied_to(frame, &record.selector)) }
-                        td.number data-name="events" {
-                            @if OF_NO_EVENTS.contains(&record.action.as_str()) { "–" } @else {
-                                @if is_cut && *records > 1 && oldest == Some(record.id) { "at least " }
-                                (number(record.count))
-                            }
+                        td.number data-name="count" {
+                            @if is_cut && *records > 1 && oldest == Some(record.id) { "at least " }
+                            (number(record.count))
                         }
                         td.error { (record.reason.as_deref().map(|reason| visible(&short(reason, TEXT))).unwrap_or_default()) }
                     }
@@ -153,10 +149,11 @@ mod tests {
     }
 
     #[test]
-    fn the_batches_of_a_purge_are_one_row_and_the_pause_before_it_stays_on_the_page() {
+    fn the_batches_of_a_purge_are_one_row_and_the_pause_before_it_stays_on_the_page_with_its_count() {
         let selector = json!({ "status": "done", "finished_before": "2026-11-23T12:00:00Z" });
         let mut records: Vec<AuditRecord> = (0..90).rev().map(|id| record(id + 2, "purge", selector.clone())).collect();
-        records.push(record(1, "pause", json!({ "aggregate_type": "Order", "event_type": "Paid" })));
+        let pause = record(1, "pause", json!({ "aggregate_type": "Order", "event_type": "Paid" }));
+        records.push(AuditRecord { count: 1, ..pause });
 
         // Another change came between, and what was done to one event twice are two changes.
         records.insert(40, record(500, "skip", json!({ "event_id": "e1" })));
@@ -167,7 +164,7 @@ mod tests {
         let rows: Vec<&str> = text.split("<tr>").skip(2).collect();
         assert_eq!(rows.len(), 4, "{text}");
         assert!(rows[0].contains("in 90 steps") && rows[0].contains(">45,000<"), "{}", rows[0]);
-        assert!(rows[3].contains("Order/Paid") && rows[3].contains(">–<"), "{}", rows[3]);
+        assert!(rows[3].contains("Order/Paid") && rows[3].contains(">1<"), "{}", rows[3]);
         let cut = rows_of(&records[..30], true);
         assert!(cut.contains("at least 15,000"), "there may be more of it: {cut}");
         let whole = rows_of(&records, true);

@@ -72,7 +72,7 @@ fn by_error(frame: &Frame, groups: &[Group]) -> Markup {
                     @let pairs = query(&[("aggregate_type", &group.aggregate_type), ("event_type", &group.event_type), ("error", group.common.as_deref().unwrap_or_default())]);
                     tr {
                         td.number { span.dead { (number(group.count)) " ×" } }
-                        td.mono.route { (visible(&short(&format!("{}/{}", group.aggregate_type, group.event_type), 80))) }
+                        td.mono.route { span { (visible(&short(&format!("{}/{}", group.aggregate_type, group.event_type), 80))) } }
                         td.first { a.row.says href=(frame.to(&format!("dead?{pairs}"))) { (visible(&group.error)) } }
                         td.tight data-name="first" { (when_or_dash(group.first, now)) }
                         td.tight data-name="last" { (when_or_dash(group.last, now)) }

@@ -142,7 +142,7 @@ pub(crate) fn rows(frame: &Frame, records: &[Record]) -> Markup {
                     tr {
                         td.tight { (Stand::of(record, now).show()) }
                         td.id.mono { a.row href=(frame.event(record.event_id)) { (record.event_id) } }
-                        td.mono.route { (visible(&short(&format!("{}/{}", record.aggregate_type, record.event_type), 80))) }
+                        td.mono.route { span { (visible(&short(&format!("{}/{}", record.aggregate_type, record.event_type), 80))) } }
                         td.mono data-name=[record.aggregate_id.as_ref().map(|_| "aggregate")] { (record.aggregate_id.as_deref().map(|id| visible(&short(id, 40))).unwrap_or_default()) }
                         td.tight { (when(record.created_at, now)) }
                         td.number data-name="failed" { @match record.failures() { 0 => span.zero { "–" }, failed => (number(failed.into())) } }

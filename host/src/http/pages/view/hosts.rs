@@ -32,8 +32,8 @@ pub(crate) fn page(frame: &Frame, own: &Own, asked: &Fields) -> Markup {
     let now = frame.known.now();
     html! {
         h1 { "Hosts" }
-        @if nodes.iter().any(|node| node.alive) {
-            p.quiet { "A host that does not renew its lease in time is gone, and other hosts take over its events. Hosts that were stopped are not listed." }
+        @if frame.known.outage.is_some() || nodes.iter().any(|node| node.alive) {
+            p.quiet { "A host is gone once its session has ended or its lease was not renewed in time; other hosts then take over its events. It stays listed for a day; hosts that were stopped are not listed." }
         } @else {
             p { "No host is alive. Start one in the directory of its configuration: " code.all { "outbox run" } }
         }

@@ -21,8 +21,8 @@ const ROUTES: usize = 12;
 pub(crate) struct Overview<'a> {
     pub(crate) frame: &'a Frame,
     pub(crate) hour: Vec<Option<Minute>>,
-    /// Changes by hand, newest first.
-    pub(crate) changes: Vec<AuditRecord>,
+    /// Changes by hand, newest first; `None` while the database does not answer.
+    pub(crate) changes: Option<Vec<AuditRecord>>,
 }
 
 pub(crate) fn page(overview: &Overview<'_>) -> Markup {
@@ -32,7 +32,7 @@ pub(crate) fn page(overview: &Overview<'_>) -> Markup {
         h1.unseen { "Overview" }
         (frame.live("charts", &html! { div.charts { @for chart in charts(&overview.hour, now) { (chart.show()) } } }))
         @if let Some(snapshot) = &frame.known.snapshot { (frame.live("waits", &waits(frame, snapshot))) }
-        (frame.live("changes", &changes(frame, &overview.changes)))
+        @if let Some(records) = &overview.changes { (frame.live("changes", &changes(frame, records))) }
     }
 }
 

@@ -168,7 +168,7 @@ fn swaps(name: &str, swaps: &[PluginSwap], now: Timestamp) -> Markup {
                 }
             }
         }
-        p.quiet { "Since the host started." @if is_word(name) && served.len() > 1 { " To go back to the previous version: " code.all { "outbox plugin rollback " (name) } } }
+        p.quiet { "Since the host started, or since the file was added: if a file is deleted, its history is forgotten." @if is_word(name) && served.len() > 1 { " To go back to the previous version: " code.all { "outbox plugin rollback " (name) } } }
     }
 }
 
