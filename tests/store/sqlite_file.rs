@@ -1,8 +1,8 @@
 //! What can be wrong with a file. Only SQLite has one.
 use std::task::Poll;
 
-use outbox::store::Severity;
 use outbox::store::sqlite::SqliteOptions;
+use outbox::store::{DoctorStore, Severity};
 use outbox::{SqliteStore, StoreError, TransactionalStore};
 use sqlx::Executor;
 use support::{Harness, Sqlite};

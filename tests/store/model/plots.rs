@@ -91,7 +91,7 @@ fn lose(chance: &mut Chance, owner: usize) -> Step {
 /// What was read is another owner's by the time its outcomes come.
 fn lost_while_reading(chance: &mut Chance, one: usize, other: usize) -> Vec<Step> {
     let order = chance.maybe(50, read_order);
-    let mut steps = vec![keep(one, LONG), read(one, order), lose(chance, one), keep(other, LONG), read(other, order)];
+    let mut steps = vec![keep(one, LONG), read(one, order.clone()), lose(chance, one), keep(other, LONG), read(other, order)];
     let ends = [one, other, one].map(|owner| settle(chance, owner));
     steps.extend(ends);
     if chance.percent(50) {
