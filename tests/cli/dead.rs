@@ -89,7 +89,9 @@ fn a_skipped_event_stays_dead_and_holds_nobody_up() {
     assert_eq!((done["count"].as_u64(), done["missing"][0].as_str()), (Some(1), Some("dead-2")));
     assert_eq!(place.stat("dead"), 2);
     assert_eq!(place.json(&["event", "why", "dead-1", "--output", "json"])["state"], "dead");
-    assert_eq!(place.run(&["dead", "skip", "nobody"]).code, Some(3));
+    let (missing, idle) = (place.run(&["dead", "skip", "nobody"]), place.run(&["dead", "skip", "dead-2"]));
+    assert!(missing.code == Some(3) && missing.stderr.contains("event nobody was not found"), "{}", missing.stderr);
+    assert!(idle.code == Some(7) && idle.stderr.contains("event dead-2 blocks no event"), "{}", idle.stderr);
 }
 
 #[test]
