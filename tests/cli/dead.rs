@@ -175,7 +175,7 @@ fn what_cannot_be_replayed_is_told_with_how_it_stands() {
     let unnamed = place.run(&["dead", "replay", "--since", "2h"]);
 
     assert_eq!(ended.code, Some(3), "{}", ended.stderr);
-    assert!(ended.stderr.contains("new is NEW; see `outbox event why new`"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("event new is NEW, not DEAD; see `outbox event why new`"), "{}", ended.stderr);
     assert!(ended.stderr.contains("nobody was not found"), "{}", ended.stderr);
     assert_eq!(unnamed.code, Some(2), "{}", unnamed.stderr);
     assert!(unnamed.stderr.contains("or --all with filters"), "{}", unnamed.stderr);

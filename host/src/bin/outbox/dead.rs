@@ -221,16 +221,16 @@ async fn each(
     if done.missing.is_empty() {
         return Ok(());
     }
-    let (mut reasons, mut found_any) = (Vec::with_capacity(done.missing.len()), false);
+    let (mut reasons, mut all_found) = (Vec::with_capacity(done.missing.len()), true);
     for id in done.missing {
         let found = place.get(id).await?;
-        found_any |= found.is_some();
+        all_found &= found.is_some();
         reasons.push(match found {
             None => format!("event {id} was not found; it may have been discarded or purged"),
             Some(found) => refusal(change, &id, &found.record),
         });
     }
-    let exit = match (done.count, found_any) {
+    let exit = match (done.count, all_found) {
         (0, false) => Exit::NotFound,
         (0, true) => Exit::Conflict,
         _ => Exit::Partly,
