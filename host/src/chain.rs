@@ -19,7 +19,7 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 /// What a panic said.
 pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    format!("panicked: {}", text.unwrap_or("with a value that is no text"))
+    format!("panicked: {}", text.unwrap_or("with a value that is not text"))
 }
 
 #[cfg(test)]

@@ -144,8 +144,8 @@ impl Heartbeat {
         Ok(live)
     }
 
-    /// Mends what somebody did to the partition table by hand: the events of a partition that nobody can take would wait for
-    /// ever, and nobody would know. What fails for a while is tried again with the next look.
+    /// Repairs what somebody did to the partition table by hand: the events of a partition that nobody can take would wait for ever, and
+    /// nobody would know. What fails for a while is tried again with the next look.
     async fn mend(&self) {
         let set_back = self.partitions.set_back();
         let look = async {
@@ -161,17 +161,17 @@ impl Heartbeat {
                 strange = faults.strange,
                 held = faults.held,
                 epochs = faults.epochs,
-                "the partition table was changed by hand: {faults}. It was mended; what was in hand then may be delivered again"
+                "the partition table was changed by hand: {faults}. It was repaired; events that were in hand at the time may be delivered again"
             ),
             Ok(_) if !set_back.is_empty() => tracing::error!(
                 set_back = set_back.len(),
-                "the partition table was changed by hand: epochs of {} partitions were set back. They were raised; what was in hand then may \
-                 be delivered again",
+                "the partition table was changed by hand: epochs of {} partitions were set back. They were raised again; events that were \
+                 in hand at the time may be delivered again",
                 set_back.len()
             ),
             Err(error) if !error.is_transient() => tracing::error!(
                 error = %crate::chain(&error),
-                "the partition table cannot be mended, and events of its partitions may wait for ever; see `outbox doctor`, and run \
+                "the partition table cannot be repaired, and events of its partitions may wait for ever; see `outbox doctor`, and run \
                  `outbox migrate up` as the user that owns the table"
             ),
             _ => {}
@@ -189,29 +189,42 @@ impl Heartbeat {
         match notice {
             Notice::NotAlone { label, mode: other_mode, is_certain, heard, forgotten } => {
                 let (heard, forgotten) = (heard.as_secs(), forgotten.as_secs());
-                let killed = if *is_certain {
-                    String::new()
+                let told = if *is_certain {
+                    let advice = advice(mode, other_mode);
+                    format!(
+                        "another host works on this table, and single_node is for one host alone: {label} ({other_mode}) was last heard \
+                         from {heard} s ago; {advice}"
+                    )
                 } else {
-                    format!("; if {label} was killed, do nothing: it is forgotten in {forgotten} s")
+                    format!(
+                        "another host may be working on this table, and single_node is for one host alone: {label} ({other_mode}) was \
+                         last heard from {heard} s ago; if it was killed, do nothing: it is forgotten in {forgotten} s; if it is \
+                         running, the next warning says what to do"
+                    )
                 };
-                tracing::warn!(
-                    mode,
-                    other = label,
-                    other_mode,
-                    heard_s = heard,
-                    "another host works on this table, and single_node is for one host alone: {label} ({other_mode}) said {heard} s ago \
-                     that it is alive; stop one of them, or set mode = \"multi_node\" for all (each event is still delivered by one \
-                     host only){killed}"
-                );
+                tracing::warn!(mode, other = label, other_mode, heard_s = heard, "{told}");
             }
             Notice::OtherMode { label, mode: other_mode } => tracing::warn!(
                 mode,
                 other = label,
                 other_mode,
-                "another host works on the same table in another mode; order holds only when all of them run in the same one"
+                "{label} works on the same table in the mode {other_mode}, and this host in {mode}: events may be delivered out of order; \
+                 set the same mode for all hosts of the table"
             ),
             Notice::Gone => tracing::info!(mode, "every host that was reported is gone"),
         }
+    }
+}
+
+/// What to do about two hosts of which at least one has the table for itself.
+fn advice(mode: &str, other_mode: &str) -> String {
+    const ALONE: &str = "single_node";
+    match [mode, other_mode].into_iter().find(|mode| *mode != ALONE) {
+        None => "stop one of them, or set mode = \"multi_node\" for both (each event is still delivered by one host only)"
+            .to_owned(),
+        Some(shared) => format!(
+            "hosts of one table must have the same mode: stop the host in single_node, or set mode = \"{shared}\" for it, too"
+        ),
     }
 }
 

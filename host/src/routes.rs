@@ -58,8 +58,8 @@ impl Recurring for RouteKeeper {
         let succeeded = kept.is_ok();
         self.outage.note(
             kept,
-            |error| tracing::warn!(%error, "the routes could not be read or noted; trying again"),
-            || tracing::info!("the routes can be read and noted again"),
+            |error| tracing::warn!(%error, "the routes could not be read or recorded; trying again"),
+            || tracing::info!("the routes can be read and recorded again"),
         );
         // A look that failed is repeated soon.
         if succeeded && self.seen.borrow().is_some() { LOOK_EVERY_TOLD } else { LOOK_EVERY }
@@ -81,7 +81,9 @@ pub(crate) async fn note(store: &dyn Store, listeners: &Listeners, loading: usiz
     match (routes.is_empty(), loading) {
         (false, _) => {}
         (true, 0) => {
-            tracing::warn!("this host has no listener: it parks the events that are due until it has one, or another host has");
+            tracing::warn!(
+                "this host has no listener: it parks the events that are due until it has one, or another host has one"
+            );
         }
         (true, 1) => tracing::info!("1 plugin is still loading; events that are due wait until it serves"),
         (true, loading) => tracing::info!("{loading} plugins are still loading; events that are due wait until they serve"),

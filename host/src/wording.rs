@@ -55,6 +55,15 @@ pub(crate) fn json_fault<'de, T: Deserialize<'de>>(text: &'de [u8], error: &serd
     if error.is_data() { Misfit::of_json::<T>(text, error).to_string() } else { error.to_string() }
 }
 
+/// The same of an event's payload, as a sentence about the field.
+pub(crate) fn payload_fault<'de, T: Deserialize<'de>>(payload: &'de [u8], error: &serde_json::Error) -> String {
+    if !error.is_data() {
+        return error.to_string();
+    }
+    let Misfit { path, words } = Misfit::of_json::<T>(payload, error);
+    misfit::of_field(&path, &words)
+}
+
 impl fmt::Display for Misfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&placed(&self.path, &self.words))
@@ -103,6 +112,19 @@ pub fn near<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> Vec<&'n
     near.dedup();
     near.into_iter().map(|(_, known)| known).collect()
 }
+
+/// A question for the names that may have been meant: `did you mean a, b or c?`
+#[must_use]
+pub fn did_you_mean(names: &[String]) -> String {
+    let names = match names.split_last() {
+        Some((last, before)) if !before.is_empty() => format!("{} or {last}", before.join(", ")),
+        _ => names.concat(),
+    };
+    format!("{DID_YOU_MEAN}{names}?")
+}
+
+/// How such a question begins.
+pub(crate) const DID_YOU_MEAN: &str = "did you mean ";
 
 /// The known name that was probably meant.
 #[must_use]

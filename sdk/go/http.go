@@ -109,7 +109,7 @@ func (r *Response) JSON(into any) error {
 		err = json.Unmarshal(r.Body, into)
 	}
 	if err != nil {
-		err = fmt.Errorf("the body of the response to %s is not what this listener reads: %w", r.request, err)
+		err = fmt.Errorf("invalid response to %s: %w", r.request, err)
 		return WithCode(err, "bad-response")
 	}
 	return nil

@@ -9,8 +9,8 @@ import (
 // too small: the call would end with a trap, which is tried again and again.
 const maxNesting = 1000
 
-// JSON parses the payload. When it does not parse, the error is an unrecoverable failure that names the route and what is
-// wrong, to be returned as it is: the same bytes will never parse.
+// JSON parses the payload. When it does not parse, the error is an unrecoverable failure that says what is wrong, to be returned as
+// it is: the same bytes will never parse.
 func (e *Event) JSON(into any) error {
 	var err error
 	if nesting(e.Payload) > maxNesting {
@@ -19,7 +19,7 @@ func (e *Event) JSON(into any) error {
 		err = json.Unmarshal(e.Payload, into)
 	}
 	if err != nil {
-		return Unrecoverable("the payload (%s) of %v is not what this listener reads: %w", e.ContentType, e.Route, err)
+		return Unrecoverable("invalid payload: %w", err)
 	}
 	return nil
 }

@@ -39,7 +39,7 @@ func failureOf(t *testing.T, err error) *outbox.Failure {
 	t.Helper()
 	failure, ok := err.(*outbox.Failure)
 	if !ok {
-		t.Fatalf("%T %v is no failure", err, err)
+		t.Fatalf("%T %v is not a failure", err, err)
 	}
 	return failure
 }
@@ -143,7 +143,7 @@ func TestAPayloadThatDoesNotParseIsUnrecoverable(t *testing.T) {
 	}
 	failure := failureOf(t, host.Deliver(outboxtest.NewEvent("Thing", "Counted", `{"n": "one"}`)))
 	if failure.Kind != outbox.KindUnrecoverable ||
-		!strings.HasPrefix(failure.Message, "the payload (application/json) of Thing/Counted is not what this listener reads: ") {
+		!strings.HasPrefix(failure.Message, "invalid payload: ") {
 		t.Errorf("%+v", failure)
 	}
 }

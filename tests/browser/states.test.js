@@ -66,7 +66,7 @@ test('17 dead events are a fault that names their route and what went wrong', as
   await place.emit([...Array.from({ length: 17 }, (_, number) => unreadable(number)), placed(1)]);
   await place.wait('dead', 17);
   const said = await says(host, /17 events are dead/);
-  assert.match(said, /all of Order\/OrderPaid, the first since .*: .*total: it is missing.*Show dead events/s);
+  assert.match(said, /all of Order\/OrderPaid, the first since .*: .*`total` is missing.*Show dead events/s);
   await onScreens('state-17-dead', host.at(), ALL_SCREENS);
   await onScreens('state-17-dead-list', host.at('dead'));
 });

@@ -10,9 +10,9 @@ const QUICK: [(&str, &str); 3] =
 
 /// Whether a line tells of this other host.
 fn tells_of(line: &str, other: u32) -> bool {
-    line.contains("another host works on this table, and single_node is for one host alone")
-        && line.contains(&format!(" {other} (single_node) said "))
-        && line.contains("stop one of them, or set mode = \"multi_node\" for all")
+    line.contains("on this table, and single_node is for one host alone")
+        && line.contains(&format!(" {other} (single_node) was last heard from "))
+        && (is_unsure(line) || line.contains("stop one of them, or set mode = \"multi_node\" for both"))
 }
 
 /// Whether it leaves open that the other was killed.

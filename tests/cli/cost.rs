@@ -47,7 +47,7 @@ fn tells_what_an_attempt_cost(place: &Place) {
     let fine = place.json(&["event", "why", "fine", "--output", "json"]);
     assert_eq!((fine["status"].as_str(), fine["last_cost"].is_null()), (Some("DONE"), true), "{fine}");
     assert!(!place.ok(&["event", "why", "fine"]).contains("cost "));
-    let total = said.iter().find(|line| line.contains("what the calls of a listener cost"));
+    let total = said.iter().find(|line| line.contains("listener totals"));
     let total = total.unwrap_or_else(|| panic!("the host says what all calls cost: {said:#?}"));
     assert!(total.contains("trouble") && total.contains("calls=3"), "{total}");
 }

@@ -89,7 +89,9 @@ fn a_skipped_event_stays_dead_and_holds_nobody_up() {
     assert_eq!((done["count"].as_u64(), done["missing"][0].as_str()), (Some(1), Some("dead-2")));
     assert_eq!(place.stat("dead"), 2);
     assert_eq!(place.json(&["event", "why", "dead-1", "--output", "json"])["state"], "dead");
-    assert_eq!(place.run(&["dead", "skip", "nobody"]).code, Some(3));
+    let (missing, idle) = (place.run(&["dead", "skip", "nobody"]), place.run(&["dead", "skip", "dead-2"]));
+    assert!(missing.code == Some(3) && missing.stderr.contains("event nobody was not found"), "{}", missing.stderr);
+    assert!(idle.code == Some(7) && idle.stderr.contains("event dead-2 blocks no event"), "{}", idle.stderr);
 }
 
 #[test]
@@ -173,7 +175,7 @@ fn what_cannot_be_replayed_is_told_with_how_it_stands() {
     let unnamed = place.run(&["dead", "replay", "--since", "2h"]);
 
     assert_eq!(ended.code, Some(3), "{}", ended.stderr);
-    assert!(ended.stderr.contains("new is NEW; see `outbox event why new`"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("event new is NEW, not DEAD; see `outbox event why new`"), "{}", ended.stderr);
     assert!(ended.stderr.contains("nobody was not found"), "{}", ended.stderr);
     assert_eq!(unnamed.code, Some(2), "{}", unnamed.stderr);
     assert!(unnamed.stderr.contains("or --all with filters"), "{}", unnamed.stderr);

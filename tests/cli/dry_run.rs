@@ -149,7 +149,7 @@ fn a_component_is_not_given_the_settings_of_a_plugin_whose_events_it_does_not_an
     assert!(!other.stderr.contains("tried as") && other.stdout.contains("1 × unanswered"), "{}{}", other.stdout, other.stderr);
     assert!(other.stdout.contains("1 event with effects"), "{}", other.stdout);
     assert_eq!(unknown.code, Some(3), "{}", unknown.stderr);
-    assert!(unknown.stderr.contains("no plugin is called order-mailr; near it: order-mailer"), "{}", unknown.stderr);
+    assert!(unknown.stderr.contains("no plugin is called order-mailr; did you mean order-mailer?"), "{}", unknown.stderr);
     assert!(asked.stdout.contains("1 event with order-mailer"), "{}{}", asked.stdout, asked.stderr);
 }
 

@@ -52,9 +52,9 @@ fn a_route_that_nobody_knows_may_be_paused_and_the_near_names_are_told() {
     let global = place.run(&["route", "resume", "OrderPlaced"]);
 
     assert_eq!(paused.code, Some(0), "{}", paused.stderr);
-    assert!(paused.stderr.contains("near it: Order/OrderPlaced"), "{}", paused.stderr);
+    assert!(paused.stderr.contains("did you mean Order/OrderPlaced?"), "{}", paused.stderr);
     assert_eq!(global.code, Some(3), "nobody paused what is not there");
-    assert!(global.stderr.contains("near it: Order/OrderPlac"), "{}", global.stderr);
+    assert!(global.stderr.contains("did you mean Order/OrderPlac"), "{}", global.stderr);
     assert_eq!(place.run(&["route", "pause", "Order/"]).code, Some(2));
 }
 

@@ -34,7 +34,7 @@ fn what_does_not_fit_the_database_is_told_and_no_password_is() {
     for (set, part) in [
         ("database.schema=app", "SQLite has no schemas"),
         ("database.max_connections=20", "one writer"),
-        ("database.url=oracle://app:s3cret@db/shop", "no database address"),
+        ("database.url=oracle://app:s3cret@db/shop", "not a database address"),
         ("database.urll=sqlite:x.db", "did you mean database.url?"),
     ] {
         let ended = place.run(&["--set", set, "config", "check"]);

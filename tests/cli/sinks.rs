@@ -84,6 +84,8 @@ fn a_sink_that_is_not_there_and_a_fault_are_told() {
         "{}",
         ended.stderr
     );
+    let misspelt = self::place(NOWHERE).run(&["sinks", "test", "ordres"]);
+    assert!(misspelt.stderr.contains("did you mean `orders`?"), "{}", misspelt.stderr);
     let unknown = Place::migrated().run(&["sinks", "test", "orders"]);
     assert_eq!(unknown.code, Some(3), "{}", unknown.stderr);
     assert!(unknown.stderr.contains("defined in outbox.toml: add a section [sinks.orders]"), "{}", unknown.stderr);

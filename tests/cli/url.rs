@@ -331,7 +331,9 @@ fn a_command_that_needs_the_database_says_so_and_does_nothing() {
     let both = served.place.run(&["stats", "--url", &served.url, "--database-url", "sqlite:outbox.db"]);
     assert_eq!(both.code, Some(2), "{}", both.stderr);
     let alone = served.place.run(&["stats", "--token", "obx_a"]);
-    assert_eq!(alone.code, Some(2), "{}", alone.stderr);
+    assert!(alone.code == Some(2) && alone.stderr.contains("add --url"), "{}", alone.stderr);
+    let needless = served.place.run(&["run", "--token", "obx_a"]);
+    assert!(needless.code == Some(2) && needless.stderr.contains("leave out --token"), "{}", needless.stderr);
     for url in ["127.0.0.1:8080", "postgres://db/shop", "http://ada:s3cret@127.0.0.1:8080"] {
         let ended = served.place.run(&["stats", "--url", url]);
         assert_eq!(ended.code, Some(2), "{url}: {}", ended.stderr);

@@ -25,7 +25,7 @@ async fn an_event_nobody_answers_dies_with_the_near_names() {
 
     let record = reaches(&db, id, Status::Dead).await;
     assert_eq!(record.attempts, 0);
-    assert_eq!(record.last_error.as_deref(), Some("no listener answers Order/OrderPlaced (near it: Order/OrderPlacd)"));
+    assert_eq!(record.last_error.as_deref(), Some("no listener answers Order/OrderPlaced (did you mean Order/OrderPlacd?)"));
     outbox.shutdown().await;
 }
 

@@ -55,7 +55,7 @@ async fn a_file_that_is_no_database_is_left_as_it_is() {
 
     let (_, why) = refused(SqliteOptions::new(&file)).await;
 
-    assert!(why.contains("no SQLite database"), "{why}");
+    assert!(why.contains("not a SQLite database"), "{why}");
     assert_eq!(std::fs::read_to_string(&file).expect("read"), letter);
 }
 

@@ -31,7 +31,7 @@ mod tests {
             ("[http-500] https://a.example: the endpoint answered 500", "[http-500]"),
             ("fuel: used up 200000000", "fuel"),
             ("connection refused", "connection refused"),
-            ("no listener answers Order/Paid (near it: Order/Placed)", "no listener answers"),
+            ("no listener answers Order/Paid (did you mean Order/Placed?)", "no listener answers"),
             ("[not closed: it goes on", "[not closed"),
             ("", ""),
         ] {

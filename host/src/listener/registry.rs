@@ -11,6 +11,7 @@ use super::unroutable::{HAD_LISTENER, NO_LISTENER_AT_ALL, no_listener};
 use super::{Breaker, BreakerConfig, CallLimit, Owner, Registration};
 use crate::event::{AggregateType, Route};
 use crate::metrics::{CallTotals, Calls, Metrics, RouteTotals, Routes};
+use crate::wording::did_you_mean;
 
 /// A registered listener, with what is remembered of its calls.
 pub struct RegistryEntry {
@@ -343,7 +344,7 @@ impl Listeners {
         self.version.subscribe()
     }
 
-    /// Why nobody answers a route, with the names that come near it: a few letters differ, or the aggregate type alone.
+    /// Why nobody answers a route, with the names that may have been meant: a few letters differ, or the aggregate type alone.
     #[must_use]
     pub fn unroutable(&self, route: &Route) -> String {
         let routes = self.routes();
@@ -358,7 +359,7 @@ impl Listeners {
                 let left_out = route.aggregate_type == AggregateType::global() && is_same_type;
                 let asked = if left_out { "was the aggregate type left out? " } else { "" };
                 let names: Vec<String> = near.iter().map(ToString::to_string).collect();
-                format!("{asked}near it: {}", names.join(", "))
+                format!("{asked}{}", did_you_mean(&names))
             }
         };
         no_listener(route, &hint)

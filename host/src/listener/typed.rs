@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 
 use super::{Answer, DispatchResult, Failure, Listener, Outcome, Reply, Visit};
 use crate::event::Event;
-use crate::wording::json_fault;
+use crate::wording::payload_fault;
 
 /// What a typed listener is given beside its payload: the event, and what it shares with the others.
 ///
@@ -103,13 +103,13 @@ where
 /// Reads the payload. Unrecoverable where it cannot be read: the same bytes will never be something else.
 fn read<P: DeserializeOwned>(event: &Event) -> Result<P, Failure> {
     if !is_json(event.content_type()) {
-        return Err(unread(event, format_args!("its content type is `{}`, which is not JSON", event.content_type())));
+        return Err(unread(format_args!("its content type is `{}`, which is not JSON", event.content_type())));
     }
-    event.payload().map_err(|error: serde_json::Error| unread(event, json_fault::<P>(event.payload_bytes(), &error)))
+    event.payload().map_err(|error: serde_json::Error| unread(payload_fault::<P>(event.payload_bytes(), &error)))
 }
 
-fn unread(event: &Event, why: impl Display) -> Failure {
-    Failure::unrecoverable(format_args!("the payload of {} is not what this listener reads: {why}", event.route()))
+fn unread(why: impl Display) -> Failure {
+    Failure::unrecoverable(format_args!("invalid payload: {why}"))
 }
 
 /// Whether a content type says that the payload is JSON: `application/json`, `text/json`, or one with the suffix `+json`.
@@ -181,11 +181,8 @@ mod tests {
         let bytes = Envelope::new("OrderPlaced").bytes("text/plain", "[1]").expect("good");
 
         for (envelope, fault) in [
-            (
-                text("[1, 256]"),
-                "the payload of Order/OrderPlaced is not what this listener reads: [1]: it is 256, but must be a whole number from 0 to 255",
-            ),
-            (text("{}"), "is not what this listener reads: it is a group of named values, but must be a list"),
+            (text("[1, 256]"), "invalid payload: `[1]` is 256, but must be a whole number from 0 to 255"),
+            (text("{}"), "invalid payload: it is a group of named values, but must be a list"),
             (bytes, "its content type is `text/plain`, which is not JSON"),
         ] {
             let Outcome::Failed(failure) = answer(&listener, envelope).await else { panic!("{fault}") };

@@ -11,7 +11,7 @@ pub(crate) const HAD_LISTENER: &str = "it had a listener before, or has one in a
 /// Why events wait where nothing is answered.
 pub(crate) const NO_LISTENER_AT_ALL: &str = "this host has no listener at all";
 
-/// Nobody answers the route; `hint` names what comes near it.
+/// Nobody answers the route; `hint` names the routes that may have been meant.
 pub(super) fn no_listener(route: &Route, hint: &str) -> String {
     format!("{NO_LISTENER} {route} ({hint})")
 }

@@ -164,10 +164,9 @@ impl<S: SharedStore> Outbox<S> {
         self.inner.monitor.readiness()
     }
 
-    /// What only another start of the process can mend, for a watchdog: a part that has broken, or a poller that has not moved
-    /// for two minutes although the database answers. `None` while everything moves, while the outbox stops, and while the
-    /// database does not answer, since another start would not change that. Asks the database only when the poller does not
-    /// move.
+    /// What only a restart of the process can fix, for a watchdog: a part that has broken, or a poller that has not moved for two
+    /// minutes although the database answers. `None` while everything moves, while the outbox stops, and while the database does not
+    /// answer, since another start would not change that. Asks the database only when the poller does not move.
     pub async fn standstill(&self) -> Option<String> {
         self.standstill_at(Instant::now()).await
     }

@@ -289,7 +289,7 @@ impl Partitions {
         self.lock().set_back.clone()
     }
 
-    /// Leaves out those too whose epoch no host can have written: every host mends them.
+    /// Leaves out those too whose epoch no host can have written: every host repairs them.
     fn leave_out_set_back(&self, held: &mut Vec<HeldPartition>) {
         let mut set_back = Vec::new();
         held.retain(|held| {

@@ -70,7 +70,11 @@ mod tests {
         fault.note(older());
         fault.note(lost());
 
-        assert!(fault.get().is_some_and(|fault| fault.contains("is at version 1, this program needs 2")), "{:?}", fault.get());
+        assert!(
+            fault.get().is_some_and(|fault| fault.contains("is at version 1, but this program needs 2")),
+            "{:?}",
+            fault.get()
+        );
         fault.note(Ok(()));
         assert_eq!(fault.get(), None);
     }

@@ -183,7 +183,7 @@ impl Kafka {
         let topic = self.config.topic.subject_of(message, clean);
         if topic.is_empty() || topic.len() > MAX_TOPIC || !topic.chars().all(may_name_a_topic) || matches!(&*topic, "." | "..")
         {
-            return Err(SinkError::rejected(format!("`{}` is no name of a topic", quoted(&topic))));
+            return Err(SinkError::rejected(format!("`{}` is not a valid name of a topic", quoted(&topic))));
         }
         let mut headers = OwnedHeaders::new();
         for (name, value) in carried(message, |_| false) {

@@ -73,7 +73,9 @@ impl Sinks {
     #[must_use]
     pub fn faults(configs: &BTreeMap<String, SinkConfig>) -> Vec<String> {
         let names = configs.keys().filter(|name| !is_name(name)).map(|name| {
-            format!("sinks.{name:?} is no name of a sink; use 1 to {MAX_NAME_CHARS} lower-case letters, digits, - and _")
+            format!(
+                "sinks.{name:?} is not a valid name of a sink; use 1 to {MAX_NAME_CHARS} lower-case letters, digits, - and _"
+            )
         });
         names.chain(configs.iter().flat_map(|(name, config)| config.faults(&format!("sinks.{name}")))).collect()
     }
@@ -125,7 +127,7 @@ mod tests {
         let configs = [("a.b", stdout("x")), ("orders", stdout(""))].map(|(name, config)| (name.to_owned(), config));
         let SinksError::Config(faults) = Sinks::connect(&configs.into()).expect_err("two faults");
         assert_eq!(faults.len(), 2, "{faults:?}");
-        assert!(faults[0].starts_with("sinks.\"a.b\" is no name"));
+        assert!(faults[0].starts_with("sinks.\"a.b\" is not a valid name"));
         assert!(faults[1].starts_with("sinks.orders.source is empty"));
     }
 }

@@ -23,7 +23,7 @@ pub(super) fn fault(name: &str, address: &str, schemes: &[&str]) -> Option<Strin
         return Some(format!("{name} is missing; {}", like()));
     }
     match address.trim().parse::<Url>() {
-        Err(error) => Some(format!("{name} is no address ({error}); {}", like())),
+        Err(error) => Some(format!("{name} is not a valid address ({error}); {}", like())),
         Ok(url) if !schemes.contains(&url.scheme()) => {
             Some(format!("{name} begins with `{}://`, which is none of {}://; {}", url.scheme(), schemes.join("://, "), like()))
         }

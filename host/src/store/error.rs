@@ -162,7 +162,7 @@ pub enum StoreError {
         table: String,
     },
     /// The schema is older than this program.
-    #[error("the schema of {table} is at version {found}, this program needs {wanted}; run `outbox migrate up`")]
+    #[error("the schema of {table} is at version {found}, but this program needs {wanted}; run `outbox migrate up`")]
     SchemaOlder {
         /// The table.
         table: String,

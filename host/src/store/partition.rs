@@ -63,7 +63,7 @@ pub trait PartitionStore: Send + Sync {
 pub struct PartitionFaults {
     /// How many of the partitions have no row: nobody reads their events.
     pub missing: u32,
-    /// How many rows have a number that is no partition's.
+    /// How many rows have a number that is not a partition's.
     pub strange: u32,
     /// How many are held without an end, or for long by a host that is not alive.
     pub held: u32,
@@ -94,7 +94,7 @@ impl fmt::Display for PartitionFaults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = [
             (self.missing, format!("{} of {PARTITIONS} partitions have no row, so nobody reads their events", self.missing)),
-            (self.strange, format!("{} rows have a number that is no partition's", self.strange)),
+            (self.strange, format!("{} rows have a number that is not a partition's", self.strange)),
             (self.held, format!("{} are held without an end by nobody who is alive", self.held)),
             (self.epochs, format!("{} have an epoch that cannot be one", self.epochs)),
         ];

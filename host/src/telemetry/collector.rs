@@ -71,7 +71,7 @@ impl Collector {
             .pool_timer(TokioTimer::new())
             .timer(TokioTimer::new())
             .build(https);
-        let url: Uri = config.url.trim().parse().map_err(|error| format!("the endpoint is no address: {error}"))?;
+        let url: Uri = config.url.trim().parse().map_err(|error| format!("the endpoint is not a valid address: {error}"))?;
         let mut headers = HeaderMap::new();
         for (name, value) in &config.headers {
             if let (Ok(name), Ok(mut value)) = (name.parse::<HeaderName>(), HeaderValue::from_str(value.reveal())) {

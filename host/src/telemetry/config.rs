@@ -88,7 +88,9 @@ impl CollectorConfig {
         let url = self.url.parse::<Url>();
         match &url {
             // Not repeated: it may hold a password.
-            Err(error) => faults.push(format!("the endpoint of {what} is no address ({error}); write http://host:4318")),
+            Err(error) => {
+                faults.push(format!("the endpoint of {what} is not a valid address ({error}); write http://host:4318"))
+            }
             Ok(url) if !matches!(url.scheme(), "http" | "https") || url.host().is_none() => {
                 faults.push(format!("the endpoint of {what} begins with {}:; write http:// or https://", url.scheme()));
             }
@@ -99,7 +101,7 @@ impl CollectorConfig {
         }
         for (name, value) in &self.headers {
             if name.parse::<HeaderName>().is_err() {
-                faults.push(format!("the headers of {what}: {name:?} is no name of a header"));
+                faults.push(format!("the headers of {what}: {name:?} is not a valid header name"));
             } else if HeaderValue::from_str(value.reveal()).is_err() {
                 faults.push(format!("the headers of {what}: the value of {name} cannot stand in a header"));
             }

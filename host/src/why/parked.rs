@@ -6,6 +6,7 @@ use crate::deceptive::shown;
 use crate::event::Route;
 use crate::listener::{HAD_LISTENER, NO_LISTENER_AT_ALL, NoListener};
 use crate::store::{Record, RouteRecord};
+use crate::wording::DID_YOU_MEAN;
 
 /// Why a host parked the event, and what releases it.
 pub(super) fn parked(known: &Facts, record: &Record) -> String {
@@ -41,9 +42,9 @@ fn unanswered(reason: &str, route: &str) -> Option<String> {
     let NoListener { said, awaited } = NoListener::read(reason)?;
     let mut text = format!("It was parked because, at that time, the host that took it had no listener for {route}.");
     let hint = said.strip_prefix(route).and_then(|hint| hint.strip_prefix(" (")?.strip_suffix(')'));
-    if let Some((question, names)) = hint.and_then(|hint| hint.split_once("near it: ")) {
+    if let Some((question, names)) = hint.and_then(|hint| hint.strip_suffix('?')?.split_once(DID_YOU_MEAN)) {
         let question = if question.is_empty() { "" } else { " Was the aggregate type left out?" };
-        text.push_str(&format!("{question} That host had listeners with similar names: {names}."));
+        text.push_str(&format!("{question} That host had listeners with similar names: did you mean {names}?"));
     }
     match awaited.map(|awaited| (awaited, awaited.strip_prefix(HAD_LISTENER))) {
         None => {}

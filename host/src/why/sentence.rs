@@ -29,7 +29,7 @@ pub(super) fn sentence(known: &Facts, state: State) -> String {
                 let said = of_one(known, head, of_head);
                 let place =
                     if queue.len() == 1 { "That one".to_owned() } else { format!("The first of the queue, {}", name(head)) };
-                next.push_str(&format!(" {place} is {}: {said}", head.status));
+                next.push_str(&format!(" {place} is {}: {}", head.status, after_colon(said)));
                 if matches!(of_head, State::Dead | State::Done) {
                     next.push_str(" That event blocks nothing, so a host will release this one within seconds.");
                 }
@@ -38,6 +38,14 @@ pub(super) fn sentence(known: &Facts, state: State) -> String {
         _ => {}
     }
     next
+}
+
+/// A sentence as it follows a colon. The name of a host stays as it is.
+fn after_colon(mut sentence: String) -> String {
+    if ["It ", "Its ", "The ", "No "].iter().any(|start| sentence.starts_with(start)) {
+        sentence[..1].make_ascii_lowercase();
+    }
+    sentence
 }
 
 /// The sentence for one event, without its queue.

@@ -69,6 +69,6 @@ mod tests {
         let failure = placed(r#"{ "order_id": 42 }"#).unwrap_err();
 
         assert_eq!(failure.kind, FailureKind::Unrecoverable);
-        assert!(failure.message.contains("total: it is missing"), "{}", failure.message);
+        assert!(failure.message.contains("`total` is missing"), "{}", failure.message);
     }
 }

@@ -38,7 +38,7 @@ fn record(event: &Event, change: Change) -> Answer {
 /// The number of the claim, which stands behind the event's id.
 fn fence(event: &Event) -> Result<u64, Failure> {
     let number = event.delivery_id.rsplit(':').next().and_then(|number| number.parse().ok());
-    number.ok_or_else(|| Failure::unrecoverable(format_args!("{} is no delivery id", event.delivery_id)))
+    number.ok_or_else(|| Failure::unrecoverable(format_args!("{} is not a delivery id", event.delivery_id)))
 }
 
 #[cfg(test)]

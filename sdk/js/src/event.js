@@ -56,9 +56,7 @@ export class Event {
       return read();
     } catch (error) {
       if (error instanceof Failure) throw error;
-      throw Failure.unrecoverable(
-        `the payload (${this.contentType}) of ${routeName(this.route)} is not what this listener reads: ${explain(error)}`,
-      );
+      throw Failure.unrecoverable(`invalid payload: ${explain(error)}`);
     }
   }
 }

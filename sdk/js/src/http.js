@@ -39,7 +39,7 @@ export class Response {
     try {
       return JSON.parse(utf8.decode(this.body));
     } catch (error) {
-      throw Failure.retryable(`the body of the response to ${this.#request} is not JSON`, { code: 'bad-response', cause: error });
+      throw Failure.retryable(`invalid response to ${this.#request}: the body is not JSON`, { code: 'bad-response', cause: error });
     }
   }
 

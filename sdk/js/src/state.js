@@ -48,6 +48,6 @@ function read(key, parse) {
   try {
     return parse(bytes);
   } catch (error) {
-    throw Failure.unrecoverable(`the state under \`${key}\` is not what this listener reads: ${explain(error)}`);
+    throw Failure.unrecoverable(`invalid state under \`${key}\`: ${explain(error)}`);
   }
 }

@@ -64,7 +64,7 @@ test('a fault of the module fails the build with a sentence', async () => {
     ['export const a = 5;', /must have the line `export const handler = listener\(\{ … \}\)`; it exports a$/],
     ['const a = ;', /listener\.js:1:11: Unexpected ";"$/],
     ["import 'node:fs'; export const handler = 5;", /Could not resolve "node:fs"; a listener runs in a sandbox/],
-    ["import 'wasi:odd'; export const handler = 5;", /imports "wasi:odd", which is no interface/],
+    ["import 'wasi:odd'; export const handler = 5;", /imports "wasi:odd", which is not an interface/],
     [`${start}export const handler = listener({ routes: { 'A/x': async () => done } });`, /cannot be evaluated: .*the route "A\/x" has an async/],
     [`${start}const name = settings.get('name'); export const handler = listener({ name, routes: { 'A/x': () => done } });`, /calls the host \(outbox:listener\/settings, get\) while it is built/],
   ]) {

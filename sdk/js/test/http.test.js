@@ -51,7 +51,7 @@ test('a response is read as text and as JSON, and its headers in any case', () =
   assert.equal(response.requireOk(), response);
 
   host.http = () => ({ body: 'no' });
-  assert.throws(() => request('https://api.example.com/x?secret=1').json(), { kind: 'retryable', code: 'bad-response', message: 'the body of the response to GET https://api.example.com/x is not JSON' });
+  assert.throws(() => request('https://api.example.com/x?secret=1').json(), { kind: 'retryable', code: 'bad-response', message: 'invalid response to GET https://api.example.com/x: the body is not JSON' });
 });
 
 test('a status that is not 200 to 299 is retryable where it passes, and unrecoverable elsewhere', () => {

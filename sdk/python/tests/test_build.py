@@ -77,7 +77,7 @@ class Build(unittest.TestCase):
             self.assertIn(line, self.worlds[0])
 
     def test_what_cannot_be_built_says_why(self) -> None:
-        with self.refused("is no module"):
+        with self.refused("is not a module"):
             build.build(self.folder / "missing.py", self.folder)
         with self.refused("cannot be imported"):
             build.build(self.write("my-app.py"), self.folder)
@@ -99,7 +99,7 @@ class Build(unittest.TestCase):
 
         self.assertEqual((good, bad), (0, 1))
         self.assertEqual(output.getvalue(), f"{self.folder / 'a.wasm'}\n")
-        self.assertRegex(error.getvalue(), "^outbox-python: .* is no module")
+        self.assertRegex(error.getvalue(), "^outbox-python: .* is not a module")
 
 
 class Explanations(unittest.TestCase):

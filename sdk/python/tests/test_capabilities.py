@@ -202,7 +202,7 @@ class Http(WithHost):
             with self.assertRaises(ValueError) as raised:
                 http.request("GET", url)
             self.assertNotIn("secret", str(raised.exception))
-        with self.assertRaisesRegex(ValueError, "no HTTP method"):
+        with self.assertRaisesRegex(ValueError, "not an HTTP method"):
             http.request("GE T", "http://h")
 
     def failure(self, status: int, *headers: tuple[str, str], body: bytes = b"") -> Failure:

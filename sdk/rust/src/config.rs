@@ -26,7 +26,7 @@
 //!
 //! outbox_sdk::testing::set_config("endpoint", "https://api.example.com");
 //! outbox_sdk::testing::set_config("retries", "many");
-//! let failure = config::parse::<Settings>().err().expect("many is no number");
+//! let failure = config::parse::<Settings>().err().expect("many is not a number");
 //! assert!(failure.message.starts_with("the setting `retries` is \"many\": it must be a whole number"), "{}", failure.message);
 //! ```
 
@@ -48,7 +48,7 @@ pub fn get(key: &str) -> Option<String> {
 /// The value under `key` of `[config]`.
 ///
 /// # Errors
-/// A retryable failure that says what to add to the manifest when there is none: the operator can mend it, and the event waits.
+/// A retryable failure that says what to add to the manifest when there is none: the operator can fix it, and the event waits.
 pub fn require(key: &str) -> Result<String, Failure> {
     get(key).ok_or_else(|| {
         Failure::retryable(format_args!("the setting `{key}` is missing; add it to [config] of the plugin's manifest"))
@@ -58,12 +58,12 @@ pub fn require(key: &str) -> Result<String, Failure> {
 /// The value under `key` of `[config]`, parsed: a number, an address, whatever has [`FromStr`]. `None` when the operator gave none.
 ///
 /// # Errors
-/// A retryable failure that names the key when the value does not parse: the operator can mend it, and the event waits.
+/// A retryable failure that names the key when the value does not parse: the operator can fix it, and the event waits.
 pub fn get_as<T: FromStr<Err: Display>>(key: &str) -> Result<Option<T>, Failure> {
     let Some(value) = get(key) else { return Ok(None) };
     let wrong = |error: T::Err| {
         Failure::retryable(format_args!(
-            "the setting `{key}` is {value:?}: {error}; mend it in [config] of the plugin's manifest"
+            "the setting `{key}` is {value:?}: {error}; fix it in [config] of the plugin's manifest"
         ))
     };
     value.parse().map(Some).map_err(wrong)
@@ -73,9 +73,9 @@ pub fn get_as<T: FromStr<Err: Display>>(key: &str) -> Result<Option<T>, Failure>
 /// without data, or options of these.
 ///
 /// # Errors
-/// A retryable failure that names the first key that is missing, unknown or wrong: the operator can mend it, and the event waits.
+/// A retryable failure that names the first key that is missing, unknown or wrong: the operator can fix it, and the event waits.
 pub fn parse<T: DeserializeOwned>() -> Result<T, Failure> {
-    read::read(all()).map_err(|wrong| Failure::retryable(format_args!("{wrong}; mend it in [config] of the plugin's manifest")))
+    read::read(all()).map_err(|wrong| Failure::retryable(format_args!("{wrong}; fix it in [config] of the plugin's manifest")))
 }
 
 /// All of `[config]`, sorted by key.

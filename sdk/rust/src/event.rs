@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 
 use crate::Failure;
 use crate::content_type::{is_json, other_charset};
-use crate::misfit::{misfit, without_place};
+use crate::misfit::{misfit, of_field, without_place};
 
 /// The pair that picks the listener of an event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -59,7 +59,7 @@ impl Event {
     /// The payload, parsed as JSON.
     ///
     /// # Errors
-    /// An unrecoverable failure that names the route and the field that is missing or wrong, such as `items[1].price`, or that the
+    /// An unrecoverable failure that names the field that is missing or wrong, such as `items[1].price`, or that the
     /// content type says something else: the same bytes will never parse.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, Failure> {
         if !is_json(&self.content_type) {
@@ -71,10 +71,8 @@ impl Event {
             if !error.inner().is_data() {
                 return self.unread(said);
             }
-            match misfit(error.path(), 0, without_place(&said).0, |_, _| None) {
-                (place, words) if place.is_empty() => self.unread(words),
-                (place, words) => self.unread(format_args!("{place}: {words}")),
-            }
+            let (field, words) = misfit(error.path(), 0, without_place(&said).0, |_, _| None);
+            self.unread(of_field(&field, &words))
         })?;
         reader.end().map_err(|error| self.unread(error))?;
         Ok(read)
@@ -83,18 +81,16 @@ impl Event {
     /// The payload as text.
     ///
     /// # Errors
-    /// An unrecoverable failure when it is no UTF-8, or when the content type names another character set.
+    /// An unrecoverable failure when it is not UTF-8, or when the content type names another character set.
     pub fn text(&self) -> Result<&str, Failure> {
         if let Some(charset) = other_charset(&self.content_type) {
             return Err(self.unread(format_args!("its character set is {charset}, not UTF-8")));
         }
-        std::str::from_utf8(&self.payload).map_err(|error| self.unread(format_args!("it is no UTF-8: {error}")))
+        std::str::from_utf8(&self.payload).map_err(|error| self.unread(format_args!("it is not UTF-8: {error}")))
     }
 
     fn unread(&self, why: impl Display) -> Failure {
-        let Route { aggregate_type, event_type } = &self.route;
-        let message = format!("the payload of {aggregate_type}/{event_type} is not what this listener reads: {why}");
-        Failure::unrecoverable(message).code("bad-payload")
+        Failure::unrecoverable(format_args!("invalid payload: {why}")).code("bad-payload")
     }
 
     /// When it happened.
@@ -192,11 +188,7 @@ mod tests {
         let failure = event.json::<serde_json::Value>().unwrap_err();
 
         assert_eq!(failure.kind, FailureKind::Unrecoverable);
-        assert_eq!(
-            failure.message,
-            "the payload of Order/OrderPlaced is not what this listener reads: \
-             trailing comma at line 1 column 10"
-        );
+        assert_eq!(failure.message, "invalid payload: trailing comma at line 1 column 10");
     }
 
     #[test]
@@ -216,13 +208,13 @@ mod tests {
         for (text, why) in [
             (
                 r#"{"items": [{"price": 1}, {"price": "free"}]}"#,
-                "reads: items[1].price: it is the text \"free\", but must be a number",
+                "invalid payload: `items[1].price` is the text \"free\", but must be a number",
             ),
-            (r#"{"items": [{}]}"#, "reads: items[0].price: it is missing"),
-            (r#"{"items": 7}"#, "reads: items: it is a number, but must be a list; put it in brackets: [ ]"),
-            ("{}", "reads: items: it is missing"),
-            ("[", "reads: EOF while parsing"),
-            (r#"{"items": []} 7"#, "reads: trailing characters"),
+            (r#"{"items": [{}]}"#, "invalid payload: `items[0].price` is missing"),
+            (r#"{"items": 7}"#, "invalid payload: `items` is a number, but must be a list; put it in brackets: [ ]"),
+            ("{}", "invalid payload: `items` is missing"),
+            ("[", "invalid payload: EOF while parsing"),
+            (r#"{"items": []} 7"#, "invalid payload: trailing characters"),
         ] {
             let failure = order(text).unwrap_err();
             assert_eq!(failure.kind, FailureKind::Unrecoverable, "{text}");

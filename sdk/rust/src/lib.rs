@@ -39,7 +39,7 @@
 //! let event = Event::for_test("Order", "OrderPlaced").with_text("{}");
 //! let failure = ThisPlugin::on_event(&event).expect_err("no order");
 //! assert_eq!(failure.kind, FailureKind::Unrecoverable);
-//! assert!(failure.message.contains("order_id: it is missing"), "{}", failure.message);
+//! assert!(failure.message.contains("`order_id` is missing"), "{}", failure.message);
 //! ```
 //!
 //! # The project around it

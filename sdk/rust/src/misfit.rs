@@ -27,6 +27,15 @@ pub(crate) fn misfit(
     (shown(keys.get(above..).unwrap_or_default()), words)
 }
 
+/// The same as one sentence about the field: `` `items[1].price` is missing ``.
+pub(crate) fn of_field(field: &str, words: &str) -> String {
+    match words.strip_prefix("it ") {
+        _ if field.is_empty() => words.to_owned(),
+        Some(rest) => format!("`{field}` {rest}"),
+        None => format!("`{field}`: {words}"),
+    }
+}
+
 const UNKNOWN: &str = "unknown field `";
 
 /// The name of the field that a message is about, if it names one, and the message in words. One of another form stays as it is.

@@ -52,8 +52,7 @@ pub fn delete(key: &str) -> Result<(), Refusal> {
 /// # Errors
 /// What the host refuses, and an unrecoverable failure when the value is not of this type.
 pub fn get_json<T: DeserializeOwned>(key: &str) -> Result<Option<T>, Failure> {
-    let wrong =
-        |error| Failure::unrecoverable(format_args!("the state under `{key}` is not what this listener reads: {error}"));
+    let wrong = |error| Failure::unrecoverable(format_args!("invalid state under `{key}`: {error}"));
     get(key)?.map(|value| serde_json::from_slice(&value).map_err(wrong)).transpose()
 }
 

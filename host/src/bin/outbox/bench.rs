@@ -132,10 +132,7 @@ impl BenchCommand {
     /// The sink of `--relay`.
     fn sink(&self, config: &Config) -> Result<Option<Arc<dyn Sink>>, Failure> {
         let Some(name) = &self.relay else { return Ok(None) };
-        let unknown = || {
-            let why = format!("there is no sink `{name}`; add a section [sinks.{name}] to the configuration");
-            Failure::new(Exit::NotFound, why)
-        };
+        let unknown = || crate::sinks::unknown(name, config.sinks().keys(), None);
         Ok(Some(crate::sinks::connect(config).get(name).ok_or_else(unknown)?))
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use outbox::wasm::{Manifest, PluginHost, PluginsConfig, Resolve, Source, StateSource};
-use outbox::wording::{near, toml_fault};
+use outbox::wording::{did_you_mean, near, toml_fault};
 
 use crate::config::{Config, reference};
 use crate::failure::{Exit, Failure};
@@ -57,7 +57,7 @@ impl Guise {
         }
         let near = near(name, known.iter().map(String::as_str));
         let near: Vec<String> = near.into_iter().take(NEAR).map(|name| shown(name).into_owned()).collect();
-        let near = if near.is_empty() { String::new() } else { format!("; near it: {}", near.join(", ")) };
+        let near = if near.is_empty() { String::new() } else { format!("; {}", did_you_mean(&near)) };
         let hint = "plugins are those of the configuration, of the plugins directory (--plugins DIR) and of running hosts";
         Err(Failure::new(Exit::NotFound, format!("no plugin is called {}{near}", shown(name))).details(vec![hint.to_owned()]))
     }

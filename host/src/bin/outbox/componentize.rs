@@ -55,7 +55,7 @@ impl Needs {
     fn of(core: &[u8]) -> Result<Self, String> {
         let mut needs = Self { has_world: false, adapter: false, exports: Vec::new() };
         for (index, payload) in Parser::new(0).parse_all(core).enumerate() {
-            match payload.map_err(|error| format!("it is no WebAssembly: {error}"))? {
+            match payload.map_err(|error| format!("it is not WebAssembly: {error}"))? {
                 Payload::Version { encoding: Encoding::Component, .. } if index == 0 => {
                     return Err("it is a component already".to_owned());
                 }
@@ -104,7 +104,7 @@ mod tests {
         let error = componentize(wat::parse_str("(module)").unwrap()).unwrap_err();
         assert!(error.contains("outbox:listener/handler@0.1.0"), "{error}");
         assert_eq!(componentize(wat::parse_str("(component)").unwrap()).unwrap_err(), "it is a component already");
-        assert!(componentize(b"text".to_vec()).unwrap_err().starts_with("it is no WebAssembly"));
+        assert!(componentize(b"text".to_vec()).unwrap_err().starts_with("it is not WebAssembly"));
     }
 
     #[test]

@@ -315,10 +315,10 @@ fn cross_checks(config: &Config, is_set: &dyn Fn(&str) -> bool) -> Vec<String> {
     let level = &config.log.level;
     let hint = "write error, warn, info, debug or trace, or a list like info,outbox::poller=debug";
     if let Err(error) = tracing_subscriber::EnvFilter::try_new(level) {
-        faults.push(format!("log.level is `{level}`, which is no level ({error}); {hint}"));
+        faults.push(format!("log.level is `{level}`, which is not a level ({error}); {hint}"));
     } else if let Some(word) = level.split(',').map(str::trim).find(|part| !part.contains(['=', '[']) && !is_level(part)) {
         // Taken for the name of a module, it would silence everything else.
-        faults.push(format!("log.level is `{level}`, but `{word}` is no level; {hint}"));
+        faults.push(format!("log.level is `{level}`, but `{word}` is not a level; {hint}"));
     }
     faults
 }

@@ -7,6 +7,7 @@ use indicatif::ProgressBar;
 use outbox::EventId;
 use outbox::dead::ReplayLimits;
 use outbox::event::Status;
+use outbox::store::Record;
 use serde::Serialize;
 
 use crate::audit::{ManyArgs, Reason};
@@ -173,17 +174,17 @@ impl DeadCommand {
             }
             Self::Replay(replay) => {
                 let Replay { ids, many: ManyArgs { dry_run, reason, output, .. }, .. } = *replay;
-                let verbs = Verbs { doing: "replaying", done: "replayed", fault: "not found, or not dead" };
+                let verbs = Verbs { doing: "replaying", done: "replayed" };
                 each(Change::Replay, &verbs, ids, dry_run, &reason, output, config).await
             }
             Self::Skip { ids, reason, output } => {
-                let verbs = Verbs { doing: "skipping", done: "skipped", fault: "not found, or not blocking any event" };
+                let verbs = Verbs { doing: "skipping", done: "skipped" };
                 each(Change::Skip, &verbs, ids, false, &reason, output, config).await
             }
             Self::Discard { ids, yes, reason, output } => {
                 let many = u64::try_from(ids.len()).unwrap_or(u64::MAX);
                 output::confirm(&format!("permanently delete {}", count(many, "dead event")), yes)?;
-                let verbs = Verbs { doing: "discarding", done: "discarded", fault: "not found, or not dead" };
+                let verbs = Verbs { doing: "discarding", done: "discarded" };
                 each(Change::Discard, &verbs, ids, false, &reason, output, config).await
             }
         }
@@ -194,8 +195,6 @@ impl DeadCommand {
 struct Verbs {
     doing: &'static str,
     done: &'static str,
-    /// The reason for events that were not changed.
-    fault: &'static str,
 }
 
 /// Changes each event, and reports those that could not be changed.
@@ -222,16 +221,36 @@ async fn each(
     if done.missing.is_empty() {
         return Ok(());
     }
-    let ids: Vec<String> = done.missing.iter().map(EventId::to_string).collect();
-    let exit = if done.count == 0 { Exit::NotFound } else { Exit::Partly };
-    let mut details = Vec::with_capacity(ids.len());
+    let (mut reasons, mut all_found) = (Vec::with_capacity(done.missing.len()), true);
     for id in done.missing {
-        details.push(match place.get(id).await? {
-            None => format!("{id} was not found; it may already have been discarded or purged"),
-            Some(found) => format!("{id} is {}; see `outbox event why {id}`", stands(&found.record)),
+        let found = place.get(id).await?;
+        all_found &= found.is_some();
+        reasons.push(match found {
+            None => format!("event {id} was not found; it may already have been discarded or purged"),
+            Some(found) => refusal(change, &id, &found.record),
         });
     }
-    Err(Failure::new(exit, format!("{}: {}", verbs.fault, ids.join(", "))).details(details))
+    let exit = match (done.count, all_found) {
+        (0, false) => Exit::NotFound,
+        (0, true) => Exit::Conflict,
+        _ => Exit::Partly,
+    };
+    match reasons.as_slice() {
+        [reason] => Err(Failure::new(exit, reason.clone())),
+        _ => {
+            let many = u64::try_from(reasons.len()).unwrap_or(u64::MAX);
+            Err(Failure::new(exit, format!("{} were not {}", count(many, "event"), verbs.done)).details(reasons))
+        }
+    }
+}
+
+/// Why an event that exists was not changed.
+fn refusal(change: Change, id: &EventId, record: &Record) -> String {
+    match (change, record.status) {
+        (Change::Skip, Status::Dead) => format!("event {id} blocks no event, so there is nothing to skip"),
+        (_, Status::Dead) => format!("event {id} was not dead a moment ago, but is now; repeat the command"),
+        _ => format!("event {id} is {}, not DEAD; see `outbox event why {id}`", stands(record)),
+    }
 }
 
 async fn change_all(

@@ -1,6 +1,7 @@
 //! `outbox dev`: everything on one machine, for trying it out.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,12 +15,15 @@ use crate::config::{Config, Override};
 use crate::database::{self, Missing};
 use crate::failure::{Exit, Failure};
 use crate::host::{self, Stop};
-use crate::output::{lines, or_dash, routes, shown};
+use crate::output::{lines, or_dash, shown};
+use crate::plugin::list::answered;
 use crate::plugins::{PluginState, PluginStatus, answering};
 use crate::serve;
 
 const AGGREGATE_TYPE: &str = "Order";
 const EVENT_TYPE: &str = "OrderPlaced";
+/// The directory of the samples in a checkout of this repository.
+const SAMPLES: &str = "target/plugins";
 /// How often the sample's row is looked at: fine enough to feel immediate.
 const LOOK: Duration = Duration::from_millis(20);
 /// How often, once it has waited for a while.
@@ -66,6 +70,7 @@ impl DevCommand {
             loaded: BTreeMap::new(),
             waiting: Vec::new(),
             order_id: 0,
+            dir: dir.clone(),
         };
         dev.banner(config, server.as_ref());
         let ended = tokio::select! {
@@ -86,6 +91,25 @@ struct Dev {
     /// Sample events that are not finished.
     waiting: Vec<Sample>,
     order_id: u64,
+    /// The plugins directory.
+    dir: PathBuf,
+}
+
+/// The plugins in columns: name, version, routes; of one that failed its error.
+fn plugin_lines(plugins: &[PluginStatus]) -> Vec<String> {
+    let rows: Vec<(String, String, String)> = plugins
+        .iter()
+        .map(|plugin| {
+            let what = match &plugin.error {
+                Some(error) if plugin.state == PluginState::Failed => format!("failed: {}", lines(error)),
+                _ => answered(plugin),
+            };
+            (shown(&plugin.name).into_owned(), or_dash(plugin.version.as_deref()), what)
+        })
+        .collect();
+    let width = |cell: fn(&(String, String, String)) -> &String| rows.iter().map(|row| cell(row).chars().count()).max();
+    let (names, versions) = (width(|row| &row.0).unwrap_or(0), width(|row| &row.1).unwrap_or(0));
+    rows.iter().map(|(name, version, what)| format!("{name:names$}  {version:versions$}  {what}")).collect()
 }
 
 struct Sample {
@@ -113,12 +137,8 @@ impl Dev {
         if plugins.is_empty() {
             eprintln!("            none yet");
         }
-        for plugin in plugins {
-            let what = match &plugin.error {
-                Some(error) if plugin.state == PluginState::Failed => format!("failed: {}", lines(error)),
-                _ => format!("{}  {}", or_dash(plugin.version.as_deref()), routes(&plugin.routes)),
-            };
-            eprintln!("            {}  {what}", shown(&plugin.name));
+        for line in plugin_lines(&plugins) {
+            eprintln!("            {line}");
         }
         // As it was typed: a fresh build is on nobody's path.
         let program = std::env::args().next().map_or_else(|| "outbox".into(), |program| shown(&program).into_owned());
@@ -176,8 +196,12 @@ impl Dev {
         eprintln!("emitted    {id}  {}  {payload}", self.route);
         if answering(&self.plugins(), &self.route).is_none() {
             eprintln!("           no plugin answers {}, so the event waits for one.", self.route);
+            // Where `cargo xtask plugins` puts them.
+            let again =
+                if self.dir.ends_with(SAMPLES) { String::new() } else { format!(" and start again with --plugins {SAMPLES}") };
             eprintln!(
-                "           Build the samples with `cargo xtask plugins`, or copy your NAME.wasm into the plugins directory."
+                "           Build the samples with `cargo xtask plugins`{again}, or copy your NAME.wasm into {}.",
+                self.dir.display()
             );
         }
         self.waiting.push(Sample { id, since: Instant::now(), attempts: 0, parked: false });

@@ -21,7 +21,7 @@ const LOOKED_AT: u32 = 100;
 /// Check settings, plugins, database, hosts, routes and events, and suggest a fix for each problem
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  outbox doctor\n  outbox doctor --output json\n  outbox doctor --grants > grants.sql\n\n\
-                        Changes nothing. Exits with 8 when it finds a problem, 5 when the database cannot be reached, and 4 when the\n\
+                        Changes nothing. Exits with 8 when it finds a problem, 5 when the database cannot be reached, and 4 when the \
                         configuration is not valid.")]
 pub(crate) struct DoctorCommand {
     /// Only print SQL that grants each role the fewest privileges it needs

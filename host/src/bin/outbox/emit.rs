@@ -28,9 +28,9 @@ const MAX_LINE: u64 = 16 << 20;
     group = ArgGroup::new("body").args(["payload", "payload_file", "stdin"]),
     after_help = "Examples:\n  outbox event emit --type OrderPlaced --aggregate-type Order --payload '{\"total\":99.5}'\n  \
                   outbox event emit --jsonl events.jsonl\n\n\
-                  Prints the ID of each event written, one per line. If the ID exists already, the command exits\n\
+                  Prints the ID of each event written, one per line. If the ID exists already, the command exits \
                   with 7; with --jsonl, such events are skipped and counted.\n\n\
-                  With --url, a request that fails for a passing reason is sent again a few times, with the same IDs:\n\
+                  With --url, a request that fails for a passing reason is sent again a few times, with the same IDs: \
                   no event is written twice."
 )]
 pub(crate) struct Emit {
@@ -167,12 +167,12 @@ impl Emit {
         Ok(match self.content_type {
             Some(content_type) => builder.bytes(content_type, payload)?,
             None => builder.json_text(payload).map_err(|error| {
-                let is_other = matches!(error, EnvelopeError::NotJson(_));
+                let EnvelopeError::NotJson(why) = error else { return Failure::from(error) };
                 let hint = match file {
                     Some(file) => format!("`@` does not read a file; write --payload-file {}", output::argument(&file)),
-                    None => "if it is not meant to be JSON, say what it is: --content-type text/plain".to_owned(),
+                    None => "if it is not meant to be JSON, give its content type: --content-type text/plain".to_owned(),
                 };
-                Failure::from(error).details(is_other.then_some(hint).into_iter().collect())
+                Failure::new(Exit::Usage, format!("the payload is not JSON: {why}")).detail(hint)
             })?,
         })
     }

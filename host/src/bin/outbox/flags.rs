@@ -22,7 +22,7 @@ pub(crate) struct Global {
     #[arg(long, global = true, value_name = "URL", conflicts_with = "database_url")]
     pub(crate) url: Option<String>,
     /// The token for --url: ${file:PATH} or ${env:NAME}, so that no list of processes shows it [env: OUTBOX_TOKEN]
-    #[arg(long, global = true, value_name = "TOKEN", requires = "url")]
+    #[arg(long, global = true, value_name = "TOKEN")]
     pub(crate) token: Option<String>,
     /// The plugins directory
     #[arg(long, global = true, value_name = "DIR")]

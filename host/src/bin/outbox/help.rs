@@ -64,6 +64,21 @@ mod tests {
     }
 
     #[test]
+    fn no_paragraph_below_a_help_is_broken_by_hand() {
+        let mut faults = Vec::new();
+        every_command(&Cli::command(), "outbox", &mut |words, command| {
+            let below = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let is_text = |line: &str| !line.is_empty() && !line.starts_with("  ");
+            for (line, next) in below.lines().zip(below.lines().skip(1)) {
+                if is_text(line) && is_text(next) && !line.ends_with('.') {
+                    faults.push(format!("{words}: {line}"));
+                }
+            }
+        });
+        assert!(faults.is_empty(), "{faults:#?}");
+    }
+
+    #[test]
     fn every_command_that_does_something_has_an_example() {
         every_command(&Cli::command(), "outbox", &mut |words, command| {
             let below = command.get_after_help().map(ToString::to_string).unwrap_or_default();

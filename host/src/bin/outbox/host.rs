@@ -137,7 +137,7 @@ pub(crate) async fn shutdown(
                     memory_peak_bytes = calls.memory_peak_bytes,
                     host_calls = calls.host_calls,
                     host_bytes = calls.host_bytes,
-                    "what the calls of a listener cost"
+                    "listener totals"
                 );
             }
             let counts = counts.counts();

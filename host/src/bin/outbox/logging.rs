@@ -32,7 +32,7 @@ pub(crate) fn start(settings: &Settings, host: bool) {
     };
     if let Some(error) = fault {
         // It is written for many programs: one that does not understand it is no reason to stand still.
-        tracing::warn!("the variable RUST_LOG is left out, since it is no list of levels by module: {error}");
+        tracing::warn!("the variable RUST_LOG is ignored, because it is not a list of levels by module: {error}");
     }
 }
 

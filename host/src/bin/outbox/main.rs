@@ -234,6 +234,15 @@ async fn execute(cli: Cli, words: &str) -> Result<(), Failure> {
             );
             return Err(Failure::new(Exit::Usage, what));
         }
+        // The parser would ask for --url, even of a command that refuses it.
+        None if global.token.is_some() => {
+            let what = if command.can_ask_host() {
+                "--token is for --url; add --url URL with the address of the host, or leave out --token".to_owned()
+            } else {
+                format!("`{words}` works on the database or on files of this machine, and needs no token; leave out --token")
+            };
+            return Err(Failure::new(Exit::Usage, what));
+        }
         None => Settings::load(global.config.as_deref(), &overrides)?,
     };
     let hosts = matches!(command, Command::Run { .. } | Command::Dev { .. });

@@ -1,6 +1,6 @@
 //! `outbox plugin`: the component files that answer events.
 
-mod list;
+pub(crate) mod list;
 mod test;
 
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ pub(crate) enum PluginCommand {
     #[command(
         after_help = "Examples:\n  outbox plugin check target/plugins/order-mailer.wasm\n  outbox plugin check new-plugins\n  \
                             outbox plugin check new-plugins --against plugins\n\n\
-                            Tells which routes a component answers and what it asks for. A directory is compared with what the running\n\
+                            Tells which routes a component answers and what it asks for. A directory is compared with what the running \
                             hosts serve, or with the plugins directory if no host is running."
     )]
     Check {
@@ -62,10 +62,10 @@ pub(crate) enum PluginCommand {
         #[command(flatten)]
         output: Output,
     },
-    /// Pin every plugin in the directory to its current version; hosts then refuse to load any other
+    /// Pin every plugin in the directory to its current version; hosts then refuse to load any other version of them
     #[command(
         after_help = "Examples:\n  outbox plugin lock\n  outbox plugin lock plugins --set plugins.lock=/etc/outbox/plugins.lock\n\n\
-                            Writes plugins.lock beside the components, or to the file that the setting plugins.lock names: use that if\n\
+                            Writes plugins.lock beside the components, or to the file that the setting plugins.lock names: use that if \
                             others may write to the directory. With --strict or plugins.strict, a host loads only pinned plugins."
     )]
     Lock {

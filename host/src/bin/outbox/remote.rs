@@ -32,7 +32,7 @@ impl Remote {
             let what = format!("--url {why}; write it like http://127.0.0.1:8080 or https://outbox.example.com");
             Failure::new(Exit::Usage, what)
         };
-        let parsed: Url = url.trim().parse().map_err(|error| usage(&format!("is no address ({error})")))?;
+        let parsed: Url = url.trim().parse().map_err(|error| usage(&format!("is not a valid address ({error})")))?;
         if !matches!(parsed.scheme(), "http" | "https") {
             return Err(usage(&format!("has the scheme `{}`", shown(parsed.scheme()))));
         }

@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 use outbox::listener::is_unroutable;
 use outbox::store::{Filter, Record, RouteRecord, SetAside};
 use outbox::why::{Pauses, covered, holding, resume_command};
+use outbox::wording::did_you_mean;
 use outbox::{PAUSE_KNOWN_WITHIN, Route};
 use serde::Serialize;
 
@@ -344,7 +345,7 @@ fn near(route: &Route, routes: &[RouteRecord]) -> String {
         [] => String::new(),
         near => {
             let names: Vec<String> = near.iter().map(|near| shown(&near.to_string()).into_owned()).collect();
-            format!("; near it: {}", names.join(", "))
+            format!("; {}", did_you_mean(&names))
         }
     }
 }

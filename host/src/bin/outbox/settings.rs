@@ -58,10 +58,11 @@ impl ConfigCommand {
                 config::otel::telemetry()?;
                 let faults = plugins::manifest_faults(&settings.config);
                 if !faults.is_empty() {
-                    let what = format!(
-                        "the configuration is valid, but not every manifest in {}",
-                        settings.config.plugins.dir.display()
-                    );
+                    let dir = settings.config.plugins.dir.display();
+                    let what = match faults.len() {
+                        1 => format!("1 manifest in {dir} is not valid; the rest of the configuration is"),
+                        many => format!("{many} manifests in {dir} are not valid; the rest of the configuration is"),
+                    };
                     return Err(Failure::new(Exit::Config, what).details(faults));
                 }
                 let from = settings.file.as_ref().map_or_else(

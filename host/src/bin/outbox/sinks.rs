@@ -8,6 +8,7 @@ use clap::Subcommand;
 use outbox::Envelope;
 use outbox::event::Event;
 use outbox::sink::{Message, SinkConfig, SinkError, Sinks};
+use outbox::wording::nearest;
 use serde::Serialize;
 
 use crate::config::{Config, FILE, Settings};
@@ -112,8 +113,12 @@ async fn test(settings: &Settings, name: &str, subject: Option<String>) -> Resul
 }
 
 /// What is said of a sink that is not there; sinks are defined in the file of the configuration.
-fn unknown<'n>(name: &str, known: impl Iterator<Item = &'n String>, file: Option<&Path>) -> Failure {
+pub(crate) fn unknown<'n>(name: &str, known: impl Iterator<Item = &'n String>, file: Option<&Path>) -> Failure {
     let known: Vec<&str> = known.map(String::as_str).collect();
+    if let Some(meant) = nearest(name, known.iter().copied()) {
+        let what = format!("there is no sink `{}`; did you mean `{meant}`?", shown(name));
+        return Failure::new(Exit::NotFound, what).detail("`outbox sinks list` shows all sinks".to_owned());
+    }
     let known = if known.is_empty() { "there are none".to_owned() } else { format!("the sinks are: {}", known.join(", ")) };
     let file = file.unwrap_or(Path::new(FILE)).display();
     let name = shown(name);

@@ -46,7 +46,7 @@ pub(crate) async fn watch(outbox: Outbox<Arc<dyn Store>>) {
             told = now;
         }
         if watchdog.is_some() {
-            // A database that does not answer in time is none that a new start would mend.
+            // A database that does not answer in time is not fixed by a restart.
             match tokio::time::timeout(rest, outbox.standstill()).await.unwrap_or(None) {
                 None => {
                     is_still = false;

@@ -91,7 +91,7 @@ const RULES: [Rule; 17] = [
     },
     Rule {
         id: "invalid-text",
-        promise: "answers an event whose payload is no text, though it says that it is JSON",
+        promise: "answers an event whose payload is not text, though its content type is JSON",
         advice: "The content type is what the writer said. Read the payload as text with an error, not with a panic.",
         check: |ground| Box::pin(input::invalid_text(ground)),
     },
@@ -119,14 +119,14 @@ const RULES: [Rule; 17] = [
         promise: "answers the same event in the same way, in a fresh and in a kept instance",
         advice: "An event may be delivered twice, and its second delivery meets another instance or the same. Its answer and its \
                  effects must come from the event, the settings and the state: not from the clock, random numbers, or what an \
-                 earlier call left in memory. What must be remembered belongs into `state`.",
+                 earlier call left in memory. What must be remembered belongs in `state`.",
         check: |ground| Box::pin(sameness::same_twice(ground)),
     },
     Rule {
         id: "order",
         promise: "answers an event in the same way whatever came before it",
         advice: "A kept instance meets events in any order, and loses its memory at any time. Do not carry anything from one call \
-                 to the next in a variable; what must be remembered belongs into `state`.",
+                 to the next in a variable; what must be remembered belongs in `state`.",
         check: |ground| Box::pin(sameness::order(ground)),
     },
     Rule {

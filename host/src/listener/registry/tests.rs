@@ -148,7 +148,7 @@ fn an_unroutable_event_is_told_the_near_names() {
     let listeners = Listeners::default();
     listeners.replace("a", vec![registration("Order", "OrderPlaced"), registration("User", "UserCreated")]).expect("free");
     let text = listeners.unroutable(&Route::new("order", "OrderPlacd").expect("valid"));
-    assert_eq!(text, "no listener answers order/OrderPlacd (near it: Order/OrderPlaced)");
+    assert_eq!(text, "no listener answers order/OrderPlacd (did you mean Order/OrderPlaced?)");
 }
 
 #[test]
@@ -160,11 +160,11 @@ fn a_route_with_the_same_event_type_is_near_whatever_its_aggregate_type() {
 
     assert_eq!(
         unroutable(AggregateType::GLOBAL, "UserRegistered"),
-        "no listener answers __GLOBAL__/UserRegistered (was the aggregate type left out? near it: Customer/UserRegistered)"
+        "no listener answers __GLOBAL__/UserRegistered (was the aggregate type left out? did you mean Customer/UserRegistered?)"
     );
     assert_eq!(
         unroutable("Account", "UserRegistered"),
-        "no listener answers Account/UserRegistered (near it: Customer/UserRegistered)"
+        "no listener answers Account/UserRegistered (did you mean Customer/UserRegistered?)"
     );
     assert_eq!(unroutable(AggregateType::GLOBAL, "Other"), "no listener answers __GLOBAL__/Other (1 route is answered)");
 }

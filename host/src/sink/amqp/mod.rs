@@ -98,8 +98,9 @@ impl Kind for AmqpConfig {
     fn faults(&self, prefix: &str) -> Vec<String> {
         let url = target::fault(&format!("{prefix}.url"), &self.url, &["amqp", "amqps"]);
         // The parser's error may repeat the address.
-        let uri =
-            || self.uri().is_err().then(|| format!("{prefix}.url is no address of AMQP; write it like amqp://host:5672/vhost"));
+        let uri = || {
+            self.uri().is_err().then(|| format!("{prefix}.url is not an AMQP address; write it like amqp://host:5672/vhost"))
+        };
         let mut faults: Vec<_> = url.or_else(uri).into_iter().collect();
         faults.extend(tls::fault(prefix, self.ca_file.as_deref(), [&*self.url], "amqps"));
         if self.exchange.len() > SHORT {
@@ -159,7 +160,7 @@ impl Open {
 
 impl Amqp {
     fn new(name: &str, config: AmqpConfig) -> Result<Self, String> {
-        let uri = config.uri().map_err(|_| "url is no address of AMQP".to_owned())?;
+        let uri = config.uri().map_err(|_| "url is not an AMQP address".to_owned())?;
         let tls = match uri.scheme {
             AMQPScheme::AMQP => None,
             AMQPScheme::AMQPS => Some(Arc::new(tls::client(config.ca_file.as_deref())?)),

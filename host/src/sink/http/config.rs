@@ -110,7 +110,7 @@ impl Kind for HttpConfig {
             }
         }
         faults.extend(self.headers.keys().filter(|name| self.header(name).is_none()).map(|name| {
-            format!("{prefix}.headers: {name:?} is no header that can be set here, or its value is no value of a header")
+            format!("{prefix}.headers: {name:?} is not a header that can be set here, or its value is not a valid header value")
         }));
         faults
     }

@@ -45,7 +45,7 @@ struct Http {
 
 impl Http {
     fn new(config: HttpConfig) -> Result<Self, String> {
-        let url: Url = config.url.trim().parse().map_err(|error| format!("url is no address: {error}"))?;
+        let url: Url = config.url.trim().parse().map_err(|error| format!("url is not a valid address: {error}"))?;
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
@@ -182,7 +182,8 @@ fn put(headers: &mut HeaderMap, name: &str, value: &str) {
 /// The attributes of a CloudEvent as headers. Source: CloudEvents 1.0.2, HTTP binding, 3.1.3.2.
 fn attributes(headers: &mut HeaderMap, message: &Message, source: &str) -> Result<(), SinkError> {
     let attributes = serde_json::to_value(CloudEvent::attributes(message, source));
-    let attributes = attributes.map_err(|error| SinkError::rejected(format!("the message is no CloudEvent: {error}")))?;
+    let attributes =
+        attributes.map_err(|error| SinkError::rejected(format!("the message is not a valid CloudEvent: {error}")))?;
     for (name, value) in attributes.as_object().into_iter().flatten().filter(|(name, _)| *name != "datacontenttype") {
         let value = value.as_str().unwrap_or_default();
         put(headers, &format!("ce-{name}"), &encoded(value, |byte| byte.is_ascii_graphic() && byte != b'"' && byte != b'%'));

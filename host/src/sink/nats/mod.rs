@@ -98,7 +98,9 @@ impl Nats {
                     "no stream of JetStream takes the subject {}, or JetStream is not available there",
                     quoted(&subject)
                 )),
-                RequestErrorKind::InvalidSubject => SinkError::rejected(format!("`{}` is no subject", quoted(&subject))),
+                RequestErrorKind::InvalidSubject => {
+                    SinkError::rejected(format!("`{}` is not a valid subject", quoted(&subject)))
+                }
                 RequestErrorKind::MaxPayloadExceeded => {
                     SinkError::rejected(format!("the message is larger than the server takes ({} bytes)", message.body.len()))
                 }
@@ -119,7 +121,7 @@ impl Nats {
             )));
         }
         if subject.chars().any(is_no_token) || subject.split('.').any(str::is_empty) {
-            return Err(SinkError::rejected(format!("`{}` is no subject to publish to", quoted(&subject))));
+            return Err(SinkError::rejected(format!("`{}` is not a subject that can be published to", quoted(&subject))));
         }
         Ok(subject.into_owned())
     }
@@ -201,7 +203,7 @@ fn kept(answer: &[u8], subject: &str) -> Result<(), SinkError> {
         }
         Ok(Ack { stream: Some(_), error: None }) => Ok(()),
         _ => Err(SinkError::unavailable(format!(
-            "what answers on the subject {} is no stream of JetStream; make one that takes it",
+            "the subject {} is answered by something that is not a JetStream stream; make a stream that takes it",
             quoted(subject)
         ))),
     }

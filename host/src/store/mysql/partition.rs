@@ -141,7 +141,7 @@ async fn try_hand_over(store: &MySqlStore, owner: &OwnerId, lease: Duration, par
 
 /// Each statement may be repeated, and does what can be done by a user who may do no more.
 async fn try_mend(store: &MySqlStore, set_back: &[u16], lease: Duration) -> Result<(), StoreError> {
-    let (store, action) = (&store.keeping(), "mend the partitions");
+    let (store, action) = (&store.keeping(), "repair the partitions");
     store.execute(action, store.statement(END_LEASES).bind(HELD_BY_NOBODY)).await?;
     store.execute(action, store.statement(RAISE_EPOCHS).bind(numbers(set_back))).await?;
     let faults = store.partition_faults().await?;

@@ -143,7 +143,7 @@ impl RouteStore for MySqlStore {
     }
 
     async fn remember_routes(&self, routes: &[Route]) -> Result<(), StoreError> {
-        patiently(|| self.execute("note routes", self.statement(REMEMBER).bind(pairs(routes)))).await?;
+        patiently(|| self.execute("record routes", self.statement(REMEMBER).bind(pairs(routes)))).await?;
         Ok(())
     }
 

@@ -117,7 +117,7 @@ impl PartitionStore for PostgresStore {
 
     /// Each statement may be repeated, and does what can be done by a user who may do no more.
     async fn mend_partitions(&self, set_back: &[u16], lease: Duration) -> Result<(), StoreError> {
-        let (store, action) = (&self.keeping(), "mend the partitions");
+        let (store, action) = (&self.keeping(), "repair the partitions");
         store.execute(action, store.statement(END_LEASES).bind(HELD_BY_NOBODY)).await?;
         store.execute(action, store.statement(RAISE_EPOCHS).bind(column(set_back))).await?;
         let faults = store.partition_faults().await?;

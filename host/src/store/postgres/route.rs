@@ -133,7 +133,7 @@ impl RouteStore for PostgresStore {
 
     async fn remember_routes(&self, routes: &[Route]) -> Result<(), StoreError> {
         if !routes.is_empty() {
-            self.execute("note routes", names(self.statement(REMEMBER), routes)).await?;
+            self.execute("record routes", names(self.statement(REMEMBER), routes)).await?;
         }
         Ok(())
     }

@@ -255,7 +255,7 @@ fn unreachable(file: &Path, source: sqlx::Error) -> StoreError {
             "the file or its directory is read-only; make both writable for this user (WAL needs to write beside it)"
         }
         Some(CANTOPEN | PERM | AUTH) => "this user may not open it; check the owner and the mode of the file and its directory",
-        Some(CORRUPT | NOTADB) => "it is no SQLite database, or damaged; name another file or restore it",
+        Some(CORRUPT | NOTADB) => "it is not a SQLite database, or it is damaged; name another file or restore it",
         Some(FULL) => "no space is left beside it",
         _ => "see the cause",
     };

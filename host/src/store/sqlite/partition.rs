@@ -148,7 +148,7 @@ impl PartitionStore for SqliteStore {
             self.statement(ADD_MISSING).bind(now).bind(now.saturating_add(micros(lease))),
             self.statement(REMOVE_STRANGE),
         ] {
-            statement.execute(&mut *transaction).await.map_err(|error| failed("mend the partitions", error))?;
+            statement.execute(&mut *transaction).await.map_err(|error| failed("repair the partitions", error))?;
         }
         Self::commit(transaction).await
     }

@@ -111,7 +111,7 @@ impl RouteStore for SqliteStore {
     }
 
     async fn remember_routes(&self, routes: &[Route]) -> Result<(), StoreError> {
-        self.execute("note routes", self.statement(REMEMBER).bind(pairs(routes)).bind(self.now_micros())).await?;
+        self.execute("record routes", self.statement(REMEMBER).bind(pairs(routes)).bind(self.now_micros())).await?;
         Ok(())
     }
 

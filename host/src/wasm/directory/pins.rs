@@ -121,7 +121,7 @@ fn parsed(text: &str) -> Result<BTreeMap<String, Pin>, String> {
         for digest in [Some(&pin.digest), pin.manifest.as_ref()].into_iter().flatten() {
             let hex = digest.strip_prefix(PREFIX).unwrap_or_default();
             if hex.len() != 64 || !hex.bytes().all(|byte| byte.is_ascii_hexdigit() && !byte.is_ascii_uppercase()) {
-                return Err(format!("`{digest}` of {name} is no digest; it is sha256: and 64 hex digits in lower case"));
+                return Err(format!("`{digest}` of {name} is not a digest; write sha256: and 64 hex digits in lower case"));
             }
         }
     }
@@ -214,7 +214,7 @@ mod tests {
         for (text, why) in [
             ("", "pins nothing"),
             ("[plugins]", "pins nothing"),
-            ("[plugins.a]\ndigest = \"1234\"", "`1234` of a is no digest"),
+            ("[plugins.a]\ndigest = \"1234\"", "`1234` of a is not a digest"),
             ("[plugins.a]\ndigst = \"1234\"", "digst"),
             ("[plugin.a]\ndigest = \"1234\"", "plugin"),
             ("[plugins.a", "line 1, column"),

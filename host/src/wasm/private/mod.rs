@@ -47,8 +47,8 @@ impl Private {
             Ok(private) => Some(private),
             Err(error) => {
                 tracing::warn!(
-                    "plugins are compiled at every start, and none falls back on its last good version: the cache {} cannot be \
-                     used: {error}",
+                    "plugins are compiled at every start, and there is no last good version to fall back on: the cache {} cannot \
+                     be used: {error}",
                     dir.display()
                 );
                 None

@@ -290,9 +290,10 @@ impl Reloader {
             return Ok(found);
         }
         Err(format!(
-            "the plugins directory {} holds no plugins any more, though {serving} from it serve: is its volume mounted? To unload \
-             the last plugins, restart the host",
-            self.dir.display()
+            "the plugins directory {} holds no plugins any more, but {serving} loaded from it {}: is its volume mounted? To \
+             unload the last plugins, restart the host",
+            self.dir.display(),
+            if serving == 1 { "is still serving" } else { "are still serving" }
         ))
     }
 

@@ -210,12 +210,12 @@ fn an_event_in_a_line_tells_of_the_head_and_how_to_release_it() {
     let (state, next, commands) = told(&Facts { queue, ..known(waits.clone()) });
     assert_eq!(state, State::Behind);
     assert!(next.starts_with("It waits behind an earlier event of Order/42, event-2 (seq 2, OrderPlaced)."), "{next}");
-    assert!(next.contains("The first of the queue, event-1 (seq 1, OrderPlaced) is DEAD: It was given up"), "{next}");
+    assert!(next.contains("The first of the queue, event-1 (seq 1, OrderPlaced) is DEAD: it was given up"), "{next}");
     assert!(commands.starts_with("outbox event why event-1\noutbox dead replay event-1\noutbox dead skip"), "{commands}");
 
     let failing = Record { status: Status::Retry, attempts: 1, due_at: Some(soon(9)), ..record(2) };
     let (_, next, commands) = told(&Facts { queue: vec![failing], ..known(waits.clone()) });
-    assert!(next.contains("That one is RETRY: It failed once") && next.contains("due in 9 s"), "{next}");
+    assert!(next.contains("That one is RETRY: it failed once") && next.contains("due in 9 s"), "{next}");
     assert_eq!(commands, "outbox event why event-2");
 
     let (_, next, _) = told(&Facts { queue: vec![dead(2, false)], ..known(waits.clone()) });
@@ -307,7 +307,7 @@ fn whatever_a_host_parked_an_event_with_is_told_as_sentences() {
     listeners.replace("mailer", vec![near]).unwrap();
     assert_eq!(
         said(listeners.unroutable(&route)),
-        format!("{none} That host had listeners with similar names: Order/OrderPlacd.")
+        format!("{none} That host had listeners with similar names: did you mean Order/OrderPlacd?")
     );
 
     assert_eq!(

@@ -22,7 +22,7 @@ export async function contractFolder(error) {
 /** Writes the folder. */
 export async function writeWorld(folder, { imports, exports }, error) {
   const strange = imports.find((path) => !INTERFACE.test(path));
-  if (strange !== undefined) throw error(`the listener imports "${strange}", which is no interface of a host such as "outbox:listener/log@0.1.0"`);
+  if (strange !== undefined) throw error(`the listener imports "${strange}", which is not an interface of the host, such as "outbox:listener/log@0.1.0"`);
   const contract = await contractFolder(error);
 
   const packages = await readdir(join(contract, 'deps'));

@@ -95,7 +95,7 @@ _NO_BRACKETS = bytes(set(range(256)) - _STEPS.keys())
 
 def _no_constant(name: str) -> NoReturn:
     # Python's parser takes NaN and Infinity, which JSON does not have.
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def pairs(given: Pairs | None) -> tuple[tuple[str, str], ...]:

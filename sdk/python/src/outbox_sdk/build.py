@@ -86,7 +86,7 @@ def _module(app: Path) -> tuple[Path, str]:
     """The folder that the module is imported from, and its name."""
     app = app.resolve()
     if not (app.is_file() and app.suffix == ".py") and not (app / "__init__.py").is_file():
-        raise BuildError(f"{app} is no module: give a file NAME.py, or a folder with an __init__.py")
+        raise BuildError(f"{app} is not a module: give a file NAME.py, or a folder with an __init__.py")
     module = app.stem if app.is_file() else app.name
     if not module.isidentifier() or keyword.iskeyword(module):
         raise BuildError(f"{app.name} cannot be imported: a module is named with letters, digits and underscores")

@@ -86,9 +86,7 @@ class Event:
             self._unreadable(error)
 
     def _unreadable(self, error: Exception) -> NoReturn:
-        raise Failure.unrecoverable(
-            f"the payload ({self.content_type}) of {self.route} is not what this listener reads: {error}"
-        ) from None
+        raise Failure.unrecoverable(f"invalid payload: {error}") from None
 
     @property
     def occurred_at(self) -> datetime:

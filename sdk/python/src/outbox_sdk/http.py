@@ -69,7 +69,7 @@ class Response:
         try:
             return from_json(self.body)
         except ValueError as error:
-            message = f"the body of the response to {self.request} is no JSON: {error}"
+            message = f"invalid response to {self.request}: {error}"
             raise Failure.retryable(message, code="bad-response") from error
 
     def require_ok(self) -> Self:
@@ -137,5 +137,5 @@ def _url(url: str) -> str:
 
 def _method(method: str) -> str:
     if not method or not all(char.isascii() and (char.isalnum() or char in "!#$%&'*+-.^_`|~") for char in method):
-        raise ValueError(f"{method!r} is no HTTP method")
+        raise ValueError(f"{method!r} is not an HTTP method")
     return method.upper()

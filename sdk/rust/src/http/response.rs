@@ -50,7 +50,7 @@ impl Response {
     /// A retryable failure: a server that sends something else may be in trouble that passes.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, Failure> {
         let wrong = |error| {
-            let message = format!("the body of the response to {} is not what this listener reads: {error}", self.request);
+            let message = format!("invalid response to {}: {error}", self.request);
             Failure::retryable(message).code("bad-response")
         };
         serde_json::from_slice(&self.body).map_err(wrong)

@@ -168,7 +168,11 @@ impl DatabaseConfig {
 
 fn no_address(url: &str) -> String {
     let examples: Vec<&str> = Kind::value_variants().iter().map(|kind| kind.example()).collect();
-    format!("database.url is `{}`, which is no database address; write it like {}", hide_password(url), examples.join(" or "))
+    format!(
+        "database.url is `{}`, which is not a database address; write it like {}",
+        hide_password(url),
+        examples.join(" or ")
+    )
 }
 
 /// What the driver says of an address; of one with a password, also where it can be written as it is.

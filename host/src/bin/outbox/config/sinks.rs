@@ -38,7 +38,7 @@ pub(super) fn relays(written: &BTreeMap<String, Value>) -> Result<Vec<(Route, Re
         };
         match (route, section::<RelayConfig>(&format!("routes.{pattern:?}"), value, "sink")) {
             (Ok(route), Ok(config)) => relays.push((route, config)),
-            (Err(why), _) => faults.push(format!("routes.{pattern:?} is no route: {why}")),
+            (Err(why), _) => faults.push(format!("routes.{pattern:?} is not a route: {why}")),
             (_, Err(wrong)) => faults.extend(wrong),
         }
     }

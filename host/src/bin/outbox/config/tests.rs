@@ -283,7 +283,10 @@ fn deleting_what_was_never_delivered_is_refused_where_something_delivers() {
 #[test]
 fn a_word_that_is_no_level_is_not_taken_for_a_module() {
     let fault = composed("[log]\nlevel = \"info,loud\"\n", &[], &[]).unwrap_err().join("\n");
-    assert!(fault.starts_with("outbox.toml:2: log.level is `info,loud`, but `loud` is no level; write error, warn"), "{fault}");
+    assert!(
+        fault.starts_with("outbox.toml:2: log.level is `info,loud`, but `loud` is not a level; write error, warn"),
+        "{fault}"
+    );
     for level in ["DEBUG", "off", "info,outbox::poller=debug"] {
         assert!(composed("", &[("OUTBOX_LOG", level)], &[]).is_ok(), "{level}");
     }
@@ -319,7 +322,7 @@ fn sinks_and_relays_are_read_with_their_references_and_none_of_their_secrets_is_
 fn every_fault_of_a_sink_and_of_a_relay_is_told_with_its_line() {
     let file = "[sinks.a]\nkind = \"nats\"\nurl = \"https://s3cret@a\"\ntimeout = \"1m\"\n[sinks.B]\nkind = \"stdout\"\n";
     let faults = composed(file, &[], &[]).unwrap_err().join("\n");
-    for part in ["outbox.toml:3: sinks.a.url begins with `https://`", "sinks.\"B\" is no name of a sink"] {
+    for part in ["outbox.toml:3: sinks.a.url begins with `https://`", "sinks.\"B\" is not a valid name of a sink"] {
         assert!(faults.contains(part), "{part}\n---\n{faults}");
     }
     assert!(!faults.contains("s3cret"), "{faults}");
@@ -339,7 +342,7 @@ fn every_fault_of_a_sink_and_of_a_relay_is_told_with_its_line() {
     for part in [
         "outbox.toml:2: sinks.a.kind: it is `pigeon`, but must be `stdout`",
         "outbox.toml:5: sinks.c.colour: there is no such field",
-        "outbox.toml:7: routes.\"Order\" is no route",
+        "outbox.toml:7: routes.\"Order\" is not a route",
     ] {
         assert!(faults.contains(part), "{part}\n---\n{faults}");
     }

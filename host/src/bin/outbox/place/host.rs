@@ -123,7 +123,7 @@ impl Place for Host {
         if let Some(text) = payload_base64 {
             let bytes = data_encoding::BASE64.decode(text.as_bytes());
             let bytes =
-                bytes.map_err(|error| Failure::new(Exit::Failed, "the payload of the answer is no base64").because(error))?;
+                bytes.map_err(|error| Failure::new(Exit::Failed, "the payload in the answer is not base64").because(error))?;
             record.payload = Some(Bytes::from(bytes));
         }
         Ok(Some(Found { record, payload_hidden }))

@@ -81,7 +81,7 @@ fn table(plugins: &[Listed]) -> String {
 }
 
 /// What a plugin answers, on a line that fits: the first of its routes, and how many there are beside.
-fn answered(status: &PluginStatus) -> String {
+pub(crate) fn answered(status: &PluginStatus) -> String {
     const WIDTH: usize = 100;
     let all = status.routes.len().saturating_add(status.more_routes);
     let (mut text, mut count) = (String::new(), 0);

@@ -61,7 +61,7 @@ impl Dev {
     }
 }
 
-/// Builds and tries once; what is wrong is shown, and mended by the next save.
+/// Builds and tries once; a fault is shown, and fixed by the next save.
 async fn attempt(project: &Arc<Project>, events: &Path, state: &MemoryState, config: &Config) {
     if let Err(failure) = tried(project, events, state, config).await {
         failure.report();

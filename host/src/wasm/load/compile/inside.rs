@@ -39,7 +39,7 @@ fn prepared(order: &[String]) -> Result<wasmtime::Engine, String> {
     let [wanted, memory, seconds] = order else {
         return Err("the compiler is started by the host only".to_owned());
     };
-    let number = |text: &String| text.parse::<u64>().map_err(|error| format!("`{text}` is no limit: {error}"));
+    let number = |text: &String| text.parse::<u64>().map_err(|error| format!("`{text}` is not a valid limit: {error}"));
     confine(number(memory)?, number(seconds)?).map_err(|error| format!("the limits cannot be set: {error}"))?;
     let engines = engine::compilers().map_err(|error| format!("{error:#}"))?;
     let found = engines.into_iter().find(|engine| compatibility(engine) == *wanted);

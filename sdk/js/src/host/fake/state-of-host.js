@@ -47,11 +47,11 @@ export function u32(what, value) {
 }
 
 export function bytes(what, value) {
-  if (!(value instanceof Uint8Array)) throw new TypeError(`the engine would trap: ${what} is no Uint8Array`);
+  if (!(value instanceof Uint8Array)) throw new TypeError(`the engine would trap: ${what} is not a Uint8Array`);
   return value;
 }
 
 export function pairs(what, value) {
-  if (!Array.isArray(value)) throw new TypeError(`the engine would trap: ${what} is no array`);
+  if (!Array.isArray(value)) throw new TypeError(`the engine would trap: ${what} is not an array`);
   return value.map(([key, each]) => [string(`a key of ${what}`, key), string(`a value of ${what}`, each)]);
 }

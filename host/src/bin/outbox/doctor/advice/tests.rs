@@ -39,7 +39,7 @@ const MISCONFIGURATIONS: [(&str, &str, &str); 47] = [
         "writer_only",
     ),
     ("mode = \"ordered\"\n[dispatcher]\nworkers = 8", "dispatcher.workers is set, but the mode is ordered", "leave it out"),
-    ("[database]\nurl = \"outbox.db\"", "which is no database address", "write it like sqlite:outbox.db"),
+    ("[database]\nurl = \"outbox.db\"", "which is not a database address", "write it like sqlite:outbox.db"),
     ("[database]\nurl = \"sqlite::memory:\"", "would lose its events", "name a file"),
     ("[database]\nurl = \"postgres://app:a/b@db/shop\"", "database.url: ", "set database.password"),
     ("[database]\nurl = \"mysql://db\"", "database.url: ", "name a database after the host"),
