@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::event::Route;
+use crate::units::ByteSize;
 
 /// The follow-up events that a plugin may write. Written `emit = true` for the defaults.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -19,12 +20,14 @@ pub struct Emit {
     /// Events per second, of all calls in one host together; ten times as many at once after a rest. None is refused: while a plugin
     /// has emitted more, the events of its routes that emit wait, and lose no attempt. Default 1,000; at least 1.
     pub per_second: u32,
+    /// Bytes of payloads and headers per second, counted and held up in the same way. Default 4 MiB; at least 1.
+    pub bytes_per_second: ByteSize,
 }
 
 impl Default for Emit {
     fn default() -> Self {
         let all = Route::new(Route::ANY, Route::ANY).expect("`*` is a name");
-        Self { routes: vec![all], other_tenants: false, ids: false, per_second: 1_000 }
+        Self { routes: vec![all], other_tenants: false, ids: false, per_second: 1_000, bytes_per_second: ByteSize::mib(4) }
     }
 }
 
@@ -41,6 +44,9 @@ impl Emit {
         }
         if self.per_second == 0 {
             faults.push("emit.per_second is 0; it must be at least 1".to_owned());
+        }
+        if self.bytes_per_second == ByteSize(0) {
+            faults.push("emit.bytes_per_second is 0; it must be at least 1".to_owned());
         }
         faults
     }
