@@ -12,7 +12,9 @@ pub struct Emit {
     /// The routes, such as `Payment/PaymentRequested`; `Payment/*` and `*/*` stand for any name. Default `*/*`.
     #[serde(with = "patterns")]
     pub routes: Vec<Route>,
-    /// Whether it may write events for other tenants than that of the event it answers. Default false.
+    /// Whether it may write events for other tenants than that of the event it answers. Default false. An aggregate's order is kept by
+    /// its type and id alone, without its tenant: with this right a plugin can hold up another tenant's aggregate of the same id, so
+    /// ids must be unique across tenants.
     pub other_tenants: bool,
     /// Whether it may choose the ids of its events. An event whose id is in the table already is not written: with this right a
     /// plugin can keep an event of another writer out, if it knows the id beforehand. Default false.
