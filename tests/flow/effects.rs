@@ -1,16 +1,24 @@
 //! What plugins emit and keep, while their hosts are killed: an event has all of its effects when it is DONE, and none before.
 
 use std::path::Path;
+use std::pin::Pin;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use outbox::dispatcher::DispatcherConfig;
-use outbox::event::OwnerId;
+use outbox::event::{Effects, OwnerId};
+use outbox::listener::{Outcome, Reply, Visit};
 use outbox::store::{Filter, InspectStore, NewRow, Ownership, Stats};
 use outbox::wasm::PluginsConfig;
-use outbox::{Envelope, EventId, MySqlStore, Outbox, PostgresStore, SqliteStore, Status, Store, TransactionalStore};
+use outbox::{
+    Envelope, EventId, Listener, MySqlStore, Outbox, PostgresStore, Registration, SqliteStore, Status, Store,
+    TransactionalStore,
+};
 use rand::RngExt;
 use support::{Database, MySql, Postgres, Recorder, Seed, Sqlite, eventually, sample_plugins};
+use tokio::sync::watch;
 
 use crate::chaos::say;
 use crate::common::{ROUTE, commit, eager, order, reaches, row};
@@ -262,4 +270,54 @@ async fn a_state_that_somebody_else_has_locked_costs_no_attempt_on_mysql() {
 
     other.rollback().await.expect("lets it go");
     all_are_counted(&db, host, &written).await;
+}
+
+/// Answers with eight follow-up events of one MiB, which are one row: they have one id.
+struct Emitter {
+    calls: Arc<AtomicUsize>,
+    may_answer: watch::Receiver<bool>,
+}
+
+impl Listener for Emitter {
+    fn call<'a>(&'a self, _: Visit<'a>) -> Pin<Box<dyn Future<Output = Reply> + Send + 'a>> {
+        let mut may_answer = self.may_answer.clone();
+        Box::pin(async move {
+            self.calls.fetch_add(1, Ordering::SeqCst);
+            may_answer.wait_for(|may_answer| *may_answer).await.expect("the test goes on");
+            let emitted = Envelope::new("Emitted").id("the-same".parse().expect("an id"));
+            let emitted = emitted.bytes("application/octet-stream", vec![0; 1 << 20]).expect("a good envelope");
+            let effects = Effects { emitted: vec![emitted; 8], state: None };
+            Reply { effects: Some(Box::new(effects)), ..Outcome::Done.into() }
+        })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn effects_that_wait_for_the_database_keep_no_more_workers_than_their_listener_has_calls() {
+    let db = Sqlite::fresh().await;
+    let (calls, others) = (Arc::new(AtomicUsize::new(0)), Recorder::done());
+    let (answer, may_answer) = watch::channel(false);
+    let emitter = Emitter { calls: calls.clone(), may_answer };
+    let emitter = Registration::new(ROUTE.try_into().expect("good names"), emitter).concurrency(2);
+    let config = DispatcherConfig { workers: 4, ..DispatcherConfig::default() };
+    let host = crate::common::outbox(&db).dispatcher(config).registration(emitter).listener("Other", others.listener());
+    let host = host.listener("Emitted", Recorder::done().listener()).start().await.expect("starts");
+    let ids = commit(&host, (0..20).map(order).collect()).await;
+    eventually("two calls have begun", async || calls.load(Ordering::SeqCst) == 2).await;
+    commit(&host, vec![Envelope::new("Other").json(&1).expect("good")]).await;
+
+    let mut service = db.other_program().acquire().await.expect("connects");
+    sqlx::query("BEGIN IMMEDIATE").execute(&mut *service).await.expect("locks the file");
+    answer.send_replace(true);
+    others.started().await;
+    let begun = async || calls.load(Ordering::SeqCst) >= 9;
+    eventually("64 MiB of effects wait for the database, and two calls for room", begun).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+
+    assert_eq!(calls.load(Ordering::SeqCst), 9, "seven of 8 MiB have room, and two wait for room at their places");
+    sqlx::query("ROLLBACK").execute(&mut *service).await.expect("lets go");
+    for id in ids {
+        reaches(&db, id, Status::Done).await;
+    }
+    host.shutdown().await;
 }

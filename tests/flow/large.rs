@@ -1,6 +1,7 @@
 //! Payloads so large that the queue is full by bytes long before it is full by number.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use outbox::dispatcher::DispatcherConfig;
 use outbox::event::OwnerId;
@@ -43,6 +44,39 @@ async fn deliver_a_hundred_large_payloads() {
 
     eventually("all are DONE", async || db.store().stats().await.expect("counts").done == 100).await;
 
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_larger_than_any_host_reads_dies_with_the_reason_and_a_later_one_is_delivered() {
+    let db = Sqlite::fresh().await;
+    let insert = "INSERT INTO outbox_event (event_id, event_type, aggregate_type, aggregate_id, payload)";
+    db.execute(&format!("{insert} VALUES ('large', 'OrderPlaced', 'Order', '1', zeroblob({}))", 9 * MIB)).await;
+    write_cold(&db, 1, 1).await;
+    let called = Arc::new(AtomicUsize::new(0));
+    let calls = called.clone();
+    // The poller looks at the table by itself only once: the large event must not end the batch for good.
+    let outbox = outbox(&db)
+        .poller(drowsy())
+        .listener(ROUTE, async move |_: Arc<Event>| {
+            calls.fetch_add(1, Ordering::Relaxed);
+            Ok(DispatchResult::Done)
+        })
+        .start()
+        .await
+        .expect("starts");
+
+    eventually("the later event is DONE and the large one DEAD", async || {
+        let stats = db.store().stats().await.expect("counts");
+        (stats.done, stats.dead) == (1, 1)
+    })
+    .await;
+
+    assert_eq!(called.load(Ordering::Relaxed), 1);
+    let large = db.store().get("large".parse().expect("an id")).await.expect("reads").expect("is kept");
+    let error = large.last_error.expect("a reason");
+    assert!(error.contains("cannot be read") && error.contains("9437184 bytes") && error.contains("8388608"), "{error}");
+    assert_eq!((large.payload, large.payload_bytes), (None, 9 << 20), "it is kept, and read by nobody");
     outbox.shutdown().await;
 }
 

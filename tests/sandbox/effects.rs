@@ -178,6 +178,20 @@ async fn an_event_whose_rate_others_have_used_up_waits_and_loses_no_attempt() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_wait_while_more_bytes_were_emitted_than_may_be() {
+    let effects = Effects::with("emit = { bytes_per_second = 1 }\nretry.max_attempts = 1").await;
+    let first = effects.deed(r#"{"emit":1,"then":"done"}"#).await;
+    assert_eq!(effects.ends(first, Status::Done).await.claim_seq, 2, "none is refused");
+
+    effects.deed(r#"{"emit":1,"then":"done"}"#).await;
+
+    let released = || effects.outbox.metrics().counts().dispatch_released;
+    eventually("the second one waits, since the first has emitted more than ten bytes", async || released() > 0).await;
+    assert_eq!(effects.outbox.metrics().counts().dispatch_dead, 0);
+    effects.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_that_fails_takes_nothing_from_the_rate() {
     let effects = Effects::with("emit = { per_second = 1 }\nretry.max_attempts = 1").await;
     for _ in 0..5 {

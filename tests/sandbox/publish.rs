@@ -107,27 +107,29 @@ async fn messages_arrive_under_numbered_names_of_their_event_and_a_repeated_deli
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_that_a_sink_does_not_take_is_a_failure_with_the_reason_and_tried_again_only_where_that_helps() {
     let publishing = Publishing::with("publish.sinks = ['orders']").await;
-    publishing.kept.answers(SinkError::Unavailable { reason: "no leader".to_owned(), retry_after: None });
+    publishing
+        .kept
+        .answers(SinkError::Unavailable { reason: "https://hooks answered 503: s3cret".to_owned(), retry_after: None });
 
     let id = publishing.deed(r#"{"publish":["orders"],"then":"done"}"#).await;
     let row = publishing.ends(id, Status::Done).await;
 
     assert_eq!(row.attempts, 1);
     let error = row.last_error.unwrap_or_default();
-    assert_eq!(error, "[unavailable] the sink orders: no leader");
+    assert_eq!(error, "[unavailable] the sink orders did not confirm the message: it answered 503", "the kind and no more");
     assert_eq!(publishing.kept.lines(), [format!("orders {id}.1 1"), format!("orders {id}.1 2")]);
 
     publishing.kept.answers(SinkError::Rejected { reason: "too large".to_owned() });
     let id = publishing.deed(r#"{"publish":["orders"],"then":"done"}"#).await;
     let row = publishing.ends(id, Status::Dead).await;
-    assert_eq!(row.last_error.as_deref(), Some("[invalid] the sink orders: too large"));
+    assert_eq!(row.last_error.as_deref(), Some("[invalid] the sink orders refused the message"));
     assert_eq!(publishing.kept.lines().len(), 3, "it is not sent again");
 
     publishing.kept.silent.store(true, Ordering::SeqCst);
     let id = publishing.deed(r#"{"publish":["orders"],"then":"done"}"#).await;
     let row = async || publishing.store.get(id).await.expect("reads").expect("the row is there");
     eventually("a message without an answer counts as not confirmed", async || {
-        row().await.last_error.as_deref() == Some("[unavailable] the sink orders: the sink gave no answer")
+        row().await.last_error.as_deref() == Some("[unavailable] the sink orders did not confirm the message")
     })
     .await;
     publishing.kept.silent.store(false, Ordering::SeqCst);

@@ -106,6 +106,7 @@ conformance! {
     read::reading_writes_nothing_and_reads_the_same_again,
     read::only_who_holds_a_partition_reads_it,
     read::a_read_goes_on_behind_the_last_event_of_the_one_before,
+    read::a_row_larger_than_any_host_reads_comes_back_as_an_error_without_its_bytes,
     read::what_is_in_hand_is_left_out,
     read::a_read_stops_at_its_limits,
     read::nothing_that_is_not_due_is_read,

@@ -175,6 +175,7 @@ async fn each_role_may_do_its_part_and_no_more() {
     assert!(written[0].is_some());
     assert_eq!(writer.write(&rows, &ownership()).await.expect("looks"), [None], "a duplicate is told too");
     by_role(&db, "outbox_writer", "INSERT INTO outbox_event (event_type, payload) VALUES ('X', 'x')").await.expect("may");
+    writer.check_schema().await.expect("reads the version: the library looks at it before it writes");
     for sql in ["SELECT payload FROM outbox_event", "UPDATE outbox_event SET status = 1", "DELETE FROM outbox_event"] {
         assert_eq!(by_role(&db, "outbox_writer", sql).await, Err(FORBIDDEN.to_owned()), "{sql}");
     }
@@ -194,12 +195,13 @@ async fn each_role_may_do_its_part_and_no_more() {
     assert_eq!(viewer.list(&Filter::default(), 10).await.expect("lists").len(), 2);
     assert!(matches!(viewer.claim(&request(1)).await, Err(StoreError::Forbidden { .. })));
     by_role(&db, "outbox_viewer", "SELECT * FROM outbox_event_readable").await.expect("may look");
-    // A writer may not even read the schema's version.
     for store in [&viewer, &writer] {
         let findings = store.diagnose(&expectations()).await.expect("looks");
         let lacking: Vec<&Finding> = findings.iter().filter(|finding| finding.check == "grants").collect();
         assert!(lacking.len() == 1 && lacking[0].severity == Severity::Fault, "{findings:#?}");
         assert!(lacking[0].found.contains("UPDATE on outbox_event"), "{lacking:?}");
+        let fix = lacking[0].fix.as_deref().unwrap_or_default();
+        assert!(fix.contains("outbox_dispatcher") && fix.contains("only writes needs no more than outbox_writer"), "{fix}");
     }
     for sql in ["INSERT INTO outbox_event (event_type, payload) VALUES ('X', 'x')", "DELETE FROM outbox_event_route"] {
         assert_eq!(by_role(&db, "outbox_viewer", sql).await, Err(FORBIDDEN.to_owned()), "{sql}");

@@ -3,12 +3,15 @@
 use std::time::Duration;
 
 use outbox::event::{Fence, OwnerId};
-use outbox::store::{NewRow, Ownership, PARTITIONS, Position, ReadEvent, ReadRequest, Settlement};
+use outbox::store::{
+    ClaimOrder, ClaimRequest, NewRow, Ownership, PARTITIONS, Position, ReadEvent, ReadOrder, ReadRequest, Settlement, WaitsFor,
+};
 use outbox::{Envelope, EventId, Route, Status};
 use support::Harness;
 
 use crate::common::{
-    LEASE, MOMENT, claim_one, dead, event, ids, kept, owner, plain, plains, retry, row, settle, write, write_one,
+    LEASE, MOMENT, claim, claim_one, dead, event, ids, kept, owner, plain, plains, request as claim_request, retry, row,
+    settle, write, write_one,
 };
 
 fn all() -> Vec<u16> {
@@ -109,6 +112,59 @@ pub(crate) async fn a_read_goes_on_behind_the_last_event_of_the_one_before(db: &
     }
 
     assert_eq!(seen, written, "each once, those first that have been due longest");
+}
+
+/// Rows as a plain INSERT may write them: the second has one byte more than is read, the third has too large headers.
+pub(crate) async fn a_row_larger_than_any_host_reads_comes_back_as_an_error_without_its_bytes(db: &dyn Harness) {
+    const MOST: usize = 8 << 20;
+    let owner = holder(db).await;
+    for (id, payload, headers) in [("fits", MOST, None), ("large", MOST + 1, None), ("headers", 1, Some(MOST))] {
+        let headers = headers.map_or_else(|| "NULL".to_owned(), |bytes| format!("'{}'", " ".repeat(bytes)));
+        let payload = "x".repeat(payload);
+        let insert = "INSERT INTO outbox_event (event_id, event_type, payload, headers)";
+        db.execute(&format!("{insert} VALUES ('{id}', 'OrderPlaced', '{payload}', {headers})")).await;
+    }
+    let good = write_one(db).await;
+
+    let unordered = read(db, &owner).await;
+    let by_aggregate = ReadRequest { order: Some(ReadOrder::ByAggregate(WaitsFor::Unresolved)), ..request(&owner) };
+    let by_aggregate = read_by(db, &by_aggregate).await;
+    let front = read_by(db, &ReadRequest { order: Some(ReadOrder::OneForAll), ..request(&owner) }).await;
+    let fences: Vec<Fence> = unordered.iter().map(|read| read.event.fence).collect();
+    let by_number = db.store().claim_these(&owner, LEASE, &fences).await.expect("claims");
+    db.let_pass(LEASE + MOMENT).await;
+    kept(&*db.store(), &owner, PARTITIONS, PARTITIONS).await;
+    let claimed = claim(db, 10).await;
+    db.let_pass(LEASE + MOMENT).await;
+    kept(&*db.store(), &owner, PARTITIONS, PARTITIONS).await;
+    let partitions = all();
+    let order = Some(ClaimOrder::ByAggregate { partitions, waits_for: WaitsFor::Unresolved });
+    let in_order = ClaimRequest { owner: owner.clone(), order, ..claim_request(10) };
+    let in_order = db.store().claim(&in_order).await.expect("claims");
+    db.let_pass(LEASE + MOMENT).await;
+    kept(&*db.store(), &owner, PARTITIONS, PARTITIONS).await;
+    let order = Some(ClaimOrder::OneForAll { held: Vec::new() });
+    let claimed_front = ClaimRequest { owner: owner.clone(), order, ..claim_request(10) };
+    let claimed_front = db.store().claim(&claimed_front).await.expect("claims");
+
+    let reads = [unordered, by_aggregate, front].map(|read| read.into_iter().map(|read| read.event).collect::<Vec<_>>());
+    for rows in reads.iter().chain(&[by_number, claimed, in_order, claimed_front]) {
+        assert_eq!(rows.len(), 4, "{rows:?}");
+        for row in rows {
+            match &row.event {
+                Ok(event) if event.id() == good => {}
+                Ok(event) => assert_eq!((event.id().as_str(), event.payload_bytes().len()), ("fits", MOST)),
+                Err(why) => assert!(why.contains("have 8388609 bytes") && why.contains("8388608"), "{why}"),
+            }
+        }
+        assert_eq!(rows.iter().filter(|row| row.event.is_err()).count(), 2);
+    }
+    for (id, shown) in [("fits", true), ("large", false), ("headers", true)] {
+        let record = row(db, id.parse().expect("an id")).await;
+        assert_eq!(record.payload.as_ref().map(|payload| payload.len() as u64), shown.then_some(record.payload_bytes), "{id}");
+        assert!(record.headers.is_empty());
+        assert_eq!(serde_json::to_value(record.whole()).expect("JSON").get("payload_base64").is_some(), shown, "{id}");
+    }
 }
 
 pub(crate) async fn what_is_in_hand_is_left_out(db: &dyn Harness) {

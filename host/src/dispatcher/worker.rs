@@ -49,16 +49,21 @@ pub(super) async fn work(worker: usize, shared: Arc<Shared>, settler: SettlerHan
                 _ = &mut cut_off => None,
             }
         };
-        // Before the outcome is sent, since other events wait for the place.
-        place.let_go();
         let is_cut_off = ended.is_none();
         let conclusion = ended.unwrap_or_else(|| Some(progress.said.take().unwrap_or_else(|| given_back().into())));
         progress.span.end(conclusion.as_ref().map(|conclusion| &conclusion.settlement));
         if let Some(conclusion) = &conclusion {
             count(&shared, &answer, &delivery, conclusion);
         }
+        // Effects wait for room at the place of their call: so no more of them lie in memory than their listener may make at once, and
+        // there are workers left for others. An event that was alone has no place any more.
+        let effects =
+            conclusion.as_ref().filter(|_| progress.start.is_none()).and_then(|conclusion| conclusion.effects.as_deref());
+        let room = settler.room_for(effects).await;
+        // Before the outcome is sent, since other events wait for the place.
+        place.let_go();
         match (conclusion, progress.start) {
-            (Some(conclusion), None) => settler.send(delivery, conclusion).await,
+            (Some(conclusion), None) => settler.send_with(room, delivery, conclusion).await,
             (conclusion, Some(start)) => start.end(&shared, &settler, delivery, conclusion).await,
             (None, None) => {}
         }

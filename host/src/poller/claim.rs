@@ -302,7 +302,8 @@ impl Poller {
     }
 }
 
-/// Roughly how many bytes an event takes. No fewer than a store counts, or a batch that its bytes cut short would not look full.
+/// Roughly how many bytes an event takes. No fewer than a store counts, or a batch that its bytes cut short would not look full: one that
+/// cannot be read may have cut it.
 pub(super) fn size_bytes(claimed: &Claimed) -> usize {
-    claimed.event.as_ref().map_or(0, |event| event.size_bytes())
+    claimed.event.as_ref().map_or(BATCH_BYTES, |event| event.size_bytes())
 }

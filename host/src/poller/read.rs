@@ -91,7 +91,7 @@ impl Poller {
         let routes_known = self.ask_for_routes(read.iter().map(|one| &one.event)).await;
         let patience = Instant::now() + MARK_PATIENCE;
         let mut taken = Vec::with_capacity(read.len());
-        let (mut to_claim, mut holds) = (Vec::new(), Vec::new());
+        let (mut to_claim, mut unreadable, mut holds) = (Vec::new(), Vec::new(), Vec::new());
         // Partitions that were taken over from a host that is gone, while the read was on its way: their events are claimed one by
         // one.
         let careful = self.partitions.open().careful;
@@ -103,6 +103,11 @@ impl Poller {
             let Some(hold) = self.partitions.hold(partition, row.fence.epoch()) else { continue };
             let (fence, behind, expires_in, deferrals) = (row.fence, row.behind, row.expires_in, row.deferrals);
             let id = row.event.as_ref().ok().map(|event| event.id());
+            if id.is_none() && self.order.is_none() {
+                unreadable.push(fence);
+                holds.push(hold);
+                continue;
+            }
             let event = match self.without_claim(row, was_claimed, routes_known) {
                 Some(event) => event,
                 // Another read has brought it meanwhile: a claim would take it from its listener.
@@ -129,7 +134,20 @@ impl Poller {
         }
         let queued = self.queue_placed(taken).await;
         let fences: Vec<Fence> = to_claim.into_iter().map(|(fence, _)| fence).collect();
-        Ok(queued + self.claim_these(&fences).await?)
+        let claimed = self.claim_these(&fences).await?;
+        Ok(queued + claimed + self.claim_unreadable(&unreadable).await)
+    }
+
+    /// Claims events that cannot be read, which are dead then. Apart from the others, and a failure of it is none of the read: a database
+    /// may not have the memory to write a very large row (SQLite writes it anew, and in this process). Returns how many there are.
+    async fn claim_unreadable(&self, fences: &[Fence]) -> usize {
+        if let Err(error) = self.claim_these(fences).await {
+            tracing::error!(
+                events = fences.len(), event.sequence = fences[0].sequence, error = %crate::chain(&error),
+                "events that cannot be read could not be claimed to be dead; other events go on"
+            );
+        }
+        fences.len()
     }
 
     /// The same where order is kept: events that must be claimed have their places among the others.

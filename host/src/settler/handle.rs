@@ -19,6 +19,9 @@ const EFFECTS_KIB: u32 = 64 << 10;
 /// Outcomes that may wait for the database; workers wait beyond that.
 pub(super) const WAITING: usize = 2_048;
 
+/// What effects take up until they are stored; `None` for none.
+pub(crate) type EffectsRoom = Option<OwnedSemaphorePermit>;
+
 /// Where outcomes are sent.
 #[derive(Clone, Debug)]
 pub(crate) struct SettlerHandle {
@@ -56,6 +59,12 @@ impl SettlerHandle {
     /// Hands over what became of a delivery; waits while too many others wait for the database.
     pub(crate) async fn send(&self, delivery: Delivery, conclusion: impl Into<Conclusion>) {
         let conclusion = conclusion.into();
+        let room = self.room_for(conclusion.effects.as_deref()).await;
+        self.send_with(room, delivery, conclusion).await;
+    }
+
+    /// The same, with the room for its effects.
+    pub(crate) async fn send_with(&self, room: EffectsRoom, delivery: Delivery, conclusion: Conclusion) {
         count(&self.metrics, &conclusion.settlement);
         // One that is excluded from the store is told of where it rests.
         if let Settlement::Retry { after, error } = &conclusion.settlement
@@ -70,14 +79,14 @@ impl SettlerHandle {
                 unsent.0.lost();
             }
         } else if let Some(mut completion) = Completion::of(delivery, conclusion) {
-            completion.held.room = self.room_for(completion.effects.as_deref()).await;
+            completion.held.room = room;
             // Fails only when the settler is gone; then the claim ends with its lease.
             let _ = self.completions.send(completion).await;
         }
     }
 
     /// Waits for room for effects, which may be large: outcomes are bounded by their number alone.
-    async fn room_for(&self, effects: Option<&Effects>) -> Option<OwnedSemaphorePermit> {
+    pub(crate) async fn room_for(&self, effects: Option<&Effects>) -> EffectsRoom {
         let kib = u32::try_from(effects?.bytes() / 1_024 + 1).unwrap_or(u32::MAX).min(EFFECTS_KIB);
         // Never closed.
         self.effects_room.clone().acquire_many_owned(kib).await.ok()

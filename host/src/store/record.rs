@@ -24,13 +24,13 @@ pub struct Record {
     pub aggregate_id: Option<String>,
     /// The tenant that the event belongs to.
     pub tenant_id: Option<String>,
-    /// What travels beside the payload.
+    /// What travels beside the payload; none where that cannot be read, or is larger than 1 MiB.
     pub headers: Headers,
     /// What the payload's bytes are.
     pub content_type: String,
     /// The payload's size in bytes.
     pub payload_bytes: u64,
-    /// The payload; left out of lists.
+    /// The payload; left out of lists, and where it is larger than what hosts read (8 MiB).
     #[serde(skip)]
     pub payload: Option<bytes::Bytes>,
     /// Its status.
@@ -129,7 +129,7 @@ impl Record {
     /// The payload read as JSON.
     ///
     /// # Errors
-    /// When the bytes are not JSON of this shape, or the row is one of a list, which has no payloads.
+    /// When the bytes are not JSON of this shape, or the payload was left out.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         serde_json::from_slice(self.payload.as_deref().unwrap_or_default())
     }

@@ -10,7 +10,7 @@ use super::{
     AttemptCost, AuditRecord, BlockedKey, Claimed, Due, NodeRecord, PluginUsage, Position, Purgeable, ReadEvent, Record,
     RouteRecord, StateRecord, Stats, StoreError,
 };
-use crate::event::{Envelope, Event, EventId, Fence, Headers, Route, StateUsage, StateValue, Status};
+use crate::event::{Envelope, Event, EventId, Fence, Headers, MAX_PAYLOAD_BYTES, Route, StateUsage, StateValue, Status};
 use crate::time::Timestamp;
 
 /// The `seq` of a row, which stands first in every statement's result.
@@ -79,22 +79,38 @@ mod column {
     pub(super) const AVAILABLE_AT: usize = 15;
     pub(super) const EXPIRES_AT: usize = 16;
     pub(super) const EPOCH: usize = 17;
+    pub(super) const BYTES: usize = 18;
 }
 
 /// The first column of a claimed row that only some databases read.
-pub(super) const AFTER_CLAIMED: usize = column::EPOCH + 1;
-/// Where a claimed row has the text of its headers, and its payload.
-#[cfg(feature = "mysql")]
-pub(super) const CLAIMED_HEADERS: usize = column::HEADERS;
-#[cfg(feature = "mysql")]
-pub(super) const CLAIMED_PAYLOAD: usize = column::PAYLOAD;
+pub(super) const AFTER_CLAIMED: usize = column::BYTES + 1;
 
-/// A claimed row at this time of the database, with its payload where that was read apart, and the event that it waits behind.
-/// What only this event needs may be unreadable without spoiling the batch.
+/// The most bytes of payload and headers together that are read of an event, eight times what a writer may write. A plain INSERT may
+/// write more than this host has memory for: such a row is read without them, and dies. The number stands in the statements too.
+/// Below 16 MiB, which is the largest row that MariaDB sends by default.
+pub(super) const MAX_READ_BYTES: u64 = 8 << 20;
+
+/// What was left out of a row, because it is large, and read after it.
+pub(super) struct Apart {
+    pub(super) headers: Option<String>,
+    pub(super) payload: Vec<u8>,
+}
+
+/// How many bytes the payload and the headers of a claimed row have together.
+#[cfg(feature = "mysql")]
+pub(super) fn size_bytes<R: Columns>(row: &R) -> Result<u64, StoreError>
+where
+    usize: ColumnIndex<R>,
+{
+    number(row, column::BYTES).map_err(|why| StoreError::Row { sequence: sequence(row).unwrap_or(0), why })
+}
+
+/// A claimed row at this time of the database, with what was read apart, and the event that it waits behind. What only this event
+/// needs may be unreadable without spoiling the batch.
 pub(super) fn claimed<R: Columns>(
     row: &R,
     now: Timestamp,
-    payload: Option<Vec<u8>>,
+    apart: Option<Apart>,
     behind: Option<u64>,
 ) -> Result<Claimed, StoreError>
 where
@@ -111,7 +127,7 @@ where
     Ok(Claimed {
         fence,
         attempts: attempts.clone().unwrap_or(0),
-        event: attempts.and_then(|attempts| event(row, payload, fence, attempts)),
+        event: attempts.and_then(|attempts| event(row, apart, fence, attempts)),
         deferrals: number(row, column::DEFERRALS).unwrap_or(0),
         claims: number(row, column::CLAIMS).unwrap_or(1),
         starts: number(row, column::STARTS).unwrap_or(0),
@@ -139,22 +155,29 @@ where
     Ok(ReadEvent { position: Position { due_at, sequence: event.fence.sequence }, event, partition, was_claimed })
 }
 
-fn event<R: Columns>(row: &R, payload: Option<Vec<u8>>, fence: Fence, attempts: u32) -> Result<Event, String>
+fn event<R: Columns>(row: &R, apart: Option<Apart>, fence: Fence, attempts: u32) -> Result<Event, String>
 where
     usize: ColumnIndex<R>,
 {
+    let bytes = number::<_, u64>(row, column::BYTES)?;
+    if bytes > MAX_READ_BYTES {
+        return Err(too_large(bytes));
+    }
     let named = |what: &'static str| move |error: sqlx::Error| format!("{what}: {error}");
     let text = |column, what| filled(column, row.text(column)).map_err(named(what));
     let time = |column, what| filled(column, row.time(column)).map_err(named(what));
     let route = Route::of_event(text(column::AGGREGATE_TYPE, "aggregate_type")?, text(column::EVENT_TYPE, "event_type")?)
         .map_err(|error| error.to_string())?;
-    let headers = match row.text(column::HEADERS).map_err(named("headers"))? {
-        None => Headers::default(),
-        Some(text) => serde_json::from_str(text).map_err(|error| format!("headers: {error}"))?,
+    let headers = |text: Option<&str>| match text {
+        None => Ok(Headers::default()),
+        Some(text) => serde_json::from_str(text).map_err(|error| format!("headers: {error}")),
     };
-    let payload = match payload {
-        Some(payload) => payload,
-        None => filled(column::PAYLOAD, row.bytes(column::PAYLOAD)).map_err(named("payload"))?,
+    let (headers, payload) = match apart {
+        Some(apart) => (headers(apart.headers.as_deref())?, apart.payload),
+        None => (
+            headers(row.text(column::HEADERS).map_err(named("headers"))?)?,
+            filled(column::PAYLOAD, row.bytes(column::PAYLOAD)).map_err(named("payload"))?,
+        ),
     };
     let envelope = Envelope::stored(
         text(column::EVENT_ID, "event_id")?.parse::<EventId>().map_err(|error| error.to_string())?,
@@ -169,6 +192,14 @@ where
         payload.into(),
     );
     Ok(Event::of(envelope).sequence(fence.sequence).fence(fence.claim).attempt(attempts.saturating_add(1)).build())
+}
+
+/// Why an event of so many bytes is not read.
+fn too_large(bytes: u64) -> String {
+    format!(
+        "its payload and headers have {bytes} bytes, and no host reads more than {MAX_READ_BYTES}; keep the data elsewhere, and write \
+         an event that says where (at most {MAX_PAYLOAD_BYTES} bytes, as the library's writer allows), then discard this one"
+    )
 }
 
 fn number<R: Columns, N: TryFrom<i64>>(row: &R, index: usize) -> Result<N, String>

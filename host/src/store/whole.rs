@@ -5,8 +5,8 @@ use serde_json::value::RawValue;
 
 use super::Record;
 
-/// A row with its payload: JSON as it was written, other text as text, anything else as base64. Written as one JSON object it
-/// is one line.
+/// A row with its payload: JSON as it was written, other text as text, anything else as base64; without one where it was left out.
+/// Written as one JSON object it is one line.
 #[derive(Serialize)]
 pub struct Whole<'a> {
     #[serde(flatten)]
@@ -21,7 +21,7 @@ impl Record {
     /// The row with its payload.
     #[must_use]
     pub fn whole(&self) -> Whole<'_> {
-        let bytes = self.payload.as_deref().unwrap_or_default();
+        let Some(bytes) = self.payload.as_deref() else { return Whole { record: self, payload: None, payload_base64: None } };
         let text = std::str::from_utf8(bytes).ok();
         let json = text.filter(|_| is_json(&self.content_type)).and_then(|text| {
             // A payload of several lines would tear a document of one line apart.
@@ -41,8 +41,8 @@ impl Record {
     /// The row with its payload in base64, whatever it is: not a byte is changed on the way.
     #[cfg(feature = "http")]
     pub(crate) fn whole_in_base64(&self) -> Whole<'_> {
-        let bytes = self.payload.as_deref().unwrap_or_default();
-        Whole { record: self, payload: None, payload_base64: Some(data_encoding::BASE64.encode(bytes)) }
+        let payload_base64 = self.payload.as_deref().map(|bytes| data_encoding::BASE64.encode(bytes));
+        Whole { record: self, payload: None, payload_base64 }
     }
 }
 

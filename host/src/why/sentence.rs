@@ -109,7 +109,7 @@ fn deferred(known: &Facts, record: &Record) -> String {
         format!("Its listener asked for later ({})", times(record.deferrals))
     } else {
         "It was given back without counting a failure, because its listener was paused after too many failures or lacked something \
-         it needs (a free place, memory, its sink, or room below emit.per_second)"
+         it needs (a free place, memory, its sink, or room below emit.per_second or emit.bytes_per_second)"
             .to_owned()
     };
     format!("{asked}: it is due {}. {}", at(record.due_at.unwrap_or(known.now), known.now), then(known))

@@ -326,7 +326,11 @@ pub(crate) async fn show(id: EventId, status: Option<Status>, format: Format, co
         let headers: Vec<String> = row.headers.iter().map(|(key, value)| format!("{key}={}", shown(value))).collect();
         pairs.push(("headers", if headers.is_empty() { "-".to_owned() } else { headers.join(", ") }));
         pairs.push(("content_type", shown(&row.content_type).into_owned()));
-        let hidden = if payload_hidden { ", hidden" } else { "" };
+        let hidden = match &row.payload {
+            _ if payload_hidden => ", hidden",
+            None => ", too large to be shown",
+            Some(_) => "",
+        };
         pairs.push(("payload", format!("{}{hidden}", output::count(row.payload_bytes, "byte"))));
         format!("{}\n{}", output::pairs(&pairs), output::bytes_text(row.payload.as_deref().unwrap_or_default()))
     })

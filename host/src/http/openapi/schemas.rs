@@ -54,7 +54,7 @@ schemas! {
     Envelope, "Envelope", envelope();
     CloudEvent, "CloudEvent", cloud_event();
     Payload, "Payload", json!({
-        "type": "object", "description": "The payload: as JSON, as text, or as base64 where it is neither. Viewers get no payload.",
+        "type": "object", "description": "The payload: as JSON, as text, or as base64 where it is neither. Viewers get no payload, and nobody one of more than 8 MiB, which no host reads.",
         "properties": {
             "payload": any("Any JSON value, or a string for other text."),
             "payload_base64": { "type": "string", "contentEncoding": "base64" },

@@ -9,6 +9,7 @@ use hyper::body::Incoming;
 
 use crate::sink::SinkError;
 use crate::sink::error::quoted;
+use crate::sink::target::Hidden;
 use crate::time::Timestamp;
 
 /// How much of a response is read: enough for a reason, and to reuse the connection.
@@ -19,22 +20,30 @@ const BODY_TIME: Duration = Duration::from_millis(500);
 const LONGEST_REST: Duration = Duration::from_secs(15 * 60);
 
 /// What a response means for the message. Reads at most a bounded part of the body, for a bounded time.
-pub(super) async fn meaning(answer: Response<Incoming>, url: &str, now: Timestamp) -> Result<(), SinkError> {
+pub(super) async fn meaning(answer: Response<Incoming>, url: &str, hidden: &Hidden, now: Timestamp) -> Result<(), SinkError> {
     let (head, body) = answer.into_parts();
     let text = read(body).await;
-    verdict(head.status, &head.headers, &text, url, now)
+    verdict(head.status, &head.headers, &text, url, hidden, now)
 }
 
-fn verdict(status: StatusCode, headers: &HeaderMap, text: &str, url: &str, now: Timestamp) -> Result<(), SinkError> {
+fn verdict(
+    status: StatusCode,
+    headers: &HeaderMap,
+    text: &str,
+    url: &str,
+    hidden: &Hidden,
+    now: Timestamp,
+) -> Result<(), SinkError> {
     if status.is_success() {
         return Ok(());
     }
-    let text = quoted(text);
+    // Before it is cut: half a secret is not found.
+    let text = quoted(&hidden.hide(text));
     let said = if text.is_empty() { String::new() } else { format!(": {text}") };
     let reason = format!("{url} answered {}{said}", status.as_u16());
     Err(match status.as_u16() {
         300..=399 => {
-            let to = headers.get(LOCATION).map(|to| quoted(&String::from_utf8_lossy(to.as_bytes())));
+            let to = headers.get(LOCATION).map(|to| quoted(&hidden.hide(&String::from_utf8_lossy(to.as_bytes()))));
             let to = to.map_or_else(String::new, |to| format!(" to {to}"));
             SinkError::rejected(format!(
                 "{url} answered {} with a redirect{to}, which is not followed; set url to where it leads",
@@ -80,7 +89,9 @@ mod tests {
     fn verdict_of(status: u16, headers: &[(http::HeaderName, &str)]) -> Result<(), SinkError> {
         let headers = headers.iter().map(|(name, value)| (name.clone(), value.parse().unwrap())).collect();
         let now = Timestamp::from_micros(784_111_777_000_000); // Sun, 06 Nov 1994 08:49:37 GMT
-        verdict(StatusCode::from_u16(status).unwrap(), &headers, "no\r\n\u{1b}[2J", "https://a/b", now)
+        let hidden = Hidden::of(&"https://a/s3cr3t-t0ken".parse().unwrap());
+        let text = "no\r\n\u{1b}[2J /s3cr3t-t0ken";
+        verdict(StatusCode::from_u16(status).unwrap(), &headers, text, "https://a", &hidden, now)
     }
 
     #[test]
@@ -92,7 +103,7 @@ mod tests {
             assert!(matches!(verdict_of(status, &[]), Err(SinkError::Unavailable { retry_after: None, .. })), "{status}");
         }
         for status in [400, 401, 403, 404, 405, 409, 410, 413, 422] {
-            let reason = "https://a/b answered STATUS: no\\r\\n\\u{1b}[2J".replace("STATUS", &status.to_string());
+            let reason = "https://a answered STATUS: no\\r\\n\\u{1b}[2J ***".replace("STATUS", &status.to_string());
             assert_eq!(verdict_of(status, &[]), Err(SinkError::rejected(reason)));
         }
         let moved = verdict_of(308, &[(LOCATION, "http://169.254.169.254/")]);

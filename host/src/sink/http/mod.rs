@@ -28,6 +28,7 @@ use super::batching::Link;
 use super::cloud_event::{CloudEvent, STRUCTURED};
 use super::headers::{carried, encoded, own, printable, token};
 use super::kind::Kind;
+use super::target::Hidden;
 use super::{Message, SinkError, tls};
 use crate::time::{Clock, SystemClock};
 
@@ -37,6 +38,8 @@ struct Http {
     url: Url,
     /// The address as it may stand in an error.
     shown: String,
+    /// What may not stand there, whoever says it.
+    hidden: Hidden,
     signers: Vec<Signer>,
     headers: HeaderMap,
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
@@ -64,15 +67,15 @@ impl Http {
         let mut headers: HeaderMap = config.headers().collect();
         headers.entry(USER_AGENT).or_insert(HeaderValue::from_static(concat!("outbox/", env!("CARGO_PKG_VERSION"))));
         let signers = config.secrets.iter().filter_map(Signer::new).collect();
-        let shown = config.target();
-        Ok(Self { config, url, shown, signers, headers, client, clock: Arc::new(SystemClock::default()) })
+        let (shown, hidden) = (config.target(), Hidden::of(&url));
+        Ok(Self { config, url, shown, hidden, signers, headers, client, clock: Arc::new(SystemClock::default()) })
     }
 
     async fn post(&self, message: &Message, deadline: Instant) -> Result<(), SinkError> {
         let request = self.request(message)?;
         let answering = self.client.request(request);
         match tokio::time::timeout_at(deadline.into(), answering).await {
-            Ok(Ok(answer)) => answer::meaning(answer, &self.shown, self.clock.now()).await,
+            Ok(Ok(answer)) => answer::meaning(answer, &self.shown, &self.hidden, self.clock.now()).await,
             Ok(Err(error)) => {
                 let reason = format!("{}: {}", self.shown, tls::reason(&error, self.config.ca_file.as_deref()));
                 Err(if error.is_connect() { SinkError::down(reason) } else { SinkError::unavailable(reason) })

@@ -9,11 +9,11 @@ use sqlx::mysql::{MySqlConnection, MySqlRow};
 
 use super::patience::patiently;
 use super::place::Ours;
-use super::row::{claimed, header_bytes, left_out, payload_bytes};
+use super::row::{claimed, is_read_apart};
 use super::{MySqlStore, Run, TransactionalStore, front, keys, place};
 use crate::event::OwnerId;
 use crate::store::number::numbers;
-use crate::store::row::{Columns, sequence};
+use crate::store::row::{Apart, Columns, sequence, size_bytes};
 use crate::store::settle::delay_micros;
 use crate::store::{ClaimOrder, ClaimRequest, ClaimStore, Claimed, StoreError};
 
@@ -29,12 +29,13 @@ ORDER BY due_at, seq LIMIT ?";
 /// for 500, since every entry that a settled event left in the index is locked too). In order of binding: as [`CHOOSE`].
 pub(super) const CLAIM: &str = "
 SELECT outbox_event.seq, claim_seq + 1, attempts, deferrals, claims + 1, starts, event_id, event_type, aggregate_type, aggregate_id,
-       tenant_id, headers, content_type, CASE WHEN OCTET_LENGTH(payload) <= 16384 THEN payload END,
+       tenant_id, CASE WHEN OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0) <= 16384 THEN headers END,
+       content_type, CASE WHEN OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0) <= 16384 THEN payload END,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at),
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at),
        (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id),
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)),
-       OCTET_LENGTH(payload), key_hash
+       OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0),
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), key_hash
 FROM outbox_event FORCE INDEX (outbox_due)
 WHERE due_at <= UTC_TIMESTAMP(6) AND (outbox_event.lease_end IS NULL OR outbox_event.lease_end <= UTC_TIMESTAMP(6))
   AND created_at <= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND
@@ -54,24 +55,25 @@ WHERE due_at <= UTC_TIMESTAMP(6) AND (outbox_event.lease_end IS NULL OR outbox_e
 ORDER BY due_at, outbox_event.seq LIMIT ?";
 
 /// Locks what was chosen and is still due; a row that somebody else has locked is passed by, so claims never wait, and settlers
-/// wait for no more than this short transaction. A large payload is left out here: the byte limit may leave its event to the
-/// next claim, and would have been moved for nothing. Bound: a JSON list of seq.
+/// wait for no more than this short transaction. Large ones are left out here, payload and headers: the byte limit may
+/// leave the event to the next claim, and they would have been moved for nothing. Bound: a JSON list of seq.
 pub(super) const CLAIM_CHOSEN: &str = "
 SELECT outbox_event.seq, claim_seq + 1, attempts, deferrals, claims + 1, starts, event_id, event_type, aggregate_type, aggregate_id,
-       tenant_id, headers, content_type, CASE WHEN OCTET_LENGTH(payload) <= 16384 THEN payload END,
+       tenant_id, CASE WHEN OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0) <= 16384 THEN headers END,
+       content_type, CASE WHEN OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0) <= 16384 THEN payload END,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at),
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at),
        (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id),
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)),
-       OCTET_LENGTH(payload), key_hash
+       OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0),
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), key_hash
 FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
 WHERE due_at <= UTC_TIMESTAMP(6) AND (lease_end IS NULL OR lease_end <= UTC_TIMESTAMP(6))
 FOR UPDATE SKIP LOCKED";
 
 /// Bound: a JSON list of seq.
-const LARGE_PAYLOADS: &str = "
-SELECT outbox_event.seq, payload FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
+const LARGE: &str = "
+SELECT outbox_event.seq, headers, payload FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq";
 
 /// The rows are locked already. In order of binding: a JSON list of seq, the lease in microseconds, the owner.
@@ -115,7 +117,7 @@ async fn try_claim(store: &MySqlStore, request: &ClaimRequest) -> Result<Vec<Cla
         MySqlStore::rollback(transaction).await?;
         return Ok(Vec::new());
     }
-    let mut payloads = take(store, &mut transaction, &rows, &request.owner, request.lease).await?;
+    let mut large = take(store, &mut transaction, &rows, &request.owner, request.lease).await?;
     if let Some(ClaimOrder::ByAggregate { waits_for, .. }) = &request.order {
         behind = place::behind(store, &mut transaction, &Ours::Claimed(&request.owner), &rows, *waits_for).await?;
     }
@@ -123,24 +125,24 @@ async fn try_claim(store: &MySqlStore, request: &ClaimRequest) -> Result<Vec<Cla
     let mut events = Vec::with_capacity(rows.len());
     for row in &rows {
         let sequence = sequence(row)?;
-        events.push(claimed(row, payloads.remove(&sequence), behind.remove(&sequence))?);
+        events.push(claimed(row, large.remove(&sequence), behind.remove(&sequence))?);
     }
     events.sort_unstable_by_key(|claimed| claimed.fence.sequence);
     Ok(events)
 }
 
-/// Claims rows that are locked already. Returns the payloads that were left out of them.
+/// Claims rows that are locked already. Returns what was left out of them.
 pub(super) async fn take(
     store: &MySqlStore,
     connection: &mut MySqlConnection,
     rows: &[MySqlRow],
     owner: &OwnerId,
     lease: Duration,
-) -> Result<HashMap<u64, Vec<u8>>, StoreError> {
+) -> Result<HashMap<u64, Apart>, StoreError> {
     let mut taken = rows.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
     // Everybody locks and writes in this order.
     taken.sort_unstable();
-    let payloads = large_payloads(store, connection, rows).await?;
+    let large = large_rows(store, connection, rows).await?;
     store
         .statement(TAKE)
         .bind(numbers(&taken))
@@ -149,7 +151,7 @@ pub(super) async fn take(
         .execute(connection)
         .await
         .map_err(|error| store.failed(ACTION, error))?;
-    Ok(payloads)
+    Ok(large)
 }
 
 async fn lock(
@@ -187,21 +189,29 @@ pub(super) fn fitting(rows: &[MySqlRow], max_bytes: usize) -> Result<usize, Stor
         if index > 0 && before >= max_bytes {
             return Ok(index);
         }
-        before = before.saturating_add(payload_bytes(row)?).saturating_add(header_bytes(row)?);
+        before = before.saturating_add(usize::try_from(size_bytes(row)?).unwrap_or(usize::MAX));
     }
     Ok(rows.len())
 }
 
-pub(super) async fn large_payloads(
+/// What was left out of rows because it is large.
+pub(super) async fn large_rows(
     store: &MySqlStore,
     connection: &mut MySqlConnection,
     rows: &[MySqlRow],
-) -> Result<HashMap<u64, Vec<u8>>, StoreError> {
-    let large = rows.iter().filter(|row| left_out(row)).map(sequence).collect::<Result<Vec<_>, _>>()?;
+) -> Result<HashMap<u64, Apart>, StoreError> {
+    let mut large = Vec::new();
+    for row in rows {
+        if is_read_apart(row)? {
+            large.push(sequence(row)?);
+        }
+    }
     if large.is_empty() {
         return Ok(HashMap::new());
     }
     let failed = |error| store.failed(ACTION, error);
-    let rows = store.statement(LARGE_PAYLOADS).bind(numbers(&large)).fetch_all(connection).await.map_err(failed)?;
-    rows.into_iter().map(|row| Ok((sequence(&row)?, row.try_get(1).map_err(failed)?))).collect()
+    let rows = store.statement(LARGE).bind(numbers(&large)).fetch_all(connection).await.map_err(failed)?;
+    let apart = |row: &MySqlRow| Ok::<_, sqlx::Error>(Apart { headers: row.try_get(1)?, payload: row.try_get(2)? });
+    // Row by row, so that no payload is there twice for long.
+    rows.into_iter().map(|row| Ok((sequence(&row)?, apart(&row).map_err(failed)?))).collect()
 }

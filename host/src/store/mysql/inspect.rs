@@ -50,7 +50,8 @@ FROM (SELECT status, lease_end, available_at, due_at, created_at, deferrals, rep
 /// key twice, header value once; text of the last error; most failures, earliest and latest time of the end and of the insert;
 /// why it cannot be claimed five times; after, before and limit once.
 const LIST: &str = "
-SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, NULL AS payload,
+SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
+       CASE WHEN OCTET_LENGTH(headers) <= 1048576 THEN headers END AS headers, content_type, NULL AS payload,
        OCTET_LENGTH(payload) AS payload_bytes, status, attempts, deferrals, claims, starts, claim_seq, replays,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at) AS occurred_at,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', created_at) AS created_at,
@@ -77,7 +78,8 @@ WHERE (? IS NULL OR status = ?) AND (? IS NULL OR event_type = ?) AND (? IS NULL
 ORDER BY seq LIMIT ?";
 
 const LIST_NEWEST_FIRST: &str = "
-SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, NULL AS payload,
+SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
+       CASE WHEN OCTET_LENGTH(headers) <= 1048576 THEN headers END AS headers, content_type, NULL AS payload,
        OCTET_LENGTH(payload) AS payload_bytes, status, attempts, deferrals, claims, starts, claim_seq, replays,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at) AS occurred_at,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', created_at) AS created_at,
@@ -103,8 +105,11 @@ WHERE (? IS NULL OR status = ?) AND (? IS NULL OR event_type = ?) AND (? IS NULL
   AND seq > ? AND seq < ?
 ORDER BY seq DESC LIMIT ?";
 
+/// Bound: the id. A payload that no host reads is not read for people either; neither are headers beyond what a writer may write.
 const GET: &str = "
-SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, payload,
+SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
+       CASE WHEN OCTET_LENGTH(headers) <= 1048576 THEN headers END AS headers, content_type,
+       CASE WHEN OCTET_LENGTH(payload) <= 8388608 THEN payload END AS payload,
        OCTET_LENGTH(payload) AS payload_bytes, status, attempts, deferrals, claims, starts, claim_seq, replays,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at) AS occurred_at,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', created_at) AS created_at,

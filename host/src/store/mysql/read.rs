@@ -7,10 +7,10 @@ use async_trait::async_trait;
 use sqlx::Row;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 
-use super::claim::{fitting, large_payloads, take};
+use super::claim::{fitting, large_rows, take};
 use super::patience::patiently;
 use super::place::{self, Ours};
-use super::row::{DUE_AT, bound, claimed, left_out, read};
+use super::row::{DUE_AT, bound, claimed, is_read_apart, read};
 use super::{MySqlStore, Run, TransactionalStore, front, keys};
 use crate::event::{Fence, OwnerId, Route};
 use crate::store::number::{fence_rows, numbers, signed};
@@ -21,8 +21,8 @@ use crate::store::settle::delay_micros;
 use crate::store::{Claimed, ReadEvent, ReadOrder, ReadRequest, ReadStore, StoreError};
 
 /// The epoch is read with the row: should the partition be lost and won again, an outcome of what was read before is fenced off. A
-/// large payload is left out here: the byte limit may leave its event to the next read, and the payload would have been moved for
-/// nothing. The rows are chosen without a look at any payload: to tell its length, this engine reads it whole, and a statement that
+/// large payload or headers are left out here: the byte limit may leave the event to the next read, and they would have been moved
+/// for nothing. The rows are chosen without a look at any payload: to tell its length, this engine reads it whole, and a statement that
 /// names it reads the payload of every row that it passes. In no order.
 /// In order of binding: the position of the last event before, as microseconds since 1970 twice (NULL for none) and its seq; the
 /// microseconds to leave alone, the owner, the partitions as 256 letters of which 1 means asked for, the events in hand as a JSON
@@ -30,10 +30,12 @@ use crate::store::{Claimed, ReadEvent, ReadOrder, ReadRequest, ReadStore, StoreE
 /// collation takes no notice of spaces at the end.
 pub(super) const READ: &str = "
 SELECT outbox_event.seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id,
-       tenant_id, headers, content_type, CASE WHEN OCTET_LENGTH(payload) <= 16384 THEN payload END,
+       tenant_id, CASE WHEN OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0) <= 16384 THEN headers END,
+       content_type, CASE WHEN OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0) <= 16384 THEN payload END,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at),
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at), due.epoch,
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), OCTET_LENGTH(payload),
+       OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0),
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)),
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', due_at), outbox_event.lease_end IS NOT NULL, outbox_event.partition_id,
        key_hash
 FROM (
@@ -75,12 +77,13 @@ SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), MIN(next)) FROM (
 /// As `CLAIM_CHOSEN`, of rows that have not changed since they were read. In order of binding: rows of [seq, fence], the owner.
 pub(super) const CHOOSE_THESE: &str = "
 SELECT outbox_event.seq, claim_seq + 1, attempts, deferrals, claims + 1, starts, event_id, event_type, aggregate_type, aggregate_id,
-       tenant_id, headers, content_type, CASE WHEN OCTET_LENGTH(payload) <= 16384 THEN payload END,
+       tenant_id, CASE WHEN OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0) <= 16384 THEN headers END,
+       content_type, CASE WHEN OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0) <= 16384 THEN payload END,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at),
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at),
        (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id),
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)),
-       OCTET_LENGTH(payload), key_hash
+       OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0),
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), key_hash
 FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]')) AS given
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = given.seq
 WHERE claim_seq & 4294967295 = given.fence & 4294967295
@@ -106,14 +109,14 @@ impl ReadStore for MySqlStore {
             let ours = Ours::Listed { queued, all: numbers(&[queued.as_slice(), &read].concat()) };
             behind = place::behind(self, &mut connection, &ours, &rows, *waits_for).await?;
         }
-        let mut payloads = large_payloads(self, &mut connection, &rows).await?;
+        let mut large = large_rows(self, &mut connection, &rows).await?;
         let mut events = Vec::with_capacity(rows.len());
         for row in &rows {
             let sequence = sequence(row)?;
-            let payload = payloads.remove(&sequence);
+            let apart = large.remove(&sequence);
             // A row that was deleted between the two statements is no event any more.
-            if payload.is_some() || !left_out(row) {
-                events.push(read(row, payload, behind.remove(&sequence))?);
+            if apart.is_some() || !is_read_apart(row)? {
+                events.push(read(row, apart, behind.remove(&sequence))?);
             }
         }
         Ok(events)
@@ -176,10 +179,9 @@ async fn try_claim_these(
         MySqlStore::rollback(transaction).await?;
         return Ok(Vec::new());
     }
-    let mut payloads = take(store, &mut transaction, &rows, owner, lease).await?;
+    let mut large = take(store, &mut transaction, &rows, owner, lease).await?;
     MySqlStore::commit(transaction).await?;
-    let mut events =
-        rows.iter().map(|row| claimed(row, payloads.remove(&sequence(row)?), None)).collect::<Result<Vec<_>, _>>()?;
+    let mut events = rows.iter().map(|row| claimed(row, large.remove(&sequence(row)?), None)).collect::<Result<Vec<_>, _>>()?;
     events.sort_unstable_by_key(|claimed| claimed.fence.sequence);
     Ok(events)
 }

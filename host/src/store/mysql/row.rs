@@ -3,15 +3,15 @@
 use sqlx::mysql::MySqlRow;
 use sqlx::{ColumnIndex, Row};
 
-use crate::store::row::{AFTER_CLAIMED, CLAIMED_HEADERS, CLAIMED_PAYLOAD, Columns, claimed_at};
+use crate::store::row::{AFTER_CLAIMED, Apart, Columns, MAX_READ_BYTES, claimed_at, size_bytes};
 use crate::store::{Claimed, ReadEvent, StoreError, row};
 use crate::time::Timestamp;
 
-/// Where a claimed row has the size of its payload, behind the time.
-const PAYLOAD_BYTES: usize = AFTER_CLAIMED + 1;
+/// Where a row that was read has the time since when it is due, behind the time of the claim.
+pub(super) const DUE_AT: usize = AFTER_CLAIMED + 1;
 
-/// Where a row that was read has the time since when it is due.
-pub(super) const DUE_AT: usize = PAYLOAD_BYTES + 1;
+/// The largest payload and headers, together, that every statement reads with their row. The number stands in the statements too.
+const INLINE_BYTES: u64 = 16_384;
 
 /// 1000-01-01 and the last microsecond of 9999: what a DATETIME can hold.
 const EARLIEST: i64 = -30_610_224_000_000_000;
@@ -41,31 +41,17 @@ pub(super) fn bound(time: Timestamp) -> i64 {
     time.as_micros().clamp(EARLIEST, LATEST)
 }
 
-/// How large a claimed event's payload is.
-pub(super) fn payload_bytes(row: &MySqlRow) -> Result<usize, StoreError> {
-    let bytes: i64 =
-        row.try_get(PAYLOAD_BYTES).map_err(|source| StoreError::Failed { action: "read a payload's size", source })?;
-    Ok(usize::try_from(bytes).unwrap_or(0))
+/// Whether payload and headers of a claimed event were too large to be read with it, and are read apart.
+pub(super) fn is_read_apart(row: &MySqlRow) -> Result<bool, StoreError> {
+    Ok((INLINE_BYTES + 1..=MAX_READ_BYTES).contains(&size_bytes(row)?))
 }
 
-/// How large the text of a claimed event's headers is.
-pub(super) fn header_bytes(row: &MySqlRow) -> Result<usize, StoreError> {
-    let headers =
-        row.text(CLAIMED_HEADERS).map_err(|source| StoreError::Failed { action: "read an event's headers", source })?;
-    Ok(headers.map_or(0, str::len))
+/// A row that was read, with what was read apart.
+pub(super) fn read(row: &MySqlRow, apart: Option<Apart>, behind: Option<u64>) -> Result<ReadEvent, StoreError> {
+    row::read(row, claimed(row, apart, behind)?, DUE_AT)
 }
 
-/// Whether a claimed event's payload was too large to be read with it.
-pub(super) fn left_out(row: &MySqlRow) -> bool {
-    row.try_get::<Option<&[u8]>, _>(CLAIMED_PAYLOAD).is_ok_and(|payload| payload.is_none())
-}
-
-/// A row that was read, with its payload when that was read apart.
-pub(super) fn read(row: &MySqlRow, payload: Option<Vec<u8>>, behind: Option<u64>) -> Result<ReadEvent, StoreError> {
-    row::read(row, claimed(row, payload, behind)?, DUE_AT)
-}
-
-/// A claimed row, with its payload when that was read apart.
-pub(super) fn claimed(row: &MySqlRow, payload: Option<Vec<u8>>, behind: Option<u64>) -> Result<Claimed, StoreError> {
-    row::claimed(row, claimed_at(row, AFTER_CLAIMED)?, payload, behind)
+/// A claimed row, with what was read apart.
+pub(super) fn claimed(row: &MySqlRow, apart: Option<Apart>, behind: Option<u64>) -> Result<Claimed, StoreError> {
+    row::claimed(row, claimed_at(row, AFTER_CLAIMED)?, apart, behind)
 }

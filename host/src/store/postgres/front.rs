@@ -32,8 +32,12 @@ WHERE seq = chosen.number AND ctid = ANY (ARRAY (
     AND EXISTS (SELECT 1 FROM outbox_event_partition WHERE partition_id = 0 AND owner = $1::text AND outbox_event_partition.lease_end > now())
   FOR UPDATE SKIP LOCKED))
 RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
-          headers, content_type, payload, occurred_at, available_at, expires_at,
-          (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id), now(), chosen.earlier";
+          CASE WHEN octet_length(payload) + coalesce(octet_length(headers), 0) <= 8388608 THEN headers END,
+          content_type,
+          CASE WHEN octet_length(payload) + coalesce(octet_length(headers), 0) <= 8388608 THEN payload END,
+          occurred_at, available_at, expires_at,
+          (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id),
+          octet_length(payload) + coalesce(octet_length(headers), 0), now(), chosen.earlier";
 
 /// The same events, read without a claim by a host that holds all partitions. $1 the owner, $2 most rows, $3 most bytes, $4 the
 /// youngest age in microseconds, $5 the events in hand.
@@ -52,9 +56,10 @@ marked AS (
          sum(CASE WHEN is_held THEN 0 ELSE bytes END) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before,
          max(seq) FILTER (WHERE is_waited_for) OVER (ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS earlier
   FROM front)
-SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
-       content_type, payload, occurred_at, available_at, expires_at,
-       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = marked.partition_id), now(),
+SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
+       CASE WHEN bytes <= 8388608 THEN headers END,
+       content_type, CASE WHEN bytes <= 8388608 THEN payload END, occurred_at, available_at, expires_at,
+       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = marked.partition_id), bytes, now(),
        due_at, (lease_end IS NOT NULL)::integer, partition_id::integer, earlier
 FROM marked
 WHERE is_clear AND NOT is_held AND bytes_before < $3::bigint

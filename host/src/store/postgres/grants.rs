@@ -30,9 +30,11 @@ ALTER TABLE outbox_event_audit OWNER TO outbox_migrator;
 ALTER TABLE outbox_event_migration OWNER TO outbox_migrator;
 ALTER VIEW outbox_event_readable OWNER TO outbox_migrator;
 
--- Writes events and reads none. A plain INSERT needs no more than the first; the library is told the number of each row.
+-- Writes events and reads none. A plain INSERT needs no more than the first; the library is told the number of each row, and looks
+-- at the schema's version.
 GRANT INSERT ON outbox_event TO outbox_writer;
 GRANT SELECT (seq, event_id) ON outbox_event TO outbox_writer;
+GRANT SELECT ON outbox_event_migration TO outbox_writer;
 
 -- Delivers events: a host.
 GRANT SELECT, INSERT, UPDATE, DELETE

@@ -22,9 +22,10 @@ use crate::store::{Claimed, ReadEvent, ReadOrder, ReadRequest, ReadStore, StoreE
 /// their header. $1 the owner, $2 most rows, $3 most bytes, $4 the youngest age in microseconds, $5 partitions, $6 and $7 the
 /// position of the last event before (NULL for none), $8 the events in hand, $9 and $10 the names of busy routes (NULL for none).
 pub(super) const READ: &str = "
-SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
-       content_type, payload, occurred_at, available_at, expires_at,
-       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = chosen.partition_id), now(),
+SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
+       CASE WHEN bytes <= 8388608 THEN headers END,
+       content_type, CASE WHEN bytes <= 8388608 THEN payload END, occurred_at, available_at, expires_at,
+       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = chosen.partition_id), bytes, now(),
        due_at, (lease_end IS NOT NULL)::integer, partition_id::integer
 FROM (
   SELECT due.*, sum(bytes) OVER (ORDER BY due_at, seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
@@ -46,9 +47,10 @@ ORDER BY due_at, seq";
 /// are: one that became due late may stand before those in the queue. $9 the states of events that are waited for, $10 the events
 /// that are queued.
 pub(super) const READ_IN_ORDER: &str = "
-SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
-       content_type, payload, occurred_at, available_at, expires_at,
-       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = chosen.partition_id), now(),
+SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
+       CASE WHEN bytes <= 8388608 THEN headers END,
+       content_type, CASE WHEN bytes <= 8388608 THEN payload END, occurred_at, available_at, expires_at,
+       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = chosen.partition_id), bytes, now(),
        due_at, (lease_end IS NOT NULL)::integer, partition_id::integer,
        coalesce(
          (SELECT earlier.seq FROM outbox_event AS earlier
@@ -107,9 +109,13 @@ WHERE ctid = ANY (ARRAY (
                                   WHERE held.partition_id = outbox_event.partition_id AND held.epoch = fence >> 32
                                     AND held.owner = $1::text)))
   FOR UPDATE SKIP LOCKED))
-RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
-          content_type, payload, occurred_at, available_at, expires_at,
-          (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id), now()";
+RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
+          CASE WHEN octet_length(payload) + coalesce(octet_length(headers), 0) <= 8388608 THEN headers END,
+          content_type,
+          CASE WHEN octet_length(payload) + coalesce(octet_length(headers), 0) <= 8388608 THEN payload END,
+          occurred_at, available_at, expires_at,
+          (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id),
+          octet_length(payload) + coalesce(octet_length(headers), 0), now()";
 
 /// Nothing is compared with the names where there are none.
 fn busy_names<'q>(statement: Statement<'q>, busy: &'q [Route]) -> Statement<'q> {

@@ -24,13 +24,17 @@ SET lease_end = ?2, locked_by = ?3, locked_at = ?1, claim_seq = claim_seq + 1, c
 WHERE seq IN (
   SELECT seq FROM (
     SELECT seq, sum(bytes) OVER (ORDER BY due_at, seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
-    FROM (SELECT seq, due_at, length(payload) + coalesce(octet_length(headers), 0) AS bytes FROM outbox_event
+    FROM (SELECT seq, due_at, octet_length(payload) + coalesce(octet_length(headers), 0) AS bytes FROM outbox_event
           WHERE due_at <= ?1 AND (lease_end IS NULL OR lease_end <= ?1) AND created_at <= ?6
           ORDER BY due_at, seq LIMIT ?4))
   WHERE bytes_before < ?5)
-RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
-          content_type, payload, occurred_at, available_at, expires_at,
-          (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id)";
+RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
+          CASE WHEN octet_length(payload) + coalesce(octet_length(headers), 0) <= 8388608 THEN headers END,
+          content_type,
+          CASE WHEN octet_length(payload) + coalesce(octet_length(headers), 0) <= 8388608 THEN payload END,
+          occurred_at, available_at, expires_at,
+          (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id),
+          octet_length(payload) + coalesce(octet_length(headers), 0)";
 
 /// As above, of partitions that the owner holds by the database's clock, each with the last of the earlier events that it waits
 /// for. What these are judged by is not changed by the claim itself. ?7 partitions as a JSON list, ?8 who is waited for.
@@ -40,15 +44,19 @@ SET lease_end = ?2, locked_by = ?3, locked_at = ?1, claim_seq = claim_seq + 1, c
 WHERE seq IN (
   SELECT seq FROM (
     SELECT seq, sum(bytes) OVER (ORDER BY due_at, seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
-    FROM (SELECT seq, due_at, length(payload) + coalesce(octet_length(headers), 0) AS bytes FROM outbox_event
+    FROM (SELECT seq, due_at, octet_length(payload) + coalesce(octet_length(headers), 0) AS bytes FROM outbox_event
           WHERE due_at <= ?1 AND (lease_end IS NULL OR lease_end <= ?1) AND created_at <= ?6 AND partition_id IN (
             SELECT partition_id FROM outbox_event_partition
             WHERE owner = ?3 AND lease_end > ?1 AND partition_id IN (SELECT value FROM json_each(?7)))
           ORDER BY due_at, seq LIMIT ?4))
   WHERE bytes_before < ?5)
-RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
-          content_type, payload, occurred_at, available_at, expires_at,
+RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
+          CASE WHEN octet_length(payload) + coalesce(octet_length(headers), 0) <= 8388608 THEN headers END,
+          content_type,
+          CASE WHEN octet_length(payload) + coalesce(octet_length(headers), 0) <= 8388608 THEN payload END,
+          occurred_at, available_at, expires_at,
           (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id),
+          octet_length(payload) + coalesce(octet_length(headers), 0),
           (SELECT earlier.seq FROM outbox_event AS earlier
            WHERE earlier.aggregate_type = outbox_event.aggregate_type AND earlier.aggregate_id = outbox_event.aggregate_id
              AND earlier.aggregate_id IS NOT NULL AND (earlier.status IN (0, 2) OR earlier.blocks = 1)

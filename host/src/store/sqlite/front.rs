@@ -8,7 +8,7 @@
 /// hand as a JSON list.
 pub(super) const CLAIM_FRONT: &str = "
 WITH front AS (
-  SELECT seq, length(payload) + coalesce(octet_length(headers), 0) AS bytes, seq IN (SELECT value FROM json_each(?7)) AS is_held,
+  SELECT seq, octet_length(payload) + coalesce(octet_length(headers), 0) AS bytes, seq IN (SELECT value FROM json_each(?7)) AS is_held,
          due_at IS NOT NULL AND due_at <= ?1 AND (lease_end IS NULL OR lease_end <= ?1) AND created_at <= ?6 AS is_free
   FROM outbox_event INDEXED BY outbox_event_open
   WHERE done_at IS NULL AND status IN (0, 2) AND (available_at <= ?1 OR due_at <= ?1)
@@ -22,8 +22,12 @@ SET lease_end = ?2, locked_by = ?3, locked_at = ?1, claim_seq = claim_seq + 1, c
 WHERE EXISTS (SELECT 1 FROM outbox_event_partition WHERE partition_id = 0 AND owner = ?3 AND outbox_event_partition.lease_end > ?1)
   AND seq IN (SELECT seq FROM marked WHERE is_clear AND NOT is_held AND bytes_before < ?5 ORDER BY seq LIMIT ?4)
 RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
-          headers, content_type, payload, occurred_at, available_at, expires_at,
+          CASE WHEN octet_length(payload) + coalesce(octet_length(headers), 0) <= 8388608 THEN headers END,
+          content_type,
+          CASE WHEN octet_length(payload) + coalesce(octet_length(headers), 0) <= 8388608 THEN payload END,
+          occurred_at, available_at, expires_at,
           (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id),
+          octet_length(payload) + coalesce(octet_length(headers), 0),
           (SELECT earlier.seq FROM outbox_event AS earlier INDEXED BY outbox_event_open
            WHERE earlier.done_at IS NULL AND earlier.status IN (0, 2) AND earlier.available_at <= ?1
              AND earlier.seq < outbox_event.seq
@@ -33,20 +37,21 @@ RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_t
 /// ?5 the newest insertion time, ?6 the events in hand as a JSON list.
 pub(super) const READ_FRONT: &str = "
 WITH front AS (
-  SELECT seq, length(payload) + coalesce(octet_length(headers), 0) AS bytes, available_at <= ?1 AS is_waited_for,
+  SELECT seq, octet_length(payload) + coalesce(octet_length(headers), 0) AS bytes, available_at <= ?1 AS is_waited_for,
          seq IN (SELECT value FROM json_each(?6)) AS is_held,
          due_at IS NOT NULL AND due_at <= ?1 AND (lease_end IS NULL OR lease_end <= ?1) AND created_at <= ?5 AS is_free
   FROM outbox_event INDEXED BY outbox_event_open
   WHERE done_at IS NULL AND status IN (0, 2) AND (available_at <= ?1 OR due_at <= ?1)
   ORDER BY seq LIMIT ?3 + json_array_length(?6)),
 marked AS (
-  SELECT seq, is_held, min(is_held OR is_free) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING) AS is_clear,
+  SELECT seq, bytes, is_held, min(is_held OR is_free) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING) AS is_clear,
          sum(iif(is_held, 0, bytes)) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before,
          max(iif(is_waited_for, seq, NULL)) OVER (ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS earlier
   FROM front)
-SELECT event.seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
-       content_type, payload, occurred_at, available_at, expires_at,
-       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = event.partition_id),
+SELECT event.seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
+       CASE WHEN bytes <= 8388608 THEN headers END,
+       content_type, CASE WHEN bytes <= 8388608 THEN payload END, occurred_at, available_at, expires_at,
+       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = event.partition_id), bytes,
        CAST(event.due_at AS INTEGER), lease_end IS NOT NULL, partition_id, earlier
 FROM marked CROSS JOIN outbox_event AS event ON event.seq = marked.seq
 WHERE is_clear AND NOT is_held AND bytes_before < ?4

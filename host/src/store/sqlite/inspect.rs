@@ -40,14 +40,15 @@ FROM (SELECT status, lease_end, due_at, available_at, created_at, deferrals, rep
 /// value, ?8 text of the last error, ?9 after, ?10 before, ?11 limit, ?12 most failures, ?13 earliest and ?14 latest time of
 /// the end, ?15 why it cannot be claimed, ?16 now, ?17 earliest and ?18 latest time of the insert.
 const LIST: &str = "
-SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, NULL AS payload,
-       length(CAST(payload AS BLOB)) AS payload_bytes, status, attempts, deferrals, claims, starts, claim_seq, replays, occurred_at,
+SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
+       CASE WHEN octet_length(headers) <= 1048576 THEN headers END AS headers, content_type, NULL AS payload,
+       octet_length(payload) AS payload_bytes, status, attempts, deferrals, claims, starts, claim_seq, replays, occurred_at,
        created_at, available_at, due_at, expires_at, done_at, parked, behind, blocks, locked_by, locked_at, lease_end,
        last_error, last_cost
 FROM outbox_event
 WHERE (?1 IS NULL OR status = ?1) AND (?2 IS NULL OR event_type = ?2) AND (?3 IS NULL OR aggregate_type = ?3)
   AND (?4 IS NULL OR aggregate_id = ?4) AND (?5 IS NULL OR tenant_id = ?5)
-  AND (?6 IS NULL OR EXISTS (SELECT 1 FROM json_each(iif(json_valid(headers), headers, NULL)) AS header
+  AND (?6 IS NULL OR EXISTS (SELECT 1 FROM json_each(iif(octet_length(headers) <= 1048576 AND json_valid(headers), headers, NULL)) AS header
                              WHERE header.key = ?6 AND header.value = ?7))
   AND (?8 IS NULL OR instr(last_error, ?8) > 0) AND (?12 IS NULL OR attempts <= ?12)
   AND (?13 IS NULL OR done_at >= ?13) AND (?14 IS NULL OR done_at <= ?14)
@@ -59,14 +60,15 @@ WHERE (?1 IS NULL OR status = ?1) AND (?2 IS NULL OR event_type = ?2) AND (?3 IS
 ORDER BY seq LIMIT ?11";
 
 const LIST_NEWEST_FIRST: &str = "
-SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, NULL AS payload,
-       length(CAST(payload AS BLOB)) AS payload_bytes, status, attempts, deferrals, claims, starts, claim_seq, replays, occurred_at,
+SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
+       CASE WHEN octet_length(headers) <= 1048576 THEN headers END AS headers, content_type, NULL AS payload,
+       octet_length(payload) AS payload_bytes, status, attempts, deferrals, claims, starts, claim_seq, replays, occurred_at,
        created_at, available_at, due_at, expires_at, done_at, parked, behind, blocks, locked_by, locked_at, lease_end,
        last_error, last_cost
 FROM outbox_event
 WHERE (?1 IS NULL OR status = ?1) AND (?2 IS NULL OR event_type = ?2) AND (?3 IS NULL OR aggregate_type = ?3)
   AND (?4 IS NULL OR aggregate_id = ?4) AND (?5 IS NULL OR tenant_id = ?5)
-  AND (?6 IS NULL OR EXISTS (SELECT 1 FROM json_each(iif(json_valid(headers), headers, NULL)) AS header
+  AND (?6 IS NULL OR EXISTS (SELECT 1 FROM json_each(iif(octet_length(headers) <= 1048576 AND json_valid(headers), headers, NULL)) AS header
                              WHERE header.key = ?6 AND header.value = ?7))
   AND (?8 IS NULL OR instr(last_error, ?8) > 0) AND (?12 IS NULL OR attempts <= ?12)
   AND (?13 IS NULL OR done_at >= ?13) AND (?14 IS NULL OR done_at <= ?14)
@@ -77,9 +79,12 @@ WHERE (?1 IS NULL OR status = ?1) AND (?2 IS NULL OR event_type = ?2) AND (?3 IS
   AND seq > ?9 AND seq < ?10
 ORDER BY seq DESC LIMIT ?11";
 
+/// ?1 the id. A payload that no host reads is not read for people either; neither are headers beyond what a writer may write.
 const GET: &str = "
-SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, payload,
-       length(CAST(payload AS BLOB)) AS payload_bytes, status, attempts, deferrals, claims, starts, claim_seq, replays, occurred_at,
+SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
+       CASE WHEN octet_length(headers) <= 1048576 THEN headers END AS headers, content_type,
+       CASE WHEN octet_length(payload) <= 8388608 THEN payload END AS payload,
+       octet_length(payload) AS payload_bytes, status, attempts, deferrals, claims, starts, claim_seq, replays, occurred_at,
        created_at, available_at, due_at, expires_at, done_at, parked, behind, blocks, locked_by, locked_at, lease_end,
        last_error, last_cost
 FROM outbox_event WHERE event_id = ?1";

@@ -21,13 +21,14 @@ use crate::time::micros;
 /// position of the last event before, ?9 the events in hand as a JSON list, ?10 busy routes as rows of [aggregate_type,
 /// event_type], or NULL.
 pub(super) const READ: &str = "
-SELECT event.seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
-       content_type, payload, occurred_at, available_at, expires_at,
-       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = event.partition_id),
+SELECT event.seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
+       CASE WHEN bytes <= 8388608 THEN headers END,
+       content_type, CASE WHEN bytes <= 8388608 THEN payload END, occurred_at, available_at, expires_at,
+       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = event.partition_id), bytes,
        CAST(event.due_at AS INTEGER), lease_end IS NOT NULL, partition_id
 FROM (
-  SELECT seq, due_at, sum(bytes) OVER (ORDER BY due_at, seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
-  FROM (SELECT seq, due_at, length(payload) + coalesce(octet_length(headers), 0) AS bytes
+  SELECT seq, due_at, bytes, sum(bytes) OVER (ORDER BY due_at, seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
+  FROM (SELECT seq, due_at, octet_length(payload) + coalesce(octet_length(headers), 0) AS bytes
         FROM outbox_event
         WHERE due_at <= ?1 AND (due_at, seq) > (?7, ?8) AND (lease_end IS NULL OR lease_end <= ?1) AND created_at <= ?5
           AND partition_id IN (
@@ -44,9 +45,10 @@ ORDER BY chosen.due_at, chosen.seq";
 /// are: one that became due late may stand before those in the queue. ?10 who is waited for, ?11 the events that are queued as a
 /// JSON list.
 pub(super) const READ_IN_ORDER: &str = "
-SELECT event.seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
-       content_type, payload, occurred_at, available_at, expires_at,
-       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = event.partition_id),
+SELECT event.seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
+       CASE WHEN bytes <= 8388608 THEN headers END,
+       content_type, CASE WHEN bytes <= 8388608 THEN payload END, occurred_at, available_at, expires_at,
+       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = event.partition_id), bytes,
        CAST(event.due_at AS INTEGER), lease_end IS NOT NULL, partition_id,
        coalesce(
          (SELECT earlier.seq FROM outbox_event AS earlier
@@ -61,8 +63,8 @@ SELECT event.seq, claim_seq, attempts, deferrals, claims, starts, event_id, even
             AND (?10 = 0 OR earlier.status = 0) AND ?10 < 2 AND earlier.available_at <= ?1 AND earlier.seq < event.seq
           ORDER BY earlier.seq DESC LIMIT 1))
 FROM (
-  SELECT seq, due_at, sum(bytes) OVER (ORDER BY due_at, seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
-  FROM (SELECT seq, due_at, length(payload) + coalesce(octet_length(headers), 0) AS bytes
+  SELECT seq, due_at, bytes, sum(bytes) OVER (ORDER BY due_at, seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
+  FROM (SELECT seq, due_at, octet_length(payload) + coalesce(octet_length(headers), 0) AS bytes
         FROM outbox_event
         WHERE due_at <= ?1 AND (due_at, seq) > (?7, ?8) AND (lease_end IS NULL OR lease_end <= ?1) AND created_at <= ?5
           AND partition_id IN (
@@ -102,9 +104,13 @@ WHERE seq IN (SELECT seq FROM jsonb_each(?4) AS given CROSS JOIN outbox_event ON
                                 WHERE held.partition_id = outbox_event.partition_id AND held.epoch = (given.value ->> 1) >> 32
                                   AND held.owner = ?3))
                 AND due_at <= ?1 AND (lease_end IS NULL OR lease_end <= ?1))
-RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
-          content_type, payload, occurred_at, available_at, expires_at,
-          (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id)";
+RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
+          CASE WHEN octet_length(payload) + coalesce(octet_length(headers), 0) <= 8388608 THEN headers END,
+          content_type,
+          CASE WHEN octet_length(payload) + coalesce(octet_length(headers), 0) <= 8388608 THEN payload END,
+          occurred_at, available_at, expires_at,
+          (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id),
+          octet_length(payload) + coalesce(octet_length(headers), 0)";
 
 /// Nothing is compared with the names where there are none.
 fn busy_names(busy: &[Route]) -> Option<String> {

@@ -31,30 +31,44 @@ const HOPS: &str = "outbox-hops";
 #[derive(Debug)]
 pub(in crate::wasm) struct EmitGrant {
     pub(in crate::wasm) emit: Emit,
-    bucket: Bucket,
+    events: Bucket,
+    bytes: Bucket,
     /// Whether the log has just said that the rate holds events up.
     told: Mutex<Reminder>,
 }
 
 impl EmitGrant {
     pub(in crate::wasm) fn new(emit: Emit) -> Self {
-        Self { bucket: Bucket::new(emit.per_second), emit, told: Mutex::default() }
+        let bytes = u32::try_from(emit.bytes_per_second.0).unwrap_or(u32::MAX);
+        Self { events: Bucket::new(emit.per_second), bytes: Bucket::new(bytes), emit, told: Mutex::default() }
     }
 
     /// Notes the follow-up events of an answer. They are not refused: no call is made for nothing. The next ones wait.
-    pub(super) fn spend(&self, events: usize) {
-        self.bucket.spend(u32::try_from(events).unwrap_or(u32::MAX), Instant::now());
+    pub(super) fn spend(&self, emitted: &[Envelope]) {
+        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        let headers =
+            |envelope: &Envelope| envelope.headers().iter().map(|(key, value)| key.len() + value.len()).sum::<usize>();
+        let bytes = emitted.iter().map(|envelope| envelope.payload_bytes().len() + headers(envelope)).sum();
+        let now = Instant::now();
+        self.events.spend(count(emitted.len()), now);
+        self.bytes.spend(count(bytes), now);
     }
 
     /// How long the plugin has to wait before its next call, since it has emitted more than it may; `None` when it has not.
     pub(in crate::wasm) fn rest(&self, identity: &Identity) -> Option<Duration> {
         let now = Instant::now();
-        let rest = self.bucket.rest(now)?;
+        let (of_events, of_bytes) = (self.events.rest(now), self.bytes.rest(now));
+        let rest = of_events.max(of_bytes)?;
         if self.told.lock().unwrap_or_else(PoisonError::into_inner).is_due(now.into()) {
-            let (plugin, most) = (&identity.name, self.emit.per_second);
+            let plugin = &identity.name;
+            let used_up = if rest == of_events.unwrap_or_default() {
+                format!("emit.per_second of {}", self.emit.per_second)
+            } else {
+                format!("emit.bytes_per_second of {}", self.emit.bytes_per_second)
+            };
             tracing::warn!(
                 target: TARGET, plugin, digest = identity.digest,
-                "the plugin has used up its emit.per_second of {most}; its events wait and lose no attempt; to allow more, raise it in {plugin}.toml"
+                "the plugin has used up its {used_up}; its events wait and lose no attempt; to allow more, raise it in {plugin}.toml"
             );
         }
         Some(rest)

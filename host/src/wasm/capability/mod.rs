@@ -231,7 +231,7 @@ impl HostState {
         (self.event, self.seen) = (None, Seen::default());
         let effects = self.effects.take().filter(|effects| outcome.is_answer() && !effects.is_empty())?;
         if let Some(emit) = self.identity.grants.emit.as_ref().filter(|_| !effects.emitted.is_empty()) {
-            emit.spend(effects.emitted.len());
+            emit.spend(&effects.emitted);
         }
         Some(effects)
     }

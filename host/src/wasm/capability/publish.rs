@@ -2,12 +2,15 @@
 //! whatever the listener answers.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use bytes::Bytes;
 
+use super::log::TARGET;
 use super::outgoing::Counter;
-use super::{HostState, event_of, not_granted, refusal};
+use super::{HostState, Identity, event_of, not_granted, refusal};
+use crate::reminder::Reminder;
 use crate::sink::{Message as Outgoing, Sink, SinkError, Sinks};
 use crate::wasm::bindings::outbox::listener::publish::{Host, Message};
 use crate::wasm::bindings::outbox::listener::types::{Refusal, RefusalKind};
@@ -27,6 +30,8 @@ const MAX_TEXT_BYTES: usize = 1_024;
 pub(in crate::wasm) struct PublishGrant {
     pub(in crate::wasm) names: BTreeSet<String>,
     pub(in crate::wasm) sinks: Sinks,
+    /// Whether the log has just said why a sink failed.
+    pub(in crate::wasm) told: Mutex<Reminder>,
 }
 
 impl Host for HostState {
@@ -41,7 +46,7 @@ impl Host for HostState {
             Err(refused) => return Ok(Err(refused)),
         };
         let sent = found.send(&[message]).await.pop().unwrap_or_else(SinkError::unanswered);
-        Ok(sent.map_err(|error| told(&sink, error)))
+        Ok(sent.map_err(|error| self.told(&sink, &error)))
     }
 
     async fn send_all(&mut self, sink: String, messages: Vec<Message>) -> wasmtime::Result<Vec<Result<(), Refusal>>> {
@@ -63,7 +68,7 @@ impl Host for HostState {
         let fine: Vec<Outgoing> = checked.iter().filter_map(|message| message.as_ref().ok().cloned()).collect();
         let mut sent = found.send(&fine).await.into_iter();
         let answers = checked.into_iter().map(|message| match message {
-            Ok(_) => sent.next().unwrap_or_else(SinkError::unanswered).map_err(|error| told(&sink, error)),
+            Ok(_) => sent.next().unwrap_or_else(SinkError::unanswered).map_err(|error| self.told(&sink, &error)),
             Err(refused) => Err(refused),
         });
         Ok(answers.collect())
@@ -71,6 +76,19 @@ impl Host for HostState {
 }
 
 impl HostState {
+    /// What the guest is told of a failure, of which the log says more.
+    fn told(&self, sink: &str, error: &SinkError) -> Refusal {
+        let Identity { name, digest, grants, .. } = &*self.identity;
+        let is_due =
+            |grant: &Arc<PublishGrant>| grant.told.lock().unwrap_or_else(PoisonError::into_inner).is_due(Instant::now().into());
+        if grants.publish.as_ref().is_some_and(is_due) {
+            let error = grants.hide(&error.to_string()).into_owned();
+            tracing::warn!(target: TARGET, plugin = name, digest, sink, error, "a message of the plugin was not confirmed");
+        }
+        let kind = if error.is_retryable() { RefusalKind::Unavailable } else { RefusalKind::Invalid };
+        refusal(kind, format!("the sink {sink} {}", error.for_guests()))
+    }
+
     fn granted_sink(&self, sink: &str) -> Result<Arc<dyn Sink>, Refusal> {
         let name = &self.identity.name;
         let grant = self.identity.grants.publish.as_ref().filter(|grant| grant.names.contains(sink));
@@ -134,9 +152,4 @@ impl HostState {
 fn size(message: &Message) -> usize {
     let texts = message.subject.len() + message.content_type.len() + message.key.as_ref().map_or(0, String::len);
     texts + message.body.len() + pairs_bytes(&message.headers) + pairs_bytes(&message.attributes)
-}
-
-fn told(sink: &str, error: SinkError) -> Refusal {
-    let kind = if error.is_retryable() { RefusalKind::Unavailable } else { RefusalKind::Invalid };
-    refusal(kind, format!("the sink {sink}: {error}"))
 }

@@ -14,7 +14,7 @@ pub use self::compile::{ChildCompiler, Compile, CompileLimits, run_compiler};
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use sha2::{Digest as _, Sha256};
@@ -212,7 +212,11 @@ impl Loader {
             let known = self.sinks.iter().flat_map(Sinks::names).map(str::to_owned).collect();
             return Err(LoadError::Sink { plugin: name.to_owned(), sink: keepable(sink, 100), known });
         }
-        Ok(Arc::new(PublishGrant { names: publish.sinks.clone(), sinks: self.sinks.clone().unwrap_or_default() }))
+        Ok(Arc::new(PublishGrant {
+            names: publish.sinks.clone(),
+            sinks: self.sinks.clone().unwrap_or_default(),
+            told: Mutex::default(),
+        }))
     }
 
     /// Compiles the component, unless the cache has it; true when it had.

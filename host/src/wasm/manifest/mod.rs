@@ -322,6 +322,7 @@ mod tests {
         assert!(fault("state = { max_keys = 0 }").contains("must be above zero"));
         assert!(fault("emit = 'all'").contains("`emit` as true, false, or a table"));
         assert!(fault("emit.per_second = 0\nemit.routes = []").contains("emit.routes is empty"));
+        assert!(fault("emit.bytes_per_second = 0").contains("emit.bytes_per_second is 0"));
         assert!(fault("emit.routes = ['Payment']").contains("`Payment` is not a route such as Order/*: it has no `/`"));
         assert!(fault("state = 3").contains("`state` as true, false, or a table"));
         let unknown = fault("[limits]\nfule = 3");

@@ -38,7 +38,7 @@ tables! {
 
 /// `emit = true`, `emit = false`, or a table of what may be emitted.
 pub(super) fn emit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Emit>, D::Error> {
-    let fields = "`emit` as true, false, or a table with routes, other_tenants, ids and per_second";
+    let fields = "`emit` as true, false, or a table with routes, other_tenants, ids, per_second and bytes_per_second";
     deserializer.deserialize_any(Grant { table: "emit", fields, of: PhantomData })
 }
 

@@ -128,7 +128,11 @@ pub(super) fn event_of(row: &Record) -> Result<Event, EnvelopeError> {
     if let Some(tenant_id) = &row.tenant_id {
         builder = builder.tenant(tenant_id);
     }
-    let envelope = builder.bytes(&row.content_type, row.payload.clone().unwrap_or_default())?;
+    // Left out where no host reads it.
+    let payload = row.payload.clone();
+    let payload =
+        payload.ok_or_else(|| EnvelopeError::PayloadTooLarge { bytes: row.payload_bytes.try_into().unwrap_or(usize::MAX) })?;
+    let envelope = builder.bytes(&row.content_type, payload)?;
     // A finished event that is brought back begins anew.
     let attempt = match row.status {
         Status::New | Status::Retry => row.attempts.saturating_add(1),

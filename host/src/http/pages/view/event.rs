@@ -164,7 +164,7 @@ fn envelope(event: &OneEvent<'_>, now: Timestamp) -> Markup {
                 pre tabindex="0" { (shown.text) }
                 @if shown.is_cut { p.quiet { "Only the beginning is shown, as " (shown.kind) ". " (command("To see all of it: ", "show", record.event_id.as_str())) } }
             }
-            (Payload::Asked(_), None) => p { "This event has no payload." },
+            (Payload::Asked(_), None) => p { "The payload is too large to be shown." },
         }
         @if let Payload::Asked(table) = &event.payload { (copy::commands(record, table, event.frame.visitor.is_some())) }
         p.quiet { (command("The same in a terminal: ", "why", record.event_id.as_str())) }
