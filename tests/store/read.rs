@@ -127,7 +127,10 @@ pub(crate) async fn a_row_larger_than_any_host_reads_comes_back_as_an_error_with
     let good = write_one(db).await;
 
     let unordered = read(db, &owner).await;
-    let by_aggregate = ReadRequest { order: Some(ReadOrder::ByAggregate(WaitsFor::Unresolved)), ..request(&owner) };
+    let by_aggregate = ReadRequest {
+        order: Some(ReadOrder::ByAggregate { waits_for: WaitsFor::Unresolved, queued: Vec::new() }),
+        ..request(&owner)
+    };
     let by_aggregate = read_by(db, &by_aggregate).await;
     let front = read_by(db, &ReadRequest { order: Some(ReadOrder::OneForAll), ..request(&owner) }).await;
     let fences: Vec<Fence> = unordered.iter().map(|read| read.event.fence).collect();

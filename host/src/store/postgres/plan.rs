@@ -79,7 +79,10 @@ fn bound<'q>(name: &str, statement: Statement<'q>) -> Statement<'q> {
             .bind(None::<super::time::Moment>)
             .bind(None::<i64>)
             .bind(numbers),
-        "read in order" => bound("read what is due", statement).bind(keys::waited_for(crate::store::WaitsFor::Unresolved)),
+        "read in order" => {
+            let statement = bound("read what is due", statement);
+            statement.bind(keys::waited_for(crate::store::WaitsFor::Unresolved)).bind(vec![1_i64, 2])
+        }
         "read the front" => statement.bind(NAME).bind(BATCH).bind(i64::MAX).bind(0_i64).bind(Vec::<i64>::new()),
         "claim these" => statement.bind(NAME).bind(LEASE).bind(numbers.clone()).bind(numbers),
         "heads of queues" => statement.bind(numbers).bind(keys::waited_for(crate::store::WaitsFor::Unresolved)),

@@ -163,7 +163,8 @@ impl PluginHost {
                 let sink = stand_ins.sinks.get(name).unwrap_or_else(|| Arc::new(Confirms));
                 sinks.with(name, Arc::new(GatedSink { gate: gate.clone(), name: name.clone(), sink }))
             };
-            Arc::new(PublishGrant { names: publish.names.clone(), sinks: publish.names.iter().fold(Sinks::default(), with) })
+            let sinks = publish.names.iter().fold(Sinks::default(), with);
+            Arc::new(PublishGrant { names: publish.names.clone(), sinks, told: Default::default() })
         });
         // Named one by one: a capability without a stand-in behind the gate would really do what it is asked.
         let grants = Grants { config, secrets, emit, state: keeps, publish, http };
