@@ -58,9 +58,9 @@ async fn an_event_larger_than_any_host_reads_dies_with_the_reason_and_a_later_on
     // The poller looks at the table by itself only once: the large event must not end the batch for good.
     let outbox = outbox(&db)
         .poller(drowsy())
-        .listener(ROUTE, async move |_: Arc<Event>| {
+        .listener(ROUTE, move |_: Arc<Event>| {
             calls.fetch_add(1, Ordering::Relaxed);
-            Ok(DispatchResult::Done)
+            async { Ok(DispatchResult::Done) }
         })
         .start()
         .await

@@ -12,6 +12,13 @@ world guest {
   include outbox:listener/http-listener@0.1.0;
   import wasi:clocks/monotonic-clock@0.2.12;
   import wasi:io/poll@0.2.12;
+  import wasi:cli/stderr@0.2.12;
+}
+package wasi:cli@0.2.12 {
+  interface stderr {
+    use wasi:io/streams@0.2.12.{output-stream};
+    get-stderr: func() -> output-stream;
+  }
 }";
 
 /// A guest in the making: what `on-event` does, as the body of a function from `$event` to a result.
@@ -23,6 +30,7 @@ world guest {
 #[derive(Clone, Debug)]
 pub struct Guest {
     body: String,
+    imports: String,
     outside: String,
     describe: String,
     allocator: Option<String>,
@@ -37,6 +45,7 @@ impl Guest {
     pub fn new(body: &str) -> Self {
         Self {
             body: body.to_owned(),
+            imports: String::new(),
             outside: String::new(),
             describe: "(i32.const 1024)".to_owned(),
             allocator: None,
@@ -50,6 +59,13 @@ impl Guest {
     #[must_use]
     pub fn outside(mut self, text: &str) -> Self {
         self.outside.push_str(text);
+        self
+    }
+
+    /// Functions of the host beside those that every guest imports.
+    #[must_use]
+    pub fn imports(mut self, text: &str) -> Self {
+        self.imports.push_str(text);
         self
     }
 
@@ -110,11 +126,11 @@ impl Guest {
     /// When the text is no module.
     #[must_use]
     pub fn core(&self) -> Vec<u8> {
-        let Self { body, outside, describe, pages, .. } = self;
+        let Self { body, imports, outside, describe, pages, .. } = self;
         let description = self.description();
         let allocator = self.allocator.as_deref().unwrap_or(ALLOCATOR);
         let text = format!(
-            r#"(module {IMPORTS}
+            r#"(module {IMPORTS} {imports}
             (memory (export "memory") {pages})
             (global $heap (mut i32) (i32.const 65536))
             (global $count (mut i32) (i32.const 0))

@@ -20,6 +20,9 @@ pub(super) const HOSTCALL_BYTES: usize = 2 << 20;
 pub(super) const MAX_HANDLES: usize = 1_024;
 /// The most host objects behind them.
 pub(super) const MAX_RESOURCES: usize = 512;
+/// The most of them that an instance may hold, and the most bytes that it may have left behind them, while it waits for another event.
+pub(super) const MAX_LEFT_RESOURCES: usize = MAX_RESOURCES / 2;
+pub(super) const MAX_LEFT_BYTES: u64 = 256 << 10;
 /// The most random bytes asked for at once.
 pub(super) const MAX_RANDOM_BYTES: u64 = 64 << 10;
 /// The largest message or reason that is kept with an event.
@@ -60,6 +63,8 @@ pub(super) struct Meter {
     calls: u32,
     bytes: u64,
     burnt: u64,
+    /// The bytes among them that the host keeps for the instance, those of earlier calls as well.
+    kept: u64,
     /// When the call is over; `None` before the first. Timers may come late: a process that was stopped wakes up in the middle of a
     /// step of the guest, whose event somebody else may have by then.
     ends: Option<Instant>,
@@ -67,18 +72,40 @@ pub(super) struct Meter {
 
 impl Meter {
     pub(super) fn new(max_calls: u32) -> Self {
-        Self { max_calls, calls: 0, bytes: 0, burnt: 0, ends: None }
+        Self { max_calls, calls: 0, bytes: 0, burnt: 0, kept: 0, ends: None }
     }
 
     /// Begins a call that is over at `ends`: nothing is used yet.
     pub(super) fn begin(&mut self, ends: Instant) {
-        *self = Self { ends: Some(ends), ..Self::new(self.max_calls) };
+        *self = Self { ends: Some(ends), kept: self.kept, ..Self::new(self.max_calls) };
     }
 
     /// Takes note of bytes that go the other way, into the guest.
     pub(super) fn charge_bytes(&mut self, bytes: usize) -> Result<(), Exceeded> {
         self.bytes = self.bytes.saturating_add(bytes as u64);
         self.check()
+    }
+
+    /// Takes note of bytes that the host keeps for the guest beyond this call of the host.
+    pub(super) fn keep(&mut self, bytes: usize) -> Result<(), Exceeded> {
+        self.keep_written(bytes as u64);
+        self.check()
+    }
+
+    /// The same, where the guest is ended later.
+    pub(super) fn keep_written(&mut self, bytes: u64) {
+        self.kept = self.kept.saturating_add(bytes);
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+
+    /// How many bytes the host may keep for the instance.
+    pub(super) fn kept(&self) -> u64 {
+        self.kept
+    }
+
+    /// Takes note that the host keeps nothing any more.
+    pub(super) fn forget_kept(&mut self) {
+        self.kept = 0;
     }
 
     /// Takes note of one call that carries this many bytes.

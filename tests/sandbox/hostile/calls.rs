@@ -3,7 +3,7 @@
 use outbox::listener::{Cause, Outcome};
 use support::Guest;
 
-use super::{LIMITS, called, event, failure, load};
+use super::{LIMITS, called, event, failure, hoards, load};
 
 /// A guest and how its call must end.
 pub(super) struct Evil {
@@ -19,7 +19,7 @@ const MANY_PAIRS: &str = "(drop (memory.grow (i32.const 300)))";
 pub(super) fn all() -> Vec<Evil> {
     let evil = |name, cause, body: &str| Evil { name, cause, guest: Guest::new(body) };
     let with = |name, cause, body: &str, outside: &str| Evil { name, cause, guest: Guest::new(body).outside(outside) };
-    vec![
+    let mut all = vec![
         evil("computes for ever", Cause::Fuel, "(loop (br 0)) (unreachable)"),
         evil(
             "fills its memory in single instructions, for ever",
@@ -188,7 +188,9 @@ pub(super) fn all() -> Vec<Evil> {
             Cause::Trap,
             "(call $log (i32.const 77) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0)) (call $done)",
         ),
-    ]
+    ];
+    all.extend(hoards::all());
+    all
 }
 
 #[tokio::test]

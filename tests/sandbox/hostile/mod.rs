@@ -1,12 +1,13 @@
 //! Components that mean harm: what each must come to, and that nobody else is hurt.
 //!
-//! `calls` do harm when they are called, `loads` already when they are loaded, `answers` by what they say, `crowd` all at once
-//! beside a good plugin.
+//! `calls` do harm when they are called, `loads` already when they are loaded, `answers` by what they say, `hoards` by what they
+//! leave with the host, `crowd` all at once beside a good plugin.
 
 mod answers;
 mod calls;
 mod crowd;
 mod fuzz;
+mod hoards;
 mod loads;
 
 use outbox::listener::{Failure, Outcome};

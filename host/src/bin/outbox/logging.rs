@@ -50,7 +50,7 @@ fn directives(level: &str, origin: &Origin, host: bool) -> String {
     if plain && level != "off" {
         // Other commands than a host tell themselves why a plugin does not load.
         let loads = if host { "" } else { ",outbox::plugin_loads=off" };
-        format!("{level},sqlx=error,wasmtime=warn,cranelift_codegen=warn{loads}")
+        format!("{level},sqlx=error,wasmtime=warn,wasmtime_wasi_http=error,cranelift_codegen=warn{loads}")
     } else {
         level.to_owned()
     }

@@ -10,11 +10,14 @@ pub(super) struct Link {
     pub(super) word: &'static str,
 }
 
+/// The deepest page that there may be. The way back stands in every link, and a path that somebody made up has as many parts as he likes.
+const MAX_DEPTH: usize = 16;
+
 /// The way from the page at this path to the root of the pages: `./` from `/dead`, `../` from `/events/ID`.
 pub(super) fn root(path: &str) -> String {
     match path.matches('/').count() {
         0 | 1 => "./".to_owned(),
-        deep => "../".repeat(deep - 1),
+        deep => "../".repeat((deep - 1).min(MAX_DEPTH)),
     }
 }
 
@@ -31,6 +34,11 @@ mod tests {
     #[test]
     fn a_link_leads_to_the_root_from_everywhere() {
         assert_eq!(["/", "/dead", "/events/01J", "/a/b/c"].map(root), ["./", "./", "../", "../../"]);
+    }
+
+    #[test]
+    fn a_path_of_any_length_has_a_short_way_back() {
+        assert_eq!(root(&"/".repeat(60_000)).len(), 3 * MAX_DEPTH);
     }
 
     #[test]

@@ -180,7 +180,7 @@ impl PluginListener {
             Isolation::Worker { max_calls } => calls < max_calls,
         };
         let large = instance.store.data().limiter.used() > self.plugin.manifest.limits.memory.as_usize() / 2;
-        if !may_stay || large || instance.store.data().limiter.denied {
+        if !may_stay || large || instance.store.data().limiter.denied || !instance.store.data_mut().may_wait() {
             return;
         }
         let Linked { engine, share, weight, .. } = &self.plugin.linked;

@@ -80,7 +80,7 @@ impl Host for HostState {
         self.meter.charge(size(&given))?;
         Ok(self.accept(given).inspect_err(|refusal| {
             if refusal.kind == RefusalKind::NotGranted {
-                self.identity.refused("an event to emit".to_owned(), &refusal.message);
+                self.identity.refused("an event to emit", &refusal.message);
             }
         }))
     }

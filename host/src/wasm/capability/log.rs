@@ -22,7 +22,7 @@ const MAX_LINES: u32 = 100;
 const MAX_BYTES: usize = 64 << 10;
 const MAX_STREAM_BYTES: u64 = 4 << 20;
 const TAIL_LINES: usize = 5;
-/// The most fields of a line in a report.
+/// The most fields of a line.
 const MAX_FIELDS: usize = 64;
 
 /// One line of a guest's log.
@@ -110,6 +110,7 @@ pub(super) struct LogLines {
     dropped: u32,
     stream_bytes: u64,
     unfinished: [Vec<u8>; 2],
+    /// The last lines of stderr, as they were written.
     tail: VecDeque<String>,
     /// The lines, where they go into a report and not into the log.
     reported: Vec<LogLine>,
@@ -167,7 +168,9 @@ impl LogLines {
             );
         }
         self.dropped = 0;
-        (!self.tail.is_empty()).then(|| Vec::from(std::mem::take(&mut self.tail)).join(" | "))
+        let grants = &self.identity.grants;
+        let told = |line: String| escape(cut(&grants.hide(&line), 300)).into_owned();
+        (!self.tail.is_empty()).then(|| self.tail.drain(..).map(told).collect::<Vec<_>>().join(" | "))
     }
 
     fn write(&mut self, level: Level, message: &str, fields: &[(String, String)]) {
@@ -246,8 +249,7 @@ impl LogLines {
             if self.tail.len() == TAIL_LINES {
                 self.tail.pop_front();
             }
-            let hidden = self.identity.grants.hide(text);
-            self.tail.push_back(escape(cut(&hidden, 300)).into_owned());
+            self.tail.push_back(text.to_owned());
         }
         self.write(if stream == Stream::Err { Level::Warn } else { Level::Info }, text, &[]);
     }
@@ -267,7 +269,7 @@ fn one_line(message: &str) -> std::borrow::Cow<'_, str> {
 /// `key=value key=value`; nothing when there are none.
 fn listed(grants: &Grants, fields: &[(String, String)]) -> Option<String> {
     let mut listed = String::new();
-    for (key, value) in fields {
+    for (key, value) in fields.iter().take(MAX_FIELDS) {
         if listed.len() >= MAX_LINE_BYTES {
             break;
         }

@@ -25,14 +25,18 @@ use wasmtime_wasi_http::WasiHttpCtx;
 
 use self::bucket::Bucket;
 use self::emit::EmitGrant;
+pub(super) use self::http::kept::count_what_is_kept;
+use self::http::kept::{Written, holds_bytes};
 use self::http::{HttpClient, Requests};
 use self::log::{LogLine, LogLines, SharedLines};
 use self::publish::PublishGrant;
+pub(super) use self::secrets::Secrets;
 use self::state::{Seen, StateGrant};
 use super::bindings::outbox::listener::types::{Refusal, RefusalKind};
-use super::limits::{Limiter, MAX_RESOURCES, Meter};
+use super::limits::{Limiter, MAX_LEFT_BYTES, MAX_LEFT_RESOURCES, MAX_RESOURCES, Meter};
 use super::manifest::Limits;
 use super::shares::PluginShare;
+use super::text::keepable;
 use crate::event::{Effects, Event, ShortDigest};
 use crate::listener::Outcome;
 use crate::reminder::Reminder;
@@ -46,7 +50,7 @@ pub(super) struct Grants {
     /// `[config]`.
     pub(super) config: BTreeMap<String, String>,
     /// `[secrets]`.
-    pub(super) secrets: BTreeMap<String, String>,
+    pub(super) secrets: Secrets,
     /// `None` when it may emit nothing.
     pub(super) emit: Option<Arc<EmitGrant>>,
     /// `None` when it may keep nothing.
@@ -59,6 +63,8 @@ pub(super) struct Grants {
 
 /// The most that one plugin writes to the log, whatever number of calls it has; ten times as much at once after a rest.
 const LOG_BYTES_PER_SECOND: u32 = 1 << 20;
+/// The most that is told of what was refused, and of what would grant it.
+const MAX_REFUSED_BYTES: usize = 1_024;
 /// What the shortest line counts for.
 const LEAST_LINE: usize = 128;
 
@@ -137,19 +143,20 @@ impl Identity {
     }
 
     /// Logs that something was refused, once for each thing.
-    pub(super) fn refused(&self, what: String, advice: &str) {
+    pub(super) fn refused(&self, what: &str, advice: &str) {
         const MOST: usize = 64;
-        // A guest may ask for what is named like a secret of its own.
-        let (what, advice) = (self.grants.hide(&what).into_owned(), self.grants.hide(advice));
+        // A guest may ask for what is named like a secret of its own. Before it is cut: half a secret is not found.
+        let told = |text: &str| keepable(&self.grants.hide(text), MAX_REFUSED_BYTES);
+        let (what, advice) = (told(what), told(advice));
         if let Some(refused) = &self.refused {
             let mut refused = refused.lock().unwrap_or_else(PoisonError::into_inner);
             if refused.len() < MOST {
-                refused.push(Refused { what, advice: advice.into_owned() });
+                refused.push(Refused { what, advice });
             }
             return;
         }
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.len() < MOST && !told.contains(&what) {
+        if told.len() < MOST && !told.contains(&what) && self.may_log(what.len() + advice.len()) {
             tracing::warn!(target: log::TARGET, plugin = self.name, digest = self.digest, "refused {what}: {advice}");
             told.insert(what);
         }
@@ -173,6 +180,8 @@ pub(super) struct HostState {
     lines: Option<SharedLines>,
     wasi: Option<Box<WasiCtx>>,
     table: ResourceTable,
+    /// What was written to streams and is not counted yet; `None` without one.
+    written: Option<Written>,
     http: WasiHttpCtx,
     requests: Requests,
 }
@@ -195,6 +204,7 @@ impl HostState {
             lines: None,
             wasi: None,
             table,
+            written: None,
             http,
             requests: Requests::new(identity.clone()),
         }
@@ -203,6 +213,26 @@ impl HostState {
     /// Counts a call of the host from where it cannot be refused. A limit that it exceeds ends the guest when the call returns.
     fn count(&mut self) {
         let _ = self.meter.charge(0);
+    }
+
+    /// Counts what the guest has written to streams.
+    pub(super) fn count_written(&mut self) {
+        if let Some(written) = &self.written {
+            self.meter.keep_written(written.take());
+        }
+    }
+
+    /// Whether the instance may wait for another event with all that the host keeps for it behind its handles.
+    pub(super) fn may_wait(&mut self) -> bool {
+        let (mut handles, mut holds) = (0, false);
+        for behind in self.table.iter_mut() {
+            handles += 1;
+            holds = holds || holds_bytes(behind);
+        }
+        if !holds {
+            self.meter.forget_kept();
+        }
+        handles <= MAX_LEFT_RESOURCES && self.meter.kept() <= MAX_LEFT_BYTES
     }
 
     /// Begins a call that is cut off at `ends`: budgets are full again.
@@ -302,6 +332,7 @@ fn not_granted(message: String) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wasm::tests::logged;
 
     #[test]
     fn what_a_plugin_writes_to_the_log_is_bounded_over_all_its_calls() {
@@ -315,14 +346,31 @@ mod tests {
 
     #[test]
     fn neither_what_was_refused_nor_the_advice_shows_a_secret() {
-        let secrets = [("token".to_owned(), "s3cr3t-t0ken".to_owned())].into();
+        let secrets = BTreeMap::from([("token".to_owned(), "s3cr3t-t0ken".to_owned())]).into();
         let identity = Identity::new("asks".to_owned(), "0123456789ab".to_owned(), Grants { secrets, ..Grants::default() });
         let identity = identity.reporting();
-        identity.refused("a message to the sink `s3cr3t-t0ken`".to_owned(), "add `\"s3cr3t-t0ken\"` to `publish.sinks`");
+        identity.refused("a message to the sink `s3cr3t-t0ken`", "add `\"s3cr3t-t0ken\"` to `publish.sinks`");
         let refused = identity.take_refused();
         assert_eq!(
             (refused[0].what.as_str(), refused[0].advice.as_str()),
             ("a message to the sink `***`", "add `\"***\"` to `publish.sinks`")
         );
+    }
+
+    #[tokio::test]
+    async fn what_was_refused_is_told_in_bounds_and_counts_as_what_the_plugin_writes() {
+        let identity = Identity::new("asks".to_owned(), "0123456789ab".to_owned(), Grants::default());
+        let ((), lines) = logged(async {
+            for number in 0..10 {
+                identity.refused(&format!("{number} {}", "x".repeat(1 << 20)), &"y".repeat(1 << 20));
+            }
+            while identity.may_log(64 << 10) {}
+            identity.refused("one more", "of which nothing is said");
+        })
+        .await;
+        let told: Vec<_> = lines.iter().filter(|line| line.contains("refused")).collect();
+        assert_eq!(told.len(), 10, "{:?}", lines.last());
+        assert!(told.iter().all(|line| line.len() < 3_000), "{}", told[0].len());
+        assert!(identity.told.lock().unwrap().iter().all(|what| what.len() < 1_200));
     }
 }

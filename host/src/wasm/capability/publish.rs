@@ -101,7 +101,7 @@ impl HostState {
             Some(_) => format!("add `\"{sink}\"` to publish.sinks in {name}.toml"),
             None => at_the_end("publish", &format!("sinks = [\"{sink}\"]"), name),
         };
-        self.identity.refused(format!("a message to the sink `{sink}`"), &advice);
+        self.identity.refused(&format!("a message to the sink `{sink}`"), &advice);
         Err(not_granted(format!("publishing to the sink `{sink}` is not granted to the plugin {name}; {advice}")))
     }
 

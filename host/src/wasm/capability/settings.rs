@@ -28,7 +28,7 @@ impl Host for HostState {
             // Before it is cut: half a secret is not found.
             let key = keepable(&self.identity.grants.hide(&key), 100);
             let advice = format!("it has none; to give it one, add `{key} = \"${{env:…}}\"` to [secrets] of {name}.toml");
-            self.identity.refused(format!("the secret `{key}`"), &advice);
+            self.identity.refused(&format!("the secret `{key}`"), &advice);
         }
         Ok(value)
     }

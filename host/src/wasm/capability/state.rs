@@ -81,12 +81,18 @@ impl HostState {
     async fn value(&mut self, key: &str) -> Result<Option<Bytes>, Refusal> {
         let grant = self.state_grant(key, "state.get")?;
         if let Some(write) = self.changes(&grant).keys.get(key).and_then(|change| change.write.as_ref()) {
-            return Ok(match write {
+            let written = match write {
                 StateWrite::Set(value) => Some(value.clone()),
                 StateWrite::Delete => None,
-            });
+            };
+            self.charge(written.as_ref().map_or(0, Bytes::len))?;
+            return Ok(written);
         }
+        let again = self.seen.values.contains_key(key);
         let found = self.read(&grant, key).await?;
+        if again {
+            self.charge(found.as_ref().map_or(0, |found| found.value.len()))?;
+        }
         let version = found.as_ref().map_or(0, |found| found.version);
         self.changes(&grant).keys.entry(key.to_owned()).or_default().read = Some(version);
         Ok(found.map(|found| found.value))
@@ -154,12 +160,15 @@ impl HostState {
         }
         let name = self.identity.name.clone();
         let found = grant.source.get(&name, key).await.map_err(unavailable)?;
-        let bytes = found.as_ref().map_or(0, |found| found.value.len());
-        self.meter
-            .charge_bytes(bytes)
-            .map_err(|exceeded| refusal(RefusalKind::OverLimit, format!("the call has {exceeded}")))?;
+        self.charge(found.as_ref().map_or(0, |found| found.value.len()))?;
         self.seen.values.insert(key.to_owned(), found.clone());
         Ok(found)
+    }
+
+    /// Counts the bytes of a value that is read, each time.
+    fn charge(&mut self, bytes: usize) -> Result<(), Refusal> {
+        let exceeded = |exceeded| refusal(RefusalKind::OverLimit, format!("the call has {exceeded}"));
+        self.meter.charge_bytes(bytes).map_err(exceeded)
     }
 
     /// The grant, for a key that may be used in the call that was asked for.
@@ -168,7 +177,7 @@ impl HostState {
         let Some(grant) = self.identity.grants.state.clone() else {
             let advice = at_the_top("state = true", name);
             let message = format!("keeping state is not granted to the plugin {name}; {advice}");
-            self.identity.refused(asked.to_owned(), &message);
+            self.identity.refused(asked, &message);
             return Err(not_granted(message));
         };
         if key.is_empty() || key.len() > MAX_KEY_BYTES || key.chars().any(char::is_control) {

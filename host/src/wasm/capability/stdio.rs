@@ -7,26 +7,32 @@ use tokio::io::AsyncWrite;
 use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamError, StreamResult};
 
+use super::http::kept::Written;
 use super::log::{SharedLines, Stream};
 use crate::wasm::limits::Exceeded;
+
+/// The most bytes of one write. wasmtime leaves it to the stream to see to that.
+const PERMIT: usize = 64 << 10;
 
 /// Stdout or stderr of a guest.
 #[derive(Clone)]
 pub(super) struct LogWriter {
     lines: SharedLines,
     stream: Stream,
+    written: Written,
 }
 
 impl LogWriter {
-    pub(super) fn stdout(lines: SharedLines) -> Self {
-        Self { lines, stream: Stream::Out }
+    pub(super) fn stdout(lines: SharedLines, written: Written) -> Self {
+        Self { lines, stream: Stream::Out, written }
     }
 
-    pub(super) fn stderr(lines: SharedLines) -> Self {
-        Self { lines, stream: Stream::Err }
+    pub(super) fn stderr(lines: SharedLines, written: Written) -> Self {
+        Self { lines, stream: Stream::Err, written }
     }
 
     fn take(&self, bytes: &[u8]) -> Result<(), Exceeded> {
+        self.written.add(bytes.len());
         self.lines.lock().unwrap_or_else(PoisonError::into_inner).stream(self.stream, bytes)
     }
 }
@@ -54,6 +60,9 @@ impl Pollable for LogWriter {
 
 impl OutputStream for LogWriter {
     fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
+        if bytes.len() > PERMIT {
+            return Err(StreamError::trap("wrote more to standard output or error at once than check-write allows"));
+        }
         self.take(&bytes).map_err(|exceeded| StreamError::Trap(exceeded.into()))
     }
 
@@ -62,7 +71,7 @@ impl OutputStream for LogWriter {
     }
 
     fn check_write(&mut self) -> StreamResult<usize> {
-        Ok(64 << 10)
+        Ok(PERMIT)
     }
 }
 

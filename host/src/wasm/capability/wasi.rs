@@ -3,6 +3,7 @@
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 
 use super::HostState;
+use super::http::kept::Written;
 use super::log::SharedLines;
 use super::stdio::LogWriter;
 use crate::wasm::limits::MAX_RANDOM_BYTES;
@@ -12,7 +13,8 @@ impl WasiView for HostState {
     fn ctx(&mut self) -> WasiCtxView<'_> {
         self.count();
         if self.wasi.is_none() {
-            let context = context(self.lines());
+            let written = self.written().clone();
+            let context = context(self.lines(), &written);
             self.wasi = Some(Box::new(context));
         }
         let ctx = self.wasi.as_deref_mut().expect("made above");
@@ -20,10 +22,10 @@ impl WasiView for HostState {
     }
 }
 
-fn context(lines: &SharedLines) -> WasiCtx {
+fn context(lines: &SharedLines, written: &Written) -> WasiCtx {
     WasiCtx::builder()
-        .stdout(LogWriter::stdout(lines.clone()))
-        .stderr(LogWriter::stderr(lines.clone()))
+        .stdout(LogWriter::stdout(lines.clone(), written.clone()))
+        .stderr(LogWriter::stderr(lines.clone(), written.clone()))
         .max_random_size(MAX_RANDOM_BYTES)
         .build()
 }

@@ -16,7 +16,7 @@ use self::compatibility::compatibility;
 use self::machine::Machine;
 use self::probe::slots_come_back_clean;
 use super::bindings::Listener;
-use super::capability::HostState;
+use super::capability::{HostState, count_what_is_kept};
 use super::error::LoadError;
 use super::manifest::MAX_MEMORY;
 use super::shares::{KeptPlace, MemoryBudget, PluginShare};
@@ -333,6 +333,7 @@ fn link(engine: &wasmtime::Engine) -> wasmtime::Result<Linker<HostState>> {
     Listener::add_to_linker::<_, HasSelf<HostState>>(&mut linker, |state| state)?;
     wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
     wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut linker)?;
+    count_what_is_kept(&mut linker)?;
     Ok(linker)
 }
 

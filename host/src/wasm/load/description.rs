@@ -9,6 +9,7 @@ use wasmtime::component::Component;
 use super::on_events;
 use super::plugin::Linked;
 use crate::event::Route;
+use crate::turns::in_turns;
 use crate::wasm::bindings::exports::outbox::listener::handler::Description;
 use crate::wasm::capability::HostState;
 use crate::wasm::directory::ManifestFile;
@@ -50,7 +51,7 @@ pub(super) async fn describe(file: &Path, linked: &Linked) -> Result<Description
         let answer = instance.guest.outbox_listener_handler().call_describe(&mut instance.store).await;
         answer.map_err(|error| explained(&error, &mut instance.store))
     };
-    tokio::time::timeout(DESCRIBE_DEADLINE, run)
+    tokio::time::timeout(DESCRIBE_DEADLINE, in_turns(&linked.identity.name, false, run))
         .await
         .unwrap_or_else(|_| Err(failed(format!("it took longer than {}", humantime::format_duration(DESCRIBE_DEADLINE)))))
 }
@@ -101,6 +102,7 @@ pub(super) async fn check_settings(
         }
     };
     let late = || refused(&format!("it took longer than {} to look", humantime::format_duration(DESCRIBE_DEADLINE)));
+    let run = in_turns(&linked.identity.name, false, run);
     tokio::time::timeout(DESCRIBE_DEADLINE, run).await.unwrap_or_else(|_| Err(late()))
 }
 

@@ -198,7 +198,7 @@ impl Loader {
         };
         Ok(Grants {
             config: resolved("config", &manifest.config)?,
-            secrets: resolved("secrets", &manifest.secrets)?,
+            secrets: resolved("secrets", &manifest.secrets)?.into(),
             emit: manifest.emit.clone().map(|emit| Arc::new(EmitGrant::new(emit))),
             state: self.state.as_ref().and_then(grant),
             publish: manifest.publish.as_ref().map(|publish| self.publishes(name, publish)).transpose()?,

@@ -104,6 +104,7 @@ fn after_host_call(mut store: StoreContextMut<'_, HostState>, hook: CallHook) ->
     if !matches!(hook, CallHook::ReturningFromHost) {
         return Ok(());
     }
+    store.data_mut().count_written();
     let meter = &mut store.data_mut().meter;
     meter.check().map_err(|exceeded: Exceeded| wasmtime::Error::from(exceeded))?;
     let due = meter.fuel_due();

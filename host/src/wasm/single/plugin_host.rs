@@ -17,7 +17,7 @@ use crate::wasm::call::PluginListener;
 use crate::wasm::capability::http::HttpStandIn;
 use crate::wasm::capability::publish::PublishGrant;
 use crate::wasm::capability::state::{StateGrant, StateSource};
-use crate::wasm::capability::{Grants, Identity};
+use crate::wasm::capability::{Grants, Identity, Secrets};
 use crate::wasm::directory::file::Bytes;
 use crate::wasm::directory::place::{Place, parent};
 use crate::wasm::directory::{self, ManifestFile};
@@ -198,7 +198,7 @@ impl PluginHost {
     pub fn with_settings(&self, config: Option<BTreeMap<String, String>>, secrets: Option<BTreeMap<String, String>>) -> Self {
         let mut grants = self.plugin.linked.identity.grants.clone();
         grants.config = config.unwrap_or(grants.config);
-        grants.secrets = secrets.unwrap_or(grants.secrets);
+        grants.secrets = secrets.map_or(grants.secrets, Secrets::from);
         Self::of(&self.plugin, grants, self.description.clone(), self.stand_ins.clone())
     }
 
@@ -308,7 +308,11 @@ impl PluginHost {
         };
         let report = self.report(outcome, Some(&mut instance), tally, took);
         let clean = !matches!(&report.outcome, Outcome::Failed(failure) if failure.cause.is_breakage());
-        if call.instance == InstanceUse::Kept && clean && !instance.store.data().limiter.denied {
+        if call.instance == InstanceUse::Kept
+            && clean
+            && !instance.store.data().limiter.denied
+            && instance.store.data_mut().may_wait()
+        {
             *kept = Some(instance);
         }
         report

@@ -4,6 +4,7 @@
 mod address;
 mod client;
 mod connector;
+pub(super) mod kept;
 mod lookups;
 mod network;
 mod plain;
@@ -25,6 +26,7 @@ use super::{Identity, RefusalKind};
 use crate::event::TRACEPARENT;
 use crate::wasm::manifest::Origin;
 use crate::wasm::manifest::advice::at_the_end;
+use crate::wasm::text::keepable;
 
 /// The header by which a receiver tells a repeated request.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -101,18 +103,19 @@ fn refused(identity: &Identity, error: &SendError) -> (RefusalKind, String) {
     let name = &identity.name;
     let kind = match error {
         SendError::NotAllowed(origin) => {
+            let origin = keepable(&identity.grants.hide(&origin.to_string()), 200);
             let advice = match &identity.grants.http {
                 Some(_) => format!("add `\"{origin}\"` to http.allow in {name}.toml"),
                 None => at_the_end("http", &format!("allow = [\"{origin}\"]"), name),
             };
-            identity.refused(format!("a request to {origin}"), &advice);
+            identity.refused(&format!("a request to {origin}"), &advice);
             return (RefusalKind::NotGranted, format!("requests to {origin} are not granted to the plugin {name}; {advice}"));
         }
         SendError::Connect(ConnectError::Private { host, address }) => {
             // The guest is not told the address: it would map the operator's network.
             let advice =
                 format!("it is at {address}, which is not public; add \"{address}\" to http.allow_private in {name}.toml");
-            identity.refused(format!("a request to {host}"), &advice);
+            identity.refused(&format!("a request to {host}"), &advice);
             let told = format!(
                 "{host} is at an address that is not public; add it to http.allow_private in {name}.toml (the host's log has the address)"
             );

@@ -20,7 +20,7 @@ const MAX_HEADERS: usize = 100;
 /// The most bytes of all its headers.
 const MAX_HEADER_BYTES: usize = 16 << 10;
 /// The longest URL.
-const MAX_URL_BYTES: usize = 8 << 10;
+pub(super) const MAX_URL_BYTES: usize = 8 << 10;
 
 impl Host for HostState {
     async fn send(&mut self, request: Request) -> wasmtime::Result<Result<Response, Refusal>> {
