@@ -155,7 +155,7 @@ func TestAPayloadThatIsNestedTooDeeplyIsUnrecoverable(t *testing.T) {
 		t.Error(err)
 	}
 	failure := failureOf(t, host.Deliver(outboxtest.NewEvent("Thing", "Counted", strings.Repeat(`[`, 1001))))
-	if failure.Kind != outbox.KindUnrecoverable || !strings.HasSuffix(failure.Message, "reads: it is nested deeper than 1000 levels") {
+	if failure.Kind != outbox.KindUnrecoverable || failure.Message != "invalid payload: it is nested deeper than 1000 levels" {
 		t.Errorf("%+v", failure)
 	}
 }

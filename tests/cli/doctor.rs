@@ -266,7 +266,7 @@ fn a_required_plugin_that_is_not_there_is_a_fault() {
 
     assert_eq!(ended.code, Some(8), "{}", ended.stderr);
     let plugins = found(&ended, "plugins");
-    assert!(plugins.contains("\"fault\": plugins.required names mailer, but plugins holds no mailer.wasm"), "{plugins}");
+    assert!(plugins.contains("\"fault\": \"plugins.required names mailer, but plugins holds no mailer.wasm"), "{plugins}");
     assert!(!plugins.contains("names order-mailer"), "{plugins}");
 }
 

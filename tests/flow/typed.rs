@@ -52,7 +52,7 @@ async fn a_payload_that_does_not_parse_is_dead_at_once_without_a_call_and_its_er
 
     let dead = reaches(&db, ids[0], Status::Dead).await;
     let error = dead.last_error.expect("the reason is kept");
-    assert!(error.contains("items[1].price: it is the text \"free\", but must be a number"), "{error}");
+    assert!(error.contains("invalid payload: `items[1].price` is the text \"free\", but must be a number"), "{error}");
     assert_eq!((dead.attempts, outbox.metrics().counts().dispatch_failure), (0, 0), "nothing is tried again");
     reaches(&db, ids[1], Status::Done).await;
     outbox.shutdown().await;

@@ -150,7 +150,7 @@ const OUTSIDE: &str = r#"
     name = "is told that one of two is taken"
     publish = [{ sink = "orders" }, { sink = "orders", rejected = "too large for me" }]
     event = { aggregate_type = "Effects", event_type = "Do", payload = { publish = ["orders", "orders", "orders"], then = "done" } }
-    expect = { answer = "unrecoverable", text = "too large for me", messages = [{}, { id = "01KDVQ2C000000000000000000.2" }] }
+    expect = { answer = "unrecoverable", text = "the sink orders refused the message", messages = [{}, { id = "01KDVQ2C000000000000000000.2" }] }
 
     [[case]]
     name = "has one reply for all of them"

@@ -45,7 +45,7 @@ test('what a check throws is unrecoverable, and what it returns is the payload',
     return value.total;
   };
   assert.equal(event({ json: { total: 5 } }).json(check), 5);
-  assert.throws(() => event({ json: { total: -5 } }).json(check), { kind: 'unrecoverable', message: /reads: `total` must be above 0$/ });
+  assert.throws(() => event({ json: { total: -5 } }).json(check), { kind: 'unrecoverable', message: /^invalid payload: `total` must be above 0$/ });
 });
 
 test('an empty payload is empty text and no JSON', () => {
