@@ -51,6 +51,7 @@ impl Misfit {
 }
 
 /// What is wrong with a text that should be JSON and this type: the field, or the place where it is no JSON.
+#[cfg(feature = "wasm")]
 pub(crate) fn json_fault<'de, T: Deserialize<'de>>(text: &'de [u8], error: &serde_json::Error) -> String {
     if error.is_data() { Misfit::of_json::<T>(text, error).to_string() } else { error.to_string() }
 }

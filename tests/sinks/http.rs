@@ -101,7 +101,7 @@ async fn an_endpoint_that_asks_for_later_is_heeded_and_one_that_refuses_is_quote
 
 #[tokio::test]
 async fn no_error_repeats_a_secret_of_the_address_whoever_says_it() {
-    let echo = "HTTP/1.1 404 No\r\ncontent-length: 42\r\n\r\nCannot POST /services/T000/B000/s3cr3t-t0k";
+    let echo = "HTTP/1.1 404 No\r\ncontent-length: 48\r\n\r\nCannot POST /hooks/services/T000/B000/s3cr3t-t0k";
     let echoing = Endpoint::that(Answer::Says(echo)).await;
     let address = format!("{}/services/T000/B000/s3cr3t-t0k", echoing.url().trim_end_matches('/'));
     let refused = send_one(&*sink(config(&address)), order(1)).await.expect_err("it is refused");

@@ -63,23 +63,6 @@ impl SinkError {
         !matches!(self, Self::Rejected { .. })
     }
 
-    /// What a plugin is told of it: the kind of failure, and the status that an HTTP endpoint answered with. The reason is for the
-    /// operator: it names the sink's address and repeats what the other side said.
-    pub(crate) fn for_guests(&self) -> String {
-        let what = match self {
-            Self::Rejected { .. } => "refused the message",
-            Self::Unavailable { .. } => "did not confirm the message",
-            Self::Down { .. } => "is down",
-        };
-        self.http_status().map_or_else(|| what.to_owned(), |status| format!("{what}: it answered {status}"))
-    }
-
-    /// An HTTP endpoint's status stands in the reason, and no reason of another sink is written like that.
-    fn http_status(&self) -> Option<u16> {
-        let text = self.to_string();
-        text.split_once(" answered ")?.1.get(..3)?.parse().ok()
-    }
-
     /// Whether the whole sink is down.
     #[must_use]
     pub fn is_down(&self) -> bool {
@@ -108,16 +91,6 @@ pub(super) fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_plugin_is_told_the_kind_of_failure_and_the_status_alone() {
-        let told = [
-            SinkError::rejected("https://a answered 422: s3cret").for_guests(),
-            SinkError::unavailable("https://a did not answer within 10s").for_guests(),
-            SinkError::down("NATS at nats://a cannot be connected to").for_guests(),
-        ];
-        assert_eq!(told, ["refused the message: it answered 422", "did not confirm the message", "is down"]);
-    }
 
     #[test]
     fn what_the_other_side_says_is_cut_and_cannot_steer_a_terminal() {

@@ -85,8 +85,13 @@ impl HostState {
             let error = grants.hide(&error.to_string()).into_owned();
             tracing::warn!(target: TARGET, plugin = name, digest, sink, error, "a message of the plugin was not confirmed");
         }
-        let kind = if error.is_retryable() { RefusalKind::Unavailable } else { RefusalKind::Invalid };
-        refusal(kind, format!("the sink {sink} {}", error.for_guests()))
+        // The reason is for the operator: it names the sink's address and repeats what the other side said.
+        let (kind, what) = match error {
+            SinkError::Rejected { .. } => (RefusalKind::Invalid, "refused the message"),
+            SinkError::Unavailable { .. } => (RefusalKind::Unavailable, "did not confirm the message"),
+            SinkError::Down { .. } => (RefusalKind::Unavailable, "is down"),
+        };
+        refusal(kind, format!("the sink {sink} {what}"))
     }
 
     fn granted_sink(&self, sink: &str) -> Result<Arc<dyn Sink>, Refusal> {
