@@ -17,30 +17,6 @@ pub(super) fn shown(addresses: &str) -> String {
     shown.collect::<Vec<_>>().join(",")
 }
 
-/// The parts of an address that nobody is shown, though the other side may repeat them in its answer.
-#[derive(Debug)]
-pub(super) struct Hidden(Vec<String>);
-
-impl Hidden {
-    /// The path, the query, and their parts; not what is too short to be a secret.
-    pub(super) fn of(url: &Url) -> Self {
-        const SHORTEST: usize = 8;
-        let path = url.path().split('/').chain([url.path()]);
-        let query = url.query().into_iter().flat_map(|query| query.split(['&', '=']).chain([query]));
-        let password = url.password().into_iter();
-        let parts = path.chain(query).chain(password).filter(|part| part.len() >= SHORTEST);
-        let mut parts: Vec<String> = parts.map(str::to_owned).collect();
-        // The whole before its parts.
-        parts.sort_by_key(|part| std::cmp::Reverse(part.len()));
-        Self(parts)
-    }
-
-    /// A text of the other side without them.
-    pub(super) fn hide(&self, text: &str) -> String {
-        self.0.iter().fold(text.to_owned(), |text, part| text.replace(part, "***"))
-    }
-}
-
 /// What is wrong with an address, if anything. Does not repeat the address, which may hold a secret.
 pub(super) fn fault(name: &str, address: &str, schemes: &[&str]) -> Option<String> {
     let like = || format!("write it like {}://host:port", schemes[0]);
@@ -66,14 +42,6 @@ mod tests {
         assert_eq!(shown("nats://app:s3cret@a:4222, tls://token@b"), "nats://a:4222,tls://b");
         assert_eq!(shown("https://hooks.example.com:8443/services/T000/s3cret?key=s3cret#f"), "https://hooks.example.com:8443");
         assert_eq!(shown("s3cret"), "(no address)");
-    }
-
-    #[test]
-    fn what_the_other_side_repeats_of_an_address_is_hidden() {
-        let hidden = Hidden::of(&"https://a/services/T000/s3cr3t-t0ken?key=an0ther-s3cret".parse().unwrap());
-        assert_eq!(hidden.hide("Cannot POST /services/T000/s3cr3t-t0ken/o/42"), "Cannot POST ***/o/42");
-        assert_eq!(hidden.hide("no s3cr3t-t0ken, no an0ther-s3cret"), "no ***, no ***");
-        assert_eq!(Hidden::of(&"https://a/x/".parse().unwrap()).hide("no /x/"), "no /x/");
     }
 
     #[test]

@@ -7,9 +7,9 @@ use http::{HeaderMap, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
+use super::hidden::Hidden;
 use crate::sink::SinkError;
 use crate::sink::error::quoted;
-use crate::sink::target::Hidden;
 use crate::time::Timestamp;
 
 /// How much of a response is read: enough for a reason, and to reuse the connection.

@@ -5,6 +5,7 @@
 
 mod answer;
 mod config;
+mod hidden;
 mod sign;
 
 use std::sync::Arc;
@@ -22,13 +23,13 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use url::Url;
 
 pub use config::{Format, HttpConfig};
+use hidden::Hidden;
 use sign::Signer;
 
 use super::batching::Link;
 use super::cloud_event::{CloudEvent, STRUCTURED};
 use super::headers::{carried, encoded, own, printable, token};
 use super::kind::Kind;
-use super::target::Hidden;
 use super::{Message, SinkError, tls};
 use crate::time::{Clock, SystemClock};
 
