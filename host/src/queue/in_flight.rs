@@ -321,7 +321,16 @@ impl InFlight {
                     self.note_left(Left { id: mark.id, fence, partition: hold.partition() });
                 }
             }
-            _ if mark.end == End::Unchanged => drop(shard.remove(&mark.id)),
+            _ if mark.end == End::Unchanged => {
+                self.end(&mut shard, mark.id);
+                // As it is, every read may bring it again; as it was before, none that is on its way.
+                if let Some(fence) = shard.get_mut(&mark.id).and_then(|gone| gone.fence.as_mut()) {
+                    match fence.claim.checked_sub(1) {
+                        Some(before) => fence.claim = before,
+                        None => drop(shard.remove(&mark.id)),
+                    }
+                }
+            }
             _ => self.end(&mut shard, mark.id),
         }
     }

@@ -170,12 +170,15 @@ impl KeyQueues {
                 state.waiting.events += 1;
                 state.waiting.bytes += bytes;
                 let Some(aside) = aside else { return Admission::Waits };
-                let bytes = aside.event.size_bytes();
+                let (bytes, sequence) = (aside.event.size_bytes(), aside.event.sequence());
                 queue.waiting_bytes -= bytes;
-                state.held.remove(&aside.event.sequence());
+                let last = queue.last();
                 state.waiting.events -= 1;
                 state.waiting.bytes -= bytes;
-                Admission::Behind(aside, queue.last())
+                // The table was told that it is queued, and brings later events without naming it.
+                state.held.remove(&sequence);
+                state.note_unresolved(&key, sequence);
+                Admission::Behind(aside, last)
             }
         }
     }

@@ -196,6 +196,19 @@ async fn what_was_forgotten_while_a_read_was_on_its_way_is_not_delivered_by_it()
 }
 
 #[tokio::test]
+async fn what_is_given_back_as_it_was_may_be_read_again_and_nothing_older() {
+    let reads = Reads::new();
+    let slow = reads.in_flight.begin_read();
+    reads.mark(1).await.expect("free").settled();
+    reads.mark(2).await.expect("due again").unchanged();
+    assert_eq!(reads.mark(1).await.expect_err("the slow read began before the outcome"), NotMarked::Known);
+    reads.mark(2).await.expect("it is as it was").unchanged();
+    drop(slow);
+    assert!(reads.in_flight.known().is_empty());
+    assert!(reads.mark(1).await.is_ok(), "nothing is remembered once no read is on its way");
+}
+
+#[tokio::test]
 async fn of_two_reads_the_last_one_ends_what_is_known_of_events_that_are_gone() {
     let reads = Reads::new();
     let mark = reads.mark(1).await.expect("free");

@@ -11,7 +11,10 @@ struct Hands {
 
 impl Hands {
     fn new() -> Self {
-        let limits = KeyQueueLimits { events: 1_000, bytes: 1 << 20, workers: 4 };
+        Self::with(KeyQueueLimits { events: 1_000, bytes: 1 << 20, workers: 4 })
+    }
+
+    fn with(limits: KeyQueueLimits) -> Self {
         Self { queues: Arc::new(KeyQueues::new(limits)), in_flight: Arc::default() }
     }
 
@@ -330,4 +333,22 @@ fn an_event_that_was_given_back_while_the_table_was_asked_is_not_passed() {
     assert!(matches!(hands.admit("42", 6, Some(5)), Admission::Behind(_, 5)), "3 comes again");
     assert!(matches!(hands.admit("42", 2, None), Admission::Waits), "it comes before 3");
     drop(running);
+}
+
+#[test]
+fn an_event_that_was_set_aside_for_a_late_one_while_the_table_was_asked_is_not_passed() {
+    let hands = Hands::with(KeyQueueLimits { events: 4, bytes: 1 << 20, workers: 4 });
+    let running = hands.start("42", 5);
+    assert!(matches!(hands.admit("42", 9, Some(5)), Admission::Waits));
+    assert_eq!(hands.queues.asking().len(), 2);
+    let Admission::Behind(aside, 7) = hands.admit("42", 7, Some(5)) else { panic!("7 takes the place of 9") };
+    assert_eq!(aside.event.sequence(), 9);
+    let seventh = end(running, true).next.expect("it waits");
+
+    assert!(
+        matches!(hands.admit("42", 12, Some(7)), Admission::Behind(_, 7)),
+        "the table was told that 9 is queued: it comes first"
+    );
+    assert!(end(seventh, true).next.is_none());
+    assert!(matches!(hands.admit("42", 13, Some(7)), Admission::Elsewhere(_, 9)));
 }

@@ -95,12 +95,14 @@ impl Scene {
     /// the next turn brings it again.
     async fn turn(&self) {
         let reading = self.in_flight.begin_read();
-        self.key_queues.asking();
+        let queued = self.key_queues.asking();
         let (held, rows) = (self.in_flight.in_hand(), *self.rows.lock().expect("no panic"));
         cast::pause();
-        let mut nearest = None;
+        let mut earlier: Vec<u64> = Vec::new();
         for (sequence, row) in (1..).zip(rows).filter(|(_, row)| row.is_due && !row.is_resolved) {
-            let behind = nearest.replace(sequence);
+            // As the stores say it.
+            let behind = earlier.iter().rfind(|earlier| !queued.contains(earlier)).or(earlier.last()).copied();
+            earlier.push(sequence);
             if held.contains(&sequence) {
                 continue;
             }
@@ -331,18 +333,31 @@ fn behind_the_last() {
     assert!(matches!(fifth, Admission::Behind(_, 2)), "and is so at work: {fifth:?}");
 }
 
-/// Event 3 came late and waits behind 5, which is at work. The table is asked, and says of 6 that 5 is the last that is not resolved.
-/// While the answer is on its way, 5 is done, and 3 fails: it is to be tried again.
+/// Event 3 came late and waits behind 5, which is at work. While the table is asked for 6 and its answer is on its way, 5 is done,
+/// and 3 fails: it is to be tried again, and 6 does not start before it.
 fn none_passes_a_late_one_that_failed() {
     let (key_queues, in_flight) = (Arc::new(roomy()), Arc::<InFlight>::default());
     let Admission::Start(mut fifth) = admit(&key_queues, &in_flight, 5, None) else { panic!("nothing is in its way") };
     assert!(matches!(admit(&key_queues, &in_flight, 3, None), Admission::Waits));
-    key_queues.asking();
-    let mut third = fifth.turn.take().expect("its turn").end(true).next.expect("it waits");
-    assert!(third.turn.take().expect("its turn").end(false).next.is_none());
-    let sixth = admit(&key_queues, &in_flight, 6, Some(5));
-    assert!(matches!(sixth, Admission::Elsewhere(_, 3)), "3 is not resolved: {sixth:?}");
-    key_queues.asking();
-    let seventh = admit(&key_queues, &in_flight, 7, None);
-    assert!(matches!(seventh, Admission::Start(_)), "an answer since then knows of it: {seventh:?}");
+    let (is_resolved, behind) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let worker = {
+        let (is_resolved, behind) = (is_resolved.clone(), behind.clone());
+        begin(move || async move {
+            is_resolved.store(true, Ordering::SeqCst);
+            let mut third = fifth.turn.take().expect("its turn").end(true).next.expect("it waits");
+            cast::pause();
+            let after = third.turn.take().expect("its turn").end(false);
+            assert!(after.next.is_none(), "nothing goes on before it");
+            behind.store(after.behind.len(), Ordering::SeqCst);
+        })
+    };
+    let queued = key_queues.asking();
+    let unresolved = if is_resolved.load(Ordering::SeqCst) { vec![3] } else { vec![3, 5] };
+    let nearest = unresolved.iter().rfind(|earlier| !queued.contains(earlier)).or(unresolved.last()).copied();
+    cast::pause();
+    let sixth = admit(&key_queues, &in_flight, 6, nearest);
+    assert!(!matches!(sixth, Admission::Start(_)), "3 is not resolved: {sixth:?}");
+    let waits = matches!(sixth, Admission::Waits);
+    join([worker]);
+    assert_eq!(behind.load(Ordering::SeqCst), usize::from(waits), "it waited behind 3");
 }
