@@ -88,6 +88,22 @@ impl Held {
         Self(Mutex::new(place))
     }
 
+    /// Waits at this place for something outside of the listener. Meanwhile another call of it may compute, and another worker is woken
+    /// for the next event.
+    pub(super) async fn wait<T>(&self, queue: &Queue, what: impl Future<Output = T>) -> T {
+        let (mut what, mut waits) = (pin!(what), false);
+        poll_fn(|context| {
+            let polled = what.as_mut().poll(context);
+            if polled.is_pending() && !waits {
+                waits = true;
+                self.waits();
+                queue.wake_next();
+            }
+            polled
+        })
+        .await
+    }
+
     pub(super) fn let_go(&self) {
         let place = self.lock().take();
         drop(place);

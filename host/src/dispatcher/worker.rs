@@ -56,10 +56,10 @@ pub(super) async fn work(worker: usize, shared: Arc<Shared>, settler: SettlerHan
             count(&shared, &answer, &delivery, conclusion);
         }
         // Effects wait for room at the place of their call: so no more of them lie in memory than their listener may make at once, and
-        // there are workers left for others. An event that was alone has no place any more.
+        // there are workers left for others. Meanwhile other calls of it may compute. An event that was alone has no place any more.
         let effects =
             conclusion.as_ref().filter(|_| progress.start.is_none()).and_then(|conclusion| conclusion.effects.as_deref());
-        let room = settler.room_for(effects).await;
+        let room = place.wait(&shared.queue, settler.room_for(effects)).await;
         // Before the outcome is sent, since other events wait for the place.
         place.let_go();
         match (conclusion, progress.start) {

@@ -139,15 +139,15 @@ impl Poller {
     }
 
     /// Claims events that cannot be read, which are dead then. Apart from the others, and a failure of it is none of the read: a database
-    /// may not have the memory to write a very large row (SQLite writes it anew, and in this process). Returns how many there are.
+    /// may not have the memory to write a very large row (SQLite writes it anew, and in this process). Returns how many were claimed.
     async fn claim_unreadable(&self, fences: &[Fence]) -> usize {
-        if let Err(error) = self.claim_these(fences).await {
+        self.claim_these(fences).await.unwrap_or_else(|error| {
             tracing::error!(
                 events = fences.len(), event.sequence = fences[0].sequence, error = %crate::chain(&error),
                 "events that cannot be read could not be claimed to be dead; other events go on"
             );
-        }
-        fences.len()
+            0
+        })
     }
 
     /// The same where order is kept: events that must be claimed have their places among the others.
