@@ -55,12 +55,32 @@ pub(crate) fn shorten(text: &mut String, max: usize) {
     }
 }
 
-/// Text of a guest or of another side that is kept or logged: cut to `max` bytes, escaped, and saying how much is missing.
-pub(crate) fn keepable(text: &str, max: usize) -> String {
+/// The beginning of a text, escaped, `max` bytes of it at most; and how many bytes of the text that is. An escape is not cut in two.
+pub(crate) fn escape_within(text: &str, max: usize) -> (Cow<'_, str>, usize) {
     let kept = cut(text, max);
-    match text.len() - kept.len() {
-        0 => escape(kept).into_owned(),
-        missing => format!("{}… ({missing} bytes more)", escape(kept)),
+    let escaped = escape(kept);
+    if escaped.len() <= max {
+        return (escaped, kept.len());
+    }
+    let (mut escaped, mut taken) = (String::with_capacity(max), 0);
+    for c in kept.chars() {
+        let mut bytes = [0; 4];
+        let next = escape(c.encode_utf8(&mut bytes));
+        if escaped.len() + next.len() > max {
+            break;
+        }
+        escaped.push_str(&next);
+        taken += c.len_utf8();
+    }
+    (Cow::Owned(escaped), taken)
+}
+
+/// Text of a guest or of another side that is kept or logged: escaped, of `max` bytes at most, and saying how much is missing.
+pub(crate) fn keepable(text: &str, max: usize) -> String {
+    let (kept, taken) = escape_within(text, max);
+    match text.len() - taken {
+        0 => kept.into_owned(),
+        missing => format!("{kept}… ({missing} bytes more)"),
     }
 }
 
@@ -72,6 +92,15 @@ mod tests {
     fn what_could_deceive_a_reader_is_escaped_and_the_rest_is_left_alone() {
         assert!(matches!(escape("Grüße,\tWelt"), Cow::Borrowed(_)));
         assert_eq!(escape("a\r\nb\0\x1b[31m\u{202e}x\u{9b}"), "a\\r\\nb\\u{0}\\u{1b}[31m\\u{202e}x\\u{9b}");
+    }
+
+    #[test]
+    fn an_escaped_text_is_no_longer_than_it_may_be_and_no_escape_is_cut_in_two() {
+        assert_eq!(escape_within("a\x1bb", 6), (Cow::Borrowed("a"), 1));
+        assert_eq!(escape_within("a\x1bb", 7).0, "a\\u{1b}");
+        assert_eq!(escape_within("a\x1bb", 8), ("a\\u{1b}b".into(), 3));
+        assert_eq!(keepable(&"\x1b".repeat(1_000), 60), format!("{}… (990 bytes more)", "\\u{1b}".repeat(10)));
+        assert_eq!(keepable("üü", 3), "ü… (2 bytes more)");
     }
 
     #[test]

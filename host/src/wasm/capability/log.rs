@@ -12,7 +12,7 @@ use super::{Grants, HostState, Identity};
 use crate::event::EventId;
 use crate::wasm::bindings::outbox::listener::log::{Host, Level};
 use crate::wasm::limits::{Exceeded, pairs_bytes};
-use crate::wasm::text::{cut, escape};
+use crate::wasm::text::{cut, escape_within};
 
 /// The target of everything that plugins log.
 pub(in crate::wasm) const TARGET: &str = "outbox::plugin";
@@ -169,7 +169,7 @@ impl LogLines {
         }
         self.dropped = 0;
         let grants = &self.identity.grants;
-        let told = |line: String| escape(cut(&grants.hide(&line), 300)).into_owned();
+        let told = |line: String| escape_within(&grants.hide(&line), 300).0.into_owned();
         (!self.tail.is_empty()).then(|| self.tail.drain(..).map(told).collect::<Vec<_>>().join(" | "))
     }
 
@@ -189,13 +189,19 @@ impl LogLines {
         let event = self.event.as_ref().map(EventId::as_str);
         macro_rules! emit {
             ($level:ident) => {
-                if tracing::enabled!(target: TARGET, tracing::Level::$level) && self.identity.may_log(size) {
+                if tracing::enabled!(target: TARGET, tracing::Level::$level) {
                     let grants = &self.identity.grants;
-                    let (message, fields) = (grants.hide(message), listed(grants, fields));
-                    let message = one_line(&message);
-                    tracing::event!(
-                        target: TARGET, tracing::Level::$level, plugin, digest, event.id = event, fields, "{message}"
-                    );
+                    let message = grants.hide(message);
+                    let (message, _) = escape_within(&message, MAX_LINE_BYTES);
+                    let fields = listed(grants, fields, MAX_LINE_BYTES - message.len());
+                    // An escape is longer than what it stands for.
+                    let written = message.len() + fields.as_ref().map_or(0, String::len);
+                    self.bytes += written.saturating_sub(size);
+                    if self.identity.may_log(written) {
+                        tracing::event!(
+                            target: TARGET, tracing::Level::$level, plugin, digest, event.id = event, fields, "{message}"
+                        );
+                    }
                 }
             };
         }
@@ -262,25 +268,17 @@ impl Drop for LogLines {
     }
 }
 
-fn one_line(message: &str) -> std::borrow::Cow<'_, str> {
-    escape(cut(message, MAX_LINE_BYTES))
-}
-
-/// `key=value key=value`; nothing when there are none.
-fn listed(grants: &Grants, fields: &[(String, String)]) -> Option<String> {
+/// `key=value key=value`, of `max` bytes at most; nothing when there are none.
+fn listed(grants: &Grants, fields: &[(String, String)], max: usize) -> Option<String> {
     let mut listed = String::new();
     for (key, value) in fields.iter().take(MAX_FIELDS) {
-        if listed.len() >= MAX_LINE_BYTES {
-            break;
-        }
+        let key = grants.hide(key);
+        let (key, _) = escape_within(&key, 256);
         let gap = if listed.is_empty() { "" } else { " " };
-        write!(
-            listed,
-            "{gap}{}={}",
-            escape(cut(&grants.hide(key), 256)),
-            escape(cut(&grants.hide(value), MAX_LINE_BYTES - listed.len().min(MAX_LINE_BYTES)))
-        )
-        .expect("a String takes everything");
+        // With the sign between the two.
+        let Some(room) = max.checked_sub(listed.len() + gap.len() + key.len() + 1) else { break };
+        let value = grants.hide(value);
+        write!(listed, "{gap}{key}={}", escape_within(&value, room).0).expect("a String takes everything");
     }
     (!listed.is_empty()).then_some(listed)
 }
@@ -288,6 +286,7 @@ fn listed(grants: &Grants, fields: &[(String, String)]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wasm::tests::logged;
 
     fn lines() -> LogLines {
         LogLines::new(Arc::new(Identity::new("p".to_owned(), "d".to_owned(), Grants::default())), None)
@@ -321,9 +320,28 @@ mod tests {
     #[test]
     fn fields_are_listed_in_bounds() {
         let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
-        assert_eq!(listed(&Grants::default(), &[pair("a", "1"), pair("b", "x\ny")]).unwrap(), "a=1 b=x\\ny");
-        assert_eq!(listed(&Grants::default(), &[]), None);
+        let listed = |fields: &[(String, String)]| listed(&Grants::default(), fields, MAX_LINE_BYTES);
+        assert_eq!(listed(&[pair("a", "1"), pair("b", "x\ny")]).unwrap(), "a=1 b=x\\ny");
+        assert_eq!(listed(&[]), None);
         let many: Vec<_> = (0..10_000).map(|_| pair(&"k".repeat(300), &"v".repeat(300))).collect();
-        assert!(listed(&Grants::default(), &many).unwrap().len() < MAX_LINE_BYTES + 1_024);
+        assert!(listed(&many).unwrap().len() <= MAX_LINE_BYTES);
+        let escaped: Vec<_> = (0..10).map(|_| pair(&"\x1b".repeat(300), &"\x1b".repeat(8_192))).collect();
+        assert!(listed(&escaped).unwrap().len() <= MAX_LINE_BYTES);
+    }
+
+    #[tokio::test]
+    async fn what_is_written_is_in_bounds_however_long_its_escapes_are() {
+        let escapes = "\x1b".repeat(MAX_LINE_BYTES);
+        let ((), written) = logged(async {
+            let mut lines = lines();
+            for _ in 0..50 {
+                lines.write(Level::Info, &escapes, &[("key".to_owned(), escapes.clone())]);
+            }
+        })
+        .await;
+        let of_guest: Vec<_> = written.iter().filter(|line| line.contains("u{1b}")).collect();
+        // The line of a test's log quotes each escape once more, and has its names beside it.
+        assert!(of_guest.iter().all(|line| line.len() < MAX_LINE_BYTES * 2), "{}", of_guest[0].len());
+        assert_eq!(of_guest.len(), MAX_BYTES / MAX_LINE_BYTES);
     }
 }
