@@ -2,7 +2,7 @@
 
 use outbox::listener::{Cause, Outcome};
 use outbox::wasm::{Call, InstanceUse};
-use support::Guest;
+use support::{Endpoint, Guest};
 
 use super::calls::Evil;
 use super::{LIMITS, called, event, load};
@@ -20,6 +20,9 @@ const IMPORTS: &str = r#"
     (import "wasi:http/types@0.2.12" "[method]fields.append" (func $append (param i32 i32 i32 i32 i32 i32)))
     (import "wasi:http/types@0.2.12" "[method]fields.set" (func $set (param i32 i32 i32 i32 i32 i32)))
     (import "wasi:http/types@0.2.12" "[method]fields.clone" (func $copy (param i32) (result i32)))
+    (import "wasi:http/types@0.2.12" "[resource-drop]fields" (func $drop_fields (param i32)))
+    (import "wasi:http/types@0.2.12" "[method]future-incoming-response.get" (func $response (param i32 i32)))
+    (import "wasi:http/types@0.2.12" "[method]incoming-response.headers" (func $headers_of (param i32) (result i32)))
     (import "wasi:io/streams@0.2.12" "[method]output-stream.check-write" (func $check_write (param i32 i32)))
     (import "wasi:io/streams@0.2.12" "[method]output-stream.write" (func $write (param i32 i32 i32 i32)))
     (import "wasi:io/streams@0.2.12" "[resource-drop]output-stream" (func $drop_stream (param i32)))
@@ -133,6 +136,40 @@ async fn a_part_of_a_request_that_is_too_long_for_any_is_refused_and_what_is_kep
             assert!(report.used.host_bytes >= length, "a {part} of {length} bytes: {:?}", report.used);
         }
     }
+}
+
+#[tokio::test]
+async fn the_headers_of_a_response_count_each_time_that_a_guest_takes_them() {
+    const TIMES: u64 = 1_000;
+    let endpoint = Endpoint::answering(&[200]);
+    let origin = endpoint.origin();
+    let authority = origin.trim_start_matches("http://");
+    // A response lies behind an option, a result and a result, each of which has its place in eight bytes.
+    let body = format!(
+        "(local $r i32) (local $i i32) (local.set $r (call $request (call $fields)))
+        (drop (call $set_scheme (local.get $r) (i32.const 1) (i32.const 0) (i32.const 0) (i32.const 0)))
+        (drop (call $set_authority (local.get $r) (i32.const 1) (i32.const 2048) (i32.const {})))
+        (drop (call $set_path_with_query (local.get $r) (i32.const 1) (i32.const 2047) (i32.const 1)))
+        (call $handle (local.get $r) (i32.const 0) (i32.const 0) (i32.const 32768))
+        (if (i32.load8_u (i32.const 32768)) (then unreachable))
+        (local.set $r (i32.load (i32.const 32776)))
+        (call $block (call $response_ready (local.get $r)))
+        (call $response (local.get $r) (i32.const 32800))
+        (if (i32.or (i32.load8_u (i32.const 32808)) (i32.load8_u (i32.const 32816))) (then unreachable))
+        (local.set $r (i32.load (i32.const 32824)))
+        (loop (call $drop_fields (call $headers_of (local.get $r)))
+            (br_if 0 (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const {TIMES}))))
+        (call $done)",
+        authority.len()
+    );
+    let guest = Guest::new(&body).imports(IMPORTS).outside(&format!("(data (i32.const 2047) \"/{authority}\")"));
+    let manifest = format!("{LIMITS}\n[http]\nallow = [\"{origin}\"]\nallow_private = [\"127.0.0.1\"]");
+
+    let report = called(&guest, &manifest).await;
+
+    assert_eq!(report.outcome, Outcome::Done);
+    // Each header counts for more than its text.
+    assert!(report.used.host_bytes > 128 * TIMES, "{:?}", report.used);
 }
 
 #[tokio::test]

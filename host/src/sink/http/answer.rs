@@ -89,7 +89,7 @@ mod tests {
     fn verdict_of(status: u16, headers: &[(http::HeaderName, &str)]) -> Result<(), SinkError> {
         let headers = headers.iter().map(|(name, value)| (name.clone(), value.parse().unwrap())).collect();
         let now = Timestamp::from_micros(784_111_777_000_000); // Sun, 06 Nov 1994 08:49:37 GMT
-        let hidden = Hidden::of(&"https://a/s3cr3t-t0ken".parse().unwrap());
+        let hidden = Hidden::of(&"https://a/s3cr3t-t0ken".parse().unwrap(), &HeaderMap::new());
         let text = "no\r\n\u{1b}[2J /s3cr3t-t0ken";
         verdict(StatusCode::from_u16(status).unwrap(), &headers, text, "https://a", &hidden, now)
     }

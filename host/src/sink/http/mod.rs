@@ -66,9 +66,10 @@ impl Http {
             .pool_max_idle_per_host(config.max_in_flight)
             .build(connector);
         let mut headers: HeaderMap = config.headers().collect();
+        let hidden = Hidden::of(&url, &headers);
         headers.entry(USER_AGENT).or_insert(HeaderValue::from_static(concat!("outbox/", env!("CARGO_PKG_VERSION"))));
         let signers = config.secrets.iter().filter_map(Signer::new).collect();
-        let (shown, hidden) = (config.target(), Hidden::of(&url));
+        let shown = config.target();
         Ok(Self { config, url, shown, hidden, signers, headers, client, clock: Arc::new(SystemClock::default()) })
     }
 

@@ -11,7 +11,8 @@ use wasmtime::component::{Linker, LinkerInstance, Resource};
 use wasmtime_wasi::p2::{DynOutputStream, OutputStream, Pollable, StreamResult};
 use wasmtime_wasi_http::p2::bindings::http::outgoing_handler::Host as _;
 use wasmtime_wasi_http::p2::bindings::http::types::{
-    ErrorCode, HeaderError, HostFields, HostOutgoingRequest as _, Method, Scheme,
+    ErrorCode, HeaderError, HostFields, HostFutureTrailers as HostFutureTrailersFunctions,
+    HostIncomingResponse as HostIncomingResponseFunctions, HostOutgoingRequest as _, Method, Scheme,
 };
 use wasmtime_wasi_http::p2::body::{HostFutureTrailers, HostIncomingBody, HostOutgoingBody};
 use wasmtime_wasi_http::p2::types::{
@@ -41,6 +42,7 @@ pub(in crate::wasm) fn count_what_is_kept(linker: &mut Linker<HostState>) -> was
     let mut types = linker.instance(TYPES)?;
     headers(&mut types)?;
     addresses(&mut types)?;
+    responses(&mut types)?;
     types.func_wrap("[method]outgoing-body.write", |mut store: Context<'_>, (body,): (Resource<HostOutgoingBody>,)| {
         let state = store.data_mut();
         state.count();
@@ -91,10 +93,29 @@ fn headers(types: &mut LinkerInstance<'_, HostState>) -> wasmtime::Result<()> {
     types.func_wrap("[method]fields.clone", |mut store: Context<'_>, (fields,): (Fields,)| {
         let state = store.data_mut();
         // The two share what they hold until one of them changes.
-        let original = state.table.get(&fields)?;
-        let bytes = original.iter().map(|(name, value)| field_bytes(name.as_str().len(), value.len())).sum();
-        state.meter.keep(bytes)?;
+        state.keep_fields(&fields)?;
         Ok((HostFields::clone(&mut state.http(), fields)?,))
+    })
+}
+
+/// Who holds on to a response's headers holds on to what its endpoint has sent, also when the response is gone.
+fn responses(types: &mut LinkerInstance<'_, HostState>) -> wasmtime::Result<()> {
+    types.func_wrap(
+        "[method]incoming-response.headers",
+        |mut store: Context<'_>, (response,): (Resource<HostIncomingResponse>,)| {
+            let state = store.data_mut();
+            let headers = HostIncomingResponseFunctions::headers(&mut state.http(), response)?;
+            state.keep_fields(&headers)?;
+            Ok((headers,))
+        },
+    )?;
+    types.func_wrap("[method]future-trailers.get", |mut store: Context<'_>, (trailers,): (Resource<HostFutureTrailers>,)| {
+        let state = store.data_mut();
+        let got = HostFutureTrailersFunctions::get(&mut state.http(), trailers)?;
+        if let Some(Ok(Ok(Some(trailers)))) = &got {
+            state.keep_fields(trailers)?;
+        }
+        Ok((got,))
     })
 }
 
@@ -138,6 +159,12 @@ fn addresses(types: &mut LinkerInstance<'_, HostState>) -> wasmtime::Result<()> 
 type Done = (Result<(), ()>,);
 
 impl HostState {
+    /// Takes note that the host keeps these headers.
+    fn keep_fields(&mut self, fields: &Fields) -> wasmtime::Result<()> {
+        let kept = self.table.get(fields)?.iter().map(|(name, value)| field_bytes(name.as_str().len(), value.len())).sum();
+        Ok(self.meter.keep(kept)?)
+    }
+
     /// Sets a part of a request that has so many bytes; refuses what no request may have.
     fn part(
         &mut self,
