@@ -168,7 +168,7 @@ async fn the_headers_of_a_response_count_each_time_that_a_guest_takes_them() {
     let report = called(&guest, &manifest).await;
 
     assert_eq!(report.outcome, Outcome::Done);
-    // Each header counts for more than its text.
+    // It has one header, which counts for more than its text.
     assert!(report.used.host_bytes > 128 * TIMES, "{:?}", report.used);
 }
 

@@ -127,8 +127,8 @@ fn an_address_that_is_given_later_goes_before_the_parts_that_were_given_earlier(
 #[test]
 fn an_address_of_no_database_is_refused_without_its_password() {
     for (url, part) in [
-        ("oracle://app:s3cret@db/shop", "no database address"),
-        ("outbox.db", "no database address"),
+        ("oracle://app:s3cret@db/shop", "not a database address"),
+        ("outbox.db", "not a database address"),
         ("sqlite::memory:", "would lose its events"),
     ] {
         let faults = composed("", &[("OUTBOX_DATABASE_URL", url)], &[]).unwrap_err().join("\n");
