@@ -63,7 +63,7 @@ fn answered(mut stream: TcpStream, status: impl FnOnce() -> u16) -> Option<Strin
             _ => return None,
         }
     }
-    let head = format!("HTTP/1.1 {} Whatever\r\nserver: a test\r\ncontent-length: 0\r\nconnection: close\r\n\r\n", status());
+    let head = format!("HTTP/1.1 {} Whatever\r\ncontent-length: 0\r\nconnection: close\r\n\r\n", status());
     stream.write_all(head.as_bytes()).ok()?;
     Some(String::from_utf8_lossy(&taken).into_owned())
 }
