@@ -10,7 +10,7 @@ pub(super) struct Link {
     pub(super) word: &'static str,
 }
 
-/// The deepest page that there may be. The way back stands in every link, and a path that somebody made up has as many parts as he likes.
+/// More than the depth of any page. The way back stands in every link, and a made-up path can have any number of parts.
 const MAX_DEPTH: usize = 16;
 
 /// The way from the page at this path to the root of the pages: `./` from `/dead`, `../` from `/events/ID`.

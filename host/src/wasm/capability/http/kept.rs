@@ -1,5 +1,5 @@
-//! What wasmtime keeps for a guest behind the handles of `wasi:http`, outside of the guest's memory: headers, parts of addresses,
-//! bodies on their way out. It comes in here, so that it is counted, and wasmtime's own functions do the rest.
+//! What wasmtime keeps for a guest behind the handles of `wasi:http`, outside of the guest's memory: headers, also those of responses,
+//! parts of addresses, bodies on their way out. It comes in here, so that it is counted, and wasmtime's own functions do the rest.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -165,7 +165,7 @@ impl HostState {
         Ok(self.meter.keep(kept)?)
     }
 
-    /// Sets a part of a request that has so many bytes; refuses what no request may have.
+    /// Sets a part of a request, which has `bytes`; refuses one of more than `most`.
     fn part(
         &mut self,
         bytes: usize,
