@@ -88,8 +88,8 @@ impl Held {
         Self(Mutex::new(place))
     }
 
-    /// Waits at this place for something outside of the listener. Meanwhile another call of it may compute, and another worker is woken
-    /// for the next event.
+    /// Waits at this place for something outside of the listener. Meanwhile another call of it may compute, and another worker is
+    /// woken for the next event.
     pub(super) async fn wait<T>(&self, queue: &Queue, what: impl Future<Output = T>) -> T {
         let (mut what, mut waits) = (pin!(what), false);
         poll_fn(|context| {

@@ -20,7 +20,8 @@ pub(super) const HOSTCALL_BYTES: usize = 2 << 20;
 pub(super) const MAX_HANDLES: usize = 1_024;
 /// The most host objects behind them.
 pub(super) const MAX_RESOURCES: usize = 512;
-/// The most of them that an instance may hold, and the most bytes that it may have left behind them, while it waits for another event.
+/// The most of them that an instance may hold, and the most bytes that it may have left behind them, while it waits for another
+/// event.
 pub(super) const MAX_LEFT_RESOURCES: usize = MAX_RESOURCES / 2;
 pub(super) const MAX_LEFT_BYTES: u64 = 256 << 10;
 /// The most random bytes asked for at once.

@@ -9,8 +9,8 @@ use url::Url;
 pub(super) struct Hidden(Vec<String>);
 
 impl Hidden {
-    /// The path, the query, the password, and the values of these headers, with their parts; as they are written and as they are read.
-    /// Not what is too short to be a secret.
+    /// The path, the query, the password, and the values of these headers, with their parts; as written, and percent-decoded. Not
+    /// what is too short to be a secret.
     pub(super) fn of(url: &Url, headers: &HeaderMap) -> Self {
         const SHORTEST: usize = 8;
         let path = url.path().split('/').chain([url.path()]);

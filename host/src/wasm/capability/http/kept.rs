@@ -1,5 +1,6 @@
-//! What wasmtime keeps for a guest behind the handles of `wasi:http`, outside of the guest's memory: headers, also those of responses,
-//! parts of addresses, bodies on their way out. It comes in here, so that it is counted, and wasmtime's own functions do the rest.
+//! What wasmtime keeps for a guest behind the handles of `wasi:http`, outside of the guest's memory: headers of requests and of
+//! responses, parts of addresses, bodies on their way out. It comes in here, so that it is counted, and wasmtime's own functions do
+//! the rest.
 
 use std::any::Any;
 use std::sync::Arc;

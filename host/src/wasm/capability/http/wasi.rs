@@ -47,7 +47,8 @@ impl WasiHttpHooks for Requests {
     }
 }
 
-/// A request's body, which fails beyond its bound. What the guest writes counts for its call, and an instance that is kept has many calls.
+/// A request's body, which fails beyond its bound. What the guest writes counts for its call, and an instance that is kept has many
+/// calls.
 fn bounded(body: WasiBody) -> WasiBody {
     let too_large = |error: Box<dyn std::error::Error + Send + Sync>| match error.downcast::<Error>() {
         Ok(error) => *error,
