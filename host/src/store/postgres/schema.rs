@@ -100,6 +100,12 @@ const STEPS: &[Step] = &[
         up: include_str!("../../../migrations/postgres/0003_node_session.sql"),
         down: include_str!("../../../migrations/postgres/0003_node_session.down.sql"),
     },
+    Step {
+        version: 4,
+        name: "bounds-1",
+        up: include_str!("../../../migrations/postgres/0004_bounds.sql"),
+        down: include_str!("../../../migrations/postgres/0004_bounds.down.sql"),
+    },
 ];
 
 const HISTORY: &str = "

@@ -1,0 +1,1 @@
+ALTER TABLE outbox_event DROP CONSTRAINT names_have_at_most_1024_bytes, DROP CONSTRAINT reasons_have_at_most_65535_bytes;
