@@ -106,16 +106,15 @@ impl<D: Database> Player<'_, D> {
     }
 
     async fn lock(&mut self, rows: &BTreeSet<u64>, touched: bool) -> Result<(), Fault> {
-        let rows: Vec<String> = rows.iter().map(u64::to_string).collect();
-        let rows = rows.join(", ");
-        // A small table is read from end to end otherwise, and all of it locked.
-        let table = if self.kind == "postgres" { "outbox_event" } else { "outbox_event FORCE INDEX (PRIMARY)" };
         let mut transaction = said("begin", self.store.begin().await)?;
         let connection = transaction.as_mut();
-        self.db.run_on(connection, &format!("SELECT seq FROM {table} WHERE seq IN ({rows}) FOR UPDATE")).await;
-        if touched {
-            let touch = format!("UPDATE {table} SET content_type = content_type WHERE seq IN ({rows})");
-            self.db.run_on(connection, &touch).await;
+        // One by one: MySQL may read a small table from end to end for several, and wait for the rows of open transactions.
+        for row in rows {
+            self.db.run_on(connection, &format!("SELECT seq FROM outbox_event WHERE seq = {row} FOR UPDATE")).await;
+            if touched {
+                let touch = format!("UPDATE outbox_event SET content_type = content_type WHERE seq = {row}");
+                self.db.run_on(connection, &touch).await;
+            }
         }
         self.locker = Some(transaction);
         Ok(())
