@@ -218,16 +218,22 @@ async fn an_expired_event_dies_undelivered() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unreadable_row_dies_with_the_reason_and_the_others_are_delivered() {
     let db = Sqlite::fresh().await;
-    db.execute("INSERT INTO outbox_event (event_id, event_type, payload, headers) VALUES ('bad', 'X', '1', '{broken')").await;
+    for (id, headers) in [("bad", "{broken"), ("told", "\"a secret\"")] {
+        let insert = "INSERT INTO outbox_event (event_id, event_type, payload, headers)";
+        db.execute(&format!("{insert} VALUES ('{id}', 'X', '1', '{headers}')")).await;
+    }
     let recorder = Recorder::done();
     let outbox = outbox(&db).listener(ROUTE, recorder.listener()).start().await.expect("starts");
 
     let good = commit_one(&outbox).await;
 
     reaches(&db, good, Status::Done).await;
-    let record = reaches(&db, "bad".parse().expect("an id"), Status::Dead).await;
-    let error = record.last_error.expect("a reason");
-    assert!(error.contains("cannot be read") && error.contains("headers"), "{error}");
+    for (id, why) in [("bad", "headers: not JSON; look at line 1, column 2"), ("told", "headers: not an object of strings")] {
+        let record = reaches(&db, id.parse().expect("an id"), Status::Dead).await;
+        let error = record.last_error.expect("a reason");
+        assert!(error.contains("cannot be read") && error.contains(why), "{error}");
+        assert!(!error.contains("secret"), "not everybody who sees this may see headers: {error}");
+    }
     outbox.shutdown().await;
 }
 

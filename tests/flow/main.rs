@@ -32,6 +32,7 @@ mod receipts;
 mod rolling;
 mod routes;
 mod savepoints;
+mod silence;
 mod slow_commit;
 mod stop;
 mod stuck;

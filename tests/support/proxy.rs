@@ -23,6 +23,9 @@ pub enum Network {
     Refuse,
     /// Connections stay open and new ones are accepted, but no byte arrives any more, in either direction: a cable is out.
     HalfOpen,
+    /// Connections that are open now stay open, and no byte arrives on them any more, whatever comes later: their server was switched
+    /// off. New ones pass, to the server that took its place.
+    Forgets,
     /// Every piece of data comes so much later, in both directions.
     Latency(Duration),
     /// This many bytes a second pass in each direction.
@@ -48,6 +51,8 @@ struct State {
     network: Network,
     /// Counts the cuts: a connection of an earlier one is no more.
     generation: u64,
+    /// Counts the servers that were switched off: a connection to an earlier one is silent for ever.
+    server: u64,
     /// Counts the changes, so that a countdown begins anew.
     change: u64,
 }
@@ -60,7 +65,7 @@ impl Proxy {
     pub async fn in_front_of(server: SocketAddr) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port of this machine is free");
         let address = listener.local_addr().expect("it is bound");
-        let (state, watched) = watch::channel(State { network: Network::Pass, generation: 0, change: 0 });
+        let (state, watched) = watch::channel(State { network: Network::Pass, generation: 0, server: 0, change: 0 });
         Self { address, state: Arc::new(state), accepting: tokio::spawn(accept(listener, server, watched)) }
     }
 
@@ -87,6 +92,7 @@ impl Proxy {
             state.network = network;
             state.change += 1;
             state.generation += u64::from(network == Network::Refuse);
+            state.server += u64::from(network == Network::Forgets);
         });
     }
 
@@ -146,13 +152,15 @@ async fn pass(
 ) -> io::Result<()> {
     let mut piece = vec![0; PIECE];
     let (mut change, mut received) = (state.borrow().change, 0);
+    let server = state.borrow().server;
     loop {
         let count = from.read(&mut piece).await?;
         if count == 0 {
             return Ok(());
         }
         // Swallowed is what arrives while the cable is out; a network would send it again once the cable is in, and so do we.
-        let now = *state.wait_for(|state| state.network != Network::HalfOpen).await.map_err(io::Error::other)?;
+        let arrives = |state: &State| state.network != Network::HalfOpen && state.server == server;
+        let now = *state.wait_for(arrives).await.map_err(io::Error::other)?;
         if now.change != change {
             (change, received) = (now.change, 0);
         }
@@ -165,7 +173,9 @@ async fn pass(
                     return Ok(());
                 }
             }
-            Network::Pass | Network::CutAfter(_) | Network::Refuse | Network::HalfOpen => to.write_all(&piece[..count]).await?,
+            Network::Pass | Network::CutAfter(_) | Network::Refuse | Network::HalfOpen | Network::Forgets => {
+                to.write_all(&piece[..count]).await?;
+            }
             Network::Latency(span) => {
                 tokio::time::sleep(span).await;
                 to.write_all(&piece[..count]).await?;

@@ -277,8 +277,10 @@ impl Partitions {
         let (handed_over, released): (Vec<u16>, Vec<u16>) = to_give_back.iter().partition(|number| chosen.contains(number));
         if !released.is_empty() {
             store.release_partitions(owner, &released).await?;
+            self.forget_epochs(&released);
         }
         if !handed_over.is_empty() && store.hand_over(owner, lease, &handed_over).await? {
+            self.forget_epochs(&handed_over);
             tracing::debug!(partitions = handed_over.len(), "an idle host gets partitions of this busy one");
         }
         Ok(are_new || self.is_leaving())
@@ -348,11 +350,16 @@ impl Partitions {
             state.unsettled.retain(|claim| held.contains(claim));
         }
         let to_give_back = if state.unsettled.is_empty() { self.empty_of(&state.leaving) } else { Vec::new() };
-        for number in &to_give_back {
-            self.slots[usize::from(*number)].epoch.store(0, Ordering::SeqCst);
-        }
         state.leaving.retain(|number| !to_give_back.contains(number));
         (are_new, to_give_back)
+    }
+
+    /// Forgets under which epochs partitions were held that are given back. Not before the database has it so: what was let go of
+    /// them without an outcome would be read again under the same epoch, and nobody would know.
+    fn forget_epochs(&self, given_back: &[u16]) {
+        for number in given_back {
+            self.slots[usize::from(*number)].epoch.store(0, Ordering::SeqCst);
+        }
     }
 
     /// Those of these partitions of which nothing is in this process's hands.

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use super::handing_over::HANDED_OVER;
 use super::*;
 use crate::store::sqlite::SqliteOptions;
-use crate::store::{Node, NodeStore, PartitionStore, SchemaStore, SqliteStore};
+use crate::store::{Node, NodeStore, PartitionStore, SchemaStore, SqliteStore, TransactionalStore};
 use crate::time::{ManualClock, Timestamp};
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -30,6 +30,12 @@ impl Table {
         let store = SqliteStore::open_with(options).await.expect("opens");
         store.migrate_up().await.expect("migrates");
         Self { store, clock, _directory: directory }
+    }
+
+    async fn execute(&self, sql: &'static str) {
+        let mut transaction = self.store.begin().await.expect("begins");
+        sqlx::raw_sql(sql).execute(&mut *transaction).await.expect("is good SQL");
+        SqliteStore::commit(transaction).await.expect("commits");
     }
 
     fn host(&self, share: Share) -> Host {
@@ -204,6 +210,27 @@ async fn a_host_that_stops_gives_back_what_is_free_and_takes_nothing() {
     second.leave().await;
     first.keep(1).await;
     assert!(first.partitions.open().all.is_empty(), "what becomes free is not taken");
+}
+
+#[tokio::test]
+async fn what_could_not_be_given_back_is_held_under_its_epoch_still() {
+    let table = Table::new().await;
+    let host = table.host(Share::Even);
+    host.keep(1).await;
+    let epoch = host.epoch(7).await;
+    table
+        .execute("CREATE TRIGGER no BEFORE UPDATE ON outbox_event_partition WHEN NEW.owner IS NULL BEGIN SELECT RAISE(ABORT, 'no'); END")
+        .await;
+
+    host.partitions.close();
+    let kept = host.partitions.keep(&host.store, &host.owner, LEASE, 1, false, Vec::new).await;
+
+    kept.expect_err("the database gives nothing back");
+    assert_eq!(host.partitions.is_held(7, epoch), Some(true), "what was let go of it without an outcome is claimed");
+    assert!(host.partitions.hold(7, epoch).is_none(), "though nothing more of it begins");
+    table.execute("DROP TRIGGER no").await;
+    host.keep(1).await;
+    assert_eq!(host.partitions.is_held(7, epoch), Some(false));
 }
 
 #[tokio::test]

@@ -3,7 +3,9 @@
 use super::{HOSTS_GONE, Poller};
 use crate::event::Event;
 use crate::settlement::{given_back_for, unknown_route};
+use crate::settler::MAX_ERROR;
 use crate::store::{Claimed, Due, Settlement};
+use crate::text::keepable;
 
 /// What becomes of a claimed event.
 pub(super) enum Judged {
@@ -38,6 +40,7 @@ impl Poller {
     pub(super) fn tell_of_dead(&self, sequence: u64, event: Option<&Event>, settlement: &Settlement) {
         let Settlement::Dead { error, .. } = settlement else { return };
         let Some(event) = event else {
+            let error = keepable(error, MAX_ERROR);
             tracing::error!(event.sequence = sequence, error, "an event that cannot be read is dead");
             self.metrics.routes.other().count_outcome(settlement);
             return;

@@ -44,6 +44,10 @@ impl CallPlace {
     /// Says that the call waits for something, such as a response. Of one listener only a few calls compute at a time, however
     /// many wait: a listener that computes for long leaves the threads to others.
     pub(crate) fn waits(&mut self) {
+        // A call that was cut off while it waited goes on waiting, for its outcome to be taken: it is counted already.
+        if !matches!(self.doing, Doing::Computes) {
+            return;
+        }
         self.doing = Doing::Waits;
         if let Some(queue) = self.queue.upgrade() {
             queue.call_waits(self);

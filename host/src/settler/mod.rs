@@ -44,7 +44,7 @@ const AT_ONCE: usize = 2;
 /// How often it is looked whether locked rows are free.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 /// Bytes of an error that go into the log.
-const MAX_ERROR: usize = 500;
+pub(crate) const MAX_ERROR: usize = 500;
 
 /// What the settler needs to know.
 pub(crate) struct Settler {

@@ -1,5 +1,6 @@
 //! Rows into values, once for all databases.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use sqlx::ColumnIndex;
@@ -170,7 +171,10 @@ where
         .map_err(|error| error.to_string())?;
     let headers = |text: Option<&str>| match text {
         None => Ok(Headers::default()),
-        Some(text) => serde_json::from_str(text).map_err(|error| format!("headers: {error}")),
+        Some(text) => {
+            let pairs: BTreeMap<String, String> = serde_json::from_str(text).map_err(|error| not_headers(&error))?;
+            Headers::new(pairs).map_err(|error| format!("headers: {error}"))
+        }
     };
     let (headers, payload) = match apart {
         Some(apart) => (headers(apart.headers.as_deref())?, apart.payload),
@@ -192,6 +196,14 @@ where
         payload.into(),
     );
     Ok(Event::of(envelope).sequence(fence.sequence).fence(fence.claim).attempt(attempts.saturating_add(1)).build())
+}
+
+/// Why a text is no headers, without what the parser says: it repeats the text, and not everybody who sees why an event is dead may
+/// see its headers.
+fn not_headers(error: &serde_json::Error) -> String {
+    let (line, column) = (error.line(), error.column());
+    let what = if error.is_data() { "an object of strings" } else { "JSON" };
+    format!("headers: not {what}; look at line {line}, column {column}")
 }
 
 /// Why an event of so many bytes is not read.

@@ -112,6 +112,57 @@ pub(super) async fn in_time<T>(
     tokio::time::timeout(patience, asked).await.unwrap_or_else(|_| Err(failed(sqlx::Error::PoolTimedOut)))
 }
 
+/// How much longer than a statement may take its answer is waited for.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+const ON_ITS_WAY: Duration = Duration::from_secs(5);
+
+/// For how long an answer of the database is waited for, where it ends a statement by itself after `statement_timeout`; `None`, for
+/// ever, where it does not. Who hears nothing for longer has lost the server, and nobody closed the connection: a machine was
+/// switched off, say. TCP notices after a quarter of an hour, or never when the server has confirmed the question.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(super) fn longest_answer(statement_timeout: Duration) -> Option<Duration> {
+    (!statement_timeout.is_zero()).then(|| statement_timeout + ON_ITS_WAY)
+}
+
+/// The same of what keeps leases: they end before long.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(super) const KEEPERS_LONGEST: Duration = Duration::from_secs(10);
+
+/// How long a connection that was idle may take to show that it lives.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(super) const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
+
+/// What the database answers to the statements of a transaction, if it does not stay silent.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(super) async fn answered<T>(
+    longest: Option<Duration>,
+    asked: impl Future<Output = Result<T, StoreError>>,
+    failed: impl FnOnce(sqlx::Error) -> StoreError,
+) -> Result<T, StoreError> {
+    let Some(longest) = longest else { return asked.await };
+    // Dropped after the error is judged, so that the pool does not trust the connection it gets back.
+    let mut asked = std::pin::pin!(asked);
+    tokio::time::timeout(longest, asked.as_mut()).await.unwrap_or_else(|_| Err(failed(silence(longest))))
+}
+
+/// What is asked on one connection, if the answer does not take longer.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(super) async fn within<T>(
+    span: impl Into<Option<Duration>>,
+    asked: impl Future<Output = Result<T, sqlx::Error>>,
+) -> Result<T, sqlx::Error> {
+    let Some(span) = span.into() else { return asked.await };
+    tokio::time::timeout(span, asked).await.unwrap_or_else(|_| Err(silence(span)))
+}
+
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+fn silence(span: Duration) -> sqlx::Error {
+    std::io::Error::new(std::io::ErrorKind::TimedOut, format!("no answer within {span:?}")).into()
+}
+
+/// The longest that a commit or the begin of a transaction is waited for. A standby may have to confirm a commit.
+const LONGEST_IN_OWN_TASK: std::time::Duration = std::time::Duration::from_secs(600);
+
 /// Waits for what is done in a task of its own: a `begin` or a commit that is cancelled half-way leaves a pooled connection
 /// inside a transaction.
 pub(super) async fn in_own_task<T: Send + 'static>(
@@ -119,6 +170,9 @@ pub(super) async fn in_own_task<T: Send + 'static>(
     work: impl Future<Output = Result<T, sqlx::Error>> + Send + 'static,
     failed: impl FnOnce(&'static str, sqlx::Error) -> StoreError,
 ) -> Result<T, StoreError> {
+    // Nobody else ends it, and without an answer it would keep its connection for ever.
+    let late = |_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into());
+    let work = async move { tokio::time::timeout(LONGEST_IN_OWN_TASK, work).await.unwrap_or_else(late) };
     match tokio::spawn(work).await {
         Ok(result) => result.map_err(|error| failed(action, error)),
         Err(join) if join.is_panic() => std::panic::resume_unwind(join.into_panic()),

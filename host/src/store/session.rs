@@ -95,13 +95,6 @@ pub(super) const OPENING: Duration = Duration::from_secs(5);
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(super) const ANSWER: Duration = Duration::from_secs(1);
 
-/// What is done with a connection, if it does not take longer.
-#[cfg(any(feature = "postgres", feature = "mysql"))]
-pub(super) async fn within<T>(span: Duration, work: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, sqlx::Error> {
-    let late = |_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into());
-    tokio::time::timeout(span, work).await.unwrap_or_else(late)
-}
-
 /// Opens a connection with the settings of a pool, which no pool has to give back, close or replace.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(super) async fn opened_as_in<D: sqlx::Database>(pool: &sqlx::Pool<D>) -> Result<D::Connection, sqlx::Error> {

@@ -142,3 +142,19 @@ async fn a_url_leads_through_the_proxy() {
 
     assert_eq!(through, format!("postgres://user:p@ss@{}/shop?x=1", proxy.address()));
 }
+
+#[tokio::test]
+async fn a_server_that_was_switched_off_is_silent_for_ever_and_another_answers() {
+    let proxy = proxy().await;
+    let mut before = connect(&proxy).await;
+    assert_eq!(echoed(&mut before, 3).await, 3);
+
+    proxy.set(Network::Forgets);
+
+    let mut after = connect(&proxy).await;
+    assert_eq!(echoed(&mut after, 3).await, 3);
+    proxy.set(Network::Pass);
+    before.write_all(&[7; 3]).await.unwrap();
+    assert!(timeout(MOMENT, before.read(&mut [0; 3])).await.is_err(), "neither an answer nor an end");
+    assert_eq!(echoed(&mut after, 3).await, 3);
+}

@@ -115,6 +115,22 @@ fn a_call_that_waits_lets_another_compute_and_one_that_computes_does_not() {
 }
 
 #[test]
+fn a_call_that_is_cut_off_while_it_waits_and_then_waits_for_its_outcome_is_counted_once() {
+    let scene = Scene { queue: with_threads(2), ..Scene::new() };
+    let mut calls: Vec<Delivery> = (0..2).map(|number| scene.admit_of(2, number).expect("a thread is free")).collect();
+    for call in &mut calls {
+        place(call).waits();
+        place(call).waits();
+    }
+    drop(calls);
+
+    let again: Vec<Delivery> = (2..4).map(|number| scene.admit_of(2, number).expect("both places are free")).collect();
+
+    assert!(scene.admit_of(2, 4).is_none(), "two calls, and no more");
+    drop(again);
+}
+
+#[test]
 fn calls_whose_waits_have_ended_compute_again_only_as_many_as_there_are_threads() {
     let (waker, rings) = counting_waker();
     let scene = Scene { queue: with_threads(2), ..Scene::new() };

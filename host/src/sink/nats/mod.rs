@@ -30,9 +30,10 @@ fn is_no_token(c: char) -> bool {
     c.is_whitespace() || c.is_control() || matches!(c, '*' | '>')
 }
 
-/// What an event says, as one token of a subject.
+/// What an event says, as one token of a subject. Without `$`, with which NATS's own subjects begin: what is published to
+/// `$KV.config.flags` changes a value of a bucket.
 fn clean(value: &str) -> String {
-    value.chars().map(|c| if is_no_token(c) || c == '.' { '_' } else { c }).collect()
+    value.chars().map(|c| if is_no_token(c) || matches!(c, '.' | '$') { '_' } else { c }).collect()
 }
 
 /// A connection to NATS.
@@ -230,5 +231,6 @@ mod tests {
     #[test]
     fn what_an_event_says_is_one_token_of_a_subject() {
         assert_eq!(clean("a.b c*d>e\r\n"), "a_b_c_d_e__");
+        assert_eq!(clean("$KV"), "_KV", "not the beginning of a subject of NATS's own");
     }
 }

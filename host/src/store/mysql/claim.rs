@@ -97,7 +97,7 @@ const ACTION: &str = "claim events";
 #[async_trait]
 impl ClaimStore for MySqlStore {
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
-        patiently(|| try_claim(self, request)).await
+        patiently(self, || try_claim(self, request)).await
     }
 
     async fn next_due(&self) -> Result<Option<Duration>, StoreError> {

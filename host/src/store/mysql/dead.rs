@@ -148,7 +148,7 @@ pub(super) async fn noted<'q>(
     action: &'static str,
     selector: &Value,
 ) -> Result<u64, StoreError> {
-    patiently(|| try_noted(store, statement(), audit, action, selector)).await
+    patiently(store, || try_noted(store, statement(), audit, action, selector)).await
 }
 
 async fn try_noted(

@@ -56,7 +56,7 @@ impl EffectStore for MySqlStore {
         for plugin in plugins(settled) {
             self.execute(ACTION, self.statement(OPEN_USAGE).bind(plugin.as_bytes())).await?;
         }
-        until_written(settled.len(), ACTION, || patiently(|| try_settle(self, settled))).await
+        until_written(settled.len(), ACTION, || patiently(self, || try_settle(self, settled))).await
     }
 }
 

@@ -96,12 +96,12 @@ impl LeaseStore for MySqlStore {
         if held.is_empty() {
             return Ok(Renewed::default());
         }
-        patiently(|| try_renew(self, held, lease)).await
+        patiently(&self.keeping(), || try_renew(self, held, lease)).await
     }
 
     async fn give_back(&self, owner: &OwnerId, ids: &[EventId]) -> Result<Vec<EventId>, StoreError> {
         let ids = json!(ids).to_string();
-        patiently(|| try_give_back(self, owner, &ids)).await
+        patiently(self, || try_give_back(self, owner, &ids)).await
     }
 
     async fn count_start(&self, fence: Fence) -> Result<bool, StoreError> {

@@ -46,7 +46,7 @@ pub(super) async fn change_free(
     if sequences.is_empty() {
         return Ok(0);
     }
-    patiently(|| try_change(store, action, sql, sequences)).await
+    patiently(store, || try_change(store, action, sql, sequences)).await
 }
 
 async fn try_change(store: &MySqlStore, action: &'static str, sql: &'static str, sequences: &[u64]) -> Result<u64, StoreError> {

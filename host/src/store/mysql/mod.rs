@@ -43,7 +43,7 @@ use async_trait::async_trait;
 use sqlx::mysql::MySqlPool;
 
 use super::row::{Columns, filled};
-use super::run::Run;
+use super::run::{KEEPERS_LONGEST, Run};
 use super::trust::Trust;
 use super::{NotifyStore, Store, StoreError, TableName, TransactionalStore};
 use crate::time::Timestamp;
@@ -68,6 +68,8 @@ pub struct MySqlStore {
     trust: Arc<Trust>,
     /// How long a call waits for a connection; `None` for as long as the pools let it.
     patience: Option<Duration>,
+    /// How long a call waits for an answer; `None` for ever.
+    longest: Option<Duration>,
 }
 
 impl MySqlStore {
@@ -80,7 +82,7 @@ impl MySqlStore {
 
     /// The same store on the connection that is kept for leases.
     fn keeping(&self) -> Self {
-        Self { pool: self.keeper.clone(), ..self.clone() }
+        Self { pool: self.keeper.clone(), longest: self.longest.map(|longest| longest.min(KEEPERS_LONGEST)), ..self.clone() }
     }
 }
 

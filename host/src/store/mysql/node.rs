@@ -66,7 +66,7 @@ impl NodeStore for MySqlStore {
     }
 
     async fn leave(&self, owner: &OwnerId) -> Result<(), StoreError> {
-        patiently(|| try_leave(self, owner)).await
+        patiently(&self.keeping(), || try_leave(self, owner)).await
     }
 
     async fn nodes(&self) -> Result<Vec<NodeRecord>, StoreError> {

@@ -10,6 +10,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, Row};
 use super::MySqlStore;
 use super::error::number;
 use crate::store::error::is_of_tls;
+use crate::store::run::{SIGN_OF_LIFE, longest_answer, within};
 use crate::store::trust::Trust;
 use crate::store::{StoreError, TableName, hide_password};
 
@@ -186,7 +187,8 @@ impl MySqlStore {
         let keeper = pool(&options, 1, Whose::Host, &trust).idle_timeout(None).max_lifetime(None);
         let keeper = keeper.connect_lazy_with(options.connect.clone());
         let database = label(&options.connect).into();
-        Self { pool: host, callers, is_lent, keeper, table: options.table, database, trust, patience: None }
+        let longest = longest_answer(options.statement_timeout);
+        Self { pool: host, callers, is_lent, keeper, table: options.table, database, trust, patience: None, longest }
     }
 }
 
@@ -200,7 +202,7 @@ enum Whose {
 }
 
 fn pool(options: &MySqlOptions, most: u32, whose: Whose, trust: &Arc<Trust>) -> MySqlPoolOptions {
-    let (trust, session) = (trust.clone(), Session::of(options, whose));
+    let (trust, trust_of_returned, session) = (trust.clone(), trust.clone(), Session::of(options, whose));
     MySqlPoolOptions::new()
         .max_connections(most)
         .acquire_timeout(options.acquire_timeout)
@@ -211,6 +213,11 @@ fn pool(options: &MySqlOptions, most: u32, whose: Whose, trust: &Arc<Trust>) -> 
             let trusted = trust.holds_for(met.age);
             Box::pin(async move { Ok(trusted && answers(connection, met).await) })
         })
+        .after_release(move |_, met| {
+            // Whoever waited for an answer in vain gives back a connection that would be tested for ever.
+            let trusted = trust_of_returned.holds_for(met.age);
+            Box::pin(async move { Ok(trusted) })
+        })
         .after_connect(move |connection, _| {
             let session = session.clone();
             Box::pin(async move { session.begin(connection).await })
@@ -219,7 +226,7 @@ fn pool(options: &MySqlOptions, most: u32, whose: Whose, trust: &Arc<Trust>) -> 
 
 /// A connection that was idle for long may have been cut by something between us and the server, which nobody told us of.
 async fn answers(connection: &mut MySqlConnection, met: PoolConnectionMetadata) -> bool {
-    met.idle_for < TRUSTED_FOR || connection.ping().await.is_ok()
+    met.idle_for < TRUSTED_FOR || within(SIGN_OF_LIFE, connection.ping()).await.is_ok()
 }
 
 /// What every session is told first.

@@ -100,15 +100,15 @@ impl PartitionStore for MySqlStore {
         most: u16,
         of: u16,
     ) -> Result<Vec<HeldPartition>, StoreError> {
-        patiently(|| try_keep(self, owner, lease, most, of)).await
+        patiently(&self.keeping(), || try_keep(self, owner, lease, most, of)).await
     }
 
     async fn release_partitions(&self, owner: &OwnerId, partitions: &[u16]) -> Result<(), StoreError> {
-        patiently(|| try_release(self, owner, partitions)).await
+        patiently(self, || try_release(self, owner, partitions)).await
     }
 
     async fn hand_over(&self, owner: &OwnerId, lease: Duration, partitions: &[u16]) -> Result<bool, StoreError> {
-        patiently(|| try_hand_over(self, owner, lease, partitions)).await
+        patiently(self, || try_hand_over(self, owner, lease, partitions)).await
     }
 
     async fn partition_faults(&self) -> Result<PartitionFaults, StoreError> {
@@ -117,7 +117,7 @@ impl PartitionStore for MySqlStore {
     }
 
     async fn mend_partitions(&self, set_back: &[u16], lease: Duration) -> Result<(), StoreError> {
-        patiently(|| try_mend(self, set_back, lease)).await
+        patiently(self, || try_mend(self, set_back, lease)).await
     }
 }
 

@@ -5,16 +5,18 @@ use std::time::Duration;
 use rand::RngExt;
 
 use super::error::{DEADLOCK, number};
+use super::{MySqlStore, Run};
 use crate::store::StoreError;
+use crate::store::run::answered;
 
-/// Does something that is whole, again when the server broke it off.
-pub(super) async fn patiently<T, F>(attempt: impl Fn() -> F) -> Result<T, StoreError>
+/// Does something that is whole, again when the server broke it off. An attempt that hears nothing from the server fails.
+pub(super) async fn patiently<T, F>(store: &MySqlStore, attempt: impl Fn() -> F) -> Result<T, StoreError>
 where
     F: Future<Output = Result<T, StoreError>>,
 {
     let mut patience = Patience { left: TRIES, rest: Duration::from_millis(2) };
     loop {
-        match attempt().await {
+        match answered(store.longest, attempt(), |silence| store.failed("finish a transaction", silence)).await {
             Err(error) if patience.allows(&error).await => {}
             result => return result,
         }

@@ -47,7 +47,7 @@ impl PurgeStore for MySqlStore {
     async fn purge(&self, request: PurgeRequest) -> Result<PurgeBatch, StoreError> {
         let PurgeRequest { status, finished_before, limit } = request;
         let choose = || self.statement(CHOOSE).bind(status.code()).bind(bound(finished_before)).bind(i64::from(limit));
-        patiently(|| try_delete(self, "purge finished events", choose())).await
+        patiently(self, || try_delete(self, "purge finished events", choose())).await
     }
 
     async fn count_purgeable(&self, request: PurgeRequest) -> Result<Purgeable, StoreError> {
@@ -58,7 +58,7 @@ impl PurgeStore for MySqlStore {
     async fn purge_undelivered(&self, older_than: Duration, limit: u32) -> Result<PurgeBatch, StoreError> {
         let age = delay_micros(older_than);
         let choose = || self.statement(CHOOSE_UNDELIVERED).bind(age).bind(age).bind(i64::from(limit));
-        patiently(|| try_delete(self, "purge undelivered events", choose())).await
+        patiently(self, || try_delete(self, "purge undelivered events", choose())).await
     }
 }
 

@@ -17,6 +17,7 @@ use crate::store::number::{fence_rows, numbers, signed};
 use crate::store::route::pairs;
 use crate::store::row::Columns;
 use crate::store::row::sequence;
+use crate::store::run::answered;
 use crate::store::settle::delay_micros;
 use crate::store::{Claimed, ReadEvent, ReadOrder, ReadRequest, ReadStore, StoreError};
 
@@ -98,28 +99,7 @@ const ACTION: &str = "read events";
 #[async_trait]
 impl ReadStore for MySqlStore {
     async fn read(&self, request: &ReadRequest) -> Result<Vec<ReadEvent>, StoreError> {
-        let mut connection = self.connection(ACTION).await?;
-        let (mut rows, mut behind) = match request.order {
-            Some(ReadOrder::OneForAll) => front::read(self, &mut connection, request).await?,
-            _ => (due(self, &mut connection, request).await?, HashMap::new()),
-        };
-        rows.truncate(fitting(&rows, request.max_bytes)?);
-        if let Some(ReadOrder::ByAggregate { waits_for, queued }) = &request.order {
-            let read = rows.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
-            let ours = Ours::Listed { queued, all: numbers(&[queued.as_slice(), &read].concat()) };
-            behind = place::behind(self, &mut connection, &ours, &rows, *waits_for).await?;
-        }
-        let mut large = large_rows(self, &mut connection, &rows).await?;
-        let mut events = Vec::with_capacity(rows.len());
-        for row in &rows {
-            let sequence = sequence(row)?;
-            let apart = large.remove(&sequence);
-            // A row that was deleted between the two statements is no event any more.
-            if apart.is_some() || !is_read_apart(row)? {
-                events.push(read(row, apart, behind.remove(&sequence))?);
-            }
-        }
-        Ok(events)
+        answered(self.longest, try_read(self, request), |silence| self.failed(ACTION, silence)).await
     }
 
     async fn next_to_read(&self, owner: &OwnerId, held: &[u64], busy: &[Route]) -> Result<Option<Duration>, StoreError> {
@@ -131,8 +111,33 @@ impl ReadStore for MySqlStore {
 
     async fn claim_these(&self, owner: &OwnerId, lease: Duration, fences: &[Fence]) -> Result<Vec<Claimed>, StoreError> {
         let fences = fence_rows(fences);
-        patiently(|| try_claim_these(self, owner, lease, &fences)).await
+        patiently(self, || try_claim_these(self, owner, lease, &fences)).await
     }
+}
+
+async fn try_read(store: &MySqlStore, request: &ReadRequest) -> Result<Vec<ReadEvent>, StoreError> {
+    let mut connection = store.connection(ACTION).await?;
+    let (mut rows, mut behind) = match request.order {
+        Some(ReadOrder::OneForAll) => front::read(store, &mut connection, request).await?,
+        _ => (due(store, &mut connection, request).await?, HashMap::new()),
+    };
+    rows.truncate(fitting(&rows, request.max_bytes)?);
+    if let Some(ReadOrder::ByAggregate { waits_for, queued }) = &request.order {
+        let read = rows.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
+        let ours = Ours::Listed { queued, all: numbers(&[queued.as_slice(), &read].concat()) };
+        behind = place::behind(store, &mut connection, &ours, &rows, *waits_for).await?;
+    }
+    let mut large = large_rows(store, &mut connection, &rows).await?;
+    let mut events = Vec::with_capacity(rows.len());
+    for row in &rows {
+        let sequence = sequence(row)?;
+        let apart = large.remove(&sequence);
+        // A row that was deleted between the two statements is no event any more.
+        if apart.is_some() || !is_read_apart(row)? {
+            events.push(read(row, apart, behind.remove(&sequence))?);
+        }
+    }
+    Ok(events)
 }
 
 /// Due rows of the owner's partitions, by the time since when they are due.

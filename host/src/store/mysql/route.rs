@@ -139,11 +139,11 @@ impl RouteStore for MySqlStore {
         if chosen.is_empty() {
             return Ok(Vec::new());
         }
-        patiently(|| try_unpark(self, owner, &chosen)).await
+        patiently(self, || try_unpark(self, owner, &chosen)).await
     }
 
     async fn remember_routes(&self, routes: &[Route]) -> Result<(), StoreError> {
-        patiently(|| self.execute("record routes", self.statement(REMEMBER).bind(pairs(routes)))).await?;
+        patiently(self, || self.execute("record routes", self.statement(REMEMBER).bind(pairs(routes)))).await?;
         Ok(())
     }
 
@@ -170,7 +170,7 @@ impl RouteStore for MySqlStore {
     }
 
     async fn forget_route(&self, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
-        patiently(|| try_to_forget(self, route, audit)).await
+        patiently(self, || try_to_forget(self, route, audit)).await
     }
 }
 

@@ -5,7 +5,7 @@ use sqlx::mysql::{MySqlPool, MySqlRow, MySqlTransaction};
 use sqlx::pool::PoolConnection;
 
 use super::{MySqlStore, error};
-use crate::store::run::{Run, in_own_task, in_time};
+use crate::store::run::{Run, in_own_task, in_time, within};
 use crate::store::{StoreError, TableName, run};
 
 const BEGIN: &str = "begin a transaction";
@@ -31,18 +31,18 @@ impl Run for MySqlStore {
 
     async fn all(&self, action: &'static str, statement: Statement<'_>) -> Result<Vec<MySqlRow>, StoreError> {
         let mut connection = self.connection(action).await?;
-        statement.fetch_all(&mut *connection).await.map_err(|error| self.failed(action, error))
+        within(self.longest, statement.fetch_all(&mut *connection)).await.map_err(|error| self.failed(action, error))
     }
 
     async fn optional(&self, action: &'static str, statement: Statement<'_>) -> Result<Option<MySqlRow>, StoreError> {
         let mut connection = self.connection(action).await?;
-        statement.fetch_optional(&mut *connection).await.map_err(|error| self.failed(action, error))
+        within(self.longest, statement.fetch_optional(&mut *connection)).await.map_err(|error| self.failed(action, error))
     }
 
     async fn execute(&self, action: &'static str, statement: Statement<'_>) -> Result<u64, StoreError> {
         let mut connection = self.connection(action).await?;
-        let result = statement.execute(&mut *connection).await.map_err(|error| self.failed(action, error))?;
-        Ok(result.rows_affected())
+        let result = within(self.longest, statement.execute(&mut *connection)).await;
+        Ok(result.map_err(|error| self.failed(action, error))?.rows_affected())
     }
 }
 

@@ -14,7 +14,8 @@ use super::patience::patiently;
 use super::{MySqlStore, Run, TransactionalStore};
 use crate::event::OwnerId;
 use crate::store::row::Named;
-use crate::store::session::{ABANDON, ANSWER, HOLD, LOOK, OPENING, PROVE, opened_as_in, taken, within};
+use crate::store::run::within;
+use crate::store::session::{ABANDON, ANSWER, HOLD, LOOK, OPENING, PROVE, opened_as_in, taken};
 use crate::store::{Session, SessionStore, StoreError};
 
 /// Returns a row on a server of a cluster in which several servers write, each with locks of its own: Galera, group replication
@@ -84,7 +85,7 @@ impl SessionStore for MySqlStore {
     }
 
     async fn abandon(&self, gone: &str) -> Result<bool, StoreError> {
-        patiently(|| try_abandon(self, gone)).await
+        patiently(&self.keeping(), || try_abandon(self, gone)).await
     }
 }
 

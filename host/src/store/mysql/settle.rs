@@ -20,6 +20,7 @@ use super::patience::patiently;
 use super::{MySqlStore, Run, TransactionalStore};
 use crate::store::number::{fence_rows, numbers};
 use crate::store::row::sequence;
+use crate::store::run::answered;
 use crate::store::settle::{Statements, Written, grouped, objects};
 use crate::store::{SettleStore, Settled, StoreError};
 
@@ -90,6 +91,7 @@ WHERE claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
                                           AND held.epoch > 0))";
 
 const ACTION: &str = "store outcomes";
+const LOOK: &str = "look for locked events";
 
 const STATEMENTS: Statements = Statements { done: DONE, done_with_cost: DONE_WITH_COST, erased: ERASED, mixed: MIXED };
 
@@ -100,20 +102,24 @@ impl SettleStore for MySqlStore {
             return Ok(0);
         }
         let statements = statements(self, settled);
-        let changed = patiently(|| write(self, &statements)).await?;
+        let changed = patiently(self, || write(self, &statements)).await?;
         Ok(u64::try_from(settled.len()).unwrap_or(u64::MAX).saturating_sub(changed))
     }
 
     async fn locked(&self, sequences: &[u64]) -> Result<Vec<u64>, StoreError> {
-        let mut transaction = self.transaction().await?;
-        let free = free(self, &mut transaction, sequences).await?;
-        let query = self.statement(THERE).bind(numbers(sequences));
-        let there = query.fetch_all(&mut *transaction).await.map_err(|error| self.failed("look for locked events", error))?;
-        Self::rollback(transaction).await?;
-        let mut there = there.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
-        there.retain(|sequence| !free.contains(sequence));
-        Ok(there)
+        answered(self.longest, locked(self, sequences), |silence| self.failed(LOOK, silence)).await
     }
+}
+
+async fn locked(store: &MySqlStore, sequences: &[u64]) -> Result<Vec<u64>, StoreError> {
+    let mut transaction = store.transaction().await?;
+    let free = free(store, &mut transaction, sequences).await?;
+    let query = store.statement(THERE).bind(numbers(sequences));
+    let there = query.fetch_all(&mut *transaction).await.map_err(|error| store.failed(LOOK, error))?;
+    MySqlStore::rollback(transaction).await?;
+    let mut there = there.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
+    there.retain(|sequence| !free.contains(sequence));
+    Ok(there)
 }
 
 async fn write(store: &MySqlStore, statements: &[(SqlStr, String)]) -> Result<u64, StoreError> {

@@ -99,7 +99,7 @@ impl StateStore for MySqlStore {
 }
 
 async fn delete(store: &MySqlStore, plugin: &str, deletion: Deletion<'_>, audit: &Audit) -> Result<u64, StoreError> {
-    patiently(|| try_delete(store, plugin, deletion, audit)).await
+    patiently(store, || try_delete(store, plugin, deletion, audit)).await
 }
 
 async fn try_delete(store: &MySqlStore, plugin: &str, deletion: Deletion<'_>, audit: &Audit) -> Result<u64, StoreError> {

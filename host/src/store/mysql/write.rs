@@ -45,7 +45,7 @@ const BEGIN: &str = "begin a transaction";
 impl WriteStore for MySqlStore {
     /// In a transaction of its own, again when it loses a deadlock.
     async fn write(&self, rows: &[NewRow<'_>], ownership: &Ownership) -> Result<Vec<Option<u64>>, StoreError> {
-        patiently(|| try_write(self, rows, ownership)).await
+        patiently(self, || try_write(self, rows, ownership)).await
     }
 }
 

@@ -9,6 +9,7 @@ use super::{PostgresStore, Run, TransactionalStore};
 use crate::store::effects::{Found, Plan, StateKey, StoredValue, UsageRow, decide, keys, plugins, until_written};
 use crate::store::number::signed;
 use crate::store::row::Named;
+use crate::store::run::answered;
 use crate::store::{Committed, EffectStore, Ownership, Settled, SettledWithEffects, StoreError, row};
 
 /// The events that are held under these fences, locked in the order in which all statements lock. $1 and $2 the fences.
@@ -59,7 +60,8 @@ const ACTION: &str = "store outcomes with their effects";
 #[async_trait]
 impl EffectStore for PostgresStore {
     async fn settle_with_effects(&self, settled: &[SettledWithEffects<'_>]) -> Result<Vec<Committed>, StoreError> {
-        until_written(settled.len(), ACTION, || try_settle(self, settled)).await
+        let attempt = || answered(self.longest, try_settle(self, settled), |silence| self.failed(ACTION, silence));
+        until_written(settled.len(), ACTION, attempt).await
     }
 }
 

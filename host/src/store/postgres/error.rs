@@ -43,6 +43,11 @@ fn is_outdated_plan(error: &sqlx::Error) -> bool {
     error.is_some_and(|error| error.routine() == Some("RevalidateCachedQuery"))
 }
 
+/// Whether nothing was heard of the server for too long.
+pub(super) fn is_silence(error: &sqlx::Error) -> bool {
+    matches!(error, sqlx::Error::Io(error) if error.kind() == std::io::ErrorKind::TimedOut)
+}
+
 /// Whether the connection that an error came from must not be used again.
 pub(super) fn spoils_connection(error: &StoreError) -> bool {
     matches!(error, StoreError::Standby { .. } | StoreError::Disconnected { .. } | StoreError::TimedOut { .. })

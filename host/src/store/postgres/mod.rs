@@ -43,7 +43,7 @@ use sqlx::Postgres;
 use sqlx::postgres::{PgConnectOptions, PgPool};
 
 use super::row::{Columns, filled};
-use super::run::Run;
+use super::run::{KEEPERS_LONGEST, Run};
 use super::trust::Trust;
 use super::{Store, StoreError, TableName, TransactionalStore};
 use crate::time::Timestamp;
@@ -74,6 +74,8 @@ pub struct PostgresStore {
     pooler: Arc<Pooler>,
     /// How long a call waits for a connection; `None` for as long as the pools let it.
     patience: Option<Duration>,
+    /// How long a call waits for an answer; `None` for ever.
+    longest: Option<Duration>,
 }
 
 impl PostgresStore {
@@ -86,7 +88,7 @@ impl PostgresStore {
 
     /// The same store on the connection that is kept for leases.
     fn keeping(&self) -> Self {
-        Self { host: self.keeper.clone(), ..self.clone() }
+        Self { host: self.keeper.clone(), longest: self.longest.map(|longest| longest.min(KEEPERS_LONGEST)), ..self.clone() }
     }
 }
 

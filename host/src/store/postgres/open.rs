@@ -10,6 +10,7 @@ use sqlx::{ConnectOptions, Connection, Executor};
 use super::PostgresStore;
 use super::error::unreachable;
 use super::pooler::Pooler;
+use crate::store::run::{SIGN_OF_LIFE, longest_answer, within};
 use crate::store::trust::Trust;
 use crate::store::{StoreError, TableName, hide_password};
 
@@ -220,6 +221,7 @@ impl PostgresStore {
             trust,
             pooler,
             patience: None,
+            longest: longest_answer(options.statement_timeout),
         }
     }
 }
@@ -238,7 +240,7 @@ fn callers_pool(options: &PostgresOptions, trust: &Arc<Trust>) -> PgPool {
 
 /// For statements of the host itself.
 fn host_pool(options: &PostgresOptions, most: u32, trust: &Arc<Trust>, pooler: &Arc<Pooler>) -> PgPoolOptions {
-    let (trust, pooler) = (trust.clone(), pooler.clone());
+    let (trust, trust_of_returned, pooler) = (trust.clone(), trust.clone(), pooler.clone());
     let settings = [options.statement_timeout, options.lock_timeout].map(|span| span.as_millis().to_string());
     PgPoolOptions::new()
         .max_connections(most)
@@ -251,10 +253,15 @@ fn host_pool(options: &PostgresOptions, most: u32, trust: &Arc<Trust>, pooler: &
                     return Ok(false);
                 }
                 if rest.idle_for > TRUSTED_FOR {
-                    connection.ping().await?;
+                    within(SIGN_OF_LIFE, connection.ping()).await?;
                 }
                 Ok(true)
             })
+        })
+        .after_release(move |_, met| {
+            // Whoever waited for an answer in vain gives back a connection that would be tested for ever.
+            let trusted = trust_of_returned.holds_for(met.age);
+            Box::pin(async move { Ok(trusted) })
         })
         .after_connect(move |connection, _| {
             let ([statement, lock], pooler) = (settings.clone(), pooler.clone());

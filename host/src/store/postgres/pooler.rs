@@ -12,7 +12,7 @@ use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{ConnectOptions, Connection, Row};
 use tokio::sync::Mutex;
 
-use crate::store::session::within;
+use crate::store::run::within;
 
 /// How often two connections are asked which backend they meet. While others use the pooler, each of the two may meet the same one
 /// again by chance.

@@ -6,9 +6,9 @@ use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgPool, PgRow};
 use sqlx::{AssertSqlSafe, Postgres};
 
-use super::error::{failed, spoils_connection};
+use super::error::{failed, is_silence, spoils_connection};
 use super::{PostgresStore, PostgresTransaction, TransactionalStore};
-use crate::store::run::{Run, in_own_task, in_time};
+use crate::store::run::{Run, in_own_task, in_time, within};
 use crate::store::{StoreError, TableName, run};
 
 const BEGIN: &str = "begin a transaction";
@@ -33,11 +33,16 @@ impl Run for PostgresStore {
         if let Some("42P01" | "3F000") = code.as_deref() {
             return StoreError::NoSchema { table: self.table.to_string() };
         }
+        let is_silence = is_silence(&source);
         let error = failed(action, source);
         if matches!(error, StoreError::Outdated { .. }) {
             // The same statement was prepared on the others.
             self.trust.lose();
             self.pooler.forget();
+        }
+        if is_silence {
+            // The others are to the same server.
+            self.trust.lose();
         }
         error
     }
@@ -45,13 +50,14 @@ impl Run for PostgresStore {
     async fn all(&self, action: &'static str, statement: Statement<'_>) -> Result<Vec<PgRow>, StoreError> {
         if self.is_pooled(action).await? {
             let mut transaction = self.transaction().await?;
-            let rows = statement.persistent(false).fetch_all(&mut *transaction).await;
+            let rows = within(self.longest, statement.persistent(false).fetch_all(&mut *transaction)).await;
             let rows = rows.map_err(|error| self.failed_in_pooler(action, error))?;
             Self::commit(transaction).await?;
             return Ok(rows);
         }
         let mut connection = self.connection(action).await?;
-        statement.fetch_all(&mut *connection).await.map_err(|error| self.judge(action, error, connection))
+        let rows = within(self.longest, statement.fetch_all(&mut *connection)).await;
+        rows.map_err(|error| self.judge(action, error, connection))
     }
 
     async fn optional(&self, action: &'static str, statement: Statement<'_>) -> Result<Option<PgRow>, StoreError> {
@@ -59,20 +65,21 @@ impl Run for PostgresStore {
             return Ok(self.all(action, statement).await?.into_iter().next());
         }
         let mut connection = self.connection(action).await?;
-        statement.fetch_optional(&mut *connection).await.map_err(|error| self.judge(action, error, connection))
+        let row = within(self.longest, statement.fetch_optional(&mut *connection)).await;
+        row.map_err(|error| self.judge(action, error, connection))
     }
 
     async fn execute(&self, action: &'static str, statement: Statement<'_>) -> Result<u64, StoreError> {
         if self.is_pooled(action).await? {
             let mut transaction = self.transaction().await?;
-            let result = statement.persistent(false).execute(&mut *transaction).await;
+            let result = within(self.longest, statement.persistent(false).execute(&mut *transaction)).await;
             let result = result.map_err(|error| self.failed_in_pooler(action, error))?;
             Self::commit(transaction).await?;
             return Ok(result.rows_affected());
         }
         let mut connection = self.connection(action).await?;
-        let result = statement.execute(&mut *connection).await.map_err(|error| self.judge(action, error, connection))?;
-        Ok(result.rows_affected())
+        let result = within(self.longest, statement.execute(&mut *connection)).await;
+        Ok(result.map_err(|error| self.judge(action, error, connection))?.rows_affected())
     }
 }
 

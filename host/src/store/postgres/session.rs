@@ -17,7 +17,8 @@ use super::error::failed;
 use super::{PostgresStore, Run};
 use crate::event::OwnerId;
 use crate::store::row::Named;
-use crate::store::session::{ABANDON, ANSWER, HOLD, LOOK, OPENING, PROVE, opened_as_in, taken, within};
+use crate::store::run::within;
+use crate::store::session::{ABANDON, ANSWER, HOLD, LOOK, OPENING, PROVE, opened_as_in, taken};
 use crate::store::{Overview, Session, SessionStore, StoreError};
 
 /// The proof of a session has one second, so no table that somebody has locked, or that is full of dead rows, may keep it waiting:

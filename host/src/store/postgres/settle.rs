@@ -10,6 +10,7 @@ use super::run::Statement;
 use super::{PostgresStore, Run, TransactionalStore};
 use crate::store::number::signed;
 use crate::store::row::sequence;
+use crate::store::run::answered;
 use crate::store::settle::{Statements, Written, grouped};
 use crate::store::{SettleStore, Settled, StoreError};
 
@@ -99,15 +100,8 @@ impl SettleStore for PostgresStore {
                 changed += self.execute(ACTION, Lists::of(written).bind(sql, self.statement(sql))).await?;
             }
         } else {
-            let sequences: Vec<i64> = settled.iter().map(|settled| signed(settled.fence.sequence)).collect();
-            let mut transaction = self.transaction().await?;
-            self.statement(LOCK)
-                .bind(sequences)
-                .execute(&mut *transaction)
-                .await
-                .map_err(|error| self.failed(ACTION, error))?;
-            changed = run(self, &mut transaction, statements).await?;
-            Self::commit(transaction).await?;
+            let mixed = settle_mixed(self, settled, statements);
+            changed = answered(self.longest, mixed, |silence| self.failed(ACTION, silence)).await?;
         }
         Ok(u64::try_from(settled.len()).unwrap_or(u64::MAX).saturating_sub(changed))
     }
@@ -116,6 +110,21 @@ impl SettleStore for PostgresStore {
         let sequences: Vec<i64> = sequences.iter().copied().map(signed).collect();
         self.all("look for locked events", self.statement(LOCKED).bind(sequences)).await?.iter().map(sequence).collect()
     }
+}
+
+/// Writes outcomes of several kinds in one transaction. Returns how many.
+async fn settle_mixed(
+    store: &PostgresStore,
+    settled: &[Settled],
+    statements: Vec<(&'static str, Vec<Written>)>,
+) -> Result<u64, StoreError> {
+    let sequences: Vec<i64> = settled.iter().map(|settled| signed(settled.fence.sequence)).collect();
+    let mut transaction = store.transaction().await?;
+    let lock = store.statement(LOCK).bind(sequences).execute(&mut *transaction).await;
+    lock.map_err(|error| store.failed(ACTION, error))?;
+    let changed = run(store, &mut transaction, statements).await?;
+    PostgresStore::commit(transaction).await?;
+    Ok(changed)
 }
 
 /// What one statement writes: a list for each of its columns.
