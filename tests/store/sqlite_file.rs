@@ -2,7 +2,7 @@
 use std::task::Poll;
 
 use outbox::store::sqlite::SqliteOptions;
-use outbox::store::{DoctorStore, Severity};
+use outbox::store::{DoctorStore, SchemaStore, Severity};
 use outbox::{SqliteStore, StoreError, TransactionalStore};
 use sqlx::Executor;
 use support::{Harness, Sqlite};
@@ -227,4 +227,23 @@ async fn rows_that_were_committed_are_there_for_the_next_process() {
     let next = db.second_store(db.clock().clone()).await;
 
     assert!(outbox::store::InspectStore::get(&next, id).await.expect("reads").is_some());
+}
+
+#[tokio::test]
+async fn no_file_is_made_beside_the_log_of_one_that_was_moved_away() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let (file, moved) = (directory.path().join("outbox.db"), directory.path().join("moved.db"));
+    let running = SqliteStore::open_with(SqliteOptions::new(&file).create(true)).await.expect("opens");
+    running.migrate_up().await.expect("migrates");
+    std::fs::rename(&file, &moved).expect("moved under a host");
+
+    for options in [SqliteOptions::new(&file), SqliteOptions::new(&file).create(true)] {
+        let (_, why) = refused(options).await;
+        assert!(why.contains("outbox.db-wal does") && why.contains("put the file back"), "{why}");
+    }
+
+    assert!(!file.exists());
+    std::fs::rename(&moved, &file).expect("put back");
+    let again = SqliteStore::open_with(SqliteOptions::new(&file)).await.expect("nothing is lost");
+    again.check_schema().await.expect("what was in the log is there");
 }

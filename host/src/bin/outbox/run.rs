@@ -40,6 +40,11 @@ impl RunCommand {
     pub(crate) async fn run(self, config: &Config) -> Result<(), Failure> {
         let dir = &config.plugins.dir;
         if host::wants_plugins(config) && config.mode != Mode::WriterOnly && !dir.is_dir() {
+            if dir.is_file() {
+                let what =
+                    format!("{} is a file; --plugins and plugins.dir name the directory that plugins are in", dir.display());
+                return Err(Failure::new(Exit::Config, what));
+            }
             let what = format!("the plugins directory {} does not exist", dir.display());
             let fix = format!("create it: mkdir -p {}; or name another with --plugins DIR", argument(&dir.to_string_lossy()));
             return Err(Failure::new(Exit::Config, what).details(vec![fix]));

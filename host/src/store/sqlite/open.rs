@@ -221,6 +221,12 @@ fn readers(connect: SqliteConnectOptions) -> SqlitePool {
     never_idle().max_connections(READERS).connect_lazy_with(connect)
 }
 
+fn with_suffix(file: &Path, suffix: &str) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
 fn full_path(file: &Path) -> Option<Arc<Path>> {
     std::path::absolute(file).ok().map(Arc::from)
 }
@@ -237,6 +243,16 @@ fn check_place(options: &SqliteOptions) -> Result<(), StoreError> {
     let unreachable = |why: String| StoreError::Unreachable { database: file.display().to_string(), why, source: None };
     if file.is_dir() {
         return Err(unreachable("it is a directory; name a file in it".to_owned()));
+    }
+    let log = with_suffix(file, "-wal");
+    if !file.exists() && log.exists() {
+        // A new file would be opened with the log of the old one, and what stands in that would be lost.
+        return Err(unreachable(format!(
+            "the file does not exist, but {} does, which belongs to it: it was moved or deleted, perhaps under a program that still \
+             writes to it. Stop every program that uses it, then put the file back beside its -wal; or delete the -wal and the -shm \
+             too, if the events in them may be lost",
+            log.display()
+        )));
     }
     if !file.exists() && !options.create {
         return Err(unreachable("the file does not exist; run `outbox migrate up` to make it, or check the path".to_owned()));

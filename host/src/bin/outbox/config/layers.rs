@@ -84,6 +84,8 @@ pub(crate) struct Leaf {
 pub(crate) struct Layers {
     pub(crate) leaves: BTreeMap<Key, Leaf>,
     known: Vec<String>,
+    /// What was written of settings in whose place others count.
+    left_out: Vec<Value>,
     faults: Vec<String>,
     /// Variables that are almost settings, each with what to write instead.
     mistyped: Vec<(String, String)>,
@@ -120,7 +122,7 @@ impl Layers {
             }
         });
         let known = leaves.keys().map(|key| key.join(".")).chain(WITHOUT_DEFAULT.map(str::to_owned)).collect();
-        Self { leaves, known, faults: Vec::new(), mistyped: Vec::new(), ignored: Vec::new() }
+        Self { leaves, known, left_out: Vec::new(), faults: Vec::new(), mistyped: Vec::new(), ignored: Vec::new() }
     }
 
     /// The keys of all settings, those without a default included.
@@ -175,7 +177,8 @@ impl Layers {
 
     fn refers_to(&self, variable: &str) -> bool {
         let reference = format!("${{env:{variable}}}");
-        self.leaves.values().any(|leaf| leaf.written.to_string().contains(&reference))
+        let mut written = self.leaves.values().map(|leaf| &leaf.written).chain(&self.left_out);
+        written.any(|written| written.to_string().contains(&reference))
     }
 
     /// One flag.
@@ -215,7 +218,8 @@ impl Layers {
     pub(crate) fn leave_out_before(&mut self, key: &str, later: &str) {
         let layer = |key: &str| self.origin(key).map_or(0, Origin::layer);
         if layer(key) < layer(later) {
-            self.leaves.remove(&key.split('.').map(str::to_owned).collect::<Key>());
+            let left_out = self.leaves.remove(&key.split('.').map(str::to_owned).collect::<Key>());
+            self.left_out.extend(left_out.map(|leaf| leaf.written));
         }
     }
 

@@ -203,6 +203,9 @@ fn a_variable_that_a_setting_refers_to_may_have_any_name() {
     let (config, layers) = composed(&crate::init::template(Kind::Postgres), &password, &[]).unwrap();
     assert!(config.database.url.contains("outbox:hunter2@"), "{}", config.database.url);
     assert_eq!(layers.warnings().count(), 0);
+    let url = Override::new("database.url", "postgres://me:other@db/shop", "--database-url");
+    let (config, _) = composed(&crate::init::template(Kind::Postgres), &password, &[url]).expect("the file refers to it still");
+    assert_eq!(config.database.url, "postgres://me:other@db/shop");
     assert!(composed("", &password, &[]).is_err(), "nothing refers to it");
 }
 
