@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
 use crate::event::{Event, Route};
-use crate::listener::{Cause, Failure, FailureKind, Listener, Outcome, Owner, Registration, Reply, Visit};
+use crate::listener::{Cause, Concurrency, Failure, FailureKind, Listener, Outcome, Owner, Registration, Reply, Visit};
 use crate::sink::{Message, Sink, SinkError, Sinks, Template};
 
 /// How much longer than its sink a call may take, so that the error is the sink's.
@@ -57,11 +57,12 @@ impl RelayConfig {
     }
 }
 
-/// The registrations of these relays, or everything that is wrong with them.
+/// The registrations of these relays in a host with so many workers, or everything that is wrong with them.
 pub(crate) fn registrations(
     relays: &[(Route, RelayConfig)],
     sinks: &Sinks,
     lease: Duration,
+    workers: usize,
 ) -> Result<Vec<(Owner, Registration)>, Vec<String>> {
     let mut faults = Vec::new();
     let mut registrations: Vec<(Owner, Registration)> = Vec::with_capacity(relays.len());
@@ -83,8 +84,10 @@ pub(crate) fn registrations(
             ));
         }
         let relay = Relay { sink, config: config.clone() };
-        registrations
-            .push((Owner::Sink(Arc::from(config.sink.as_str())), Registration::new(route.clone(), relay).deadline(deadline)));
+        // Half of the workers stay free for others, however slow one sink is.
+        let calls = Some(Concurrency::OfOwner((workers / 2).max(1)));
+        let registration = Registration { concurrency: calls, ..Registration::new(route.clone(), relay).deadline(deadline) };
+        registrations.push((Owner::Sink(Arc::from(config.sink.as_str())), registration));
     }
     if faults.is_empty() { Ok(registrations) } else { Err(faults) }
 }
@@ -206,13 +209,13 @@ mod tests {
         let sinks = Sinks::default().with("orders", Arc::new(Nowhere));
         let to = |sink: &str, event_type: &str| (route(event_type), RelayConfig::to(sink));
         let relays = [to("orders", "*"), to("orders", "*"), to("order", "OrderPaid")];
-        let Err(faults) = registrations(&relays, &sinks, SECOND) else { panic!("faults") };
+        let Err(faults) = registrations(&relays, &sinks, SECOND, 4) else { panic!("faults") };
         assert_eq!(faults.len(), 4, "{faults:#?}");
         assert!(faults.iter().any(|fault| fault == "routes.\"Order/*\" is given twice; one sink each"), "{faults:#?}");
         assert!(
             faults.iter().any(|fault| fault == "routes.\"Order/OrderPaid\".sink is `order`; the sinks are: orders"),
             "{faults:#?}"
         );
-        assert!(registrations(&relays[..1], &sinks, 30 * SECOND).is_ok());
+        assert!(registrations(&relays[..1], &sinks, 30 * SECOND, 4).is_ok());
     }
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use outbox::dispatcher::DispatcherConfig;
 use outbox::event::{OwnerId, Route};
 use outbox::listener::Fixed;
 use outbox::poller::PollerConfig;
@@ -125,6 +126,43 @@ impl Sink for Kept {
     async fn send(&self, messages: &[Message]) -> Vec<Result<(), SinkError>> {
         self.messages.lock().expect("nobody panicked").extend_from_slice(messages);
         vec![self.answer.lock().expect("nobody panicked").clone(); messages.len()]
+    }
+}
+
+/// A sink that answers nothing.
+struct Silent;
+
+#[async_trait]
+impl Sink for Silent {
+    async fn send(&self, _: &[Message]) -> Vec<Result<(), SinkError>> {
+        std::future::pending().await
+    }
+}
+
+/// The relay of a pattern has no one route that a read could leave out.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sink_that_does_not_answer_leaves_half_of_the_workers_to_the_others() {
+    for relayed in [("Order", "*"), ("Order", "OrderPaid")] {
+        let (db, store) = Sqlite::on_system_clock().await;
+        let listener = |_: Arc<Event>| async { Ok(DispatchResult::Done) };
+        let config =
+            DispatcherConfig { workers: 128, drain_timeout: Duration::from_millis(100), ..DispatcherConfig::default() };
+        let outbox = outbox(store)
+            .dispatcher(config)
+            .sinks(Sinks::default().with("silent", Arc::new(Silent)))
+            .relay(relayed, RelayConfig::to("silent"))
+            .listener(("Order", "OrderShipped"), listener)
+            .start()
+            .await
+            .expect("starts");
+
+        commit(&outbox, (0..5_000).map(|_| of_type("OrderPaid")).collect()).await;
+        eventually("the sink has its half", async || outbox.in_flight() > 64).await;
+        for round in 1..=20 {
+            commit(&outbox, vec![of_type("OrderShipped")]).await;
+            done(&db, round).await;
+        }
+        outbox.shutdown().await;
     }
 }
 

@@ -107,10 +107,12 @@ impl<S> Wanted<S> {
     #[cfg(feature = "sinks")]
     fn check_relays(&mut self, faults: &mut Vec<String>) -> Result<Vec<(Owner, Registration)>, StartError> {
         let relays = std::mem::replace(&mut self.relays, Ok(Vec::new())).map_err(StartError::Route)?;
-        Ok(crate::relay::registrations(&relays, &self.sinks, self.dispatcher.lease).unwrap_or_else(|found| {
-            faults.extend(found);
-            Vec::new()
-        }))
+        Ok(crate::relay::registrations(&relays, &self.sinks, self.dispatcher.lease, self.dispatcher.workers).unwrap_or_else(
+            |found| {
+                faults.extend(found);
+                Vec::new()
+            },
+        ))
     }
 
     #[cfg(not(feature = "sinks"))]
