@@ -206,7 +206,6 @@ impl Queue {
             Doing::Resumes(resumption) => call_queue.forget(resumption),
         });
         call_queue.mean = (call_queue.mean * 7 + now.saturating_duration_since(place.since)) / 8;
-        call_queue.left_at = now;
         call_queue.resume_waiting(&call_queues.ready, &place.name, self.bounds);
         let all_were_taken = call_queues.taken >= self.bounds.shared;
         call_queues.taken -= 1;

@@ -15,6 +15,8 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 pub(super) const SLOW_AFTER: Duration = Duration::from_secs(1);
 /// The longest time for which an event goes back to the table, so that a listener that is quick again does not wait for its events.
 const LONGEST_PUT_OFF: Duration = Duration::from_secs(60);
+/// Most times as long as the first event has waited that the mean of the latest calls may put others off.
+const MOST_BY_MEAN: u32 = 4;
 
 /// The places that some listeners share, and the events that wait for one.
 #[derive(Debug)]
@@ -33,8 +35,6 @@ pub(super) struct CallQueue {
     turn: u8,
     /// How long a place is taken, on average of the latest.
     pub(super) mean: Duration,
-    /// When a place was last left.
-    pub(super) left_at: Instant,
     /// When the turn of the last event comes that went back to the table.
     turns_end: Instant,
     /// Whether it was full when this was last asked, and has not been half empty since.
@@ -71,7 +71,6 @@ impl CallQueue {
             cold: CallSide::default(),
             turn: 0,
             mean: Duration::ZERO,
-            left_at: now,
             turns_end: now,
             busy: false,
         }
@@ -95,9 +94,7 @@ impl CallQueue {
     }
 
     pub(super) fn is_slow(&self, now: Instant) -> bool {
-        let first = |side: &CallSide| side.deliveries.front().map(|(since, _)| *since);
-        let since = first(&self.hot).into_iter().chain(first(&self.cold)).min();
-        since.is_some_and(|since| now.saturating_duration_since(since) >= SLOW_AFTER)
+        self.first_came().is_some_and(|since| now.saturating_duration_since(since) >= SLOW_AFTER)
     }
 
     /// Whether it takes no more events that come this way: as many wait as may, and it is slow. A quick one takes them, as long as
@@ -197,15 +194,24 @@ impl CallQueue {
     }
 
     /// How long an event that finds the call queue full stays in the table: about until the events before it have had their turns.
-    /// If it were shorter, the same events would be read and go back again and again. Whole seconds, so that many of them are read
-    /// at once.
+    /// If it were shorter, the same events would be read and go back again and again; longer, and the listener may have nothing to
+    /// do. Whole seconds, so that many of them are read at once.
     pub(super) fn put_off(&mut self, now: Instant) -> Duration {
         let calls = u32::try_from(self.calls).unwrap_or(u32::MAX).max(1);
-        let turn = (self.mean / calls).max(now.saturating_duration_since(self.left_at));
-        let waiting = u32::try_from(self.hot.deliveries.len() + self.cold.deliveries.len()).unwrap_or(u32::MAX);
-        let here = turn.saturating_mul(waiting).min(LONGEST_PUT_OFF);
-        self.turns_end = (self.turns_end.max(now + here) + turn.min(LONGEST_PUT_OFF)).min(now + LONGEST_PUT_OFF);
+        let waiting = u32::try_from(self.hot.deliveries.len() + self.cold.deliveries.len()).unwrap_or(u32::MAX).max(1);
+        // The first of those that wait has seen about as many go before it.
+        let waited = self.first_came().map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        // A listener has become slow; or one call was held up, of which little can be said for the others.
+        let by_mean = (self.mean / calls).saturating_mul(waiting);
+        let here = by_mean.clamp(waited, waited * MOST_BY_MEAN).min(LONGEST_PUT_OFF);
+        self.turns_end = (self.turns_end.max(now + here) + here / waiting).min(now + LONGEST_PUT_OFF);
         Duration::from_secs(self.turns_end.saturating_duration_since(now).as_secs() + 1)
+    }
+
+    /// When the first of the events that wait came.
+    fn first_came(&self) -> Option<Instant> {
+        let first = |side: &CallSide| side.deliveries.front().map(|(since, _)| *since);
+        first(&self.hot).into_iter().chain(first(&self.cold)).min()
     }
 }
 
