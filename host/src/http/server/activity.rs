@@ -13,19 +13,38 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 #[derive(Debug)]
 pub(in crate::http) struct Activity {
     opened: Instant,
-    /// When the client did something last, in microseconds since then.
+    /// When the client began its request, or took something of an answer last, in microseconds since then.
     last_us: AtomicU64,
+    /// Whether some of a request has come.
+    has_begun: AtomicBool,
     is_worked_on: AtomicBool,
 }
 
 impl Activity {
     /// Of a connection that was made just now.
     pub(in crate::http) fn new() -> Self {
-        Self { opened: Instant::now(), last_us: AtomicU64::new(0), is_worked_on: AtomicBool::new(false) }
+        Self {
+            opened: Instant::now(),
+            last_us: AtomicU64::new(0),
+            has_begun: AtomicBool::new(false),
+            is_worked_on: AtomicBool::new(false),
+        }
     }
 
-    /// The client sent or took something just now.
-    pub(in crate::http) fn moved(&self) {
+    /// The client sent something just now. Its first bytes count, and no later ones: whoever sends a byte now and then would never
+    /// be idle, and keep everybody else away.
+    pub(in crate::http) fn sent(&self) {
+        if !self.has_begun.swap(true, Ordering::Relaxed) {
+            self.moved();
+        }
+    }
+
+    /// The client took something of its answer just now.
+    pub(in crate::http) fn took(&self) {
+        self.moved();
+    }
+
+    fn moved(&self) {
         let since = u64::try_from(self.opened.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.last_us.store(since, Ordering::Relaxed);
     }
@@ -38,10 +57,12 @@ impl Activity {
     /// The host has an answer: it is the client's turn to take it, and to send another request.
     pub(in crate::http) fn answered(&self) {
         self.moved();
+        self.has_begun.store(false, Ordering::Relaxed);
         self.is_worked_on.store(false, Ordering::Relaxed);
     }
 
-    /// For how long the client has done nothing; `None` while the host works for it.
+    /// For how long the host has waited for the client: to send a whole request, or to take an answer. `None` while the host works
+    /// for it.
     pub(in crate::http) fn idle_for(&self) -> Option<Duration> {
         let last = Duration::from_micros(self.last_us.load(Ordering::Relaxed));
         (!self.is_worked_on.load(Ordering::Relaxed)).then(|| self.opened.elapsed().saturating_sub(last))

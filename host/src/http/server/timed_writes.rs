@@ -44,7 +44,7 @@ impl<S> TimedWrites<S> {
     /// As [`watched`](Self::watched), of bytes that the other side took.
     fn taken(&mut self, context: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if matches!(written, Poll::Ready(Ok(_))) {
-            self.activity.moved();
+            self.activity.took();
         }
         self.watched(context, written)
     }
@@ -55,7 +55,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for TimedWrites<S> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
         if buffer.filled().len() > before {
-            self.activity.moved();
+            self.activity.sent();
         }
         read
     }

@@ -82,6 +82,28 @@ async fn beyond_the_limit_whoever_has_been_idle_for_longest_makes_room() {
     served.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_sends_its_request_byte_by_byte_makes_room_before_one_that_came_later() {
+    let served = Served::with(HttpConfig { max_connections: 2, header_timeout: AGES, ..HttpConfig::default() }).await;
+    let mut trickle = served.connect().await;
+    trickle.write_all(b"GET /livez HTTP/1.1\r\nX-A: ").await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let mut later = served.connect().await;
+    later.write_all(b"GET /livez HTTP/1.1\r\n").await.unwrap();
+    let trickling = tokio::spawn(async move {
+        while trickle.write_all(b"a").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+
+    assert_eq!(served.get("/livez").await.status, 200);
+
+    tokio::time::timeout(PATIENCE, trickling).await.expect("it was closed").expect("it did not panic");
+    later.write_all(b"Host: localhost\r\nConnection: close\r\n\r\n").await.unwrap();
+    assert_eq!(Answer::read(&mut later).await.status, 200, "it is served on");
+    served.stop().await;
+}
+
 /// Says that it has begun, and goes on when it is told to.
 struct Slow(std::sync::mpsc::SyncSender<()>, std::sync::Mutex<std::sync::mpsc::Receiver<()>>);
 
