@@ -107,6 +107,7 @@ impl Dispatcher {
             wake,
             notifier,
             metrics: shared.metrics.clone(),
+            failures: settler.failures().clone(),
             queue: shared.queue.clone(),
             at_work: shared.at_work.clone(),
             rules: shared.rules,

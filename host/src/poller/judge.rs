@@ -3,9 +3,7 @@
 use super::{HOSTS_GONE, Poller};
 use crate::event::Event;
 use crate::settlement::{given_back_for, unknown_route};
-use crate::settler::MAX_ERROR;
 use crate::store::{Claimed, Due, Settlement};
-use crate::text::keepable;
 
 /// What becomes of a claimed event.
 pub(super) enum Judged {
@@ -40,15 +38,11 @@ impl Poller {
     pub(super) fn tell_of_dead(&self, sequence: u64, event: Option<&Event>, settlement: &Settlement) {
         let Settlement::Dead { error, .. } = settlement else { return };
         let Some(event) = event else {
-            let error = keepable(error, MAX_ERROR);
-            tracing::error!(event.sequence = sequence, error, "an event that cannot be read is dead");
+            self.settler.failures().tell_unreadable(sequence, error);
             self.metrics.routes.other().count_outcome(settlement);
             return;
         };
-        tracing::error!(
-            event.id = %event.id(), route = %event.route(), attempt = event.attempt(), error,
-            "an event is dead before its listener was called"
-        );
+        self.settler.failures().tell_dead(event, error, " before its listener was called");
         match self.listeners.find(event.route()) {
             Some(entry) => entry.route_totals().count_outcome(settlement),
             None => self.metrics.routes.other().count_outcome(settlement),

@@ -92,6 +92,11 @@ impl SettlerHandle {
         self.effects_room.clone().acquire_many_owned(kib).await.ok()
     }
 
+    /// What the log tells of failed attempts and dead events.
+    pub(crate) fn failures(&self) -> &Arc<FailureLog> {
+        &self.failures
+    }
+
     /// Hands over claims that rows were inserted with and that nobody will use, without waiting.
     pub(crate) fn give_back_unused(&self, unused: Unused) {
         // Fails only when the settler is gone; then the claims end with their leases.

@@ -24,6 +24,7 @@ use tokio::time::Instant;
 
 use completion::{Batch, Completion, writes_nothing};
 pub(crate) use completion::{Conclusion, IfNotTaken};
+pub(crate) use failures::FailureLog;
 pub(crate) use give_back::Unused;
 use handle::WAITING;
 pub(crate) use handle::{SettlerHandle, SettlerInbox, channels};
@@ -36,7 +37,6 @@ use crate::order::Order;
 use crate::queue::{AtWork, Mark, Queue, Turn};
 use crate::settlement::{SettlementRules, given_back};
 use crate::store::{Settled, Settlement, Store, StoreError};
-use crate::text::keepable;
 use crate::wake::Wake;
 
 /// Batches that are on their way to the database at once: while one commit waits for the disk, another is at work.
@@ -44,7 +44,7 @@ const AT_ONCE: usize = 2;
 /// How often it is looked whether locked rows are free.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 /// Bytes of an error that go into the log.
-pub(crate) const MAX_ERROR: usize = 500;
+const MAX_ERROR: usize = 500;
 
 /// What the settler needs to know.
 pub(crate) struct Settler {
@@ -53,6 +53,7 @@ pub(crate) struct Settler {
     /// For events that another host may have to deliver: parked ones, and those that were claimed by their insert.
     pub(crate) notifier: Arc<Notifier>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) failures: Arc<FailureLog>,
     pub(crate) queue: Arc<Queue>,
     pub(crate) rules: SettlementRules,
     /// `None` where order is not asked for; then no event has a turn.
@@ -173,11 +174,19 @@ impl Settler {
         apart
     }
 
+    fn tell_dead(&self, batch: &Batch) {
+        for (settled, held) in batch.settled.iter().zip(&batch.held) {
+            if let (Settlement::Dead { error, .. }, Some(event)) = (&settled.settlement, &held.event) {
+                self.failures.tell_dead(event, error, "");
+            }
+        }
+    }
+
     /// What follows from a batch that was stored, with this many outcomes fenced off, or given up (`None`).
     fn conclude(&self, batch: &mut Batch, stored: Option<u64>, follows: &mut Vec<Completion>) {
         if stored.is_some() {
             self.note_aside(batch);
-            log_dead(batch);
+            self.tell_dead(batch);
         }
         let soonest = soonest(&batch.settled);
         // Events behind one that was settled without a call are in nobody's hands: no turn that ends tells the poller of them.
@@ -296,15 +305,6 @@ impl Settler {
 fn fenced_off(fenced: u64) {
     if fenced > 0 {
         tracing::warn!(fenced, "outcomes were dropped: their events are finished, or held by somebody else by now");
-    }
-}
-
-fn log_dead(batch: &Batch) {
-    for (settled, held) in batch.settled.iter().zip(&batch.held) {
-        if let (Settlement::Dead { error, .. }, Some(event)) = (&settled.settlement, &held.event) {
-            let error = keepable(error, MAX_ERROR);
-            tracing::error!(event.id = %event.id(), route = %event.route(), attempt = event.attempt(), error, "an event is dead");
-        }
     }
 }
 

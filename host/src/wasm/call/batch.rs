@@ -17,6 +17,7 @@ use super::guest_event::{GuestEvent, GuestLists};
 use super::outcome;
 use crate::event::{Cost, Event, EventId};
 use crate::listener::{Outcome, Reply, Visit};
+use crate::reminder::Reminder;
 use crate::turns::in_turns;
 use crate::wasm::bindings::exports::outbox::listener::handler as wit;
 use crate::wasm::capability::{HostState, Identity};
@@ -65,6 +66,8 @@ struct Calls {
     suspects: HashSet<EventId>,
     /// How many calls in a row broke off.
     broken: u32,
+    /// For the log: a guest can break every call off.
+    reminder: Reminder,
     /// Until when events are delivered one by one.
     alone_until: Option<Instant>,
 }
@@ -225,21 +228,27 @@ impl Shared {
             );
             return;
         }
-        tracing::warn!(
-            plugin,
-            digest,
-            events,
-            "a call of on-events broke off, and its events are delivered again one by one: {why}"
-        );
-        let mut calls = self.lock();
-        calls.broken = calls.broken.saturating_add(1);
-        if calls.broken >= MAX_BROKEN {
-            calls.alone_until = Instant::now().checked_add(ALONE);
+        let (says_so, in_a_row) = {
+            let mut calls = self.lock();
+            calls.broken = calls.broken.saturating_add(1);
+            if calls.broken >= MAX_BROKEN {
+                calls.alone_until = Instant::now().checked_add(ALONE);
+            }
+            (calls.reminder.is_due(tokio::time::Instant::now()), calls.broken)
+        };
+        if says_so {
             tracing::warn!(
                 plugin,
                 digest,
-                "on-events broke off {} times in a row: for {} s events are delivered one by one",
-                calls.broken,
+                events,
+                "a call of on-events broke off, and its events are delivered again one by one: {why}"
+            );
+        }
+        if in_a_row >= MAX_BROKEN {
+            tracing::warn!(
+                plugin,
+                digest,
+                "on-events broke off {in_a_row} times in a row: for {} s events are delivered one by one",
                 ALONE.as_secs()
             );
         }
