@@ -6,17 +6,18 @@
 
 mod handing_over;
 mod hold;
+mod leaving;
 mod load;
 mod session;
 mod share;
 
-use std::collections::HashSet;
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 pub(crate) use hold::Hold;
+use leaving::Leaving;
 pub(crate) use load::Load;
 pub(crate) use session::GONE_AFTER;
 pub(crate) use share::Share;
@@ -98,8 +99,7 @@ struct State {
     /// Of these, those that an owner left without giving them back, and how many more of their events are claimed one by one.
     careful: Vec<u16>,
     careful_left: usize,
-    /// Those that are given back as soon as nothing of them is in this process's hands.
-    leaving: Vec<u16>,
+    leaving: Leaving,
     /// The leaving partitions that an idle host gets.
     handed_over: Vec<u16>,
     /// How many live hosts shared the partitions at the last beat, and how many this one has got beyond its even share since.
@@ -107,8 +107,6 @@ struct State {
     beyond: u16,
     /// Whether nobody else has events in hand any more that were claimed before these partitions were ours.
     settled: bool,
-    /// The claims that were in this process's hands when the leaving began.
-    unsettled: HashSet<(EventId, Fence)>,
     /// Whether it was said that another host holds all partitions.
     stands_by: bool,
     /// Those whose epoch is smaller than it was, which hosts never do. Nothing is taken of them: an outcome of another owner, from
@@ -158,7 +156,7 @@ impl Partitions {
 
     /// Whether some are to be given back as soon as nothing of them is in hand.
     pub(crate) fn is_leaving(&self) -> bool {
-        !self.lock().leaving.is_empty()
+        !self.lock().leaving.partitions.is_empty()
     }
 
     /// Notes that this many events of these were claimed carefully, and whether there may be more. When a host cannot have had
@@ -341,16 +339,9 @@ impl Partitions {
             state.careful_left = self.careful_for;
         }
         state.careful.retain(|number| epochs[usize::from(*number)].1);
-        let leaving: Vec<u16> = leaving.iter().map(|held| held.number).collect();
-        if leaving != state.leaving {
-            state.unsettled = if leaving.is_empty() { HashSet::new() } else { claims().into_iter().collect() };
-            state.leaving = leaving;
-        } else if !state.unsettled.is_empty() {
-            let held: HashSet<_> = claims().into_iter().collect();
-            state.unsettled.retain(|claim| held.contains(claim));
-        }
-        let to_give_back = if state.unsettled.is_empty() { self.empty_of(&state.leaving) } else { Vec::new() };
-        state.leaving.retain(|number| !to_give_back.contains(number));
+        state.leaving.update(leaving.iter().map(|held| held.number).collect(), claims);
+        let to_give_back = if state.leaving.is_settled() { self.empty_of(&state.leaving.partitions) } else { Vec::new() };
+        state.leaving.partitions.retain(|number| !to_give_back.contains(number));
         (are_new, to_give_back)
     }
 

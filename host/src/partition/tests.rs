@@ -2,8 +2,12 @@ use std::sync::Arc;
 
 use super::handing_over::HANDED_OVER;
 use super::*;
+use crate::event::{Envelope, EventId};
 use crate::store::sqlite::SqliteOptions;
-use crate::store::{Node, NodeStore, PartitionStore, SchemaStore, SqliteStore, TransactionalStore};
+use crate::store::{
+    ClaimRequest, ClaimStore, NewRow, Node, NodeStore, Ownership, PartitionStore, SchemaStore, SqliteStore, TransactionalStore,
+    WriteStore,
+};
 use crate::time::{ManualClock, Timestamp};
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -38,6 +42,14 @@ impl Table {
         SqliteStore::commit(transaction).await.expect("commits");
     }
 
+    /// Writes an event.
+    async fn write(&self) -> EventId {
+        let envelope = Envelope::new("X").json(&1).expect("valid");
+        let ownership = Ownership { owner: OwnerId::generate("host"), lease: LEASE };
+        self.store.write(&[NewRow { envelope: &envelope, claimed: false }], &ownership).await.expect("writes");
+        envelope.id()
+    }
+
     fn host(&self, share: Share) -> Host {
         let partitions = Arc::new(Partitions::new(share, false, 100));
         Host { partitions, owner: OwnerId::generate("host"), store: self.store.clone() }
@@ -45,6 +57,11 @@ impl Table {
 }
 
 impl Host {
+    fn claim(&self) -> ClaimRequest {
+        let owner = self.owner.clone();
+        ClaimRequest { owner, lease: LEASE, limit: 10, max_bytes: 1 << 20, skip_recent: Duration::ZERO, order: None }
+    }
+
     /// One beat, with this many hosts alive. True when its poller is to look.
     async fn keep(&self, live: u32) -> bool {
         self.partitions.keep(&self.store, &self.owner, LEASE, live, false, Vec::new).await.expect("keeps")
@@ -95,6 +112,33 @@ async fn hosts_come_to_an_even_share_and_what_is_in_hand_stays_until_it_is_not()
     assert_eq!(second.epoch(last).await, epoch + 1);
     assert_eq!(first.partitions.is_held(last, epoch), Some(false));
     assert!(second.partitions.open().careful.is_empty(), "they were given back");
+}
+
+#[tokio::test]
+async fn a_partition_that_leaves_while_a_claim_is_on_its_way_stays_until_what_it_brings_has_ended() {
+    let table = Table::new().await;
+    let (first, second) = (table.host(Share::Even), table.host(Share::Even));
+    first.keep(1).await;
+    let event = table.write().await;
+    let mut claiming = first.partitions.claiming();
+    let claimed = table.store.claim(&first.claim()).await.expect("claims");
+    let in_hand = std::sync::Mutex::new(Vec::new());
+    let keep = async || {
+        let claims = || in_hand.lock().expect("no panic").clone();
+        first.partitions.keep(&first.store, &first.owner, LEASE, 2, false, claims).await.expect("keeps");
+        second.keep(2).await;
+        second.partitions.open().all.len()
+    };
+
+    assert_eq!(keep().await, 0, "it may bring events of any of them");
+    claiming.brought(&claimed);
+    in_hand.lock().expect("no panic").push((event, claimed[0].fence));
+    drop(claiming);
+    assert_eq!(keep().await, 0, "its listener is at work");
+    let later = first.partitions.claiming();
+    in_hand.lock().expect("no panic").clear();
+    assert_eq!(keep().await, usize::from(PARTITIONS / 2), "a claim that was sent since is of other partitions");
+    drop(later);
 }
 
 #[tokio::test]

@@ -62,8 +62,9 @@ impl Poller {
             order: Some(order),
         };
         // Taken before the statement is sent: by the database's clock the lease ends later than we believe, never earlier.
-        let claimed_at = Instant::now();
+        let (claimed_at, mut claiming) = (Instant::now(), self.partitions.claiming());
         let claimed = self.store.claim(&request).await.inspect_err(|_| self.metrics.claims_failed.increment())?;
+        claiming.brought(&claimed);
         let taken = claimed.len();
         let bytes = claimed.iter().map(size_bytes).sum();
         let full = self.count_taken(taken, bytes, limit, max_bytes);
@@ -89,9 +90,10 @@ impl Poller {
         if fences.is_empty() {
             return Ok(0);
         }
-        let claimed_at = Instant::now();
+        let (claimed_at, mut claiming) = (Instant::now(), self.partitions.claiming());
         let claimed = self.store.claim_these(&self.owner, self.lease, fences).await;
         let claimed = claimed.inspect_err(|_| self.metrics.claims_failed.increment())?;
+        claiming.brought(&claimed);
         let count = claimed.len();
         self.queue_claimed(claimed, claimed_at + self.lease).await;
         Ok(count)
@@ -137,7 +139,7 @@ impl Poller {
             return Ok(());
         }
         let fences: Vec<Fence> = ours.iter().map(|one: &Left| one.fence).collect();
-        let claimed_at = Instant::now();
+        let (claimed_at, mut claiming) = (Instant::now(), self.partitions.claiming());
         let (claimed, locked) = match self.claim_or_lock(&fences).await {
             Ok(taken) => taken,
             Err(error) => {
@@ -146,6 +148,7 @@ impl Poller {
                 return Err(error);
             }
         };
+        claiming.brought(&claimed);
         let (waiting, over): (Vec<Left>, Vec<Left>) = ours.into_iter().partition(|one| locked.contains(&one.fence.sequence));
         self.in_flight.put_back(waiting);
         // An event that is neither claimed nor locked has changed meanwhile, or another host holds its partition by now.

@@ -158,9 +158,10 @@ impl Poller {
             let mut behind: HashMap<u64, Option<u64>> =
                 to_claim.iter().map(|(fence, behind)| (fence.sequence, *behind)).collect();
             let fences: Vec<Fence> = to_claim.into_iter().map(|(fence, _)| fence).collect();
-            let claimed_at = Instant::now();
+            let (claimed_at, mut claiming) = (Instant::now(), self.partitions.claiming());
             match self.store.claim_these(&self.owner, self.lease, &fences).await {
                 Ok(mut claimed) => {
+                    claiming.brought(&claimed);
                     settled = claimed.len();
                     for claim in &mut claimed {
                         claim.behind = behind.remove(&claim.fence.sequence).flatten();
