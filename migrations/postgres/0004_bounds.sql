@@ -13,10 +13,27 @@ WHERE (done_at IS NULL OR status = 3)
        OR octet_length(tenant_id) > 1024 OR octet_length(content_type) > 1024
        OR octet_length(parked) > 65535 OR octet_length(last_error) > 65535 OR octet_length(last_cost) > 65535);
 
+-- When nobody has claimed an event or settled it yet, its writer alone has said when it is due. Then nothing keeps it, or events
+-- behind it, for ever.
+UPDATE outbox_event
+SET due_at = CASE WHEN status IN (0, 2)
+                  THEN least(coalesce(due_at, available_at), greatest(available_at, least(created_at, now()))) END,
+    created_at = least(created_at, now()),
+    locked_by = CASE WHEN claim_seq > 0 THEN locked_by END, lease_end = CASE WHEN claim_seq > 0 THEN lease_end END
+WHERE done_at IS NULL
+  AND ((status IN (0, 2) AND due_at IS NULL AND behind IS NULL AND parked IS NULL)
+       OR (claim_seq = 0 AND (due_at > greatest(available_at, created_at) OR lease_end IS NOT NULL
+                               OR created_at > now())));
+
 -- Not validated: a table may have ten million rows, and those that are finished are not written again.
 ALTER TABLE outbox_event
   ADD CONSTRAINT names_have_at_most_1024_bytes CHECK (
     octet_length(event_type) <= 1024 AND octet_length(aggregate_type) <= 1024 AND octet_length(aggregate_id) <= 1024
     AND octet_length(tenant_id) <= 1024 AND octet_length(content_type) <= 1024 AND octet_length(locked_by) <= 1024) NOT VALID,
   ADD CONSTRAINT reasons_have_at_most_65535_bytes CHECK (
-    octet_length(parked) <= 65535 AND octet_length(last_error) <= 65535 AND octet_length(last_cost) <= 65535) NOT VALID;
+    octet_length(parked) <= 65535 AND octet_length(last_error) <= 65535 AND octet_length(last_cost) <= 65535) NOT VALID,
+  ADD CONSTRAINT what_is_unfinished_is_due_or_waits CHECK (
+    status NOT IN (0, 2) OR due_at IS NOT NULL OR behind IS NOT NULL OR parked IS NOT NULL) NOT VALID,
+  ADD CONSTRAINT what_nobody_has_claimed_is_due_once_available CHECK (
+    claim_seq > 0 OR replays > 0 OR due_at <= greatest(available_at, created_at)) NOT VALID,
+  ADD CONSTRAINT what_is_held_was_claimed CHECK (claim_seq > 0 OR lease_end IS NULL) NOT VALID;

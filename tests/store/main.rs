@@ -15,6 +15,7 @@ mod mysql_server;
 mod node;
 mod park;
 mod partition;
+mod postgres_bounds;
 mod postgres_server;
 mod prepared;
 mod purge;

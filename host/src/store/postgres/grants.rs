@@ -30,9 +30,13 @@ ALTER TABLE outbox_event_audit OWNER TO outbox_migrator;
 ALTER TABLE outbox_event_migration OWNER TO outbox_migrator;
 ALTER VIEW outbox_event_readable OWNER TO outbox_migrator;
 
--- Writes events and reads none. A plain INSERT needs no more than the first; the library is told the number of each row, and looks
--- at the schema's version.
-GRANT INSERT ON outbox_event TO outbox_writer;
+-- Writes events and reads none; in columns that say nothing of who delivers an event, so that it can keep up no other writer's. A
+-- plain INSERT needs no more than the first; the library is told the number of each row, and looks at the schema's version. A
+-- service that runs a host in its own process hands it what it writes: it needs outbox_dispatcher.
+REVOKE INSERT ON outbox_event FROM outbox_writer;
+GRANT INSERT (event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, payload, occurred_at,
+              available_at, due_at, expires_at)
+  ON outbox_event TO outbox_writer;
 GRANT SELECT (seq, event_id) ON outbox_event TO outbox_writer;
 GRANT SELECT ON outbox_event_migration TO outbox_writer;
 

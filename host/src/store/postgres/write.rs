@@ -18,8 +18,25 @@ use crate::store::{NewRow, Ownership, StoreError, TransactionalStore, WriteStore
 
 /// One statement for any number of rows: one array for each column, rows numbered in the order of the arrays. The time is that
 /// of the statement, not of a transaction that may have begun long ago. What is not put off is due at once, even when its
-/// writer's clock is ahead. $1 to $12 the columns, $13 the owner, $14 the lease in microseconds.
+/// writer's clock is ahead. It names the columns that outbox_writer may write, and no other. $1 to $11 the columns.
 const INSERT: &str = "
+INSERT INTO outbox_event (event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, payload,
+                          occurred_at, available_at, expires_at, due_at)
+SELECT event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, payload, occurred_at,
+       CASE WHEN available_at = occurred_at THEN least(available_at, clock.now) ELSE available_at END, expires_at,
+       CASE WHEN available_at = occurred_at THEN least(available_at, clock.now) ELSE available_at END
+FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock,
+     unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::bytea[],
+            $9::timestamptz[], $10::timestamptz[], $11::timestamptz[])
+     WITH ORDINALITY AS row (event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, payload,
+                             occurred_at, available_at, expires_at, position)
+ORDER BY position
+ON CONFLICT (event_id) DO NOTHING
+RETURNING seq, event_id";
+
+/// As above, of rows some of which are claimed for a host with the same statement. $12 which of them, $13 the owner, $14 the lease
+/// in microseconds.
+const INSERT_CLAIMED: &str = "
 INSERT INTO outbox_event (event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, payload,
                           occurred_at, created_at, available_at, expires_at, due_at, claims, claim_seq, locked_by, locked_at,
                           lease_end)
@@ -95,7 +112,12 @@ impl TransactionalStore for PostgresStore {
         let mut rest = rows;
         while !rest.is_empty() {
             let (chunk, after) = rest.split_at(chunk_len(rest, MAX_BYTES));
-            let inserted = bind(self.statement(INSERT), chunk, ownership).fetch_all(&mut *connection).await;
+            let inserted = if chunk.iter().any(|row| row.claimed) {
+                bind_claimed(self.statement(INSERT_CLAIMED), chunk, ownership)
+            } else {
+                bind(self.statement(INSERT), chunk)
+            };
+            let inserted = inserted.fetch_all(&mut *connection).await;
             let inserted = inserted.map_err(|error| self.failed(ACTION, error));
             if let Err(StoreError::Outdated { .. }) = inserted {
                 // It may be the caller's own connection, which nobody replaces. That this can fail as well changes nothing.
@@ -120,7 +142,14 @@ impl TransactionalStore for PostgresStore {
     }
 }
 
-fn bind<'q>(statement: Statement<'q>, rows: &'q [NewRow<'_>], ownership: &'q Ownership) -> Statement<'q> {
+fn bind_claimed<'q>(statement: Statement<'q>, rows: &'q [NewRow<'_>], ownership: &'q Ownership) -> Statement<'q> {
+    bind(statement, rows)
+        .bind(rows.iter().map(|row| row.claimed).bind_iter())
+        .bind(ownership.owner.as_str())
+        .bind(delay_micros(ownership.lease))
+}
+
+fn bind<'q>(statement: Statement<'q>, rows: &'q [NewRow<'_>]) -> Statement<'q> {
     let ids: Vec<String> = rows.iter().map(|row| row.envelope.id().to_string()).collect();
     let headers: Vec<Option<String>> = rows.iter().map(NewRow::headers).collect();
     statement
@@ -135,7 +164,4 @@ fn bind<'q>(statement: Statement<'q>, rows: &'q [NewRow<'_>], ownership: &'q Own
         .bind(rows.iter().map(|row| Moment(row.envelope.occurred_at())).bind_iter())
         .bind(rows.iter().map(|row| Moment(row.envelope.available_at())).bind_iter())
         .bind(rows.iter().map(|row| row.envelope.expires_at().map(Moment)).bind_iter())
-        .bind(rows.iter().map(|row| row.claimed).bind_iter())
-        .bind(ownership.owner.as_str())
-        .bind(delay_micros(ownership.lease))
 }

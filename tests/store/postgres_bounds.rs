@@ -1,0 +1,142 @@
+//! PostgreSQL bounds what a plain INSERT may say: no row keeps a host, or the events behind it, for ever.
+
+use outbox::Status;
+use outbox::store::{ClaimOrder, ClaimRequest, PARTITIONS, Settled};
+use sqlx::AssertSqlSafe;
+use support::{Harness, Postgres};
+
+use crate::common::{by_hand, claim, dead, ids, kept, owner, request, write_one};
+
+/// As it was before its fourth step.
+async fn back_to_the_third_step(db: &Postgres) {
+    while db.store().migrations().await.expect("lists").iter().any(|step| step.version > 3 && step.applied_at.is_some()) {
+        db.store().migrate_down().await.expect("takes a step back");
+    }
+}
+
+/// Text that no index can hold: PostgreSQL packs a repeated letter.
+fn noise(bytes: usize) -> String {
+    let mut state = 1_u64;
+    let mut letter = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        char::from(b'a' + u8::try_from((state >> 33) % 26).unwrap_or(0))
+    };
+    std::iter::repeat_with(&mut letter).take(bytes).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plain_insert_of_a_text_that_no_host_could_be_done_with_is_refused() {
+    let db = Postgres::fresh().await;
+    let insert = async |column: &str, text: &str| {
+        let insert = format!(
+            "INSERT INTO outbox_event ({column}, {}payload) VALUES ($1, {}'x')",
+            if column == "event_type" { "" } else { "event_type, " },
+            if column == "event_type" { "" } else { "'OrderPlaced', " },
+        );
+        sqlx::query(AssertSqlSafe(insert)).bind(text).execute(db.other_program()).await.map_err(|error| error.to_string())
+    };
+
+    for (columns, most, constraint) in [
+        (
+            &["event_type", "aggregate_type", "aggregate_id", "tenant_id", "content_type"][..],
+            1_024,
+            "names_have_at_most_1024_bytes",
+        ),
+        (&["parked", "last_error", "last_cost"][..], 65_535, "reasons_have_at_most_65535_bytes"),
+    ] {
+        for column in columns {
+            let refused = insert(column, &noise(most + 1)).await.expect_err(column);
+            assert!(refused.contains(constraint), "{column}: {refused}");
+            insert(column, &noise(most)).await.unwrap_or_else(|error| panic!("{column}: {error}"));
+        }
+    }
+
+    let claimed = claim(&db, 10).await;
+    let given_up: Vec<Settled> = claimed.iter().map(|one| Settled::new(one.fence, dead("too long a name"))).collect();
+    assert_eq!(given_up.len(), 8, "each was written once, and none that was refused");
+    assert_eq!(db.store().settle(&given_up).await.expect("the longest names fit into every index"), 0, "none is lost");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_with_too_long_texts_of_the_schema_before_can_be_given_up_after_it() {
+    let db = Postgres::fresh().await;
+    back_to_the_third_step(&db).await;
+    let insert = "INSERT INTO outbox_event (event_id, event_type, aggregate_id, payload, status, due_at, done_at, last_error)";
+    for (id, bytes, rest) in [("open", 5_000, "0, now(), NULL, NULL"), ("dead", 2_000, "3, NULL, now(), repeat('x', 70000)")] {
+        let insert = format!("{insert} VALUES ($1, $2, $3, 'x', {rest})");
+        let insert = sqlx::query(AssertSqlSafe(insert)).bind(id).bind(noise(bytes)).bind(noise(1_500));
+        insert.execute(db.other_program()).await.expect("was allowed before");
+    }
+    let good = write_one(&db).await;
+
+    db.store().migrate_up().await.expect("goes up");
+
+    assert!(db.store().replay("dead".parse().expect("an id"), &by_hand()).await.expect("it may be written again"));
+    let claimed = claim(&db, 10).await;
+    let (mut delivered, mut given_up) = (Vec::new(), Vec::new());
+    for one in &claimed {
+        match &one.event {
+            Ok(event) => delivered.push(event.id()),
+            Err(why) => {
+                assert!(why.contains("event_type has 256 characters; at most 128"), "{why}");
+                given_up.push(Settled::new(one.fence, dead(why)));
+            }
+        }
+    }
+    assert_eq!((delivered, given_up.len()), (vec![good], 2));
+    assert_eq!(db.store().settle(&given_up).await.expect("they are given up"), 0, "none is lost");
+}
+
+/// What a row could say, as columns and values, to stand before all others for ever in one queue of all events; and what refuses it.
+const GHOSTS: [(&str, &str, &str); 5] = [
+    ("due_at", "NULL", "what_is_unfinished_is_due_or_waits"),
+    ("due_at", "'infinity'", "what_nobody_has_claimed_is_due_once_available"),
+    ("due_at, available_at", "'infinity', '-infinity'", "what_nobody_has_claimed_is_due_once_available"),
+    ("locked_by, lease_end", "'nobody', 'infinity'", "what_is_held_was_claimed"),
+    ("status, due_at", "2, NULL", "what_is_unfinished_is_due_or_waits"),
+];
+
+fn ghost(columns: &str, values: &str) -> String {
+    format!(
+        "INSERT INTO outbox_event (event_type, aggregate_type, aggregate_id, payload, {columns}) VALUES ('X', 'Order', '1', 'x', {values})"
+    )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plain_insert_of_an_event_that_would_stand_before_others_for_ever_is_refused() {
+    let db = Postgres::fresh().await;
+    for (columns, values, constraint) in GHOSTS {
+        let refused = sqlx::query(AssertSqlSafe(ghost(columns, values))).execute(db.other_program()).await;
+        let refused = refused.map(drop).expect_err(columns).to_string();
+        assert!(refused.contains(constraint), "{columns} {values}: {refused}");
+    }
+    for (columns, values) in [("available_at", "now() + interval '1 day'"), ("available_at, due_at", "'infinity', 'infinity'")]
+    {
+        db.execute(&ghost(columns, values)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_of_the_schema_before_that_stood_before_others_for_ever_are_delivered_after_it() {
+    let db = Postgres::fresh().await;
+    back_to_the_third_step(&db).await;
+    for (columns, values, _) in GHOSTS {
+        db.execute(&ghost(columns, values)).await;
+    }
+    db.execute(&ghost("created_at", "'infinity'")).await;
+    let later = write_one(&db).await;
+    let owner = owner("node");
+    kept(&*db.store(), &owner, PARTITIONS, PARTITIONS).await;
+    let in_order =
+        ClaimRequest { owner: owner.clone(), order: Some(ClaimOrder::OneForAll { held: Vec::new() }), ..request(10) };
+    assert_eq!(db.store().claim(&in_order).await.expect("claims").len(), 0, "the first of them stops everything");
+
+    db.store().migrate_up().await.expect("goes up");
+
+    let claimed = db.store().claim(&in_order).await.expect("claims");
+    assert_eq!(claimed.len(), 7, "all of them are due");
+    assert_eq!(ids(&claimed).last(), Some(&later));
+    let done: Vec<Settled> = claimed.iter().map(|one| Settled::new(one.fence, outbox::store::Settlement::Done)).collect();
+    assert_eq!(db.store().settle(&done).await.expect("settles"), 0);
+    assert_eq!(db.number(&format!("SELECT count(*) FROM outbox_event WHERE status = {}", Status::Done.code())).await, 7);
+}
