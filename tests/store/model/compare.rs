@@ -84,6 +84,11 @@ pub(super) fn agree_row(expected: &Record, found: Record, times: Times) -> Resul
 
 fn differences(expected: &Record, mut found: Record, times: Times) -> Vec<String> {
     times.settle_row(expected, &mut found);
+    let text = |row: &Record| serde_json::to_string(row).expect("a record is JSON");
+    // Nearly always, and much faster.
+    if text(expected) == text(&found) {
+        return Vec::new();
+    }
     let columns = |row: &Record| match serde_json::to_value(row).expect("a record is JSON") {
         serde_json::Value::Object(columns) => columns,
         other => panic!("a record is an object: {other}"),
