@@ -13,6 +13,7 @@ use tokio::task::JoinHandle;
 use crate::metrics::Metrics;
 use crate::partition::{Load, Partitions};
 use crate::queue::InFlight;
+use crate::readiness::Pulse;
 use crate::recurring::Outage;
 use crate::store::{LiveNodes, Node, NodeRecord, Store, StoreError};
 use crate::time::Timestamp;
@@ -26,7 +27,7 @@ pub use plugin::{PluginCapability, PluginDetails, PluginLimits, PluginState, Plu
 
 /// This many times in a lease a host says that it is alive and renews its partitions: some failures are no loss, and a host
 /// that comes soon has its part of them.
-const HEARTBEATS: u32 = 10;
+pub(crate) const HEARTBEATS: u32 = 10;
 /// How long the first beat waits for this host's session.
 const FIRST_SESSION: Duration = Duration::from_secs(1);
 /// The least rest between two beats when one is asked for.
@@ -59,6 +60,8 @@ pub(crate) struct Heartbeat {
     pub(crate) workers: usize,
     pub(crate) wake: Arc<Wake>,
     pub(crate) metrics: Arc<Metrics>,
+    /// Beats at each heartbeat that was written, with the partitions kept.
+    pub(crate) pulse: Arc<Pulse>,
 }
 
 /// A host with events in hand for less than this part of its workers is idle.
@@ -88,6 +91,7 @@ impl Heartbeat {
                 || tracing::info!("this host is seen by the others again"),
             );
             if let Some(live) = live {
+                self.pulse.beat();
                 told = plugins;
                 if look.is_none() && others.should_look(live) {
                     look = Some(self.look());

@@ -93,6 +93,26 @@ fn a_poller_that_cannot_claim_says_so_once_as_an_error_and_again_when_it_can() {
 }
 
 #[test]
+fn a_file_that_is_moved_under_a_host_stops_it_with_the_reason_until_it_is_put_back() {
+    let place = Place::migrated();
+    let (file, elsewhere) = (place.path().join("outbox.db"), place.path().join("elsewhere.db"));
+
+    let said = logged(&place, &[], |host| {
+        emit(&place, "Done", "before");
+        place.wait_for("done", 1);
+        fs::rename(&file, &elsewhere).expect("the file is moved");
+        host.wait_for_line("it notices", |line| line.contains("the poller cannot take events"));
+        fs::rename(&elsewhere, &file).expect("the file is put back");
+        host.wait_for_line("it notices, too", |line| line.contains("the database answers the poller again"));
+        emit(&place, "Done", "afterwards");
+        place.wait_for("done", 2);
+    });
+
+    let line = one(&said, "the poller cannot take events");
+    assert!(line.contains("the file was moved, deleted or replaced while this program had it open"), "{line}");
+}
+
+#[test]
 fn a_line_of_json_carries_what_it_tells_of_as_fields_of_its_own() {
     let place = Place::migrated();
 

@@ -14,7 +14,7 @@ use crate::dispatcher::{Dispatcher, Shared, Visits};
 use crate::health::Health;
 use crate::listener::Listeners;
 use crate::metrics::{Sampled, Sampler};
-use crate::node::{Heartbeat, SessionKeeper};
+use crate::node::{HEARTBEATS, Heartbeat, SessionKeeper};
 use crate::notifier;
 use crate::order::{Learner, Order, Sweep};
 use crate::partition::Partitions;
@@ -117,7 +117,7 @@ impl<S> Background<'_, S> {
             known_due: None,
             sweep: Sweep::default(),
             unparking: Unparking::default(),
-            pulse: parts.pulse.clone(),
+            pulse: parts.poller_pulse.clone(),
         };
         self.health.spawn("poller", poller.run(self.stop.clone()))
     }
@@ -170,6 +170,7 @@ impl<S> Background<'_, S> {
             workers: wanted.dispatcher.workers,
             wake: parts.wake.clone(),
             metrics: parts.metrics.clone(),
+            pulse: parts.heartbeat_pulse.clone(),
         };
         self.health.spawn("heartbeat", heartbeat.run(leave))
     }
@@ -232,7 +233,8 @@ impl<S> Background<'_, S> {
             stopped: self.stop.clone(),
             health: self.health.clone(),
             schema: self.schema.clone(),
-            poller: wanted.delivers().then(|| (parts.pulse.clone(), wanted.poller.interval)),
+            poller: wanted.delivers().then(|| (parts.poller_pulse.clone(), wanted.poller.interval)),
+            heartbeat: wanted.delivers().then(|| (parts.heartbeat_pulse.clone(), wanted.dispatcher.lease / HEARTBEATS)),
             #[cfg(feature = "wasm")]
             plugins: loaded.plugins.as_ref().map(|plugins| plugins.required()),
         }))

@@ -13,7 +13,7 @@ use crate::queue::{InFlight, Queue};
 use crate::readiness::{Pulse, Readiness, SchemaFault, Unready, UnreadyCode};
 use crate::store::SharedStore;
 
-/// How long the poller may take for a turn, beside its rest, before it counts as stuck.
+/// How long a turn of the poller or a heartbeat may take, beside the rest before it, before they count as stuck.
 const LONGEST_TURN: Duration = Duration::from_secs(10);
 
 /// How long the poller may neither finish nor fail a turn, beside its rest, before it counts as standing still: two statements that
@@ -48,6 +48,8 @@ pub(super) struct Watched {
     pub(super) schema: Arc<SchemaFault>,
     /// With the longest rest between two turns; `None` in a mode without a poller.
     pub(super) poller: Option<(Arc<Pulse>, Duration)>,
+    /// The same of the heartbeat.
+    pub(super) heartbeat: Option<(Arc<Pulse>, Duration)>,
     #[cfg(feature = "wasm")]
     pub(super) plugins: Option<crate::wasm::RequiredPlugins>,
 }
@@ -84,6 +86,7 @@ impl Monitor {
         }
         let mut reasons = self.broken_parts();
         reasons.extend(self.stuck_poller(Instant::now()));
+        reasons.extend(self.stuck_heartbeat(Instant::now()));
         reasons.extend(self.0.schema.get().map(|fault| Unready::new(UnreadyCode::Schema, fault)));
         #[cfg(feature = "wasm")]
         let plugins = self.0.plugins.iter().flat_map(crate::wasm::RequiredPlugins::missing);
@@ -111,16 +114,20 @@ impl Monitor {
     }
 
     pub(super) fn stuck_poller(&self, now: Instant) -> Option<Unready> {
-        let (pulse, interval) = self.0.poller.as_ref()?;
-        let silence = pulse.silence(now);
-        let is_stuck = silence > interval.saturating_add(LONGEST_TURN);
-        is_stuck.then(|| {
-            let seconds = silence.as_secs();
-            let message = format!(
-                "the poller has not come to the end of a turn for {seconds} s: the database does not answer, or is too slow"
-            );
-            Unready::new(UnreadyCode::PollerStuck, message)
-        })
+        let seconds = stuck_for(self.0.poller.as_ref()?, now)?;
+        let message = format!(
+            "the poller has not come to the end of a turn for {seconds} s: the database does not answer, or is too slow"
+        );
+        Some(Unready::new(UnreadyCode::PollerStuck, message))
+    }
+
+    pub(super) fn stuck_heartbeat(&self, now: Instant) -> Option<Unready> {
+        let seconds = stuck_for(self.0.heartbeat.as_ref()?, now)?;
+        let message = format!(
+            "the heartbeat of this host could not be written for {seconds} s: the database takes no writes, or is too slow; other hosts \
+             take over"
+        );
+        Some(Unready::new(UnreadyCode::HeartbeatStuck, message))
     }
 
     fn still_poller(&self, now: Instant) -> Option<Duration> {
@@ -128,6 +135,12 @@ impl Monitor {
         let stillness = pulse.stillness(now);
         (stillness > interval.saturating_add(LONGEST_STILLNESS)).then_some(stillness)
     }
+}
+
+/// For how many seconds a loop with this rest has completed no turn; `None` unless that is too long.
+fn stuck_for((pulse, rest): &(Arc<Pulse>, Duration), now: Instant) -> Option<u64> {
+    let silence = pulse.silence(now);
+    (silence > rest.saturating_add(LONGEST_TURN)).then_some(silence.as_secs())
 }
 
 #[cfg(feature = "otel")]

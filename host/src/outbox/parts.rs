@@ -22,8 +22,8 @@ pub(super) struct Parts {
     pub(super) batches: Arc<Batches>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) owner: OwnerId,
-    /// Of the poller.
-    pub(super) pulse: Arc<Pulse>,
+    pub(super) poller_pulse: Arc<Pulse>,
+    pub(super) heartbeat_pulse: Arc<Pulse>,
 }
 
 impl Parts {
@@ -36,7 +36,8 @@ impl Parts {
             batches: Arc::default(),
             metrics: Arc::new(Metrics::for_routes(metrics.max_routes)),
             owner: OwnerId::generate(label),
-            pulse: Arc::new(Pulse::new()),
+            poller_pulse: Arc::new(Pulse::new()),
+            heartbeat_pulse: Arc::new(Pulse::new()),
         }
     }
 

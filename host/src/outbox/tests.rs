@@ -88,6 +88,19 @@ async fn a_poller_is_stuck_when_a_turn_takes_longer_than_its_rest_and_ten_second
 }
 
 #[tokio::test]
+async fn a_heartbeat_is_stuck_when_none_was_written_for_ten_seconds_longer_than_its_rest() {
+    let directory = tempfile::tempdir().expect("a directory can be made");
+    let outbox = drowsy(directory.path()).await.start().await.expect("starts");
+    let after = |seconds| outbox.inner.monitor.stuck_heartbeat(tokio::time::Instant::now() + Duration::from_secs(seconds));
+
+    assert_eq!(after(10), None, "it rests");
+
+    let stuck = after(60).expect("it should have been written long ago");
+    assert!(stuck.message.contains("could not be written for "), "{}", stuck.message);
+    outbox.shutdown().await;
+}
+
+#[tokio::test]
 async fn a_poller_stands_still_when_it_should_have_moved_and_the_database_answers() {
     let directory = tempfile::tempdir().expect("a directory can be made");
     let outbox = drowsy(directory.path()).await.start().await.expect("starts");

@@ -18,6 +18,7 @@ mod let_pass;
 mod node;
 mod open;
 mod partition;
+mod place;
 mod plan;
 mod purge;
 mod read;
@@ -31,7 +32,6 @@ mod settle;
 mod state;
 mod write;
 
-use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -42,6 +42,7 @@ use super::{NotifyStore, Store, StoreError, TableName, TransactionalStore};
 use crate::time::{Clock, Timestamp};
 
 pub use open::SqliteOptions;
+use place::Place;
 
 /// The outbox in a SQLite file.
 #[derive(Clone)]
@@ -55,8 +56,7 @@ pub struct SqliteStore {
     clock: Arc<dyn Clock>,
     /// The file, for messages.
     file: Arc<str>,
-    /// Where the file is, whatever becomes the working directory; `None` for a database in memory.
-    path: Option<Arc<Path>>,
+    place: Arc<Place>,
 }
 
 impl SqliteStore {

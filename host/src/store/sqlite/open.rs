@@ -7,8 +7,8 @@ use std::time::Duration;
 use percent_encoding::percent_decode_str;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
 
-use super::SqliteStore;
 use super::error::{AUTH, BUSY, CANTOPEN, CORRUPT, FULL, LOCKED, NOTADB, PERM, READONLY, code};
+use super::{Place, SqliteStore};
 use crate::store::{StoreError, TableName};
 use crate::time::{Clock, system_clock};
 
@@ -162,8 +162,8 @@ impl SqliteStore {
         let readers = if is_in_memory { pool.clone() } else { readers(options.connect.row_buffer_size(ROW_BUFFER)) };
         let opened = if is_in_memory { Vec::new() } else { vec![readers.clone()] };
         let file = Arc::from(options.file.display().to_string());
-        let path = if is_in_memory { None } else { full_path(&options.file) };
-        Self { writer: pool, readers, opened, table: options.table, clock: options.clock, file, path }
+        let place = Arc::new(if is_in_memory { Place::default() } else { Place::of(&options.file) });
+        Self { writer: pool, readers, opened, table: options.table, clock: options.clock, file, place }
     }
 
     /// Opens the file of an address; see [`SqliteOptions::from_url`].
@@ -207,8 +207,8 @@ impl SqliteStore {
         let readers = readers(connect.pragma("cache_size", "-4000"));
         let opened = vec![readers.clone(), writer.clone()];
         let file = Arc::from(options.file.display().to_string());
-        let path = full_path(&options.file);
-        Ok(Self { writer, readers, opened, table: options.table, clock: options.clock, file, path })
+        let place = Arc::new(Place::of(&options.file));
+        Ok(Self { writer, readers, opened, table: options.table, clock: options.clock, file, place })
     }
 }
 
@@ -225,10 +225,6 @@ fn with_suffix(file: &Path, suffix: &str) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(suffix);
     name.into()
-}
-
-fn full_path(file: &Path) -> Option<Arc<Path>> {
-    std::path::absolute(file).ok().map(Arc::from)
 }
 
 /// Whether another connection would open another database. The driver tells only by the name that it gives to `sqlite::memory:`.

@@ -19,19 +19,20 @@ impl Run for SqliteStore {
     }
 
     fn failed(&self, action: &'static str, source: sqlx::Error) -> StoreError {
-        failed(action, source)
+        // SQLite would only tell of an error of the disk.
+        self.place.look().err().unwrap_or_else(|| failed(action, source))
     }
 
     async fn all(&self, action: &'static str, statement: Statement<'_>) -> Result<Vec<SqliteRow>, StoreError> {
-        statement.fetch_all(&self.readers).await.map_err(|error| failed(action, error))
+        statement.fetch_all(&self.readers).await.map_err(|error| self.failed(action, error))
     }
 
     async fn optional(&self, action: &'static str, statement: Statement<'_>) -> Result<Option<SqliteRow>, StoreError> {
-        statement.fetch_optional(&self.readers).await.map_err(|error| failed(action, error))
+        statement.fetch_optional(&self.readers).await.map_err(|error| self.failed(action, error))
     }
 
     async fn execute(&self, action: &'static str, statement: Statement<'_>) -> Result<u64, StoreError> {
-        let result = statement.execute(&self.writer).await.map_err(|error| failed(action, error))?;
+        let result = statement.execute(&self.writer).await.map_err(|error| self.failed(action, error))?;
         Ok(result.rows_affected())
     }
 }

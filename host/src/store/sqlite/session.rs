@@ -67,7 +67,7 @@ impl SessionStore for SqliteStore {
 impl SqliteStore {
     /// The file that a session of the owner holds; `None` where there can be none.
     fn session_file(&self, owner: &str) -> Option<SessionFile> {
-        SessionFile::of(self.path.as_deref()?, owner)
+        SessionFile::of(self.place.path()?, owner)
     }
 }
 
