@@ -142,3 +142,27 @@ fn lines_whose_answer_was_lost_are_written_once_and_told() {
     assert!(lost.stderr.contains(&format!("whether 2 events from {first} on were written is not known")), "{}", lost.stderr);
     assert_eq!(written(&served).len(), 4, "four requests wrote two events once");
 }
+
+#[test]
+fn ctrl_c_while_an_answer_is_waited_for_tells_what_is_not_known_and_how_to_go_on() {
+    let place = Place::empty();
+    // Takes connections, and never answers.
+    let mute = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let url = format!("http://{}", mute.local_addr().expect("it has one"));
+    let mut emitting =
+        Host::of(place.command(&["event", "emit", "--type", "X", "--payload", "1", "--id", "e-1", "--url", &url]));
+    emitting.wait_until_it_said("what it waits for", |line| line.contains(&url) && line.contains("has not answered for"));
+
+    emitting.signal("INT");
+    let (status, said) = emitting.end();
+
+    let said = said.join("\n");
+    assert_eq!(status.code(), Some(130), "{said}");
+    for part in [
+        "whether the event e-1 was written is not known".to_owned(),
+        format!("`outbox event show e-1 --url {url}` tells"),
+        "the same command with --id e-1".to_owned(),
+    ] {
+        assert!(said.contains(&part), "{part}: {said}");
+    }
+}

@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 
 use crate::config::Config;
 use crate::failure::{Exit, Failure};
+use crate::interrupt::{Interrupt, interrupted};
 use crate::output;
 use crate::place::{self, Taken, Writer};
 
@@ -29,7 +30,8 @@ const MAX_LINE: u64 = 16 << 20;
     after_help = "Examples:\n  outbox event emit --type OrderPlaced --aggregate-type Order --payload '{\"total\":99.5}'\n  \
                   outbox event emit --jsonl events.jsonl\n\n\
                   Prints the ID of each event written, one per line. If the ID exists already, the command exits \
-                  with 7; with --jsonl, such events are skipped and counted.\n\n\
+                  with 7; with --jsonl, such events are skipped and counted. When Ctrl-C comes while an event is being \
+                  written, the command says how to find out whether it was.\n\n\
                   With --url, a request that fails for a passing reason is sent again a few times, with the same IDs: \
                   no event is written twice."
 )]
@@ -87,6 +89,10 @@ pub(crate) struct Emit {
     dry_run: bool,
 }
 
+fn nothing_written() -> String {
+    "nothing was written".to_owned()
+}
+
 fn key_value(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("write it like source=shop")?;
     Ok((key.to_owned(), value.to_owned()))
@@ -104,18 +110,21 @@ impl Emit {
             return Ok(());
         }
         let id = envelope.id();
-        let writer = place::writer(config).await?;
+        // Only from here on: a read of standard input that waits is ended by Ctrl-C itself.
+        let mut interrupt = Interrupt::listen()?;
+        let writer = interrupt.unless(place::writer(config), nothing_written).await?;
         let (mut is_new, mut may_be_new) = (false, false);
-        let written = writer
-            .emit(vec![envelope], |taken| {
-                (is_new, may_be_new) = (!taken.new.is_empty(), !taken.may_be_new.is_empty());
-                Ok(())
-            })
-            .await;
-        writer.close().await;
+        let taken = |taken: Taken| {
+            (is_new, may_be_new) = (!taken.new.is_empty(), !taken.may_be_new.is_empty());
+            Ok(())
+        };
+        let written = writer.emit(vec![envelope], &mut interrupt, taken).await;
+        let is_interrupted = matches!(&written, Err(failure) if failure.is_interrupted());
+        if !is_interrupted {
+            writer.close().await;
+        }
         written.map_err(|failure| {
-            let passes = config.remote.is_some() && failure.is_passing();
-            if passes {
+            if is_interrupted || config.remote.is_some() && failure.is_passing() {
                 failure.detail(format!(
                     "to repeat it safely, run the same command with --id {id}; it ends with 7 if the event is there already"
                 ))
@@ -214,19 +223,29 @@ async fn lines(file: PathBuf, dry_run: bool, config: &Config) -> Result<(), Fail
     } else {
         Box::new(std::fs::File::open(&file).map_err(|error| unreadable(&file.display().to_string(), error))?)
     };
-    let writer = if dry_run { None } else { Some(place::writer(config).await?) };
+    let mut interrupt = Interrupt::listen()?;
+    let writer = if dry_run { None } else { Some(interrupt.unless(place::writer(config), nothing_written).await?) };
     let (sender, mut chunks) = mpsc::channel(2);
     // A thread of its own: a read from a terminal or pipe may wait for ever, and Ctrl-C must still be heard.
     std::thread::spawn(move || read(BufReader::with_capacity(1 << 16, input), &sender));
     let bar = output::progress(if dry_run { "checking" } else { "writing" }, None);
     let (mut read, mut written) = (0_u64, 0_u64);
     let mut ended = Ok(());
-    while let Some(chunk) = chunks.recv().await {
+    loop {
+        let chunk = tokio::select! {
+            chunk = chunks.recv() => chunk,
+            () = interrupt.heard() => {
+                // Between two transactions: the count that is told below is all that was written.
+                ended = Err(if written == 0 { interrupted().detail(nothing_written()) } else { interrupted() });
+                break;
+            }
+        };
+        let Some(chunk) = chunk else { break };
         let step = match chunk {
             Ok(envelopes) => {
                 read += envelopes.len() as u64;
                 match &writer {
-                    Some(writer) => write(writer, envelopes, &mut written).await,
+                    Some(writer) => write(writer, envelopes, &mut interrupt, &mut written).await,
                     None => Ok(()),
                 }
             }
@@ -239,7 +258,8 @@ async fn lines(file: PathBuf, dry_run: bool, config: &Config) -> Result<(), Fail
         bar.set_position(read);
     }
     bar.finish_and_clear();
-    if let Some(writer) = writer {
+    let is_interrupted = matches!(&ended, Err(failure) if failure.is_interrupted());
+    if let Some(writer) = writer.filter(|_| !is_interrupted) {
         writer.close().await;
     }
     match ended {
@@ -251,10 +271,11 @@ async fn lines(file: PathBuf, dry_run: bool, config: &Config) -> Result<(), Fail
         Err(error) if written == 0 => return Err(error),
         Err(error) => {
             eprintln!(
-                "{} written before the error; they stay, and repeating the command skips those that have IDs",
-                output::count(written, "event")
+                "{} written before {}; they stay, and repeating the command skips those that have IDs",
+                output::count(written, "event"),
+                if is_interrupted { "Ctrl-C" } else { "the error" }
             );
-            return Err(error.with_exit(Exit::Partly));
+            return Err(if is_interrupted { error } else { error.with_exit(Exit::Partly) });
         }
     }
     Ok(())
@@ -265,7 +286,7 @@ fn name(file: &std::path::Path) -> String {
 }
 
 /// Writes a chunk, prints the ids of the events that are new or may be, and counts them.
-async fn write(writer: &Writer, envelopes: Vec<Envelope>, count: &mut u64) -> Result<(), Failure> {
+async fn write(writer: &Writer, envelopes: Vec<Envelope>, interrupt: &mut Interrupt, count: &mut u64) -> Result<(), Failure> {
     let written = |taken: Taken| {
         let ids = [taken.new, taken.may_be_new].concat();
         *count += ids.len() as u64;
@@ -277,7 +298,7 @@ async fn write(writer: &Writer, envelopes: Vec<Envelope>, count: &mut u64) -> Re
         // A reader that went away does not excuse an input that was not read to its end.
         output::print(&text).map_err(|error| error.with_exit(Exit::Partly))
     };
-    writer.emit(envelopes, written).await
+    writer.emit(envelopes, interrupt, written).await
 }
 
 fn read(mut input: impl BufRead, chunks: &mpsc::Sender<Result<Vec<Envelope>, BadLine>>) {

@@ -44,11 +44,21 @@ pub(crate) struct Failure {
     unheard: bool,
     /// The same may succeed later without anybody changing the program or its configuration.
     passing: bool,
+    /// The database user lacks a right.
+    forbidden: bool,
 }
 
 impl Failure {
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Self { exit, message: message.into(), details: Vec::new(), source: None, unheard: false, passing: false }
+        Self {
+            exit,
+            message: message.into(),
+            details: Vec::new(),
+            source: None,
+            unheard: false,
+            passing: false,
+            forbidden: false,
+        }
     }
 
     /// A file or directory that an argument names cannot be read: 3 when it does not exist, else this code.
@@ -60,6 +70,16 @@ impl Failure {
     /// Whether the same may succeed later without anybody changing the program or its configuration.
     pub(crate) fn is_passing(&self) -> bool {
         self.passing
+    }
+
+    /// Whether the database user lacks a right.
+    pub(crate) fn is_forbidden(&self) -> bool {
+        self.forbidden
+    }
+
+    /// Whether somebody stopped the command.
+    pub(crate) fn is_interrupted(&self) -> bool {
+        self.exit == Exit::Interrupted
     }
 
     /// Only the code: all was said already.
@@ -169,7 +189,8 @@ impl From<StoreError> for Failure {
             _ => Exit::Failed,
         };
         let (passing, source) = (error.is_transient(), Some(Box::new(Cause::of(&error)) as _));
-        Self { passing, source, ..Self::new(exit, error.to_string()) }
+        let forbidden = matches!(error, StoreError::Forbidden { .. });
+        Self { passing, forbidden, source, ..Self::new(exit, error.to_string()) }
     }
 }
 

@@ -21,6 +21,7 @@ mod flags;
 mod help;
 mod host;
 mod init;
+mod interrupt;
 mod logging;
 mod man;
 mod migrate;
@@ -261,11 +262,11 @@ async fn execute(cli: Cli, words: &str) -> Result<(), Failure> {
         Command::Dev { command, .. } => command.run(config).await,
         Command::Run { command, .. } => command.run(config).await,
         Command::Top(command) => command.run(config).await,
-        Command::Event(command @ event::EventCommand::Tail(_)) => command.run(config).await,
+        Command::Event(command @ (event::EventCommand::Tail(_) | event::EventCommand::Emit(_))) => command.run(config).await,
         Command::Plugin(command @ plugin::PluginCommand::Dev(_)) => command.run(config).await,
         command => tokio::select! {
             ended = once(command, &settings) => ended,
-            _ = tokio::signal::ctrl_c() => Err(Failure::new(Exit::Interrupted, "interrupted")),
+            _ = tokio::signal::ctrl_c() => Err(interrupt::interrupted()),
         },
     }
 }

@@ -23,7 +23,7 @@ const MOST_SAID: usize = 400;
 /// The longest that a connection may take.
 const CONNECT: Duration = Duration::from_secs(5);
 /// The longest that a host may take for an answer: it works for 25 s at most, and its database may make it wait.
-const ANSWER: Duration = Duration::from_secs(90);
+pub(super) const ANSWER: Duration = Duration::from_secs(90);
 /// The largest answer: a page of rows with large headers, or one row with the largest payload.
 const MOST: usize = 128 << 20;
 

@@ -9,10 +9,12 @@ use http::Method;
 use outbox::http::answer::Written;
 use outbox::{Envelope, EventId, Outbox, Store};
 
-use super::client::Client;
+use super::client::{self, Client};
+use super::refused::Refused;
 use crate::config::{Config, Flags};
 use crate::database;
 use crate::failure::Failure;
+use crate::interrupt::Interrupt;
 use crate::{output, stderr};
 
 /// The largest body of a request, unless one event alone is larger: below the 2 MiB that a host takes by default.
@@ -21,12 +23,18 @@ const BODY: usize = 1 << 20;
 const EVENTS: usize = 1_000;
 /// The rests before a request is sent again that found no host, or whose answer was lost.
 const RESTS: [Duration; 3] = [Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2)];
+/// After this time without an answer it is said what is waited for.
+const SILENT: Duration = Duration::from_secs(3);
 /// No request is sent again after this time: another one does not help a host that keeps a request for so long.
 const REPEAT_WITHIN: Duration = Duration::from_secs(30);
 
 /// Writes events into the database, or has a host write them.
 pub(crate) enum Writer {
-    Database(Outbox<Arc<dyn Store>>),
+    Database {
+        outbox: Outbox<Arc<dyn Store>>,
+        /// Those of this command, for commands to type.
+        flags: Flags,
+    },
     Host(Box<HostWriter>),
 }
 
@@ -43,22 +51,29 @@ pub(crate) async fn writer(config: &Config) -> Result<Writer, Failure> {
         return Ok(Writer::Host(Box::new(HostWriter { client: Client::new(remote)?, flags: config.flags.clone() })));
     }
     let store = database::open(config, database::Missing::Refuse).await?;
-    Ok(Writer::Database(Outbox::writer_only(store).label("outbox event emit").start().await?))
+    let outbox = Outbox::writer_only(store).label("outbox event emit").start().await?;
+    Ok(Writer::Database { outbox, flags: config.flags.clone() })
 }
 
 impl Writer {
     /// Writes events. The database takes all or none; a host takes all or none of each request, and `written` is told of every one
-    /// that it took.
+    /// that it took. Ctrl-C ends it, with what is certain then of the events that it was at.
     pub(crate) async fn emit(
         &self,
         envelopes: Vec<Envelope>,
+        interrupt: &mut Interrupt,
         mut written: impl FnMut(Taken) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         match self {
-            Self::Database(outbox) => written(Taken { new: outbox.writer().emit(envelopes).await?, may_be_new: Vec::new() }),
+            Self::Database { outbox, flags } => {
+                let (first, events) = (envelopes.first().map(Envelope::id), envelopes.len());
+                let emit = async { Ok(outbox.writer().emit(envelopes).await?) };
+                let doubt = || first.map_or_else(String::new, |first| doubt(first, events, flags));
+                written(Taken { new: interrupt.unless(emit, doubt).await?, may_be_new: Vec::new() })
+            }
             Self::Host(host) => {
                 for body in bodies(&envelopes) {
-                    written(host.send(&body).await?)?;
+                    written(host.send(&body, interrupt).await?)?;
                 }
                 Ok(())
             }
@@ -66,7 +81,7 @@ impl Writer {
     }
 
     pub(crate) async fn close(self) {
-        if let Self::Database(outbox) = self {
+        if let Self::Database { outbox, .. } = self {
             outbox.shutdown().await;
         }
     }
@@ -83,10 +98,11 @@ pub(crate) struct Taken {
 impl HostWriter {
     /// Sends a request, and sends it again after a failure that passes. The ids are chosen already, so that no event is written
     /// twice.
-    async fn send(&self, body: &Body) -> Result<Taken, Failure> {
+    async fn send(&self, body: &Body, interrupt: &mut Interrupt) -> Result<Taken, Failure> {
         let (started, mut rests, mut may_be_done) = (std::time::Instant::now(), RESTS.iter(), false);
         loop {
-            let refused = match self.client.send::<Written>(Method::POST, "/v1/events", body.text.clone()).await {
+            let answer = interrupt.unless(async { Ok(self.ask(body).await) }, || body.unanswered(&self.flags)).await?;
+            let refused = match answer {
                 Ok(answer) => return Ok(taken(answer, may_be_done)),
                 Err(refused) => refused,
             };
@@ -95,12 +111,33 @@ impl HostWriter {
             match rests.next().filter(|_| failure.is_passing() && started.elapsed() < REPEAT_WITHIN) {
                 Some(rest) => {
                     stderr::say(&format!("{}; trying again", outbox::deceptive::shown(failure.message())));
-                    tokio::time::sleep(*rest).await;
+                    let known = || if may_be_done { body.doubt(&self.flags) } else { body.unsent() };
+                    let rested = async {
+                        tokio::time::sleep(*rest).await;
+                        Ok(())
+                    };
+                    interrupt.unless(rested, known).await?;
                 }
                 None if may_be_done => return Err(failure.detail(body.doubt(&self.flags))),
                 None => return Err(failure),
             }
         }
+    }
+
+    /// Sends a request once. Whoever waits for a while is told for what.
+    async fn ask(&self, body: &Body) -> Result<Written, Refused> {
+        let answer = self.client.send::<Written>(Method::POST, "/v1/events", body.text.clone());
+        tokio::pin!(answer);
+        if let Ok(answer) = tokio::time::timeout(SILENT, &mut answer).await {
+            return answer;
+        }
+        stderr::say(&format!(
+            "the host at {} has not answered for {} s; it may be waiting for its database. Still waiting, for at most {} s",
+            self.client.base(),
+            SILENT.as_secs(),
+            client::ANSWER.as_secs()
+        ));
+        answer.await
     }
 }
 
@@ -141,17 +178,32 @@ struct Body {
 impl Body {
     /// What is told when nobody knows whether the events were written.
     fn doubt(&self, flags: &Flags) -> String {
-        let Self { first, events, .. } = self;
-        let show = flags.command(&format!("outbox event show {first}"));
-        if *events == 1 {
-            return format!("whether the event {first} was written is not known; `{show}` tells");
-        }
-        let events = output::count(*events as u64, "event");
-        format!(
-            "whether {events} from {first} on were written is not known: all of them were or none, and `{show}` tells \
-             which"
-        )
+        doubt(self.first, self.events, flags)
     }
+
+    /// What is told when somebody does not wait for the answer.
+    fn unanswered(&self, flags: &Flags) -> String {
+        format!("{}, but not before a minute from now: the host may still be at work on the request", self.doubt(flags))
+    }
+
+    /// What is told when no host was reached.
+    fn unsent(&self) -> String {
+        let Self { first, events, .. } = self;
+        if *events == 1 {
+            return format!("the event {first} was not written: no host was reached");
+        }
+        format!("{} from {first} on were not written: no host was reached", output::count(*events as u64, "event"))
+    }
+}
+
+/// What is told when nobody knows whether these events of one transaction were written.
+fn doubt(first: EventId, events: usize, flags: &Flags) -> String {
+    let show = flags.command(&format!("outbox event show {first}"));
+    if events == 1 {
+        return format!("whether the event {first} was written is not known; `{show}` tells");
+    }
+    let events = output::count(events as u64, "event");
+    format!("whether {events} from {first} on were written is not known: all of them were or none, and `{show}` tells which")
 }
 
 /// The requests that write these events.
