@@ -33,7 +33,7 @@ use serde::{Deserialize, Serialize};
 use crate::failure::{Exit, Failure};
 use crate::remote::Remote;
 pub(crate) use database::DatabaseConfig;
-pub(crate) use environment::{cache_dir, host_name, reference, rust_log, token, user_name};
+pub(crate) use environment::{cache_dir, host_name, reference, rust_log, token, user_called, user_name};
 pub(crate) use flags::Flags;
 pub(crate) use kind::Kind;
 pub(crate) use layers::Override;

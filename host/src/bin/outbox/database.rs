@@ -8,9 +8,12 @@ use outbox::store::mysql::MySqlOptions;
 use outbox::store::postgres::PostgresOptions;
 use outbox::store::sqlite::SqliteOptions;
 use outbox::{MySqlStore, PostgresStore, SqliteStore, Store, StoreError};
+use percent_encoding::percent_decode_str;
+use url::Url;
 
 use crate::config::{Config, DatabaseConfig, Kind};
 use crate::failure::Failure;
+use crate::rights;
 
 /// Whether the file may be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,9 +31,14 @@ pub(crate) async fn open(config: &Config, missing: Missing) -> Result<Arc<dyn St
         Kind::Sqlite => {
             let mut options = sqlite(database)?;
             options.create = missing == Missing::Create;
+            let file = options.file.clone();
             let opened = SqliteStore::open_with(options).await;
             // A file that may be made is not missing: something else is wrong with it.
-            let told = |error| if missing == Missing::Refuse { followed(error, config) } else { Failure::from(error) };
+            let told = |error| {
+                let lacking = if matches!(error, StoreError::Unreachable { .. }) { rights::to_use(&file) } else { Vec::new() };
+                let failure = if missing == Missing::Refuse { followed(error, config) } else { Failure::from(error) };
+                lacking.into_iter().fold(failure, Failure::detail)
+            };
             Ok(Arc::new(opened.map_err(told)?))
         }
         Kind::Postgres => Ok(Arc::new(PostgresStore::connect_with(postgres(database)?).await?)),
@@ -99,6 +107,32 @@ pub(crate) async fn ready(config: &Config) -> Result<Arc<dyn Store>, Failure> {
     Ok(store)
 }
 
+/// What lets the user of the configuration's database do what a role may.
+pub(crate) fn grant(role: &str, config: &Config) -> String {
+    let user = user(&config.database.url);
+    let told = user.as_deref().unwrap_or("the one of this connection");
+    let whom = user.as_deref().map_or_else(|| "that user".to_owned(), quoted);
+    let grant = match config.database.kind() {
+        Ok(Kind::Mysql) => format!("GRANT {role} TO {whom}, and SET DEFAULT ROLE {role} for it"),
+        _ => format!("GRANT {role} TO {whom}"),
+    };
+    format!("the user is {told}; when a DBA has run those lines, this lets it run the command: {grant}")
+}
+
+/// The user of an address; `None` where it names none.
+pub(crate) fn user(url: &str) -> Option<String> {
+    let url = Url::parse(url).ok()?;
+    let user = percent_decode_str(url.username()).decode_utf8_lossy().into_owned();
+    (!user.is_empty()).then_some(user)
+}
+
+/// A name as SQL takes it.
+pub(crate) fn quoted(user: &str) -> String {
+    let is_plain = user.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
+        && user.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+    if is_plain { user.to_owned() } else { format!("\"{}\"", user.replace('"', "\"\"")) }
+}
+
 /// Where `outbox migrate up` is what helps, with the flags that it needs to meet the same database.
 fn followed(error: StoreError, config: &Config) -> Failure {
     let is_absent =
@@ -120,6 +154,19 @@ pub(crate) async fn tell_hosts(store: &dyn Store) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_missing_right_is_told_with_the_user_and_the_role_that_it_needs() {
+        let grant = |url: &str| {
+            let database = DatabaseConfig { url: url.to_owned(), ..DatabaseConfig::default() };
+            super::grant("outbox_viewer", &Config { database, ..Config::default() })
+        };
+        assert!(grant("postgres://shop:s3cret@db/shop").ends_with("GRANT outbox_viewer TO shop"));
+        assert!(grant("postgres://shop:s3cret@db/shop").starts_with("the user is shop;"));
+        assert!(grant("postgres://o%27neil%40shop@db/shop").ends_with("GRANT outbox_viewer TO \"o'neil@shop\""));
+        assert!(grant("mysql://app@db/shop").contains("SET DEFAULT ROLE outbox_viewer"));
+        assert!(grant("postgres://db/shop").contains("the one of this connection"));
+    }
 
     #[test]
     fn a_schema_is_where_every_connection_looks_first() {

@@ -11,7 +11,7 @@ use outbox::time::{Clock, SystemClock};
 use outbox::{Store, StoreError};
 
 use crate::config::{Config, Flags, Settings};
-use crate::database::{self, Missing};
+use crate::database::{self, Missing, quoted};
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Colour, Output, count, paint, shown};
 
@@ -86,7 +86,9 @@ async fn database(store: &dyn Store, config: &Config, here: &look::Here, finding
         max_payload: MAX_PAYLOAD_BYTES,
         connections: database::most_connections(config)?,
     };
-    findings.extend(store.diagnose(&expectations).await?.into_iter().map(|finding| with_flags(finding, &here.flags)));
+    let user = database::user(&config.database.url);
+    let completed = |finding| with_user(with_flags(finding, &here.flags), user.as_deref());
+    findings.extend(store.diagnose(&expectations).await?.into_iter().map(completed));
     // The examination has said what is wrong with the schema; without it there is nothing more to look at.
     if store.check_schema().await.is_err() {
         return Ok(());
@@ -103,6 +105,12 @@ fn with_flags(finding: Finding, flags: &Flags) -> Finding {
     let line = |line: &str| if line.starts_with("outbox ") { flags.command(line) } else { line.to_owned() };
     let fix = finding.fix.map(|fix| fix.lines().map(line).collect::<Vec<_>>().join("\n"));
     Finding { fix, ..finding }
+}
+
+/// A fix that grants something, with the user's name in it.
+fn with_user(finding: Finding, user: Option<&str>) -> Finding {
+    let named = |fix: String| user.map_or(fix.clone(), |user| fix.replace("TO this user", &format!("TO {}", quoted(user))));
+    Finding { fix: finding.fix.map(named), ..finding }
 }
 
 /// What the tables tell of hosts, routes and events.

@@ -8,6 +8,7 @@ use clap::Args;
 use crate::config::{FILE, Kind};
 use crate::failure::{Exit, Failure};
 use crate::output::{self, argument};
+use crate::rights;
 
 /// Every setting with its default, commented out. A test holds it against the defaults.
 const TEMPLATE: &str = include_str!("init.toml");
@@ -63,7 +64,9 @@ impl InitCommand {
             std::io::ErrorKind::AlreadyExists => {
                 Failure::new(Exit::Conflict, format!("{name} exists already; edit it, or overwrite it with --force"))
             }
-            _ => Failure::new(Exit::Failed, format!("{name} cannot be written")).because(error),
+            _ => {
+                Failure::new(Exit::Failed, format!("{name} cannot be written")).because(error).details(rights::to_create(&file))
+            }
         })?;
         // As they are printed, these commands work: a file of another name has to be named.
         let config =

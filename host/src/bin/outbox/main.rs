@@ -35,6 +35,7 @@ mod project;
 mod purge;
 mod remote;
 mod replay;
+mod rights;
 mod route;
 mod run;
 mod serve;
@@ -166,6 +167,21 @@ impl Command {
             _ => false,
         }
     }
+
+    /// The role that `outbox doctor --grants` makes for a user who runs this command.
+    fn role(&self) -> &'static str {
+        use dead::DeadCommand as Dead;
+        use event::EventCommand as Event;
+        use route::RouteCommand as Route;
+        match self {
+            Self::Event(Event::Emit(_)) => "outbox_writer",
+            Self::Migrate(_) => "outbox_migrator",
+            Self::Event(_) | Self::Stats(_) | Self::Top(_) | Self::Node(_) | Self::Audit(_) => "outbox_viewer",
+            Self::Dead(Dead::List { .. } | Dead::Show { .. } | Dead::Count { .. } | Dead::Test(_)) => "outbox_viewer",
+            Self::Route(Route::List { .. } | Route::Blocked { .. }) => "outbox_viewer",
+            _ => "outbox_dispatcher",
+        }
+    }
 }
 
 fn main() -> ExitCode {
@@ -257,7 +273,8 @@ async fn execute(cli: Cli, words: &str) -> Result<(), Failure> {
     if config.remote.as_ref().is_some_and(remote::Remote::shows_token) {
         eprintln!("warning: --url is without TLS, so everybody on the way can read the token; use https, or a tunnel");
     }
-    match command {
+    let role = command.role();
+    let ended = match command {
         // These commands handle signals themselves.
         Command::Dev { command, .. } => command.run(config).await,
         Command::Run { command, .. } => command.run(config).await,
@@ -268,7 +285,8 @@ async fn execute(cli: Cli, words: &str) -> Result<(), Failure> {
             ended = once(command, &settings) => ended,
             _ = tokio::signal::ctrl_c() => Err(interrupt::interrupted()),
         },
-    }
+    };
+    ended.map_err(|failure| if failure.is_forbidden() { failure.detail(database::grant(role, config)) } else { failure })
 }
 
 /// A command that does one thing and ends.

@@ -49,9 +49,13 @@ pub(crate) fn user_name() -> String {
     #[expect(clippy::disallowed_methods, reason = "part of the one room that reads the environment")]
     let name =
         ["SUDO_USER", "USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok().filter(|name| !name.is_empty()));
-    let users = || std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let name = name.unwrap_or_else(|| user_of(rustix::process::getuid().as_raw(), &users()));
+    let name = name.unwrap_or_else(|| user_called(rustix::process::getuid().as_raw()));
     format!("{name}@{}", host_name())
+}
+
+/// The name of a user of this machine; `uid 10001` where it has none.
+pub(crate) fn user_called(id: u32) -> String {
+    user_of(id, &std::fs::read_to_string("/etc/passwd").unwrap_or_default())
 }
 
 /// The name of a user ID in the text of a passwd file; `uid 10001` where it has none, as in most containers.
