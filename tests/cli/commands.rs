@@ -278,12 +278,15 @@ fn each_kind_of_mistake_has_its_exit_code() {
         (vec!["config", "check", "--config", "bad.toml"], 4, "workers"),
         (vec!["stats", "--database-url", "sqlite:elsewhere.db"], 5, "elsewhere.db"),
         (vec!["run", "--plugins", "nowhere"], 4, "nowhere"),
+        (vec!["dev", "--plugins", "nowhere"], 4, "mkdir -p nowhere"),
+        (vec!["token", "new", "--name", "a", "--role", "viewer", "--expires-in", "0d"], 2, "--expires-in"),
     ] {
         let ended = place.run(&arguments);
         assert_eq!(ended.code, Some(code), "{arguments:?}: {}", ended.stderr);
         assert!(ended.stderr.contains(part), "{arguments:?} does not name {part}: {}", ended.stderr);
         assert_eq!(ended.stdout, "", "{arguments:?}: messages go to stderr");
     }
+    assert!(!place.path().join("nowhere").exists(), "a mistyped name makes no directory");
 }
 
 #[test]

@@ -18,6 +18,7 @@ use crate::host::{self, Stop};
 use crate::output::{lines, or_dash, shown};
 use crate::plugin::list::answered;
 use crate::plugins::{PluginState, PluginStatus, answering};
+use crate::rights;
 use crate::serve;
 
 const AGGREGATE_TYPE: &str = "Order";
@@ -53,9 +54,17 @@ pub(crate) fn defaults() -> Vec<Override> {
 impl DevCommand {
     pub(crate) async fn run(self, config: &Config) -> Result<(), Failure> {
         let dir = &config.plugins.dir;
-        std::fs::create_dir_all(dir).map_err(|error| {
-            Failure::new(Exit::Config, format!("the plugins directory {} cannot be created", dir.display())).because(error)
-        })?;
+        // Whoever names a directory has one: a mistyped name must not become a new, empty directory.
+        if *dir != Config::default().plugins.dir {
+            host::check_plugins_dir(dir)?;
+        } else if !dir.exists() {
+            std::fs::create_dir_all(dir).map_err(|error| {
+                Failure::new(Exit::Config, format!("the plugins directory {} cannot be created", dir.display()))
+                    .because(error)
+                    .details(rights::to_create(dir))
+            })?;
+            eprintln!("created the plugins directory {}", dir.display());
+        }
         let mut stop = Stop::listen()?;
         let store = database::open(config, Missing::Create).await?;
         let server = serve::bind_in_dev(config.http.clone()).await?;

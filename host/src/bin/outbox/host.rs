@@ -1,16 +1,18 @@
 //! Starting a host from the configuration, and stopping it: what `run` and `dev` share.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use outbox::http::Server;
 use outbox::listener::{Exponential, Fixed, Jittered};
 use outbox::telemetry::{Telemetry, TelemetryError};
-use outbox::{Outbox, OutboxBuilder, Store};
+use outbox::{Mode, Outbox, OutboxBuilder, Store};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::config::{Config, Policy, host_name, otel};
 use crate::failure::{Exit, Failure};
+use crate::output::{argument, shown};
 use crate::plugins;
 use crate::sinks;
 use crate::stderr;
@@ -62,6 +64,44 @@ pub(crate) fn builder(store: Arc<dyn Store>, config: &Config, telemetry: Option<
 pub(crate) fn wants_plugins(config: &Config) -> bool {
     let dir = &config.plugins.dir;
     config.routes.is_empty() || *dir != Config::default().plugins.dir || dir.exists()
+}
+
+/// Whether there is a plugins directory to load from.
+///
+/// # Errors
+/// When it does not exist, or is a file.
+pub(crate) fn check_plugins_dir(dir: &Path) -> Result<(), Failure> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    if dir.is_file() {
+        let what = format!("{} is a file; --plugins and plugins.dir name the directory that plugins are in", dir.display());
+        return Err(Failure::new(Exit::Config, what));
+    }
+    let what = format!("the plugins directory {} does not exist", dir.display());
+    let fix = format!("create it: mkdir -p {}; or name another with --plugins DIR", argument(&dir.to_string_lossy()));
+    Err(Failure::new(Exit::Config, what).details(vec![fix]))
+}
+
+/// What a host of this configuration would miss of its plugins; a machine on which it is only checked need not have them.
+pub(crate) fn plugins_missing(config: &Config) -> Vec<String> {
+    if !wants_plugins(config) || config.mode == Mode::WriterOnly {
+        return Vec::new();
+    }
+    let dir = &config.plugins.dir;
+    if !dir.is_dir() {
+        let what = if dir.exists() { "is not a directory" } else { "does not exist" };
+        return vec![format!("the plugins directory {} {what}, and `outbox run` does not start without it", dir.display())];
+    }
+    let is_absent = |name: &&String| !dir.join(format!("{name}.wasm")).exists();
+    let absent = |name: &String| {
+        format!(
+            "plugins.required names {}, but {} holds no {0}.wasm, so a host does not become ready",
+            shown(name),
+            dir.display()
+        )
+    };
+    config.plugins.required.iter().filter(is_absent).map(absent).collect()
 }
 
 /// The two signals that mean: please stop.

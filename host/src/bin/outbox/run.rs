@@ -11,7 +11,6 @@ use crate::config::{Config, Kind, LogFormat, hide_password};
 use crate::database::{self, Missing};
 use crate::failure::{Exit, Failure};
 use crate::host::{self, Stop};
-use crate::output::argument;
 use crate::plugins::PluginState;
 use crate::serve;
 use crate::stderr;
@@ -38,16 +37,8 @@ pub(crate) struct RunCommand {
 
 impl RunCommand {
     pub(crate) async fn run(self, config: &Config) -> Result<(), Failure> {
-        let dir = &config.plugins.dir;
-        if host::wants_plugins(config) && config.mode != Mode::WriterOnly && !dir.is_dir() {
-            if dir.is_file() {
-                let what =
-                    format!("{} is a file; --plugins and plugins.dir name the directory that plugins are in", dir.display());
-                return Err(Failure::new(Exit::Config, what));
-            }
-            let what = format!("the plugins directory {} does not exist", dir.display());
-            let fix = format!("create it: mkdir -p {}; or name another with --plugins DIR", argument(&dir.to_string_lossy()));
-            return Err(Failure::new(Exit::Config, what).details(vec![fix]));
+        if host::wants_plugins(config) && config.mode != Mode::WriterOnly {
+            host::check_plugins_dir(&config.plugins.dir)?;
         }
         let mut stop = Stop::listen()?;
         let telemetry = host::telemetry()?;

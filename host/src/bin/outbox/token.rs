@@ -61,6 +61,13 @@ impl TokenCommand {
                 "--name is empty or contains control characters; give a name that `outbox audit list` can show",
             ));
         }
+        if expires_in.is_some_and(|span| span.is_zero()) {
+            return Err(Failure::new(
+                Exit::Usage,
+                "--expires-in is 0, so the token would have expired already; write it like 90d, or leave it out for a token that \
+                 never expires",
+            ));
+        }
         let role = match role {
             RoleArg::Viewer => Role::Viewer,
             RoleArg::Operator => Role::Operator,
