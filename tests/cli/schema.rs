@@ -42,3 +42,77 @@ fn what_does_not_fit_the_database_is_told_and_no_password_is() {
         assert!(ended.stderr.contains(part) && !ended.stderr.contains("s3cret"), "{set}: {}", ended.stderr);
     }
 }
+
+#[test]
+fn the_configuration_that_is_shown_is_a_file_that_sets_the_same() {
+    let place = Place::empty();
+    std::fs::write(place.path().join("password"), "s3cret").expect("can be written");
+    // `purge` is left to its defaults, some of which have no effect with this database.
+    let written = r#"
+mode = "ordered"
+[database]
+url = "postgres://app@db/shop"
+password = "${file:password}"
+[dispatcher]
+lease = "40s"
+[poller]
+interval = "1s"
+[order]
+stop_on_first_failure = false
+[retry]
+policy = "fixed"
+[breaker]
+threshold = 3
+[metrics]
+prefix = "shop"
+[plugins]
+dir = "served"
+[plugins.compile_limits]
+memory = "512MiB"
+[plugins.quiet]
+[plugins."order.mailer".limits]
+memory = "16MiB"
+[plugins."order.mailer".config]
+token = "${file:password}"
+[http]
+listen = "127.0.0.1:8080"
+allowed_hosts = ["shop.example"]
+[[http.tokens]]
+name = "deploy \"blue\""
+role = "operator"
+sha256 = "0000000000000000000000000000000000000000000000000000000000000000"
+[sinks.invoices]
+kind = "nats"
+url = "nats://127.0.0.1:4222"
+user = "app"
+password = "${file:password}"
+subject = "shop.{aggregate_type}"
+[routes."Invoice/*"]
+sink = "invoices"
+[log]
+level = "info,outbox::poller=debug"
+"#;
+    std::fs::write(place.path().join("written.toml"), written).expect("can be written");
+    let without_variable = |arguments: &[&str]| {
+        let mut command = place.command(arguments);
+        command.env_remove("OUTBOX_DATABASE_URL");
+        let ended = crate::program::Ended::of(command);
+        assert_eq!(ended.code, Some(0), "{arguments:?}: {}", ended.stderr);
+        ended.stdout
+    };
+
+    let shown = without_variable(&["config", "show", "--config", "written.toml"]);
+
+    let parsed: toml::Table = shown.parse().unwrap_or_else(|error| panic!("it is no TOML: {error}: {shown}"));
+    for (section, settings) in written.parse::<toml::Table>().expect("it is TOML") {
+        let Some(settings) = settings.as_table() else { continue };
+        let named = parsed[&section].as_table().expect("it is a section");
+        assert!(settings.keys().all(|key| named.contains_key(key)), "[{section}]: {shown}");
+    }
+    std::fs::write(place.path().join("shown.toml"), &shown).expect("can be written");
+    without_variable(&["config", "check", "--config", "shown.toml"]);
+    assert_eq!(without_variable(&["config", "show", "--config", "shown.toml"]), shown, "what it sets is the same");
+    assert!(!shown.contains("s3cret") && shown.contains("# workers = "), "{shown}");
+    let with_origins = without_variable(&["config", "show", "--config", "written.toml", "--origin"]);
+    assert_eq!(with_origins.parse::<toml::Table>().ok(), Some(parsed), "{with_origins}");
+}

@@ -122,13 +122,13 @@ impl HttpConfig {
         for (number, token) in self.tokens.iter().enumerate() {
             if token.name.is_empty() || token.name.chars().any(char::is_control) {
                 faults.push(format!(
-                    "{prefix}.tokens: token number {} has no readable name; the audit log needs one",
-                    number + 1
+                    "{prefix}.tokens[{number}].name is {:?}, which nobody can read; the audit log needs a name",
+                    token.name
                 ));
-            }
-            if self.tokens[..number].iter().any(|other| other.name == token.name) {
+            } else if let Some(first) = self.tokens[..number].iter().position(|other| other.name == token.name) {
                 faults.push(format!(
-                    "{prefix}.tokens: two tokens are called {:?}; the audit log could not tell them apart",
+                    "{prefix}.tokens[{number}].name is {:?}, like that of {prefix}.tokens[{first}]; the audit log could not tell them \
+                     apart",
                     token.name
                 ));
             }

@@ -174,17 +174,17 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Reads everything and checks everything.
+    /// Reads everything and checks everything, and `more`.
     ///
     /// # Errors
     /// All faults together, each with its place.
-    pub(crate) fn load(file: Option<&Path>, overrides: &[Override]) -> Result<Self, Failure> {
+    pub(crate) fn load(file: Option<&Path>, overrides: &[Override], more: More<'_>) -> Result<Self, Failure> {
         let file = file.map(Path::to_owned);
         let is_file_a_flag = file.is_some();
         #[expect(clippy::disallowed_methods, reason = "part of the one room that reads the environment")]
         let named = file.or_else(|| std::env::var_os("OUTBOX_CONFIG").map(PathBuf::from));
         let file = named.or_else(|| Path::new(FILE).exists().then(|| PathBuf::from(FILE)));
-        Self::read(file, is_file_a_flag, overrides)
+        Self::read(file, is_file_a_flag, overrides, more)
     }
 
     /// Those of a command that goes to a host: no file of this machine belongs to it, unless a flag names one.
@@ -197,7 +197,7 @@ impl Settings {
         remote: Remote,
         token: Option<&str>,
     ) -> Result<Self, Failure> {
-        let mut settings = Self::read(file.map(Path::to_owned), file.is_some(), overrides)?;
+        let mut settings = Self::read(file.map(Path::to_owned), file.is_some(), overrides, &|_| Vec::new())?;
         let mut text = format!("{} --url {}", settings.flags(&[]), argument(remote.base()));
         // A token that was typed is repeated nowhere; a reference tells nothing.
         if let Some(reference) = token.filter(|token| token.starts_with("${") && token.find('}') == Some(token.len() - 1)) {
@@ -208,7 +208,7 @@ impl Settings {
         Ok(settings)
     }
 
-    fn read(file: Option<PathBuf>, is_file_a_flag: bool, overrides: &[Override]) -> Result<Self, Failure> {
+    fn read(file: Option<PathBuf>, is_file_a_flag: bool, overrides: &[Override], more: More<'_>) -> Result<Self, Failure> {
         let text = match &file {
             None => None,
             Some(path) => Some(std::fs::read_to_string(path).map_err(|error| {
@@ -221,14 +221,23 @@ impl Settings {
         let environment = std::env::vars_os()
             .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()));
         let name = file.as_ref().map_or_else(|| FILE.to_owned(), |path| path.display().to_string());
-        let (config, layers) = compose(text.as_deref().map(|text| (name.as_str(), text)), environment, overrides, &reference)
-            .map_err(|faults| {
-            let what = if faults.len() == 1 { "1 fault".to_owned() } else { format!("{} faults", faults.len()) };
-            Failure::new(Exit::Config, format!("the configuration is not valid ({what})")).details(faults)
-        })?;
+        let (config, layers) =
+            compose(text.as_deref().map(|text| (name.as_str(), text)), environment, overrides, &reference, more).map_err(
+                |faults| {
+                    let what = if faults.len() == 1 { "1 fault".to_owned() } else { format!("{} faults", faults.len()) };
+                    Failure::new(Exit::Config, format!("the configuration is not valid ({what})")).details(faults)
+                },
+            )?;
         let mut settings = Self { config, layers, file, is_file_a_flag };
         settings.config.flags = Flags { text: settings.flags(&Flags::KEYS), are_of_host: false };
         Ok(settings)
+    }
+
+    /// Whether this setting would be refused beside the others if somebody set it to what it is by default.
+    pub(crate) fn would_be_refused(&self, key: &[String]) -> bool {
+        let name = key.join(".");
+        let faults = |extra: &str| cross_checks(&self.config, &|key| key == extra || self.layers.is_set(key)).len();
+        faults(&name) > faults("")
     }
 
     /// The flags that another command needs to see the same file and the same values of these keys, with a space before each.
@@ -254,12 +263,16 @@ pub(crate) fn is_secret(key: &[String]) -> bool {
     database::is_secret(key) || sinks::is_secret(key)
 }
 
+/// What a command wants to have checked beside the values.
+pub(crate) type More<'m> = &'m dyn Fn(&Config) -> Vec<String>;
+
 /// Puts the layers together; all that is wrong with them.
 fn compose(
     file: Option<(&str, &str)>,
     environment: impl Iterator<Item = (String, String)>,
     overrides: &[Override],
     reference: &dyn Fn(&str, &str) -> Result<String, String>,
+    more: More<'_>,
 ) -> Result<(Config, Layers), Vec<String>> {
     let mut layers = Layers::new(&Config::default());
     if let Some((name, text)) = file {
@@ -273,17 +286,26 @@ fn compose(
     for part in database::parts_of(&address) {
         layers.leave_out_before(&format!("database.{part}"), "database.url");
     }
-    let mut config = layers.finish::<Config>(reference)?;
+    let mut finished = layers.finish::<Config>(reference);
+    let Some(mut config) = finished.config.take() else { return Err(in_order(finished.faults)) };
     let mut faults = config.database.put_parts_into_url().err().unwrap_or_default();
     faults.extend(cross_checks(&config, &|key| layers.is_set(key)));
-    let faults: Vec<String> = faults.into_iter().map(|fault| layers.placed(fault)).collect();
-    if faults.is_empty() { Ok((config, layers)) } else { Err(faults) }
+    faults.extend(more(&config));
+    faults.retain(|fault| !finished.may_follow(fault));
+    finished.faults.extend(faults.into_iter().map(|fault| layers.placed(fault)));
+    if finished.faults.is_empty() { Ok((config, layers)) } else { Err(in_order(finished.faults)) }
+}
+
+/// In the order of reading: a file from top to bottom.
+fn in_order(mut faults: Vec<String>) -> Vec<String> {
+    faults.sort_by_cached_key(|fault| fault.split(':').nth(1).and_then(|line| line.parse::<usize>().ok()));
+    faults
 }
 
 /// A file's settings, as [`Settings::load`] reads them where nothing else is set.
 #[cfg(test)]
 pub(crate) fn of_text(text: &str) -> Result<(Config, Layers), Vec<String>> {
-    compose(Some((FILE, text)), std::iter::empty(), &[], &|_, name| Err(format!("{name} is not there")))
+    compose(Some((FILE, text)), std::iter::empty(), &[], &|_, name| Err(format!("{name} is not there")), &|_| Vec::new())
 }
 
 fn cross_checks(config: &Config, is_set: &dyn Fn(&str) -> bool) -> Vec<String> {

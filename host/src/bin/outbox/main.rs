@@ -260,7 +260,13 @@ async fn execute(cli: Cli, words: &str) -> Result<(), Failure> {
             };
             return Err(Failure::new(Exit::Usage, what));
         }
-        None => Settings::load(global.config.as_deref(), &overrides)?,
+        None => {
+            let more: config::More<'_> = match &command {
+                Command::Config(settings::ConfigCommand::Check) => &settings::faults_beside,
+                _ => &|_| Vec::new(),
+            };
+            Settings::load(global.config.as_deref(), &overrides, more)?
+        }
     };
     let hosts = matches!(command, Command::Run { .. } | Command::Dev { .. });
     logging::start(&settings, hosts);

@@ -2,13 +2,16 @@
 
 mod schema;
 
+use std::collections::BTreeMap;
+
 use clap::{Args, Subcommand, ValueEnum};
 use outbox::store::hide_password;
 use serde_json::{Map, Value, json};
 
-use crate::config::layers::Leaf;
-use crate::config::{self, Settings};
-use crate::failure::{Exit, Failure};
+use crate::config::layers::{Leaf, Origin};
+use crate::config::{self, Config, Settings};
+use crate::failure::Failure;
+use crate::host;
 use crate::output;
 use crate::plugins;
 
@@ -22,7 +25,10 @@ pub(crate) enum ConfigCommand {
                             To use it in most editors, make this the first line of outbox.toml: #:schema ./outbox.schema.json")]
     Schema,
     /// Show every setting, with secrets hidden
-    #[command(after_help = "Example:\n  outbox config show --origin")]
+    #[command(after_help = "Example:\n  outbox config show --origin\n\n\
+                            The output is a configuration file that sets the same. References such as ${env:NAME} are shown as they are \
+                            written; *** stands for a secret that is written in the configuration itself. A default that has no effect \
+                            with the other settings, and would be refused if it were set, stands behind a #.")]
     Show(Show),
 }
 
@@ -53,24 +59,17 @@ impl ConfigCommand {
 
     pub(crate) fn run(self, settings: &Settings) -> Result<(), Failure> {
         match self {
-            // Whoever gets here has a valid configuration; the manifests beside the components have not been read.
+            // Whoever gets here has a valid configuration.
             Self::Check => {
-                config::otel::telemetry()?;
-                let faults = plugins::manifest_faults(&settings.config);
-                if !faults.is_empty() {
-                    let dir = settings.config.plugins.dir.display();
-                    let what = match faults.len() {
-                        1 => format!("1 manifest in {dir} is not valid; the rest of the configuration is"),
-                        many => format!("{many} manifests in {dir} are not valid; the rest of the configuration is"),
-                    };
-                    return Err(Failure::new(Exit::Config, what).details(faults));
-                }
                 let from = settings.file.as_ref().map_or_else(
                     || "no outbox.toml here; defaults, environment and flags".to_owned(),
                     |file| format!("{}, environment and flags", file.display()),
                 );
                 eprintln!("the configuration is valid ({from})");
                 for warning in settings.layers.warnings() {
+                    eprintln!("warning: {warning}");
+                }
+                for warning in host::plugins_missing(&settings.config) {
                     eprintln!("warning: {warning}");
                 }
                 Ok(())
@@ -84,42 +83,79 @@ impl ConfigCommand {
     }
 }
 
-/// A value as it may be shown: nothing that came from a secret, no password.
-fn safe(key: &[String], leaf: &Leaf) -> toml::Value {
-    let of_plugin = key.first().is_some_and(|first| first == "plugins") && key.iter().any(|part| part == "secrets");
-    if of_plugin || config::is_secret(key) {
-        return toml::Value::String("***".to_owned());
-    }
-    without_secrets(&leaf.written)
+/// What is wrong beside the values, for `config check`: manifests beside components, and the variables of OpenTelemetry.
+pub(crate) fn faults_beside(config: &Config) -> Vec<String> {
+    config::otel::faults().into_iter().chain(plugins::manifest_faults(config)).collect()
 }
 
-fn without_secrets(value: &toml::Value) -> toml::Value {
+/// What stands in the place of a secret that is written in the configuration itself.
+const HIDDEN: &str = "***";
+
+/// A value as it may be shown: no secret and no password, but for a reference to one, which tells nothing.
+fn safe(key: &[String], leaf: &Leaf) -> toml::Value {
+    let of_plugin = key.first().is_some_and(|first| first == "plugins") && key.iter().any(|part| part == "secrets");
+    without_secrets(&leaf.written, of_plugin || config::is_secret(key))
+}
+
+fn without_secrets(value: &toml::Value, is_secret: bool) -> toml::Value {
     match value {
-        toml::Value::String(text) if text.contains("${") => toml::Value::String("***".to_owned()),
-        toml::Value::String(text) => toml::Value::String(hide_password(text)),
-        toml::Value::Array(values) => toml::Value::Array(values.iter().map(without_secrets).collect()),
+        toml::Value::String(text) if is_reference(text) => value.clone(),
+        toml::Value::String(text) if !is_secret => toml::Value::String(without_password(text)),
+        toml::Value::Array(values) => {
+            toml::Value::Array(values.iter().map(|value| without_secrets(value, is_secret)).collect())
+        }
+        toml::Value::Table(table) => {
+            toml::Value::Table(table.iter().map(|(key, value)| (key.clone(), without_secrets(value, is_secret))).collect())
+        }
+        _ if is_secret => toml::Value::String(HIDDEN.to_owned()),
         other => other.clone(),
     }
 }
 
+/// Whether a text is one reference, `${env:NAME}`, and nothing else.
+fn is_reference(text: &str) -> bool {
+    text.strip_prefix("${").and_then(|rest| rest.strip_suffix('}')).is_some_and(|inner| !inner.contains(['$', '}']))
+}
+
+/// An address without its password, unless that is a reference.
+fn without_password(text: &str) -> String {
+    let hidden = hide_password(text);
+    let is_kept = hidden.split_once(HIDDEN).is_some_and(|(before, after)| {
+        text.strip_prefix(before).and_then(|rest| rest.strip_suffix(after)).is_some_and(is_reference)
+    });
+    if is_kept { text.to_owned() } else { hidden }
+}
+
+/// The settings as a file that sets the same, as far as it may be shown.
 fn as_toml(settings: &Settings, origin: bool) -> String {
-    let mut text = String::new();
-    let mut section: &[String] = &[];
-    // A file's own keys come before its first section.
-    let (top, rest): (Vec<_>, Vec<_>) = settings.layers.leaves.iter().partition(|(key, _)| key.len() == 1);
-    for (key, leaf) in top.into_iter().chain(rest) {
+    let leaves = &settings.layers.leaves;
+    // An empty section that has got settings from elsewhere is named by them.
+    let is_empty = |key: &[String], leaf: &Leaf| {
+        leaf.written.is_table() && leaves.keys().any(|other| other.len() > key.len() && other.starts_with(key))
+    };
+    // A section is written once, and a file's own keys come before its first section.
+    let mut sections: BTreeMap<&[String], Vec<String>> = BTreeMap::new();
+    for (key, leaf) in leaves.iter().filter(|(key, leaf)| !is_empty(key, leaf)) {
         let (last, parents) = key.split_last().expect("a key has at least one part");
-        if parents != section {
-            let name: Vec<String> = parents.iter().map(|part| quoted(part)).collect();
-            text.push_str(&format!("\n[{}]\n", name.join(".")));
-            section = parents;
+        let mut line = format!("{} = {}", quoted(last), safe(key, leaf));
+        if leaf.origin == Origin::Default && settings.would_be_refused(key) {
+            line = format!("# {line}");
         }
-        let line = format!("{} = {}", quoted(last), safe(key, leaf));
         if origin {
-            text.push_str(&format!("{line:<44} # {}\n", leaf.origin));
-        } else {
-            text.push_str(&format!("{line}\n"));
+            line = format!("{line:<44} # {}", leaf.origin);
         }
+        sections.entry(parents).or_default().push(line);
+    }
+    let mut text = String::new();
+    for (section, lines) in sections {
+        if !section.is_empty() {
+            let name: Vec<String> = section.iter().map(|part| quoted(part)).collect();
+            text.push_str(&format!("\n[{}]\n", name.join(".")));
+        }
+        text.extend(lines.into_iter().map(|line| line + "\n"));
+    }
+    if text.contains(HIDDEN) {
+        text.insert_str(0, &format!("# {HIDDEN} stands for a secret that is written in the configuration itself\n"));
     }
     text
 }

@@ -15,7 +15,7 @@ use toml::{Table, Value};
 use super::plugins::{MANIFESTS, is_setting};
 pub(super) use values::expand;
 pub(crate) use values::refusal;
-use values::{first_that_fits, has_reference, is_of_sinks, resolved};
+use values::{first_that_fits, has_reference, is_of_sinks, is_of_tokens, resolved, tokens};
 use variables::{Ignored, Variable, variable};
 
 /// What set a value.
@@ -84,6 +84,12 @@ pub(crate) struct Leaf {
 pub(crate) struct Layers {
     pub(crate) leaves: BTreeMap<Key, Leaf>,
     known: Vec<String>,
+    /// The lines of the file in which the entries of lists stand, and their fields: `http.tokens[1].role`.
+    lines: BTreeMap<String, usize>,
+    /// Whether the text of the file has an error.
+    is_torn: bool,
+    /// Keys that are meant by what is no setting.
+    meant: Vec<String>,
     /// What was written of settings in whose place others count.
     left_out: Vec<Value>,
     faults: Vec<String>,
@@ -122,7 +128,17 @@ impl Layers {
             }
         });
         let known = leaves.keys().map(|key| key.join(".")).chain(WITHOUT_DEFAULT.map(str::to_owned)).collect();
-        Self { leaves, known, left_out: Vec::new(), faults: Vec::new(), mistyped: Vec::new(), ignored: Vec::new() }
+        Self {
+            leaves,
+            known,
+            lines: BTreeMap::new(),
+            is_torn: false,
+            meant: Vec::new(),
+            left_out: Vec::new(),
+            faults: Vec::new(),
+            mistyped: Vec::new(),
+            ignored: Vec::new(),
+        }
     }
 
     /// The keys of all settings, those without a default included.
@@ -138,6 +154,7 @@ impl Layers {
             let at = error.span().map_or(1, |span| line(span.start));
             self.faults.push(format!("{name}:{at}: {}", in_words(error.message())));
         }
+        self.is_torn = !errors.is_empty();
         let first_error = errors.iter().filter_map(|error| error.span()).map(|span| line(span.start)).min();
         // Of a text with an error in it, what comes before is checked: better all faults at once than one after another. What comes
         // after may have lost its section.
@@ -145,6 +162,9 @@ impl Layers {
         let mut lines = BTreeMap::new();
         spans(&mut Vec::new(), table.get_ref(), &mut |key, at| {
             lines.insert(key.to_vec(), line(at));
+        });
+        list_spans(String::new(), &DeValue::Table(table.get_ref().clone()), &mut |entry, at| {
+            self.lines.insert(entry, line(at));
         });
         flatten(&mut Vec::new(), &Value::Table(values), &mut |key, value| {
             let at = lines.get(key).copied().unwrap_or(1);
@@ -205,7 +225,9 @@ impl Layers {
                 let name = if is_section || key.len() > 1 { name } else { format!("{name}.NAME") };
                 format!("{name} is a section, not a value; write [{name}] and its settings below it")
             } else {
-                let near = meant(&name, &self.known).map(|near| format!("did you mean {near}?"));
+                let near = meant(&name, &self.known);
+                self.meant.extend(near.map(str::to_owned));
+                let near = near.map(|near| format!("did you mean {near}?"));
                 format!("{name} is not a setting; {}", near.unwrap_or_else(|| "`outbox config show` shows them all".to_owned()))
             };
             self.faults.push(format!("{origin}: {fault}"));
@@ -242,11 +264,18 @@ impl Layers {
     /// A fault with the place of the first key that it names.
     pub(crate) fn placed(&self, fault: String) -> String {
         let word = fault.split([' ', ':']).next().unwrap_or_default();
-        let origin = self.origin(word).or_else(|| self.origin_below(&fault));
+        let origin =
+            self.origin(word).cloned().or_else(|| self.origin_in_list(word)).or_else(|| self.origin_below(&fault).cloned());
         match origin {
             Some(Origin::Default) | None => fault,
             Some(origin) => format!("{origin}: {fault}"),
         }
+    }
+
+    /// What set an entry of a list, such as `http.tokens[1]`, or a field of it.
+    fn origin_in_list(&self, entry: &str) -> Option<Origin> {
+        let (list, _) = entry.split_once('[')?;
+        Some(in_list(self.origin(list)?, entry, &self.lines))
     }
 
     /// What set the longest key of a sink or relay with which a fault begins, or the first key below it.
@@ -258,42 +287,87 @@ impl Layers {
         found.max_by_key(|(parts, key, _)| (*parts, std::cmp::Reverse(*key))).map(|(_, _, leaf)| &leaf.origin)
     }
 
-    /// The configuration, or everything that is wrong with the values. Each is tried alone first: so every fault is found, and
+    /// The configuration, and everything that is wrong with the values. Each is tried alone first: so every fault is found, and
     /// belongs to one place.
     pub(crate) fn finish<T: DeserializeOwned>(
         &mut self,
         reference: &dyn Fn(&str, &str) -> Result<String, String>,
-    ) -> Result<T, Vec<String>> {
+    ) -> Finished<T> {
         let mut faults = std::mem::take(&mut self.faults);
         let mistyped = std::mem::take(&mut self.mistyped).into_iter().filter(|(name, _)| !self.refers_to(name));
         faults.extend(mistyped.map(|(name, fix)| format!("{name} is not a setting; {fix}")));
+        let mut wrong = std::mem::take(&mut self.meant);
         let mut whole = Table::new();
         for (key, leaf) in &mut self.leaves {
-            let unresolved = |words| Misfit { path: String::new(), words };
+            let unresolved = |words| vec![Misfit { path: String::new(), words }];
             let found = resolved(key, leaf, reference).map_err(unresolved);
-            let found = found.and_then(|values| first_that_fits::<T>(key, values));
-            match found {
-                Ok(value) => {
-                    // Shown with the type that it turned out to have; a reference stays as it was written.
-                    if !has_reference(&leaf.written) {
-                        leaf.written = value.clone();
-                    }
-                    insert(&mut whole, key, value);
-                }
-                Err(Misfit { path, words }) => {
-                    let dot = if path.is_empty() || path.starts_with('[') { "" } else { "." };
-                    faults.push(format!("{}: {}{dot}{path}: {words}", leaf.origin, key.join(".")));
-                }
+            let (value, misfits) = match found {
+                Ok(values) if is_of_tokens(key) => tokens::<T>(key, values),
+                Ok(values) => match first_that_fits::<T>(key, values) {
+                    Ok(value) => (Some(value), Vec::new()),
+                    Err(misfit) => (None, vec![misfit]),
+                },
+                Err(misfits) => (None, misfits),
+            };
+            if !misfits.is_empty() {
+                wrong.push(key.join("."));
+            } else if let Some(value) = value.as_ref().filter(|_| !has_reference(&leaf.written)) {
+                // Shown with the type that it turned out to have; a reference stays as it was written.
+                leaf.written = value.clone();
+            }
+            for Misfit { path, words } in misfits {
+                let dot = if path.is_empty() || path.starts_with('[') { "" } else { "." };
+                let place = format!("{}{dot}{path}", key.join("."));
+                faults.push(format!("{}: {place}: {words}", in_list(&leaf.origin, &place, &self.lines)));
+            }
+            if let Some(value) = value {
+                insert(&mut whole, key, value);
             }
         }
-        if !faults.is_empty() {
-            // In the order of reading: a file from top to bottom.
-            faults.sort_by_cached_key(|fault| fault.split(':').nth(1).and_then(|line| line.parse::<usize>().ok()));
-            return Err(faults);
-        }
-        let read = whole.clone().try_into();
-        read.map_err(|error: toml::de::Error| vec![Misfit::of::<T>(whole, error.message()).to_string()])
+        let config = match whole.clone().try_into() {
+            _ if self.is_torn => None,
+            Ok(config) => Some(config),
+            // What is wrong with one value has been told.
+            Err(_) if !faults.is_empty() => None,
+            Err(error) => {
+                faults.push(Misfit::of::<T>(whole, error.message()).to_string());
+                None
+            }
+        };
+        Finished { config, faults, wrong }
     }
+}
+
+/// What came of all values.
+pub(crate) struct Finished<T> {
+    /// Values that are wrong have their defaults in it. `None` where that would mislead, as in a file whose text breaks off.
+    pub(crate) config: Option<T>,
+    /// One text each, with its place.
+    pub(crate) faults: Vec<String>,
+    /// The keys whose values are wrong.
+    wrong: Vec<String>,
+}
+
+impl<T> Finished<T> {
+    /// Whether a fault may come from a value that is wrong, and in whose place the default was looked at.
+    pub(crate) fn may_follow(&self, fault: &str) -> bool {
+        let is_key = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
+        let names = |key: &str| fault.split(|c| !is_key(c)).any(|word| word.trim_end_matches('.') == key);
+        self.wrong.iter().any(|key| match key.as_str() {
+            // The address decides what the other settings of a database mean.
+            "database.url" => fault.starts_with("database."),
+            "http.tokens" => fault.contains("no token is configured"),
+            key => names(key),
+        })
+    }
+}
+
+/// The place of an entry of a list, or of a field of it, as far as it is known; else that of the list.
+fn in_list(origin: &Origin, entry: &str, lines: &BTreeMap<String, usize>) -> Origin {
+    let Origin::File(name, line) = origin else { return origin.clone() };
+    let field_or_entry = [Some(entry), entry.rfind('.').map(|end| &entry[..end])];
+    let known = field_or_entry.into_iter().flatten().find_map(|entry| lines.get(entry).copied());
+    Origin::File(name.clone(), known.unwrap_or(*line))
 }
 
 /// Where the value of a key stands in a configuration. Manifests have a place of their own, which people do not write.
@@ -342,6 +416,29 @@ fn spans(key: &mut Key, table: &DeTable<'_>, at: &mut dyn FnMut(&[String], usize
             spans(key, table, at);
         }
         key.pop();
+    }
+}
+
+/// Where the entries of lists and their fields stand, by name: `http.tokens[1].role`.
+fn list_spans(name: String, value: &DeValue<'_>, at: &mut dyn FnMut(String, usize)) {
+    match value {
+        DeValue::Table(table) => {
+            for (part, value) in table {
+                let name = if name.is_empty() { part.get_ref().to_string() } else { format!("{name}.{}", part.get_ref()) };
+                if name.contains('[') {
+                    at(name.clone(), part.span().start);
+                }
+                list_spans(name, value.get_ref(), at);
+            }
+        }
+        DeValue::Array(entries) => {
+            for (number, entry) in entries.iter().enumerate() {
+                let name = format!("{name}[{number}]");
+                at(name.clone(), entry.span().start);
+                list_spans(name, entry.get_ref(), at);
+            }
+        }
+        _ => {}
     }
 }
 

@@ -19,12 +19,22 @@ const LOCAL: &str = "http://localhost:4318";
 
 /// What this process exports by its environment; `None` for nothing.
 pub(crate) fn telemetry() -> Result<Option<TelemetryConfig>, Failure> {
-    #[expect(clippy::disallowed_methods, reason = "part of the one room that reads the environment")]
-    let read = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
-    of_variables(&read).map_err(|faults| {
+    of_environment().map_err(|faults| {
         Failure::new(Exit::Config, "the variables of OpenTelemetry are not valid; OTEL_SDK_DISABLED=true leaves it off")
             .details(faults)
     })
+}
+
+/// Everything that is wrong with them.
+pub(crate) fn faults() -> Vec<String> {
+    let off = |fault| format!("{fault}; OTEL_SDK_DISABLED=true leaves telemetry off");
+    of_environment().err().into_iter().flatten().map(off).collect()
+}
+
+fn of_environment() -> Result<Option<TelemetryConfig>, Vec<String>> {
+    #[expect(clippy::disallowed_methods, reason = "part of the one room that reads the environment")]
+    let read = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
+    of_variables(&read)
 }
 
 /// Reads variables, and finds every fault at once.

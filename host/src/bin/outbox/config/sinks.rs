@@ -79,15 +79,17 @@ fn refused<T: DeserializeOwned>(table: &Table) -> Option<Misfit> {
 
 /// Everything that is wrong with the sinks and the relays of a configuration; `lease` is how long a call's claim holds.
 pub(super) fn faults(sinks: &BTreeMap<String, Value>, routes: &BTreeMap<String, Value>, lease: Duration) -> Vec<String> {
-    let (sinks, relays) = (read(sinks), relays(routes));
+    let (written, sinks, relays) = (sinks, read(sinks), relays(routes));
     let mut faults = Vec::new();
-    if let (Ok(sinks), Ok(relays)) = (&sinks, &relays) {
-        for (route, relay) in relays.iter().filter(|(_, relay)| !sinks.contains_key(&relay.sink)) {
-            let known: Vec<&str> = sinks.keys().map(String::as_str).collect();
+    if let Ok(relays) = &relays {
+        for (route, relay) in relays.iter().filter(|(_, relay)| !written.contains_key(&relay.sink)) {
+            let known: Vec<&str> = written.keys().map(String::as_str).collect();
             let known =
                 if known.is_empty() { "there are no sinks".to_owned() } else { format!("the sinks are: {}", known.join(", ")) };
             faults.push(format!("routes.{:?}.sink is `{}`; {known}", route.to_string(), relay.sink));
         }
+    }
+    if let (Ok(sinks), Ok(relays)) = (&sinks, &relays) {
         for (name, sink) in sinks {
             let timeout = sink.common().timeout;
             if relays.iter().any(|(_, relay)| relay.sink == *name)

@@ -3,10 +3,16 @@ use super::*;
 
 fn composed(file: &str, environment: &[(&str, &str)], flags: &[Override]) -> Result<(Config, Layers), Vec<String>> {
     let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-    compose(Some(("outbox.toml", file)), environment, flags, &|source, name| match (source, name) {
-        ("env", "TOKEN" | "OUTBOX_DATABASE_PASSWORD") => Ok("hunter2".to_owned()),
-        _ => Err(format!("${{{source}:{name}}} is not there")),
-    })
+    compose(
+        Some(("outbox.toml", file)),
+        environment,
+        flags,
+        &|source, name| match (source, name) {
+            ("env", "TOKEN" | "OUTBOX_DATABASE_PASSWORD") => Ok("hunter2".to_owned()),
+            _ => Err(format!("${{{source}:{name}}} is not there")),
+        },
+        &|_| Vec::new(),
+    )
 }
 
 #[test]
@@ -43,6 +49,36 @@ fn all_faults_are_told_at_once_each_with_its_line() {
 }
 
 #[test]
+fn values_that_do_not_go_together_are_told_beside_values_that_are_wrong_alone() {
+    let token =
+        |name: &str, role: &str| format!("[[http.tokens]]\nname = {name:?}\nsha256 = {:?}\nrole = {role:?}\n", "0".repeat(64));
+    let file = format!(
+        "mode = \"solo\"\n[http]\nlisten = \"0.0.0.0:80\"\nmax_events = 0\n[dispatcher]\nlease = \"soon\"\ndeadline = \"60s\"\n\
+         workers = 0\n{}{}{}",
+        token("", "admn"),
+        token("b", "admin"),
+        token("b", "viewr").replace("sha256 = \"0", "sha256 = \"x")
+    );
+    let faults = composed(&file, &[], &[]).unwrap_err();
+    let said = faults.join("\n");
+    for part in [
+        "outbox.toml:1: mode: it is `solo`",
+        "outbox.toml:4: http.max_events is 0",
+        "outbox.toml:6: dispatcher.lease: `soon` is not a duration",
+        "outbox.toml:8: dispatcher.workers is 0",
+        "outbox.toml:10: http.tokens[0].name is \"\"",
+        "outbox.toml:12: http.tokens[0].role: it is `admn`",
+        "outbox.toml:18: http.tokens[2].name is \"b\", like that of http.tokens[1]",
+        "outbox.toml:19: http.tokens[2].sha256: it is not a SHA-256",
+        "outbox.toml:20: http.tokens[2].role: it is `viewr`",
+    ] {
+        assert!(said.contains(part), "{part}\n---\n{said}");
+    }
+    // That the deadline is not below the lease, or that there is no token, is not known.
+    assert_eq!(faults.len(), 9, "{said}");
+}
+
+#[test]
 fn values_that_do_not_go_together_are_told_with_the_line_of_the_first() {
     let faults = composed("[dispatcher]\nlease = \"10s\"\ndeadline = \"15s\"\nworkers = 0\n", &[], &[]).unwrap_err();
     assert!(faults.iter().any(|fault| fault.starts_with("outbox.toml:4: dispatcher.workers is 0")), "{faults:?}");
@@ -57,8 +93,10 @@ fn what_is_wrong_within_a_list_or_a_section_is_told_with_its_place() {
     let token = |role: &str| format!("[[http.tokens]]\nname = \"a\"\nsha256 = \"{}\"\nrole = \"{role}\"\n", "0".repeat(64));
     let file = format!("{}{}", token("viewer"), token("admn"));
     let faults = composed(&file, &[], &[]).unwrap_err();
-    assert!(faults[0].contains("http.tokens[1].role: it is `admn`, but must be `viewer`, `operator` or `admin`"), "{faults:?}");
-    assert!(faults[0].ends_with("did you mean `admin`?"), "{faults:?}");
+    assert!(faults[0].starts_with("outbox.toml:6: http.tokens[1].name is \"a\", like that of http.tokens[0]"), "{faults:?}");
+    let role =
+        "outbox.toml:8: http.tokens[1].role: it is `admn`, but must be `viewer`, `operator` or `admin`; did you mean `admin`?";
+    assert_eq!(faults[1..], [role]);
     let file = "sinks = 5\n[routes]\n\"Order/*\" = \"a\"\n";
     let faults = composed(file, &[], &[]).unwrap_err().join("\n");
     for part in [
@@ -312,7 +350,7 @@ fn sinks_and_relays_are_read_with_their_references_and_none_of_their_secrets_is_
         ("env", "KEY") => Ok("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".to_owned()),
         _ => Err("not there".to_owned()),
     };
-    let (config, layers) = compose(Some(("outbox.toml", file)), environment, &[], &key).unwrap();
+    let (config, layers) = compose(Some(("outbox.toml", file)), environment, &[], &key, &|_| Vec::new()).unwrap();
     let outbox::sink::SinkConfig::Http(hooks) = &config.sinks()["hooks"] else { panic!("another kind") };
     assert_eq!((hooks.max_in_flight, hooks.secrets.len()), (3, 1));
     assert_eq!(hooks.secrets[0].reveal(), "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
@@ -357,7 +395,7 @@ fn a_command_that_is_printed_holds_no_password_that_was_typed() {
         Override::new("database.url", "postgres://app:s3cret@db/shop", "--database-url"),
         Override::new("database.table", "orders_outbox", "--set"),
     ];
-    let settings = Settings::read(None, false, &typed).unwrap();
+    let settings = Settings::read(None, false, &typed, &|_| Vec::new()).unwrap();
     assert_eq!(
         settings.config.flags.command("outbox dead list"),
         "outbox dead list --database-url 'postgres://app:***@db/shop' --set database.table=orders_outbox"

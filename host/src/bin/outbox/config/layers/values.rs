@@ -84,6 +84,56 @@ pub(super) fn first_that_fits<T: DeserializeOwned>(key: &Key, values: Vec<Value>
     Err(fault)
 }
 
+/// Whether a key is the list of the tokens: each stands for itself, and so do its faults.
+pub(super) fn is_of_tokens(key: &[String]) -> bool {
+    key == ["http", "tokens"]
+}
+
+/// The first of these values that is a list of tokens, and everything that is wrong with them. In the place of what is wrong stands
+/// what is right, so that the others keep their numbers.
+pub(super) fn tokens<T: DeserializeOwned>(key: &Key, values: Vec<Value>) -> (Option<Value>, Vec<Misfit>) {
+    let entries = match first_that_fits::<T>(key, values.clone()) {
+        Ok(value) => return (Some(value), Vec::new()),
+        Err(misfit) => match values.into_iter().find_map(|value| value.as_array().cloned()) {
+            Some(entries) => entries,
+            None => return (None, vec![misfit]),
+        },
+    };
+    let mut misfits = Vec::new();
+    let tokens = entries.into_iter().enumerate().map(|(number, entry)| token::<T>(key, number, entry, &mut misfits));
+    (Some(Value::Array(tokens.collect())), misfits)
+}
+
+/// One token of the list, each of its fields tried by itself.
+fn token<T: DeserializeOwned>(key: &Key, number: usize, entry: Value, misfits: &mut Vec<Misfit>) -> Value {
+    let mut tried = |entry: Value| {
+        let Err(misfit) = first_that_fits::<T>(key, vec![Value::Array(vec![entry])]) else { return true };
+        // There was one in the list.
+        misfits.push(Misfit { path: misfit.path.replacen("[0]", &format!("[{number}]"), 1), ..misfit });
+        false
+    };
+    let good = [("name", format!("token {number}")), ("role", "viewer".to_owned()), ("sha256", "0".repeat(64))];
+    let good = Table::from_iter(good.map(|(field, value)| (field.to_owned(), Value::String(value))));
+    let Value::Table(fields) = entry else {
+        tried(entry);
+        return Value::Table(good);
+    };
+    for field in good.keys().filter(|field| !fields.contains_key(*field)) {
+        let mut without = good.clone();
+        without.remove(field);
+        tried(Value::Table(without));
+    }
+    let mut token = good.clone();
+    for (field, value) in fields {
+        let mut with = good.clone();
+        with.insert(field.clone(), value.clone());
+        if tried(Value::Table(with)) {
+            token.insert(field, value);
+        }
+    }
+    Value::Table(token)
+}
+
 /// Why a key does not take a value, as serde says it; `None` when it does.
 pub(crate) fn refusal<T: DeserializeOwned>(key: &[String], value: Value) -> Option<String> {
     alone::<T>(key, value).err().map(|error| error.message().to_owned())
