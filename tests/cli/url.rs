@@ -310,6 +310,18 @@ fn a_host_asks_why_everything_that_failed_goes_again() {
 }
 
 #[test]
+fn what_undoes_a_pause_of_an_unknown_route_works_with_the_same_flags() {
+    let served = Served::start();
+
+    let paused = served.by_url(&["route", "pause", "Order/OrderPlacd"]);
+
+    assert_eq!(paused.code, Some(0), "{}", paused.stderr);
+    let undo = format!("run `outbox route resume Order/OrderPlacd --url {}`", served.url);
+    assert!(paused.stderr.contains(&undo) && !paused.stderr.contains("forget"), "{}", paused.stderr);
+    assert_eq!(served.by_url(&["route", "resume", "Order/OrderPlacd"]).code, Some(0));
+}
+
+#[test]
 fn a_command_that_needs_the_database_says_so_and_does_nothing() {
     let served = Served::start();
     for line in [

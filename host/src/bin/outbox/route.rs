@@ -167,8 +167,12 @@ async fn pause(Change { route, reason, output }: Change, yes: bool, config: &Con
         if !yes && output::can_ask() {
             output::ask(&format!("{unknown}. Pause it anyway? [y/N] "))?;
         } else {
-            let forget = config.flags.command(&format!("outbox route forget {}", argument(&route.to_string())));
-            eprintln!("warning: {unknown}; if the name is misspelt, run {forget}");
+            let undo = match &config.remote {
+                None => config.flags.command(&format!("outbox route forget {}", argument(&route.to_string()))),
+                // To forget a route needs the database.
+                Some(_) => config.flags.command(&resume_command(&route)),
+            };
+            eprintln!("warning: {unknown}; if the name is misspelt, run `{undo}`");
         }
     }
     let changed = place.pause(&route, &reason.audit()).await?;
@@ -339,7 +343,7 @@ fn covers(pattern: &Route, routes: &[RouteRecord]) -> String {
 }
 
 /// Names that were probably meant, as the end of a sentence.
-fn near(route: &Route, routes: &[RouteRecord]) -> String {
+pub(crate) fn near(route: &Route, routes: &[RouteRecord]) -> String {
     let near = route.near(routes.iter().map(|known| &known.route));
     match near.as_slice() {
         [] => String::new(),
