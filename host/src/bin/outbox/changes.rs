@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use outbox::Route;
 use serde::Serialize;
 
-use crate::output::{self, lines, routes, shown};
+use crate::output::{self, lines, routes, shown, some_of};
 use crate::plugins::{PluginState, PluginStatus};
 
 /// What becomes of one plugin.
@@ -121,17 +121,16 @@ pub(crate) fn table(changes: &[Change]) -> String {
             Some(older) => format!("{} (older)", digest(Some(older))),
             None => digest(change.to.as_ref()),
         };
-        [shown(&change.name).into_owned(), kind.to_owned(), digest(change.from.as_ref()), then]
+        let new = change.gains.iter().filter(|gain| gain.from.is_none()).map(|gain| gain.route.clone()).collect::<Vec<_>>();
+        [shown(&change.name).into_owned(), kind.to_owned(), digest(change.from.as_ref()), then, some_of(&new)]
     });
-    let mut text = output::table(&["name", "change", "now", "then"], rows);
+    let mut text = output::table(&["name", "change", "now", "then", "~new routes"], rows);
     for change in changes {
         let name = shown(&change.name);
         for gain in &change.gains {
-            let route = shown(&gain.route.to_string()).into_owned();
-            text.push_str(&match &gain.from {
-                Some(from) => format!("\n{name} takes over {route} from {}\n", shown(from)),
-                None => format!("\n{name} answers {route}, which no plugin answers now\n"),
-            });
+            if let Some(from) = &gain.from {
+                text.push_str(&format!("\n{name} takes over {} from {}\n", shown(&gain.route.to_string()), shown(from)));
+            }
         }
         if !change.loses.is_empty() {
             text.push_str(&format!(
@@ -196,6 +195,8 @@ mod tests {
         let gains: Vec<_> = changes[4].gains.iter().map(|gain| (gain.route.to_string(), gain.from.as_deref())).collect();
         assert_eq!(gains, [("Order/Y".to_owned(), Some("a")), ("Order/U".to_owned(), None)]);
         let text = table(&changes);
+        let line = text.lines().find(|line| line.starts_with("e ")).expect("it has a line");
+        assert!(line.ends_with("  Order/U"), "what no plugin answers now, in the line of the plugin: {text}");
         for part in ["e takes over Order/Y from a", "no plugin answers Order/Z any more", "c: it is text", "3 keeps serving"] {
             assert!(text.contains(part), "{text}");
         }

@@ -3,10 +3,10 @@
 mod tail;
 
 use clap::{Args, Subcommand, ValueEnum};
-use outbox::EventId;
 use outbox::event::Status;
 use outbox::store::{Filter, Record, SetAside, Whole};
 use outbox::why::attempt;
+use outbox::{EventId, Route};
 use serde::Serialize;
 
 use crate::config::Config;
@@ -17,6 +17,7 @@ use crate::failure::{Exit, Failure};
 use crate::names::Names;
 use crate::output::{self, Format, Output, or_dash, relative, short, shown};
 use crate::place::{self, Found, Place};
+use crate::route::near;
 use crate::why::{stands_as, why};
 
 #[derive(Subcommand, Debug)]
@@ -25,7 +26,9 @@ pub(crate) enum EventCommand {
     /// List events, oldest first
     #[command(after_help = "Examples:\n  outbox event list --status parked\n  \
                             outbox event list --status in_flight --output json\n  \
-                            outbox event list --status dead --route Order/OrderPlaced --newest-first --limit 20")]
+                            outbox event list --status dead --route Order/OrderPlaced --newest-first --limit 20\n\n\
+                            FAILURES, in JSON `failures`, counts every failed attempt. `attempts` is the column of the table: it leaves out \
+                            the failure at which a listener gave the event up.")]
     List {
         #[command(flatten)]
         filter: FilterArgs,
@@ -215,9 +218,10 @@ pub(crate) async fn list(place: &dyn Place, filter: Filter, paging: &Paging, for
     }
     let is_of_dead = filter.status == Some(Status::Dead);
     let people = |rows: &[Record]| if is_of_dead { dead_table(rows) } else { rows_table(rows) };
-    output::many(&rows, format, |rows| if rows.is_empty() { String::new() } else { people(rows) })?;
+    let listed: Vec<Listed> = rows.iter().map(|record| Listed { record, failures: record.failures() }).collect();
+    output::many(&listed, format, |_| if rows.is_empty() { String::new() } else { people(&rows) })?;
     if rows.is_empty() && format == Format::Table {
-        eprintln!("no events match");
+        eprintln!("no events match{}", unknown_route(place, &filter).await);
     }
     if let (true, Some(last)) = (more, rows.last()) {
         eprintln!("more events match; continue with --after {}, or raise --limit", last.seq);
@@ -225,8 +229,29 @@ pub(crate) async fn list(place: &dyn Place, filter: Filter, paging: &Paging, for
     Ok(())
 }
 
+/// Which route was probably meant, where a filter names one that is not known; as the end of a sentence.
+async fn unknown_route(place: &dyn Place, filter: &Filter) -> String {
+    let (Some(aggregate_type), Some(event_type)) = (&filter.aggregate_type, &filter.event_type) else { return String::new() };
+    let Ok(route) = Route::new(aggregate_type.as_str(), event_type.as_str()) else { return String::new() };
+    // Nothing but a hint: the list itself was read.
+    let Ok(routes) = place.routes().await else { return String::new() };
+    if routes.iter().any(|known| known.route == route) {
+        return String::new();
+    }
+    format!("; no route is called {}{}", shown(&route.to_string()), near(&route, &routes))
+}
+
+/// A row without its payload.
+#[derive(Serialize)]
+struct Listed<'r> {
+    #[serde(flatten)]
+    record: &'r Record,
+    /// As the tables show it: `attempts` leaves out the failure at which a listener gave the event up.
+    failures: u32,
+}
+
 fn rows_table(rows: &[Record]) -> String {
-    let header = [">seq", "event_id", "status", "route", "aggregate_id", ">failures", "created", "~last error"];
+    let header = [">seq", "event_id", "status", "~route", "?aggregate_id", "?>failures", "?created", "~last error"];
     let rows = rows.iter().map(|row| {
         [
             row.seq.to_string(),
@@ -244,7 +269,7 @@ fn rows_table(rows: &[Record]) -> String {
 
 /// Dead events, whose status is known and whose time of death matters.
 fn dead_table(rows: &[Record]) -> String {
-    let header = [">seq", "event_id", "route", "aggregate_id", ">failures", "created", "died", "~last error"];
+    let header = [">seq", "event_id", "~route", "?aggregate_id", "?>failures", "?created", "died", "~last error"];
     let rows = rows.iter().map(|row| {
         [
             row.seq.to_string(),
@@ -278,6 +303,7 @@ fn route(row: &Record) -> String {
 struct Shown<'r> {
     #[serde(flatten)]
     whole: Whole<'r>,
+    failures: u32,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     payload_hidden: bool,
 }
@@ -295,7 +321,7 @@ pub(crate) async fn show(id: EventId, status: Option<Status>, format: Format, co
     if payload_hidden {
         eprintln!("note: the role of this token does not show payloads; an operator's token does");
     }
-    output::one(&Shown { whole: row.whole(), payload_hidden }, format, |_| {
+    output::one(&Shown { whole: row.whole(), failures: row.failures(), payload_hidden }, format, |_| {
         let time = |time: Option<outbox::time::Timestamp>| {
             time.map_or_else(|| "-".to_owned(), |time| format!("{time} ({})", relative(time)))
         };

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use outbox::Route;
 use outbox::deceptive::is_deceptive;
 pub(crate) use outbox::deceptive::{argument, shown};
@@ -78,44 +78,110 @@ fn json<T: Serialize>(value: &T, pretty: bool) -> String {
     safe
 }
 
-/// A table without borders. A column whose name begins with `>` is aligned to the right. The last column is cut where its name
-/// begins with `~`, so that a line fits into the terminal; where nobody looks at a terminal it is whole.
+/// A table without borders. A column whose name begins with `>` is aligned to the right. So that a line fits into the terminal,
+/// columns whose names begin with `~` are cut, the last one first, and then those are left out that begin with `?`, from the right.
+/// Where nobody looks at a terminal the table is whole.
 pub(crate) fn table<R: IntoIterator<Item = String>>(header: &[&str], rows: impl IntoIterator<Item = R>) -> String {
     let rows = rows.into_iter().map(|row| row.into_iter().collect()).collect();
-    table_of_width(header, rows, terminal::width())
+    let (text, left_out) = table_of_width(header, rows, terminal::width());
+    if !left_out.is_empty() {
+        eprintln!("the terminal is too narrow for {}; --output json shows all", left_out.join(", "));
+    }
+    text
 }
 
-/// The fewest characters that are left of a column that is cut.
-const LEAST_WIDTH: usize = 20;
+/// How far the last column is cut before others are, and how far columns are cut in the end.
+const LAST_WIDTH: usize = 20;
+const LEAST_WIDTH: usize = 12;
+/// How far a column beside the last one is cut before others are left out.
+const CUT_WIDTH: usize = 24;
 /// Spaces between two columns.
 const GAP: u16 = 2;
 
-fn table_of_width(header: &[&str], mut rows: Vec<Vec<String>>, width: Option<usize>) -> String {
-    let name = |name: &str| name.trim_start_matches(['>', '~']).to_uppercase();
-    if let (Some(width), Some((last, others))) = (width, header.split_last())
-        && last.starts_with('~')
-    {
-        let cells = |column: usize| rows.iter().filter_map(move |row| row.get(column)).map(|cell| cell.chars().count()).max();
-        let widths = others.iter().enumerate().map(|(column, title)| cells(column).max(Some(name(title).len())).unwrap_or(0));
-        let taken: usize = widths.map(|cell| cell + usize::from(GAP)).sum();
-        let left = width.saturating_sub(taken).max(LEAST_WIDTH);
-        for cell in rows.iter_mut().filter_map(|row| row.get_mut(others.len())) {
+/// A column: its name, what may become of it, and its cells.
+struct Column {
+    name: String,
+    is_right: bool,
+    may_be_cut: bool,
+    may_be_left_out: bool,
+    cells: Vec<String>,
+}
+
+impl Column {
+    fn new(title: &str, cells: Vec<String>) -> Self {
+        let name = title.trim_start_matches(['>', '~', '?']);
+        let marks = &title[..title.len() - name.len()];
+        let [is_right, may_be_cut, may_be_left_out] = ['>', '~', '?'].map(|mark| marks.contains(mark));
+        Self { name: name.to_uppercase(), is_right, may_be_cut, may_be_left_out, cells }
+    }
+
+    fn width(&self) -> usize {
+        let cells = self.cells.iter().map(|cell| cell.chars().count());
+        cells.chain([self.name.chars().count()]).max().unwrap_or(0)
+    }
+
+    /// Cuts it by so much, but not below the least width.
+    fn cut(&mut self, by: usize, least: usize) {
+        let width = self.width();
+        if !self.may_be_cut || by == 0 || width <= least {
+            return;
+        }
+        let left = width.saturating_sub(by).max(least).max(self.name.chars().count());
+        for cell in &mut self.cells {
             *cell = short(cell, left);
         }
     }
+}
+
+/// The table, and the names of the columns that it leaves out.
+fn table_of_width(header: &[&str], rows: Vec<Vec<String>>, width: Option<usize>) -> (String, Vec<String>) {
+    let height = rows.len();
+    let mut cells: Vec<Vec<String>> = header.iter().map(|_| Vec::with_capacity(height)).collect();
+    for row in rows {
+        // A row may end before the last column.
+        let cells_of_row = row.into_iter().chain(std::iter::repeat_with(String::new));
+        cells.iter_mut().zip(cells_of_row).for_each(|(column, cell)| column.push(cell));
+    }
+    let mut columns: Vec<Column> = header.iter().zip(cells).map(|(title, cells)| Column::new(title, cells)).collect();
+    let left_out = width.map(|width| fit(&mut columns, width)).unwrap_or_default();
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(header.iter().map(|title| name(title)));
-    for row in rows {
-        table.add_row(row);
+    table.set_header(columns.iter().map(|column| &column.name));
+    for row in 0..height {
+        table.add_row(columns.iter().map(|column| &column.cells[row]));
     }
-    for (column, name) in table.column_iter_mut().zip(header) {
-        column.set_padding((0, GAP));
-        if name.starts_with('>') {
-            column.set_cell_alignment(CellAlignment::Right);
+    for (shown, column) in table.column_iter_mut().zip(&columns) {
+        shown.set_padding((0, GAP));
+        if column.is_right {
+            shown.set_cell_alignment(CellAlignment::Right);
         }
     }
-    trimmed(&table.to_string())
+    (trimmed(&table.to_string()), left_out)
+}
+
+/// Cuts columns, and leaves others out, until a line fits; gives the names of the latter.
+fn fit(columns: &mut Vec<Column>, width: usize) -> Vec<String> {
+    let over = |columns: &[Column]| {
+        let taken: usize = columns.iter().map(|column| column.width() + usize::from(GAP)).sum();
+        // There is no gap behind the last one.
+        taken.saturating_sub(usize::from(GAP)).saturating_sub(width)
+    };
+    let mut left_out = Vec::new();
+    let cut = |columns: &mut Vec<Column>, last: usize, others: usize| {
+        for number in (0..columns.len()).rev() {
+            let least = if number + 1 == columns.len() { last } else { others };
+            let by = over(columns);
+            columns[number].cut(by, least);
+        }
+    };
+    cut(columns, LAST_WIDTH, CUT_WIDTH);
+    while over(columns) > 0
+        && let Some(number) = columns.iter().rposition(|column| column.may_be_left_out)
+    {
+        left_out.insert(0, columns.remove(number).name);
+    }
+    cut(columns, LEAST_WIDTH, LEAST_WIDTH);
+    left_out
 }
 
 /// What a colour means; people who cannot see it lose nothing.
@@ -174,6 +240,35 @@ pub(crate) fn routes(routes: &[Route]) -> String {
         return "-".to_owned();
     }
     routes.iter().map(|route| shown(&route.to_string()).into_owned()).collect::<Vec<_>>().join(", ")
+}
+
+/// The first of these routes on a line that fits, and how many there are beside; `-` for none.
+pub(crate) fn some_of(routes: &[Route]) -> String {
+    some_of_all(routes, 0)
+}
+
+/// The same of more routes than those that are known by name.
+pub(crate) fn some_of_all(routes: &[Route], more: usize) -> String {
+    const WIDTH: usize = 100;
+    let all = routes.len().saturating_add(more);
+    let (mut text, mut named) = (String::new(), 0);
+    for route in routes {
+        let route = shown(&route.to_string()).into_owned();
+        if named > 0 && text.chars().count() + route.chars().count() + 2 > WIDTH {
+            break;
+        }
+        if named > 0 {
+            text.push_str(", ");
+        }
+        text.push_str(&short(&route, WIDTH));
+        named += 1;
+    }
+    match (named, all - named) {
+        (0, 0) => "-".to_owned(),
+        (_, 0) => text,
+        (0, more) => count(more as u64, "route"),
+        (_, more) => format!("{text} and {more} more"),
+    }
 }
 
 /// Bytes as people read them, safe for a terminal: text line by line, other bytes as base64.
@@ -245,11 +340,15 @@ pub(crate) fn progress(verb: &str, total: Option<u64>) -> ProgressBar {
     }
     let bar = total.map_or_else(ProgressBar::no_length, ProgressBar::new);
     let template = if total.is_some() {
-        "{msg} {wide_bar} {human_pos}/{human_len} {per_sec}, {eta} left"
+        "{msg} {wide_bar} {human_pos}/{human_len} {rate}, {eta} left"
     } else {
-        "{spinner} {msg} {human_pos} events, {per_sec}"
+        "{spinner} {msg} {human_pos} events, {rate}"
     };
-    bar.set_style(ProgressStyle::with_template(template).expect("the template is ours"));
+    // A fraction of an event a second interests nobody.
+    let rate = |state: &ProgressState, text: &mut dyn std::fmt::Write| {
+        let _ = write!(text, "{:.0}/s", state.per_sec());
+    };
+    bar.set_style(ProgressStyle::with_template(template).expect("the template is ours").with_key("rate", rate));
     bar.set_message(verb.to_owned());
     bar.enable_steady_tick(Duration::from_millis(200));
     bar
@@ -317,22 +416,40 @@ mod tests {
         let error = "the mail server did not answer within 5 seconds, four times in a row";
         let rows = || vec![vec!["01JD8Q4T9W".to_owned(), error.to_owned()]];
         let header = ["event_id", "~last error"];
-        let line = |width| table_of_width(&header, rows(), width).lines().nth(1).unwrap().to_owned();
+        let line = |width| table_of_width(&header, rows(), width).0.lines().nth(1).unwrap().to_owned();
 
         assert_eq!(line(None), format!("01JD8Q4T9W  {error}"));
         assert_eq!(line(Some(60)).chars().count(), 60);
         assert!(line(Some(60)).ends_with('…'), "{}", line(Some(60)));
         assert_eq!(line(Some(10)).chars().count(), 12 + LEAST_WIDTH, "some of it is shown at any width");
-        assert_eq!(
-            table_of_width(&["event_id", "error"], rows(), Some(20)).lines().nth(1).unwrap(),
-            line(None),
-            "not asked for"
-        );
+        let (whole, _) = table_of_width(&["event_id", "error"], rows(), Some(20));
+        assert_eq!(whole.lines().nth(1).unwrap(), line(None), "not asked for");
+    }
+
+    #[test]
+    fn a_line_fits_into_a_narrow_terminal_without_the_columns_that_may_be_missed() {
+        let header = [">seq", "event_id", "status", "~route", "?aggregate_id", "?>failures", "?created", "~last error"];
+        let row = |route: &str, aggregate: &str| {
+            let cells =
+                ["12345", "01M8BT2P1JBQ1B360FNYWNGAWY", "RETRY (blocked)", route, aggregate, "10", "59 min ago", "refused: no"];
+            cells.map(str::to_owned).to_vec()
+        };
+        for (route, aggregate) in
+            [("Order/OrderPlaced", "42"), ("Subscription/SubscriptionWasRenewed", "customer-0815-4711-xy")]
+        {
+            let (text, left_out) = table_of_width(&header, vec![row(route, aggregate)], Some(80));
+            assert_eq!(left_out, ["AGGREGATE_ID", "FAILURES", "CREATED"]);
+            assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+            assert!(text.contains("01M8BT2P1JBQ1B360FNYWNGAWY"), "commands need the whole ID: {text}");
+            let (whole, left_out) = table_of_width(&header, vec![row(route, aggregate)], Some(200));
+            assert!(left_out.is_empty() && whole.contains(route) && whole.contains(aggregate), "{whole}");
+        }
     }
 
     #[test]
     fn a_table_is_plain_text_without_spaces_at_the_end() {
         let text = table(&[">n", "name"], [["7".to_owned(), "a".to_owned()], ["10".to_owned(), "bb".to_owned()]]);
         assert_eq!(text, " N  NAME\n 7  a\n10  bb\n");
+        assert_eq!(table(&[">n", "name"], [["7".to_owned()]]), "N  NAME\n7\n", "a row may be shorter");
     }
 }

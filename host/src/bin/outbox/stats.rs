@@ -25,7 +25,7 @@ impl StatsCommand {
             let rows = [
                 ("new", stats.new.to_string(), "waiting for their first attempt"),
                 ("retry", stats.retry.to_string(), "failed, waiting for another attempt"),
-                ("in flight", stats.in_flight.to_string(), "of these two: claimed by a host now"),
+                ("claimed", stats.in_flight.to_string(), "of these two: held by the claim of a host"),
                 ("parked", stats.parked.to_string(), "waiting for a listener, or for the end of a pause"),
                 (
                     "blocked",

@@ -82,26 +82,7 @@ fn table(plugins: &[Listed]) -> String {
 
 /// What a plugin answers, on a line that fits: the first of its routes, and how many there are beside.
 pub(crate) fn answered(status: &PluginStatus) -> String {
-    const WIDTH: usize = 100;
-    let all = status.routes.len().saturating_add(status.more_routes);
-    let (mut text, mut count) = (String::new(), 0);
-    for route in &status.routes {
-        let route = shown(&route.to_string()).into_owned();
-        if count > 0 && text.chars().count() + route.chars().count() + 2 > WIDTH {
-            break;
-        }
-        if count > 0 {
-            text.push_str(", ");
-        }
-        text.push_str(&short(&route, WIDTH));
-        count += 1;
-    }
-    match (count, all - count) {
-        (0, 0) => "-".to_owned(),
-        (_, 0) => text,
-        (0, more) => output::count(more as u64, "route"),
-        (_, more) => format!("{text} and {more} more"),
-    }
+    output::some_of_all(&status.routes, status.more_routes)
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ pub(super) fn frame(sample: &Sample, rates: &Rates, place: &str, (columns, rows)
     lines.push(format!("oldest  {}   done {:>15}", paint(&format!("{lag:>10}"), lag_colour), stats.done));
     let dead = format!("{:>10}", stats.dead);
     let dead = if stats.dead > 0 { paint(&dead, Colour::Red).into_owned() } else { dead };
-    lines.push(format!("new     {:>10}   retry {:>14}   in flight {:>10}", stats.new, stats.retry, stats.in_flight));
+    lines.push(format!("new     {:>10}   retry {:>14}   claimed {:>12}", stats.new, stats.retry, stats.in_flight));
     lines.push(format!("parked  {:>10}   blocked {:>12}   dead {dead:>15}", stats.parked, stats.blocked));
     let nodes = node_lines(&sample.nodes, sample.at);
     let room = rows.saturating_sub(FIXED);
