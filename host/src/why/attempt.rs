@@ -3,6 +3,7 @@
 use super::{Counters, Explanation};
 use crate::deceptive::shown;
 use crate::event::{Cost, ShortDigest};
+use crate::listener::is_unroutable;
 use crate::store::{AttemptCost, AttemptEnd, failures};
 use crate::units::{count, number, size, span};
 
@@ -67,6 +68,10 @@ impl Explanation {
         let counted: Vec<String> = some.map(|(times, what, how)| format!("{}{how}", count(u64::from(*times), what))).collect();
         match (counted.is_empty(), claim_seq) {
             (true, 0) => "no outcome yet".to_owned(),
+            // What a host did with it was no attempt, though the log numbers it as the first delivery.
+            (true, _) if self.last_error.as_deref().is_some_and(is_unroutable) => {
+                "no attempt: no listener was called".to_owned()
+            }
             (true, _) => "no failed attempt".to_owned(),
             (false, _) => counted.join(", "),
         }

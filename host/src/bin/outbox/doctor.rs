@@ -127,9 +127,10 @@ async fn contents(store: &dyn Store, here: &look::Here, findings: &mut Vec<Findi
     let of = |status| Filter { status: Some(status), ..Filter::default() };
     let parked = Filter { set_aside: Some(SetAside::Parked), ..Filter::default() };
     let parked = newest(store, stats.parked, parked).await?;
-    findings.extend(look::routes(&store.count_routes().await?, &parked, here, store.now().await?));
+    let now = store.now().await?;
+    findings.extend(look::routes(&store.count_routes().await?, &parked, here, now));
     findings.push(look::retries(stats.retry, &newest(store, stats.retry, of(Status::Retry)).await?, &here.flags));
-    findings.push(look::dead(stats.dead, &newest(store, stats.dead, of(Status::Dead)).await?, &here.flags));
+    findings.push(look::dead(stats.dead, &newest(store, stats.dead, of(Status::Dead)).await?, &here.flags, now));
     findings.extend(look::events(&stats, delivers, &here.flags));
     Ok(())
 }

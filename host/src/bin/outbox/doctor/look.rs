@@ -7,14 +7,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
-use outbox::listener::{error_kind, is_unroutable};
+use outbox::listener::{Cause, error_kind, is_unroutable};
 use outbox::store::{Finding, NodeRecord, Record, Stats};
+use outbox::time::Timestamp;
 use outbox::wasm::Manifest;
 use outbox::{Mode, Route};
 
 use crate::config::{Flags, Settings};
 use crate::host;
-use crate::output::{argument, count, routes as names, short, span};
+use crate::output::{argument, count, relative_to, routes as names, short, span};
 use crate::plugins::{self, PluginState, PluginStatus};
 pub(super) use routes::{Here, routes};
 pub(super) use served::served_by_hosts;
@@ -24,6 +25,18 @@ const LONG: Duration = Duration::from_secs(5 * 60);
 
 /// The mode in which a host takes the table to be its own.
 const ALONE: &str = "single_node";
+/// Failures that count as a broken listener.
+const BREAKAGES: [Cause; 9] = [
+    Cause::Panic,
+    Cause::Fuel,
+    Cause::Deadline,
+    Cause::Memory,
+    Cause::Stack,
+    Cause::Trap,
+    Cause::Output,
+    Cause::HostCalls,
+    Cause::Sink,
+];
 /// Modes that keep an order, as long as every host on the table runs in the same one.
 const IN_ORDER: [&str; 2] = ["ordered", "ordered_by_aggregate"];
 
@@ -204,12 +217,18 @@ pub(super) fn retries(waiting: u64, newest: &[Record], flags: &Flags) -> Finding
     if waiting == 0 {
         return Finding::good("retry", "no failed event waits for another attempt");
     }
-    let said = most_often(newest.iter().filter_map(|record| record.last_error.as_deref()), error_kind)
-        .map_or_else(String::new, |error| format!("; most often: {}", short(error, 160)));
+    let error = most_often(newest.iter().filter_map(|record| record.last_error.as_deref()), error_kind);
+    let said = error.map_or_else(String::new, |error| format!("; most often: {}", short(error, 160)));
+    let is_breakage = error.is_some_and(|error| BREAKAGES.iter().any(|cause| cause.code() == error_kind(error)));
+    let breaker = if is_breakage {
+        "\na listener that keeps breaking is paused by its host for breaker.pause, again and again: its log says `the listener keeps breaking`"
+    } else {
+        ""
+    };
     let wait = if waiting == 1 { "waits" } else { "wait" };
     let what = format!("{} failed and {wait} for another attempt{said}", count(waiting, "event"));
     let then = flags.command("outbox event why ID");
-    Finding::warning("retry", what, format!("{}\nthen {then}", flags.command("outbox event list --status retry")))
+    Finding::warning("retry", what, format!("{}\nthen {then}{breaker}", flags.command("outbox event list --status retry")))
 }
 
 /// The first of the texts whose kind is the most frequent one.
@@ -221,13 +240,18 @@ fn most_often<'t>(texts: impl Iterator<Item = &'t str>, kind: fn(&str) -> &str) 
     kinds.into_values().max_by_key(|(times, _)| *times).map(|(_, text)| text)
 }
 
-/// Events that were given up: how many, and what the newest of them say.
-pub(super) fn dead(dead: u64, newest: &[Record], flags: &Flags) -> Finding {
+/// Events that were given up: how many, and what the newest of them say. What they say may be over, so that its age is told.
+pub(super) fn dead(dead: u64, newest: &[Record], flags: &Flags, now: Timestamp) -> Finding {
     if dead == 0 {
         return Finding::good("dead", "no event was given up");
     }
     let error = most_often(newest.iter().filter_map(|record| record.last_error.as_deref()), error_kind);
-    let said = error.map_or_else(String::new, |error| format!("; most often: {}", short(error, 160)));
+    let of_kind = |record: &&Record| record.last_error.as_deref().map(error_kind) == error.map(error_kind);
+    let last = newest.iter().filter(of_kind).filter_map(|record| record.done_at).max();
+    // Some died after the time was asked for.
+    let last = last.map(|last| last.min(now));
+    let last = last.map_or_else(String::new, |last| format!("; last {}", relative_to(last, now)));
+    let said = error.map_or_else(String::new, |error| format!("; most often: {}{last}", short(error, 160)));
     let before = if error.is_some_and(is_unroutable) {
         "before a replay, add a plugin or listener for their routes, or they are given up again"
     } else {

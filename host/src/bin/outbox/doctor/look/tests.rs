@@ -1,6 +1,5 @@
 use outbox::event::OwnerId;
 use outbox::store::{Node, Severity};
-use outbox::time::Timestamp;
 use outbox::{Envelope, Status};
 
 use super::*;
@@ -114,6 +113,8 @@ fn events_that_fail_are_told_with_what_most_of_them_say() {
         "7 events failed and wait for another attempt; most often: [http-500] https://a.example answered\\u{1b}[31m 500"
     );
     assert_eq!(found.fix.as_deref(), Some("outbox event list --status retry\nthen outbox event why ID"));
+    let broken = retries(1, &[failed(Some("fuel: used up 5"))], &Flags::default());
+    assert!(broken.fix.is_some_and(|fix| fix.contains("breaker.pause")), "its listener may be paused");
     assert_eq!(retries(1, &[], &Flags::default()).found, "1 event failed and waits for another attempt");
     assert_eq!(retries(0, &[], &Flags::default()).severity, Severity::Good);
 }
@@ -123,15 +124,17 @@ fn dead_events_are_told_with_what_most_of_them_say_and_a_replay_that_would_not_h
     let no_listener = |event_type: &str| failed(Some(&format!("no listener answers Order/{event_type} (1 route is answered)")));
     let first = |finding: &Finding| finding.fix.as_deref().and_then(|fix| fix.lines().next()).map(str::to_owned);
 
-    let unanswered = dead(3, &[no_listener("A"), failed(Some("fuel: used up 5")), no_listener("B")], &Flags::default());
-    let failing = dead(1, &[failed(Some("fuel: used up 5"))], &Flags::default());
+    let unanswered = dead(3, &[no_listener("A"), failed(Some("fuel: used up 5")), no_listener("B")], &Flags::default(), NOW);
+    let mut died = failed(Some("fuel: used up 5"));
+    died.done_at = Some(NOW.minus(Duration::from_secs(3 * 3_600)));
+    let failing = dead(1, &[died], &Flags::default(), NOW);
 
     assert_eq!(unanswered.found, "3 events given up; most often: no listener answers Order/A (1 route is answered)");
     assert!(first(&unanswered).is_some_and(|fix| fix.contains("add a plugin or listener for their routes")), "{unanswered:?}");
-    assert_eq!(failing.found, "1 event given up; most often: fuel: used up 5");
+    assert_eq!(failing.found, "1 event given up; most often: fuel: used up 5; last 3 h ago");
     assert!(first(&failing).is_some_and(|fix| fix.contains("see that its cause is gone")), "{failing:?}");
     assert!(failing.fix.as_deref().is_some_and(|fix| fix.contains("outbox dead replay ID  delivers one again")), "{failing:?}");
-    assert_eq!(dead(0, &[], &Flags::default()).severity, Severity::Good);
+    assert_eq!(dead(0, &[], &Flags::default(), NOW).severity, Severity::Good);
 }
 
 /// An event that failed.
