@@ -69,9 +69,17 @@ impl Host {
     }
 }
 
+/// How long a request changes events before it answers, so that the count on the terminal moves.
+const PART: Duration = Duration::from_secs(2);
+
 /// What a request waits for at most: what is left of a limit of time.
 fn left(limit: Option<Duration>, started: Instant) -> Option<Duration> {
     limit.map(|limit| limit.saturating_sub(started.elapsed()))
+}
+
+/// The time limit of one request of several.
+fn part(left: Option<Duration>) -> Option<Duration> {
+    Some(left.map_or(PART, |left| left.min(PART)))
 }
 
 fn span(span: Option<Duration>) -> Option<String> {
@@ -154,7 +162,7 @@ impl Place for Host {
     /// The host does it itself after each change.
     async fn tell_hosts(&self) {}
 
-    /// In requests of 25 s at most, as long as any goes. What dies meanwhile is left alone.
+    /// In several requests, as long as any goes. What dies meanwhile is left alone.
     async fn replay_all(
         &self,
         filter: &DeadFilter,
@@ -180,7 +188,9 @@ impl Place for Host {
             body.insert("limit".to_owned(), wanted.into());
             body.insert("per_second".to_owned(), limits.per_second.into());
             body.insert("batch_size".to_owned(), limits.batch_size.into());
-            body.insert("time_limit".to_owned(), span(time).into());
+            // A rate is kept within a request.
+            let part = if limits.per_second.is_some() { time } else { part(time) };
+            body.insert("time_limit".to_owned(), span(part).into());
             body.insert("reason".to_owned(), audit.reason.clone().into());
             match self.client.post::<Done>("/v1/dead/replay", &Value::Object(body)).await {
                 Ok(done) => {
@@ -290,7 +300,7 @@ impl Place for Host {
             }
             let body = json!({
                 "dead": what == Purging::Dead, "finished_before": confirmed.finished_before, "limit": rows,
-                "expected_count": expected, "time_limit": span(time), "reason": audit.reason,
+                "expected_count": expected, "time_limit": span(part(time)), "reason": audit.reason,
             });
             let report = match self.client.post::<PurgeReport>("/v1/purge", &body).await {
                 Ok(report) => report,
