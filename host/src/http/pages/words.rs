@@ -73,7 +73,7 @@ pub(super) enum Stand {
     Waiting,
     /// Its time has not come: its writer or its listener asked for later.
     Delayed,
-    /// With a host.
+    /// Claimed by a host.
     InFlight,
     /// Its listener was done with it.
     Done,
@@ -107,7 +107,8 @@ impl Stand {
         match self {
             Self::Waiting => "waiting",
             Self::Delayed => "delayed",
-            Self::InFlight => "in flight",
+            // What the table knows: an event that is held by its partition alone has no claim.
+            Self::InFlight => "claimed",
             Self::Done => "done",
             Self::Retry => "retry",
             Self::Dead => "dead",

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::time::Duration;
 
 mod assets;
 
@@ -13,6 +14,7 @@ use crate::http::pages::known::findings::{Finding, Severity, all_well, findings}
 use crate::http::pages::known::plugins;
 use crate::http::pages::known::snapshot::Known;
 use crate::http::pages::link::encoded;
+use crate::http::pages::words::when;
 use crate::units::{count, number};
 
 /// The colour scheme that the visitor chose.
@@ -77,6 +79,9 @@ pub(crate) struct Frame {
     pub(crate) has: Option<Vec<(String, String)>>,
 }
 
+/// Counts this old are told with their age: a page that is loaded shows lists as they are now.
+const NOT_NOW: Duration = Duration::from_secs(5);
+
 const ENTRIES: [(&str, &str); 7] = [
     ("Overview", ""),
     ("Events", "events"),
@@ -109,6 +114,13 @@ impl Frame {
         }
         // Screen readers read out changes of the status line only.
         html! { div id=(id) data-live=(mark) aria-live=[(id == "status").then_some("polite")] { (body) } }
+    }
+
+    /// When the events were counted, where that is longer ago than a visitor would think. A database that does not answer is told of
+    /// in the status line.
+    pub(crate) fn counted(&self) -> Option<Markup> {
+        let snapshot = self.known.snapshot.as_ref().filter(|_| self.known.outage.is_none())?;
+        (snapshot.taken.elapsed() >= NOT_NOW).then(|| html! { "counted " (when(snapshot.at, self.known.now())) })
     }
 
     fn badge(&self, entry: &str) -> Option<Markup> {

@@ -27,8 +27,9 @@ pub(crate) async fn overview(visit: Visit) -> Response {
         Err(unanswered) => (unanswered.known, None),
     };
     let visit = Visit { frame: Frame { known, ..visit.frame }, ..visit };
+    let in_hand = visit.pages.host.inside.in_flight();
     let hour = visit.pages.history.hour(crate::time::Clock::now(&*crate::time::system_clock()));
-    visit.page("Overview", view::overview::page(&Overview { frame: &visit.frame, hour, changes }))
+    visit.page("Overview", view::overview::page(&Overview { frame: &visit.frame, hour, in_hand, changes }))
 }
 
 pub(crate) async fn events(visit: Visit) -> Result<Response, Refused> {

@@ -39,6 +39,10 @@ pub(crate) fn page(events: &Events<'_>, matching: u64, jobs: &[(u64, Arc<Job>)])
             (by_error(frame, &groups))
         }
         h2 { (count(matching, "dead event")) @if !of.is_empty() { " " (of) } }
+        // With a filter they were counted for this page.
+        @if !wanted.is_narrow() && let Some(counted) = frame.counted() {
+            p.quiet { (counted) "; the list is as it is now" }
+        }
         (events::form(frame, wanted, "dead", false))
         @if frame.may_act && matching > 0 {
             div.row-of {

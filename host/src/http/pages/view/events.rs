@@ -92,6 +92,8 @@ pub(crate) fn states(frame: &Frame, wanted: &WantedEvents) -> Markup {
                     @if let Some(count) = count { " " span.figure.quiet { (number(count)) } }
                 } }
             }
+            // The list below is as it is now.
+            @if let Some(counted) = frame.counted() { li.quiet { (counted) } }
         }
     };
     frame.live("states", &chips)
@@ -179,6 +181,7 @@ mod tests {
     use super::*;
     use crate::event::Status;
     use crate::http::pages::fake::{frame, record};
+    use crate::http::pages::known::snapshot::Snapshot;
     use crate::store::{AttemptCost, AttemptEnd};
 
     fn rows_of(number: u64) -> Vec<Record> {
@@ -201,6 +204,22 @@ mod tests {
         let page = Events::of(&frame, &back, upwards);
         assert_eq!((page.rows.len(), page.older, page.newer), (50, true, true));
         assert!(page.rows.first().unwrap().seq > page.rows.last().unwrap().seq, "newest first again");
+    }
+
+    #[test]
+    fn counts_that_are_older_than_the_list_beside_them_say_so() {
+        let wanted = WantedEvents::default();
+        let told = |age: Duration| {
+            let mut frame = frame();
+            let snapshot = frame.known.snapshot.take().expect("it knows a table");
+            let taken = std::time::Instant::now().checked_sub(age).expect("the machine has run for so long");
+            let snapshot = Snapshot { taken, nodes: snapshot.nodes.clone(), ..Snapshot::made_up(snapshot.at) };
+            frame.known.snapshot = Some(std::sync::Arc::new(snapshot));
+            states(&frame, &wanted).into_string()
+        };
+        assert!(!told(Duration::ZERO).contains("counted"), "{}", told(Duration::ZERO));
+        let old = told(Duration::from_secs(40));
+        assert!(old.contains("counted ") && old.contains(">40 s ago<"), "{old}");
     }
 
     #[test]

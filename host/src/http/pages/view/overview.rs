@@ -21,6 +21,8 @@ const ROUTES: usize = 12;
 pub(crate) struct Overview<'a> {
     pub(crate) frame: &'a Frame,
     pub(crate) hour: Vec<Option<Minute>>,
+    /// How many events this host has in its hands, claimed or held by their partitions.
+    pub(crate) in_hand: usize,
     /// Changes by hand, newest first; `None` while the database does not answer.
     pub(crate) changes: Option<Vec<AuditRecord>>,
 }
@@ -31,7 +33,7 @@ pub(crate) fn page(overview: &Overview<'_>) -> Markup {
     html! {
         h1.unseen { "Overview" }
         (frame.live("charts", &html! { div.charts { @for chart in charts(&overview.hour, now) { (chart.show()) } } }))
-        @if let Some(snapshot) = &frame.known.snapshot { (frame.live("waits", &waits(frame, snapshot))) }
+        @if let Some(snapshot) = &frame.known.snapshot { (frame.live("waits", &waits(frame, snapshot, overview.in_hand))) }
         @if let Some(records) = &overview.changes { (frame.live("changes", &changes(frame, records))) }
     }
 }
@@ -104,7 +106,7 @@ fn charts(hour: &[Option<Minute>], now: Timestamp) -> [Chart; 3] {
     ]
 }
 
-fn waits(frame: &Frame, snapshot: &Snapshot) -> Markup {
+fn waits(frame: &Frame, snapshot: &Snapshot, in_hand: usize) -> Markup {
     let stats = &snapshot.stats;
     let states = [
         (Stand::Waiting, stats.new, "new", "not attempted yet"),
@@ -130,7 +132,11 @@ fn waits(frame: &Frame, snapshot: &Snapshot) -> Markup {
                 }
             }
         }
-        p.quiet { (number(stats.in_flight)) " claimed by a host now · " (number(stats.done)) " done, kept until purged" }
+        p.quiet {
+            (number(in_hand as u64)) " in the hands of this host · " (number(stats.in_flight)) " claimed by a host now · "
+            (number(stats.done)) " done, kept until purged"
+            @if let Some(counted) = frame.counted() { " · " (counted) }
+        }
         @if !busy.is_empty() {
             h2 { "Busiest routes" }
             (routes(frame, &busy))

@@ -381,7 +381,8 @@ mod tests {
         assert!(page("state=blocked").contains("No route matches."));
 
         let hour = Vec::new();
-        let overview = crate::http::pages::view::overview::Overview { frame: &frame, hour, changes: Some(Vec::new()) };
+        let overview =
+            crate::http::pages::view::overview::Overview { frame: &frame, hour, in_hand: 0, changes: Some(Vec::new()) };
         let text = frame.document("Overview", crate::http::pages::view::overview::page(&overview)).into_string();
         assert!(text.len() < 150_000, "{} bytes", text.len());
     }
