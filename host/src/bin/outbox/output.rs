@@ -79,7 +79,7 @@ fn json<T: Serialize>(value: &T, pretty: bool) -> String {
 }
 
 /// A table without borders. A column whose name begins with `>` is aligned to the right. So that a line fits into the terminal,
-/// columns whose names begin with `~` are cut, the last one first, and then those are left out that begin with `?`, from the right.
+/// columns whose names begin with `~` are cut, the last one first; then those with `?` are left out, from the right.
 /// Where nobody looks at a terminal the table is whole.
 pub(crate) fn table<R: IntoIterator<Item = String>>(header: &[&str], rows: impl IntoIterator<Item = R>) -> String {
     let rows = rows.into_iter().map(|row| row.into_iter().collect()).collect();

@@ -116,8 +116,8 @@ impl Frame {
         html! { div id=(id) data-live=(mark) aria-live=[(id == "status").then_some("polite")] { (body) } }
     }
 
-    /// When the events were counted, where that is longer ago than a visitor would think. A database that does not answer is told of
-    /// in the status line.
+    /// When the events were counted, where that is longer ago than a visitor would think. The status line tells of a database that
+    /// does not answer.
     pub(crate) fn counted(&self) -> Option<Markup> {
         let snapshot = self.known.snapshot.as_ref().filter(|_| self.known.outage.is_none())?;
         (snapshot.taken.elapsed() >= NOT_NOW).then(|| html! { "counted " (when(snapshot.at, self.known.now())) })

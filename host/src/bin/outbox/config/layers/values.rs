@@ -89,8 +89,8 @@ pub(super) fn is_of_tokens(key: &[String]) -> bool {
     key == ["http", "tokens"]
 }
 
-/// The first of these values that is a list of tokens, and everything that is wrong with them. In the place of what is wrong stands
-/// what is right, so that the others keep their numbers.
+/// The first of these values that is a list of tokens, and everything that is wrong with them. A good value stands for each bad
+/// one, so that the others keep their numbers.
 pub(super) fn tokens<T: DeserializeOwned>(key: &Key, values: Vec<Value>) -> (Option<Value>, Vec<Misfit>) {
     let entries = match first_that_fits::<T>(key, values.clone()) {
         Ok(value) => return (Some(value), Vec::new()),
