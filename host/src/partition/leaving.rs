@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use super::Partitions;
 use crate::event::{EventId, Fence};
-use crate::store::Claimed;
 
 /// The partitions that are given back as soon as nothing of them is in this process's hands.
 #[derive(Debug, Default)]
@@ -61,10 +60,9 @@ impl Partitions {
 }
 
 impl Claiming {
-    /// Its answer has come.
-    pub(crate) fn brought(&mut self, claimed: &[Claimed]) {
-        let events = claimed.iter().filter_map(|claim| Some((claim.event.as_ref().ok()?.id(), claim.fence)));
-        self.claims.extend(events);
+    /// Its answer has come, with these claims.
+    pub(crate) fn brought(&mut self, claims: impl Iterator<Item = (EventId, Fence)>) {
+        self.claims.extend(claims);
     }
 }
 

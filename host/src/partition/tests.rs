@@ -131,7 +131,7 @@ async fn a_partition_that_leaves_while_a_claim_is_on_its_way_stays_until_what_it
     };
 
     assert_eq!(keep().await, 0, "it may bring events of any of them");
-    claiming.brought(&claimed);
+    claiming.brought([(event, claimed[0].fence)].into_iter());
     in_hand.lock().expect("no panic").push((event, claimed[0].fence));
     drop(claiming);
     assert_eq!(keep().await, 0, "its listener is at work");

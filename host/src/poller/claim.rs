@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::judge::{Judged, is_delivered_alone};
 use super::{BATCH_BYTES, Polled, Poller};
-use crate::event::Fence;
+use crate::event::{EventId, Fence};
 use crate::order::Placing;
 use crate::queue::{Delivery, Left, Via};
 use crate::routes;
@@ -64,7 +64,7 @@ impl Poller {
         // Taken before the statement is sent: by the database's clock the lease ends later than we believe, never earlier.
         let (claimed_at, mut claiming) = (Instant::now(), self.partitions.claiming());
         let claimed = self.store.claim(&request).await.inspect_err(|_| self.metrics.claims_failed.increment())?;
-        claiming.brought(&claimed);
+        claiming.brought(claims(&claimed));
         let taken = claimed.len();
         let bytes = claimed.iter().map(size_bytes).sum();
         let full = self.count_taken(taken, bytes, limit, max_bytes);
@@ -93,7 +93,7 @@ impl Poller {
         let (claimed_at, mut claiming) = (Instant::now(), self.partitions.claiming());
         let claimed = self.store.claim_these(&self.owner, self.lease, fences).await;
         let claimed = claimed.inspect_err(|_| self.metrics.claims_failed.increment())?;
-        claiming.brought(&claimed);
+        claiming.brought(claims(&claimed));
         let count = claimed.len();
         self.queue_claimed(claimed, claimed_at + self.lease).await;
         Ok(count)
@@ -148,7 +148,7 @@ impl Poller {
                 return Err(error);
             }
         };
-        claiming.brought(&claimed);
+        claiming.brought(claims(&claimed));
         let (waiting, over): (Vec<Left>, Vec<Left>) = ours.into_iter().partition(|one| locked.contains(&one.fence.sequence));
         self.in_flight.put_back(waiting);
         // An event that is neither claimed nor locked has changed meanwhile, or another host holds its partition by now.
@@ -303,6 +303,11 @@ impl Poller {
         let learned = routes::learn(&*self.store, &self.listeners).await;
         learned.inspect_err(|error| self.metrics.db_error(error)).is_ok()
     }
+}
+
+/// The claims of events that may be delivered.
+pub(super) fn claims(claimed: &[Claimed]) -> impl Iterator<Item = (EventId, Fence)> {
+    claimed.iter().filter_map(|claim| Some((claim.event.as_ref().ok()?.id(), claim.fence)))
 }
 
 /// Roughly how many bytes an event takes. No fewer than a store counts, or a batch that its bytes cut short would not look full: one that

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::claim::{MARK_PATIENCE, Placed, Taken, size_bytes};
+use super::claim::{MARK_PATIENCE, Placed, Taken, claims, size_bytes};
 use super::cursor::Ended;
 use super::judge::stops_hosts;
 use super::{Polled, Poller, STOPPED_FRONT_REST};
@@ -161,7 +161,7 @@ impl Poller {
             let (claimed_at, mut claiming) = (Instant::now(), self.partitions.claiming());
             match self.store.claim_these(&self.owner, self.lease, &fences).await {
                 Ok(mut claimed) => {
-                    claiming.brought(&claimed);
+                    claiming.brought(claims(&claimed));
                     settled = claimed.len();
                     for claim in &mut claimed {
                         claim.behind = behind.remove(&claim.fence.sequence).flatten();
