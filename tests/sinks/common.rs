@@ -1,6 +1,9 @@
 //! Short ways to say what the facts are about.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use outbox::event::{Envelope, Event};
@@ -38,6 +41,32 @@ pub(crate) fn to(subject: &str, message: Message) -> Message {
 
 pub(crate) async fn send_one(sink: &dyn Sink, message: Message) -> Result<(), SinkError> {
     sink.send(&[message]).await.remove(0)
+}
+
+/// Messages that nobody confirms: they are with their sink, and their answers stay out.
+#[derive(Default)]
+pub(crate) struct Unconfirmed<'s>(Vec<Sending<'s>>);
+
+type Sending<'s> = Pin<Box<dyn Future<Output = Vec<Result<(), SinkError>>> + Send + 's>>;
+
+impl<'s> Unconfirmed<'s> {
+    /// Sends one more, before everything that is sent after this.
+    pub(crate) async fn send(&mut self, sink: &'s dyn Sink, message: Message) {
+        self.0.push(Box::pin(async move { sink.send(&[message]).await }));
+        self.have_no_answer().await;
+    }
+
+    pub(crate) async fn have_no_answer(&mut self) {
+        poll_fn(|context| {
+            for sending in &mut self.0 {
+                if let Poll::Ready(answer) = sending.as_mut().poll(context) {
+                    panic!("a message that nobody confirms was answered: {answer:?}");
+                }
+            }
+            Poll::Ready(())
+        })
+        .await;
+    }
 }
 
 /// Sends a message until it is confirmed, as a host would, and says how often it was not.

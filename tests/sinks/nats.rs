@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use outbox::sink::SinkError;
 use serde_json::{Value, json};
 use servers::Broker;
-use support::eventually;
+use support::{eventually, in_time};
 
 use crate::broker::{kill, own, resume, shared};
 use crate::certificate::certificate;
-use crate::common::{order, send_all_while, send_one, send_until_confirmed, sink, to, unique};
+use crate::common::{Unconfirmed, order, send_all_while, send_one, send_until_confirmed, sink, to, unique};
 
 /// A stream, read by JetStream's own interface.
 pub(crate) struct Stream {
@@ -129,6 +129,27 @@ async fn a_subject_without_a_stream_is_not_confirmed_and_a_plugin_reaches_nothin
         outbox::sink::Message { trusts_subject: false, ..to(&format!("$JS.API.STREAM.DELETE.{}", stream.name), order(2)) };
     assert!(matches!(send_one(&*sink, delete).await, Err(SinkError::Rejected { .. })));
     assert_eq!(stream.count().await, 0, "and it is still there");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_nobody_confirms_holds_up_no_other() {
+    let url = shared(Broker::Nats);
+    let stream = Stream::make(&url, json!({})).await;
+    // Somebody reads the subject, so that the server does not say that nobody does; but no stream keeps what it reads.
+    let subject = unique("read.by.no.stream.");
+    let _reader = stream.client.subscribe(subject.clone()).await.expect("subscribed");
+    stream.client.flush().await.expect("the server knows it");
+    let mut config = config(&url, &stream);
+    config["timeout"] = json!("10m");
+    let sink = sink(config);
+    let mut unconfirmed = Unconfirmed::default();
+    for number in 0..20 {
+        unconfirmed.send(&*sink, to(&subject, order(number))).await;
+        let others = [order(number), order(100 + number)];
+        assert_eq!(in_time("the others are confirmed", sink.send(&others)).await, [Ok(()), Ok(())]);
+    }
+    unconfirmed.have_no_answer().await;
+    assert_eq!(stream.count().await, 40);
 }
 
 #[tokio::test(flavor = "multi_thread")]

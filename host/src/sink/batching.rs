@@ -1,4 +1,7 @@
-//! What all sinks do alike: one bounded queue for many callers, batches of the messages that wait, several batches in flight.
+//! What all sinks do alike: a bounded number of messages of many callers, which are sent in batches, several at a time, and each of
+//! which is answered by itself.
+
+mod batch;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,11 +9,13 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
+pub(super) use batch::Batch;
+
 use super::breaker::Breaker;
 use super::{CommonConfig, Message, Sink, SinkError};
 
-/// The most messages that wait to be sent; further callers wait for room.
-const QUEUE: usize = 1_024;
+/// The most messages of a sink that have no answer yet; further ones wait for a place.
+pub(super) const PLACES: usize = 1_024;
 /// How long after its deadline a batch may still report, and how long after that a caller may still be told.
 const GRACE: Duration = Duration::from_millis(250);
 /// After how long a message that found no room may be sent again.
@@ -22,10 +27,11 @@ type Answer = Result<(), SinkError>;
 /// The connection of one kind of sink. It connects when it is first used, and again when it has lost its connection.
 #[async_trait]
 pub(super) trait Link: Send + Sync + 'static {
-    /// Sends messages; one answer for each, in their order, by `deadline`. Batches of one link may be sent side by side.
-    async fn send(&self, messages: &[Message], deadline: Instant) -> Vec<Answer>;
+    /// Sends messages, and answers each of them by `deadline`: as soon as its own answer is there, where the other side answers
+    /// messages one by one. Batches of one link may be sent side by side.
+    async fn send(&self, batch: &Batch<'_>, deadline: Instant);
 
-    /// Called when a batch did not answer by its deadline: the connection is not to be used any more.
+    /// Called when a batch did not end by its deadline: the connection is not to be used any more.
     fn cut_off(&self) {}
 }
 
@@ -36,7 +42,8 @@ pub(super) struct Limits {
     pub(super) messages: usize,
     /// Bytes at which a batch is full; one message always fits.
     pub(super) bytes: usize,
-    /// Most batches on their way at once; at least 1.
+    /// Most batches on their way at once; at least 1. A batch is on its way until the last of its messages is answered: where each
+    /// has an answer of its own, the [`PLACES`] are bound enough, and a message that nobody answers holds up no batch.
     pub(super) in_flight: usize,
 }
 
@@ -44,26 +51,41 @@ pub(super) struct Limits {
 pub(super) struct Batching {
     name: String,
     jobs: mpsc::Sender<Job>,
+    places: Arc<Semaphore>,
     breaker: Arc<Breaker>,
     common: CommonConfig,
 }
 
-/// A message, and the channel for its answer.
+/// A message, and who waits for its answer.
 struct Job {
     message: Message,
-    answer: oneshot::Sender<Answer>,
+    caller: Caller,
     /// When the message has waited to be sent for too long.
     give_up_at: Instant,
+}
+
+/// Who waits for the answer of a message.
+struct Caller {
+    answer: oneshot::Sender<Answer>,
+    /// The place of the message.
+    _place: OwnedSemaphorePermit,
+}
+
+impl Caller {
+    /// Gives the place back, too. A caller that has gone away does not get its answer.
+    fn hear(self, answer: Answer) {
+        let _ = self.answer.send(answer);
+    }
 }
 
 impl Batching {
     /// Starts the task that sends; it ends when this value is gone. Within a tokio runtime.
     pub(super) fn start(name: &str, link: impl Link, common: CommonConfig, limits: Limits) -> Self {
-        let (sender, jobs) = mpsc::channel(QUEUE);
+        let (sender, jobs) = mpsc::channel(PLACES);
         let breaker = Arc::new(Breaker::new(name));
         let shipping = Arc::new(Shipping { name: name.to_owned(), link, breaker: breaker.clone(), timeout: common.timeout });
         tokio::spawn(keep_sending(shipping, jobs, limits));
-        Self { name: name.to_owned(), jobs: sender, breaker, common }
+        Self { name: name.to_owned(), jobs: sender, places: Arc::new(Semaphore::new(PLACES)), breaker, common }
     }
 
     /// Checks a message before it is queued.
@@ -87,13 +109,15 @@ impl Batching {
     async fn queue(&self, message: &Message, give_up_at: Instant) -> Result<oneshot::Receiver<Answer>, SinkError> {
         self.check(message)?;
         self.breaker.look(Instant::now())?;
+        let Ok(place) = tokio::time::timeout_at(give_up_at.into(), self.places.clone().acquire_owned()).await else {
+            return Err(crowded(&self.name, self.common.timeout));
+        };
         let (answer, answered) = oneshot::channel();
-        let job = Job { message: message.clone(), answer, give_up_at };
-        match tokio::time::timeout_at(give_up_at.into(), self.jobs.send(job)).await {
-            Ok(Ok(())) => Ok(answered),
-            Ok(Err(_)) => Err(self.stopped()),
-            Err(_) => Err(crowded(&self.name, self.common.timeout)),
-        }
+        let caller = Caller { answer, _place: place.expect("nobody closes it") };
+        let job = Job { message: message.clone(), caller, give_up_at };
+        // There is room: whatever is in the channel has a place.
+        self.jobs.try_send(job).map_err(|_| self.stopped())?;
+        Ok(answered)
     }
 
     fn late(&self) -> SinkError {
@@ -163,10 +187,10 @@ async fn keep_sending<L: Link>(shipping: Arc<Shipping<L>>, mut jobs: mpsc::Recei
             }
         }
         // A caller that has gone away wants nothing sent.
-        waiting.retain(|job| !job.answer.is_closed());
+        waiting.retain(|job| !job.caller.answer.is_closed());
         let now = Instant::now();
         for late in waiting.extract_if(.., |job| job.give_up_at <= now) {
-            let _ = late.answer.send(Err(crowded(&shipping.name, shipping.timeout)));
+            late.caller.hear(Err(crowded(&shipping.name, shipping.timeout)));
         }
         let batch: Vec<Job> = waiting.drain(..full_at(&waiting, limits)).collect();
         if !batch.is_empty() {
@@ -187,52 +211,24 @@ fn full_at(waiting: &[Job], limits: Limits) -> usize {
 }
 
 impl<L: Link> Shipping<L> {
-    /// Sends a batch, and answers its callers.
-    async fn ship(self: Arc<Self>, batch: Vec<Job>, permit: OwnedSemaphorePermit) {
-        let (messages, askers): (Vec<_>, Vec<_>) = batch.into_iter().map(|job| (job.message, job.answer)).unzip();
-        let answers = self.answers(&messages).await;
-        drop(permit);
-        for (asker, answer) in askers.into_iter().zip(answers) {
-            // A caller that has gone away does not get its answer.
-            let _ = asker.send(answer);
-        }
-    }
-
-    async fn answers(&self, messages: &[Message]) -> Vec<Answer> {
+    /// Sends a batch, and sees to it that all its callers are answered.
+    async fn ship(self: Arc<Self>, jobs: Vec<Job>, permit: OwnedSemaphorePermit) {
         let pass = match self.breaker.admit(Instant::now()) {
             Ok(pass) => pass,
-            Err(error) => return vec![Err(error); messages.len()],
+            Err(error) => return jobs.into_iter().for_each(|job| job.caller.hear(Err(error.clone()))),
         };
+        let batch = Batch::new(jobs, pass);
         let deadline = Instant::now() + self.timeout;
-        let sending = self.link.send(messages, deadline);
-        let mut answers = match tokio::time::timeout_at((deadline + GRACE).into(), sending).await {
-            Ok(answers) => answers,
+        let sending = self.link.send(&batch, deadline);
+        let ended = tokio::time::timeout_at((deadline + GRACE).into(), sending).await;
+        drop(permit);
+        match ended {
+            Ok(()) => batch.end(&SinkError::unavailable(format!("the sink {} gave no answer", self.name))),
             Err(_) => {
                 self.link.cut_off();
-                vec![Err(SinkError::down(format!("the sink {} does not answer", self.name))); messages.len()]
-            }
-        };
-        // A link that forgets a message has not confirmed it.
-        answers.resize_with(messages.len(), || Err(SinkError::unavailable(format!("the sink {} gave no answer", self.name))));
-        // One confirmed message proves that the sink works: the failures of the others concern those messages alone.
-        if answers.iter().any(Result::is_ok) {
-            for answer in &mut answers {
-                if let Err(SinkError::Down { reason, .. }) = answer {
-                    *answer = Err(SinkError::unavailable(std::mem::take(reason)));
-                }
+                batch.end(&SinkError::down(format!("the sink {} does not answer", self.name)));
             }
         }
-        let down = answers.iter().find_map(|answer| match answer {
-            Err(SinkError::Down { reason, .. }) => Some(reason.clone()),
-            _ => None,
-        });
-        let rest = pass.record(down.as_deref(), Instant::now());
-        for answer in &mut answers {
-            if let Err(SinkError::Down { retry_after, .. }) = answer {
-                *retry_after = rest;
-            }
-        }
-        answers
     }
 }
 

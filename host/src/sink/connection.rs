@@ -1,6 +1,7 @@
 //! The connection of a sink: one for all its batches, made when it is first needed, and again after it was lost.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use tokio::sync::Mutex as AsyncMutex;
 
@@ -8,8 +9,8 @@ use super::SinkError;
 
 /// A connection that all batches of a sink share.
 pub(super) struct Connection<C> {
-    /// Held while one batch connects: the others wait for it, since they need the same.
-    connecting: AsyncMutex<()>,
+    /// Held while one batch connects: the others wait for it, since they need the same. Says when the last try failed, and how.
+    connecting: AsyncMutex<Option<(Instant, SinkError)>>,
     current: Mutex<Option<C>>,
 }
 
@@ -20,7 +21,8 @@ impl<C> Default for Connection<C> {
 }
 
 impl<C: Clone> Connection<C> {
-    /// The connection that is there, if it still works; else the one that `connect` makes, which others then get too.
+    /// The connection that is there, if it still works; else the one that `connect` makes, which others then get too. If it fails,
+    /// it has failed for all that waited for it.
     ///
     /// # Errors
     /// Those of `connect`.
@@ -33,11 +35,17 @@ impl<C: Clone> Connection<C> {
         if let Some(connection) = current() {
             return Ok(connection);
         }
-        let _one = self.connecting.lock().await;
+        let asked_at = Instant::now();
+        let mut failed = self.connecting.lock().await;
         if let Some(connection) = current() {
             return Ok(connection);
         }
-        let connection = connect.await?;
+        if let Some((at, error)) = &*failed
+            && *at >= asked_at
+        {
+            return Err(error.clone());
+        }
+        let connection = connect.await.inspect_err(|error| *failed = Some((Instant::now(), error.clone())))?;
         *self.lock() = Some(connection.clone());
         Ok(connection)
     }

@@ -13,9 +13,10 @@ use ::rdkafka::message::{Header, OwnedHeaders};
 use ::rdkafka::producer::future_producer::DeliveryFuture;
 use ::rdkafka::producer::{FutureProducer, FutureRecord};
 use async_trait::async_trait;
+use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 
-use super::batching::{Batching, Limits, Link};
+use super::batching::{Batch, Batching, Limits, Link, PLACES};
 use super::common::TIMEOUT;
 use super::error::quoted;
 use super::headers::{carried, own};
@@ -23,7 +24,7 @@ use super::kind::Kind;
 use super::{CommonConfig, Message, SinkError, Template};
 use crate::units::duration;
 
-const LIMITS: Limits = Limits { messages: 256, bytes: 1 << 20, in_flight: 4 };
+const LIMITS: Limits = Limits { messages: 256, bytes: 1 << 20, in_flight: PLACES };
 
 /// The most characters of a topic's name.
 const MAX_TOPIC: usize = 249;
@@ -233,24 +234,26 @@ impl Kafka {
 
 #[async_trait]
 impl Link for Kafka {
-    async fn send(&self, messages: &[Message], deadline: Instant) -> Vec<Result<(), SinkError>> {
+    async fn send(&self, batch: &Batch<'_>, deadline: Instant) {
         let producer = self.producer.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let queued: Vec<_> = messages.iter().map(|message| self.queue(&producer, message)).collect();
-        let mut answers = Vec::with_capacity(messages.len());
-        for one in queued {
-            answers.push(match one {
+        let silent = || Err(SinkError::down(format!("Kafka at {} does not answer", self.config.target())));
+        let queued: Vec<_> = batch.messages().iter().map(|message| self.queue(&producer, message)).collect();
+        let delivering = queued.into_iter().enumerate().map(async |(index, queued)| {
+            let answer = match queued {
                 Err(error) => Err(error),
                 Ok(delivery) => match tokio::time::timeout_at(deadline.into(), delivery).await {
                     Ok(Ok(Ok(_))) => Ok(()),
                     Ok(Ok(Err((error, _)))) => Err(self.meaning(&error)),
-                    Ok(Err(_)) | Err(_) => Err(SinkError::down(format!("Kafka at {} does not answer", self.config.target()))),
+                    Ok(Err(_)) | Err(_) => silent(),
                 },
-            });
-        }
-        if answers.iter().any(|answer| answer.as_ref().is_err_and(SinkError::is_down)) {
+            };
+            let is_down = answer.as_ref().is_err_and(SinkError::is_down);
+            batch.answer(index, answer);
+            is_down
+        });
+        if join_all(delivering).await.contains(&true) {
             self.renew_after_a_fatal_error(&producer);
         }
-        answers
     }
 }
 

@@ -2,6 +2,9 @@
 //!
 //! Redis does not remove duplicates: consumers do it by the field `id`. Whether a confirmed entry survives a crash depends on the
 //! server's `appendfsync`.
+//!
+//! A batch is one pipeline, whose answers come together and in its order. An entry that the server refuses fails alone; one that it
+//! is slow to answer holds up those behind it, since a server does one thing after another.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -15,7 +18,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use super::batching::{Batching, Limits, Link};
+use super::batching::{Batch, Batching, Limits, Link};
 use super::common::TIMEOUT;
 use super::connection::Connection;
 use super::error::quoted;
@@ -204,11 +207,11 @@ impl Redis {
 
 #[async_trait]
 impl Link for Redis {
-    async fn send(&self, messages: &[Message], deadline: Instant) -> Vec<Result<(), SinkError>> {
+    async fn send(&self, batch: &Batch<'_>, deadline: Instant) {
         let sending = async {
             let mut connection = self.connection.get(|_| true, self.connect()).await?;
-            let mut pipeline = Pipeline::with_capacity(messages.len());
-            for message in messages {
+            let mut pipeline = Pipeline::with_capacity(batch.messages().len());
+            for message in batch.messages() {
                 self.add(&mut pipeline, message);
             }
             let answers: RedisResult<Vec<RedisResult<Value>>> = pipeline.ignore_errors().query_async(&mut connection).await;
@@ -225,12 +228,12 @@ impl Link for Redis {
                 if answers.iter().any(|answer| answer.as_ref().is_err_and(SinkError::is_down)) {
                     self.cut_off();
                 }
-                answers
+                batch.answer_all(answers);
             }
-            Ok(Err(error)) => vec![Err(error); messages.len()],
+            Ok(Err(error)) => batch.fail(&error),
             Err(_) => {
                 self.cut_off();
-                vec![Err(SinkError::down(format!("Redis at {} does not answer", self.config.target()))); messages.len()]
+                batch.fail(&SinkError::down(format!("Redis at {} does not answer", self.config.target())));
             }
         }
     }

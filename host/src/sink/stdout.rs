@@ -6,11 +6,11 @@ use std::time::Instant;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use super::batching::{Batching, Limits, Link};
+use super::batching::{Batch, Batching, Limits, Link};
 use super::cloud_event::{CloudEvent, SOURCE};
 use super::common::{TIMEOUT, any_subject};
 use super::kind::Kind;
-use super::{CommonConfig, Message, SinkError};
+use super::{CommonConfig, SinkError};
 use crate::deceptive::is_deceptive;
 
 const LIMITS: Limits = Limits { messages: 256, bytes: 1 << 20, in_flight: 1 };
@@ -56,8 +56,9 @@ struct Stdout(StdoutConfig);
 
 #[async_trait]
 impl Link for Stdout {
-    async fn send(&self, messages: &[Message], _: Instant) -> Vec<Result<(), SinkError>> {
-        let lines: Vec<Result<Vec<u8>, SinkError>> = messages
+    async fn send(&self, batch: &Batch<'_>, _: Instant) {
+        let lines: Vec<Result<Vec<u8>, SinkError>> = batch
+            .messages()
             .iter()
             .map(|message| {
                 let mut line = escaped(CloudEvent::structured(message, &self.0.source)?);
@@ -78,7 +79,7 @@ impl Link for Stdout {
             }
         });
         // After a panic there are no answers; the caller then takes no message as confirmed.
-        printing.await.unwrap_or_default()
+        batch.answer_all(printing.await.unwrap_or_default());
     }
 }
 

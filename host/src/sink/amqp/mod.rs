@@ -3,6 +3,10 @@
 //! A message is confirmed when the broker has taken it into every queue that it was routed to. One that is routed to none comes
 //! back, since it is published as `mandatory`, and counts as rejected. RabbitMQ does not remove duplicates: consumers do it by
 //! `message_id`.
+//!
+//! Each message has a confirmation of its own, and its batch waits for it. One that the broker does not confirm, since a quorum queue
+//! has lost its majority, say, holds up no other message of its batch, but one of the few batches that are on their way at once; when
+//! its time is over, the next batch connects anew, as nothing else tells such a broker from one that hangs.
 
 mod transport;
 
@@ -12,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use async_rs::{Runtime, Tokio};
 use async_trait::async_trait;
+use futures_util::future::join_all;
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::types::{AMQPValue, FieldTable, LongString, ShortString};
 use lapin::uri::{AMQPScheme, AMQPUri};
@@ -19,7 +24,7 @@ use lapin::{BasicProperties, Channel, Confirmation, ConnectionProperties, Publis
 use rustls::ClientConfig;
 use serde::{Deserialize, Serialize};
 
-use super::batching::{Batching, Limits, Link};
+use super::batching::{Batch, Batching, Limits, Link};
 use super::common::{TIMEOUT, any_subject};
 use super::connection::Connection;
 use super::error::quoted;
@@ -230,26 +235,27 @@ impl Amqp {
 
 #[async_trait]
 impl Link for Amqp {
-    async fn send(&self, messages: &[Message], deadline: Instant) -> Vec<Result<(), SinkError>> {
+    async fn send(&self, batch: &Batch<'_>, deadline: Instant) {
         let connecting = self.connection.get(|open| open.works(), self.connect());
         let open = match tokio::time::timeout_at(deadline.into(), connecting).await {
             Ok(Ok(open)) => open,
-            Ok(Err(error)) => return vec![Err(error); messages.len()],
-            Err(_) => return vec![Err(self.silent()); messages.len()],
+            Ok(Err(error)) => return batch.fail(&error),
+            Err(_) => return batch.fail(&self.silent()),
         };
-        let mut sent = Vec::with_capacity(messages.len());
-        for message in messages {
+        let mut sent = Vec::with_capacity(batch.messages().len());
+        for message in batch.messages() {
             let publishing = tokio::time::timeout_at(deadline.into(), self.publish(&open.channel, message));
             sent.push(publishing.await.unwrap_or_else(|_| Err(self.silent())));
         }
-        let mut answers = Vec::with_capacity(messages.len());
-        for one in sent {
-            answers.push(self.confirmed(one, deadline).await);
-        }
-        if answers.iter().any(|answer| answer.as_ref().is_err_and(SinkError::is_down)) {
+        let confirming = sent.into_iter().enumerate().map(async |(index, sent)| {
+            let answer = self.confirmed(sent, deadline).await;
+            let is_down = answer.as_ref().is_err_and(SinkError::is_down);
+            batch.answer(index, answer);
+            is_down
+        });
+        if join_all(confirming).await.contains(&true) {
             self.cut_off();
         }
-        answers
     }
 
     fn cut_off(&self) {

@@ -29,18 +29,29 @@ use std::sync::atomic::Ordering::SeqCst;
 
 #[async_trait]
 impl Link for Told {
-    async fn send(&self, messages: &[Message], _: Instant) -> Vec<Answer> {
-        self.0.batches.lock().unwrap().push(messages.iter().map(|message| message.id.clone()).collect());
+    async fn send(&self, batch: &Batch<'_>, _: Instant) {
+        self.0.batches.lock().unwrap().push(batch.messages().iter().map(|message| message.id.clone()).collect());
         self.0.started.notify_one();
         if self.0.holds.load(SeqCst) {
             self.0.go.notified().await;
         }
-        let answer = |message: &Message| match message.id.as_str() {
-            _ if self.0.is_down.load(SeqCst) => Err(SinkError::down("refused")),
-            "bad" => Err(SinkError::rejected("bad")),
-            _ => Ok(()),
-        };
-        messages.iter().map(answer).collect()
+        let mut is_silent = false;
+        for (index, message) in batch.messages().iter().enumerate() {
+            let answer = match message.id.as_str() {
+                _ if self.0.is_down.load(SeqCst) => Err(SinkError::down("refused")),
+                "down" => Err(SinkError::down("refused")),
+                "bad" => Err(SinkError::rejected("bad")),
+                "silent" => {
+                    is_silent = true;
+                    continue;
+                }
+                _ => Ok(()),
+            };
+            batch.answer(index, answer);
+        }
+        if is_silent {
+            std::future::pending::<()>().await;
+        }
     }
 
     fn cut_off(&self) {
@@ -90,7 +101,7 @@ async fn what_comes_while_a_batch_is_on_its_way_goes_together_in_the_next_but_fo
     let first = spawn("first");
     told.0.started.notified().await;
     let (gone, second, third) = (spawn("gone"), spawn("second"), spawn("third"));
-    while sink.jobs.capacity() > QUEUE - 3 {
+    while sink.jobs.capacity() > PLACES - 3 {
         tokio::task::yield_now().await;
     }
     gone.abort();
@@ -146,4 +157,30 @@ async fn a_message_chooses_no_subject_that_the_operator_did_not_allow() {
     let answers = sink.send(&[of("orders.paid"), of("$JS.API"), of("")]).await;
     assert_eq!((&answers[0], &answers[2]), (&Ok(()), &Ok(())));
     assert!(matches!(&answers[1], Err(SinkError::Rejected { reason }) if reason.contains("sinks.orders.subjects")));
+}
+
+#[tokio::test]
+async fn a_message_that_is_not_answered_costs_its_own_place_and_no_other_message() {
+    let sink = sink(&Told::default(), MINUTE, Limits { in_flight: PLACES, ..ONE });
+    let one = async |id: &str| sink.send(&[message(id)]).await.remove(0);
+    for _ in 0..10 {
+        let [silent, good, bad] = ["silent", "good", "bad"].map(|id| Box::pin(one(id)));
+        let (mut silent, mut both) = (silent, Box::pin(async { (good.await, bad.await) }));
+        tokio::select! {
+            answer = &mut silent => panic!("nobody answers it: {answer:?}"),
+            answers = &mut both => assert_eq!(answers, (Ok(()), Err(SinkError::rejected("bad")))),
+        }
+    }
+    assert_eq!(sink.breaker.look(Instant::now()), Ok(()));
+}
+
+#[tokio::test]
+async fn one_confirmed_message_of_a_batch_proves_that_the_sink_works() {
+    let sink = sink(&Told::default(), MINUTE, ONE);
+    for batch in [["down", "good"], ["good", "down"]] {
+        let answers = sink.send(&batch.map(message)).await;
+        let concerned = answers.iter().find(|answer| answer.is_err());
+        assert!(matches!(concerned, Some(Err(SinkError::Unavailable { retry_after: None, .. }))), "{answers:?}");
+    }
+    assert_eq!(sink.breaker.look(Instant::now()), Ok(()));
 }

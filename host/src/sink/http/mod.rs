@@ -26,7 +26,7 @@ pub use config::{Format, HttpConfig};
 use hidden::Hidden;
 use sign::Signer;
 
-use super::batching::Link;
+use super::batching::{Batch, Link};
 use super::cloud_event::{CloudEvent, STRUCTURED};
 use super::headers::{carried, encoded, own, printable, token};
 use super::kind::Kind;
@@ -143,12 +143,10 @@ impl Http {
 
 #[async_trait]
 impl Link for Http {
-    async fn send(&self, messages: &[Message], deadline: Instant) -> Vec<Result<(), SinkError>> {
-        let mut answers = Vec::with_capacity(messages.len());
-        for message in messages {
-            answers.push(self.post(message, deadline).await);
+    async fn send(&self, batch: &Batch<'_>, deadline: Instant) {
+        for (index, message) in batch.messages().iter().enumerate() {
+            batch.answer(index, self.post(message, deadline).await);
         }
-        answers
     }
 }
 

@@ -1,7 +1,8 @@
 //! NATS: a message for a stream of JetStream, which answers when it has kept it.
 //!
 //! A publish to JetStream is a request: the stream that takes the subject answers with the message's number. The stream removes
-//! duplicates by `Nats-Msg-Id` within its duplicate window.
+//! duplicates by `Nats-Msg-Id` within its duplicate window. Each message waits for its own answer alone: nobody answers one whose
+//! subject is read by others but kept by no stream, until its time is over.
 
 mod config;
 
@@ -16,14 +17,14 @@ use tokio::sync::watch;
 
 pub use config::NatsConfig;
 
-use super::batching::{Limits, Link};
+use super::batching::{Batch, Limits, Link, PLACES};
 use super::connection::Connection;
 use super::error::quoted;
 use super::headers::{carried, own, printable, token};
 use super::kind::Kind;
 use super::{Message, SinkError, tls};
 
-const LIMITS: Limits = Limits { messages: 256, bytes: 1 << 20, in_flight: 4 };
+const LIMITS: Limits = Limits { messages: 256, bytes: 1 << 20, in_flight: PLACES };
 
 /// Whether a character may not stand in a subject to publish to. Dots may, in the operator's text.
 fn is_no_token(c: char) -> bool {
@@ -146,14 +147,19 @@ impl Nats {
 
 #[async_trait]
 impl Link for Nats {
-    async fn send(&self, messages: &[Message], deadline: Instant) -> Vec<Result<(), SinkError>> {
+    async fn send(&self, batch: &Batch<'_>, deadline: Instant) {
         let connecting = self.connection.get(|open| !*open.lost.borrow(), self.connect());
         let open = match tokio::time::timeout_at(deadline.into(), connecting).await {
             Ok(Ok(open)) => open,
-            Ok(Err(error)) => return vec![Err(error); messages.len()],
-            Err(_) => return vec![Err(self.silent()); messages.len()],
+            Ok(Err(error)) => return batch.fail(&error),
+            Err(_) => return batch.fail(&self.silent()),
         };
-        join_all(messages.iter().map(|message| self.publish(&open, message, deadline))).await
+        let publishing = batch
+            .messages()
+            .iter()
+            .enumerate()
+            .map(async |(index, message)| batch.answer(index, self.publish(&open, message, deadline).await));
+        join_all(publishing).await;
     }
 
     fn cut_off(&self) {
