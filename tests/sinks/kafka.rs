@@ -11,9 +11,9 @@ use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
 use rdkafka::types::RDKafkaRespErr;
 use serde_json::json;
-use support::PATIENCE;
+use support::{PATIENCE, eventually, in_time};
 
-use crate::common::{order, send_all_while, send_one, sink, to};
+use crate::common::{Unconfirmed, order, send_all_while, send_one, sink, to};
 
 type Cluster = MockCluster<'static, DefaultProducerContext>;
 
@@ -77,6 +77,58 @@ async fn a_name_that_is_no_topics_and_a_message_that_the_broker_refuses_are_reje
     cluster.topic_error("denied", RDKafkaRespErr::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED).expect("told");
     let denied = send_one(&*sink, to("denied", order(3))).await;
     assert!(matches!(denied, Err(SinkError::Rejected { .. })), "{denied:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_that_is_not_there_fails_its_own_messages_alone_until_it_is_made() {
+    let cluster = cluster();
+    let sink = sink(config(&cluster));
+    let missing = |error| cluster.topic_error("missing", error).expect("told");
+    missing(RDKafkaRespErr::RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART);
+    let answers = sink.send(&[order(1), to("missing", order(2)), order(3)]).await;
+    assert_eq!((&answers[0], &answers[2]), (&Ok(()), &Ok(())));
+    let alone = send_one(&*sink, to("missing", order(4))).await;
+    for answer in [&answers[1], &alone] {
+        assert!(
+            matches!(answer, Err(SinkError::Rejected { reason })
+                if reason.contains("has no topic `missing`; create it there, or correct")),
+            "{answer:?}"
+        );
+    }
+    assert_eq!(send_one(&*sink, order(5)).await, Ok(()), "the sink is not down");
+    missing(RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR);
+    eventually("the topic is found", async || send_one(&*sink, to("missing", order(6))).await.is_ok()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_without_a_leader_fails_its_own_messages_alone() {
+    let cluster = cluster();
+    cluster.create_topic("leaderless", 1, 1).expect("a topic");
+    cluster.partition_leader("leaderless", 0, None).expect("told");
+    let sink = sink(config(&cluster));
+    let stuck = send_one(&*sink, to("leaderless", order(1))).await;
+    assert!(
+        matches!(&stuck, Err(SinkError::Unavailable { reason, .. }) if reason.contains("did not confirm the message for the topic `leaderless`")),
+        "{stuck:?}"
+    );
+    assert_eq!(send_one(&*sink, order(2)).await, Ok(()), "the sink is not down");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_nobody_confirms_holds_up_no_other() {
+    let cluster = cluster();
+    cluster.create_topic("leaderless", 1, 1).expect("a topic");
+    cluster.partition_leader("leaderless", 0, None).expect("told");
+    let mut config = config(&cluster);
+    config["timeout"] = json!("10m");
+    let sink = sink(config);
+    let mut unconfirmed = Unconfirmed::default();
+    for number in 0..20 {
+        unconfirmed.send(&*sink, to("leaderless", order(number))).await;
+        let others = [order(number), order(100 + number)];
+        assert_eq!(in_time("the others are confirmed", sink.send(&others)).await, [Ok(()), Ok(())]);
+    }
+    unconfirmed.have_no_answer().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,7 +2,10 @@
 //!
 //! The broker removes the duplicates that the producer's own repeats make; a second delivery of an event makes a second message,
 //! and consumers remove it by the header `event-id`. librdkafka groups messages and repeats them by itself.
+//!
+//! Topics fail one by one: what is wrong with one of them, such as that it is not there, says nothing about the others.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,10 +14,11 @@ use ::rdkafka::ClientConfig;
 use ::rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use ::rdkafka::message::{Header, OwnedHeaders};
 use ::rdkafka::producer::future_producer::DeliveryFuture;
-use ::rdkafka::producer::{FutureProducer, FutureRecord};
+use ::rdkafka::producer::{FutureProducer, FutureRecord, Producer as _};
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
+use tokio::sync::Mutex as AsyncMutex;
 
 use super::batching::{Batch, Batching, Limits, Link, PLACES};
 use super::common::TIMEOUT;
@@ -28,8 +32,12 @@ const LIMITS: Limits = Limits { messages: 256, bytes: 1 << 20, in_flight: PLACES
 
 /// The most characters of a topic's name.
 const MAX_TOPIC: usize = 249;
-/// By how much librdkafka gives up earlier than this host, so that the error is its own.
-const EARLIER: Duration = Duration::from_millis(500);
+/// By how much librdkafka gives up earlier than this host, so that the error is its own, and there is time to ask why.
+const EARLIER: Duration = Duration::from_secs(1);
+/// How long the cluster has to say why a message was not confirmed.
+const ASKING: Duration = Duration::from_millis(800);
+/// How long a topic that is not there may be on its way from one broker to the others, at most: librdkafka's own default.
+const LONGEST_SPREAD: Duration = Duration::from_secs(30);
 
 /// librdkafka has TLS from the OpenSSL of the machine that builds it, which this build does without.
 const NO_TLS: &str = "Kafka is spoken without TLS; let a Kafka proxy beside this host speak it to the cluster";
@@ -155,12 +163,23 @@ struct Kafka {
     config: KafkaConfig,
     client: ClientConfig,
     producer: Mutex<FutureProducer>,
+    /// Held while the cluster is asked about a topic. What it last said, and when.
+    asked: AsyncMutex<Option<Said>>,
+}
+
+/// What the cluster said of a topic whose messages it did not confirm.
+struct Said {
+    at: Instant,
+    topic: String,
+    error: SinkError,
 }
 
 impl Kafka {
     /// Makes the producer, which connects by itself.
     fn new(name: &str, config: &KafkaConfig) -> Result<Self, String> {
-        let patience = config.timeout.saturating_sub(EARLIER).as_millis().to_string();
+        let patience = config.timeout.saturating_sub(EARLIER);
+        let spread = (patience / 2).min(LONGEST_SPREAD).as_millis().to_string();
+        let patience = patience.as_millis().to_string();
         let mut client = ClientConfig::new();
         client
             .set("bootstrap.servers", &config.brokers)
@@ -170,6 +189,9 @@ impl Kafka {
             // After that time the message has failed, and the event is delivered again.
             .set("message.timeout.ms", &patience)
             .set("request.timeout.ms", &patience)
+            // A topic that is not there by then is missing: its messages fail, and further ones at once. A topic that is made later
+            // is found by itself.
+            .set("topic.metadata.propagation.max.ms", &spread)
             .set("linger.ms", "2")
             .set("compression.codec", config.compression.as_str())
             .set("queue.buffering.max.kbytes", "65536")
@@ -177,15 +199,19 @@ impl Kafka {
             // Errors come with each message; librdkafka would print them to stderr as well.
             .set("log_level", "0");
         let producer = Mutex::new(client.create().map_err(|error: KafkaError| error.to_string())?);
-        Ok(Self { config: config.clone(), client, producer })
+        Ok(Self { config: config.clone(), client, producer, asked: AsyncMutex::default() })
     }
 
-    fn queue(&self, producer: &FutureProducer, message: &Message) -> Result<DeliveryFuture, SinkError> {
+    fn topic<'m>(&self, message: &'m Message) -> Result<Cow<'m, str>, SinkError> {
         let topic = self.config.topic.subject_of(message, clean);
         if topic.is_empty() || topic.len() > MAX_TOPIC || !topic.chars().all(may_name_a_topic) || matches!(&*topic, "." | "..")
         {
             return Err(SinkError::rejected(format!("`{}` is not a valid name of a topic", quoted(&topic))));
         }
+        Ok(topic)
+    }
+
+    fn queue(&self, producer: &FutureProducer, topic: &str, message: &Message) -> Result<DeliveryFuture, SinkError> {
         let mut headers = OwnedHeaders::new();
         for (name, value) in carried(message, |_| false) {
             headers = headers.insert(Header { key: name, value: Some(value) });
@@ -195,35 +221,114 @@ impl Kafka {
         }
         headers = headers.insert(Header { key: "id", value: Some(&message.id) });
         headers = headers.insert(Header { key: "content-type", value: Some(&message.content_type) });
-        let mut record = FutureRecord::to(&topic).payload(&message.body[..]).headers(headers);
+        let mut record = FutureRecord::to(topic).payload(&message.body[..]).headers(headers);
         if let Some(key) = message.key() {
             record = record.key(key);
         }
-        producer.send_result(record).map_err(|(error, _)| self.meaning(&error))
+        producer.send_result(record).map_err(|(error, _)| self.meaning(topic, &error))
     }
 
-    fn meaning(&self, error: &KafkaError) -> SinkError {
-        let reason = format!("Kafka at {}: {}", self.config.target(), quoted(&crate::chain(error)));
+    /// Waits for what becomes of a message that was queued.
+    async fn delivered(
+        &self,
+        producer: &FutureProducer,
+        topic: &str,
+        delivery: DeliveryFuture,
+        deadline: Instant,
+    ) -> Result<(), SinkError> {
+        let waiting = async {
+            match delivery.await {
+                Ok(Ok(_)) => Ok(()),
+                Ok(Err((error, _))) if error.rdkafka_error_code() == Some(Code::MessageTimedOut) => {
+                    Err(self.why_not_confirmed(producer, topic).await)
+                }
+                Ok(Err((error, _))) => Err(self.meaning(topic, &error)),
+                Err(_) => Err(self.silent()),
+            }
+        };
+        tokio::time::timeout_at(deadline.into(), waiting).await.unwrap_or_else(|_| Err(self.silent()))
+    }
+
+    /// Asks the cluster about a topic whose message it did not confirm. If it answers, the sink works, and only the topic does not.
+    async fn why_not_confirmed(&self, producer: &FutureProducer, topic: &str) -> SinkError {
+        let wanted_at = Instant::now();
+        let mut asked = self.asked.lock().await;
+        // Many messages of a topic run out of time together: one question is enough for them.
+        if let Some(said) = &*asked
+            && said.at >= wanted_at
+            && (said.topic == topic || said.error.is_down())
+        {
+            return said.error.clone();
+        }
+        let question = (producer.clone(), topic.to_owned());
+        let asking = tokio::task::spawn_blocking(move || state_of(&question.0, &question.1));
+        let error = match asking.await {
+            Ok(Ok(Some(Code::UnknownTopicOrPartition | Code::UnknownTopic))) => self.missing(topic),
+            Ok(Ok(Some(code))) => self.not_confirmed(topic, &code.to_string()),
+            Ok(Ok(None)) => self.not_confirmed(topic, "perhaps too few of its replicas are in step"),
+            Ok(Err(error)) => SinkError::down(format!("Kafka at {}: {}", self.config.target(), quoted(&crate::chain(&error)))),
+            Err(_) => self.silent(),
+        };
+        *asked = Some(Said { at: Instant::now(), topic: topic.to_owned(), error: error.clone() });
+        error
+    }
+
+    /// What an error means for a message of this topic.
+    fn meaning(&self, topic: &str, error: &KafkaError) -> SinkError {
+        let said = quoted(&crate::chain(error));
         match error.rdkafka_error_code() {
+            Some(Code::UnknownTopic | Code::UnknownTopicOrPartition) => self.missing(topic),
+            Some(Code::TopicAuthorizationFailed) => SinkError::rejected(format!(
+                "Kafka at {} does not let this host write to the topic `{topic}`; grant it there",
+                self.config.target()
+            )),
             Some(
                 Code::MessageSizeTooLarge
                 | Code::InvalidMessage
                 | Code::InvalidMessageSize
                 | Code::InvalidTopic
-                | Code::UnknownTopic
-                | Code::UnknownTopicOrPartition
-                | Code::TopicAuthorizationFailed
                 | Code::InvalidRecord
+                | Code::InvalidTimestamp
+                | Code::UnsupportedForMessageFormat
                 | Code::PolicyViolation,
-            ) => SinkError::rejected(reason),
-            Some(Code::QueueFull) => SinkError::unavailable(reason),
-            _ => SinkError::down(reason),
+            ) => SinkError::rejected(format!(
+                "Kafka at {} refused the message for the topic `{topic}`: {said}",
+                self.config.target()
+            )),
+            Some(Code::QueueFull) => SinkError::unavailable(format!("Kafka at {}: {said}", self.config.target())),
+            Some(
+                Code::UnknownPartition
+                | Code::LeaderNotAvailable
+                | Code::NotLeaderForPartition
+                | Code::NotEnoughReplicas
+                | Code::NotEnoughReplicasAfterAppend
+                | Code::KafkaStorageError,
+            ) => self.not_confirmed(topic, &said),
+            _ => SinkError::down(format!("Kafka at {}: {said}", self.config.target())),
         }
+    }
+
+    fn missing(&self, topic: &str) -> SinkError {
+        SinkError::rejected(format!(
+            "Kafka at {} has no topic `{topic}`; create it there, or correct the topic in the configuration",
+            self.config.target()
+        ))
+    }
+
+    /// The cluster answers, but does not confirm messages of this topic.
+    fn not_confirmed(&self, topic: &str, why: &str) -> SinkError {
+        SinkError::unavailable(format!(
+            "Kafka at {} did not confirm the message for the topic `{topic}`: {why}; look at the brokers of this topic",
+            self.config.target()
+        ))
+    }
+
+    fn silent(&self) -> SinkError {
+        SinkError::down(format!("Kafka at {} does not answer", self.config.target()))
     }
 
     /// After a fatal error an idempotent producer sends nothing any more: it is replaced by a new one.
     fn renew_after_a_fatal_error(&self, producer: &FutureProducer) {
-        use ::rdkafka::producer::Producer as _;
         if producer.client().fatal_error().is_some()
             && let Ok(another) = self.client.create()
         {
@@ -232,20 +337,28 @@ impl Kafka {
     }
 }
 
+/// What is wrong with a topic, or with one of its partitions; `None` for nothing that the cluster knows of. Blocks.
+fn state_of(producer: &FutureProducer, topic: &str) -> Result<Option<Code>, KafkaError> {
+    let metadata = producer.client().fetch_metadata(Some(topic), ASKING)?;
+    let Some(found) = metadata.topics().iter().find(|found| found.name() == topic) else { return Ok(None) };
+    let of_partition = || found.partitions().iter().find_map(|partition| partition.error());
+    Ok(found.error().or_else(of_partition).map(Code::from))
+}
+
 #[async_trait]
 impl Link for Kafka {
     async fn send(&self, batch: &Batch<'_>, deadline: Instant) {
         let producer = self.producer.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let silent = || Err(SinkError::down(format!("Kafka at {} does not answer", self.config.target())));
-        let queued: Vec<_> = batch.messages().iter().map(|message| self.queue(&producer, message)).collect();
+        let queue = |message| {
+            let topic = self.topic(message)?;
+            self.queue(&producer, &topic, message).map(|delivery| (topic, delivery))
+        };
+        // All of them before the first is waited for: librdkafka groups what is there.
+        let queued: Vec<_> = batch.messages().iter().map(queue).collect();
         let delivering = queued.into_iter().enumerate().map(async |(index, queued)| {
             let answer = match queued {
+                Ok((topic, delivery)) => self.delivered(&producer, &topic, delivery, deadline).await,
                 Err(error) => Err(error),
-                Ok(delivery) => match tokio::time::timeout_at(deadline.into(), delivery).await {
-                    Ok(Ok(Ok(_))) => Ok(()),
-                    Ok(Ok(Err((error, _)))) => Err(self.meaning(&error)),
-                    Ok(Err(_)) | Err(_) => silent(),
-                },
             };
             let is_down = answer.as_ref().is_err_and(SinkError::is_down);
             batch.answer(index, answer);
