@@ -16,6 +16,8 @@ use super::{CommonConfig, Message, Sink, SinkError};
 
 /// The most messages of a sink that have no answer yet; further ones wait for a place.
 pub(super) const PLACES: usize = 1_024;
+/// The most places of one plugin: however slow its messages are, others get in.
+const SHARE: usize = PLACES / 2;
 /// How long after its deadline a batch may still report, and how long after that a caller may still be told.
 const GRACE: Duration = Duration::from_millis(250);
 /// After how long a message that found no room may be sent again.
@@ -47,11 +49,14 @@ pub(super) struct Limits {
     pub(super) in_flight: usize,
 }
 
-/// A sink made of a link.
+/// A sink made of a link. A clone is the same sink, with the same share of its places.
+#[derive(Clone)]
 pub(super) struct Batching {
     name: String,
     jobs: mpsc::Sender<Job>,
     places: Arc<Semaphore>,
+    /// What is left of the places of whoever has this value; `None` where only the places of all are counted.
+    share: Option<Arc<Semaphore>>,
     breaker: Arc<Breaker>,
     common: CommonConfig,
 }
@@ -67,8 +72,8 @@ struct Job {
 /// Who waits for the answer of a message.
 struct Caller {
     answer: oneshot::Sender<Answer>,
-    /// The place of the message.
-    _place: OwnedSemaphorePermit,
+    /// The place of the message, and of a share too where there is one.
+    _places: (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>),
 }
 
 impl Caller {
@@ -85,7 +90,13 @@ impl Batching {
         let breaker = Arc::new(Breaker::new(name));
         let shipping = Arc::new(Shipping { name: name.to_owned(), link, breaker: breaker.clone(), timeout: common.timeout });
         tokio::spawn(keep_sending(shipping, jobs, limits));
-        Self { name: name.to_owned(), jobs: sender, places: Arc::new(Semaphore::new(PLACES)), breaker, common }
+        let places = Arc::new(Semaphore::new(PLACES));
+        Self { name: name.to_owned(), jobs: sender, places, share: None, breaker, common }
+    }
+
+    /// The same sink for one more user, who gets at most half of its places.
+    pub(super) fn with_own_share(&self) -> Self {
+        Self { share: Some(Arc::new(Semaphore::new(SHARE))), ..self.clone() }
     }
 
     /// Checks a message before it is queued.
@@ -109,11 +120,19 @@ impl Batching {
     async fn queue(&self, message: &Message, give_up_at: Instant) -> Result<oneshot::Receiver<Answer>, SinkError> {
         self.check(message)?;
         self.breaker.look(Instant::now())?;
-        let Ok(place) = tokio::time::timeout_at(give_up_at.into(), self.places.clone().acquire_owned()).await else {
+        let taking = async {
+            // The share comes first: whoever has used up its own takes no place of the others, not even in their line.
+            let share = match &self.share {
+                Some(share) => Some(place_of(share).await),
+                None => None,
+            };
+            (place_of(&self.places).await, share)
+        };
+        let Ok(places) = tokio::time::timeout_at(give_up_at.into(), taking).await else {
             return Err(crowded(&self.name, self.common.timeout));
         };
         let (answer, answered) = oneshot::channel();
-        let caller = Caller { answer, _place: place.expect("nobody closes it") };
+        let caller = Caller { answer, _places: places };
         let job = Job { message: message.clone(), caller, give_up_at };
         // There is room: whatever is in the channel has a place.
         self.jobs.try_send(job).map_err(|_| self.stopped())?;
@@ -128,6 +147,11 @@ impl Batching {
     fn stopped(&self) -> SinkError {
         SinkError::unavailable(format!("the sink {} has stopped", self.name))
     }
+}
+
+/// Waits for one of these places; whoever asked first has it first.
+async fn place_of(places: &Arc<Semaphore>) -> OwnedSemaphorePermit {
+    places.clone().acquire_owned().await.expect("nobody closes it")
 }
 
 #[async_trait]

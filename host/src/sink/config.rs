@@ -1,11 +1,10 @@
 //! `[sinks.NAME]`: what kind of sink, where it is, and how long it may take.
 
-use std::sync::Arc;
-
 use serde::{Deserialize, Serialize};
 
+use super::batching::Batching;
 use super::kind::Kind;
-use super::{CommonConfig, Sink, StdoutConfig};
+use super::{CommonConfig, StdoutConfig};
 use crate::units::too_long;
 
 /// One sink. In a file its kind stands beside its settings: `kind = "nats"`.
@@ -84,8 +83,8 @@ impl SinkConfig {
     }
 
     /// Starts the sink `name`. For a configuration without faults, within a tokio runtime.
-    pub(super) fn start(&self, name: &str) -> Result<Arc<dyn Sink>, String> {
-        Ok(Arc::new(self.settings().start(name)?))
+    pub(super) fn start(&self, name: &str) -> Result<Batching, String> {
+        self.settings().start(name)
     }
 }
 

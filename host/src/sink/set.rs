@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::batching::Batching;
 use super::common::TIMEOUT;
 use super::{Sink, SinkConfig};
 
@@ -38,8 +39,15 @@ pub struct Sinks(BTreeMap<Arc<str>, Entry>);
 
 #[derive(Clone)]
 struct Entry {
-    sink: Arc<dyn Sink>,
+    sink: Made,
     timeout: Duration,
+}
+
+/// Who made a sink.
+#[derive(Clone)]
+enum Made {
+    Here(Arc<Batching>),
+    ByTheApplication(Arc<dyn Sink>),
 }
 
 /// The longest name of a sink, in characters.
@@ -61,6 +69,7 @@ impl Sinks {
         for (name, config) in configs {
             match config.start(name) {
                 Ok(sink) => {
+                    let sink = Made::Here(Arc::new(sink));
                     sinks.0.insert(Arc::from(name.as_str()), Entry { sink, timeout: config.common().timeout });
                 }
                 Err(fault) => faults.push(format!("sinks.{name}: {fault}")),
@@ -83,8 +92,22 @@ impl Sinks {
     /// Adds a sink of the application's own, with a timeout of 10 s; it replaces one of the same name.
     #[must_use]
     pub fn with(mut self, name: &str, sink: Arc<dyn Sink>) -> Self {
-        self.0.insert(Arc::from(name), Entry { sink, timeout: TIMEOUT });
+        self.0.insert(Arc::from(name), Entry { sink: Made::ByTheApplication(sink), timeout: TIMEOUT });
         self
+    }
+
+    /// The same sinks for one more user among several, who gets at most half of the places of each. A sink of the application's own
+    /// has no places.
+    #[cfg_attr(not(feature = "wasm"), expect(dead_code, reason = "only plugins share sinks"))]
+    pub(crate) fn with_own_share(&self) -> Self {
+        let shared = |(name, entry): (&Arc<str>, &Entry)| {
+            let sink = match &entry.sink {
+                Made::Here(sink) => Made::Here(Arc::new(sink.with_own_share())),
+                Made::ByTheApplication(sink) => Made::ByTheApplication(sink.clone()),
+            };
+            (name.clone(), Entry { sink, timeout: entry.timeout })
+        };
+        Self(self.0.iter().map(shared).collect())
     }
 
     /// The time within which a sink must confirm a message; 10 s for an unknown name.
@@ -96,7 +119,10 @@ impl Sinks {
     /// The sink of this name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<Arc<dyn Sink>> {
-        self.0.get(name).map(|entry| entry.sink.clone())
+        self.0.get(name).map(|entry| match &entry.sink {
+            Made::Here(sink) => sink.clone() as Arc<dyn Sink>,
+            Made::ByTheApplication(sink) => sink.clone(),
+        })
     }
 
     /// All names, sorted.

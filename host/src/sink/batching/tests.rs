@@ -184,3 +184,21 @@ async fn one_confirmed_message_of_a_batch_proves_that_the_sink_works() {
     }
     assert_eq!(sink.breaker.look(Instant::now()), Ok(()));
 }
+
+#[tokio::test]
+async fn a_user_whose_messages_are_not_answered_leaves_half_of_the_places_to_the_others() {
+    let sink = sink(&Told::default(), MINUTE, Limits { in_flight: PLACES, ..ONE });
+    let greedy = sink.with_own_share();
+    let silent = vec![message("silent"); 2 * PLACES];
+    let mut sending = Box::pin(greedy.send(&silent));
+    let other = async {
+        while sink.places.available_permits() > PLACES - SHARE {
+            tokio::task::yield_now().await;
+        }
+        sink.with_own_share().send(&vec![message("good"); 2 * PLACES]).await
+    };
+    tokio::select! {
+        answers = &mut sending => panic!("nobody answers them: {:?}", answers[0]),
+        answers = other => assert!(answers.iter().all(Result::is_ok), "{:?}", answers.iter().find(|answer| answer.is_err())),
+    }
+}

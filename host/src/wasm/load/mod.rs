@@ -214,7 +214,7 @@ impl Loader {
         }
         Ok(Arc::new(PublishGrant {
             names: publish.sinks.clone(),
-            sinks: self.sinks.clone().unwrap_or_default(),
+            sinks: self.sinks.as_ref().map(Sinks::with_own_share).unwrap_or_default(),
             told: Mutex::default(),
         }))
     }
