@@ -180,5 +180,7 @@ fn assert_said_once_per_outage(node: &Node, outages: usize) {
         *counts.entry(complaint).or_default() += 1;
     }
     say(&format!("  it complained: {counts:?}\n"));
-    assert!(counts.values().all(|times| *times <= outages), "{counts:?}");
+    // An outcome whose answer was lost is dropped when it is stored again: each of the two batches that were on their way says so.
+    let most = |complaint: &str| if complaint.starts_with("outcomes were dropped") { 2 * outages } else { outages };
+    assert!(counts.iter().all(|(complaint, times)| *times <= most(complaint)), "{counts:?}");
 }
