@@ -16,14 +16,14 @@ WHERE (done_at IS NULL OR status = 3)
 -- When nobody has claimed an event or settled it yet, its writer alone has said when it is due. Then nothing keeps it, or events
 -- behind it, for ever.
 UPDATE outbox_event
-SET due_at = CASE WHEN status IN (0, 2)
-                  THEN least(coalesce(due_at, available_at), greatest(available_at, least(created_at, now()))) END,
-    created_at = least(created_at, now()),
+SET due_at = CASE WHEN status IN (0, 2) AND behind IS NULL AND parked IS NULL
+                  THEN least(coalesce(due_at, available_at), greatest(available_at, least(created_at, clock_timestamp()))) END,
+    created_at = least(created_at, clock_timestamp()),
     locked_by = CASE WHEN claim_seq > 0 THEN locked_by END, lease_end = CASE WHEN claim_seq > 0 THEN lease_end END
 WHERE done_at IS NULL
   AND ((status IN (0, 2) AND due_at IS NULL AND behind IS NULL AND parked IS NULL)
        OR (claim_seq = 0 AND (due_at > greatest(available_at, created_at) OR lease_end IS NOT NULL
-                               OR created_at > now())));
+                               OR created_at > clock_timestamp())));
 
 -- Those that ask for the time hold for ever once they hold, so a dump can be restored; and whatever a host makes due is due at once.
 -- Not validated: a table may have ten million rows, and those that are finished are not written again.

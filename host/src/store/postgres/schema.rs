@@ -102,7 +102,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         version: 4,
-        name: "bounds-5",
+        name: "bounds-3",
         up: include_str!("../../../migrations/postgres/0004_bounds.sql"),
         down: include_str!("../../../migrations/postgres/0004_bounds.down.sql"),
     },

@@ -208,6 +208,7 @@ impl SqliteStore {
         let opened = vec![readers.clone(), writer.clone()];
         let file = Arc::from(options.file.display().to_string());
         let place = Arc::new(Place::of(&options.file));
+        place.look()?;
         Ok(Self { writer, readers, opened, table: options.table, clock: options.clock, file, place })
     }
 }

@@ -14,7 +14,7 @@ use crate::store::StoreError;
 pub(super) struct Place {
     /// In full, whatever becomes the working directory; `None` for a database in memory.
     path: Option<Box<Path>>,
-    /// Device and inode. Of a pool that somebody lends, the file may be there later only.
+    /// Device and inode, as the first look found them. Of a pool that somebody lends, the file may be there later only.
     file: OnceLock<(u64, u64)>,
     /// Whether the last look found another file there, or none.
     is_elsewhere: AtomicBool,
@@ -23,12 +23,7 @@ pub(super) struct Place {
 impl Place {
     /// Of a file that is open, or will be.
     pub(super) fn of(path: &Path) -> Self {
-        let place = Self { path: std::path::absolute(path).ok().map(Into::into), ..Self::default() };
-        if let Some(found) = place.found() {
-            // It was just made.
-            let _ = place.file.set(found);
-        }
-        place
+        Self { path: std::path::absolute(path).ok().map(Into::into), ..Self::default() }
     }
 
     /// The path in full; `None` for a database in memory.
@@ -86,7 +81,7 @@ mod tests {
         assert!(early.look().is_ok(), "it is not there yet");
         fs::write(&file, "one").expect("written");
         let place = Place::of(&file);
-        assert!(place.look().is_ok() && early.look().is_ok());
+        assert!(place.look().is_ok() && early.look().is_ok(), "the first look finds which one it is");
 
         fs::rename(&file, &elsewhere).expect("moved");
         assert!(place.known().is_ok(), "nobody has looked");

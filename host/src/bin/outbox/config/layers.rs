@@ -1,58 +1,25 @@
 //! Values by key, each with the place that set it; later layers win.
 
+mod lines;
+mod origin;
 mod values;
 mod variables;
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use outbox::wording::{Misfit, in_words, nearest};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use toml::de::{DeTable, DeValue};
+use toml::de::DeTable;
 use toml::{Table, Value};
 
 use super::plugins::{MANIFESTS, is_setting};
+use lines::Lines;
+pub(crate) use origin::Origin;
 pub(super) use values::expand;
 pub(crate) use values::refusal;
 use values::{first_that_fits, has_reference, is_of_sinks, is_of_tokens, resolved, tokens};
 use variables::{Ignored, Variable, variable};
-
-/// What set a value.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
-    /// Nobody.
-    Default,
-    /// A line of a file.
-    File(String, usize),
-    /// A variable of the environment.
-    Environment(String),
-    /// A flag.
-    Flag(String),
-}
-
-impl Origin {
-    /// A later layer has the greater number, and overrides the others.
-    fn layer(&self) -> u8 {
-        match self {
-            Self::Default => 0,
-            Self::File(..) => 1,
-            Self::Environment(_) => 2,
-            Self::Flag(_) => 3,
-        }
-    }
-}
-
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Default => f.write_str("default"),
-            Self::File(name, line) => write!(f, "{name}:{line}"),
-            Self::Environment(name) => f.write_str(name),
-            Self::Flag(flag) => f.write_str(flag),
-        }
-    }
-}
 
 /// A value that a flag sets: key, value, and the flag's name for messages.
 #[derive(Clone, Debug)]
@@ -84,8 +51,8 @@ pub(crate) struct Leaf {
 pub(crate) struct Layers {
     pub(crate) leaves: BTreeMap<Key, Leaf>,
     known: Vec<String>,
-    /// The lines of the file in which the entries of lists stand, and their fields: `http.tokens[1].role`.
-    lines: BTreeMap<String, usize>,
+    /// Of the file.
+    lines: Lines,
     /// Whether the text of the file has an error.
     is_torn: bool,
     /// Keys that are meant by what is no setting.
@@ -131,7 +98,7 @@ impl Layers {
         Self {
             leaves,
             known,
-            lines: BTreeMap::new(),
+            lines: Lines::default(),
             is_torn: false,
             meant: Vec::new(),
             left_out: Vec::new(),
@@ -159,15 +126,9 @@ impl Layers {
         // Of a text with an error in it, what comes before is checked: better all faults at once than one after another. What comes
         // after may have lost its section.
         let Ok(values) = Table::deserialize(toml::de::Deserializer::from(table.clone())) else { return };
-        let mut lines = BTreeMap::new();
-        spans(&mut Vec::new(), table.get_ref(), &mut |key, at| {
-            lines.insert(key.to_vec(), line(at));
-        });
-        list_spans(String::new(), &DeValue::Table(table.get_ref().clone()), &mut |entry, at| {
-            self.lines.insert(entry, line(at));
-        });
+        self.lines = Lines::of(table.get_ref(), &line);
         flatten(&mut Vec::new(), &Value::Table(values), &mut |key, value| {
-            let at = lines.get(key).copied().unwrap_or(1);
+            let at = self.lines.of_key(key);
             if first_error.is_some_and(|error| at >= error) {
                 return;
             }
@@ -275,7 +236,7 @@ impl Layers {
     /// What set an entry of a list, such as `http.tokens[1]`, or a field of it.
     fn origin_in_list(&self, entry: &str) -> Option<Origin> {
         let (list, _) = entry.split_once('[')?;
-        Some(in_list(self.origin(list)?, entry, &self.lines))
+        Some(self.lines.of_entry(self.origin(list)?, entry))
     }
 
     /// What set the longest key of a sink or relay with which a fault begins, or the first key below it.
@@ -318,7 +279,7 @@ impl Layers {
             for Misfit { path, words } in misfits {
                 let dot = if path.is_empty() || path.starts_with('[') { "" } else { "." };
                 let place = format!("{}{dot}{path}", key.join("."));
-                faults.push(format!("{}: {place}: {words}", in_list(&leaf.origin, &place, &self.lines)));
+                faults.push(format!("{}: {place}: {words}", self.lines.of_entry(&leaf.origin, &place)));
             }
             if let Some(value) = value {
                 insert(&mut whole, key, value);
@@ -362,14 +323,6 @@ impl<T> Finished<T> {
     }
 }
 
-/// The place of an entry of a list, or of a field of it, as far as it is known; else that of the list.
-fn in_list(origin: &Origin, entry: &str, lines: &BTreeMap<String, usize>) -> Origin {
-    let Origin::File(name, line) = origin else { return origin.clone() };
-    let field_or_entry = [Some(entry), entry.rfind('.').map(|end| &entry[..end])];
-    let known = field_or_entry.into_iter().flatten().find_map(|entry| lines.get(entry).copied());
-    Origin::File(name.clone(), known.unwrap_or(*line))
-}
-
 /// Where the value of a key stands in a configuration. Manifests have a place of their own, which people do not write.
 fn place(key: &[String]) -> Key {
     let mut key = key.to_vec();
@@ -405,40 +358,6 @@ fn flatten(key: &mut Key, value: &Value, leaf: &mut dyn FnMut(&[String], &Value)
         }
         _ if key.is_empty() => {}
         value => leaf(key, value),
-    }
-}
-
-fn spans(key: &mut Key, table: &DeTable<'_>, at: &mut dyn FnMut(&[String], usize)) {
-    for (part, value) in table {
-        key.push(part.get_ref().clone().into_owned());
-        at(key, part.span().start);
-        if let DeValue::Table(table) = value.get_ref() {
-            spans(key, table, at);
-        }
-        key.pop();
-    }
-}
-
-/// Where the entries of lists and their fields stand, by name: `http.tokens[1].role`.
-fn list_spans(name: String, value: &DeValue<'_>, at: &mut dyn FnMut(String, usize)) {
-    match value {
-        DeValue::Table(table) => {
-            for (part, value) in table {
-                let name = if name.is_empty() { part.get_ref().to_string() } else { format!("{name}.{}", part.get_ref()) };
-                if name.contains('[') {
-                    at(name.clone(), part.span().start);
-                }
-                list_spans(name, value.get_ref(), at);
-            }
-        }
-        DeValue::Array(entries) => {
-            for (number, entry) in entries.iter().enumerate() {
-                let name = format!("{name}[{number}]");
-                at(name.clone(), entry.span().start);
-                list_spans(name, entry.get_ref(), at);
-            }
-        }
-        _ => {}
     }
 }
 

@@ -186,13 +186,13 @@ impl Body {
         format!("{}, but not before a minute from now: the host may still be at work on the request", self.doubt(flags))
     }
 
-    /// What is told when no host was reached.
+    /// What is told when no host has taken the request.
     fn unsent(&self) -> String {
         let Self { first, events, .. } = self;
         if *events == 1 {
-            return format!("the event {first} was not written: no host was reached");
+            return format!("the event {first} was not written: no host has taken it");
         }
-        format!("{} from {first} on were not written: no host was reached", output::count(*events as u64, "event"))
+        format!("{} from {first} on were not written: no host has taken them", output::count(*events as u64, "event"))
     }
 }
 
