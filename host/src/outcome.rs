@@ -91,6 +91,26 @@ pub enum Cause {
 }
 
 impl Cause {
+    const ALL: [Self; 11] = [
+        Self::Listener,
+        Self::Panic,
+        Self::Interceptor,
+        Self::Fuel,
+        Self::Deadline,
+        Self::Memory,
+        Self::Stack,
+        Self::Trap,
+        Self::Output,
+        Self::HostCalls,
+        Self::Sink,
+    ];
+
+    /// The cause with this code.
+    #[must_use]
+    pub fn of_code(code: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|cause| cause.code() == code)
+    }
+
     /// The code in logs, metrics and stored errors.
     #[must_use]
     pub const fn code(self) -> &'static str {

@@ -1,7 +1,7 @@
 //! Whether a host can do its work, and if not, why.
 //!
-//! A process is alive if it answers. It is ready if its parts run, its poller completes its turns, its heartbeat is written, its schema is the one that
-//! this program needs, and its required plugins serve.
+//! A process is alive if it answers. It is ready if its parts run, its poller completes its turns, its heartbeat is written, its
+//! schema is the one that this program needs, and its required plugins serve.
 
 mod pulse;
 mod schema;
@@ -38,7 +38,7 @@ pub enum UnreadyCode {
     PartBroken,
     /// The poller has completed no turn for too long: the database does not answer, or is too slow.
     PollerStuck,
-    /// The heartbeat could not be written for too long: the database takes no writes, or others have the host's partitions by now.
+    /// The heartbeat could not be written for too long: the database takes no writes, or is too slow. Other hosts take over.
     HeartbeatStuck,
     /// The table is missing, or of another version than this program needs.
     Schema,

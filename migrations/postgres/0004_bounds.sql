@@ -25,7 +25,8 @@ WHERE done_at IS NULL
        OR (claim_seq = 0 AND (due_at > greatest(available_at, created_at) OR lease_end IS NOT NULL
                                OR created_at > clock_timestamp())));
 
--- Those that ask for the time hold for ever once they hold, so a dump can be restored; and whatever a host makes due is due at once.
+-- A bound that compares with now() stays true once it is true, so a dump can be restored. What a host makes due is due at once, so
+-- no host is refused.
 -- Not validated: a table may have ten million rows, and those that are finished are not written again.
 ALTER TABLE outbox_event
   ADD CONSTRAINT names_have_at_most_1024_bytes CHECK (

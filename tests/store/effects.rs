@@ -191,3 +191,26 @@ pub(crate) async fn outcomes_of_many_plugins_go_together_whatever_they_are(db: &
     assert_eq!(db.number("SELECT count(*) FROM outbox_event_state").await, 15);
     assert_eq!(db.store().stats().await.expect("counts").done, 15);
 }
+
+pub(crate) async fn an_outcome_that_could_not_be_written_leaves_its_event_unlocked(db: &dyn Harness) {
+    let refused = if db.store().kind() == "sqlite" {
+        "CREATE TRIGGER refused BEFORE INSERT ON outbox_event_state BEGIN SELECT RAISE(ABORT, 'refused'); END"
+    } else {
+        "ALTER TABLE outbox_event_state ADD CONSTRAINT refused CHECK (name <> 'refused')"
+    };
+    db.execute(refused).await;
+
+    // A rollback that nobody waits for usually comes in time; fifty rounds meet one that does not.
+    for _ in 0..50 {
+        write_one(db).await;
+        let fence = claim_one(db).await;
+        let settled = Settled::new(fence, Settlement::Done);
+        let effects = effects(vec![], "p", &[("refused", None, set("x"))]);
+
+        let outcome = db.store().settle_with_effects(&[SettledWithEffects { settled: &settled, effects: &effects }]).await;
+
+        assert!(outcome.is_err(), "{outcome:?}");
+        assert_eq!(db.store().locked(&[fence.sequence]).await.expect("looks"), [0_u64; 0], "its transaction is open still");
+        assert_eq!(settle(db, fence, Settlement::Done).await, 0);
+    }
+}

@@ -71,6 +71,7 @@ conformance! {
     effects::a_plugin_keeps_no_more_than_its_quota,
     effects::an_event_that_is_there_already_is_not_emitted_again,
     effects::outcomes_of_many_plugins_go_together_whatever_they_are,
+    effects::an_outcome_that_could_not_be_written_leaves_its_event_unlocked,
     state::what_a_plugin_keeps_is_listed_by_key_in_pages_without_the_values,
     state::a_prefix_is_bytes_and_no_pattern,
     state::a_plugin_that_keeps_nothing_is_not_listed,

@@ -115,21 +115,12 @@ async fn end_leases(db: &dyn Harness, now: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mysql_a_partition_gets_no_other_owner_while_an_outcome_of_it_is_stored() {
-    const WAITING: &str = "
-SELECT COUNT(*) FROM information_schema.innodb_trx AS open
-JOIN information_schema.processlist AS session ON session.id = open.trx_mysql_thread_id
-WHERE open.trx_state = 'LOCK WAIT' AND session.db = DATABASE()";
     let (db, heir) = (MySql::fresh().await, owner("heir"));
     let mut other = db.mysql().begin().await.expect("begins");
     let lock = async |sql: String| {
         other.execute(AssertSqlSafe(sql)).await.expect("locks");
     };
-    let waits = async || {
-        // The server shows the same again to whoever asks more often than that.
-        tokio::time::sleep(Duration::from_millis(200)).await;
-        db.number(WAITING).await > 0
-    };
-    let Waiting { host, events, stored } = waiting_outcomes(&db, lock, waits).await;
+    let Waiting { host, events, stored } = waiting_outcomes(&db, lock, async || db.waits_for_a_row().await).await;
 
     let renewed = in_time("a renewal waits for no outcome", keep(&*db.store(), &host)).await;
     end_leases(&db, "UTC_TIMESTAMP(6)").await;

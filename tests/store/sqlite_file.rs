@@ -2,12 +2,12 @@
 use std::task::Poll;
 
 use outbox::store::sqlite::SqliteOptions;
-use outbox::store::{DoctorStore, SchemaStore, Severity};
+use outbox::store::{DoctorStore, NewRow, SchemaStore, Severity};
 use outbox::{SqliteStore, StoreError, TransactionalStore};
 use sqlx::Executor;
 use support::{Harness, Sqlite};
 
-use crate::common::{claim, expectations, plains, request, write, write_one};
+use crate::common::{claim, expectations, ownership, plain, plains, request, write, write_one};
 
 /// The error that names the file and says why.
 async fn refused(options: SqliteOptions) -> (String, String) {
@@ -227,6 +227,24 @@ async fn rows_that_were_committed_are_there_for_the_next_process() {
     let next = db.second_store(db.clock().clone()).await;
 
     assert!(outbox::store::InspectStore::get(&next, id).await.expect("reads").is_some());
+}
+
+/// A service that only writes has no host that would notice.
+#[tokio::test]
+async fn nothing_is_written_to_a_file_that_was_deleted_or_moved() {
+    let db = Sqlite::fresh().await;
+    let elsewhere = db.file().with_file_name("elsewhere.db");
+    std::fs::rename(db.file(), &elsewhere).expect("moved");
+
+    let written = db.store().write(&[NewRow { envelope: &plain(&db).await, claimed: false }], &ownership()).await;
+
+    assert!(
+        matches!(&written, Err(StoreError::Unreachable { why, .. }) if why.contains("moved, deleted or replaced")),
+        "{written:?}"
+    );
+    std::fs::rename(&elsewhere, db.file()).expect("put back");
+    write_one(&db).await;
+    assert_eq!(db.number("SELECT count(*) FROM outbox_event").await, 1);
 }
 
 #[tokio::test]

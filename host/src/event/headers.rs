@@ -1,8 +1,10 @@
 //! Headers: what travels beside the payload.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// The header that ties together what belongs to one piece of business.
 pub const CORRELATION_ID: &str = "correlation-id";
@@ -136,8 +138,54 @@ impl Headers {
 }
 
 impl<'de> Deserialize<'de> for Headers {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::new(BTreeMap::<String, String>::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Pairs::deserialize(deserializer)?.checked().map_err(serde::de::Error::custom)
+    }
+}
+
+/// What a text has for headers, not yet checked. Of more pairs than may be there, the others are only counted: eight megabytes of
+/// tiny ones would take twenty times their size and a good part of a second.
+#[derive(Debug, Default)]
+pub(crate) struct Pairs {
+    kept: BTreeMap<String, String>,
+    left_out: usize,
+}
+
+impl Pairs {
+    /// As [`Headers::new`].
+    pub(crate) fn checked(self) -> Result<Headers, HeadersError> {
+        if self.left_out > 0 {
+            return Err(HeadersError::TooMany { count: MAX_HEADERS + self.left_out });
+        }
+        Headers::new(self.kept)
+    }
+}
+
+impl<'de> Deserialize<'de> for Pairs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Counting;
+
+        impl<'de> Visitor<'de> for Counting {
+            type Value = Pairs;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of strings")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Pairs, A::Error> {
+                let mut pairs = Pairs::default();
+                for _ in 0..MAX_HEADERS {
+                    let Some((key, value)) = map.next_entry()? else { return Ok(pairs) };
+                    pairs.kept.insert(key, value);
+                }
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
+                    pairs.left_out += 1;
+                }
+                Ok(pairs)
+            }
+        }
+
+        deserializer.deserialize_map(Counting)
     }
 }
 
@@ -158,6 +206,22 @@ mod tests {
         let many = |count: usize| Headers::new((0..count).map(|number| (format!("k{number}"), String::new())));
         assert!(many(1_001).expect_err("refused").to_string().contains("there are 1001 headers"));
         assert!(!many(1_000).expect("good").add("one more", ""));
+    }
+
+    #[test]
+    fn of_too_many_headers_in_a_text_no_more_are_kept_than_there_may_be() {
+        let text = |count: usize| {
+            let pairs: Vec<String> = (0..count).map(|number| format!(r#""{number}":"""#)).collect();
+            format!("{{{}}}", pairs.join(","))
+        };
+
+        let pairs: Pairs = serde_json::from_str(&text(700_000)).expect("an object of strings");
+
+        assert_eq!((pairs.kept.len(), pairs.left_out), (1_000, 699_000));
+        assert_eq!(pairs.checked(), Err(HeadersError::TooMany { count: 700_000 }));
+        let most: Headers = serde_json::from_str(&text(1_000)).expect("as many as may be");
+        assert_eq!(most.len(), 1_000);
+        assert!(serde_json::from_str::<Headers>(&text(1_001)).is_err() && serde_json::from_str::<Headers>("[]").is_err());
     }
 
     #[test]

@@ -101,6 +101,24 @@ async fn a_heartbeat_is_stuck_when_none_was_written_for_ten_seconds_longer_than_
 }
 
 #[tokio::test]
+async fn a_heartbeat_that_was_written_is_not_stuck() {
+    let directory = tempfile::tempdir().expect("a directory can be made");
+    let dispatcher = DispatcherConfig { lease: Duration::from_secs(1), ..DispatcherConfig::default() };
+    let outbox = drowsy(directory.path()).await.dispatcher(dispatcher).start().await.expect("starts");
+    let later = tokio::time::Instant::now() + Duration::from_secs(12);
+    let is_stuck = || outbox.inner.monitor.stuck_heartbeat(later).is_some();
+    assert!(is_stuck(), "if none were written until then");
+
+    let written = async {
+        while is_stuck() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), written).await.expect("they are written");
+    outbox.shutdown().await;
+}
+
+#[tokio::test]
 async fn a_poller_stands_still_when_it_should_have_moved_and_the_database_answers() {
     let directory = tempfile::tempdir().expect("a directory can be made");
     let outbox = drowsy(directory.path()).await.start().await.expect("starts");

@@ -3,6 +3,7 @@
 use super::{HOSTS_GONE, Poller};
 use crate::event::Event;
 use crate::settlement::{given_back_for, unknown_route};
+use crate::settler::Died;
 use crate::store::{Claimed, Due, Settlement};
 
 /// What becomes of a claimed event.
@@ -42,7 +43,7 @@ impl Poller {
             self.metrics.routes.other().count_outcome(settlement);
             return;
         };
-        self.settler.failures().tell_dead(event, error, " before its listener was called");
+        self.settler.failures().tell_dead(event, error, Died::Uncalled);
         match self.listeners.find(event.route()) {
             Some(entry) => entry.route_totals().count_outcome(settlement),
             None => self.metrics.routes.other().count_outcome(settlement),

@@ -2,7 +2,6 @@
 //! warning for each route and kind of error in ten seconds, and twenty dead events; the others stand there at the level `debug`.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -56,8 +55,14 @@ struct Said {
     untold: u64,
 }
 
-/// How many failures of the same kind were not told of.
-struct Untold(u64);
+/// Where an event died.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Died {
+    /// Its listener was called for it.
+    AfterCall,
+    /// Its listener was not called for it this time.
+    Uncalled,
+}
 
 impl Default for FailureLog {
     fn default() -> Self {
@@ -75,9 +80,10 @@ impl FailureLog {
         }
         let (id, route, attempt) = (event.id(), event.route(), event.attempt());
         let (error, next_in_ms) = (keepable(error, MAX_ERROR), u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
-        match untold.map(Untold) {
+        match untold {
             Some(untold) => tracing::warn!(
-                event.id = %id, route = %route, attempt, error, next_in_ms, "an attempt failed; the event is tried again{untold}"
+                event.id = %id, route = %route, attempt, error, next_in_ms, left_out = left_out(untold),
+                "an attempt failed; the event is tried again"
             ),
             None => tracing::debug!(
                 event.id = %id, route = %route, attempt, error, next_in_ms, "an attempt failed; the event is tried again"
@@ -85,28 +91,35 @@ impl FailureLog {
         }
     }
 
-    /// Says that an event is dead; `when` in words, such as ` before its listener was called`, or nothing.
-    pub(crate) fn tell_dead(&self, event: &Event, error: &str, when: &str) {
+    /// Says that an event is dead.
+    pub(crate) fn tell_dead(&self, event: &Event, error: &str, died: Died) {
         let untold = lock(&self.dead).tells(event.route(), error_kind(error), Instant::now());
         if untold.is_none() && !tracing::enabled!(tracing::Level::DEBUG) {
             return;
         }
         let (id, route, attempt, error) = (event.id(), event.route(), event.attempt(), keepable(error, MAX_ERROR));
-        match untold.map(Untold) {
+        let message = match died {
+            Died::AfterCall => "an event is dead",
+            Died::Uncalled => "an event is dead before its listener was called",
+        };
+        match untold {
             Some(untold) => {
-                tracing::error!(event.id = %id, route = %route, attempt, error, "an event is dead{when}{untold}");
+                tracing::error!(event.id = %id, route = %route, attempt, error, left_out = left_out(untold), "{message}");
             }
-            None => tracing::debug!(event.id = %id, route = %route, attempt, error, "an event is dead{when}"),
+            None => tracing::debug!(event.id = %id, route = %route, attempt, error, "{message}"),
         }
     }
 
     /// Says that an event is dead of which no more than its number can be read.
     pub(crate) fn tell_unreadable(&self, sequence: u64, error: &str) {
         let error = keepable(error, MAX_ERROR);
-        match lock(&self.dead).tells_unreadable(Instant::now()).map(Untold) {
-            Some(untold) => {
-                tracing::error!(event.sequence = sequence, error, "an event that cannot be read is dead{untold}");
-            }
+        match lock(&self.dead).tells_unreadable(Instant::now()) {
+            Some(untold) => tracing::error!(
+                event.sequence = sequence,
+                error,
+                left_out = left_out(untold),
+                "an event that cannot be read is dead"
+            ),
             None => tracing::debug!(event.sequence = sequence, error, "an event that cannot be read is dead"),
         }
     }
@@ -180,14 +193,9 @@ impl Said {
     }
 }
 
-impl fmt::Display for Untold {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            0 => Ok(()),
-            1 => f.write_str("; so was 1 other since the last line of this kind"),
-            more => write!(f, "; so were {more} others since the last line of this kind"),
-        }
-    }
+/// A field of the line: how many others of its kind were left out since the last one; none when there were none.
+fn left_out(untold: u64) -> Option<u64> {
+    (untold > 0).then_some(untold)
 }
 
 #[cfg(test)]

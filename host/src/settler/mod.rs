@@ -24,7 +24,7 @@ use tokio::time::Instant;
 
 use completion::{Batch, Completion, writes_nothing};
 pub(crate) use completion::{Conclusion, IfNotTaken};
-pub(crate) use failures::FailureLog;
+pub(crate) use failures::{Died, FailureLog};
 pub(crate) use give_back::Unused;
 use handle::WAITING;
 pub(crate) use handle::{SettlerHandle, SettlerInbox, channels};
@@ -177,7 +177,7 @@ impl Settler {
     fn tell_dead(&self, batch: &Batch) {
         for (settled, held) in batch.settled.iter().zip(&batch.held) {
             if let (Settlement::Dead { error, .. }, Some(event)) = (&settled.settlement, &held.event) {
-                self.failures.tell_dead(event, error, "");
+                self.failures.tell_dead(event, error, Died::AfterCall);
             }
         }
     }

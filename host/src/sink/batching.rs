@@ -20,8 +20,6 @@ pub(super) const PLACES: usize = 1_024;
 const SHARE: usize = PLACES / 2;
 /// How long after its deadline a batch may still report, and how long after that a caller may still be told.
 const GRACE: Duration = Duration::from_millis(250);
-/// After how long a message that found no room may be sent again.
-const CROWDED_REST: Duration = Duration::from_secs(1);
 const MAX_ID_BYTES: usize = 200;
 
 type Answer = Result<(), SinkError>;
@@ -45,7 +43,7 @@ pub(super) struct Limits {
     /// Bytes at which a batch is full; one message always fits.
     pub(super) bytes: usize,
     /// Most batches on their way at once; at least 1. A batch is on its way until the last of its messages is answered: where each
-    /// has an answer of its own, the [`PLACES`] are bound enough, and a message that nobody answers holds up no batch.
+    /// has an answer of its own, the [`PLACES`] are limit enough, and a message that nobody answers holds up no batch.
     pub(super) in_flight: usize,
 }
 
@@ -55,7 +53,7 @@ pub(super) struct Batching {
     name: String,
     jobs: mpsc::Sender<Job>,
     places: Arc<Semaphore>,
-    /// What is left of the places of whoever has this value; `None` where only the places of all are counted.
+    /// The places that this user may still take; `None` for a user without a limit of its own.
     share: Option<Arc<Semaphore>>,
     breaker: Arc<Breaker>,
     common: CommonConfig,
@@ -189,8 +187,7 @@ struct Shipping<L> {
 
 /// The answer for a message that was never sent: nothing is wrong with it, nor with the receiver.
 fn crowded(sink: &str, timeout: Duration) -> SinkError {
-    let reason = format!("the sink {sink} had so many messages to send that this one had no turn within {timeout:?}");
-    SinkError::Unavailable { reason, retry_after: Some(CROWDED_REST) }
+    SinkError::crowded(format!("the sink {sink} had so many messages to send that this one had no turn within {timeout:?}"))
 }
 
 async fn keep_sending<L: Link>(shipping: Arc<Shipping<L>>, mut jobs: mpsc::Receiver<Job>, limits: Limits) {

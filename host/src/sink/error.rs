@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use crate::deceptive::is_deceptive;
 
+/// After how long a message that found no room may be sent again.
+const CROWDED_REST: Duration = Duration::from_secs(1);
+
 /// Why a message was not confirmed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -42,6 +45,11 @@ impl SinkError {
     /// Not confirmed this time, for a reason that concerns this message alone.
     pub(super) fn unavailable(reason: impl Into<String>) -> Self {
         Self::Unavailable { reason: reason.into(), retry_after: None }
+    }
+
+    /// There was no room for the message, which is nobody's fault: it is sent again soon, and that is no failed attempt.
+    pub(super) fn crowded(reason: impl Into<String>) -> Self {
+        Self::Unavailable { reason: reason.into(), retry_after: Some(CROWDED_REST) }
     }
 
     /// The sink as a whole does not work. The [breaker](super::breaker) says when it is tried again.

@@ -295,7 +295,7 @@ impl Kafka {
                 "Kafka at {} refused the message for the topic `{topic}`: {said}",
                 self.config.target()
             )),
-            Some(Code::QueueFull) => SinkError::unavailable(format!("Kafka at {}: {said}", self.config.target())),
+            Some(Code::QueueFull) => SinkError::crowded(format!("Kafka at {}: {said}", self.config.target())),
             Some(
                 Code::UnknownPartition
                 | Code::LeaderNotAvailable

@@ -1,6 +1,5 @@
 //! Rows into values, once for all databases.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use sqlx::ColumnIndex;
@@ -11,7 +10,9 @@ use super::{
     AttemptCost, AuditRecord, BlockedKey, Claimed, Due, NodeRecord, PluginUsage, Position, Purgeable, ReadEvent, Record,
     RouteRecord, StateRecord, Stats, StoreError,
 };
-use crate::event::{Envelope, Event, EventId, Fence, Headers, MAX_PAYLOAD_BYTES, Route, StateUsage, StateValue, Status};
+use crate::event::{
+    Envelope, Event, EventId, Fence, HeaderPairs, Headers, MAX_PAYLOAD_BYTES, Route, StateUsage, StateValue, Status,
+};
 use crate::time::Timestamp;
 
 /// The `seq` of a row, which stands first in every statement's result.
@@ -172,8 +173,8 @@ where
     let headers = |text: Option<&str>| match text {
         None => Ok(Headers::default()),
         Some(text) => {
-            let pairs: BTreeMap<String, String> = serde_json::from_str(text).map_err(|error| not_headers(&error))?;
-            Headers::new(pairs).map_err(|error| format!("headers: {error}"))
+            let pairs: HeaderPairs = serde_json::from_str(text).map_err(|error| not_headers(&error))?;
+            pairs.checked().map_err(|error| format!("headers: {error}"))
         }
     };
     let (headers, payload) = match apart {

@@ -6,6 +6,8 @@ use std::time::Duration;
 use sqlx::Database;
 use sqlx::query::Query;
 
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+use super::TransactionalStore;
 use super::row::Named;
 use super::{StoreError, TableName};
 
@@ -158,6 +160,22 @@ pub(super) async fn within<T>(
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 fn silence(span: Duration) -> sqlx::Error {
     std::io::Error::new(std::io::ErrorKind::TimedOut, format!("no answer within {span:?}")).into()
+}
+
+/// Ends a transaction of the host's own: commits what it came to, and rolls back when that is nothing or an error. The rollback is
+/// waited for: who tries again would wait for the locks of this transaction otherwise. Where it fails, the connection is lost, and
+/// the server rolls back by itself.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(super) async fn ended<S: TransactionalStore, T>(
+    transaction: S::Transaction,
+    came_to: Result<Option<T>, StoreError>,
+) -> Result<Option<T>, StoreError> {
+    if let Ok(Some(_)) = came_to {
+        S::commit(transaction).await?;
+    } else {
+        let _ = S::rollback(transaction).await;
+    }
+    came_to
 }
 
 /// The longest that a commit or the begin of a transaction is waited for. A standby may have to confirm a commit.

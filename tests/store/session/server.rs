@@ -147,7 +147,7 @@ fn address(url: &str) -> SocketAddr {
 }
 
 /// Its word comes while somebody abandons it, who has looked already.
-async fn an_owner_that_says_so_just_now_is_not_abandoned<D: Database>(db: &D, waiting: &str) {
+async fn an_owner_that_says_so_just_now_is_not_abandoned<D: Database>(db: &D, waits: impl AsyncFnMut() -> bool) {
     let (store, all) = (db.typed(), db.store());
     let one = serving(&*all, "one", 2).await;
     let mut transaction = store.begin().await.expect("begins");
@@ -157,7 +157,7 @@ async fn an_owner_that_says_so_just_now_is_not_abandoned<D: Database>(db: &D, wa
         let (all, one) = (all.clone(), one.clone());
         async move { all.abandon(one.as_str()).await }
     });
-    eventually("it waits for the row", async || db.number(waiting).await > 0).await;
+    eventually("it waits for the row", waits).await;
     D::Store::commit(transaction).await.expect("commits");
 
     assert!(!abandoning.await.expect("ends").expect("looks"));
@@ -173,19 +173,13 @@ async fn an_owner_that_tells_postgres_just_now_that_it_has_no_session_is_not_aba
          WHERE locktype = 'tuple' AND relnamespace = '{}'::regnamespace",
         db.schema()
     );
-    an_owner_that_says_so_just_now_is_not_abandoned(&db, &waiting).await;
+    an_owner_that_says_so_just_now_is_not_abandoned(&db, async || db.number(&waiting).await > 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_owner_that_tells_mysql_just_now_that_it_has_no_session_is_not_abandoned() {
     let db = MySql::fresh().await;
-    let waiting = format!(
-        "SELECT COUNT(*) FROM information_schema.innodb_trx AS trx
-         JOIN information_schema.processlist ON processlist.id = trx_mysql_thread_id
-         WHERE trx_state = 'LOCK WAIT' AND db = '{}'",
-        db.name()
-    );
-    an_owner_that_says_so_just_now_is_not_abandoned(&db, &waiting).await;
+    an_owner_that_says_so_just_now_is_not_abandoned(&db, async || db.waits_for_a_row().await).await;
 }
 
 /// The locks of one owner in two tables.

@@ -172,13 +172,16 @@ impl Command {
     fn role(&self) -> &'static str {
         use dead::DeadCommand as Dead;
         use event::EventCommand as Event;
+        use plugin::PluginCommand as Plugin;
         use route::RouteCommand as Route;
+        use state::StateCommand as State;
         match self {
             Self::Event(Event::Emit(_)) => "outbox_writer",
             Self::Migrate(_) => "outbox_migrator",
             Self::Event(_) | Self::Stats(_) | Self::Top(_) | Self::Node(_) | Self::Audit(_) => "outbox_viewer",
             Self::Dead(Dead::List { .. } | Dead::Show { .. } | Dead::Count { .. } | Dead::Test(_)) => "outbox_viewer",
-            Self::Route(Route::List { .. } | Route::Blocked { .. }) => "outbox_viewer",
+            Self::Route(Route::List { .. } | Route::Blocked { .. }) | Self::Plugin(Plugin::List { .. }) => "outbox_viewer",
+            Self::State(State::List(_) | State::Get { .. } | State::Usage { .. }) => "outbox_viewer",
             _ => "outbox_dispatcher",
         }
     }

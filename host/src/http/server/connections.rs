@@ -30,7 +30,10 @@ use super::timed_writes::TimedWrites;
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
 /// How long a client may do nothing before its connection makes room for another.
 const GRACE: Duration = Duration::from_secs(1);
-/// The rest after the operating system gave no connection, and while no connection can be closed for another.
+/// Where there has been no room for longer than that, how long whoever comes waits before another one is closed for it: every one has
+/// that long, times the connections that there may be, to send its request.
+const TURN: Duration = Duration::from_millis(10);
+/// The rest after the operating system gave no connection.
 const REST: Duration = Duration::from_millis(100);
 /// The most bytes of the headers of one request: some CloudEvents carry much in them.
 const MAX_HEADERS: usize = 64 << 10;
@@ -45,6 +48,8 @@ pub(in crate::http) struct Connections {
     stopping: Stopping,
     tasks: JoinSet<()>,
     open: HashMap<Id, (Arc<Activity>, AbortHandle)>,
+    /// Since when there has been no room for whoever came.
+    crowded: Option<Instant>,
 }
 
 impl Connections {
@@ -64,6 +69,7 @@ impl Connections {
             stopping,
             tasks: JoinSet::new(),
             open: HashMap::new(),
+            crowded: None,
         }
     }
 
@@ -104,19 +110,24 @@ impl Connections {
 
     /// Waits until one connection more may be served. Whoever is idle or slow makes room, so that nobody keeps probes away by
     /// holding connections; requests that the host works on are waited for. Whoever has just come, or has just been answered,
-    /// is closed only when that goes on for long: clients that move now and then must not keep everybody else away either.
+    /// is closed only when that goes on for long: clients that move now and then must not keep everybody else away either, however
+    /// many of them come back.
     async fn make_room(&mut self) {
-        let since = Instant::now();
+        if self.open.len() < self.most {
+            self.crowded = None;
+            return;
+        }
+        let (came, since) = (Instant::now(), *self.crowded.get_or_insert_with(Instant::now));
         while self.open.len() >= self.most {
             let idle = self.open.values().filter_map(|(activity, handle)| Some((activity.idle_for()?, handle)));
             if let Some((idle, longest)) = idle.max_by_key(|(idle, _)| *idle)
-                && (idle >= GRACE || since.elapsed() >= GRACE)
+                && (idle >= GRACE || since.elapsed() >= GRACE && came.elapsed() >= TURN)
             {
                 longest.abort();
             }
             tokio::select! {
                 Some(ended) = self.tasks.join_next_with_id() => self.forget(&ended),
-                () = tokio::time::sleep(REST) => {}
+                () = tokio::time::sleep(TURN) => {}
             }
         }
     }

@@ -104,6 +104,43 @@ async fn a_client_that_sends_its_request_byte_by_byte_makes_room_before_one_that
     served.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_ask_again_and_again_and_come_back_when_they_are_closed_keep_nobody_away() {
+    let served = Served::with(HttpConfig { max_connections: 2, ..HttpConfig::default() }).await;
+    let address = served.connect().await.peer_addr().expect("it is connected");
+    let mut crowd = tokio::task::JoinSet::new();
+    for _ in 0..20 {
+        crowd.spawn(async move {
+            loop {
+                let mut client = tokio::net::TcpStream::connect(address).await.expect("the system has room for it");
+                while client.write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n").await.is_ok() {
+                    let mut answer = [0; 1_024];
+                    if !matches!(client.read(&mut answer).await, Ok(1..)) {
+                        break;
+                    }
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        });
+    }
+
+    // One in a second would be too few, with so many who wait. Who is closed asks again, as probes do.
+    let probes = async {
+        let mut answered = 0;
+        while answered < 10 {
+            let mut probe = served.connect().await;
+            let mut answer = Vec::new();
+            let _ = probe.write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await;
+            let _ = probe.read_to_end(&mut answer).await;
+            answered += usize::from(answer.ends_with(b"ok\n"));
+        }
+    };
+    tokio::time::timeout(PATIENCE, probes).await.expect("probes get in");
+
+    crowd.shutdown().await;
+    served.stop().await;
+}
+
 /// Says that it has begun, and goes on when it is told to.
 struct Slow(std::sync::mpsc::SyncSender<()>, std::sync::Mutex<std::sync::mpsc::Receiver<()>>);
 

@@ -15,7 +15,7 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 pub(super) const SLOW_AFTER: Duration = Duration::from_secs(1);
 /// The longest time for which an event goes back to the table, so that a listener that is quick again does not wait for its events.
 const LONGEST_PUT_OFF: Duration = Duration::from_secs(60);
-/// Most times as long as the first event has waited that the mean of the latest calls may put others off.
+/// The mean of the latest calls may put an event off for at most this many times the wait of the first event.
 const MOST_BY_MEAN: u32 = 4;
 
 /// The places that some listeners share, and the events that wait for one.
@@ -199,9 +199,9 @@ impl CallQueue {
     pub(super) fn put_off(&mut self, now: Instant) -> Duration {
         let calls = u32::try_from(self.calls).unwrap_or(u32::MAX).max(1);
         let waiting = u32::try_from(self.hot.deliveries.len() + self.cold.deliveries.len()).unwrap_or(u32::MAX).max(1);
-        // The first of those that wait has seen about as many go before it.
+        // About as many events stood before the first one as wait now, so its wait is a measure of the queue.
         let waited = self.first_came().map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-        // A listener has become slow; or one call was held up, of which little can be said for the others.
+        // The mean also grows when one call was held up, which says little about the others; so it is bounded.
         let by_mean = (self.mean / calls).saturating_mul(waiting);
         let here = by_mean.clamp(waited, waited * MOST_BY_MEAN).min(LONGEST_PUT_OFF);
         self.turns_end = (self.turns_end.max(now + here) + here / waiting).min(now + LONGEST_PUT_OFF);

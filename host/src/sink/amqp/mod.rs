@@ -4,9 +4,9 @@
 //! back, since it is published as `mandatory`, and counts as rejected. RabbitMQ does not remove duplicates: consumers do it by
 //! `message_id`.
 //!
-//! Each message has a confirmation of its own, and its batch waits for it. One that the broker does not confirm, since a quorum queue
-//! has lost its majority, say, holds up no other message of its batch, but one of the few batches that are on their way at once; when
-//! its time is over, the next batch connects anew, as nothing else tells such a broker from one that hangs.
+//! Each message has a confirmation of its own. One that the broker never confirms, as when a quorum queue has lost its majority, keeps
+//! its batch open until the timeout: the other messages of that batch are answered at once, but one of the few batches that may be on
+//! their way is taken. The next batch connects anew, since such a broker looks like one that hangs.
 
 mod transport;
 

@@ -55,7 +55,7 @@ impl<'s> Batch<'s> {
         }
     }
 
-    /// Answers all messages, in their order; those of which no answer is left have none.
+    /// Answers the messages in their order; where the answers run out, the rest stay unanswered.
     pub(in crate::sink) fn answer_all(&self, answers: impl IntoIterator<Item = Answer>) {
         answers.into_iter().take(self.messages.len()).enumerate().for_each(|(index, answer)| self.answer(index, answer));
     }

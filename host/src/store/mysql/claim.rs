@@ -10,10 +10,11 @@ use sqlx::mysql::{MySqlConnection, MySqlRow};
 use super::patience::patiently;
 use super::place::Ours;
 use super::row::{claimed, is_read_apart};
-use super::{MySqlStore, Run, TransactionalStore, front, keys, place};
+use super::{MySqlStore, Run, front, keys, place};
 use crate::event::OwnerId;
 use crate::store::number::numbers;
 use crate::store::row::{Apart, Columns, sequence, size_bytes};
+use crate::store::run::ended;
 use crate::store::settle::delay_micros;
 use crate::store::{ClaimOrder, ClaimRequest, ClaimStore, Claimed, StoreError};
 
@@ -106,22 +107,19 @@ impl ClaimStore for MySqlStore {
     }
 }
 
+/// What a claim took: the rows, what was left out of them, and what they stand behind.
+struct Taken {
+    rows: Vec<MySqlRow>,
+    large: HashMap<u64, Apart>,
+    behind: HashMap<u64, u64>,
+}
+
 async fn try_claim(store: &MySqlStore, request: &ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
     let mut transaction = store.transaction().await?;
-    let (mut rows, mut behind) = match &request.order {
-        Some(ClaimOrder::OneForAll { held }) => front::lock(store, &mut transaction, request, held).await?,
-        _ => (lock(store, &mut transaction, request).await?, HashMap::new()),
-    };
-    rows.truncate(fitting(&rows, request.max_bytes)?);
-    if rows.is_empty() {
-        MySqlStore::rollback(transaction).await?;
+    let taken = lock_and_take(store, &mut transaction, request).await;
+    let Some(Taken { rows, mut large, mut behind }) = ended::<MySqlStore, _>(transaction, taken).await? else {
         return Ok(Vec::new());
-    }
-    let mut large = take(store, &mut transaction, &rows, &request.owner, request.lease).await?;
-    if let Some(ClaimOrder::ByAggregate { waits_for, .. }) = &request.order {
-        behind = place::behind(store, &mut transaction, &Ours::Claimed(&request.owner), &rows, *waits_for).await?;
-    }
-    MySqlStore::commit(transaction).await?;
+    };
     let mut events = Vec::with_capacity(rows.len());
     for row in &rows {
         let sequence = sequence(row)?;
@@ -129,6 +127,27 @@ async fn try_claim(store: &MySqlStore, request: &ClaimRequest) -> Result<Vec<Cla
     }
     events.sort_unstable_by_key(|claimed| claimed.fence.sequence);
     Ok(events)
+}
+
+/// `None` when there is nothing to claim.
+async fn lock_and_take(
+    store: &MySqlStore,
+    connection: &mut MySqlConnection,
+    request: &ClaimRequest,
+) -> Result<Option<Taken>, StoreError> {
+    let (mut rows, mut behind) = match &request.order {
+        Some(ClaimOrder::OneForAll { held }) => front::lock(store, connection, request, held).await?,
+        _ => (lock(store, connection, request).await?, HashMap::new()),
+    };
+    rows.truncate(fitting(&rows, request.max_bytes)?);
+    if rows.is_empty() {
+        return Ok(None);
+    }
+    let large = take(store, connection, &rows, &request.owner, request.lease).await?;
+    if let Some(ClaimOrder::ByAggregate { waits_for, .. }) = &request.order {
+        behind = place::behind(store, connection, &Ours::Claimed(&request.owner), &rows, *waits_for).await?;
+    }
+    Ok(Some(Taken { rows, large, behind }))
 }
 
 /// Claims rows that are locked already. Returns what was left out of them.

@@ -9,6 +9,7 @@ use super::settle::settle_in;
 use super::{MySqlStore, Run, TransactionalStore};
 use crate::store::effects::{Found, Plan, StoredValue, UsageRow, decide, keys, plugins, until_written};
 use crate::store::number::{fence_rows, signed};
+use crate::store::run::ended;
 use crate::store::{Committed, EffectStore, Ownership, SettledWithEffects, StoreError, row};
 
 /// The events that are held under these fences, locked in the order in which all statements lock. Bound: rows of [seq, fence], in
@@ -63,13 +64,17 @@ impl EffectStore for MySqlStore {
 /// `None` when a partition got another owner meanwhile: nothing is written.
 async fn try_settle(store: &MySqlStore, items: &[SettledWithEffects<'_>]) -> Result<Option<Vec<Committed>>, StoreError> {
     let mut transaction = store.transaction().await?;
-    let plan = decide(items, read(store, &mut transaction, items).await?);
-    if write(store, &mut transaction, &plan).await? {
-        MySqlStore::commit(transaction).await?;
-        return Ok(Some(plan.committed));
-    }
-    MySqlStore::rollback(transaction).await?;
-    Ok(None)
+    let written = read_and_write(store, &mut transaction, items).await;
+    ended::<MySqlStore, _>(transaction, written).await
+}
+
+async fn read_and_write(
+    store: &MySqlStore,
+    connection: &mut MySqlConnection,
+    items: &[SettledWithEffects<'_>],
+) -> Result<Option<Vec<Committed>>, StoreError> {
+    let plan = decide(items, read(store, connection, items).await?);
+    Ok(write(store, connection, &plan).await?.then_some(plan.committed))
 }
 
 async fn read<'a>(

@@ -6,10 +6,11 @@
 use sqlx::mysql::MySqlConnection;
 
 use super::patience::patiently;
-use super::{MySqlStore, Run, TransactionalStore};
+use super::{MySqlStore, Run};
 use crate::store::StoreError;
 use crate::store::number::numbers;
 use crate::store::row::sequence;
+use crate::store::run::ended;
 
 /// Bound: a JSON list of seq.
 const FREE: &str = "
@@ -51,9 +52,11 @@ pub(super) async fn change_free(
 
 async fn try_change(store: &MySqlStore, action: &'static str, sql: &'static str, sequences: &[u64]) -> Result<u64, StoreError> {
     let mut transaction = store.transaction().await?;
-    let free = free(store, &mut transaction, sequences).await?;
-    let result = store.statement(sql).bind(numbers(&free)).execute(&mut *transaction).await;
-    let changed = result.map_err(|error| store.failed(action, error))?.rows_affected();
-    MySqlStore::commit(transaction).await?;
-    Ok(changed)
+    let changed = async {
+        let free = free(store, &mut transaction, sequences).await?;
+        let result = store.statement(sql).bind(numbers(&free)).execute(&mut *transaction).await;
+        Ok(Some(result.map_err(|error| store.failed(action, error))?.rows_affected()))
+    };
+    let changed = changed.await;
+    Ok(ended::<MySqlStore, _>(transaction, changed).await?.unwrap_or(0))
 }

@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use sqlx::mysql::MySqlConnection;
 
 use super::patience::patiently;
 use super::row::bound;
 use super::run::Statement;
-use super::{MySqlStore, Run, TransactionalStore};
+use super::{MySqlStore, Run};
 use crate::store::number::numbers;
 use crate::store::row::{Columns, Named, filled};
+use crate::store::run::ended;
 use crate::store::settle::delay_micros;
 use crate::store::{PurgeBatch, PurgeRequest, PurgeStore, Purgeable, StoreError, row};
 use crate::time::Timestamp;
@@ -64,16 +66,24 @@ impl PurgeStore for MySqlStore {
 
 /// Chooses and locks rows, each with a time, and deletes them.
 async fn try_delete(store: &MySqlStore, action: &'static str, choose: Statement<'_>) -> Result<PurgeBatch, StoreError> {
-    let failed = |error| store.failed(action, error);
     let mut transaction = store.transaction().await?;
-    let rows = choose.fetch_all(&mut *transaction).await.map_err(failed)?;
+    let deleted = delete_in(store, &mut transaction, action, choose).await;
+    Ok(ended::<MySqlStore, _>(transaction, deleted).await?.unwrap_or_default())
+}
+
+async fn delete_in(
+    store: &MySqlStore,
+    connection: &mut MySqlConnection,
+    action: &'static str,
+    choose: Statement<'_>,
+) -> Result<Option<PurgeBatch>, StoreError> {
+    let failed = |error| store.failed(action, error);
+    let rows = choose.fetch_all(&mut *connection).await.map_err(failed)?;
     if rows.is_empty() {
-        MySqlStore::rollback(transaction).await?;
-        return Ok(PurgeBatch::default());
+        return Ok(None);
     }
     let chosen = rows.iter().map(|row| Ok((row.number(0)?, filled(1, row.time(1))?))).collect::<Result<Vec<_>, _>>();
     let (chosen, times): (Vec<u64>, Vec<Timestamp>) = chosen.map_err(failed)?.into_iter().unzip();
-    store.statement(DELETE).bind(numbers(&chosen)).execute(&mut *transaction).await.map_err(failed)?;
-    MySqlStore::commit(transaction).await?;
-    Ok(PurgeBatch::of(&times))
+    store.statement(DELETE).bind(numbers(&chosen)).execute(connection).await.map_err(failed)?;
+    Ok(Some(PurgeBatch::of(&times)))
 }

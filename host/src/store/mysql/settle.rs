@@ -20,7 +20,7 @@ use super::patience::patiently;
 use super::{MySqlStore, Run, TransactionalStore};
 use crate::store::number::{fence_rows, numbers};
 use crate::store::row::sequence;
-use crate::store::run::answered;
+use crate::store::run::{answered, ended};
 use crate::store::settle::{Statements, Written, grouped, objects};
 use crate::store::{SettleStore, Settled, StoreError};
 
@@ -128,13 +128,9 @@ async fn write(store: &MySqlStore, statements: &[(SqlStr, String)]) -> Result<u6
         let mut connection = store.connection(ACTION).await?;
         return run(store, &mut connection, sql, rows).await;
     }
-    let mut changed = 0;
     let mut transaction = store.transaction().await?;
-    for (sql, rows) in statements {
-        changed += run(store, &mut transaction, sql, rows).await?;
-    }
-    MySqlStore::commit(transaction).await?;
-    Ok(changed)
+    let changed = run_all(store, &mut transaction, statements).await;
+    Ok(ended::<MySqlStore, _>(transaction, changed.map(Some)).await?.unwrap_or(0))
 }
 
 /// Writes outcomes in the transaction that is open on the connection. Returns how many.
@@ -143,9 +139,17 @@ pub(super) async fn settle_in(
     connection: &mut MySqlConnection,
     settled: &[&Settled],
 ) -> Result<u64, StoreError> {
+    run_all(store, connection, &statements(store, settled.iter().copied())).await
+}
+
+async fn run_all(
+    store: &MySqlStore,
+    connection: &mut MySqlConnection,
+    statements: &[(SqlStr, String)],
+) -> Result<u64, StoreError> {
     let mut changed = 0;
-    for (sql, rows) in statements(store, settled.iter().copied()) {
-        changed += run(store, connection, &sql, &rows).await?;
+    for (sql, rows) in statements {
+        changed += run(store, connection, sql, rows).await?;
     }
     Ok(changed)
 }

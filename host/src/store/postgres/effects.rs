@@ -9,7 +9,7 @@ use super::{PostgresStore, Run, TransactionalStore};
 use crate::store::effects::{Found, Plan, StateKey, StoredValue, UsageRow, decide, keys, plugins, until_written};
 use crate::store::number::signed;
 use crate::store::row::Named;
-use crate::store::run::answered;
+use crate::store::run::{answered, ended};
 use crate::store::{Committed, EffectStore, Ownership, Settled, SettledWithEffects, StoreError, row};
 
 /// The events that are held under these fences, locked in the order in which all statements lock. $1 and $2 the fences.
@@ -68,13 +68,17 @@ impl EffectStore for PostgresStore {
 /// `None` when a partition got another owner meanwhile: nothing is written.
 async fn try_settle(store: &PostgresStore, items: &[SettledWithEffects<'_>]) -> Result<Option<Vec<Committed>>, StoreError> {
     let mut transaction = store.transaction().await?;
-    let plan = decide(items, read(store, &mut transaction, items).await?);
-    if write(store, &mut transaction, &plan).await? {
-        PostgresStore::commit(transaction).await?;
-        return Ok(Some(plan.committed));
-    }
-    PostgresStore::rollback(transaction).await?;
-    Ok(None)
+    let written = read_and_write(store, &mut transaction, items).await;
+    ended::<PostgresStore, _>(transaction, written).await
+}
+
+async fn read_and_write(
+    store: &PostgresStore,
+    connection: &mut PgConnection,
+    items: &[SettledWithEffects<'_>],
+) -> Result<Option<Vec<Committed>>, StoreError> {
+    let plan = decide(items, read(store, connection, items).await?);
+    Ok(write(store, connection, &plan).await?.then_some(plan.committed))
 }
 
 async fn read<'a>(

@@ -7,10 +7,10 @@ use async_trait::async_trait;
 use sqlx::postgres::PgConnection;
 
 use super::run::Statement;
-use super::{PostgresStore, Run, TransactionalStore};
+use super::{PostgresStore, Run};
 use crate::store::number::signed;
 use crate::store::row::sequence;
-use crate::store::run::answered;
+use crate::store::run::{answered, ended};
 use crate::store::settle::{Statements, Written, grouped};
 use crate::store::{SettleStore, Settled, StoreError};
 
@@ -120,11 +120,13 @@ async fn settle_mixed(
 ) -> Result<u64, StoreError> {
     let sequences: Vec<i64> = settled.iter().map(|settled| signed(settled.fence.sequence)).collect();
     let mut transaction = store.transaction().await?;
-    let lock = store.statement(LOCK).bind(sequences).execute(&mut *transaction).await;
-    lock.map_err(|error| store.failed(ACTION, error))?;
-    let changed = run(store, &mut transaction, statements).await?;
-    PostgresStore::commit(transaction).await?;
-    Ok(changed)
+    let changed = async {
+        let lock = store.statement(LOCK).bind(sequences).execute(&mut *transaction).await;
+        lock.map_err(|error| store.failed(ACTION, error))?;
+        run(store, &mut transaction, statements).await.map(Some)
+    };
+    let changed = changed.await;
+    Ok(ended::<PostgresStore, _>(transaction, changed).await?.unwrap_or(0))
 }
 
 /// What one statement writes: a list for each of its columns.

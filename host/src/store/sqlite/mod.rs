@@ -17,8 +17,8 @@ mod lease;
 mod let_pass;
 mod node;
 mod open;
+mod opened_file;
 mod partition;
-mod place;
 mod plan;
 mod purge;
 mod read;
@@ -42,7 +42,7 @@ use super::{NotifyStore, Store, StoreError, TableName, TransactionalStore};
 use crate::time::{Clock, Timestamp};
 
 pub use open::SqliteOptions;
-use place::Place;
+use opened_file::OpenedFile;
 
 /// The outbox in a SQLite file.
 #[derive(Clone)]
@@ -56,7 +56,7 @@ pub struct SqliteStore {
     clock: Arc<dyn Clock>,
     /// The file, for messages.
     file: Arc<str>,
-    place: Arc<Place>,
+    opened_file: Arc<OpenedFile>,
 }
 
 impl SqliteStore {

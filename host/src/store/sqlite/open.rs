@@ -8,7 +8,7 @@ use percent_encoding::percent_decode_str;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
 
 use super::error::{AUTH, BUSY, CANTOPEN, CORRUPT, FULL, LOCKED, NOTADB, PERM, READONLY, code};
-use super::{Place, SqliteStore};
+use super::{OpenedFile, SqliteStore};
 use crate::store::{StoreError, TableName};
 use crate::time::{Clock, system_clock};
 
@@ -162,8 +162,8 @@ impl SqliteStore {
         let readers = if is_in_memory { pool.clone() } else { readers(options.connect.row_buffer_size(ROW_BUFFER)) };
         let opened = if is_in_memory { Vec::new() } else { vec![readers.clone()] };
         let file = Arc::from(options.file.display().to_string());
-        let place = Arc::new(if is_in_memory { Place::default() } else { Place::of(&options.file) });
-        Self { writer: pool, readers, opened, table: options.table, clock: options.clock, file, place }
+        let opened_file = Arc::new(if is_in_memory { OpenedFile::default() } else { OpenedFile::of(&options.file) });
+        Self { writer: pool, readers, opened, table: options.table, clock: options.clock, file, opened_file }
     }
 
     /// Opens the file of an address; see [`SqliteOptions::from_url`].
@@ -207,9 +207,9 @@ impl SqliteStore {
         let readers = readers(connect.pragma("cache_size", "-4000"));
         let opened = vec![readers.clone(), writer.clone()];
         let file = Arc::from(options.file.display().to_string());
-        let place = Arc::new(Place::of(&options.file));
-        place.look()?;
-        Ok(Self { writer, readers, opened, table: options.table, clock: options.clock, file, place })
+        let opened_file = Arc::new(OpenedFile::of(&options.file));
+        opened_file.check()?;
+        Ok(Self { writer, readers, opened, table: options.table, clock: options.clock, file, opened_file })
     }
 }
 

@@ -120,7 +120,7 @@ fn busy_names(busy: &[Route]) -> Option<String> {
 #[async_trait]
 impl ReadStore for SqliteStore {
     async fn read(&self, request: &ReadRequest) -> Result<Vec<ReadEvent>, StoreError> {
-        self.place.look()?;
+        self.opened_file.check()?;
         let now = self.now_micros();
         let sql = match request.order {
             None => READ,

@@ -20,7 +20,7 @@ impl Run for SqliteStore {
 
     fn failed(&self, action: &'static str, source: sqlx::Error) -> StoreError {
         // SQLite would only tell of an error of the disk.
-        self.place.look().err().unwrap_or_else(|| failed(action, source))
+        self.opened_file.check().err().unwrap_or_else(|| failed(action, source))
     }
 
     async fn all(&self, action: &'static str, statement: Statement<'_>) -> Result<Vec<SqliteRow>, StoreError> {

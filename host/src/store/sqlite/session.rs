@@ -67,7 +67,7 @@ impl SessionStore for SqliteStore {
 impl SqliteStore {
     /// The file that a session of the owner holds; `None` where there can be none.
     fn session_file(&self, owner: &str) -> Option<SessionFile> {
-        SessionFile::of(self.place.path()?, owner)
+        SessionFile::of(self.opened_file.path()?, owner)
     }
 }
 

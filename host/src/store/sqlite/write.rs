@@ -90,7 +90,7 @@ impl TransactionalStore for SqliteStore {
         rows: &[NewRow<'_>],
         ownership: &Ownership,
     ) -> Result<Vec<Option<u64>>, StoreError> {
-        self.place.known()?;
+        self.opened_file.check()?;
         let mut sequences = Vec::with_capacity(rows.len());
         if chunk_len(rows, MAX_BYTES) >= rows.len() {
             insert_chunks(self, connection, rows, ownership, &mut sequences).await?;

@@ -25,18 +25,6 @@ const LONG: Duration = Duration::from_secs(5 * 60);
 
 /// The mode in which a host takes the table to be its own.
 const ALONE: &str = "single_node";
-/// Failures that count as a broken listener.
-const BREAKAGES: [Cause; 9] = [
-    Cause::Panic,
-    Cause::Fuel,
-    Cause::Deadline,
-    Cause::Memory,
-    Cause::Stack,
-    Cause::Trap,
-    Cause::Output,
-    Cause::HostCalls,
-    Cause::Sink,
-];
 /// Modes that keep an order, as long as every host on the table runs in the same one.
 const IN_ORDER: [&str; 2] = ["ordered", "ordered_by_aggregate"];
 
@@ -219,9 +207,10 @@ pub(super) fn retries(waiting: u64, newest: &[Record], flags: &Flags) -> Finding
     }
     let error = most_often(newest.iter().filter_map(|record| record.last_error.as_deref()), error_kind);
     let said = error.map_or_else(String::new, |error| format!("; most often: {}", short(error, 160)));
-    let is_breakage = error.is_some_and(|error| BREAKAGES.iter().any(|cause| cause.code() == error_kind(error)));
+    let is_breakage = error.and_then(|error| Cause::of_code(error_kind(error))).is_some_and(Cause::is_breakage);
     let breaker = if is_breakage {
-        "\na listener that keeps breaking is paused by its host for breaker.pause, again and again: its log says `the listener keeps breaking`"
+        "\na listener that keeps breaking is paused by its host for breaker.pause, again and again: its log says `the listener keeps \
+         breaking`"
     } else {
         ""
     };
