@@ -266,6 +266,111 @@ fn many_events_come_from_a_file_of_lines() {
 }
 
 #[test]
+fn a_mistake_is_told_with_what_was_probably_meant() {
+    let place = Place::migrated();
+    place.order("dead", "42");
+    place.sql("UPDATE outbox_event SET status = 3, due_at = NULL, done_at = 1");
+
+    for (arguments, code, part) in [
+        (&["event", "list", "--limit", "abc"][..], 2, "`abc` is not a whole number"),
+        (&["event", "list", "--limit", "0"], 2, "it must be at least 1"),
+        (&["event", "show", "1"], 3, "1 looks like a SEQ"),
+        (&["event", "why", "1"], 3, "1 looks like a SEQ"),
+        (&["event", "list", "--url", "http://127.0.0.1:1/v1"], 2, "give the address without /v1"),
+        (&["plugin", "retry", "nope"], 3, "no such plugin"),
+        (&["dead", "replay", "--all"], 2, "set 1 dead event back to new and deliver it again"),
+    ] {
+        let ended = place.run(arguments);
+        assert_eq!(ended.code, Some(code), "{arguments:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains(part), "{arguments:?}: {}", ended.stderr);
+    }
+    assert!(!place.run(&["event", "show", "nobody"]).stderr.contains("SEQ"));
+}
+
+#[test]
+fn a_missing_table_is_told_with_the_one_command_that_makes_it() {
+    let place = Place::migrated();
+    while place.run(&["migrate", "down", "--yes"]).stdout.contains("APPLIED AT") {}
+    let flag = format!("--database-url={}", place.url());
+
+    for command in [&["event", "list"][..], &ORDER, &["stats"]] {
+        let plain = place.run(command);
+        let flagged = place.run(&[command, &[flag.as_str()]].concat());
+        assert_eq!((plain.code, flagged.code), (Some(5), Some(5)), "{}{}", plain.stderr, flagged.stderr);
+        assert!(plain.stderr.contains("the table outbox_event is not there"), "{}", plain.stderr);
+        assert!(!plain.stderr.contains("--migrate"), "{}", plain.stderr);
+        for (ended, wanted) in [
+            (plain, "`outbox migrate up`".to_owned()),
+            (flagged, format!("`outbox migrate up --database-url {}`", place.url())),
+        ] {
+            assert_eq!(ended.stderr.matches("outbox migrate up").count(), 1, "{}", ended.stderr);
+            assert!(ended.stderr.contains(&wanted), "{}", ended.stderr);
+        }
+    }
+}
+
+#[test]
+fn in_a_directory_without_a_configuration_it_is_told_where_the_default_was_looked_for() {
+    let place = Place::empty();
+    fs::create_dir(place.path().join("plugins")).expect("can be made");
+    let without_variable = |arguments: &[&str]| {
+        let mut command = place.command(arguments);
+        command.env_remove("OUTBOX_DATABASE_URL");
+        Ended::of(command).stderr
+    };
+    let file = place.path().join("outbox.db").display().to_string();
+
+    for command in [&["event", "list"][..], &["run", "--listen", "off"]] {
+        let said = without_variable(command);
+        assert!(said.contains(&file) && said.contains("there is no outbox.toml here either"), "{said}");
+        assert!(!said.contains("outbox dev"), "{said}");
+    }
+    fs::write(place.path().join("outbox-dev.db"), "").expect("written");
+    let said = without_variable(&["event", "list"]);
+    assert!(said.contains("outbox event list --database-url sqlite:outbox-dev.db"), "{said}");
+    let named = without_variable(&["event", "list", "--database-url", "sqlite:other.db"]);
+    assert!(named.contains("other.db") && !named.contains("no outbox.toml"), "{named}");
+}
+
+fn lines(numbers: std::ops::Range<u32>) -> String {
+    numbers.map(|number| format!("{{\"event_type\":\"OrderPlaced\",\"payload\":{number}}}\n")).collect()
+}
+
+#[test]
+fn all_events_of_a_file_are_written_though_the_reader_of_their_ids_goes_away() {
+    let place = Place::migrated();
+    fs::write(place.path().join("events.jsonl"), lines(0..5_000)).expect("written");
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+
+    let mut command = place.command(&["event", "emit", "--jsonl", "events.jsonl"]);
+    let ended = command.stdout(writer).output().expect("it runs");
+
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(0), "{said}");
+    assert!(said.contains("5,000 events written"), "{said}");
+    assert_eq!(place.stat("new"), 5_000);
+}
+
+#[test]
+fn a_file_that_is_written_in_part_is_continued_by_the_command_that_is_printed() {
+    let place = Place::migrated();
+    let text = format!("\n{}{{\n", lines(0..1_500));
+    fs::write(place.path().join("my events.jsonl"), &text).expect("written");
+
+    let ended = place.run(&["event", "emit", "--jsonl", "my events.jsonl"]);
+
+    assert_eq!((ended.code, place.stat("new")), (Some(6), 1_000), "{}", ended.stderr);
+    assert!(ended.stderr.contains("the lines 1 to 1001 of my events.jsonl are done"), "{}", ended.stderr);
+    let line = ended.stderr.lines().find_map(|line| line.split_once("to go on after them: ")).expect("it says how").1;
+    fs::write(place.path().join("my events.jsonl"), text.trim_end_matches("{\n")).expect("mended");
+    let mut again = place.shell(line);
+    let again = again.env("OUTBOX_DATABASE_URL", place.url()).output().expect("it runs");
+    assert_eq!(again.status.code(), Some(0), "{}", String::from_utf8_lossy(&again.stderr));
+    assert_eq!(place.stat("new"), 1_500, "each line once");
+}
+
+#[test]
 fn each_kind_of_mistake_has_its_exit_code() {
     let place = Place::migrated();
     fs::write(place.path().join("bad.toml"), "[dispatcher]\nworkres = 4\n").expect("written");

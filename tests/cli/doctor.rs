@@ -112,6 +112,18 @@ fn due_events_that_nobody_delivers_are_found_at_once() {
     let pending = found(&ended, "pending");
     assert!(pending.starts_with("\"warning\": ") && pending.contains("no host"), "{pending}");
     assert!(found(&ended, "routes").starts_with("\"good\": "), "a plugin here answers it: {}", ended.stdout);
+    assert_eq!(found(&ended, "nodes"), "\"good\": \"no host is running\"\n");
+}
+
+#[test]
+fn an_empty_directory_of_plugins_is_told_with_what_that_means() {
+    let place = Place::migrated();
+    fs::create_dir(place.path().join("plugins")).expect("can be made");
+
+    let ended = place.run(&["doctor", "--output", "json"]);
+
+    let plugins = found(&ended, "plugins");
+    assert_eq!(plugins, "\"warning\": \"the directory plugins is empty, so no event will be handled\"\n");
 }
 
 #[test]
@@ -182,7 +194,11 @@ fn a_directory_without_components_is_no_warning_where_a_host_serves_another_one(
 
     let ended = place.run(&["doctor", "--plugins", "sources", "--output", "json"]);
 
-    assert!(found(&alone, "plugins").starts_with("\"warning\": \"sources holds no plugins"), "nobody serves: {}", alone.stdout);
+    assert!(
+        found(&alone, "plugins").starts_with("\"warning\": \"the directory sources holds no plugins"),
+        "nobody serves: {}",
+        alone.stdout
+    );
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
     let plugins = found(&ended, "plugins");
     assert!(plugins.starts_with("\"good\": \"sources holds no plugins, but hosts that run serve plugins from"), "{plugins}");

@@ -166,3 +166,18 @@ fn rust_log_is_heard_by_commands_that_run_no_host_and_its_absence_keeps_them_qui
     let statements = said(&[("RUST_LOG", "sqlx=debug")]);
     assert!(statements.contains("DEBUG") && statements.contains("SELECT"), "{statements}");
 }
+
+#[test]
+fn in_json_every_line_of_a_host_is_a_record_with_its_time_and_its_target() {
+    let place = Place::migrated();
+    let variables = [("OUTBOX_LOG__FORMAT", "json"), ("OUTBOX_HTTP__LISTEN", "127.0.0.1:0")];
+
+    let said = logged(&place, &variables, |_| ());
+
+    for line in &said {
+        let record: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        assert!(["timestamp", "level", "message", "target"].iter().all(|field| record[field].is_string()), "{line}");
+    }
+    one(&said, "\"message\":\"ready\"");
+    one(&said, "\"message\":\"listening on http://127.0.0.1:");
+}

@@ -15,6 +15,7 @@ mod dry_run;
 mod every;
 mod failing;
 mod first_run;
+mod grants;
 mod home;
 mod host;
 mod http;

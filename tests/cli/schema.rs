@@ -18,6 +18,23 @@ fn init_writes_a_file_for_each_kind_of_database() {
 }
 
 #[test]
+fn init_refuses_the_flags_that_it_would_not_use() {
+    let place = Place::empty();
+
+    for (flags, part) in [
+        (&["--database-url", "postgres://db/shop"][..], "does not use --database-url; use --db postgres"),
+        (&["--config", "my.toml"], "does not use --config; give the name of the file alone: outbox init my.toml"),
+        (&["--plugins", "elsewhere"], "does not use --plugins; set plugins.dir in the file"),
+        (&["--set", "mode=ordered"], "does not use --set"),
+    ] {
+        let ended = place.run(&[&["init"], flags].concat());
+        assert_eq!(ended.code, Some(2), "{flags:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains(part), "{flags:?}: {}", ended.stderr);
+    }
+    assert_eq!(std::fs::read_dir(place.path()).expect("can be read").count(), 0, "nothing was written");
+}
+
+#[test]
 fn the_schema_is_printed_without_a_database() {
     let place = Place::empty();
 

@@ -10,6 +10,7 @@ use outbox::why::selector;
 
 use crate::config::{Config, user_name};
 use crate::failure::Failure;
+use crate::flags::at_least_one;
 use crate::output::{self, Format, Output, or_dash, relative, short};
 use crate::{place, terminal};
 
@@ -70,7 +71,7 @@ pub(crate) struct List {
     #[arg(long, value_name = "WHEN")]
     until: Option<When>,
     /// Show at most this many
-    #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 50, value_name = "N", value_parser = at_least_one::<u32>)]
     limit: u32,
     /// Only records before the one with this number
     #[arg(long, value_name = "NUMBER")]

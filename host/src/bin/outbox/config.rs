@@ -67,6 +67,9 @@ pub(crate) struct Config {
     /// The host of `--url`; `None` for commands that go to the database.
     #[serde(skip)]
     pub(crate) remote: Option<Remote>,
+    /// Whether a file was read.
+    #[serde(skip)]
+    pub(crate) has_file: bool,
 }
 
 impl Config {
@@ -102,6 +105,7 @@ impl Default for Config {
             log: LogConfig::default(),
             flags: Flags::default(),
             remote: None,
+            has_file: false,
         }
     }
 }
@@ -229,6 +233,7 @@ impl Settings {
                 },
             )?;
         let mut settings = Self { config, layers, file, is_file_a_flag };
+        settings.config.has_file = settings.file.is_some();
         settings.config.flags = Flags { text: settings.flags(&Flags::KEYS), are_of_host: false };
         Ok(settings)
     }
@@ -286,6 +291,11 @@ fn compose(
     for part in database::parts_of(&address) {
         layers.leave_out_before(&format!("database.{part}"), "database.url");
     }
+    // The file of `outbox init` refers to a variable. Whoever gives another address, which may need no password, need not set it.
+    let is_unset = |name: &str| reference("env", name).is_err();
+    if layers.written("database.password").and_then(|(_, written)| of_variable(written)).is_some_and(is_unset) {
+        layers.leave_out_before("database.password", "database.url");
+    }
     let mut finished = layers.finish::<Config>(reference);
     let Some(mut config) = finished.config.take() else { return Err(in_order(finished.faults)) };
     let mut faults = config.database.put_parts_into_url().err().unwrap_or_default();
@@ -294,6 +304,11 @@ fn compose(
     faults.retain(|fault| !finished.may_follow(fault));
     finished.faults.extend(faults.into_iter().map(|fault| layers.placed(fault)));
     if finished.faults.is_empty() { Ok((config, layers)) } else { Err(in_order(finished.faults)) }
+}
+
+/// The name of the variable that a value consists of.
+fn of_variable(written: &str) -> Option<&str> {
+    written.strip_prefix("${env:")?.strip_suffix('}')
 }
 
 /// In the order of reading: a file from top to bottom.

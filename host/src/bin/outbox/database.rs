@@ -1,17 +1,18 @@
 //! Opening the database of the configuration.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use outbox::store::TableName;
 use outbox::store::mysql::MySqlOptions;
 use outbox::store::postgres::PostgresOptions;
 use outbox::store::sqlite::SqliteOptions;
-use outbox::{MySqlStore, PostgresStore, SqliteStore, Store, StoreError};
+use outbox::{MySqlStore, PostgresStore, SqliteStore, StartError, Store, StoreError};
 use percent_encoding::percent_decode_str;
 use url::Url;
 
-use crate::config::{Config, DatabaseConfig, Kind};
+use crate::config::{Config, DatabaseConfig, FILE, Kind};
+use crate::dev;
 use crate::failure::Failure;
 use crate::rights;
 
@@ -35,7 +36,11 @@ pub(crate) async fn open(config: &Config, missing: Missing) -> Result<Arc<dyn St
             let opened = SqliteStore::open_with(options).await;
             // A file that may be made is not missing: something else is wrong with it.
             let told = |error| {
-                let lacking = if matches!(error, StoreError::Unreachable { .. }) { rights::to_use(&file) } else { Vec::new() };
+                let mut lacking =
+                    if matches!(error, StoreError::Unreachable { .. }) { rights::to_use(&file) } else { Vec::new() };
+                if missing == Missing::Refuse && !file.exists() {
+                    lacking.extend(looked_for(&file, config));
+                }
                 let failure = if missing == Missing::Refuse { followed(error, config) } else { Failure::from(error) };
                 lacking.into_iter().fold(failure, Failure::detail)
             };
@@ -135,13 +140,37 @@ pub(crate) fn quoted(user: &str) -> String {
 
 /// Where `outbox migrate up` is what helps, with the flags that it needs to meet the same database.
 fn followed(error: StoreError, config: &Config) -> Failure {
-    let is_absent =
-        matches!(error, StoreError::NoSchema { .. } | StoreError::SchemaOlder { .. }) || missing_file(config).is_some();
     let failure = Failure::from(error);
-    if !is_absent || config.flags.is_empty() {
-        return failure;
+    let told = format!("`{MIGRATE}`");
+    let message = failure.message().replace(&told, &format!("`{}`", config.flags.command(MIGRATE)));
+    failure.named(message)
+}
+
+/// The command that makes the file and the tables.
+const MIGRATE: &str = "outbox migrate up";
+
+/// Why a host, or what writes as one, did not start.
+pub(crate) fn not_started(error: StartError, config: &Config) -> Failure {
+    match error {
+        StartError::Store(error) => followed(error, config),
+        error => error.into(),
     }
-    failure.details(vec![format!("with the flags of this call: {}", config.flags.command("outbox migrate up"))])
+}
+
+/// Where a file was looked for that nobody named, and where the events may be instead.
+fn looked_for(file: &Path, config: &Config) -> Vec<String> {
+    let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+    let mut lines = vec![format!("it was looked for at {}", file.display())];
+    if !config.has_file && config.database.url == DatabaseConfig::default().url {
+        lines.push(format!(
+            "there is no {FILE} here either, so the default was used; go to its directory, or add --config FILE"
+        ));
+        if file.with_file_name(dev::FILE).exists() {
+            let list = format!("outbox event list --database-url {}", dev::DATABASE);
+            lines.push(format!("`outbox dev` keeps its events in {}, which is here; see them with: {list}", dev::FILE));
+        }
+    }
+    lines
 }
 
 /// Tells the hosts that there is something to do. A hint: what was done is done, and their polls find it.

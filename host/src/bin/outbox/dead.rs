@@ -16,6 +16,7 @@ use crate::database;
 use crate::dry_run::{self, Candidate};
 use crate::event::{self, Fields, Paging, stands};
 use crate::failure::{Exit, Failure};
+use crate::flags::at_least_one;
 use crate::names::Names;
 use crate::output::{self, Output, count};
 use crate::place::{self, Change, Place, Progress};
@@ -105,7 +106,7 @@ pub(crate) struct Test {
     #[command(flatten)]
     death: Death,
     /// Test at most this many events, oldest first
-    #[arg(long, default_value_t = 1_000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 1_000, value_name = "N", value_parser = at_least_one::<u32>)]
     limit: u32,
     #[command(flatten)]
     output: Output,
@@ -295,7 +296,8 @@ async fn replay_all(replay: Replay, config: &Config) -> Result<(), Failure> {
     if dry_run || wanted == 0 {
         return show(wanted);
     }
-    output::confirm(&format!("set {} back to new and deliver them again", count(wanted, "dead event")), yes)?;
+    let them = if wanted == 1 { "it" } else { "them" };
+    output::confirm(&format!("set {} back to new and deliver {them} again", count(wanted, "dead event")), yes)?;
     let (limits, audit) = (ReplayLimits { events: Some(wanted), ..limits.replay() }, reason.audit());
     let replay = async |so_far: Progress<'_>| place.replay_all(&filter, &limits, &audit, so_far).await;
     let replayed = output::counting("replaying", "replayed", wanted, replay).await?;

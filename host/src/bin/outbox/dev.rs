@@ -38,11 +38,16 @@ const LOOK_LATER: Duration = Duration::from_millis(250);
                         goes to the new version. Ctrl-C stops it.")]
 pub(crate) struct DevCommand {}
 
+/// The file of its database, unless another is named.
+pub(crate) const FILE: &str = "outbox-dev.db";
+/// The address of it.
+pub(crate) const DATABASE: &str = "sqlite:outbox-dev.db";
+
 /// What is different while trying things out. Only flags override it: the database of an `outbox.toml` is likely a real one,
 /// and no place for sample events.
 pub(crate) fn defaults() -> Vec<Override> {
     vec![
-        Override::new("database.url", "sqlite:outbox-dev.db", "outbox dev"),
+        Override::new("database.url", DATABASE, "outbox dev"),
         // A sample event that nobody answers waits for its plugin.
         Override::new("dispatcher.unroutable", "park", "outbox dev"),
         // What it shows first is what the plugins answer.
@@ -67,7 +72,7 @@ impl DevCommand {
         }
         let mut stop = Stop::listen()?;
         let store = database::open(config, Missing::Create).await?;
-        let server = serve::bind_in_dev(config.http.clone()).await?;
+        let server = serve::bind_in_dev(config.http.clone(), config.log.format).await?;
         let telemetry = host::telemetry()?;
         let outbox = host::builder(store, config, telemetry.as_ref()).migrate(true).start().await?;
         if let Some(server) = &server {

@@ -229,23 +229,23 @@ async fn lines(file: PathBuf, dry_run: bool, config: &Config) -> Result<(), Fail
     // A thread of its own: a read from a terminal or pipe may wait for ever, and Ctrl-C must still be heard.
     std::thread::spawn(move || read(BufReader::with_capacity(1 << 16, input), &sender));
     let bar = output::progress(if dry_run { "checking" } else { "writing" }, None);
-    let (mut read, mut written) = (0_u64, 0_u64);
+    let mut progress = Progress::default();
     let mut ended = Ok(());
     loop {
         let chunk = tokio::select! {
             chunk = chunks.recv() => chunk,
             () = interrupt.heard() => {
                 // Between two transactions: the count that is told below is all that was written.
-                ended = Err(if written == 0 { interrupted().detail(nothing_written()) } else { interrupted() });
+                ended = Err(if progress.written == 0 { interrupted().detail(nothing_written()) } else { interrupted() });
                 break;
             }
         };
         let Some(chunk) = chunk else { break };
         let step = match chunk {
-            Ok(envelopes) => {
-                read += envelopes.len() as u64;
+            Ok(chunk) => {
+                progress.read += chunk.envelopes.len() as u64;
                 match &writer {
-                    Some(writer) => write(writer, envelopes, &mut interrupt, &mut written).await,
+                    Some(writer) => write(writer, chunk, &mut interrupt, &mut progress).await,
                     None => Ok(()),
                 }
             }
@@ -255,13 +255,14 @@ async fn lines(file: PathBuf, dry_run: bool, config: &Config) -> Result<(), Fail
             ended = step;
             break;
         }
-        bar.set_position(read);
+        bar.set_position(progress.read);
     }
     bar.finish_and_clear();
     let is_interrupted = matches!(&ended, Err(failure) if failure.is_interrupted());
     if let Some(writer) = writer.filter(|_| !is_interrupted) {
         writer.close().await;
     }
+    let Progress { read, written, last_line, .. } = progress;
     match ended {
         Ok(()) if dry_run => eprintln!("{} checked, nothing was written", output::count(read, "event")),
         Ok(()) if read > written => {
@@ -270,15 +271,35 @@ async fn lines(file: PathBuf, dry_run: bool, config: &Config) -> Result<(), Fail
         Ok(()) => eprintln!("{} written", output::count(written, "event")),
         Err(error) if written == 0 => return Err(error),
         Err(error) => {
-            eprintln!(
-                "{} written before {}; they stay, and repeating the command skips those that have IDs",
-                output::count(written, "event"),
-                if is_interrupted { "Ctrl-C" } else { "the error" }
-            );
+            let before = if is_interrupted { "Ctrl-C" } else { "the error" };
+            eprintln!("{} written before {before}; they stay", output::count(written, "event"));
+            eprintln!("{}", how_to_continue(&file, last_line, config));
             return Err(if is_interrupted { error } else { error.with_exit(Exit::Partly) });
         }
     }
     Ok(())
+}
+
+/// What was done of an input.
+#[derive(Default)]
+struct Progress {
+    read: u64,
+    written: u64,
+    /// The number of the last line that is done: its event and all before it are written, or were there already.
+    last_line: u64,
+    /// Nobody reads the IDs any more.
+    unheard: bool,
+}
+
+/// Which lines are done, and what writes the others. Events without IDs would be written a second time by the same command.
+fn how_to_continue(file: &std::path::Path, last_line: u64, config: &Config) -> String {
+    let (name, next) = (name(file), last_line + 1);
+    let emit = config.flags.command("outbox event emit --jsonl -");
+    let command = match name.as_str() {
+        "standard input" => format!("give the lines from {next} on to the same command"),
+        name => format!("tail -n +{next} {} | {emit}", output::argument(name)),
+    };
+    format!("the lines 1 to {last_line} of {name} are done; to go on after them: {command}")
 }
 
 fn name(file: &std::path::Path) -> String {
@@ -286,23 +307,40 @@ fn name(file: &std::path::Path) -> String {
 }
 
 /// Writes a chunk, prints the ids of the events that are new or may be, and counts them.
-async fn write(writer: &Writer, envelopes: Vec<Envelope>, interrupt: &mut Interrupt, count: &mut u64) -> Result<(), Failure> {
+async fn write(writer: &Writer, chunk: Chunk, interrupt: &mut Interrupt, progress: &mut Progress) -> Result<(), Failure> {
+    let mut lines = chunk.lines.into_iter();
     let written = |taken: Taken| {
+        progress.last_line = taken.events.checked_sub(1).and_then(|last| lines.nth(last)).unwrap_or(progress.last_line);
         let ids = [taken.new, taken.may_be_new].concat();
-        *count += ids.len() as u64;
+        progress.written += ids.len() as u64;
+        if progress.unheard {
+            return Ok(());
+        }
         let mut text = String::with_capacity(ids.len() * 27);
         for id in ids {
             text.push_str(id.as_str());
             text.push('\n');
         }
-        // A reader that went away does not excuse an input that was not read to its end.
-        output::print(&text).map_err(|error| error.with_exit(Exit::Partly))
+        match output::print(&text) {
+            // `head` has seen enough; the events are to be written all the same.
+            Err(failure) if failure.is_unheard() => progress.unheard = true,
+            printed => printed?,
+        }
+        Ok(())
     };
-    writer.emit(envelopes, interrupt, written).await
+    writer.emit(chunk.envelopes, interrupt, written).await
 }
 
-fn read(mut input: impl BufRead, chunks: &mpsc::Sender<Result<Vec<Envelope>, BadLine>>) {
-    let mut chunk = Vec::with_capacity(CHUNK);
+/// Some events of the input.
+#[derive(Default)]
+struct Chunk {
+    envelopes: Vec<Envelope>,
+    /// The numbers of their lines.
+    lines: Vec<u64>,
+}
+
+fn read(mut input: impl BufRead, chunks: &mpsc::Sender<Result<Chunk, BadLine>>) {
+    let mut chunk = Chunk::default();
     let mut line = Vec::new();
     let mut number = 0;
     loop {
@@ -318,15 +356,19 @@ fn read(mut input: impl BufRead, chunks: &mpsc::Sender<Result<Vec<Envelope>, Bad
         };
         if !line.trim_ascii().is_empty() {
             match Envelope::from_json(&line) {
-                Ok(envelope) => chunk.push(envelope),
+                Ok(envelope) => {
+                    chunk.envelopes.push(envelope);
+                    chunk.lines.push(number);
+                }
                 Err(error) => {
                     let _ = chunks.blocking_send(Err(BadLine { number, why: bad(error) }));
                     return;
                 }
             }
         }
+        let (is_empty, is_full) = (chunk.envelopes.is_empty(), chunk.envelopes.len() == CHUNK);
         // The receiver is gone when it met an error: then nothing is left to do.
-        if (end && !chunk.is_empty() || chunk.len() == CHUNK) && chunks.blocking_send(Ok(std::mem::take(&mut chunk))).is_err() {
+        if (end && !is_empty || is_full) && chunks.blocking_send(Ok(std::mem::take(&mut chunk))).is_err() {
             return;
         }
         if end {

@@ -14,6 +14,7 @@ use crate::database;
 use crate::dry_run::{self, Candidate};
 use crate::emit::Emit;
 use crate::failure::{Exit, Failure};
+use crate::flags::at_least_one;
 use crate::names::Names;
 use crate::output::{self, Format, Output, or_dash, relative, short, shown};
 use crate::place::{self, Found, Place};
@@ -104,7 +105,7 @@ pub(crate) struct Fields {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Paging {
     /// Show at most this many
-    #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 50, value_name = "N", value_parser = at_least_one::<u32>)]
     limit: u32,
     /// Only rows after this one (before it, with --newest-first)
     #[arg(long, value_name = "SEQ")]
@@ -308,10 +309,19 @@ struct Shown<'r> {
     payload_hidden: bool,
 }
 
+/// No event has this ID.
+pub(crate) fn unknown(id: EventId, hint: &str) -> Failure {
+    let failure = Failure::new(Exit::NotFound, format!("no event has the id {id}; {hint}"));
+    if !id.as_str().bytes().all(|byte| byte.is_ascii_digit()) {
+        return failure;
+    }
+    failure.detail(format!("{id} looks like a SEQ, the number in the first column of a list; the ID stands in another one"))
+}
+
 /// Prints one row; only one in this state, if one is given.
 pub(crate) async fn show(id: EventId, status: Option<Status>, format: Format, config: &Config) -> Result<(), Failure> {
     let Some(Found { record: row, payload_hidden }) = place::open(config).await?.get(id).await? else {
-        return Err(Failure::new(Exit::NotFound, format!("no event has the id {id}; see `outbox event list`")));
+        return Err(unknown(id, "see `outbox event list`"));
     };
     if status.is_some_and(|status| status != row.status) {
         let what =

@@ -72,6 +72,11 @@ impl Failure {
         self.passing
     }
 
+    /// Whether it is only that nobody reads our output any more.
+    pub(crate) fn is_unheard(&self) -> bool {
+        self.unheard
+    }
+
     /// Whether the database user lacks a right.
     pub(crate) fn is_forbidden(&self) -> bool {
         self.forbidden
@@ -188,9 +193,15 @@ impl From<StoreError> for Failure {
             error if error.is_transient() => Exit::Unreachable,
             _ => Exit::Failed,
         };
-        let (passing, source) = (error.is_transient(), Some(Box::new(Cause::of(&error)) as _));
+        // Its own text is the message.
+        let (passing, source) = (error.is_transient(), Cause::of(&error).source.map(|source| source as _));
         let forbidden = matches!(error, StoreError::Forbidden { .. });
-        Self { passing, forbidden, source, ..Self::new(exit, error.to_string()) }
+        let message = match &error {
+            // Of two ways, the library names one that most commands do not have.
+            StoreError::NoSchema { table } => format!("the table {table} is not there; run `outbox migrate up`"),
+            error => error.to_string(),
+        };
+        Self { passing, forbidden, source, ..Self::new(exit, message) }
     }
 }
 

@@ -3,10 +3,11 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use crate::config::{FILE, Kind};
 use crate::failure::{Exit, Failure};
+use crate::flags::Global;
 use crate::output::{self, argument};
 use crate::rights;
 
@@ -45,7 +46,8 @@ pub(crate) fn template(kind: Kind) -> String {
 }
 
 impl InitCommand {
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self, global: &Global) -> Result<(), Failure> {
+        self.refuse(global)?;
         let Self { db, file, force } = self;
         if file == Path::new("-") {
             return output::print(&template(db));
@@ -84,5 +86,29 @@ impl InitCommand {
             }
         }
         Ok(())
+    }
+
+    /// Refuses the flags that other commands read: whoever gives them expects them in the file.
+    fn refuse(&self, global: &Global) -> Result<(), Failure> {
+        let kind = global.database_url.as_deref().and_then(Kind::of).unwrap_or(self.db).to_possible_value();
+        let kind = kind.as_ref().map_or("KIND", |kind| kind.get_name());
+        let db = format!("use --db {kind}, and set database.url in the file");
+        let config = global.config.as_deref().unwrap_or(&self.file).to_string_lossy();
+        let name = format!("give the name of the file alone: outbox init {}", argument(&config));
+        let faults: Vec<String> = [
+            ("--config", global.config.is_some(), name.as_str()),
+            ("--database-url", global.database_url.is_some(), &db),
+            ("--plugins", global.plugins.is_some(), "set plugins.dir in the file"),
+            ("--set", !global.set.is_empty(), "change the settings in the file"),
+            ("--url", global.url.is_some(), "leave it out"),
+            ("--token", global.token.is_some(), "leave it out"),
+        ]
+        .into_iter()
+        .filter(|(_, is_given, _)| *is_given)
+        .map(|(flag, _, instead)| format!("`outbox init` does not use {flag}; {instead}"))
+        .collect();
+        let mut faults = faults.into_iter();
+        let Some(first) = faults.next() else { return Ok(()) };
+        Err(Failure::new(Exit::Usage, first).details(faults.collect()))
     }
 }

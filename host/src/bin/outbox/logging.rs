@@ -1,5 +1,6 @@
 //! Which log lines are written, and how they look.
 
+use outbox::time::{Clock, SystemClock, Timestamp};
 use tracing_subscriber::EnvFilter;
 
 use crate::config::layers::Origin;
@@ -36,6 +37,19 @@ pub(crate) fn start(settings: &Settings, host: bool) {
     }
 }
 
+/// Says what scripts wait for, whatever the level: a line of its own for people, a record like the others for machines.
+pub(crate) fn announce(message: &str, format: LogFormat) {
+    match format {
+        LogFormat::Text => stderr::say(message),
+        LogFormat::Json => stderr::say(&record(SystemClock::default().now(), message)),
+    }
+}
+
+fn record(at: Timestamp, message: &str) -> String {
+    let message = serde_json::Value::from(message);
+    format!(r#"{{"timestamp":"{at}","level":"INFO","message":{message},"target":"outbox"}}"#)
+}
+
 /// Whether `RUST_LOG` goes before a level that was set there.
 fn is_below_rust_log(origin: &Origin) -> bool {
     matches!(origin, Origin::Default | Origin::File(..))
@@ -53,5 +67,19 @@ fn directives(level: &str, origin: &Origin, host: bool) -> String {
         format!("{level},sqlx=error,wasmtime=warn,wasmtime_wasi_http=error,cranelift_codegen=warn{loads}")
     } else {
         level.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_scripts_wait_for_is_a_record_like_the_others() {
+        let at = "2026-11-26T18:00:00Z".parse().unwrap();
+        assert_eq!(
+            record(at, "ready"),
+            r#"{"timestamp":"2026-11-26T18:00:00.000000Z","level":"INFO","message":"ready","target":"outbox"}"#
+        );
     }
 }

@@ -233,7 +233,7 @@ async fn execute(cli: Cli, words: &str) -> Result<(), Failure> {
         }
         (Command::Man(command), _) => return command.run(Cli::command()),
         (Command::Config(settings::ConfigCommand::Schema), _) => return settings::ConfigCommand::schema(),
-        (Command::Init(command), _) => return command.run(),
+        (Command::Init(command), global) => return command.run(&global),
         (Command::Wit(command), _) => return command.run(),
         (Command::Token(command), _) => return command.run(),
         (Command::Plugin(plugin::PluginCommand::New(command)), _) => return command.run(),

@@ -181,6 +181,11 @@ fn lock(dir: Option<PathBuf>, output: Output, config: &Config) -> Result<(), Fai
 }
 
 fn retry(name: &str, config: &Config) -> Result<(), Failure> {
+    let file = config.plugins.dir.join(format!("{name}.wasm"));
+    if !file.exists() {
+        let what = format!("no such plugin: {} does not exist", shown(&file.to_string_lossy()));
+        return Err(Failure::new(Exit::NotFound, what).detail("`outbox plugin list` shows all plugins".to_owned()));
+    }
     let lifted = plugins::retry(name, config).map_err(|error| {
         Failure::new(Exit::NotFound, format!("the plugin {} cannot be tried again", shown(name))).because(error)
     })?;

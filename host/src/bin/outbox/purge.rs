@@ -12,6 +12,7 @@ use serde::Serialize;
 use crate::audit::ManyArgs;
 use crate::config::Config;
 use crate::failure::Failure;
+use crate::flags::at_least_one;
 use crate::output::{self, count, span};
 use crate::place::{self, Confirmed, Progress, Purging, WouldPurge};
 
@@ -23,7 +24,7 @@ pub(crate) struct PurgeCommand {
     #[arg(long, value_name = "SPAN", value_parser = duration::parse)]
     older_than: Option<Duration>,
     /// Stop after this many events
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = at_least_one::<u64>)]
     limit: Option<u64>,
     /// Stop after this long, like 10m
     #[arg(long, value_name = "SPAN", value_parser = duration::parse)]

@@ -42,6 +42,9 @@ impl Remote {
         if parsed.query().is_some() || parsed.fragment().is_some() {
             return Err(usage("has a query or a fragment"));
         }
+        if parsed.path().trim_end_matches('/').rsplit('/').next() == Some("v1") {
+            return Err(usage("ends in /v1; give the address without /v1"));
+        }
         let token = token.map(|token| token.trim().to_owned());
         if let Some(token) = &token
             && (token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()))
@@ -93,6 +96,9 @@ mod tests {
         assert!(refused("127.0.0.1:8080").starts_with("--url "), "{}", refused("127.0.0.1:8080"));
         assert!(refused("postgres://db/shop").contains("has the scheme `postgres`"));
         assert!(refused("http://h/?x=1").contains("query"));
+        for url in ["http://h/v1", "http://h/outbox/v1/"] {
+            assert!(refused(url).contains("give the address without /v1"), "{}", refused(url));
+        }
         let secret = refused("https://ada:s3cret@h");
         assert!(secret.contains("OUTBOX_TOKEN") && !secret.contains("s3cret"), "{secret}");
     }

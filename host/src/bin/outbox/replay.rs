@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::audit::ManyArgs;
 use crate::config::Config;
 use crate::failure::Failure;
+use crate::flags::at_least_one;
 use crate::output::{self, count};
 use crate::place::{self, Failed, Progress, Replayed};
 
@@ -26,7 +27,7 @@ pub(crate) struct ReplayCommand {
     #[arg(long, value_name = "SPAN", value_parser = duration::parse)]
     time_limit: Option<Duration>,
     /// Stop after this many events; waiting events go before dead ones
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = at_least_one::<u64>)]
     event_limit: Option<u64>,
     #[command(flatten)]
     many: ManyArgs,

@@ -14,6 +14,7 @@ use crate::audit::Reason;
 use crate::config::Config;
 use crate::database;
 use crate::failure::{Exit, Failure};
+use crate::flags::at_least_one;
 use crate::output::{self, Format, Output, argument, count, relative, short, shown, span};
 use crate::place::{self, Place};
 use crate::plugins::answering;
@@ -44,7 +45,7 @@ pub(crate) enum RouteCommand {
     #[command(after_help = "Example:\n  outbox route blocked --limit 10")]
     Blocked {
         /// Show at most this many
-        #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+        #[arg(long, default_value_t = 50, value_name = "N", value_parser = at_least_one::<u32>)]
         limit: u32,
         #[command(flatten)]
         output: Output,

@@ -7,13 +7,13 @@ use clap::Args;
 use outbox::telemetry::Telemetry;
 use outbox::{Mode, Outbox, Store};
 
-use crate::config::{Config, Kind, LogFormat, hide_password};
+use crate::config::{Config, Kind, hide_password};
 use crate::database::{self, Missing};
 use crate::failure::{Exit, Failure};
 use crate::host::{self, Stop};
+use crate::logging;
 use crate::plugins::PluginState;
 use crate::serve;
-use crate::stderr;
 use crate::systemd;
 
 /// How soon a server that is not there is asked again, at first and in the end.
@@ -43,7 +43,7 @@ impl RunCommand {
         let mut stop = Stop::listen()?;
         let telemetry = host::telemetry()?;
         // Before the database is waited for: a port that is taken is told at once, and whoever asks is told that the host starts.
-        let server = serve::bind(config.http.clone()).await?;
+        let server = serve::bind(config.http.clone(), config.log.format).await?;
         let outbox = tokio::select! {
             outbox = self.start(config, telemetry.as_ref()) => outbox?,
             () = stop.wait() => return Err(Failure::new(Exit::Interrupted, "stopped before it was ready")),
@@ -64,11 +64,7 @@ impl RunCommand {
             owner = outbox.owner().as_str(),
             "the host runs"
         );
-        // Not a log line: scripts wait for it, whatever the level.
-        match config.log.format {
-            LogFormat::Text => stderr::say("ready"),
-            LogFormat::Json => stderr::say("{\"level\":\"INFO\",\"message\":\"ready\"}"),
-        }
+        logging::announce("ready", config.log.format);
         systemd::ready().await;
         tokio::spawn(systemd::watch(outbox.clone()));
         let broken = tokio::select! {
@@ -114,6 +110,7 @@ impl RunCommand {
 
     async fn try_to_start(&self, config: &Config, telemetry: Option<&Telemetry>) -> Result<Outbox<Arc<dyn Store>>, Failure> {
         let store = database::open(config, if self.migrate { Missing::Create } else { Missing::Refuse }).await?;
-        Ok(host::builder(store, config, telemetry).migrate(self.migrate).start().await?)
+        let outbox = host::builder(store, config, telemetry).migrate(self.migrate).start().await;
+        outbox.map_err(|error| database::not_started(error, config))
     }
 }

@@ -4,35 +4,35 @@ use std::net::{IpAddr, SocketAddr};
 
 use outbox::http::{HttpConfig, Listen, ServeError, Server};
 
+use crate::config::LogFormat;
 use crate::failure::{Exit, Failure};
-use crate::stderr;
+use crate::logging;
 
 /// Where `outbox dev` listens unless it is told otherwise.
 pub(crate) const DEV: &str = "127.0.0.1:8080";
 
 /// Listens where the configuration says, and says so; `None` when it says nowhere.
-pub(crate) async fn bind(config: HttpConfig) -> Result<Option<Server>, Failure> {
-    told(Server::bind(config).await?)
+pub(crate) async fn bind(config: HttpConfig, format: LogFormat) -> Result<Option<Server>, Failure> {
+    Ok(told(Server::bind(config).await?, format))
 }
 
 /// As [`bind`], but on a free port when the usual one of `outbox dev` is taken: another one may be running.
-pub(crate) async fn bind_in_dev(config: HttpConfig) -> Result<Option<Server>, Failure> {
+pub(crate) async fn bind_in_dev(config: HttpConfig, format: LogFormat) -> Result<Option<Server>, Failure> {
     let usual: Option<SocketAddr> = DEV.parse().ok();
     match (Server::bind(config.clone()).await, config.listen) {
         (Err(error), Listen::At(wanted)) if error.is_taken() && Some(wanted) == usual => {
             let free = SocketAddr::new(wanted.ip(), 0);
-            bind(HttpConfig { listen: Listen::At(free), ..config }).await
+            bind(HttpConfig { listen: Listen::At(free), ..config }, format).await
         }
-        (bound, _) => told(bound?),
+        (bound, _) => Ok(told(bound?, format)),
     }
 }
 
-/// Not a log line: scripts wait for it, whatever the level.
-fn told(server: Option<Server>) -> Result<Option<Server>, Failure> {
+fn told(server: Option<Server>, format: LogFormat) -> Option<Server> {
     if let Some(server) = &server {
-        stderr::say(&format!("listening on {}", url(server)));
+        logging::announce(&format!("listening on {}", url(server)), format);
     }
-    Ok(server)
+    server
 }
 
 /// The address as somebody on this machine types it.

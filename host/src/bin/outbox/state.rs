@@ -10,6 +10,7 @@ use crate::audit::Reason;
 use crate::config::Config;
 use crate::database;
 use crate::failure::{Exit, Failure};
+use crate::flags::at_least_one;
 use crate::output::{self, Format, Output, argument, count, number, relative, short, shown, size};
 use crate::plugins::{self, StateQuotaKnown};
 
@@ -61,7 +62,7 @@ pub(crate) struct List {
     #[arg(long, default_value = "", hide_default_value = true, value_name = "TEXT", allow_hyphen_values = true)]
     prefix: String,
     /// Show at most this many
-    #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 50, value_name = "N", value_parser = at_least_one::<u32>)]
     limit: u32,
     /// Only values after this one
     #[arg(long, num_args = 2, value_names = ["PLUGIN", "KEY"], allow_hyphen_values = true)]

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use crate::config::Config;
 use crate::failure::Failure;
+use crate::flags::at_least_one;
 use crate::host::Stop;
 use crate::output::{self, Format, Output, span};
 use crate::place::{self, Place};
@@ -34,7 +35,7 @@ pub(crate) struct TopCommand {
     #[arg(long, default_value = "1s", value_name = "SPAN", value_parser = interval)]
     interval: Duration,
     /// Stop after this many refreshes
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = at_least_one::<u64>)]
     count: Option<u64>,
     #[command(flatten)]
     output: Output,

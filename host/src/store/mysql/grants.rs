@@ -20,6 +20,9 @@ GRANT CREATE, DROP, ALTER, INDEX, SELECT, INSERT, UPDATE, DELETE ON outbox_event
 GRANT CREATE, DROP, ALTER, INDEX, SELECT, INSERT, UPDATE, DELETE ON outbox_event_migration TO outbox_migrator;
 GRANT CREATE, CREATE VIEW, DROP, SELECT ON outbox_event_readable TO outbox_migrator;
 
+-- The lines below need the tables. Where they are missing, the first one fails: then run `outbox migrate up` as an account with
+-- the role outbox_migrator, and all of these lines again.
+
 -- Writes events inside business transactions; deletes what it wrote in a transaction that is still open, and lets events
 -- that it could not hand on itself be claimed by others.
 GRANT SELECT, INSERT, UPDATE, DELETE ON outbox_event TO outbox_writer;

@@ -1,5 +1,10 @@
 //! A driver's errors, sorted by what can be done about them.
 
+use std::borrow::Cow;
+use std::error::Error;
+use std::fmt;
+
+use sqlx::error::{DatabaseError, ErrorKind};
 use sqlx::postgres::PgDatabaseError;
 
 use crate::store::StoreError;
@@ -12,6 +17,7 @@ fn code(error: &sqlx::Error) -> Option<String> {
 
 /// Sorts a driver's error by what can be done about it.
 pub(super) fn failed(action: &'static str, source: sqlx::Error) -> StoreError {
+    let source = without_line(source);
     match &source {
         sqlx::Error::PoolClosed => return StoreError::Closed { action },
         sqlx::Error::Io(_) => return StoreError::Disconnected { action, source },
@@ -55,6 +61,7 @@ pub(super) fn spoils_connection(error: &StoreError) -> bool {
 
 /// Why the first connection could not be had.
 pub(super) fn unreachable(database: String, source: sqlx::Error) -> StoreError {
+    let source = without_line(source);
     let why = match code(&source).as_deref() {
         Some("28P01" | "28000") => "the server refuses this user; check the user, the password and the server's pg_hba.conf",
         Some("3D000") => "there is no such database on the server; check its name, or let a DBA run CREATE DATABASE",
@@ -68,4 +75,71 @@ pub(super) fn unreachable(database: String, source: sqlx::Error) -> StoreError {
         },
     };
     StoreError::Unreachable { database, why: why.to_owned(), source: Some(source) }
+}
+
+/// The driver ends a message of the server in "at line 3655". That line is one of the server's own source, which helps nobody who
+/// looks for it in a statement or a file.
+fn without_line(error: sqlx::Error) -> sqlx::Error {
+    match error {
+        sqlx::Error::Database(error) => match error.try_downcast::<PgDatabaseError>() {
+            Ok(error) => sqlx::Error::Database(Box::new(Message(*error))),
+            Err(error) => sqlx::Error::Database(error),
+        },
+        error => error,
+    }
+}
+
+/// An error of the server that shows its message alone. To whoever asks for the type it is the driver's own error.
+struct Message(PgDatabaseError);
+
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.message())
+    }
+}
+
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl Error for Message {}
+
+impl DatabaseError for Message {
+    fn message(&self) -> &str {
+        self.0.message()
+    }
+
+    fn code(&self) -> Option<Cow<'_, str>> {
+        DatabaseError::code(&self.0)
+    }
+
+    fn as_error(&self) -> &(dyn Error + Send + Sync + 'static) {
+        &self.0
+    }
+
+    fn as_error_mut(&mut self) -> &mut (dyn Error + Send + Sync + 'static) {
+        &mut self.0
+    }
+
+    fn into_error(self: Box<Self>) -> Box<dyn Error + Send + Sync + 'static> {
+        Box::new(self.0)
+    }
+
+    fn is_transient_in_connect_phase(&self) -> bool {
+        self.0.is_transient_in_connect_phase()
+    }
+
+    fn constraint(&self) -> Option<&str> {
+        self.0.constraint()
+    }
+
+    fn table(&self) -> Option<&str> {
+        self.0.table()
+    }
+
+    fn kind(&self) -> ErrorKind {
+        self.0.kind()
+    }
 }

@@ -24,8 +24,4 @@ impl Flags {
     pub(crate) fn command(&self, words: &str) -> String {
         format!("{words}{}", self.text)
     }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.text.is_empty()
-    }
 }

@@ -8,6 +8,7 @@ use outbox::store::{DeadFilter, Filter};
 use outbox::time::Timestamp;
 use outbox::units::{When, duration};
 
+use crate::flags::at_least_one;
 use crate::names::Names;
 
 /// Which dead events, their names aside: an argument that came in with another struct would be in no group.
@@ -87,7 +88,7 @@ pub(crate) struct Limits {
     #[arg(long, value_name = "RATE", value_parser = per_second)]
     rate: Option<u32>,
     /// Replay this many events with each SQL statement
-    #[arg(long, default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 100, value_name = "N", value_parser = at_least_one::<u32>)]
     batch_size: u32,
 }
 

@@ -117,7 +117,9 @@ fn absent(dir: &str, required: &BTreeSet<String>, found: &[PluginStatus]) -> Vec
 fn of_plugins(dir: &str, found: &[PluginStatus], sections: &BTreeSet<&str>) -> Vec<Finding> {
     let mut findings = Vec::new();
     if found.is_empty() {
-        let what = format!("{dir} holds no plugins, so nobody answers");
+        let is_empty = std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_none());
+        let holds = if is_empty { "is empty" } else { "holds no plugins" };
+        let what = format!("the directory {dir} {holds}, so no event will be handled");
         findings.push(Finding::warning("plugins", what, format!("copy a component there as {dir}/NAME.wasm")));
     }
     let (bad, good): (Vec<_>, Vec<_>) =
@@ -173,7 +175,7 @@ pub(super) fn nodes(nodes: &[NodeRecord]) -> Vec<Finding> {
         names.join(", ")
     };
     if live.is_empty() {
-        return vec![Finding::good("nodes", "no host says that it works on this table now")];
+        return vec![Finding::good("nodes", "no host is running")];
     }
     let mut findings = Vec::new();
     if live.len() > 1

@@ -51,7 +51,8 @@ pub(crate) async fn writer(config: &Config) -> Result<Writer, Failure> {
         return Ok(Writer::Host(Box::new(HostWriter { client: Client::new(remote)?, flags: config.flags.clone() })));
     }
     let store = database::open(config, database::Missing::Refuse).await?;
-    let outbox = Outbox::writer_only(store).label("outbox event emit").start().await?;
+    let outbox = Outbox::writer_only(store).label("outbox event emit").start().await;
+    let outbox = outbox.map_err(|error| database::not_started(error, config))?;
     Ok(Writer::Database { outbox, flags: config.flags.clone() })
 }
 
@@ -69,7 +70,7 @@ impl Writer {
                 let (first, events) = (envelopes.first().map(Envelope::id), envelopes.len());
                 let emit = async { Ok(outbox.writer().emit(envelopes).await?) };
                 let doubt = || first.map_or_else(String::new, |first| doubt(first, events, flags));
-                written(Taken { new: interrupt.unless(emit, doubt).await?, may_be_new: Vec::new() })
+                written(Taken { new: interrupt.unless(emit, doubt).await?, may_be_new: Vec::new(), events })
             }
             Self::Host(host) => {
                 for body in bodies(&envelopes) {
@@ -93,6 +94,8 @@ pub(crate) struct Taken {
     pub(crate) new: Vec<EventId>,
     /// Were there when the request was sent again because its answer was lost: written by it, or earlier.
     pub(crate) may_be_new: Vec<EventId>,
+    /// How many events were handed over, with those that were there before.
+    pub(crate) events: usize,
 }
 
 impl HostWriter {
@@ -144,9 +147,10 @@ impl HostWriter {
 /// What an answer tells, of a request that may have been done before.
 fn taken(answer: Written, may_be_done: bool) -> Taken {
     let there = if may_be_done { answer.duplicates.clone() } else { Vec::new() };
+    let events = answer.ids.len();
     let new = new_ones(answer);
     let mut known: HashSet<EventId> = new.iter().copied().collect();
-    Taken { may_be_new: there.into_iter().filter(|id| known.insert(*id)).collect(), new }
+    Taken { may_be_new: there.into_iter().filter(|id| known.insert(*id)).collect(), new, events }
 }
 
 /// The ids of the events that were written. Of an id that stands twice in a request the first is written.

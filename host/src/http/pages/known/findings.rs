@@ -72,19 +72,32 @@ pub(crate) fn findings(known: &Known) -> Vec<Finding> {
     }
     // Stable: within a severity the order above stays.
     all.sort_by_key(|finding| finding.severity);
+    // The line about a database that does not answer tells the time itself.
+    let old = known.snapshot.as_ref().filter(|_| known.outage.is_none()).and_then(|snapshot| counted(snapshot));
+    if let (Some(first), Some(counted)) = (all.first_mut(), old) {
+        first.sentence.push_str(&format!(" ({counted})"));
+    }
     all
 }
 
 /// The status line when nothing is wrong.
 pub(crate) fn all_well(snapshot: &Snapshot, rate: Option<f64>) -> String {
     let live = snapshot.nodes.iter().filter(|node| node.alive).count() as u64;
-    let mut parts = vec!["All well".to_owned(), count(live, "host")];
+    // "All well" beside no host would contradict itself, also where a host came after the snapshot.
+    let mut parts =
+        if live == 0 { vec!["No host is alive".to_owned()] } else { vec!["All well".to_owned(), count(live, "host")] };
     parts.extend(rate.map(|rate| format!("{}/s on this host", figure(rate))));
     match snapshot.stats.oldest_pending_seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()) {
         Some(oldest) if snapshot.unfinished() > 0 => parts.push(format!("oldest event waiting {}", span(oldest))),
         _ => parts.push("no events waiting".to_owned()),
     }
+    parts.extend(counted(snapshot));
     parts.join(" · ")
+}
+
+/// When the events were counted, where that is longer ago than a visitor would think.
+fn counted(snapshot: &Snapshot) -> Option<String> {
+    snapshot.old().map(|at| format!("counted at {}", utc(at, snapshot.now())))
 }
 
 /// `is` or `are` waiting, with the number in front.

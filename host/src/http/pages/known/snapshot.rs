@@ -14,8 +14,14 @@ use crate::time::{Timestamp, system_clock};
 
 /// How long a page waits for the database before it shows what it knew.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How long a page waits for a new snapshot where the last one is less than [`OLDEST`] old. An open page hears of the new one.
+/// How long a page waits for a new snapshot where the last one is younger than [`NOT_NOW`]. An open page hears of the new one.
 const PROMPT: Duration = Duration::from_millis(25);
+/// How long it waits where the last one is older, but less than [`OLDEST`] old: longer than most databases need.
+const USUAL: Duration = Duration::from_millis(500);
+/// A snapshot this old is shown with its age.
+pub(crate) const NOT_NOW: Duration = Duration::from_secs(5);
+/// How long other visitors are shown the old snapshot after one has waited for the new one, unless that comes.
+const NEXT_WAIT: Duration = Duration::from_secs(1);
 /// A snapshot that takes longer is taken for visitors only, not for the charts.
 const DEAR: Duration = Duration::from_secs(1);
 /// How many dead events are grouped by their errors: the newest ones.
@@ -59,6 +65,11 @@ impl Snapshot {
     /// The present time by the database's clock.
     pub(crate) fn now(&self) -> Timestamp {
         self.at.plus(self.taken.elapsed())
+    }
+
+    /// The moment, where it is longer ago than a visitor would think.
+    pub(crate) fn old(&self) -> Option<Timestamp> {
+        (self.taken.elapsed() >= NOT_NOW).then_some(self.at)
     }
 
     /// Events that are not finished.
@@ -133,12 +144,18 @@ impl Kept {
         self.next = Some(Instant::now() + YOUNGEST);
     }
 
-    /// Whether the last snapshot may be shown while a new one is being taken.
-    fn will_do(&self) -> bool {
+    /// How long a visitor waits for a new snapshot before the last one is shown; `None` when that will not do.
+    fn patience(&self) -> Option<Duration> {
         // A slow snapshot is older than `OLDEST` by the time the next one is due.
         let oldest = OLDEST + self.took + PATIENCE;
-        let is_young = self.known.snapshot.as_ref().is_some_and(|snapshot| snapshot.taken.elapsed() < oldest);
-        is_young && !self.is_outdated && self.known.outage.is_none()
+        let age = self.known.snapshot.as_ref()?.taken.elapsed();
+        let will_do = age < oldest && !self.is_outdated && self.known.outage.is_none();
+        will_do.then_some(if age < NOT_NOW { PROMPT } else { USUAL })
+    }
+
+    /// Whether a snapshot that somebody did not wait for has come.
+    fn has_come(&self) -> bool {
+        self.running.as_ref().is_some_and(|running| running.task.is_finished())
     }
 }
 
@@ -150,7 +167,7 @@ impl Snapshots {
     /// What is known now, after a new snapshot where the last one is too old.
     pub(crate) async fn latest(&self) -> Known {
         let mut kept = self.kept.lock().await;
-        if kept.next.is_some_and(|next| next > Instant::now()) {
+        if kept.next.is_some_and(|next| next > Instant::now()) && !kept.has_come() {
             return kept.known.clone();
         }
         let asked = Instant::now();
@@ -158,8 +175,8 @@ impl Snapshots {
             let running = kept.running.take().filter(|running| !running.is_stale());
             let mut running = running.unwrap_or_else(|| Running::begin((self.take)()));
             let left = PATIENCE.saturating_sub(running.since.elapsed().max(asked.elapsed()));
-            let is_prompt = kept.will_do() && left > PROMPT;
-            match tokio::time::timeout(if is_prompt { PROMPT } else { left }, &mut running.task).await {
+            let prompt = kept.patience().filter(|prompt| *prompt < left);
+            match tokio::time::timeout(prompt.unwrap_or(left), &mut running.task).await {
                 Ok(Ok(Ok((snapshot, took)))) => {
                     kept.next = Some(snapshot.taken + rest(took));
                     kept.took = took;
@@ -174,9 +191,9 @@ impl Snapshots {
                 Ok(Err(error)) => break (error.to_string(), false),
                 Err(_) => {
                     kept.running = Some(running);
-                    if is_prompt {
+                    if prompt.is_some() {
                         // The next visitor does not wait for the same snapshot again.
-                        kept.next = Some(Instant::now() + PROMPT * 4);
+                        kept.next = Some(Instant::now() + NEXT_WAIT);
                         return kept.known.clone();
                     }
                     break (format!("no answer for {} s", PATIENCE.as_secs()), false);
@@ -297,6 +314,46 @@ mod tests {
         in_time(async {
             while new_events(&snapshots.latest().await) != Some(2) {
                 later(&snapshots).await;
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+    }
+
+    /// As if the last snapshot had been taken so long ago.
+    async fn aged(snapshots: &Snapshots, age: Duration) {
+        let mut kept = snapshots.kept.lock().await;
+        let last = kept.known.snapshot.as_ref().expect("there is one");
+        let taken = Instant::now().checked_sub(age).expect("the machine runs for so long");
+        kept.known.snapshot = Some(Arc::new(Snapshot { taken, ..Snapshot::made_up(last.at) }));
+    }
+
+    #[tokio::test]
+    async fn the_older_the_last_snapshot_the_longer_a_page_waits_for_a_new_one() {
+        let (snapshots, tell) = told();
+        assert_eq!(snapshots.kept.lock().await.patience(), None, "there is nothing to show");
+        tell.send(1).unwrap();
+        snapshots.latest().await;
+        assert_eq!(snapshots.kept.lock().await.patience(), Some(PROMPT));
+
+        aged(&snapshots, NOT_NOW).await;
+        assert_eq!(snapshots.kept.lock().await.patience(), Some(USUAL), "longer than most databases need");
+        aged(&snapshots, OLDEST * 2).await;
+        assert_eq!(snapshots.kept.lock().await.patience(), None, "too old to be shown");
+    }
+
+    #[tokio::test]
+    async fn a_snapshot_that_came_after_a_visitor_had_gone_is_shown_to_the_next_one_at_once() {
+        let (snapshots, tell) = told();
+        tell.send(1).unwrap();
+        snapshots.latest().await;
+        later(&snapshots).await;
+        snapshots.latest().await; // leaves a snapshot on its way
+        tell.send(2).unwrap();
+
+        in_time(async {
+            while new_events(&snapshots.latest().await) != Some(2) {
+                assert!(snapshots.kept.lock().await.running.is_some(), "it is on its way, and no visitor began another");
                 tokio::task::yield_now().await;
             }
         })

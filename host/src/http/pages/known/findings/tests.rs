@@ -3,7 +3,7 @@ use std::sync::Arc;
 use super::*;
 use crate::event::Route;
 use crate::http::pages::fake::{node, record, route};
-use crate::http::pages::known::snapshot::Outage;
+use crate::http::pages::known::snapshot::{NOT_NOW, Outage};
 use crate::store::{Record, Stats};
 
 fn now() -> Timestamp {
@@ -34,6 +34,21 @@ fn nothing_is_said_when_all_is_well() {
     assert_eq!(all_well(&snapshot(), Some(412.0)), "All well · 1 host · 412/s on this host · no events waiting");
     let busy = Stats { new: 3, oldest_pending_seconds: Some(0.018), done: 9, ..Stats::default() };
     assert_eq!(all_well(&Snapshot { stats: busy, ..snapshot() }, None), "All well · 1 host · oldest event waiting 18 ms");
+}
+
+#[test]
+fn all_is_not_well_without_a_host() {
+    assert_eq!(all_well(&Snapshot { nodes: vec![], ..snapshot() }, None), "No host is alive · no events waiting");
+}
+
+#[test]
+fn what_was_counted_long_ago_is_told_with_the_time() {
+    let taken = snapshot().taken.checked_sub(NOT_NOW).expect("the machine runs for so long");
+    let old = || Snapshot { taken, ..snapshot() };
+    let well = all_well(&old(), None);
+    assert!(well.ends_with("· no events waiting · counted at 14:10:00 UTC"), "{well}");
+    let all = said(Snapshot { stats: Stats { dead: 1, ..Stats::default() }, ..old() });
+    assert!(all[0].ends_with("(counted at 14:10:00 UTC)"), "{all:?}");
 }
 
 #[test]
