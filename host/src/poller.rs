@@ -232,6 +232,8 @@ impl Poller {
         }
         let max_bytes = max_bytes.min(BATCH_BYTES);
         let limit = batch_size.min(u32::try_from(room).unwrap_or(u32::MAX)).min(self.fitting.most());
+        // Before it is known of which partitions: a leaving that begins between the two must know of the claim.
+        let claiming = self.partitions.claiming();
         match self.way().await? {
             Way::Closed => {
                 self.cursor.rests();
@@ -242,12 +244,16 @@ impl Poller {
                     Some(order) => order.claiming(partitions.clone()),
                     None => ClaimOrder::ByAggregate { partitions: partitions.clone(), waits_for: WaitsFor::Nothing },
                 };
-                let (turn, claimed) = self.claim(order, limit, max_bytes).await?;
+                let (turn, claimed) = self.claim(order, limit, max_bytes, claiming).await?;
                 self.partitions.claimed_carefully(&partitions, claimed, turn == Polled::Full);
                 // The other partitions come next.
                 Ok((Polled::Full, claimed))
             }
-            Way::Read(partitions) => self.read(partitions, limit, max_bytes).await,
+            Way::Read(partitions) => {
+                // What has to be claimed of a read is claimed as its events are accepted.
+                drop(claiming);
+                self.read(partitions, limit, max_bytes).await
+            }
         }
     }
 

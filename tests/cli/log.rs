@@ -1,6 +1,7 @@
 //! What a host logs: the lines that the specification asks for, each readable alone, and who decides what is logged.
 
 use std::fs;
+use std::path::PathBuf;
 
 use serde_json::Value;
 
@@ -110,6 +111,48 @@ fn a_file_that_is_moved_under_a_host_stops_it_with_the_reason_until_it_is_put_ba
 
     let line = one(&said, "the poller cannot take events");
     assert!(line.contains("the file was moved, deleted or replaced while this program had it open"), "{line}");
+}
+
+/// Runs a host that has delivered an event while its `-wal` goes, as `how` says with the paths of the three files; returns the ids
+/// of the events that were emitted then, and of those that the table has after the host's end.
+fn after_the_wal_went(how: impl Fn(&[PathBuf; 3]), is_noticed: bool, later: &[&str]) -> Vec<String> {
+    let place = Place::migrated();
+    let files = ["", "-wal", "-shm"].map(|suffix| place.path().join(format!("outbox.db{suffix}")));
+
+    let said = logged(&place, &[], |host| {
+        emit(&place, "Done", "before");
+        place.wait_for("done", 1);
+        how(&files);
+        if is_noticed {
+            host.wait_for_line("it notices", |line| line.contains("the poller cannot take events"));
+        }
+        later.iter().for_each(|id| emit(&place, "Done", id));
+        if !is_noticed {
+            host.wait_for_line("it notices", |line| line.contains("the poller cannot take events"));
+        }
+    });
+
+    let line = one(&said, "the poller cannot take events");
+    assert!(line.contains("the -wal was moved, deleted or replaced while this program had it open"), "{line}");
+    let listed: Value = serde_json::from_str(&place.ok(&["event", "list", "--output", "json"])).expect("it is JSON");
+    let ids = listed.as_array().expect("a list").iter().map(|event| event["event_id"].as_str().expect("a text").to_owned());
+    ids.collect()
+}
+
+#[test]
+fn a_host_whose_wal_went_writes_over_nothing_that_others_have_written_since() {
+    let remove = |files: &[PathBuf; 3]| files[1..].iter().for_each(|file| fs::remove_file(file).expect("removed"));
+    let put_back_without_it = |files: &[PathBuf; 3]| {
+        let aside = |file: &PathBuf| PathBuf::from(format!("{}-aside", file.display()));
+        files.iter().for_each(|file| fs::rename(file, aside(file)).expect("moved"));
+        fs::rename(aside(&files[0]), &files[0]).expect("put back");
+    };
+    let later = ["one", "two", "three"];
+    for is_noticed in [true, false] {
+        assert!(after_the_wal_went(remove, is_noticed, &later).ends_with(&later.map(str::to_owned)));
+        assert!(after_the_wal_went(put_back_without_it, is_noticed, &later).ends_with(&later.map(str::to_owned)));
+    }
+    assert_eq!(after_the_wal_went(remove, true, &[]), ["before"], "what stood in it is saved where nobody else has written");
 }
 
 #[test]

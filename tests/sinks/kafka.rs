@@ -108,7 +108,8 @@ async fn a_topic_without_a_leader_fails_its_own_messages_alone() {
     let sink = sink(config(&cluster));
     let stuck = send_one(&*sink, to("leaderless", order(1))).await;
     assert!(
-        matches!(&stuck, Err(SinkError::Unavailable { reason, .. }) if reason.contains("did not confirm the message for the topic `leaderless`")),
+        matches!(&stuck, Err(SinkError::Unavailable { reason, retry_after: Some(_) })
+            if reason.contains("did not confirm the message for the topic `leaderless`")),
         "{stuck:?}"
     );
     assert_eq!(send_one(&*sink, order(2)).await, Ok(()), "the sink is not down");

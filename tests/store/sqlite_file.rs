@@ -3,7 +3,7 @@ use std::task::Poll;
 
 use outbox::store::sqlite::SqliteOptions;
 use outbox::store::{DoctorStore, NewRow, SchemaStore, Severity};
-use outbox::{SqliteStore, StoreError, TransactionalStore};
+use outbox::{Outbox, SqliteStore, StoreError, TransactionalStore};
 use sqlx::Executor;
 use support::{Harness, Sqlite};
 
@@ -245,6 +245,23 @@ async fn nothing_is_written_to_a_file_that_was_deleted_or_moved() {
     std::fs::rename(&elsewhere, db.file()).expect("put back");
     write_one(&db).await;
     assert_eq!(db.number("SELECT count(*) FROM outbox_event").await, 1);
+}
+
+#[tokio::test]
+async fn nothing_is_committed_to_a_file_that_was_moved_since_the_transaction_began() {
+    let db = Sqlite::fresh().await;
+    let elsewhere = db.file().with_file_name("elsewhere.db");
+    let store = SqliteStore::open_with(SqliteOptions::new(db.file())).await.expect("opens");
+    let outbox = Outbox::writer_only(store).start().await.expect("starts");
+    let mut transaction = outbox.writer().begin().await.expect("begins");
+    transaction.write_json("Moved", &1).await.expect("it stands there still");
+
+    std::fs::rename(db.file(), &elsewhere).expect("moved");
+    let error = transaction.commit().await.expect_err("nobody would see it").to_string();
+
+    assert!(error.contains("moved, deleted or replaced"), "{error}");
+    std::fs::rename(&elsewhere, db.file()).expect("put back");
+    assert_eq!(db.number("SELECT count(*) FROM outbox_event").await, 0, "it was rolled back");
 }
 
 #[tokio::test]

@@ -103,7 +103,8 @@ async fn a_heartbeat_is_stuck_when_none_was_written_for_ten_seconds_longer_than_
 #[tokio::test]
 async fn a_heartbeat_that_was_written_is_not_stuck() {
     let directory = tempfile::tempdir().expect("a directory can be made");
-    let dispatcher = DispatcherConfig { lease: Duration::from_secs(1), ..DispatcherConfig::default() };
+    let (lease, deadline) = (Duration::from_secs(1), Duration::from_millis(500));
+    let dispatcher = DispatcherConfig { lease, deadline, ..DispatcherConfig::default() };
     let outbox = drowsy(directory.path()).await.dispatcher(dispatcher).start().await.expect("starts");
     let later = tokio::time::Instant::now() + Duration::from_secs(12);
     let is_stuck = || outbox.inner.monitor.stuck_heartbeat(later).is_some();

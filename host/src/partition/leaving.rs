@@ -40,7 +40,7 @@ impl Leaving {
     }
 }
 
-/// A claim that is on its way to the table, or whose events are not marked yet. A partition that begins to leave meanwhile stays until
+/// A claim that may be sent, is on its way to the table, or whose events are not marked yet. A partition that begins to leave meanwhile stays until
 /// the events that it brings have ended.
 #[derive(Debug)]
 pub(crate) struct Claiming {
@@ -51,7 +51,7 @@ pub(crate) struct Claiming {
 }
 
 impl Partitions {
-    /// A claim is about to be sent.
+    /// A claim is about to be sent. To be called before it is looked which partitions are open: what begins to leave later waits for it.
     pub(crate) fn claiming(self: &Arc<Self>) -> Claiming {
         let mut state = self.lock();
         state.leaving.sent += 1;

@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 pub(crate) use hold::Hold;
+pub(crate) use leaving::Claiming;
 use leaving::Leaving;
 pub(crate) use load::Load;
 pub(crate) use session::GONE_AFTER;

@@ -142,6 +142,35 @@ async fn a_partition_that_leaves_while_a_claim_is_on_its_way_stays_until_what_it
 }
 
 #[tokio::test]
+async fn a_partition_that_begins_to_leave_between_a_hold_and_its_claim_stays_until_the_claim_has_ended() {
+    let table = Table::new().await;
+    let (first, second) = (table.host(Share::Even), table.host(Share::Even));
+    first.keep(1).await;
+    let event = table.write().await;
+    let number = PARTITIONS - 1;
+    let in_hand = std::sync::Mutex::new(Vec::new());
+    let keep = async || {
+        let claims = || in_hand.lock().expect("no panic").clone();
+        first.partitions.keep(&first.store, &first.owner, LEASE, 2, false, claims).await.expect("keeps");
+        second.keep(2).await;
+        second.partitions.open().all.contains(&number)
+    };
+
+    // As the poller does it with an event that it read and must claim.
+    let mut claiming = first.partitions.claiming();
+    let hold = first.partitions.hold(number, first.epoch(number).await).expect("it is open");
+    assert!(!keep().await, "an event of it is in hand");
+    let claimed = table.store.claim(&first.claim()).await.expect("claims");
+    claiming.brought([(event, claimed[0].fence)].into_iter());
+    in_hand.lock().expect("no panic").push((event, claimed[0].fence));
+    drop((hold, claiming));
+
+    assert!(!keep().await, "the claim says not of which partition it is, and its listener is at work");
+    in_hand.lock().expect("no panic").clear();
+    assert!(keep().await);
+}
+
+#[tokio::test]
 async fn where_one_host_works_alone_another_takes_over_when_it_has_left() {
     let table = Table::new().await;
     let (first, second) = (table.host(Share::Whole), table.host(Share::Whole));

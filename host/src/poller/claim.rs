@@ -10,6 +10,7 @@ use super::judge::{Judged, is_delivered_alone};
 use super::{BATCH_BYTES, Polled, Poller};
 use crate::event::{EventId, Fence};
 use crate::order::Placing;
+use crate::partition::Claiming;
 use crate::queue::{Delivery, Left, Via};
 use crate::routes;
 use crate::settlement::{given_back, still_at_work};
@@ -52,6 +53,7 @@ impl Poller {
         order: ClaimOrder,
         limit: u32,
         max_bytes: usize,
+        mut claiming: Claiming,
     ) -> Result<(Polled, usize), StoreError> {
         let request = ClaimRequest {
             owner: self.owner.clone(),
@@ -62,7 +64,7 @@ impl Poller {
             order: Some(order),
         };
         // Taken before the statement is sent: by the database's clock the lease ends later than we believe, never earlier.
-        let (claimed_at, mut claiming) = (Instant::now(), self.partitions.claiming());
+        let claimed_at = Instant::now();
         let claimed = self.store.claim(&request).await.inspect_err(|_| self.metrics.claims_failed.increment())?;
         claiming.brought(claims(&claimed));
         let taken = claimed.len();
@@ -86,11 +88,11 @@ impl Poller {
     }
 
     /// Claims these events and queues them. Returns how many were claimed: a row that somebody has locked is passed by.
-    pub(super) async fn claim_these(&self, fences: &[Fence]) -> Result<usize, StoreError> {
+    pub(super) async fn claim_these(&self, fences: &[Fence], claiming: &mut Claiming) -> Result<usize, StoreError> {
         if fences.is_empty() {
             return Ok(0);
         }
-        let (claimed_at, mut claiming) = (Instant::now(), self.partitions.claiming());
+        let claimed_at = Instant::now();
         let claimed = self.store.claim_these(&self.owner, self.lease, fences).await;
         let claimed = claimed.inspect_err(|_| self.metrics.claims_failed.increment())?;
         claiming.brought(claims(&claimed));
@@ -121,6 +123,8 @@ impl Poller {
         if left.is_empty() {
             return Ok(());
         }
+        // Before the first hold: a leaving that begins between the two must know of the claim.
+        let mut claiming = self.partitions.claiming();
         let (mut ours, mut holds) = (Vec::new(), Vec::new());
         for one in left {
             let (number, epoch) = one.partition;
@@ -139,7 +143,7 @@ impl Poller {
             return Ok(());
         }
         let fences: Vec<Fence> = ours.iter().map(|one: &Left| one.fence).collect();
-        let (claimed_at, mut claiming) = (Instant::now(), self.partitions.claiming());
+        let claimed_at = Instant::now();
         let (claimed, locked) = match self.claim_or_lock(&fences).await {
             Ok(taken) => taken,
             Err(error) => {

@@ -10,6 +10,7 @@ use super::cursor::Ended;
 use super::judge::stops_hosts;
 use super::{Polled, Poller, STOPPED_FRONT_REST};
 use crate::event::{Event, Fence};
+use crate::partition::Claiming;
 use crate::queue::{Delivery, Left, NotMarked, Via};
 use crate::settlement::given_back_for;
 use crate::store::{Claimed, Due, ReadEvent, ReadRequest, StoreError};
@@ -87,6 +88,8 @@ impl Poller {
     /// Queues the events that were read; those that may not be delivered without a claim are claimed first. Returns how many were
     /// queued, settled or set aside: an event that somebody has locked is not, and the next read brings it again.
     pub(super) async fn accept_read(&self, read: Vec<ReadEvent>, answered_at: Instant) -> Result<usize, StoreError> {
+        // Before the first hold: a leaving that begins between the two must know of the claim.
+        let mut claiming = self.partitions.claiming();
         let batch = self.batches.next();
         let routes_known = self.ask_for_routes(read.iter().map(|one| &one.event)).await;
         let patience = Instant::now() + MARK_PATIENCE;
@@ -130,18 +133,18 @@ impl Poller {
             }
         }
         if self.order.is_some() {
-            return self.accept_in_order(taken, to_claim).await;
+            return self.accept_in_order(taken, to_claim, claiming).await;
         }
         let queued = self.queue_placed(taken).await;
         let fences: Vec<Fence> = to_claim.into_iter().map(|(fence, _)| fence).collect();
-        let claimed = self.claim_these(&fences).await?;
-        Ok(queued + claimed + self.claim_unreadable(&unreadable).await)
+        let claimed = self.claim_these(&fences, &mut claiming).await?;
+        Ok(queued + claimed + self.claim_unreadable(&unreadable, &mut claiming).await)
     }
 
     /// Claims events that cannot be read, which are dead then. Apart from the others, and a failure of it is none of the read: a database
     /// may not have the memory to write a very large row (SQLite writes it anew, and in this process). Returns how many were claimed.
-    async fn claim_unreadable(&self, fences: &[Fence]) -> usize {
-        self.claim_these(fences).await.unwrap_or_else(|error| {
+    async fn claim_unreadable(&self, fences: &[Fence], claiming: &mut Claiming) -> usize {
+        self.claim_these(fences, claiming).await.unwrap_or_else(|error| {
             tracing::error!(
                 events = fences.len(), event.sequence = fences[0].sequence, error = %crate::chain(&error),
                 "events that cannot be read could not be claimed to be dead; other events go on"
@@ -151,14 +154,19 @@ impl Poller {
     }
 
     /// The same where order is kept: events that must be claimed have their places among the others.
-    async fn accept_in_order(&self, mut taken: Vec<Taken>, to_claim: Vec<(Fence, Option<u64>)>) -> Result<usize, StoreError> {
+    async fn accept_in_order(
+        &self,
+        mut taken: Vec<Taken>,
+        to_claim: Vec<(Fence, Option<u64>)>,
+        mut claiming: Claiming,
+    ) -> Result<usize, StoreError> {
         // How many events are settled without a call.
         let mut settled = 0;
         if !to_claim.is_empty() {
             let mut behind: HashMap<u64, Option<u64>> =
                 to_claim.iter().map(|(fence, behind)| (fence.sequence, *behind)).collect();
             let fences: Vec<Fence> = to_claim.into_iter().map(|(fence, _)| fence).collect();
-            let (claimed_at, mut claiming) = (Instant::now(), self.partitions.claiming());
+            let claimed_at = Instant::now();
             match self.store.claim_these(&self.owner, self.lease, &fences).await {
                 Ok(mut claimed) => {
                     claiming.brought(claims(&claimed));

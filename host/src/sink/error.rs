@@ -47,9 +47,15 @@ impl SinkError {
         Self::Unavailable { reason: reason.into(), retry_after: None }
     }
 
+    /// Not confirmed this time, for a reason that is none of the message's: it is sent again after a rest, and that is no failed
+    /// attempt.
+    pub(super) fn unavailable_for(rest: Duration, reason: impl Into<String>) -> Self {
+        Self::Unavailable { reason: reason.into(), retry_after: Some(rest) }
+    }
+
     /// There was no room for the message, which is nobody's fault: it is sent again soon, and that is no failed attempt.
     pub(super) fn crowded(reason: impl Into<String>) -> Self {
-        Self::Unavailable { reason: reason.into(), retry_after: Some(CROWDED_REST) }
+        Self::unavailable_for(CROWDED_REST, reason)
     }
 
     /// The sink as a whole does not work. The [breaker](super::breaker) says when it is tried again.

@@ -39,6 +39,11 @@ const ASKING: Duration = Duration::from_millis(800);
 /// How long a topic that is not there may be on its way from one broker to the others, at most: librdkafka's own default.
 const LONGEST_SPREAD: Duration = Duration::from_secs(30);
 
+/// When a message is sent again whose topic was not confirmed.
+const UNCONFIRMED_REST: Duration = Duration::from_secs(5);
+/// How often it is logged that topics are not confirmed.
+const LOGGED_EVERY: Duration = Duration::from_secs(30);
+
 /// librdkafka has TLS from the OpenSSL of the machine that builds it, which this build does without.
 const NO_TLS: &str = "Kafka is spoken without TLS; let a Kafka proxy beside this host speak it to the cluster";
 
@@ -160,11 +165,14 @@ fn clean(value: &str) -> String {
 
 /// A connection to Kafka.
 struct Kafka {
+    name: String,
     config: KafkaConfig,
     client: ClientConfig,
     producer: Mutex<FutureProducer>,
     /// Held while the cluster is asked about a topic. What it last said, and when.
     asked: AsyncMutex<Option<Said>>,
+    /// When it was logged last that a topic is not confirmed.
+    logged: Mutex<Option<Instant>>,
 }
 
 /// What the cluster said of a topic whose messages it did not confirm.
@@ -199,7 +207,14 @@ impl Kafka {
             // Errors come with each message; librdkafka would print them to stderr as well.
             .set("log_level", "0");
         let producer = Mutex::new(client.create().map_err(|error: KafkaError| error.to_string())?);
-        Ok(Self { config: config.clone(), client, producer, asked: AsyncMutex::default() })
+        Ok(Self {
+            name: name.to_owned(),
+            config: config.clone(),
+            client,
+            producer,
+            asked: AsyncMutex::default(),
+            logged: Mutex::default(),
+        })
     }
 
     fn topic<'m>(&self, message: &'m Message) -> Result<Cow<'m, str>, SinkError> {
@@ -315,12 +330,19 @@ impl Kafka {
         ))
     }
 
-    /// The cluster answers, but does not confirm messages of this topic.
+    /// The cluster answers, but does not confirm messages of this topic, as while some of its brokers are being maintained: that must
+    /// not use up the attempts of its events. No event keeps the reason, so it is told here.
     fn not_confirmed(&self, topic: &str, why: &str) -> SinkError {
-        SinkError::unavailable(format!(
+        let reason = format!(
             "Kafka at {} did not confirm the message for the topic `{topic}`: {why}; look at the brokers of this topic",
             self.config.target()
-        ))
+        );
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        if logged.is_none_or(|at| at.elapsed() >= LOGGED_EVERY) {
+            *logged = Some(Instant::now());
+            tracing::warn!(sink = self.name, topic, reason, "a topic is not confirmed; its events wait and lose no attempt");
+        }
+        SinkError::unavailable_for(UNCONFIRMED_REST, reason)
     }
 
     fn silent(&self) -> SinkError {

@@ -39,15 +39,15 @@ pub struct Sinks(BTreeMap<Arc<str>, Entry>);
 
 #[derive(Clone)]
 struct Entry {
-    sink: Made,
+    sink: Origin,
     timeout: Duration,
 }
 
 /// Who made a sink.
 #[derive(Clone)]
-enum Made {
-    Here(Arc<Batching>),
-    ByTheApplication(Arc<dyn Sink>),
+enum Origin {
+    Config(Arc<Batching>),
+    Application(Arc<dyn Sink>),
 }
 
 /// The longest name of a sink, in characters.
@@ -69,7 +69,7 @@ impl Sinks {
         for (name, config) in configs {
             match config.start(name) {
                 Ok(sink) => {
-                    let sink = Made::Here(Arc::new(sink));
+                    let sink = Origin::Config(Arc::new(sink));
                     sinks.0.insert(Arc::from(name.as_str()), Entry { sink, timeout: config.common().timeout });
                 }
                 Err(fault) => faults.push(format!("sinks.{name}: {fault}")),
@@ -92,7 +92,7 @@ impl Sinks {
     /// Adds a sink of the application's own, with a timeout of 10 s; it replaces one of the same name.
     #[must_use]
     pub fn with(mut self, name: &str, sink: Arc<dyn Sink>) -> Self {
-        self.0.insert(Arc::from(name), Entry { sink: Made::ByTheApplication(sink), timeout: TIMEOUT });
+        self.0.insert(Arc::from(name), Entry { sink: Origin::Application(sink), timeout: TIMEOUT });
         self
     }
 
@@ -102,8 +102,8 @@ impl Sinks {
     pub(crate) fn with_own_share(&self) -> Self {
         let shared = |(name, entry): (&Arc<str>, &Entry)| {
             let sink = match &entry.sink {
-                Made::Here(sink) => Made::Here(Arc::new(sink.with_own_share())),
-                Made::ByTheApplication(sink) => Made::ByTheApplication(sink.clone()),
+                Origin::Config(sink) => Origin::Config(Arc::new(sink.with_own_share())),
+                Origin::Application(sink) => Origin::Application(sink.clone()),
             };
             (name.clone(), Entry { sink, timeout: entry.timeout })
         };
@@ -120,8 +120,8 @@ impl Sinks {
     #[must_use]
     pub fn get(&self, name: &str) -> Option<Arc<dyn Sink>> {
         self.0.get(name).map(|entry| match &entry.sink {
-            Made::Here(sink) => sink.clone() as Arc<dyn Sink>,
-            Made::ByTheApplication(sink) => sink.clone(),
+            Origin::Config(sink) => sink.clone() as Arc<dyn Sink>,
+            Origin::Application(sink) => sink.clone(),
         })
     }
 

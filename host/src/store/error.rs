@@ -156,7 +156,7 @@ pub enum StoreError {
         table: String,
     },
     /// The schema is not there.
-    #[error("the table {table} is not there; run `outbox migrate up`, or start with --migrate")]
+    #[error("the table {table} is not there; run `outbox migrate up`")]
     NoSchema {
         /// The table.
         table: String,

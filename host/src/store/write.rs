@@ -33,6 +33,14 @@ pub trait TransactionalStore: Store {
     /// Begins a transaction that may write.
     fn begin(&self) -> impl Future<Output = Result<Self::Transaction, StoreError>> + Send;
 
+    /// Looks whether what is committed now would be seen by others. Between an insert and its commit any time may pass.
+    ///
+    /// # Errors
+    /// When nobody would see it.
+    fn may_commit(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// Commits.
     fn commit(transaction: Self::Transaction) -> impl Future<Output = Result<(), StoreError>> + Send;
 

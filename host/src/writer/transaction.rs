@@ -251,6 +251,9 @@ async fn before_commit<S: TransactionalStore>(
     if !marks.is_empty() {
         store.delete_inserted(connection, marks).await?;
     }
+    if !written.is_empty() {
+        store.may_commit()?;
+    }
     Ok(held)
 }
 

@@ -12,7 +12,6 @@ use percent_encoding::percent_decode_str;
 use url::Url;
 
 use crate::config::{Config, DatabaseConfig, FILE, Kind};
-use crate::dev;
 use crate::failure::Failure;
 use crate::rights;
 
@@ -146,6 +145,11 @@ fn followed(error: StoreError, config: &Config) -> Failure {
     failure.named(message)
 }
 
+/// The database of `outbox dev`, unless another is named.
+pub(crate) const OF_DEV: &str = "sqlite:outbox-dev.db";
+/// Its file.
+const FILE_OF_DEV: &str = "outbox-dev.db";
+
 /// The command that makes the file and the tables.
 const MIGRATE: &str = "outbox migrate up";
 
@@ -165,9 +169,9 @@ fn looked_for(file: &Path, config: &Config) -> Vec<String> {
         lines.push(format!(
             "there is no {FILE} here either, so the default was used; go to its directory, or add --config FILE"
         ));
-        if file.with_file_name(dev::FILE).exists() {
-            let list = format!("outbox event list --database-url {}", dev::DATABASE);
-            lines.push(format!("`outbox dev` keeps its events in {}, which is here; see them with: {list}", dev::FILE));
+        if file.with_file_name(FILE_OF_DEV).exists() {
+            let list = format!("outbox event list --database-url {}", OF_DEV);
+            lines.push(format!("`outbox dev` keeps its events in {}, which is here; see them with: {list}", FILE_OF_DEV));
         }
     }
     lines

@@ -38,16 +38,11 @@ const LOOK_LATER: Duration = Duration::from_millis(250);
                         goes to the new version. Ctrl-C stops it.")]
 pub(crate) struct DevCommand {}
 
-/// The file of its database, unless another is named.
-pub(crate) const FILE: &str = "outbox-dev.db";
-/// The address of it.
-pub(crate) const DATABASE: &str = "sqlite:outbox-dev.db";
-
 /// What is different while trying things out. Only flags override it: the database of an `outbox.toml` is likely a real one,
 /// and no place for sample events.
 pub(crate) fn defaults() -> Vec<Override> {
     vec![
-        Override::new("database.url", DATABASE, "outbox dev"),
+        Override::new("database.url", database::OF_DEV, "outbox dev"),
         // A sample event that nobody answers waits for its plugin.
         Override::new("dispatcher.unroutable", "park", "outbox dev"),
         // What it shows first is what the plugins answer.

@@ -309,19 +309,10 @@ struct Shown<'r> {
     payload_hidden: bool,
 }
 
-/// No event has this ID.
-pub(crate) fn unknown(id: EventId, hint: &str) -> Failure {
-    let failure = Failure::new(Exit::NotFound, format!("no event has the id {id}; {hint}"));
-    if !id.as_str().bytes().all(|byte| byte.is_ascii_digit()) {
-        return failure;
-    }
-    failure.detail(format!("{id} looks like a SEQ, the number in the first column of a list; the ID stands in another one"))
-}
-
 /// Prints one row; only one in this state, if one is given.
 pub(crate) async fn show(id: EventId, status: Option<Status>, format: Format, config: &Config) -> Result<(), Failure> {
     let Some(Found { record: row, payload_hidden }) = place::open(config).await?.get(id).await? else {
-        return Err(unknown(id, "see `outbox event list`"));
+        return Err(Failure::no_such_event(id, "see `outbox event list`"));
     };
     if status.is_some_and(|status| status != row.status) {
         let what =

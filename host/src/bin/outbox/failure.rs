@@ -5,7 +5,7 @@ use std::error::Error;
 use outbox::deceptive::shown;
 use outbox::purge::PurgeError;
 use outbox::units::count;
-use outbox::{EnvelopeError, StartError, StoreError, WriteError};
+use outbox::{EnvelopeError, EventId, StartError, StoreError, WriteError};
 
 use crate::stderr;
 
@@ -70,6 +70,15 @@ impl Failure {
     /// Whether the same may succeed later without anybody changing the program or its configuration.
     pub(crate) fn is_passing(&self) -> bool {
         self.passing
+    }
+
+    /// No event has this ID.
+    pub(crate) fn no_such_event(id: EventId, hint: &str) -> Self {
+        let failure = Self::new(Exit::NotFound, format!("no event has the id {id}; {hint}"));
+        if !id.as_str().bytes().all(|byte| byte.is_ascii_digit()) {
+            return failure;
+        }
+        failure.detail(format!("{id} looks like a SEQ, the number in the first column of a list; the ID stands in another one"))
     }
 
     /// Whether it is only that nobody reads our output any more.
@@ -196,12 +205,7 @@ impl From<StoreError> for Failure {
         // Its own text is the message.
         let (passing, source) = (error.is_transient(), Cause::of(&error).source.map(|source| source as _));
         let forbidden = matches!(error, StoreError::Forbidden { .. });
-        let message = match &error {
-            // Of two ways, the library names one that most commands do not have.
-            StoreError::NoSchema { table } => format!("the table {table} is not there; run `outbox migrate up`"),
-            error => error.to_string(),
-        };
-        Self { passing, forbidden, source, ..Self::new(exit, message) }
+        Self { passing, forbidden, source, ..Self::new(exit, error.to_string()) }
     }
 }
 

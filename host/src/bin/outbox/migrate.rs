@@ -48,7 +48,10 @@ impl MigrateCommand {
         match self {
             Self::Up { output } => {
                 let store = database::open(config, Missing::Create).await?;
-                let applied = output::busy("applying migrations", store.migrate_up()).await?;
+                let applied = output::busy("applying migrations", store.migrate_up()).await;
+                // All of it stands in the file of a SQLite database then, and nothing in its -wal.
+                store.close().await;
+                let applied = applied?;
                 if applied.is_empty() {
                     eprintln!("{shown} is up to date; nothing to apply");
                 } else {
@@ -59,7 +62,9 @@ impl MigrateCommand {
             Self::Down { yes, output } => {
                 let store = database::open(config, Missing::Refuse).await?;
                 output::confirm(&format!("revert the newest migration of {shown} and delete its data"), yes)?;
-                let step = output::busy("reverting the newest migration", store.migrate_down()).await?;
+                let step = output::busy("reverting the newest migration", store.migrate_down()).await;
+                store.close().await;
+                let step = step?;
                 eprintln!("{}", if step.is_some() { "reverted:" } else { "there is no migration to revert" });
                 let steps: Vec<Migration> = step.into_iter().collect();
                 output::many(&steps, output.output, |steps| if steps.is_empty() { String::new() } else { table(steps) })

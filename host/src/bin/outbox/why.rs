@@ -5,7 +5,6 @@ use outbox::event::Status;
 use outbox::why::{ActionCode, Explanation, State, attempt, parts};
 
 use crate::config::{Config, Flags};
-use crate::event::unknown;
 use crate::failure::Failure;
 use crate::output::{self, Colour, Format, paint, relative_to as at, shown};
 use crate::place;
@@ -14,7 +13,7 @@ use crate::place;
 pub(crate) async fn why(id: EventId, format: Format, config: &Config) -> Result<(), Failure> {
     let Some(mut why) = place::open(config).await?.why(id).await? else {
         let hint = "it may already have been discarded or purged; see `outbox event list` and `outbox audit list`";
-        return Err(unknown(id, hint));
+        return Err(Failure::no_such_event(id, hint));
     };
     complete(&mut why, &config.flags);
     output::one(&why, format, text)

@@ -186,7 +186,7 @@ fn timeouts(settings: &Settings) -> Vec<Finding> {
             })
         })
         .collect();
-    if findings.is_empty() { vec![Finding::good("timeouts", "no timeout of the server's is in the way")] } else { findings }
+    if findings.is_empty() { vec![Finding::good("timeouts", "no server timeout is too short")] } else { findings }
 }
 
 /// One that deals out transactions takes from the host what a session would tell the others.

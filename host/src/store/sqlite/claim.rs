@@ -74,9 +74,8 @@ SELECT min(next) FROM (
 #[async_trait]
 impl ClaimStore for SqliteStore {
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
-        self.opened_file.check()?;
         let failed = |error| failed("claim events", error);
-        let mut writer = self.writer.acquire().await.map_err(failed)?;
+        let mut writer = self.writer()?.acquire().await.map_err(failed)?;
         // Only now: while others had the writer, time went by.
         let now = self.now_micros();
         let statement = match &request.order {

@@ -50,13 +50,28 @@ pub struct SqliteStore {
     /// Exactly one connection, or the application's own pool.
     writer: SqlitePool,
     readers: SqlitePool,
-    /// Those of the two that the store opened; the application closes its own.
-    opened: Vec<SqlitePool>,
+    opened: Arc<Opened>,
     table: TableName,
     clock: Arc<dyn Clock>,
     /// The file, for messages.
     file: Arc<str>,
     opened_file: Arc<OpenedFile>,
+}
+
+/// Of the two pools those that the store opened; the application closes its own.
+struct Opened {
+    pools: Vec<SqlitePool>,
+    file: Arc<OpenedFile>,
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        if !self.file.may_be_closed() {
+            // A pool that is dropped closes its connections. These stay open for as long as this process lives, whose end writes
+            // nothing.
+            self.pools.drain(..).for_each(std::mem::forget);
+        }
+    }
 }
 
 impl SqliteStore {
@@ -65,6 +80,15 @@ impl SqliteStore {
     #[must_use]
     pub fn schema_sql(table: &TableName) -> String {
         schema::text(table)
+    }
+
+    /// The connections that write.
+    ///
+    /// # Errors
+    /// `Unreachable` when nobody would see what is written.
+    fn writer(&self) -> Result<&SqlitePool, StoreError> {
+        self.opened_file.check()?;
+        Ok(&self.writer)
     }
 
     /// Now, by the clock that decides what is due; microseconds.
@@ -90,8 +114,11 @@ impl Store for SqliteStore {
     }
 
     async fn close(&self) {
-        for pool in &self.opened {
-            pool.close().await;
+        if self.opened_file.may_be_closed() {
+            self.opened_file.closes();
+            for pool in &self.opened.pools {
+                pool.close().await;
+            }
         }
     }
 }

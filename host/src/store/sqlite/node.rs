@@ -46,7 +46,6 @@ const DAY: i64 = 24 * 3_600 * 1_000_000;
 impl NodeStore for SqliteStore {
     async fn heartbeat(&self, node: &Node, lease: Duration) -> Result<LiveNodes, StoreError> {
         let failed = |error| failed("say that this host is alive", error);
-        self.opened_file.check()?;
         let mut transaction = self.begin().await?;
         // Only now: while others had the writer, time went by.
         let now = self.now_micros();

@@ -8,7 +8,8 @@ use percent_encoding::percent_decode_str;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
 
 use super::error::{AUTH, BUSY, CANTOPEN, CORRUPT, FULL, LOCKED, NOTADB, PERM, READONLY, code};
-use super::{OpenedFile, SqliteStore};
+use super::opened_file::{OpenedFile, with_suffix};
+use super::{Opened, SqliteStore};
 use crate::store::{StoreError, TableName};
 use crate::time::{Clock, system_clock};
 
@@ -159,10 +160,12 @@ impl SqliteStore {
 
     fn on_pool(options: SqliteOptions, pool: SqlitePool) -> Self {
         let is_in_memory = is_in_memory(&options.connect);
-        let readers = if is_in_memory { pool.clone() } else { readers(options.connect.row_buffer_size(ROW_BUFFER)) };
-        let opened = if is_in_memory { Vec::new() } else { vec![readers.clone()] };
-        let file = Arc::from(options.file.display().to_string());
         let opened_file = Arc::new(if is_in_memory { OpenedFile::default() } else { OpenedFile::of(&options.file) });
+        let connect = options.connect.row_buffer_size(ROW_BUFFER);
+        let readers = if is_in_memory { pool.clone() } else { readers(connect, &opened_file) };
+        let opened = if is_in_memory { Vec::new() } else { vec![readers.clone()] };
+        let opened = Arc::new(Opened { pools: opened, file: opened_file.clone() });
+        let file = Arc::from(options.file.display().to_string());
         Self { writer: pool, readers, opened, table: options.table, clock: options.clock, file, opened_file }
     }
 
@@ -198,34 +201,38 @@ impl SqliteStore {
             .pragma("cache_size", "-16000")
             .pragma("journal_size_limit", "67108864")
             .pragma("temp_store", "MEMORY");
-        let writer = never_idle()
+        let opened_file = Arc::new(OpenedFile::of(&options.file));
+        let writer = never_idle(&opened_file)
             .max_connections(1)
             .connect_with(connect.clone())
             .await
             .map_err(|error| unreachable(&options.file, error))?;
         // Large payloads fill every cache that there is, and the system keeps the file's pages too.
-        let readers = readers(connect.pragma("cache_size", "-4000"));
-        let opened = vec![readers.clone(), writer.clone()];
+        let readers = readers(connect.pragma("cache_size", "-4000"), &opened_file);
+        let opened = Arc::new(Opened { pools: vec![readers.clone(), writer.clone()], file: opened_file.clone() });
         let file = Arc::from(options.file.display().to_string());
-        let opened_file = Arc::new(OpenedFile::of(&options.file));
         opened_file.check()?;
         Ok(Self { writer, readers, opened, table: options.table, clock: options.clock, file, opened_file })
     }
 }
 
-fn never_idle() -> SqlitePoolOptions {
+/// Connections that stay open once they are.
+fn never_idle(file: &Arc<OpenedFile>) -> SqlitePoolOptions {
+    let file = file.clone();
     let options = SqlitePoolOptions::new().acquire_timeout(ACQUIRE_TIMEOUT);
-    options.idle_timeout(None).max_lifetime(None).test_before_acquire(false)
+    options.idle_timeout(None).max_lifetime(None).test_before_acquire(false).after_connect(move |connection, _| {
+        let file = file.clone();
+        Box::pin(async move {
+            // Only what reads from the file opens its -wal.
+            sqlx::query("SELECT count(*) FROM sqlite_schema").execute(connection).await?;
+            file.note_log();
+            Ok(())
+        })
+    })
 }
 
-fn readers(connect: SqliteConnectOptions) -> SqlitePool {
-    never_idle().max_connections(READERS).connect_lazy_with(connect)
-}
-
-fn with_suffix(file: &Path, suffix: &str) -> PathBuf {
-    let mut name = file.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
+fn readers(connect: SqliteConnectOptions, file: &Arc<OpenedFile>) -> SqlitePool {
+    never_idle(file).max_connections(READERS).connect_lazy_with(connect)
 }
 
 /// Whether another connection would open another database. The driver tells only by the name that it gives to `sqlite::memory:`.

@@ -1,10 +1,11 @@
-//! Whether the file still stands where it was opened. Moved, deleted or replaced under a host, it can be written as before, and nobody
-//! else sees what is written; what is written to a deleted one is gone with the last program that has it open.
+//! Whether the file and its `-wal` still stand where they were opened. Moved, deleted or replaced under a host, they can be written
+//! as before, and nobody else sees what is written; what is written to a deleted one is gone with the last program that has it open.
 
-use std::fs;
+use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
-use std::sync::OnceLock;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::store::StoreError;
 
@@ -13,9 +14,20 @@ use crate::store::StoreError;
 pub(super) struct OpenedFile {
     /// In full, whatever becomes the working directory; `None` for a database in memory.
     path: Option<Box<Path>>,
-    /// Device and inode, as the first look found them. Of a pool that somebody lends, the file may be there later only.
-    file: OnceLock<(u64, u64)>,
+    /// The file as the first look found it. Of a pool that somebody lends, it may be there later only.
+    file: OnceLock<Inode>,
+    /// Its `-wal`, as the connections of this process have it open, and where.
+    log: OnceLock<(PathBuf, Inode)>,
+    /// When the file itself was changed last, as the last look found it while all was well.
+    changed: Mutex<Option<Changed>>,
+    /// Whether the connections were closed: what becomes of the files then is others' business.
+    is_closed: AtomicBool,
 }
+
+/// Device and number.
+type Inode = (u64, u64);
+/// Seconds and nanoseconds.
+type Changed = (i64, i64);
 
 impl OpenedFile {
     /// Of a file that is open, or will be.
@@ -28,34 +40,94 @@ impl OpenedFile {
         self.path.as_deref()
     }
 
-    /// Looks whether it still stands there.
+    /// Notes which `-wal` is open. To be called when a connection of this process that stays open has read from the file: as long
+    /// as it is open, SQLite neither removes the `-wal` nor makes another.
+    pub(super) fn note_log(&self) {
+        // It stands beside the file, whatever link led to that.
+        let Some(log) = self.path().and_then(|path| path.canonicalize().ok()).map(|file| with_suffix(&file, "-wal")) else {
+            return;
+        };
+        if let Some(found) = found(&log) {
+            let _ = self.log.set((log, found));
+        }
+    }
+
+    /// Looks whether the file and its `-wal` still stand there.
     ///
     /// # Errors
-    /// `Unreachable` when another file stands there, or none.
+    /// `Unreachable` when another one stands there, or none.
     pub(super) fn check(&self) -> Result<(), StoreError> {
-        let Some(path) = &self.path else { return Ok(()) };
-        let found = found(path);
+        let Some(path) = self.path() else { return Ok(()) };
+        let metadata = fs::metadata(path).ok();
+        let found = metadata.as_ref().map(inode);
         let opened = match (self.file.get(), found) {
             (Some(opened), _) => *opened,
             (None, Some(found)) => *self.file.get_or_init(|| found),
             (None, None) => return Ok(()),
         };
-        if found == Some(opened) {
-            return Ok(());
+        let Some(metadata) = metadata.filter(|_| found == Some(opened)) else {
+            return Err(lost(
+                path,
+                "the file was moved, deleted or replaced while this program had it open, so nobody would see what is written. Put it \
+                 back with its -wal, and the host goes on; or stop the host to let it use what stands there now",
+            ));
+        };
+        if let Some((log, _)) = self.log.get().filter(|_| !self.has_log()) {
+            return Err(lost(
+                log,
+                "the -wal was moved, deleted or replaced while this program had it open, so nobody would see what is written. Put it \
+                 back, and the host goes on; or stop the host to let it use what stands there now",
+            ));
         }
-        Err(StoreError::Unreachable {
-            database: path.display().to_string(),
-            why: "the file was moved, deleted or replaced while this program had it open, so nobody would see what is written. Put \
-                  it back with its -wal, and the host goes on; or stop the host to let it use what stands there now"
-                .to_owned(),
-            source: None,
-        })
+        *self.changed.lock().unwrap_or_else(PoisonError::into_inner) = Some(changed(&metadata));
+        Ok(())
+    }
+
+    /// Notes that the connections of this process are about to be closed.
+    pub(super) fn closes(&self) {
+        self.is_closed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the `-wal` that is open stands there, if any is.
+    fn has_log(&self) -> bool {
+        self.is_closed.load(Ordering::Relaxed) || self.log.get().is_none_or(|(log, opened)| found(log) == Some(*opened))
+    }
+
+    /// Whether the connections may be closed. The last one that is closed writes what stands in the `-wal` into the file: over what
+    /// others have written to it since, where they had another `-wal`.
+    pub(super) fn may_be_closed(&self) -> bool {
+        let Some((path, (log, _))) = self.path().zip(self.log.get()).filter(|_| !self.has_log()) else { return true };
+        // Another file has nothing to do with this one's connections.
+        let Some(metadata) = fs::metadata(path).ok().filter(|found| self.file.get() == Some(&inode(found))) else {
+            return true;
+        };
+        let last = *self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_another_in_use = fs::metadata(log).is_ok_and(|other| other.len() > 0);
+        !is_another_in_use && last == Some(changed(&metadata))
     }
 }
 
-fn found(path: &Path) -> Option<(u64, u64)> {
-    let metadata = fs::metadata(path).ok()?;
-    Some((metadata.dev(), metadata.ino()))
+fn lost(path: &Path, why: &str) -> StoreError {
+    StoreError::Unreachable { database: path.display().to_string(), why: why.to_owned(), source: None }
+}
+
+fn found(path: &Path) -> Option<Inode> {
+    fs::metadata(path).ok().as_ref().map(inode)
+}
+
+fn inode(metadata: &Metadata) -> Inode {
+    (metadata.dev(), metadata.ino())
+}
+
+fn changed(metadata: &Metadata) -> Changed {
+    (metadata.mtime(), metadata.mtime_nsec())
+}
+
+/// The path with something behind its last name.
+pub(super) fn with_suffix(file: &Path, suffix: &str) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
 }
 
 #[cfg(test)]
@@ -81,5 +153,35 @@ mod tests {
         fs::rename(&elsewhere, &file).expect("put back");
         assert!(opened.check().is_ok());
         assert!(OpenedFile::default().check().is_ok(), "in memory there is no file");
+    }
+
+    #[test]
+    fn a_wal_that_is_gone_is_found_out_and_is_written_into_a_file_alone_that_nobody_has_changed() {
+        let directory = tempfile::tempdir().expect("a directory can be made");
+        let (file, log) = (directory.path().join("outbox.db"), directory.path().join("outbox.db-wal"));
+        fs::write(&file, "one").expect("written");
+        let opened = OpenedFile::of(&file);
+        opened.note_log();
+        fs::write(&log, "two").expect("written");
+        assert!(opened.check().is_ok() && opened.may_be_closed(), "it had none");
+        opened.note_log();
+        assert!(opened.check().is_ok() && opened.may_be_closed());
+
+        let elsewhere = directory.path().join("elsewhere-wal");
+        fs::rename(&log, &elsewhere).expect("moved");
+        let error = opened.check().expect_err("it is gone").to_string();
+        assert!(error.contains("the -wal was moved") && opened.may_be_closed(), "{error}");
+        fs::write(&log, "").expect("written");
+        assert!(opened.check().is_err() && opened.may_be_closed(), "somebody else has it open, and has written nothing");
+        fs::write(&log, "three").expect("written");
+        opened.note_log();
+        assert!(opened.check().is_err() && !opened.may_be_closed(), "somebody writes to another one");
+        fs::remove_file(&log).expect("removed");
+        let at = std::time::UNIX_EPOCH + std::time::Duration::from_secs(9);
+        fs::File::options().write(true).open(&file).and_then(|file| file.set_modified(at)).expect("changed");
+        assert!(opened.check().is_err() && !opened.may_be_closed(), "somebody has written to it and closed it");
+
+        fs::rename(&elsewhere, &log).expect("put back");
+        assert!(opened.check().is_ok() && opened.may_be_closed());
     }
 }

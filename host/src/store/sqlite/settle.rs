@@ -88,7 +88,7 @@ impl SettleStore for SqliteStore {
         let mut changed = 0;
         if let [(sql, rows)] = statements.as_slice() {
             // A single statement is its own transaction.
-            let mut connection = self.writer.acquire().await.map_err(|error| failed("store outcomes", error))?;
+            let mut connection = self.writer()?.acquire().await.map_err(|error| failed("store outcomes", error))?;
             changed += run(self, &mut connection, sql.clone(), rows.clone()).await?;
         } else {
             let mut transaction = self.begin().await?;

@@ -58,6 +58,7 @@ impl WriteStore for SqliteStore {
     async fn write(&self, rows: &[NewRow<'_>], ownership: &Ownership) -> Result<Vec<Option<u64>>, StoreError> {
         let mut transaction = self.begin().await?;
         let sequences = self.insert(&mut transaction, rows, ownership).await?;
+        self.may_commit()?;
         Self::commit(transaction).await?;
         Ok(sequences)
     }
@@ -68,8 +69,12 @@ impl TransactionalStore for SqliteStore {
     type Transaction = SqliteTransaction<'static>;
 
     async fn begin(&self) -> Result<Self::Transaction, StoreError> {
-        let writer = self.writer.clone();
+        let writer = self.writer()?.clone();
         in_own_task("begin a transaction", async move { writer.begin_with(BEGIN).await }, failed).await
+    }
+
+    fn may_commit(&self) -> Result<(), StoreError> {
+        self.opened_file.check()
     }
 
     async fn commit(transaction: Self::Transaction) -> Result<(), StoreError> {

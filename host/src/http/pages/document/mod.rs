@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::time::Duration;
 
 mod assets;
 
@@ -79,9 +78,6 @@ pub(crate) struct Frame {
     pub(crate) has: Option<Vec<(String, String)>>,
 }
 
-/// Counts this old are told with their age: a page that is loaded shows lists as they are now.
-const NOT_NOW: Duration = Duration::from_secs(5);
-
 const ENTRIES: [(&str, &str); 7] = [
     ("Overview", ""),
     ("Events", "events"),
@@ -120,7 +116,7 @@ impl Frame {
     /// does not answer.
     pub(crate) fn counted(&self) -> Option<Markup> {
         let snapshot = self.known.snapshot.as_ref().filter(|_| self.known.outage.is_none())?;
-        (snapshot.taken.elapsed() >= NOT_NOW).then(|| html! { "counted " (when(snapshot.at, self.known.now())) })
+        snapshot.old().map(|at| html! { "counted " (when(at, self.known.now())) })
     }
 
     fn badge(&self, entry: &str) -> Option<Markup> {

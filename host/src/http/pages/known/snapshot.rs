@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const PROMPT: Duration = Duration::from_millis(25);
 /// How long it waits where the last one is older, but less than [`OLDEST`] old: longer than most databases need.
 const USUAL: Duration = Duration::from_millis(500);
-/// A snapshot this old is shown with its age.
+/// A snapshot this old is shown with its age: the lists of a page that is loaded are as they are now.
 pub(crate) const NOT_NOW: Duration = Duration::from_secs(5);
 /// How long other visitors are shown the old snapshot after one has waited for the new one, unless that comes.
 const NEXT_WAIT: Duration = Duration::from_secs(1);

@@ -49,6 +49,10 @@ impl Dashboard {
             .start()
             .await
             .expect("starts");
+        // Until its first heartbeat is written the pages say that no host is alive.
+        while outbox.store().nodes().await.expect("reads").is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         let router = router(&outbox, config).expect("the configuration is valid");
         Self { outbox, router, _directory: directory }
     }
