@@ -14,6 +14,8 @@ const EVENTS: usize = 600;
 
 /// How long the trouble lasts: a plan, not a wait for something.
 const TROUBLE: Duration = Duration::from_secs(2);
+/// In that time a host looks several times along the routes that have parked events, which writes nothing where there are none.
+const SEVERAL_WALKS: Duration = Duration::from_secs(5);
 
 const SETTINGS: Settings<'_> =
     &[("OUTBOX_POLLER__INTERVAL", "100ms"), ("OUTBOX_RETRY__POLICY", "fixed"), ("OUTBOX_RETRY__BASE", "100ms")];
@@ -161,7 +163,7 @@ fn a_server_that_takes_no_writes_for_a_while_is_waited_for(name: &str, ground: &
 
     let witness = Witness::of(ground.place.url(), ground.place.path());
     let trouble = node.unseen(&witness, || read_only(true));
-    std::thread::sleep(TROUBLE);
+    std::thread::sleep(SEVERAL_WALKS);
     read_only(false);
     let recovered = node.wait_for_deliveries(20);
     witness.over(trouble);

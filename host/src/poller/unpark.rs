@@ -27,12 +27,15 @@ pub(crate) struct Unparking {
     walked_at: Instant,
     /// The parked route that the walk looked at last; `None` to begin with the first.
     after: Option<Route>,
+    /// Whether the last statement that unparks failed: the next turn sends it again, even where nothing is parked. Otherwise a
+    /// database that takes no writes would seem well whenever a walk has nothing to write.
+    failed: bool,
 }
 
 impl Default for Unparking {
     fn default() -> Self {
         let now = Instant::now();
-        Self { has_more: false, looked_at: now, walks: true, walked_at: now, after: None }
+        Self { has_more: false, looked_at: now, walks: true, walked_at: now, after: None, failed: false }
     }
 }
 
@@ -79,7 +82,8 @@ impl Poller {
         if self.listeners.has_patterns() || (self.gives_up() && self.unparking.walks) {
             match self.parked_no_longer().await? {
                 Some(free) => routes.extend(free),
-                None => routes.clear(),
+                None if !self.unparking.failed => routes.clear(),
+                None => {}
             }
             routes.sort_unstable();
             routes.dedup();
@@ -90,7 +94,9 @@ impl Poller {
         self.unparking.has_more = !routes.is_empty();
         if self.unparking.has_more {
             let limit = u32::try_from(limit).expect("at most a thousand");
-            let unparked = self.store.unpark(&self.owner, &routes, partitions.as_deref(), limit).await?;
+            let unparked = self.store.unpark(&self.owner, &routes, partitions.as_deref(), limit).await;
+            self.unparking.failed = unparked.is_err();
+            let unparked = unparked?;
             self.unparking.has_more = unparked.len() >= usize::try_from(limit).unwrap_or(usize::MAX);
             if self.order.is_none() {
                 // At once: the host that holds their partitions may have no listener for them, and would park them again.
