@@ -20,6 +20,10 @@ pub(crate) const ALL: &[Check] = &[
         name: "partitions: none is given back before what was claimed is settled",
         play: none_is_given_back_before_claims_end,
     },
+    Check {
+        name: "partitions: none is given back while a claim of its event is on its way or in hand",
+        play: none_is_given_back_while_claimed,
+    },
     Check { name: "partitions: a host that leaves keeps what is in hand", play: one_that_leaves_keeps_what_is_in_hand },
 ];
 
@@ -127,6 +131,38 @@ fn none_is_given_back_before_claims_end() {
     let _late = in_flight.mark_until(id(3), Some(Fence::new(3, 0, 1)), Instant::now() + LEASE);
     host.beat(2, &in_flight);
     assert!(!host.table.has(&host.owner, 1) && host.table.has(&host.owner, 0), "one is given back");
+    host.assert_rid_of_all();
+}
+
+/// The poller claims events that it has read; a claim does not say of which partition its event is.
+fn none_is_given_back_while_claimed() {
+    let (host, in_flight) = (Host::of_all(), Arc::<InFlight>::default());
+    let poller = {
+        let (host, in_flight) = (host.clone(), in_flight.clone());
+        begin(move || async move {
+            for claim_seq in 1..=2 {
+                let mut claiming = host.partitions.claiming();
+                let Some(hold) = host.partitions.hold(1, 1) else { return };
+                cast::pause();
+                let fence = Fence::new(1, 0, claim_seq);
+                claiming.brought([(id(1), fence)].into_iter());
+                let mark = in_flight.mark_until(id(1), Some(fence), Instant::now() + LEASE).expect("nobody else has it");
+                drop((hold, claiming));
+                cast::pause();
+                assert!(host.table.is_owner(&host.owner, 1, 1), "given back with an event of it in hand");
+                mark.settled();
+            }
+        })
+    };
+    let beats = {
+        let (host, in_flight) = (host.clone(), in_flight.clone());
+        begin(move || async move {
+            for live in [2, 2, 2] {
+                host.beat(live, &in_flight);
+            }
+        })
+    };
+    join([poller, beats]);
     host.assert_rid_of_all();
 }
 
