@@ -285,6 +285,15 @@ fn a_mistake_is_told_with_what_was_probably_meant() {
         assert!(ended.stderr.contains(part), "{arguments:?}: {}", ended.stderr);
     }
     assert!(!place.run(&["event", "show", "nobody"]).stderr.contains("SEQ"));
+
+    let emitted = place.run(&["event", "emit", "--type", "Order/OrderPlaced", "--payload", "{}"]);
+    assert_eq!(emitted.code, Some(0), "a type may hold a slash: {}", emitted.stderr);
+    assert!(emitted.stderr.contains("was --aggregate-type Order --type OrderPlaced meant?"), "{}", emitted.stderr);
+    for (text, hint) in [("[{\"event_type\":\"A\"}]\n", "this is an array; `jq -c '.[]' FILE`"), ("{\n}\n", "`jq -c . FILE`")] {
+        fs::write(place.path().join("events.jsonl"), text).expect("written");
+        let ended = place.run(&["event", "emit", "--jsonl", "events.jsonl"]);
+        assert!(ended.stderr.contains(hint) && ended.stderr.contains("nothing was written"), "{}", ended.stderr);
+    }
 }
 
 #[test]

@@ -5,9 +5,11 @@
 //!
 //! Topics fail one by one: what is wrong with one of them, such as that it is not there, says nothing about the others.
 
+mod unconfirmed;
+
 use std::borrow::Cow;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ::rdkafka::ClientConfig;
@@ -19,6 +21,7 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex as AsyncMutex;
+use unconfirmed::{REST, Unconfirmed};
 
 use super::batching::{Batch, Batching, Limits, Link, PLACES};
 use super::common::TIMEOUT;
@@ -38,11 +41,6 @@ const EARLIER: Duration = Duration::from_secs(1);
 const ASKING: Duration = Duration::from_millis(800);
 /// How long a topic that is not there may be on its way from one broker to the others, at most: librdkafka's own default.
 const LONGEST_SPREAD: Duration = Duration::from_secs(30);
-
-/// When a message is sent again whose topic was not confirmed.
-const UNCONFIRMED_REST: Duration = Duration::from_secs(5);
-/// How often it is logged that topics are not confirmed.
-const LOGGED_EVERY: Duration = Duration::from_secs(30);
 
 /// librdkafka has TLS from the OpenSSL of the machine that builds it, which this build does without.
 const NO_TLS: &str = "Kafka is spoken without TLS; let a Kafka proxy beside this host speak it to the cluster";
@@ -171,8 +169,7 @@ struct Kafka {
     producer: Mutex<FutureProducer>,
     /// Held while the cluster is asked about a topic. What it last said, and when.
     asked: AsyncMutex<Option<Said>>,
-    /// When it was logged last that a topic is not confirmed.
-    logged: Mutex<Option<Instant>>,
+    unconfirmed: Mutex<Unconfirmed>,
 }
 
 /// What the cluster said of a topic whose messages it did not confirm.
@@ -213,7 +210,7 @@ impl Kafka {
             client,
             producer,
             asked: AsyncMutex::default(),
-            logged: Mutex::default(),
+            unconfirmed: Mutex::default(),
         })
     }
 
@@ -253,7 +250,12 @@ impl Kafka {
     ) -> Result<(), SinkError> {
         let waiting = async {
             match delivery.await {
-                Ok(Ok(_)) => Ok(()),
+                Ok(Ok(_)) => {
+                    if self.unconfirmed().is_confirmed(topic) {
+                        tracing::info!(sink = self.name, topic, "the topic is confirmed again");
+                    }
+                    Ok(())
+                }
                 Ok(Err((error, _))) if error.rdkafka_error_code() == Some(Code::MessageTimedOut) => {
                     Err(self.why_not_confirmed(producer, topic).await)
                 }
@@ -337,12 +339,14 @@ impl Kafka {
             "Kafka at {} did not confirm the message for the topic `{topic}`: {why}; look at the brokers of this topic",
             self.config.target()
         );
-        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
-        if logged.is_none_or(|at| at.elapsed() >= LOGGED_EVERY) {
-            *logged = Some(Instant::now());
+        if self.unconfirmed().note(topic, Instant::now()) {
             tracing::warn!(sink = self.name, topic, reason, "a topic is not confirmed; its events wait and lose no attempt");
         }
-        SinkError::unavailable_for(UNCONFIRMED_REST, reason)
+        SinkError::unavailable_for(REST, reason)
+    }
+
+    fn unconfirmed(&self) -> MutexGuard<'_, Unconfirmed> {
+        self.unconfirmed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn silent(&self) -> SinkError {
@@ -373,6 +377,10 @@ impl Link for Kafka {
         let producer = self.producer.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let queue = |message| {
             let topic = self.topic(message)?;
+            if let Some(rest) = self.unconfirmed().rests(&topic, self.config.timeout, Instant::now()) {
+                let reason = format!("Kafka at {} has not confirmed the topic `{topic}` lately", self.config.target());
+                return Err(SinkError::unavailable_for(rest, reason));
+            }
             self.queue(&producer, &topic, message).map(|delivery| (topic, delivery))
         };
         // All of them before the first is waited for: librdkafka groups what is there.

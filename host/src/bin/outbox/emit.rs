@@ -104,6 +104,7 @@ impl Emit {
             return lines(file.clone(), self.dry_run, config).await;
         }
         let (dry_run, has_own_id) = (self.dry_run, self.id.is_none());
+        let meant = self.probably_meant();
         let envelope = self.envelope()?;
         if dry_run {
             eprintln!("the event is valid; nothing was written");
@@ -141,7 +142,20 @@ impl Emit {
             let doubt = may_be_new.then(|| "a request of this command whose answer was lost may have written it".to_owned());
             return Err(Failure::new(Exit::Conflict, what).details(doubt.into_iter().collect()));
         }
+        if let Some(meant) = meant {
+            eprintln!("{meant}");
+        }
         output::print(&format!("{id}\n"))
+    }
+
+    /// What was probably meant by a type that looks like a whole route.
+    fn probably_meant(&self) -> Option<String> {
+        let event_type = self.event_type.as_deref().filter(|_| self.aggregate_type.is_none())?;
+        let (aggregate_type, rest) = event_type.split_once('/')?;
+        let (aggregate_type, rest) = (output::argument(aggregate_type), output::argument(rest));
+        Some(format!(
+            "the event has no aggregate type, and its type holds a slash; was --aggregate-type {aggregate_type} --type {rest} meant?"
+        ))
     }
 
     fn envelope(self) -> Result<Envelope, Failure> {
@@ -269,6 +283,8 @@ async fn lines(file: PathBuf, dry_run: bool, config: &Config) -> Result<(), Fail
             eprintln!("{} written, {} skipped because they exist already", output::count(written, "event"), read - written);
         }
         Ok(()) => eprintln!("{} written", output::count(written, "event")),
+        Err(error) if written == 0 && is_interrupted => return Err(error),
+        Err(error) if written == 0 && !dry_run => return Err(error.detail(nothing_written())),
         Err(error) if written == 0 => return Err(error),
         Err(error) => {
             let before = if is_interrupted { "Ctrl-C" } else { "the error" };
@@ -361,7 +377,7 @@ fn read(mut input: impl BufRead, chunks: &mpsc::Sender<Result<Chunk, BadLine>>) 
                     chunk.lines.push(number);
                 }
                 Err(error) => {
-                    let _ = chunks.blocking_send(Err(BadLine { number, why: bad(error) }));
+                    let _ = chunks.blocking_send(Err(BadLine { number, why: bad(error, &line) }));
                     return;
                 }
             }
@@ -377,6 +393,15 @@ fn read(mut input: impl BufRead, chunks: &mpsc::Sender<Result<Chunk, BadLine>>) 
     }
 }
 
-fn bad(error: EnvelopeJsonError) -> Failure {
-    Failure::new(Exit::Failed, "").because(error)
+fn bad(error: EnvelopeJsonError, line: &[u8]) -> Failure {
+    let failure = Failure::new(Exit::Failed, "").because(error);
+    let line = line.trim_ascii();
+    let hint = if line.starts_with(b"[") {
+        "each line must be one JSON object, and this is an array; `jq -c '.[]' FILE` writes one line for each of its items"
+    } else if line.starts_with(b"{") && !line.ends_with(b"}") {
+        "each line must be one JSON object, and this one goes on after it; `jq -c . FILE` writes one line for each object"
+    } else {
+        return failure;
+    };
+    failure.detail(hint.to_owned())
 }

@@ -50,7 +50,7 @@ BEGIN
   ALTER TABLE outbox_event_migration OWNER TO outbox_migrator;
   ALTER VIEW outbox_event_readable OWNER TO outbox_migrator;
 
-  -- Writes events and reads none; in columns that say nothing of who delivers an event, so that it can hold up no others. A
+  -- Writes events and reads none; in columns that say nothing of who delivers an event, so that it can keep none from being delivered. A
   -- plain INSERT needs no more than the first; the library is told the number of each row, and looks at the schema's version. A
   -- service that runs a host in its own process hands it what it writes: it needs outbox_dispatcher.
   REVOKE INSERT ON outbox_event FROM outbox_writer;

@@ -75,7 +75,7 @@ SELECT min(next) FROM (
 impl ClaimStore for SqliteStore {
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
         let failed = |error| failed("claim events", error);
-        let mut writer = self.writer()?.acquire().await.map_err(failed)?;
+        let mut writer = self.writing(failed).await?;
         // Only now: while others had the writer, time went by.
         let now = self.now_micros();
         let statement = match &request.order {

@@ -30,7 +30,7 @@ const LARGE_WAL: u64 = 256 << 20;
 #[async_trait]
 impl DoctorStore for SqliteStore {
     async fn diagnose(&self, expectations: &Expectations) -> Result<Vec<Finding>, StoreError> {
-        let mut connection = self.writer()?.acquire().await.map_err(|error| failed("look at the database", error))?;
+        let mut connection = self.writing(|error| failed("look at the database", error)).await?;
         let mut findings = vec![Finding::good("connection", format!("the file {} is open", self.file))];
         findings.push(version(&text(&mut connection, "SELECT sqlite_version()").await?));
         findings.push(journal(&text(&mut connection, "PRAGMA journal_mode").await?));

@@ -50,7 +50,7 @@ impl EffectStore for SqliteStore {
         let mut transaction = self.begin().await?;
         let plan = decide(settled, read(self, &mut transaction, settled).await?);
         write(self, &mut transaction, &plan).await?;
-        Self::commit(transaction).await?;
+        self.finish(transaction).await?;
         Ok(plan.committed)
     }
 }

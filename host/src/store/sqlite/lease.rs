@@ -44,7 +44,7 @@ impl LeaseStore for SqliteStore {
     async fn renew(&self, held: &[Fence], lease: Duration) -> Result<Renewed, StoreError> {
         let lease = micros(lease);
         let failed = |error| failed("renew leases", error);
-        let mut writer = self.writer()?.acquire().await.map_err(failed)?;
+        let mut writer = self.writing(failed).await?;
         let rows = sqlx::query(self.table.sql(RENEW))
             .bind(fences(held.iter()))
             .bind(self.now_micros().saturating_add(lease))

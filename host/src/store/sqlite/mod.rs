@@ -35,7 +35,9 @@ mod write;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use sqlx::sqlite::SqlitePool;
+use sqlx::Sqlite;
+use sqlx::pool::PoolConnection;
+use sqlx::sqlite::{SqlitePool, SqliteTransaction};
 
 use super::run::Run;
 use super::{NotifyStore, Store, StoreError, TableName, TransactionalStore};
@@ -82,13 +84,21 @@ impl SqliteStore {
         schema::text(table)
     }
 
-    /// The connections that write.
+    /// A connection that writes.
     ///
     /// # Errors
-    /// `Unreachable` when nobody would see what is written.
-    fn writer(&self) -> Result<&SqlitePool, StoreError> {
+    /// Without a connection what `failed` makes of that; `Unreachable` when nobody would see what is written.
+    async fn writing(&self, failed: impl FnOnce(sqlx::Error) -> StoreError) -> Result<PoolConnection<Sqlite>, StoreError> {
+        let connection = self.writer.acquire().await.map_err(failed)?;
+        // Only now: while others had the connection, time went by.
         self.opened_file.check()?;
-        Ok(&self.writer)
+        Ok(connection)
+    }
+
+    /// Commits what others are to see.
+    async fn finish(&self, transaction: SqliteTransaction<'static>) -> Result<(), StoreError> {
+        self.may_commit()?;
+        Self::commit(transaction).await
     }
 
     /// Now, by the clock that decides what is due; microseconds.

@@ -22,6 +22,10 @@ pub(super) struct OpenedFile {
     changed: Mutex<Option<Changed>>,
     /// Whether the connections were closed: what becomes of the files then is others' business.
     is_closed: AtomicBool,
+    /// Whether a look has missed the `-wal`.
+    was_missed: AtomicBool,
+    /// Whether others may have written to the file without that `-wal`, which must not come back then.
+    is_overtaken: AtomicBool,
 }
 
 /// Device and number.
@@ -72,12 +76,24 @@ impl OpenedFile {
                  back with its -wal, and the host goes on; or stop the host to let it use what stands there now",
             ));
         };
-        if let Some((log, _)) = self.log.get().filter(|_| !self.has_log()) {
-            return Err(lost(
-                log,
-                "the -wal was moved, deleted or replaced while this program had it open, so nobody would see what is written. Put it \
-                 back, and the host goes on; or stop the host to let it use what stands there now",
-            ));
+        if let Some((log, _)) = self.log.get() {
+            let has_log = self.has_log();
+            self.notice(has_log, log, &metadata);
+            if self.is_overtaken.load(Ordering::Relaxed) {
+                return Err(lost(
+                    log,
+                    "the -wal was moved, deleted or replaced while this program had it open, and others have written to the file since: \
+                     do not put the old one back, but stop this program to let it use what stands there now",
+                ));
+            }
+            if !has_log {
+                return Err(lost(
+                    log,
+                    "the -wal was moved, deleted or replaced while this program had it open, so nobody would see what is written. If \
+                     nothing else has written to the file since, put it back, and the host goes on; otherwise stop the host to let it \
+                     use what stands there now",
+                ));
+            }
         }
         *self.changed.lock().unwrap_or_else(PoisonError::into_inner) = Some(changed(&metadata));
         Ok(())
@@ -93,17 +109,30 @@ impl OpenedFile {
         self.is_closed.load(Ordering::Relaxed) || self.log.get().is_none_or(|(log, opened)| found(log) == Some(*opened))
     }
 
+    /// Notes what was found while the `-wal` is missed, and when it is back.
+    fn notice(&self, has_log: bool, log: &Path, file: &Metadata) {
+        if !has_log {
+            self.was_missed.store(true, Ordering::Relaxed);
+        } else if !self.was_missed.load(Ordering::Relaxed) {
+            return;
+        }
+        let is_another_in_use = !has_log && fs::metadata(log).is_ok_and(|other| other.len() > 0);
+        let last = *self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_another_in_use || last != Some(changed(file)) {
+            self.is_overtaken.store(true, Ordering::Relaxed);
+        } else if has_log {
+            self.was_missed.store(false, Ordering::Relaxed);
+        }
+    }
+
     /// Whether the connections may be closed. The last one that is closed writes what stands in the `-wal` into the file: over what
     /// others have written to it since, where they had another `-wal`.
     pub(super) fn may_be_closed(&self) -> bool {
-        let Some((path, (log, _))) = self.path().zip(self.log.get()).filter(|_| !self.has_log()) else { return true };
+        let Some((path, (log, _))) = self.path().zip(self.log.get()) else { return true };
         // Another file has nothing to do with this one's connections.
-        let Some(metadata) = fs::metadata(path).ok().filter(|found| self.file.get() == Some(&inode(found))) else {
-            return true;
-        };
-        let last = *self.changed.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_another_in_use = fs::metadata(log).is_ok_and(|other| other.len() > 0);
-        !is_another_in_use && last == Some(changed(&metadata))
+        let Some(file) = fs::metadata(path).ok().filter(|found| self.file.get() == Some(&inode(found))) else { return true };
+        self.notice(self.has_log(), log, &file);
+        !self.is_overtaken.load(Ordering::Relaxed)
     }
 }
 
@@ -171,6 +200,10 @@ mod tests {
         fs::rename(&log, &elsewhere).expect("moved");
         let error = opened.check().expect_err("it is gone").to_string();
         assert!(error.contains("the -wal was moved") && opened.may_be_closed(), "{error}");
+        fs::rename(&elsewhere, &log).expect("put back");
+        assert!(opened.check().is_ok() && opened.may_be_closed());
+        fs::rename(&log, &elsewhere).expect("moved again");
+        assert!(opened.check().is_err());
         fs::write(&log, "").expect("written");
         assert!(opened.check().is_err() && opened.may_be_closed(), "somebody else has it open, and has written nothing");
         fs::write(&log, "three").expect("written");
@@ -182,6 +215,7 @@ mod tests {
         assert!(opened.check().is_err() && !opened.may_be_closed(), "somebody has written to it and closed it");
 
         fs::rename(&elsewhere, &log).expect("put back");
-        assert!(opened.check().is_ok() && opened.may_be_closed());
+        let error = opened.check().expect_err("it does not fit the file any more").to_string();
+        assert!(error.contains("do not put the old one back") && !opened.may_be_closed(), "{error}");
     }
 }

@@ -161,7 +161,7 @@ impl ReadStore for SqliteStore {
 
     async fn claim_these(&self, owner: &OwnerId, lease: Duration, fences: &[Fence]) -> Result<Vec<Claimed>, StoreError> {
         let failed = |error| failed("claim events", error);
-        let mut writer = self.writer()?.acquire().await.map_err(failed)?;
+        let mut writer = self.writing(failed).await?;
         // Only now: while others had the writer, time went by.
         let now = self.now_micros();
         let rows = self

@@ -102,7 +102,7 @@ impl RouteStore for SqliteStore {
         limit: u32,
     ) -> Result<Vec<Fence>, StoreError> {
         let failed = |error| failed("unpark events", error);
-        let mut writer = self.writer()?.acquire().await.map_err(failed)?;
+        let mut writer = self.writing(failed).await?;
         let statement = self.statement(UNPARK).bind(pairs(routes)).bind(i64::from(limit));
         // Only now: while others had the writer, time went by.
         let statement = statement.bind(owner.as_str()).bind(self.now_micros()).bind(partitions.map(numbers));

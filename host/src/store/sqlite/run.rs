@@ -32,7 +32,8 @@ impl Run for SqliteStore {
     }
 
     async fn execute(&self, action: &'static str, statement: Statement<'_>) -> Result<u64, StoreError> {
-        let result = statement.execute(self.writer()?).await.map_err(|error| self.failed(action, error))?;
+        let mut connection = self.writing(|error| self.failed(action, error)).await?;
+        let result = statement.execute(&mut *connection).await.map_err(|error| self.failed(action, error))?;
         Ok(result.rows_affected())
     }
 }

@@ -88,14 +88,14 @@ impl SettleStore for SqliteStore {
         let mut changed = 0;
         if let [(sql, rows)] = statements.as_slice() {
             // A single statement is its own transaction.
-            let mut connection = self.writer()?.acquire().await.map_err(|error| failed("store outcomes", error))?;
+            let mut connection = self.writing(|error| failed("store outcomes", error)).await?;
             changed += run(self, &mut connection, sql.clone(), rows.clone()).await?;
         } else {
             let mut transaction = self.begin().await?;
             for (sql, rows) in statements {
                 changed += run(self, &mut transaction, sql, rows).await?;
             }
-            Self::commit(transaction).await?;
+            self.finish(transaction).await?;
         }
         Ok(u64::try_from(settled.len()).unwrap_or(u64::MAX).saturating_sub(changed))
     }

@@ -58,8 +58,7 @@ impl WriteStore for SqliteStore {
     async fn write(&self, rows: &[NewRow<'_>], ownership: &Ownership) -> Result<Vec<Option<u64>>, StoreError> {
         let mut transaction = self.begin().await?;
         let sequences = self.insert(&mut transaction, rows, ownership).await?;
-        self.may_commit()?;
-        Self::commit(transaction).await?;
+        self.finish(transaction).await?;
         Ok(sequences)
     }
 }
@@ -69,8 +68,10 @@ impl TransactionalStore for SqliteStore {
     type Transaction = SqliteTransaction<'static>;
 
     async fn begin(&self) -> Result<Self::Transaction, StoreError> {
-        let writer = self.writer()?.clone();
-        in_own_task("begin a transaction", async move { writer.begin_with(BEGIN).await }, failed).await
+        let writer = self.writer.clone();
+        let transaction = in_own_task("begin a transaction", async move { writer.begin_with(BEGIN).await }, failed).await?;
+        self.opened_file.check()?;
+        Ok(transaction)
     }
 
     fn may_commit(&self) -> Result<(), StoreError> {

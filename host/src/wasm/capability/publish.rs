@@ -131,8 +131,9 @@ impl HostState {
                 headers.len()
             )));
         }
-        if let Some((name, _)) = headers.iter().find(|(_, value)| value.chars().any(char::is_control)) {
-            return Err(invalid(format!("the header `{}` has a value with control characters", keepable(name, 100))));
+        let has_control = |text: &String| text.chars().any(char::is_control);
+        if let Some((name, _)) = headers.iter().find(|(name, value)| has_control(name) || has_control(value)) {
+            return Err(invalid(format!("the header `{}` has control characters", keepable(name, 100))));
         }
         let next = self.requests.outgoing.next_of(Counter::Messages, named.as_deref()).map_err(invalid)?;
         let (event, number) = next.ok_or_else(|| {
