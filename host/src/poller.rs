@@ -232,7 +232,6 @@ impl Poller {
         }
         let max_bytes = max_bytes.min(BATCH_BYTES);
         let limit = batch_size.min(u32::try_from(room).unwrap_or(u32::MAX)).min(self.fitting.most());
-        // Before it is known of which partitions: a leaving that begins between the two must know of the claim.
         let claiming = self.partitions.claiming();
         match self.way().await? {
             Way::Closed => {

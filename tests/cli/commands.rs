@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::program::{Ended, Place};
 
-const ORDER: [&str; 8] =
+pub(crate) const ORDER: [&str; 8] =
     ["event", "emit", "--type", "OrderPlaced", "--aggregate-type", "Order", "--payload", r#"{"order_id":42,"total":9.5}"#];
 
 #[test]
@@ -263,82 +263,6 @@ fn many_events_come_from_a_file_of_lines() {
 
     assert_eq!((ids.lines().count(), ids.lines().next()), (1_500, Some("e-0")));
     assert_eq!(place.stat("new"), 1_500, "a repeat writes nothing twice");
-}
-
-#[test]
-fn a_mistake_is_told_with_what_was_probably_meant() {
-    let place = Place::migrated();
-    place.order("dead", "42");
-    place.sql("UPDATE outbox_event SET status = 3, due_at = NULL, done_at = 1");
-
-    for (arguments, code, part) in [
-        (&["event", "list", "--limit", "abc"][..], 2, "`abc` is not a whole number"),
-        (&["event", "list", "--limit", "0"], 2, "it must be at least 1"),
-        (&["event", "show", "1"], 3, "1 looks like a SEQ"),
-        (&["event", "why", "1"], 3, "1 looks like a SEQ"),
-        (&["event", "list", "--url", "http://127.0.0.1:1/v1"], 2, "give the address without /v1"),
-        (&["plugin", "retry", "nope"], 3, "no such plugin"),
-        (&["dead", "replay", "--all"], 2, "set 1 dead event back to new and deliver it again"),
-    ] {
-        let ended = place.run(arguments);
-        assert_eq!(ended.code, Some(code), "{arguments:?}: {}", ended.stderr);
-        assert!(ended.stderr.contains(part), "{arguments:?}: {}", ended.stderr);
-    }
-    assert!(!place.run(&["event", "show", "nobody"]).stderr.contains("SEQ"));
-
-    let emitted = place.run(&["event", "emit", "--type", "Order/OrderPlaced", "--payload", "{}"]);
-    assert_eq!(emitted.code, Some(0), "a type may hold a slash: {}", emitted.stderr);
-    assert!(emitted.stderr.contains("was --aggregate-type Order --type OrderPlaced meant?"), "{}", emitted.stderr);
-    for (text, hint) in [("[{\"event_type\":\"A\"}]\n", "this is an array; `jq -c '.[]' FILE`"), ("{\n}\n", "`jq -c . FILE`")] {
-        fs::write(place.path().join("events.jsonl"), text).expect("written");
-        let ended = place.run(&["event", "emit", "--jsonl", "events.jsonl"]);
-        assert!(ended.stderr.contains(hint) && ended.stderr.contains("nothing was written"), "{}", ended.stderr);
-    }
-}
-
-#[test]
-fn a_missing_table_is_told_with_the_one_command_that_makes_it() {
-    let place = Place::migrated();
-    while place.run(&["migrate", "down", "--yes"]).stdout.contains("APPLIED AT") {}
-    let flag = format!("--database-url={}", place.url());
-
-    for command in [&["event", "list"][..], &ORDER, &["stats"]] {
-        let plain = place.run(command);
-        let flagged = place.run(&[command, &[flag.as_str()]].concat());
-        assert_eq!((plain.code, flagged.code), (Some(5), Some(5)), "{}{}", plain.stderr, flagged.stderr);
-        assert!(plain.stderr.contains("the table outbox_event is not there"), "{}", plain.stderr);
-        assert!(!plain.stderr.contains("--migrate"), "{}", plain.stderr);
-        for (ended, wanted) in [
-            (plain, "`outbox migrate up`".to_owned()),
-            (flagged, format!("`outbox migrate up --database-url {}`", place.url())),
-        ] {
-            assert_eq!(ended.stderr.matches("outbox migrate up").count(), 1, "{}", ended.stderr);
-            assert!(ended.stderr.contains(&wanted), "{}", ended.stderr);
-        }
-    }
-}
-
-#[test]
-fn in_a_directory_without_a_configuration_it_is_told_where_the_default_was_looked_for() {
-    let place = Place::empty();
-    fs::create_dir(place.path().join("plugins")).expect("can be made");
-    let without_variable = |arguments: &[&str]| {
-        let mut command = place.command(arguments);
-        command.env_remove("OUTBOX_DATABASE_URL");
-        Ended::of(command).stderr
-    };
-    let file = place.path().join("outbox.db").display().to_string();
-
-    for command in [&["event", "list"][..], &["run", "--listen", "off"]] {
-        let said = without_variable(command);
-        assert!(said.contains(&file) && said.contains("there is no outbox.toml here either"), "{said}");
-        assert!(!said.contains("outbox dev"), "{said}");
-    }
-    fs::write(place.path().join("outbox-dev.db"), "").expect("written");
-    let said = without_variable(&["event", "list"]);
-    assert!(said.contains("outbox event list --database-url sqlite:outbox-dev.db"), "{said}");
-    let named = without_variable(&["event", "list", "--database-url", "sqlite:other.db"]);
-    assert!(named.contains("other.db") && !named.contains("no outbox.toml"), "{named}");
 }
 
 fn lines(numbers: std::ops::Range<u32>) -> String {

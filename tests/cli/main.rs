@@ -22,6 +22,7 @@ mod http;
 mod large;
 mod loading;
 mod log;
+mod mistakes;
 mod network;
 mod node;
 mod openapi;

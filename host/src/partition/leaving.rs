@@ -40,8 +40,8 @@ impl Leaving {
     }
 }
 
-/// A claim that may be sent, is on its way to the table, or whose events are not marked yet. A partition that begins to leave meanwhile stays until
-/// the events that it brings have ended.
+/// A claim, from before it is sent until its events are marked. A partition that begins to leave meanwhile stays until the events
+/// that it brings have ended.
 #[derive(Debug)]
 pub(crate) struct Claiming {
     partitions: Arc<Partitions>,
@@ -51,7 +51,8 @@ pub(crate) struct Claiming {
 }
 
 impl Partitions {
-    /// A claim is about to be sent. To be called before it is looked which partitions are open: what begins to leave later waits for it.
+    /// A claim may be sent. To be called before anybody looks which partitions are open, or holds one: those that begin to leave
+    /// after that wait for it.
     pub(crate) fn claiming(self: &Arc<Self>) -> Claiming {
         let mut state = self.lock();
         state.leaving.sent += 1;

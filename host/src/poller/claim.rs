@@ -123,7 +123,6 @@ impl Poller {
         if left.is_empty() {
             return Ok(());
         }
-        // Before the first hold: a leaving that begins between the two must know of the claim.
         let mut claiming = self.partitions.claiming();
         let (mut ours, mut holds) = (Vec::new(), Vec::new());
         for one in left {

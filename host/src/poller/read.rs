@@ -88,7 +88,6 @@ impl Poller {
     /// Queues the events that were read; those that may not be delivered without a claim are claimed first. Returns how many were
     /// queued, settled or set aside: an event that somebody has locked is not, and the next read brings it again.
     pub(super) async fn accept_read(&self, read: Vec<ReadEvent>, answered_at: Instant) -> Result<usize, StoreError> {
-        // Before the first hold: a leaving that begins between the two must know of the claim.
         let mut claiming = self.partitions.claiming();
         let batch = self.batches.next();
         let routes_known = self.ask_for_routes(read.iter().map(|one| &one.event)).await;

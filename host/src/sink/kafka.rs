@@ -169,6 +169,7 @@ struct Kafka {
     producer: Mutex<FutureProducer>,
     /// Held while the cluster is asked about a topic. What it last said, and when.
     asked: AsyncMutex<Option<Said>>,
+    /// Whose messages are refused at once for a while.
     unconfirmed: Mutex<Unconfirmed>,
 }
 
@@ -251,7 +252,7 @@ impl Kafka {
         let waiting = async {
             match delivery.await {
                 Ok(Ok(_)) => {
-                    if self.unconfirmed().is_confirmed(topic) {
+                    if self.unconfirmed().forget(topic) {
                         tracing::info!(sink = self.name, topic, "the topic is confirmed again");
                     }
                     Ok(())
@@ -326,6 +327,8 @@ impl Kafka {
     }
 
     fn missing(&self, topic: &str) -> SinkError {
+        // Each of its messages is to be told so.
+        self.unconfirmed().forget(topic);
         SinkError::rejected(format!(
             "Kafka at {} has no topic `{topic}`; create it there, or correct the topic in the configuration",
             self.config.target()
@@ -377,7 +380,7 @@ impl Link for Kafka {
         let producer = self.producer.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let queue = |message| {
             let topic = self.topic(message)?;
-            if let Some(rest) = self.unconfirmed().rests(&topic, self.config.timeout, Instant::now()) {
+            if let Some(rest) = self.unconfirmed().admit(&topic, self.config.timeout, Instant::now()) {
                 let reason = format!("Kafka at {} has not confirmed the topic `{topic}` lately", self.config.target());
                 return Err(SinkError::unavailable_for(rest, reason));
             }

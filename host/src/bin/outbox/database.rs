@@ -167,11 +167,11 @@ fn looked_for(file: &Path, config: &Config) -> Vec<String> {
     let mut lines = vec![format!("it was looked for at {}", file.display())];
     if !config.has_file && config.database.url == DatabaseConfig::default().url {
         lines.push(format!(
-            "there is no {FILE} here either, so the default was used; go to its directory, or add --config FILE"
+            "no {FILE} is here either, so the default was used; run the command where your {FILE} is, or add --config FILE"
         ));
         if file.with_file_name(FILE_OF_DEV).exists() {
-            let list = format!("outbox event list --database-url {}", OF_DEV);
-            lines.push(format!("`outbox dev` keeps its events in {}, which is here; see them with: {list}", FILE_OF_DEV));
+            let list = format!("outbox event list --database-url {OF_DEV}");
+            lines.push(format!("`outbox dev` keeps its events in {FILE_OF_DEV}, which is here; see them with: {list}"));
         }
     }
     lines

@@ -23,9 +23,9 @@ struct Topic {
 }
 
 impl Unconfirmed {
-    /// How long the topic rests; `None` when a message of it may be tried. Then the others rest until that one has its answer, or
-    /// for as long as it may wait for it.
-    pub(super) fn rests(&mut self, topic: &str, patience: Duration, now: Instant) -> Option<Duration> {
+    /// Lets a message of the topic be tried, or says how long the topic rests. While one is tried, the others rest until it has its
+    /// answer, or for as long as it may wait for it.
+    pub(super) fn admit(&mut self, topic: &str, patience: Duration, now: Instant) -> Option<Duration> {
         let topic = self.0.get_mut(topic)?;
         let left = topic.next.saturating_duration_since(now);
         if left.is_zero() {
@@ -56,8 +56,8 @@ impl Unconfirmed {
         has_room
     }
 
-    /// Notes that a message of the topic was confirmed. True when others were not.
-    pub(super) fn is_confirmed(&mut self, topic: &str) -> bool {
+    /// Forgets a topic, one of whose messages was confirmed or that is not there. True when messages of it were not confirmed before.
+    pub(super) fn forget(&mut self, topic: &str) -> bool {
         !self.0.is_empty() && self.0.remove(topic).is_some()
     }
 }
@@ -71,18 +71,18 @@ mod tests {
     #[test]
     fn of_a_topic_that_is_not_confirmed_one_message_is_tried_at_a_time_until_one_is_confirmed() {
         let (mut topics, start) = (Unconfirmed::default(), Instant::now());
-        let rests = |topics: &mut Unconfirmed, seconds| topics.rests("a", PATIENCE, start + Duration::from_secs(seconds));
-        assert_eq!(rests(&mut topics, 0), None, "nothing is wrong with it");
+        let admit = |topics: &mut Unconfirmed, seconds| topics.admit("a", PATIENCE, start + Duration::from_secs(seconds));
+        assert_eq!(admit(&mut topics, 0), None, "nothing is wrong with it");
 
         assert!(topics.note("a", start), "it is logged");
-        assert_eq!(rests(&mut topics, 1), Some(Duration::from_secs(4)));
-        assert_eq!(topics.rests("b", PATIENCE, start), None, "another topic");
-        assert_eq!(rests(&mut topics, 5), None, "one message is tried");
-        assert_eq!(rests(&mut topics, 6), Some(REST), "while it is on its way");
+        assert_eq!(admit(&mut topics, 1), Some(Duration::from_secs(4)));
+        assert_eq!(topics.admit("b", PATIENCE, start), None, "another topic");
+        assert_eq!(admit(&mut topics, 5), None, "one message is tried");
+        assert_eq!(admit(&mut topics, 6), Some(REST), "while it is on its way");
         assert!(!topics.note("a", start + Duration::from_secs(14)), "it was logged a short while ago");
         assert!(topics.note("a", start + Duration::from_secs(60)));
-        assert!(topics.is_confirmed("a") && !topics.is_confirmed("a"));
-        assert_eq!(rests(&mut topics, 61), None);
+        assert!(topics.forget("a") && !topics.forget("a"));
+        assert_eq!(admit(&mut topics, 61), None);
     }
 
     #[test]

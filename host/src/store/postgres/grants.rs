@@ -50,9 +50,9 @@ BEGIN
   ALTER TABLE outbox_event_migration OWNER TO outbox_migrator;
   ALTER VIEW outbox_event_readable OWNER TO outbox_migrator;
 
-  -- Writes events and reads none; in columns that say nothing of who delivers an event, so that it can keep none from being delivered. A
-  -- plain INSERT needs no more than the first; the library is told the number of each row, and looks at the schema's version. A
-  -- service that runs a host in its own process hands it what it writes: it needs outbox_dispatcher.
+  -- Writes events and reads no payload. It may not set status, claim or lease, so no row that it writes can stop delivery. A plain
+  -- INSERT needs the INSERT grant alone; the library also reads seq, event_id and the schema's version. A service that runs a host
+  -- in its own process needs outbox_dispatcher instead.
   REVOKE INSERT ON outbox_event FROM outbox_writer;
   GRANT INSERT (event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, payload, occurred_at,
                 available_at, due_at, expires_at)

@@ -92,7 +92,7 @@ impl DeadStore for SqliteStore {
         let sequences = rows.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
         let retried = RetriedNow { count: sequences.len() as u64, last: sequences.into_iter().max() };
         note(self, &mut transaction, audit, "retry_now", &json!({ "max_attempts": max_attempts }), retried.count).await?;
-        Self::commit(transaction).await?;
+        self.finish(transaction).await?;
         Ok(retried)
     }
 
@@ -123,7 +123,7 @@ pub(super) async fn noted(
     let mut transaction = store.begin().await?;
     let result = statement.execute(&mut *transaction).await.map_err(|error| failed("do what was asked by hand", error))?;
     note(store, &mut transaction, audit, action, selector, result.rows_affected()).await?;
-    SqliteStore::commit(transaction).await?;
+    store.finish(transaction).await?;
     Ok(result.rows_affected())
 }
 

@@ -58,7 +58,7 @@ impl NodeStore for SqliteStore {
         self.statement(FORGET).bind(now.saturating_sub(DAY)).execute(&mut *transaction).await.map_err(failed)?;
         let statement = self.statement(LIVE).bind(node.mode).bind(node.owner.as_str()).bind(now);
         let row = statement.fetch_one(&mut *transaction).await.map_err(failed)?;
-        Self::commit(transaction).await?;
+        self.finish(transaction).await?;
         LiveNodes::of_row(&row).map_err(failed)
     }
 
@@ -68,7 +68,7 @@ impl NodeStore for SqliteStore {
             let left = self.statement(sql).bind(owner.as_str()).execute(&mut *transaction).await;
             left.map_err(|error| failed("forget this host", error))?;
         }
-        Self::commit(transaction).await
+        self.finish(transaction).await
     }
 
     async fn nodes(&self) -> Result<Vec<NodeRecord>, StoreError> {

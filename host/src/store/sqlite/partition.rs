@@ -107,7 +107,7 @@ impl PartitionStore for SqliteStore {
         let all: Vec<u16> = held.iter().map(|partition| partition.number).collect();
         let query = self.statement(TAKE).bind(owner.as_str()).bind(now).bind(end).bind(numbers(&all));
         query.execute(&mut *transaction).await.map_err(failed)?;
-        Self::commit(transaction).await?;
+        self.finish(transaction).await?;
         Ok(held)
     }
 
@@ -129,7 +129,7 @@ impl PartitionStore for SqliteStore {
             let statement = self.statement(HAND_OVER).bind(owner.as_str()).bind(idle).bind(now.saturating_add(micros(lease)));
             statement.bind(numbers(partitions)).execute(&mut *transaction).await.map_err(failed)?;
         }
-        Self::commit(transaction).await?;
+        self.finish(transaction).await?;
         Ok(idle.is_some())
     }
 
@@ -150,6 +150,6 @@ impl PartitionStore for SqliteStore {
         ] {
             statement.execute(&mut *transaction).await.map_err(|error| failed("repair the partitions", error))?;
         }
-        Self::commit(transaction).await
+        self.finish(transaction).await
     }
 }

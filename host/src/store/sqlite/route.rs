@@ -136,7 +136,7 @@ impl RouteStore for SqliteStore {
             deleted += result.rows_affected();
         }
         note(self, &mut transaction, audit, "forget_route", &json!(route), deleted.min(1)).await?;
-        Self::commit(transaction).await?;
+        self.finish(transaction).await?;
         Ok(deleted > 0)
     }
 }

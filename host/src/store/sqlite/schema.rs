@@ -40,7 +40,7 @@ impl SchemaStore for SqliteStore {
             record.execute(&mut *transaction).await.map_err(failed)?;
             done.push(Migration { version: step.version, name: step.name, applied_at: Some(now) });
         }
-        Self::commit(transaction).await?;
+        self.finish(transaction).await?;
         self.mend_partitions(&[], USUAL_LEASE).await?;
         Ok(done)
     }
@@ -54,7 +54,7 @@ impl SchemaStore for SqliteStore {
         run(self, &mut transaction, step.down).await?;
         let forget = if is_only { self.statement(FORGET_ALL) } else { self.statement(FORGET).bind(i64::from(step.version)) };
         forget.execute(&mut *transaction).await.map_err(|error| failed("take back a step of the schema", error))?;
-        Self::commit(transaction).await?;
+        self.finish(transaction).await?;
         Ok(Some(migration))
     }
 

@@ -59,7 +59,7 @@ impl SessionStore for SqliteStore {
         self.statement(NOT_ALIVE).bind(gone).bind(now).execute(&mut *transaction).await.map_err(failed)?;
         // While we may write, nobody else is here.
         file.remove_if_free();
-        Self::commit(transaction).await?;
+        self.finish(transaction).await?;
         Ok(ended > 0)
     }
 }

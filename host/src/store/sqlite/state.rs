@@ -100,7 +100,7 @@ async fn delete(store: &SqliteStore, plugin: &str, deletion: Deletion<'_>, audit
     let used = used.map(|row| UsageRow::read(&row)).transpose().map_err(failed)?.unwrap_or_default();
     noting_usage(store, plugin, used.without(keys, bytes)).execute(&mut *transaction).await.map_err(failed)?;
     note(store, &mut transaction, audit, DELETE_STATE, &deletion.selector(plugin), keys).await?;
-    SqliteStore::commit(transaction).await?;
+    store.finish(transaction).await?;
     Ok(keys)
 }
 

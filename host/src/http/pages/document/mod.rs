@@ -9,7 +9,7 @@ pub(super) use assets::{icon, icon_path, policy, script, script_path};
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use crate::http::pages::known::findings::{Finding, Severity, all_well, findings};
+use crate::http::pages::known::findings::{Finding, Severity, calm, findings};
 use crate::http::pages::known::plugins;
 use crate::http::pages::known::snapshot::Known;
 use crate::http::pages::link::encoded;
@@ -218,7 +218,10 @@ impl Frame {
                     }
                     @if self.entry == "Overview" { @for finding in more { (self.finding(finding)) } }
                 }
-                (None, Some(snapshot)) => p.status.well { span aria-hidden="true" { "●" } " " (all_well(snapshot, self.rate)) },
+                (None, Some(snapshot)) if snapshot.is_anybody_alive() => {
+                    p.status.well { span aria-hidden="true" { "●" } " " (calm(snapshot, self.rate)) }
+                },
+                (None, Some(snapshot)) => p.status { (calm(snapshot, self.rate)) },
                 (None, None) => p.status { "No data yet." },
             }
             // By this the style sheet shows that the page is out of date.

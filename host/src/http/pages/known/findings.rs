@@ -80,8 +80,8 @@ pub(crate) fn findings(known: &Known) -> Vec<Finding> {
     all
 }
 
-/// The status line when nothing is wrong.
-pub(crate) fn all_well(snapshot: &Snapshot, rate: Option<f64>) -> String {
+/// The status line when there is no finding.
+pub(crate) fn calm(snapshot: &Snapshot, rate: Option<f64>) -> String {
     let live = snapshot.nodes.iter().filter(|node| node.alive).count() as u64;
     // "All well" beside no host would contradict itself, also where a host came after the snapshot.
     let mut parts =

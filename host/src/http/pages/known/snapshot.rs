@@ -72,6 +72,11 @@ impl Snapshot {
         (self.taken.elapsed() >= NOT_NOW).then_some(self.at)
     }
 
+    /// Whether any host is alive.
+    pub(crate) fn is_anybody_alive(&self) -> bool {
+        self.nodes.iter().any(|node| node.alive)
+    }
+
     /// Events that are not finished.
     pub(crate) fn unfinished(&self) -> u64 {
         let Stats { new, retry, parked, blocked, .. } = self.stats;

@@ -50,9 +50,12 @@ impl Dashboard {
             .await
             .expect("starts");
         // Until its first heartbeat is written the pages say that no host is alive.
-        while outbox.store().nodes().await.expect("reads").is_empty() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let beaten = async {
+            while outbox.store().nodes().await.expect("reads").is_empty() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), beaten).await.expect("the first heartbeat is written");
         let router = router(&outbox, config).expect("the configuration is valid");
         Self { outbox, router, _directory: directory }
     }

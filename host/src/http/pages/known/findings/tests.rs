@@ -31,21 +31,21 @@ fn dead(number: usize, event_type: &str, error: &str) -> Vec<Record> {
 #[test]
 fn nothing_is_said_when_all_is_well() {
     assert_eq!(said(snapshot()), Vec::<String>::new());
-    assert_eq!(all_well(&snapshot(), Some(412.0)), "All well · 1 host · 412/s on this host · no events waiting");
+    assert_eq!(calm(&snapshot(), Some(412.0)), "All well · 1 host · 412/s on this host · no events waiting");
     let busy = Stats { new: 3, oldest_pending_seconds: Some(0.018), done: 9, ..Stats::default() };
-    assert_eq!(all_well(&Snapshot { stats: busy, ..snapshot() }, None), "All well · 1 host · oldest event waiting 18 ms");
+    assert_eq!(calm(&Snapshot { stats: busy, ..snapshot() }, None), "All well · 1 host · oldest event waiting 18 ms");
 }
 
 #[test]
 fn all_is_not_well_without_a_host() {
-    assert_eq!(all_well(&Snapshot { nodes: vec![], ..snapshot() }, None), "No host is alive · no events waiting");
+    assert_eq!(calm(&Snapshot { nodes: vec![], ..snapshot() }, None), "No host is alive · no events waiting");
 }
 
 #[test]
 fn what_was_counted_long_ago_is_told_with_the_time() {
     let taken = snapshot().taken.checked_sub(NOT_NOW).expect("the machine runs for so long");
     let old = || Snapshot { taken, ..snapshot() };
-    let well = all_well(&old(), None);
+    let well = calm(&old(), None);
     assert!(well.ends_with("· no events waiting · counted at 14:10:00 UTC"), "{well}");
     let all = said(Snapshot { stats: Stats { dead: 1, ..Stats::default() }, ..old() });
     assert!(all[0].ends_with("(counted at 14:10:00 UTC)"), "{all:?}");
