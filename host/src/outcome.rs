@@ -107,7 +107,7 @@ impl Cause {
 
     /// The cause with this code.
     #[must_use]
-    pub fn of_code(code: &str) -> Option<Self> {
+    pub fn from_code(code: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|cause| cause.code() == code)
     }
 

@@ -102,7 +102,12 @@ fn events_that_wait_for_their_time_or_that_a_host_holds_are_listed() {
     place.sql("UPDATE outbox_event SET locked_by = 'a', locked_at = 1, lease_end = 9000000000000000 WHERE event_id = 'held'");
     place.sql("UPDATE outbox_event SET locked_by = 'a', locked_at = 1, lease_end = 2 WHERE event_id = 'was-held'");
 
-    for (status, wanted) in [("delayed", vec!["retried", "later"]), ("in_flight", vec!["held"]), ("IN-FLIGHT", vec!["held"])] {
+    for (status, wanted) in [
+        ("delayed", vec!["retried", "later"]),
+        ("claimed", vec!["held"]),
+        ("in_flight", vec!["held"]),
+        ("IN-FLIGHT", vec!["held"]),
+    ] {
         let listed = place.json(&["event", "list", "--output", "json", "--status", status]);
         let ids: Vec<&str> = listed.as_array().expect("an array").iter().filter_map(|row| row["event_id"].as_str()).collect();
         assert_eq!(ids, wanted, "{status}");

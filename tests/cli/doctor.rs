@@ -123,7 +123,7 @@ fn an_empty_directory_of_plugins_is_told_with_what_that_means() {
     let ended = place.run(&["doctor", "--output", "json"]);
 
     let plugins = found(&ended, "plugins");
-    assert_eq!(plugins, "\"warning\": \"the directory plugins is empty, so no event will be handled\"\n");
+    assert_eq!(plugins, "\"warning\": \"the directory plugins is empty, so no plugin answers any route\"\n");
 }
 
 #[test]

@@ -12,8 +12,8 @@ fn a_mistake_is_told_with_what_was_probably_meant() {
     place.sql("UPDATE outbox_event SET status = 3, due_at = NULL, done_at = 1");
 
     for (arguments, code, part) in [
-        (&["event", "list", "--limit", "abc"][..], 2, "`abc` is not a whole number"),
-        (&["event", "list", "--limit", "0"], 2, "it must be at least 1"),
+        (&["event", "list", "--limit", "abc"][..], 2, "`abc` is not a whole number of at least 1"),
+        (&["event", "list", "--limit", "0"], 2, "`0` is not a whole number of at least 1"),
         (&["event", "show", "1"], 3, "1 looks like a SEQ"),
         (&["event", "why", "1"], 3, "1 looks like a SEQ"),
         (&["event", "list", "--url", "http://127.0.0.1:1/v1"], 2, "give the address without /v1"),

@@ -109,7 +109,7 @@ fn looking_shows_the_same_through_a_host_as_in_its_database() {
         "event list --status parked --output jsonl",
         "event list --status blocked",
         "event list --status delayed",
-        "event list --status in_flight",
+        "event list --status claimed",
         "event list --newest-first --limit 2",
         "event list --after 3 --limit 1",
         "event list --header source=shop --type Json",

@@ -139,19 +139,19 @@ impl Headers {
 
 impl<'de> Deserialize<'de> for Headers {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Pairs::deserialize(deserializer)?.checked().map_err(serde::de::Error::custom)
+        HeaderPairs::deserialize(deserializer)?.checked().map_err(serde::de::Error::custom)
     }
 }
 
 /// What a text has for headers, not yet checked. Of more pairs than may be there, the others are only counted: eight megabytes of
 /// tiny ones would take twenty times their size and a good part of a second.
 #[derive(Debug, Default)]
-pub(crate) struct Pairs {
+pub(crate) struct HeaderPairs {
     kept: BTreeMap<String, String>,
     left_out: usize,
 }
 
-impl Pairs {
+impl HeaderPairs {
     /// As [`Headers::new`].
     pub(crate) fn checked(self) -> Result<Headers, HeadersError> {
         if self.left_out > 0 {
@@ -161,19 +161,19 @@ impl Pairs {
     }
 }
 
-impl<'de> Deserialize<'de> for Pairs {
+impl<'de> Deserialize<'de> for HeaderPairs {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Counting;
 
         impl<'de> Visitor<'de> for Counting {
-            type Value = Pairs;
+            type Value = HeaderPairs;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object of strings")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Pairs, A::Error> {
-                let mut pairs = Pairs::default();
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<HeaderPairs, A::Error> {
+                let mut pairs = HeaderPairs::default();
                 for _ in 0..MAX_HEADERS {
                     let Some((key, value)) = map.next_entry()? else { return Ok(pairs) };
                     pairs.kept.insert(key, value);
@@ -215,7 +215,7 @@ mod tests {
             format!("{{{}}}", pairs.join(","))
         };
 
-        let pairs: Pairs = serde_json::from_str(&text(700_000)).expect("an object of strings");
+        let pairs: HeaderPairs = serde_json::from_str(&text(700_000)).expect("an object of strings");
 
         assert_eq!((pairs.kept.len(), pairs.left_out), (1_000, 699_000));
         assert_eq!(pairs.checked(), Err(HeadersError::TooMany { count: 700_000 }));

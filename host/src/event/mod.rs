@@ -24,7 +24,7 @@ pub use effects::{Effects, StateChange, StateChanges, StateQuota, StateUsage, St
 pub use envelope::{Envelope, Keeping};
 pub use fence::{Fence, OwnerId};
 pub use headers::{CORRELATION_ID, Headers, HeadersError, TRACEPARENT, TRANSACTION_ID};
-pub(crate) use headers::{Pairs as HeaderPairs, TRACESTATE};
+pub(crate) use headers::{HeaderPairs, TRACESTATE};
 pub use id::EventId;
 pub use json::EnvelopeJsonError;
 pub use name::{AggregateType, EventType, NameError, Route};

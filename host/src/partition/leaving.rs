@@ -13,9 +13,9 @@ pub(super) struct Leaving {
     pub(super) partitions: Vec<u16>,
     /// The claims that were in this process's hands when the leaving began: a claim does not say of which partition its event is.
     unsettled: HashSet<(EventId, Fence)>,
-    /// Counts how often a leaving began.
+    /// How often partitions began to leave.
     beginnings: u64,
-    /// How many claims are on their way that were sent since it began last, and how many that were sent before.
+    /// Claims on their way to the database: those that were sent since the last beginning, and those that were sent before it.
     sent: u32,
     sent_before: u32,
 }

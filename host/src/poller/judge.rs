@@ -43,8 +43,10 @@ impl Poller {
             self.metrics.routes.other().count_outcome(settlement);
             return;
         };
-        self.settler.failures().tell_dead(event, error, Died::Uncalled);
-        match self.listeners.find(event.route()) {
+        let listener = self.listeners.find(event.route());
+        let died = if listener.is_some() { Died::Uncalled } else { Died::Unanswered };
+        self.settler.failures().tell_dead(event, error, died);
+        match listener {
             Some(entry) => entry.route_totals().count_outcome(settlement),
             None => self.metrics.routes.other().count_outcome(settlement),
         }

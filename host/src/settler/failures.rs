@@ -1,5 +1,6 @@
 //! Says in the log that attempts failed and that events are dead. An endpoint that is away fails thousands of them, so there is one
-//! warning for each route and kind of error in ten seconds, and twenty dead events; the others stand there at the level `debug`.
+//! warning for each route and kind of error in ten seconds, and twenty dead events; the others stand there at the level `debug`, and
+//! how many they were is said with the next line of their kind, or by one line of all kinds when no more come.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,7 +10,7 @@ use tokio::time::Instant;
 
 use super::MAX_ERROR;
 use crate::event::{Event, Route};
-use crate::listener::error_kind;
+use crate::listener::{error_kind, is_unroutable};
 use crate::reminder::Reminder;
 use crate::text::keepable;
 
@@ -23,6 +24,8 @@ const MAX_KINDS: usize = 8;
 const WARNINGS: u32 = 1;
 /// The most dead events of one route and kind that are told of in a while: each has a reader who looks for its id.
 const DEAD: u32 = 20;
+/// How often it is looked whether lines were left out of which no later line of their kind tells.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// Which failed attempts and dead events were logged lately.
 #[derive(Debug)]
@@ -36,23 +39,34 @@ struct Routes {
     /// The most lines of one route and kind in a while.
     most: u32,
     known: HashMap<Route, Kinds>,
-    others: Said,
-    unreadable: Said,
+    others: Lines,
+    /// Of routes that nobody answers. Whoever writes events can invent as many as he likes.
+    unanswered: Lines,
+    unreadable: Lines,
     swept: Reminder,
+    /// Those of kinds that were forgotten to make room.
+    left_out: LeftOut,
 }
 
 #[derive(Debug, Default)]
 struct Kinds {
-    known: Vec<(Box<str>, Said)>,
-    others: Said,
+    known: Vec<(Box<str>, Lines)>,
+    others: Lines,
 }
 
 /// The lines of one kind lately, and how many more there would have been since.
 #[derive(Debug, Default)]
-struct Said {
+struct Lines {
     reminder: Reminder,
-    lines: u32,
-    untold: u64,
+    written: u32,
+    left_out: u64,
+}
+
+/// Lines that were left out and that no later line of their kind tells of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct LeftOut {
+    lines: u64,
+    kinds: u64,
 }
 
 /// Where an event died.
@@ -62,6 +76,8 @@ pub(crate) enum Died {
     AfterCall,
     /// Its listener was not called for it this time.
     Uncalled,
+    /// It has no listener.
+    Unanswered,
 }
 
 impl Default for FailureLog {
@@ -74,15 +90,15 @@ impl Default for FailureLog {
 impl FailureLog {
     /// Says that an attempt failed and that its event is tried again after this delay.
     pub(super) fn tell(&self, event: &Event, error: &str, after: Duration) {
-        let untold = lock(&self.attempts).tells(event.route(), error_kind(error), Instant::now());
-        if untold.is_none() && !tracing::enabled!(tracing::Level::DEBUG) {
+        let left_out = lock(&self.attempts).should_log(event.route(), error_kind(error), Instant::now());
+        if left_out.is_none() && !tracing::enabled!(tracing::Level::DEBUG) {
             return;
         }
         let (id, route, attempt) = (event.id(), event.route(), event.attempt());
         let (error, next_in_ms) = (keepable(error, MAX_ERROR), u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
-        match untold {
-            Some(untold) => tracing::warn!(
-                event.id = %id, route = %route, attempt, error, next_in_ms, left_out = left_out(untold),
+        match left_out {
+            Some(left_out) => tracing::warn!(
+                event.id = %id, route = %route, attempt, error, next_in_ms, left_out = unless_none(left_out),
                 "an attempt failed; the event is tried again"
             ),
             None => tracing::debug!(
@@ -93,18 +109,25 @@ impl FailureLog {
 
     /// Says that an event is dead.
     pub(crate) fn tell_dead(&self, event: &Event, error: &str, died: Died) {
-        let untold = lock(&self.dead).tells(event.route(), error_kind(error), Instant::now());
-        if untold.is_none() && !tracing::enabled!(tracing::Level::DEBUG) {
+        let left_out = {
+            let (mut dead, now) = (lock(&self.dead), Instant::now());
+            if matches!(died, Died::Unanswered) || is_unroutable(error) {
+                dead.should_log_unanswered(now)
+            } else {
+                dead.should_log(event.route(), error_kind(error), now)
+            }
+        };
+        if left_out.is_none() && !tracing::enabled!(tracing::Level::DEBUG) {
             return;
         }
         let (id, route, attempt, error) = (event.id(), event.route(), event.attempt(), keepable(error, MAX_ERROR));
         let message = match died {
             Died::AfterCall => "an event is dead",
-            Died::Uncalled => "an event is dead before its listener was called",
+            Died::Uncalled | Died::Unanswered => "an event is dead before its listener was called",
         };
-        match untold {
-            Some(untold) => {
-                tracing::error!(event.id = %id, route = %route, attempt, error, left_out = left_out(untold), "{message}");
+        match left_out {
+            Some(left_out) => {
+                tracing::error!(event.id = %id, route = %route, attempt, error, left_out = unless_none(left_out), "{message}");
             }
             None => tracing::debug!(event.id = %id, route = %route, attempt, error, "{message}"),
         }
@@ -113,14 +136,42 @@ impl FailureLog {
     /// Says that an event is dead of which no more than its number can be read.
     pub(crate) fn tell_unreadable(&self, sequence: u64, error: &str) {
         let error = keepable(error, MAX_ERROR);
-        match lock(&self.dead).tells_unreadable(Instant::now()) {
-            Some(untold) => tracing::error!(
+        match lock(&self.dead).should_log_unreadable(Instant::now()) {
+            Some(left_out) => tracing::error!(
                 event.sequence = sequence,
                 error,
-                left_out = left_out(untold),
+                left_out = unless_none(left_out),
                 "an event that cannot be read is dead"
             ),
             None => tracing::debug!(event.sequence = sequence, error, "an event that cannot be read is dead"),
+        }
+    }
+
+    /// Says again and again how many lines were left out, where no more of their kind come.
+    pub(super) async fn keep_telling_left_out(&self) {
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            let now = Instant::now();
+            self.tell_left_out(|lines| !lines.reminder.is_fresh(now));
+        }
+    }
+
+    /// Says how many lines were left out of which nobody was told yet.
+    pub(super) fn tell_all_left_out(&self) {
+        self.tell_left_out(|_| true);
+    }
+
+    fn tell_left_out(&self, of: impl Fn(&Lines) -> bool) {
+        let (attempts, dead) = (lock(&self.attempts).take_left_out(&of), lock(&self.dead).take_left_out(&of));
+        if attempts.lines > 0 {
+            tracing::warn!(left_out = attempts.lines, kinds = attempts.kinds, "more attempts failed than the lines above say");
+        }
+        if dead.lines > 0 {
+            tracing::error!(
+                left_out = dead.lines,
+                kinds = dead.kinds,
+                "more events are dead than the lines above say; `outbox dead list` shows them"
+            );
         }
     }
 }
@@ -131,71 +182,103 @@ fn lock(routes: &Mutex<Routes>) -> MutexGuard<'_, Routes> {
 
 impl Routes {
     /// Whether this failure is told of, and then how many of its kind were not since the last one.
-    fn tells(&mut self, route: &Route, kind: &str, now: Instant) -> Option<u64> {
+    fn should_log(&mut self, route: &Route, kind: &str, now: Instant) -> Option<u64> {
         if let Some(kinds) = self.known.get_mut(route) {
-            return kinds.tells(kind, self.most, now);
+            return kinds.should_log(kind, self.most, now, &mut self.left_out);
         }
         self.make_room(now);
         if self.known.len() >= MAX_ROUTES {
-            return self.others.again(self.most, now);
+            return self.others.next_line(self.most, now);
         }
-        self.known.entry(route.clone()).or_default().tells(kind, self.most, now)
+        self.known.entry(route.clone()).or_default().should_log(kind, self.most, now, &mut self.left_out)
+    }
+
+    /// The same of an event whose route nobody answers.
+    fn should_log_unanswered(&mut self, now: Instant) -> Option<u64> {
+        self.unanswered.next_line(self.most, now)
     }
 
     /// The same of an event whose route is not known.
-    fn tells_unreadable(&mut self, now: Instant) -> Option<u64> {
-        self.unreadable.again(self.most, now)
+    fn should_log_unreadable(&mut self, now: Instant) -> Option<u64> {
+        self.unreadable.next_line(self.most, now)
     }
 
     /// Forgets what was said long ago, if there is no room; not at every failure, since that looks at everything.
     fn make_room(&mut self, now: Instant) {
         if self.known.len() >= MAX_ROUTES && self.swept.is_due(now) {
-            self.known.retain(|_, kinds| kinds.make_room(now));
+            self.known.retain(|_, kinds| kinds.make_room(now, &mut self.left_out));
         }
+    }
+
+    /// The lines that were left out of these kinds. From now on they count as told.
+    fn take_left_out(&mut self, of: impl Fn(&Lines) -> bool) -> LeftOut {
+        let mut left_out = std::mem::take(&mut self.left_out);
+        let single = [&mut self.others, &mut self.unanswered, &mut self.unreadable];
+        let of_routes = self
+            .known
+            .values_mut()
+            .flat_map(|kinds| kinds.known.iter_mut().map(|(_, lines)| lines).chain(std::iter::once(&mut kinds.others)));
+        single.into_iter().chain(of_routes).filter(|lines| of(lines)).for_each(|lines| left_out.take_from(lines));
+        left_out
     }
 }
 
 impl Kinds {
-    fn tells(&mut self, kind: &str, most: u32, now: Instant) -> Option<u64> {
-        if let Some((_, said)) = self.known.iter_mut().find(|(known, _)| **known == *kind) {
-            return said.again(most, now);
+    fn should_log(&mut self, kind: &str, most: u32, now: Instant, left_out: &mut LeftOut) -> Option<u64> {
+        if let Some((_, lines)) = self.known.iter_mut().find(|(known, _)| **known == *kind) {
+            return lines.next_line(most, now);
         }
         if self.known.len() >= MAX_KINDS {
-            self.make_room(now);
+            self.make_room(now, left_out);
         }
         if self.known.len() >= MAX_KINDS {
-            return self.others.again(most, now);
+            return self.others.next_line(most, now);
         }
-        let mut said = Said::default();
-        let untold = said.again(most, now);
-        self.known.push((Box::from(kind), said));
-        untold
+        let mut lines = Lines::default();
+        let first = lines.next_line(most, now);
+        self.known.push((Box::from(kind), lines));
+        first
     }
 
-    /// Forgets what was said long ago. False when nothing is left.
-    fn make_room(&mut self, now: Instant) -> bool {
-        self.known.retain(|(_, said)| said.reminder.is_fresh(now));
-        !self.known.is_empty() || self.others.reminder.is_fresh(now)
+    /// Forgets what was said long ago, but for the number of what was left out. False when nothing is left.
+    fn make_room(&mut self, now: Instant, left_out: &mut LeftOut) -> bool {
+        for (_, lines) in self.known.extract_if(.., |(_, lines)| !lines.reminder.is_fresh(now)) {
+            left_out.take_from(&mut { lines });
+        }
+        let is_used = !self.known.is_empty() || self.others.reminder.is_fresh(now);
+        if !is_used {
+            left_out.take_from(&mut self.others);
+        }
+        is_used
     }
 }
 
-impl Said {
-    fn again(&mut self, most: u32, now: Instant) -> Option<u64> {
+impl Lines {
+    /// Whether there is another line, and then how many were left out since the last one.
+    fn next_line(&mut self, most: u32, now: Instant) -> Option<u64> {
         if self.reminder.is_due(now) {
-            self.lines = 0;
+            self.written = 0;
         }
-        if self.lines >= most {
-            self.untold += 1;
+        if self.written >= most {
+            self.left_out += 1;
             return None;
         }
-        self.lines += 1;
-        Some(std::mem::take(&mut self.untold))
+        self.written += 1;
+        Some(std::mem::take(&mut self.left_out))
+    }
+}
+
+impl LeftOut {
+    fn take_from(&mut self, lines: &mut Lines) {
+        let left_out = std::mem::take(&mut lines.left_out);
+        self.lines += left_out;
+        self.kinds += u64::from(left_out > 0);
     }
 }
 
 /// A field of the line: how many others of its kind were left out since the last one; none when there were none.
-fn left_out(untold: u64) -> Option<u64> {
-    (untold > 0).then_some(untold)
+fn unless_none(left_out: u64) -> Option<u64> {
+    (left_out > 0).then_some(left_out)
 }
 
 #[cfg(test)]
@@ -212,12 +295,12 @@ mod tests {
     fn of_many_dead_events_some_are_told_by_their_ids_and_the_others_by_their_number() {
         let (mut routes, now) = (Routes { most: DEAD, ..Routes::default() }, Instant::now());
 
-        let told = (0..10_000).filter(|_| routes.tells(&route(1), "no total", now) == Some(0)).count();
+        let told = (0..10_000).filter(|_| routes.should_log(&route(1), "no total", now) == Some(0)).count();
 
         assert_eq!(told, 20);
-        assert_eq!(routes.tells(&route(2), "no total", now), Some(0), "another route is not kept out of the log");
-        assert_eq!(routes.tells(&route(1), "no total", now + EVERY), Some(9_980));
-        assert_eq!((0..100).filter(|_| routes.tells_unreadable(now).is_some()).count(), 20);
+        assert_eq!(routes.should_log(&route(2), "no total", now), Some(0), "another route is not kept out of the log");
+        assert_eq!(routes.should_log(&route(1), "no total", now + EVERY), Some(9_980));
+        assert_eq!((0..100).filter(|_| routes.should_log_unreadable(now).is_some()).count(), 20);
     }
 
     fn route(number: usize) -> Route {
@@ -228,33 +311,78 @@ mod tests {
     fn a_route_and_kind_of_error_is_warned_of_once_in_a_while_with_the_number_of_the_others() {
         let (mut routes, now) = (warnings(), Instant::now());
 
-        let said = [0, 1, 9, 10, 11].map(|seconds| routes.tells(&route(1), "[http-500]", now + Duration::from_secs(seconds)));
+        let said =
+            [0, 1, 9, 10, 11].map(|seconds| routes.should_log(&route(1), "[http-500]", now + Duration::from_secs(seconds)));
 
         assert_eq!(said, [Some(0), None, None, Some(2), None]);
-        assert_eq!(routes.tells(&route(1), "fuel", now), Some(0), "another kind");
-        assert_eq!(routes.tells(&route(2), "[http-500]", now), Some(0), "another route");
+        assert_eq!(routes.should_log(&route(1), "fuel", now), Some(0), "another kind");
+        assert_eq!(routes.should_log(&route(2), "[http-500]", now), Some(0), "another route");
     }
 
     #[test]
     fn a_listener_that_names_every_failure_otherwise_fills_neither_the_log_nor_the_memory_and_hides_no_other_route() {
         let (mut routes, now) = (warnings(), Instant::now());
 
-        let warned = (0..1_000).filter(|number| routes.tells(&route(1), &format!("order {number}"), now).is_some()).count();
+        let warned =
+            (0..1_000).filter(|number| routes.should_log(&route(1), &format!("order {number}"), now).is_some()).count();
 
         assert_eq!(warned, MAX_KINDS + 1, "each kind that has room, and the others once");
         assert_eq!(routes.known[&route(1)].known.len(), MAX_KINDS);
-        assert_eq!(routes.tells(&route(2), "order 1", now), Some(0));
-        assert_eq!(routes.tells(&route(1), "order 1001", now + EVERY), Some(0), "what was said long ago makes room");
+        assert_eq!(routes.should_log(&route(2), "order 1", now), Some(0));
+        assert_eq!(routes.should_log(&route(1), "order 1001", now + EVERY), Some(0), "what was said long ago makes room");
     }
 
     #[test]
     fn the_routes_that_are_told_apart_are_bounded() {
         let (mut routes, now) = (warnings(), Instant::now());
 
-        let warned = (0..2 * MAX_ROUTES).filter(|number| routes.tells(&route(*number), "fuel", now).is_some()).count();
+        let warned = (0..2 * MAX_ROUTES).filter(|number| routes.should_log(&route(*number), "fuel", now).is_some()).count();
 
         assert_eq!((warned, routes.known.len()), (MAX_ROUTES + 1, MAX_ROUTES));
-        assert_eq!(routes.tells(&route(MAX_ROUTES), "fuel", now + EVERY), Some(0));
+        assert_eq!(routes.should_log(&route(MAX_ROUTES), "fuel", now + EVERY), Some(0));
         assert_eq!(routes.known.len(), 1, "those of long ago are forgotten");
+    }
+
+    #[test]
+    fn invented_routes_that_nobody_answers_keep_no_other_dead_event_out_of_the_log() {
+        let (log, now) = (FailureLog::default(), Instant::now());
+
+        let told = (0..2 * MAX_ROUTES).filter(|_| lock(&log.dead).should_log_unanswered(now).is_some()).count();
+
+        assert_eq!((told, lock(&log.dead).known.len()), (20, 0));
+        assert_eq!(lock(&log.dead).should_log(&route(1), "no total", now), Some(0));
+        assert_eq!(lock(&log.dead).should_log_unanswered(now + EVERY), Some(2 * MAX_ROUTES as u64 - 20));
+    }
+
+    #[test]
+    fn what_was_left_out_is_told_once_when_no_more_of_its_kind_come() {
+        let (mut routes, now) = (warnings(), Instant::now());
+        for number in [1, 1, 1, 2, 2, 3] {
+            routes.should_log(&route(number), "fuel", now);
+        }
+        routes.should_log_unreadable(now + EVERY);
+        routes.should_log_unreadable(now + EVERY);
+        let later = now + EVERY;
+
+        let old = |lines: &Lines| !lines.reminder.is_fresh(later);
+        assert_eq!(routes.take_left_out(old), LeftOut { lines: 3, kinds: 2 });
+        assert_eq!(routes.take_left_out(old), LeftOut::default(), "once");
+        assert_eq!(routes.should_log(&route(1), "fuel", later), Some(0), "they are told already");
+        assert_eq!(routes.take_left_out(|_| true), LeftOut { lines: 1, kinds: 1 }, "at the end, whatever was said just now");
+    }
+
+    #[test]
+    fn what_was_left_out_of_a_route_that_is_forgotten_is_told_all_the_same() {
+        let (mut routes, now) = (warnings(), Instant::now());
+        for number in 0..MAX_ROUTES {
+            for kind in ["fuel", "fuel", "time"] {
+                routes.should_log(&route(number), kind, now);
+            }
+        }
+
+        routes.should_log(&route(MAX_ROUTES), "fuel", now + EVERY);
+
+        assert_eq!(routes.known.len(), 1);
+        assert_eq!(routes.take_left_out(|_| false), LeftOut { lines: MAX_ROUTES as u64, kinds: MAX_ROUTES as u64 });
     }
 }

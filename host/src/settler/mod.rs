@@ -79,7 +79,13 @@ impl Settler {
         let SettlerInbox { completions, unused, excluded } = inbox;
         let waiting = excluded::wait(excluded, self.queue.clone(), stopped.clone());
         health.spawn("settler", async move {
-            tokio::join!(self.write_all(completions, stopped.clone()), self.give_back(unused, stopped), waiting);
+            let all =
+                async { tokio::join!(self.write_all(completions, stopped.clone()), self.give_back(unused, stopped), waiting) };
+            tokio::select! {
+                _ = all => {}
+                () = self.failures.keep_telling_left_out() => {}
+            }
+            self.failures.tell_all_left_out();
         })
     }
 

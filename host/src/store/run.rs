@@ -166,7 +166,7 @@ fn silence(span: Duration) -> sqlx::Error {
 /// waited for: who tries again would wait for the locks of this transaction otherwise. Where it fails, the connection is lost, and
 /// the server rolls back by itself.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
-pub(super) async fn ended<S: TransactionalStore, T>(
+pub(super) async fn commit_or_roll_back<S: TransactionalStore, T>(
     transaction: S::Transaction,
     came_to: Result<Option<T>, StoreError>,
 ) -> Result<Option<T>, StoreError> {

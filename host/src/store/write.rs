@@ -37,7 +37,7 @@ pub trait TransactionalStore: Store {
     ///
     /// # Errors
     /// When nobody would see it.
-    fn may_commit(&self) -> Result<(), StoreError> {
+    fn check_commit(&self) -> Result<(), StoreError> {
         Ok(())
     }
 

@@ -252,7 +252,7 @@ async fn before_commit<S: TransactionalStore>(
         store.delete_inserted(connection, marks).await?;
     }
     if !written.is_empty() {
-        store.may_commit()?;
+        store.check_commit()?;
     }
     Ok(held)
 }

@@ -182,7 +182,7 @@ impl Settings {
     ///
     /// # Errors
     /// All faults together, each with its place.
-    pub(crate) fn load(file: Option<&Path>, overrides: &[Override], more: More<'_>) -> Result<Self, Failure> {
+    pub(crate) fn load(file: Option<&Path>, overrides: &[Override], more: ExtraChecks<'_>) -> Result<Self, Failure> {
         let file = file.map(Path::to_owned);
         let is_file_a_flag = file.is_some();
         #[expect(clippy::disallowed_methods, reason = "part of the one room that reads the environment")]
@@ -212,7 +212,12 @@ impl Settings {
         Ok(settings)
     }
 
-    fn read(file: Option<PathBuf>, is_file_a_flag: bool, overrides: &[Override], more: More<'_>) -> Result<Self, Failure> {
+    fn read(
+        file: Option<PathBuf>,
+        is_file_a_flag: bool,
+        overrides: &[Override],
+        more: ExtraChecks<'_>,
+    ) -> Result<Self, Failure> {
         let text = match &file {
             None => None,
             Some(path) => Some(std::fs::read_to_string(path).map_err(|error| {
@@ -269,7 +274,7 @@ pub(crate) fn is_secret(key: &[String]) -> bool {
 }
 
 /// What a command wants to have checked beside the values.
-pub(crate) type More<'m> = &'m dyn Fn(&Config) -> Vec<String>;
+pub(crate) type ExtraChecks<'m> = &'m dyn Fn(&Config) -> Vec<String>;
 
 /// Puts the layers together; all that is wrong with them.
 fn compose(
@@ -277,7 +282,7 @@ fn compose(
     environment: impl Iterator<Item = (String, String)>,
     overrides: &[Override],
     reference: &dyn Fn(&str, &str) -> Result<String, String>,
-    more: More<'_>,
+    more: ExtraChecks<'_>,
 ) -> Result<(Config, Layers), Vec<String>> {
     let mut layers = Layers::new(&Config::default());
     if let Some((name, text)) = file {

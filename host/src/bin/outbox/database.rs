@@ -115,12 +115,15 @@ pub(crate) async fn ready(config: &Config) -> Result<Arc<dyn Store>, Failure> {
 pub(crate) fn grant(role: &str, config: &Config) -> String {
     let user = user(&config.database.url);
     let told = user.as_deref().unwrap_or("the one of this connection");
+    let helps = "when a DBA has run those lines, this lets it run the command";
+    if matches!(config.database.kind(), Ok(Kind::Mysql)) {
+        let account = account(user.as_deref().unwrap_or("that user"));
+        return format!(
+            "the user is {told}; {helps} (MySQL has TO in the place of FOR): GRANT {role} TO {account}; SET DEFAULT ROLE {role} FOR {account}"
+        );
+    }
     let whom = user.as_deref().map_or_else(|| "that user".to_owned(), quoted);
-    let grant = match config.database.kind() {
-        Ok(Kind::Mysql) => format!("GRANT {role} TO {whom}, and SET DEFAULT ROLE {role} for it"),
-        _ => format!("GRANT {role} TO {whom}"),
-    };
-    format!("the user is {told}; when a DBA has run those lines, this lets it run the command: {grant}")
+    format!("the user is {told}; {helps}: GRANT {role} TO {whom}")
 }
 
 /// The user of an address; `None` where it names none.
@@ -137,6 +140,11 @@ pub(crate) fn quoted(user: &str) -> String {
     if is_plain { user.to_owned() } else { format!("\"{}\"", user.replace('"', "\"\"")) }
 }
 
+/// An account of MySQL and MariaDB, as their SQL has it; from which host it connects is not known here.
+fn account(user: &str) -> String {
+    format!("'{}'@'%'", user.replace('\\', "\\\\").replace('\'', "''"))
+}
+
 /// Where `outbox migrate up` is what helps, with the flags that it needs to meet the same database.
 fn followed(error: StoreError, config: &Config) -> Failure {
     let failure = Failure::from(error);
@@ -148,7 +156,7 @@ fn followed(error: StoreError, config: &Config) -> Failure {
 /// The database of `outbox dev`, unless another is named.
 pub(crate) const OF_DEV: &str = "sqlite:outbox-dev.db";
 /// Its file.
-const FILE_OF_DEV: &str = "outbox-dev.db";
+const FILE_OF_DEV: &str = OF_DEV.split_at("sqlite:".len()).1;
 
 /// The command that makes the file and the tables.
 const MIGRATE: &str = "outbox migrate up";

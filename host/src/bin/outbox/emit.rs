@@ -243,23 +243,23 @@ async fn lines(file: PathBuf, dry_run: bool, config: &Config) -> Result<(), Fail
     // A thread of its own: a read from a terminal or pipe may wait for ever, and Ctrl-C must still be heard.
     std::thread::spawn(move || read(BufReader::with_capacity(1 << 16, input), &sender));
     let bar = output::progress(if dry_run { "checking" } else { "writing" }, None);
-    let mut progress = Progress::default();
+    let mut done = LinesDone::default();
     let mut ended = Ok(());
     loop {
         let chunk = tokio::select! {
             chunk = chunks.recv() => chunk,
             () = interrupt.heard() => {
                 // Between two transactions: the count that is told below is all that was written.
-                ended = Err(if progress.written == 0 { interrupted().detail(nothing_written()) } else { interrupted() });
+                ended = Err(if done.written == 0 { interrupted().detail(nothing_written()) } else { interrupted() });
                 break;
             }
         };
         let Some(chunk) = chunk else { break };
         let step = match chunk {
             Ok(chunk) => {
-                progress.read += chunk.envelopes.len() as u64;
+                done.read += chunk.envelopes.len() as u64;
                 match &writer {
-                    Some(writer) => write(writer, chunk, &mut interrupt, &mut progress).await,
+                    Some(writer) => write(writer, chunk, &mut interrupt, &mut done).await,
                     None => Ok(()),
                 }
             }
@@ -269,14 +269,14 @@ async fn lines(file: PathBuf, dry_run: bool, config: &Config) -> Result<(), Fail
             ended = step;
             break;
         }
-        bar.set_position(progress.read);
+        bar.set_position(done.read);
     }
     bar.finish_and_clear();
     let is_interrupted = matches!(&ended, Err(failure) if failure.is_interrupted());
     if let Some(writer) = writer.filter(|_| !is_interrupted) {
         writer.close().await;
     }
-    let Progress { read, written, last_line, .. } = progress;
+    let LinesDone { read, written, last_line, .. } = done;
     match ended {
         Ok(()) if dry_run => eprintln!("{} checked, nothing was written", output::count(read, "event")),
         Ok(()) if read > written => {
@@ -298,7 +298,7 @@ async fn lines(file: PathBuf, dry_run: bool, config: &Config) -> Result<(), Fail
 
 /// What was done of an input.
 #[derive(Default)]
-struct Progress {
+struct LinesDone {
     read: u64,
     written: u64,
     /// The number of the last line that is done: its event and all before it are written, or were there already.
@@ -323,13 +323,13 @@ fn name(file: &std::path::Path) -> String {
 }
 
 /// Writes a chunk, prints the ids of the events that are new or may be, and counts them.
-async fn write(writer: &Writer, chunk: Chunk, interrupt: &mut Interrupt, progress: &mut Progress) -> Result<(), Failure> {
+async fn write(writer: &Writer, chunk: Chunk, interrupt: &mut Interrupt, done: &mut LinesDone) -> Result<(), Failure> {
     let mut lines = chunk.lines.into_iter();
     let written = |taken: Taken| {
-        progress.last_line = taken.events.checked_sub(1).and_then(|last| lines.nth(last)).unwrap_or(progress.last_line);
+        done.last_line = taken.events.checked_sub(1).and_then(|last| lines.nth(last)).unwrap_or(done.last_line);
         let ids = [taken.new, taken.may_be_new].concat();
-        progress.written += ids.len() as u64;
-        if progress.unheard {
+        done.written += ids.len() as u64;
+        if done.unheard {
             return Ok(());
         }
         let mut text = String::with_capacity(ids.len() * 27);
@@ -339,7 +339,7 @@ async fn write(writer: &Writer, chunk: Chunk, interrupt: &mut Interrupt, progres
         }
         match output::print(&text) {
             // `head` has seen enough; the events are to be written all the same.
-            Err(failure) if failure.is_unheard() => progress.unheard = true,
+            Err(failure) if failure.is_unheard() => done.unheard = true,
             printed => printed?,
         }
         Ok(())
@@ -399,7 +399,7 @@ fn bad(error: EnvelopeJsonError, line: &[u8]) -> Failure {
     let hint = if line.starts_with(b"[") {
         "each line must be one JSON object, and this is an array; `jq -c '.[]' FILE` writes one line for each of its items"
     } else if line.starts_with(b"{") && !line.ends_with(b"}") {
-        "each line must be one JSON object, and this one goes on after it; `jq -c . FILE` writes one line for each object"
+        "each line must be one whole JSON object, and this line is only the beginning of one; `jq -c . FILE` writes one line for each object"
     } else {
         return failure;
     };

@@ -26,9 +26,9 @@ pub(crate) enum EventCommand {
     Emit(Box<Emit>),
     /// List events, oldest first
     #[command(after_help = "Examples:\n  outbox event list --status parked\n  \
-                            outbox event list --status in_flight --output json\n  \
+                            outbox event list --status claimed --output json\n  \
                             outbox event list --status dead --route Order/OrderPlaced --newest-first --limit 20\n\n\
-                            FAILURES, in JSON `failures`, counts every failed attempt. `attempts` is the column of the table: it leaves out \
+                            FAILURES (`failures` in JSON) counts every failed attempt. `attempts` is the table's own column, which leaves out \
                             the failure at which a listener gave the event up.")]
     List {
         #[command(flatten)]
@@ -140,8 +140,8 @@ enum StatusArg {
     /// New or retry, and not due yet
     Delayed,
     /// New or retry, and claimed by a host now
-    #[value(name = "in_flight", alias = "in-flight")]
-    InFlight,
+    #[value(aliases = ["in_flight", "in-flight"])]
+    Claimed,
 }
 
 impl StatusArg {
@@ -156,7 +156,7 @@ impl StatusArg {
             Self::Parked => Filter { set_aside: Some(SetAside::Parked), ..filter },
             Self::Blocked => Filter { set_aside: Some(SetAside::Blocked), ..filter },
             Self::Delayed => Filter { set_aside: Some(SetAside::Delayed), ..filter },
-            Self::InFlight => Filter { set_aside: Some(SetAside::InFlight), ..filter },
+            Self::Claimed => Filter { set_aside: Some(SetAside::InFlight), ..filter },
         }
     }
 }

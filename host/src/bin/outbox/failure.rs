@@ -78,7 +78,7 @@ impl Failure {
         if !id.as_str().bytes().all(|byte| byte.is_ascii_digit()) {
             return failure;
         }
-        failure.detail(format!("{id} looks like a SEQ, the number in the first column of a list; the ID stands in another one"))
+        failure.detail(format!("{id} looks like a SEQ, the number in the first column of a list; the ID is in another column"))
     }
 
     /// Whether it is only that nobody reads our output any more.

@@ -1,4 +1,4 @@
-//! Ctrl-C, for a command after which it depends on the moment what is certain and what is not.
+//! Ctrl-C during a command that writes: what it must say then depends on how far it had come.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 

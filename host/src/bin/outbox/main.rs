@@ -264,7 +264,7 @@ async fn execute(cli: Cli, words: &str) -> Result<(), Failure> {
             return Err(Failure::new(Exit::Usage, what));
         }
         None => {
-            let more: config::More<'_> = match &command {
+            let more: config::ExtraChecks<'_> = match &command {
                 Command::Config(settings::ConfigCommand::Check) => &settings::faults_beside,
                 _ => &|_| Vec::new(),
             };

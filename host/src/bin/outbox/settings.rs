@@ -27,8 +27,8 @@ pub(crate) enum ConfigCommand {
     /// Show every setting, with secrets hidden
     #[command(after_help = "Example:\n  outbox config show --origin\n\n\
                             The output is a configuration file that sets the same. References such as ${env:NAME} are shown as they are \
-                            written; *** stands for a secret that is written in the configuration itself. A default that has no effect \
-                            with the other settings, and would be refused if it were set, stands behind a #.")]
+                            written; *** stands for a secret that is written in the configuration itself. Defaults that have no effect \
+                            with the other settings, and that would be refused if they were set, are commented out.")]
     Show(Show),
 }
 

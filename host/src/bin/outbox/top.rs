@@ -104,7 +104,7 @@ impl TopCommand {
         let format = if self.output.output == Format::Json { Format::Jsonl } else { self.output.output };
         output::one(&line, format, |Line { sample, rates }| {
             const TITLES: [&str; 10] =
-                ["written/s", "delivered/s", "new", "retry", "in_flight", "parked", "blocked", "dead", "oldest", "hosts"];
+                ["written/s", "delivered/s", "new", "retry", "claimed", "parked", "blocked", "dead", "oldest", "hosts"];
             let stats = &sample.stats;
             let rate = |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.0}"));
             let oldest = stats.oldest_pending_seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());

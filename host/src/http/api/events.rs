@@ -52,12 +52,11 @@ struct Hidden<'r> {
 }
 
 pub(super) fn endpoints() -> Vec<Endpoint> {
-    let statuses =
-        json!({ "type": "string", "enum": ["new", "retry", "done", "dead", "parked", "blocked", "delayed", "in_flight"] });
+    let statuses = json!({ "type": "string", "enum": ["new", "retry", "done", "dead", "parked", "blocked", "delayed", "claimed", "in_flight"] });
     let list = Endpoint::get("/v1/events", "list_events", "List events", list).query(
         "status",
         statuses,
-        "Events in this state. `parked` and `blocked` events are set aside, `delayed` events are not due yet, and `in_flight` events are claimed by a host now.",
+        "Events in this state. `parked` and `blocked` events are set aside, `delayed` events are not due yet, and `claimed` events are held by the claim of a host now; `in_flight` is an older word for them.",
     );
     vec![
         listed(list),
@@ -125,9 +124,9 @@ pub(super) async fn list(State(host): State<Host>, _: Viewer, mut params: Params
             "parked" => filter.set_aside = Some(SetAside::Parked),
             "blocked" => filter.set_aside = Some(SetAside::Blocked),
             "delayed" => filter.set_aside = Some(SetAside::Delayed),
-            "in_flight" => filter.set_aside = Some(SetAside::InFlight),
+            "claimed" | "in_flight" => filter.set_aside = Some(SetAside::InFlight),
             _ => {
-                let hint = "write new, retry, done, dead, parked, blocked, delayed or in_flight";
+                let hint = "write new, retry, done, dead, parked, blocked, delayed or claimed";
                 params.fault("status", format!("it is `{status}`; {hint}"));
             }
         }

@@ -30,8 +30,8 @@ use super::timed_writes::TimedWrites;
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
 /// How long a client may do nothing before its connection makes room for another.
 const GRACE: Duration = Duration::from_secs(1);
-/// Where there has been no room for longer than that, how long whoever comes waits before another one is closed for it: every one has
-/// that long, times the connections that there may be, to send its request.
+/// Where there has been no room for longer than [`GRACE`], how long a new client waits before another connection is closed for it.
+/// So each client has this long, times the most connections, to send its request.
 const TURN: Duration = Duration::from_millis(10);
 /// The rest after the operating system gave no connection.
 const REST: Duration = Duration::from_millis(100);

@@ -3,14 +3,17 @@
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
+use sqlx::mysql::MySqlConnection;
+
 use super::audit::note;
 use super::patience::patiently;
 use super::row::bound;
 use super::run::Statement;
-use super::{MySqlStore, Run, TransactionalStore};
+use super::{MySqlStore, Run};
 use crate::event::EventId;
 use crate::store::number::numbers;
 use crate::store::row::Named;
+use crate::store::run::commit_or_roll_back;
 use crate::store::{Audit, DeadFilter, DeadStore, RetriedNow, StoreError};
 use crate::time::Timestamp;
 
@@ -159,9 +162,20 @@ async fn try_noted(
     selector: &Value,
 ) -> Result<u64, StoreError> {
     let mut transaction = store.transaction().await?;
-    let result = statement.execute(&mut *transaction).await.map_err(|error| store.failed(ACTION, error))?;
-    note(store, &mut transaction, audit, action, selector, result.rows_affected()).await?;
-    MySqlStore::commit(transaction).await?;
+    let changed = change_and_note(store, &mut transaction, statement, audit, action, selector).await;
+    Ok(commit_or_roll_back::<MySqlStore, _>(transaction, changed.map(Some)).await?.unwrap_or(0))
+}
+
+async fn change_and_note(
+    store: &MySqlStore,
+    connection: &mut MySqlConnection,
+    statement: Statement<'_>,
+    audit: &Audit,
+    action: &'static str,
+    selector: &Value,
+) -> Result<u64, StoreError> {
+    let result = statement.execute(&mut *connection).await.map_err(|error| store.failed(ACTION, error))?;
+    note(store, connection, audit, action, selector, result.rows_affected()).await?;
     Ok(result.rows_affected())
 }
 

@@ -9,10 +9,11 @@ use sqlx::mysql::{MySqlConnection, MySqlRow};
 
 use super::lock::free;
 use super::patience::patiently;
-use super::{MySqlStore, Run, TransactionalStore};
+use super::{MySqlStore, Run};
 use crate::event::{EventId, Fence, OwnerId};
 use crate::store::number::{fence_rows, numbers};
 use crate::store::row::{sequence, with_ids};
+use crate::store::run::commit_or_roll_back;
 use crate::store::settle::delay_micros;
 use crate::store::{LeaseStore, Renewed, StoreError};
 
@@ -41,19 +42,28 @@ WHERE claim_seq <> 1 OR NOT (locked_by <=> ?) OR NOT (locked_at <=> created_at) 
 const ACTION: &str = "give claims back";
 
 async fn try_give_back(store: &MySqlStore, owner: &OwnerId, ids: &str) -> Result<Vec<EventId>, StoreError> {
-    let failed = |error| store.failed(ACTION, error);
     let mut transaction = store.transaction().await?;
-    let free = look(store, &mut transaction, FREE, owner, ids).await?;
-    if !free.is_empty() {
-        let sequences = free.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
-        let query = store.statement(GIVE_BACK).bind(numbers(&sequences));
-        query.execute(&mut *transaction).await.map_err(failed)?;
-    }
-    MySqlStore::commit(transaction).await?;
+    let given_back = give_back_free(store, &mut transaction, owner, ids).await;
+    commit_or_roll_back::<MySqlStore, _>(transaction, given_back.map(Some)).await?;
     let mut connection = store.connection(ACTION).await?;
     // After the commit those that were given back are among them.
     let rows = look(store, &mut connection, OTHERS, owner, ids).await?;
-    Ok(with_ids(&rows).map_err(failed)?.into_iter().map(|(_, id)| id).collect())
+    Ok(with_ids(&rows).map_err(|error| store.failed(ACTION, error))?.into_iter().map(|(_, id)| id).collect())
+}
+
+async fn give_back_free(
+    store: &MySqlStore,
+    connection: &mut MySqlConnection,
+    owner: &OwnerId,
+    ids: &str,
+) -> Result<(), StoreError> {
+    let free = look(store, connection, FREE, owner, ids).await?;
+    if free.is_empty() {
+        return Ok(());
+    }
+    let sequences = free.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
+    let result = store.statement(GIVE_BACK).bind(numbers(&sequences)).execute(connection).await;
+    result.map(drop).map_err(|error| store.failed(ACTION, error))
 }
 
 async fn look(
@@ -115,20 +125,28 @@ impl LeaseStore for MySqlStore {
 }
 
 async fn try_renew(store: &MySqlStore, held: &[Fence], lease: Duration) -> Result<Renewed, StoreError> {
+    let mut transaction = store.transaction_on(&store.keeper).await?;
+    let renewed = renew_free(store, &mut transaction, held, lease).await;
+    Ok(commit_or_roll_back::<MySqlStore, _>(transaction, renewed.map(Some)).await?.unwrap_or_default())
+}
+
+async fn renew_free(
+    store: &MySqlStore,
+    connection: &mut MySqlConnection,
+    held: &[Fence],
+    lease: Duration,
+) -> Result<Renewed, StoreError> {
     let failed = |error| store.failed("renew leases", error);
     let sequences: Vec<u64> = held.iter().map(|fence| fence.sequence).collect();
-    let mut transaction = store.transaction_on(&store.keeper).await?;
-    let free: HashSet<u64> = free(store, &mut transaction, &sequences).await?.into_iter().collect();
+    let free: HashSet<u64> = free(store, connection, &sequences).await?.into_iter().collect();
     let fences = fence_rows(held.iter().filter(|fence| free.contains(&fence.sequence)));
-    let result = store.statement(RENEW).bind(fences).bind(delay_micros(lease)).execute(&mut *transaction).await;
+    let result = store.statement(RENEW).bind(fences).bind(delay_micros(lease)).execute(&mut *connection).await;
     let renewed = usize::try_from(result.map_err(failed)?.rows_affected());
     if renewed == Ok(held.len()) {
-        MySqlStore::commit(transaction).await?;
         return Ok(Renewed { held: sequences, locked: Vec::new() });
     }
-    let rows = store.statement(STILL_HELD).bind(fence_rows(held)).fetch_all(&mut *transaction).await;
-    MySqlStore::commit(transaction).await?;
-    let ours = rows.map_err(failed)?.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
+    let rows = store.statement(STILL_HELD).bind(fence_rows(held)).fetch_all(connection).await.map_err(failed)?;
+    let ours = rows.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
     let (held, locked) = ours.into_iter().partition(|sequence| free.contains(sequence));
     Ok(Renewed { held, locked })
 }

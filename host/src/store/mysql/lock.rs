@@ -10,7 +10,7 @@ use super::{MySqlStore, Run};
 use crate::store::StoreError;
 use crate::store::number::numbers;
 use crate::store::row::sequence;
-use crate::store::run::ended;
+use crate::store::run::commit_or_roll_back;
 
 /// Bound: a JSON list of seq.
 const FREE: &str = "
@@ -52,11 +52,18 @@ pub(super) async fn change_free(
 
 async fn try_change(store: &MySqlStore, action: &'static str, sql: &'static str, sequences: &[u64]) -> Result<u64, StoreError> {
     let mut transaction = store.transaction().await?;
-    let changed = async {
-        let free = free(store, &mut transaction, sequences).await?;
-        let result = store.statement(sql).bind(numbers(&free)).execute(&mut *transaction).await;
-        Ok(Some(result.map_err(|error| store.failed(action, error))?.rows_affected()))
-    };
-    let changed = changed.await;
-    Ok(ended::<MySqlStore, _>(transaction, changed).await?.unwrap_or(0))
+    let changed = lock_and_change(store, &mut transaction, action, sql, sequences).await;
+    Ok(commit_or_roll_back::<MySqlStore, _>(transaction, changed.map(Some)).await?.unwrap_or(0))
+}
+
+async fn lock_and_change(
+    store: &MySqlStore,
+    connection: &mut MySqlConnection,
+    action: &'static str,
+    sql: &'static str,
+    sequences: &[u64],
+) -> Result<u64, StoreError> {
+    let free = free(store, connection, sequences).await?;
+    let result = store.statement(sql).bind(numbers(&free)).execute(connection).await;
+    Ok(result.map_err(|error| store.failed(action, error))?.rows_affected())
 }

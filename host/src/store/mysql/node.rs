@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::mysql::MySqlRow;
+use sqlx::mysql::{MySqlConnection, MySqlRow};
 
 use super::patience::patiently;
-use super::{MySqlStore, Run, TransactionalStore};
+use super::{MySqlStore, Run};
 use crate::event::OwnerId;
 use crate::store::row::Named;
+use crate::store::run::commit_or_roll_back;
 use crate::store::settle::delay_micros;
 use crate::store::{LiveNodes, Node, NodeRecord, NodeStore, StoreError, row};
 
@@ -77,9 +78,14 @@ impl NodeStore for MySqlStore {
 
 async fn try_leave(store: &MySqlStore, owner: &OwnerId) -> Result<(), StoreError> {
     let mut transaction = store.transaction_on(&store.keeper).await?;
+    let left = free_and_forget(store, &mut transaction, owner).await;
+    commit_or_roll_back::<MySqlStore, _>(transaction, left.map(Some)).await.map(drop)
+}
+
+async fn free_and_forget(store: &MySqlStore, connection: &mut MySqlConnection, owner: &OwnerId) -> Result<(), StoreError> {
     for sql in [FREE_PARTITIONS, LEAVE] {
-        let left = store.statement(sql).bind(owner.as_str()).execute(&mut *transaction).await;
+        let left = store.statement(sql).bind(owner.as_str()).execute(&mut *connection).await;
         left.map_err(|error| store.failed("forget this host", error))?;
     }
-    MySqlStore::commit(transaction).await
+    Ok(())
 }

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use sqlx::Row;
-use sqlx::mysql::MySqlRow;
+use sqlx::mysql::{MySqlConnection, MySqlRow};
 
 use super::patience::patiently;
-use super::{MySqlStore, Run, TransactionalStore};
+use super::{MySqlStore, Run};
 use crate::event::OwnerId;
 use crate::store::number::numbers;
 use crate::store::partition::HELD_BY_NOBODY;
+use crate::store::run::commit_or_roll_back;
 use crate::store::settle::delay_micros;
 use crate::store::{HeldPartition, PartitionFaults, PartitionStore, StoreError};
 
@@ -161,10 +162,22 @@ async fn try_keep(
     most: u16,
     of: u16,
 ) -> Result<Vec<HeldPartition>, StoreError> {
-    let failed = |error| store.failed("keep partitions", error);
     let mut transaction = store.transaction_on(&store.keeper).await?;
-    store.statement(RENEW).bind(delay_micros(lease)).bind(owner.as_str()).execute(&mut *transaction).await.map_err(failed)?;
-    let held = store.statement(HELD).bind(owner.as_str()).fetch_all(&mut *transaction).await.map_err(failed)?;
+    let held = renew_and_take(store, &mut transaction, owner, lease, most, of).await;
+    Ok(commit_or_roll_back::<MySqlStore, _>(transaction, held.map(Some)).await?.unwrap_or_default())
+}
+
+async fn renew_and_take(
+    store: &MySqlStore,
+    connection: &mut MySqlConnection,
+    owner: &OwnerId,
+    lease: Duration,
+    most: u16,
+    of: u16,
+) -> Result<Vec<HeldPartition>, StoreError> {
+    let failed = |error| store.failed("keep partitions", error);
+    store.statement(RENEW).bind(delay_micros(lease)).bind(owner.as_str()).execute(&mut *connection).await.map_err(failed)?;
+    let held = store.statement(HELD).bind(owner.as_str()).fetch_all(&mut *connection).await.map_err(failed)?;
     let mut held = partitions(&held).map_err(failed)?;
     let wanted = usize::from(most).saturating_sub(held.len());
     if wanted > 0 {
@@ -173,7 +186,7 @@ async fn try_keep(
             .bind(i64::from(of))
             .bind(owner.as_str())
             .bind(i64::try_from(wanted).unwrap_or(i64::MAX))
-            .fetch_all(&mut *transaction)
+            .fetch_all(&mut *connection)
             .await
             .map_err(failed)?;
         let free = partitions(&free).map_err(failed)?;
@@ -183,12 +196,11 @@ async fn try_keep(
             .bind(numbers(&taken))
             .bind(owner.as_str())
             .bind(delay_micros(lease))
-            .execute(&mut *transaction)
+            .execute(&mut *connection)
             .await
             .map_err(failed)?;
         held.extend(free);
     }
-    MySqlStore::commit(transaction).await?;
     held.sort_unstable_by_key(|partition| partition.number);
     Ok(held)
 }

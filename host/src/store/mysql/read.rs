@@ -11,13 +11,12 @@ use super::claim::{fitting, large_rows, take};
 use super::patience::patiently;
 use super::place::{self, Ours};
 use super::row::{DUE_AT, bound, claimed, is_read_apart, read};
-use super::{MySqlStore, Run, TransactionalStore, front, keys};
+use super::{MySqlStore, Run, front, keys};
 use crate::event::{Fence, OwnerId, Route};
 use crate::store::number::{fence_rows, numbers, signed};
 use crate::store::route::pairs;
-use crate::store::row::Columns;
-use crate::store::row::sequence;
-use crate::store::run::answered;
+use crate::store::row::{Apart, Columns, sequence};
+use crate::store::run::{answered, commit_or_roll_back};
 use crate::store::settle::delay_micros;
 use crate::store::{Claimed, ReadEvent, ReadOrder, ReadRequest, ReadStore, StoreError};
 
@@ -172,21 +171,34 @@ async fn try_claim_these(
     fences: &str,
 ) -> Result<Vec<Claimed>, StoreError> {
     let mut transaction = store.transaction().await?;
+    let taken = take_these(store, &mut transaction, owner, lease, fences).await;
+    let Some((rows, mut large)) = commit_or_roll_back::<MySqlStore, _>(transaction, taken).await? else {
+        return Ok(Vec::new());
+    };
+    let mut events = rows.iter().map(|row| claimed(row, large.remove(&sequence(row)?), None)).collect::<Result<Vec<_>, _>>()?;
+    events.sort_unstable_by_key(|claimed| claimed.fence.sequence);
+    Ok(events)
+}
+
+/// `None` when there are none to take.
+async fn take_these(
+    store: &MySqlStore,
+    connection: &mut MySqlConnection,
+    owner: &OwnerId,
+    lease: Duration,
+    fences: &str,
+) -> Result<Option<(Vec<MySqlRow>, HashMap<u64, Apart>)>, StoreError> {
     let query = store.statement(CHOOSE_THESE).bind(fences).bind(owner.as_str());
     let (mut rows, mut seen) = (Vec::new(), HashSet::new());
-    for row in query.fetch_all(&mut *transaction).await.map_err(|error| store.failed("claim events", error))? {
+    for row in query.fetch_all(&mut *connection).await.map_err(|error| store.failed("claim events", error))? {
         // One that is joined twice comes twice.
         if seen.insert(sequence(&row)?) {
             rows.push(row);
         }
     }
     if rows.is_empty() {
-        MySqlStore::rollback(transaction).await?;
-        return Ok(Vec::new());
+        return Ok(None);
     }
-    let mut large = take(store, &mut transaction, &rows, owner, lease).await?;
-    MySqlStore::commit(transaction).await?;
-    let mut events = rows.iter().map(|row| claimed(row, large.remove(&sequence(row)?), None)).collect::<Result<Vec<_>, _>>()?;
-    events.sort_unstable_by_key(|claimed| claimed.fence.sequence);
-    Ok(events)
+    let large = take(store, connection, &rows, owner, lease).await?;
+    Ok(Some((rows, large)))
 }

@@ -3,16 +3,19 @@
 use async_trait::async_trait;
 use serde_json::json;
 
+use sqlx::mysql::MySqlConnection;
+
 use super::audit::note;
 use super::dead::noted;
 use super::error::is_duplicate;
 use super::keys::letters;
 use super::patience::patiently;
-use super::{MySqlStore, Run, TransactionalStore, lock};
+use super::{MySqlStore, Run, lock};
 use crate::event::{Fence, OwnerId, Route};
 use crate::store::number::numbers;
 use crate::store::route::pairs;
 use crate::store::row::{Named, as_it_is};
+use crate::store::run::commit_or_roll_back;
 use crate::store::{Audit, PARTITIONS, RouteRecord, RouteStore, StoreError, row};
 
 /// Read without a lock: [`UNPARK`] looks again. Bound: rows of [aggregate_type, event_type], the partitions as letters, most rows.
@@ -149,19 +152,9 @@ impl RouteStore for MySqlStore {
 
     /// A route that is paused already is a duplicate key, which this database reports as an error of the statement alone.
     async fn pause(&self, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
-        let (actor, reason) = audit.stored();
         let mut transaction = self.transaction().await?;
-        let statement = self.statement(PAUSE).bind(route.aggregate_type.as_str()).bind(route.event_type.as_str());
-        match statement.bind(actor).bind(reason).execute(&mut *transaction).await {
-            Err(error) if is_duplicate(&error) => {
-                Self::rollback(transaction).await?;
-                return Ok(false);
-            }
-            result => result.map_err(|error| self.failed("pause", error))?,
-        };
-        note(self, &mut transaction, audit, "pause", &json!(route), 1).await?;
-        Self::commit(transaction).await?;
-        Ok(true)
+        let paused = pause_and_note(self, &mut transaction, route, audit).await;
+        Ok(commit_or_roll_back::<Self, _>(transaction, paused).await?.is_some())
     }
 
     async fn resume(&self, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
@@ -174,30 +167,64 @@ impl RouteStore for MySqlStore {
     }
 }
 
+/// `None` when it is paused already.
+async fn pause_and_note(
+    store: &MySqlStore,
+    connection: &mut MySqlConnection,
+    route: &Route,
+    audit: &Audit,
+) -> Result<Option<()>, StoreError> {
+    let (actor, reason) = audit.stored();
+    let statement = store.statement(PAUSE).bind(route.aggregate_type.as_str()).bind(route.event_type.as_str());
+    match statement.bind(actor).bind(reason).execute(&mut *connection).await {
+        Err(error) if is_duplicate(&error) => return Ok(None),
+        result => result.map_err(|error| store.failed("pause", error))?,
+    };
+    note(store, connection, audit, "pause", &json!(route), 1).await.map(Some)
+}
+
 async fn try_to_forget(store: &MySqlStore, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
     let mut transaction = store.transaction().await?;
+    let deleted = forget_and_note(store, &mut transaction, route, audit).await;
+    Ok(commit_or_roll_back::<MySqlStore, _>(transaction, deleted.map(Some)).await?.unwrap_or(0) > 0)
+}
+
+async fn forget_and_note(
+    store: &MySqlStore,
+    connection: &mut MySqlConnection,
+    route: &Route,
+    audit: &Audit,
+) -> Result<u64, StoreError> {
     let mut deleted = 0;
     for sql in FORGET {
         let statement = store.statement(sql).bind(route.aggregate_type.as_str()).bind(route.event_type.as_str());
-        let result = statement.execute(&mut *transaction).await.map_err(|error| store.failed("forget a route", error))?;
+        let result = statement.execute(&mut *connection).await.map_err(|error| store.failed("forget a route", error))?;
         deleted += result.rows_affected();
     }
-    note(store, &mut transaction, audit, "forget_route", &json!(route), deleted.min(1)).await?;
-    MySqlStore::commit(transaction).await?;
-    Ok(deleted > 0)
+    note(store, connection, audit, "forget_route", &json!(route), deleted.min(1)).await?;
+    Ok(deleted)
 }
 
 const UNPARK_ACTION: &str = "unpark events";
 
 async fn try_unpark(store: &MySqlStore, owner: &OwnerId, chosen: &[u64]) -> Result<Vec<Fence>, StoreError> {
-    let failed = |error| store.failed(UNPARK_ACTION, error);
     let mut transaction = store.transaction().await?;
-    let free = lock::free(store, &mut transaction, chosen).await?;
-    let parked = store.statement(STILL_PARKED).bind(numbers(&free)).fetch_all(&mut *transaction).await.map_err(failed)?;
+    let unparked = unpark_free(store, &mut transaction, owner, chosen).await;
+    Ok(commit_or_roll_back::<MySqlStore, _>(transaction, unparked.map(Some)).await?.unwrap_or_default())
+}
+
+async fn unpark_free(
+    store: &MySqlStore,
+    connection: &mut MySqlConnection,
+    owner: &OwnerId,
+    chosen: &[u64],
+) -> Result<Vec<Fence>, StoreError> {
+    let failed = |error| store.failed(UNPARK_ACTION, error);
+    let free = lock::free(store, connection, chosen).await?;
+    let parked = store.statement(STILL_PARKED).bind(numbers(&free)).fetch_all(&mut *connection).await.map_err(failed)?;
     let parked = parked.iter().map(as_it_is).collect::<Result<Vec<_>, _>>()?;
     let sequences: Vec<u64> = parked.iter().map(|fence| fence.sequence).collect();
     let statement = store.statement(UNPARK).bind(numbers(&sequences)).bind(owner.as_str());
-    statement.execute(&mut *transaction).await.map_err(failed)?;
-    MySqlStore::commit(transaction).await?;
+    statement.execute(connection).await.map_err(failed)?;
     Ok(parked)
 }

@@ -11,9 +11,10 @@ use sqlx::{Connection, Row};
 
 use super::error::failed;
 use super::patience::patiently;
-use super::{MySqlStore, Run, TransactionalStore};
+use super::{MySqlStore, Run};
 use crate::event::OwnerId;
 use crate::store::row::Named;
+use crate::store::run::commit_or_roll_back;
 use crate::store::run::within;
 use crate::store::session::{ABANDON, ANSWER, HOLD, LOOK, OPENING, PROVE, opened_as_in, taken};
 use crate::store::{Session, SessionStore, StoreError};
@@ -90,17 +91,20 @@ impl SessionStore for MySqlStore {
 }
 
 async fn try_abandon(store: &MySqlStore, gone: &str) -> Result<bool, StoreError> {
-    let failed = |error| store.failed(ABANDON, error);
     let mut transaction = store.transaction_on(&store.keeper).await?;
-    let found = store.statement(GONE).bind(gone).fetch_optional(&mut *transaction).await.map_err(failed)?;
-    let mut ended = 0;
-    if found.is_some() {
-        let result = store.statement(END_LEASES).bind(gone).execute(&mut *transaction).await.map_err(failed)?;
-        ended = result.rows_affected();
-        store.statement(NOT_ALIVE).bind(gone).execute(&mut *transaction).await.map_err(failed)?;
+    let ended = end_leases(store, &mut transaction, gone).await;
+    Ok(commit_or_roll_back::<MySqlStore, _>(transaction, ended).await?.unwrap_or(0) > 0)
+}
+
+/// How many leases it ended; `None` when the host is not gone.
+async fn end_leases(store: &MySqlStore, connection: &mut MySqlConnection, gone: &str) -> Result<Option<u64>, StoreError> {
+    let failed = |error| store.failed(ABANDON, error);
+    if store.statement(GONE).bind(gone).fetch_optional(&mut *connection).await.map_err(failed)?.is_none() {
+        return Ok(None);
     }
-    MySqlStore::commit(transaction).await?;
-    Ok(ended > 0)
+    let result = store.statement(END_LEASES).bind(gone).execute(&mut *connection).await.map_err(failed)?;
+    store.statement(NOT_ALIVE).bind(gone).execute(connection).await.map_err(failed)?;
+    Ok(Some(result.rows_affected()))
 }
 
 /// A connection that holds the lock of an owner. When it fails, the other connections may be well.

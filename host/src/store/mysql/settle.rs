@@ -17,10 +17,10 @@ use sqlx::mysql::MySqlConnection;
 
 use super::lock::{THERE, free};
 use super::patience::patiently;
-use super::{MySqlStore, Run, TransactionalStore};
+use super::{MySqlStore, Run};
 use crate::store::number::{fence_rows, numbers};
 use crate::store::row::sequence;
-use crate::store::run::{answered, ended};
+use crate::store::run::{answered, commit_or_roll_back};
 use crate::store::settle::{Statements, Written, grouped, objects};
 use crate::store::{SettleStore, Settled, StoreError};
 
@@ -113,10 +113,18 @@ impl SettleStore for MySqlStore {
 
 async fn locked(store: &MySqlStore, sequences: &[u64]) -> Result<Vec<u64>, StoreError> {
     let mut transaction = store.transaction().await?;
-    let free = free(store, &mut transaction, sequences).await?;
+    let locked = there_but_not_free(store, &mut transaction, sequences).await;
+    Ok(commit_or_roll_back::<MySqlStore, _>(transaction, locked.map(Some)).await?.unwrap_or_default())
+}
+
+async fn there_but_not_free(
+    store: &MySqlStore,
+    connection: &mut MySqlConnection,
+    sequences: &[u64],
+) -> Result<Vec<u64>, StoreError> {
+    let free = free(store, connection, sequences).await?;
     let query = store.statement(THERE).bind(numbers(sequences));
-    let there = query.fetch_all(&mut *transaction).await.map_err(|error| store.failed(LOOK, error))?;
-    MySqlStore::rollback(transaction).await?;
+    let there = query.fetch_all(connection).await.map_err(|error| store.failed(LOOK, error))?;
     let mut there = there.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
     there.retain(|sequence| !free.contains(sequence));
     Ok(there)
@@ -130,7 +138,7 @@ async fn write(store: &MySqlStore, statements: &[(SqlStr, String)]) -> Result<u6
     }
     let mut transaction = store.transaction().await?;
     let changed = run_all(store, &mut transaction, statements).await;
-    Ok(ended::<MySqlStore, _>(transaction, changed.map(Some)).await?.unwrap_or(0))
+    Ok(commit_or_roll_back::<MySqlStore, _>(transaction, changed.map(Some)).await?.unwrap_or(0))
 }
 
 /// Writes outcomes in the transaction that is open on the connection. Returns how many.

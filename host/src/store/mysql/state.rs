@@ -1,15 +1,16 @@
 //! Plugin state: read, listed and deleted. Names of plugins and keys are bytes here.
 
 use async_trait::async_trait;
-use sqlx::mysql::MySqlRow;
+use sqlx::mysql::{MySqlConnection, MySqlRow};
 
 use super::audit::note;
 use super::effects::{LOCK_USAGE, noting_usage};
 use super::patience::patiently;
-use super::{MySqlStore, Run, TransactionalStore};
+use super::{MySqlStore, Run};
 use crate::event::{StateUsage, StateValue};
 use crate::store::effects::UsageRow;
 use crate::store::row::{Named, filled};
+use crate::store::run::commit_or_roll_back;
 use crate::store::state::{DELETE_STATE, Deletion, end_of_prefix};
 use crate::store::{Audit, PluginUsage, StateRecord, StateStore, StoreError, row};
 
@@ -103,13 +104,24 @@ async fn delete(store: &MySqlStore, plugin: &str, deletion: Deletion<'_>, audit:
 }
 
 async fn try_delete(store: &MySqlStore, plugin: &str, deletion: Deletion<'_>, audit: &Audit) -> Result<u64, StoreError> {
-    let failed = |error| store.failed(ACTION, error);
     let mut transaction = store.transaction().await?;
+    let deleted = delete_and_note(store, &mut transaction, plugin, deletion, audit).await;
+    Ok(commit_or_roll_back::<MySqlStore, _>(transaction, deleted).await?.unwrap_or(0))
+}
+
+/// How many keys; `None` when there are none.
+async fn delete_and_note(
+    store: &MySqlStore,
+    connection: &mut MySqlConnection,
+    plugin: &str,
+    deletion: Deletion<'_>,
+    audit: &Audit,
+) -> Result<Option<u64>, StoreError> {
+    let failed = |error| store.failed(ACTION, error);
     let statement = store.statement(LOCK_USAGE).bind(plugin.as_bytes());
-    let Some(locked) = statement.fetch_optional(&mut *transaction).await.map_err(failed)? else {
+    let Some(locked) = statement.fetch_optional(&mut *connection).await.map_err(failed)? else {
         // It has never had state.
-        MySqlStore::rollback(transaction).await?;
-        return Ok(0);
+        return Ok(None);
     };
     let used = UsageRow::read(&locked).map_err(failed)?;
     let (key, limit) = deletion.parameters();
@@ -117,17 +129,15 @@ async fn try_delete(store: &MySqlStore, plugin: &str, deletion: Deletion<'_>, au
         let key = key.map(str::as_bytes);
         store.statement(sql).bind(plugin.as_bytes()).bind(key).bind(key).bind(limit)
     };
-    let chosen = bind(CHOOSE).fetch_all(&mut *transaction).await.map_err(failed)?;
+    let chosen = bind(CHOOSE).fetch_all(&mut *connection).await.map_err(failed)?;
     if chosen.is_empty() {
-        MySqlStore::rollback(transaction).await?;
-        return Ok(0);
+        return Ok(None);
     }
     let (keys, bytes) = (chosen.len() as u64, chosen.iter().map(|row| row.number(0)).sum::<Result<u64, _>>().map_err(failed)?);
-    bind(DELETE).execute(&mut *transaction).await.map_err(failed)?;
-    noting_usage(store, plugin, used.without(keys, bytes)).execute(&mut *transaction).await.map_err(failed)?;
-    note(store, &mut transaction, audit, DELETE_STATE, &deletion.selector(plugin), keys).await?;
-    MySqlStore::commit(transaction).await?;
-    Ok(keys)
+    bind(DELETE).execute(&mut *connection).await.map_err(failed)?;
+    noting_usage(store, plugin, used.without(keys, bytes)).execute(&mut *connection).await.map_err(failed)?;
+    note(store, connection, audit, DELETE_STATE, &deletion.selector(plugin), keys).await?;
+    Ok(Some(keys))
 }
 
 fn record(row: &MySqlRow) -> Result<StateRecord, sqlx::Error> {

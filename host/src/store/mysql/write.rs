@@ -12,7 +12,7 @@ use super::{MySqlStore, Run, insert_many};
 use crate::event::EventId;
 use crate::store::number::numbers;
 use crate::store::row::with_ids;
-use crate::store::run::in_own_task;
+use crate::store::run::{commit_or_roll_back, in_own_task};
 use crate::store::write::chunk_len;
 use crate::store::{NewRow, Ownership, StoreError, TransactionalStore, WriteStore};
 
@@ -56,9 +56,8 @@ async fn try_write(store: &MySqlStore, rows: &[NewRow<'_>], ownership: &Ownershi
         return Ok(vec![insert_one(store, &mut connection, row, ownership).await?]);
     }
     let mut transaction = store.transaction().await?;
-    let sequences = store.insert(&mut transaction, rows, ownership).await?;
-    MySqlStore::commit(transaction).await?;
-    Ok(sequences)
+    let sequences = store.insert(&mut transaction, rows, ownership).await;
+    Ok(commit_or_roll_back::<MySqlStore, _>(transaction, sequences.map(Some)).await?.unwrap_or_default())
 }
 
 impl TransactionalStore for MySqlStore {

@@ -82,7 +82,7 @@ pub(super) fn unreachable(database: String, source: sqlx::Error) -> StoreError {
 fn without_line(error: sqlx::Error) -> sqlx::Error {
     match error {
         sqlx::Error::Database(error) => match error.try_downcast::<PgDatabaseError>() {
-            Ok(error) => sqlx::Error::Database(Box::new(Message(*error))),
+            Ok(error) => sqlx::Error::Database(Box::new(WithoutSourceLine(*error))),
             Err(error) => sqlx::Error::Database(error),
         },
         error => error,
@@ -90,23 +90,23 @@ fn without_line(error: sqlx::Error) -> sqlx::Error {
 }
 
 /// An error of the server that shows its message alone. To whoever asks for the type it is the driver's own error.
-struct Message(PgDatabaseError);
+struct WithoutSourceLine(PgDatabaseError);
 
-impl fmt::Display for Message {
+impl fmt::Display for WithoutSourceLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0.message())
     }
 }
 
-impl fmt::Debug for Message {
+impl fmt::Debug for WithoutSourceLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.0, f)
     }
 }
 
-impl Error for Message {}
+impl Error for WithoutSourceLine {}
 
-impl DatabaseError for Message {
+impl DatabaseError for WithoutSourceLine {
     fn message(&self) -> &str {
         self.0.message()
     }

@@ -7,8 +7,8 @@ use sqlx::postgres::{PgPool, PgRow};
 use sqlx::{AssertSqlSafe, Postgres};
 
 use super::error::{failed, is_silence, spoils_connection};
-use super::{PostgresStore, PostgresTransaction, TransactionalStore};
-use crate::store::run::{Run, in_own_task, in_time, within};
+use super::{PostgresStore, PostgresTransaction};
+use crate::store::run::{Run, commit_or_roll_back, in_own_task, in_time, within};
 use crate::store::{StoreError, TableName, run};
 
 const BEGIN: &str = "begin a transaction";
@@ -51,9 +51,8 @@ impl Run for PostgresStore {
         if self.is_pooled(action).await? {
             let mut transaction = self.transaction().await?;
             let rows = within(self.longest, statement.persistent(false).fetch_all(&mut *transaction)).await;
-            let rows = rows.map_err(|error| self.failed_in_pooler(action, error))?;
-            Self::commit(transaction).await?;
-            return Ok(rows);
+            let rows = rows.map(Some).map_err(|error| self.failed_in_pooler(action, error));
+            return Ok(commit_or_roll_back::<Self, _>(transaction, rows).await?.unwrap_or_default());
         }
         let mut connection = self.connection(action).await?;
         let rows = within(self.longest, statement.fetch_all(&mut *connection)).await;
@@ -73,9 +72,9 @@ impl Run for PostgresStore {
         if self.is_pooled(action).await? {
             let mut transaction = self.transaction().await?;
             let result = within(self.longest, statement.persistent(false).execute(&mut *transaction)).await;
-            let result = result.map_err(|error| self.failed_in_pooler(action, error))?;
-            Self::commit(transaction).await?;
-            return Ok(result.rows_affected());
+            let changed =
+                result.map(|result| Some(result.rows_affected())).map_err(|error| self.failed_in_pooler(action, error));
+            return Ok(commit_or_roll_back::<Self, _>(transaction, changed).await?.unwrap_or(0));
         }
         let mut connection = self.connection(action).await?;
         let result = within(self.longest, statement.execute(&mut *connection)).await;

@@ -10,7 +10,7 @@ use super::run::Statement;
 use super::{PostgresStore, Run};
 use crate::store::number::signed;
 use crate::store::row::sequence;
-use crate::store::run::{answered, ended};
+use crate::store::run::{answered, commit_or_roll_back};
 use crate::store::settle::{Statements, Written, grouped};
 use crate::store::{SettleStore, Settled, StoreError};
 
@@ -120,13 +120,19 @@ async fn settle_mixed(
 ) -> Result<u64, StoreError> {
     let sequences: Vec<i64> = settled.iter().map(|settled| signed(settled.fence.sequence)).collect();
     let mut transaction = store.transaction().await?;
-    let changed = async {
-        let lock = store.statement(LOCK).bind(sequences).execute(&mut *transaction).await;
-        lock.map_err(|error| store.failed(ACTION, error))?;
-        run(store, &mut transaction, statements).await.map(Some)
-    };
-    let changed = changed.await;
-    Ok(ended::<PostgresStore, _>(transaction, changed).await?.unwrap_or(0))
+    let changed = lock_and_run(store, &mut transaction, sequences, statements).await;
+    Ok(commit_or_roll_back::<PostgresStore, _>(transaction, changed.map(Some)).await?.unwrap_or(0))
+}
+
+async fn lock_and_run(
+    store: &PostgresStore,
+    connection: &mut PgConnection,
+    sequences: Vec<i64>,
+    statements: Vec<(&'static str, Vec<Written>)>,
+) -> Result<u64, StoreError> {
+    let lock = store.statement(LOCK).bind(sequences).execute(&mut *connection).await;
+    lock.map_err(|error| store.failed(ACTION, error))?;
+    run(store, connection, statements).await
 }
 
 /// What one statement writes: a list for each of its columns.

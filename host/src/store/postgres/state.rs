@@ -1,15 +1,16 @@
 //! Plugin state: read, listed and deleted.
 
 use async_trait::async_trait;
-use sqlx::postgres::PgRow;
+use sqlx::postgres::{PgConnection, PgRow};
 
 use super::audit::noting;
 use super::effects::{LOCK_USAGE, NOTE_USAGE};
-use super::{PostgresStore, Run, TransactionalStore};
+use super::{PostgresStore, Run};
 use crate::event::{StateUsage, StateValue};
 use crate::store::effects::UsageRow;
 use crate::store::number::signed;
 use crate::store::row::Named;
+use crate::store::run::commit_or_roll_back;
 use crate::store::state::{DELETE_STATE, Deletion, end_of_prefix};
 use crate::store::{Audit, PluginUsage, StateRecord, StateStore, StoreError, row};
 
@@ -92,32 +93,41 @@ impl StateStore for PostgresStore {
 }
 
 async fn delete(store: &PostgresStore, plugin: &str, deletion: Deletion<'_>, audit: &Audit) -> Result<u64, StoreError> {
-    let failed = |error| store.failed(ACTION, error);
     let mut transaction = store.transaction().await?;
+    let deleted = delete_and_note(store, &mut transaction, plugin, deletion, audit).await;
+    Ok(commit_or_roll_back::<PostgresStore, _>(transaction, deleted).await?.unwrap_or(0))
+}
+
+/// How many keys; `None` when there are none.
+async fn delete_and_note(
+    store: &PostgresStore,
+    connection: &mut PgConnection,
+    plugin: &str,
+    deletion: Deletion<'_>,
+    audit: &Audit,
+) -> Result<Option<u64>, StoreError> {
+    let failed = |error| store.failed(ACTION, error);
     // A statement of its own: what the next one sees has been committed before the lock was given.
-    let locked = store.statement(LOCK_USAGE).bind(vec![plugin]).fetch_optional(&mut *transaction).await.map_err(failed)?;
+    let locked = store.statement(LOCK_USAGE).bind(vec![plugin]).fetch_optional(&mut *connection).await.map_err(failed)?;
     let Some(locked) = locked else {
         // It has never had state.
-        PostgresStore::rollback(transaction).await?;
-        return Ok(0);
+        return Ok(None);
     };
     let used = UsageRow::read(&locked).map_err(failed)?;
     let (key, limit) = deletion.parameters();
     let statement = store.statement(DELETE).bind(plugin).bind(key).bind(limit);
-    let gone = statement.fetch_all(&mut *transaction).await.map_err(failed)?;
+    let gone = statement.fetch_all(&mut *connection).await.map_err(failed)?;
     if gone.is_empty() {
-        PostgresStore::rollback(transaction).await?;
-        return Ok(0);
+        return Ok(None);
     }
     let (keys, bytes) = (gone.len() as u64, gone.iter().map(|row| row.number(0)).sum::<Result<u64, _>>().map_err(failed)?);
     let UsageRow { usage, revision } = used.without(keys, bytes);
     let statement = store.statement(NOTE_USAGE).bind(vec![plugin]).bind(vec![signed(usage.keys)]);
     let statement = statement.bind(vec![signed(usage.bytes)]).bind(vec![signed(revision)]);
-    statement.execute(&mut *transaction).await.map_err(failed)?;
+    statement.execute(&mut *connection).await.map_err(failed)?;
     let statement = noting(store, audit, DELETE_STATE, &deletion.selector(plugin), keys);
-    statement.execute(&mut *transaction).await.map_err(failed)?;
-    PostgresStore::commit(transaction).await?;
-    Ok(keys)
+    statement.execute(connection).await.map_err(failed)?;
+    Ok(Some(keys))
 }
 
 fn record(row: &PgRow) -> Result<StateRecord, sqlx::Error> {

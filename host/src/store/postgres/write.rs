@@ -11,7 +11,7 @@ use super::{PostgresStore, PostgresTransaction, Run};
 use crate::event::EventId;
 use crate::store::number::signed;
 use crate::store::row::with_ids;
-use crate::store::run::in_own_task;
+use crate::store::run::{commit_or_roll_back, in_own_task};
 use crate::store::settle::delay_micros;
 use crate::store::write::{chunk_len, number};
 use crate::store::{NewRow, Ownership, StoreError, TransactionalStore, WriteStore};
@@ -75,9 +75,8 @@ impl WriteStore for PostgresStore {
             return self.insert(&mut connection, rows, ownership).await;
         }
         let mut transaction = self.transaction().await?;
-        let sequences = self.insert(&mut transaction, rows, ownership).await?;
-        Self::commit(transaction).await?;
-        Ok(sequences)
+        let sequences = self.insert(&mut transaction, rows, ownership).await;
+        Ok(commit_or_roll_back::<Self, _>(transaction, sequences.map(Some)).await?.unwrap_or_default())
     }
 }
 

@@ -52,7 +52,7 @@ pub struct SqliteStore {
     /// Exactly one connection, or the application's own pool.
     writer: SqlitePool,
     readers: SqlitePool,
-    opened: Arc<Opened>,
+    own_pools: Arc<OwnPools>,
     table: TableName,
     clock: Arc<dyn Clock>,
     /// The file, for messages.
@@ -61,12 +61,12 @@ pub struct SqliteStore {
 }
 
 /// Of the two pools those that the store opened; the application closes its own.
-struct Opened {
+struct OwnPools {
     pools: Vec<SqlitePool>,
     file: Arc<OpenedFile>,
 }
 
-impl Drop for Opened {
+impl Drop for OwnPools {
     fn drop(&mut self) {
         if !self.file.may_be_closed() {
             // A pool that is dropped closes its connections. These stay open for as long as this process lives, whose end writes
@@ -97,7 +97,7 @@ impl SqliteStore {
 
     /// Commits what others are to see.
     async fn finish(&self, transaction: SqliteTransaction<'static>) -> Result<(), StoreError> {
-        self.may_commit()?;
+        self.check_commit()?;
         Self::commit(transaction).await
     }
 
@@ -125,8 +125,8 @@ impl Store for SqliteStore {
 
     async fn close(&self) {
         if self.opened_file.may_be_closed() {
-            self.opened_file.closes();
-            for pool in &self.opened.pools {
+            self.opened_file.note_closing();
+            for pool in &self.own_pools.pools {
                 pool.close().await;
             }
         }

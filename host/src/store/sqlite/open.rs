@@ -9,7 +9,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePo
 
 use super::error::{AUTH, BUSY, CANTOPEN, CORRUPT, FULL, LOCKED, NOTADB, PERM, READONLY, code};
 use super::opened_file::{OpenedFile, with_suffix};
-use super::{Opened, SqliteStore};
+use super::{OwnPools, SqliteStore};
 use crate::store::{StoreError, TableName};
 use crate::time::{Clock, system_clock};
 
@@ -164,9 +164,9 @@ impl SqliteStore {
         let connect = options.connect.row_buffer_size(ROW_BUFFER);
         let readers = if is_in_memory { pool.clone() } else { readers(connect, &opened_file) };
         let opened = if is_in_memory { Vec::new() } else { vec![readers.clone()] };
-        let opened = Arc::new(Opened { pools: opened, file: opened_file.clone() });
+        let own_pools = Arc::new(OwnPools { pools: opened, file: opened_file.clone() });
         let file = Arc::from(options.file.display().to_string());
-        Self { writer: pool, readers, opened, table: options.table, clock: options.clock, file, opened_file }
+        Self { writer: pool, readers, own_pools, table: options.table, clock: options.clock, file, opened_file }
     }
 
     /// Opens the file of an address; see [`SqliteOptions::from_url`].
@@ -209,10 +209,10 @@ impl SqliteStore {
             .map_err(|error| unreachable(&options.file, error))?;
         // Large payloads fill every cache that there is, and the system keeps the file's pages too.
         let readers = readers(connect.pragma("cache_size", "-4000"), &opened_file);
-        let opened = Arc::new(Opened { pools: vec![readers.clone(), writer.clone()], file: opened_file.clone() });
+        let own_pools = Arc::new(OwnPools { pools: vec![readers.clone(), writer.clone()], file: opened_file.clone() });
         let file = Arc::from(options.file.display().to_string());
         opened_file.check()?;
-        Ok(Self { writer, readers, opened, table: options.table, clock: options.clock, file, opened_file })
+        Ok(Self { writer, readers, own_pools, table: options.table, clock: options.clock, file, opened_file })
     }
 }
 
@@ -225,7 +225,7 @@ fn never_idle(file: &Arc<OpenedFile>) -> SqlitePoolOptions {
         Box::pin(async move {
             // Only what reads from the file opens its -wal.
             sqlx::query("SELECT count(*) FROM sqlite_schema").execute(connection).await?;
-            file.note_log();
+            file.note_wal();
             Ok(())
         })
     })

@@ -17,15 +17,15 @@ pub(super) struct OpenedFile {
     /// The file as the first look found it. Of a pool that somebody lends, it may be there later only.
     file: OnceLock<Inode>,
     /// Its `-wal`, as the connections of this process have it open, and where.
-    log: OnceLock<(PathBuf, Inode)>,
+    wal: OnceLock<(PathBuf, Inode)>,
     /// When the file itself was changed last, as the last look found it while all was well.
     changed: Mutex<Option<Changed>>,
     /// Whether the connections were closed: what becomes of the files then is others' business.
     is_closed: AtomicBool,
     /// Whether a look has missed the `-wal`.
-    was_missed: AtomicBool,
+    wal_was_gone: AtomicBool,
     /// Whether others may have written to the file without that `-wal`, which must not come back then.
-    is_overtaken: AtomicBool,
+    is_written_by_others: AtomicBool,
 }
 
 /// Device and number.
@@ -46,13 +46,13 @@ impl OpenedFile {
 
     /// Notes which `-wal` is open. To be called when a connection of this process that stays open has read from the file: as long
     /// as it is open, SQLite neither removes the `-wal` nor makes another.
-    pub(super) fn note_log(&self) {
+    pub(super) fn note_wal(&self) {
         // It stands beside the file, whatever link led to that.
-        let Some(log) = self.path().and_then(|path| path.canonicalize().ok()).map(|file| with_suffix(&file, "-wal")) else {
+        let Some(wal) = self.path().and_then(|path| path.canonicalize().ok()).map(|file| with_suffix(&file, "-wal")) else {
             return;
         };
-        if let Some(found) = found(&log) {
-            let _ = self.log.set((log, found));
+        if let Some(found) = found(&wal) {
+            let _ = self.wal.set((wal, found));
         }
     }
 
@@ -76,19 +76,19 @@ impl OpenedFile {
                  back with its -wal, and the host goes on; or stop the host to let it use what stands there now",
             ));
         };
-        if let Some((log, _)) = self.log.get() {
-            let has_log = self.has_log();
-            self.notice(has_log, log, &metadata);
-            if self.is_overtaken.load(Ordering::Relaxed) {
+        if let Some((wal, _)) = self.wal.get() {
+            let has_wal = self.has_wal();
+            self.look_at_wal(has_wal, wal, &metadata);
+            if self.is_written_by_others.load(Ordering::Relaxed) {
                 return Err(lost(
-                    log,
+                    wal,
                     "the -wal was moved, deleted or replaced while this program had it open, and others have written to the file since: \
                      do not put the old one back, but stop this program to let it use what stands there now",
                 ));
             }
-            if !has_log {
+            if !has_wal {
                 return Err(lost(
-                    log,
+                    wal,
                     "the -wal was moved, deleted or replaced while this program had it open, so nobody would see what is written. If \
                      nothing else has written to the file since, put it back, and the host goes on; otherwise stop the host to let it \
                      use what stands there now",
@@ -100,39 +100,39 @@ impl OpenedFile {
     }
 
     /// Notes that the connections of this process are about to be closed.
-    pub(super) fn closes(&self) {
+    pub(super) fn note_closing(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
     }
 
     /// Whether the `-wal` that is open stands there, if any is.
-    fn has_log(&self) -> bool {
-        self.is_closed.load(Ordering::Relaxed) || self.log.get().is_none_or(|(log, opened)| found(log) == Some(*opened))
+    fn has_wal(&self) -> bool {
+        self.is_closed.load(Ordering::Relaxed) || self.wal.get().is_none_or(|(wal, opened)| found(wal) == Some(*opened))
     }
 
     /// Notes what was found while the `-wal` is missed, and when it is back.
-    fn notice(&self, has_log: bool, log: &Path, file: &Metadata) {
-        if !has_log {
-            self.was_missed.store(true, Ordering::Relaxed);
-        } else if !self.was_missed.load(Ordering::Relaxed) {
+    fn look_at_wal(&self, has_wal: bool, wal: &Path, file: &Metadata) {
+        if !has_wal {
+            self.wal_was_gone.store(true, Ordering::Relaxed);
+        } else if !self.wal_was_gone.load(Ordering::Relaxed) {
             return;
         }
-        let is_another_in_use = !has_log && fs::metadata(log).is_ok_and(|other| other.len() > 0);
+        let is_another_in_use = !has_wal && fs::metadata(wal).is_ok_and(|other| other.len() > 0);
         let last = *self.changed.lock().unwrap_or_else(PoisonError::into_inner);
         if is_another_in_use || last != Some(changed(file)) {
-            self.is_overtaken.store(true, Ordering::Relaxed);
-        } else if has_log {
-            self.was_missed.store(false, Ordering::Relaxed);
+            self.is_written_by_others.store(true, Ordering::Relaxed);
+        } else if has_wal {
+            self.wal_was_gone.store(false, Ordering::Relaxed);
         }
     }
 
     /// Whether the connections may be closed. The last one that is closed writes what stands in the `-wal` into the file: over what
     /// others have written to it since, where they had another `-wal`.
     pub(super) fn may_be_closed(&self) -> bool {
-        let Some((path, (log, _))) = self.path().zip(self.log.get()) else { return true };
+        let Some((path, (wal, _))) = self.path().zip(self.wal.get()) else { return true };
         // Another file has nothing to do with this one's connections.
         let Some(file) = fs::metadata(path).ok().filter(|found| self.file.get() == Some(&inode(found))) else { return true };
-        self.notice(self.has_log(), log, &file);
-        !self.is_overtaken.load(Ordering::Relaxed)
+        self.look_at_wal(self.has_wal(), wal, &file);
+        !self.is_written_by_others.load(Ordering::Relaxed)
     }
 }
 
@@ -187,34 +187,34 @@ mod tests {
     #[test]
     fn a_wal_that_is_gone_is_found_out_and_is_written_into_a_file_alone_that_nobody_has_changed() {
         let directory = tempfile::tempdir().expect("a directory can be made");
-        let (file, log) = (directory.path().join("outbox.db"), directory.path().join("outbox.db-wal"));
+        let (file, wal) = (directory.path().join("outbox.db"), directory.path().join("outbox.db-wal"));
         fs::write(&file, "one").expect("written");
         let opened = OpenedFile::of(&file);
-        opened.note_log();
-        fs::write(&log, "two").expect("written");
+        opened.note_wal();
+        fs::write(&wal, "two").expect("written");
         assert!(opened.check().is_ok() && opened.may_be_closed(), "it had none");
-        opened.note_log();
+        opened.note_wal();
         assert!(opened.check().is_ok() && opened.may_be_closed());
 
         let elsewhere = directory.path().join("elsewhere-wal");
-        fs::rename(&log, &elsewhere).expect("moved");
+        fs::rename(&wal, &elsewhere).expect("moved");
         let error = opened.check().expect_err("it is gone").to_string();
         assert!(error.contains("the -wal was moved") && opened.may_be_closed(), "{error}");
-        fs::rename(&elsewhere, &log).expect("put back");
+        fs::rename(&elsewhere, &wal).expect("put back");
         assert!(opened.check().is_ok() && opened.may_be_closed());
-        fs::rename(&log, &elsewhere).expect("moved again");
+        fs::rename(&wal, &elsewhere).expect("moved again");
         assert!(opened.check().is_err());
-        fs::write(&log, "").expect("written");
+        fs::write(&wal, "").expect("written");
         assert!(opened.check().is_err() && opened.may_be_closed(), "somebody else has it open, and has written nothing");
-        fs::write(&log, "three").expect("written");
-        opened.note_log();
+        fs::write(&wal, "three").expect("written");
+        opened.note_wal();
         assert!(opened.check().is_err() && !opened.may_be_closed(), "somebody writes to another one");
-        fs::remove_file(&log).expect("removed");
+        fs::remove_file(&wal).expect("removed");
         let at = std::time::UNIX_EPOCH + std::time::Duration::from_secs(9);
         fs::File::options().write(true).open(&file).and_then(|file| file.set_modified(at)).expect("changed");
         assert!(opened.check().is_err() && !opened.may_be_closed(), "somebody has written to it and closed it");
 
-        fs::rename(&elsewhere, &log).expect("put back");
+        fs::rename(&elsewhere, &wal).expect("put back");
         let error = opened.check().expect_err("it does not fit the file any more").to_string();
         assert!(error.contains("do not put the old one back") && !opened.may_be_closed(), "{error}");
     }

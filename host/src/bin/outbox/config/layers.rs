@@ -54,9 +54,9 @@ pub(crate) struct Layers {
     /// Of the file.
     lines: Lines,
     /// Whether the text of the file has an error.
-    is_torn: bool,
+    has_syntax_error: bool,
     /// Keys that are meant by what is no setting.
-    meant: Vec<String>,
+    near_keys: Vec<String>,
     /// What was written of settings in whose place others count.
     left_out: Vec<Value>,
     faults: Vec<String>,
@@ -99,8 +99,8 @@ impl Layers {
             leaves,
             known,
             lines: Lines::default(),
-            is_torn: false,
-            meant: Vec::new(),
+            has_syntax_error: false,
+            near_keys: Vec::new(),
             left_out: Vec::new(),
             faults: Vec::new(),
             mistyped: Vec::new(),
@@ -121,7 +121,7 @@ impl Layers {
             let at = error.span().map_or(1, |span| line(span.start));
             self.faults.push(format!("{name}:{at}: {}", in_words(error.message())));
         }
-        self.is_torn = !errors.is_empty();
+        self.has_syntax_error = !errors.is_empty();
         let first_error = errors.iter().filter_map(|error| error.span()).map(|span| line(span.start)).min();
         // Of a text with an error in it, what comes before is checked: better all faults at once than one after another. What comes
         // after may have lost its section.
@@ -187,7 +187,7 @@ impl Layers {
                 format!("{name} is a section, not a value; write [{name}] and its settings below it")
             } else {
                 let near = meant(&name, &self.known);
-                self.meant.extend(near.map(str::to_owned));
+                self.near_keys.extend(near.map(str::to_owned));
                 let near = near.map(|near| format!("did you mean {near}?"));
                 format!("{name} is not a setting; {}", near.unwrap_or_else(|| "`outbox config show` shows them all".to_owned()))
             };
@@ -257,7 +257,7 @@ impl Layers {
         let mut faults = std::mem::take(&mut self.faults);
         let mistyped = std::mem::take(&mut self.mistyped).into_iter().filter(|(name, _)| !self.refers_to(name));
         faults.extend(mistyped.map(|(name, fix)| format!("{name} is not a setting; {fix}")));
-        let mut wrong = std::mem::take(&mut self.meant);
+        let mut bad_keys = std::mem::take(&mut self.near_keys);
         let mut whole = Table::new();
         for (key, leaf) in &mut self.leaves {
             let unresolved = |words| vec![Misfit { path: String::new(), words }];
@@ -271,7 +271,7 @@ impl Layers {
                 Err(misfits) => (None, misfits),
             };
             if !misfits.is_empty() {
-                wrong.push(key.join("."));
+                bad_keys.push(key.join("."));
             } else if let Some(value) = value.as_ref().filter(|_| !has_reference(&leaf.written)) {
                 // Shown with the type that it turned out to have; a reference stays as it was written.
                 leaf.written = value.clone();
@@ -286,7 +286,7 @@ impl Layers {
             }
         }
         let config = match whole.clone().try_into() {
-            _ if self.is_torn => None,
+            _ if self.has_syntax_error => None,
             Ok(config) => Some(config),
             // What is wrong with one value has been told.
             Err(_) if !faults.is_empty() => None,
@@ -295,7 +295,7 @@ impl Layers {
                 None
             }
         };
-        Finished { config, faults, wrong }
+        Finished { config, faults, bad_keys }
     }
 }
 
@@ -306,7 +306,7 @@ pub(crate) struct Finished<T> {
     /// One text each, with its place.
     pub(crate) faults: Vec<String>,
     /// The keys whose values are wrong.
-    wrong: Vec<String>,
+    bad_keys: Vec<String>,
 }
 
 impl<T> Finished<T> {
@@ -314,7 +314,7 @@ impl<T> Finished<T> {
     pub(crate) fn may_follow(&self, fault: &str) -> bool {
         let is_key = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
         let names = |key: &str| fault.split(|c| !is_key(c)).any(|word| word.trim_end_matches('.') == key);
-        self.wrong.iter().any(|key| match key.as_str() {
+        self.bad_keys.iter().any(|key| match key.as_str() {
             // The address decides what the other settings of a database mean.
             "database.url" => fault.starts_with("database."),
             "http.tokens" => fault.contains("no token is configured"),

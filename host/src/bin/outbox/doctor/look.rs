@@ -119,7 +119,7 @@ fn of_plugins(dir: &str, found: &[PluginStatus], sections: &BTreeSet<&str>) -> V
     if found.is_empty() {
         let is_empty = std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_none());
         let holds = if is_empty { "is empty" } else { "holds no plugins" };
-        let what = format!("the directory {dir} {holds}, so no event will be handled");
+        let what = format!("the directory {dir} {holds}, so no plugin answers any route");
         findings.push(Finding::warning("plugins", what, format!("copy a component there as {dir}/NAME.wasm")));
     }
     let (bad, good): (Vec<_>, Vec<_>) =
@@ -209,7 +209,7 @@ pub(super) fn retries(waiting: u64, newest: &[Record], flags: &Flags) -> Finding
     }
     let error = most_often(newest.iter().filter_map(|record| record.last_error.as_deref()), error_kind);
     let said = error.map_or_else(String::new, |error| format!("; most often: {}", short(error, 160)));
-    let is_breakage = error.and_then(|error| Cause::of_code(error_kind(error))).is_some_and(Cause::is_breakage);
+    let is_breakage = error.and_then(|error| Cause::from_code(error_kind(error))).is_some_and(Cause::is_breakage);
     let breaker = if is_breakage {
         "\na listener that keeps breaking is paused by its host for breaker.pause, again and again: its log says `the listener keeps \
          breaking`"

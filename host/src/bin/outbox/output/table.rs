@@ -17,10 +17,10 @@ pub(crate) fn table<R: IntoIterator<Item = String>>(header: &[&str], rows: impl 
     text
 }
 
-/// How far the last column is cut before others are, and how far columns are cut in the end.
+/// The last column is cut down to `LAST_WIDTH` before any other is cut; no column is cut below `LEAST_WIDTH`.
 const LAST_WIDTH: usize = 20;
 const LEAST_WIDTH: usize = 12;
-/// How far a column beside the last one is cut before others are left out.
+/// The other columns are cut down to this before any is left out.
 const CUT_WIDTH: usize = 24;
 /// Spaces between two columns.
 const GAP: u16 = 2;

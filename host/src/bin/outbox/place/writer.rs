@@ -57,8 +57,8 @@ pub(crate) async fn writer(config: &Config) -> Result<Writer, Failure> {
 }
 
 impl Writer {
-    /// Writes events. The database takes all or none; a host takes all or none of each request, and `written` is told of every one
-    /// that it took. Ctrl-C ends it, with what is certain then of the events that it was at.
+    /// Writes events. The database takes all or none; a host takes all or none of each request, and `written` is told of each request
+    /// that it took. Ctrl-C ends it, with an error that says what is certain of the events that were on their way.
     pub(crate) async fn emit(
         &self,
         envelopes: Vec<Envelope>,
@@ -185,7 +185,7 @@ impl Body {
         doubt(self.first, self.events, flags)
     }
 
-    /// What is told when somebody does not wait for the answer.
+    /// What is told to somebody who stopped waiting for the answer.
     fn unanswered(&self, flags: &Flags) -> String {
         format!("{}, but not before a minute from now: the host may still be at work on the request", self.doubt(flags))
     }
@@ -194,9 +194,9 @@ impl Body {
     fn unsent(&self) -> String {
         let Self { first, events, .. } = self;
         if *events == 1 {
-            return format!("the event {first} was not written: no host has taken it");
+            return format!("the event {first} was not written: the host did not get it");
         }
-        format!("{} from {first} on were not written: no host has taken them", output::count(*events as u64, "event"))
+        format!("{} from {first} on were not written: the host did not get them", output::count(*events as u64, "event"))
     }
 }
 

@@ -10,7 +10,7 @@ use crate::units::When;
 /// The events that an address asks for, as it was written.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct WantedEvents {
-    /// `new`, `retry`, `delayed`, `in_flight`, `parked`, `blocked`, `dead`, `done`; anything else for all.
+    /// `new`, `retry`, `delayed`, `claimed`, `parked`, `blocked`, `dead`, `done`; anything else for all.
     pub(crate) status: String,
     pub(crate) event_type: String,
     pub(crate) aggregate_type: String,
@@ -104,7 +104,7 @@ impl WantedEvents {
             "parked" => Some(SetAside::Parked),
             "blocked" => Some(SetAside::Blocked),
             "delayed" => Some(SetAside::Delayed),
-            "in_flight" => Some(SetAside::InFlight),
+            "claimed" | "in_flight" => Some(SetAside::InFlight),
             _ => None,
         };
         Filter {

@@ -14,14 +14,14 @@ use crate::time::{Timestamp, system_clock};
 
 /// How long a page waits for the database before it shows what it knew.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How long a page waits for a new snapshot where the last one is younger than [`NOT_NOW`]. An open page hears of the new one.
+/// How long a page waits for a new snapshot where the last one is younger than [`SHOW_AGE_AFTER`]. An open page hears of the new one.
 const PROMPT: Duration = Duration::from_millis(25);
 /// How long it waits where the last one is older, but less than [`OLDEST`] old: longer than most databases need.
-const USUAL: Duration = Duration::from_millis(500);
+const LONGER_WAIT: Duration = Duration::from_millis(500);
 /// A snapshot this old is shown with its age: the lists of a page that is loaded are as they are now.
-pub(crate) const NOT_NOW: Duration = Duration::from_secs(5);
+pub(crate) const SHOW_AGE_AFTER: Duration = Duration::from_secs(5);
 /// How long other visitors are shown the old snapshot after one has waited for the new one, unless that comes.
-const NEXT_WAIT: Duration = Duration::from_secs(1);
+const WAIT_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// A snapshot that takes longer is taken for visitors only, not for the charts.
 const DEAR: Duration = Duration::from_secs(1);
 /// How many dead events are grouped by their errors: the newest ones.
@@ -68,8 +68,8 @@ impl Snapshot {
     }
 
     /// The moment, where it is longer ago than a visitor would think.
-    pub(crate) fn old(&self) -> Option<Timestamp> {
-        (self.taken.elapsed() >= NOT_NOW).then_some(self.at)
+    pub(crate) fn taken_long_ago(&self) -> Option<Timestamp> {
+        (self.taken.elapsed() >= SHOW_AGE_AFTER).then_some(self.at)
     }
 
     /// Whether any host is alive.
@@ -155,7 +155,7 @@ impl Kept {
         let oldest = OLDEST + self.took + PATIENCE;
         let age = self.known.snapshot.as_ref()?.taken.elapsed();
         let will_do = age < oldest && !self.is_outdated && self.known.outage.is_none();
-        will_do.then_some(if age < NOT_NOW { PROMPT } else { USUAL })
+        will_do.then_some(if age < SHOW_AGE_AFTER { PROMPT } else { LONGER_WAIT })
     }
 
     /// Whether a snapshot that somebody did not wait for has come.
@@ -198,7 +198,7 @@ impl Snapshots {
                     kept.running = Some(running);
                     if prompt.is_some() {
                         // The next visitor does not wait for the same snapshot again.
-                        kept.next = Some(Instant::now() + NEXT_WAIT);
+                        kept.next = Some(Instant::now() + WAIT_AGAIN_AFTER);
                         return kept.known.clone();
                     }
                     break (format!("no answer for {} s", PATIENCE.as_secs()), false);
@@ -341,8 +341,8 @@ mod tests {
         snapshots.latest().await;
         assert_eq!(snapshots.kept.lock().await.patience(), Some(PROMPT));
 
-        aged(&snapshots, NOT_NOW).await;
-        assert_eq!(snapshots.kept.lock().await.patience(), Some(USUAL), "longer than most databases need");
+        aged(&snapshots, SHOW_AGE_AFTER).await;
+        assert_eq!(snapshots.kept.lock().await.patience(), Some(LONGER_WAIT), "longer than most databases need");
         aged(&snapshots, OLDEST * 2).await;
         assert_eq!(snapshots.kept.lock().await.patience(), None, "too old to be shown");
     }

@@ -89,7 +89,7 @@ async fn a_filter_that_cannot_be_read_is_told_and_means_not_everything() {
     let list = pages.get("/events?since=1h&until=0s&status=done").await;
     assert_eq!((list.status, list.text.matches("class=\"row\"").count()), (StatusCode::OK, 3), "{}", list.text);
     assert_eq!(pages.get("/events?until=1h").await.text.matches("class=\"row\"").count(), 0);
-    assert_eq!(pages.get("/events?status=in_flight").await.text.matches("class=\"row\"").count(), 0);
+    assert_eq!(pages.get("/events?status=claimed").await.text.matches("class=\"row\"").count(), 0);
     for (query, said) in [
         ("since=yesterday", "Written after is “yesterday”; write a span like 2h"),
         ("header=channel", "The header is “channel”; write key=value."),

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use super::*;
 use crate::event::Route;
 use crate::http::pages::fake::{node, record, route};
-use crate::http::pages::known::snapshot::{NOT_NOW, Outage};
+use crate::http::pages::known::snapshot::{Outage, SHOW_AGE_AFTER};
 use crate::store::{Record, Stats};
 
 fn now() -> Timestamp {
@@ -43,7 +43,7 @@ fn all_is_not_well_without_a_host() {
 
 #[test]
 fn what_was_counted_long_ago_is_told_with_the_time() {
-    let taken = snapshot().taken.checked_sub(NOT_NOW).expect("the machine runs for so long");
+    let taken = snapshot().taken.checked_sub(SHOW_AGE_AFTER).expect("the machine runs for so long");
     let old = || Snapshot { taken, ..snapshot() };
     let well = calm(&old(), None);
     assert!(well.ends_with("· no events waiting · counted at 14:10:00 UTC"), "{well}");
