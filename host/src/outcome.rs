@@ -262,4 +262,14 @@ mod tests {
         }
         Opaque
     }
+
+    #[test]
+    fn each_cause_is_known_by_its_code() {
+        let mut codes: Vec<&str> = Cause::ALL.iter().map(|cause| cause.code()).collect();
+        assert!(Cause::ALL.into_iter().all(|cause| Cause::from_code(cause.code()) == Some(cause)), "{codes:?}");
+        codes.sort_unstable();
+        codes.dedup();
+        assert_eq!(codes.len(), Cause::ALL.len());
+        assert_eq!(Cause::from_code("another"), None);
+    }
 }

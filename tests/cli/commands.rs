@@ -1,8 +1,10 @@
 //! Commands that do one thing and end.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::Stdio;
 
-use crate::program::{Ended, Place};
+use crate::program::{Ended, Place, end, signal};
 
 pub(crate) const ORDER: [&str; 8] =
     ["event", "emit", "--type", "OrderPlaced", "--aggregate-type", "Order", "--payload", r#"{"order_id":42,"total":9.5}"#];
@@ -306,6 +308,28 @@ fn a_file_that_is_written_in_part_is_continued_by_the_command_that_is_printed() 
     let again = again.env("OUTBOX_DATABASE_URL", place.url()).output().expect("it runs");
     assert_eq!(again.status.code(), Some(0), "{}", String::from_utf8_lossy(&again.stderr));
     assert_eq!(place.stat("new"), 1_500, "each line once");
+}
+
+#[test]
+fn ctrl_c_between_two_parts_of_a_file_says_how_far_it_came() {
+    let place = Place::migrated();
+    let mut command = place.command(&["event", "emit", "--jsonl", "-"]);
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("it runs");
+    let mut input = child.stdin.take().expect("a pipe");
+    input.write_all(lines(0..1_200).as_bytes()).expect("it reads");
+    let output = BufReader::new(child.stdout.take().expect("a pipe"));
+    assert_eq!(output.lines().take(1_000).filter(Result::is_ok).count(), 1_000, "the first part is written");
+
+    signal(&child, "INT");
+
+    assert_eq!(end(&mut child, "it ends at Ctrl-C").code(), Some(130));
+    let mut said = String::new();
+    child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("UTF-8");
+    assert!(said.contains("1,000 events written before Ctrl-C; they stay"), "{said}");
+    assert!(said.contains("give the lines from 1001 on to the same command"), "{said}");
+    assert_eq!(place.stat("new"), 1_000);
+    drop(input);
 }
 
 #[test]

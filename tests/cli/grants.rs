@@ -76,7 +76,11 @@ impl Drop for Empty {
 
 /// The statement that an error names as its last step, such as `GRANT outbox_migrator TO shop`.
 fn granting(ended: &Ended) -> &str {
-    let line = ended.stderr.lines().find(|line| line.contains("this lets it run the command: ")).expect("it says what helps");
+    let line = ended
+        .stderr
+        .lines()
+        .find(|line| line.contains("this lets it run the command: "))
+        .unwrap_or_else(|| panic!("it does not say what helps: {}", ended.stderr));
     line.split_once("command: ").expect("it was found").1
 }
 
@@ -119,6 +123,24 @@ fn on_mysql(url: &str, script: &str) -> Result<(), String> {
     })
 }
 
+/// Accounts of MySQL, dropped with this value.
+struct Accounts<'h> {
+    home: &'h Home,
+    users: [&'h str; 2],
+}
+
+impl Accounts<'_> {
+    fn each(&self, before: &str, after: &str) {
+        self.users.iter().for_each(|user| self.home.execute(&format!("{before} '{user}'@'%' {after}")));
+    }
+}
+
+impl Drop for Accounts<'_> {
+    fn drop(&mut self) {
+        self.each("DROP USER", "");
+    }
+}
+
 #[test]
 fn an_ordinary_account_of_an_empty_mysql_database_gets_to_its_first_event_by_the_printed_steps() {
     let home = Home::on_mysql();
@@ -127,19 +149,26 @@ fn an_ordinary_account_of_an_empty_mysql_database_gets_to_its_first_event_by_the
     let place = Place::at(home.url());
     while place.run(&["migrate", "down", "--yes"]).stdout.contains("APPLIED AT") {}
     let [shop, writer] = ["s", "w"].map(|user| format!("outbox_{}_{user}", std::process::id()));
-    let account = |user: &str, role: &str| {
-        home.execute(&format!("CREATE USER '{user}'@'%' IDENTIFIED BY '{PASSWORD}'; GRANT {role} TO '{user}'@'%'"));
-        let default = |word| dba(&format!("SET DEFAULT ROLE {role} {word} '{user}'@'%'"));
-        default("FOR").or_else(|_| default("TO")).expect("MariaDB or MySQL");
-        Place::at(&address(home.url(), &database, Some(user)))
+    let accounts = Accounts { home: &home, users: [&shop, &writer] };
+    accounts.each("CREATE USER", &format!("IDENTIFIED BY '{PASSWORD}'"));
+    // Whoever has no right at all in a database is not let in.
+    accounts.each(&format!("GRANT CREATE TEMPORARY TABLES ON {database}.* TO"), "");
+    let place_of = |user| Place::at(&address(home.url(), &database, Some(user)));
+    let grant = |refused: &Ended| {
+        let printed = granting(refused);
+        dba(printed).or_else(|_| dba(&printed.replace(" FOR ", " TO "))).expect("MariaDB or MySQL");
     };
 
     let grants = place.ok(&["doctor", "--grants"]);
     let stopped = dba(&grants).expect_err("the tables are missing, which the script says");
     assert!(stopped.contains("TO outbox_writer"), "the migrator has all of its rights before: {stopped}");
-    account(&shop, "outbox_migrator").ok(&["migrate", "up"]);
+    let (shop, writer) = (place_of(&shop), place_of(&writer));
+    grant(&shop.run(&["migrate", "up"]));
+    shop.ok(&["migrate", "up"]);
     dba(&grants).expect("the tables are there");
 
-    account(&writer, "outbox_writer").ok(&EMIT);
-    home.execute(&format!("DROP USER '{shop}'@'%'; DROP USER '{writer}'@'%'"));
+    grant(&writer.run(&EMIT));
+    writer.ok(&EMIT);
+    let examined = writer.run(&["doctor", "--output", "json"]).stdout;
+    assert!(examined.contains(&format!("GRANT outbox_dispatcher TO '{}'@'%'", accounts.users[1])), "{examined}");
 }

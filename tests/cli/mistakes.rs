@@ -1,6 +1,8 @@
 //! What is said to somebody who meant something else.
 
 use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::process::{Command, Stdio};
 
 use crate::commands::ORDER;
 use crate::program::{Ended, Place};
@@ -79,4 +81,61 @@ fn in_a_directory_without_a_configuration_it_is_told_where_the_default_was_looke
     assert!(said.contains("outbox event list --database-url sqlite:outbox-dev.db"), "{said}");
     let named = without_variable(&["event", "list", "--database-url", "sqlite:other.db"]);
     assert!(named.contains("other.db") && !named.contains("no outbox.toml"), "{named}");
+}
+
+#[test]
+fn a_check_of_the_configuration_tells_what_a_host_would_miss_of_its_plugins() {
+    let place = Place::migrated();
+    let required = "plugins.required=[\"order-mailer\", \"mailer\"]";
+    let check = |more: &[&str]| place.run(&[&["config", "check", "--set", "plugins.dir=listeners"], more].concat()).stderr;
+
+    let said = check(&[]);
+    assert!(said.contains("the plugins directory listeners does not exist"), "{said}");
+    fs::write(place.path().join("listeners"), "").expect("written");
+    let said = check(&[]);
+    assert!(said.contains("the plugins directory listeners is not a directory"), "{said}");
+    fs::remove_file(place.path().join("listeners")).expect("removed");
+    fs::create_dir(place.path().join("listeners")).expect("made");
+    fs::write(place.path().join("listeners/order-mailer.wasm"), "").expect("written");
+    let said = check(&["--set", required]);
+    assert!(
+        said.contains("names mailer, but listeners holds no mailer.wasm") && !said.contains("no order-mailer.wasm"),
+        "{said}"
+    );
+    let said = check(&["--set", required, "--set", "mode=writer_only"]);
+    assert!(!said.contains("mailer.wasm"), "it needs none: {said}");
+}
+
+/// Runs it without what lets root at every file.
+fn unprivileged(place: &Place, arguments: &[&str]) -> Ended {
+    let command = place.command(arguments);
+    if fs::metadata("/proc/self").expect("this is Linux").uid() != 0 {
+        return Ended::of(command);
+    }
+    let mut dropped = Command::new("setpriv");
+    dropped.args(["--bounding-set", "-dac_override,-dac_read_search", "--"]).arg(command.get_program());
+    dropped.args(command.get_args()).current_dir(place.path()).stdin(Stdio::null());
+    dropped.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    Ended::of(dropped)
+}
+
+#[test]
+fn a_user_who_may_not_use_the_file_is_told_whose_it_is_and_what_is_lacking() {
+    let place = Place::migrated();
+    let mode = |path: &str, mode| {
+        fs::set_permissions(place.path().join(path), fs::Permissions::from_mode(mode)).expect("it is ours");
+    };
+    for (path, shut, open, arguments, lacking) in [
+        ("outbox.db", 0o000, 0o600, &["stats"][..], "who may not read it"),
+        ("", 0o500, 0o700, &["migrate", "up", "--database-url", "sqlite:new.db"], "who may not make files in it"),
+        ("", 0o600, 0o700, &["migrate", "up"], "who may not enter it"),
+    ] {
+        mode(path, shut);
+        let ended = unprivileged(&place, arguments);
+        mode(path, open);
+        assert_ne!(ended.code, Some(0), "{arguments:?}");
+        let said = &ended.stderr;
+        assert!(said.contains(lacking) && said.contains(&format!("with the mode {shut:03o}")), "{arguments:?}: {said}");
+        assert!(said.contains("or give") && said.contains("with chown or chmod"), "{said}");
+    }
 }

@@ -59,3 +59,45 @@ impl<C: Clone> Connection<C> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn all_that_waited_for_a_connection_hear_that_it_failed_and_who_comes_later_connects_anew() {
+        let (connection, tries) = (Connection::<u32>::default(), AtomicU32::new(0));
+        let (begun, go_on) = (tokio::sync::Notify::new(), tokio::sync::Notify::new());
+        let fails = || async {
+            tries.fetch_add(1, Ordering::Relaxed);
+            begun.notify_one();
+            go_on.notified().await;
+            Err(SinkError::down("nobody listens"))
+        };
+
+        let (first, second, ()) = tokio::join!(
+            connection.get(|_| true, fails()),
+            async {
+                begun.notified().await;
+                connection.get(|_| true, fails()).await
+            },
+            async {
+                // The second one has asked by then: all three are one task, which looks at them in turn.
+                for _ in 0..3 {
+                    tokio::task::yield_now().await;
+                }
+                go_on.notify_one();
+            }
+        );
+
+        assert!(first.is_err_and(|error| error.is_down()) && second.is_err_and(|error| error.is_down()));
+        assert_eq!(tries.load(Ordering::Relaxed), 1, "the second one did not try the same again");
+        assert_eq!(connection.get(|_| true, async { Ok(7) }).await.ok(), Some(7));
+        assert_eq!(connection.get(|_| true, fails()).await.ok(), Some(7), "it is there");
+        assert_eq!(connection.get(|kept| *kept != 7, async { Ok(8) }).await.ok(), Some(8), "it does not work any more");
+        connection.forget();
+        assert_eq!(connection.get(|_| true, async { Ok(9) }).await.ok(), Some(9));
+    }
+}

@@ -224,6 +224,13 @@ impl Kafka {
         Ok(topic)
     }
 
+    /// Refuses a message of a topic that rests.
+    fn admit(&self, topic: &str, now: Instant) -> Result<(), SinkError> {
+        let Some(rest) = self.unconfirmed().admit(topic, self.config.timeout, now) else { return Ok(()) };
+        let reason = format!("Kafka at {} has not confirmed the topic `{topic}` lately", self.config.target());
+        Err(SinkError::unavailable_for(rest, reason))
+    }
+
     fn queue(&self, producer: &FutureProducer, topic: &str, message: &Message) -> Result<DeliveryFuture, SinkError> {
         let mut headers = OwnedHeaders::new();
         for (name, value) in carried(message, |_| false) {
@@ -380,10 +387,7 @@ impl Link for Kafka {
         let producer = self.producer.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let queue = |message| {
             let topic = self.topic(message)?;
-            if let Some(rest) = self.unconfirmed().admit(&topic, self.config.timeout, Instant::now()) {
-                let reason = format!("Kafka at {} has not confirmed the topic `{topic}` lately", self.config.target());
-                return Err(SinkError::unavailable_for(rest, reason));
-            }
+            self.admit(&topic, Instant::now())?;
             self.queue(&producer, &topic, message).map(|delivery| (topic, delivery))
         };
         // All of them before the first is waited for: librdkafka groups what is there.
@@ -406,6 +410,19 @@ impl Link for Kafka {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_message_of_a_topic_that_rests_is_refused_for_that_long_and_the_sink_is_not_down() {
+        let config = serde_json::from_str(r#"{"brokers": "localhost:9092"}"#).expect("readable");
+        let (kafka, now) = (Kafka::new("log", &config).expect("valid"), Instant::now());
+        kafka.unconfirmed().note("orders", now);
+
+        let refused = kafka.admit("orders", now).expect_err("it rests");
+
+        assert!(!refused.is_down() && refused.to_string().contains("has not confirmed the topic `orders` lately"), "{refused}");
+        assert!(matches!(refused, SinkError::Unavailable { retry_after: Some(unconfirmed::REST), .. }), "{refused:?}");
+        assert!(kafka.admit("payments", now).is_ok() && kafka.admit("orders", now + unconfirmed::REST).is_ok());
+    }
 
     #[test]
     fn faults_name_the_setting() {

@@ -107,7 +107,7 @@ pub(super) async fn partitions(store: &impl PartitionStore) -> Result<Finding, S
 }
 
 /// What an account that lacks rights needs.
-pub(super) const GRANT: &str = "run what `outbox doctor --grants` prints, then: GRANT outbox_dispatcher TO this user; \
+pub(super) const GRANT: &str = "run what `outbox doctor --grants` prints, then: GRANT outbox_dispatcher TO this user\n\
      a service that only writes needs no more than outbox_writer, and this check is not for it";
 
 /// How far the clocks of this machine and of the server may be apart.

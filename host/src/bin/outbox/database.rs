@@ -115,15 +115,17 @@ pub(crate) async fn ready(config: &Config) -> Result<Arc<dyn Store>, Failure> {
 pub(crate) fn grant(role: &str, config: &Config) -> String {
     let user = user(&config.database.url);
     let told = user.as_deref().unwrap_or("the one of this connection");
-    let helps = "when a DBA has run those lines, this lets it run the command";
+    format!("the user is {told}; when a DBA has run those lines, this lets it run the command: {}", granting(role, config))
+}
+
+/// The SQL that grants a role to the user of the configuration's database. MySQL has `TO` where MariaDB has `FOR`.
+pub(crate) fn granting(role: &str, config: &Config) -> String {
+    let user = user(&config.database.url);
     if matches!(config.database.kind(), Ok(Kind::Mysql)) {
         let account = account(user.as_deref().unwrap_or("that user"));
-        return format!(
-            "the user is {told}; {helps} (MySQL has TO in the place of FOR): GRANT {role} TO {account}; SET DEFAULT ROLE {role} FOR {account}"
-        );
+        return format!("GRANT {role} TO {account}; SET DEFAULT ROLE {role} FOR {account} -- on MySQL TO, not FOR");
     }
-    let whom = user.as_deref().map_or_else(|| "that user".to_owned(), quoted);
-    format!("the user is {told}; {helps}: GRANT {role} TO {whom}")
+    format!("GRANT {role} TO {}", user.as_deref().map_or_else(|| "that user".to_owned(), quoted))
 }
 
 /// The user of an address; `None` where it names none.

@@ -11,7 +11,7 @@ use outbox::time::{Clock, SystemClock};
 use outbox::{Store, StoreError};
 
 use crate::config::{Config, Flags, Settings};
-use crate::database::{self, Missing, quoted};
+use crate::database::{self, Missing};
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Colour, Output, count, paint, shown};
 
@@ -86,8 +86,7 @@ async fn database(store: &dyn Store, config: &Config, here: &look::Here, finding
         max_payload: MAX_PAYLOAD_BYTES,
         connections: database::most_connections(config)?,
     };
-    let user = database::user(&config.database.url);
-    let completed = |finding| with_user(with_flags(finding, &here.flags), user.as_deref());
+    let completed = |finding| with_grant(with_flags(finding, &here.flags), config);
     findings.extend(store.diagnose(&expectations).await?.into_iter().map(completed));
     // The examination has said what is wrong with the schema; without it there is nothing more to look at.
     if store.check_schema().await.is_err() {
@@ -107,10 +106,11 @@ fn with_flags(finding: Finding, flags: &Flags) -> Finding {
     Finding { fix, ..finding }
 }
 
-/// A fix that grants something, with the user's name in it.
-fn with_user(finding: Finding, user: Option<&str>) -> Finding {
-    let named = |fix: String| user.map_or(fix.clone(), |user| fix.replace("TO this user", &format!("TO {}", quoted(user))));
-    Finding { fix: finding.fix.map(named), ..finding }
+/// A fix that grants a role, as this user needs it.
+fn with_grant(finding: Finding, config: &Config) -> Finding {
+    let role = "outbox_dispatcher";
+    let granted = |fix: String| fix.replace(&format!("GRANT {role} TO this user"), &database::granting(role, config));
+    Finding { fix: finding.fix.map(granted), ..finding }
 }
 
 /// What the tables tell of hosts, routes and events.

@@ -20,6 +20,7 @@ const PREVENTED: u16 = 1290;
 const CROWDED: [u16; 3] = [1040, 1203, 1226];
 /// On a table, on a column.
 pub(super) const DENIED: [u16; 2] = [1142, 1143];
+const NO_SUCH_TABLE: u16 = 1146;
 /// Shutting down, killed, disconnected for idling, a cluster node that is not ready.
 const CUT: [u16; 8] = [1053, 1077, 1079, 1152, 1317, 1927, 4031, 1047];
 
@@ -33,6 +34,10 @@ pub(super) fn number(error: &sqlx::Error) -> Option<u16> {
 
 pub(super) fn is_duplicate(error: &sqlx::Error) -> bool {
     number(error) == Some(DUPLICATE)
+}
+
+pub(super) fn is_no_such_table(error: &sqlx::Error) -> bool {
+    number(error) == Some(NO_SUCH_TABLE)
 }
 
 /// Sorts a driver's error by what can be done about it.

@@ -123,18 +123,7 @@ impl HostState {
                 return Err(invalid(format!("its {what} must have at most {MAX_TEXT_BYTES} bytes and no control characters")));
             }
         }
-        let bytes: usize = headers.iter().map(|(name, value)| name.len() + value.len()).sum();
-        let (most, most_bytes) = MAX_HEADERS;
-        if headers.len() > most || bytes > most_bytes {
-            return Err(invalid(format!(
-                "it has {} headers of {bytes} bytes; at most {most} of {most_bytes} bytes together are sent",
-                headers.len()
-            )));
-        }
-        let has_control = |text: &String| text.chars().any(char::is_control);
-        if let Some((name, _)) = headers.iter().find(|(name, value)| has_control(name) || has_control(value)) {
-            return Err(invalid(format!("the header `{}` has control characters", keepable(name, 100))));
-        }
+        check_headers(&headers).map_err(invalid)?;
         let next = self.requests.outgoing.next_of(Counter::Messages, named.as_deref()).map_err(invalid)?;
         let (event, number) = next.ok_or_else(|| {
             invalid(
@@ -155,7 +144,43 @@ impl HostState {
     }
 }
 
+/// Every sink could send these, as headers of its own.
+fn check_headers(headers: &[(String, String)]) -> Result<(), String> {
+    let bytes: usize = headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+    let (most, most_bytes) = MAX_HEADERS;
+    if headers.len() > most || bytes > most_bytes {
+        let sent = headers.len();
+        return Err(format!("it has {sent} headers of {bytes} bytes; at most {most} of {most_bytes} bytes together are sent"));
+    }
+    let has_control = |text: &String| text.chars().any(char::is_control);
+    match headers.iter().find(|(name, value)| has_control(name) || has_control(value)) {
+        Some((name, _)) => Err(format!("the header `{}` has control characters", keepable(name, 100))),
+        None => Ok(()),
+    }
+}
+
 fn size(message: &Message) -> usize {
     let texts = message.subject.len() + message.content_type.len() + message.key.as_ref().map_or(0, String::len);
     texts + message.body.len() + pairs_bytes(&message.headers) + pairs_bytes(&message.attributes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_that_would_be_more_than_headers_are_refused() {
+        let headers = |name: &str, value: &str, count| vec![(name.to_owned(), value.to_owned()); count];
+
+        assert_eq!(check_headers(&headers("x-shop", "größe 7\u{a0}", MAX_HEADERS.0)), Ok(()));
+        for (name, value) in [("x\r\nset-cookie", "a"), ("x", "a\r\nset-cookie: b"), ("x\0", "a"), ("x", "a\u{85}")] {
+            let refused = check_headers(&headers(name, value, 1)).expect_err("control characters");
+            assert!(refused.contains("control characters") && !refused.chars().any(char::is_control), "{refused}");
+        }
+        assert!(check_headers(&headers("x", "a", MAX_HEADERS.0 + 1)).is_err_and(|why| why.contains("at most")), "too many");
+        assert!(
+            check_headers(&headers("x", &"a".repeat(MAX_HEADERS.1), 1)).is_err_and(|why| why.contains("bytes")),
+            "too long"
+        );
+    }
 }

@@ -200,6 +200,8 @@ fn an_event_that_no_listener_answered_says_when_a_replay_helps() {
     assert_eq!(commands, "outbox plugin list\noutbox dead replay event-1\noutbox dead discard event-1");
     assert!(told(&known(unroutable(true))).1.contains("A replay helps only when"));
     assert!(!told(&known(dead(1, false))).1.contains("A replay helps"), "this one had a listener");
+    let uncalled = Explanation::of(&known(Record { attempts: 0, claim_seq: 1, ..unroutable(false) }));
+    assert_eq!(uncalled.counted(), "no attempt: no listener was called");
 }
 
 #[test]
