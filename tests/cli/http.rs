@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
 
 use crate::program::{Host, PATIENCE, Place};
 
@@ -32,6 +33,19 @@ pub(crate) fn ask(address: &str, request: &str, headers: &str, body: &str) -> St
     answer
 }
 
+/// Asks again and again until the answer is right: what is shown may be a second old.
+fn asked_until(address: &str, request: &str, is_right: impl Fn(&str) -> bool) {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let answer = ask(address, request, "", "");
+        if is_right(&answer) {
+            return;
+        }
+        assert!(Instant::now() < until, "{request}: {answer}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// A host that listens on a free port, with these arguments.
 pub(crate) fn listening(place: &Place, arguments: &[&str]) -> (Host, String) {
     place.plugin("order-mailer");
@@ -52,13 +66,33 @@ fn a_host_says_where_it_listens_before_it_is_ready_and_delivers_what_is_posted()
 
     assert!(answer.starts_with("HTTP/1.1 201 "), "{answer}");
     host.wait_for_mails(1);
-    assert!(ask(&address, "GET /v1/plugins", "", "").contains("\"name\":\"order-mailer\""));
+    asked_until(&address, "GET /v1/plugins", |answer| answer.contains("\"name\":\"order-mailer\""));
     host.signal("TERM");
     let (status, lines) = host.end();
     assert!(status.success(), "{lines:#?}");
     let place_of =
         |wanted: &str| lines.iter().position(|line| line.starts_with(wanted)).unwrap_or_else(|| panic!("{wanted}: {lines:#?}"));
     assert!(place_of("listening on http://127.0.0.1:") < place_of("ready"), "{lines:#?}");
+}
+
+#[test]
+fn a_host_whose_file_was_moved_takes_no_event_says_so_on_its_pages_and_goes_on_when_it_is_back() {
+    let place = Place::migrated();
+    let (_host, address) = listening(&place, &[]);
+    let (file, elsewhere) = (place.path().join("outbox.db"), place.path().join("elsewhere.db"));
+    let post = || ask(&address, "POST /v1/events", "Content-Type: application/json\r\n", r#"{"event_type":"A","payload":1}"#);
+    std::fs::rename(&file, &elsewhere).expect("moved");
+
+    let answer = post();
+
+    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("database_unavailable"), "{answer}");
+    assert!(ask(&address, "GET /v1/stats", "", "").starts_with("HTTP/1.1 503 "), "nor are rows shown that nobody else sees");
+    asked_until(&address, "GET /", |page| {
+        page.contains("The database has not answered since") && page.contains("was moved, deleted or replaced")
+    });
+    std::fs::rename(&elsewhere, &file).expect("put back");
+    assert!(post().starts_with("HTTP/1.1 201 "));
+    assert_eq!(place.stat("new") + place.stat("parked") + place.stat("dead"), 1);
 }
 
 #[test]

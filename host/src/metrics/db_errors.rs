@@ -4,7 +4,7 @@ use super::Counter;
 use crate::store::StoreError;
 
 /// Every kind, as [`StoreError::code`] names them.
-const KINDS: [&str; 21] = [
+const KINDS: [&str; 22] = [
     "closed",
     "corrupt",
     "disconnected",
@@ -12,6 +12,7 @@ const KINDS: [&str; 21] = [
     "forbidden",
     "full",
     "locked",
+    "moved",
     "no_schema",
     "not_ours",
     "outdated",
@@ -57,6 +58,7 @@ mod tests {
         let errors = [
             StoreError::Url { url: table(), hint: table() },
             StoreError::Unreachable { database: table(), why: table(), source: None },
+            StoreError::Moved { file: table(), why: action },
             StoreError::Locked { action, source: source() },
             StoreError::PartitionsMoved { action, outcomes: 1 },
             StoreError::ReadOnly { action, source: source() },

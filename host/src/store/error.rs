@@ -23,6 +23,14 @@ pub enum StoreError {
         #[source]
         source: Option<sqlx::Error>,
     },
+    /// What a SQLite store has open does not stand where it was opened any more. It can be put back.
+    #[error("{why} ({file})")]
+    Moved {
+        /// The file of the database, or its `-wal`.
+        file: String,
+        /// What happened to it, and what to do.
+        why: &'static str,
+    },
     /// Somebody else holds a lock for too long.
     #[error("the database is locked by another program while trying to {action}; it is tried again")]
     Locked {
@@ -229,6 +237,7 @@ impl StoreError {
         match self {
             Self::Url { .. } => "url",
             Self::Unreachable { .. } => "unreachable",
+            Self::Moved { .. } => "moved",
             Self::Locked { .. } | Self::InUse { .. } => "locked",
             Self::PartitionsMoved { .. } => "partitions_moved",
             Self::ReadOnly { .. } => "read_only",
@@ -269,6 +278,7 @@ impl StoreError {
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Locked { .. }
+            | Self::Moved { .. }
             | Self::PartitionsMoved { .. }
             | Self::InUse { .. }
             | Self::Full { .. }
@@ -293,9 +303,11 @@ impl StoreError {
     /// Whether the database could not be asked at all.
     pub(crate) fn is_silence(&self) -> bool {
         match self {
-            Self::Disconnected { .. } | Self::Unreachable { .. } | Self::TooManyConnections { .. } | Self::Closed { .. } => {
-                true
-            }
+            Self::Disconnected { .. }
+            | Self::Unreachable { .. }
+            | Self::Moved { .. }
+            | Self::TooManyConnections { .. }
+            | Self::Closed { .. } => true,
             Self::Failed { source, .. } => {
                 matches!(source, sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::WorkerCrashed)
             }

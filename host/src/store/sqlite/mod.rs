@@ -87,7 +87,7 @@ impl SqliteStore {
     /// A connection that writes.
     ///
     /// # Errors
-    /// Without a connection what `failed` makes of that; `Unreachable` when nobody would see what is written.
+    /// Without a connection what `failed` makes of that; `Moved` when nobody would see what is written.
     async fn writing(&self, failed: impl FnOnce(sqlx::Error) -> StoreError) -> Result<PoolConnection<Sqlite>, StoreError> {
         let connection = self.writer.acquire().await.map_err(failed)?;
         // Only now: while others had the connection, time went by.

@@ -59,7 +59,7 @@ impl OpenedFile {
     /// Looks whether the file and its `-wal` still stand there.
     ///
     /// # Errors
-    /// `Unreachable` when another one stands there, or none.
+    /// `Moved` when another one stands there, or none.
     pub(super) fn check(&self) -> Result<(), StoreError> {
         let Some(path) = self.path() else { return Ok(()) };
         let metadata = fs::metadata(path).ok();
@@ -136,8 +136,8 @@ impl OpenedFile {
     }
 }
 
-fn lost(path: &Path, why: &str) -> StoreError {
-    StoreError::Unreachable { database: path.display().to_string(), why: why.to_owned(), source: None }
+fn lost(path: &Path, why: &'static str) -> StoreError {
+    StoreError::Moved { file: path.display().to_string(), why }
 }
 
 fn found(path: &Path) -> Option<Inode> {

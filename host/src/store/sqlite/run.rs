@@ -24,10 +24,12 @@ impl Run for SqliteStore {
     }
 
     async fn all(&self, action: &'static str, statement: Statement<'_>) -> Result<Vec<SqliteRow>, StoreError> {
+        self.opened_file.check()?;
         statement.fetch_all(&self.readers).await.map_err(|error| self.failed(action, error))
     }
 
     async fn optional(&self, action: &'static str, statement: Statement<'_>) -> Result<Option<SqliteRow>, StoreError> {
+        self.opened_file.check()?;
         statement.fetch_optional(&self.readers).await.map_err(|error| self.failed(action, error))
     }
 
