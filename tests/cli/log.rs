@@ -55,6 +55,31 @@ fn an_event_that_becomes_dead_is_an_error_with_its_id_its_route_its_attempt_and_
 }
 
 #[test]
+fn of_many_dead_events_the_log_has_some_and_the_number_of_the_others_whatever_routes_are_invented() {
+    let place = Place::migrated();
+    let invented = (0..2_000).map(|number| format!("{{\"event_type\":\"Nobodys{number}\",\"payload\":1}}\n"));
+    let lines: String = invented.chain((0..25).map(|_| DEAD.to_owned())).collect();
+    fs::write(place.path().join("events.jsonl"), lines).expect("written");
+
+    let said = logged(&place, &[], |_| {
+        place.ok(&["event", "emit", "--jsonl", "events.jsonl"]);
+        place.wait_for("dead", 2_025);
+    });
+
+    let dead_of = |part: &str| said.iter().filter(|line| line.contains("an event is dead") && line.contains(part)).count();
+    assert!(dead_of("route=Trouble/Dead") >= 20, "{said:#?}");
+    assert!(dead_of("Nobodys") < 1_000, "{said:#?}");
+    let left_out =
+        |line: &String| line.split_once(" left_out=").and_then(|(_, rest)| rest.split(' ').next()?.parse::<usize>().ok());
+    let told = dead_of("") + said.iter().filter_map(left_out).sum::<usize>();
+    assert_eq!(told, 2_025, "each event has a line, or is counted in one: {said:#?}");
+    assert!(said.iter().any(|line| line.contains("more events are dead than the lines above say")), "{said:#?}");
+}
+
+/// The envelope of an event at which its listener gives up.
+const DEAD: &str = "{\"event_type\":\"Dead\",\"aggregate_type\":\"Trouble\",\"payload\":1}\n";
+
+#[test]
 fn a_row_that_cannot_be_read_and_an_event_that_came_too_late_are_errors_with_what_is_known_of_them() {
     let place = Place::migrated();
     for id in ["broken", "late"] {
