@@ -7,15 +7,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use outbox::PostgresStore;
-use outbox::store::{DoctorStore, Expectations, Severity, Store};
+use outbox::store::postgres::PostgresOptions;
+use outbox::store::{DoctorStore, Expectations, InspectStore, Severity, Store};
 use servers::{Deal, Pooler};
 use sqlx::postgres::{PgConnectOptions, PgConnection};
-use sqlx::{AssertSqlSafe, ConnectOptions};
-use support::{Faults, Witness, Writers, sample_plugins};
+use sqlx::{AssertSqlSafe, ConnectOptions, Executor};
+use support::{Faults, Network, Proxy, Witness, Writers, eventually, sample_plugins};
+use url::Url;
 
 use crate::home::Home;
 use crate::node::{Mode, Node, Settings, conclude, say, wait_for_writers};
-use crate::program::{Place, run};
+use crate::program::{PATIENCE, Place, run};
 
 const EVENTS: usize = 200;
 
@@ -182,4 +184,35 @@ fn left_by_hosts(url: &str) -> [String; 3] {
         }
         found.try_into().expect("three")
     })
+}
+
+#[test]
+fn a_call_whose_pooler_falls_silent_ends_and_the_next_one_is_answered() {
+    let pooled = Pooled::start(Deal::Last);
+    let server = Url::parse(pooled.place().url()).expect("an address").socket_addrs(|| None).expect("in figures")[0];
+    run(async {
+        let proxy = Proxy::in_front_of(server).await;
+        let mut options = PostgresOptions::from_url(&proxy.url(pooled.place().url())).expect("good");
+        (options.statement_timeout, options.lock_timeout) = (Duration::from_secs(2), PATIENCE);
+        let store = PostgresStore::connect_with(options).await.expect("connects");
+        store.stats().await.expect("it answers");
+        let mut other = connect_as_another(pooled.home.url()).await;
+        other.execute("BEGIN; LOCK TABLE outbox_event").await.expect("nobody else has it");
+        let asking = tokio::spawn({
+            let store = store.clone();
+            async move { store.stats().await }
+        });
+        eventually("the statement waits for the table", async || {
+            let waiting = "SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'outbox_event'::regclass AND NOT granted)";
+            sqlx::query_scalar::<_, bool>(waiting).fetch_one(&mut other).await.expect("it answers")
+        })
+        .await;
+
+        proxy.set(Network::Forgets);
+
+        let silent = tokio::time::timeout(PATIENCE, asking).await.expect("the call ends").expect("it does not panic");
+        assert!(silent.is_err_and(|error| error.is_transient()));
+        other.execute("ROLLBACK").await.expect("it answers");
+        eventually("the next call is answered", async || store.stats().await.is_ok()).await;
+    });
 }

@@ -82,6 +82,7 @@ impl Settler {
             let all =
                 async { tokio::join!(self.write_all(completions, stopped.clone()), self.give_back(unused, stopped), waiting) };
             tokio::select! {
+                biased;
                 _ = all => {}
                 () = self.failures.keep_telling_left_out() => {}
             }

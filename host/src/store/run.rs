@@ -163,8 +163,8 @@ fn silence(span: Duration) -> sqlx::Error {
 }
 
 /// Ends a transaction of the host's own: commits what it came to, and rolls back when that is nothing or an error. The rollback is
-/// waited for: who tries again would wait for the locks of this transaction otherwise. Where it fails, the connection is lost, and
-/// the server rolls back by itself.
+/// waited for: who tries again would wait for the locks of this transaction otherwise. Where it fails, or the server stays silent,
+/// the connection is lost, and the server rolls back by itself.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(super) async fn commit_or_roll_back<S: TransactionalStore, T>(
     transaction: S::Transaction,
@@ -173,7 +173,7 @@ pub(super) async fn commit_or_roll_back<S: TransactionalStore, T>(
     if let Ok(Some(_)) = came_to {
         S::commit(transaction).await?;
     } else {
-        let _ = S::rollback(transaction).await;
+        let _ = tokio::time::timeout(SIGN_OF_LIFE, S::rollback(transaction)).await;
     }
     came_to
 }
