@@ -329,6 +329,7 @@ fn ctrl_c_between_two_parts_of_a_file_says_how_far_it_came() {
     assert!(said.contains("1,000 events written before Ctrl-C; they stay"), "{said}");
     assert!(said.contains("give the lines from 1001 on to the same command"), "{said}");
     assert_eq!(place.stat("new"), 1_000);
+    // Open until here: the program was not ended by the end of its input.
     drop(input);
 }
 

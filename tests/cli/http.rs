@@ -33,15 +33,18 @@ pub(crate) fn ask(address: &str, request: &str, headers: &str, body: &str) -> St
     answer
 }
 
+/// An event that the order mailer sends a mail for.
+const ORDER: &str = r#"{"event_type":"OrderPlaced","aggregate_type":"Order","aggregate_id":"42","payload":{"order_id":1,"total":2.5,"customer":"ada@example.com"}}"#;
+
 /// Asks again and again until the answer is right: what is shown may be a second old.
-fn asked_until(address: &str, request: &str, is_right: impl Fn(&str) -> bool) {
+fn ask_until(fact: &str, address: &str, request: &str, is_right: impl Fn(&str) -> bool) {
     let until = Instant::now() + PATIENCE;
     loop {
         let answer = ask(address, request, "", "");
         if is_right(&answer) {
             return;
         }
-        assert!(Instant::now() < until, "{request}: {answer}");
+        assert!(Instant::now() < until, "within {PATIENCE:?}: {fact}; {request}: {answer}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -60,13 +63,12 @@ pub(crate) fn listening(place: &Place, arguments: &[&str]) -> (Host, String) {
 fn a_host_says_where_it_listens_before_it_is_ready_and_delivers_what_is_posted() {
     let place = Place::migrated();
     let (mut host, address) = listening(&place, &[]);
-    let body = r#"{"event_type":"OrderPlaced","aggregate_type":"Order","aggregate_id":"42","payload":{"order_id":1,"total":2.5,"customer":"ada@example.com"}}"#;
 
-    let answer = ask(&address, "POST /v1/events", "Content-Type: application/json\r\n", body);
+    let answer = ask(&address, "POST /v1/events", "Content-Type: application/json\r\n", ORDER);
 
     assert!(answer.starts_with("HTTP/1.1 201 "), "{answer}");
     host.wait_for_mails(1);
-    asked_until(&address, "GET /v1/plugins", |answer| answer.contains("\"name\":\"order-mailer\""));
+    ask_until("the plugin is shown", &address, "GET /v1/plugins", |answer| answer.contains("\"name\":\"order-mailer\""));
     host.signal("TERM");
     let (status, lines) = host.end();
     assert!(status.success(), "{lines:#?}");
@@ -78,7 +80,7 @@ fn a_host_says_where_it_listens_before_it_is_ready_and_delivers_what_is_posted()
 #[test]
 fn a_host_whose_file_was_moved_takes_no_event_says_so_on_its_pages_and_goes_on_when_it_is_back() {
     let place = Place::migrated();
-    let (_host, address) = listening(&place, &[]);
+    let (mut host, address) = listening(&place, &[]);
     let (file, elsewhere) = (place.path().join("outbox.db"), place.path().join("elsewhere.db"));
     let post = || ask(&address, "POST /v1/events", "Content-Type: application/json\r\n", r#"{"event_type":"A","payload":1}"#);
     std::fs::rename(&file, &elsewhere).expect("moved");
@@ -87,12 +89,18 @@ fn a_host_whose_file_was_moved_takes_no_event_says_so_on_its_pages_and_goes_on_w
 
     assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("database_unavailable"), "{answer}");
     assert!(ask(&address, "GET /v1/stats", "", "").starts_with("HTTP/1.1 503 "), "nor are rows shown that nobody else sees");
-    asked_until(&address, "GET /", |page| {
+    ask_until("the page tells of the outage", &address, "GET /", |page| {
         page.contains("The database has not answered since") && page.contains("was moved, deleted or replaced")
     });
     std::fs::rename(&elsewhere, &file).expect("put back");
     assert!(post().starts_with("HTTP/1.1 201 "));
-    assert_eq!(place.stat("new") + place.stat("parked") + place.stat("dead"), 1);
+    let answer = ask(&address, "POST /v1/events", "Content-Type: application/json\r\n", ORDER);
+    assert!(answer.starts_with("HTTP/1.1 201 "), "{answer}");
+    host.wait_for_mails(1);
+    place.wait_for("done", 1);
+    let stats = place.json(&["stats", "--output", "json"]);
+    let written: u64 = ["new", "parked", "dead", "done"].iter().filter_map(|name| stats[*name].as_u64()).sum();
+    assert_eq!(written, 2, "the event that was refused is not there: {stats}");
 }
 
 #[test]

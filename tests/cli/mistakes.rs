@@ -14,8 +14,8 @@ fn a_mistake_is_told_with_what_was_probably_meant() {
     place.sql("UPDATE outbox_event SET status = 3, due_at = NULL, done_at = 1");
 
     for (arguments, code, part) in [
-        (&["event", "list", "--limit", "abc"][..], 2, "`abc` is not a whole number of at least 1"),
-        (&["event", "list", "--limit", "0"], 2, "`0` is not a whole number of at least 1"),
+        (&["event", "list", "--limit", "abc"][..], 2, "it is `abc`; it must be a whole number, at least 1"),
+        (&["event", "list", "--limit", "0"], 2, "it is `0`; it must be a whole number, at least 1"),
         (&["event", "show", "1"], 3, "1 looks like a SEQ"),
         (&["event", "why", "1"], 3, "1 looks like a SEQ"),
         (&["event", "list", "--url", "http://127.0.0.1:1/v1"], 2, "give the address without /v1"),
@@ -31,7 +31,11 @@ fn a_mistake_is_told_with_what_was_probably_meant() {
     let emitted = place.run(&["event", "emit", "--type", "Order/OrderPlaced", "--payload", "{}"]);
     assert_eq!(emitted.code, Some(0), "a type may hold a slash: {}", emitted.stderr);
     assert!(emitted.stderr.contains("was --aggregate-type Order --type OrderPlaced meant?"), "{}", emitted.stderr);
-    for (text, hint) in [("[{\"event_type\":\"A\"}]\n", "this is an array; `jq -c '.[]' FILE`"), ("{\n}\n", "`jq -c . FILE`")] {
+    for (text, hint) in [
+        ("[{\"event_type\":\"A\"}]\n", "this is an array; `jq -c '.[]' FILE`"),
+        ("{\n}\n", "this line ends inside one; `jq -c . FILE`"),
+        ("{\"event_type\":\"A\",\"payload\":1},\n", "remove what follows the object, such as a comma"),
+    ] {
         fs::write(place.path().join("events.jsonl"), text).expect("written");
         let ended = place.run(&["event", "emit", "--jsonl", "events.jsonl"]);
         assert!(ended.stderr.contains(hint) && ended.stderr.contains("nothing was written"), "{}", ended.stderr);
@@ -87,7 +91,12 @@ fn in_a_directory_without_a_configuration_it_is_told_where_the_default_was_looke
 fn a_check_of_the_configuration_tells_what_a_host_would_miss_of_its_plugins() {
     let place = Place::migrated();
     let required = "plugins.required=[\"order-mailer\", \"mailer\"]";
-    let check = |more: &[&str]| place.run(&[&["config", "check", "--set", "plugins.dir=listeners"], more].concat()).stderr;
+    // Nothing of this makes a configuration wrong: the directory may be filled after it was checked.
+    let check = |more: &[&str]| {
+        let ended = place.run(&[&["config", "check", "--set", "plugins.dir=listeners"], more].concat());
+        assert_eq!((ended.code, ended.stderr.contains("the configuration is valid")), (Some(0), true), "{}", ended.stderr);
+        ended.stderr
+    };
 
     let said = check(&[]);
     assert!(said.contains("the plugins directory listeners does not exist"), "{said}");
@@ -106,7 +115,7 @@ fn a_check_of_the_configuration_tells_what_a_host_would_miss_of_its_plugins() {
     assert!(!said.contains("mailer.wasm"), "it needs none: {said}");
 }
 
-/// Runs it without what lets root at every file.
+/// Runs the program without the capabilities by which root may use every file.
 fn unprivileged(place: &Place, arguments: &[&str]) -> Ended {
     let command = place.command(arguments);
     if fs::metadata("/proc/self").expect("this is Linux").uid() != 0 {
@@ -125,6 +134,8 @@ fn a_user_who_may_not_use_the_file_is_told_whose_it_is_and_what_is_lacking() {
     let mode = |path: &str, mode| {
         fs::set_permissions(place.path().join(path), fs::Permissions::from_mode(mode)).expect("it is ours");
     };
+    let us = Command::new("id").arg("-un").output().expect("it runs").stdout;
+    let owner = format!("belongs to {}", String::from_utf8(us).expect("a name").trim());
     for (path, shut, open, arguments, lacking) in [
         ("outbox.db", 0o000, 0o600, &["stats"][..], "who may not read it"),
         ("", 0o500, 0o700, &["migrate", "up", "--database-url", "sqlite:new.db"], "who may not make files in it"),
@@ -133,8 +144,9 @@ fn a_user_who_may_not_use_the_file_is_told_whose_it_is_and_what_is_lacking() {
         mode(path, shut);
         let ended = unprivileged(&place, arguments);
         mode(path, open);
-        assert_ne!(ended.code, Some(0), "{arguments:?}");
         let said = &ended.stderr;
+        assert_eq!(ended.code, Some(5), "{arguments:?}: {said}");
+        assert!(said.contains(&owner), "{arguments:?}: {said}");
         assert!(said.contains(lacking) && said.contains(&format!("with the mode {shut:03o}")), "{arguments:?}: {said}");
         assert!(said.contains("or give") && said.contains("with chown or chmod"), "{said}");
     }

@@ -231,7 +231,10 @@ async fn each_role_may_do_its_part_and_no_more() {
         assert!(lacking.len() == 1 && lacking[0].severity == Severity::Fault, "{findings:#?}");
         assert!(lacking[0].found.contains("UPDATE on outbox_event"), "{lacking:?}");
         let fix = lacking[0].fix.as_deref().unwrap_or_default();
-        assert!(fix.contains("outbox_dispatcher") && fix.contains("only writes needs no more than outbox_writer"), "{fix}");
+        assert!(
+            fix.contains("outbox_dispatcher") && fix.contains("for a service that only writes: grant it outbox_writer"),
+            "{fix}"
+        );
     }
     for sql in ["INSERT INTO outbox_event (event_type, payload) VALUES ('X', 'x')", "DELETE FROM outbox_event_route"] {
         assert_eq!(by_role(&db, "outbox_viewer", sql).await, Err(FORBIDDEN.to_owned()), "{sql}");

@@ -239,7 +239,7 @@ async fn nothing_is_written_to_a_file_that_was_deleted_or_moved() {
     let written = db.store().write(&[NewRow { envelope: &plain(&db).await, claimed: false }], &ownership()).await;
 
     assert!(
-        matches!(&written, Err(StoreError::Unreachable { why, .. }) if why.contains("moved, deleted or replaced")),
+        matches!(&written, Err(StoreError::Moved { why, .. }) if why.contains("moved, deleted or replaced")),
         "{written:?}"
     );
     std::fs::rename(&elsewhere, db.file()).expect("put back");

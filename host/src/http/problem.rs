@@ -249,6 +249,11 @@ impl IntoResponse for Problem {
 /// The inner detail stays in the log: it may name what is no caller's business.
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
+        if matches!(error, StoreError::Moved { .. }) {
+            tracing::warn!(error = %crate::chain(&error), "a request could not be answered: the file of the database was moved");
+            let detail = "the file of the host's database was moved, deleted or replaced; the log of the host says what to do";
+            return Self::new(Kind::DatabaseUnavailable, detail);
+        }
         if error.is_transient() {
             tracing::warn!(error = %crate::chain(&error), "a request could not be answered: the database does not answer");
             return Self::new(Kind::DatabaseUnavailable, "the database does not answer; send the request again later");

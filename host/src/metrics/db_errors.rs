@@ -58,7 +58,7 @@ mod tests {
         let errors = [
             StoreError::Url { url: table(), hint: table() },
             StoreError::Unreachable { database: table(), why: table(), source: None },
-            StoreError::Moved { file: table(), why: action },
+            StoreError::Moved { file: table(), why: action, advice: action },
             StoreError::Locked { action, source: source() },
             StoreError::PartitionsMoved { action, outcomes: 1 },
             StoreError::ReadOnly { action, source: source() },

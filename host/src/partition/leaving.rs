@@ -15,8 +15,9 @@ pub(super) struct Leaving {
     unsettled: HashSet<(EventId, Fence)>,
     /// How often partitions began to leave.
     beginnings: u64,
-    /// Claims on their way to the database: those that were sent since the last beginning, and those that were sent before it.
+    /// Claims on their way to the database that were sent since the last beginning.
     sent: u32,
+    /// Claims on their way to the database that were sent before the last beginning.
     sent_before: u32,
 }
 

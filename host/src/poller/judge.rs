@@ -44,7 +44,7 @@ impl Poller {
             return;
         };
         let listener = self.listeners.find(event.route());
-        let died = if listener.is_some() { Died::Uncalled } else { Died::Unanswered };
+        let died = if listener.is_some() { Died::Uncalled } else { Died::Unroutable };
         self.settler.failures().tell_dead(event, error, died);
         match listener {
             Some(entry) => entry.route_totals().count_outcome(settlement),

@@ -24,7 +24,7 @@ const MAX_KINDS: usize = 8;
 const WARNINGS: u32 = 1;
 /// The most dead events of one route and kind that are told of in a while: each has a reader who looks for its id.
 const DEAD: u32 = 20;
-/// How often it is looked whether lines were left out of which no later line of their kind tells.
+/// How often to look for left-out lines that no later line of their kind has counted.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// Which failed attempts and dead events were logged lately.
@@ -39,10 +39,10 @@ struct Routes {
     /// The most lines of one route and kind in a while.
     most: u32,
     known: HashMap<Route, Kinds>,
-    others: Lines,
-    /// Of routes that nobody answers. Whoever writes events can invent as many as he likes.
-    unanswered: Lines,
-    unreadable: Lines,
+    others: LineCount,
+    /// All routes without a listener together: a writer can invent any number of them.
+    unroutable: Kinds,
+    unreadable: LineCount,
     swept: Reminder,
     /// Those of kinds that were forgotten to make room.
     left_out: LeftOut,
@@ -50,26 +50,26 @@ struct Routes {
 
 #[derive(Debug, Default)]
 struct Kinds {
-    known: Vec<(Box<str>, Lines)>,
-    others: Lines,
+    known: Vec<(Box<str>, LineCount)>,
+    others: LineCount,
 }
 
 /// The lines of one kind lately, and how many more there would have been since.
 #[derive(Debug, Default)]
-struct Lines {
+struct LineCount {
     reminder: Reminder,
     written: u32,
     left_out: u64,
 }
 
-/// Lines that were left out and that no later line of their kind tells of.
+/// Left-out lines that no later line of their kind has counted, and of how many routes and kinds they are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct LeftOut {
     lines: u64,
     kinds: u64,
 }
 
-/// Where an event died.
+/// What had been done for an event when it died.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Died {
     /// Its listener was called for it.
@@ -77,7 +77,7 @@ pub(crate) enum Died {
     /// Its listener was not called for it this time.
     Uncalled,
     /// It has no listener.
-    Unanswered,
+    Unroutable,
 }
 
 impl Default for FailureLog {
@@ -98,7 +98,7 @@ impl FailureLog {
         let (error, next_in_ms) = (keepable(error, MAX_ERROR), u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
         match left_out {
             Some(left_out) => tracing::warn!(
-                event.id = %id, route = %route, attempt, error, next_in_ms, left_out = unless_none(left_out),
+                event.id = %id, route = %route, attempt, error, next_in_ms, left_out = unless_zero(left_out),
                 "an attempt failed; the event is tried again"
             ),
             None => tracing::debug!(
@@ -111,8 +111,8 @@ impl FailureLog {
     pub(crate) fn tell_dead(&self, event: &Event, error: &str, died: Died) {
         let left_out = {
             let (mut dead, now) = (lock(&self.dead), Instant::now());
-            if matches!(died, Died::Unanswered) || is_unroutable(error) {
-                dead.should_log_unanswered(now)
+            if has_no_listener(died, error) {
+                dead.should_log_unroutable(error_kind(error), now)
             } else {
                 dead.should_log(event.route(), error_kind(error), now)
             }
@@ -123,11 +123,12 @@ impl FailureLog {
         let (id, route, attempt, error) = (event.id(), event.route(), event.attempt(), keepable(error, MAX_ERROR));
         let message = match died {
             Died::AfterCall => "an event is dead",
-            Died::Uncalled | Died::Unanswered => "an event is dead before its listener was called",
+            Died::Uncalled => "an event is dead before its listener was called",
+            Died::Unroutable => "an event is dead; its route has no listener",
         };
         match left_out {
             Some(left_out) => {
-                tracing::error!(event.id = %id, route = %route, attempt, error, left_out = unless_none(left_out), "{message}");
+                tracing::error!(event.id = %id, route = %route, attempt, error, left_out = unless_zero(left_out), "{message}");
             }
             None => tracing::debug!(event.id = %id, route = %route, attempt, error, "{message}"),
         }
@@ -140,40 +141,46 @@ impl FailureLog {
             Some(left_out) => tracing::error!(
                 event.sequence = sequence,
                 error,
-                left_out = unless_none(left_out),
+                left_out = unless_zero(left_out),
                 "an event that cannot be read is dead"
             ),
             None => tracing::debug!(event.sequence = sequence, error, "an event that cannot be read is dead"),
         }
     }
 
-    /// Says again and again how many lines were left out, where no more of their kind come.
-    pub(super) async fn keep_telling_left_out(&self) {
+    /// Logs, every [`LOOK_EVERY`], how many lines were left out of kinds that are quiet now. Never returns.
+    pub(super) async fn log_left_out_from_time_to_time(&self) {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
             let now = Instant::now();
-            self.tell_left_out(|lines| !lines.reminder.is_fresh(now));
+            self.log_left_out(|lines| !lines.reminder.is_fresh(now));
         }
     }
 
-    /// Says how many lines were left out of which nobody was told yet.
-    pub(super) fn tell_all_left_out(&self) {
-        self.tell_left_out(|_| true);
+    /// Logs how many lines were left out that no line has counted yet.
+    pub(super) fn log_all_left_out(&self) {
+        self.log_left_out(|_| true);
     }
 
-    fn tell_left_out(&self, of: impl Fn(&Lines) -> bool) {
-        let (attempts, dead) = (lock(&self.attempts).take_left_out(&of), lock(&self.dead).take_left_out(&of));
+    fn log_left_out(&self, is_chosen: impl Fn(&LineCount) -> bool) {
+        let attempts = lock(&self.attempts).take_left_out(&is_chosen);
+        let dead = lock(&self.dead).take_left_out(&is_chosen);
         if attempts.lines > 0 {
-            tracing::warn!(left_out = attempts.lines, kinds = attempts.kinds, "more attempts failed than the lines above say");
+            tracing::warn!(left_out = attempts.lines, kinds = attempts.kinds, "failed attempts were not logged one by one");
         }
         if dead.lines > 0 {
             tracing::error!(
                 left_out = dead.lines,
                 kinds = dead.kinds,
-                "more events are dead than the lines above say; `outbox dead list` shows them"
+                "dead events were not logged one by one; `outbox dead list` shows them"
             );
         }
     }
+}
+
+/// Whether an event died because its route has no listener, or before anybody could be called for it.
+fn has_no_listener(died: Died, error: &str) -> bool {
+    matches!(died, Died::Unroutable) || is_unroutable(error)
 }
 
 fn lock(routes: &Mutex<Routes>) -> MutexGuard<'_, Routes> {
@@ -193,9 +200,9 @@ impl Routes {
         self.known.entry(route.clone()).or_default().should_log(kind, self.most, now, &mut self.left_out)
     }
 
-    /// The same of an event whose route nobody answers.
-    fn should_log_unanswered(&mut self, now: Instant) -> Option<u64> {
-        self.unanswered.next_line(self.most, now)
+    /// The same of an event whose route has no listener.
+    fn should_log_unroutable(&mut self, kind: &str, now: Instant) -> Option<u64> {
+        self.unroutable.should_log(kind, self.most, now, &mut self.left_out)
     }
 
     /// The same of an event whose route is not known.
@@ -210,15 +217,12 @@ impl Routes {
         }
     }
 
-    /// The lines that were left out of these kinds. From now on they count as told.
-    fn take_left_out(&mut self, of: impl Fn(&Lines) -> bool) -> LeftOut {
+    /// The lines that were left out of the chosen kinds. From now on they count as told.
+    fn take_left_out(&mut self, is_chosen: impl Fn(&LineCount) -> bool) -> LeftOut {
         let mut left_out = std::mem::take(&mut self.left_out);
-        let single = [&mut self.others, &mut self.unanswered, &mut self.unreadable];
-        let of_routes = self
-            .known
-            .values_mut()
-            .flat_map(|kinds| kinds.known.iter_mut().map(|(_, lines)| lines).chain(std::iter::once(&mut kinds.others)));
-        single.into_iter().chain(of_routes).filter(|lines| of(lines)).for_each(|lines| left_out.take_from(lines));
+        let of_kinds = self.known.values_mut().chain([&mut self.unroutable]).flat_map(Kinds::all);
+        let lines = of_kinds.chain([&mut self.others, &mut self.unreadable]);
+        lines.filter(|lines| is_chosen(lines)).for_each(|lines| left_out.take_from(lines));
         left_out
     }
 }
@@ -234,16 +238,20 @@ impl Kinds {
         if self.known.len() >= MAX_KINDS {
             return self.others.next_line(most, now);
         }
-        let mut lines = Lines::default();
+        let mut lines = LineCount::default();
         let first = lines.next_line(most, now);
         self.known.push((Box::from(kind), lines));
         first
     }
 
-    /// Forgets what was said long ago, but for the number of what was left out. False when nothing is left.
+    fn all(&mut self) -> impl Iterator<Item = &mut LineCount> {
+        self.known.iter_mut().map(|(_, lines)| lines).chain([&mut self.others])
+    }
+
+    /// Forgets the kinds that were last logged long ago, and keeps how many of their lines were left out. False when no kind is left.
     fn make_room(&mut self, now: Instant, left_out: &mut LeftOut) -> bool {
-        for (_, lines) in self.known.extract_if(.., |(_, lines)| !lines.reminder.is_fresh(now)) {
-            left_out.take_from(&mut { lines });
+        for (_, mut lines) in self.known.extract_if(.., |(_, lines)| !lines.reminder.is_fresh(now)) {
+            left_out.take_from(&mut lines);
         }
         let is_used = !self.known.is_empty() || self.others.reminder.is_fresh(now);
         if !is_used {
@@ -253,7 +261,7 @@ impl Kinds {
     }
 }
 
-impl Lines {
+impl LineCount {
     /// Whether there is another line, and then how many were left out since the last one.
     fn next_line(&mut self, most: u32, now: Instant) -> Option<u64> {
         if self.reminder.is_due(now) {
@@ -269,7 +277,7 @@ impl Lines {
 }
 
 impl LeftOut {
-    fn take_from(&mut self, lines: &mut Lines) {
+    fn take_from(&mut self, lines: &mut LineCount) {
         let left_out = std::mem::take(&mut lines.left_out);
         self.lines += left_out;
         self.kinds += u64::from(left_out > 0);
@@ -277,7 +285,7 @@ impl LeftOut {
 }
 
 /// A field of the line: how many others of its kind were left out since the last one; none when there were none.
-fn unless_none(left_out: u64) -> Option<u64> {
+fn unless_zero(left_out: u64) -> Option<u64> {
     (left_out > 0).then_some(left_out)
 }
 
@@ -347,11 +355,19 @@ mod tests {
     fn invented_routes_that_nobody_answers_keep_no_other_dead_event_out_of_the_log() {
         let (log, now) = (FailureLog::default(), Instant::now());
 
-        let told = (0..2 * MAX_ROUTES).filter(|_| lock(&log.dead).should_log_unanswered(now).is_some()).count();
+        let told =
+            (0..2 * MAX_ROUTES).filter(|_| lock(&log.dead).should_log_unroutable("no listener answers", now).is_some()).count();
 
         assert_eq!((told, lock(&log.dead).known.len()), (20, 0));
         assert_eq!(lock(&log.dead).should_log(&route(1), "no total", now), Some(0));
-        assert_eq!(lock(&log.dead).should_log_unanswered(now + EVERY), Some(2 * MAX_ROUTES as u64 - 20));
+        assert_eq!(lock(&log.dead).should_log_unroutable("it stopped its host", now), Some(0), "another kind");
+        assert_eq!(lock(&log.dead).should_log_unroutable("no listener answers", now + EVERY), Some(2 * MAX_ROUTES as u64 - 20));
+    }
+
+    #[test]
+    fn whatever_says_that_no_listener_answers_counts_as_unroutable() {
+        assert!(has_no_listener(Died::Unroutable, "it expired") && has_no_listener(Died::AfterCall, "no listener answers A/B"));
+        assert!(!has_no_listener(Died::AfterCall, "no total") && !has_no_listener(Died::Uncalled, "it expired"));
     }
 
     #[test]
@@ -364,7 +380,7 @@ mod tests {
         routes.should_log_unreadable(now + EVERY);
         let later = now + EVERY;
 
-        let old = |lines: &Lines| !lines.reminder.is_fresh(later);
+        let old = |lines: &LineCount| !lines.reminder.is_fresh(later);
         assert_eq!(routes.take_left_out(old), LeftOut { lines: 3, kinds: 2 });
         assert_eq!(routes.take_left_out(old), LeftOut::default(), "once");
         assert_eq!(routes.should_log(&route(1), "fuel", later), Some(0), "they are told already");

@@ -81,12 +81,13 @@ impl Settler {
         health.spawn("settler", async move {
             let all =
                 async { tokio::join!(self.write_all(completions, stopped.clone()), self.give_back(unused, stopped), waiting) };
+            // The log of what was left out never ends by itself; the work does, at a stop.
             tokio::select! {
                 biased;
                 _ = all => {}
-                () = self.failures.keep_telling_left_out() => {}
+                () = self.failures.log_left_out_from_time_to_time() => {}
             }
-            self.failures.tell_all_left_out();
+            self.failures.log_all_left_out();
         })
     }
 

@@ -225,7 +225,7 @@ impl Kafka {
     }
 
     /// Refuses a message of a topic that rests.
-    fn admit(&self, topic: &str, now: Instant) -> Result<(), SinkError> {
+    fn refuse_resting(&self, topic: &str, now: Instant) -> Result<(), SinkError> {
         let Some(rest) = self.unconfirmed().admit(topic, self.config.timeout, now) else { return Ok(()) };
         let reason = format!("Kafka at {} has not confirmed the topic `{topic}` lately", self.config.target());
         Err(SinkError::unavailable_for(rest, reason))
@@ -387,7 +387,7 @@ impl Link for Kafka {
         let producer = self.producer.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let queue = |message| {
             let topic = self.topic(message)?;
-            self.admit(&topic, Instant::now())?;
+            self.refuse_resting(&topic, Instant::now())?;
             self.queue(&producer, &topic, message).map(|delivery| (topic, delivery))
         };
         // All of them before the first is waited for: librdkafka groups what is there.
@@ -417,11 +417,13 @@ mod tests {
         let (kafka, now) = (Kafka::new("log", &config).expect("valid"), Instant::now());
         kafka.unconfirmed().note("orders", now);
 
-        let refused = kafka.admit("orders", now).expect_err("it rests");
+        let refused = kafka.refuse_resting("orders", now).expect_err("it rests");
 
         assert!(!refused.is_down() && refused.to_string().contains("has not confirmed the topic `orders` lately"), "{refused}");
         assert!(matches!(refused, SinkError::Unavailable { retry_after: Some(unconfirmed::REST), .. }), "{refused:?}");
-        assert!(kafka.admit("payments", now).is_ok() && kafka.admit("orders", now + unconfirmed::REST).is_ok());
+        assert!(
+            kafka.refuse_resting("payments", now).is_ok() && kafka.refuse_resting("orders", now + unconfirmed::REST).is_ok()
+        );
     }
 
     #[test]

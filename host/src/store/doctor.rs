@@ -108,7 +108,7 @@ pub(super) async fn partitions(store: &impl PartitionStore) -> Result<Finding, S
 
 /// What an account that lacks rights needs.
 pub(super) const GRANT: &str = "run what `outbox doctor --grants` prints, then: GRANT outbox_dispatcher TO this user\n\
-     a service that only writes needs no more than outbox_writer, and this check is not for it";
+     or, for a service that only writes: grant it outbox_writer, and do not run this check with it";
 
 /// How far the clocks of this machine and of the server may be apart.
 #[cfg(any(feature = "postgres", feature = "mysql"))]

@@ -23,13 +23,15 @@ pub enum StoreError {
         #[source]
         source: Option<sqlx::Error>,
     },
-    /// What a SQLite store has open does not stand where it was opened any more. It can be put back.
-    #[error("{why} ({file})")]
+    /// The SQLite file, or its `-wal`, is no longer where the store opened it. Nothing was read or written.
+    #[error("{why} ({file}). {advice}")]
     Moved {
-        /// The file of the database, or its `-wal`.
+        /// Which of the two.
         file: String,
-        /// What happened to it, and what to do.
+        /// What happened to it.
         why: &'static str,
+        /// What to do.
+        advice: &'static str,
     },
     /// Somebody else holds a lock for too long.
     #[error("the database is locked by another program while trying to {action}; it is tried again")]

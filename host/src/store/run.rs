@@ -162,20 +162,49 @@ fn silence(span: Duration) -> sqlx::Error {
     std::io::Error::new(std::io::ErrorKind::TimedOut, format!("no answer within {span:?}")).into()
 }
 
-/// Ends a transaction of the host's own: commits what it came to, and rolls back when that is nothing or an error. The rollback is
-/// waited for: who tries again would wait for the locks of this transaction otherwise. Where it fails, or the server stays silent,
-/// the connection is lost, and the server rolls back by itself.
+/// Ends a transaction of the host's own: commits it, or rolls it back after an error.
+///
+/// # Errors
+/// That one, or the commit's own.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
-pub(super) async fn commit_or_roll_back<S: TransactionalStore, T>(
+pub(super) async fn commit_or_roll_back<S: TransactionalStore + Run, T>(
+    store: &S,
     transaction: S::Transaction,
-    came_to: Result<Option<T>, StoreError>,
-) -> Result<Option<T>, StoreError> {
-    if let Ok(Some(_)) = came_to {
-        S::commit(transaction).await?;
-    } else {
-        let _ = tokio::time::timeout(SIGN_OF_LIFE, S::rollback(transaction)).await;
+    result: Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    match result {
+        Ok(_) => S::commit(transaction).await?,
+        Err(ref error) => roll_back(store, transaction, Some(error)).await,
     }
-    came_to
+    result
+}
+
+/// The same of a transaction that may have come to nothing; then it is rolled back, too.
+///
+/// # Errors
+/// As [`commit_or_roll_back`].
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(super) async fn commit_if_some<S: TransactionalStore + Run, T>(
+    store: &S,
+    transaction: S::Transaction,
+    result: Result<Option<T>, StoreError>,
+) -> Result<Option<T>, StoreError> {
+    if matches!(result, Ok(None)) {
+        roll_back(store, transaction, None).await;
+        return Ok(None);
+    }
+    commit_or_roll_back(store, transaction, result).await
+}
+
+/// Waits for the rollback: who tries again would wait for the locks of this transaction otherwise. Where it fails, the connection is
+/// lost, and the server rolls back by itself.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+async fn roll_back<S: TransactionalStore + Run>(store: &S, transaction: S::Transaction, after: Option<&StoreError>) {
+    // A server that has fallen silent answers no rollback either.
+    if !matches!(after, Some(StoreError::Disconnected { .. })) {
+        let silent = |silence| store.failed("roll back", silence);
+        let _ = answered(Some(SIGN_OF_LIFE), S::rollback(transaction), silent).await;
+    }
 }
 
 /// The longest that a commit or the begin of a transaction is waited for. A standby may have to confirm a commit.

@@ -36,8 +36,8 @@ pub trait TransactionalStore: Store {
     /// Looks whether what is committed now would be seen by others. Between an insert and its commit any time may pass.
     ///
     /// # Errors
-    /// When nobody would see it.
-    fn check_commit(&self) -> Result<(), StoreError> {
+    /// [`StoreError::Moved`] where the file of SQLite is no longer where it was opened. Nothing is committed then.
+    fn check_before_commit(&self) -> Result<(), StoreError> {
         Ok(())
     }
 

@@ -252,7 +252,7 @@ async fn before_commit<S: TransactionalStore>(
         store.delete_inserted(connection, marks).await?;
     }
     if !written.is_empty() {
-        store.check_commit()?;
+        store.check_before_commit()?;
     }
     Ok(held)
 }

@@ -112,20 +112,23 @@ pub(crate) async fn ready(config: &Config) -> Result<Arc<dyn Store>, Failure> {
 }
 
 /// What lets the user of the configuration's database do what a role may.
-pub(crate) fn grant(role: &str, config: &Config) -> String {
+pub(crate) fn how_to_grant(role: &str, config: &Config) -> String {
     let user = user(&config.database.url);
     let told = user.as_deref().unwrap_or("the one of this connection");
-    format!("the user is {told}; when a DBA has run those lines, this lets it run the command: {}", granting(role, config))
+    format!("the user is {told}; when a DBA has run those lines, this lets it run the command: {}", grant_sql(role, config))
 }
 
-/// The SQL that grants a role to the user of the configuration's database. MySQL has `TO` where MariaDB has `FOR`.
-pub(crate) fn granting(role: &str, config: &Config) -> String {
+/// The SQL that grants a role to the user of the configuration's database; `USER` stands for one that its address does not name.
+pub(crate) fn grant_sql(role: &str, config: &Config) -> String {
     let user = user(&config.database.url);
     if matches!(config.database.kind(), Ok(Kind::Mysql)) {
-        let account = account(user.as_deref().unwrap_or("that user"));
-        return format!("GRANT {role} TO {account}; SET DEFAULT ROLE {role} FOR {account} -- on MySQL TO, not FOR");
+        let account = mysql_account(user.as_deref().unwrap_or("USER"));
+        return format!(
+            "GRANT {role} TO {account}; SET DEFAULT ROLE {role} FOR {account} -- MySQL: write TO instead of FOR; if the account has \
+             another host than '%', write that"
+        );
     }
-    format!("GRANT {role} TO {}", user.as_deref().map_or_else(|| "that user".to_owned(), quoted))
+    format!("GRANT {role} TO {}", user.as_deref().map_or_else(|| "USER".to_owned(), quoted))
 }
 
 /// The user of an address; `None` where it names none.
@@ -143,7 +146,7 @@ pub(crate) fn quoted(user: &str) -> String {
 }
 
 /// An account of MySQL and MariaDB, as their SQL has it; from which host it connects is not known here.
-fn account(user: &str) -> String {
+fn mysql_account(user: &str) -> String {
     format!("'{}'@'%'", user.replace('\\', "\\\\").replace('\'', "''"))
 }
 
@@ -200,15 +203,29 @@ mod tests {
 
     #[test]
     fn a_missing_right_is_told_with_the_user_and_the_role_that_it_needs() {
-        let grant = |url: &str| {
+        let told = |url: &str| {
             let database = DatabaseConfig { url: url.to_owned(), ..DatabaseConfig::default() };
-            super::grant("outbox_viewer", &Config { database, ..Config::default() })
+            how_to_grant("outbox_viewer", &Config { database, ..Config::default() })
         };
-        assert!(grant("postgres://shop:s3cret@db/shop").ends_with("GRANT outbox_viewer TO shop"));
-        assert!(grant("postgres://shop:s3cret@db/shop").starts_with("the user is shop;"));
-        assert!(grant("postgres://o%27neil%40shop@db/shop").ends_with("GRANT outbox_viewer TO \"o'neil@shop\""));
-        assert!(grant("mysql://app@db/shop").contains("SET DEFAULT ROLE outbox_viewer"));
-        assert!(grant("postgres://db/shop").contains("the one of this connection"));
+        let expected = |user: &str, sql: &str| {
+            format!("the user is {user}; when a DBA has run those lines, this lets it run the command: {sql}")
+        };
+        let on_mysql = |user: &str| {
+            format!(
+                "GRANT outbox_viewer TO '{user}'@'%'; SET DEFAULT ROLE outbox_viewer FOR '{user}'@'%' -- MySQL: write TO instead of \
+                 FOR; if the account has another host than '%', write that"
+            )
+        };
+        for (url, user, sql) in [
+            ("postgres://shop:s3cret@db/shop", "shop", "GRANT outbox_viewer TO shop".to_owned()),
+            ("postgres://o%27neil%40shop@db/shop", "o'neil@shop", "GRANT outbox_viewer TO \"o'neil@shop\"".to_owned()),
+            ("postgres://db/shop", "the one of this connection", "GRANT outbox_viewer TO USER".to_owned()),
+            ("mysql://app@db/shop", "app", on_mysql("app")),
+            ("mysql://o%27neil@db/shop", "o'neil", on_mysql("o''neil")),
+            ("mysql://db/shop", "the one of this connection", on_mysql("USER")),
+        ] {
+            assert_eq!(told(url), expected(user, &sql));
+        }
     }
 
     #[test]

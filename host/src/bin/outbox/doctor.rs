@@ -109,7 +109,7 @@ fn with_flags(finding: Finding, flags: &Flags) -> Finding {
 /// A fix that grants a role, as this user needs it.
 fn with_grant(finding: Finding, config: &Config) -> Finding {
     let role = "outbox_dispatcher";
-    let granted = |fix: String| fix.replace(&format!("GRANT {role} TO this user"), &database::granting(role, config));
+    let granted = |fix: String| fix.replace(&format!("GRANT {role} TO this user"), &database::grant_sql(role, config));
     Finding { fix: finding.fix.map(granted), ..finding }
 }
 

@@ -394,14 +394,17 @@ fn read(mut input: impl BufRead, chunks: &mpsc::Sender<Result<Chunk, BadLine>>) 
 }
 
 fn bad(error: EnvelopeJsonError, line: &[u8]) -> Failure {
-    let failure = Failure::new(Exit::Failed, "").because(error);
-    let line = line.trim_ascii();
-    let hint = if line.starts_with(b"[") {
-        "each line must be one JSON object, and this is an array; `jq -c '.[]' FILE` writes one line for each of its items"
-    } else if line.starts_with(b"{") && !line.ends_with(b"}") {
-        "each line must be one whole JSON object, and this line is only the beginning of one; `jq -c . FILE` writes one line for each object"
-    } else {
-        return failure;
+    let hint = match &error {
+        _ if line.trim_ascii_start().starts_with(b"[") => Some(
+            "each line must be one JSON object, and this is an array; `jq -c '.[]' FILE` writes one line for each of its items",
+        ),
+        EnvelopeJsonError::Json(error) if error.is_eof() => Some(
+            "each line must be one whole JSON object, and this line ends inside one; `jq -c . FILE` writes one line for each object",
+        ),
+        EnvelopeJsonError::Json(error) if error.to_string().starts_with("trailing characters") => {
+            Some("each line must be one JSON object and nothing else; remove what follows the object, such as a comma")
+        }
+        _ => None,
     };
-    failure.detail(hint.to_owned())
+    hint.iter().fold(Failure::new(Exit::Failed, "").because(error), |failure, hint| failure.detail((*hint).to_owned()))
 }

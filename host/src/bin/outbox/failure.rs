@@ -78,7 +78,9 @@ impl Failure {
         if !id.as_str().bytes().all(|byte| byte.is_ascii_digit()) {
             return failure;
         }
-        failure.detail(format!("{id} looks like a SEQ, the number in the first column of a list; the ID is in another column"))
+        failure.detail(format!(
+            "{id} looks like a SEQ, the number in the first column of a list; give the EVENT_ID, the second column"
+        ))
     }
 
     /// Whether it is only that nobody reads our output any more.

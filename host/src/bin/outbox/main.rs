@@ -295,7 +295,7 @@ async fn execute(cli: Cli, words: &str) -> Result<(), Failure> {
             _ = tokio::signal::ctrl_c() => Err(interrupt::interrupted()),
         },
     };
-    ended.map_err(|failure| if failure.is_forbidden() { failure.detail(database::grant(role, config)) } else { failure })
+    ended.map_err(|failure| if failure.is_forbidden() { failure.detail(database::how_to_grant(role, config)) } else { failure })
 }
 
 /// A command that does one thing and ends.

@@ -25,7 +25,7 @@ impl StatsCommand {
             let rows = [
                 ("new", stats.new.to_string(), "waiting for their first attempt"),
                 ("retry", stats.retry.to_string(), "failed, waiting for another attempt"),
-                ("claimed", stats.in_flight.to_string(), "of these two: held by the claim of a host"),
+                ("claimed", stats.in_flight.to_string(), "of these two: claimed by a host now; `in_flight` in JSON"),
                 ("parked", stats.parked.to_string(), "waiting for a listener, or for the end of a pause"),
                 (
                     "blocked",

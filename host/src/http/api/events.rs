@@ -52,11 +52,13 @@ struct Hidden<'r> {
 }
 
 pub(super) fn endpoints() -> Vec<Endpoint> {
-    let statuses = json!({ "type": "string", "enum": ["new", "retry", "done", "dead", "parked", "blocked", "delayed", "claimed", "in_flight"] });
+    let statuses =
+        json!({ "type": "string", "enum": ["new", "retry", "done", "dead", "parked", "blocked", "delayed", "claimed"] });
     let list = Endpoint::get("/v1/events", "list_events", "List events", list).query(
         "status",
         statuses,
-        "Events in this state. `parked` and `blocked` events are set aside, `delayed` events are not due yet, and `claimed` events are held by the claim of a host now; `in_flight` is an older word for them.",
+        "Events in this state. `parked` and `blocked` events are set aside, `delayed` events are not due yet, and `claimed` events \
+         are claimed by a host now.",
     );
     vec![
         listed(list),

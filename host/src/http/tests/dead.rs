@@ -133,7 +133,7 @@ async fn a_stop_ends_a_slow_replay_which_tells_how_far_it_came() {
     };
     eventually("one is replayed", async || replayed().await > 0).await;
 
-    served.stop().await;
+    let _directory = served.stop().await;
 
     let answer = Answer::read(&mut client).await;
     let count = answer.json()["count"].as_u64().expect("a count");

@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Served {
     outbox: Outbox<SqliteStore>,
     server: Server,
-    _directory: TempDir,
+    directory: TempDir,
 }
 
 /// What came back.
@@ -64,7 +64,7 @@ impl Served {
         let config = HttpConfig { listen: Listen::At(([127, 0, 0, 1], 0).into()), ..config };
         let server = Server::bind(config).await.expect("binds").expect("is on");
         server.serve(&outbox);
-        Self { outbox, server, _directory: directory }
+        Self { outbox, server, directory }
     }
 
     /// With a token of each role, and their texts: viewer, operator, admin.
@@ -84,9 +84,11 @@ impl Served {
         Some(format!("Cookie: {cookie}\r\n"))
     }
 
-    async fn stop(self) {
+    /// Stops; the directory of the database, which is deleted when it is dropped.
+    async fn stop(self) -> TempDir {
         self.server.shutdown().await;
         self.outbox.shutdown().await;
+        self.directory
     }
 
     async fn connect(&self) -> TcpStream {

@@ -97,7 +97,7 @@ async fn a_stop_ends_a_purge_after_its_batch_and_the_audit_has_all_that_it_delet
         tokio::task::yield_now().await;
     }
     alone.rollback().await.expect("rolls back");
-    stopping.await.expect("it stops");
+    let _directory = stopping.await.expect("it stops");
 
     let answer = Answer::read(&mut client).await;
     assert_eq!((answer.status, answer.problem().as_str()), (503, "stopping"), "{}", answer.text);

@@ -174,7 +174,7 @@ async fn a_payload_is_told_to_the_byte_to_whoever_asks_for_base64_and_the_time_i
     let now: crate::time::Timestamp = now["now"].as_str().expect("a time").parse().expect("RFC 3339");
     let created: crate::time::Timestamp = row["created_at"].as_str().expect("a time").parse().expect("RFC 3339");
     assert!(now >= created);
-    for aside in ["delayed", "in_flight"] {
+    for aside in ["delayed", "claimed", "in_flight"] {
         assert_eq!(served.get(&format!("/v1/events?status={aside}")).await.status, 200, "{aside}");
     }
     served.stop().await;

@@ -14,7 +14,7 @@ use super::{MySqlStore, Run, front, keys, place};
 use crate::event::OwnerId;
 use crate::store::number::numbers;
 use crate::store::row::{Apart, Columns, sequence, size_bytes};
-use crate::store::run::commit_or_roll_back;
+use crate::store::run::commit_if_some;
 use crate::store::settle::delay_micros;
 use crate::store::{ClaimOrder, ClaimRequest, ClaimStore, Claimed, StoreError};
 
@@ -117,7 +117,7 @@ struct Taken {
 async fn try_claim(store: &MySqlStore, request: &ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
     let mut transaction = store.transaction().await?;
     let taken = lock_and_take(store, &mut transaction, request).await;
-    let Some(Taken { rows, mut large, mut behind }) = commit_or_roll_back::<MySqlStore, _>(transaction, taken).await? else {
+    let Some(Taken { rows, mut large, mut behind }) = commit_if_some(store, transaction, taken).await? else {
         return Ok(Vec::new());
     };
     let mut events = Vec::with_capacity(rows.len());

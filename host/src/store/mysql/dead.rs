@@ -2,7 +2,6 @@
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
-
 use sqlx::mysql::MySqlConnection;
 
 use super::audit::note;
@@ -163,7 +162,7 @@ async fn try_noted(
 ) -> Result<u64, StoreError> {
     let mut transaction = store.transaction().await?;
     let changed = change_and_note(store, &mut transaction, statement, audit, action, selector).await;
-    Ok(commit_or_roll_back::<MySqlStore, _>(transaction, changed.map(Some)).await?.unwrap_or(0))
+    commit_or_roll_back(store, transaction, changed).await
 }
 
 async fn change_and_note(

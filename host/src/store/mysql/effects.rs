@@ -9,7 +9,7 @@ use super::settle::settle_in;
 use super::{MySqlStore, Run, TransactionalStore};
 use crate::store::effects::{Found, Plan, StoredValue, UsageRow, decide, keys, plugins, until_written};
 use crate::store::number::{fence_rows, signed};
-use crate::store::run::commit_or_roll_back;
+use crate::store::run::commit_if_some;
 use crate::store::{Committed, EffectStore, Ownership, SettledWithEffects, StoreError, row};
 
 /// The events that are held under these fences, locked in the order in which all statements lock. Bound: rows of [seq, fence], in
@@ -65,7 +65,7 @@ impl EffectStore for MySqlStore {
 async fn try_settle(store: &MySqlStore, items: &[SettledWithEffects<'_>]) -> Result<Option<Vec<Committed>>, StoreError> {
     let mut transaction = store.transaction().await?;
     let written = read_and_write(store, &mut transaction, items).await;
-    commit_or_roll_back::<MySqlStore, _>(transaction, written).await
+    commit_if_some(store, transaction, written).await
 }
 
 async fn read_and_write(

@@ -12,7 +12,7 @@ use super::patience::patiently;
 use super::{MySqlStore, Run};
 use crate::event::{EventId, Fence, OwnerId};
 use crate::store::number::{fence_rows, numbers};
-use crate::store::row::{sequence, with_ids};
+use crate::store::row::{Named, sequence, with_ids};
 use crate::store::run::commit_or_roll_back;
 use crate::store::settle::delay_micros;
 use crate::store::{LeaseStore, Renewed, StoreError};
@@ -40,11 +40,12 @@ STRAIGHT_JOIN outbox_event FORCE INDEX (outbox_id) ON outbox_event.event_id = gi
 WHERE claim_seq <> 1 OR NOT (locked_by <=> ?) OR NOT (locked_at <=> created_at) OR status NOT IN (0, 2)";
 
 const ACTION: &str = "give claims back";
+const RENEW_ACTION: &str = "renew leases";
 
 async fn try_give_back(store: &MySqlStore, owner: &OwnerId, ids: &str) -> Result<Vec<EventId>, StoreError> {
     let mut transaction = store.transaction().await?;
     let given_back = give_back_free(store, &mut transaction, owner, ids).await;
-    commit_or_roll_back::<MySqlStore, _>(transaction, given_back.map(Some)).await?;
+    commit_or_roll_back(store, transaction, given_back).await?;
     let mut connection = store.connection(ACTION).await?;
     // After the commit those that were given back are among them.
     let rows = look(store, &mut connection, OTHERS, owner, ids).await?;
@@ -126,27 +127,28 @@ impl LeaseStore for MySqlStore {
 
 async fn try_renew(store: &MySqlStore, held: &[Fence], lease: Duration) -> Result<Renewed, StoreError> {
     let mut transaction = store.transaction_on(&store.keeper).await?;
-    let renewed = renew_free(store, &mut transaction, held, lease).await;
-    Ok(commit_or_roll_back::<MySqlStore, _>(transaction, renewed.map(Some)).await?.unwrap_or_default())
+    let renewed = renew_unlocked(store, &mut transaction, held, lease).await;
+    let (free, renewed) = commit_or_roll_back(store, transaction, renewed).await?;
+    if renewed == held.len() {
+        return Ok(Renewed { held: held.iter().map(|fence| fence.sequence).collect(), locked: Vec::new() });
+    }
+    let statement = store.statement(STILL_HELD).bind(fence_rows(held));
+    let ours: Vec<u64> = store.keeping().read_all(RENEW_ACTION, statement, |row| row.number(0)).await?;
+    let (held, locked) = ours.into_iter().partition(|sequence| free.contains(sequence));
+    Ok(Renewed { held, locked })
 }
 
-async fn renew_free(
+/// Those whose rows nobody has locked, and how many of them were renewed.
+async fn renew_unlocked(
     store: &MySqlStore,
     connection: &mut MySqlConnection,
     held: &[Fence],
     lease: Duration,
-) -> Result<Renewed, StoreError> {
-    let failed = |error| store.failed("renew leases", error);
+) -> Result<(HashSet<u64>, usize), StoreError> {
     let sequences: Vec<u64> = held.iter().map(|fence| fence.sequence).collect();
     let free: HashSet<u64> = free(store, connection, &sequences).await?.into_iter().collect();
     let fences = fence_rows(held.iter().filter(|fence| free.contains(&fence.sequence)));
-    let result = store.statement(RENEW).bind(fences).bind(delay_micros(lease)).execute(&mut *connection).await;
-    let renewed = usize::try_from(result.map_err(failed)?.rows_affected());
-    if renewed == Ok(held.len()) {
-        return Ok(Renewed { held: sequences, locked: Vec::new() });
-    }
-    let rows = store.statement(STILL_HELD).bind(fence_rows(held)).fetch_all(connection).await.map_err(failed)?;
-    let ours = rows.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
-    let (held, locked) = ours.into_iter().partition(|sequence| free.contains(sequence));
-    Ok(Renewed { held, locked })
+    let result = store.statement(RENEW).bind(fences).bind(delay_micros(lease)).execute(connection).await;
+    let renewed = result.map_err(|error| store.failed(RENEW_ACTION, error))?.rows_affected();
+    Ok((free, usize::try_from(renewed).unwrap_or(usize::MAX)))
 }

@@ -53,7 +53,7 @@ pub(super) async fn change_free(
 async fn try_change(store: &MySqlStore, action: &'static str, sql: &'static str, sequences: &[u64]) -> Result<u64, StoreError> {
     let mut transaction = store.transaction().await?;
     let changed = lock_and_change(store, &mut transaction, action, sql, sequences).await;
-    Ok(commit_or_roll_back::<MySqlStore, _>(transaction, changed.map(Some)).await?.unwrap_or(0))
+    commit_or_roll_back(store, transaction, changed).await
 }
 
 async fn lock_and_change(

@@ -78,11 +78,15 @@ impl NodeStore for MySqlStore {
 
 async fn try_leave(store: &MySqlStore, owner: &OwnerId) -> Result<(), StoreError> {
     let mut transaction = store.transaction_on(&store.keeper).await?;
-    let left = free_and_forget(store, &mut transaction, owner).await;
-    commit_or_roll_back::<MySqlStore, _>(transaction, left.map(Some)).await.map(drop)
+    let left = release_partitions_and_leave(store, &mut transaction, owner).await;
+    commit_or_roll_back(store, transaction, left).await
 }
 
-async fn free_and_forget(store: &MySqlStore, connection: &mut MySqlConnection, owner: &OwnerId) -> Result<(), StoreError> {
+async fn release_partitions_and_leave(
+    store: &MySqlStore,
+    connection: &mut MySqlConnection,
+    owner: &OwnerId,
+) -> Result<(), StoreError> {
     for sql in [FREE_PARTITIONS, LEAVE] {
         let left = store.statement(sql).bind(owner.as_str()).execute(&mut *connection).await;
         left.map_err(|error| store.failed("forget this host", error))?;

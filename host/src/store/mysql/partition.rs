@@ -164,7 +164,7 @@ async fn try_keep(
 ) -> Result<Vec<HeldPartition>, StoreError> {
     let mut transaction = store.transaction_on(&store.keeper).await?;
     let held = renew_and_take(store, &mut transaction, owner, lease, most, of).await;
-    Ok(commit_or_roll_back::<MySqlStore, _>(transaction, held.map(Some)).await?.unwrap_or_default())
+    commit_or_roll_back(store, transaction, held).await
 }
 
 async fn renew_and_take(

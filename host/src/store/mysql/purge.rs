@@ -11,7 +11,7 @@ use super::run::Statement;
 use super::{MySqlStore, Run};
 use crate::store::number::numbers;
 use crate::store::row::{Columns, Named, filled};
-use crate::store::run::commit_or_roll_back;
+use crate::store::run::commit_if_some;
 use crate::store::settle::delay_micros;
 use crate::store::{PurgeBatch, PurgeRequest, PurgeStore, Purgeable, StoreError, row};
 use crate::time::Timestamp;
@@ -68,7 +68,7 @@ impl PurgeStore for MySqlStore {
 async fn try_delete(store: &MySqlStore, action: &'static str, choose: Statement<'_>) -> Result<PurgeBatch, StoreError> {
     let mut transaction = store.transaction().await?;
     let deleted = delete_in(store, &mut transaction, action, choose).await;
-    Ok(commit_or_roll_back::<MySqlStore, _>(transaction, deleted).await?.unwrap_or_default())
+    Ok(commit_if_some(store, transaction, deleted).await?.unwrap_or_default())
 }
 
 async fn delete_in(

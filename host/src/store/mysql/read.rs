@@ -16,7 +16,7 @@ use crate::event::{Fence, OwnerId, Route};
 use crate::store::number::{fence_rows, numbers, signed};
 use crate::store::route::pairs;
 use crate::store::row::{Apart, Columns, sequence};
-use crate::store::run::{answered, commit_or_roll_back};
+use crate::store::run::{answered, commit_if_some};
 use crate::store::settle::delay_micros;
 use crate::store::{Claimed, ReadEvent, ReadOrder, ReadRequest, ReadStore, StoreError};
 
@@ -172,7 +172,7 @@ async fn try_claim_these(
 ) -> Result<Vec<Claimed>, StoreError> {
     let mut transaction = store.transaction().await?;
     let taken = take_these(store, &mut transaction, owner, lease, fences).await;
-    let Some((rows, mut large)) = commit_or_roll_back::<MySqlStore, _>(transaction, taken).await? else {
+    let Some((rows, mut large)) = commit_if_some(store, transaction, taken).await? else {
         return Ok(Vec::new());
     };
     let mut events = rows.iter().map(|row| claimed(row, large.remove(&sequence(row)?), None)).collect::<Result<Vec<_>, _>>()?;

@@ -2,7 +2,6 @@
 
 use async_trait::async_trait;
 use serde_json::json;
-
 use sqlx::mysql::MySqlConnection;
 
 use super::audit::note;
@@ -15,7 +14,7 @@ use crate::event::{Fence, OwnerId, Route};
 use crate::store::number::numbers;
 use crate::store::route::pairs;
 use crate::store::row::{Named, as_it_is};
-use crate::store::run::commit_or_roll_back;
+use crate::store::run::{commit_if_some, commit_or_roll_back};
 use crate::store::{Audit, PARTITIONS, RouteRecord, RouteStore, StoreError, row};
 
 /// Read without a lock: [`UNPARK`] looks again. Bound: rows of [aggregate_type, event_type], the partitions as letters, most rows.
@@ -154,7 +153,7 @@ impl RouteStore for MySqlStore {
     async fn pause(&self, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
         let mut transaction = self.transaction().await?;
         let paused = pause_and_note(self, &mut transaction, route, audit).await;
-        Ok(commit_or_roll_back::<Self, _>(transaction, paused).await?.is_some())
+        Ok(commit_if_some(self, transaction, paused).await?.is_some())
     }
 
     async fn resume(&self, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
@@ -186,7 +185,7 @@ async fn pause_and_note(
 async fn try_to_forget(store: &MySqlStore, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
     let mut transaction = store.transaction().await?;
     let deleted = forget_and_note(store, &mut transaction, route, audit).await;
-    Ok(commit_or_roll_back::<MySqlStore, _>(transaction, deleted.map(Some)).await?.unwrap_or(0) > 0)
+    Ok(commit_or_roll_back(store, transaction, deleted).await? > 0)
 }
 
 async fn forget_and_note(
@@ -209,11 +208,11 @@ const UNPARK_ACTION: &str = "unpark events";
 
 async fn try_unpark(store: &MySqlStore, owner: &OwnerId, chosen: &[u64]) -> Result<Vec<Fence>, StoreError> {
     let mut transaction = store.transaction().await?;
-    let unparked = unpark_free(store, &mut transaction, owner, chosen).await;
-    Ok(commit_or_roll_back::<MySqlStore, _>(transaction, unparked.map(Some)).await?.unwrap_or_default())
+    let unparked = unpark_unlocked(store, &mut transaction, owner, chosen).await;
+    commit_or_roll_back(store, transaction, unparked).await
 }
 
-async fn unpark_free(
+async fn unpark_unlocked(
     store: &MySqlStore,
     connection: &mut MySqlConnection,
     owner: &OwnerId,

@@ -3,7 +3,7 @@
 
 use async_trait::async_trait;
 use sqlx::MySql;
-use sqlx::mysql::MySqlConnection;
+use sqlx::mysql::{MySqlConnection, MySqlRow};
 use sqlx::pool::PoolConnection;
 
 use super::error::is_no_such_table;
@@ -108,9 +108,8 @@ pub(super) fn text(table: &TableName) -> String {
 
 async fn locked_up(store: &MySqlStore, connection: &mut MySqlConnection) -> Result<Vec<Migration>, StoreError> {
     let failed = |error| store.failed(ACTION, error);
-    let notes = format!("{}_migration", store.table);
     // Our history is made before our table, so one without the other is somebody else's.
-    if exists(store, connection, store.table.as_str()).await? && !exists(store, connection, &notes).await? {
+    if exists(store, connection, store.table.as_str()).await? && notes(store, connection).await?.is_none() {
         return Err(StoreError::NotOurs { table: store.table.to_string() });
     }
     store.statement(HISTORY).execute(&mut *connection).await.map_err(failed)?;
@@ -158,12 +157,17 @@ async fn run(store: &MySqlStore, connection: &mut MySqlConnection, text: &'stati
 
 async fn history<'s>(store: &'s MySqlStore, connection: &mut MySqlConnection) -> Result<History<'s>, StoreError> {
     let failed = |error| store.failed(READ_VERSION, error);
-    // The list of tables leaves out those that this user may not read: to ask the table itself tells which of the two it is.
-    let notes = match store.statement(APPLIED).fetch_all(connection).await {
-        Err(error) if is_no_such_table(&error) => Vec::new(),
-        notes => notes.map_err(failed)?,
-    };
+    let notes = notes(store, connection).await?.unwrap_or_default();
     History::read(STEPS, &store.table, &notes).map_err(failed)?
+}
+
+/// The rows of the history; `None` when its table is missing.
+async fn notes(store: &MySqlStore, connection: &mut MySqlConnection) -> Result<Option<Vec<MySqlRow>>, StoreError> {
+    // information_schema hides tables that this user may not read. Asking the table itself tells a missing table from a missing right.
+    match store.statement(APPLIED).fetch_all(connection).await {
+        Err(error) if is_no_such_table(&error) => Ok(None),
+        notes => notes.map(Some).map_err(|error| store.failed(READ_VERSION, error)),
+    }
 }
 
 pub(super) async fn exists(store: &MySqlStore, connection: &mut MySqlConnection, table: &str) -> Result<bool, StoreError> {

@@ -14,8 +14,7 @@ use super::patience::patiently;
 use super::{MySqlStore, Run};
 use crate::event::OwnerId;
 use crate::store::row::Named;
-use crate::store::run::commit_or_roll_back;
-use crate::store::run::within;
+use crate::store::run::{commit_if_some, within};
 use crate::store::session::{ABANDON, ANSWER, HOLD, LOOK, OPENING, PROVE, opened_as_in, taken};
 use crate::store::{Session, SessionStore, StoreError};
 
@@ -93,7 +92,7 @@ impl SessionStore for MySqlStore {
 async fn try_abandon(store: &MySqlStore, gone: &str) -> Result<bool, StoreError> {
     let mut transaction = store.transaction_on(&store.keeper).await?;
     let ended = end_leases(store, &mut transaction, gone).await;
-    Ok(commit_or_roll_back::<MySqlStore, _>(transaction, ended).await?.unwrap_or(0) > 0)
+    Ok(commit_if_some(store, transaction, ended).await?.unwrap_or(0) > 0)
 }
 
 /// How many leases it ended; `None` when the host is not gone.

@@ -113,11 +113,12 @@ impl SettleStore for MySqlStore {
 
 async fn locked(store: &MySqlStore, sequences: &[u64]) -> Result<Vec<u64>, StoreError> {
     let mut transaction = store.transaction().await?;
-    let locked = there_but_not_free(store, &mut transaction, sequences).await;
-    Ok(commit_or_roll_back::<MySqlStore, _>(transaction, locked.map(Some)).await?.unwrap_or_default())
+    let locked = locked_by_others(store, &mut transaction, sequences).await;
+    commit_or_roll_back(store, transaction, locked).await
 }
 
-async fn there_but_not_free(
+/// Those that are in the table, and whose rows somebody else has locked.
+async fn locked_by_others(
     store: &MySqlStore,
     connection: &mut MySqlConnection,
     sequences: &[u64],
@@ -138,7 +139,7 @@ async fn write(store: &MySqlStore, statements: &[(SqlStr, String)]) -> Result<u6
     }
     let mut transaction = store.transaction().await?;
     let changed = run_all(store, &mut transaction, statements).await;
-    Ok(commit_or_roll_back::<MySqlStore, _>(transaction, changed.map(Some)).await?.unwrap_or(0))
+    commit_or_roll_back(store, transaction, changed).await
 }
 
 /// Writes outcomes in the transaction that is open on the connection. Returns how many.

@@ -10,7 +10,7 @@ use super::{MySqlStore, Run};
 use crate::event::{StateUsage, StateValue};
 use crate::store::effects::UsageRow;
 use crate::store::row::{Named, filled};
-use crate::store::run::commit_or_roll_back;
+use crate::store::run::commit_if_some;
 use crate::store::state::{DELETE_STATE, Deletion, end_of_prefix};
 use crate::store::{Audit, PluginUsage, StateRecord, StateStore, StoreError, row};
 
@@ -106,10 +106,10 @@ async fn delete(store: &MySqlStore, plugin: &str, deletion: Deletion<'_>, audit:
 async fn try_delete(store: &MySqlStore, plugin: &str, deletion: Deletion<'_>, audit: &Audit) -> Result<u64, StoreError> {
     let mut transaction = store.transaction().await?;
     let deleted = delete_and_note(store, &mut transaction, plugin, deletion, audit).await;
-    Ok(commit_or_roll_back::<MySqlStore, _>(transaction, deleted).await?.unwrap_or(0))
+    Ok(commit_if_some(store, transaction, deleted).await?.unwrap_or(0))
 }
 
-/// How many keys; `None` when there are none.
+/// Returns how many keys it deleted; `None` when the plugin has no such state.
 async fn delete_and_note(
     store: &MySqlStore,
     connection: &mut MySqlConnection,

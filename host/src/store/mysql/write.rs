@@ -57,7 +57,7 @@ async fn try_write(store: &MySqlStore, rows: &[NewRow<'_>], ownership: &Ownershi
     }
     let mut transaction = store.transaction().await?;
     let sequences = store.insert(&mut transaction, rows, ownership).await;
-    Ok(commit_or_roll_back::<MySqlStore, _>(transaction, sequences.map(Some)).await?.unwrap_or_default())
+    commit_or_roll_back(store, transaction, sequences).await
 }
 
 impl TransactionalStore for MySqlStore {

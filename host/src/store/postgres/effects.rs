@@ -9,7 +9,7 @@ use super::{PostgresStore, Run, TransactionalStore};
 use crate::store::effects::{Found, Plan, StateKey, StoredValue, UsageRow, decide, keys, plugins, until_written};
 use crate::store::number::signed;
 use crate::store::row::Named;
-use crate::store::run::{answered, commit_or_roll_back};
+use crate::store::run::{answered, commit_if_some};
 use crate::store::{Committed, EffectStore, Ownership, Settled, SettledWithEffects, StoreError, row};
 
 /// The events that are held under these fences, locked in the order in which all statements lock. $1 and $2 the fences.
@@ -69,7 +69,7 @@ impl EffectStore for PostgresStore {
 async fn try_settle(store: &PostgresStore, items: &[SettledWithEffects<'_>]) -> Result<Option<Vec<Committed>>, StoreError> {
     let mut transaction = store.transaction().await?;
     let written = read_and_write(store, &mut transaction, items).await;
-    commit_or_roll_back::<PostgresStore, _>(transaction, written).await
+    commit_if_some(store, transaction, written).await
 }
 
 async fn read_and_write(

@@ -51,8 +51,8 @@ impl Run for PostgresStore {
         if self.is_pooled(action).await? {
             let mut transaction = self.transaction().await?;
             let rows = within(self.longest, statement.persistent(false).fetch_all(&mut *transaction)).await;
-            let rows = rows.map(Some).map_err(|error| self.failed_in_pooler(action, error));
-            return Ok(commit_or_roll_back::<Self, _>(transaction, rows).await?.unwrap_or_default());
+            let rows = rows.map_err(|error| self.failed_in_pooler(action, error));
+            return commit_or_roll_back(self, transaction, rows).await;
         }
         let mut connection = self.connection(action).await?;
         let rows = within(self.longest, statement.fetch_all(&mut *connection)).await;
@@ -72,9 +72,8 @@ impl Run for PostgresStore {
         if self.is_pooled(action).await? {
             let mut transaction = self.transaction().await?;
             let result = within(self.longest, statement.persistent(false).execute(&mut *transaction)).await;
-            let changed =
-                result.map(|result| Some(result.rows_affected())).map_err(|error| self.failed_in_pooler(action, error));
-            return Ok(commit_or_roll_back::<Self, _>(transaction, changed).await?.unwrap_or(0));
+            let result = result.map_err(|error| self.failed_in_pooler(action, error));
+            return Ok(commit_or_roll_back(self, transaction, result).await?.rows_affected());
         }
         let mut connection = self.connection(action).await?;
         let result = within(self.longest, statement.execute(&mut *connection)).await;

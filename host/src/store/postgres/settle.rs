@@ -121,7 +121,7 @@ async fn settle_mixed(
     let sequences: Vec<i64> = settled.iter().map(|settled| signed(settled.fence.sequence)).collect();
     let mut transaction = store.transaction().await?;
     let changed = lock_and_run(store, &mut transaction, sequences, statements).await;
-    Ok(commit_or_roll_back::<PostgresStore, _>(transaction, changed.map(Some)).await?.unwrap_or(0))
+    commit_or_roll_back(store, transaction, changed).await
 }
 
 async fn lock_and_run(

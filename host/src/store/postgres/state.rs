@@ -10,7 +10,7 @@ use crate::event::{StateUsage, StateValue};
 use crate::store::effects::UsageRow;
 use crate::store::number::signed;
 use crate::store::row::Named;
-use crate::store::run::commit_or_roll_back;
+use crate::store::run::commit_if_some;
 use crate::store::state::{DELETE_STATE, Deletion, end_of_prefix};
 use crate::store::{Audit, PluginUsage, StateRecord, StateStore, StoreError, row};
 
@@ -95,10 +95,10 @@ impl StateStore for PostgresStore {
 async fn delete(store: &PostgresStore, plugin: &str, deletion: Deletion<'_>, audit: &Audit) -> Result<u64, StoreError> {
     let mut transaction = store.transaction().await?;
     let deleted = delete_and_note(store, &mut transaction, plugin, deletion, audit).await;
-    Ok(commit_or_roll_back::<PostgresStore, _>(transaction, deleted).await?.unwrap_or(0))
+    Ok(commit_if_some(store, transaction, deleted).await?.unwrap_or(0))
 }
 
-/// How many keys; `None` when there are none.
+/// Returns how many keys it deleted; `None` when the plugin has no such state.
 async fn delete_and_note(
     store: &PostgresStore,
     connection: &mut PgConnection,

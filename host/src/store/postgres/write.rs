@@ -76,7 +76,7 @@ impl WriteStore for PostgresStore {
         }
         let mut transaction = self.transaction().await?;
         let sequences = self.insert(&mut transaction, rows, ownership).await;
-        Ok(commit_or_roll_back::<Self, _>(transaction, sequences.map(Some)).await?.unwrap_or_default())
+        commit_or_roll_back(self, transaction, sequences).await
     }
 }
 

@@ -60,7 +60,7 @@ pub struct SqliteStore {
     opened_file: Arc<OpenedFile>,
 }
 
-/// Of the two pools those that the store opened; the application closes its own.
+/// The pools that the store opened itself, and their file. The application closes a pool of its own.
 struct OwnPools {
     pools: Vec<SqlitePool>,
     file: Arc<OpenedFile>,
@@ -95,9 +95,20 @@ impl SqliteStore {
         Ok(connection)
     }
 
+    /// A connection that reads.
+    ///
+    /// # Errors
+    /// Those of the driver; `Moved` when nobody else sees the rows.
+    async fn reading(&self, action: &'static str) -> Result<PoolConnection<Sqlite>, StoreError> {
+        let connection = self.readers.acquire().await.map_err(|error| Run::failed(self, action, error))?;
+        // Only now: while others had the connections, time went by.
+        self.opened_file.check()?;
+        Ok(connection)
+    }
+
     /// Commits what others are to see.
     async fn finish(&self, transaction: SqliteTransaction<'static>) -> Result<(), StoreError> {
-        self.check_commit()?;
+        self.check_before_commit()?;
         Self::commit(transaction).await
     }
 

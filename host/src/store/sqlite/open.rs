@@ -163,8 +163,8 @@ impl SqliteStore {
         let opened_file = Arc::new(if is_in_memory { OpenedFile::default() } else { OpenedFile::of(&options.file) });
         let connect = options.connect.row_buffer_size(ROW_BUFFER);
         let readers = if is_in_memory { pool.clone() } else { readers(connect, &opened_file) };
-        let opened = if is_in_memory { Vec::new() } else { vec![readers.clone()] };
-        let own_pools = Arc::new(OwnPools { pools: opened, file: opened_file.clone() });
+        let pools = if is_in_memory { Vec::new() } else { vec![readers.clone()] };
+        let own_pools = Arc::new(OwnPools { pools, file: opened_file.clone() });
         let file = Arc::from(options.file.display().to_string());
         Self { writer: pool, readers, own_pools, table: options.table, clock: options.clock, file, opened_file }
     }

@@ -1,5 +1,6 @@
-//! Whether the file and its `-wal` still stand where they were opened. Moved, deleted or replaced under a host, they can be written
-//! as before, and nobody else sees what is written; what is written to a deleted one is gone with the last program that has it open.
+//! Whether the file and its `-wal` still stand where they were opened. Moved, deleted or replaced under a host, they can be read and
+//! written as before, and nobody else sees what is written; what is written to a deleted one is gone with the last program that has
+//! it open.
 
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
@@ -22,10 +23,10 @@ pub(super) struct OpenedFile {
     changed: Mutex<Option<Changed>>,
     /// Whether the connections were closed: what becomes of the files then is others' business.
     is_closed: AtomicBool,
-    /// Whether a look has missed the `-wal`.
+    /// Whether the `-wal` was gone at an earlier look.
     wal_was_gone: AtomicBool,
     /// Whether others may have written to the file without that `-wal`, which must not come back then.
-    is_written_by_others: AtomicBool,
+    may_be_written_by_others: AtomicBool,
 }
 
 /// Device and number.
@@ -61,7 +62,7 @@ impl OpenedFile {
     /// # Errors
     /// `Moved` when another one stands there, or none.
     pub(super) fn check(&self) -> Result<(), StoreError> {
-        let Some(path) = self.path() else { return Ok(()) };
+        let Some(path) = self.path().filter(|_| !self.is_closed.load(Ordering::Relaxed)) else { return Ok(()) };
         let metadata = fs::metadata(path).ok();
         let found = metadata.as_ref().map(inode);
         let opened = match (self.file.get(), found) {
@@ -70,29 +71,21 @@ impl OpenedFile {
             (None, None) => return Ok(()),
         };
         let Some(metadata) = metadata.filter(|_| found == Some(opened)) else {
-            return Err(lost(
-                path,
-                "the file was moved, deleted or replaced while this program had it open, so nobody would see what is written. Put it \
-                 back with its -wal, and the host goes on; or stop the host to let it use what stands there now",
-            ));
+            let advice =
+                "Put it back with its -wal, and the host goes on; or restart the host to use the file that is there now";
+            return Err(moved(path, "the file was moved, deleted or replaced while the host had it open", advice));
         };
         if let Some((wal, _)) = self.wal.get() {
             let has_wal = self.has_wal();
-            self.look_at_wal(has_wal, wal, &metadata);
-            if self.is_written_by_others.load(Ordering::Relaxed) {
-                return Err(lost(
-                    wal,
-                    "the -wal was moved, deleted or replaced while this program had it open, and others have written to the file since: \
-                     do not put the old one back, but stop this program to let it use what stands there now",
-                ));
+            self.note_wal_state(has_wal, wal, &metadata);
+            if self.may_be_written_by_others.load(Ordering::Relaxed) {
+                let why = "the -wal was moved, deleted or replaced while the host had it open, and others have written to the file since";
+                return Err(moved(wal, why, "Do not put the old -wal back; restart the host"));
             }
             if !has_wal {
-                return Err(lost(
-                    wal,
-                    "the -wal was moved, deleted or replaced while this program had it open, so nobody would see what is written. If \
-                     nothing else has written to the file since, put it back, and the host goes on; otherwise stop the host to let it \
-                     use what stands there now",
-                ));
+                let advice = "If nothing else has written to the file since, put the -wal back, and the host goes on; otherwise restart the \
+                              host";
+                return Err(moved(wal, "the -wal was moved, deleted or replaced while the host had it open", advice));
             }
         }
         *self.changed.lock().unwrap_or_else(PoisonError::into_inner) = Some(changed(&metadata));
@@ -110,7 +103,7 @@ impl OpenedFile {
     }
 
     /// Notes what was found while the `-wal` is missed, and when it is back.
-    fn look_at_wal(&self, has_wal: bool, wal: &Path, file: &Metadata) {
+    fn note_wal_state(&self, has_wal: bool, wal: &Path, file: &Metadata) {
         if !has_wal {
             self.wal_was_gone.store(true, Ordering::Relaxed);
         } else if !self.wal_was_gone.load(Ordering::Relaxed) {
@@ -119,7 +112,7 @@ impl OpenedFile {
         let is_another_in_use = !has_wal && fs::metadata(wal).is_ok_and(|other| other.len() > 0);
         let last = *self.changed.lock().unwrap_or_else(PoisonError::into_inner);
         if is_another_in_use || last != Some(changed(file)) {
-            self.is_written_by_others.store(true, Ordering::Relaxed);
+            self.may_be_written_by_others.store(true, Ordering::Relaxed);
         } else if has_wal {
             self.wal_was_gone.store(false, Ordering::Relaxed);
         }
@@ -131,13 +124,13 @@ impl OpenedFile {
         let Some((path, (wal, _))) = self.path().zip(self.wal.get()) else { return true };
         // Another file has nothing to do with this one's connections.
         let Some(file) = fs::metadata(path).ok().filter(|found| self.file.get() == Some(&inode(found))) else { return true };
-        self.look_at_wal(self.has_wal(), wal, &file);
-        !self.is_written_by_others.load(Ordering::Relaxed)
+        self.note_wal_state(self.has_wal(), wal, &file);
+        !self.may_be_written_by_others.load(Ordering::Relaxed)
     }
 }
 
-fn lost(path: &Path, why: &'static str) -> StoreError {
-    StoreError::Moved { file: path.display().to_string(), why }
+fn moved(path: &Path, why: &'static str, advice: &'static str) -> StoreError {
+    StoreError::Moved { file: path.display().to_string(), why, advice }
 }
 
 fn found(path: &Path) -> Option<Inode> {
@@ -216,6 +209,6 @@ mod tests {
 
         fs::rename(&elsewhere, &wal).expect("put back");
         let error = opened.check().expect_err("it does not fit the file any more").to_string();
-        assert!(error.contains("do not put the old one back") && !opened.may_be_closed(), "{error}");
+        assert!(error.contains("Do not put the old -wal back") && !opened.may_be_closed(), "{error}");
     }
 }

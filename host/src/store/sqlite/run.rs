@@ -24,13 +24,13 @@ impl Run for SqliteStore {
     }
 
     async fn all(&self, action: &'static str, statement: Statement<'_>) -> Result<Vec<SqliteRow>, StoreError> {
-        self.opened_file.check()?;
-        statement.fetch_all(&self.readers).await.map_err(|error| self.failed(action, error))
+        let mut connection = self.reading(action).await?;
+        statement.fetch_all(&mut *connection).await.map_err(|error| self.failed(action, error))
     }
 
     async fn optional(&self, action: &'static str, statement: Statement<'_>) -> Result<Option<SqliteRow>, StoreError> {
-        self.opened_file.check()?;
-        statement.fetch_optional(&self.readers).await.map_err(|error| self.failed(action, error))
+        let mut connection = self.reading(action).await?;
+        statement.fetch_optional(&mut *connection).await.map_err(|error| self.failed(action, error))
     }
 
     async fn execute(&self, action: &'static str, statement: Statement<'_>) -> Result<u64, StoreError> {

@@ -17,12 +17,12 @@ impl SchemaStore for SqliteStore {
     }
 
     async fn check_schema(&self) -> Result<(), StoreError> {
-        let mut connection = self.readers.acquire().await.map_err(|error| failed(READING, error))?;
+        let mut connection = self.reading(READING).await?;
         history(self, &mut connection).await?.check()
     }
 
     async fn migrations(&self) -> Result<Vec<Migration>, StoreError> {
-        let mut connection = self.readers.acquire().await.map_err(|error| failed(READING, error))?;
+        let mut connection = self.reading(READING).await?;
         Ok(history(self, &mut connection).await?.known()?.migrations())
     }
 

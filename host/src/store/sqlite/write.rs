@@ -74,7 +74,7 @@ impl TransactionalStore for SqliteStore {
         Ok(transaction)
     }
 
-    fn check_commit(&self) -> Result<(), StoreError> {
+    fn check_before_commit(&self) -> Result<(), StoreError> {
         self.opened_file.check()
     }
 

@@ -144,13 +144,15 @@ impl HostState {
     }
 }
 
-/// Every sink could send these, as headers of its own.
+/// Refuses headers that some sink could not send: too many, too long, or with control characters.
 fn check_headers(headers: &[(String, String)]) -> Result<(), String> {
     let bytes: usize = headers.iter().map(|(name, value)| name.len() + value.len()).sum();
     let (most, most_bytes) = MAX_HEADERS;
     if headers.len() > most || bytes > most_bytes {
         let sent = headers.len();
-        return Err(format!("it has {sent} headers of {bytes} bytes; at most {most} of {most_bytes} bytes together are sent"));
+        return Err(format!(
+            "it has {sent} headers of {bytes} bytes; a message may have at most {most} headers of {most_bytes} bytes together"
+        ));
     }
     let has_control = |text: &String| text.chars().any(char::is_control);
     match headers.iter().find(|(name, value)| has_control(name) || has_control(value)) {
@@ -169,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_that_would_be_more_than_headers_are_refused() {
+    fn headers_with_control_characters_or_beyond_the_limits_are_refused() {
         let headers = |name: &str, value: &str, count| vec![(name.to_owned(), value.to_owned()); count];
 
         assert_eq!(check_headers(&headers("x-shop", "größe 7\u{a0}", MAX_HEADERS.0)), Ok(()));

@@ -257,7 +257,7 @@ impl Layers {
         let mut faults = std::mem::take(&mut self.faults);
         let mistyped = std::mem::take(&mut self.mistyped).into_iter().filter(|(name, _)| !self.refers_to(name));
         faults.extend(mistyped.map(|(name, fix)| format!("{name} is not a setting; {fix}")));
-        let mut bad_keys = std::mem::take(&mut self.near_keys);
+        let mut suspect_keys = std::mem::take(&mut self.near_keys);
         let mut whole = Table::new();
         for (key, leaf) in &mut self.leaves {
             let unresolved = |words| vec![Misfit { path: String::new(), words }];
@@ -271,7 +271,7 @@ impl Layers {
                 Err(misfits) => (None, misfits),
             };
             if !misfits.is_empty() {
-                bad_keys.push(key.join("."));
+                suspect_keys.push(key.join("."));
             } else if let Some(value) = value.as_ref().filter(|_| !has_reference(&leaf.written)) {
                 // Shown with the type that it turned out to have; a reference stays as it was written.
                 leaf.written = value.clone();
@@ -295,7 +295,7 @@ impl Layers {
                 None
             }
         };
-        Finished { config, faults, bad_keys }
+        Finished { config, faults, suspect_keys }
     }
 }
 
@@ -305,8 +305,8 @@ pub(crate) struct Finished<T> {
     pub(crate) config: Option<T>,
     /// One text each, with its place.
     pub(crate) faults: Vec<String>,
-    /// The keys whose values are wrong.
-    bad_keys: Vec<String>,
+    /// The keys whose values are wrong, and those of which a mistyped one is probably meant.
+    suspect_keys: Vec<String>,
 }
 
 impl<T> Finished<T> {
@@ -314,7 +314,7 @@ impl<T> Finished<T> {
     pub(crate) fn may_follow(&self, fault: &str) -> bool {
         let is_key = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
         let names = |key: &str| fault.split(|c| !is_key(c)).any(|word| word.trim_end_matches('.') == key);
-        self.bad_keys.iter().any(|key| match key.as_str() {
+        self.suspect_keys.iter().any(|key| match key.as_str() {
             // The address decides what the other settings of a database mean.
             "database.url" => fault.starts_with("database."),
             "http.tokens" => fault.contains("no token is configured"),

@@ -17,8 +17,9 @@ pub(crate) fn table<R: IntoIterator<Item = String>>(header: &[&str], rows: impl 
     text
 }
 
-/// The last column is cut down to `LAST_WIDTH` before any other is cut; no column is cut below `LEAST_WIDTH`.
+/// The last column is cut down to this before any other is cut.
 const LAST_WIDTH: usize = 20;
+/// No column is cut below this.
 const LEAST_WIDTH: usize = 12;
 /// The other columns are cut down to this before any is left out.
 const CUT_WIDTH: usize = 24;

@@ -34,7 +34,8 @@ impl WantedEvents {
     pub(crate) fn of(asked: &Fields) -> Self {
         let text = |name: &str| asked.text(name).to_owned();
         Self {
-            status: text("status"),
+            // As `GET /v1/stats` calls their number.
+            status: if asked.text("status") == "in_flight" { "claimed".to_owned() } else { text("status") },
             event_type: text("event_type"),
             aggregate_type: text("aggregate_type"),
             aggregate_id: text("aggregate_id"),
@@ -104,7 +105,7 @@ impl WantedEvents {
             "parked" => Some(SetAside::Parked),
             "blocked" => Some(SetAside::Blocked),
             "delayed" => Some(SetAside::Delayed),
-            "claimed" | "in_flight" => Some(SetAside::InFlight),
+            "claimed" => Some(SetAside::InFlight),
             _ => None,
         };
         Filter {

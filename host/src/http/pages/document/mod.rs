@@ -116,7 +116,7 @@ impl Frame {
     /// does not answer.
     pub(crate) fn counted(&self) -> Option<Markup> {
         let snapshot = self.known.snapshot.as_ref().filter(|_| self.known.outage.is_none())?;
-        snapshot.taken_long_ago().map(|at| html! { "counted " (when(at, self.known.now())) })
+        snapshot.time_if_old().map(|at| html! { "counted " (when(at, self.known.now())) })
     }
 
     fn badge(&self, entry: &str) -> Option<Markup> {

@@ -97,7 +97,7 @@ pub(crate) fn calm(snapshot: &Snapshot, rate: Option<f64>) -> String {
 
 /// When the events were counted, where that is longer ago than a visitor would think.
 fn counted(snapshot: &Snapshot) -> Option<String> {
-    snapshot.taken_long_ago().map(|at| format!("counted at {}", utc(at, snapshot.now())))
+    snapshot.time_if_old().map(|at| format!("counted at {}", utc(at, snapshot.now())))
 }
 
 /// `is` or `are` waiting, with the number in front.

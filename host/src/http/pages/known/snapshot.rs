@@ -68,7 +68,7 @@ impl Snapshot {
     }
 
     /// The moment, where it is longer ago than a visitor would think.
-    pub(crate) fn taken_long_ago(&self) -> Option<Timestamp> {
+    pub(crate) fn time_if_old(&self) -> Option<Timestamp> {
         (self.taken.elapsed() >= SHOW_AGE_AFTER).then_some(self.at)
     }
 
