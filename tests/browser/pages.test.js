@@ -61,7 +61,7 @@ after(async () => {
 const PAGES = {
   overview: () => '',
   events: () => 'events',
-  'events-in-flight': () => 'events?status=in_flight',
+  'events-claimed': () => 'events?status=claimed',
   'events-delayed': () => 'events?status=delayed&since=1h',
   'events-unreadable-filter': () => 'events?header=no-pair&since=yesterday',
   event: () => `events/${dead}`,
@@ -99,7 +99,7 @@ test('the list of events says where each stands, and each filter narrows it', as
   assert.equal(await rows('status=parked'), 2);
   assert.equal(await rows('status=blocked'), 2);
   assert.equal(await rows('status=retry'), 1);
-  assert.equal(await rows('status=in_flight'), 0);
+  assert.equal(await rows('status=claimed'), 0);
   assert.equal(await rows('status=delayed&aggregate_type=Order'), 1);
   assert.equal(await page.locator('td .state.delayed').count(), 1, 'its row says so too');
   assert.equal(await rows('header=channel%3Dweb'), 17);

@@ -14,8 +14,8 @@ fn a_mistake_is_told_with_what_was_probably_meant() {
     place.sql("UPDATE outbox_event SET status = 3, due_at = NULL, done_at = 1");
 
     for (arguments, code, part) in [
-        (&["event", "list", "--limit", "abc"][..], 2, "it is `abc`; it must be a whole number, at least 1"),
-        (&["event", "list", "--limit", "0"], 2, "it is `0`; it must be a whole number, at least 1"),
+        (&["event", "list", "--limit", "abc"][..], 2, "it must be a whole number, at least 1"),
+        (&["event", "list", "--limit", "0"], 2, "it must be a whole number, at least 1"),
         (&["event", "show", "1"], 3, "1 looks like a SEQ"),
         (&["event", "why", "1"], 3, "1 looks like a SEQ"),
         (&["event", "list", "--url", "http://127.0.0.1:1/v1"], 2, "give the address without /v1"),
@@ -34,7 +34,12 @@ fn a_mistake_is_told_with_what_was_probably_meant() {
     for (text, hint) in [
         ("[{\"event_type\":\"A\"}]\n", "this is an array; `jq -c '.[]' FILE`"),
         ("{\n}\n", "this line ends inside one; `jq -c . FILE`"),
-        ("{\"event_type\":\"A\",\"payload\":1},\n", "remove what follows the object, such as a comma"),
+        ("{\"event_type\":\"A\",\"payload\":1},\n", "remove anything else that follows, such as a comma"),
+        (
+            "{\"event_type\":\"A\",\"payload\":1}{\"event_type\":\"B\",\"payload\":2}\n",
+            "put a second object on a line of its own",
+        ),
+        ("{\"event_type\":\"A\",\"payload\":\"abc\n", "this line ends inside one"),
     ] {
         fs::write(place.path().join("events.jsonl"), text).expect("written");
         let ended = place.run(&["event", "emit", "--jsonl", "events.jsonl"]);

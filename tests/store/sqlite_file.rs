@@ -1,8 +1,11 @@
 //! What can be wrong with a file. Only SQLite has one.
+use std::path::{Path, PathBuf};
 use std::task::Poll;
 
+use outbox::event::Status;
 use outbox::store::sqlite::SqliteOptions;
-use outbox::store::{DoctorStore, NewRow, SchemaStore, Severity};
+use outbox::store::{DoctorStore, InspectStore, NewRow, PurgeRequest, SchemaStore, Severity};
+use outbox::time::Timestamp;
 use outbox::{Outbox, SqliteStore, StoreError, TransactionalStore};
 use sqlx::Executor;
 use support::{Harness, Sqlite};
@@ -242,6 +245,8 @@ async fn nothing_is_written_to_a_file_that_was_deleted_or_moved() {
         matches!(&written, Err(StoreError::Moved { why, .. }) if why.contains("moved, deleted or replaced")),
         "{written:?}"
     );
+    let all = PurgeRequest { status: Status::Done, finished_before: Timestamp::from_micros(i64::MAX), limit: 10 };
+    assert!(matches!(db.store().purge(all).await, Err(StoreError::Moved { .. })), "nor is anything deleted");
     std::fs::rename(&elsewhere, db.file()).expect("put back");
     write_one(&db).await;
     assert_eq!(db.number("SELECT count(*) FROM outbox_event").await, 1);
@@ -262,6 +267,32 @@ async fn nothing_is_committed_to_a_file_that_was_moved_since_the_transaction_beg
     assert!(error.contains("moved, deleted or replaced"), "{error}");
     std::fs::rename(&elsewhere, db.file()).expect("put back");
     assert_eq!(db.number("SELECT count(*) FROM outbox_event").await, 0, "it was rolled back");
+}
+
+/// A connection to the other file would stay in the pool.
+#[tokio::test]
+async fn a_file_that_stood_there_for_a_while_is_not_read_when_the_first_one_is_back() {
+    let (db, other) = (Sqlite::fresh().await, Sqlite::fresh().await);
+    write_one(&db).await;
+    let store = SqliteStore::open_with(SqliteOptions::new(db.file())).await.expect("opens");
+    let files = |of: &Path| ["", "-wal", "-shm"].map(|suffix| PathBuf::from(format!("{}{suffix}", of.display())));
+    let (here, elsewhere) = (files(db.file()), files(&db.file().with_file_name("elsewhere.db")));
+    here.iter().zip(&elsewhere).for_each(|(from, to)| std::fs::rename(from, to).expect("moved"));
+    for (to, from) in here.iter().zip(&files(other.file())) {
+        std::fs::copy(from, to).expect("copied");
+    }
+    // Each at the same time needs a connection of its own.
+    let counts = || async { tokio::join!(store.stats(), store.stats(), store.stats(), store.stats()) };
+
+    let (a, b, c, d) = counts().await;
+
+    assert!([a, b, c, d].iter().all(|stats| matches!(stats, Err(StoreError::Moved { .. }))));
+    for file in &here {
+        std::fs::remove_file(file).expect("removed");
+    }
+    here.iter().zip(&elsewhere).for_each(|(to, from)| std::fs::rename(from, to).expect("put back"));
+    let (a, b, c, d) = counts().await;
+    assert_eq!([a, b, c, d].map(|stats| stats.expect("counts").new), [1; 4]);
 }
 
 #[tokio::test]

@@ -72,11 +72,11 @@ struct LeftOut {
 /// What had been done for an event when it died.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Died {
-    /// Its listener was called for it.
-    AfterCall,
+    /// The settler wrote that it is dead: its listener gave it up, or its route has none.
+    Settled,
     /// Its listener was not called for it this time.
     Uncalled,
-    /// It has no listener.
+    /// The same, and its route has no listener.
     Unroutable,
 }
 
@@ -122,9 +122,9 @@ impl FailureLog {
         }
         let (id, route, attempt, error) = (event.id(), event.route(), event.attempt(), keepable(error, MAX_ERROR));
         let message = match died {
-            Died::AfterCall => "an event is dead",
-            Died::Uncalled => "an event is dead before its listener was called",
-            Died::Unroutable => "an event is dead; its route has no listener",
+            _ if is_unroutable(&error) => "an event is dead; its route has no listener",
+            Died::Settled => "an event is dead",
+            Died::Uncalled | Died::Unroutable => "an event is dead before its listener was called",
         };
         match left_out {
             Some(left_out) => {
@@ -166,19 +166,23 @@ impl FailureLog {
         let attempts = lock(&self.attempts).take_left_out(&is_chosen);
         let dead = lock(&self.dead).take_left_out(&is_chosen);
         if attempts.lines > 0 {
-            tracing::warn!(left_out = attempts.lines, kinds = attempts.kinds, "failed attempts were not logged one by one");
+            tracing::warn!(
+                left_out = attempts.lines,
+                kinds = attempts.kinds,
+                "more attempts failed than are logged above the level debug"
+            );
         }
         if dead.lines > 0 {
             tracing::error!(
                 left_out = dead.lines,
                 kinds = dead.kinds,
-                "dead events were not logged one by one; `outbox dead list` shows them"
+                "more events died than are logged above the level debug; `outbox dead list` shows them"
             );
         }
     }
 }
 
-/// Whether an event died because its route has no listener, or before anybody could be called for it.
+/// Whether a dead event's route has no listener, whatever it died of: such routes share their lines, since anybody can invent them.
 fn has_no_listener(died: Died, error: &str) -> bool {
     matches!(died, Died::Unroutable) || is_unroutable(error)
 }
@@ -366,8 +370,8 @@ mod tests {
 
     #[test]
     fn whatever_says_that_no_listener_answers_counts_as_unroutable() {
-        assert!(has_no_listener(Died::Unroutable, "it expired") && has_no_listener(Died::AfterCall, "no listener answers A/B"));
-        assert!(!has_no_listener(Died::AfterCall, "no total") && !has_no_listener(Died::Uncalled, "it expired"));
+        assert!(has_no_listener(Died::Unroutable, "it expired") && has_no_listener(Died::Settled, "no listener answers A/B"));
+        assert!(!has_no_listener(Died::Settled, "no total") && !has_no_listener(Died::Uncalled, "it expired"));
     }
 
     #[test]

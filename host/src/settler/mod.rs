@@ -185,7 +185,7 @@ impl Settler {
     fn tell_dead(&self, batch: &Batch) {
         for (settled, held) in batch.settled.iter().zip(&batch.held) {
             if let (Settlement::Dead { error, .. }, Some(event)) = (&settled.settlement, &held.event) {
-                self.failures.tell_dead(event, error, Died::AfterCall);
+                self.failures.tell_dead(event, error, Died::Settled);
             }
         }
     }

@@ -165,7 +165,7 @@ fn silence(span: Duration) -> sqlx::Error {
 /// Ends a transaction of the host's own: commits it, or rolls it back after an error.
 ///
 /// # Errors
-/// That one, or the commit's own.
+/// The error in `result`, or that of the commit.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(super) async fn commit_or_roll_back<S: TransactionalStore + Run, T>(
     store: &S,
@@ -179,7 +179,7 @@ pub(super) async fn commit_or_roll_back<S: TransactionalStore + Run, T>(
     result
 }
 
-/// The same of a transaction that may have come to nothing; then it is rolled back, too.
+/// Like [`commit_or_roll_back`], but also rolls back when the result is `None`.
 ///
 /// # Errors
 /// As [`commit_or_roll_back`].

@@ -114,21 +114,21 @@ pub(crate) async fn ready(config: &Config) -> Result<Arc<dyn Store>, Failure> {
 /// What lets the user of the configuration's database do what a role may.
 pub(crate) fn how_to_grant(role: &str, config: &Config) -> String {
     let user = user(&config.database.url);
-    let told = user.as_deref().unwrap_or("the one of this connection");
+    let told = user.as_deref().unwrap_or("the one of this connection, whose name goes where NAME stands");
     format!("the user is {told}; when a DBA has run those lines, this lets it run the command: {}", grant_sql(role, config))
 }
 
-/// The SQL that grants a role to the user of the configuration's database; `USER` stands for one that its address does not name.
+/// The SQL that grants a role to the user of the configuration's database; `NAME` stands for one that its address does not name.
 pub(crate) fn grant_sql(role: &str, config: &Config) -> String {
     let user = user(&config.database.url);
     if matches!(config.database.kind(), Ok(Kind::Mysql)) {
-        let account = mysql_account(user.as_deref().unwrap_or("USER"));
+        let account = mysql_account(user.as_deref().unwrap_or("NAME"));
         return format!(
             "GRANT {role} TO {account}; SET DEFAULT ROLE {role} FOR {account} -- MySQL: write TO instead of FOR; if the account has \
              another host than '%', write that"
         );
     }
-    format!("GRANT {role} TO {}", user.as_deref().map_or_else(|| "USER".to_owned(), quoted))
+    format!("GRANT {role} TO {}", user.as_deref().map_or_else(|| "NAME".to_owned(), quoted))
 }
 
 /// The user of an address; `None` where it names none.
@@ -216,13 +216,14 @@ mod tests {
                  FOR; if the account has another host than '%', write that"
             )
         };
+        let unnamed = "the one of this connection, whose name goes where NAME stands";
         for (url, user, sql) in [
             ("postgres://shop:s3cret@db/shop", "shop", "GRANT outbox_viewer TO shop".to_owned()),
             ("postgres://o%27neil%40shop@db/shop", "o'neil@shop", "GRANT outbox_viewer TO \"o'neil@shop\"".to_owned()),
-            ("postgres://db/shop", "the one of this connection", "GRANT outbox_viewer TO USER".to_owned()),
+            ("postgres://db/shop", unnamed, "GRANT outbox_viewer TO NAME".to_owned()),
             ("mysql://app@db/shop", "app", on_mysql("app")),
             ("mysql://o%27neil@db/shop", "o'neil", on_mysql("o''neil")),
-            ("mysql://db/shop", "the one of this connection", on_mysql("USER")),
+            ("mysql://db/shop", unnamed, on_mysql("NAME")),
         ] {
             assert_eq!(told(url), expected(user, &sql));
         }

@@ -371,7 +371,7 @@ fn read(mut input: impl BufRead, chunks: &mpsc::Sender<Result<Chunk, BadLine>>) 
             }
         };
         if !line.trim_ascii().is_empty() {
-            match Envelope::from_json(&line) {
+            match Envelope::from_json(line.trim_ascii()) {
                 Ok(envelope) => {
                     chunk.envelopes.push(envelope);
                     chunk.lines.push(number);
@@ -394,17 +394,22 @@ fn read(mut input: impl BufRead, chunks: &mpsc::Sender<Result<Chunk, BadLine>>) 
 }
 
 fn bad(error: EnvelopeJsonError, line: &[u8]) -> Failure {
-    let hint = match &error {
+    let hint: Option<&str> = match &error {
         _ if line.trim_ascii_start().starts_with(b"[") => Some(
             "each line must be one JSON object, and this is an array; `jq -c '.[]' FILE` writes one line for each of its items",
         ),
         EnvelopeJsonError::Json(error) if error.is_eof() => Some(
             "each line must be one whole JSON object, and this line ends inside one; `jq -c . FILE` writes one line for each object",
         ),
-        EnvelopeJsonError::Json(error) if error.to_string().starts_with("trailing characters") => {
-            Some("each line must be one JSON object and nothing else; remove what follows the object, such as a comma")
-        }
+        EnvelopeJsonError::Json(error) if error.to_string().starts_with("trailing characters") => Some(
+            "each line must be one JSON object and nothing else; put a second object on a line of its own, as `jq -c . FILE` does, and \
+                 remove anything else that follows, such as a comma",
+        ),
         _ => None,
     };
-    hint.iter().fold(Failure::new(Exit::Failed, "").because(error), |failure, hint| failure.detail((*hint).to_owned()))
+    let failure = Failure::new(Exit::Failed, "").because(error);
+    match hint {
+        Some(hint) => failure.detail(hint.to_owned()),
+        None => failure,
+    }
 }

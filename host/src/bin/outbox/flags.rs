@@ -90,7 +90,7 @@ pub(crate) fn overrides(global: &Global, host: Option<&HostArgs>, defaults: Vec<
 
 /// A whole number of something, at least one.
 pub(crate) fn at_least_one<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
-    let not_a_count = || format!("it is `{text}`; it must be a whole number, at least 1");
+    let not_a_count = || "it must be a whole number, at least 1".to_owned();
     let digits = text.trim().trim_start_matches('+');
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(not_a_count());
@@ -98,7 +98,7 @@ pub(crate) fn at_least_one<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
     match digits.parse().map(|number: u64| (number, T::try_from(number))) {
         Ok((0, _)) => Err(not_a_count()),
         Ok((_, Ok(number))) => Ok(number),
-        _ => Err(format!("`{text}` is too many")),
+        _ => Err("it is too large".to_owned()),
     }
 }
 

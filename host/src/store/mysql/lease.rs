@@ -12,7 +12,7 @@ use super::patience::patiently;
 use super::{MySqlStore, Run};
 use crate::event::{EventId, Fence, OwnerId};
 use crate::store::number::{fence_rows, numbers};
-use crate::store::row::{Named, sequence, with_ids};
+use crate::store::row::{sequence, with_ids};
 use crate::store::run::commit_or_roll_back;
 use crate::store::settle::delay_micros;
 use crate::store::{LeaseStore, Renewed, StoreError};
@@ -128,27 +128,30 @@ impl LeaseStore for MySqlStore {
 async fn try_renew(store: &MySqlStore, held: &[Fence], lease: Duration) -> Result<Renewed, StoreError> {
     let mut transaction = store.transaction_on(&store.keeper).await?;
     let renewed = renew_unlocked(store, &mut transaction, held, lease).await;
-    let (free, renewed) = commit_or_roll_back(store, transaction, renewed).await?;
-    if renewed == held.len() {
-        return Ok(Renewed { held: held.iter().map(|fence| fence.sequence).collect(), locked: Vec::new() });
-    }
-    let statement = store.statement(STILL_HELD).bind(fence_rows(held));
-    let ours: Vec<u64> = store.keeping().read_all(RENEW_ACTION, statement, |row| row.number(0)).await?;
-    let (held, locked) = ours.into_iter().partition(|sequence| free.contains(sequence));
-    Ok(Renewed { held, locked })
+    commit_or_roll_back(store, transaction, renewed).await?
 }
 
-/// Those whose rows nobody has locked, and how many of them were renewed.
+/// Renews those whose rows nobody has locked, and looks which are still held. Asked in the same transaction: a proxy may send a lone
+/// read to a server that lags behind. That a look failed does not take the renewals back.
 async fn renew_unlocked(
     store: &MySqlStore,
     connection: &mut MySqlConnection,
     held: &[Fence],
     lease: Duration,
-) -> Result<(HashSet<u64>, usize), StoreError> {
+) -> Result<Result<Renewed, StoreError>, StoreError> {
+    let failed = |error| store.failed(RENEW_ACTION, error);
     let sequences: Vec<u64> = held.iter().map(|fence| fence.sequence).collect();
     let free: HashSet<u64> = free(store, connection, &sequences).await?.into_iter().collect();
     let fences = fence_rows(held.iter().filter(|fence| free.contains(&fence.sequence)));
-    let result = store.statement(RENEW).bind(fences).bind(delay_micros(lease)).execute(connection).await;
-    let renewed = result.map_err(|error| store.failed(RENEW_ACTION, error))?.rows_affected();
-    Ok((free, usize::try_from(renewed).unwrap_or(usize::MAX)))
+    let statement = store.statement(RENEW).bind(fences).bind(delay_micros(lease));
+    let renewed = statement.execute(&mut *connection).await.map_err(failed)?.rows_affected();
+    if usize::try_from(renewed) == Ok(held.len()) {
+        return Ok(Ok(Renewed { held: sequences, locked: Vec::new() }));
+    }
+    let rows = store.statement(STILL_HELD).bind(fence_rows(held)).fetch_all(&mut *connection).await;
+    let ours = rows.map_err(failed).and_then(|rows| rows.iter().map(sequence).collect::<Result<Vec<_>, _>>());
+    Ok(ours.map(|ours| {
+        let (held, locked) = ours.into_iter().partition(|sequence| free.contains(sequence));
+        Renewed { held, locked }
+    }))
 }

@@ -100,8 +100,10 @@ impl SqliteStore {
     /// # Errors
     /// Those of the driver; `Moved` when nobody else sees the rows.
     async fn reading(&self, action: &'static str) -> Result<PoolConnection<Sqlite>, StoreError> {
+        // No connection to another file is opened.
+        self.opened_file.check()?;
         let connection = self.readers.acquire().await.map_err(|error| Run::failed(self, action, error))?;
-        // Only now: while others had the connections, time went by.
+        // Again: while others had the connections, time went by.
         self.opened_file.check()?;
         Ok(connection)
     }

@@ -225,6 +225,8 @@ fn never_idle(file: &Arc<OpenedFile>) -> SqlitePoolOptions {
         Box::pin(async move {
             // Only what reads from the file opens its -wal.
             sqlx::query("SELECT count(*) FROM sqlite_schema").execute(connection).await?;
+            // A connection to another file would stay in the pool when ours is put back.
+            file.check().map_err(|moved| sqlx::Error::Io(std::io::Error::other(moved)))?;
             file.note_wal();
             Ok(())
         })

@@ -62,7 +62,7 @@ impl OpenedFile {
     /// # Errors
     /// `Moved` when another one stands there, or none.
     pub(super) fn check(&self) -> Result<(), StoreError> {
-        let Some(path) = self.path().filter(|_| !self.is_closed.load(Ordering::Relaxed)) else { return Ok(()) };
+        let Some(path) = self.path() else { return Ok(()) };
         let metadata = fs::metadata(path).ok();
         let found = metadata.as_ref().map(inode);
         let opened = match (self.file.get(), found) {
@@ -72,20 +72,21 @@ impl OpenedFile {
         };
         let Some(metadata) = metadata.filter(|_| found == Some(opened)) else {
             let advice =
-                "Put it back with its -wal, and the host goes on; or restart the host to use the file that is there now";
-            return Err(moved(path, "the file was moved, deleted or replaced while the host had it open", advice));
+                "Put it back with its -wal, and this program goes on; or restart this program, which then uses what is there";
+            return Err(moved(path, "the file was moved, deleted or replaced while it was open", advice));
         };
         if let Some((wal, _)) = self.wal.get() {
             let has_wal = self.has_wal();
             self.note_wal_state(has_wal, wal, &metadata);
             if self.may_be_written_by_others.load(Ordering::Relaxed) {
-                let why = "the -wal was moved, deleted or replaced while the host had it open, and others have written to the file since";
-                return Err(moved(wal, why, "Do not put the old -wal back; restart the host"));
+                let why =
+                    "the -wal was moved, deleted or replaced while it was open, and others have written to the file since";
+                return Err(moved(wal, why, "Do not put the old -wal back; restart this program"));
             }
             if !has_wal {
-                let advice = "If nothing else has written to the file since, put the -wal back, and the host goes on; otherwise restart the \
-                              host";
-                return Err(moved(wal, "the -wal was moved, deleted or replaced while the host had it open", advice));
+                let advice = "If nothing else has written to the file since, put the -wal back, and this program goes on; otherwise restart \
+                              this program";
+                return Err(moved(wal, "the -wal was moved, deleted or replaced while it was open", advice));
             }
         }
         *self.changed.lock().unwrap_or_else(PoisonError::into_inner) = Some(changed(&metadata));
@@ -102,7 +103,7 @@ impl OpenedFile {
         self.is_closed.load(Ordering::Relaxed) || self.wal.get().is_none_or(|(wal, opened)| found(wal) == Some(*opened))
     }
 
-    /// Notes what was found while the `-wal` is missed, and when it is back.
+    /// Notes what a look found while the `-wal` was gone, and that it is back.
     fn note_wal_state(&self, has_wal: bool, wal: &Path, file: &Metadata) {
         if !has_wal {
             self.wal_was_gone.store(true, Ordering::Relaxed);

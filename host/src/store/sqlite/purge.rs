@@ -55,7 +55,8 @@ impl PurgeStore for SqliteStore {
 
 /// Runs a statement that deletes rows and answers with a time of each.
 async fn delete(store: &SqliteStore, action: &'static str, statement: Statement<'_>) -> Result<PurgeBatch, StoreError> {
-    let rows = statement.fetch_all(&store.writer).await.map_err(|error| failed(action, error))?;
+    let mut connection = store.writing(|error| failed(action, error)).await?;
+    let rows = statement.fetch_all(&mut *connection).await.map_err(|error| failed(action, error))?;
     let times = rows.iter().map(|row| filled(0, row.time(0))).collect::<Result<Vec<_>, _>>();
     Ok(PurgeBatch::of(&times.map_err(|error| failed(action, error))?))
 }

@@ -149,9 +149,9 @@ fn check_headers(headers: &[(String, String)]) -> Result<(), String> {
     let bytes: usize = headers.iter().map(|(name, value)| name.len() + value.len()).sum();
     let (most, most_bytes) = MAX_HEADERS;
     if headers.len() > most || bytes > most_bytes {
-        let sent = headers.len();
+        let count = headers.len();
         return Err(format!(
-            "it has {sent} headers of {bytes} bytes; a message may have at most {most} headers of {most_bytes} bytes together"
+            "it has {count} headers of {bytes} bytes; a message may have at most {most} headers of {most_bytes} bytes together"
         ));
     }
     let has_control = |text: &String| text.chars().any(char::is_control);

@@ -83,7 +83,10 @@ impl Refused {
             "not_found" => (Exit::NotFound, ""),
             "wrong_state" | "count_changed" => (Exit::Conflict, ""),
             "bad_request" | "malformed_json" | "invalid" | "method_not_allowed" | "unsupported_media_type" => (Exit::Usage, ""),
-            "database_unavailable" | "starting" | "stopping" | "busy" => (Exit::Unreachable, "try again in a moment"),
+            "database_unavailable" => {
+                (Exit::Unreachable, "try again when the host has its database again; its log says what is wrong")
+            }
+            "starting" | "stopping" | "busy" => (Exit::Unreachable, "try again in a moment"),
             "too_large" => (Exit::Failed, "raise http.max_body or http.max_events of the host, or write to its database"),
             _ => (Exit::Failed, ""),
         };

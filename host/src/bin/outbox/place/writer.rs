@@ -194,9 +194,9 @@ impl Body {
     fn unsent(&self) -> String {
         let Self { first, events, .. } = self;
         if *events == 1 {
-            return format!("the event {first} was not written: the host did not get it");
+            return format!("the event {first} was not written: the host did not take it");
         }
-        format!("{} from {first} on were not written: the host did not get them", output::count(*events as u64, "event"))
+        format!("{} from {first} on were not written: the host did not take them", output::count(*events as u64, "event"))
     }
 }
 

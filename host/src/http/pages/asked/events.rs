@@ -34,7 +34,7 @@ impl WantedEvents {
     pub(crate) fn of(asked: &Fields) -> Self {
         let text = |name: &str| asked.text(name).to_owned();
         Self {
-            // As `GET /v1/stats` calls their number.
+            // The earlier word, which `GET /v1/stats` keeps: old links still work.
             status: if asked.text("status") == "in_flight" { "claimed".to_owned() } else { text("status") },
             event_type: text("event_type"),
             aggregate_type: text("aggregate_type"),

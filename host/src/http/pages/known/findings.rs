@@ -117,7 +117,9 @@ fn database(known: &Known) -> Option<Finding> {
         Some(_) => format!("The database has not answered since {since}; what you see is from then."),
         None => format!("The database has not answered since {since}, so there is nothing to show yet."),
     };
-    Some(Finding::new(Severity::Fault, sentence, "hosts", "Show hosts").said(outage.why.clone()))
+    // Whole: what to do stands at its end.
+    let said = Some(short(&visible(&outage.why), 600));
+    Some(Finding { said, ..Finding::new(Severity::Fault, sentence, "hosts", "Show hosts") })
 }
 
 fn no_host(snapshot: &Snapshot) -> Option<Finding> {
