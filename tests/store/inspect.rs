@@ -215,12 +215,12 @@ pub(crate) async fn what_waits_for_its_time_and_what_a_host_holds_are_listed_alo
     };
 
     assert_eq!(list(SetAside::Delayed).await, [retried, deferred, put_off.id()]);
-    assert_eq!(list(SetAside::InFlight).await, [held]);
+    assert_eq!(list(SetAside::Claimed).await, [held]);
     let delayed = Filter { set_aside: Some(SetAside::Delayed), status: Some(Status::Retry), ..Filter::default() };
     let listed = db.store().list(&delayed, 10).await.expect("lists");
     assert_eq!(listed.iter().map(|record| record.event_id).collect::<Vec<_>>(), [retried], "it goes with a status");
     db.let_pass(LEASE + MOMENT).await;
-    assert_eq!(list(SetAside::InFlight).await, [], "the lease is over: {held} and {due} are due");
+    assert_eq!(list(SetAside::Claimed).await, [], "the lease is over: {held} and {due} are due");
     db.let_pass(Duration::from_secs(600)).await;
     assert_eq!(list(SetAside::Delayed).await, []);
 }

@@ -75,7 +75,7 @@ pub enum SetAside {
     /// Its time has not come: its writer or its listener asked for later, or it waits for another attempt.
     Delayed,
     /// A host holds it, and its lease is not over.
-    InFlight,
+    Claimed,
 }
 
 impl SetAside {
@@ -86,7 +86,7 @@ impl SetAside {
             Self::Parked => "parked",
             Self::Blocked => "blocked",
             Self::Delayed => "delayed",
-            Self::InFlight => "in_flight",
+            Self::Claimed => "in_flight",
         }
     }
 }

@@ -156,7 +156,7 @@ impl StatusArg {
             Self::Parked => Filter { set_aside: Some(SetAside::Parked), ..filter },
             Self::Blocked => Filter { set_aside: Some(SetAside::Blocked), ..filter },
             Self::Delayed => Filter { set_aside: Some(SetAside::Delayed), ..filter },
-            Self::Claimed => Filter { set_aside: Some(SetAside::InFlight), ..filter },
+            Self::Claimed => Filter { set_aside: Some(SetAside::Claimed), ..filter },
         }
     }
 }

@@ -126,7 +126,7 @@ pub(super) async fn list(State(host): State<Host>, _: Viewer, mut params: Params
             "parked" => filter.set_aside = Some(SetAside::Parked),
             "blocked" => filter.set_aside = Some(SetAside::Blocked),
             "delayed" => filter.set_aside = Some(SetAside::Delayed),
-            "claimed" | "in_flight" => filter.set_aside = Some(SetAside::InFlight),
+            "claimed" | "in_flight" => filter.set_aside = Some(SetAside::Claimed),
             _ => {
                 let hint = "write new, retry, done, dead, parked, blocked, delayed or claimed";
                 params.fault("status", format!("it is `{status}`; {hint}"));

@@ -74,7 +74,7 @@ pub(super) enum Stand {
     /// Its time has not come: its writer or its listener asked for later.
     Delayed,
     /// Claimed by a host.
-    InFlight,
+    Claimed,
     /// Its listener was done with it.
     Done,
     /// It failed, and is tried again.
@@ -93,7 +93,7 @@ impl Stand {
         match record.status {
             Status::Done => Self::Done,
             Status::Dead => Self::Dead,
-            _ if record.lease_end.is_some_and(|end| end > now) => Self::InFlight,
+            _ if record.lease_end.is_some_and(|end| end > now) => Self::Claimed,
             _ if record.behind.is_some() => Self::Blocked,
             _ if record.parked.is_some() => Self::Parked,
             Status::Retry => Self::Retry,
@@ -108,7 +108,7 @@ impl Stand {
             Self::Waiting => "waiting",
             Self::Delayed => "delayed",
             // What the table knows: an event that is held by its partition alone has no claim.
-            Self::InFlight => "claimed",
+            Self::Claimed => "claimed",
             Self::Done => "done",
             Self::Retry => "retry",
             Self::Dead => "dead",
@@ -122,7 +122,7 @@ impl Stand {
         match self {
             Self::Waiting => "waiting",
             Self::Delayed => "delayed",
-            Self::InFlight => "in-flight",
+            Self::Claimed => "in-flight",
             Self::Done => "done",
             Self::Retry => "retry",
             Self::Dead => "dead",
@@ -136,7 +136,7 @@ impl Stand {
         match self {
             Self::Waiting => "○",
             Self::Delayed => "◷",
-            Self::InFlight => "◐",
+            Self::Claimed => "◐",
             Self::Done => "●",
             Self::Retry => "↻",
             Self::Dead => "✕",
@@ -175,7 +175,7 @@ mod tests {
         let all = [
             Stand::Waiting,
             Stand::Delayed,
-            Stand::InFlight,
+            Stand::Claimed,
             Stand::Done,
             Stand::Retry,
             Stand::Dead,

@@ -127,13 +127,13 @@ impl LeaseStore for MySqlStore {
 
 async fn try_renew(store: &MySqlStore, held: &[Fence], lease: Duration) -> Result<Renewed, StoreError> {
     let mut transaction = store.transaction_on(&store.keeper).await?;
-    let renewed = renew_unlocked(store, &mut transaction, held, lease).await;
+    let renewed = renew_free(store, &mut transaction, held, lease).await;
     commit_or_roll_back(store, transaction, renewed).await?
 }
 
 /// Renews those whose rows nobody has locked, and looks which are still held. Asked in the same transaction: a proxy may send a lone
 /// read to a server that lags behind. That a look failed does not take the renewals back.
-async fn renew_unlocked(
+async fn renew_free(
     store: &MySqlStore,
     connection: &mut MySqlConnection,
     held: &[Fence],

@@ -208,11 +208,11 @@ const UNPARK_ACTION: &str = "unpark events";
 
 async fn try_unpark(store: &MySqlStore, owner: &OwnerId, chosen: &[u64]) -> Result<Vec<Fence>, StoreError> {
     let mut transaction = store.transaction().await?;
-    let unparked = unpark_unlocked(store, &mut transaction, owner, chosen).await;
+    let unparked = unpark_free(store, &mut transaction, owner, chosen).await;
     commit_or_roll_back(store, transaction, unparked).await
 }
 
-async fn unpark_unlocked(
+async fn unpark_free(
     store: &MySqlStore,
     connection: &mut MySqlConnection,
     owner: &OwnerId,

@@ -8,13 +8,17 @@ use crate::store::keys::Waiting;
 use crate::store::number::signed;
 use crate::store::{BlockedKey, Blocker, KeyStore, StoreError, Unblocked, WaitsFor, keys, row};
 
+/// Bounds instead of equal keys, here and wherever the next row of one key is looked for: where one key has most of the rows, the
+/// planner expects any row to be of the key that it is asked for, and walks by seq through a million rows of the other.
 /// $1 events, $2 the states of events that are waited for.
 pub(super) const HEADS: &str = "
 SELECT outbox_event.seq,
        (SELECT earlier.seq FROM outbox_event AS earlier
-        WHERE earlier.aggregate_type = outbox_event.aggregate_type AND earlier.aggregate_id = outbox_event.aggregate_id
+        WHERE earlier.aggregate_id IS NOT NULL
+          AND (earlier.aggregate_type, earlier.aggregate_id) >= (outbox_event.aggregate_type, outbox_event.aggregate_id)
+          AND (earlier.aggregate_type, earlier.aggregate_id, earlier.seq) < (outbox_event.aggregate_type, outbox_event.aggregate_id, outbox_event.seq)
           AND (earlier.status IN (0, 2) OR earlier.blocks = 1) AND earlier.status = ANY ($2::smallint[])
-          AND earlier.available_at <= now() AND earlier.seq < outbox_event.seq
+          AND earlier.available_at <= now()
         ORDER BY earlier.aggregate_type, earlier.aggregate_id, earlier.seq LIMIT 1)
 FROM outbox_event WHERE seq = ANY ($1::bigint[]) AND status IN (0, 2)";
 
@@ -25,8 +29,9 @@ SELECT DISTINCT ON (behind) behind, aggregate_type, coalesce(aggregate_id, '') F
 WHERE behind > $2::bigint AND partition_id = ANY ($1::smallint[]) ORDER BY behind LIMIT $3::bigint";
 
 /// The first that waits behind each. $1 events.
-const FIRSTS: &str = "
-SELECT given.sequence, (SELECT seq FROM outbox_event WHERE behind = given.sequence ORDER BY behind, seq LIMIT 1)
+pub(super) const FIRSTS: &str = "
+SELECT given.sequence, (SELECT seq FROM outbox_event WHERE behind >= given.sequence AND behind <= given.sequence
+                        ORDER BY behind, seq LIMIT 1)
 FROM unnest($1::bigint[]) AS given (sequence)";
 
 /// $1 events, $2 most rows behind each.
@@ -34,8 +39,8 @@ pub(super) const UNBLOCK: &str = "
 UPDATE outbox_event SET due_at = now(), behind = NULL
 WHERE ctid = ANY (ARRAY (
   SELECT waiting.place FROM unnest($1::bigint[]) AS given (sequence),
-    LATERAL (SELECT ctid AS place FROM outbox_event WHERE behind = given.sequence ORDER BY behind, seq LIMIT $2::bigint
-             FOR UPDATE SKIP LOCKED) AS waiting))";
+    LATERAL (SELECT ctid AS place FROM outbox_event WHERE behind >= given.sequence AND behind <= given.sequence
+             ORDER BY behind, seq LIMIT $2::bigint FOR UPDATE SKIP LOCKED) AS waiting))";
 
 /// $1 most keys.
 const BLOCKED_KEYS: &str = "

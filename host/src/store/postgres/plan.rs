@@ -10,13 +10,15 @@ use crate::store::{AuditFilter, Filter, Plan, PlanStore, StoreError};
 use crate::time::Timestamp;
 
 /// Each with its index.
-const STATEMENTS: [(&str, &str, &str); 22] = [
+const STATEMENTS: [(&str, &str, &str); 25] = [
     ("claim", claim::CLAIM, "outbox_event_due"),
     ("claim in order", claim::CLAIM_IN_ORDER, "outbox_event_due"),
+    ("what a claim in order waits for", claim::CLAIM_IN_ORDER, "outbox_event_key"),
     ("claim the front", front::CLAIM_FRONT, "outbox_event_open"),
     ("read", read::READ, "outbox_event_due"),
     ("next to read", read::NEXT_TO_READ, "outbox_event_due"),
     ("read in order", read::READ_IN_ORDER, "outbox_event_due"),
+    ("what a read in order waits for", read::READ_IN_ORDER, "outbox_event_key"),
     ("read the front", front::READ_FRONT, "outbox_event_open"),
     ("claim these", read::CLAIM_THESE, "outbox_event_pkey"),
     ("heads of queues", keys::HEADS, "outbox_event_key"),
@@ -29,6 +31,7 @@ const STATEMENTS: [(&str, &str, &str); 22] = [
     ("retry now", dead::RETRY_NOW, "outbox_event_open"),
     ("unpark", route::UNPARK, "outbox_event_parked"),
     ("unblock", keys::UNBLOCK, "outbox_event_behind"),
+    ("first behind", keys::FIRSTS, "outbox_event_behind"),
     ("events of an aggregate", inspect::LIST_NEWEST_FIRST, "outbox_event_aggregate"),
     ("audit", audit::LIST, "outbox_event_audit_at"),
     ("audit of an event", audit::LIST_OF_ONE, "outbox_event_audit_one"),
@@ -59,7 +62,7 @@ fn bound<'q>(name: &str, statement: Statement<'q>) -> Statement<'q> {
     let numbers: Vec<i64> = (1..=BATCH).collect();
     match name {
         "claim" => statement.bind(NAME).bind(LEASE).bind(BATCH).bind(i64::MAX).bind(0_i64),
-        "claim in order" => statement
+        "claim in order" | "what a claim in order waits for" => statement
             .bind(NAME)
             .bind(LEASE)
             .bind(BATCH)
@@ -79,7 +82,7 @@ fn bound<'q>(name: &str, statement: Statement<'q>) -> Statement<'q> {
             .bind(None::<super::time::Moment>)
             .bind(None::<i64>)
             .bind(numbers),
-        "read in order" => {
+        "read in order" | "what a read in order waits for" => {
             let statement = bound("read what is due", statement);
             statement.bind(keys::waited_for(crate::store::WaitsFor::Unresolved)).bind(vec![1_i64, 2])
         }
@@ -109,6 +112,7 @@ fn bound<'q>(name: &str, statement: Statement<'q>) -> Statement<'q> {
         }
         "unpark" => statement.bind(vec![NAME]).bind(vec![NAME]).bind(BATCH).bind(NAME).bind(None::<Vec<i16>>),
         "unblock" => statement.bind(numbers).bind(BATCH),
+        "first behind" => statement.bind(numbers),
         "events of an aggregate" => {
             let filter = Filter { aggregate_id: Some(NAME.to_owned()), newest_first: true, ..Filter::default() };
             inspect::bound(statement, &filter, 50)

@@ -54,14 +54,18 @@ SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type
        due_at, (lease_end IS NOT NULL)::integer, partition_id::integer,
        coalesce(
          (SELECT earlier.seq FROM outbox_event AS earlier
-          WHERE earlier.aggregate_type = chosen.aggregate_type AND earlier.aggregate_id = chosen.aggregate_id
+          WHERE earlier.aggregate_id IS NOT NULL
+            AND (earlier.aggregate_type, earlier.aggregate_id) >= (chosen.aggregate_type, chosen.aggregate_id)
+            AND (earlier.aggregate_type, earlier.aggregate_id, earlier.seq) < (chosen.aggregate_type, chosen.aggregate_id, chosen.seq)
             AND (earlier.status IN (0, 2) OR earlier.blocks = 1) AND earlier.status = ANY ($9::smallint[])
-            AND earlier.available_at <= now() AND earlier.seq < chosen.seq AND earlier.seq NOT IN (SELECT unnest($10::bigint[]))
+            AND earlier.available_at <= now() AND earlier.seq NOT IN (SELECT unnest($10::bigint[]))
           ORDER BY earlier.aggregate_type DESC, earlier.aggregate_id DESC, earlier.seq DESC LIMIT 1),
          (SELECT earlier.seq FROM outbox_event AS earlier
-          WHERE earlier.aggregate_type = chosen.aggregate_type AND earlier.aggregate_id = chosen.aggregate_id
+          WHERE earlier.aggregate_id IS NOT NULL
+            AND (earlier.aggregate_type, earlier.aggregate_id) >= (chosen.aggregate_type, chosen.aggregate_id)
+            AND (earlier.aggregate_type, earlier.aggregate_id, earlier.seq) < (chosen.aggregate_type, chosen.aggregate_id, chosen.seq)
             AND (earlier.status IN (0, 2) OR earlier.blocks = 1) AND earlier.status = ANY ($9::smallint[])
-            AND earlier.available_at <= now() AND earlier.seq < chosen.seq
+            AND earlier.available_at <= now()
           ORDER BY earlier.aggregate_type DESC, earlier.aggregate_id DESC, earlier.seq DESC LIMIT 1))
 FROM (
   SELECT due.*, sum(bytes) OVER (ORDER BY due_at, seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
@@ -93,7 +97,8 @@ SELECT least((SELECT due_at FROM outbox_event
                     ORDER BY due_at, seq LIMIT 500) AS due)),
        now()";
 
-/// A row that somebody else has locked, or claimed meanwhile, is left alone. $1 the owner, $2 the lease in microseconds, $3 and $4
+/// A row that somebody else has locked, or claimed meanwhile, is left alone. With `+ interval '0'`, since the planner would read all that
+/// is due where it believes that to be little. $1 the owner, $2 the lease in microseconds, $3 and $4
 /// the fences.
 pub(super) const CLAIM_THESE: &str = "
 UPDATE outbox_event
@@ -101,7 +106,7 @@ SET lease_end = now() + $2::bigint * interval '1 microsecond', locked_by = $1::t
     claim_seq = claim_seq + 1, claims = claims + 1
 WHERE ctid = ANY (ARRAY (
   SELECT ctid FROM outbox_event
-  WHERE seq = ANY ($3::bigint[]) AND due_at <= now() AND (lease_end IS NULL OR lease_end <= now())
+  WHERE seq = ANY ($3::bigint[]) AND due_at + interval '0' <= now() AND (lease_end IS NULL OR lease_end <= now())
     AND EXISTS (SELECT 1 FROM unnest($3::bigint[], $4::bigint[]) AS given (sequence, fence)
                 WHERE sequence = seq AND fence & 4294967295 = claim_seq & 4294967295
                   AND (fence >> 32 = 0

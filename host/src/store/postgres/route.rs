@@ -22,7 +22,8 @@ WHERE ctid = ANY (ARRAY (
   SELECT waiting.place FROM unnest($1::text[], $2::text[]) AS route (aggregate_type, event_type)
   CROSS JOIN LATERAL (
     SELECT ctid AS place FROM outbox_event
-    WHERE outbox_event.aggregate_type = route.aggregate_type AND outbox_event.event_type = route.event_type
+    WHERE (outbox_event.aggregate_type, outbox_event.event_type) >= (route.aggregate_type, route.event_type)
+      AND (outbox_event.aggregate_type, outbox_event.event_type) <= (route.aggregate_type, route.event_type)
       AND parked IS NOT NULL AND ($5::smallint[] IS NULL OR partition_id = ANY ($5::smallint[]))
     ORDER BY outbox_event.aggregate_type, outbox_event.event_type, seq LIMIT $3::bigint FOR UPDATE SKIP LOCKED) AS waiting
   LIMIT $3::bigint))

@@ -105,7 +105,7 @@ impl WantedEvents {
             "parked" => Some(SetAside::Parked),
             "blocked" => Some(SetAside::Blocked),
             "delayed" => Some(SetAside::Delayed),
-            "claimed" => Some(SetAside::InFlight),
+            "claimed" => Some(SetAside::Claimed),
             _ => None,
         };
         Filter {

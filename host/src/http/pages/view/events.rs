@@ -76,7 +76,7 @@ pub(crate) fn states(frame: &Frame, wanted: &WantedEvents) -> Markup {
         ("new", Some(Stand::Waiting), Some(stats.new)),
         ("retry", Some(Stand::Retry), Some(stats.retry)),
         ("delayed", Some(Stand::Delayed), None),
-        ("claimed", Some(Stand::InFlight), Some(stats.in_flight)),
+        ("claimed", Some(Stand::Claimed), Some(stats.in_flight)),
         ("parked", Some(Stand::Parked), Some(stats.parked)),
         ("blocked", Some(Stand::Blocked), Some(stats.blocked)),
         ("dead", Some(Stand::Dead), Some(stats.dead)),
