@@ -67,11 +67,9 @@ RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_t
           (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id),
           octet_length(payload) + coalesce(octet_length(headers), 0), now(),
           (SELECT earlier.seq FROM outbox_event AS earlier
-           WHERE earlier.aggregate_id IS NOT NULL
-             AND (earlier.aggregate_type, earlier.aggregate_id) >= (outbox_event.aggregate_type, outbox_event.aggregate_id)
-             AND (earlier.aggregate_type, earlier.aggregate_id, earlier.seq) < (outbox_event.aggregate_type, outbox_event.aggregate_id, outbox_event.seq)
+           WHERE earlier.aggregate_type = outbox_event.aggregate_type AND earlier.aggregate_id = outbox_event.aggregate_id
              AND (earlier.status IN (0, 2) OR earlier.blocks = 1) AND earlier.status = ANY ($7::smallint[])
-             AND earlier.available_at <= now()
+             AND earlier.available_at <= now() AND earlier.seq < outbox_event.seq
            ORDER BY earlier.aggregate_type DESC, earlier.aggregate_id DESC, earlier.seq DESC LIMIT 1)";
 
 /// The next that becomes due, or whose lease ends. Of what is due and held, the first are enough: it is a hint.

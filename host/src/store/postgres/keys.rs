@@ -8,17 +8,13 @@ use crate::store::keys::Waiting;
 use crate::store::number::signed;
 use crate::store::{BlockedKey, Blocker, KeyStore, StoreError, Unblocked, WaitsFor, keys, row};
 
-/// Bounds instead of equal keys, here and wherever the next row of one key is looked for: where one key has most of the rows, the
-/// planner expects any row to be of the key that it is asked for, and walks by seq through a million rows of the other.
 /// $1 events, $2 the states of events that are waited for.
 pub(super) const HEADS: &str = "
 SELECT outbox_event.seq,
        (SELECT earlier.seq FROM outbox_event AS earlier
-        WHERE earlier.aggregate_id IS NOT NULL
-          AND (earlier.aggregate_type, earlier.aggregate_id) >= (outbox_event.aggregate_type, outbox_event.aggregate_id)
-          AND (earlier.aggregate_type, earlier.aggregate_id, earlier.seq) < (outbox_event.aggregate_type, outbox_event.aggregate_id, outbox_event.seq)
+        WHERE earlier.aggregate_type = outbox_event.aggregate_type AND earlier.aggregate_id = outbox_event.aggregate_id
           AND (earlier.status IN (0, 2) OR earlier.blocks = 1) AND earlier.status = ANY ($2::smallint[])
-          AND earlier.available_at <= now()
+          AND earlier.available_at <= now() AND earlier.seq < outbox_event.seq
         ORDER BY earlier.aggregate_type, earlier.aggregate_id, earlier.seq LIMIT 1)
 FROM outbox_event WHERE seq = ANY ($1::bigint[]) AND status IN (0, 2)";
 
@@ -28,13 +24,14 @@ const BLOCKERS: &str = "
 SELECT DISTINCT ON (behind) behind, aggregate_type, coalesce(aggregate_id, '') FROM outbox_event
 WHERE behind > $2::bigint AND partition_id = ANY ($1::smallint[]) ORDER BY behind LIMIT $3::bigint";
 
-/// The first that waits behind each. $1 events.
+/// The first that waits behind each. With bounds, since the planner would take an equal number for granted where most rows wait behind
+/// one event, and walk by seq through all of them. $1 events.
 pub(super) const FIRSTS: &str = "
 SELECT given.sequence, (SELECT seq FROM outbox_event WHERE behind >= given.sequence AND behind <= given.sequence
                         ORDER BY behind, seq LIMIT 1)
 FROM unnest($1::bigint[]) AS given (sequence)";
 
-/// $1 events, $2 most rows behind each.
+/// With bounds, as above. $1 events, $2 most rows behind each.
 pub(super) const UNBLOCK: &str = "
 UPDATE outbox_event SET due_at = now(), behind = NULL
 WHERE ctid = ANY (ARRAY (

@@ -54,18 +54,14 @@ SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type
        due_at, (lease_end IS NOT NULL)::integer, partition_id::integer,
        coalesce(
          (SELECT earlier.seq FROM outbox_event AS earlier
-          WHERE earlier.aggregate_id IS NOT NULL
-            AND (earlier.aggregate_type, earlier.aggregate_id) >= (chosen.aggregate_type, chosen.aggregate_id)
-            AND (earlier.aggregate_type, earlier.aggregate_id, earlier.seq) < (chosen.aggregate_type, chosen.aggregate_id, chosen.seq)
+          WHERE earlier.aggregate_type = chosen.aggregate_type AND earlier.aggregate_id = chosen.aggregate_id
             AND (earlier.status IN (0, 2) OR earlier.blocks = 1) AND earlier.status = ANY ($9::smallint[])
-            AND earlier.available_at <= now() AND earlier.seq NOT IN (SELECT unnest($10::bigint[]))
+            AND earlier.available_at <= now() AND earlier.seq < chosen.seq AND earlier.seq NOT IN (SELECT unnest($10::bigint[]))
           ORDER BY earlier.aggregate_type DESC, earlier.aggregate_id DESC, earlier.seq DESC LIMIT 1),
          (SELECT earlier.seq FROM outbox_event AS earlier
-          WHERE earlier.aggregate_id IS NOT NULL
-            AND (earlier.aggregate_type, earlier.aggregate_id) >= (chosen.aggregate_type, chosen.aggregate_id)
-            AND (earlier.aggregate_type, earlier.aggregate_id, earlier.seq) < (chosen.aggregate_type, chosen.aggregate_id, chosen.seq)
+          WHERE earlier.aggregate_type = chosen.aggregate_type AND earlier.aggregate_id = chosen.aggregate_id
             AND (earlier.status IN (0, 2) OR earlier.blocks = 1) AND earlier.status = ANY ($9::smallint[])
-            AND earlier.available_at <= now()
+            AND earlier.available_at <= now() AND earlier.seq < chosen.seq
           ORDER BY earlier.aggregate_type DESC, earlier.aggregate_id DESC, earlier.seq DESC LIMIT 1))
 FROM (
   SELECT due.*, sum(bytes) OVER (ORDER BY due_at, seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before

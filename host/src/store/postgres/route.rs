@@ -13,7 +13,8 @@ use crate::store::route::names as names_of;
 use crate::store::row::as_it_is;
 use crate::store::{Audit, RouteRecord, RouteStore, StoreError, row};
 
-/// Route by route, each from the index on parked routes; what another host is just unparking is stepped over.
+/// Route by route, each from the index on parked routes: with bounds, since the planner would take an equal name for granted where one
+/// route has most of the rows. What another host is just unparking is stepped over.
 /// $1 aggregate types, $2 event types, $3 most rows, $4 the owner, $5 partitions, or NULL for all.
 pub(super) const UNPARK: &str = "
 UPDATE outbox_event
@@ -22,8 +23,8 @@ WHERE ctid = ANY (ARRAY (
   SELECT waiting.place FROM unnest($1::text[], $2::text[]) AS route (aggregate_type, event_type)
   CROSS JOIN LATERAL (
     SELECT ctid AS place FROM outbox_event
-    WHERE (outbox_event.aggregate_type, outbox_event.event_type) >= (route.aggregate_type, route.event_type)
-      AND (outbox_event.aggregate_type, outbox_event.event_type) <= (route.aggregate_type, route.event_type)
+    WHERE outbox_event.aggregate_type = route.aggregate_type
+      AND outbox_event.event_type >= route.event_type AND outbox_event.event_type <= route.event_type
       AND parked IS NOT NULL AND ($5::smallint[] IS NULL OR partition_id = ANY ($5::smallint[]))
     ORDER BY outbox_event.aggregate_type, outbox_event.event_type, seq LIMIT $3::bigint FOR UPDATE SKIP LOCKED) AS waiting
   LIMIT $3::bigint))

@@ -106,6 +106,12 @@ const STEPS: &[Step] = &[
         up: include_str!("../../../migrations/postgres/0004_bounds.sql"),
         down: include_str!("../../../migrations/postgres/0004_bounds.down.sql"),
     },
+    Step {
+        version: 5,
+        name: "statistics",
+        up: include_str!("../../../migrations/postgres/0005_statistics.sql"),
+        down: include_str!("../../../migrations/postgres/0005_statistics.down.sql"),
+    },
 ];
 
 const HISTORY: &str = "
