@@ -18,11 +18,21 @@ SELECT outbox_event.seq,
         ORDER BY earlier.aggregate_type, earlier.aggregate_id, earlier.seq LIMIT 1)
 FROM outbox_event WHERE seq = ANY ($1::bigint[]) AND status IN (0, 2)";
 
-/// One row for each: all that wait behind an event are of its aggregate. $1 partitions, $2 the last one of the page before, $3
-/// most rows.
-const BLOCKERS: &str = "
-SELECT DISTINCT ON (behind) behind, aggregate_type, coalesce(aggregate_id, '') FROM outbox_event
-WHERE behind > $2::bigint AND partition_id = ANY ($1::smallint[]) ORDER BY behind LIMIT $3::bigint";
+/// One row for each: all that wait behind an event are of its aggregate. Steps from one to the next in the index, since a million
+/// rows may wait behind one. $1 partitions, $2 the last one of the page before, $3 most rows.
+pub(super) const BLOCKERS: &str = "
+WITH RECURSIVE blocker AS (
+  (SELECT behind, aggregate_type, aggregate_id, partition_id FROM outbox_event
+   WHERE behind > $2::bigint ORDER BY behind, seq LIMIT 1)
+  UNION ALL
+  SELECT next.behind, next.aggregate_type, next.aggregate_id, next.partition_id
+  FROM blocker CROSS JOIN LATERAL (
+    SELECT waiting.behind, waiting.aggregate_type, waiting.aggregate_id, waiting.partition_id FROM outbox_event AS waiting
+    WHERE waiting.behind > blocker.behind ORDER BY waiting.behind, waiting.seq LIMIT 1) AS next)
+SELECT behind, aggregate_type, aggregate_id
+FROM (SELECT behind, aggregate_type, coalesce(aggregate_id, '') AS aggregate_id FROM blocker
+      WHERE partition_id = ANY ($1::smallint[]) LIMIT $3::bigint) AS page
+ORDER BY behind";
 
 /// The first that waits behind each. With bounds, since the planner would take an equal number for granted where most rows wait behind
 /// one event, and walk by seq through all of them. $1 events.

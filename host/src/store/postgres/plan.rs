@@ -10,7 +10,7 @@ use crate::store::{AuditFilter, Filter, Plan, PlanStore, StoreError};
 use crate::time::Timestamp;
 
 /// Each with its index.
-const STATEMENTS: [(&str, &str, &str); 25] = [
+const STATEMENTS: [(&str, &str, &str); 26] = [
     ("claim", claim::CLAIM, "outbox_event_due"),
     ("claim in order", claim::CLAIM_IN_ORDER, "outbox_event_due"),
     ("what a claim in order waits for", claim::CLAIM_IN_ORDER, "outbox_event_key"),
@@ -31,6 +31,7 @@ const STATEMENTS: [(&str, &str, &str); 25] = [
     ("retry now", dead::RETRY_NOW, "outbox_event_open"),
     ("unpark", route::UNPARK, "outbox_event_parked"),
     ("unblock", keys::UNBLOCK, "outbox_event_behind"),
+    ("blockers", keys::BLOCKERS, "outbox_event_behind"),
     ("first behind", keys::FIRSTS, "outbox_event_behind"),
     ("events of an aggregate", inspect::LIST_NEWEST_FIRST, "outbox_event_aggregate"),
     ("audit", audit::LIST, "outbox_event_audit_at"),
@@ -112,6 +113,7 @@ fn bound<'q>(name: &str, statement: Statement<'q>) -> Statement<'q> {
         }
         "unpark" => statement.bind(vec![NAME]).bind(vec![NAME]).bind(BATCH).bind(NAME).bind(None::<Vec<i16>>),
         "unblock" => statement.bind(numbers).bind(BATCH),
+        "blockers" => statement.bind((0..256).collect::<Vec<i16>>()).bind(0_i64).bind(BATCH),
         "first behind" => statement.bind(numbers),
         "events of an aggregate" => {
             let filter = Filter { aggregate_id: Some(NAME.to_owned()), newest_first: true, ..Filter::default() };
