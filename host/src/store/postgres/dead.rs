@@ -63,7 +63,7 @@ WITH changed AS (
   UPDATE outbox_event SET due_at = now()
   WHERE ctid = ANY (ARRAY (
     SELECT ctid FROM outbox_event
-    WHERE done_at IS NULL AND seq > $5::bigint AND due_at + interval '0' > now()
+    WHERE done_at IS NULL AND seq > $5::bigint AND coalesce(due_at, '-infinity') > now()
       AND (status = 2 OR status = 0 AND deferrals > 0) AND locked_by IS NULL
       AND ($4::integer IS NULL OR attempts <= $4::integer)
     ORDER BY seq LIMIT $6::bigint FOR UPDATE SKIP LOCKED)) RETURNING seq),

@@ -19,7 +19,7 @@ SELECT outbox_event.seq,
 FROM outbox_event WHERE seq = ANY ($1::bigint[]) AND status IN (0, 2)";
 
 /// One row for each: all that wait behind an event are of its aggregate. Steps from one to the next in the index, since a million
-/// rows may wait behind one. $1 partitions, $2 the last one of the page before, $3 most rows.
+/// rows may wait behind one; so the partition of the first that waits counts for all. $1 partitions, $2 the last one of the page before, $3 most rows.
 pub(super) const BLOCKERS: &str = "
 WITH RECURSIVE blocker AS (
   (SELECT behind, aggregate_type, aggregate_id, partition_id FROM outbox_event

@@ -93,7 +93,7 @@ SELECT least((SELECT due_at FROM outbox_event
                     ORDER BY due_at, seq LIMIT 500) AS due)),
        now()";
 
-/// A row that somebody else has locked, or claimed meanwhile, is left alone. With `+ interval '0'`, since the planner would read all that
+/// A row that somebody else has locked, or claimed meanwhile, is left alone. With `coalesce`, since the planner would read all that
 /// is due where it believes that to be little. $1 the owner, $2 the lease in microseconds, $3 and $4
 /// the fences.
 pub(super) const CLAIM_THESE: &str = "
@@ -102,7 +102,7 @@ SET lease_end = now() + $2::bigint * interval '1 microsecond', locked_by = $1::t
     claim_seq = claim_seq + 1, claims = claims + 1
 WHERE ctid = ANY (ARRAY (
   SELECT ctid FROM outbox_event
-  WHERE seq = ANY ($3::bigint[]) AND due_at + interval '0' <= now() AND (lease_end IS NULL OR lease_end <= now())
+  WHERE seq = ANY ($3::bigint[]) AND coalesce(due_at, 'infinity') <= now() AND (lease_end IS NULL OR lease_end <= now())
     AND EXISTS (SELECT 1 FROM unnest($3::bigint[], $4::bigint[]) AS given (sequence, fence)
                 WHERE sequence = seq AND fence & 4294967295 = claim_seq & 4294967295
                   AND (fence >> 32 = 0
