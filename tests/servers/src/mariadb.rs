@@ -36,6 +36,8 @@ pub(crate) fn prepare(directory: &Directory, account: Account, access: &Access) 
     let mut install = account.command("mariadb-install-db", directory.path())?;
     install.args(["--no-defaults", "--skip-test-db", "--auth-root-authentication-method=socket"]);
     install.arg(option("--datadir=", &directory.path().join("data")));
+    // A mariadbd that starts deletes the temporary tables that it finds, those of another that is just installing its files included.
+    install.env("TMPDIR", directory.path());
     process::run(install, "", &directory.path().join("log"))
 }
 
