@@ -107,6 +107,35 @@ async fn what_asks_for_too_much_before_it_has_done_anything_is_refused() {
     }
 }
 
+/// The component with another core module in it, which nobody makes an instance of.
+fn with_module(mut component: Vec<u8>, text: &str) -> Vec<u8> {
+    let module = wat(text);
+    // A section of its own: its number, its length in groups of seven bits, its content.
+    component.push(1);
+    let mut left = module.len();
+    loop {
+        let group = u8::try_from(left & 0x7f).expect("seven bits");
+        left >>= 7;
+        component.push(if left > 0 { group | 0x80 } else { group });
+        if left == 0 {
+            break;
+        }
+    }
+    component.extend(module);
+    component
+}
+
+#[tokio::test]
+async fn a_small_component_that_compiles_to_hundreds_of_megabytes_never_loads() {
+    // The compiler writes out all that is between the first byte of a memory's data and the last.
+    let far = |at: u32| format!("(module (memory 1023) (data (i32.const 0) \"x\") (data (i32.const {at}) \"x\"))");
+    let hoarding = (0..3).fold(guest().build(), |component, _| with_module(component, &far(67_043_320)));
+    let error = refused(hoarding).await;
+    assert!(error.contains(" and compiles to 201") && error.contains("at most 33"), "{error}");
+    let beside = (0..3).fold(guest().build(), |component, _| with_module(component, &far(65_536)));
+    assert!(load(beside, LIMITS).await.is_ok());
+}
+
 #[tokio::test]
 async fn a_component_that_does_harm_before_its_first_event_never_serves() {
     let starting = |body: &str| guest().outside(&format!("(func $begin {body}) (start $begin)"));
@@ -151,6 +180,7 @@ async fn a_component_that_does_harm_before_its_first_event_never_serves() {
             "declares 0 routes",
         ),
         ("describe names a route twice", guest().routes(&[("A", "B"), ("A", "B")]), "the route A/B twice"),
+        ("describe names a route that MySQL takes for another", guest().routes(&[("A", "B"), ("A", "B ")]), "ends in a space"),
         ("describe names a route that drives terminals", guest().routes(&[("A\u{1b}[2J", "B")]), "A\\\\u{1b}[2J"),
         ("it drives terminals by its name", guest().named("a\u{1b}]0;x\u{7}"), "no control characters"),
         ("its name is long", guest().named(&"a".repeat(129)), "1 to 128 bytes"),

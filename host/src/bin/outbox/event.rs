@@ -350,7 +350,7 @@ pub(crate) async fn show(id: EventId, status: Option<Status>, format: Format, co
             ("last_error", or_dash(row.last_error.as_deref())),
             ("last_cost", row.last_cost.as_ref().map_or_else(|| "-".to_owned(), |cost| attempt(cost, None))),
         ];
-        let headers: Vec<String> = row.headers.iter().map(|(key, value)| format!("{key}={}", shown(value))).collect();
+        let headers: Vec<String> = row.headers.iter().map(|(key, value)| format!("{}={}", shown(key), shown(value))).collect();
         pairs.push(("headers", if headers.is_empty() { "-".to_owned() } else { headers.join(", ") }));
         pairs.push(("content_type", shown(&row.content_type).into_owned()));
         let hidden = match &row.payload {

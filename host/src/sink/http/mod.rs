@@ -150,29 +150,50 @@ impl Link for Http {
     }
 }
 
-/// Headers that control a server, a proxy or a receiver of webhooks: no header of an event becomes one of them.
+/// Headers that control a server, a proxy, a framework or a receiver of webhooks: no header of an event becomes one of them. A `_`
+/// counts as a `-`, as it does for a receiver behind CGI or WSGI.
 fn steers(name: &str) -> bool {
-    const STEERING: [&str; 17] = [
+    const STEERING: [&str; 35] = [
         "authorization",
+        "cdn-loop",
+        "client-ip",
         "connection",
         "content-encoding",
         "content-length",
         "cookie",
         "expect",
+        "fastly-client-ip",
         "forwarded",
         "host",
         "http2-settings",
         "idempotency-key",
         "keep-alive",
-        "proxy-authorization",
+        "max-forwards",
+        "origin",
+        "range",
+        "referer",
         "te",
         "trailer",
         "transfer-encoding",
+        "true-client-ip",
         "upgrade",
         "via",
+        "x-api-key",
+        "x-client-ip",
+        "x-cluster-client-ip",
+        "x-csrf-token",
+        "x-forwarded",
+        "x-host",
+        "x-http-method",
+        "x-http-method-override",
+        "x-method-override",
+        "x-real-ip",
+        "x-requested-with",
     ];
-    let is_prefixed = |prefix: &str| name.starts_with(prefix);
-    STEERING.contains(&name) || ["webhook-", "ce-", "proxy-", "x-forwarded-", "sec-"].into_iter().any(is_prefixed)
+    const PREFIXES: [&str; 9] =
+        ["ce-", "cf-", "if-", "proxy-", "sec-", "webhook-", "x-forwarded-", "x-original-", "x-rewrite-"];
+    let name = name.replace('_', "-");
+    STEERING.contains(&name.as_str()) || PREFIXES.into_iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// Sets a header whose name and value were made safe before.

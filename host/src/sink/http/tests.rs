@@ -35,6 +35,29 @@ fn an_event_cannot_leave_the_address_nor_set_a_header_that_steers() {
 }
 
 #[test]
+fn no_header_of_an_event_changes_what_a_receiver_does_with_the_request() {
+    let steering = [
+        "X-HTTP-Method-Override",
+        "x-original-url",
+        "X-Real-IP",
+        "x_forwarded_for",
+        "CF-Connecting-IP",
+        "If-Match",
+        "origin",
+        "X-Api-Key",
+        "Content_Length",
+        "Proxy-Authorization",
+    ];
+    let envelope = Envelope::new("OrderPlaced").aggregate("Order", "42").header("order_id", "7").header("x-tenant", "acme");
+    let envelope = steering.iter().fold(envelope, |envelope, name| envelope.header(*name, "evil"));
+    let message = Message::of_event(&Arc::new(Event::of(envelope.json(&7).expect("valid")).build()));
+    let request = http(to("https://a.example")).request(&message).unwrap();
+    let carried: Vec<_> = request.headers().iter().filter(|(_, value)| *value == "evil").collect();
+    assert!(carried.is_empty(), "{carried:?}");
+    assert_eq!((header(&request, "order_id"), header(&request, "x-tenant")), (Some("7"), Some("acme")));
+}
+
+#[test]
 fn every_request_names_its_event_and_its_message_and_the_operators_headers_win() {
     let headers = [("authorization", "Bearer s3cret"), ("traceparent", "00-2")];
     let headers = headers.map(|(name, value)| (name.to_owned(), Secret::new(value)));

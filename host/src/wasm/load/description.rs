@@ -137,6 +137,11 @@ pub(super) fn routes(file: &Path, description: &Description) -> Result<Vec<Route
             event_type: keepable(&declared.event_type, 200),
             source,
         })?;
+        if [route.aggregate_type.as_str(), route.event_type.as_str()].iter().any(|name| name.ends_with(' ')) {
+            return wrong(format!(
+                "it declares the route `{route}`, a name of which ends in a space; MySQL takes it for the one without"
+            ));
+        }
         if let Some(twice) = seen.replace(route) {
             return wrong(format!("it declares the route {twice} twice"));
         }

@@ -21,7 +21,7 @@ use sha2::{Digest as _, Sha256};
 use wasmtime::component::Component;
 
 use self::anatomy::most_table_elements;
-use self::compile::CompileFailure;
+use self::compile::{CompileFailure, in_proportion};
 use self::description::{check_on_events, check_settings, describe, routes};
 use self::plugin::{Linked, Plugin, engine_for};
 use self::scan::scan;
@@ -253,6 +253,8 @@ impl Loader {
             scan(&same)?;
             let component =
                 Component::from_binary(&engine, &same.bytes).map_err(|error| refused(&same, &format!("{error:#}")))?;
+            let image = component.image_range();
+            in_proportion(same.bytes.len(), image.end.addr() - image.start.addr()).map_err(|reason| refused(&same, &reason))?;
             if let Some(cache) = cache {
                 match component.serialize() {
                     Ok(compiled) => cache.store(&engine, &same.digest, &compiled),

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
+use http_body::Body;
 use http_body_util::{BodyExt, Full};
 use wasmtime_wasi_http::{DEFAULT_FORBIDDEN_HEADERS, WasiBody};
 
@@ -40,12 +41,12 @@ impl HostState {
         let client = self.requests.granted(request.uri_mut())?;
         self.requests.complete(request.headers_mut(), event.as_deref())?;
         let (head, body) = client.send(request, timeout).await?.into_parts();
-        let body = body.collect().await?.to_bytes();
+        let body = gathered(body).await?;
         let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
         Ok(Response {
             status: head.status.as_u16(),
             headers: head.headers.iter().map(|(name, value)| (name.as_str().to_owned(), text(value))).collect(),
-            body: body.into(),
+            body,
             attributes: Vec::new(),
         })
     }
@@ -68,6 +69,17 @@ fn request(given: Request) -> Result<(http::Request<WasiBody>, Option<String>), 
     let mut sent = http::Request::new(whole(Bytes::from(body)));
     (*sent.method_mut(), *sent.uri_mut(), *sent.headers_mut()) = (method, uri, checked(headers).map_err(invalid)?);
     Ok((sent, event))
+}
+
+/// The whole body, copied piece by piece: kept as it comes, a body of many small pieces would cost many times its size.
+async fn gathered<B: Body<Data = Bytes> + Unpin>(mut body: B) -> Result<Vec<u8>, B::Error> {
+    let mut gathered = Vec::new();
+    while let Some(frame) = body.frame().await {
+        if let Ok(piece) = frame?.into_data() {
+            gathered.extend_from_slice(&piece);
+        }
+    }
+    Ok(gathered)
 }
 
 fn whole(body: Bytes) -> WasiBody {

@@ -8,11 +8,11 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 
 use super::inside::{COMPILED, MISMATCH, REFUSED};
-use super::{ChildCompiler, CompileFailure, CompileLimits};
+use super::{ChildCompiler, CompileFailure, CompileLimits, most_compiled};
 use crate::wasm::text::keepable;
 
-/// The most that is read of what the child answers: several times what the largest component compiles to.
-const MAX_ANSWER: u64 = 512 << 20;
+/// The most that is read of what the child answers beside machine code: its first byte, or a reason.
+const MAX_REASON: usize = 64 << 10;
 /// The most that is read of what the child complains.
 const MAX_COMPLAINT: u64 = 16 << 10;
 /// The most threads of the compiler. Each has room of its own in the memory limit.
@@ -77,7 +77,8 @@ async fn talk(child: &mut Child, component: &[u8]) -> io::Result<(ExitStatus, Ve
         let _ = stdin.write_all(component).await;
         drop(stdin);
     };
-    let ((), answer, complaint) = tokio::join!(feed, upto(stdout, MAX_ANSWER), upto(stderr, MAX_COMPLAINT));
+    let most = (most_compiled(component.len()) + MAX_REASON) as u64;
+    let ((), answer, complaint) = tokio::join!(feed, upto(stdout, most), upto(stderr, MAX_COMPLAINT));
     let status = child.wait().await?;
     Ok((status, answer?, String::from_utf8_lossy(&complaint?).into_owned()))
 }

@@ -4,6 +4,7 @@ use std::io::{self, Read, Write};
 
 use rustix::process::{Resource, Rlimit, nice, setrlimit};
 
+use super::in_proportion;
 use crate::wasm::engine;
 use crate::wasm::engine::compatibility::compatibility;
 use crate::wasm::limits::MAX_FILE_BYTES;
@@ -62,13 +63,38 @@ fn confine(memory: u64, seconds: u64) -> io::Result<()> {
 fn answer(engine: &wasmtime::Engine, input: impl Read, output: &mut impl Write) -> io::Result<()> {
     let mut component = Vec::new();
     input.take(MAX_FILE_BYTES + 1).read_to_end(&mut component)?;
-    match engine.precompile_component(&component) {
+    let compiled = engine.precompile_component(&component).map_err(|error| format!("{error:#}"));
+    let kept = compiled.and_then(|compiled| in_proportion(component.len(), compiled.len()).map(|()| compiled));
+    match kept {
         Ok(compiled) => write(output, COMPILED, &compiled),
-        Err(error) => write(output, REFUSED, format!("{error:#}").as_bytes()),
+        Err(reason) => write(output, REFUSED, reason.as_bytes()),
     }
 }
 
 fn write(output: &mut impl Write, kind: u8, rest: &[u8]) -> io::Result<()> {
     output.write_all(&[kind])?;
     output.write_all(rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_component_that_compiles_to_thousands_of_times_its_size_is_refused() {
+        let engines = engine::compilers().expect("this machine runs WebAssembly");
+        let answered = |at: u32| {
+            let text =
+                format!(r#"(component (core module (memory 1023) (data (i32.const 0) "x") (data (i32.const {at}) "x")))"#);
+            let component = wat::parse_str(text).expect("a component");
+            let mut output = Vec::new();
+            answer(&engines[0], component.as_slice(), &mut output).expect("written");
+            output
+        };
+        assert_eq!(answered(65_536)[0], COMPILED);
+        let refused = answered(67_043_320);
+        let reason = String::from_utf8_lossy(&refused[1..]);
+        assert_eq!(refused[0], REFUSED, "{} bytes", refused.len());
+        assert!(reason.contains(" compiles to 6"), "{reason}");
+    }
 }

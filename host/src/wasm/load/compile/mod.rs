@@ -86,6 +86,29 @@ impl CompileLimits {
     }
 }
 
+/// The most bytes that a component of so many bytes may compile to. What is compiled stays in memory for as long as the plugin
+/// serves. Components of Rust, Go, Python and JavaScript come to three or four times their size; a few bytes of data far apart in a
+/// memory, or loops without a body, can come to thousands.
+fn most_compiled(component: usize) -> usize {
+    component.saturating_mul(8).saturating_add(32 << 20).min(MAX_COMPILED)
+}
+
+/// Several times what the largest component compiles to.
+const MAX_COMPILED: usize = 512 << 20;
+
+/// Refuses machine code that is out of proportion to its component; both in bytes.
+///
+/// # Errors
+/// Both sizes, in words.
+pub(in crate::wasm) fn in_proportion(component: usize, compiled: usize) -> Result<(), String> {
+    let most = most_compiled(component);
+    if compiled <= most {
+        return Ok(());
+    }
+    let [component, compiled, most] = [component, compiled, most].map(|bytes| ByteSize(bytes as u64));
+    Err(format!("it has {component} and compiles to {compiled}; at most {most} are kept of a component of its size"))
+}
+
 /// Why compiling in a child process failed.
 #[derive(Debug)]
 pub(in crate::wasm) enum CompileFailure {
