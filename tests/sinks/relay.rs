@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use outbox::dispatcher::DispatcherConfig;
 use outbox::event::{OwnerId, Route};
-use outbox::listener::Fixed;
+use outbox::listener::{BreakerConfig, Fixed};
 use outbox::poller::PollerConfig;
 use outbox::sink::{Message, Sink, SinkError, Sinks};
 use outbox::store::{NewRow, Ownership, WriteStore};
@@ -231,6 +231,37 @@ async fn a_sink_that_fails_again_and_again_pauses_its_relay_and_burns_no_more_at
     assert_eq!(kept.messages.lock().expect("nobody panicked").len(), 10, "the tenth failure opened the breaker");
     outbox.shutdown().await;
     assert_eq!(db.number("SELECT sum(attempts) FROM outbox_event").await, 10, "what was stored in the end");
+}
+
+/// A sink that cannot take events of the type `Bad`, for which it gives no time.
+struct Choosy;
+
+#[async_trait]
+impl Sink for Choosy {
+    async fn send(&self, messages: &[Message]) -> Vec<Result<(), SinkError>> {
+        let is_bad = |message: &Message| message.event.as_ref().is_some_and(|event| event.event_type().as_str() == "Bad");
+        let bad = || Err(SinkError::Unavailable { reason: "500".to_owned(), retry_after: None });
+        messages.iter().map(|message| if is_bad(message) { bad() } else { Ok(()) }).collect()
+    }
+}
+
+#[tokio::test]
+async fn events_that_a_sink_cannot_take_pause_no_other_route_of_their_pattern() {
+    let (db, store) = Sqlite::on_system_clock().await;
+    let outbox = outbox(store)
+        .breaker(BreakerConfig { pause: HOUR, ..BreakerConfig::default() })
+        .sinks(Sinks::default().with("choosy", Arc::new(Choosy)))
+        .relay(("Order", "*"), RelayConfig::to("choosy"))
+        .start()
+        .await
+        .expect("starts");
+    commit(&outbox, (0..100).map(|_| of_type("Bad")).collect()).await;
+    eventually("their route is paused", async || outbox.metrics().counts().dispatch_released > 0).await;
+
+    commit(&outbox, (0..40).map(|_| of_type("Good")).collect()).await;
+
+    done(&db, 40).await;
+    outbox.shutdown().await;
 }
 
 #[tokio::test]

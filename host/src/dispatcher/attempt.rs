@@ -34,7 +34,9 @@ pub(super) struct Attempt<'a> {
 impl Attempt<'_> {
     /// Asks the listener, unless its breaker is open; `None` when the claim was lost, so that nothing may be written.
     pub(super) async fn ask(self, entry: &RegistryEntry, max_attempts: u32) -> Option<Reply> {
-        let admittance = match entry.breaker.admit(Instant::now()) {
+        let route = self.delivery.event.route();
+        let breaker = entry.breaker(route, Instant::now());
+        let admittance = match breaker.admit(Instant::now()) {
             Ok(admittance) => admittance,
             Err(after) => return Some(Outcome::Busy { after }.into()),
         };
@@ -59,8 +61,8 @@ impl Attempt<'_> {
         }
         if admittance.record(broken.is_some(), Instant::now()) {
             tracing::error!(
-                route = %entry.registration.route, listener = %entry.owner, pause_s = entry.breaker.pause().as_secs(),
-                "the listener keeps breaking and is paused; its events wait and lose no attempt"
+                %route, listener = %entry.owner, pause_s = breaker.pause().as_secs(),
+                "the listener keeps breaking and is paused; the events of this route wait and lose no attempt"
             );
         }
         Some(reply)

@@ -135,7 +135,7 @@ fn admit(shared: &Shared, delivery: Delivery) -> Readiness {
         let unasked = delivery.via == Via::Hot && delivery.fence().is_some() && shared.listeners.awaited(route).is_none();
         return if unasked { Readiness::Back(delivery, Duration::ZERO) } else { Readiness::Starts(delivery, Answer::Nobody) };
     };
-    let admitted = if delivery.alone && !entry.breaker.is_open(Instant::now()) {
+    let admitted = if delivery.alone && !entry.is_paused(route, Instant::now()) {
         alone::admit(shared, delivery)
     } else if let Some(limit) = &entry.call_limit {
         shared.queue.admit(&limit.name, limit.calls, delivery)
@@ -206,7 +206,7 @@ fn check(shared: &Shared, delivery: &Delivery, answer: &Answer) -> Result<(), Op
         }));
     }
     if delivery.alone
-        && let Err(after) = entry.breaker.admit(Instant::now())
+        && let Err(after) = entry.breaker(delivery.event.route(), Instant::now()).admit(Instant::now())
     {
         return Err(Some(given_back_for(after)));
     }

@@ -54,7 +54,7 @@ impl Default for BreakerConfig {
 
 /// Counts how a listener's calls end. After a pause one call may try; if it breaks too, the pause begins again.
 #[derive(Debug, Default)]
-pub struct Breaker {
+pub(crate) struct Breaker {
     config: BreakerConfig,
     state: Mutex<State>,
 }
@@ -127,7 +127,7 @@ impl Breaker {
 
     /// Whether the listener is paused at `now`.
     #[must_use]
-    pub fn is_open(&self, now: Instant) -> bool {
+    pub(crate) fn is_open(&self, now: Instant) -> bool {
         self.lock().open_until.is_some_and(|until| now < until)
     }
 

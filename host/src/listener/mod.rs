@@ -3,6 +3,7 @@
 //! A listener may be a Rust closure or a plugin; from here on nobody can tell, and nobody may try.
 
 mod breaker;
+mod breakers;
 mod error_kind;
 mod or_fail;
 mod registration;
@@ -18,7 +19,8 @@ use std::time::Instant;
 
 use futures_util::future::BoxFuture;
 
-pub use breaker::{Breaker, BreakerConfig};
+use breaker::Breaker;
+pub use breaker::BreakerConfig;
 pub use error_kind::error_kind;
 pub use or_fail::OrFail;
 pub(crate) use registration::CallLimit;

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
+use super::breakers::{BreakerOf, Breakers};
 use super::unroutable::{HAD_LISTENER, NO_LISTENER_AT_ALL, no_listener};
-use super::{Breaker, BreakerConfig, CallLimit, Owner, Registration};
+use super::{BreakerConfig, CallLimit, Owner, Registration};
 use crate::event::{AggregateType, Route};
 use crate::metrics::{CallTotals, Calls, Metrics, RouteTotals, Routes};
 use crate::wording::did_you_mean;
@@ -17,10 +19,10 @@ use crate::wording::did_you_mean;
 pub struct RegistryEntry {
     /// The listener and how it wants to be called.
     pub registration: Registration,
-    /// What its last calls came to.
-    pub breaker: Breaker,
     /// Who registered it.
     pub owner: Owner,
+    /// What its last calls came to.
+    breakers: Breakers,
     /// How many calls at once it may have; `None` for any number.
     pub(crate) call_limit: Option<CallLimit>,
     /// What the calls of all listeners of this owner cost.
@@ -31,6 +33,17 @@ pub struct RegistryEntry {
 }
 
 impl RegistryEntry {
+    /// The breaker for events of this route, which its own route is or covers.
+    pub(crate) fn breaker(&self, route: &Route, now: Instant) -> BreakerOf<'_> {
+        self.breakers.of(route, now)
+    }
+
+    /// Whether it is paused for events of this route.
+    #[must_use]
+    pub fn is_paused(&self, route: &Route, now: Instant) -> bool {
+        self.breakers.of(route, now).is_open(now)
+    }
+
     /// What became of the events that it answers; a relay's pattern counts as one route. Asked for at the first event: a plugin
     /// that names a thousand routes takes no label from the routes that have events, though they are shown while there is room.
     pub(crate) fn route_totals(&self) -> &RouteTotals {
@@ -170,7 +183,7 @@ impl Listeners {
     fn entry(&self, owner: Owner, registration: Registration) -> RegistryEntry {
         self.routes.announce(&registration.route);
         RegistryEntry {
-            breaker: Breaker::new(registration.breaker.unwrap_or(self.breaker)),
+            breakers: Breakers::new(&registration.route, registration.breaker.unwrap_or(self.breaker)),
             call_limit: CallLimit::of(&registration, &owner),
             totals: self.calls.of(&owner),
             routes: self.routes.clone(),

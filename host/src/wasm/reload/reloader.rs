@@ -173,8 +173,10 @@ impl Reloader {
         let mut list = self.shown.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for status in &mut list {
             let owner = Owner::from(&*status.name);
-            let paused = |found: Arc<crate::listener::RegistryEntry>| found.owner == owner && found.breaker.is_open(now.into());
-            if status.routes.iter().filter_map(|route| self.listeners.find(route)).any(paused) {
+            let paused = |route: &crate::event::Route| {
+                self.listeners.find(route).is_some_and(|found| found.owner == owner && found.is_paused(route, now.into()))
+            };
+            if status.routes.iter().any(paused) {
                 status.state = PluginState::Paused;
             }
         }
