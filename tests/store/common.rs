@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use outbox::event::{EnvelopeBuilder, Fence, OwnerId};
-use outbox::store::{Audit, ClaimRequest, Claimed, Expectations, NewRow, Ownership, Record, Settled, Settlement};
+use outbox::store::{
+    Audit, ClaimRequest, Claimed, Expectations, HeldPartition, NewRow, Ownership, Record, Settled, Settlement,
+};
 use outbox::{Envelope, EventId, Status, Store};
 use support::Harness;
 
@@ -118,4 +120,9 @@ pub(crate) async fn status(db: &dyn Harness, id: EventId) -> Status {
 /// Who does things by hand in these tests.
 pub(crate) fn by_hand() -> Audit {
     Audit { actor: "tester".to_owned(), reason: Some("to see".to_owned()) }
+}
+
+/// Partitions, all with this epoch.
+pub(crate) fn of_epoch(epoch: u32, numbers: impl IntoIterator<Item = u16>) -> Vec<HeldPartition> {
+    numbers.into_iter().map(|number| HeldPartition { number, epoch, abandoned: false }).collect()
 }

@@ -7,7 +7,7 @@ use outbox::event::OwnerId;
 use outbox::store::{ClaimOrder, ClaimRequest, Claimed, Settlement};
 use support::Harness;
 
-use crate::common::{LEASE, MOMENT, dead, event, ids, kept, owner, request, retry, settle, write};
+use crate::common::{LEASE, MOMENT, dead, event, ids, kept, of_epoch, owner, request, retry, settle, write};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -112,7 +112,7 @@ pub(crate) async fn an_event_that_another_owner_holds_stops_the_queue_until_its_
     let gone = holder(db).await;
     let events = written(db, 3).await;
     db.store().claim(&front(&gone, &[], 1)).await.expect("claims");
-    db.store().release_partitions(&gone, &[0]).await.expect("gives it back");
+    db.store().release_partitions(&gone, &of_epoch(1, [0])).await.expect("gives it back");
     let heir = holder(db).await;
 
     assert!(claim(db, &heir, &[]).await.is_empty());

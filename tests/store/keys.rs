@@ -8,7 +8,7 @@ use outbox::store::{Blocker, ClaimOrder, ClaimRequest, Claimed, DeadFilter, PART
 use outbox::{Envelope, EventId, Status};
 use support::Harness;
 
-use crate::common::{LEASE, MOMENT, by_hand, claim_one, event, ids, kept, owner, request, retry, row, settle, write};
+use crate::common::{LEASE, MOMENT, by_hand, claim_one, event, ids, kept, of_epoch, owner, request, retry, row, settle, write};
 
 fn all() -> Vec<u16> {
     (0..PARTITIONS).collect()
@@ -98,8 +98,8 @@ pub(crate) async fn a_partition_that_is_given_back_is_free_at_once(db: &dyn Harn
     let (one, two) = (holder(db).await, owner("two"));
     let store = db.store();
 
-    store.release_partitions(&two, &[1]).await.expect("nothing happens: it is not theirs");
-    store.release_partitions(&one, &[3, 5]).await.expect("gives back");
+    store.release_partitions(&two, &of_epoch(1, [1])).await.expect("nothing happens: it is not theirs");
+    store.release_partitions(&one, &of_epoch(1, [3, 5])).await.expect("gives back");
 
     assert_eq!(kept(&*store, &two, PARTITIONS, PARTITIONS).await, [3, 5]);
 }

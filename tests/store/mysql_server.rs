@@ -6,12 +6,12 @@ use std::time::Duration;
 use outbox::event::Fence;
 use outbox::store::mysql::MySqlOptions;
 use outbox::store::{
-    ClaimStore, DoctorStore, Finding, InspectStore, LeaseStore, NewRow, PARTITIONS, ReadRequest, RouteStore, SchemaStore,
-    SettleStore, Settled, Settlement, Severity, WriteStore,
+    ClaimStore, DoctorStore, Finding, InspectStore, LeaseStore, NewRow, PARTITIONS, PartitionStore, ReadRequest, RouteStore,
+    SchemaStore, SettleStore, Settled, Settlement, Severity, WriteStore,
 };
 use outbox::{MySqlStore, Store, StoreError, TransactionalStore};
 use sqlx::{AssertSqlSafe, Executor};
-use support::{DOCUMENTED_PAYLOAD, Database, Harness, MySql, documented_insert};
+use support::{DOCUMENTED_PAYLOAD, Database, Harness, MySql, Network, Proxy, documented_insert, eventually};
 use tokio::task::JoinSet;
 
 use crate::common::{
@@ -402,4 +402,28 @@ async fn a_migration_of_a_table_that_is_in_use_gives_up_and_goes_on_when_it_is_f
     assert!(matches!(&error, StoreError::InUse { table, .. } if table == "outbox_event"), "{error:?}");
     backup.rollback().await.expect("rolls back");
     assert_eq!(db.store().migrate_up().await.expect("goes up").len(), 2, "the lock of the migration was let go");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn partitions_are_kept_again_soon_after_a_server_fell_silent_while_their_transaction_began() {
+    const LATE: Duration = Duration::from_millis(500);
+    let db = MySql::fresh().await;
+    let url = db.url();
+    let (_, rest) = url.rsplit_once('@').expect("the address names an account");
+    let server = rest.split_once(['/', '?']).expect("the address names a database").0.parse().expect("in figures");
+    let proxy = Proxy::in_front_of(server).await;
+    let store = MySqlStore::connect_with(MySqlOptions::from_url(&proxy.url(&url)).expect("good")).await.expect("connects");
+    let (host, all) = (owner("host"), PARTITIONS);
+    store.keep_partitions(&host, LEASE, all, all).await.expect("takes");
+    proxy.set(Network::Latency(LATE));
+    let (same, same_host) = (store.clone(), host.clone());
+    let keeping = tokio::spawn(async move { same.keep_partitions(&same_host, LEASE, all, all).await });
+    // Its first statement is on its way.
+    tokio::time::sleep(LATE / 2).await;
+
+    proxy.set(Network::Forgets);
+
+    // It fails, unless the connection had not come back yet.
+    let _ = keeping.await.expect("does not panic");
+    eventually("they are kept", async || store.keep_partitions(&host, LEASE, all, all).await.is_ok()).await;
 }

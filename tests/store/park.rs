@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use outbox::event::Fence;
-use outbox::store::{PARTITIONS, ReadRequest, Settlement};
-use outbox::{Route, Status};
+use outbox::store::{MOST_ROUTES, PARTITIONS, ReadRequest, Settlement};
+use outbox::{Envelope, Route, Status};
 use support::Harness;
 
 use crate::common::{LEASE, claim, event, ids, owner, plains, row, settle, write};
@@ -126,6 +126,28 @@ pub(crate) async fn parked_routes_are_found_one_after_the_other_each_once(db: &d
     assert_eq!(found, wanted);
     store.unpark(&owner("host"), &wanted, None, 100).await.expect("unparks");
     assert_eq!(store.parked_route(None).await.expect("reads"), None);
+}
+
+pub(crate) async fn of_many_routes_those_that_are_known_are_counted_and_those_with_the_most_events(db: &dyn Harness) {
+    let store = db.store();
+    let (known, busy) = (route("Zoo", "Opened"), route("Yard", "Swept"));
+    store.remember_routes(std::slice::from_ref(&known)).await.expect("notes");
+    let now = db.now().await;
+    let event = |aggregate_type: &str, event_type: &str| {
+        Envelope::new(event_type).now(now).aggregate(aggregate_type, "7").json(&1).expect("good")
+    };
+    let mut events: Vec<Envelope> = (0..MOST_ROUTES).map(|number| event("Invented", &format!("E{number}"))).collect();
+    events.extend((0..2).map(|_| event("Yard", "Swept")));
+    for chunk in events.chunks(1_000) {
+        write(db, chunk).await;
+    }
+
+    let counted = store.count_routes().await.expect("counts");
+
+    assert_eq!(counted.len(), MOST_ROUTES as usize);
+    assert!(counted.is_sorted_by(|one, other| one.route < other.route), "by name");
+    let waiting = |route| counted.iter().find(|counted| counted.route == route).map(|counted| counted.waiting);
+    assert_eq!((waiting(known), waiting(busy)), (Some(0), Some(2)));
 }
 
 pub(crate) async fn routes_that_had_a_listener_are_remembered_once(db: &dyn Harness) {

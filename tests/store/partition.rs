@@ -11,7 +11,7 @@ use sqlx::{AssertSqlSafe, Executor};
 use support::{Harness, MySql, Postgres, eventually, in_time};
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::common::{LEASE, dead, event, owner, retry, row, write};
+use crate::common::{LEASE, dead, event, of_epoch, owner, retry, row, write};
 
 const ROUNDS: usize = 100;
 const EVENTS: usize = 120;
@@ -74,7 +74,7 @@ pub(crate) async fn two_settlers_beside_a_keeper_store_each_outcome_once(db: &dy
         let mut beats = 0_u32;
         while !ended.load(Ordering::Relaxed) || beats < 10 {
             assert!(keep(&*store, &host).await.iter().all(|held| held.epoch == 1), "they were ours all the time");
-            store.release_partitions(&stranger, &all()).await.expect("gives back what is not its own: nothing");
+            store.release_partitions(&stranger, &of_epoch(1, all())).await.expect("gives back what is not its own: nothing");
             store.leave(&stranger).await.expect("leaves");
             beats += 1;
         }
@@ -183,20 +183,36 @@ pub(crate) async fn a_busy_host_hands_partitions_over_to_the_idle_host_of_its_mo
     assert_eq!(beat(&*store, &busy, "multi_node", false).await, 0);
     assert_eq!(beat(&*store, &elsewhere, "ordered_by_aggregate", true).await, 0, "a host does not count itself");
     assert_eq!(beat(&*store, &busy, "multi_node", false).await, 0, "nor those of another mode");
-    assert!(!store.hand_over(&busy, LEASE, &[3, 4]).await.expect("asks"), "there is nobody to get them");
+    assert!(!store.hand_over(&busy, LEASE, &of_epoch(1, [3, 4])).await.expect("asks"), "there is nobody to get them");
     assert_eq!(held(&*store, &busy).await.len(), usize::from(PARTITIONS));
 
     beat(&*store, &other, "multi_node", true).await;
-    assert!(store.hand_over(&busy, LEASE, &[7]).await.expect("hands over"));
+    assert!(store.hand_over(&busy, LEASE, &of_epoch(1, [7])).await.expect("hands over"));
     beat(&*store, &idle, "multi_node", true).await;
     assert_eq!(beat(&*store, &busy, "multi_node", false).await, 2);
-    assert!(store.hand_over(&busy, LEASE, &[3, 4, 7]).await.expect("hands over"));
+    assert!(store.hand_over(&busy, LEASE, &of_epoch(1, [3, 4, 7])).await.expect("hands over"));
 
     assert_eq!(held(&*store, &idle).await, [(3, 2), (4, 2)], "it held none, and what is not the giver's is not given");
     assert_eq!(held(&*store, &other).await, [(7, 2)]);
     assert_eq!(held(&*store, &busy).await.len(), usize::from(PARTITIONS) - 3);
     db.let_pass(LEASE + Duration::from_secs(1)).await;
-    assert!(!store.hand_over(&busy, LEASE, &[9]).await.expect("asks"), "hosts that are gone get nothing");
+    assert!(!store.hand_over(&busy, LEASE, &of_epoch(1, [9])).await.expect("asks"), "hosts that are gone get nothing");
+}
+
+pub(crate) async fn what_was_sent_before_a_partition_changed_its_owner_gives_it_to_nobody(db: &dyn Harness) {
+    let (store, busy, idle) = (db.store(), owner("busy"), owner("idle"));
+    beat(&*store, &busy, "multi_node", false).await;
+    beat(&*store, &idle, "multi_node", true).await;
+    let before = keep(&*store, &busy).await;
+    store.release_partitions(&busy, &before).await.expect("gives back");
+    keep(&*store, &busy).await;
+
+    // As the network may deliver them late.
+    store.release_partitions(&busy, &before).await.expect("nothing of these epochs is left");
+    assert!(store.hand_over(&busy, LEASE, &before).await.expect("there is somebody to get them"));
+
+    assert_eq!(held(&*store, &busy).await, all().into_iter().map(|number| (number, 2)).collect::<Vec<_>>());
+    assert_eq!(held(&*store, &idle).await, []);
 }
 
 pub(crate) async fn what_was_read_before_a_hand_over_has_no_outcome_after_it(db: &dyn Harness) {
@@ -207,7 +223,7 @@ pub(crate) async fn what_was_read_before_a_hand_over_has_no_outcome_after_it(db:
     beat(&*store, &busy, "multi_node", false).await;
     beat(&*store, &idle, "multi_node", true).await;
 
-    assert!(store.hand_over(&busy, LEASE, &all()).await.expect("hands over"));
+    assert!(store.hand_over(&busy, LEASE, &of_epoch(1, all())).await.expect("hands over"));
 
     let done = |fence: Fence| Settled::new(fence, Settlement::Done);
     assert_eq!(store.settle(&[done(before[0])]).await.expect("settles"), 1, "its outcome is dropped");

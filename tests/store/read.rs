@@ -10,8 +10,8 @@ use outbox::{Envelope, EventId, Route, Status};
 use support::Harness;
 
 use crate::common::{
-    LEASE, MOMENT, claim, claim_one, dead, event, ids, kept, owner, plain, plains, request as claim_request, retry, row,
-    settle, write, write_one,
+    LEASE, MOMENT, claim, claim_one, dead, event, ids, kept, of_epoch, owner, plain, plains, request as claim_request, retry,
+    row, settle, write, write_one,
 };
 
 fn all() -> Vec<u16> {
@@ -271,7 +271,7 @@ pub(crate) async fn a_partition_that_was_lost_and_won_again_has_forgotten_what_w
     let before = read_one(db, &one).await;
     db.let_pass(LEASE + MOMENT).await;
     store.keep_partitions(&other, LEASE, PARTITIONS, PARTITIONS).await.expect("takes");
-    store.release_partitions(&other, &all()).await.expect("gives back");
+    store.release_partitions(&other, &of_epoch(2, all())).await.expect("gives back");
 
     let again = store.keep_partitions(&one, LEASE, PARTITIONS, PARTITIONS).await.expect("takes");
 
@@ -285,7 +285,7 @@ pub(crate) async fn a_partition_that_was_given_back_is_not_abandoned(db: &dyn Ha
     let store = db.store();
     let same = store.keep_partitions(&one, LEASE, PARTITIONS, PARTITIONS).await.expect("keeps");
     assert!(same.iter().all(|partition| partition.epoch == 1), "renewing changes no owner");
-    store.release_partitions(&one, &all()).await.expect("gives back");
+    store.release_partitions(&one, &same).await.expect("gives back");
 
     let taken = store.keep_partitions(&two, LEASE, PARTITIONS, PARTITIONS).await.expect("takes");
 

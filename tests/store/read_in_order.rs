@@ -7,7 +7,7 @@ use outbox::store::{NewRow, Ownership, PARTITIONS, ReadEvent, ReadOrder, ReadReq
 use outbox::{Envelope, EventId};
 use support::Harness;
 
-use crate::common::{LEASE, MOMENT, event, kept, owner, retry, row, settle, write};
+use crate::common::{LEASE, MOMENT, event, kept, of_epoch, owner, retry, row, settle, write};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const BY_AGGREGATE: ReadOrder = by_aggregate(WaitsFor::Unresolved);
@@ -249,7 +249,7 @@ pub(crate) async fn only_who_holds_all_partitions_reads_the_front(db: &dyn Harne
     assert!(read(db, &one, ReadOrder::OneForAll, &[]).await.is_empty(), "all or none");
     kept(&*db.store(), &two, 1, PARTITIONS).await;
     assert!(read(db, &one, ReadOrder::OneForAll, &[]).await.is_empty());
-    db.store().release_partitions(&two, &all()).await.expect("gives back");
+    db.store().release_partitions(&two, &of_epoch(1, all())).await.expect("gives back");
     kept(&*db.store(), &one, PARTITIONS, PARTITIONS).await;
 
     assert_eq!(read(db, &one, ReadOrder::OneForAll, &[]).await.len(), 3);

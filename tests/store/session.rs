@@ -92,7 +92,6 @@ pub(crate) async fn only_owners_of_partitions_that_said_that_they_have_a_session
     says(&*store, &idle, true).await;
     let gave_back = serving(&*store, "gave back", 2).await;
     let partitions = store.keep_partitions(&gave_back, LEASE, 2, PARTITIONS).await.expect("keeps");
-    let partitions: Vec<u16> = partitions.iter().map(|partition| partition.number).collect();
     store.release_partitions(&gave_back, &partitions).await.expect("gives back");
     let unknown = owner("unknown");
     assert_eq!(kept(&*store, &unknown, 2, PARTITIONS).await.len(), 2, "it never said that it is alive");

@@ -19,7 +19,8 @@ impl<S: SharedStore> Outbox<S> {
 
     /// Puts an event into the hot queue that was claimed with [`ClaimStore::claim`](crate::store::ClaimStore::claim) for this
     /// outbox's [`owner`](Self::owner), by a claim that began before `lease_end` minus its lease. From then on it is delivered,
-    /// its claim kept and its outcome stored as for any other.
+    /// its claim kept and its outcome stored as for any other. What hosts read without a claim would be delivered twice: see there
+    /// how they come to claim too.
     ///
     /// `None` when it was taken. Otherwise it is handed back, and stays the caller's to settle: the queue is full, or the
     /// outbox stops; the event cannot be read, or is not due; nobody is known to answer its route; it is in this process's

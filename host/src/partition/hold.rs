@@ -38,11 +38,13 @@ impl Partitions {
     /// Whether a partition is held under this epoch, as far as this process knows: `None` while its leases have ended by its own
     /// clock and are not renewed.
     pub(crate) fn is_held(&self, number: u16, epoch: u32) -> Option<bool> {
+        // In this order: a beat notes which partitions are lost before it renews the lease.
+        let lease_end = self.lease_end();
         let held = self.slots.get(usize::from(number)).map_or(0, |slot| slot.epoch.load(Ordering::SeqCst));
         if held != epoch {
             return Some(false);
         }
-        (self.lease_end() > Instant::now()).then_some(true)
+        (lease_end > Instant::now()).then_some(true)
     }
 }
 
@@ -50,8 +52,10 @@ impl Hold {
     /// Until when the event is this host's as of now, by this process's own clock; `None` when the partition is not held under the
     /// same epoch any more.
     pub(crate) fn lease_end(&self) -> Option<Instant> {
+        // In this order: a beat notes which partitions are lost before it renews the lease.
+        let calls_end = self.partitions.calls_end();
         let slot = &self.partitions.slots[usize::from(self.number)];
-        (slot.epoch.load(Ordering::SeqCst) == self.epoch).then(|| self.partitions.calls_end())
+        (slot.epoch.load(Ordering::SeqCst) == self.epoch).then_some(calls_end)
     }
 
     /// Whether a call of the event may begin.

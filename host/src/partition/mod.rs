@@ -103,6 +103,9 @@ struct State {
     leaving: Leaving,
     /// The leaving partitions that an idle host gets.
     handed_over: Vec<u16>,
+    /// Those that are being given back, with their epochs, until the database has said that they are: it may hear of it late, so
+    /// nothing is taken of them meanwhile.
+    given_back: Vec<(u16, u32)>,
     /// How many live hosts shared the partitions at the last beat, and how many this one has got beyond its even share since.
     live: u32,
     beyond: u16,
@@ -257,14 +260,18 @@ impl Partitions {
         for held in held.iter_mut().filter(|_| was_unsure) {
             held.abandoned |= self.slots[usize::from(held.number)].epoch.load(Ordering::SeqCst) != held.epoch;
         }
-        let lease_end = (sent + lease.saturating_sub(lease / MARGIN)).saturating_duration_since(self.began);
-        self.lease_end.store(u64::try_from(lease_end.as_micros()).unwrap_or(u64::MAX), Ordering::SeqCst);
         let keeps = if share == 0 { 0 } else { share + self.beyond_share(&held, share, live) };
         let mut open = held;
         let mut leaving = open.split_off(open.len().min(usize::from(keeps)));
         let chosen = self.choose_to_hand_over(&open, share, hands_over && self.share == Share::Even);
-        leaving.extend(open.extract_if(.., |held| chosen.contains(&held.number)));
+        let given_back = self.lock().given_back.clone();
+        leaving.extend(
+            open.extract_if(.., |held| chosen.contains(&held.number) || given_back.contains(&(held.number, held.epoch))),
+        );
         let (are_new, to_give_back) = self.update(&open, &leaving, claims);
+        // Only now: no call may begin for an event of a partition that was lost while the lease was over.
+        let lease_end = (sent + lease.saturating_sub(lease / MARGIN)).saturating_duration_since(self.began);
+        self.lease_end.store(u64::try_from(lease_end.as_micros()).unwrap_or(u64::MAX), Ordering::SeqCst);
         self.confirm(sessions);
         if self.share == Share::Whole && !self.closed.load(Ordering::SeqCst) {
             self.tell_of_standing_by(share);
@@ -273,7 +280,13 @@ impl Partitions {
             tracing::debug!(partitions = open.len(), nodes = live, "this host works on other partitions than before");
             self.opened.notify_one();
         }
-        let (handed_over, released): (Vec<u16>, Vec<u16>) = to_give_back.iter().partition(|number| chosen.contains(number));
+        let is_empty = |held: &HeldPartition| to_give_back.contains(&held.number);
+        let of_before = |held: &HeldPartition| given_back.contains(&(held.number, held.epoch));
+        self.lock().given_back =
+            leaving.iter().filter(|held| is_empty(held) || of_before(held)).map(|held| (held.number, held.epoch)).collect();
+        let to_give_back = leaving.into_iter().filter(is_empty);
+        let (handed_over, released): (Vec<HeldPartition>, Vec<_>) =
+            to_give_back.partition(|held| chosen.contains(&held.number));
         if !released.is_empty() {
             store.release_partitions(owner, &released).await?;
             self.forget_epochs(&released);
@@ -282,6 +295,8 @@ impl Partitions {
             self.forget_epochs(&handed_over);
             tracing::debug!(partitions = handed_over.len(), "an idle host gets partitions of this busy one");
         }
+        let said = |number| handed_over.iter().chain(&released).any(|held| held.number == number);
+        self.lock().given_back.retain(|(number, _)| !said(*number));
         Ok(are_new || self.is_leaving())
     }
 
@@ -348,9 +363,9 @@ impl Partitions {
 
     /// Forgets under which epochs partitions were held that are given back. Not before the database has it so: what was let go of
     /// them without an outcome would be read again under the same epoch, and nobody would know.
-    fn forget_epochs(&self, given_back: &[u16]) {
-        for number in given_back {
-            self.slots[usize::from(*number)].epoch.store(0, Ordering::SeqCst);
+    fn forget_epochs(&self, given_back: &[HeldPartition]) {
+        for held in given_back {
+            self.slots[usize::from(held.number)].epoch.store(0, Ordering::SeqCst);
         }
     }
 
@@ -371,7 +386,9 @@ impl Partitions {
         if empty.len() == all.len() {
             return store.leave(owner).await;
         }
-        store.release_partitions(owner, &empty).await
+        let epoch = |number: u16| self.slots[usize::from(number)].epoch.load(Ordering::SeqCst);
+        let held = |number| HeldPartition { number, epoch: epoch(number), abandoned: false };
+        store.release_partitions(owner, &empty.into_iter().map(held).collect::<Vec<_>>()).await
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

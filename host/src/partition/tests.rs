@@ -307,6 +307,28 @@ async fn what_could_not_be_given_back_is_held_under_its_epoch_still() {
 }
 
 #[tokio::test]
+async fn what_the_database_may_give_back_late_is_not_worked_on_again_before_it_has() {
+    let table = Table::new().await;
+    let host = table.host(Share::Even);
+    host.keep(1).await;
+    table
+        .execute("CREATE TRIGGER no BEFORE UPDATE ON outbox_event_partition WHEN NEW.owner IS NULL BEGIN SELECT RAISE(ABORT, 'no'); END")
+        .await;
+    let kept = host.partitions.keep(&host.store, &host.owner, LEASE, 2, false, Vec::new).await;
+    kept.expect_err("nobody knows whether they are given back");
+    table.execute("DROP TRIGGER no").await;
+
+    // The other host is gone: all are its share again.
+    host.keep(1).await;
+    assert_eq!(host.count(), usize::from(PARTITIONS) / 2);
+    host.keep(1).await;
+
+    assert!(host.partitions.is_whole());
+    let first = host.epoch(0).await;
+    assert_eq!((first, host.epoch(PARTITIONS - 1).await), (1, 2), "what was given back is held under a new epoch");
+}
+
+#[tokio::test]
 async fn partitions_whose_taking_nobody_told_of_are_claimed_carefully() {
     let table = Table::new().await;
     let host = table.host(Share::Even);

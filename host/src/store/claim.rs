@@ -12,7 +12,8 @@ use crate::time::Timestamp;
 #[async_trait]
 pub trait ClaimStore: Send + Sync {
     /// Takes those that have been due longest, in the order of their `seq`. Choosing and locking are one: no two owners ever
-    /// hold the same event.
+    /// hold the same event by a claim. A host may have read it of its partitions without one, and delivers it too then, unless some
+    /// live node says that it does not [read](super::Node::reads): after that all hosts claim, each from its next heartbeat on.
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Claimed>, StoreError>;
 
     /// How long until the next event is due: zero when one is, `None` when none waits.

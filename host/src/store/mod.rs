@@ -17,6 +17,8 @@ mod doctor;
 mod effects;
 mod error;
 mod inspect;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod keeper;
 mod keys;
 mod lease;
 mod node;
@@ -81,7 +83,7 @@ pub use purge::{PurgeBatch, PurgeRequest, PurgeStore, Purgeable, Purged};
 pub use read::{Position, ReadEvent, ReadOrder, ReadRequest, ReadStore};
 pub use record::Record;
 pub(crate) use record::{ASKED_FOR_LATER, failures};
-pub use route::{RouteRecord, RouteStore};
+pub use route::{MOST_ROUTES, RouteRecord, RouteStore, left_out};
 pub use schema::{Migration, SchemaStore};
 pub use session::{Overview, Session, SessionStore};
 pub use settle::{SettleStore, Settled, Settlement};

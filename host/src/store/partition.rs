@@ -28,18 +28,20 @@ pub trait PartitionStore: Send + Sync {
         of: u16,
     ) -> Result<Vec<HeldPartition>, StoreError>;
 
-    /// Gives back those of these partitions that the owner holds.
+    /// Gives back those of these partitions that the owner holds under these epochs.
     ///
     /// # Errors
-    /// The database's own. A repeat is safe.
-    async fn release_partitions(&self, owner: &OwnerId, partitions: &[u16]) -> Result<(), StoreError>;
+    /// The database's own. Then it may happen yet: until a repeat has succeeded, the owner must take no event of them. A repeat is
+    /// safe.
+    async fn release_partitions(&self, owner: &OwnerId, partitions: &[HeldPartition]) -> Result<(), StoreError>;
 
-    /// Gives those of these partitions that the owner holds to another host for `lease`, under a new epoch: to the live host of
-    /// its mode that says that it is idle, and of several to the one with the fewest partitions. Returns whether there is one.
+    /// Gives those of these partitions that the owner holds under these epochs to another host for `lease`, under a new epoch: to
+    /// the live host of its mode that says that it is idle, and of several to the one with the fewest partitions. Returns whether
+    /// there is one.
     ///
     /// # Errors
-    /// The database's own. A repeat gives to another host what is left.
-    async fn hand_over(&self, owner: &OwnerId, lease: Duration, partitions: &[u16]) -> Result<bool, StoreError>;
+    /// As [`release_partitions`](Self::release_partitions). A repeat gives to another host what is left.
+    async fn hand_over(&self, owner: &OwnerId, lease: Duration, partitions: &[HeldPartition]) -> Result<bool, StoreError>;
 
     /// Looks for rows of the partition table that no host can have written. Writes nothing.
     ///
@@ -136,6 +138,13 @@ impl HeldPartition {
             abandoned: abandoned? != 0,
         })
     }
+}
+
+/// Partitions as JSON: `[[number,epoch],…]`.
+#[cfg(any(feature = "sqlite", feature = "mysql"))]
+pub(super) fn held_rows(partitions: &[HeldPartition]) -> String {
+    let rows: Vec<String> = partitions.iter().map(|held| format!("[{},{}]", held.number, held.epoch)).collect();
+    format!("[{}]", rows.join(","))
 }
 
 /// How many partitions the aggregates are spread over: the most hosts that can share the work of order by aggregate.

@@ -6,6 +6,21 @@ use serde::{Deserialize, Serialize};
 use super::{Audit, StoreError};
 use crate::event::{Fence, OwnerId, Route};
 use crate::time::Timestamp;
+use crate::units::number;
+
+/// How many routes are counted one by one. Who writes events invents routes: a host must not read them all.
+pub const MOST_ROUTES: u32 = 10_000;
+
+/// What to say below counted routes of which some may have been left out.
+#[doc(hidden)] // for our own program
+#[must_use]
+pub fn left_out(counted: &[RouteRecord]) -> Option<String> {
+    let most = MOST_ROUTES as usize;
+    let listed = number(most as u64);
+    (counted.len() >= most).then(|| {
+        format!("At most {listed} routes are listed: those that had a listener or are paused, then those with the most events.")
+    })
+}
 
 /// Routes: which have had a listener, which are paused, and the events that are parked for them.
 #[async_trait]
@@ -13,8 +28,9 @@ pub trait RouteStore: Send + Sync {
     /// Every route that ever had a listener or was paused, by name, without its counts.
     async fn routes(&self) -> Result<Vec<RouteRecord>, StoreError>;
 
-    /// Every route that had a listener, was paused, or has unfinished or dead events, by name, with its counts. Reads all of
-    /// those events: for people, not for the hot walk.
+    /// Every route that had a listener, was paused, or has unfinished or dead events, by name, with its counts; of more than
+    /// [`MOST_ROUTES`] those that had a listener or were paused, then those with the most events. Reads all of those events: for
+    /// people, not for the hot walk.
     async fn count_routes(&self) -> Result<Vec<RouteRecord>, StoreError>;
 
     /// The first route behind `after`, in the database's own order of names, of which events are parked; the first of all for
@@ -108,6 +124,14 @@ impl RouteRecord {
             dead: 0,
         }
     }
+}
+
+/// Routes as they were counted, the most important first, by name.
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+pub(super) fn by_name(counted: Vec<Option<RouteRecord>>) -> Vec<RouteRecord> {
+    let mut routes: Vec<RouteRecord> = counted.into_iter().flatten().collect();
+    routes.sort_by(|one, other| one.route.cmp(&other.route));
+    routes
 }
 
 /// Routes as a JSON list of `[aggregate_type, event_type]`.

@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use sqlx::Database;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+use sqlx::Transaction;
 use sqlx::query::Query;
 
-#[cfg(any(feature = "postgres", feature = "mysql"))]
-use super::TransactionalStore;
 use super::row::Named;
 use super::{StoreError, TableName};
 
@@ -103,6 +103,19 @@ pub(super) trait Run: Sync {
     }
 }
 
+/// Ends transactions of the host's own: those of the application's end by [`TransactionalStore`](super::TransactionalStore).
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(super) trait End: Run {
+    /// Commits, within the time that the store has for it.
+    fn commit(&self, transaction: Transaction<'static, Self::Database>) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Rolls back.
+    fn roll_back(
+        &self,
+        transaction: Transaction<'static, Self::Database>,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+}
+
 /// A connection, or a transaction, if it does not take longer than the store waits for one. What is asked for can be dropped at any time.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(super) async fn in_time<T>(
@@ -167,13 +180,13 @@ fn silence(span: Duration) -> sqlx::Error {
 /// # Errors
 /// The error in `result`, or that of the commit.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
-pub(super) async fn commit_or_roll_back<S: TransactionalStore + Run, T>(
+pub(super) async fn commit_or_roll_back<S: End, T>(
     store: &S,
-    transaction: S::Transaction,
+    transaction: Transaction<'static, S::Database>,
     result: Result<T, StoreError>,
 ) -> Result<T, StoreError> {
     match result {
-        Ok(_) => S::commit(transaction).await?,
+        Ok(_) => store.commit(transaction).await?,
         Err(ref error) => roll_back(store, transaction, Some(error)).await,
     }
     result
@@ -184,9 +197,9 @@ pub(super) async fn commit_or_roll_back<S: TransactionalStore + Run, T>(
 /// # Errors
 /// As [`commit_or_roll_back`].
 #[cfg(any(feature = "postgres", feature = "mysql"))]
-pub(super) async fn commit_if_some<S: TransactionalStore + Run, T>(
+pub(super) async fn commit_if_some<S: End, T>(
     store: &S,
-    transaction: S::Transaction,
+    transaction: Transaction<'static, S::Database>,
     result: Result<Option<T>, StoreError>,
 ) -> Result<Option<T>, StoreError> {
     if matches!(result, Ok(None)) {
@@ -199,16 +212,16 @@ pub(super) async fn commit_if_some<S: TransactionalStore + Run, T>(
 /// Waits for the rollback: who tries again would wait for the locks of this transaction otherwise. Where it fails, the connection is
 /// lost, and the server rolls back by itself.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
-async fn roll_back<S: TransactionalStore + Run>(store: &S, transaction: S::Transaction, after: Option<&StoreError>) {
+async fn roll_back<S: End>(store: &S, transaction: Transaction<'static, S::Database>, after: Option<&StoreError>) {
     // A server that has fallen silent answers no rollback either.
     if !matches!(after, Some(StoreError::Disconnected { .. })) {
         let silent = |silence| store.failed("roll back", silence);
-        let _ = answered(Some(SIGN_OF_LIFE), S::rollback(transaction), silent).await;
+        let _ = answered(Some(SIGN_OF_LIFE), store.roll_back(transaction), silent).await;
     }
 }
 
 /// The longest that a commit or the begin of a transaction is waited for. A standby may have to confirm a commit.
-const LONGEST_IN_OWN_TASK: std::time::Duration = std::time::Duration::from_secs(600);
+pub(super) const LONGEST_IN_OWN_TASK: std::time::Duration = std::time::Duration::from_secs(600);
 
 /// Waits for what is done in a task of its own: a `begin` or a commit that is cancelled half-way leaves a pooled connection
 /// inside a transaction.
@@ -217,9 +230,25 @@ pub(super) async fn in_own_task<T: Send + 'static>(
     work: impl Future<Output = Result<T, sqlx::Error>> + Send + 'static,
     failed: impl FnOnce(&'static str, sqlx::Error) -> StoreError,
 ) -> Result<T, StoreError> {
+    in_own_task_within(LONGEST_IN_OWN_TASK, || (), action, work, failed).await
+}
+
+/// As [`in_own_task`], for no longer than this; then `given_up` is called before the connection goes back to its pool.
+pub(super) async fn in_own_task_within<T: Send + 'static>(
+    longest: std::time::Duration,
+    given_up: impl FnOnce() + Send + 'static,
+    action: &'static str,
+    work: impl Future<Output = Result<T, sqlx::Error>> + Send + 'static,
+    failed: impl FnOnce(&'static str, sqlx::Error) -> StoreError,
+) -> Result<T, StoreError> {
     // Nobody else ends it, and without an answer it would keep its connection for ever.
-    let late = |_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into());
-    let work = async move { tokio::time::timeout(LONGEST_IN_OWN_TASK, work).await.unwrap_or_else(late) };
+    let work = async move {
+        let mut work = std::pin::pin!(work);
+        tokio::time::timeout(longest, work.as_mut()).await.unwrap_or_else(|_| {
+            given_up();
+            Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into())
+        })
+    };
     match tokio::spawn(work).await {
         Ok(result) => result.map_err(|error| failed(action, error)),
         Err(join) if join.is_panic() => std::panic::resume_unwind(join.into_panic()),

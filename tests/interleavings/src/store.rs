@@ -35,8 +35,8 @@ pub(crate) trait Store: Send + Sync {
         most: u16,
         of: u16,
     ) -> Result<Vec<HeldPartition>, StoreError>;
-    async fn release_partitions(&self, owner: &OwnerId, partitions: &[u16]) -> Result<(), StoreError>;
-    async fn hand_over(&self, owner: &OwnerId, lease: Duration, partitions: &[u16]) -> Result<bool, StoreError>;
+    async fn release_partitions(&self, owner: &OwnerId, partitions: &[HeldPartition]) -> Result<(), StoreError>;
+    async fn hand_over(&self, owner: &OwnerId, lease: Duration, partitions: &[HeldPartition]) -> Result<bool, StoreError>;
     async fn leave(&self, owner: &OwnerId) -> Result<(), StoreError>;
 }
 
@@ -67,6 +67,13 @@ impl PartitionTable {
         self.row(number).epoch
     }
 
+    /// Another owner takes a partition, whose lease is over.
+    pub(crate) fn is_taken_by(&self, owner: &OwnerId, number: u16) {
+        let row = &mut self.0.lock().expect("nobody panics with it")[usize::from(number)];
+        row.owner = Some(owner.clone());
+        row.epoch += 1;
+    }
+
     fn row(&self, number: u16) -> Row {
         self.0.lock().expect("nobody panics with it")[usize::from(number)].clone()
     }
@@ -94,11 +101,11 @@ impl Store for PartitionTable {
         Ok(numbered.map(|(number, row)| HeldPartition { number, epoch: row.epoch, abandoned: false }).collect())
     }
 
-    async fn release_partitions(&self, owner: &OwnerId, partitions: &[u16]) -> Result<(), StoreError> {
+    async fn release_partitions(&self, owner: &OwnerId, partitions: &[HeldPartition]) -> Result<(), StoreError> {
         let mut rows = self.0.lock().expect("nobody panics with it");
-        for number in partitions {
-            let row = &mut rows[usize::from(*number)];
-            if row.owner.as_ref() == Some(owner) {
+        for held in partitions {
+            let row = &mut rows[usize::from(held.number)];
+            if row.owner.as_ref() == Some(owner) && row.epoch == held.epoch {
                 row.owner = None;
             }
         }
@@ -106,11 +113,15 @@ impl Store for PartitionTable {
     }
 
     /// Nobody here is idle.
-    async fn hand_over(&self, _: &OwnerId, _: Duration, _: &[u16]) -> Result<bool, StoreError> {
+    async fn hand_over(&self, _: &OwnerId, _: Duration, _: &[HeldPartition]) -> Result<bool, StoreError> {
         Ok(false)
     }
 
     async fn leave(&self, owner: &OwnerId) -> Result<(), StoreError> {
-        self.release_partitions(owner, &(0..PARTITIONS).collect::<Vec<_>>()).await
+        let mut rows = self.0.lock().expect("nobody panics with it");
+        for row in rows.iter_mut().filter(|row| row.owner.as_ref() == Some(owner)) {
+            row.owner = None;
+        }
+        Ok(())
     }
 }

@@ -329,8 +329,13 @@ fn partitions_and_blockers(chance: &mut Chance) -> Step {
             most: chance.one(&[0, 1, 100, 128, 256]),
             of: chance.weighted(&[(3, 256), (1, 128), (1, 1)]),
         },
-        5 => Step::ReleasePartitions { owner: chance.owner(), partitions: chance.partitions() },
-        6 => Step::HandOver { owner: chance.owner(), lease: chance.one(&[1, 5]), partitions: chance.partitions() },
+        5 => Step::ReleasePartitions { owner: chance.owner(), partitions: chance.partitions(), of_before: chance.percent(20) },
+        6 => Step::HandOver {
+            owner: chance.owner(),
+            lease: chance.one(&[1, 5]),
+            partitions: chance.partitions(),
+            of_before: chance.percent(20),
+        },
         _ => Step::Unblock { waits_for: chance.waits_for(), limit: chance.limit(), with_others: chance.percent(50) },
     }
 }

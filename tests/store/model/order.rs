@@ -137,19 +137,30 @@ impl Table {
         kept
     }
 
-    /// Gives partitions back that stand under the owner's name, even if their lease is over.
-    pub(super) fn release_partitions(&mut self, owner: &str, partitions: &[u16]) {
-        for partition in partitions {
-            let partition = &mut self.partitions[usize::from(*partition)];
-            if partition.as_ref().is_some_and(|(holder, _)| holder == owner) {
-                *partition = None;
-            }
+    /// These partitions with their epochs; `of_before`: those with odd numbers as their owner before had them.
+    pub(super) fn with_epochs(&self, numbers: &[u16], of_before: bool) -> Vec<HeldPartition> {
+        let before = |number: u16| u32::from(of_before && number % 2 == 1);
+        let epoch = |number: u16| self.epochs[usize::from(number)].saturating_sub(before(number));
+        numbers.iter().map(|number| HeldPartition { number: *number, epoch: epoch(*number), abandoned: false }).collect()
+    }
+
+    /// Those of these partitions that stand under the owner's name and these epochs, even if their lease is over.
+    pub(super) fn still_its_own(&self, owner: &str, partitions: &[HeldPartition]) -> Vec<u16> {
+        let is_its_own =
+            |held: &&HeldPartition| self.is_owner(owner, held.number) && self.epochs[usize::from(held.number)] == held.epoch;
+        partitions.iter().filter(is_its_own).map(|held| held.number).collect()
+    }
+
+    /// Gives partitions back that are still the owner's.
+    pub(super) fn release_partitions(&mut self, owner: &str, partitions: &[HeldPartition]) {
+        for number in self.still_its_own(owner, partitions) {
+            self.partitions[usize::from(number)] = None;
         }
     }
 
     /// Gives partitions of the owner to the live host of its mode that is idle and has the fewest. Returns its name; `None`
     /// when there is no such host.
-    pub(super) fn hand_over(&mut self, owner: &str, lease: Duration, partitions: &[u16]) -> Option<String> {
+    pub(super) fn hand_over(&mut self, owner: &str, lease: Duration, partitions: &[HeldPartition]) -> Option<String> {
         let (now, mode) = (self.now, self.nodes.get(owner).map(|row| row.mode));
         let is_named = |host: &str| (0..outbox::store::PARTITIONS).filter(|number| self.is_owner(host, *number)).count();
         let idle = self
@@ -157,11 +168,9 @@ impl Table {
             .iter()
             .filter(|(host, row)| row.idle && row.alive_until > now && host.as_str() != owner && Some(row.mode) == mode);
         let gets = idle.map(|(host, _)| host.clone()).min_by_key(|host| (is_named(host), host.clone()))?;
-        for number in partitions {
-            if self.is_owner(owner, *number) {
-                self.partitions[usize::from(*number)] = Some((gets.clone(), now.plus(lease)));
-                self.epochs[usize::from(*number)] += 1;
-            }
+        for number in self.still_its_own(owner, partitions) {
+            self.partitions[usize::from(number)] = Some((gets.clone(), now.plus(lease)));
+            self.epochs[usize::from(number)] += 1;
         }
         Some(gets)
     }
@@ -194,8 +203,11 @@ impl Table {
 
     /// Forgets a host and gives its partitions back.
     pub(super) fn leave(&mut self, owner: &str) {
-        let partitions: Vec<u16> = (0..outbox::store::PARTITIONS).collect();
-        self.release_partitions(owner, &partitions);
+        for number in 0..outbox::store::PARTITIONS {
+            if self.is_owner(owner, number) {
+                self.partitions[usize::from(number)] = None;
+            }
+        }
         self.nodes.remove(owner);
     }
 

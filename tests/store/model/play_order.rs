@@ -47,22 +47,23 @@ impl<D: Database> Player<'_, D> {
                 agree("kept partitions", self.table.keep_partitions(owner.as_str(), span(*lease), *most, *of), kept)?;
                 self.agree_partitions().await
             }
-            Step::ReleasePartitions { owner, partitions } => {
+            Step::ReleasePartitions { owner, partitions, of_before } => {
                 let owner = self.owner(*owner);
-                said("release partitions", self.store.release_partitions(&owner, &partitions.numbers()).await)?;
-                self.watch.released(owner.as_str(), &partitions.numbers());
-                self.table.release_partitions(owner.as_str(), &partitions.numbers());
+                let partitions = self.table.with_epochs(&partitions.numbers(), *of_before);
+                said("release partitions", self.store.release_partitions(&owner, &partitions).await)?;
+                self.watch.released(owner.as_str(), &partitions);
+                self.table.release_partitions(owner.as_str(), &partitions);
                 self.agree_partitions().await
             }
-            Step::HandOver { owner, lease, partitions } => {
+            Step::HandOver { owner, lease, partitions, of_before } => {
                 let owner = self.owner(*owner);
-                let numbers = partitions.numbers();
-                let is_given = said("hand over", self.store.hand_over(&owner, span(*lease), &numbers).await)?;
+                let partitions = self.table.with_epochs(&partitions.numbers(), *of_before);
+                let is_given = said("hand over", self.store.hand_over(&owner, span(*lease), &partitions).await)?;
                 self.meets(Met::HandedOver, usize::from(is_given && !self.table.held_partitions(owner.as_str()).is_empty()));
-                let gets = self.table.hand_over(owner.as_str(), span(*lease), &numbers);
+                let gets = self.table.hand_over(owner.as_str(), span(*lease), &partitions);
                 agree("given", gets.is_some(), is_given)?;
                 if let Some(gets) = gets {
-                    self.watch.handed_over(self.table.now, owner.as_str(), &gets, span(*lease), &numbers);
+                    self.watch.handed_over(self.table.now, owner.as_str(), &gets, span(*lease), &partitions);
                 }
                 self.agree_partitions().await
             }
@@ -74,7 +75,7 @@ impl<D: Database> Player<'_, D> {
             Step::Leave { owner } => {
                 let owner: OwnerId = self.owner(*owner);
                 said("leave", self.store.leave(&owner).await)?;
-                self.watch.released(owner.as_str(), &Partitions::All.numbers());
+                self.watch.left(owner.as_str());
                 self.table.leave(owner.as_str());
                 self.agree_partitions().await
             }

@@ -82,7 +82,7 @@ fn come_back(chance: &mut Chance, owner: usize) -> Step {
 /// How partitions come to be free.
 fn lose(chance: &mut Chance, owner: usize) -> Step {
     match chance.below(3) {
-        0 => Step::ReleasePartitions { owner, partitions: Partitions::All },
+        0 => Step::ReleasePartitions { owner, partitions: Partitions::All, of_before: false },
         1 => Step::Leave { owner },
         _ => Step::Pass { time: LONG + 1 },
     }
@@ -156,7 +156,7 @@ fn behind_a_lock(chance: &mut Chance, one: usize, other: usize) -> Vec<Step> {
         steps.push(Step::Pass { time: 2 });
     }
     let mut meanwhile = chance.many(0, 1, |chance| match chance.below(2) {
-        0 => Step::ReleasePartitions { owner: one, partitions: Partitions::All },
+        0 => Step::ReleasePartitions { owner: one, partitions: Partitions::All, of_before: false },
         _ => Step::Leave { owner: one },
     });
     meanwhile.push(keep(chance.weighted(&[(3, other), (1, one)]), LONG));
@@ -174,7 +174,7 @@ fn behind_a_lock(chance: &mut Chance, one: usize, other: usize) -> Vec<Step> {
 /// A busy host gives an idle one its partitions, of which it has something in hand.
 fn handed_over(chance: &mut Chance, one: usize, other: usize) -> Vec<Step> {
     let beat = |owner, idle| Step::Heartbeat { owner, lease: LONG, session: false, idle };
-    let hand_over = Step::HandOver { owner: one, lease: LONG, partitions: chance.partitions() };
+    let hand_over = Step::HandOver { owner: one, lease: LONG, partitions: chance.partitions(), of_before: chance.percent(10) };
     let mut steps = vec![beat(one, false), keep(one, LONG), read(one, None), beat(other, true), hand_over, read(other, None)];
     steps.extend([settle(chance, one), settle(chance, other), come_back(chance, one)]);
     steps

@@ -166,11 +166,13 @@ pub(super) enum Step {
     ReleasePartitions {
         owner: usize,
         partitions: Partitions,
+        of_before: bool,
     },
     HandOver {
         owner: usize,
         lease: Hours,
         partitions: Partitions,
+        of_before: bool,
     },
     Heartbeat {
         owner: usize,

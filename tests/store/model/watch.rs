@@ -129,18 +129,38 @@ impl Watch {
     }
 
     /// An owner gave these partitions back, as far as it held them.
-    pub(super) fn released(&mut self, owner: &str, partitions: &[u16]) {
-        for number in partitions {
-            if let Some(partition) = self.partitions.get_mut(number).filter(|held| held.owner.as_deref() == Some(owner)) {
+    pub(super) fn released(&mut self, owner: &str, partitions: &[HeldPartition]) {
+        for given in partitions {
+            if let Some(partition) = self.its_own(owner, given) {
                 partition.owner = None;
             }
         }
     }
 
+    /// An owner gave all of its partitions back.
+    pub(super) fn left(&mut self, owner: &str) {
+        for partition in self.partitions.values_mut().filter(|held| held.owner.as_deref() == Some(owner)) {
+            partition.owner = None;
+        }
+    }
+
+    /// The partition, if the owner still has it under this epoch.
+    fn its_own(&mut self, owner: &str, given: &HeldPartition) -> Option<&mut Partition> {
+        let partition = self.partitions.get_mut(&given.number)?;
+        (partition.owner.as_deref() == Some(owner) && partition.epoch == given.epoch).then_some(partition)
+    }
+
     /// Partitions of an owner were given to another.
-    pub(super) fn handed_over(&mut self, now: Timestamp, owner: &str, gets: &str, lease: Duration, partitions: &[u16]) {
-        for number in partitions {
-            if let Some(partition) = self.partitions.get_mut(number).filter(|held| held.owner.as_deref() == Some(owner)) {
+    pub(super) fn handed_over(
+        &mut self,
+        now: Timestamp,
+        owner: &str,
+        gets: &str,
+        lease: Duration,
+        partitions: &[HeldPartition],
+    ) {
+        for given in partitions {
+            if let Some(partition) = self.its_own(owner, given) {
                 *partition = Partition { owner: Some(gets.to_owned()), until: now.plus(lease), epoch: partition.epoch + 1 };
             }
         }
@@ -300,7 +320,9 @@ mod tests {
         assert!(watch.kept(start().plus(HOUR), "b", HOUR, &kept(1)).is_err(), "the epoch is not new");
         watch.kept(start().plus(HOUR), "b", HOUR, &kept(2)).unwrap();
         assert!(watch.kept(start().plus(HOUR), "b", HOUR, &kept(3)).is_err(), "it had it already");
-        watch.released("b", &[7]);
+        watch.released("b", &kept(1));
+        assert!(watch.kept(start().plus(HOUR), "a", HOUR, &kept(3)).is_err(), "it was given back under an earlier epoch");
+        watch.released("b", &kept(2));
         watch.kept(start().plus(HOUR), "a", HOUR, &kept(3)).unwrap();
         assert!(watch.abandoned(start().plus(HOUR), "a", true).is_err());
         watch.abandoned(start().plus(HOUR), "a", false).unwrap();

@@ -4,7 +4,7 @@ mod blocked;
 
 use clap::{Args, Subcommand};
 use outbox::listener::is_unroutable;
-use outbox::store::{Filter, Record, RouteRecord, SetAside};
+use outbox::store::{Filter, Record, RouteRecord, SetAside, left_out};
 use outbox::why::{Pauses, covered, holding, resume_command};
 use outbox::wording::did_you_mean;
 use outbox::{PAUSE_KNOWN_WITHIN, Route};
@@ -114,6 +114,9 @@ impl RouteCommand {
                 output::many(&listed, output.output, people)?;
                 if routes.is_empty() && output.output == Format::Table {
                     eprintln!("no route is known yet: no listener has been registered, and no event is waiting");
+                }
+                if let Some(left_out) = left_out(&routes) {
+                    eprintln!("{left_out}");
                 }
                 Ok(())
             }

@@ -126,7 +126,8 @@ impl LeaseStore for MySqlStore {
 }
 
 async fn try_renew(store: &MySqlStore, held: &[Fence], lease: Duration) -> Result<Renewed, StoreError> {
-    let mut transaction = store.transaction_on(&store.keeper).await?;
+    let store = &store.keeping();
+    let mut transaction = store.transaction().await?;
     let renewed = renew_free(store, &mut transaction, held, lease).await;
     commit_or_roll_back(store, transaction, renewed).await?
 }

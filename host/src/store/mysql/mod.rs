@@ -40,8 +40,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use sqlx::MySql;
 use sqlx::mysql::MySqlPool;
 
+use super::keeper::Keeper;
 use super::row::{Columns, filled};
 use super::run::{KEEPERS_LONGEST, Run};
 use super::trust::Trust;
@@ -61,7 +63,7 @@ pub struct MySqlStore {
     /// Whether `callers` is the application's own, which closes it.
     is_lent: bool,
     /// One connection, for what keeps our claims ours.
-    keeper: MySqlPool,
+    keeper: Arc<Keeper<MySql>>,
     table: TableName,
     /// Which database, for messages.
     database: Arc<str>,
@@ -70,6 +72,8 @@ pub struct MySqlStore {
     patience: Option<Duration>,
     /// How long a call waits for an answer; `None` for ever.
     longest: Option<Duration>,
+    /// Whether this is the store on the connection that is kept for leases.
+    keeps: bool,
 }
 
 impl MySqlStore {
@@ -82,7 +86,8 @@ impl MySqlStore {
 
     /// The same store on the connection that is kept for leases.
     fn keeping(&self) -> Self {
-        Self { pool: self.keeper.clone(), longest: self.longest.map(|longest| longest.min(KEEPERS_LONGEST)), ..self.clone() }
+        let longest = self.longest.map(|longest| longest.min(KEEPERS_LONGEST));
+        Self { pool: self.keeper.pool(), longest, keeps: true, ..self.clone() }
     }
 }
 

@@ -77,7 +77,8 @@ impl NodeStore for MySqlStore {
 }
 
 async fn try_leave(store: &MySqlStore, owner: &OwnerId) -> Result<(), StoreError> {
-    let mut transaction = store.transaction_on(&store.keeper).await?;
+    let store = &store.keeping();
+    let mut transaction = store.transaction().await?;
     let left = release_partitions_and_leave(store, &mut transaction, owner).await;
     commit_or_roll_back(store, transaction, left).await
 }

@@ -10,6 +10,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, Row};
 use super::MySqlStore;
 use super::error::number;
 use crate::store::error::is_of_tls;
+use crate::store::keeper::Keeper;
 use crate::store::run::{SIGN_OF_LIFE, longest_answer, within};
 use crate::store::trust::Trust;
 use crate::store::{StoreError, TableName, hide_password};
@@ -182,13 +183,12 @@ impl MySqlStore {
             .callers
             .clone()
             .unwrap_or_else(|| pool(&options, most, Whose::Callers, &trust).connect_lazy_with(options.connect.clone()));
-        // Leases are renewed on a connection of their own: when all others are busy, it matters most. Once it is open it stays
-        // open: a server that is full might have no other.
-        let keeper = pool(&options, 1, Whose::Host, &trust).idle_timeout(None).max_lifetime(None);
-        let keeper = keeper.connect_lazy_with(options.connect.clone());
+        // Leases are renewed on a connection of their own: when all others are busy, it matters most.
+        let keeper = Arc::new(Keeper::new(pool(&options, 1, Whose::Host, &trust), options.connect.clone()));
         let database = label(&options.connect).into();
         let longest = longest_answer(options.statement_timeout);
-        Self { pool: host, callers, is_lent, keeper, table: options.table, database, trust, patience: None, longest }
+        let table = options.table;
+        Self { pool: host, callers, is_lent, keeper, table, database, trust, patience: None, longest, keeps: false }
     }
 }
 

@@ -10,7 +10,7 @@ use super::patience::patiently;
 use super::{MySqlStore, Run};
 use crate::event::OwnerId;
 use crate::store::number::numbers;
-use crate::store::partition::HELD_BY_NOBODY;
+use crate::store::partition::{HELD_BY_NOBODY, held_rows};
 use crate::store::run::commit_or_roll_back;
 use crate::store::settle::delay_micros;
 use crate::store::{HeldPartition, PartitionFaults, PartitionStore, StoreError};
@@ -35,11 +35,11 @@ UPDATE JSON_TABLE(?, '$[*]' COLUMNS (partition_id SMALLINT PATH '$')) AS free
 STRAIGHT_JOIN outbox_event_partition FORCE INDEX (PRIMARY) ON outbox_event_partition.partition_id = free.partition_id
 SET owner = ?, lease_end = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, epoch = epoch + 1";
 
-/// Bound: partitions as a JSON list, the owner.
+/// Bound: rows of [number, epoch], the owner.
 const RELEASE: &str = "
-UPDATE JSON_TABLE(?, '$[*]' COLUMNS (partition_id SMALLINT PATH '$')) AS given
-STRAIGHT_JOIN outbox_event_partition FORCE INDEX (PRIMARY) ON outbox_event_partition.partition_id = given.partition_id
-SET owner = NULL, lease_end = NULL WHERE owner = ?";
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (number SMALLINT PATH '$[0]', epoch INT PATH '$[1]')) AS held
+STRAIGHT_JOIN outbox_event_partition AS part FORCE INDEX (PRIMARY) ON part.partition_id = held.number
+SET part.owner = NULL, part.lease_end = NULL WHERE part.owner = ? AND part.epoch = held.epoch";
 
 /// The host that partitions are given to. Bound: the owner, twice.
 const IDLE: &str = "
@@ -47,11 +47,12 @@ SELECT owner FROM outbox_event_node AS node
 WHERE idle = 1 AND alive_until > UTC_TIMESTAMP(6) AND owner <> ? AND mode = (SELECT mode FROM outbox_event_node WHERE owner = ?)
 ORDER BY (SELECT COUNT(*) FROM outbox_event_partition AS held WHERE held.owner = node.owner), owner LIMIT 1";
 
-/// Bound: partitions as a JSON list, who gets them, the lease in microseconds, the owner.
+/// Bound: rows of [number, epoch], who gets them, the lease in microseconds, the owner.
 const HAND_OVER: &str = "
-UPDATE JSON_TABLE(?, '$[*]' COLUMNS (partition_id SMALLINT PATH '$')) AS given
-STRAIGHT_JOIN outbox_event_partition FORCE INDEX (PRIMARY) ON outbox_event_partition.partition_id = given.partition_id
-SET owner = ?, lease_end = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, epoch = epoch + 1 WHERE owner = ?";
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (number SMALLINT PATH '$[0]', epoch INT PATH '$[1]')) AS held
+STRAIGHT_JOIN outbox_event_partition AS part FORCE INDEX (PRIMARY) ON part.partition_id = held.number
+SET part.owner = ?, part.lease_end = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, part.epoch = part.epoch + 1
+WHERE part.owner = ? AND part.epoch = held.epoch";
 
 /// Bound: for how long a host that is not alive may hold one, in microseconds.
 const FAULTS: &str = "
@@ -104,11 +105,11 @@ impl PartitionStore for MySqlStore {
         patiently(&self.keeping(), || try_keep(self, owner, lease, most, of)).await
     }
 
-    async fn release_partitions(&self, owner: &OwnerId, partitions: &[u16]) -> Result<(), StoreError> {
+    async fn release_partitions(&self, owner: &OwnerId, partitions: &[HeldPartition]) -> Result<(), StoreError> {
         patiently(self, || try_release(self, owner, partitions)).await
     }
 
-    async fn hand_over(&self, owner: &OwnerId, lease: Duration, partitions: &[u16]) -> Result<bool, StoreError> {
+    async fn hand_over(&self, owner: &OwnerId, lease: Duration, partitions: &[HeldPartition]) -> Result<bool, StoreError> {
         patiently(self, || try_hand_over(self, owner, lease, partitions)).await
     }
 
@@ -122,20 +123,25 @@ impl PartitionStore for MySqlStore {
     }
 }
 
-async fn try_release(store: &MySqlStore, owner: &OwnerId, partitions: &[u16]) -> Result<(), StoreError> {
+async fn try_release(store: &MySqlStore, owner: &OwnerId, partitions: &[HeldPartition]) -> Result<(), StoreError> {
     let store = &store.keeping();
-    let statement = store.statement(RELEASE).bind(numbers(partitions)).bind(owner.as_str());
+    let statement = store.statement(RELEASE).bind(held_rows(partitions)).bind(owner.as_str());
     store.execute("give partitions back", statement).await.map(drop)
 }
 
 /// Not one transaction: a host that is gone in between has the partitions as long as its lease says.
-async fn try_hand_over(store: &MySqlStore, owner: &OwnerId, lease: Duration, partitions: &[u16]) -> Result<bool, StoreError> {
+async fn try_hand_over(
+    store: &MySqlStore,
+    owner: &OwnerId,
+    lease: Duration,
+    partitions: &[HeldPartition],
+) -> Result<bool, StoreError> {
     let (store, action) = (&store.keeping(), "hand partitions over");
     let idle = store.optional(action, store.statement(IDLE).bind(owner.as_str()).bind(owner.as_str())).await?;
     let Some(idle) = idle else { return Ok(false) };
     let idle: String = idle.try_get(0).map_err(|error| store.failed(action, error))?;
     let statement =
-        store.statement(HAND_OVER).bind(numbers(partitions)).bind(idle).bind(delay_micros(lease)).bind(owner.as_str());
+        store.statement(HAND_OVER).bind(held_rows(partitions)).bind(idle).bind(delay_micros(lease)).bind(owner.as_str());
     store.execute(action, statement).await?;
     Ok(true)
 }
@@ -162,7 +168,8 @@ async fn try_keep(
     most: u16,
     of: u16,
 ) -> Result<Vec<HeldPartition>, StoreError> {
-    let mut transaction = store.transaction_on(&store.keeper).await?;
+    let store = &store.keeping();
+    let mut transaction = store.transaction().await?;
     let held = renew_and_take(store, &mut transaction, owner, lease, most, of).await;
     commit_or_roll_back(store, transaction, held).await
 }

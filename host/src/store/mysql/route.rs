@@ -12,10 +12,10 @@ use super::patience::patiently;
 use super::{MySqlStore, Run, lock};
 use crate::event::{Fence, OwnerId, Route};
 use crate::store::number::numbers;
-use crate::store::route::pairs;
+use crate::store::route::{by_name, pairs};
 use crate::store::row::{Named, as_it_is};
 use crate::store::run::{commit_if_some, commit_or_roll_back};
-use crate::store::{Audit, PARTITIONS, RouteRecord, RouteStore, StoreError, row};
+use crate::store::{Audit, MOST_ROUTES, PARTITIONS, RouteRecord, RouteStore, StoreError, row};
 
 /// Read without a lock: [`UNPARK`] looks again. Bound: rows of [aggregate_type, event_type], the partitions as letters, most rows.
 pub(super) const CHOOSE_PARKED: &str = "
@@ -70,7 +70,7 @@ LEFT JOIN outbox_event_route AS route ON route.aggregate_type = name.aggregate_t
 LEFT JOIN outbox_event_pause AS pause ON pause.aggregate_type = name.aggregate_type AND pause.event_type = name.event_type
 ORDER BY 1, 2";
 
-/// Each number from the index that those rows stand apart in.
+/// Bound: most routes. Each number from the index that those rows stand apart in.
 const COUNT: &str = "
 SELECT name.aggregate_type, name.event_type, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', first_seen_at) AS first_seen_at,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', paused_at) AS paused_at, paused_by, reason, waiting, parked, blocked, dead
@@ -91,7 +91,7 @@ FROM (
   GROUP BY aggregate_type, event_type) AS name
 LEFT JOIN outbox_event_route AS route ON route.aggregate_type = name.aggregate_type AND route.event_type = name.event_type
 LEFT JOIN outbox_event_pause AS pause ON pause.aggregate_type = name.aggregate_type AND pause.event_type = name.event_type
-ORDER BY 1, 2";
+ORDER BY first_seen_at IS NULL AND paused_at IS NULL, waiting + parked + blocked + dead DESC, 1, 2 LIMIT ?";
 
 /// Bound: aggregate type, event type, who, why.
 const PAUSE: &str = "
@@ -114,7 +114,8 @@ impl RouteStore for MySqlStore {
     }
 
     async fn count_routes(&self) -> Result<Vec<RouteRecord>, StoreError> {
-        Ok(self.read_all(READING, self.statement(COUNT), row::route).await?.into_iter().flatten().collect())
+        let statement = self.statement(COUNT).bind(i64::from(MOST_ROUTES));
+        Ok(by_name(self.read_all(READING, statement, row::route).await?))
     }
 
     async fn parked_route(&self, after: Option<&Route>) -> Result<Option<Route>, StoreError> {

@@ -1,11 +1,14 @@
 //! Running one statement on a connection of the host's pool.
 
+use std::sync::Arc;
+
 use sqlx::MySql;
-use sqlx::mysql::{MySqlPool, MySqlRow, MySqlTransaction};
+use sqlx::mysql::{MySqlRow, MySqlTransaction};
 use sqlx::pool::PoolConnection;
 
 use super::{MySqlStore, error};
-use crate::store::run::{Run, in_own_task, in_time, within};
+use crate::store::keeper::{Keeper, ask};
+use crate::store::run::{End, KEEPERS_LONGEST, LONGEST_IN_OWN_TASK, Run, in_own_task_within, in_time, within};
 use crate::store::{StoreError, TableName, run};
 
 const BEGIN: &str = "begin a transaction";
@@ -46,21 +49,51 @@ impl Run for MySqlStore {
     }
 }
 
+impl End for MySqlStore {
+    async fn commit(&self, transaction: MySqlTransaction<'static>) -> Result<(), StoreError> {
+        self.alone("commit", transaction.commit()).await
+    }
+
+    async fn roll_back(&self, transaction: MySqlTransaction<'static>) -> Result<(), StoreError> {
+        transaction.rollback().await.map_err(|error| self.failed("roll back", error))
+    }
+}
+
 impl MySqlStore {
+    /// What is to take another pool when this store's gives no connection.
+    fn stuck(&self) -> Option<Arc<Keeper<MySql>>> {
+        self.keeps.then(|| self.keeper.clone())
+    }
+
+    /// Begins or commits a transaction of the host's own, in a task of its own.
+    async fn alone<T: Send + 'static>(
+        &self,
+        action: &'static str,
+        work: impl Future<Output = Result<T, sqlx::Error>> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let longest = if self.keeps { KEEPERS_LONGEST } else { LONGEST_IN_OWN_TASK };
+        let (trust, keeper) = (self.trust.clone(), self.stuck());
+        let given_up = move || {
+            trust.lose();
+            if let Some(keeper) = keeper {
+                keeper.replace();
+            }
+        };
+        in_own_task_within(longest, given_up, action, work, |action, error| self.failed(action, error)).await
+    }
+
     pub(super) async fn connection(&self, action: &'static str) -> Result<PoolConnection<MySql>, StoreError> {
-        let acquired = async { self.pool.acquire().await.map_err(|error| self.failed(action, error)) };
+        let acquired = async {
+            let acquired = ask(self.pool.clone(), self.stuck(), |pool| async move { pool.acquire().await }).await;
+            acquired.map_err(|error| self.failed(action, error))
+        };
         in_time(self.patience, acquired, |late| self.failed(action, late)).await
     }
 
     /// Begins a transaction of the host's own.
     pub(super) async fn transaction(&self) -> Result<MySqlTransaction<'static>, StoreError> {
-        self.transaction_on(&self.pool).await
-    }
-
-    /// As [`transaction`](Self::transaction), on another pool of the store.
-    pub(super) async fn transaction_on(&self, pool: &MySqlPool) -> Result<MySqlTransaction<'static>, StoreError> {
-        let pool = pool.clone();
-        let begun = in_own_task(BEGIN, async move { pool.begin().await }, |action, error| self.failed(action, error));
+        let begun = ask(self.pool.clone(), self.stuck(), |pool| async move { pool.begin().await });
+        let begun = self.alone(BEGIN, begun);
         in_time(self.patience, begun, |late| self.failed(BEGIN, late)).await
     }
 }

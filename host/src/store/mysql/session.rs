@@ -63,7 +63,7 @@ impl SessionStore for MySqlStore {
     async fn hold_session(&self, owner: &OwnerId) -> Result<Option<Box<dyn Session>>, StoreError> {
         let lock = self.statement(TAKE_LOCK).bind(owner.as_str());
         let taking = async {
-            let mut connection = opened_as_in(&self.keeper).await?;
+            let mut connection = opened_as_in(&self.keeper.pool()).await?;
             if sqlx::query(MANY_WRITERS).fetch_optional(&mut connection).await?.is_some() {
                 return Ok(None);
             }
@@ -90,7 +90,8 @@ impl SessionStore for MySqlStore {
 }
 
 async fn try_abandon(store: &MySqlStore, gone: &str) -> Result<bool, StoreError> {
-    let mut transaction = store.transaction_on(&store.keeper).await?;
+    let store = &store.keeping();
+    let mut transaction = store.transaction().await?;
     let ended = end_leases(store, &mut transaction, gone).await;
     Ok(commit_if_some(store, transaction, ended).await?.unwrap_or(0) > 0)
 }

@@ -42,6 +42,7 @@ use async_trait::async_trait;
 use sqlx::Postgres;
 use sqlx::postgres::{PgConnectOptions, PgPool};
 
+use super::keeper::Keeper;
 use super::row::{Columns, filled};
 use super::run::{KEEPERS_LONGEST, Run};
 use super::trust::Trust;
@@ -60,7 +61,7 @@ pub struct PostgresStore {
     /// For what the host does by itself.
     host: PgPool,
     /// One connection, for what keeps our claims, our partitions and this host ours.
-    keeper: PgPool,
+    keeper: Arc<Keeper<Postgres>>,
     /// For transactions that the application begins.
     callers: PgPool,
     /// Whether `callers` is the application's own, which closes it.
@@ -76,6 +77,8 @@ pub struct PostgresStore {
     patience: Option<Duration>,
     /// How long a call waits for an answer; `None` for ever.
     longest: Option<Duration>,
+    /// Whether this is the store on the connection that is kept for leases.
+    keeps: bool,
 }
 
 impl PostgresStore {
@@ -88,7 +91,8 @@ impl PostgresStore {
 
     /// The same store on the connection that is kept for leases.
     fn keeping(&self) -> Self {
-        Self { host: self.keeper.clone(), longest: self.longest.map(|longest| longest.min(KEEPERS_LONGEST)), ..self.clone() }
+        let longest = self.longest.map(|longest| longest.min(KEEPERS_LONGEST));
+        Self { host: self.keeper.pool(), longest, keeps: true, ..self.clone() }
     }
 }
 

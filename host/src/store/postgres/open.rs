@@ -10,6 +10,7 @@ use sqlx::{ConnectOptions, Connection, Executor};
 use super::PostgresStore;
 use super::error::unreachable;
 use super::pooler::Pooler;
+use crate::store::keeper::Keeper;
 use crate::store::run::{SIGN_OF_LIFE, longest_answer, within};
 use crate::store::trust::Trust;
 use crate::store::{StoreError, TableName, hide_password};
@@ -203,10 +204,8 @@ impl PostgresStore {
         let trust = Arc::new(Trust::new());
         let pooler = Arc::new(Pooler::new(options.statement_timeout, options.lock_timeout));
         let host = host_pool(&options, options.connections.max(1), &trust, &pooler).connect_lazy_with(options.connect.clone());
-        // Leases are renewed on a connection of their own: when all others are busy, it matters most. Once it is open it stays
-        // open: a server that is full might have no other.
-        let keeper = host_pool(&options, 1, &trust, &pooler).idle_timeout(None).max_lifetime(None);
-        let keeper = keeper.connect_lazy_with(options.connect.clone());
+        // Leases are renewed on a connection of their own: when all others are busy, it matters most.
+        let keeper = Arc::new(Keeper::new(host_pool(&options, 1, &trust, &pooler), options.connect.clone()));
         let database = options.database().into();
         let is_lent = options.callers.is_some();
         let callers = options.callers.clone().unwrap_or_else(|| callers_pool(&options, &trust));
@@ -222,6 +221,7 @@ impl PostgresStore {
             pooler,
             patience: None,
             longest: longest_answer(options.statement_timeout),
+            keeps: false,
         }
     }
 }

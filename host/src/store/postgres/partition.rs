@@ -29,11 +29,12 @@ taken AS (
   RETURNING outbox_event_partition.partition_id, epoch, abandoned)
 SELECT partition_id, epoch, 0 FROM kept UNION ALL SELECT partition_id, epoch, abandoned FROM taken ORDER BY partition_id";
 
-/// $1 the owner, $2 partitions.
+/// $1 the owner, $2 partitions, $3 their epochs.
 const RELEASE: &str = "
-UPDATE outbox_event_partition SET owner = NULL, lease_end = NULL WHERE owner = $1::text AND partition_id = ANY ($2::smallint[])";
+UPDATE outbox_event_partition SET owner = NULL, lease_end = NULL FROM unnest($2::smallint[], $3::integer[]) AS held (number, epoch)
+WHERE owner = $1::text AND partition_id = held.number AND outbox_event_partition.epoch = held.epoch";
 
-/// $1 the owner, $2 the lease in microseconds, $3 partitions.
+/// $1 the owner, $2 the lease in microseconds, $3 partitions, $4 their epochs.
 const HAND_OVER: &str = "
 WITH idle AS (
   SELECT owner FROM outbox_event_node AS node
@@ -41,8 +42,10 @@ WITH idle AS (
     AND mode = (SELECT mode FROM outbox_event_node WHERE owner = $1::text)
   ORDER BY (SELECT count(*) FROM outbox_event_partition AS held WHERE held.owner = node.owner), owner LIMIT 1),
 given AS (
-  UPDATE outbox_event_partition SET owner = idle.owner, lease_end = now() + $2::bigint * interval '1 microsecond', epoch = epoch + 1
-  FROM idle WHERE outbox_event_partition.owner = $1::text AND partition_id = ANY ($3::smallint[]))
+  UPDATE outbox_event_partition AS part
+  SET owner = idle.owner, lease_end = now() + $2::bigint * interval '1 microsecond', epoch = part.epoch + 1
+  FROM idle, unnest($3::smallint[], $4::integer[]) AS held (number, epoch)
+  WHERE part.owner = $1::text AND partition_id = held.number AND part.epoch = held.epoch)
 SELECT count(*) FROM idle";
 
 /// $1 for how long a host that is not alive may hold one, in microseconds.
@@ -97,16 +100,16 @@ impl PartitionStore for PostgresStore {
         store.read_all("keep partitions", statement, HeldPartition::of_row).await
     }
 
-    async fn release_partitions(&self, owner: &OwnerId, partitions: &[u16]) -> Result<(), StoreError> {
-        let store = &self.keeping();
-        let statement = store.statement(RELEASE).bind(owner.as_str()).bind(column(partitions));
+    async fn release_partitions(&self, owner: &OwnerId, partitions: &[HeldPartition]) -> Result<(), StoreError> {
+        let (store, (numbers, epochs)) = (&self.keeping(), columns(partitions));
+        let statement = store.statement(RELEASE).bind(owner.as_str()).bind(numbers).bind(epochs);
         store.execute("give partitions back", statement).await?;
         Ok(())
     }
 
-    async fn hand_over(&self, owner: &OwnerId, lease: Duration, partitions: &[u16]) -> Result<bool, StoreError> {
-        let store = &self.keeping();
-        let statement = store.statement(HAND_OVER).bind(owner.as_str()).bind(delay_micros(lease)).bind(column(partitions));
+    async fn hand_over(&self, owner: &OwnerId, lease: Duration, partitions: &[HeldPartition]) -> Result<bool, StoreError> {
+        let (store, (numbers, epochs)) = (&self.keeping(), columns(partitions));
+        let statement = store.statement(HAND_OVER).bind(owner.as_str()).bind(delay_micros(lease)).bind(numbers).bind(epochs);
         store.read_one("hand partitions over", statement, |row| Ok(row.try_get::<i64, _>(0)? > 0)).await
     }
 
@@ -134,4 +137,9 @@ impl PartitionStore for PostgresStore {
 /// Partitions as the column counts them; one that it cannot hold is no partition.
 pub(super) fn column(partitions: &[u16]) -> Vec<i16> {
     partitions.iter().filter_map(|partition| i16::try_from(*partition).ok()).collect()
+}
+
+/// The numbers of partitions and their epochs, as two columns; what these cannot hold is no partition.
+fn columns(partitions: &[HeldPartition]) -> (Vec<i16>, Vec<i32>) {
+    partitions.iter().filter_map(|held| Some((i16::try_from(held.number).ok()?, i32::try_from(held.epoch).ok()?))).unzip()
 }

@@ -9,9 +9,9 @@ use super::partition::column;
 use super::run::Statement;
 use super::{PostgresStore, Run};
 use crate::event::{Fence, OwnerId, Route};
-use crate::store::route::names as names_of;
+use crate::store::route::{by_name, names as names_of};
 use crate::store::row::as_it_is;
-use crate::store::{Audit, RouteRecord, RouteStore, StoreError, row};
+use crate::store::{Audit, MOST_ROUTES, RouteRecord, RouteStore, StoreError, row};
 
 /// Route by route, each from the index on parked routes: with bounds, since the planner would take an equal name for granted where one
 /// route has most of the rows. What another host is just unparking is stepped over.
@@ -50,7 +50,7 @@ SELECT aggregate_type, event_type, first_seen_at, paused_at, paused_by, reason,
 FROM outbox_event_route FULL JOIN outbox_event_pause USING (aggregate_type, event_type)
 ORDER BY aggregate_type, event_type";
 
-/// Each number from the index that holds just those rows.
+/// $1 most routes. Each number from the index that holds just those rows.
 const COUNT: &str = "
 SELECT aggregate_type, event_type, first_seen_at, paused_at, paused_by, reason, waiting, parked, blocked, dead
 FROM (
@@ -67,7 +67,7 @@ FROM (
   GROUP BY aggregate_type, event_type) AS name
 LEFT JOIN outbox_event_route USING (aggregate_type, event_type)
 LEFT JOIN outbox_event_pause USING (aggregate_type, event_type)
-ORDER BY aggregate_type, event_type";
+ORDER BY first_seen_at IS NULL AND paused_at IS NULL, waiting + parked + blocked + dead DESC, aggregate_type, event_type LIMIT $1::bigint";
 
 /// $1 to $3 actor, reason and selector, $4 aggregate type, $5 event type.
 const PAUSE: &str = "
@@ -109,7 +109,8 @@ impl RouteStore for PostgresStore {
     }
 
     async fn count_routes(&self) -> Result<Vec<RouteRecord>, StoreError> {
-        Ok(self.read_all(READING, self.statement(COUNT), row::route).await?.into_iter().flatten().collect())
+        let statement = self.statement(COUNT).bind(i64::from(MOST_ROUTES));
+        Ok(by_name(self.read_all(READING, statement, row::route).await?))
     }
 
     async fn parked_route(&self, after: Option<&Route>) -> Result<Option<Route>, StoreError> {

@@ -2,13 +2,18 @@
 //!
 //! A connection whose server went away or became a standby is thrown away at once: a pool would hand it out again and again.
 
+use std::sync::Arc;
+
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgPool, PgRow};
 use sqlx::{AssertSqlSafe, Postgres};
 
 use super::error::{failed, is_silence, spoils_connection};
 use super::{PostgresStore, PostgresTransaction};
-use crate::store::run::{Run, commit_or_roll_back, in_own_task, in_time, within};
+use crate::store::keeper::{Keeper, ask};
+use crate::store::run::{
+    End, KEEPERS_LONGEST, LONGEST_IN_OWN_TASK, Run, commit_or_roll_back, in_own_task, in_own_task_within, in_time, within,
+};
 use crate::store::{StoreError, TableName, run};
 
 const BEGIN: &str = "begin a transaction";
@@ -81,14 +86,49 @@ impl Run for PostgresStore {
     }
 }
 
+impl End for PostgresStore {
+    async fn commit(&self, transaction: PostgresTransaction) -> Result<(), StoreError> {
+        self.alone("commit", transaction.commit()).await
+    }
+
+    async fn roll_back(&self, transaction: PostgresTransaction) -> Result<(), StoreError> {
+        transaction.rollback().await.map_err(|error| self.failed("roll back", error))
+    }
+}
+
 impl PostgresStore {
+    /// What is to take another pool when this store's gives no connection.
+    fn stuck(&self) -> Option<Arc<Keeper<Postgres>>> {
+        self.keeps.then(|| self.keeper.clone())
+    }
+
+    /// Begins or commits a transaction of the host's own, in a task of its own.
+    async fn alone<T: Send + 'static>(
+        &self,
+        action: &'static str,
+        work: impl Future<Output = Result<T, sqlx::Error>> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let longest = if self.keeps { KEEPERS_LONGEST } else { LONGEST_IN_OWN_TASK };
+        let (trust, keeper) = (self.trust.clone(), self.stuck());
+        let given_up = move || {
+            trust.lose();
+            if let Some(keeper) = keeper {
+                keeper.replace();
+            }
+        };
+        in_own_task_within(longest, given_up, action, work, |action, error| self.failed(action, error)).await
+    }
+
     /// Whether a pooler in transaction mode is between, so that statements go together in a transaction alone.
     pub(super) async fn is_pooled(&self, action: &'static str) -> Result<bool, StoreError> {
         self.pooler.find(&self.connect).await.map_err(|error| failed(action, error))
     }
 
     pub(super) async fn connection(&self, action: &'static str) -> Result<PoolConnection<Postgres>, StoreError> {
-        let acquired = async { self.host.acquire().await.map_err(|error| failed(action, error)) };
+        let acquired = async {
+            let acquired = ask(self.host.clone(), self.stuck(), |pool| async move { pool.acquire().await }).await;
+            acquired.map_err(|error| failed(action, error))
+        };
         in_time(self.patience, acquired, |late| failed(action, late)).await
     }
 
@@ -100,12 +140,17 @@ impl PostgresStore {
     /// Begins a transaction of the host's own.
     pub(super) async fn transaction(&self) -> Result<PostgresTransaction, StoreError> {
         let begun = async {
+            let (pool, stuck) = (self.host.clone(), self.stuck());
             if !self.is_pooled(BEGIN).await? {
-                return begin(&self.host).await;
+                return self.alone(BEGIN, ask(pool, stuck, |pool| async move { pool.begin().await })).await;
             }
-            let (pool, begin) = (self.host.clone(), self.pooler.begin().to_owned());
+            let begin: Arc<str> = self.pooler.begin().into();
             // Safe: the only text put in is numbers.
-            in_own_task(BEGIN, async move { pool.begin_with(AssertSqlSafe(begin)).await }, failed).await
+            let begun = move |pool: PgPool| {
+                let begin = AssertSqlSafe(begin.to_string());
+                async move { pool.begin_with(begin).await }
+            };
+            self.alone(BEGIN, ask(pool, stuck, begun)).await
         };
         in_time(self.patience, begun, |late| failed(BEGIN, late)).await
     }
@@ -128,6 +173,7 @@ impl PostgresStore {
     }
 }
 
+/// Begins a transaction of the application's.
 pub(super) async fn begin(pool: &PgPool) -> Result<PostgresTransaction, StoreError> {
     let pool = pool.clone();
     in_own_task(BEGIN, async move { pool.begin().await }, failed).await

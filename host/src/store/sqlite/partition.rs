@@ -9,7 +9,7 @@ use super::error::failed;
 use super::{Run, SqliteStore, TransactionalStore};
 use crate::event::OwnerId;
 use crate::store::number::numbers;
-use crate::store::partition::HELD_BY_NOBODY;
+use crate::store::partition::{HELD_BY_NOBODY, held_rows};
 use crate::store::{HeldPartition, PartitionFaults, PartitionStore, StoreError};
 use crate::time::micros;
 
@@ -33,9 +33,10 @@ const TAKE: &str = "
 UPDATE outbox_event_partition SET owner = ?1, lease_end = ?3, epoch = epoch + 1
 WHERE partition_id IN (SELECT value FROM json_each(?4)) AND (owner IS NULL OR (owner <> ?1 AND lease_end <= ?2))";
 
-/// ?1 the owner, ?2 partitions as a JSON list.
+/// ?1 the owner, ?2 rows of [number, epoch].
 const RELEASE: &str = "
-UPDATE outbox_event_partition SET owner = NULL, lease_end = NULL WHERE owner = ?1 AND partition_id IN (SELECT value FROM json_each(?2))";
+UPDATE outbox_event_partition SET owner = NULL, lease_end = NULL
+WHERE owner = ?1 AND (partition_id, epoch) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?2))";
 
 /// The host that partitions are given to. ?1 the owner, ?2 now.
 const IDLE: &str = "
@@ -43,10 +44,10 @@ SELECT owner FROM outbox_event_node AS node
 WHERE idle = 1 AND alive_until > ?2 AND owner <> ?1 AND mode = (SELECT mode FROM outbox_event_node WHERE owner = ?1)
 ORDER BY (SELECT count(*) FROM outbox_event_partition AS held WHERE held.owner = node.owner), owner LIMIT 1";
 
-/// ?1 the owner, ?2 who gets them, ?3 the end of the lease, ?4 partitions as a JSON list.
+/// ?1 the owner, ?2 who gets them, ?3 the end of the lease, ?4 rows of [number, epoch].
 const HAND_OVER: &str = "
 UPDATE outbox_event_partition SET owner = ?2, lease_end = ?3, epoch = epoch + 1
-WHERE owner = ?1 AND partition_id IN (SELECT value FROM json_each(?4))";
+WHERE owner = ?1 AND (partition_id, epoch) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?4))";
 
 /// ?1 now, ?2 for how long a host that is not alive may hold one, in microseconds.
 const FAULTS: &str = "
@@ -111,13 +112,13 @@ impl PartitionStore for SqliteStore {
         Ok(held)
     }
 
-    async fn release_partitions(&self, owner: &OwnerId, partitions: &[u16]) -> Result<(), StoreError> {
-        let statement = self.statement(RELEASE).bind(owner.as_str()).bind(numbers(partitions));
+    async fn release_partitions(&self, owner: &OwnerId, partitions: &[HeldPartition]) -> Result<(), StoreError> {
+        let statement = self.statement(RELEASE).bind(owner.as_str()).bind(held_rows(partitions));
         self.execute("give partitions back", statement).await?;
         Ok(())
     }
 
-    async fn hand_over(&self, owner: &OwnerId, lease: Duration, partitions: &[u16]) -> Result<bool, StoreError> {
+    async fn hand_over(&self, owner: &OwnerId, lease: Duration, partitions: &[HeldPartition]) -> Result<bool, StoreError> {
         let failed = |error| failed("hand partitions over", error);
         let mut transaction = self.begin().await?;
         // Only now: while others had the writer, time went by.
@@ -127,7 +128,7 @@ impl PartitionStore for SqliteStore {
         let idle: Option<String> = idle.map(|row| row.try_get(0)).transpose().map_err(failed)?;
         if let Some(idle) = &idle {
             let statement = self.statement(HAND_OVER).bind(owner.as_str()).bind(idle).bind(now.saturating_add(micros(lease)));
-            statement.bind(numbers(partitions)).execute(&mut *transaction).await.map_err(failed)?;
+            statement.bind(held_rows(partitions)).execute(&mut *transaction).await.map_err(failed)?;
         }
         self.finish(transaction).await?;
         Ok(idle.is_some())

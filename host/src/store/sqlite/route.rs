@@ -9,9 +9,9 @@ use super::error::failed;
 use super::{Run, SqliteStore, TransactionalStore};
 use crate::event::{Fence, OwnerId, Route};
 use crate::store::number::numbers;
-use crate::store::route::{names, pairs};
+use crate::store::route::{by_name, names, pairs};
 use crate::store::row::as_it_is;
-use crate::store::{Audit, RouteRecord, RouteStore, StoreError, row};
+use crate::store::{Audit, MOST_ROUTES, RouteRecord, RouteStore, StoreError, row};
 
 /// ?1 rows of [aggregate_type, event_type], ?2 most rows, ?3 the owner, ?4 now, ?5 partitions as a JSON list, or NULL for all.
 /// The index on parked routes serves the join.
@@ -46,7 +46,7 @@ LEFT JOIN outbox_event_route USING (aggregate_type, event_type)
 LEFT JOIN outbox_event_pause USING (aggregate_type, event_type)
 ORDER BY 1, 2";
 
-/// Each number from the index that holds just those rows.
+/// ?1 most routes. Each number from the index that holds just those rows.
 const COUNT: &str = "
 SELECT name.aggregate_type, name.event_type, first_seen_at, paused_at, paused_by, reason, waiting, parked, blocked, dead
 FROM (
@@ -62,7 +62,7 @@ FROM (
   GROUP BY aggregate_type, event_type) AS name
 LEFT JOIN outbox_event_route USING (aggregate_type, event_type)
 LEFT JOIN outbox_event_pause USING (aggregate_type, event_type)
-ORDER BY 1, 2";
+ORDER BY first_seen_at IS NULL AND paused_at IS NULL, waiting + parked + blocked + dead DESC, 1, 2 LIMIT ?1";
 
 /// ?1 aggregate type, ?2 event type, ?3 now, ?4 who, ?5 why.
 const PAUSE: &str = "
@@ -85,7 +85,8 @@ impl RouteStore for SqliteStore {
     }
 
     async fn count_routes(&self) -> Result<Vec<RouteRecord>, StoreError> {
-        Ok(self.read_all(READING, self.statement(COUNT), row::route).await?.into_iter().flatten().collect())
+        let statement = self.statement(COUNT).bind(i64::from(MOST_ROUTES));
+        Ok(by_name(self.read_all(READING, statement, row::route).await?))
     }
 
     async fn parked_route(&self, after: Option<&Route>) -> Result<Option<Route>, StoreError> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use crate::cast::{self, Host, LEASE, begin, id, join};
-use crate::event::Fence;
+use crate::event::{Fence, OwnerId};
 use crate::play::Check;
 use crate::queue::InFlight;
 use crate::store::{PARTITIONS, PartitionTable, Store};
@@ -25,6 +25,7 @@ pub(crate) const ALL: &[Check] = &[
         play: none_is_given_back_while_claimed,
     },
     Check { name: "partitions: a host that leaves keeps what is in hand", play: one_that_leaves_keeps_what_is_in_hand },
+    Check { name: "partitions: nothing begins of one that was lost while the lease was over", play: nothing_begins_of_a_lost_one },
 ];
 
 /// The poller holds whatever it can of the partition that comes and goes, while beats see another host, no other host, and this
@@ -187,4 +188,26 @@ fn one_that_leaves_keeps_what_is_in_hand() {
         })
     };
     join([poller(0), poller(1), leaver]);
+}
+
+/// A host that stood still for longer than its lease, with an event in its queue; another host has the partition. The first beat
+/// renews the lease of the others.
+fn nothing_begins_of_a_lost_one() {
+    let host = Host::of_all();
+    let hold = host.partitions.hold(1, 1).expect("it is open");
+    tokio::time::advance(LEASE * 2);
+    host.table.is_taken_by(&OwnerId::known("other"), 1);
+    let worker = begin(move || async move {
+        for _ in 0..3 {
+            let may_begin = hold.lease_end().is_some_and(|end| end > Instant::now());
+            assert!(!may_begin, "the other host may be at work on it");
+            cast::pause();
+        }
+    });
+    let beats = {
+        let host = host.clone();
+        begin(move || async move { host.beat(1, &InFlight::default()) })
+    };
+    join([worker, beats]);
+    assert!(host.partitions.hold(0, 1).and_then(|hold| hold.lease_end()).is_some_and(|end| end > Instant::now()));
 }

@@ -39,7 +39,7 @@ impl PartitionStore for MemoryStore {
         .await
     }
 
-    async fn release_partitions(&self, owner: &OwnerId, partitions: &[u16]) -> Result<(), StoreError> {
+    async fn release_partitions(&self, owner: &OwnerId, partitions: &[HeldPartition]) -> Result<(), StoreError> {
         self.run("release_partitions", |world| {
             let line = format!("{} gives back {} partitions", world.name(self.life), partitions.len());
             world.note(line);
@@ -48,7 +48,7 @@ impl PartitionStore for MemoryStore {
         .await
     }
 
-    async fn hand_over(&self, owner: &OwnerId, lease: Duration, partitions: &[u16]) -> Result<bool, StoreError> {
+    async fn hand_over(&self, owner: &OwnerId, lease: Duration, partitions: &[HeldPartition]) -> Result<bool, StoreError> {
         self.run("hand_over", |world| {
             let line = format!("{} hands {} partitions over", world.name(self.life), partitions.len());
             world.note(line);

@@ -51,7 +51,7 @@ impl<S: TransactionalStore + Clone> Bench<S> {
             order: None,
         };
         let rate = self.take_and_settle(self.events, &Settlement::Done, Taking::Reads(request)).await?;
-        self.store.release_partitions(&owner, &partitions).await?;
+        self.store.release_partitions(&owner, &held).await?;
         Ok(rate)
     }
 

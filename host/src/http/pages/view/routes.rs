@@ -11,6 +11,7 @@ use crate::http::pages::known::listeners::{RouteListener, RouteListeners};
 use crate::http::pages::link::query;
 use crate::http::pages::words::{short, visible, when};
 use crate::http::standing::{RouteCounts, RouteState, Standing};
+use crate::store::left_out;
 use crate::units::number;
 
 /// The filter of events that a route, or a pattern, stands for.
@@ -47,6 +48,7 @@ pub(crate) fn page(frame: &Frame, answers: &RouteListeners<'_>, asked: &Fields) 
                 thead { tr { th scope="col" { "Route" } th scope="col" { "State" } th scope="col" { "Listener" } @for name in ["Waiting", "Parked", "Blocked", "Dead"] { th.number scope="col" { (name) } } th scope="col" { span.unseen { "Actions" } } } }
                 tbody { @for standing in paging.slice(&found) { (row(frame, answers, standing)) } }
             }
+            @if let Some(left_out) = left_out(&snapshot.routes) { p.quiet { (left_out) } }
             (paging.show_by(frame, "routes", &wanted.pairs(), |from| ("after", end_before(&found, from))))
         }
     }
