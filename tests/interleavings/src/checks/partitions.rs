@@ -25,7 +25,10 @@ pub(crate) const ALL: &[Check] = &[
         play: none_is_given_back_while_claimed,
     },
     Check { name: "partitions: a host that leaves keeps what is in hand", play: one_that_leaves_keeps_what_is_in_hand },
-    Check { name: "partitions: nothing begins of one that was lost while the lease was over", play: nothing_begins_of_a_lost_one },
+    Check {
+        name: "partitions: nothing begins of one that was lost while the lease was over",
+        play: nothing_begins_of_a_lost_one,
+    },
 ];
 
 /// The poller holds whatever it can of the partition that comes and goes, while beats see another host, no other host, and this
