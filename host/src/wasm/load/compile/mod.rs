@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 pub use inside::run_compiler;
 
-use crate::units::{ByteSize, duration};
+use crate::units::{ByteSize, duration, number};
 
 /// Where components are compiled.
 #[derive(Clone, Debug, Default)]
@@ -105,8 +105,11 @@ pub(in crate::wasm) fn in_proportion(component: usize, compiled: usize) -> Resul
     if compiled <= most {
         return Ok(());
     }
-    let [component, compiled, most] = [component, compiled, most].map(|bytes| ByteSize(bytes as u64));
-    Err(format!("it has {component} and compiles to {compiled}; at most {most} are kept of a component of its size"))
+    let [component, compiled, most] = [component, compiled, most].map(|bytes| number(bytes as u64));
+    Err(format!(
+        "it has {component} bytes and compiles to {compiled}; at most {most} are kept of a component of its size. All between the first \
+         and the last byte of a memory's data counts"
+    ))
 }
 
 /// Why compiling in a child process failed.
