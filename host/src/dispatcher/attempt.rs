@@ -35,8 +35,9 @@ impl Attempt<'_> {
     /// Asks the listener, unless its breaker is open; `None` when the claim was lost, so that nothing may be written.
     pub(super) async fn ask(self, entry: &RegistryEntry, max_attempts: u32) -> Option<Reply> {
         let route = self.delivery.event.route();
-        let breaker = entry.breaker(route, Instant::now());
-        let admittance = match breaker.admit(Instant::now()) {
+        let now = Instant::now();
+        let breaker = entry.breaker(route, now);
+        let admittance = match breaker.admit(now) {
             Ok(admittance) => admittance,
             Err(after) => return Some(Outcome::Busy { after }.into()),
         };

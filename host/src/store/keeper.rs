@@ -6,7 +6,9 @@ use arc_swap::ArcSwap;
 use sqlx::pool::PoolOptions;
 use sqlx::{Connection, Database, Pool};
 
-use super::run::SIGN_OF_LIFE;
+use super::StoreError;
+use super::run::{KEEPERS_LONGEST, LONGEST_IN_OWN_TASK, SIGN_OF_LIFE, in_own_task_within};
+use super::trust::Trust;
 
 /// A pool of one connection. A pool asks a connection that comes back for a sign of life and waits for the answer without an end, so
 /// that a server that falls silent just then would take the only connection with it: another pool takes the place of one that
@@ -52,4 +54,24 @@ pub(super) async fn ask<D: Database, T, F: Future<Output = Result<T, sqlx::Error
         (Err(sqlx::Error::PoolTimedOut), Some(keeper)) => ask(keeper.replace()).await,
         (asked, _) => asked,
     }
+}
+
+/// Begins or commits a transaction of the host's own, in a task of its own. A keeper waits for no longer than leases allow, and goes
+/// on with another pool then.
+pub(super) async fn alone<D: Database, T: Send + 'static>(
+    trust: &Arc<Trust>,
+    keeper: Option<Arc<Keeper<D>>>,
+    action: &'static str,
+    work: impl Future<Output = Result<T, sqlx::Error>> + Send + 'static,
+    failed: impl FnOnce(&'static str, sqlx::Error) -> StoreError,
+) -> Result<T, StoreError> {
+    let longest = if keeper.is_some() { KEEPERS_LONGEST } else { LONGEST_IN_OWN_TASK };
+    let trust = trust.clone();
+    let given_up = move || {
+        trust.lose();
+        if let Some(keeper) = keeper {
+            keeper.replace();
+        }
+    };
+    in_own_task_within(longest, given_up, action, work, failed).await
 }

@@ -7,8 +7,8 @@ use sqlx::mysql::{MySqlRow, MySqlTransaction};
 use sqlx::pool::PoolConnection;
 
 use super::{MySqlStore, error};
-use crate::store::keeper::{Keeper, ask};
-use crate::store::run::{End, KEEPERS_LONGEST, LONGEST_IN_OWN_TASK, Run, in_own_task_within, in_time, within};
+use crate::store::keeper::{Keeper, alone, ask};
+use crate::store::run::{End, Run, in_time, within};
 use crate::store::{StoreError, TableName, run};
 
 const BEGIN: &str = "begin a transaction";
@@ -71,15 +71,7 @@ impl MySqlStore {
         action: &'static str,
         work: impl Future<Output = Result<T, sqlx::Error>> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let longest = if self.keeps { KEEPERS_LONGEST } else { LONGEST_IN_OWN_TASK };
-        let (trust, keeper) = (self.trust.clone(), self.stuck());
-        let given_up = move || {
-            trust.lose();
-            if let Some(keeper) = keeper {
-                keeper.replace();
-            }
-        };
-        in_own_task_within(longest, given_up, action, work, |action, error| self.failed(action, error)).await
+        alone(&self.trust, self.stuck(), action, work, |action, error| self.failed(action, error)).await
     }
 
     pub(super) async fn connection(&self, action: &'static str) -> Result<PoolConnection<MySql>, StoreError> {

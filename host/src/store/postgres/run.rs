@@ -10,10 +10,8 @@ use sqlx::{AssertSqlSafe, Postgres};
 
 use super::error::{failed, is_silence, spoils_connection};
 use super::{PostgresStore, PostgresTransaction};
-use crate::store::keeper::{Keeper, ask};
-use crate::store::run::{
-    End, KEEPERS_LONGEST, LONGEST_IN_OWN_TASK, Run, commit_or_roll_back, in_own_task, in_own_task_within, in_time, within,
-};
+use crate::store::keeper::{Keeper, alone, ask};
+use crate::store::run::{End, Run, commit_or_roll_back, in_own_task, in_time, within};
 use crate::store::{StoreError, TableName, run};
 
 const BEGIN: &str = "begin a transaction";
@@ -108,15 +106,7 @@ impl PostgresStore {
         action: &'static str,
         work: impl Future<Output = Result<T, sqlx::Error>> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let longest = if self.keeps { KEEPERS_LONGEST } else { LONGEST_IN_OWN_TASK };
-        let (trust, keeper) = (self.trust.clone(), self.stuck());
-        let given_up = move || {
-            trust.lose();
-            if let Some(keeper) = keeper {
-                keeper.replace();
-            }
-        };
-        in_own_task_within(longest, given_up, action, work, |action, error| self.failed(action, error)).await
+        alone(&self.trust, self.stuck(), action, work, |action, error| self.failed(action, error)).await
     }
 
     /// Whether a pooler in transaction mode is between, so that statements go together in a transaction alone.

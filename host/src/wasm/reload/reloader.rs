@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use super::PluginsConfig;
 use super::entry::{Entry, LOADS};
 use super::job::Job;
+use crate::event::Route;
 use crate::listener::{Listeners, Owner};
 use crate::node::{PluginState, PluginStatus};
 use crate::time::system_clock;
@@ -173,7 +174,7 @@ impl Reloader {
         let mut list = self.shown.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for status in &mut list {
             let owner = Owner::from(&*status.name);
-            let paused = |route: &crate::event::Route| {
+            let paused = |route: &Route| {
                 self.listeners.find(route).is_some_and(|found| found.owner == owner && found.is_paused(route, now.into()))
             };
             if status.routes.iter().any(paused) {

@@ -112,3 +112,25 @@ fn checked(given: Vec<(String, String)>) -> Result<HeaderMap, String> {
 fn is_framing(name: &HeaderName) -> bool {
     [http::header::CONTENT_LENGTH, http::header::TE, http::header::TRAILER, http::header::EXPECT].contains(name)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use futures_util::stream;
+    use http_body::Frame;
+    use http_body_util::StreamBody;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_body_of_many_small_pieces_takes_no_more_than_twice_its_size() {
+        const SIZE: usize = 100_000;
+        let pieces = (0..SIZE).map(|_| Frame::data(Bytes::from_static(b"x")));
+        let trailers = Frame::trailers(HeaderMap::new());
+        let frames = pieces.chain([trailers]).map(Ok::<_, Infallible>);
+        let gathered = gathered(StreamBody::new(stream::iter(frames))).await.expect("nothing fails");
+        assert!(gathered.len() == SIZE && gathered.iter().all(|byte| *byte == b'x'));
+        assert!(gathered.capacity() <= 2 * SIZE, "{}", gathered.capacity());
+    }
+}
