@@ -138,6 +138,27 @@ fn an_error_is_whole_where_nobody_looks_at_a_terminal_and_every_time_has_the_sam
     assert_eq!(lengths, [Some(27); 4], "{row}");
 }
 
+/// Whoever can insert a row chooses its texts; a terminal that gets them raw obeys them.
+#[test]
+fn no_text_of_an_event_commands_the_terminal_that_shows_it() {
+    let place = Place::migrated();
+    place.order("odd", "42");
+    let erases = "char(27) || '[2J' || char(10) || 'forged: line'";
+    // Headers hold no control characters, so these only write from right to left.
+    let turns = "char(0x202E) || 'a'";
+    place.sql(&format!("UPDATE outbox_event SET aggregate_id = {erases}, tenant_id = {erases}, last_error = {erases}"));
+    place.sql(&format!("UPDATE outbox_event SET headers = json_object({turns}, {turns})"));
+
+    for shows in [&["event", "show", "odd"][..], &["event", "list"], &["event", "why", "odd"]] {
+        let shown = place.ok(shows);
+        let raw = shown.chars().find(|shown| *shown == '\u{202e}' || (shown.is_control() && *shown != '\n'));
+        assert_eq!(raw, None, "{shows:?}: {shown:?}");
+        assert!(!shown.lines().any(|line| line.starts_with("forged")), "{shows:?}: {shown}");
+    }
+    let shown = place.ok(&["event", "show", "odd"]);
+    assert!(shown.contains("\\u{202e}a=\\u{202e}a"), "the name of a header and its value: {shown}");
+}
+
 #[test]
 fn a_file_that_an_argument_names_and_that_is_not_there_ends_with_3_whatever_the_command() {
     let place = Place::migrated();
