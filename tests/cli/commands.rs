@@ -151,7 +151,7 @@ fn no_text_of_an_event_commands_the_terminal_that_shows_it() {
 
     for shows in [&["event", "show", "odd"][..], &["event", "list"], &["event", "why", "odd"]] {
         let shown = place.ok(shows);
-        let raw = shown.chars().find(|shown| *shown == '\u{202e}' || (shown.is_control() && *shown != '\n'));
+        let raw = shown.chars().find(|c| *c == '\u{202e}' || (c.is_control() && *c != '\n'));
         assert_eq!(raw, None, "{shows:?}: {shown:?}");
         assert!(!shown.lines().any(|line| line.starts_with("forged")), "{shows:?}: {shown}");
     }

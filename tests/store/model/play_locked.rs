@@ -1,7 +1,7 @@
 //! Outcomes that wait for rows which another program has locked.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use outbox::event::Fence;
 use outbox::store::{LeaseStore, ReadStore, SettleStore, Settled, Settlement};
@@ -18,6 +18,11 @@ use super::tally::Met;
 
 /// How long between two looks whether an outcome waits.
 const LOOKS: Duration = Duration::from_millis(1);
+/// For how long a host waits for a row, unless it is told otherwise, before it sends outcomes again.
+const GIVES_UP_AFTER: Duration = Duration::from_secs(2);
+
+/// What became of outcomes that were sent, and after how long.
+type Sending = JoinHandle<(Result<u64, StoreError>, Duration)>;
 
 impl<D: Database> Player<'_, D> {
     /// Lets hosts do something while outcomes wait for their rows.
@@ -45,9 +50,10 @@ impl<D: Database> Player<'_, D> {
             Some((settling, waits)) => {
                 self.unlock().await?;
                 self.meets(Met::Waited, usize::from(waits));
-                let sent = settling.await.map_err(|error| format!("the outcomes were not stored: {error}"))?;
-                // On a busy machine what happens meanwhile may take longer than a host waits for a lock: it sends them again.
-                Some(sent).filter(|sent| !matches!(sent, Err(StoreError::Locked { .. })))
+                let (sent, after) = settling.await.map_err(|error| format!("the outcomes were not stored: {error}"))?;
+                // On a busy machine what happens meanwhile may take longer than a host waits for a row.
+                let gave_up = matches!(sent, Err(StoreError::Locked { .. })) && after >= GIVES_UP_AFTER;
+                (!gave_up).then_some(sent)
             }
             None => {
                 // As good as waited for the one writer.
@@ -80,17 +86,15 @@ impl<D: Database> Player<'_, D> {
 
     /// Locks rows in another program's transaction, and sends outcomes for them. Also says whether they wait: nothing that is
     /// fenced off has to.
-    async fn wait(
-        &mut self,
-        rows: &BTreeSet<u64>,
-        touched: bool,
-        settled: &[Settled],
-    ) -> Result<(JoinHandle<Result<u64, StoreError>>, bool), Fault> {
+    async fn wait(&mut self, rows: &BTreeSet<u64>, touched: bool, settled: &[Settled]) -> Result<(Sending, bool), Fault> {
         self.lock(rows, touched).await?;
         self.agree_passed_by(rows, settled).await?;
         self.tick().await;
         let (store, sent) = (self.store.clone(), settled.to_vec());
-        let settling = tokio::spawn(async move { store.settle(&sent).await });
+        let settling = tokio::spawn(async move {
+            let sent_at = Instant::now();
+            (store.settle(&sent).await, sent_at.elapsed())
+        });
         let waiting = match self.kind {
             "postgres" => {
                 "SELECT count(*) FROM pg_locks WHERE NOT granted
