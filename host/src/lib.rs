@@ -61,6 +61,7 @@
 //! | `http` | the HTTP API and the dashboard | no |
 //! | `otel` | traces and metrics by OpenTelemetry's protocol | no |
 //! | `cli` | the program `outbox`, with all of the above but `sink-nats-nkeys` | no |
+//! | `cli-sqlite` | the program with SQLite, plugins and the HTTP API alone, without `outbox bench` | no |
 //!
 //! A service that uses PostgreSQL alone asks for `default-features = false, features = ["postgres"]`. Features that are not in
 //! this table (`http-client`, `sink-tls`, `one-build`) are parts of the others, and do nothing by themselves.

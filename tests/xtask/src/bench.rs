@@ -5,7 +5,7 @@ use std::process::{Command, ExitCode};
 
 use crate::child;
 use crate::fault::Fault;
-use crate::host::{self, Profile};
+use crate::host::{self, Extent, Profile};
 use crate::plugins;
 use crate::workspace::Workspace;
 
@@ -16,7 +16,7 @@ const FAST: &str = "--fast";
 pub(crate) fn run(workspace: &Workspace, arguments: &[OsString]) -> Result<ExitCode, Fault> {
     let (profile, arguments) = profile(arguments);
     let noop = plugins::build_one(workspace, "noop")?;
-    let outbox = host::build(workspace, profile)?;
+    let outbox = host::build(workspace, profile, Extent::Whole)?;
     child::run(Command::new(outbox).arg("bench").arg("--plugin").arg(noop.path).args(arguments))
 }
 

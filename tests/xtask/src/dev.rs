@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode};
 
 use crate::child;
 use crate::fault::Fault;
-use crate::host::{self, Profile};
+use crate::host::{self, Extent, Profile};
 use crate::plugins::{self, Plugin};
 use crate::watch::Watch;
 use crate::workspace::Workspace;
@@ -28,8 +28,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[OsString]) -> Result<ExitC
     }
 
     eprintln!("xtask: building the host (the first time takes some minutes)");
-    // Not for release: with its dependencies optimised, the dev profile is fast enough to look at, and tests use it as well.
-    let outbox = host::build(workspace, Profile::Dev)?;
+    let outbox = host::build(workspace, Profile::Dev, extent(workspace, arguments, std::env::vars_os().map(|(name, _)| name)))?;
 
     let mut dev = Command::new(outbox);
     dev.arg("dev");
@@ -45,6 +44,15 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[OsString]) -> Result<ExitC
     let code = child::run(&mut dev);
     watching.stop();
     code
+}
+
+/// Returns how much of the program this run may need. Arguments, an `outbox.toml` and variables of the host can ask for another
+/// database, a sink or a collector; the first run of a newcomer has none of these.
+fn extent(workspace: &Workspace, arguments: &[OsString], variables: impl IntoIterator<Item = OsString>) -> Extent {
+    let is_setting = |name: &str| name.starts_with("OUTBOX_") || name.starts_with("OTEL_");
+    let is_configured = variables.into_iter().any(|name| name.to_str().is_some_and(is_setting));
+    let has_file = [workspace.root.as_path(), Path::new(".")].iter().any(|folder| folder.join("outbox.toml").exists());
+    if arguments.is_empty() && !is_configured && !has_file { Extent::Sqlite } else { Extent::Whole }
 }
 
 /// The plugins that a developer wants to see at work.
@@ -84,6 +92,21 @@ mod tests {
         assert!(given("--plugins"));
         assert!(given("--plugins=mine"));
         assert!(!given("--plugins-only"));
+    }
+
+    #[test]
+    fn a_first_run_builds_sqlite_alone_and_a_configured_one_builds_everything() {
+        let root = std::env::temp_dir().join("a-folder-without-a-configuration");
+        let workspace = Workspace { target: root.join("target"), root };
+        let extent = |arguments: &[&str], variables: &[&str]| {
+            let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
+            extent(&workspace, &arguments, variables.iter().map(OsString::from))
+        };
+
+        assert_eq!(extent(&[], &["PATH", "HOME"]), Extent::Sqlite);
+        assert_eq!(extent(&["--database-url", "postgres:"], &[]), Extent::Whole);
+        assert_eq!(extent(&[], &["OUTBOX_DATABASE__USER"]), Extent::Whole);
+        assert_eq!(extent(&[], &["OTEL_EXPORTER_OTLP_ENDPOINT"]), Extent::Whole);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::workspace::{Workspace, run};
 /// What a host is built for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Profile {
-    /// Looking at it; dependencies are optimised, the host itself is not.
+    /// Looking at it and testing it; only what would make that slow is optimised.
     Dev,
     /// Measuring it while it changes: optimised, and built again soon after a changed line.
     Fast,
@@ -27,9 +27,32 @@ impl Profile {
     }
 }
 
-/// Builds `outbox` and tells where it is.
-pub(crate) fn build(workspace: &Workspace, profile: Profile) -> Result<PathBuf, Fault> {
+/// How much of the program is built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// All of it.
+    Whole,
+    /// SQLite, plugins and the HTTP API: a hundred crates fewer.
+    Sqlite,
+}
+
+/// Builds `outbox` and returns its path.
+pub(crate) fn build(workspace: &Workspace, profile: Profile, extent: Extent) -> Result<PathBuf, Fault> {
     let (name, folder) = profile.name_and_folder();
-    run(workspace.cargo().args(["build", "--package", "outbox", "--features", "cli", "--bin", "outbox", "--profile", name]))?;
+    let features = match extent {
+        Extent::Whole => "cli",
+        Extent::Sqlite => "cli-sqlite",
+    };
+    run(workspace.cargo().args([
+        "build",
+        "--package",
+        "outbox",
+        "--features",
+        features,
+        "--bin",
+        "outbox",
+        "--profile",
+        name,
+    ]))?;
     Ok(workspace.target.join(folder).join("outbox").with_extension(std::env::consts::EXE_EXTENSION))
 }

@@ -22,13 +22,12 @@ use outbox::store::TableName;
 use outbox::store::mysql::MySqlOptions;
 use outbox::store::postgres::PostgresOptions;
 use outbox::store::sqlite::SqliteOptions;
-use outbox::telemetry::Telemetry;
 use outbox::{MySqlStore, PostgresStore, SqliteStore};
 
 use crate::config::{Config, Kind};
 use crate::failure::{Exit, Failure};
-use crate::host;
 use crate::output::Output;
+use crate::telemetry::{self, Telemetry};
 use report::Report;
 use run::Extras;
 use stage::Error;
@@ -96,7 +95,7 @@ impl BenchCommand {
     pub(crate) async fn run(mut self, config: &Config) -> Result<(), Failure> {
         let format = self.output.output;
         let kind = config.database.kind()?;
-        self.telemetry = host::telemetry()?;
+        self.telemetry = telemetry::start()?;
         let telemetry = self.telemetry.clone();
         self.check(kind)?;
         let sink = self.sink(config)?;

@@ -7,6 +7,7 @@ mod environment;
 mod flags;
 mod kind;
 pub(crate) mod layers;
+#[cfg(feature = "otel")]
 pub(crate) mod otel;
 mod plugins;
 mod sinks;

@@ -3,11 +3,17 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+#[cfg(feature = "mysql")]
+use outbox::MySqlStore;
+#[cfg(feature = "postgres")]
+use outbox::PostgresStore;
 use outbox::store::TableName;
+#[cfg(feature = "mysql")]
 use outbox::store::mysql::MySqlOptions;
+#[cfg(feature = "postgres")]
 use outbox::store::postgres::PostgresOptions;
 use outbox::store::sqlite::SqliteOptions;
-use outbox::{MySqlStore, PostgresStore, SqliteStore, StartError, Store, StoreError};
+use outbox::{SqliteStore, StartError, Store, StoreError};
 use percent_encoding::percent_decode_str;
 use url::Url;
 
@@ -45,8 +51,12 @@ pub(crate) async fn open(config: &Config, missing: Missing) -> Result<Arc<dyn St
             };
             Ok(Arc::new(opened.map_err(told)?))
         }
+        #[cfg(feature = "postgres")]
         Kind::Postgres => Ok(Arc::new(PostgresStore::connect_with(postgres(database)?).await?)),
+        #[cfg(feature = "mysql")]
         Kind::Mysql => Ok(Arc::new(MySqlStore::connect_with(mysql(database)?).await?)),
+        #[cfg(not(all(feature = "mysql", feature = "postgres")))]
+        kind => Err(left_out(kind)),
     }
 }
 
@@ -62,8 +72,12 @@ pub(crate) fn most_connections(config: &Config) -> Result<u32, Failure> {
     let database = &config.database;
     Ok(match database.kind()? {
         Kind::Sqlite => sqlite(database)?.most_connections(),
+        #[cfg(feature = "postgres")]
         Kind::Postgres => postgres(database)?.most_connections(),
+        #[cfg(feature = "mysql")]
         Kind::Mysql => mysql(database)?.most_connections(),
+        #[cfg(not(all(feature = "mysql", feature = "postgres")))]
+        kind => return Err(left_out(kind)),
     })
 }
 
@@ -73,12 +87,14 @@ fn sqlite(database: &DatabaseConfig) -> Result<SqliteOptions, StoreError> {
     Ok(options)
 }
 
+#[cfg(feature = "postgres")]
 fn postgres(database: &DatabaseConfig) -> Result<PostgresOptions, StoreError> {
     let mut options = PostgresOptions::from_url(&with_schema(database))?.table(database.table.clone());
     options.connections = database.max_connections.unwrap_or(options.connections);
     Ok(options)
 }
 
+#[cfg(feature = "mysql")]
 fn mysql(database: &DatabaseConfig) -> Result<MySqlOptions, StoreError> {
     let mut options = MySqlOptions::from_url(&database.url)?.table(database.table.clone());
     options.connections = database.max_connections.unwrap_or(options.connections);
@@ -87,6 +103,7 @@ fn mysql(database: &DatabaseConfig) -> Result<MySqlOptions, StoreError> {
 
 /// The address of a PostgreSQL server, with the schema as the first place where every connection looks for the table. The name
 /// was checked when the configuration was read.
+#[cfg(feature = "postgres")]
 fn with_schema(database: &DatabaseConfig) -> String {
     let url = &database.url;
     match &database.schema {
@@ -96,12 +113,23 @@ fn with_schema(database: &DatabaseConfig) -> String {
 }
 
 /// The schema as SQL, without a connection.
-pub(crate) fn schema_sql(kind: Kind, table: &TableName) -> String {
-    match kind {
+pub(crate) fn schema_sql(kind: Kind, table: &TableName) -> Result<String, Failure> {
+    Ok(match kind {
         Kind::Sqlite => SqliteStore::schema_sql(table),
+        #[cfg(feature = "postgres")]
         Kind::Postgres => PostgresStore::schema_sql(table),
+        #[cfg(feature = "mysql")]
         Kind::Mysql => MySqlStore::schema_sql(table),
-    }
+        #[cfg(not(all(feature = "mysql", feature = "postgres")))]
+        kind => return Err(left_out(kind)),
+    })
+}
+
+/// Refuses a database whose driver this build does not have.
+#[cfg(not(all(feature = "mysql", feature = "postgres")))]
+fn left_out(kind: Kind) -> Failure {
+    let what = format!("this build of outbox has no driver for {}; build it with --features cli", kind.name());
+    Failure::new(crate::failure::Exit::Config, what)
 }
 
 /// Opens the database, whose schema must be ours.
@@ -197,7 +225,7 @@ pub(crate) async fn tell_hosts(store: &dyn Store) {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "cli"))]
 mod tests {
     use super::*;
 

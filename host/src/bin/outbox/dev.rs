@@ -20,6 +20,7 @@ use crate::plugin::list::answered;
 use crate::plugins::{PluginState, PluginStatus, answering};
 use crate::rights;
 use crate::serve;
+use crate::telemetry;
 
 const AGGREGATE_TYPE: &str = "Order";
 const EVENT_TYPE: &str = "OrderPlaced";
@@ -68,7 +69,7 @@ impl DevCommand {
         let mut stop = Stop::listen()?;
         let store = database::open(config, Missing::Create).await?;
         let server = serve::bind_in_dev(config.http.clone(), config.log.format).await?;
-        let telemetry = host::telemetry()?;
+        let telemetry = telemetry::start()?;
         let outbox = host::builder(store, config, telemetry.as_ref()).migrate(true).start().await?;
         if let Some(server) = &server {
             server.serve(&outbox);

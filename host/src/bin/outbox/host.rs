@@ -6,33 +6,21 @@ use std::time::Duration;
 
 use outbox::http::Server;
 use outbox::listener::{Exponential, Fixed, Jittered};
-use outbox::telemetry::{Telemetry, TelemetryError};
 use outbox::{Mode, Outbox, OutboxBuilder, Store};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::config::{Config, Policy, host_name, otel};
+use crate::config::{Config, Policy, host_name};
 use crate::failure::{Exit, Failure};
 use crate::output::{argument, shown};
 use crate::plugins;
 use crate::sinks;
 use crate::stderr;
+use crate::telemetry::Telemetry;
 
 /// How soon after a signal the same one may come again by another way.
 const ECHO: Duration = Duration::from_millis(100);
 /// How long connections are waited for when everything else has ended. One may still be in a statement that a stop has left behind.
 const CLOSING: Duration = Duration::from_secs(2);
-
-/// Begins to export telemetry, where the environment asks for it.
-pub(crate) fn telemetry() -> Result<Option<Telemetry>, Failure> {
-    let Some(config) = otel::telemetry()? else { return Ok(None) };
-    let telemetry = Telemetry::start(&config).map_err(|error| {
-        let TelemetryError::Config(faults) = error else {
-            return Failure::new(Exit::Config, "telemetry cannot be exported").because(error);
-        };
-        Failure::new(Exit::Config, "the variables of OpenTelemetry are not valid").details(faults)
-    })?;
-    Ok(Some(telemetry))
-}
 
 /// A host as the configuration wants it, not yet started.
 pub(crate) fn builder(store: Arc<dyn Store>, config: &Config, telemetry: Option<&Telemetry>) -> OutboxBuilder<Arc<dyn Store>> {
@@ -46,7 +34,7 @@ pub(crate) fn builder(store: Arc<dyn Store>, config: &Config, telemetry: Option<
         .purge(config.purge.clone())
         .metrics(config.metrics.clone())
         .sinks(sinks::connect(config));
-    let builder = telemetry.into_iter().fold(builder, |builder, telemetry| builder.telemetry(telemetry));
+    let builder = telemetry.into_iter().fold(builder, |builder, telemetry| telemetry.attach(builder));
     let builder = if wants_plugins(config) { builder.plugins_config(plugins::settings(config)) } else { builder };
     let builder = config
         .relays()

@@ -2,6 +2,7 @@
 #![expect(clippy::print_stderr, reason = "messages for people go to stderr; data goes through output.rs")]
 
 mod audit;
+#[cfg(feature = "cli")]
 mod bench;
 mod candidate;
 mod changes;
@@ -45,6 +46,7 @@ mod state;
 mod stats;
 mod stderr;
 mod systemd;
+mod telemetry;
 mod terminal;
 mod token;
 mod top;
@@ -134,6 +136,7 @@ enum Command {
     Stats(stats::StatsCommand),
     Top(top::TopCommand),
     Purge(purge::PurgeCommand),
+    #[cfg(feature = "cli")]
     Bench(bench::BenchCommand),
     Wit(wit::WitCommand),
     Man(man::ManCommand),
@@ -316,6 +319,7 @@ async fn once(command: Command, settings: &Settings) -> Result<(), Failure> {
         Command::Audit(command) => command.run(config).await,
         Command::Stats(command) => command.run(config).await,
         Command::Purge(command) => command.run(config).await,
+        #[cfg(feature = "cli")]
         Command::Bench(command) => command.run(config).await,
         // Dealt with before.
         Command::Dev { .. }

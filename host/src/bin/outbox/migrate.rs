@@ -81,7 +81,7 @@ impl MigrateCommand {
             }
             Self::Sql { db } => {
                 let kind = db.map_or_else(|| config.database.kind(), Ok)?;
-                output::print(&database::schema_sql(kind, &config.database.table))
+                output::print(&database::schema_sql(kind, &config.database.table)?)
             }
         }
     }

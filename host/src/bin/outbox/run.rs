@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use outbox::telemetry::Telemetry;
 use outbox::{Mode, Outbox, Store};
 
 use crate::config::{Config, Kind, hide_password};
@@ -15,6 +14,7 @@ use crate::logging;
 use crate::plugins::PluginState;
 use crate::serve;
 use crate::systemd;
+use crate::telemetry::{self, Telemetry};
 
 /// How soon a server that is not there is asked again, at first and in the end.
 const FIRST_REST: Duration = Duration::from_millis(100);
@@ -41,7 +41,7 @@ impl RunCommand {
             host::check_plugins_dir(&config.plugins.dir)?;
         }
         let mut stop = Stop::listen()?;
-        let telemetry = host::telemetry()?;
+        let telemetry = telemetry::start()?;
         // Before the database is waited for: a port that is taken is told at once, and whoever asks is told that the host starts.
         let server = serve::bind(config.http.clone(), config.log.format).await?;
         let outbox = tokio::select! {

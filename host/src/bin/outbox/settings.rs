@@ -14,6 +14,7 @@ use crate::failure::Failure;
 use crate::host;
 use crate::output;
 use crate::plugins;
+use crate::telemetry;
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum ConfigCommand {
@@ -85,7 +86,7 @@ impl ConfigCommand {
 
 /// What is wrong beside the values, for `config check`: manifests beside components, and the variables of OpenTelemetry.
 pub(crate) fn faults_beside(config: &Config) -> Vec<String> {
-    config::otel::faults().into_iter().chain(plugins::manifest_faults(config)).collect()
+    telemetry::faults().into_iter().chain(plugins::manifest_faults(config)).collect()
 }
 
 /// What stands in the place of a secret that is written in the configuration itself.

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use super::Made;
 use crate::fault::Fault;
-use crate::host::{self, Profile};
+use crate::host::{self, Extent, Profile};
 use crate::python;
 use crate::workspace::{Workspace, cannot_start, run};
 
@@ -24,7 +24,7 @@ pub(super) fn build(workspace: &Workspace, folder: &Path) -> Result<Vec<PathBuf>
         return Ok(components.into());
     }
     let tools = Tools::ensure(workspace)?;
-    let outbox = host::build(workspace, Profile::Dev)?;
+    let outbox = host::build(workspace, Profile::Dev, Extent::Whole)?;
     tools.test_c(workspace)?;
     tools.test_go(workspace)?;
     eprintln!("xtask: building order-validator.wasm in C, order-saga.wasm and batches-go.wasm in Go");
@@ -39,14 +39,16 @@ pub(super) fn build(workspace: &Workspace, folder: &Path) -> Result<Vec<PathBuf>
     Ok(components.into())
 }
 
-struct Tools {
+/// The toolchains of C and Go.
+pub(super) struct Tools {
     python: PathBuf,
     /// Where what is built lies, and where the toolchains keep what they know.
     work: PathBuf,
 }
 
 impl Tools {
-    fn ensure(workspace: &Workspace) -> Result<Self, Fault> {
+    /// Installs the toolchains unless they are there.
+    pub(super) fn ensure(workspace: &Workspace) -> Result<Self, Fault> {
         let python = python::TOOLCHAINS.ensure(&workspace.target.join("languages/toolchains"))?;
         let work = workspace.target.join("languages/native");
         fs::create_dir_all(&work).map_err(|error| Fault::file("make", &work, &error))?;

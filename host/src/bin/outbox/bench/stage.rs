@@ -10,11 +10,11 @@ use outbox::event::Route;
 use outbox::poller::PollerConfig;
 use outbox::purge::PurgeConfig;
 use outbox::sink::{Message, Sink, Sinks};
-use outbox::telemetry::Telemetry;
 use outbox::wasm;
 use outbox::{DispatchResult, Event, Failure, Mode, Outbox, OutboxBuilder, Registration, RelayConfig, TransactionalStore};
 
 use crate::output::number;
+use crate::telemetry::Telemetry;
 
 pub(super) type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -132,7 +132,7 @@ impl<S: TransactionalStore + Clone> Bench<S> {
             .workers(self.workers)
             .poller(PollerConfig { interval: Duration::from_millis(250), ..PollerConfig::default() })
             .purge(PurgeConfig { enabled: false, ..PurgeConfig::default() });
-        self.telemetry.iter().fold(builder, |builder, telemetry| builder.telemetry(telemetry))
+        self.telemetry.iter().fold(builder, |builder, telemetry| builder.telemetry(telemetry.exporter()))
     }
 
     /// Starts this host and waits until it has stored the last outcome. Returns the rate.
