@@ -46,18 +46,28 @@ impl Servers {
         Self::start(|name| environment(name).is_none(), Durability::Volatile)
     }
 
-    /// Side by side: RabbitMQ takes as long as all the others together.
-    fn start(is_wanted: impl Fn(&str) -> bool, durability: Durability) -> Result<Self, Fault> {
-        let databases: Vec<_> = VARIABLES.iter().filter(|(_, name)| is_wanted(name)).collect();
-        let brokers: Vec<_> = BROKERS.iter().filter(|(_, name)| is_wanted(name)).collect();
-        for (database, _) in &databases {
+    /// Installs the servers that [`Self::start_missing`] would start.
+    pub(crate) fn install_missing() -> Result<(), Fault> {
+        Self::install(|name| environment(name).is_none())
+    }
+
+    fn install(is_wanted: impl Fn(&str) -> bool) -> Result<(), Fault> {
+        for (database, _) in VARIABLES.iter().filter(|(_, name)| is_wanted(name)) {
             install::ensure(database.name(), database.package(), || database.is_installed())?;
         }
         // Tests start it themselves, each before a database of its own.
         install::ensure(Pooler::NAME, Pooler::PACKAGE, Pooler::is_installed)?;
-        for (broker, _) in &brokers {
+        for (broker, _) in BROKERS.iter().filter(|(_, name)| is_wanted(name)) {
             install::ensure(broker.name(), broker.package(), || broker.is_installed())?;
         }
+        Ok(())
+    }
+
+    /// Side by side: RabbitMQ takes as long as all the others together.
+    fn start(is_wanted: impl Fn(&str) -> bool, durability: Durability) -> Result<Self, Fault> {
+        Self::install(&is_wanted)?;
+        let databases: Vec<_> = VARIABLES.iter().filter(|(_, name)| is_wanted(name)).collect();
+        let brokers: Vec<_> = BROKERS.iter().filter(|(_, name)| is_wanted(name)).collect();
         let mut starting = Vec::new();
         for (database, variable) in databases {
             eprintln!("xtask: starting a {} of our own", database.name());

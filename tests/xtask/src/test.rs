@@ -2,7 +2,9 @@
 
 use std::ffi::OsString;
 use std::num::NonZero;
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::thread;
 
 use crate::browser::Browser;
 use crate::child;
@@ -12,19 +14,22 @@ use crate::plugins;
 use crate::promtool;
 use crate::python;
 use crate::servers::Servers;
-use crate::workspace::Workspace;
+use crate::workspace::{self, Workspace};
 
 /// Where the harness of tests looks for how many of a program run at once.
 const THREADS: &str = "RUST_TEST_THREADS";
 
 /// Runs `cargo test` with these arguments, over the whole workspace unless they name packages.
 pub(crate) fn run(workspace: &Workspace, arguments: &[OsString]) -> Result<ExitCode, Fault> {
-    eprintln!("xtask: building the plugins");
-    plugins::build_all(workspace)?;
-    languages::build_all(workspace)?;
-    let python = python::ensure(workspace)?;
-    let promtool = promtool::ensure()?;
-    let browser = Browser::ensure(workspace)?;
+    // Side by side: installing waits for the network, building for the processor.
+    let (tools, built) = thread::scope(|scope| {
+        let tools = scope.spawn(|| Tools::ensure(workspace));
+        let built = build(workspace, arguments);
+        (tools.join(), built)
+    });
+    let Tools { python, promtool, browser } = tools.map_err(|_| Fault::new("installing what the tests need broke"))??;
+    built?;
+    languages::build_native(workspace)?;
     let servers = Servers::start_missing()?; // they run until the tests have ended, well or not
 
     let mut cargo = workspace.cargo();
@@ -36,7 +41,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[OsString]) -> Result<ExitC
     let is_said = std::env::var_os(THREADS).is_some();
     if !is_said {
         // Most tests wait: for servers, for processes, for leases. With one thread for each core half of the machine does nothing.
-        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let cores = thread::available_parallelism().map_or(1, NonZero::get);
         cargo.env(THREADS, (cores * 2).to_string());
     }
     cargo.arg("test");
@@ -44,6 +49,39 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[OsString]) -> Result<ExitC
         cargo.arg("--workspace");
     }
     child::run(cargo.args(arguments))
+}
+
+/// Everything beside cargo's own builds that the tests need.
+struct Tools {
+    python: PathBuf,
+    promtool: PathBuf,
+    browser: Browser,
+}
+
+impl Tools {
+    /// Installs what is missing, and builds the components that need no program of ours.
+    fn ensure(workspace: &Workspace) -> Result<Self, Fault> {
+        Servers::install_missing()?;
+        let promtool = promtool::ensure()?;
+        let browser = Browser::ensure(workspace)?;
+        let python = python::ensure(workspace)?;
+        languages::build_interpreted(workspace)?;
+        Ok(Self { python, promtool, browser })
+    }
+}
+
+/// Builds the sample plugins and the tests.
+fn build(workspace: &Workspace, arguments: &[OsString]) -> Result<(), Fault> {
+    eprintln!("xtask: building the plugins");
+    plugins::build_all(workspace)?;
+    eprintln!("xtask: building the tests");
+    let mut cargo = workspace.cargo();
+    cargo.args(["test", "--no-run", "--quiet"]);
+    if !names_packages(arguments) {
+        cargo.arg("--workspace");
+    }
+    let is_new = |argument: &&OsString| *argument != "--no-run" && *argument != "--quiet" && *argument != "-q";
+    workspace::run(cargo.args(arguments.iter().take_while(|argument| *argument != "--").filter(is_new)))
 }
 
 /// Whether `-p` or one of its other forms stands before the `--` that ends cargo's own arguments.

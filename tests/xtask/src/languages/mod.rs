@@ -25,12 +25,24 @@ pub(crate) fn folder(workspace: &Workspace) -> PathBuf {
 
 /// Tests every SDK and sample, and builds every sample into [`folder`]. Returns the components.
 pub(crate) fn build_all(workspace: &Workspace) -> Result<Vec<PathBuf>, Fault> {
+    let mut components = build_interpreted(workspace)?;
+    components.extend(build_native(workspace)?);
+    Ok(components)
+}
+
+/// The part of [`build_all`] that needs no program of ours: JavaScript and Python. Installs the toolchains of the other part as well.
+pub(crate) fn build_interpreted(workspace: &Workspace) -> Result<Vec<PathBuf>, Fault> {
     let folder = folder(workspace);
     fs::create_dir_all(&folder).map_err(|error| Fault::file("make", &folder, &error))?;
-    let mut components = native::build(workspace, &folder)?;
-    components.push(javascript::build(workspace, &folder)?);
-    components.push(python::build(workspace, &folder)?);
-    Ok(components)
+    native::Tools::ensure(workspace)?;
+    Ok(vec![javascript::build(workspace, &folder)?, python::build(workspace, &folder)?])
+}
+
+/// The part of [`build_all`] that needs the program `outbox`: C and Go.
+pub(crate) fn build_native(workspace: &Workspace) -> Result<Vec<PathBuf>, Fault> {
+    let folder = folder(workspace);
+    fs::create_dir_all(&folder).map_err(|error| Fault::file("make", &folder, &error))?;
+    native::build(workspace, &folder)
 }
 
 /// Something that was made from sources, and need not be made again while they stay as they are.
