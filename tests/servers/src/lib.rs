@@ -8,6 +8,7 @@ mod broker;
 mod certificate;
 mod directory;
 mod fault;
+mod kafka;
 mod mariadb;
 mod pooler;
 mod postgres;
@@ -18,6 +19,7 @@ mod server;
 
 pub use broker::{Broker, BrokerServer};
 pub use fault::Fault;
+pub use kafka::{Access, Kafka};
 pub use pooler::{Deal, Pooler};
 pub use server::{Server, Stop};
 

@@ -82,6 +82,11 @@ impl Account {
     pub(crate) fn command(self, name: &str, folder: &Path) -> Result<Command, Fault> {
         let program = find(name)
             .ok_or_else(|| Fault::new(format!("the program {name} is neither on the PATH nor in its usual places")))?;
+        Ok(self.command_of(&program, folder))
+    }
+
+    /// The same for a program that is somewhere else.
+    pub(crate) fn command_of(self, program: &Path, folder: &Path) -> Command {
         let mut command = Command::new(program);
         command.current_dir(folder).env("LC_ALL", "C").env("TZ", "UTC").env("HOME", folder);
         #[cfg(unix)]
@@ -89,7 +94,7 @@ impl Account {
             std::os::unix::process::CommandExt::uid(&mut command, user);
             std::os::unix::process::CommandExt::gid(&mut command, group);
         }
-        Ok(command)
+        command
     }
 }
 

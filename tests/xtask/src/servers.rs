@@ -9,6 +9,7 @@ use crate::browser::Browser;
 use crate::fault::Fault;
 use crate::install;
 use crate::python;
+use crate::tansu;
 use crate::workspace::{Workspace, environment};
 
 /// Where the tests look for each server.
@@ -96,6 +97,7 @@ impl Servers {
 /// `cargo xtask servers`: one of each, until somebody has had enough.
 pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, Fault> {
     let python = python::ensure(workspace)?;
+    let tansu = tansu::ensure(workspace)?;
     let browser = Browser::ensure(workspace)?;
     // Whoever measures on them wants to know what users will see.
     let servers = Servers::start(|_| true, Durability::Durable)?;
@@ -103,6 +105,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, Fault> {
         println!("export {variable}='{}'", server.url());
     }
     println!("export {}='{}'", python::VARIABLE, python.display());
+    println!("export {}='{}'", tansu::VARIABLE, tansu.display());
     for (variable, path) in browser.variables() {
         println!("export {variable}='{}'", path.display());
     }

@@ -14,6 +14,7 @@ use crate::plugins;
 use crate::promtool;
 use crate::python;
 use crate::servers::Servers;
+use crate::tansu;
 use crate::workspace::{self, Workspace};
 
 /// Where the harness of tests looks for how many of a program run at once.
@@ -27,7 +28,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[OsString]) -> Result<ExitC
         let built = build(workspace, arguments);
         (tools.join(), built)
     });
-    let Tools { python, promtool, browser } = tools.map_err(|_| Fault::new("installing what the tests need broke"))??;
+    let Tools { python, promtool, tansu, browser } = tools.map_err(|_| Fault::new("installing what the tests need broke"))??;
     built?;
     languages::build_native(workspace)?;
     let servers = Servers::start_missing()?; // they run until the tests have ended, well or not
@@ -35,6 +36,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[OsString]) -> Result<ExitC
     let mut cargo = workspace.cargo();
     cargo.env("OUTBOX_TEST_PLUGINS", plugins::folder(workspace)).env(python::VARIABLE, python);
     cargo.env(languages::VARIABLE, languages::folder(workspace)).env(promtool::VARIABLE, promtool);
+    cargo.env(tansu::VARIABLE, tansu);
     cargo.envs(browser.variables());
     servers.tell(&mut cargo);
     #[expect(clippy::disallowed_methods, reason = "the environment is how people speak to cargo's tests")]
@@ -55,6 +57,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[OsString]) -> Result<ExitC
 struct Tools {
     python: PathBuf,
     promtool: PathBuf,
+    tansu: PathBuf,
     browser: Browser,
 }
 
@@ -65,8 +68,9 @@ impl Tools {
         let promtool = promtool::ensure()?;
         let browser = Browser::ensure(workspace)?;
         let python = python::ensure(workspace)?;
+        let tansu = tansu::ensure(workspace)?;
         languages::build_interpreted(workspace)?;
-        Ok(Self { python, promtool, browser })
+        Ok(Self { python, promtool, tansu, browser })
     }
 }
 
