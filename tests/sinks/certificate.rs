@@ -7,6 +7,8 @@ use std::sync::{Arc, OnceLock};
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::danger::ClientCertVerifier;
+use tokio_rustls::rustls::server::{NoClientAuth, WebPkiClientVerifier};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
@@ -17,6 +19,9 @@ pub(crate) struct Certificate {
     pub(crate) stranger: PathBuf,
     pub(crate) certificate: String,
     pub(crate) key: String,
+    /// The same two, as files: a client may show them too.
+    pub(crate) certificate_file: PathBuf,
+    pub(crate) key_file: PathBuf,
     _directory: tempfile::TempDir,
 }
 
@@ -41,6 +46,8 @@ pub(crate) fn certificate() -> &'static Certificate {
             stranger: directory.path().join("stranger.crt"),
             certificate: read("server.crt"),
             key: read("server.key"),
+            certificate_file: directory.path().join("server.crt"),
+            key_file: directory.path().join("server.key"),
             _directory: directory,
         }
     })
@@ -49,21 +56,36 @@ pub(crate) fn certificate() -> &'static Certificate {
 impl Certificate {
     /// A server's side of TLS, with this certificate.
     pub(crate) fn acceptor(&self) -> TlsAcceptor {
+        self.acceptor_of(Arc::new(NoClientAuth))
+    }
+
+    /// The same, for clients alone that show a certificate of the authority.
+    pub(crate) fn acceptor_of_known_clients(&self) -> TlsAcceptor {
+        let roots = Arc::new(self.roots());
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots, Arc::new(default_provider()));
+        self.acceptor_of(verifier.build().expect("an authority"))
+    }
+
+    fn acceptor_of(&self, clients: Arc<dyn ClientCertVerifier>) -> TlsAcceptor {
         let chain = CertificateDer::pem_slice_iter(self.certificate.as_bytes());
         let chain = chain.collect::<Result<Vec<_>, _>>().expect("certificates");
         let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).expect("a key");
         let config = ServerConfig::builder_with_provider(Arc::new(default_provider()));
-        let config = config.with_safe_default_protocol_versions().expect("known").with_no_client_auth();
+        let config = config.with_safe_default_protocol_versions().expect("known").with_client_cert_verifier(clients);
         TlsAcceptor::from(Arc::new(config.with_single_cert(chain, key).expect("they belong together")))
+    }
+
+    fn roots(&self) -> RootCertStore {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_file(&self.authority).expect("a certificate")).expect("an authority");
+        roots
     }
 
     /// A client's side of TLS, which trusts the authority alone.
     pub(crate) fn client(&self) -> ClientConfig {
-        let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_file(&self.authority).expect("a certificate")).expect("an authority");
         let config = ClientConfig::builder_with_provider(Arc::new(default_provider()));
         let config = config.with_safe_default_protocol_versions().expect("known");
-        config.with_root_certificates(roots).with_no_client_auth()
+        config.with_root_certificates(self.roots()).with_no_client_auth()
     }
 
     /// The same, to connect with.

@@ -1,6 +1,6 @@
 //! Sinks against real brokers and endpoints: confirmed means that it is there, and a sink that is down loses nothing.
 //!
-//! Brokers that a test stops or kills are its own. For Kafka there is no server: librdkafka's own mock cluster stands for it.
+//! Brokers that a test stops or kills are its own.
 
 mod amqp;
 mod broker;

@@ -18,8 +18,9 @@ use crate::broker::{encrypted, shared};
 use crate::certificate::certificate;
 use crate::common::{order, send_one, sink};
 use crate::endpoint::{Answer, Endpoint, OK};
+use crate::kafka::{Relay, Topic};
 use crate::nats::Stream;
-use crate::{amqp, nats, redis};
+use crate::{amqp, kafka, nats, redis};
 
 /// The configuration with an authority to trust.
 fn trusting(mut config: Value, ca_file: &Path) -> Value {
@@ -106,6 +107,35 @@ async fn redis_is_spoken_to_with_tls_where_its_authority_is_trusted_and_its_name
     assert_eq!(send_one(&*trusted, order(7)).await, Ok(()));
 
     nobody_else_is_trusted(&server.url(), config).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kafka_is_spoken_to_with_tls_where_its_authority_is_trusted_and_its_name_is_right() {
+    let (topic, relay) = (Topic::make().await, Relay::encrypted(kafka::broker(), certificate().acceptor()).await);
+    let config = |brokers: &str| kafka::config(brokers, &topic);
+
+    let trusted = sink(trusting(config(&relay.brokers()), &certificate().authority));
+    assert_eq!(send_one(&*trusted, order(7)).await, Ok(()));
+    assert_eq!(topic.payloads().await, ["7"]);
+
+    nobody_else_is_trusted(&relay.brokers(), config).await;
+    assert_eq!(topic.payloads().await, ["7"], "and nothing was sent");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kafka_is_shown_the_client_certificate_that_it_asks_for() {
+    let (topic, pem) = (Topic::make().await, certificate());
+    let relay = Relay::encrypted(kafka::broker(), pem.acceptor_of_known_clients()).await;
+    let mut config = trusting(kafka::config(&relay.brokers(), &topic), &pem.authority);
+
+    let reason = down(config.clone()).await;
+    config["cert_file"] = json!(pem.certificate_file);
+    config["key_file"] = json!(pem.key_file);
+
+    assert_eq!(send_one(&*sink(config), order(7)).await, Ok(()));
+    let advice = "the server asks for a client certificate; name its files in cert_file and key_file";
+    assert!(reason.ends_with(advice), "{reason}");
+    assert_eq!(topic.payloads().await, ["7"]);
 }
 
 fn webhook(url: &str) -> Value {
@@ -200,10 +230,10 @@ fn a_setting_of_tls_that_would_not_be_heeded_is_refused_and_says_what_to_write()
         assert_eq!(faults(json!({"kind": kind, "url": format!("{tls}://a"), "ca_file": authority})), "", "{kind}");
         assert_eq!(faults(json!({"kind": kind, "url": open})), "", "{kind}");
     }
-    let kafka = faults(json!({"kind": "kafka", "brokers": "SSL://a:9093", "ca_file": authority}));
-    for setting in ["sinks.orders.brokers asks for TLS", "sinks.orders.ca_file is set"] {
-        assert!(kafka.contains(&format!("{setting}, but Kafka is spoken without TLS")), "{kafka}");
-    }
+    let refused = faults(json!({"kind": "kafka", "brokers": "a:9092", "ca_file": authority}));
+    let told = "sinks.orders.ca_file is set, but sinks.orders.brokers is without TLS; write it like tls://host:port";
+    assert!(refused.starts_with(told), "{refused}");
+    assert_eq!(faults(json!({"kind": "kafka", "brokers": "tls://a:9093,b:9093", "ca_file": authority})), "");
     let unchecked = faults(json!({"kind": "redis", "url": "rediss://a/#insecure"}));
     assert!(unchecked.contains("a certificate is always checked"), "{unchecked}");
 }

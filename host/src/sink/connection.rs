@@ -51,6 +51,10 @@ impl<C: Clone> Connection<C> {
     }
 
     /// The next batch connects anew.
+    #[cfg_attr(
+        not(any(feature = "sink-amqp", feature = "sink-nats", feature = "sink-redis")),
+        allow(dead_code, reason = "the client of Kafka connects anew by itself")
+    )]
     pub(super) fn forget(&self) {
         *self.lock() = None;
     }

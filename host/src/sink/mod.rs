@@ -15,10 +15,10 @@ mod breaker;
 mod cloud_event;
 mod common;
 mod config;
-#[cfg(any(feature = "sink-amqp", feature = "sink-nats", feature = "sink-redis"))]
+#[cfg(any(feature = "sink-amqp", feature = "sink-kafka", feature = "sink-nats", feature = "sink-redis"))]
 mod connection;
 mod error;
-#[cfg(any(feature = "sink-kafka", feature = "sink-tls"))]
+#[cfg(feature = "sink-tls")]
 mod headers;
 #[cfg(feature = "sink-http")]
 mod http;
@@ -50,7 +50,7 @@ pub use error::SinkError;
 #[cfg(feature = "sink-http")]
 pub use http::{Format, HttpConfig};
 #[cfg(feature = "sink-kafka")]
-pub use kafka::{Compression, KafkaConfig};
+pub use kafka::{Compression, KafkaConfig, Mechanism};
 pub use message::Message;
 #[cfg(feature = "sink-nats")]
 pub use nats::NatsConfig;

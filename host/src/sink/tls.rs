@@ -19,15 +19,24 @@ fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     if found.is_empty() { Err(format!("{} holds no certificate in PEM", file.display())) } else { Ok(found) }
 }
 
+/// The fault of a file of certificates, if it has one. `name` is the setting that names the file.
+pub(super) fn file_fault(name: &str, file: &Path) -> Option<String> {
+    certificates(file).err().map(|error| format!("{name}: {error}"))
+}
+
 /// What is wrong with a sink's file of certificates, if anything. `tls` is the scheme of those of its addresses that mean TLS.
+#[cfg_attr(
+    not(any(feature = "sink-amqp", feature = "sink-http", feature = "sink-nats", feature = "sink-redis")),
+    allow(dead_code, reason = "Kafka has a list of brokers instead of an address")
+)]
 pub(super) fn fault<'u>(
     prefix: &str,
     file: Option<&Path>,
     urls: impl IntoIterator<Item = &'u str>,
     tls: &str,
 ) -> Option<String> {
-    if let Err(error) = certificates(file?) {
-        return Some(format!("{prefix}.ca_file: {error}"));
+    if let Some(fault) = file_fault(&format!("{prefix}.ca_file"), file?) {
+        return Some(fault);
     }
     // An operator who names an authority wants the server to be checked; without TLS it is not.
     let is_open = |url: &str| url.trim().split_once("://").is_some_and(|(scheme, _)| !scheme.eq_ignore_ascii_case(tls));
@@ -65,17 +74,23 @@ pub(crate) fn client(ca_file: Option<&Path>) -> Result<ClientConfig, String> {
 }
 
 /// Why a connection failed, for an operator: the error with its causes, and what to do if that is TLS. `ca_file` is the sink's.
+#[cfg_attr(
+    not(any(feature = "sink-amqp", feature = "sink-http", feature = "sink-nats", feature = "sink-redis")),
+    allow(dead_code, reason = "the errors of Kafka's client repeat their causes")
+)]
 pub(super) fn reason(error: &(dyn Error + 'static), ca_file: Option<&Path>) -> String {
     let text = quoted(&crate::chain(error));
-    match failure(error).and_then(|failure| advice(failure, ca_file)) {
+    match advice(error, ca_file, "sinks of this kind have none") {
         Some(advice) => format!("{text}; {advice}"),
         None => text,
     }
 }
 
-fn advice(failure: &rustls::Error, ca_file: Option<&Path>) -> Option<String> {
+/// Advice about a connection that failed; `None` unless TLS is the reason. `ca_file` is the sink's; `no_certificate` is the advice if the
+/// server asks for a client certificate.
+pub(super) fn advice(error: &(dyn Error + 'static), ca_file: Option<&Path>, no_certificate: &str) -> Option<String> {
     use rustls::Error::{AlertReceived, InvalidCertificate, InvalidMessage};
-    Some(match (failure, ca_file) {
+    Some(match (failure(error)?, ca_file) {
         (InvalidCertificate(CertificateError::UnknownIssuer), None) => {
             "this machine does not know the authority of its certificate; if it is one of your own, name a file of it in ca_file"
                 .to_owned()
@@ -88,7 +103,7 @@ fn advice(failure: &rustls::Error, ca_file: Option<&Path>) -> Option<String> {
         }
         (InvalidMessage(_), _) => "the server does not speak TLS at this address".to_owned(),
         (AlertReceived(AlertDescription::CertificateRequired), _) => {
-            "the server asks for a client certificate, and sinks have none".to_owned()
+            format!("the server asks for a client certificate; {no_certificate}")
         }
         _ => return None,
     })
@@ -101,9 +116,11 @@ fn failure<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {
         if let Some(failure) = cause.downcast_ref() {
             return Some(failure);
         }
-        // These two skip the error that they hold when they are asked for their cause.
+        // These skip the error that they hold when they are asked for their cause.
         next = if let Some(held) = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
             Some(held)
+        } else if let Some(held) = cause.downcast_ref::<Arc<io::Error>>() {
+            Some(&**held)
         } else if let Some(held) = cause.downcast_ref::<Arc<dyn Error + Send + Sync>>() {
             Some(&**held)
         } else {
@@ -121,11 +138,16 @@ mod tests {
     fn a_failure_of_tls_is_found_wherever_a_client_keeps_it_and_said_with_what_to_do() {
         let wants_one = || rustls::Error::AlertReceived(AlertDescription::CertificateRequired);
         let held: Arc<dyn Error + Send + Sync> = Arc::new(io::Error::other(wants_one()));
-        let errors: [Box<dyn Error>; 4] =
-            [Box::new(wants_one()), Box::new(io::Error::other(wants_one())), Box::new(held.clone()), Box::new(Caused(held))];
+        let errors: [Box<dyn Error>; 5] = [
+            Box::new(wants_one()),
+            Box::new(io::Error::other(wants_one())),
+            Box::new(Arc::new(io::Error::other(wants_one()))),
+            Box::new(held.clone()),
+            Box::new(Caused(held)),
+        ];
         for error in errors {
             let reason = reason(&*error, None);
-            assert!(reason.ends_with("; the server asks for a client certificate, and sinks have none"), "{reason}");
+            assert!(reason.ends_with("; the server asks for a client certificate; sinks of this kind have none"), "{reason}");
         }
         let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
         assert_eq!(reason(&refused, None), "connection refused", "nothing of TLS is said of anything else");

@@ -60,11 +60,12 @@ fn directives(level: &str, origin: &Origin, host: bool) -> String {
     let level = if host || *origin != Origin::Default { level } else { "warn" };
     let plain = !level.contains(['=', ',']);
     // A bare level is meant for the host: at `debug` the compiler alone would say thousands of lines. The driver warns of each
-    // connection that a restart cuts, and of each call that waits for another; the host says once what failed and what it does.
+    // connection that a restart cuts, and of each call that waits for another, and Kafka's client of each try to connect; the host says
+    // once what failed and what it does.
     if plain && level != "off" {
         // Other commands than a host tell themselves why a plugin does not load.
         let loads = if host { "" } else { ",outbox::plugin_loads=off" };
-        format!("{level},sqlx=error,wasmtime=warn,wasmtime_wasi_http=error,cranelift_codegen=warn{loads}")
+        format!("{level},sqlx=error,wasmtime=warn,wasmtime_wasi_http=error,cranelift_codegen=warn,krafka=off{loads}")
     } else {
         level.to_owned()
     }
