@@ -5,12 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Kafka, LIMITS, may_name_a_topic, security};
-use crate::sink::batching::Batching;
 use crate::sink::common::TIMEOUT;
-use crate::sink::error::quoted;
-use crate::sink::kind::Kind;
-use crate::sink::{CommonConfig, Secret, Template};
+use crate::sink::{Secret, Template};
 use crate::units::duration;
 
 /// A connection to a Kafka cluster.
@@ -123,47 +119,6 @@ impl Default for KafkaConfig {
     }
 }
 
-impl Kind for KafkaConfig {
-    fn kind(&self) -> &'static str {
-        "kafka"
-    }
-
-    fn target(&self) -> String {
-        quoted(&self.brokers)
-    }
-
-    fn common(&self) -> CommonConfig {
-        CommonConfig { timeout: self.timeout, subjects: self.subjects.clone() }
-    }
-
-    fn faults(&self, prefix: &str) -> Vec<String> {
-        let mut faults = Vec::new();
-        if self.brokers.is_empty() {
-            faults.push(format!("{prefix}.brokers is missing; write it like tls://host:9093, or host:9092 without TLS"));
-        } else if !self.hosts().all(is_broker) {
-            // Not repeated: it may contain a password.
-            faults.push(format!(
-                "{prefix}.brokers is not a list like tls://host:9093,tls://host:9093, or host:9092,host:9092 without TLS"
-            ));
-        }
-        faults.extend(security::faults(self, prefix));
-        if self.timeout < Duration::from_secs(2) {
-            faults.push(format!("{prefix}.timeout is {:?}; it must be at least 2s", self.timeout));
-        }
-        if self.topic.as_str().is_empty() || self.topic.literals().any(|text| !text.chars().all(may_name_a_topic)) {
-            faults.push(format!(
-                "{prefix}.topic is `{}`; letters, digits, `.`, `_` and `-` are allowed",
-                quoted(self.topic.as_str())
-            ));
-        }
-        faults
-    }
-
-    fn start(&self, name: &str) -> Result<Batching, String> {
-        Ok(Batching::start(name, Kafka::new(name, self.clone())?, self.common(), LIMITS))
-    }
-}
-
 impl KafkaConfig {
     /// The brokers, without a scheme.
     pub(super) fn hosts(&self) -> impl Iterator<Item = &str> {
@@ -182,32 +137,9 @@ fn tls_host(broker: &str) -> Option<&str> {
     scheme.eq_ignore_ascii_case("tls").then_some(host)
 }
 
-fn is_broker(text: &str) -> bool {
-    let parts = text.rsplit_once(':');
-    parts.is_some_and(|(host, port)| !host.is_empty() && !host.contains(['/', '@', ' ']) && port.parse::<u16>().is_ok())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn faults(text: &str) -> String {
-        serde_json::from_str::<KafkaConfig>(text).expect("readable").faults("sinks.log").join("\n")
-    }
-
-    #[test]
-    fn faults_name_the_setting() {
-        assert!(faults("{}").contains("sinks.log.brokers is missing"));
-        for brokers in ["a:9092,b", "kafka://a:9092", "SASL_SSL://a:9094", "user:secret@a:9092"] {
-            let refused = faults(&format!(r#"{{"brokers": "{brokers}"}}"#));
-            assert!(refused.contains("sinks.log.brokers is not a list like tls://host:9093"), "{refused}");
-            assert!(!refused.contains("secret"), "{refused}");
-        }
-        assert!(faults(r#"{"brokers": "a:9092", "topic": "a b"}"#).contains("sinks.log.topic"));
-        assert!(faults(r#"{"brokers": "a:9092", "timeout": "1s"}"#).contains("sinks.log.timeout"));
-        assert_eq!(faults(r#"{"brokers": "a:9092, b:9092", "topic": "shop.{aggregate_type}"}"#), "");
-        assert_eq!(faults(r#"{"brokers": "TLS://[::1]:9093, b:9093"}"#), "");
-    }
 
     #[test]
     fn one_broker_that_asks_for_tls_asks_for_all() {

@@ -7,6 +7,7 @@
 
 mod config;
 mod failure;
+mod kind;
 mod resting;
 mod security;
 
