@@ -28,7 +28,8 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[OsString]) -> Result<ExitC
         let built = build(workspace, arguments);
         (tools.join(), built)
     });
-    let Tools { python, promtool, tansu, browser } = tools.map_err(|_| Fault::new("installing what the tests need broke"))??;
+    let Tools { python, promtool, tansu, browser } =
+        tools.map_err(|_| Fault::new("installing what the tests need broke"))??;
     built?;
     languages::build_native(workspace)?;
     let servers = Servers::start_missing()?; // they run until the tests have ended, well or not
