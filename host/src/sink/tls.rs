@@ -116,7 +116,7 @@ fn failure<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {
         if let Some(failure) = cause.downcast_ref() {
             return Some(failure);
         }
-        // These skip the error that they hold when they are asked for their cause.
+        // The `source` of these skips the error that they hold.
         next = if let Some(held) = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
             Some(held)
         } else if let Some(held) = cause.downcast_ref::<Arc<io::Error>>() {

@@ -18,7 +18,7 @@ const PROGRAM: &str = "tansu";
 pub enum Access {
     /// Everyone may do everything.
     Open,
-    /// Only a user whom SCRAM proves. There is none: this build of Tansu keeps no users.
+    /// Requires SCRAM. Refuses every user, since this build of Tansu stores no users.
     Authenticated,
 }
 

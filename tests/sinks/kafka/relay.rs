@@ -94,11 +94,11 @@ impl Relay {
     }
 
     pub(crate) fn trouble(&self, topic: &str, trouble: Trouble) {
-        self.shared.troubles.lock().expect("nobody panicked").insert(topic.to_owned(), trouble);
+        self.shared.troubles.lock().expect("no thread panicked").insert(topic.to_owned(), trouble);
     }
 
     pub(crate) fn heal(&self, topic: &str) {
-        self.shared.troubles.lock().expect("nobody panicked").remove(topic);
+        self.shared.troubles.lock().expect("no thread panicked").remove(topic);
     }
 
     /// Cuts all connections, and refuses new ones until [`come_back`](Self::come_back).
@@ -170,7 +170,7 @@ impl Shared {
 
     /// The trouble of a topic, which is used up by that.
     fn next_trouble(&self, topic: &str) -> Option<Trouble> {
-        let mut troubles = self.troubles.lock().expect("nobody panicked");
+        let mut troubles = self.troubles.lock().expect("no thread panicked");
         let trouble = troubles.get_mut(topic)?;
         match trouble {
             Trouble::Refused { times: 0, .. } | Trouble::AnswerLost { times: 0 } => return None,
@@ -253,7 +253,7 @@ impl Shared {
                 let brokers: [Vec<i32>; 3] = std::array::from_fn(|_| partition.list(Reader::i32));
                 (code, index, leader, epoch, brokers)
             });
-            let trouble = self.troubles.lock().expect("nobody panicked").get(name.as_deref().unwrap_or_default()).copied();
+            let trouble = self.troubles.lock().expect("no thread panicked").get(name.as_deref().unwrap_or_default()).copied();
             let (code, partitions) = match trouble {
                 Some(Trouble::Hidden(code)) => (code, Vec::new()),
                 _ => (code, partitions),

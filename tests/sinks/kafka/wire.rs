@@ -36,7 +36,7 @@ pub(crate) async fn send(stream: &mut (impl AsyncWrite + Unpin), message: &[u8])
     stream.write_all(&[&length.to_be_bytes(), message].concat()).await.ok()
 }
 
-/// What is left of a message. Reading beyond its end is a mistake of the test.
+/// The rest of a message. Reading beyond its end is a mistake of the test.
 pub(crate) struct Reader<'m>(pub(crate) &'m [u8]);
 
 impl<'m> Reader<'m> {

@@ -47,7 +47,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[OsString]) -> Result<ExitC
 }
 
 /// Returns how much of the program this run may need. Arguments, an `outbox.toml` and variables of the host can ask for another
-/// database, a sink or a collector; the first run of a newcomer has none of these.
+/// database, a sink or a collector; the first run of a newcomer does not.
 fn extent(workspace: &Workspace, arguments: &[OsString], variables: impl IntoIterator<Item = OsString>) -> Extent {
     let is_setting = |name: &str| name.starts_with("OUTBOX_") || name.starts_with("OTEL_");
     let is_configured = variables.into_iter().any(|name| name.to_str().is_some_and(is_setting));

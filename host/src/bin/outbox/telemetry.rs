@@ -59,7 +59,7 @@ mod silent {
 
     use crate::failure::Failure;
 
-    /// An exporter, of which this build has none.
+    /// Has no value: this build cannot export.
     #[derive(Clone, Copy, Debug)]
     pub(crate) enum Telemetry {}
 

@@ -18,16 +18,16 @@ pub struct KafkaConfig {
     /// How the host authenticates. `None` for `SCRAM-SHA-512` if there is a user, and for no authentication otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mechanism: Option<Mechanism>,
-    /// The user; for a token endpoint, the client's ID. `None` for none.
+    /// The user; for a token endpoint, the client's ID. `None` if not used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// The user's password; for a token endpoint, the client's secret. `None` for none.
+    /// The user's password; for a token endpoint, the client's secret. `None` if not used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub password: Option<Secret>,
-    /// A file with the token for `OAUTHBEARER`, read again before the token expires. `None` for none.
+    /// A file with the token for `OAUTHBEARER`, read again before the token expires. `None` if not used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_file: Option<PathBuf>,
-    /// The `https://` address that issues tokens for `OAUTHBEARER` to the user. `None` for none.
+    /// The `https://` address that issues tokens for `OAUTHBEARER` to the user. `None` if not used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_url: Option<String>,
     /// The scope of the tokens that the token endpoint issues. `None` for the endpoint's default.
@@ -36,10 +36,10 @@ pub struct KafkaConfig {
     /// Certificates in PEM to trust instead of the system's; `None` for the system's. Read again every minute.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca_file: Option<PathBuf>,
-    /// The client certificate in PEM, with its chain; `None` for none. Read again every minute.
+    /// The client certificate in PEM, with its chain; `None` if not used. Read again every minute.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cert_file: Option<PathBuf>,
-    /// The client certificate's key in PEM, not encrypted; `None` for none. Read again every minute.
+    /// The client certificate's key in PEM, not encrypted; `None` if not used. Read again every minute.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_file: Option<PathBuf>,
     /// The topic of a message that has no subject. Default `{aggregate_type}`. In values of an event, characters that a topic name

@@ -1,4 +1,4 @@
-//! What the client's errors mean: for a message, for a topic, or for the whole sink.
+//! The meaning of the client's errors: for a message, for a topic, or for the whole sink.
 
 use std::error::Error;
 use std::iter::successors;
@@ -38,7 +38,7 @@ impl Diagnosis<'_> {
             KrafkaError::UnknownTopic { .. } => self.missing(topic),
             // The client refuses a record that is larger than any request.
             KrafkaError::Config { message } => self.refused(topic, &quoted(message)),
-            // The cluster has lost what this producer wrote before. The client goes on under another number.
+            // The cluster has lost what this producer wrote before. The client continues under another producer ID.
             KrafkaError::OutOfOrderSequence { .. } => self.not_confirmed(topic, &error.to_string()),
             KrafkaError::Timeout { .. } => Failure::OfSink(self.silent()),
             _ => Failure::OfSink(self.down(error)),

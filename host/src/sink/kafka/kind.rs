@@ -1,4 +1,4 @@
-//! What every kind of sink says of its settings, for Kafka.
+//! Checks Kafka's settings and starts its sink.
 
 use std::time::Duration;
 

@@ -80,7 +80,7 @@ struct Open {
     is_over: AtomicBool,
 }
 
-/// The cluster's answers about topics whose messages one batch could not send. Each topic is asked about once.
+/// The cluster's answers about topics whose messages one batch could not send. One question for each topic.
 type Asked = Mutex<HashMap<String, Arc<OnceCell<SinkError>>>>;
 
 impl Kafka {

@@ -1,4 +1,4 @@
-//! How the host meets a cluster: TLS, and who the host is.
+//! TLS and authentication.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::config::{KafkaConfig, Mechanism};
 use crate::sink::{Secret, target, tls};
 
-/// What is wrong with the settings of TLS and authentication.
+/// The faults in the settings of TLS and authentication.
 pub(super) fn faults(config: &KafkaConfig, prefix: &str) -> Vec<String> {
     let mut faults: Vec<String> = [("ca_file", &config.ca_file), ("cert_file", &config.cert_file)]
         .into_iter()
@@ -76,7 +76,7 @@ fn credential_faults(config: &KafkaConfig, prefix: &str) -> Vec<String> {
     faults
 }
 
-/// What the client needs to meet the cluster. Reads no file.
+/// The client's settings for TLS and authentication. Reads no file.
 ///
 /// # Errors
 /// Settings that [`faults`] refuses.
