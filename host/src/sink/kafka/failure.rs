@@ -15,11 +15,11 @@ use crate::sink::{SinkError, tls};
 /// Why a message was not confirmed, by what else the reason concerns.
 pub(super) enum Failure {
     /// Nothing but the message.
-    OfMessage(SinkError),
+    Message(SinkError),
     /// All messages of the topic.
-    OfTopic(SinkError),
+    Topic(SinkError),
     /// The whole sink.
-    OfSink(SinkError),
+    Sink(SinkError),
 }
 
 /// Whether the client gave up without the cluster's reason: the cluster is to be asked.
@@ -40,20 +40,20 @@ impl Diagnosis<'_> {
             KrafkaError::Config { message } => self.refused(topic, &quoted(message)),
             // The cluster has lost what this producer wrote before. The client continues under another producer ID.
             KrafkaError::OutOfOrderSequence { .. } => self.not_confirmed(topic, &error.to_string()),
-            KrafkaError::Timeout { .. } => Failure::OfSink(self.silent()),
-            _ => Failure::OfSink(self.down(error)),
+            KrafkaError::Timeout { .. } => Failure::Sink(self.silent()),
+            _ => Failure::Sink(self.down(error)),
         }
     }
 
     fn of_code(&self, topic: &str, code: Code) -> Failure {
         match code {
             Code::UnknownTopicOrPartition | Code::UnknownTopicId => self.missing(topic),
-            Code::TopicAuthorizationFailed => Failure::OfTopic(SinkError::rejected(format!(
+            Code::TopicAuthorizationFailed => Failure::Topic(SinkError::rejected(format!(
                 "Kafka at {} does not let this host write to the topic `{topic}`; grant it there",
                 self.target()
             ))),
             Code::MessageTooLarge | Code::RecordListTooLarge | Code::InvalidMessageSize => {
-                Failure::OfMessage(SinkError::rejected(format!(
+                Failure::Message(SinkError::rejected(format!(
                     "the message is larger than Kafka at {} takes for the topic `{topic}`; raise max.message.bytes of the topic there",
                     self.target()
                 )))
@@ -64,21 +64,21 @@ impl Diagnosis<'_> {
             | Code::UnsupportedCompressionType
             | Code::UnsupportedForMessageFormat
             | Code::PolicyViolation => self.refused(topic, &format!("{code:?}")),
-            Code::ClusterAuthorizationFailed => Failure::OfSink(self.not_idempotent()),
+            Code::ClusterAuthorizationFailed => Failure::Sink(self.not_idempotent()),
             code if code.is_retriable() => self.not_confirmed(topic, &format!("{code:?}")),
-            code => Failure::OfSink(SinkError::down(format!("Kafka at {} failed: {code:?}", self.target()))),
+            code => Failure::Sink(SinkError::down(format!("Kafka at {} failed: {code:?}", self.target()))),
         }
     }
 
     fn refused(&self, topic: &str, why: &str) -> Failure {
-        Failure::OfMessage(SinkError::rejected(format!(
+        Failure::Message(SinkError::rejected(format!(
             "Kafka at {} refused the message for the topic `{topic}`: {why}",
             self.target()
         )))
     }
 
     fn missing(&self, topic: &str) -> Failure {
-        Failure::OfTopic(SinkError::rejected(format!(
+        Failure::Topic(SinkError::rejected(format!(
             "Kafka at {} has no topic `{topic}`; create it there, or correct the topic in the configuration",
             self.target()
         )))
@@ -92,7 +92,7 @@ impl Diagnosis<'_> {
             self.target(),
             quoted(why)
         );
-        Failure::OfTopic(SinkError::unavailable_for(REST, reason))
+        Failure::Topic(SinkError::unavailable_for(REST, reason))
     }
 
     pub(super) fn silent(&self) -> SinkError {

@@ -168,7 +168,7 @@ impl Kafka {
         let options = DescribeTopicsOptions::default().timeout(ASKING);
         let admin = open.cluster.admin();
         let asking = admin.describe_topics([topic], options);
-        let Ok(answer) = tokio::time::timeout(ASKING, asking).await else { return Failure::OfSink(self.diagnosis().silent()) };
+        let Ok(answer) = tokio::time::timeout(ASKING, asking).await else { return Failure::Sink(self.diagnosis().silent()) };
         match answer.map(|mut topics| topics.remove(topic)) {
             Ok(Some(Ok(state))) => match state.partitions.iter().find(|partition| partition.leader.is_none()) {
                 Some(partition) => {
@@ -184,8 +184,8 @@ impl Kafka {
     /// Lets the topic rest if the failure concerns all its messages.
     fn note(&self, topic: &str, failure: Failure) -> SinkError {
         let error = match failure {
-            Failure::OfMessage(error) | Failure::OfSink(error) => return error,
-            Failure::OfTopic(error) => error,
+            Failure::Message(error) | Failure::Sink(error) => return error,
+            Failure::Topic(error) => error,
         };
         let is_due = self.resting().rest(topic, error.clone(), Instant::now());
         // No event keeps the reason of a delivery that is not counted.
