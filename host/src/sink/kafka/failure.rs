@@ -40,7 +40,6 @@ impl Diagnosis<'_> {
             KrafkaError::Config { message } => self.refused(topic, &quoted(message)),
             // The cluster has lost what this producer wrote before. The client continues under another producer ID.
             KrafkaError::OutOfOrderSequence { .. } => self.not_confirmed(topic, &error.to_string()),
-            KrafkaError::Timeout { .. } => Failure::Sink(self.silent()),
             _ => Failure::Sink(self.down(error)),
         }
     }
@@ -95,6 +94,11 @@ impl Diagnosis<'_> {
         Failure::Topic(SinkError::unavailable_for(REST, reason))
     }
 
+    /// The cluster did not answer the message, nor the question why. `error` is the client's for the message.
+    pub(super) fn unreachable(&self, error: &KrafkaError) -> Failure {
+        Failure::Sink(SinkError::down(format!("Kafka at {} does not answer: {}", self.target(), self.reason(error))))
+    }
+
     pub(super) fn silent(&self) -> SinkError {
         SinkError::down(format!("Kafka at {} does not answer", self.target()))
     }
@@ -124,7 +128,7 @@ impl Diagnosis<'_> {
         let deepest = successors(Some(error as &(dyn Error + 'static)), |error| (*error).source()).last().unwrap_or(error);
         let text = match error {
             // The client's message names the step that failed, and the answer of the cluster.
-            KrafkaError::Auth { message, .. } => quoted(message),
+            KrafkaError::Auth { message, .. } | KrafkaError::DeliveryTimeout { message, .. } => quoted(message),
             // The client's message says what to call in its own interface.
             KrafkaError::Broker { code, .. } => format!("it answers {code:?}"),
             _ => quoted(&deepest.to_string()),

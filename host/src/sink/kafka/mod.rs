@@ -168,7 +168,7 @@ impl Kafka {
         let options = DescribeTopicsOptions::default().timeout(ASKING);
         let admin = open.cluster.admin();
         let asking = admin.describe_topics([topic], options);
-        let Ok(answer) = tokio::time::timeout(ASKING, asking).await else { return Failure::Sink(self.diagnosis().silent()) };
+        let Ok(answer) = tokio::time::timeout(ASKING, asking).await else { return self.diagnosis().unreachable(error) };
         match answer.map(|mut topics| topics.remove(topic)) {
             Ok(Some(Ok(state))) => match state.partitions.iter().find(|partition| partition.leader.is_none()) {
                 Some(partition) => {
@@ -176,7 +176,8 @@ impl Kafka {
                 }
                 None => self.diagnosis().not_confirmed(topic, &error.to_string()),
             },
-            Ok(Some(Err(error))) | Err(error) => self.diagnosis().of(topic, &error),
+            Ok(Some(Err(answer))) | Err(answer) if failure::is_unexplained(&answer) => self.diagnosis().unreachable(error),
+            Ok(Some(Err(answer))) | Err(answer) => self.diagnosis().of(topic, &answer),
             Ok(None) => self.diagnosis().not_confirmed(topic, &error.to_string()),
         }
     }
