@@ -61,9 +61,9 @@ pub(crate) async fn aggregates_whose_events_are_quick_are_rarely_set_aside(db: &
     let outbox = host.start().await.expect("starts");
     done(db, 4_000).await;
 
-    // A machine that pauses for longer than the headroom is left sets some aside. A host that ignores the headroom sets most aside.
+    // Some are on a machine that stands still for a while.
     let set_aside = db.number("SELECT count(*) FROM outbox_event WHERE claim_seq > 1").await;
-    assert!(set_aside < 1_000, "{set_aside} of 4,000 were written more often than once");
+    assert!(set_aside < 200, "{set_aside} of 4,000 were written more often than once");
     outbox.shutdown().await;
 }
 
