@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use outbox::sink::SinkError;
-use redis::Value as Answer;
 use redis::streams::StreamRangeReply;
+use redis::{AsyncConnectionConfig, Value as Answer};
 use serde_json::{Value, json};
 use servers::Broker;
 
@@ -13,7 +13,8 @@ use crate::common::{order, send_all_while, send_one, send_until_confirmed, sink,
 
 async fn ask<T: redis::FromRedisValue>(url: &str, command: &[&str]) -> T {
     let client = redis::Client::open(url).expect("an address");
-    let mut connection = client.get_multiplexed_async_connection().await.expect("connects");
+    let patient = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None); // half a second otherwise
+    let mut connection = client.get_multiplexed_async_connection_with_config(&patient).await.expect("connects");
     let mut asked = redis::cmd(command[0]);
     for argument in &command[1..] {
         asked.arg(*argument);
