@@ -10,8 +10,9 @@ use crate::program::{Ended, Place};
 const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,\
                       response_schema_conformance,negative_data_rejection,unsupported_method";
 
-/// How many requests are made up for each operation, beside those that try every limit of the document once.
-const EXAMPLES: &str = "100";
+/// How many random requests each operation gets, after those that try every limit of the document once. `OUTBOX_TEST_REQUESTS`
+/// overrides it.
+const REQUESTS: &str = "10";
 
 #[test]
 fn whatever_the_document_allows_or_forbids_is_answered_as_it_says() {
@@ -33,10 +34,10 @@ fn whatever_the_document_allows_or_forbids_is_answered_as_it_says() {
     fuzzer.args([&format!("http://{address}/openapi.json"), "--url", &format!("http://{address}"), "--header", &bearer]);
     // A stream does not end; it has tests of its own.
     fuzzer.args(["--exclude-path", "/v1/stream", "--checks", CHECKS, "--phases", "examples,coverage,fuzzing"]);
-    fuzzer.args(["--max-examples", EXAMPLES, "--generation-deterministic"]);
+    fuzzer.args(["--max-examples", &requests(), "--generation-deterministic"]);
     fuzzer.args(["--continue-on-failure", "--request-timeout", "30", "--warnings", "off"]);
     fuzzer.current_dir(place.path()).env("PYTHONDONTWRITEBYTECODE", "1");
-    let ended = Ended::within(std::time::Duration::from_secs(300), fuzzer);
+    let ended = Ended::within(std::time::Duration::from_secs(3_600), fuzzer);
 
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
     assert!(ended.stdout.contains("Selected: 25/26"), "it found the operations: {}", ended.stdout);
@@ -44,4 +45,9 @@ fn whatever_the_document_allows_or_forbids_is_answered_as_it_says() {
         let answer = ask(&address, path, &format!("{bearer}\r\n"), "");
         assert!(answer.starts_with("HTTP/1.1 200 "), "{path}: {answer}");
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a longer run is asked for through the environment")]
+fn requests() -> String {
+    std::env::var("OUTBOX_TEST_REQUESTS").unwrap_or_else(|_| REQUESTS.to_owned())
 }

@@ -77,7 +77,6 @@ on_every_database! {
     rolling::an_older_host_kills_no_event_of_a_route_that_only_a_newer_one_answers,
     reading::a_cold_event_is_written_by_nothing_but_its_outcome,
     reading::where_order_is_kept_an_event_is_written_by_nothing_but_its_outcome,
-    reading::aggregates_whose_events_are_quick_are_rarely_set_aside,
     reading::a_second_host_that_wants_the_table_for_itself_stands_by_and_takes_over,
     reading::hosts_that_share_the_table_read_different_events_and_go_on_for_one_that_leaves,
     reading::what_waits_for_a_worker_does_not_keep_partitions_from_another_host,

@@ -48,25 +48,6 @@ pub(crate) async fn a_cold_event_is_written_by_nothing_but_its_outcome(db: &impl
     outbox.shutdown().await;
 }
 
-pub(crate) async fn aggregates_whose_events_are_quick_are_rarely_set_aside(db: &impl Database) {
-    let recorder = Recorder::done();
-    // Room for one event of each aggregate, and for a batch.
-    let config = DispatcherConfig { cold_queue: 200, ..DispatcherConfig::default() };
-    let envelopes: Vec<_> = (0..4_000).map(|number| order(number % 100)).collect();
-    for some in envelopes.chunks(500) {
-        insert_all(db, some).await;
-    }
-
-    let host = host(db.typed(), Mode::OrderedByAggregate).dispatcher(config).listener(ROUTE, recorder.listener());
-    let outbox = host.start().await.expect("starts");
-    done(db, 4_000).await;
-
-    // Some are on a machine that stands still for a while.
-    let set_aside = db.number("SELECT count(*) FROM outbox_event WHERE claim_seq > 1").await;
-    assert!(set_aside < 200, "{set_aside} of 4,000 were written more often than once");
-    outbox.shutdown().await;
-}
-
 pub(crate) async fn where_order_is_kept_an_event_is_written_by_nothing_but_its_outcome(db: &impl Database) {
     for (mode, total) in [(Mode::OrderedByAggregate, 50), (Mode::Ordered, 100)] {
         let recorder = Recorder::done();

@@ -106,8 +106,9 @@ export async function accessible(page, where) {
   assert.deepEqual(told, [], where);
 }
 
-/** A picture of the whole page, kept with the results of the tests. */
+/** Keeps a picture of the whole page in the test results, if `OUTBOX_TEST_PICTURES` is set. */
 export async function picture(page, name) {
+  if (!process.env.OUTBOX_TEST_PICTURES) return;
   const folder = join(given('OUTBOX_TEST_BROWSER'), 'screenshots');
   mkdirSync(folder, { recursive: true });
   // Without what would put a style sheet into the page, which its policy refuses.
@@ -123,7 +124,7 @@ export const SCREENS = [
   { width: 1440, scheme: 'light' },
 ];
 
-/** Looks at one address on these screens: it fits, axe finds nothing in either scheme, and pictures are taken. */
+/** Looks at one address on these screens: it fits, and axe finds nothing in either scheme. */
 export async function onScreens(name, address, screens = SCREENS, ready = async () => {}) {
   for (const scheme of SCHEMES) {
     const visit = await visitor({ scheme });

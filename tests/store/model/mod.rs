@@ -14,7 +14,7 @@
 //!
 //! Each trace comes from a seed, 0 and up. One that fails is shrunk and printed with its seed:
 //! `OUTBOX_TEST_SEED=4711 cargo xtask test -p outbox-tests --test store model` plays it again. `OUTBOX_TEST_TRACES=50000` plays
-//! 50,000 traces on each database, from the seed on; without it they are 300. A long run says how far it is each minute, and is
+//! 50,000 traces on each database, from the seed on; without it, 100. A long run says how far it is each minute, and is
 //! faster with several players, each on a database of its own (SQLite also in memory: `TMPDIR`); on one database:
 //!
 //! ```text
@@ -64,7 +64,7 @@ use self::table::Fault;
 use self::tally::Tally;
 
 /// How many traces are played unless `OUTBOX_TEST_TRACES` says otherwise.
-const TRACES: u64 = 300;
+const TRACES: u64 = 100;
 /// How often a failing trace is played again in search of a shorter one.
 const SHRINKING: u32 = 1_000;
 
