@@ -33,13 +33,13 @@ use crate::event::OwnerId;
 use crate::listener::Listeners;
 use crate::metrics::Metrics;
 use crate::order::{LOOK_AGAIN, Order, Sweep};
-use crate::partition::{Open, Partitions};
+use crate::partition::{Careful, Open, Partitions};
 use crate::queue::{Batches, InFlight, Queue, Room};
 use crate::readiness::Pulse;
 use crate::recurring::Outage;
 use crate::settlement::SettlementRules;
 use crate::settler::SettlerHandle;
-use crate::store::{ClaimOrder, Store, StoreError, WaitsFor};
+use crate::store::{Store, StoreError};
 use crate::wake::Wake;
 
 /// Walks the table.
@@ -94,8 +94,8 @@ pub(crate) enum Polled {
 enum Way {
     /// Not at all: others hold the partitions.
     Closed,
-    /// Row by row, of these partitions, whose last owner may have been stopped by one of their events.
-    ClaimCarefully(Vec<u16>),
+    /// By reading these partitions, whose last owner may have been stopped by one of their events, and claiming each event.
+    Carefully(Careful),
     /// By reading these partitions.
     Read(Vec<u16>),
 }
@@ -232,27 +232,13 @@ impl Poller {
         }
         let max_bytes = max_bytes.min(BATCH_BYTES);
         let limit = batch_size.min(u32::try_from(room).unwrap_or(u32::MAX)).min(self.fitting.most());
-        let claiming = self.partitions.claiming();
         match self.way().await? {
             Way::Closed => {
                 self.cursor.rests();
                 Ok((Polled::Drained, 0))
             }
-            Way::ClaimCarefully(partitions) => {
-                let order = match &self.order {
-                    Some(order) => order.claiming(partitions.clone()),
-                    None => ClaimOrder::ByAggregate { partitions: partitions.clone(), waits_for: WaitsFor::Nothing },
-                };
-                let (turn, claimed) = self.claim(order, limit, max_bytes, claiming).await?;
-                self.partitions.claimed_carefully(&partitions, claimed, turn == Polled::Full);
-                // The other partitions come next.
-                Ok((Polled::Full, claimed))
-            }
-            Way::Read(partitions) => {
-                // What has to be claimed of a read is claimed as its events are accepted.
-                drop(claiming);
-                self.read(partitions, limit, max_bytes).await
-            }
+            Way::Carefully(partitions) => self.read_carefully(&partitions, limit, max_bytes).await,
+            Way::Read(partitions) => self.read(partitions, limit, max_bytes).await,
         }
     }
 
@@ -265,7 +251,7 @@ impl Poller {
         Ok(match (all.is_empty(), careful.is_empty()) {
             (true, _) => Way::Closed,
             (false, true) => Way::Read(all),
-            (false, false) => Way::ClaimCarefully(careful),
+            (false, false) => Way::Carefully(careful),
         })
     }
 

@@ -9,7 +9,7 @@ use outbox::store::{NewRow, Ownership, PARTITIONS};
 use outbox::{Mode, Outbox, OutboxBuilder, Registration, TransactionalStore};
 use support::{Database, Recorder, eventually};
 
-use crate::common::{HOUR, ROUTE, done, eager, order, orders, row};
+use crate::common::{HOUR, ROUTE, done, eager, orders, row};
 
 fn host<S: TransactionalStore + Clone>(store: S, mode: Mode) -> OutboxBuilder<S> {
     Outbox::builder(store).mode(mode).poller(eager())

@@ -8,7 +8,7 @@ use super::config::resolves;
 use crate::event::Event;
 use crate::queue::{Admission, Delivery, KeyQueueLimits, KeyQueues, Turn, key};
 use crate::settlement::{given_back, not_its_turn};
-use crate::store::{Blocker, ClaimOrder, ReadOrder, Settlement, Store, StoreError, WaitsFor};
+use crate::store::{Blocker, ReadOrder, Settlement, Store, StoreError, WaitsFor};
 
 /// Order by aggregate, or of all events, as this process keeps it.
 #[derive(Debug)]
@@ -74,20 +74,10 @@ impl Order {
         self.waits_for
     }
 
-    /// How events of the partitions are read now. One claim or read at a time.
+    /// How events of the partitions are read now. One read at a time.
     pub(crate) fn reading(&self) -> ReadOrder {
         let queued = self.key_queues.asking();
         if self.one_for_all { ReadOrder::OneForAll } else { ReadOrder::ByAggregate { waits_for: self.waits_for, queued } }
-    }
-
-    /// What a claim that begins now may take of these partitions. One claim or read at a time.
-    pub(crate) fn claiming(&self, partitions: Vec<u16>) -> ClaimOrder {
-        let held = self.key_queues.asking();
-        if self.one_for_all {
-            ClaimOrder::OneForAll { held }
-        } else {
-            ClaimOrder::ByAggregate { partitions, waits_for: self.waits_for }
-        }
     }
 
     /// The queues in this process's hands.

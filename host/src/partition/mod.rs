@@ -4,6 +4,7 @@
 //! under which epoch each is held, and how many events of each are in this process's hands: one of which some are is not given
 //! back. It knows nothing of what an event is.
 
+mod careful;
 mod handing_over;
 mod hold;
 mod leaving;
@@ -16,6 +17,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+pub(crate) use careful::Careful;
 pub(crate) use hold::Hold;
 pub(crate) use leaving::Claiming;
 use leaving::Leaving;
@@ -24,7 +26,7 @@ pub(crate) use session::GONE_AFTER;
 pub(crate) use share::Share;
 
 use crate::event::{EventId, Fence, OwnerId};
-use crate::store::{HeldPartition, LARGEST_EPOCH, PARTITIONS, Store, StoreError};
+use crate::store::{HeldPartition, LARGEST_EPOCH, PARTITIONS, Position, Store, StoreError};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -77,7 +79,7 @@ pub(crate) struct Open {
     /// All of them, in order.
     pub(crate) all: Vec<u16>,
     /// Those whose events are claimed one by one, since their last owner went without giving them back.
-    pub(crate) careful: Vec<u16>,
+    pub(crate) careful: Careful,
 }
 
 /// One partition.
@@ -97,9 +99,8 @@ struct Slot {
 struct State {
     /// The partitions that events are taken of.
     open: Vec<u16>,
-    /// Of these, those that an owner left without giving them back, and how many more of their events are claimed one by one.
-    careful: Vec<u16>,
-    careful_left: usize,
+    /// Of these, those that an owner left without giving them back.
+    careful: Careful,
     leaving: Leaving,
     /// The leaving partitions that an idle host gets.
     handed_over: Vec<u16>,
@@ -163,14 +164,10 @@ impl Partitions {
         !self.lock().leaving.partitions.is_empty()
     }
 
-    /// Notes that this many events of these were claimed carefully, and whether there may be more. When a host cannot have had
-    /// more in hand, they are partitions as the others.
-    pub(crate) fn claimed_carefully(&self, partitions: &[u16], events: usize, more: bool) {
-        let mut state = self.lock();
-        state.careful_left = state.careful_left.saturating_sub(events);
-        if !more || state.careful_left == 0 {
-            state.careful.retain(|number| !partitions.contains(number));
-        }
+    /// Notes how a careful read ended: this many events were claimed, and `reached` is the last event if there may be more. Once
+    /// the last owner cannot have had more in hand, the partitions are read as usual.
+    pub(crate) fn read_carefully(&self, read: &Careful, claimed: usize, reached: Option<Position>) {
+        self.lock().careful.note(read, claimed, reached);
     }
 
     /// Whether this host is about to stop.
@@ -350,11 +347,8 @@ impl Partitions {
         }
         state.settled &= !are_new;
         state.open = open.iter().map(|held| held.number).collect();
-        if open.iter().any(|held| held.abandoned) {
-            state.careful.extend(open.iter().filter(|held| held.abandoned).map(|held| held.number));
-            state.careful_left = self.careful_for;
-        }
-        state.careful.retain(|number| epochs[usize::from(*number)].1);
+        state.careful.retain(|number, epoch| epochs[usize::from(number)] == (epoch, true));
+        state.careful.add_abandoned(open, self.careful_for);
         state.leaving.update(leaving.iter().map(|held| held.number).collect(), claims);
         let to_give_back = if state.leaving.is_settled() { self.empty_of(&state.leaving.partitions) } else { Vec::new() };
         state.leaving.partitions.retain(|number| !to_give_back.contains(number));

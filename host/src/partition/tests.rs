@@ -11,6 +11,8 @@ use crate::store::{
 use crate::time::{ManualClock, Timestamp};
 
 const LEASE: Duration = Duration::from_secs(30);
+/// An event behind which there may be more.
+const FURTHER: Position = Position { due_at: Timestamp::from_micros(1), sequence: 1 };
 
 /// A table, whose clock the test sets.
 struct Table {
@@ -201,7 +203,7 @@ async fn a_host_that_leaves_with_something_in_hand_keeps_that_partition_until_it
     table.clock.advance(LEASE);
     second.keep(1).await;
     assert!(second.partitions.is_whole());
-    assert_eq!(second.partitions.open().careful, [7], "nobody gave it back");
+    assert_eq!(second.partitions.open().careful.numbers(), [7], "nobody gave it back");
 }
 
 #[tokio::test]
@@ -214,11 +216,15 @@ async fn what_an_owner_left_is_claimed_carefully_until_it_cannot_have_had_more_i
     assert!(second.keep(1).await && second.partitions.is_whole());
 
     let all: Vec<u16> = (0..PARTITIONS).collect();
-    assert_eq!(second.partitions.open().careful, all, "the first of them, too, which is taken by a statement of its own");
-    second.partitions.claimed_carefully(&all, 60, true);
+    assert_eq!(
+        second.partitions.open().careful.numbers(),
+        all,
+        "the first of them, too, which is taken by a statement of its own"
+    );
+    second.partitions.read_carefully(&second.partitions.open().careful, 60, Some(FURTHER));
     second.keep(1).await;
-    assert_eq!(second.partitions.open().careful, all, "a beat changes nothing");
-    second.partitions.claimed_carefully(&all, 40, true);
+    assert_eq!(second.partitions.open().careful.numbers(), all, "a beat changes nothing");
+    second.partitions.read_carefully(&second.partitions.open().careful, 40, Some(FURTHER));
     assert!(second.partitions.open().careful.is_empty(), "as many as it can have had in hand");
 }
 
@@ -229,7 +235,7 @@ async fn partitions_that_were_empty_once_are_as_the_others() {
     first.keep(1).await;
     table.clock.advance(LEASE);
     second.keep(1).await;
-    second.partitions.claimed_carefully(&(0..PARTITIONS).collect::<Vec<_>>(), 1, false);
+    second.partitions.read_carefully(&second.partitions.open().careful, 1, None);
     assert!(second.partitions.open().careful.is_empty());
 }
 
@@ -337,8 +343,8 @@ async fn partitions_whose_taking_nobody_told_of_are_claimed_carefully() {
     host.partitions.is_unsure.store(true, Ordering::SeqCst);
 
     host.keep(1).await;
-    assert_eq!(host.partitions.open().careful.len(), usize::from(PARTITIONS));
-    host.partitions.claimed_carefully(&(0..PARTITIONS).collect::<Vec<_>>(), 0, false);
+    assert_eq!(host.partitions.open().careful.numbers().len(), usize::from(PARTITIONS));
+    host.partitions.read_carefully(&host.partitions.open().careful, 0, None);
     host.keep(1).await;
     assert!(host.partitions.open().careful.is_empty(), "told of now");
 }

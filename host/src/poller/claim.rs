@@ -7,14 +7,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::judge::{Judged, is_delivered_alone};
-use super::{BATCH_BYTES, Polled, Poller};
+use super::{BATCH_BYTES, Poller};
 use crate::event::{EventId, Fence};
 use crate::order::Placing;
 use crate::partition::Claiming;
 use crate::queue::{Delivery, Left, Via};
 use crate::routes;
 use crate::settlement::{given_back, still_at_work};
-use crate::store::{ClaimOrder, ClaimRequest, Claimed, StoreError};
+use crate::store::{Claimed, StoreError};
 
 /// An event that was taken from the table, and the `seq` of the last one that it waits for.
 pub(super) struct Taken {
@@ -45,33 +45,6 @@ impl Poller {
             self.partitions.settled();
         }
         Ok(true)
-    }
-
-    /// Claims due events and queues them. Returns how many were claimed, too.
-    pub(super) async fn claim(
-        &mut self,
-        order: ClaimOrder,
-        limit: u32,
-        max_bytes: usize,
-        mut claiming: Claiming,
-    ) -> Result<(Polled, usize), StoreError> {
-        let request = ClaimRequest {
-            owner: self.owner.clone(),
-            lease: self.lease,
-            limit,
-            max_bytes,
-            skip_recent: self.config.skip_recent,
-            order: Some(order),
-        };
-        // Taken before the statement is sent: by the database's clock the lease ends later than we believe, never earlier.
-        let claimed_at = Instant::now();
-        let claimed = self.store.claim(&request).await.inspect_err(|_| self.metrics.claims_failed.increment())?;
-        claiming.brought(claims(&claimed));
-        let taken = claimed.len();
-        let bytes = claimed.iter().map(size_bytes).sum();
-        let full = self.count_taken(taken, bytes, limit, max_bytes);
-        self.queue_claimed(claimed, claimed_at + self.lease).await;
-        Ok((if full { Polled::Full } else { Polled::Drained }, taken))
     }
 
     /// Counts the events that were taken from the table; true when there may be more: a batch that its bytes cut short is a full

@@ -7,7 +7,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
 use super::cursor::Ended;
-use super::read::bytes_of;
+use super::read::{Claims, bytes_of};
 use super::{BATCH_BYTES, LOOK_FOR_ROOM_EVERY, Poller};
 use crate::queue::{Reading, Room};
 use crate::store::{ReadEvent, ReadRequest, Store, StoreError};
@@ -181,7 +181,7 @@ impl Poller {
         let none_read = read.is_empty();
         let more = self.count_taken(read.len(), bytes_of(&read), limit, max_bytes);
         self.cursor.front_read(Ended { last: read.last().map(|last| last.position), more, asked_at, answered_at });
-        let accepted = if self.queue.is_closed() { 0 } else { self.accept_read(read, answered_at).await? };
+        let accepted = if self.queue.is_closed() { 0 } else { self.accept_read(read, answered_at, Claims::AsNeeded).await? };
         drop(reading);
         self.busy.were_left_out();
         if !more {

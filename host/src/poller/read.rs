@@ -10,10 +10,19 @@ use super::cursor::Ended;
 use super::judge::stops_hosts;
 use super::{Polled, Poller, STOPPED_FRONT_REST};
 use crate::event::{Event, Fence};
-use crate::partition::Claiming;
+use crate::partition::{Careful, Claiming};
 use crate::queue::{Delivery, Left, NotMarked, Via};
 use crate::settlement::given_back_for;
 use crate::store::{Claimed, Due, ReadEvent, ReadRequest, StoreError};
+
+/// Which of the events that were read are claimed before they are delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Claims {
+    /// Those for which the partition alone is not enough.
+    AsNeeded,
+    /// All of them.
+    All,
+}
 
 impl Poller {
     /// Reads due events and queues them. Returns how many were queued or settled, too.
@@ -23,10 +32,7 @@ impl Poller {
         limit: u32,
         max_bytes: usize,
     ) -> Result<(Polled, usize), StoreError> {
-        if self.partitions.lease_end() <= Instant::now() || !self.partitions.may_begin() {
-            // Nothing could be delivered.
-            self.partitions.doubt();
-            self.cursor.rests();
+        if !self.may_deliver() {
             return Ok((Polled::Drained, 0));
         }
         let in_flight = self.in_flight.clone();
@@ -66,10 +72,56 @@ impl Poller {
         let answered_at = Instant::now();
         let full = self.count_taken(read.len(), bytes_of(&read), limit, max_bytes);
         self.cursor.read(Ended { last: read.last().map(|last| last.position), more: full, asked_at, answered_at });
-        let accepted = if self.queue.is_closed() { 0 } else { self.accept_read(read, answered_at).await? };
+        let accepted = if self.queue.is_closed() { 0 } else { self.accept_read(read, answered_at, Claims::AsNeeded).await? };
         drop(reading);
         // Where nothing became of a full batch, because others have locked its rows, say, the next batch would be the same.
         Ok((if full && accepted > 0 { Polled::Full } else { Polled::Drained }, accepted))
+    }
+
+    /// Reads due events of partitions whose last owner went without giving them back, claims each, and queues them. Returns how many
+    /// were queued or settled, too.
+    pub(super) async fn read_carefully(
+        &mut self,
+        careful: &Careful,
+        limit: u32,
+        max_bytes: usize,
+    ) -> Result<(Polled, usize), StoreError> {
+        if !self.may_deliver() {
+            return Ok((Polled::Drained, 0));
+        }
+        let in_flight = self.in_flight.clone();
+        // Until the events that are read have been accepted.
+        let reading = in_flight.begin_read();
+        let request = ReadRequest {
+            owner: self.owner.clone(),
+            partitions: careful.numbers(),
+            after: careful.after(),
+            held: self.not_to_read(),
+            busy: Vec::new(),
+            limit,
+            max_bytes,
+            skip_recent: self.config.skip_recent,
+            order: self.order.as_ref().map(|order| order.reading()),
+        };
+        let read = self.store.read(&request).await.inspect_err(|_| self.metrics.claims_failed.increment())?;
+        let answered_at = Instant::now();
+        let full = self.count_taken(read.len(), bytes_of(&read), limit, max_bytes);
+        let reached = read.last().map(|last| last.position).filter(|_| full);
+        let accepted = if self.queue.is_closed() { 0 } else { self.accept_read(read, answered_at, Claims::All).await? };
+        drop(reading);
+        self.partitions.read_carefully(careful, accepted, reached);
+        // The other partitions come next. A single queue waits for its front.
+        Ok((if accepted == 0 && self.is_one_queue() { Polled::Drained } else { Polled::Full }, accepted))
+    }
+
+    /// Whether an event that is read now could be delivered: the leases hold, and the session is proven.
+    fn may_deliver(&mut self) -> bool {
+        let may = self.partitions.lease_end() > Instant::now() && self.partitions.may_begin();
+        if !may {
+            self.partitions.doubt();
+            self.cursor.rests();
+        }
+        may
     }
 
     /// The `seq` of events that no read needs to bring. Where order is kept, a read brings events that were let go without an
@@ -87,7 +139,12 @@ impl Poller {
 
     /// Queues the events that were read; those that may not be delivered without a claim are claimed first. Returns how many were
     /// queued, settled or set aside: an event that somebody has locked is not, and the next read brings it again.
-    pub(super) async fn accept_read(&self, read: Vec<ReadEvent>, answered_at: Instant) -> Result<usize, StoreError> {
+    pub(super) async fn accept_read(
+        &self,
+        read: Vec<ReadEvent>,
+        answered_at: Instant,
+        claims: Claims,
+    ) -> Result<usize, StoreError> {
         let mut claiming = self.partitions.claiming();
         let batch = self.batches.next();
         let routes_known = self.ask_for_routes(read.iter().map(|one| &one.event)).await;
@@ -98,7 +155,7 @@ impl Poller {
         // one.
         let careful = self.partitions.open().careful;
         for ReadEvent { event: row, partition, was_claimed, .. } in read {
-            if careful.contains(&partition) {
+            if claims == Claims::AsNeeded && careful.contains(partition) {
                 continue;
             }
             // The partition was given back or lost since the read began: the host that holds it now reads the event itself.
@@ -110,7 +167,7 @@ impl Poller {
                 holds.push(hold);
                 continue;
             }
-            let event = match self.without_claim(row, was_claimed, routes_known) {
+            let event = match self.without_claim(row, was_claimed || claims == Claims::All, routes_known) {
                 Some(event) => event,
                 // Another read has brought it meanwhile: a claim would take it from its listener.
                 None if self.order.is_none() && id.is_some_and(|id| self.in_flight.knows(&id, fence)) => continue,
@@ -209,10 +266,10 @@ impl Poller {
     /// The event of a row that may be delivered as it was read; `None` for a row that must be claimed, so that all hosts know that
     /// it is in hand: whoever had it before may still be at work, or it was let go here without an outcome, or a host of an earlier
     /// version claims whatever is due, or it may have stopped its host, or it is settled without a call.
-    fn without_claim(&self, row: Claimed, was_claimed: bool, routes_known: bool) -> Option<Event> {
+    fn without_claim(&self, row: Claimed, must_be_claimed: bool, routes_known: bool) -> Option<Event> {
         let is_left = self.order.is_some() && row.event.as_ref().is_ok_and(|event| self.in_flight.is_left(&event.id()));
         // The claim would be one more.
-        if was_claimed
+        if must_be_claimed
             || is_left
             || self.partitions.is_by_row()
             || stops_hosts(row.claims.saturating_add(1), row.starts)
