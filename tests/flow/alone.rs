@@ -8,7 +8,7 @@ use std::time::Duration;
 use outbox::dispatcher::DispatcherConfig;
 use outbox::event::OwnerId;
 use outbox::listener::{Outcome, Reply, Visit};
-use outbox::store::{ClaimRequest, Filter, NewRow, Ownership, WriteStore};
+use outbox::store::{Filter, NewRow, Ownership, WriteStore};
 use outbox::time::{Clock, SystemClock};
 use outbox::{DispatchResult, Envelope, Event, Listener, Outbox, SqliteStore, Status};
 use support::{Harness, Recorder, Sqlite, eventually};
@@ -30,15 +30,7 @@ async fn claim_and_go(db: &Sqlite) {
 }
 
 async fn claim_all(db: &Sqlite, lease: Duration) -> usize {
-    let request = ClaimRequest {
-        owner: OwnerId::generate("gone"),
-        lease,
-        limit: 100,
-        max_bytes: usize::MAX,
-        skip_recent: Duration::ZERO,
-        order: None,
-    };
-    db.store().claim(&request).await.expect("claims").len()
+    support::claim_due(&*db.store(), &OwnerId::generate("gone"), lease, 100).await.expect("claims").len()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

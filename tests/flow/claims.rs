@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use outbox::dispatcher::DispatcherConfig;
 use outbox::event::{Fence, OwnerId};
-use outbox::store::{ClaimRequest, ClaimStore, LeaseStore, WriteStore};
+use outbox::store::{LeaseStore, WriteStore};
 use outbox::time::Timestamp;
 use outbox::{DispatchResult, Event, EventId, Outbox, Registration, Status, TransactionalStore};
 use sqlx::{AssertSqlSafe, Executor};
@@ -19,9 +19,7 @@ use crate::common::{
 
 /// Whether another host gets an event.
 async fn takes_one(db: &Sqlite, owner: &OwnerId, lease: Duration) -> Option<Fence> {
-    let skip_recent = Duration::ZERO;
-    let request = ClaimRequest { owner: owner.clone(), lease, limit: 1, max_bytes: 1_000, skip_recent, order: None };
-    db.sqlite().claim(&request).await.expect("claims").first().map(|claimed| claimed.fence)
+    support::claim_due(&db.sqlite(), owner, lease, 1).await.expect("claims").first().map(|claimed| claimed.fence)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

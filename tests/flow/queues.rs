@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use outbox::dispatcher::DispatcherConfig;
-use outbox::store::{ClaimRequest, ClaimStore, Claimed};
+use outbox::store::Claimed;
 use outbox::{Mode, Outbox, SqliteStore};
 use support::{Harness, Recorder, Sqlite};
 use tokio::time::Instant;
@@ -13,9 +13,8 @@ use crate::common::{HOUR, ROUTE, at_rest, commit, done, drowsy, one_worker, orde
 /// Claims as a poller of the application's own would; returns when the claims end.
 async fn claim(db: &Sqlite, outbox: &Outbox<SqliteStore>) -> (Vec<Claimed>, Instant) {
     let (owner, lease) = (outbox.owner().clone(), Duration::from_secs(30));
-    let request = ClaimRequest { owner, lease, limit: 10, max_bytes: 1 << 20, skip_recent: Duration::ZERO, order: None };
     let lease_end = Instant::now() + lease;
-    (db.sqlite().claim(&request).await.expect("claims"), lease_end)
+    (support::claim_due(&db.sqlite(), &owner, lease, 10).await.expect("claims"), lease_end)
 }
 
 /// Writes events that are due as soon as an hour has passed, of which the host's own poller hears nothing.

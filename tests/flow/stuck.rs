@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use outbox::dispatcher::{DispatcherConfig, Interceptor};
 use outbox::event::OwnerId;
 use outbox::listener::{BreakerConfig, Fixed, Outcome, Reply, Visit};
-use outbox::store::{ClaimRequest, ClaimStore, NewRow, Ownership, WriteStore};
+use outbox::store::{NewRow, Ownership, WriteStore};
 use outbox::{DispatchResult, Event, Listener, Outbox, Registration, SqliteStore, Status};
 use support::{Recorder, Sqlite, eventually};
 use tokio::time::Instant;
@@ -20,15 +20,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Whether another host gets an event.
 async fn another_host_takes_one(store: &SqliteStore) -> bool {
-    let request = ClaimRequest {
-        owner: OwnerId::generate("other"),
-        lease: SECOND * 60,
-        limit: 1,
-        max_bytes: 1_000,
-        skip_recent: Duration::ZERO,
-        order: None,
-    };
-    store.claim(&request).await.expect("claims").len() == 1
+    support::claim_due(store, &OwnerId::generate("other"), SECOND * 60, 1).await.expect("claims").len() == 1
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use outbox::dispatcher::DispatcherConfig;
 use outbox::event::OwnerId;
-use outbox::store::{ClaimRequest, NewRow, Node, Ownership, Settled, Settlement, WriteStore as _};
+use outbox::store::{NewRow, Node, Ownership, Settled, Settlement, WriteStore as _};
 use outbox::{EventId, Mode, Outbox, Store};
 use support::{Database, Recorder, eventually};
 use tokio::task::JoinHandle;
@@ -41,15 +41,7 @@ async fn play(store: Arc<dyn Store>, node: Node, stop: Arc<AtomicBool>) -> Vec<E
     let mut delivered = Vec::new();
     while !stop.load(Ordering::SeqCst) {
         store.heartbeat(&node, LEASE).await.expect("is seen");
-        let request = ClaimRequest {
-            owner: node.owner.clone(),
-            lease: LEASE,
-            limit: 5,
-            max_bytes: 64 << 20,
-            skip_recent: Duration::ZERO,
-            order: None,
-        };
-        let claimed = store.claim(&request).await.expect("claims");
+        let claimed = support::claim_due(&*store, &node.owner, LEASE, 5).await.expect("claims");
         let outcomes: Vec<Settled> = claimed.iter().map(|claimed| Settled::new(claimed.fence, Settlement::Done)).collect();
         assert_eq!(store.settle(&outcomes).await.expect("is stored"), 0, "nobody takes what it has claimed");
         delivered.extend(claimed.iter().map(|claimed| claimed.event.as_ref().expect("readable").id()));

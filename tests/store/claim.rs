@@ -1,15 +1,14 @@
-//! Taking due events for one owner.
+//! Claiming single events for one owner.
 
 use std::time::Duration;
 
-use outbox::Envelope;
 use outbox::event::Fence;
-use outbox::store::{ClaimRequest, Due, NewRow, Renewed, Settlement};
+use outbox::store::{Claimed, Due, NewRow, Renewed, Settlement};
 use outbox::time::Timestamp;
 use support::Harness;
 
 use crate::common::{
-    LEASE, MOMENT, claim, claim_one, dead, event, finished, ids, ownership, plain, plains, request, retry, row, settle, write,
+    LEASE, MOMENT, claim, claim_one, dead, event, finished, ids, owner, ownership, plain, plains, retry, row, settle, write,
     write_one,
 };
 
@@ -59,12 +58,12 @@ pub(crate) async fn a_row_inserted_as_claimed_is_hidden_until_its_lease_ends(db:
 
 pub(crate) async fn a_claim_writes_owner_lease_fence_and_counter(db: &dyn Harness) {
     let id = write_one(db).await;
-    let request = request(1);
+    let owner = owner("host");
 
-    db.store().claim(&request).await.expect("claims");
+    support::claim_due(&*db.store(), &owner, LEASE, 1).await.expect("claims");
 
     let record = row(db, id).await;
-    assert_eq!(record.locked_by.as_deref(), Some(request.owner.as_str()));
+    assert_eq!(record.locked_by.as_deref(), Some(owner.as_str()));
     let since = record.locked_at.expect("locked");
     assert_eq!(record.lease_end, Some(since.plus(LEASE)), "it may be claimed again when the lease ends");
     assert_eq!((record.claim_seq, record.claims, record.attempts), (1, 1, 0));
@@ -109,91 +108,6 @@ pub(crate) async fn a_release_without_a_delay_keeps_the_place_of_an_event(db: &d
     assert_eq!(ids(&claim(db, 1).await), [first], "though it was given back last");
 }
 
-pub(crate) async fn the_oldest_due_are_taken_first(db: &dyn Harness) {
-    let later = event(db, "X").await.deliver_after(Duration::from_secs(20)).json(&1).expect("good");
-    let sooner = event(db, "X").await.deliver_after(Duration::from_secs(10)).json(&1).expect("good");
-    write(db, &[later.clone(), sooner.clone()]).await;
-    db.let_pass(Duration::from_secs(30)).await;
-
-    assert_eq!(ids(&claim(db, 1).await), [sooner.id()], "though it was inserted second");
-    assert_eq!(ids(&claim(db, 1).await), [later.id()]);
-}
-
-pub(crate) async fn events_that_are_due_together_come_in_order_of_insertion(db: &dyn Harness) {
-    let now = db.now().await;
-    let envelopes: Vec<Envelope> = (0..100).map(|number| Envelope::new("X").now(now).json(&number).expect("good")).collect();
-    write(db, &envelopes).await;
-
-    let claimed = claim(db, 100).await;
-
-    assert_eq!(ids(&claimed), envelopes.iter().map(Envelope::id).collect::<Vec<_>>());
-}
-
-pub(crate) async fn a_claim_takes_no_more_than_its_limit(db: &dyn Harness) {
-    write(db, &plains(db, 7).await).await;
-
-    let sizes = [claim(db, 3).await.len(), claim(db, 3).await.len(), claim(db, 3).await.len()];
-
-    assert_eq!(sizes, [3, 3, 1]);
-}
-
-async fn kilobytes(db: &dyn Harness, count: usize) {
-    let mut envelopes = Vec::new();
-    for _ in 0..count {
-        envelopes.push(event(db, "X").await.bytes("application/octet-stream", vec![7; 1_000]).expect("good"));
-    }
-    write(db, &envelopes).await;
-}
-
-pub(crate) async fn a_claim_stops_at_its_byte_limit(db: &dyn Harness) {
-    kilobytes(db, 10).await;
-
-    let claimed = db.store().claim(&ClaimRequest { max_bytes: 2_500, ..request(10) }).await.expect("claims");
-
-    assert_eq!(claimed.len(), 3, "no further event once those taken have so many bytes");
-    assert_eq!(claim(db, 10).await.len(), 7, "the others were left alone");
-}
-
-pub(crate) async fn headers_count_for_the_byte_limit_of_a_claim(db: &dyn Harness) {
-    let mut envelopes = Vec::new();
-    for _ in 0..10 {
-        envelopes.push(event(db, "X").await.header("large", "h".repeat(990)).json(&1).expect("good"));
-    }
-    write(db, &envelopes).await;
-
-    let claimed = db.store().claim(&ClaimRequest { max_bytes: 2_500, ..request(10) }).await.expect("claims");
-
-    assert_eq!(claimed.len(), 3, "as if they were payload");
-}
-
-pub(crate) async fn an_event_larger_than_the_byte_limit_is_taken_alone(db: &dyn Harness) {
-    kilobytes(db, 2).await;
-
-    let claimed = db.store().claim(&ClaimRequest { max_bytes: 1, ..request(10) }).await.expect("claims");
-
-    assert_eq!(claimed.len(), 1, "otherwise it would never be taken");
-}
-
-pub(crate) async fn skip_recent_leaves_new_rows_alone(db: &dyn Harness) {
-    let recent = Duration::from_secs(600);
-    let old = write_one(db).await;
-    db.let_pass(recent * 2).await;
-    let new = write_one(db).await;
-    // Its lease outlives the test, so that only the new row can come.
-    let patient = ClaimRequest { skip_recent: recent, lease: recent * 10, ..request(10) };
-
-    let first = db.store().claim(&patient).await.expect("claims");
-    db.let_pass(recent / 3).await;
-    let second = db.store().claim(&patient).await.expect("claims");
-    db.let_pass(recent / 3).await;
-    let third = db.store().claim(&ClaimRequest { owner: request(1).owner, ..patient.clone() }).await.expect("claims");
-    db.let_pass(recent / 3 + MOMENT).await;
-    let fourth = db.store().claim(&patient).await.expect("claims");
-
-    assert_eq!((ids(&first), second.len(), third.len()), (vec![old], 0, 0));
-    assert_eq!(ids(&fourth), [new]);
-}
-
 pub(crate) async fn nothing_finished_or_parked_is_claimed(db: &dyn Harness) {
     finished(db, Settlement::Done).await;
     finished(db, dead("no")).await;
@@ -219,6 +133,12 @@ pub(crate) async fn an_expired_event_says_so(db: &dyn Harness) {
     assert_eq!(claim(db, 1).await[0].due, Due::Expired);
 }
 
+/// Claims the first rows of the table, whether they can be read or not.
+async fn claim_first(db: &dyn Harness, count: u64) -> Vec<Claimed> {
+    let fences: Vec<Fence> = (1..=count).map(|sequence| Fence::new(sequence, 0, 0)).collect();
+    db.store().claim(&owner("host"), LEASE, &fences).await.expect("one bad row must not stop the others")
+}
+
 pub(crate) async fn an_unreadable_row_comes_back_as_an_error_beside_the_others(db: &dyn Harness) {
     db.execute("INSERT INTO outbox_event (event_id, event_type, payload, headers) VALUES ('bad-headers', 'X', '1', '{broken')")
         .await;
@@ -226,7 +146,7 @@ pub(crate) async fn an_unreadable_row_comes_back_as_an_error_beside_the_others(d
     db.execute("INSERT INTO outbox_event (event_id, event_type, payload) VALUES ('a-pattern', '*', '1')").await;
     let good = write_one(db).await;
 
-    let claimed = claim(db, 10).await;
+    let claimed = claim_first(db, 4).await;
 
     assert_eq!(claimed.len(), 4);
     let errors: Vec<&str> = claimed.iter().filter_map(|claimed| claimed.event.as_ref().err()).map(String::as_str).collect();
@@ -244,7 +164,7 @@ pub(crate) async fn a_row_with_an_impossible_counter_does_not_spoil_the_batch(db
     db.execute("INSERT INTO outbox_event (event_id, event_type, payload, claims) VALUES ('e-2', 'X', '1', -7)").await;
     let good = write_one(db).await;
 
-    let claimed = db.store().claim(&request(10)).await.expect("one bad row must not stop the others");
+    let claimed = claim_first(db, 3).await;
 
     assert!(claimed.iter().any(|claimed| claimed.event.as_ref().is_ok_and(|event| event.id() == good)));
     let bad = claimed.iter().find(|claimed| claimed.fence.sequence == 1).expect("the bad row is claimed too");

@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use outbox::event::{EnvelopeBuilder, Fence, OwnerId};
-use outbox::store::{
-    Audit, ClaimRequest, Claimed, Expectations, HeldPartition, NewRow, Ownership, Record, Settled, Settlement,
-};
-use outbox::{Envelope, EventId, Status, Store};
+use outbox::store::{Audit, Claimed, Expectations, HeldPartition, NewRow, Ownership, Record, Settled, Settlement};
+use outbox::{Envelope, EventId, Status, Store, StoreError};
 use support::Harness;
 
 /// How long the claims of these tests hold.
@@ -57,12 +55,13 @@ pub(crate) fn expectations() -> Expectations {
     Expectations { lease: LEASE, deadline: LEASE / 2, max_payload: 1 << 20, connections: 5 }
 }
 
-pub(crate) fn request(limit: u32) -> ClaimRequest {
-    ClaimRequest { owner: owner("host"), lease: LEASE, limit, max_bytes: 64 << 20, skip_recent: Duration::ZERO, order: None }
+/// Claims the events that have been due longest for an owner of its own, whoever owns their partitions.
+pub(crate) async fn claim_due(store: &dyn Store, limit: usize) -> Result<Vec<Claimed>, StoreError> {
+    support::claim_due(store, &owner("host"), LEASE, limit).await
 }
 
-pub(crate) async fn claim(db: &dyn Harness, limit: u32) -> Vec<Claimed> {
-    db.store().claim(&request(limit)).await.expect("the claim works")
+pub(crate) async fn claim(db: &dyn Harness, limit: usize) -> Vec<Claimed> {
+    claim_due(&*db.store(), limit).await.expect("the claim works")
 }
 
 /// Keeps partitions; their numbers.

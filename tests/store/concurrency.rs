@@ -8,7 +8,7 @@ use outbox::{Envelope, EventId, Status};
 use support::{Harness, Ledger, Report};
 use tokio::task::JoinSet;
 
-use crate::common::{event, ids, ownership, plains, request, write};
+use crate::common::{LEASE, claim_due, event, ids, owner, ownership, plains, write};
 
 pub(crate) async fn eight_tasks_finish_two_thousand_events_once_each(db: &dyn Harness) {
     let envelopes = plains(db, 2_000).await;
@@ -22,10 +22,11 @@ pub(crate) async fn eight_tasks_finish_two_thousand_events_once_each(db: &dyn Ha
         tasks.spawn(async move {
             let mut delivered: Vec<EventId> = Vec::new();
             loop {
-                let claimed = store.claim(&request(17)).await.expect("claims");
-                if claimed.is_empty() {
+                let due = support::due(&*store, 17).await.expect("looks");
+                if due.is_empty() {
                     return delivered;
                 }
+                let claimed = store.claim(&owner("host"), LEASE, &due).await.expect("claims");
                 delivered.extend(ids(&claimed));
                 let settled: Vec<Settled> = claimed.iter().map(|one| Settled::new(one.fence, Settlement::Done)).collect();
                 assert_eq!(store.settle(&settled).await.expect("settles"), 0, "nobody else had them");
@@ -56,7 +57,7 @@ pub(crate) async fn writers_and_claimers_at_once_lose_nothing(db: &dyn Harness) 
     }
     let (store, mut seen) = (db.store(), BTreeSet::new());
     while seen.len() < 4 * EACH {
-        let claimed = support::in_time("a claim is answered", store.claim(&request(50))).await.expect("claims");
+        let claimed = support::in_time("a claim is answered", claim_due(&*store, 50)).await.expect("claims");
         for one in &claimed {
             assert!(seen.insert(one.fence.sequence), "seq {} came twice", one.fence.sequence);
         }

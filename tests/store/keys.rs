@@ -3,19 +3,15 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use outbox::event::OwnerId;
-use outbox::store::{Blocker, ClaimOrder, ClaimRequest, Claimed, DeadFilter, PARTITIONS, Settlement, Unblocked, WaitsFor};
+use outbox::event::{Fence, OwnerId};
+use outbox::store::{Blocker, Claimed, DeadFilter, PARTITIONS, ReadOrder, ReadRequest, Settlement, Unblocked, WaitsFor};
 use outbox::{Envelope, EventId, Status};
 use support::Harness;
 
-use crate::common::{LEASE, MOMENT, by_hand, claim_one, event, ids, kept, of_epoch, owner, request, retry, row, settle, write};
+use crate::common::{LEASE, MOMENT, by_hand, claim, claim_one, event, ids, kept, of_epoch, owner, retry, row, settle, write};
 
 fn all() -> Vec<u16> {
     (0..PARTITIONS).collect()
-}
-
-fn in_order(owner: &OwnerId, partitions: Vec<u16>, waits_for: WaitsFor) -> ClaimRequest {
-    ClaimRequest { owner: owner.clone(), order: Some(ClaimOrder::ByAggregate { partitions, waits_for }), ..request(100) }
 }
 
 /// A host that holds every partition.
@@ -26,7 +22,30 @@ async fn holder(db: &dyn Harness) -> OwnerId {
 }
 
 async fn claim_in_order(db: &dyn Harness, owner: &OwnerId) -> Vec<Claimed> {
-    db.store().claim(&in_order(owner, all(), WaitsFor::Unresolved)).await.expect("claims")
+    read_and_claim(db, owner, all(), WaitsFor::Unresolved).await
+}
+
+/// Reads the due events of these partitions in order and claims them, as a host does that takes over from another.
+async fn read_and_claim(db: &dyn Harness, owner: &OwnerId, partitions: Vec<u16>, waits_for: WaitsFor) -> Vec<Claimed> {
+    let request = ReadRequest {
+        owner: owner.clone(),
+        partitions,
+        after: None,
+        held: Vec::new(),
+        busy: Vec::new(),
+        limit: 100,
+        max_bytes: 64 << 20,
+        skip_recent: Duration::ZERO,
+        order: Some(ReadOrder::ByAggregate { waits_for, queued: Vec::new() }),
+    };
+    let read = db.store().read(&request).await.expect("reads");
+    let fences: Vec<Fence> = read.iter().map(|read| read.event.fence).collect();
+    let mut claimed = db.store().claim(owner, LEASE, &fences).await.expect("claims");
+    for claimed in &mut claimed {
+        let read = read.iter().find(|read| read.event.fence.sequence == claimed.fence.sequence).expect("it was read");
+        claimed.behind = read.event.behind;
+    }
+    claimed
 }
 
 async fn of(db: &dyn Harness, id: &str) -> Envelope {
@@ -110,7 +129,7 @@ pub(crate) async fn a_single_partition_is_the_lock_of_one_host(db: &dyn Harness)
     assert!(kept(&*db.store(), &two, 1, 1).await.is_empty());
 }
 
-pub(crate) async fn only_events_of_partitions_that_one_holds_are_claimed(db: &dyn Harness) {
+pub(crate) async fn only_events_of_partitions_that_one_holds_are_read_and_claimed(db: &dyn Harness) {
     let (one, two, stranger) = (owner("one"), owner("two"), owner("stranger"));
     let store = db.store();
     let ours = kept(&*store, &one, PARTITIONS / 2, PARTITIONS).await;
@@ -120,8 +139,8 @@ pub(crate) async fn only_events_of_partitions_that_one_holds_are_claimed(db: &dy
     }
 
     assert!(claim_in_order(db, &stranger).await.is_empty(), "who holds no partition gets nothing");
-    assert!(store.claim(&in_order(&one, theirs.clone(), WaitsFor::Unresolved)).await.expect("claims").is_empty());
-    let first = store.claim(&in_order(&one, ours, WaitsFor::Unresolved)).await.expect("claims");
+    assert!(read_and_claim(db, &one, theirs, WaitsFor::Unresolved).await.is_empty());
+    let first = read_and_claim(db, &one, ours, WaitsFor::Unresolved).await;
     let second = claim_in_order(db, &two).await;
 
     assert_eq!(first.len() + second.len(), 100);
@@ -146,36 +165,6 @@ pub(crate) async fn all_events_of_an_aggregate_are_in_one_partition(db: &dyn Har
     assert!(aggregates(&first).is_disjoint(&aggregates(&second)));
 }
 
-pub(crate) async fn a_claim_in_order_tells_what_each_event_waits_for(db: &dyn Harness) {
-    let owner = holder(db).await;
-    two_queues(db).await;
-
-    let claimed = claim_in_order(db, &owner).await;
-
-    let seq: Vec<u64> = claimed.iter().map(|claimed| claimed.fence.sequence).collect();
-    let behind: Vec<Option<u64>> = claimed.iter().map(|claimed| claimed.behind).collect();
-    assert_eq!(behind, [None, Some(seq[0]), Some(seq[1]), None, None]);
-}
-
-pub(crate) async fn in_a_long_queue_each_event_waits_for_an_earlier_one(db: &dyn Harness) {
-    let owner = holder(db).await;
-    written(db, "42", 1_200).await;
-    let request = ClaimRequest { limit: 400, ..in_order(&owner, all(), WaitsFor::Unresolved) };
-    let mut before = None;
-    let mut first = None;
-    for _ in 0..3 {
-        for claimed in db.store().claim(&request).await.expect("claims") {
-            assert_eq!(claimed.behind, before, "the one before it, since all are in the same hands");
-            before = Some(claimed.fence.sequence);
-            first = first.or(Some(claimed.fence));
-        }
-    }
-    settle(db, first.expect("some"), retry(Duration::from_hours(1))).await;
-    written(db, "42", 1).await;
-    let last = claim_in_order(db, &owner).await.pop().expect("the new one");
-    assert!(last.behind.is_some_and(|behind| behind < last.fence.sequence), "{last:?}");
-}
-
 pub(crate) async fn the_head_of_a_queue_is_the_first_that_is_waited_for(db: &dyn Harness) {
     let owner = holder(db).await;
     two_queues(db).await;
@@ -196,12 +185,6 @@ pub(crate) async fn the_head_of_a_queue_is_the_first_that_is_waited_for(db: &dyn
     assert!(db.store().heads(&[], WaitsFor::Unresolved).await.expect("looks").is_empty());
 }
 
-pub(crate) async fn a_claim_without_order_looks_at_no_others(db: &dyn Harness) {
-    written(db, "42", 2).await;
-    let claimed = db.store().claim(&request(10)).await.expect("claims");
-    assert_eq!(claimed.iter().map(|claimed| claimed.behind).collect::<Vec<_>>(), [None, None]);
-}
-
 pub(crate) async fn what_is_claimed_or_failed_is_still_waited_for(db: &dyn Harness) {
     let owner = holder(db).await;
     written(db, "42", 1).await;
@@ -216,7 +199,7 @@ pub(crate) async fn what_is_claimed_or_failed_is_still_waited_for(db: &dyn Harne
     let again = claim_in_order(db, &owner).await;
     assert_eq!(again[0].behind, Some(first.sequence), "while it waits for its retry");
     settle(db, again[0].fence, Settlement::Released { after: Duration::ZERO }).await;
-    let untried = db.store().claim(&in_order(&owner, all(), WaitsFor::Untried)).await.expect("claims");
+    let untried = read_and_claim(db, &owner, all(), WaitsFor::Untried).await;
     assert_eq!(untried[0].behind, None, "one that failed is overtaken when that is asked for");
 }
 
@@ -245,7 +228,7 @@ pub(crate) async fn an_event_behind_another_is_not_due_and_keeps_its_counters(db
     let (queue, first) = blocked(db, &owner, 3).await;
 
     assert!(claim_in_order(db, &owner).await.is_empty());
-    assert!(db.store().claim(&request(10)).await.expect("claims").is_empty(), "not by any other way either");
+    assert!(claim(db, 10).await.is_empty(), "not by any other way either");
     let record = row(db, queue[1]).await;
     assert_eq!((record.status, record.behind, record.due_at), (Status::New, Some(first), None));
     assert_eq!((record.attempts, record.claims, record.locked_by), (0, 0, None), "it was never started");
@@ -350,7 +333,7 @@ pub(crate) async fn nothing_blocks_where_order_is_not_asked_for(db: &dyn Harness
 
     assert_eq!(db.store().unblock(&[first], WaitsFor::Nothing, 10).await.expect("unblocks"), cleared(&[first]));
 
-    assert_eq!(ids(&db.store().claim(&request(10)).await.expect("claims")), [queue[1]]);
+    assert_eq!(ids(&claim(db, 10).await), [queue[1]]);
 }
 
 pub(crate) async fn a_dead_event_without_an_aggregate_blocks_nothing(db: &dyn Harness) {

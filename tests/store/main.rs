@@ -6,7 +6,6 @@ mod concurrency;
 mod costs;
 mod dead;
 mod effects;
-mod front;
 mod inspect;
 mod keys;
 mod migrate;
@@ -87,13 +86,6 @@ conformance! {
     claim::a_claimed_event_knows_its_attempt_sequence_and_fence,
     claim::a_delayed_event_is_not_due_before_its_time,
     claim::a_release_without_a_delay_keeps_the_place_of_an_event,
-    claim::the_oldest_due_are_taken_first,
-    claim::events_that_are_due_together_come_in_order_of_insertion,
-    claim::a_claim_takes_no_more_than_its_limit,
-    claim::a_claim_stops_at_its_byte_limit,
-    claim::headers_count_for_the_byte_limit_of_a_claim,
-    claim::an_event_larger_than_the_byte_limit_is_taken_alone,
-    claim::skip_recent_leaves_new_rows_alone,
     claim::nothing_finished_or_parked_is_claimed,
     claim::an_expired_event_says_so,
     claim::an_unreadable_row_comes_back_as_an_error_beside_the_others,
@@ -111,6 +103,7 @@ conformance! {
     read::a_row_larger_than_any_host_reads_comes_back_as_an_error_without_its_bytes,
     read::what_is_in_hand_is_left_out,
     read::a_read_stops_at_its_limits,
+    read::headers_count_for_the_byte_limit,
     read::nothing_that_is_not_due_is_read,
     read::an_outcome_of_what_was_read_is_stored_once_and_raises_the_fence,
     read::an_outcome_of_an_earlier_owner_is_dropped,
@@ -132,6 +125,7 @@ conformance! {
     read_in_order::nothing_is_read_past_an_event_that_cannot_be_delivered,
     read_in_order::a_claim_of_another_stops_the_front_until_it_has_ended,
     read_in_order::only_who_holds_all_partitions_reads_the_front,
+    read_in_order::finished_and_delayed_events_do_not_stop_the_queue,
     partition::two_settlers_beside_a_keeper_store_each_outcome_once,
     partition::a_busy_host_hands_partitions_over_to_the_idle_host_of_its_mode_that_holds_the_fewest,
     partition::what_was_sent_before_a_partition_changed_its_owner_gives_it_to_nobody,
@@ -204,11 +198,8 @@ conformance! {
     keys::partitions_are_taken_over_when_their_lease_ends,
     keys::a_partition_that_is_given_back_is_free_at_once,
     keys::a_single_partition_is_the_lock_of_one_host,
-    keys::only_events_of_partitions_that_one_holds_are_claimed,
+    keys::only_events_of_partitions_that_one_holds_are_read_and_claimed,
     keys::all_events_of_an_aggregate_are_in_one_partition,
-    keys::a_claim_in_order_tells_what_each_event_waits_for,
-    keys::in_a_long_queue_each_event_waits_for_an_earlier_one,
-    keys::a_claim_without_order_looks_at_no_others,
     keys::the_head_of_a_queue_is_the_first_that_is_waited_for,
     keys::what_is_claimed_or_failed_is_still_waited_for,
     keys::what_is_finished_or_not_yet_available_is_not_waited_for,
@@ -223,13 +214,6 @@ conformance! {
     keys::blocked_aggregates_are_listed_with_their_cause,
     keys::one_waiting_event_without_an_aggregate_does_not_hide_the_others,
     keys::an_erased_event_leaves_no_row,
-    front::the_front_of_the_queue_is_claimed_in_the_order_of_insertion,
-    front::the_front_is_a_small_batch_when_its_payloads_are_large,
-    front::nothing_passes_an_event_that_cannot_be_claimed,
-    front::an_event_that_another_owner_holds_stops_the_queue_until_its_lease_ends,
-    front::finished_and_delayed_events_stop_nobody,
-    front::whose_partition_it_is_not_claims_nothing_of_the_queue,
-    front::an_event_that_is_too_young_stops_the_queue,
     node::a_host_is_alive_as_long_as_it_says_so,
     node::a_host_tells_how_it_works_and_each_beat_says_it_anew,
     node::a_host_that_is_about_to_stop_has_no_share_any_more,

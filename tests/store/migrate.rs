@@ -9,8 +9,8 @@ use outbox::{EventId, Status, StoreError};
 use support::{Harness, eventually};
 
 use crate::common::{
-    LEASE, by_hand, claim_one, dead, event, finished, owner, ownership, plain, retry, row, settle, snapshot, status, write,
-    write_one,
+    LEASE, by_hand, claim_due, claim_one, dead, event, finished, owner, ownership, plain, retry, row, settle, snapshot, status,
+    write, write_one,
 };
 use crate::effects::{commit, effects, set, value};
 
@@ -47,7 +47,7 @@ pub(crate) async fn a_missing_schema_is_named(db: &dyn Harness) {
     assert!(!error.is_transient());
     let steps = store.migrations().await.expect("lists");
     assert!(!steps.is_empty() && steps.iter().all(|step| step.applied_at.is_none()), "{steps:?}");
-    assert!(store.claim(&crate::common::request(1)).await.is_err(), "no table is not an empty table");
+    assert!(claim_due(&*store, 1).await.is_err(), "no table is not an empty table");
 }
 
 pub(crate) async fn a_newer_schema_is_refused(db: &dyn Harness) {
@@ -105,7 +105,7 @@ pub(crate) async fn a_custom_table_lives_beside_the_default_one(db: &dyn Harness
     let row = outbox::store::NewRow { envelope: &theirs, claimed: false };
     store.write(&[row], &ownership()).await.expect("writes");
 
-    let claimed = store.claim(&crate::common::request(10)).await.expect("claims");
+    let claimed = claim_due(&*store, 10).await.expect("claims");
 
     assert_eq!(crate::common::ids(&claimed), [theirs.id()]);
     assert!(store.get(ours).await.expect("looks").is_none());

@@ -6,8 +6,8 @@ use std::time::Duration;
 use outbox::event::Fence;
 use outbox::store::mysql::MySqlOptions;
 use outbox::store::{
-    ClaimStore, DoctorStore, Finding, InspectStore, LeaseStore, NewRow, PARTITIONS, PartitionStore, ReadRequest, RouteStore,
-    SchemaStore, SettleStore, Settled, Settlement, Severity, WriteStore,
+    DoctorStore, Finding, InspectStore, LeaseStore, NewRow, PARTITIONS, PartitionStore, ReadRequest, RouteStore, SchemaStore,
+    SettleStore, Settled, Settlement, Severity, WriteStore,
 };
 use outbox::{MySqlStore, Store, StoreError, TransactionalStore};
 use sqlx::{AssertSqlSafe, Executor};
@@ -15,7 +15,7 @@ use support::{DOCUMENTED_PAYLOAD, Database, Harness, MySql, Network, Proxy, docu
 use tokio::task::JoinSet;
 
 use crate::common::{
-    LEASE, claim, event, expectations, kept, owner, ownership, plain, plains, request, settle, write, write_one,
+    LEASE, claim, claim_due, event, expectations, kept, owner, ownership, plain, plains, settle, write, write_one,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -55,10 +55,11 @@ async fn claimers_settlers_and_renewers_at_once_never_see_a_deadlock() {
         tasks.spawn(async move {
             let mut finished = 0;
             loop {
-                let claimed = store.claim(&request(50)).await.expect("no deadlock reaches the caller");
-                if claimed.is_empty() {
+                let due = support::due(&*store, 50).await.expect("looks");
+                if due.is_empty() {
                     return finished;
                 }
+                let claimed = store.claim(&owner("host"), LEASE, &due).await.expect("no deadlock reaches the caller");
                 // Backwards, so that nobody could rely on a common order of the callers.
                 let fences: Vec<Fence> = claimed.iter().rev().map(|one| one.fence).collect();
                 let renewed = store.renew(&fences, LEASE).await.expect("renews");
@@ -175,10 +176,10 @@ async fn a_store_whose_connections_were_all_cut_works_again_after_one_error() {
     ))
     .await;
 
-    let error = ClaimStore::claim(&store, &request(1)).await.expect_err("the first one finds out");
+    let error = claim_due(&store, 1).await.expect_err("the first one finds out");
 
     assert!(matches!(error, StoreError::Disconnected { .. }) && error.is_transient(), "{error:?}");
-    let claimed = ClaimStore::claim(&store, &request(1)).await.expect("works again");
+    let claimed = claim_due(&store, 1).await.expect("works again");
     let fence = claimed[0].fence;
     let renewed = LeaseStore::renew(&store, &[fence], LEASE).await.expect("on its own connection too");
     assert_eq!((renewed.held, renewed.locked), (vec![fence.sequence], vec![]));
@@ -281,7 +282,7 @@ async fn each_role_may_do_its_work_and_nothing_else() {
     assert!(WriteStore::write(&writer, &[row], &ownership()).await.expect("a writer writes")[0].is_some());
     denied(writer.routes().await.map(drop));
 
-    let claimed = ClaimStore::claim(&dispatcher, &request(1)).await.expect("a dispatcher claims");
+    let claimed = claim_due(&dispatcher, 1).await.expect("a dispatcher claims");
     let done = Settled::new(claimed[0].fence, Settlement::Done);
     assert_eq!(SettleStore::settle(&dispatcher, &[done]).await.expect("and settles"), 0);
     let findings = dispatcher.diagnose(&expectations()).await.expect("looks");

@@ -166,11 +166,8 @@ pub(crate) async fn every_statement_that_must_be_fast_uses_its_index(db: &dyn Ha
     let names: Vec<_> = plans.iter().map(|plan| plan.statement).collect();
     for statement in [
         "claim",
-        "claim in order",
-        "claim the front",
         "read",
         "read the front",
-        "claim these",
         "heads of queues",
         "settle",
         "renew",

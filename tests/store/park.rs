@@ -66,7 +66,7 @@ pub(crate) async fn what_was_unparked_is_claimed_by_its_number_at_once_and_read_
     let read = store.read(&request).await.expect("reads");
     assert!(read.len() == 3 && read.iter().all(|read| read.was_claimed), "nobody delivers it without a claim: {read:?}");
     let twice = [&unparked[..], &unparked[..]].concat();
-    assert_eq!(store.claim_these(&answers, LEASE, &twice).await.expect("claims").len(), 3);
+    assert_eq!(store.claim(&answers, LEASE, &twice).await.expect("claims").len(), 3);
     assert!(store.read(&request).await.expect("reads").is_empty());
 }
 

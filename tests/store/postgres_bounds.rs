@@ -1,11 +1,11 @@
 //! PostgreSQL bounds what a plain INSERT may say: no row keeps a host, or the events behind it, for ever.
 
 use outbox::Status;
-use outbox::store::{ClaimOrder, ClaimRequest, PARTITIONS, Settled};
+use outbox::store::{PARTITIONS, Settled};
 use sqlx::AssertSqlSafe;
 use support::{Harness, Postgres};
 
-use crate::common::{by_hand, claim, dead, ids, kept, owner, request, write_one};
+use crate::common::{by_hand, claim, dead, ids, kept, owner, write_one};
 
 /// As it was before its fourth step.
 async fn back_to_the_third_step(db: &Postgres) {
@@ -127,13 +127,23 @@ async fn events_of_the_schema_before_that_stood_before_others_for_ever_are_deliv
     let later = write_one(&db).await;
     let owner = owner("node");
     kept(&*db.store(), &owner, PARTITIONS, PARTITIONS).await;
-    let in_order =
-        ClaimRequest { owner: owner.clone(), order: Some(ClaimOrder::OneForAll { held: Vec::new() }), ..request(10) };
-    assert_eq!(db.store().claim(&in_order).await.expect("claims").len(), 0, "the first of them stops everything");
+    let front = outbox::store::ReadRequest {
+        owner: owner.clone(),
+        partitions: (0..PARTITIONS).collect(),
+        after: None,
+        held: Vec::new(),
+        busy: Vec::new(),
+        limit: 10,
+        max_bytes: 1 << 20,
+        skip_recent: std::time::Duration::ZERO,
+        order: Some(outbox::store::ReadOrder::OneForAll),
+    };
+    assert_eq!(db.store().read(&front).await.expect("reads").len(), 0, "the first of them stops everything");
 
     db.store().migrate_up().await.expect("goes up");
 
-    let claimed = db.store().claim(&in_order).await.expect("claims");
+    let read = db.store().read(&front).await.expect("reads");
+    let claimed: Vec<_> = read.into_iter().map(|read| read.event).collect();
     assert_eq!(claimed.len(), 7, "all of them are due");
     assert_eq!(ids(&claimed).last(), Some(&later));
     let done: Vec<Settled> = claimed.iter().map(|one| Settled::new(one.fence, outbox::store::Settlement::Done)).collect();

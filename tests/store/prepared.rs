@@ -1,12 +1,12 @@
 //! Statements that were prepared before the table was altered, or that the server has forgotten.
 
-use outbox::store::{ClaimStore, NewRow, Settlement};
+use outbox::store::{NewRow, Settlement};
 use outbox::{Envelope, PostgresStore, Status, StoreError, TransactionalStore};
 use sqlx::PgConnection;
 use support::{Harness, MySql, Postgres};
 use tokio::task::JoinSet;
 
-use crate::common::{LEASE, claim_one, ownership, plain, request, row, settle, status, write, write_one};
+use crate::common::{LEASE, claim_due, claim_one, ownership, plain, row, settle, status, write, write_one};
 
 pub(crate) async fn a_column_that_is_added_under_a_running_host_disturbs_nobody(db: &dyn Harness) {
     let walk = async || {
@@ -33,7 +33,7 @@ async fn claim_side_by_side(store: &PostgresStore) -> Vec<StoreError> {
     let mut claims = JoinSet::new();
     for _ in 0..16 {
         let store = store.clone();
-        claims.spawn(async move { store.claim(&request(1)).await });
+        claims.spawn(async move { claim_due(&store, 1).await });
     }
     claims.join_all().await.into_iter().filter_map(Result::err).collect()
 }
@@ -45,7 +45,7 @@ async fn a_column_whose_type_changes_costs_postgres_one_call_that_may_be_repeate
     assert!(claim_side_by_side(&store).await.is_empty());
 
     db.execute("DROP VIEW outbox_event_readable; ALTER TABLE outbox_event ALTER COLUMN tenant_id TYPE varchar(64)").await;
-    let error = store.claim(&request(1)).await.expect_err("the plan of before is of no use");
+    let error = claim_due(&store, 1).await.expect_err("the plan of before is of no use");
     let id = write_one(&db).await;
 
     assert!(matches!(error, StoreError::Outdated { .. }) && error.is_transient(), "{error:?}");
@@ -92,7 +92,7 @@ async fn a_connection_whose_statements_mysql_cannot_prepare_again_is_replaced() 
     .await;
     let newest = db.number("SELECT MAX(id) FROM information_schema.processlist WHERE db = DATABASE()").await;
 
-    let error = db.mysql().claim(&request(1)).await.expect_err("refused");
+    let error = claim_due(&db.mysql(), 1).await.expect_err("refused");
     db.execute("DROP TRIGGER outdated").await;
     claim_one(&db).await;
 

@@ -3,15 +3,12 @@
 use std::time::Duration;
 
 use outbox::event::{Fence, OwnerId};
-use outbox::store::{
-    ClaimOrder, ClaimRequest, NewRow, Ownership, PARTITIONS, Position, ReadEvent, ReadOrder, ReadRequest, Settlement, WaitsFor,
-};
+use outbox::store::{NewRow, Ownership, PARTITIONS, Position, ReadEvent, ReadOrder, ReadRequest, Settlement, WaitsFor};
 use outbox::{Envelope, EventId, Route, Status};
 use support::Harness;
 
 use crate::common::{
-    LEASE, MOMENT, claim, claim_one, dead, event, ids, kept, of_epoch, owner, plain, plains, request as claim_request, retry,
-    row, settle, write, write_one,
+    LEASE, MOMENT, claim_one, dead, event, ids, kept, of_epoch, owner, plain, plains, retry, row, settle, write, write_one,
 };
 
 fn all() -> Vec<u16> {
@@ -134,24 +131,14 @@ pub(crate) async fn a_row_larger_than_any_host_reads_comes_back_as_an_error_with
     let by_aggregate = read_by(db, &by_aggregate).await;
     let front = read_by(db, &ReadRequest { order: Some(ReadOrder::OneForAll), ..request(&owner) }).await;
     let fences: Vec<Fence> = unordered.iter().map(|read| read.event.fence).collect();
-    let by_number = db.store().claim_these(&owner, LEASE, &fences).await.expect("claims");
+    let claimed = db.store().claim(&owner, LEASE, &fences).await.expect("claims");
     db.let_pass(LEASE + MOMENT).await;
     kept(&*db.store(), &owner, PARTITIONS, PARTITIONS).await;
-    let claimed = claim(db, 10).await;
-    db.let_pass(LEASE + MOMENT).await;
-    kept(&*db.store(), &owner, PARTITIONS, PARTITIONS).await;
-    let partitions = all();
-    let order = Some(ClaimOrder::ByAggregate { partitions, waits_for: WaitsFor::Unresolved });
-    let in_order = ClaimRequest { owner: owner.clone(), order, ..claim_request(10) };
-    let in_order = db.store().claim(&in_order).await.expect("claims");
-    db.let_pass(LEASE + MOMENT).await;
-    kept(&*db.store(), &owner, PARTITIONS, PARTITIONS).await;
-    let order = Some(ClaimOrder::OneForAll { held: Vec::new() });
-    let claimed_front = ClaimRequest { owner: owner.clone(), order, ..claim_request(10) };
-    let claimed_front = db.store().claim(&claimed_front).await.expect("claims");
+    let read_after_a_claim = read(db, &owner).await;
 
-    let reads = [unordered, by_aggregate, front].map(|read| read.into_iter().map(|read| read.event).collect::<Vec<_>>());
-    for rows in reads.iter().chain(&[by_number, claimed, in_order, claimed_front]) {
+    let reads = [unordered, by_aggregate, front, read_after_a_claim]
+        .map(|read| read.into_iter().map(|read| read.event).collect::<Vec<_>>());
+    for rows in reads.iter().chain(&[claimed]) {
         assert_eq!(rows.len(), 4, "{rows:?}");
         for row in rows {
             match &row.event {
@@ -196,6 +183,19 @@ pub(crate) async fn a_read_stops_at_its_limits(db: &dyn Harness) {
     assert_eq!(read_by(db, &ReadRequest { limit: 3, ..request(&owner) }).await.len(), 3);
     let recent = ReadRequest { skip_recent: Duration::from_secs(3_600), ..request(&owner) };
     assert!(read_by(db, &recent).await.is_empty(), "what was inserted within the hour is left alone");
+}
+
+pub(crate) async fn headers_count_for_the_byte_limit(db: &dyn Harness) {
+    let owner = holder(db).await;
+    let mut envelopes = Vec::new();
+    for _ in 0..10 {
+        envelopes.push(event(db, "X").await.header("large", "h".repeat(990)).json(&1).expect("good"));
+    }
+    write(db, &envelopes).await;
+
+    let read = read_by(db, &ReadRequest { max_bytes: 2_500, ..request(&owner) }).await;
+
+    assert_eq!(read.len(), 3, "as if they were payload");
 }
 
 pub(crate) async fn nothing_that_is_not_due_is_read(db: &dyn Harness) {
@@ -305,7 +305,7 @@ pub(crate) async fn what_somebody_holds_under_a_claim_is_not_read_until_that_has
     let found = read(db, &owner).await;
 
     assert!(found.len() == 1 && found[0].was_claimed, "its writer may be at work still: {found:?}");
-    let claimed = db.store().claim_these(&owner, LEASE, &[hot]).await.expect("claims");
+    let claimed = db.store().claim(&owner, LEASE, &[hot]).await.expect("claims");
     assert_eq!((ids(&claimed), claimed[0].claims), (vec![envelope.id()], 2), "the first claim was its writer's");
     assert!(claimed[0].fence.claim > hot.claim);
     assert!(read(db, &owner).await.is_empty(), "now it is claimed");
@@ -327,11 +327,11 @@ pub(crate) async fn only_what_is_due_and_free_is_claimed_by_its_number(db: &dyn 
     let free_fence = Fence::new(row(db, free).await.seq, 0, 0);
 
     let asked = [free_fence, held, done, Fence { sequence: 999_999, claim: 0 }, free_fence];
-    let claimed = db.store().claim_these(&owner, LEASE, &asked).await.expect("claims");
+    let claimed = db.store().claim(&owner, LEASE, &asked).await.expect("claims");
 
     assert_eq!(ids(&claimed), [free]);
-    assert!(db.store().claim_these(&owner, LEASE, &asked).await.expect("claims").is_empty(), "no second time");
-    assert!(db.store().claim_these(&owner, LEASE, &[]).await.expect("claims").is_empty());
+    assert!(db.store().claim(&owner, LEASE, &asked).await.expect("claims").is_empty(), "no second time");
+    assert!(db.store().claim(&owner, LEASE, &[]).await.expect("claims").is_empty());
 }
 
 pub(crate) async fn what_changed_since_it_was_looked_at_is_not_claimed_by_its_number(db: &dyn Harness) {
@@ -340,20 +340,17 @@ pub(crate) async fn what_changed_since_it_was_looked_at_is_not_claimed_by_its_nu
     let before = read_one(db, &owner).await;
     assert_eq!(settle(db, before, retry(Duration::ZERO)).await, 0);
 
-    assert!(db.store().claim_these(&owner, LEASE, &[before]).await.expect("claims").is_empty(), "its owner may have read it");
+    assert!(db.store().claim(&owner, LEASE, &[before]).await.expect("claims").is_empty(), "its owner may have read it");
 
     let after = read_one(db, &owner).await;
     let two = crate::common::owner("two");
-    assert!(db.store().claim_these(&two, LEASE, &[after]).await.expect("claims").is_empty(), "it holds no partition");
+    assert!(db.store().claim(&two, LEASE, &[after]).await.expect("claims").is_empty(), "it holds no partition");
     db.let_pass(LEASE + MOMENT).await;
     kept(&*db.store(), &two, PARTITIONS, PARTITIONS).await;
-    assert!(
-        db.store().claim_these(&owner, LEASE, &[after]).await.expect("claims").is_empty(),
-        "its next owner may have read it"
-    );
+    assert!(db.store().claim(&owner, LEASE, &[after]).await.expect("claims").is_empty(), "its next owner may have read it");
 
     let without_epoch = Fence::new(after.sequence, 0, after.claim);
-    let claimed = db.store().claim_these(&owner, LEASE, &[without_epoch]).await.expect("claims");
+    let claimed = db.store().claim(&owner, LEASE, &[without_epoch]).await.expect("claims");
     assert_eq!(claimed.len(), 1, "as what was unparked is claimed by whoever answers it");
     assert!(claimed[0].fence.claim > after.claim);
 }
@@ -422,7 +419,7 @@ pub(crate) async fn the_next_to_read_is_told_of_own_partitions_and_of_what_is_no
     kept(&*store, &one, PARTITIONS, PARTITIONS).await;
     let retried = read_one(db, &one).await;
     let retried = Fence::new(retried.sequence, 0, retried.claim);
-    store.claim_these(&two, LEASE * 2, &[retried]).await.expect("claims");
+    store.claim(&two, LEASE * 2, &[retried]).await.expect("claims");
     let free = next(&one, &[]).await.expect("free once");
     assert!(free > LEASE && free <= LEASE * 2, "when the claim ends: {free:?}");
 }

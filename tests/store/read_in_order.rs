@@ -7,7 +7,7 @@ use outbox::store::{NewRow, Ownership, PARTITIONS, ReadEvent, ReadOrder, ReadReq
 use outbox::{Envelope, EventId};
 use support::Harness;
 
-use crate::common::{LEASE, MOMENT, event, kept, of_epoch, owner, retry, row, settle, write};
+use crate::common::{LEASE, MOMENT, dead, event, kept, of_epoch, owner, retry, row, settle, write};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const BY_AGGREGATE: ReadOrder = by_aggregate(WaitsFor::Unresolved);
@@ -207,6 +207,7 @@ pub(crate) async fn nothing_is_read_past_an_event_that_cannot_be_delivered(db: &
     let owner = holder(db).await;
     let obstacles = [
         Settlement::Deferred { after: HOUR },
+        Settlement::Released { after: HOUR },
         Settlement::Parked { reason: "no listener".to_owned() },
         Settlement::Behind { sequence: 1 },
         retry(HOUR),
@@ -255,4 +256,22 @@ pub(crate) async fn only_who_holds_all_partitions_reads_the_front(db: &dyn Harne
     assert_eq!(read(db, &one, ReadOrder::OneForAll, &[]).await.len(), 3);
     db.let_pass(LEASE + MOMENT).await;
     assert!(read(db, &one, ReadOrder::OneForAll, &[]).await.is_empty(), "its lease is over, whatever the host believes");
+}
+
+pub(crate) async fn finished_and_delayed_events_do_not_stop_the_queue(db: &dyn Harness) {
+    let owner = holder(db).await;
+    let late = event(db, "X").await.deliver_after(HOUR).json(&1).expect("good");
+    write(db, std::slice::from_ref(&late)).await;
+    let events = written(db, None, 3).await;
+    let found = read(db, &owner, ReadOrder::OneForAll, &[]).await;
+    assert_eq!((read_ids(&found), found[0].event.behind), (events.clone(), None));
+    settle(db, found[0].event.fence, Settlement::Done).await;
+    settle(db, found[1].event.fence, dead("no")).await;
+
+    db.let_pass(HOUR + MOMENT).await;
+    kept(&*db.store(), &owner, PARTITIONS, PARTITIONS).await;
+
+    let found = read(db, &owner, ReadOrder::OneForAll, &[]).await;
+    assert_eq!(read_ids(&found), [late.id(), events[2]], "its time has come, and its place is the first");
+    assert_eq!(behind(&found), [None, Some(found[0].event.fence.sequence)]);
 }

@@ -4,11 +4,11 @@ mod file;
 mod server;
 
 use outbox::event::OwnerId;
-use outbox::store::{ClaimRequest, HeldPartition, Node, PARTITIONS, Session};
+use outbox::store::{HeldPartition, Node, PARTITIONS, Session};
 use outbox::{Route, Store, StoreError};
 use support::{Harness, eventually};
 
-use crate::common::{LEASE, MOMENT, by_hand, kept, owner, request, write_one};
+use crate::common::{LEASE, MOMENT, by_hand, kept, owner, write_one};
 
 /// Says that a host is alive, and whether it has a session.
 async fn says(store: &dyn Store, owner: &OwnerId, session: bool) {
@@ -173,10 +173,7 @@ pub(crate) async fn rows_that_an_abandoned_owner_claimed_stay_claimed(db: &dyn H
     let store = db.store();
     let gone = serving(&*store, "gone", 2).await;
     write_one(db).await;
-    let claim = async |owner: &OwnerId| {
-        let request = ClaimRequest { owner: owner.clone(), ..request(10) };
-        store.claim(&request).await.expect("claims").len()
-    };
+    let claim = async |owner: &OwnerId| support::claim_due(&*store, owner, LEASE, 10).await.expect("claims").len();
     assert_eq!(claim(&gone).await, 1);
 
     assert!(store.abandon(gone.as_str()).await.expect("abandons"));

@@ -8,7 +8,7 @@ use outbox::store::{ClaimStore, LeaseStore, Node, NodeStore, SettleStore};
 use outbox::time::Timestamp;
 use support::{Harness, Sqlite};
 
-use crate::common::{LEASE, kept, owner, request, row, write_one};
+use crate::common::{LEASE, claim_due, kept, owner, row, write_one};
 
 /// Runs `call` while another transaction has the writer for a minute. On one thread, so that the call has come as far as it can
 /// before the time goes by. Returns what the call came to.
@@ -36,7 +36,9 @@ async fn a_claim_holds_for_its_whole_lease_though_it_waited_for_the_writer() {
     let db = Sqlite::fresh().await;
     let id = write_one(&db).await;
 
-    let claimed = after_a_minute(&db, async |store| store.claim(&request(1)).await.expect("claims")).await;
+    let due = support::due(&db.sqlite(), 1).await.expect("looks");
+    let claim = async move |store: SqliteStore| store.claim(&owner("host"), LEASE, &due).await.expect("claims");
+    let claimed = after_a_minute(&db, claim).await;
 
     assert_eq!(claimed.len(), 1);
     assert_eq!(row(&db, id).await.lease_end, whole_lease_from(db.now().await));
@@ -46,7 +48,7 @@ async fn a_claim_holds_for_its_whole_lease_though_it_waited_for_the_writer() {
 async fn a_renewal_holds_for_its_whole_lease_though_it_waited_for_the_writer() {
     let db = Sqlite::fresh().await;
     let id = write_one(&db).await;
-    let held = vec![db.sqlite().claim(&request(1)).await.expect("claims")[0].fence];
+    let held = vec![claim_due(&db.sqlite(), 1).await.expect("claims")[0].fence];
 
     after_a_minute(&db, async move |store| store.renew(&held, LEASE).await.expect("renews")).await;
 
@@ -72,7 +74,7 @@ async fn partitions_and_hosts_are_kept_for_a_whole_lease_though_they_waited_for_
 async fn a_delay_counts_from_when_its_outcome_is_stored() {
     let db = Sqlite::fresh().await;
     let id = write_one(&db).await;
-    let fence = db.sqlite().claim(&request(1)).await.expect("claims")[0].fence;
+    let fence = claim_due(&db.sqlite(), 1).await.expect("claims")[0].fence;
     let settlement = outbox::store::Settlement::Deferred { after: LEASE };
     let settled = [outbox::store::Settled::new(fence, settlement)];
 

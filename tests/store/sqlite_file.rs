@@ -10,7 +10,7 @@ use outbox::{Outbox, SqliteStore, StoreError, TransactionalStore};
 use sqlx::Executor;
 use support::{Harness, Sqlite};
 
-use crate::common::{claim, expectations, ownership, plain, plains, request, write, write_one};
+use crate::common::{claim, claim_due, expectations, ownership, plain, plains, write, write_one};
 
 /// The error that names the file and says why.
 async fn refused(options: SqliteOptions) -> (String, String) {
@@ -85,7 +85,7 @@ async fn a_lock_of_another_program_is_transient_and_everything_works_after_it() 
     let mut other = db.other_program().acquire().await.expect("a connection");
     other.execute("BEGIN EXCLUSIVE").await.expect("locks");
 
-    let error = outbox::store::ClaimStore::claim(&store, &request(1)).await.expect_err("locked");
+    let error = claim_due(&store, 1).await.expect_err("locked");
 
     assert!(matches!(error, StoreError::Locked { .. }), "{error:?}");
     assert!(error.is_transient());
@@ -93,7 +93,7 @@ async fn a_lock_of_another_program_is_transient_and_everything_works_after_it() 
     assert!(outbox::store::InspectStore::get(&store, id).await.expect("reading goes on").is_some());
     assert!(store.begin().await.is_err(), "no transaction begins either");
     other.execute("COMMIT").await.expect("unlocks");
-    assert_eq!(outbox::store::ClaimStore::claim(&store, &request(1)).await.expect("works again").len(), 1);
+    assert_eq!(claim_due(&store, 1).await.expect("works again").len(), 1);
     assert!(SqliteStore::is_in_transaction(store.begin().await.expect("works again").as_mut()));
 }
 
@@ -111,7 +111,7 @@ async fn a_database_that_takes_no_writes_says_so_and_is_still_read() {
     let id = write_one(&db).await;
     set_on_the_writer(&db.sqlite(), "PRAGMA query_only = ON").await;
 
-    let error = db.store().claim(&request(1)).await.expect_err("read-only");
+    let error = claim_due(&*db.store(), 1).await.expect_err("read-only");
 
     assert!(matches!(error, StoreError::ReadOnly { .. }), "{error:?}");
     assert!(error.is_transient() && error.to_string().contains("make the file and its directory writable"), "{error}");
@@ -216,7 +216,7 @@ async fn a_closed_store_says_so() {
     let db = Sqlite::fresh().await;
     db.store().close().await;
 
-    let error = db.store().claim(&request(1)).await.expect_err("closed");
+    let error = claim_due(&*db.store(), 1).await.expect_err("closed");
 
     assert!(matches!(error, StoreError::Closed { .. }), "{error:?}");
     assert!(!error.is_transient());

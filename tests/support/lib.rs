@@ -3,6 +3,7 @@
 
 mod breakers;
 mod chance;
+mod claims;
 mod collector;
 mod database;
 mod endpoint;
@@ -25,6 +26,7 @@ mod writers;
 
 pub use breakers::{breakers, honest};
 pub use chance::Seed;
+pub use claims::{claim_due, due};
 pub use collector::{Collector, Manner, Received};
 pub use database::{Database, Harness};
 pub use endpoint::Endpoint;

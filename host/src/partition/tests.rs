@@ -5,7 +5,7 @@ use super::*;
 use crate::event::{Envelope, EventId};
 use crate::store::sqlite::SqliteOptions;
 use crate::store::{
-    ClaimRequest, ClaimStore, NewRow, Node, NodeStore, Ownership, PartitionStore, SchemaStore, SqliteStore, TransactionalStore,
+    ClaimStore, Claimed, NewRow, Node, NodeStore, Ownership, PartitionStore, SchemaStore, SqliteStore, TransactionalStore,
     WriteStore,
 };
 use crate::time::{ManualClock, Timestamp};
@@ -59,9 +59,9 @@ impl Table {
 }
 
 impl Host {
-    fn claim(&self) -> ClaimRequest {
-        let owner = self.owner.clone();
-        ClaimRequest { owner, lease: LEASE, limit: 10, max_bytes: 1 << 20, skip_recent: Duration::ZERO, order: None }
+    /// Claims the first event of the table.
+    async fn claim(&self) -> Vec<Claimed> {
+        self.store.claim(&self.owner, LEASE, &[Fence::new(1, 0, 0)]).await.expect("claims")
     }
 
     /// One beat, with this many hosts alive. True when its poller is to look.
@@ -123,7 +123,7 @@ async fn a_partition_that_leaves_while_a_claim_is_on_its_way_stays_until_what_it
     first.keep(1).await;
     let event = table.write().await;
     let mut claiming = first.partitions.claiming();
-    let claimed = table.store.claim(&first.claim()).await.expect("claims");
+    let claimed = first.claim().await;
     let in_hand = std::sync::Mutex::new(Vec::new());
     let keep = async || {
         let claims = || in_hand.lock().expect("no panic").clone();
@@ -162,7 +162,7 @@ async fn a_partition_that_begins_to_leave_between_a_hold_and_its_claim_stays_unt
     let mut claiming = first.partitions.claiming();
     let hold = first.partitions.hold(number, first.epoch(number).await).expect("it is open");
     assert!(!keep().await, "an event of it is in hand");
-    let claimed = table.store.claim(&first.claim()).await.expect("claims");
+    let claimed = first.claim().await;
     claiming.brought([(event, claimed[0].fence)].into_iter());
     in_hand.lock().expect("no panic").push((event, claimed[0].fence));
     drop((hold, claiming));

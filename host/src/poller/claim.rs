@@ -61,12 +61,12 @@ impl Poller {
     }
 
     /// Claims these events and queues them. Returns how many were claimed: a row that somebody has locked is passed by.
-    pub(super) async fn claim_these(&self, fences: &[Fence], claiming: &mut Claiming) -> Result<usize, StoreError> {
+    pub(super) async fn claim(&self, fences: &[Fence], claiming: &mut Claiming) -> Result<usize, StoreError> {
         if fences.is_empty() {
             return Ok(0);
         }
         let claimed_at = Instant::now();
-        let claimed = self.store.claim_these(&self.owner, self.lease, fences).await;
+        let claimed = self.store.claim(&self.owner, self.lease, fences).await;
         let claimed = claimed.inspect_err(|_| self.metrics.claims_failed.increment())?;
         claiming.brought(claims(&claimed));
         let count = claimed.len();
@@ -135,7 +135,7 @@ impl Poller {
 
     /// Claims these events, and returns the `seq` of those that somebody has locked: they cannot be claimed yet.
     async fn claim_or_lock(&self, fences: &[Fence]) -> Result<(Vec<Claimed>, Vec<u64>), StoreError> {
-        let mut claimed = self.store.claim_these(&self.owner, self.lease, fences).await?;
+        let mut claimed = self.store.claim(&self.owner, self.lease, fences).await?;
         let is_claimed = |fence: &&Fence| claimed.iter().any(|claimed| claimed.fence.sequence == fence.sequence);
         let others: Vec<u64> = fences.iter().filter(|fence| !is_claimed(fence)).map(|fence| fence.sequence).collect();
         if others.is_empty() {
@@ -151,7 +151,7 @@ impl Poller {
         }
         // A row that was locked at the claim may have been unlocked before the look. If its event were taken for one that has
         // changed, it would be read again, and delivered under the same number.
-        match self.store.claim_these(&self.owner, self.lease, &free).await.inspect_err(|error| self.metrics.db_error(error)) {
+        match self.store.claim(&self.owner, self.lease, &free).await.inspect_err(|error| self.metrics.db_error(error)) {
             Ok(more) => claimed.extend(more),
             Err(_) => locked.extend(free.iter().map(|fence| fence.sequence)),
         }

@@ -193,14 +193,14 @@ impl Poller {
         }
         let queued = self.queue_placed(taken).await;
         let fences: Vec<Fence> = to_claim.into_iter().map(|(fence, _)| fence).collect();
-        let claimed = self.claim_these(&fences, &mut claiming).await?;
+        let claimed = self.claim(&fences, &mut claiming).await?;
         Ok(queued + claimed + self.claim_unreadable(&unreadable, &mut claiming).await)
     }
 
     /// Claims events that cannot be read, which are dead then. Apart from the others, and a failure of it is none of the read: a database
     /// may not have the memory to write a very large row (SQLite writes it anew, and in this process). Returns how many were claimed.
     async fn claim_unreadable(&self, fences: &[Fence], claiming: &mut Claiming) -> usize {
-        self.claim_these(fences, claiming).await.unwrap_or_else(|error| {
+        self.claim(fences, claiming).await.unwrap_or_else(|error| {
             tracing::error!(
                 events = fences.len(), event.sequence = fences[0].sequence, error = %crate::chain(&error),
                 "events that cannot be read could not be claimed to be dead; other events go on"
@@ -223,7 +223,7 @@ impl Poller {
                 to_claim.iter().map(|(fence, behind)| (fence.sequence, *behind)).collect();
             let fences: Vec<Fence> = to_claim.into_iter().map(|(fence, _)| fence).collect();
             let claimed_at = Instant::now();
-            match self.store.claim_these(&self.owner, self.lease, &fences).await {
+            match self.store.claim(&self.owner, self.lease, &fences).await {
                 Ok(mut claimed) => {
                     claiming.brought(claims(&claimed));
                     settled = claimed.len();

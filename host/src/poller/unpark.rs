@@ -100,7 +100,7 @@ impl Poller {
             self.unparking.has_more = unparked.len() >= usize::try_from(limit).unwrap_or(usize::MAX);
             if self.order.is_none() {
                 // At once: the host that holds their partitions may have no listener for them, and would park them again.
-                self.claim_these(&unparked, &mut claiming).await?;
+                self.claim(&unparked, &mut claiming).await?;
             } else if !unparked.is_empty() {
                 self.cursor.begin_again();
             }

@@ -1,40 +1,23 @@
-//! Taking due events for one owner.
+//! Claiming single events for one owner.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::{StoreError, WaitsFor};
+use super::StoreError;
 use crate::event::{Event, Fence, OwnerId};
 use crate::time::Timestamp;
 
-/// Taking events that are due.
+/// Claiming single events.
 #[async_trait]
 pub trait ClaimStore: Send + Sync {
-    /// Takes those that have been due longest, in the order of their `seq`. Choosing and locking are one: no two owners ever
-    /// hold the same event by a claim. A host may have read it of its partitions without one, and delivers it too then, unless some
-    /// live node says that it does not [read](super::Node::reads): after that all hosts claim, each from its next heartbeat on.
-    async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Claimed>, StoreError>;
-
-    /// How long until the next event is due: zero when one is, `None` when none waits.
-    async fn next_due(&self) -> Result<Option<Duration>, StoreError>;
-}
-
-/// What to claim.
-#[derive(Clone, Debug)]
-pub struct ClaimRequest {
-    /// Who takes them.
-    pub owner: OwnerId,
-    /// How long the claim holds.
-    pub lease: Duration,
-    /// Most events; at least 1.
-    pub limit: u32,
-    /// No further event once those taken have this many payload bytes together.
-    pub max_bytes: usize,
-    /// Leave alone what was inserted within this span; zero for nothing.
-    pub skip_recent: Duration,
-    /// Where order is kept; `None` for any event, without looking at others.
-    pub order: Option<ClaimOrder>,
+    /// Claims the events of these fences that are due, not held under a claim, and still as their fences say. An event that was
+    /// claimed, or got an outcome, since it was looked at is left alone, because the owner of its partition may have read it. So is
+    /// an event whose fence has an epoch, unless the owner is named in its partition under that epoch; its lease may be over. Returns
+    /// the events in the order of their `seq`.
+    ///
+    /// Choosing and locking are one: no two owners ever hold the same event by a claim.
+    async fn claim(&self, owner: &OwnerId, lease: Duration, fences: &[Fence]) -> Result<Vec<Claimed>, StoreError>;
 }
 
 /// An event that is ours until its lease ends.
@@ -57,9 +40,8 @@ pub struct Claimed {
     pub due: Due,
     /// How long after the claim it expires, by the database's clock; `None` for never.
     pub expires_in: Option<Duration>,
-    /// The `seq` of an earlier event of its queue that it waits for, as they stood before the claim: the last one, this batch's
-    /// included. Where others than the owner hold any, a store may name one of those instead. `None` when it is the first of
-    /// its queue, stands in none, or was not asked for in an order.
+    /// The `seq` of an earlier event of its queue that it waits for, as [`ReadOrder`](super::ReadOrder) says. `None` if it is the first
+    /// of its queue, is in no queue, or was not read in an order.
     pub behind: Option<u64>,
 }
 
@@ -97,23 +79,4 @@ impl Due {
             Self::Now
         }
     }
-}
-
-/// Claims that keep an order.
-#[derive(Clone, Debug)]
-pub enum ClaimOrder {
-    /// A queue for each aggregate: any due event, those that have been due longest first.
-    ByAggregate {
-        /// Only events of these partitions, and of these only partitions that the owner holds by the database's clock.
-        partitions: Vec<u16>,
-        /// Which earlier events of its aggregate are looked for.
-        waits_for: WaitsFor,
-    },
-    /// One queue of all events, in the order of their `seq`: the first that are NEW or RETRY and whose `available_at` has come,
-    /// up to one that cannot be claimed (another owner holds it, it was deferred, it is parked). Nothing unless the owner holds
-    /// partition 0 by the database's clock.
-    OneForAll {
-        /// The `seq` of events that the owner has in hand already: those behind them may be claimed.
-        held: Vec<u64>,
-    },
 }

@@ -61,7 +61,7 @@ use crate::time::Timestamp;
 pub use address::hide_password;
 pub use audit::{Audit, AuditFilter, AuditRecord, AuditStore};
 pub(crate) use claim::EXPIRED;
-pub use claim::{ClaimOrder, ClaimRequest, ClaimStore, Claimed, Due};
+pub use claim::{ClaimStore, Claimed, Due};
 pub use cost::{AttemptCost, AttemptEnd};
 pub use dead::{DeadFilter, DeadStore, RetriedNow};
 pub use doctor::{DoctorStore, Expectations, Finding, Severity};

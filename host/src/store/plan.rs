@@ -16,9 +16,8 @@ pub trait PlanStore: Send + Sync {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Plan {
-    /// Which statement: `claim`, `claim in order`, `claim the front`, `read`, `read in order`, `read the front`, `claim these`,
-    /// `place in queue`, `place in a long queue`, `place of read in a long queue`, `heads of queues`, `settle`, `renew`,
-    /// `purge`, `dead`, `unpark`, `next due`, `unblock`, and others of one database.
+    /// Which statement: `read`, `read in order`, `read the front`, `claim`, `place in queue`, `place in a long queue`,
+    /// `heads of queues`, `settle`, `renew`, `purge`, `dead`, `unpark`, `next due`, `unblock`, and others of one database.
     pub statement: &'static str,
     /// The index that it lives on.
     pub index: String,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{Claimed, StoreError, WaitsFor};
-use crate::event::{Fence, OwnerId, Route};
+use crate::event::{OwnerId, Route};
 use crate::time::Timestamp;
 
 /// Reading the events that an owner's partitions have due.
@@ -31,12 +31,8 @@ pub trait ReadStore: Send + Sync {
     /// The database's own. Nothing is written, so a repeat is safe.
     async fn next_to_read(&self, owner: &OwnerId, held: &[u64], busy: &[Route]) -> Result<Option<Duration>, StoreError>;
 
-    /// Claims the events of these fences that are due, not held under a claim, and still as their fences say: events that
-    /// [`read`](Self::read) found under a claim that had ended, and events that were started here and have no outcome. One that was
-    /// claimed, or got an outcome, since it was looked at is left alone, as its partition's owner may have read it. So is one whose
-    /// fence has an epoch, unless the owner is named in its partition under that epoch, be its lease over or not. In the order of
-    /// their `seq`.
-    async fn claim_these(&self, owner: &OwnerId, lease: Duration, fences: &[Fence]) -> Result<Vec<Claimed>, StoreError>;
+    /// How long until the next event is due, whoever owns its partition: zero if one is due, `None` if no event waits.
+    async fn next_due(&self) -> Result<Option<Duration>, StoreError>;
 }
 
 /// What to read.

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use shuttle::sync::Mutex;
 
 use crate::event::OwnerId;
+use crate::time::Timestamp;
 
 /// So many that one can be kept while another is given back.
 pub(crate) const PARTITIONS: u16 = 2;
@@ -19,6 +20,13 @@ pub(crate) struct HeldPartition {
     pub(crate) number: u16,
     pub(crate) epoch: u32,
     pub(crate) abandoned: bool,
+}
+
+/// As the host's. No read happens here, so nothing makes one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Position {
+    pub(crate) due_at: Timestamp,
+    pub(crate) sequence: u64,
 }
 
 /// Never: this table answers always.

@@ -6,8 +6,8 @@ use outbox::Status;
 use outbox::store::{ReadOrder, WaitsFor};
 
 use super::parts::{
-    AGES, DeadChoice, End, EventChoice, FenceChoice, Hours, KeyWork, LOOKS, NewEvent, OrderChoice, Outcome, Partitions,
-    ReadChoice, SessionAct, StateWork, ValueWrite, WithEffects, Writer,
+    AGES, DeadChoice, End, EventChoice, FenceChoice, Hours, KeyWork, LOOKS, NewEvent, Outcome, Partitions, ReadChoice,
+    SessionAct, StateWork, ValueWrite, WithEffects, Writer,
 };
 use super::plots::plot;
 use super::step::Step;
@@ -142,13 +142,9 @@ impl Chance {
 pub(super) fn step(chance: &mut Chance) -> Step {
     let kind = chance.weighted(&[
         (24, writing as fn(&mut Chance) -> Step),
-        (18, claim),
-        (8, read),
-        (2, |chance| Step::ClaimThese {
-            owner: chance.owner(),
-            lease: chance.lease(),
-            fences: chance.many(0, 3, Chance::fence),
-        }),
+        (14, claim_due),
+        (12, read),
+        (2, |chance| Step::Claim { owner: chance.owner(), lease: chance.lease(), fences: chance.many(0, 3, Chance::fence) }),
         (20, |chance| Step::Settle { outcomes: chance.many(1, 4, |chance| (chance.fence(), outcome(chance))) }),
         (20, keeping),
         (3, |chance| Step::CountStart { fence: chance.fence() }),
@@ -177,7 +173,7 @@ fn step_with_effects(chance: &mut Chance) -> Step {
         0 => {
             Step::Write { events: chance.many(1, 4, at_hand), owner: chance.owner(), lease: chance.lease(), by: Writer::Store }
         }
-        1 => Step::Claim { owner: 0, lease: 4, limit: 100, max_bytes: 1 << 20, skip_recent: 0, order: None },
+        1 => Step::ClaimDue { owner: 0, lease: 4, limit: 100 },
         2 => keeping(chance),
         _ => step(chance),
     }
@@ -219,23 +215,9 @@ fn new_event(chance: &mut Chance) -> NewEvent {
     }
 }
 
-fn claim(chance: &mut Chance) -> Step {
-    Step::Claim {
-        owner: chance.owner(),
-        lease: chance.lease(),
-        limit: chance.weighted(&[(9, 100), (2, 1), (2, 2), (2, 3)]),
-        max_bytes: chance.weighted(&[(4, 1 << 20), (1, 1), (1, 25), (1, 150)]),
-        skip_recent: chance.weighted(&[(6, 0), (1, 1)]),
-        order: chance.maybe(60, claim_order),
-    }
-}
-
-fn claim_order(chance: &mut Chance) -> OrderChoice {
-    if chance.percent(70) {
-        OrderChoice::ByAggregate(chance.partitions(), chance.waits_for())
-    } else {
-        OrderChoice::OneForAll { in_hand: chance.percent(70) }
-    }
+fn claim_due(chance: &mut Chance) -> Step {
+    let limit = chance.weighted(&[(9, 100), (2, 1), (2, 2), (2, 3)]);
+    Step::ClaimDue { owner: chance.owner(), lease: chance.lease(), limit }
 }
 
 pub(super) fn outcome(chance: &mut Chance) -> Outcome {

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use outbox::store::WaitsFor;
-
 /// A span: all are whole hours, so that no trace is ever slow enough to change what is due.
 pub(super) type Hours = u64;
 
@@ -170,16 +168,6 @@ pub(super) enum ValueWrite {
     /// A value of this many bytes.
     Set(usize),
     Delete,
-}
-
-/// Which order a claim keeps.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum OrderChoice {
-    ByAggregate(Partitions, WaitsFor),
-    /// With what the owner has in hand already, or as if it had nothing.
-    OneForAll {
-        in_hand: bool,
-    },
 }
 
 /// Which partitions.

@@ -110,9 +110,9 @@ impl<'d, D: Database> Player<'d, D> {
             | Step::DeleteInserted { .. }
             | Step::End { .. }
             | Step::PlainInsert { .. } => self.write(step).await,
-            Step::Claim { .. }
+            Step::ClaimDue { .. }
             | Step::Read { .. }
-            | Step::ClaimThese { .. }
+            | Step::Claim { .. }
             | Step::Renew { .. }
             | Step::CountStart { .. }
             | Step::UncountStart { .. }

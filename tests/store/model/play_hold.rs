@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 use outbox::EventId;
 use outbox::event::{Cost, Fence, OwnerId};
 use outbox::store::{
-    AttemptCost, ClaimOrder, ClaimRequest, ClaimStore, Claimed, Due, LeaseStore, Position, ReadEvent, ReadOrder, ReadRequest,
-    ReadStore, Record, SettleStore, Settled, Settlement,
+    AttemptCost, ClaimStore, Claimed, Due, LeaseStore, Position, ReadEvent, ReadOrder, ReadRequest, ReadStore, SettleStore,
+    Settled, Settlement,
 };
 use support::{Database, PATIENCE};
 
 use super::compare::{Times, agree};
-use super::parts::{FenceChoice, OrderChoice, Outcome, span};
+use super::parts::{FenceChoice, Outcome, span};
 use super::play::{Player, round, route, said};
 use super::step::Step;
 use super::table::Fault;
@@ -25,16 +25,9 @@ const TOO_LONG: usize = 4_100;
 impl<D: Database> Player<'_, D> {
     pub(super) async fn hold(&mut self, step: &Step) -> Result<(), Fault> {
         match step {
-            Step::Claim { owner, lease, limit, max_bytes, skip_recent, order } => {
-                let request = ClaimRequest {
-                    owner: self.owner(*owner),
-                    lease: span(*lease),
-                    limit: *limit,
-                    max_bytes: *max_bytes,
-                    skip_recent: span(*skip_recent),
-                    order: order.map(|order| self.claim_order(*owner, order)),
-                };
-                self.claim(&request).await
+            Step::ClaimDue { owner, lease, limit } => {
+                let fences = self.table.due(*limit);
+                self.claim(&self.owner(*owner), span(*lease), &fences).await
             }
             Step::Read { owner, partitions, limit, max_bytes, skip_recent, with_some_in_hand, busy, order } => {
                 let hand = &self.hands[*owner % self.hands.len()];
@@ -60,9 +53,9 @@ impl<D: Database> Player<'_, D> {
                 };
                 self.read(request).await
             }
-            Step::ClaimThese { owner, lease, fences } => {
+            Step::Claim { owner, lease, fences } => {
                 let fences: Vec<Fence> = fences.iter().map(|choice| self.fence(*choice)).collect();
-                self.claim_these(&self.owner(*owner), span(*lease), &fences).await
+                self.claim(&self.owner(*owner), span(*lease), &fences).await
             }
             Step::Renew { fences, lease } => {
                 let mut fences: Vec<Fence> = fences.iter().map(|choice| self.fence(*choice)).collect();
@@ -99,23 +92,6 @@ impl<D: Database> Player<'_, D> {
         }
     }
 
-    fn claim_order(&self, owner: usize, order: OrderChoice) -> ClaimOrder {
-        let owner = self.owner(owner);
-        let in_hand = |row: &&Record| {
-            row.locked_by.as_deref() == Some(owner.as_str())
-                && row.lease_end.is_some_and(|lease_end| lease_end > self.table.now)
-        };
-        match order {
-            OrderChoice::ByAggregate(partitions, waits_for) => {
-                ClaimOrder::ByAggregate { partitions: partitions.numbers(), waits_for }
-            }
-            OrderChoice::OneForAll { in_hand: false } => ClaimOrder::OneForAll { held: Vec::new() },
-            OrderChoice::OneForAll { in_hand: true } => {
-                ClaimOrder::OneForAll { held: self.table.rows.values().filter(in_hand).map(|row| row.seq).collect() }
-            }
-        }
-    }
-
     async fn give_back(&mut self, owner: usize, events: &[usize]) -> Result<(), Fault> {
         let used: Vec<EventId> = (0..self.ids).map(|number| self.event_id(number)).collect();
         let mut ids: Vec<EventId> = events.iter().filter_map(|number| round(&used, *number).copied()).collect();
@@ -132,18 +108,6 @@ impl<D: Database> Player<'_, D> {
         settled.sort_unstable();
         there.sort_unstable();
         agree("needs no second look", there, settled)
-    }
-
-    async fn claim(&mut self, request: &ClaimRequest) -> Result<(), Fault> {
-        self.tick().await;
-        let claimed = said("claim", self.store.claim(request).await)?;
-        let taken = self.table.claim(request);
-        agree(
-            "claimed",
-            taken.iter().map(|taken| taken.fence).collect(),
-            claimed.iter().map(|claimed| claimed.fence).collect::<Vec<_>>(),
-        )?;
-        self.agree_claimed(&request.owner, request.lease, &taken, &claimed)
     }
 
     /// Reads from the front, then what is behind that, and settles none of it: a later step may, by its fence.
@@ -225,11 +189,15 @@ impl<D: Database> Player<'_, D> {
         Ok(())
     }
 
-    async fn claim_these(&mut self, owner: &OwnerId, lease: Duration, fences: &[Fence]) -> Result<(), Fault> {
+    async fn claim(&mut self, owner: &OwnerId, lease: Duration, fences: &[Fence]) -> Result<(), Fault> {
         self.tick().await;
-        let claimed = said("claim_these", self.store.claim_these(owner, lease, fences).await)?;
-        let taken = self.table.claim_these(owner, lease, fences);
-        agree("claimed", taken.len(), claimed.len())?;
+        let claimed = said("claim", self.store.claim(owner, lease, fences).await)?;
+        let taken = self.table.claim(owner, lease, fences);
+        agree(
+            "claimed",
+            taken.iter().map(|taken| taken.fence).collect(),
+            claimed.iter().map(|claimed| claimed.fence).collect::<Vec<_>>(),
+        )?;
         self.agree_claimed(owner, lease, &taken, &claimed)
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use outbox::event::Fence;
-use outbox::store::{LeaseStore, ReadStore, SettleStore, Settled, Settlement};
+use outbox::store::{ClaimStore, LeaseStore, SettleStore, Settled, Settlement};
 use outbox::{StoreError, TransactionalStore};
 use support::Database;
 use tokio::task::JoinHandle;
@@ -156,7 +156,7 @@ impl<D: Database> Player<'_, D> {
         agree("held, but locked", held, renewed.locked)?;
 
         let owner = self.owner(0);
-        let claimed = said("claim_these", self.store.claim_these(&owner, span(1), &fences).await)?;
+        let claimed = said("claim", self.store.claim(&owner, span(1), &fences).await)?;
         agree("claimed though they are locked", 0, claimed.len())
     }
 }

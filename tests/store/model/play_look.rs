@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use outbox::Route;
 use outbox::store::{
-    AuditStore, ClaimStore, DeadStore, InspectStore, KeyStore, NodeStore, ReadStore, RouteRecord, RouteStore, SettleStore,
-    WaitsFor,
+    AuditStore, DeadStore, InspectStore, KeyStore, NodeStore, ReadStore, RouteRecord, RouteStore, SettleStore, WaitsFor,
 };
 use support::Database;
 

@@ -74,7 +74,7 @@ fn come_back(chance: &mut Chance, owner: usize) -> Step {
     match chance.below(6) {
         0..3 => settle(chance, owner),
         3 => Step::Renew { fences: in_hand(chance, owner), lease: LONG },
-        4 => Step::ClaimThese { owner, lease: LONG, fences: in_hand(chance, owner) },
+        4 => Step::Claim { owner, lease: LONG, fences: in_hand(chance, owner) },
         _ => keep(owner, LONG),
     }
 }
@@ -102,11 +102,11 @@ fn lost_while_reading(chance: &mut Chance, one: usize, other: usize) -> Vec<Step
 
 /// A host stands still until its leases are over, and goes on as if nothing had happened.
 fn stalled(chance: &mut Chance, one: usize, other: usize) -> Vec<Step> {
-    let claim = Step::Claim { owner: one, lease: SHORT, limit: 100, max_bytes: 1 << 20, skip_recent: 0, order: None };
+    let claim = Step::ClaimDue { owner: one, lease: SHORT, limit: 100 };
     let mut steps = vec![keep(one, SHORT), if chance.percent(70) { claim } else { read(one, None) }, Step::Pass { time: 2 }];
     if chance.percent(70) {
         steps.extend([keep(other, LONG), read(other, chance.maybe(50, read_order))]);
-        steps.push(Step::ClaimThese { owner: other, lease: LONG, fences: in_hand(chance, other) });
+        steps.push(Step::Claim { owner: other, lease: LONG, fences: in_hand(chance, other) });
     }
     steps.extend([come_back(chance, one), come_back(chance, one)]);
     steps.push(settle(chance, other));
@@ -130,7 +130,7 @@ fn used_late(chance: &mut Chance, one: usize, _: usize) -> Vec<Step> {
             _ => by_hand(chance),
         }
     }));
-    steps.push(Step::ClaimThese { owner: one, lease: LONG, fences: in_hand(chance, one) });
+    steps.push(Step::Claim { owner: one, lease: LONG, fences: in_hand(chance, one) });
     steps.extend([come_back(chance, one), come_back(chance, one)]);
     steps
 }

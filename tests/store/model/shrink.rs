@@ -82,9 +82,6 @@ fn simpler(step: &Step) -> Vec<Step> {
         Step::ReplayBatch { filter, limit } if !matches!(filter, DeadChoice { event_type: None, error: None, .. }) => {
             vec![Step::ReplayBatch { filter: DeadChoice::default(), limit: *limit }]
         }
-        Step::Claim { owner, lease, order: Some(_), .. } => {
-            vec![Step::Claim { owner: *owner, lease: *lease, limit: 100, max_bytes: 1 << 20, skip_recent: 0, order: None }]
-        }
         Step::Read { owner, partitions, with_some_in_hand, busy, order, .. } if order.is_some() || !busy.is_empty() => {
             vec![Step::Read {
                 owner: *owner,

@@ -7,8 +7,7 @@ use outbox::Status;
 use outbox::store::{ReadOrder, WaitsFor};
 
 use super::parts::{
-    DeadChoice, End, EventChoice, FenceChoice, Hours, Look, NewEvent, OrderChoice, Outcome, Partitions, SessionAct,
-    WithEffects, Writer,
+    DeadChoice, End, EventChoice, FenceChoice, Hours, Look, NewEvent, Outcome, Partitions, SessionAct, WithEffects, Writer,
 };
 
 /// One call, or time that passes.
@@ -43,13 +42,11 @@ pub(super) enum Step {
         event_type: usize,
         key: Option<(usize, usize)>,
     },
-    Claim {
+    /// Claims the events that have been due longest, whoever owns their partitions.
+    ClaimDue {
         owner: usize,
         lease: Hours,
-        limit: u32,
-        max_bytes: usize,
-        skip_recent: Hours,
-        order: Option<OrderChoice>,
+        limit: usize,
     },
     /// Reads what an owner's partitions have due: twice, the second time behind the first.
     Read {
@@ -64,7 +61,7 @@ pub(super) enum Step {
         order: Option<ReadOrder>,
     },
     /// Claims the events of these fences that are as they say.
-    ClaimThese {
+    Claim {
         owner: usize,
         lease: Hours,
         fences: Vec<FenceChoice>,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use outbox::event::{Fence, OwnerId};
-use outbox::store::{ClaimOrder, ClaimRequest, Due, PARTITIONS, ReadOrder, ReadRequest, Record, Settled, Settlement, WaitsFor};
+use outbox::store::{Due, PARTITIONS, ReadOrder, ReadRequest, Record, Settled, Settlement, WaitsFor};
 use outbox::time::Timestamp;
 use outbox::{EventId, Status};
 
@@ -27,42 +27,11 @@ const LOWER: u64 = 0xffff_ffff;
 const LONGEST_ERROR: usize = 4_000;
 
 impl Table {
-    /// Takes those that have been due longest, or the front of the one queue; in the order of their `seq`.
-    pub(super) fn claim(&mut self, request: &ClaimRequest) -> Vec<Taken> {
-        let mut chosen = match &request.order {
-            // Partition 0 is the lock of the queue.
-            Some(ClaimOrder::OneForAll { .. }) if !self.holds(request.owner.as_str(), 0) => Vec::new(),
-            Some(ClaimOrder::OneForAll { held }) => self.front(held, request.skip_recent, request.limit),
-            _ => self.due_longest(request),
-        };
-        cut(&mut chosen, request.max_bytes);
-        let mut chosen: Vec<u64> = chosen.into_iter().map(|row| row.seq).collect();
-        chosen.sort_unstable();
-
-        // Judged before any of them is claimed.
-        let behind = |seq: &u64| match request.order.as_ref()? {
-            ClaimOrder::ByAggregate { waits_for, .. } => self.behind_its_aggregate(*seq, *waits_for, &[]),
-            ClaimOrder::OneForAll { .. } => self.behind_the_front(*seq),
-        };
-        let behind: Vec<Option<u64>> = chosen.iter().map(behind).collect();
-        chosen.into_iter().zip(behind).map(|(seq, behind)| self.take(seq, &request.owner, request.lease, behind)).collect()
-    }
-
-    /// Events that may be taken, in partitions that the owner holds where partitions are asked for; those that have been due
-    /// longest first.
-    fn due_longest(&self, request: &ClaimRequest) -> Vec<&Record> {
-        let in_partition = |row: &Record| match &request.order {
-            Some(ClaimOrder::ByAggregate { partitions, .. }) => {
-                let partition = self.partition(row);
-                partitions.contains(&partition) && self.holds(request.owner.as_str(), partition)
-            }
-            _ => true,
-        };
-        let mut due: Vec<&Record> =
-            self.rows.values().filter(|row| self.is_free(row, request.skip_recent) && in_partition(row)).collect();
+    /// The events that may be claimed and have been due longest, without the epochs of their partitions.
+    pub(super) fn due(&self, limit: usize) -> Vec<Fence> {
+        let mut due: Vec<&Record> = self.rows.values().filter(|row| self.is_free(row, Duration::ZERO)).collect();
         due.sort_by_key(|row| (row.due_at, row.seq));
-        due.truncate(request.limit as usize);
-        due
+        due.into_iter().take(limit).map(|row| Fence::new(row.seq, 0, row.claim_seq)).collect()
     }
 
     /// The first unfinished events whose time has come, past those in hand, up to one that cannot be taken.
@@ -92,7 +61,7 @@ impl Table {
         earlier.filter(|row| is_unfinished(row) && row.available_at <= self.now).map(|row| row.seq).next_back()
     }
 
-    fn take(&mut self, seq: u64, owner: &OwnerId, lease: Duration, behind: Option<u64>) -> Taken {
+    fn take(&mut self, seq: u64, owner: &OwnerId, lease: Duration) -> Taken {
         let now = self.now;
         let row = self.rows.get_mut(&seq).expect("it was chosen");
         row.locked_by = Some(owner.as_str().to_owned());
@@ -101,11 +70,11 @@ impl Table {
         row.claim_seq += 1;
         row.claims += 1;
         let row = &self.rows[&seq];
-        Taken { row: row.clone(), fence: self.fence(row), due: self.due(row), behind }
+        Taken { row: row.clone(), fence: self.fence(row), due: self.is_time(row), behind: None }
     }
 
     /// Whether it is really time.
-    fn due(&self, row: &Record) -> Due {
+    fn is_time(&self, row: &Record) -> Due {
         if row.expires_at.is_some_and(|expires_at| expires_at <= self.now) {
             Due::Expired
         } else if row.available_at > self.now {
@@ -153,7 +122,7 @@ impl Table {
         let read = |row: &Record| Taken {
             row: row.clone(),
             fence: self.fence(row),
-            due: self.due(row),
+            due: self.is_time(row),
             behind: request.order.as_ref().and_then(|order| match order {
                 ReadOrder::ByAggregate { waits_for, queued } => self.behind_its_aggregate(row.seq, *waits_for, queued),
                 ReadOrder::OneForAll => self.behind_the_front(row.seq),
@@ -184,7 +153,7 @@ impl Table {
     }
 
     /// Claims those of these events that may be claimed and are as the fences say.
-    pub(super) fn claim_these(&mut self, owner: &OwnerId, lease: Duration, fences: &[Fence]) -> Vec<Taken> {
+    pub(super) fn claim(&mut self, owner: &OwnerId, lease: Duration, fences: &[Fence]) -> Vec<Taken> {
         let is_its = |row: &Record, fence: &Fence| {
             let as_it_is = Fence::new(row.seq, 0, row.claim_seq);
             *fence == as_it_is || (*fence == self.fence(row) && self.is_owner(owner.as_str(), self.partition(row)))
@@ -192,7 +161,7 @@ impl Table {
         let is_asked = |row: &Record| fences.iter().any(|fence| is_its(row, fence));
         let may_be = |row: &&Record| is_asked(row) && self.is_free(row, Duration::ZERO);
         let chosen: Vec<u64> = self.rows.values().filter(may_be).map(|row| row.seq).collect();
-        chosen.into_iter().map(|seq| self.take(seq, owner, lease, None)).collect()
+        chosen.into_iter().map(|seq| self.take(seq, owner, lease)).collect()
     }
 
     /// The `seq` of those that hold for the whole lease from now, in order.

@@ -1,19 +1,15 @@
-//! One queue of all events: claiming and reading its front.
+//! One queue of all events: reading its front.
 
 use std::collections::{HashMap, HashSet};
-use std::time::Duration;
 
 use sqlx::Row;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 
-use super::claim::CLAIM_CHOSEN;
-use super::run::Statement;
 use super::{MySqlStore, Run};
-use crate::event::OwnerId;
 use crate::store::number::numbers;
 use crate::store::row::sequence;
 use crate::store::settle::delay_micros;
-use crate::store::{ClaimRequest, PARTITIONS, ReadRequest, StoreError};
+use crate::store::{PARTITIONS, ReadRequest, StoreError};
 
 /// The unfinished events whose time has come, in the order of their `seq`, without a lock; none unless the owner holds the
 /// first partitions, as many as asked for. Each with whether later ones wait for it, and whether it may be claimed. The index
@@ -59,67 +55,33 @@ WHERE due_at <= UTC_TIMESTAMP(6) AND (outbox_event.lease_end IS NULL OR outbox_e
 /// The front of the queue, and for each event the last before it that is waited for.
 type Front = (Vec<MySqlRow>, HashMap<u64, u64>);
 
-/// Locks the front of the queue, up to the first that can neither be claimed nor is in hand already.
-pub(super) async fn lock(
-    store: &MySqlStore,
-    connection: &mut MySqlConnection,
-    request: &ClaimRequest,
-    held: &[u64],
-) -> Result<Front, StoreError> {
-    let ClaimRequest { owner, limit, skip_recent, .. } = request;
-    let look = Look { action: "claim events", owner, of: 1, held, limit: *limit, skip_recent: *skip_recent };
-    look.front(store, connection, |chosen| store.statement(CLAIM_CHOSEN).bind(chosen)).await
-}
-
-/// Reads the same events for a host that holds all partitions.
+/// Reads the front of the queue for a host that holds all partitions, up to the first event that can neither be delivered nor is in
+/// hand already.
 pub(super) async fn read(
     store: &MySqlStore,
     connection: &mut MySqlConnection,
     request: &ReadRequest,
 ) -> Result<Front, StoreError> {
-    let ReadRequest { owner, held, limit, skip_recent, .. } = request;
-    let look = Look { action: "read events", owner, of: PARTITIONS, held, limit: *limit, skip_recent: *skip_recent };
-    look.front(store, connection, |chosen| store.statement(READ_CHOSEN).bind(chosen).bind(owner.as_str())).await
-}
-
-/// What the front is looked for with.
-struct Look<'l> {
-    action: &'static str,
-    owner: &'l OwnerId,
-    /// How many partitions the owner must hold.
-    of: u16,
-    held: &'l [u64],
-    limit: u32,
-    skip_recent: Duration,
-}
-
-impl Look<'_> {
-    /// Chooses the front, and takes what was chosen by the statement that `taking` makes for a JSON list of seq.
-    async fn front<'q>(
-        &self,
-        store: &MySqlStore,
-        connection: &mut MySqlConnection,
-        taking: impl FnOnce(String) -> Statement<'q>,
-    ) -> Result<Front, StoreError> {
-        let failed = |error| store.failed(self.action, error);
-        let most = i64::from(self.limit).saturating_add(i64::try_from(self.held.len()).unwrap_or(i64::MAX));
-        let skip_recent = delay_micros(self.skip_recent);
-        let query = store.statement(FRONT).bind(skip_recent).bind(most).bind(skip_recent).bind(most);
-        let query = query.bind(self.of).bind(self.owner.as_str()).bind(self.of).bind(most);
-        let front = query.fetch_all(&mut *connection).await.map_err(failed)?;
-        let limit = usize::try_from(self.limit).unwrap_or(usize::MAX);
-        let (chosen, behind) = choose(&front, self.held, limit).map_err(failed)?;
-        if chosen.is_empty() {
-            return Ok((Vec::new(), behind));
-        }
-        let mut rows = taking(numbers(&chosen)).fetch_all(connection).await.map_err(failed)?;
-        rows.sort_by_cached_key(|row| sequence(row).unwrap_or(0));
-        // Where somebody else has locked or taken one meanwhile, what comes behind it may not pass.
-        let clear =
-            rows.iter().zip(&chosen).take_while(|(row, chosen)| sequence(*row).is_ok_and(|taken| taken == **chosen)).count();
-        rows.truncate(clear);
-        Ok((rows, behind))
+    let ReadRequest { owner, held, limit, .. } = request;
+    let failed = |error| store.failed("read events", error);
+    let most = i64::from(*limit).saturating_add(i64::try_from(held.len()).unwrap_or(i64::MAX));
+    let skip_recent = delay_micros(request.skip_recent);
+    let query = store.statement(FRONT).bind(skip_recent).bind(most).bind(skip_recent).bind(most);
+    let query = query.bind(PARTITIONS).bind(owner.as_str()).bind(PARTITIONS).bind(most);
+    let front = query.fetch_all(&mut *connection).await.map_err(failed)?;
+    let limit = usize::try_from(*limit).unwrap_or(usize::MAX);
+    let (chosen, behind) = choose(&front, held, limit).map_err(failed)?;
+    if chosen.is_empty() {
+        return Ok((Vec::new(), behind));
     }
+    let query = store.statement(READ_CHOSEN).bind(numbers(&chosen)).bind(owner.as_str());
+    let mut rows = query.fetch_all(connection).await.map_err(failed)?;
+    rows.sort_by_cached_key(|row| sequence(row).unwrap_or(0));
+    // If another host has taken one meanwhile, the events behind it may not pass.
+    let clear =
+        rows.iter().zip(&chosen).take_while(|(row, chosen)| sequence(*row).is_ok_and(|taken| taken == **chosen)).count();
+    rows.truncate(clear);
+    Ok((rows, behind))
 }
 
 /// The events that may be taken, in order, and for each the last before it that is waited for.

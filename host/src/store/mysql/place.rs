@@ -1,4 +1,4 @@
-//! Where claimed or read events stand in the queues of their aggregates.
+//! Where read events stand in the queues of their aggregates.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::iter::repeat;
@@ -8,7 +8,6 @@ use sqlx::mysql::{MySqlConnection, MySqlRow};
 
 use super::keys::{earlier, rule};
 use super::{MySqlStore, Run};
-use crate::event::OwnerId;
 use crate::store::number::numbers;
 use crate::store::row::sequence;
 use crate::store::{StoreError, WaitsFor};
@@ -33,32 +32,10 @@ const MOST: usize = 1_000;
 
 /// The same for long queues, as rows of one of two kinds, seen at one moment: what was held before may just have failed.
 ///
-/// With a second `seq`, the first of each one's queue that the owner does not hold, which may be a later one: a queue is read
-/// from its front, past what is held, and no further. Then, with the names of their aggregates, those that the owner holds. In
-/// order of binding: the rule, the owner, a JSON list of seq, the last of these, the rule, the owner, then as many hashes as
-/// [`CHUNK`].
+/// With a second `seq`, the first of each one's queue that the owner does not have, which may be a later one: a queue is read
+/// from its front, past what the owner has, and no further. Then, with the names of their aggregates, those that the owner has. In
+/// order of binding: the rule, what it has as a JSON list of seq, a JSON list of seq, what it has, the last of these, the rule.
 pub(super) const PLACES: &str = "
-SELECT outbox_event.seq,
-       (SELECT earlier.seq FROM outbox_event AS earlier FORCE INDEX (outbox_key)
-        WHERE earlier.key_hash = outbox_event.key_hash
-          AND earlier.aggregate_type = outbox_event.aggregate_type AND earlier.aggregate_id = outbox_event.aggregate_id
-          AND (? = 0 OR earlier.status = 0) AND earlier.available_at <= UTC_TIMESTAMP(6)
-          AND (earlier.locked_by IS NULL OR earlier.locked_by <> ? OR earlier.lease_end <= UTC_TIMESTAMP(6))
-        ORDER BY earlier.seq LIMIT 1), NULL AS aggregate_type, NULL AS aggregate_id
-FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
-STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
-UNION ALL
-SELECT ours.seq, NULL, ours.aggregate_type, ours.aggregate_id FROM outbox_event AS ours FORCE INDEX (outbox_key)
-WHERE ours.seq < ? AND (? = 0 OR ours.status = 0) AND ours.available_at <= UTC_TIMESTAMP(6) AND ours.locked_by = ?
-  AND ours.key_hash IN (
-  ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
-  ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
-  ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
-  ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
-
-/// [`PLACES`] where nothing is claimed: what the owner has is listed. In order of binding: the rule, what it has as a JSON list of
-/// seq, a JSON list of seq, what it has, the last of these, the rule.
-pub(super) const PLACES_OF_READ: &str = "
 SELECT outbox_event.seq,
        (SELECT earlier.seq FROM outbox_event AS earlier FORCE INDEX (outbox_key)
         WHERE earlier.key_hash = outbox_event.key_hash
@@ -74,12 +51,12 @@ FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS listed
 STRAIGHT_JOIN outbox_event AS ours FORCE INDEX (PRIMARY) ON ours.seq = listed.seq
 WHERE ours.seq < ? AND ours.key_hash IS NOT NULL AND (? = 0 OR ours.status = 0) AND ours.available_at <= UTC_TIMESTAMP(6)";
 
-/// What the owner has, the taken events among it.
-pub(super) enum Ours<'o> {
-    /// The events that it holds under its claims.
-    Claimed(&'o OwnerId),
-    /// What was queued before the read, and that with what was read as a JSON list of seq.
-    Listed { queued: &'o [u64], all: String },
+/// The events that the owner has, the taken ones included.
+pub(super) struct Ours<'o> {
+    /// The `seq` of events that were queued before the read.
+    pub(super) queued: &'o [u64],
+    /// These and what was read, as a JSON list of seq.
+    pub(super) all: String,
 }
 
 /// How many taken events are placed by one statement.
@@ -98,10 +75,7 @@ pub(super) async fn behind(
     let Some(rule) = rule(waits_for) else { return Ok(HashMap::new()) };
     let failed = |error| store.failed("look for earlier events of taken ones", error);
     let mut behind = HashMap::new();
-    let queued: HashSet<u64> = match ours {
-        Ours::Claimed(_) => HashSet::new(),
-        Ours::Listed { queued, .. } => queued.iter().copied().collect(),
-    };
+    let queued: HashSet<u64> = ours.queued.iter().copied().collect();
     for taken in taken.chunks(CHUNK) {
         let sequences = taken.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
         let last = sequences.iter().max().copied().unwrap_or(0);
@@ -116,17 +90,8 @@ pub(super) async fn behind(
             queues().fold(query, |query, queue| query.bind(queue)).fetch_all(&mut *connection).await.map_err(failed)?;
         if found.len() >= MOST {
             let sequences = numbers(&sequences);
-            let query = match ours {
-                Ours::Claimed(owner) => {
-                    let query = store.statement(PLACES).bind(rule).bind(owner.as_str()).bind(sequences);
-                    let query = query.bind(last).bind(rule).bind(owner.as_str());
-                    queues().fold(query, |query, queue| query.bind(queue))
-                }
-                Ours::Listed { all, .. } => {
-                    let query = store.statement(PLACES_OF_READ).bind(rule).bind(all).bind(sequences);
-                    query.bind(all).bind(last).bind(rule)
-                }
-            };
+            let query = store.statement(PLACES).bind(rule).bind(&ours.all).bind(sequences);
+            let query = query.bind(&ours.all).bind(last).bind(rule);
             found = query.fetch_all(&mut *connection).await.map_err(failed)?;
         }
         place(taken, &found, &queued, &mut behind)?;

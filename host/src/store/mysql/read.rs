@@ -1,24 +1,22 @@
-//! Reading due events without a claim, and claiming those that must not be delivered as they were read.
+//! Reading due events without a claim, and when to look again.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use sqlx::Row;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 
-use super::claim::{fitting, large_rows, take};
-use super::patience::patiently;
-use super::place::{self, Ours};
-use super::row::{DUE_AT, bound, claimed, is_read_apart, read};
+use super::place;
+use super::row::{DUE_AT, bound, is_read_apart, read};
 use super::{MySqlStore, Run, front, keys};
-use crate::event::{Fence, OwnerId, Route};
-use crate::store::number::{fence_rows, numbers, signed};
+use crate::event::{OwnerId, Route};
+use crate::store::number::{numbers, signed};
 use crate::store::route::pairs;
-use crate::store::row::{Apart, Columns, sequence};
-use crate::store::run::{answered, commit_if_some};
+use crate::store::row::{Apart, Columns, sequence, size_bytes};
+use crate::store::run::answered;
 use crate::store::settle::delay_micros;
-use crate::store::{Claimed, ReadEvent, ReadOrder, ReadRequest, ReadStore, StoreError};
+use crate::store::{ReadEvent, ReadOrder, ReadRequest, ReadStore, StoreError};
 
 /// The epoch is read with the row: should the partition be lost and won again, an outcome of what was read before is fenced off. A
 /// large payload or headers are left out here: the byte limit may leave the event to the next read, and they would have been moved
@@ -54,7 +52,16 @@ FROM (
   ORDER BY due_at, outbox_event.seq LIMIT ?) AS due
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = due.seq";
 
-/// As `NEXT_DUE`. Bound: the owner, the owner, the events in hand as a JSON list, busy routes as above.
+/// The next that becomes due, or whose lease ends. Of what is due and held, the first are enough: it is a hint.
+pub(super) const NEXT_DUE: &str = "
+SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), MIN(next)) FROM (
+  SELECT MIN(due_at) AS next FROM outbox_event FORCE INDEX (outbox_due) WHERE due_at > UTC_TIMESTAMP(6)
+  UNION ALL
+  SELECT MIN(COALESCE(lease_end, due_at))
+  FROM (SELECT lease_end, due_at FROM outbox_event FORCE INDEX (outbox_due)
+        WHERE due_at <= UTC_TIMESTAMP(6) ORDER BY due_at, seq LIMIT 500) AS due) AS times";
+
+/// As [`NEXT_DUE`]. Bound: the owner, the owner, the events in hand as a JSON list, busy routes as above.
 pub(super) const NEXT_TO_READ: &str = "
 SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), MIN(next)) FROM (
   SELECT due_at AS next FROM (
@@ -74,24 +81,10 @@ SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), MIN(next)) FROM (
                                                event_type VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$[1]')) AS busy)
         ORDER BY due_at, outbox_event.seq LIMIT 500) AS due) AS times";
 
-/// As `CLAIM_CHOSEN`, of rows that have not changed since they were read. In order of binding: rows of [seq, fence], the owner.
-pub(super) const CHOOSE_THESE: &str = "
-SELECT outbox_event.seq, claim_seq + 1, attempts, deferrals, claims + 1, starts, event_id, event_type, aggregate_type, aggregate_id,
-       tenant_id, CASE WHEN OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0) <= 16384 THEN headers END,
-       content_type, CASE WHEN OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0) <= 16384 THEN payload END,
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at),
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at),
-       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id),
-       OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0),
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), key_hash
-FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]')) AS given
-STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = given.seq
-WHERE claim_seq & 4294967295 = given.fence & 4294967295
-  AND (given.fence >> 32 = 0
-       OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
-                  WHERE held.partition_id = outbox_event.partition_id AND held.epoch = given.fence >> 32 AND held.owner = ?))
-  AND due_at <= UTC_TIMESTAMP(6) AND (lease_end IS NULL OR lease_end <= UTC_TIMESTAMP(6))
-FOR UPDATE SKIP LOCKED";
+/// Bound: a JSON list of seq.
+const LARGE: &str = "
+SELECT outbox_event.seq, headers, payload FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
+STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq";
 
 const ACTION: &str = "read events";
 
@@ -108,9 +101,9 @@ impl ReadStore for MySqlStore {
         Ok(rest.map(|rest| Duration::from_micros(u64::try_from(rest).unwrap_or(0))))
     }
 
-    async fn claim_these(&self, owner: &OwnerId, lease: Duration, fences: &[Fence]) -> Result<Vec<Claimed>, StoreError> {
-        let fences = fence_rows(fences);
-        patiently(self, || try_claim_these(self, owner, lease, &fences)).await
+    async fn next_due(&self) -> Result<Option<Duration>, StoreError> {
+        let rest = self.read_one("look for the next due event", self.statement(NEXT_DUE), |row| row.integer(0)).await?;
+        Ok(rest.map(|rest| Duration::from_micros(u64::try_from(rest).unwrap_or(0))))
     }
 }
 
@@ -123,7 +116,7 @@ async fn try_read(store: &MySqlStore, request: &ReadRequest) -> Result<Vec<ReadE
     rows.truncate(fitting(&rows, request.max_bytes)?);
     if let Some(ReadOrder::ByAggregate { waits_for, queued }) = &request.order {
         let read = rows.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
-        let ours = Ours::Listed { queued, all: numbers(&[queued.as_slice(), &read].concat()) };
+        let ours = place::Ours { queued, all: numbers(&[queued.as_slice(), &read].concat()) };
         behind = place::behind(store, &mut connection, &ours, &rows, *waits_for).await?;
     }
     let mut large = large_rows(store, &mut connection, &rows).await?;
@@ -164,41 +157,36 @@ fn position(row: &MySqlRow) -> Result<(i64, u64), StoreError> {
     Ok((due_at, sequence(row)?))
 }
 
-async fn try_claim_these(
-    store: &MySqlStore,
-    owner: &OwnerId,
-    lease: Duration,
-    fences: &str,
-) -> Result<Vec<Claimed>, StoreError> {
-    let mut transaction = store.transaction().await?;
-    let taken = take_these(store, &mut transaction, owner, lease, fences).await;
-    let Some((rows, mut large)) = commit_if_some(store, transaction, taken).await? else {
-        return Ok(Vec::new());
-    };
-    let mut events = rows.iter().map(|row| claimed(row, large.remove(&sequence(row)?), None)).collect::<Result<Vec<_>, _>>()?;
-    events.sort_unstable_by_key(|claimed| claimed.fence.sequence);
-    Ok(events)
+/// How many of these events may be taken together: as many as it needs to reach the limit, at least one.
+fn fitting(rows: &[MySqlRow], max_bytes: usize) -> Result<usize, StoreError> {
+    let mut before = 0_usize;
+    for (index, row) in rows.iter().enumerate() {
+        if index > 0 && before >= max_bytes {
+            return Ok(index);
+        }
+        before = before.saturating_add(usize::try_from(size_bytes(row)?).unwrap_or(usize::MAX));
+    }
+    Ok(rows.len())
 }
 
-/// `None` when there are none to take.
-async fn take_these(
+/// What was left out of rows because it is large.
+pub(super) async fn large_rows(
     store: &MySqlStore,
     connection: &mut MySqlConnection,
-    owner: &OwnerId,
-    lease: Duration,
-    fences: &str,
-) -> Result<Option<(Vec<MySqlRow>, HashMap<u64, Apart>)>, StoreError> {
-    let query = store.statement(CHOOSE_THESE).bind(fences).bind(owner.as_str());
-    let (mut rows, mut seen) = (Vec::new(), HashSet::new());
-    for row in query.fetch_all(&mut *connection).await.map_err(|error| store.failed("claim events", error))? {
-        // One that is joined twice comes twice.
-        if seen.insert(sequence(&row)?) {
-            rows.push(row);
+    rows: &[MySqlRow],
+) -> Result<HashMap<u64, Apart>, StoreError> {
+    let mut large = Vec::new();
+    for row in rows {
+        if is_read_apart(row)? {
+            large.push(sequence(row)?);
         }
     }
-    if rows.is_empty() {
-        return Ok(None);
+    if large.is_empty() {
+        return Ok(HashMap::new());
     }
-    let large = take(store, connection, &rows, owner, lease).await?;
-    Ok(Some((rows, large)))
+    let failed = |error| store.failed(ACTION, error);
+    let rows = store.statement(LARGE).bind(numbers(&large)).fetch_all(connection).await.map_err(failed)?;
+    let apart = |row: &MySqlRow| Ok::<_, sqlx::Error>(Apart { headers: row.try_get(1)?, payload: row.try_get(2)? });
+    // Row by row, so that no payload is there twice for long.
+    rows.into_iter().map(|row| Ok((sequence(&row)?, apart(&row).map_err(failed)?))).collect()
 }

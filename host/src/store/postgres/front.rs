@@ -1,45 +1,4 @@
-//! One queue of all events: claiming and reading its front.
-
-/// The unfinished events whose time has come are read in the order of their `seq`, up to the first that can neither be claimed
-/// nor is in the owner's hands already: nothing behind that one may go. The partition is looked at by the statement itself, so
-/// a host that lost it gets nothing, whatever it believes. Each comes with the last event before it that is waited for: a row
-/// that is locked by somebody is stepped over, and the host sees by that number that the next one's way is not free.
-///
-/// With `coalesce`, since the planner would read all that is due where it believes that to be little.
-///
-/// $1 the owner, $2 the lease, $3 most rows, $4 most bytes, $5 the youngest age, $6 the events in hand; spans in microseconds.
-pub(super) const CLAIM_FRONT: &str = "
-WITH front AS (
-  SELECT seq AS number, octet_length(payload) + coalesce(octet_length(headers), 0) AS bytes, available_at <= now() AS is_waited_for, seq = ANY ($6::bigint[]) AS is_held,
-         coalesce(due_at <= now() AND (lease_end IS NULL OR lease_end <= now())
-                  AND created_at <= now() - $5::bigint * interval '1 microsecond', false) AS is_free
-  FROM outbox_event WHERE done_at IS NULL AND status IN (0, 2) AND (available_at <= now() OR due_at <= now())
-  ORDER BY seq LIMIT $3::bigint + cardinality($6::bigint[])),
-marked AS (
-  SELECT number, is_held, bool_and(is_held OR is_free) OVER (ORDER BY number ROWS UNBOUNDED PRECEDING) AS is_clear,
-         sum(CASE WHEN is_held THEN 0 ELSE bytes END) OVER (ORDER BY number ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before,
-         max(number) FILTER (WHERE is_waited_for)
-           OVER (ORDER BY number ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS earlier
-  FROM front),
-chosen AS MATERIALIZED (
-  SELECT number, earlier FROM marked WHERE is_clear AND NOT is_held AND bytes_before < $4::bigint
-  ORDER BY number LIMIT $3::bigint)
-UPDATE outbox_event
-SET lease_end = now() + $2::bigint * interval '1 microsecond', locked_by = $1::text, locked_at = now(),
-    claim_seq = claim_seq + 1, claims = claims + 1
-FROM chosen
-WHERE seq = chosen.number AND ctid = ANY (ARRAY (
-  SELECT ctid FROM outbox_event
-  WHERE seq = ANY (ARRAY (SELECT number FROM chosen)) AND coalesce(due_at, 'infinity') <= now() AND (lease_end IS NULL OR lease_end <= now())
-    AND EXISTS (SELECT 1 FROM outbox_event_partition WHERE partition_id = 0 AND owner = $1::text AND outbox_event_partition.lease_end > now())
-  FOR UPDATE SKIP LOCKED))
-RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
-          CASE WHEN octet_length(payload) + coalesce(octet_length(headers), 0) <= 8388608 THEN headers END,
-          content_type,
-          CASE WHEN octet_length(payload) + coalesce(octet_length(headers), 0) <= 8388608 THEN payload END,
-          occurred_at, available_at, expires_at,
-          (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id),
-          octet_length(payload) + coalesce(octet_length(headers), 0), now(), chosen.earlier";
+//! One queue of all events: reading its front.
 
 /// The same events, read without a claim by a host that holds all partitions. $1 the owner, $2 most rows, $3 most bytes, $4 the
 /// youngest age in microseconds, $5 the events in hand.

@@ -10,19 +10,15 @@ use crate::store::{AuditFilter, Filter, Plan, PlanStore, StoreError};
 use crate::time::Timestamp;
 
 /// Each with its index.
-const STATEMENTS: [(&str, &str, &str); 26] = [
-    ("claim", claim::CLAIM, "outbox_event_due"),
-    ("claim in order", claim::CLAIM_IN_ORDER, "outbox_event_due"),
-    ("what a claim in order waits for", claim::CLAIM_IN_ORDER, "outbox_event_key"),
-    ("claim the front", front::CLAIM_FRONT, "outbox_event_open"),
+const STATEMENTS: [(&str, &str, &str); 22] = [
     ("read", read::READ, "outbox_event_due"),
     ("next to read", read::NEXT_TO_READ, "outbox_event_due"),
     ("read in order", read::READ_IN_ORDER, "outbox_event_due"),
     ("what a read in order waits for", read::READ_IN_ORDER, "outbox_event_key"),
     ("read the front", front::READ_FRONT, "outbox_event_open"),
-    ("claim these", read::CLAIM_THESE, "outbox_event_pkey"),
+    ("claim", claim::CLAIM, "outbox_event_pkey"),
     ("heads of queues", keys::HEADS, "outbox_event_key"),
-    ("next due", claim::NEXT_DUE, "outbox_event_due"),
+    ("next due", read::NEXT_DUE, "outbox_event_due"),
     ("settle", settle::DONE, "outbox_event_pkey"),
     ("settle any", settle::MIXED, "outbox_event_pkey"),
     ("renew", lease::RENEW, "outbox_event_pkey"),
@@ -62,16 +58,6 @@ fn bound<'q>(name: &str, statement: Statement<'q>) -> Statement<'q> {
     const NAME: &str = "outbox";
     let numbers: Vec<i64> = (1..=BATCH).collect();
     match name {
-        "claim" => statement.bind(NAME).bind(LEASE).bind(BATCH).bind(i64::MAX).bind(0_i64),
-        "claim in order" | "what a claim in order waits for" => statement
-            .bind(NAME)
-            .bind(LEASE)
-            .bind(BATCH)
-            .bind(i64::MAX)
-            .bind(0_i64)
-            .bind((0..256).collect::<Vec<i16>>())
-            .bind(keys::waited_for(crate::store::WaitsFor::Unresolved)),
-        "claim the front" => statement.bind(NAME).bind(LEASE).bind(BATCH).bind(i64::MAX).bind(0_i64).bind(Vec::<i64>::new()),
         "next to read" => statement.bind(NAME).bind(vec![1_i64, 2]).bind(vec![NAME]).bind(vec![NAME]),
         "read" => bound("read what is due", statement).bind(vec![NAME]).bind(vec![NAME]),
         "read what is due" => statement
@@ -88,7 +74,7 @@ fn bound<'q>(name: &str, statement: Statement<'q>) -> Statement<'q> {
             statement.bind(keys::waited_for(crate::store::WaitsFor::Unresolved)).bind(vec![1_i64, 2])
         }
         "read the front" => statement.bind(NAME).bind(BATCH).bind(i64::MAX).bind(0_i64).bind(Vec::<i64>::new()),
-        "claim these" => statement.bind(NAME).bind(LEASE).bind(numbers.clone()).bind(numbers),
+        "claim" => statement.bind(NAME).bind(LEASE).bind(numbers.clone()).bind(numbers),
         "heads of queues" => statement.bind(numbers).bind(keys::waited_for(crate::store::WaitsFor::Unresolved)),
         "settle" => statement.bind(numbers.clone()).bind(numbers),
         "settle any" => {

@@ -1,21 +1,22 @@
-//! Reading due events without a claim, and claiming those that must not be delivered as they were read.
+//! Reading due events without a claim, and when to look again.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
+use sqlx::postgres::PgRow;
 
-use super::claim::rest;
 use super::keys::waited_for;
 use super::partition::column;
 use super::route;
-use super::row::{claimed, read};
+use super::row::read;
 use super::run::Statement;
 use super::time::Moment;
 use super::{PostgresStore, Run, front};
-use crate::event::{Fence, OwnerId, Route};
+use crate::event::{OwnerId, Route};
 use crate::store::number::signed;
+use crate::store::row::Columns;
 use crate::store::settle::delay_micros;
-use crate::store::{Claimed, ReadEvent, ReadOrder, ReadRequest, ReadStore, StoreError};
+use crate::store::{ReadEvent, ReadOrder, ReadRequest, ReadStore, StoreError};
 
 /// The epoch is read with the row: should the partition be lost and won again, an outcome of what was read before is fenced off.
 /// The window adds up the payloads, so that a batch of large events is a small batch; `octet_length` of bytes reads no more than
@@ -78,7 +79,14 @@ FROM (
 WHERE bytes_before < $3::bigint
 ORDER BY due_at, chosen.seq";
 
-/// As `NEXT_DUE`. $1 the owner, $2 the events in hand, $3 and $4 the names of busy routes (NULL for none).
+/// The next that becomes due, or whose lease ends. Of what is due and held, the first are enough: it is a hint.
+pub(super) const NEXT_DUE: &str = "
+SELECT least((SELECT due_at FROM outbox_event WHERE due_at > now() ORDER BY due_at, seq LIMIT 1),
+             (SELECT min(coalesce(lease_end, due_at))
+              FROM (SELECT lease_end, due_at FROM outbox_event WHERE due_at <= now() ORDER BY due_at, seq LIMIT 500) AS due)),
+       now()";
+
+/// As [`NEXT_DUE`]. $1 the owner, $2 the events in hand, $3 and $4 the names of busy routes (NULL for none).
 pub(super) const NEXT_TO_READ: &str = "
 SELECT least((SELECT due_at FROM outbox_event
               WHERE due_at > now()
@@ -92,31 +100,6 @@ SELECT least((SELECT due_at FROM outbox_event
                       AND ($3::text[] IS NULL OR (aggregate_type, event_type) NOT IN (SELECT * FROM unnest($3::text[], $4::text[])))
                     ORDER BY due_at, seq LIMIT 500) AS due)),
        now()";
-
-/// A row that somebody else has locked, or claimed meanwhile, is left alone. With `coalesce`, since the planner would read all that
-/// is due where it believes that to be little. $1 the owner, $2 the lease in microseconds, $3 and $4
-/// the fences.
-pub(super) const CLAIM_THESE: &str = "
-UPDATE outbox_event
-SET lease_end = now() + $2::bigint * interval '1 microsecond', locked_by = $1::text, locked_at = now(),
-    claim_seq = claim_seq + 1, claims = claims + 1
-WHERE ctid = ANY (ARRAY (
-  SELECT ctid FROM outbox_event
-  WHERE seq = ANY ($3::bigint[]) AND coalesce(due_at, 'infinity') <= now() AND (lease_end IS NULL OR lease_end <= now())
-    AND EXISTS (SELECT 1 FROM unnest($3::bigint[], $4::bigint[]) AS given (sequence, fence)
-                WHERE sequence = seq AND fence & 4294967295 = claim_seq & 4294967295
-                  AND (fence >> 32 = 0
-                       OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
-                                  WHERE held.partition_id = outbox_event.partition_id AND held.epoch = fence >> 32
-                                    AND held.owner = $1::text)))
-  FOR UPDATE SKIP LOCKED))
-RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
-          CASE WHEN octet_length(payload) + coalesce(octet_length(headers), 0) <= 8388608 THEN headers END,
-          content_type,
-          CASE WHEN octet_length(payload) + coalesce(octet_length(headers), 0) <= 8388608 THEN payload END,
-          occurred_at, available_at, expires_at,
-          (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id),
-          octet_length(payload) + coalesce(octet_length(headers), 0), now()";
 
 /// Nothing is compared with the names where there are none.
 fn busy_names<'q>(statement: Statement<'q>, busy: &'q [Route]) -> Statement<'q> {
@@ -166,14 +149,12 @@ impl ReadStore for PostgresStore {
         self.read_one("look for the next due event", statement, rest).await
     }
 
-    async fn claim_these(&self, owner: &OwnerId, lease: Duration, fences: &[Fence]) -> Result<Vec<Claimed>, StoreError> {
-        let (sequences, claims): (Vec<i64>, Vec<i64>) =
-            fences.iter().map(|fence| (signed(fence.sequence), signed(fence.claim))).unzip();
-        let statement = self.statement(CLAIM_THESE).bind(owner.as_str()).bind(delay_micros(lease)).bind(sequences).bind(claims);
-        let rows = self.all("claim events", statement).await?;
-        let mut claimed = rows.iter().map(|row| claimed(row, false)).collect::<Result<Vec<_>, _>>()?;
-        // RETURNING promises no order.
-        claimed.sort_unstable_by_key(|claimed| claimed.fence.sequence);
-        Ok(claimed)
+    async fn next_due(&self) -> Result<Option<Duration>, StoreError> {
+        self.read_one("look for the next due event", self.statement(NEXT_DUE), rest).await
     }
+}
+
+/// The time from now, the second column, to the first.
+fn rest(row: &PgRow) -> Result<Option<Duration>, sqlx::Error> {
+    Ok(row.time(0)?.zip(row.time(1)?).map(|(due, now)| due.since(now)))
 }

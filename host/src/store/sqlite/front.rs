@@ -1,37 +1,4 @@
-//! One queue of all events: claiming and reading its front.
-
-/// The unfinished events whose time has come are read in the order of their `seq`, up to the first that can neither be claimed
-/// nor is in the owner's hands already: nothing behind that one may go. The partition is looked at by the statement itself, so
-/// a host that lost it gets nothing, whatever it believes. Each comes with the last event before it that is waited for.
-///
-/// ?1 now, ?2 the end of the lease, ?3 the owner, ?4 most rows, ?5 most bytes, ?6 the newest insertion time, ?7 the events in
-/// hand as a JSON list.
-pub(super) const CLAIM_FRONT: &str = "
-WITH front AS (
-  SELECT seq, octet_length(payload) + coalesce(octet_length(headers), 0) AS bytes, seq IN (SELECT value FROM json_each(?7)) AS is_held,
-         due_at IS NOT NULL AND due_at <= ?1 AND (lease_end IS NULL OR lease_end <= ?1) AND created_at <= ?6 AS is_free
-  FROM outbox_event INDEXED BY outbox_event_open
-  WHERE done_at IS NULL AND status IN (0, 2) AND (available_at <= ?1 OR due_at <= ?1)
-  ORDER BY seq LIMIT ?4 + json_array_length(?7)),
-marked AS (
-  SELECT seq, is_held, min(is_held OR is_free) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING) AS is_clear,
-         sum(iif(is_held, 0, bytes)) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
-  FROM front)
-UPDATE outbox_event
-SET lease_end = ?2, locked_by = ?3, locked_at = ?1, claim_seq = claim_seq + 1, claims = claims + 1
-WHERE EXISTS (SELECT 1 FROM outbox_event_partition WHERE partition_id = 0 AND owner = ?3 AND outbox_event_partition.lease_end > ?1)
-  AND seq IN (SELECT seq FROM marked WHERE is_clear AND NOT is_held AND bytes_before < ?5 ORDER BY seq LIMIT ?4)
-RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
-          CASE WHEN octet_length(payload) + coalesce(octet_length(headers), 0) <= 8388608 THEN headers END,
-          content_type,
-          CASE WHEN octet_length(payload) + coalesce(octet_length(headers), 0) <= 8388608 THEN payload END,
-          occurred_at, available_at, expires_at,
-          (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id),
-          octet_length(payload) + coalesce(octet_length(headers), 0),
-          (SELECT earlier.seq FROM outbox_event AS earlier INDEXED BY outbox_event_open
-           WHERE earlier.done_at IS NULL AND earlier.status IN (0, 2) AND earlier.available_at <= ?1
-             AND earlier.seq < outbox_event.seq
-           ORDER BY earlier.seq DESC LIMIT 1)";
+//! One queue of all events: reading its front.
 
 /// The same events, read without a claim by a host that holds all partitions. ?1 now, ?2 the owner, ?3 most rows, ?4 most bytes,
 /// ?5 the newest insertion time, ?6 the events in hand as a JSON list.

@@ -7,17 +7,14 @@ use crate::store::row::Named;
 use crate::store::{Plan, PlanStore, StoreError};
 
 /// Each with the part of the schema that it lives on.
-const STATEMENTS: [(&str, &str, &str); 21] = [
-    ("claim", claim::CLAIM, "outbox_event_due"),
-    ("claim in order", claim::CLAIM_IN_ORDER, "outbox_event_due"),
-    ("claim the front", front::CLAIM_FRONT, "outbox_event_open"),
+const STATEMENTS: [(&str, &str, &str); 18] = [
     ("read", read::READ, "outbox_event_due"),
     ("next to read", read::NEXT_TO_READ, "outbox_event_due"),
     ("read in order", read::READ_IN_ORDER, "outbox_event_due"),
     ("read the front", front::READ_FRONT, "outbox_event_open"),
-    ("claim these", read::CLAIM_THESE, PRIMARY_KEY),
+    ("claim", claim::CLAIM, PRIMARY_KEY),
     ("heads of queues", keys::HEADS, "outbox_event_key"),
-    ("next due", claim::NEXT_DUE, "outbox_event_due"),
+    ("next due", read::NEXT_DUE, "outbox_event_due"),
     ("settle", settle::DONE, PRIMARY_KEY),
     ("settle any", settle::MIXED, PRIMARY_KEY),
     ("renew", lease::RENEW, PRIMARY_KEY),

@@ -1,17 +1,16 @@
-//! Reading due events without a claim, and claiming those that must not be delivered as they were read.
+//! Reading due events without a claim, and when to look again.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::error::failed;
-use super::row::{claimed, read};
+use super::row::read;
 use super::{Run, SqliteStore, front, keys};
-use crate::event::{Fence, OwnerId, Route};
-use crate::store::number::{fence_rows, numbers, signed};
+use crate::event::{OwnerId, Route};
+use crate::store::number::{numbers, signed};
 use crate::store::route::pairs;
 use crate::store::row::Columns;
-use crate::store::{Claimed, ReadEvent, ReadOrder, ReadRequest, ReadStore, StoreError};
+use crate::store::{ReadEvent, ReadOrder, ReadRequest, ReadStore, StoreError};
 use crate::time::micros;
 
 /// The epoch is read with the row: should the partition be lost and won again, an outcome of what was read before is fenced off.
@@ -76,7 +75,15 @@ CROSS JOIN outbox_event AS event ON event.seq = chosen.seq
 WHERE bytes_before < ?4
 ORDER BY chosen.due_at, chosen.seq";
 
-/// As `NEXT_DUE`. ?1 now, ?2 the owner, ?3 the events in hand as a JSON list, ?4 busy routes as above.
+/// The next that becomes due, or whose lease ends. Of what is due and held, the first are enough: it is a hint. ?1 now.
+pub(super) const NEXT_DUE: &str = "
+SELECT min(next) FROM (
+  SELECT min(due_at) AS next FROM outbox_event WHERE due_at > ?1
+  UNION ALL
+  SELECT min(coalesce(lease_end, due_at))
+  FROM (SELECT lease_end, due_at FROM outbox_event WHERE due_at <= ?1 ORDER BY due_at, seq LIMIT 500))";
+
+/// As [`NEXT_DUE`]. ?1 now, ?2 the owner, ?3 the events in hand as a JSON list, ?4 busy routes as above.
 pub(super) const NEXT_TO_READ: &str = "
 SELECT min(next) FROM (
   SELECT due_at AS next FROM (
@@ -92,25 +99,6 @@ SELECT min(next) FROM (
           AND seq NOT IN (SELECT value FROM json_each(?3))
           AND (?4 IS NULL OR (aggregate_type, event_type) NOT IN (SELECT value ->> 0, value ->> 1 FROM json_each(?4)))
         ORDER BY due_at, seq LIMIT 500))";
-
-/// ?1 now, ?2 the end of the lease, ?3 the owner, ?4 the fences as rows of [seq, fence].
-pub(super) const CLAIM_THESE: &str = "
-UPDATE outbox_event
-SET lease_end = ?2, locked_by = ?3, locked_at = ?1, claim_seq = claim_seq + 1, claims = claims + 1
-WHERE seq IN (SELECT seq FROM jsonb_each(?4) AS given CROSS JOIN outbox_event ON seq = given.value ->> 0
-              WHERE claim_seq & 4294967295 = (given.value ->> 1) & 4294967295
-                AND ((given.value ->> 1) >> 32 = 0
-                     OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
-                                WHERE held.partition_id = outbox_event.partition_id AND held.epoch = (given.value ->> 1) >> 32
-                                  AND held.owner = ?3))
-                AND due_at <= ?1 AND (lease_end IS NULL OR lease_end <= ?1))
-RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
-          CASE WHEN octet_length(payload) + coalesce(octet_length(headers), 0) <= 8388608 THEN headers END,
-          content_type,
-          CASE WHEN octet_length(payload) + coalesce(octet_length(headers), 0) <= 8388608 THEN payload END,
-          occurred_at, available_at, expires_at,
-          (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id),
-          octet_length(payload) + coalesce(octet_length(headers), 0)";
 
 /// Nothing is compared with the names where there are none.
 fn busy_names(busy: &[Route]) -> Option<String> {
@@ -159,24 +147,10 @@ impl ReadStore for SqliteStore {
         Ok(due.map(|due| due.since(now)))
     }
 
-    async fn claim_these(&self, owner: &OwnerId, lease: Duration, fences: &[Fence]) -> Result<Vec<Claimed>, StoreError> {
-        let failed = |error| failed("claim events", error);
-        let mut writer = self.writing(failed).await?;
-        // Only now: while others had the writer, time went by.
-        let now = self.now_micros();
-        let rows = self
-            .statement(CLAIM_THESE)
-            .bind(now)
-            .bind(now.saturating_add(micros(lease)))
-            .bind(owner.as_str())
-            .bind(fence_rows(fences))
-            .fetch_all(&mut *writer)
-            .await
-            .map_err(failed)?;
-        drop(writer);
-        let mut claimed = rows.iter().map(|row| claimed(row, now, false)).collect::<Result<Vec<_>, _>>()?;
-        // RETURNING promises no order.
-        claimed.sort_unstable_by_key(|claimed| claimed.fence.sequence);
-        Ok(claimed)
+    async fn next_due(&self) -> Result<Option<Duration>, StoreError> {
+        let now = self.clock.now();
+        let statement = self.statement(NEXT_DUE).bind(now.as_micros());
+        let due = self.read_one("look for the next due event", statement, |row| row.time(0)).await?;
+        Ok(due.map(|due| due.since(now)))
     }
 }

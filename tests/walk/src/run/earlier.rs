@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use outbox::event::OwnerId;
-use outbox::store::{ClaimRequest, Node, Settled, Settlement};
+use outbox::store::{Node, Settled, Settlement};
 use tokio::time::sleep;
 
 use super::Stage;
@@ -20,15 +20,8 @@ impl Stage {
                 world.tick();
                 world.table.heartbeat(&Node::new(owner.clone(), "old", self.plan.mode.as_str(), "0.0.9"), span);
                 let lease = self.plan.lease;
-                let request = ClaimRequest {
-                    owner: owner.clone(),
-                    lease,
-                    limit: 3,
-                    max_bytes: 1 << 20,
-                    skip_recent: Duration::ZERO,
-                    order: None,
-                };
-                let taken = world.past_locked(|world| world.table.claim(&request));
+                let fences = world.table.due(3);
+                let taken = world.past_locked(|world| world.table.claim(&owner, lease, &fences));
                 let seqs: Vec<u64> = taken.iter().map(|taken| taken.row.seq).collect();
                 world.lost(|_, row| seqs.contains(&row.seq));
                 world.taken_by_old.extend(&seqs);

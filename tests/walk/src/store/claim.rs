@@ -1,9 +1,10 @@
-//! Claiming due events.
+//! Claiming single events.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
-use outbox::store::{ClaimRequest, ClaimStore, Claimed, Record};
+use outbox::event::{Fence, OwnerId};
+use outbox::store::{ClaimStore, Claimed, Record};
 use outbox::{Event, StoreError};
 
 use super::MemoryStore;
@@ -12,24 +13,17 @@ use crate::world::{World, shown};
 
 #[async_trait]
 impl ClaimStore for MemoryStore {
-    async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
+    async fn claim(&self, owner: &OwnerId, lease: Duration, fences: &[Fence]) -> Result<Vec<Claimed>, StoreError> {
         self.run("claim", |world| {
             let ended = world.ended_claims();
-            let taken = world.past_locked(|world| world.table.claim(request));
+            let taken = world.past_locked(|world| world.table.claim(owner, lease, fences));
             let seqs: Vec<u64> = taken.iter().map(|taken| taken.row.seq).collect();
-            // A host that claims row by row takes what others have read: beside a host of an earlier version.
-            let by_row = world.plan.faults.claimer;
-            let over = ended.into_iter().filter(|(seq, _)| seqs.contains(seq)).map(|(seq, ended)| (seq, ended || by_row));
-            world.take_over(&over.collect::<Vec<_>>());
+            world.take_over(&ended.into_iter().filter(|(seq, _)| seqs.contains(seq)).collect::<Vec<_>>());
             let claimed: Vec<Claimed> = taken.into_iter().map(|taken| world.claimed(self.life, taken)).collect();
             world.log_taken(self.life, "claimed", &claimed);
             claimed
         })
         .await
-    }
-
-    async fn next_due(&self) -> Result<Option<Duration>, StoreError> {
-        self.run("next_due", |world| world.table.next_due()).await
     }
 }
 

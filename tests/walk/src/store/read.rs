@@ -1,10 +1,10 @@
-//! Reading what is due in partitions, and claiming what was read.
+//! Reading what is due in partitions, and when to look again.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
-use outbox::event::{Fence, OwnerId};
-use outbox::store::{Claimed, Position, ReadEvent, ReadRequest, ReadStore};
+use outbox::event::OwnerId;
+use outbox::store::{Position, ReadEvent, ReadRequest, ReadStore};
 use outbox::{Route, StoreError};
 
 use super::MemoryStore;
@@ -41,17 +41,8 @@ impl ReadStore for MemoryStore {
         self.run("next_to_read", |world| world.table.next_to_read(owner.as_str(), held, busy)).await
     }
 
-    async fn claim_these(&self, owner: &OwnerId, lease: Duration, fences: &[Fence]) -> Result<Vec<Claimed>, StoreError> {
-        self.run("claim_these", |world| {
-            let ended = world.ended_claims();
-            let taken = world.past_locked(|world| world.table.claim_these(owner, lease, fences));
-            let seqs: Vec<u64> = taken.iter().map(|taken| taken.row.seq).collect();
-            world.take_over(&ended.into_iter().filter(|(seq, _)| seqs.contains(seq)).collect::<Vec<_>>());
-            let claimed: Vec<Claimed> = taken.into_iter().map(|taken| world.claimed(self.life, taken)).collect();
-            world.log_taken(self.life, "claimed of what it had read", &claimed);
-            claimed
-        })
-        .await
+    async fn next_due(&self) -> Result<Option<Duration>, StoreError> {
+        self.run("next_due", |world| world.table.next_due()).await
     }
 }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use outbox::TransactionalStore;
-use outbox::event::OwnerId;
-use outbox::store::{ClaimRequest, Claimed, PARTITIONS, ReadRequest, Settled, Settlement};
+use outbox::event::{Fence, OwnerId};
+use outbox::store::{Claimed, HeldPartition, PARTITIONS, ReadRequest, Settled, Settlement};
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 
@@ -18,6 +18,7 @@ const MAX_BYTES: usize = 32 << 20;
 const AHEAD: usize = 2;
 /// How many batches are settled at once, as in a host.
 const SETTLERS: usize = 2;
+const LEASE: Duration = Duration::from_secs(600);
 
 /// The rates of writing events, and of claiming and settling them.
 pub(super) struct WriteAndClaim {
@@ -36,32 +37,18 @@ impl<S: TransactionalStore + Clone> Bench<S> {
     /// Fills the table, then reads events without a claim, as the owner of all partitions, and settles them. Returns the rate.
     pub(super) async fn read(&self) -> Result<f64, Error> {
         self.fill().await?;
-        let (owner, lease) = (OwnerId::generate("bench"), Duration::from_secs(600));
-        let held = self.store.keep_partitions(&owner, lease, PARTITIONS, PARTITIONS).await?;
-        let partitions: Vec<u16> = held.iter().map(|partition| partition.number).collect();
-        let request = ReadRequest {
-            owner: owner.clone(),
-            partitions: partitions.clone(),
-            after: None,
-            held: Vec::new(),
-            busy: Vec::new(),
-            limit: BATCH,
-            max_bytes: MAX_BYTES,
-            skip_recent: Duration::ZERO,
-            order: None,
-        };
-        let rate = self.take_and_settle(self.events, &Settlement::Done, Taking::Reads(request)).await?;
-        self.store.release_partitions(&owner, &held).await?;
-        Ok(rate)
+        self.take_and_settle(self.events, &Settlement::Done, Claims::None).await
     }
 
-    /// Claims this many events and settles all of them alike. Returns the rate.
+    /// Reads this many events, claims each and settles all of them alike. Returns the rate.
     pub(super) async fn claim_and_settle(&self, events: u32, settlement: &Settlement) -> Result<f64, Error> {
-        self.take_and_settle(events, settlement, Taking::Claims(claim_request(BATCH))).await
+        self.take_and_settle(events, settlement, Claims::All).await
     }
 
-    /// Takes batches until this many events were taken, and settles them at the same time. Returns the rate.
-    async fn take_and_settle(&self, events: u32, settlement: &Settlement, mut taking: Taking) -> Result<f64, Error> {
+    /// Takes batches as the owner of all partitions until this many events were taken, and settles them at the same time. Returns the
+    /// rate.
+    async fn take_and_settle(&self, events: u32, settlement: &Settlement, claims: Claims) -> Result<f64, Error> {
+        let mut reader = Reader::new(&self.store, claims).await?;
         let started = Instant::now();
         let (taken, to_settle) = mpsc::channel::<Vec<Claimed>>(AHEAD);
         let to_settle = Arc::new(Mutex::new(to_settle));
@@ -72,7 +59,7 @@ impl<S: TransactionalStore + Clone> Bench<S> {
         drop(to_settle);
         let mut left = events;
         while left > 0 {
-            let batch = taking.next(&self.store).await?;
+            let batch = reader.next(&self.store).await?;
             if batch.is_empty() {
                 let found = events - left;
                 let why = format!("only {found} of {events} events were found; {WHAT_TO_DO}");
@@ -88,39 +75,59 @@ impl<S: TransactionalStore + Clone> Bench<S> {
         while let Some(settled) = settlers.join_next().await {
             settled??;
         }
-        Ok(f64::from(events) / started.elapsed().as_secs_f64())
+        let rate = f64::from(events) / started.elapsed().as_secs_f64();
+        reader.end(&self.store).await?;
+        Ok(rate)
     }
 }
 
-/// How batches are taken.
-enum Taking {
-    Claims(ClaimRequest),
+/// Whether events are claimed after they are read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Claims {
+    None,
+    All,
+}
+
+/// Reads batches as the owner of all partitions.
+pub(super) struct Reader {
+    claims: Claims,
+    held: Vec<HeldPartition>,
     /// Each read begins where the last one ended.
-    Reads(ReadRequest),
+    request: ReadRequest,
 }
 
-impl Taking {
-    async fn next<S: TransactionalStore>(&mut self, store: &S) -> Result<Vec<Claimed>, outbox::StoreError> {
-        match self {
-            Self::Claims(request) => store.claim(request).await,
-            Self::Reads(request) => {
-                let read = store.read(request).await?;
-                request.after = read.last().map(|last| last.position);
-                Ok(read.into_iter().map(|read| read.event).collect())
-            }
-        }
+impl Reader {
+    pub(super) async fn new<S: TransactionalStore>(store: &S, claims: Claims) -> Result<Self, outbox::StoreError> {
+        let owner = OwnerId::generate("bench");
+        let held = store.keep_partitions(&owner, LEASE, PARTITIONS, PARTITIONS).await?;
+        let request = ReadRequest {
+            owner,
+            partitions: held.iter().map(|partition| partition.number).collect(),
+            after: None,
+            held: Vec::new(),
+            busy: Vec::new(),
+            limit: BATCH,
+            max_bytes: MAX_BYTES,
+            skip_recent: Duration::ZERO,
+            order: None,
+        };
+        Ok(Self { claims, held, request })
     }
-}
 
-/// Claims at most this many events for a new owner.
-pub(super) fn claim_request(limit: u32) -> ClaimRequest {
-    ClaimRequest {
-        owner: OwnerId::generate("bench"),
-        lease: Duration::from_secs(30),
-        limit,
-        max_bytes: MAX_BYTES,
-        skip_recent: Duration::ZERO,
-        order: None,
+    pub(super) async fn next<S: TransactionalStore>(&mut self, store: &S) -> Result<Vec<Claimed>, outbox::StoreError> {
+        let read = store.read(&self.request).await?;
+        self.request.after = read.last().map(|last| last.position);
+        let events: Vec<Claimed> = read.into_iter().map(|read| read.event).collect();
+        if self.claims == Claims::None || events.is_empty() {
+            return Ok(events);
+        }
+        let fences: Vec<Fence> = events.iter().map(|event| event.fence).collect();
+        store.claim(&self.request.owner, LEASE, &fences).await
+    }
+
+    /// Gives the partitions back.
+    pub(super) async fn end<S: TransactionalStore>(self, store: &S) -> Result<(), outbox::StoreError> {
+        store.release_partitions(&self.request.owner, &self.held).await
     }
 }
 

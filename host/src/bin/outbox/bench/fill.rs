@@ -5,6 +5,7 @@ use std::time::Instant;
 use outbox::store::{Settled, Settlement};
 use outbox::{Envelope, Outbox, TransactionalStore};
 
+use super::alone::{Claims, Reader};
 use super::stage::{Bench, Error};
 
 /// How many aggregates the ordered events are spread over.
@@ -76,10 +77,11 @@ impl<S: TransactionalStore + Clone> Bench<S> {
         self.is_prefilled = true;
         let envelope = |_| Ok(self.envelope("Blocked")?.with(|envelope| envelope.aggregate_id("blocked"))?);
         self.write(1, envelope).await?;
-        let mut claimed = self.store.claim(&super::alone::claim_request(1)).await?;
-        let dead = claimed.pop().ok_or("the event that was just written is missing")?.fence;
+        let mut reader = Reader::new(&self.store, Claims::None).await?;
+        let dead = reader.next(&self.store).await?.pop().ok_or("the event that was just written is missing")?.fence;
         let error = "for the benchmark".to_owned();
         self.store.settle(&[Settled::new(dead, Settlement::Dead { error, counted: true, blocks: true })]).await?;
+        reader.end(&self.store).await?;
         self.write(events, envelope).await?;
         self.claim_and_settle(events, &Settlement::Behind { sequence: dead.sequence }).await?;
         Ok(())

@@ -66,7 +66,7 @@ pub(super) struct EmptyTable {
 pub(super) struct Rates {
     /// `write_all` of 1,000 events at a time.
     pub(super) write_per_s: f64,
-    /// Claim each row and settle it, without a host.
+    /// Read rows, claim each and settle it, without a host.
     pub(super) claims_per_s: f64,
     /// Read rows without a claim and settle them, without a host.
     pub(super) reads_per_s: f64,

@@ -1,0 +1,24 @@
+//! Claims without a host.
+
+use std::time::Duration;
+
+use outbox::event::{Fence, OwnerId};
+use outbox::store::{Claimed, Filter, Record};
+use outbox::{Status, Store, StoreError};
+
+/// The events that have been due longest and are free, whoever owns their partitions; at most `limit`. The fences have no epoch.
+pub async fn due(store: &dyn Store, limit: usize) -> Result<Vec<Fence>, StoreError> {
+    let now = store.now().await?;
+    let mut due: Vec<Record> = Vec::new();
+    for status in [Status::New, Status::Retry] {
+        due.extend(store.list(&Filter { status: Some(status), ..Filter::default() }, 1_000_000).await?);
+    }
+    due.retain(|row| row.due_at.is_some_and(|due_at| due_at <= now) && row.lease_end.is_none_or(|lease_end| lease_end <= now));
+    due.sort_by_key(|row| (row.due_at, row.seq));
+    Ok(due.into_iter().take(limit).map(|row| Fence::new(row.seq, 0, row.claim_seq)).collect())
+}
+
+/// Claims the events that have been due longest, whoever owns their partitions; at most `limit`.
+pub async fn claim_due(store: &dyn Store, owner: &OwnerId, lease: Duration, limit: usize) -> Result<Vec<Claimed>, StoreError> {
+    store.claim(owner, lease, &due(store, limit).await?).await
+}
