@@ -22,7 +22,6 @@ CRATES = [LIBRARY, REPOSITORY / "host/src/bin/outbox/main.rs"]
 LEFT = {
     "crate::queue: calls, delivery, key_queues": "a delivery carries its places in the queues that hold deliveries",
     "crate::store: cost, settle": "the cost of an attempt is read off its settlement, which carries it",
-    "crate::store::mysql: claim, front": "a statement of the claim is run by both",
 }
 ORDER = re.compile(r"^```rooms\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 

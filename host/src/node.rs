@@ -11,11 +11,11 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::metrics::Metrics;
-use crate::partition::{Load, Partitions};
+use crate::partition::Partitions;
 use crate::queue::InFlight;
 use crate::readiness::Pulse;
 use crate::recurring::Outage;
-use crate::store::{LiveNodes, Node, NodeRecord, Store, StoreError};
+use crate::store::{Node, NodeRecord, Store, StoreError};
 use crate::time::Timestamp;
 use crate::wake::Wake;
 use others::{Notice, Others};
@@ -56,23 +56,18 @@ pub(crate) struct Heartbeat {
     /// Whether claims on rows keep a partition from being given back: where order is kept, nobody else may go on before they end.
     pub(crate) claims_count: bool,
     pub(crate) in_flight: Arc<InFlight>,
-    /// How many workers this host has.
-    pub(crate) workers: usize,
     pub(crate) wake: Arc<Wake>,
     pub(crate) metrics: Arc<Metrics>,
     /// Beats at each heartbeat that was written, with the partitions kept.
     pub(crate) pulse: Arc<Pulse>,
 }
 
-/// A host with events in hand for less than this part of its workers is idle.
-const IDLE_WORKERS: usize = 4;
-
 impl Heartbeat {
     /// Says so until it is stopped, then leaves: its partitions are free at once.
     pub(crate) async fn run(self, mut stopped: watch::Receiver<bool>) {
         let (outage, mut beats) = (Outage::default(), 0_u32);
         let mut others = Others::new(self.node.owner.as_str(), self.node.mode, self.lease);
-        let (mut told, mut load) = (None, Load::Working);
+        let mut told = None;
         let mut look: Option<Look> = None;
         self.partitions.session_known(FIRST_SESSION).await;
         'alive: loop {
@@ -83,10 +78,8 @@ impl Heartbeat {
             // Written when it changed; a beat that failed is repeated whole.
             let plugins = self.report.as_ref().and_then(|report| report());
             let news = plugins.clone().filter(|_| plugins != told);
-            let now = self.partitions.load(self.in_flight.len(), self.workers / IDLE_WORKERS);
-            let before = std::mem::replace(&mut load, now);
             let live = outage.note(
-                self.run_once(news, Load::for_a_while(before, now)).await.inspect_err(|error| self.metrics.db_error(error)),
+                self.run_once(news).await.inspect_err(|error| self.metrics.db_error(error)),
                 |error| tracing::error!(%error, "this host cannot write its heartbeat; trying again"),
                 || tracing::info!("this host is seen by the others again"),
             );
@@ -130,17 +123,15 @@ impl Heartbeat {
     }
 
     /// How many live hosts have this one's mode.
-    async fn run_once(&self, plugins: Option<String>, load: Load) -> Result<u32, StoreError> {
+    async fn run_once(&self, plugins: Option<String>) -> Result<u32, StoreError> {
         // From here on others may rely on the session, as they may until they are told that there is none.
         let session = self.partitions.tells_of_session();
         // A host that stops takes nothing: the others share the partitions without it.
         let room = if self.partitions.is_closed() { 0 } else { self.node.room };
-        let node = Node { plugins, session, room, idle: load == Load::Idle, ..self.node.clone() };
-        let LiveNodes { live, claimers, idle } = self.store.heartbeat(&node, self.lease).await?;
-        self.partitions.set_by_row(claimers > 0);
-        let hands_over = load == Load::Busy && idle > 0;
+        let node = Node { plugins, session, room, ..self.node.clone() };
+        let live = self.store.heartbeat(&node, self.lease).await?;
         let claims = || if self.claims_count { self.in_flight.held() } else { Vec::new() };
-        if self.partitions.keep(&*self.store, &self.node.owner, self.lease, live, hands_over, claims).await? {
+        if self.partitions.keep(&*self.store, &self.node.owner, self.lease, live, claims).await? {
             self.wake.now();
         }
         // Only now: others may have taken everything while they relied on a session that was lost.

@@ -145,8 +145,6 @@ impl Poller {
             self.pulse.beat();
             rest = OUTAGE_FIRST_REST;
             after_a_rest = turn == Polled::Drained;
-            // The events that are left in the table for a listener that is busy here could go on in another host.
-            self.partitions.set_backlog(!after_a_rest || !self.busy.places().is_empty());
             tokio::select! {
                 woken = self.rest(turn) => was_woken = woken,
                 _ = stopped.wait_for(|stopped| *stopped) => return,

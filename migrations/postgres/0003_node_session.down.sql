@@ -1,1 +1,1 @@
-ALTER TABLE outbox_event_node DROP COLUMN reads, DROP COLUMN room, DROP COLUMN session, DROP COLUMN idle;
+ALTER TABLE outbox_event_node DROP COLUMN room, DROP COLUMN session;

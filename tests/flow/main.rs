@@ -43,7 +43,6 @@ mod total_order;
 mod two_databases;
 mod typed;
 mod undone;
-mod upgrade;
 mod wake;
 mod writer;
 
@@ -80,7 +79,6 @@ on_every_database! {
     reading::a_second_host_that_wants_the_table_for_itself_stands_by_and_takes_over,
     reading::hosts_that_share_the_table_read_different_events_and_go_on_for_one_that_leaves,
     reading::what_waits_for_a_worker_does_not_keep_partitions_from_another_host,
-    reading::events_of_a_busy_listener_go_on_in_an_idle_host,
     reading::what_an_owner_left_is_claimed_row_by_row,
     rolling::a_host_whose_plugin_did_not_load_kills_nothing_that_it_might_have_answered,
     rolling::a_host_without_any_listener_parks_what_is_due,
@@ -124,7 +122,6 @@ on_every_database! {
     costs::every_attempt_has_its_cost_with_it_when_that_is_asked_for,
     by_hand::a_host_mends_what_was_done_to_the_partitions_and_goes_on_in_every_mode,
     by_hand::hosts_in_every_two_modes_lose_nothing_and_deliver_nothing_twice,
-    upgrade::beside_a_host_of_the_version_before_every_event_is_delivered_once,
 }
 
 /// Facts about transactions that are open beside each other, which SQLite does not have.

@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use outbox::dispatcher::DispatcherConfig;
 use outbox::event::OwnerId;
-use outbox::listener::Fixed;
 use outbox::store::{NewRow, Ownership, PARTITIONS};
-use outbox::{Mode, Outbox, OutboxBuilder, Registration, TransactionalStore};
+use outbox::{Mode, Outbox, OutboxBuilder, TransactionalStore};
 use support::{Database, Recorder, eventually};
 
 use crate::common::{HOUR, ROUTE, done, eager, orders, row};
@@ -120,33 +119,6 @@ pub(crate) async fn what_waits_for_a_worker_does_not_keep_partitions_from_anothe
     let second = second.listener(ROUTE, second_calls.listener()).start().await.expect("starts");
 
     eventually("the other host delivers its share", async || second_calls.count() > 100).await;
-    first_calls.finish(300);
-    done(db, 300).await;
-    first.shutdown().await;
-    second.shutdown().await;
-}
-
-pub(crate) async fn events_of_a_busy_listener_go_on_in_an_idle_host(db: &impl Database) {
-    let (first_calls, second_calls) = (Recorder::held(), Recorder::done());
-    let config = DispatcherConfig {
-        cold_queue: 20,
-        lease: Duration::from_secs(5),
-        deadline: Duration::from_secs(4),
-        ..DispatcherConfig::default()
-    };
-    // A call that its deadline cuts off is repeated at once, also where the clock stands still.
-    let host = |mode| host(db.typed(), mode).retry(Fixed(Duration::ZERO));
-    let first = host(Mode::MultiNode).dispatcher(config.clone());
-    let busy = Registration::new(ROUTE.try_into().expect("good names"), first_calls.listener()).concurrency(1);
-    let first = first.registration(busy).start().await.expect("starts");
-    insert(db, 300).await;
-    first_calls.started().await;
-
-    let second = host(Mode::MultiNode).dispatcher(config);
-    let second = second.listener(ROUTE, second_calls.listener()).start().await.expect("starts");
-
-    // Half of the partitions are its share; of the others it gets those of which the busy host has nothing in hand.
-    eventually("the other host delivers more than its share", async || second_calls.count() > 240).await;
     first_calls.finish(300);
     done(db, 300).await;
     first.shutdown().await;

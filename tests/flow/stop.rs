@@ -143,7 +143,7 @@ struct Slow {
 const SLOW: &str = "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
   PERFORM pg_advisory_xact_lock_shared(hashtext(current_schema())); RETURN NEW; END $$;
 CREATE TRIGGER slow BEFORE UPDATE ON outbox_event FOR EACH ROW WHEN ({condition}) EXECUTE FUNCTION slow()";
-const CLAIMS: &str = "OLD.locked_by IS NULL AND NEW.locked_by IS NOT NULL";
+const CLAIMS: &str = "NEW.locked_by IS NOT NULL AND NEW.locked_by IS DISTINCT FROM OLD.locked_by";
 const CLAIMS_AND_OUTCOMES: &str = "OLD.locked_by IS DISTINCT FROM NEW.locked_by";
 const STANDING: &str = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
   AND objid = hashtext(current_schema())::oid";
@@ -153,14 +153,6 @@ impl Slow {
         let db = Postgres::fresh().await;
         db.execute(&SLOW.replace("{condition}", condition)).await;
         Self { db, other: None }
-    }
-
-    /// Lets a host of an earlier version be there, beside which every host claims row by row.
-    async fn with_an_earlier_host(self) -> Self {
-        let sql = "INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until)
-                   VALUES ('earlier', 'earlier 1', 'multi_node', '0.0.1', now(), now() + interval '1 day')";
-        self.db.execute(sql).await;
-        self
     }
 
     /// A host that waits longer than any test for a statement that stands.
@@ -176,9 +168,18 @@ impl Slow {
 
     /// Inserts events that only a poller can find.
     async fn insert(&self, envelopes: &[Envelope]) -> Vec<EventId> {
-        let rows: Vec<_> = envelopes.iter().map(|envelope| NewRow { envelope, claimed: false }).collect();
-        let nobody = Ownership { owner: OwnerId::generate("producer"), lease: HOUR };
-        self.db.store().write(&rows, &nobody).await.expect("writes");
+        self.write(envelopes, false).await
+    }
+
+    /// Inserts events whose writer's claim ends at once, so that the poller must claim each of them.
+    async fn insert_to_claim(&self, envelopes: &[Envelope]) -> Vec<EventId> {
+        self.write(envelopes, true).await
+    }
+
+    async fn write(&self, envelopes: &[Envelope], claimed: bool) -> Vec<EventId> {
+        let rows: Vec<_> = envelopes.iter().map(|envelope| NewRow { envelope, claimed }).collect();
+        let writer = Ownership { owner: OwnerId::generate("producer"), lease: Duration::from_micros(1) };
+        self.db.store().write(&rows, &writer).await.expect("writes");
         envelopes.iter().map(Envelope::id).collect()
     }
 
@@ -197,12 +198,12 @@ impl Slow {
         eventually(&format!("{statements} statements stand"), async || self.db.number(STANDING).await == statements).await;
     }
 
-    /// Whether these events are as if nobody had ever claimed them.
+    /// Waits until these events are as if only their writer had ever claimed them.
     async fn are_given_back(&self, ids: &[EventId]) {
         for id in ids {
             eventually("the event is given back", async || row(&self.db, *id).await.locked_by.is_none()).await;
             let row = row(&self.db, *id).await;
-            assert_eq!((row.status, row.attempts, row.claims, row.locked_at), (Status::New, 0, 0, None));
+            assert_eq!((row.status, row.attempts, row.claims, row.locked_at), (Status::New, 0, 1, None));
             assert!(row.due_at.expect("it waits") <= self.db.now().await, "due at once");
         }
     }
@@ -211,15 +212,15 @@ impl Slow {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stop_drains_while_a_claim_stands_and_gives_that_claim_back() {
     for mode in [Mode::SingleNode, Mode::OrderedByAggregate, Mode::Ordered] {
-        let mut slow = Slow::fresh(CLAIMS).await.with_an_earlier_host().await;
+        let mut slow = Slow::fresh(CLAIMS).await;
         let recorder = Recorder::held();
         let host = slow.host(mode, HOUR, &recorder).await;
-        slow.insert(&orders(3)).await;
+        slow.insert_to_claim(&orders(3)).await;
         recorder.started().await;
         eventually("all are in hand", async || slow.db.store().stats().await.expect("counts").in_flight == 3).await;
         slow.hold_up().await;
         // The second aggregate has events in hand already, and two more of it come together.
-        let late = slow.insert(&[order(1), order(1), order(7), order(7)]).await;
+        let late = slow.insert_to_claim(&[order(1), order(1), order(7), order(7)]).await;
         slow.standing(1).await;
 
         let stopping = tokio::spawn(host.shutdown());
@@ -246,14 +247,14 @@ async fn a_stop_drains_while_a_claim_stands_and_gives_that_claim_back() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stop_cuts_listeners_off_after_the_drain_timeout_though_a_claim_stands() {
-    let mut slow = Slow::fresh(CLAIMS).await.with_an_earlier_host().await;
+    let mut slow = Slow::fresh(CLAIMS).await;
     let recorder = Recorder::held();
     let host = slow.host(Mode::SingleNode, Duration::from_millis(200), &recorder).await;
-    let ids = slow.insert(&orders(3)).await;
+    let ids = slow.insert_to_claim(&orders(3)).await;
     recorder.started().await;
     eventually("all are in hand", async || slow.db.store().stats().await.expect("counts").in_flight == 3).await;
     slow.hold_up().await;
-    let late = slow.insert(&orders(2)).await;
+    let late = slow.insert_to_claim(&orders(2)).await;
     slow.standing(1).await;
 
     let stopping = tokio::spawn(host.shutdown());
@@ -268,13 +269,13 @@ async fn a_stop_cuts_listeners_off_after_the_drain_timeout_though_a_claim_stands
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stop_ends_though_its_statements_never_do_and_what_they_took_waits_for_its_lease() {
-    let mut slow = Slow::fresh(CLAIMS_AND_OUTCOMES).await.with_an_earlier_host().await;
+    let mut slow = Slow::fresh(CLAIMS_AND_OUTCOMES).await;
     let recorder = Recorder::held();
     let first = slow.host(Mode::SingleNode, Duration::from_millis(200), &recorder).await;
-    let answered = slow.insert(&orders(1)).await;
+    let answered = slow.insert_to_claim(&orders(1)).await;
     recorder.started().await;
     slow.hold_up().await;
-    let late = slow.insert(&orders(2)).await;
+    let late = slow.insert_to_claim(&orders(2)).await;
     slow.standing(1).await;
     recorder.finish(1);
     slow.standing(2).await;

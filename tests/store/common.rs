@@ -55,7 +55,7 @@ pub(crate) fn expectations() -> Expectations {
     Expectations { lease: LEASE, deadline: LEASE / 2, max_payload: 1 << 20, connections: 5 }
 }
 
-/// Claims the events that have been due longest for an owner of its own, whoever owns their partitions.
+/// Claims the events of any partition that have been due longest, for a new owner.
 pub(crate) async fn claim_due(store: &dyn Store, limit: usize) -> Result<Vec<Claimed>, StoreError> {
     support::claim_due(store, &owner("host"), LEASE, limit).await
 }

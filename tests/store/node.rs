@@ -16,22 +16,22 @@ fn node(owner: &OwnerId) -> Node {
 pub(crate) async fn a_host_is_alive_as_long_as_it_says_so(db: &dyn Harness) {
     let (one, two, other) = (owner("one"), owner("two"), owner("other"));
     let store = db.store();
-    assert_eq!(store.heartbeat(&node(&one), LEASE).await.expect("says that it is alive").live, 1);
+    assert_eq!(store.heartbeat(&node(&one), LEASE).await.expect("says that it is alive"), 1);
     db.let_pass(MOMENT).await;
-    assert_eq!(store.heartbeat(&node(&two), LEASE).await.expect("says that it is alive").live, 2);
+    assert_eq!(store.heartbeat(&node(&two), LEASE).await.expect("says that it is alive"), 2);
     db.let_pass(MOMENT).await;
     let lonely = Node { mode: "single_node", ..node(&other) };
     assert_eq!(
-        store.heartbeat(&lonely, LEASE).await.expect("says that it is alive").live,
+        store.heartbeat(&lonely, LEASE).await.expect("says that it is alive"),
         1,
         "nodes of another mode are not counted"
     );
     db.let_pass(LEASE / 2).await;
-    assert_eq!(store.heartbeat(&node(&one), LEASE).await.expect("says that it is alive").live, 2);
+    assert_eq!(store.heartbeat(&node(&one), LEASE).await.expect("says that it is alive"), 2);
 
     db.let_pass(LEASE / 2 + Duration::from_secs(1)).await;
 
-    assert_eq!(store.heartbeat(&node(&one), LEASE).await.expect("says that it is alive").live, 1, "two has said nothing");
+    assert_eq!(store.heartbeat(&node(&one), LEASE).await.expect("says that it is alive"), 1, "two has said nothing");
     let nodes = store.nodes().await.expect("lists");
     let alive: Vec<_> = nodes.iter().map(|node| (node.owner.as_str(), node.alive)).collect();
     assert_eq!(alive, [(one.as_str(), true), (two.as_str(), false), (other.as_str(), false)]);
@@ -56,57 +56,29 @@ pub(crate) async fn a_host_tells_how_it_works_and_each_beat_says_it_anew(db: &dy
     let (store, one) = (db.store(), owner("one"));
     let told = async || {
         let node = store.nodes().await.expect("lists").remove(0);
-        (node.reads, node.room, node.session)
+        (node.room, node.session)
     };
 
     store.heartbeat(&node(&one), LEASE).await.expect("says that it is alive");
-    assert_eq!(told().await, (false, 0, false));
-    let reading = Node { reads: true, room: u32::MAX, session: true, ..node(&one) };
+    assert_eq!(told().await, (1, false));
+    let reading = Node { room: u32::MAX, session: true, ..node(&one) };
     store.heartbeat(&reading, LEASE).await.expect("says that it is alive");
-    assert_eq!(told().await, (true, i32::MAX.cast_unsigned(), true), "more than the column can hold is the most that it can");
+    assert_eq!(told().await, (i32::MAX.cast_unsigned(), true), "the column holds the largest number that fits");
     store.heartbeat(&Node { room: 7, session: false, ..reading }, LEASE).await.expect("says that it is alive");
 
-    assert_eq!(told().await, (true, 7, false));
+    assert_eq!(told().await, (7, false));
 }
 
 pub(crate) async fn a_host_that_is_about_to_stop_has_no_share_any_more(db: &dyn Harness) {
     let store = db.store();
-    let [one, two] = ["one", "two"].map(|name| Node { reads: true, room: 9, ..node(&owner(name)) });
-    let live = async |node: &Node| store.heartbeat(node, LEASE).await.expect("says that it is alive").live;
+    let [one, two] = ["one", "two"].map(|name| Node { room: 9, ..node(&owner(name)) });
+    let live = async |node: &Node| store.heartbeat(node, LEASE).await.expect("says that it is alive");
     assert_eq!((live(&one).await, live(&two).await), (1, 2));
 
     let stops = Node { room: 0, ..one.clone() };
 
     assert_eq!((live(&stops).await, live(&two).await), (2, 1), "it counts itself, and the other one does not");
     assert_eq!((live(&one).await, live(&two).await), (2, 2));
-    assert_eq!(
-        live(&Node { reads: false, room: 0, ..one }).await,
-        2,
-        "a host of an earlier version does not say how much it takes"
-    );
-    assert_eq!(live(&two).await, 2);
-}
-
-pub(crate) async fn others_that_claim_rows_are_counted_whatever_their_mode(db: &dyn Harness) {
-    let store = db.store();
-    let [one, two, other] = ["one", "two", "other"].map(owner);
-    let claimers = async |node: &Node| store.heartbeat(node, LEASE).await.expect("says that it is alive").claimers;
-    let reading = Node { reads: true, ..node(&one) };
-
-    assert_eq!(claimers(&reading).await, 0);
-    assert_eq!(claimers(&node(&two)).await, 0, "one reads, and two does not count itself");
-    assert_eq!(claimers(&Node { mode: "ordered", ..node(&other) }).await, 1);
-    assert_eq!(claimers(&reading).await, 2, "order or not");
-    db.execute(&format!(
-        "INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until)
-         SELECT 'before', label, mode, version, started_at, alive_until FROM outbox_event_node WHERE owner = '{}'",
-        two.as_str()
-    ))
-    .await;
-    assert_eq!(claimers(&reading).await, 3, "a host of the version before says nothing of it, and claims");
-    assert_eq!(claimers(&Node { reads: true, ..node(&two) }).await, 2, "and two reads from now on");
-    db.let_pass(LEASE + MOMENT).await;
-    assert_eq!(claimers(&reading).await, 0, "they are gone");
 }
 
 pub(crate) async fn a_host_that_has_been_gone_for_a_day_is_not_shown_though_no_other_is_alive(db: &dyn Harness) {

@@ -164,72 +164,22 @@ SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query L
     }
 }
 
-/// Says how a host works that reads its partitions.
-async fn beat(store: &dyn Store, owner: &OwnerId, mode: &'static str, idle: bool) -> u32 {
-    let node = Node { reads: true, room: 1, idle, ..Node::new(owner.clone(), "here 1", mode, "1.2.3") };
-    store.heartbeat(&node, LEASE).await.expect("says that it is alive").idle
-}
-
 /// The number and epoch of each partition that an owner holds.
 async fn held(store: &dyn Store, owner: &OwnerId) -> Vec<(u16, u32)> {
     let held = store.keep_partitions(owner, LEASE, 0, PARTITIONS).await.expect("keeps");
     held.iter().map(|held| (held.number, held.epoch)).collect()
 }
 
-pub(crate) async fn a_busy_host_hands_partitions_over_to_the_idle_host_of_its_mode_that_holds_the_fewest(db: &dyn Harness) {
-    let store = db.store();
-    let [busy, other, idle, elsewhere] = ["busy", "other", "idle", "elsewhere"].map(owner);
-    keep(&*store, &busy).await;
-    assert_eq!(beat(&*store, &busy, "multi_node", false).await, 0);
-    assert_eq!(beat(&*store, &elsewhere, "ordered_by_aggregate", true).await, 0, "a host does not count itself");
-    assert_eq!(beat(&*store, &busy, "multi_node", false).await, 0, "nor those of another mode");
-    assert!(!store.hand_over(&busy, LEASE, &of_epoch(1, [3, 4])).await.expect("asks"), "there is nobody to get them");
-    assert_eq!(held(&*store, &busy).await.len(), usize::from(PARTITIONS));
+pub(crate) async fn a_release_that_arrives_late_gives_nothing_back(db: &dyn Harness) {
+    let (store, owner) = (db.store(), owner("host"));
+    let before = keep(&*store, &owner).await;
+    store.release_partitions(&owner, &before).await.expect("gives back");
+    keep(&*store, &owner).await;
 
-    beat(&*store, &other, "multi_node", true).await;
-    assert!(store.hand_over(&busy, LEASE, &of_epoch(1, [7])).await.expect("hands over"));
-    beat(&*store, &idle, "multi_node", true).await;
-    assert_eq!(beat(&*store, &busy, "multi_node", false).await, 2);
-    assert!(store.hand_over(&busy, LEASE, &of_epoch(1, [3, 4, 7])).await.expect("hands over"));
+    // As the network may deliver it late.
+    store.release_partitions(&owner, &before).await.expect("nothing of these epochs is left");
 
-    assert_eq!(held(&*store, &idle).await, [(3, 2), (4, 2)], "it held none, and what is not the giver's is not given");
-    assert_eq!(held(&*store, &other).await, [(7, 2)]);
-    assert_eq!(held(&*store, &busy).await.len(), usize::from(PARTITIONS) - 3);
-    db.let_pass(LEASE + Duration::from_secs(1)).await;
-    assert!(!store.hand_over(&busy, LEASE, &of_epoch(1, [9])).await.expect("asks"), "hosts that are gone get nothing");
-}
-
-pub(crate) async fn what_was_sent_before_a_partition_changed_its_owner_gives_it_to_nobody(db: &dyn Harness) {
-    let (store, busy, idle) = (db.store(), owner("busy"), owner("idle"));
-    beat(&*store, &busy, "multi_node", false).await;
-    beat(&*store, &idle, "multi_node", true).await;
-    let before = keep(&*store, &busy).await;
-    store.release_partitions(&busy, &before).await.expect("gives back");
-    keep(&*store, &busy).await;
-
-    // As the network may deliver them late.
-    store.release_partitions(&busy, &before).await.expect("nothing of these epochs is left");
-    assert!(store.hand_over(&busy, LEASE, &before).await.expect("there is somebody to get them"));
-
-    assert_eq!(held(&*store, &busy).await, all().into_iter().map(|number| (number, 2)).collect::<Vec<_>>());
-    assert_eq!(held(&*store, &idle).await, []);
-}
-
-pub(crate) async fn what_was_read_before_a_hand_over_has_no_outcome_after_it(db: &dyn Harness) {
-    let (store, busy, idle) = (db.store(), owner("busy"), owner("idle"));
-    keep(&*store, &busy).await;
-    spread(db, 1).await;
-    let before = read(&*store, &busy).await;
-    beat(&*store, &busy, "multi_node", false).await;
-    beat(&*store, &idle, "multi_node", true).await;
-
-    assert!(store.hand_over(&busy, LEASE, &of_epoch(1, all())).await.expect("hands over"));
-
-    let done = |fence: Fence| Settled::new(fence, Settlement::Done);
-    assert_eq!(store.settle(&[done(before[0])]).await.expect("settles"), 1, "its outcome is dropped");
-    let after = read(&*store, &idle).await;
-    assert!(after[0].claim > before[0].claim, "its next delivery has a larger number");
-    assert_eq!(store.settle(&[done(after[0])]).await.expect("settles"), 0);
+    assert_eq!(held(&*store, &owner).await, all().into_iter().map(|number| (number, 2)).collect::<Vec<_>>());
 }
 
 /// A time that no lease can end at, as the database writes it.

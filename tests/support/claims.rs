@@ -6,7 +6,7 @@ use outbox::event::{Fence, OwnerId};
 use outbox::store::{Claimed, Filter, Record};
 use outbox::{Status, Store, StoreError};
 
-/// The events that have been due longest and are free, whoever owns their partitions; at most `limit`. The fences have no epoch.
+/// At most `limit` free events of any partition, those first that have been due longest. The fences have no epoch.
 pub async fn due(store: &dyn Store, limit: usize) -> Result<Vec<Fence>, StoreError> {
     let now = store.now().await?;
     let mut due: Vec<Record> = Vec::new();
@@ -18,7 +18,7 @@ pub async fn due(store: &dyn Store, limit: usize) -> Result<Vec<Fence>, StoreErr
     Ok(due.into_iter().take(limit).map(|row| Fence::new(row.seq, 0, row.claim_seq)).collect())
 }
 
-/// Claims the events that have been due longest, whoever owns their partitions; at most `limit`.
+/// Claims at most `limit` events of any partition, those first that have been due longest.
 pub async fn claim_due(store: &dyn Store, owner: &OwnerId, lease: Duration, limit: usize) -> Result<Vec<Claimed>, StoreError> {
     store.claim(owner, lease, &due(store, limit).await?).await
 }

@@ -154,10 +154,8 @@ impl<S> Background<'_, S> {
             mode: wanted.mode.as_str(),
             version: env!("CARGO_PKG_VERSION"),
             plugins: None,
-            reads: true,
             room: u32::try_from(wanted.dispatcher.most_in_hand()).unwrap_or(u32::MAX),
             session: false,
-            idle: false,
         };
         let heartbeat = Heartbeat {
             store: self.store.clone(),
@@ -167,7 +165,6 @@ impl<S> Background<'_, S> {
             partitions: self.partitions.clone(),
             claims_count: self.order.is_some(),
             in_flight: parts.in_flight.clone(),
-            workers: wanted.dispatcher.workers,
             wake: parts.wake.clone(),
             metrics: parts.metrics.clone(),
             pulse: parts.heartbeat_pulse.clone(),

@@ -5,10 +5,8 @@
 //! back. It knows nothing of what an event is.
 
 mod careful;
-mod handing_over;
 mod hold;
 mod leaving;
-mod load;
 mod session;
 mod share;
 
@@ -21,7 +19,6 @@ pub(crate) use careful::Careful;
 pub(crate) use hold::Hold;
 pub(crate) use leaving::Claiming;
 use leaving::Leaving;
-pub(crate) use load::Load;
 pub(crate) use session::GONE_AFTER;
 pub(crate) use share::Share;
 
@@ -48,12 +45,8 @@ pub(crate) struct Partitions {
     began: Instant,
     /// When the leases end, in microseconds since `began`.
     lease_end: AtomicU64,
-    /// Whether some host claims row by row whatever partition a row belongs to, so that all must.
-    by_row: AtomicBool,
     /// Whether this host stops.
     closed: AtomicBool,
-    /// Whether the poller has left events that are due.
-    has_backlog: AtomicBool,
     /// Whether an answer was lost that may have said which partitions were taken from an owner that had left them.
     is_unsure: AtomicBool,
     /// When this host's session was last proven, in microseconds since `began`; 0 when it has none.
@@ -102,14 +95,9 @@ struct State {
     /// Of these, those that an owner left without giving them back.
     careful: Careful,
     leaving: Leaving,
-    /// The leaving partitions that an idle host gets.
-    handed_over: Vec<u16>,
     /// Those that are being given back, with their epochs, until the database has said that they are: it may hear of it late, so
     /// nothing is taken of them meanwhile.
     given_back: Vec<(u16, u32)>,
-    /// How many live hosts shared the partitions at the last beat, and how many this one has got beyond its even share since.
-    live: u32,
-    beyond: u16,
     /// Whether nobody else has events in hand any more that were claimed before these partitions were ours.
     settled: bool,
     /// Whether it was said that another host holds all partitions.
@@ -132,9 +120,7 @@ impl Partitions {
             slots: (0..PARTITIONS).map(|_| Slot::default()).collect(),
             began: Instant::now(),
             lease_end: AtomicU64::new(0),
-            by_row: AtomicBool::new(false),
             closed: AtomicBool::new(false),
-            has_backlog: AtomicBool::new(false),
             is_unsure: AtomicBool::new(false),
             session: AtomicU64::new(0),
             last_proof: AtomicU64::new(0),
@@ -208,23 +194,6 @@ impl Partitions {
         self.doubted.notified().await;
     }
 
-    /// Whether some host claims row by row, so that all must.
-    pub(crate) fn is_by_row(&self) -> bool {
-        self.by_row.load(Ordering::SeqCst)
-    }
-
-    /// Notes whether it is so.
-    pub(crate) fn set_by_row(&self, by_row: bool) {
-        if self.by_row.swap(by_row, Ordering::SeqCst) == by_row {
-            return;
-        }
-        if by_row {
-            tracing::info!("a host of an earlier version works on this table: every host claims row by row until it is gone");
-        } else {
-            tracing::info!("no host of an earlier version works on this table any more: events are read without a claim");
-        }
-    }
-
     /// Whether nobody else has events in hand any more that were claimed before these partitions were ours.
     pub(crate) fn is_settled(&self) -> bool {
         self.lock().settled
@@ -235,16 +204,15 @@ impl Partitions {
         self.lock().settled = true;
     }
 
-    /// Renews the partitions, takes or gives back what the number of live hosts asks for; `hands_over`: gives a few to an idle
-    /// host. `claims` are the claims in this process's hands that keep a partition from being given back. True when the poller
-    /// is to look: partitions are open that were not before, or some are to be given back.
+    /// Renews the partitions, takes or gives back what the number of live hosts asks for. `claims` are the claims in this process's
+    /// hands that keep a partition from being given back. True when the poller is to look: partitions are open that were not
+    /// before, or some are to be given back.
     pub(crate) async fn keep(
         &self,
         store: &dyn Store,
         owner: &OwnerId,
         lease: Duration,
         live: u32,
-        hands_over: bool,
         claims: impl Fn() -> Vec<(EventId, Fence)>,
     ) -> Result<bool, StoreError> {
         // Taken before the statement is sent: by the database's clock the leases end later than we believe, never earlier.
@@ -257,14 +225,10 @@ impl Partitions {
         for held in held.iter_mut().filter(|_| was_unsure) {
             held.abandoned |= self.slots[usize::from(held.number)].epoch.load(Ordering::SeqCst) != held.epoch;
         }
-        let keeps = if share == 0 { 0 } else { share + self.beyond_share(&held, share, live) };
         let mut open = held;
-        let mut leaving = open.split_off(open.len().min(usize::from(keeps)));
-        let chosen = self.choose_to_hand_over(&open, share, hands_over && self.share == Share::Even);
+        let mut leaving = open.split_off(open.len().min(usize::from(share)));
         let given_back = self.lock().given_back.clone();
-        leaving.extend(
-            open.extract_if(.., |held| chosen.contains(&held.number) || given_back.contains(&(held.number, held.epoch))),
-        );
+        leaving.extend(open.extract_if(.., |held| given_back.contains(&(held.number, held.epoch))));
         let (are_new, to_give_back) = self.update(&open, &leaving, claims);
         // Only now: no call may begin for an event of a partition that was lost while the lease was over.
         let lease_end = (sent + lease.saturating_sub(lease / MARGIN)).saturating_duration_since(self.began);
@@ -281,18 +245,12 @@ impl Partitions {
         let of_before = |held: &HeldPartition| given_back.contains(&(held.number, held.epoch));
         self.lock().given_back =
             leaving.iter().filter(|held| is_empty(held) || of_before(held)).map(|held| (held.number, held.epoch)).collect();
-        let to_give_back = leaving.into_iter().filter(is_empty);
-        let (handed_over, released): (Vec<HeldPartition>, Vec<_>) =
-            to_give_back.partition(|held| chosen.contains(&held.number));
+        let released: Vec<HeldPartition> = leaving.into_iter().filter(is_empty).collect();
         if !released.is_empty() {
             store.release_partitions(owner, &released).await?;
             self.forget_epochs(&released);
         }
-        if !handed_over.is_empty() && store.hand_over(owner, lease, &handed_over).await? {
-            self.forget_epochs(&handed_over);
-            tracing::debug!(partitions = handed_over.len(), "an idle host gets partitions of this busy one");
-        }
-        let said = |number| handed_over.iter().chain(&released).any(|held| held.number == number);
+        let said = |number| released.iter().any(|held| held.number == number);
         self.lock().given_back.retain(|(number, _)| !said(*number));
         Ok(are_new || self.is_leaving())
     }

@@ -1,12 +1,10 @@
 use std::sync::Arc;
 
-use super::handing_over::HANDED_OVER;
 use super::*;
 use crate::event::{Envelope, EventId};
 use crate::store::sqlite::SqliteOptions;
 use crate::store::{
-    ClaimStore, Claimed, NewRow, Node, NodeStore, Ownership, PartitionStore, SchemaStore, SqliteStore, TransactionalStore,
-    WriteStore,
+    ClaimStore, Claimed, NewRow, Ownership, PartitionStore, SchemaStore, SqliteStore, TransactionalStore, WriteStore,
 };
 use crate::time::{ManualClock, Timestamp};
 
@@ -66,24 +64,13 @@ impl Host {
 
     /// One beat, with this many hosts alive. True when its poller is to look.
     async fn keep(&self, live: u32) -> bool {
-        self.partitions.keep(&self.store, &self.owner, LEASE, live, false, Vec::new).await.expect("keeps")
+        self.partitions.keep(&self.store, &self.owner, LEASE, live, Vec::new).await.expect("keeps")
     }
 
     /// The epoch under which the table says that it holds a partition.
     async fn epoch(&self, number: u16) -> u32 {
         let held = self.store.keep_partitions(&self.owner, LEASE, 0, PARTITIONS).await.expect("keeps");
         held.iter().find(|held| held.number == number).expect("it is held").epoch
-    }
-
-    /// One beat of a host among two, that says whether it is idle, and is told to hand partitions over to an idle one.
-    async fn beat(&self, idle: bool, hands_over: bool) {
-        let node = Node { reads: true, room: 1, idle, ..Node::new(self.owner.clone(), "host 1", "multi_node", "1.0.0") };
-        self.store.heartbeat(&node, LEASE).await.expect("is alive");
-        self.partitions.keep(&self.store, &self.owner, LEASE, 2, hands_over, Vec::new).await.expect("keeps");
-    }
-
-    fn count(&self) -> usize {
-        self.partitions.open().all.len()
     }
 
     async fn leave(&self) {
@@ -127,7 +114,7 @@ async fn a_partition_that_leaves_while_a_claim_is_on_its_way_stays_until_what_it
     let in_hand = std::sync::Mutex::new(Vec::new());
     let keep = async || {
         let claims = || in_hand.lock().expect("no panic").clone();
-        first.partitions.keep(&first.store, &first.owner, LEASE, 2, false, claims).await.expect("keeps");
+        first.partitions.keep(&first.store, &first.owner, LEASE, 2, claims).await.expect("keeps");
         second.keep(2).await;
         second.partitions.open().all.len()
     };
@@ -153,7 +140,7 @@ async fn a_partition_that_begins_to_leave_between_a_hold_and_its_claim_stays_unt
     let in_hand = std::sync::Mutex::new(Vec::new());
     let keep = async || {
         let claims = || in_hand.lock().expect("no panic").clone();
-        first.partitions.keep(&first.store, &first.owner, LEASE, 2, false, claims).await.expect("keeps");
+        first.partitions.keep(&first.store, &first.owner, LEASE, 2, claims).await.expect("keeps");
         second.keep(2).await;
         second.partitions.open().all.contains(&number)
     };
@@ -302,7 +289,7 @@ async fn what_could_not_be_given_back_is_held_under_its_epoch_still() {
         .await;
 
     host.partitions.close();
-    let kept = host.partitions.keep(&host.store, &host.owner, LEASE, 1, false, Vec::new).await;
+    let kept = host.partitions.keep(&host.store, &host.owner, LEASE, 1, Vec::new).await;
 
     kept.expect_err("the database gives nothing back");
     assert_eq!(host.partitions.is_held(7, epoch), Some(true), "what was let go of it without an outcome is claimed");
@@ -320,13 +307,13 @@ async fn what_the_database_may_give_back_late_is_not_worked_on_again_before_it_h
     table
         .execute("CREATE TRIGGER no BEFORE UPDATE ON outbox_event_partition WHEN NEW.owner IS NULL BEGIN SELECT RAISE(ABORT, 'no'); END")
         .await;
-    let kept = host.partitions.keep(&host.store, &host.owner, LEASE, 2, false, Vec::new).await;
+    let kept = host.partitions.keep(&host.store, &host.owner, LEASE, 2, Vec::new).await;
     kept.expect_err("nobody knows whether they are given back");
     table.execute("DROP TRIGGER no").await;
 
     // The other host is gone: all are its share again.
     host.keep(1).await;
-    assert_eq!(host.count(), usize::from(PARTITIONS) / 2);
+    assert_eq!(host.partitions.open().all.len(), usize::from(PARTITIONS) / 2);
     host.keep(1).await;
 
     assert!(host.partitions.is_whole());
@@ -396,61 +383,4 @@ async fn calls_begin_as_long_as_others_are_told_of_no_session_or_it_was_proven_j
     assert!(!partitions.tells_of_session() && !partitions.may_begin(), "until they are told");
     partitions.told_of_session(false);
     assert!(partitions.may_begin());
-}
-
-#[tokio::test]
-async fn a_busy_host_gives_an_idle_one_a_few_partitions_at_each_beat_and_those_in_hand_last() {
-    let table = Table::new().await;
-    let (busy, idle) = (table.host(Share::Even), table.host(Share::Even));
-    let half = usize::from(PARTITIONS) / 2;
-    busy.beat(false, false).await;
-    idle.beat(true, false).await;
-    assert_eq!((busy.count(), idle.count()), (half, half));
-    let few = half / usize::from(HANDED_OVER);
-    let hold = busy.partitions.hold(0, busy.epoch(0).await).expect("it is open");
-
-    for beats in 1..=3 {
-        busy.beat(false, true).await;
-        idle.beat(true, false).await;
-        assert_eq!((busy.count(), idle.count()), (half - beats * few, half + beats * few));
-    }
-    assert!(!hold.is_leaving(), "others had less in hand");
-    busy.beat(false, false).await;
-    idle.beat(false, false).await;
-    assert_eq!((busy.count(), idle.count()), (half - 3 * few, half + 3 * few), "nobody takes back what was given");
-    assert!(idle.partitions.open().careful.is_empty(), "they were given, not left");
-
-    // Hosts come: all have the same again.
-    idle.keep(4).await;
-    assert_eq!(idle.count(), half / 2);
-}
-
-#[tokio::test]
-async fn a_busy_host_keeps_what_nobody_is_there_to_get() {
-    let table = Table::new().await;
-    let (busy, other) = (table.host(Share::Even), table.host(Share::Even));
-    busy.beat(false, false).await;
-    other.beat(false, false).await;
-    let before = busy.count();
-
-    busy.beat(false, true).await;
-    busy.beat(false, false).await;
-
-    assert_eq!(busy.count(), before);
-}
-
-#[test]
-fn a_burst_makes_no_host_busy_and_a_moment_of_rest_makes_none_idle() {
-    use Load::{Busy, Idle, Working};
-    assert_eq!(Load::for_a_while(Working, Busy), Working);
-    assert_eq!(Load::for_a_while(Busy, Busy), Busy);
-    assert_eq!(Load::for_a_while(Busy, Idle), Working);
-    assert_eq!(Load::for_a_while(Idle, Idle), Idle);
-    let partitions = Partitions::new(Share::Even, false, 100);
-    assert_eq!((partitions.load(2, 2), partitions.load(3, 2)), (Idle, Working));
-    partitions.set_backlog(true);
-    assert_eq!(partitions.load(0, 2), Busy);
-    partitions.set_backlog(false);
-    partitions.close();
-    assert_eq!(partitions.load(0, 2), Working, "a host that stops takes nothing");
 }

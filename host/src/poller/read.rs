@@ -263,18 +263,13 @@ impl Poller {
         count
     }
 
-    /// The event of a row that may be delivered as it was read; `None` for a row that must be claimed, so that all hosts know that
-    /// it is in hand: whoever had it before may still be at work, or it was let go here without an outcome, or a host of an earlier
-    /// version claims whatever is due, or it may have stopped its host, or it is settled without a call.
+    /// The event of a row that may be delivered as it was read. `None` if the row must be claimed first, so that all hosts know that
+    /// it is in hand: its last holder may still be at work, it was let go here without an outcome, it may have stopped its host, or
+    /// it is settled without a call.
     fn without_claim(&self, row: Claimed, must_be_claimed: bool, routes_known: bool) -> Option<Event> {
         let is_left = self.order.is_some() && row.event.as_ref().is_ok_and(|event| self.in_flight.is_left(&event.id()));
         // The claim would be one more.
-        if must_be_claimed
-            || is_left
-            || self.partitions.is_by_row()
-            || stops_hosts(row.claims.saturating_add(1), row.starts)
-            || row.due != Due::Now
-        {
+        if must_be_claimed || is_left || stops_hosts(row.claims.saturating_add(1), row.starts) || row.due != Due::Now {
             return None;
         }
         let event = row.event.ok()?;

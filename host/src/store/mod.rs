@@ -72,7 +72,7 @@ pub use keys::{BlockedKey, Blocker, KeyStore, Unblocked, WaitsFor};
 pub use lease::{LeaseStore, Renewed};
 #[cfg(feature = "mysql")]
 pub use mysql::MySqlStore;
-pub use node::{LiveNodes, Node, NodeRecord, NodeStore};
+pub use node::{Node, NodeRecord, NodeStore};
 pub use notify::{NotifyStore, WakeUp, WakeUps};
 pub(crate) use partition::LARGEST_EPOCH;
 pub use partition::{HeldPartition, PARTITIONS, PartitionFaults, PartitionStore};

@@ -6,7 +6,6 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use super::StoreError;
-use super::row::Named;
 use crate::event::OwnerId;
 use crate::text::shorten;
 use crate::time::Timestamp;
@@ -14,8 +13,9 @@ use crate::time::Timestamp;
 /// The hosts that work on the table.
 #[async_trait]
 pub trait NodeStore: Send + Sync {
-    /// Says that a host is alive for another `lease`, and how it works; forgets hosts that have been gone for a day.
-    async fn heartbeat(&self, node: &Node, lease: Duration) -> Result<LiveNodes, StoreError>;
+    /// Says that a host is alive for another `lease`, and how it works; forgets hosts that have been gone for a day. Returns how many
+    /// live hosts have its mode and are not about to stop, this one included.
+    async fn heartbeat(&self, node: &Node, lease: Duration) -> Result<u32, StoreError>;
 
     /// Forgets a host and gives its partitions back.
     async fn leave(&self, owner: &OwnerId) -> Result<(), StoreError>;
@@ -40,44 +40,22 @@ pub struct Node {
     pub version: &'static str,
     /// What its plugins are, as one JSON list, which the store does not read; `None` leaves what it said before.
     pub plugins: Option<String>,
-    /// Whether it takes only what its partitions have due. A host of an earlier version claims whatever is.
-    pub reads: bool,
-    /// Most events that it may have in hand; 0 for a host that reads and is about to stop.
+    /// Most events that it may have in hand; 0 for a host that is about to stop.
     pub room: u32,
     /// Whether a session of it holds its lock.
     pub session: bool,
-    /// Whether it has next to nothing to do, so that busy hosts give it partitions.
-    pub idle: bool,
-}
-
-/// The hosts that are alive when one of them says so.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LiveNodes {
-    /// Those that run in its mode and are not about to stop, and itself.
-    pub live: u32,
-    /// Those of any mode that claim whatever is due, without itself.
-    pub claimers: u32,
-    /// Those of its mode that have next to nothing to do, without itself.
-    pub idle: u32,
 }
 
 impl Node {
-    /// A host that has no plugins, claims its rows and has no session; for tests, which change what they need.
+    /// A host without plugins or a session, with room for one event; for tests, which change what they need.
     #[must_use]
     pub fn new(owner: OwnerId, label: impl Into<String>, mode: &'static str, version: &'static str) -> Self {
-        Self { owner, label: label.into(), mode, version, plugins: None, reads: false, room: 0, session: false, idle: false }
+        Self { owner, label: label.into(), mode, version, plugins: None, room: 1, session: false }
     }
 
-    /// `reads`, `room`, `session` and `idle` as their columns have them.
-    pub(super) fn columns(&self) -> (i16, i32, i16, i16) {
-        (self.reads.into(), i32::try_from(self.room).unwrap_or(i32::MAX), self.session.into(), self.idle.into())
-    }
-}
-
-impl LiveNodes {
-    /// As the statements that count them name them.
-    pub(super) fn of_row(row: &impl Named) -> Result<Self, sqlx::Error> {
-        Ok(Self { live: row.count("live")?, claimers: row.count("claimers")?, idle: row.count("idle")? })
+    /// `room` and `session` as their columns have them.
+    pub(super) fn columns(&self) -> (i32, i16) {
+        (i32::try_from(self.room).unwrap_or(i32::MAX), self.session.into())
     }
 }
 
@@ -106,9 +84,6 @@ pub struct NodeRecord {
     /// host that starts again and again leaves many rows.
     #[serde(skip)]
     pub plugins: Option<String>,
-    /// Whether it takes only what its partitions have due. A host of an earlier version claims whatever is.
-    #[serde(default)]
-    pub reads: bool,
     /// Most events that it may have in hand; 0 for a host that does not say.
     #[serde(default)]
     pub room: u32,
@@ -131,7 +106,6 @@ impl NodeRecord {
             alive: true,
             partitions: 0,
             plugins: node.plugins.clone(),
-            reads: node.reads,
             room: node.room,
             session: node.session,
         }

@@ -35,14 +35,6 @@ pub trait PartitionStore: Send + Sync {
     /// safe.
     async fn release_partitions(&self, owner: &OwnerId, partitions: &[HeldPartition]) -> Result<(), StoreError>;
 
-    /// Gives those of these partitions that the owner holds under these epochs to another host for `lease`, under a new epoch: to
-    /// the live host of its mode that says that it is idle, and of several to the one with the fewest partitions. Returns whether
-    /// there is one.
-    ///
-    /// # Errors
-    /// As [`release_partitions`](Self::release_partitions). A repeat gives to another host what is left.
-    async fn hand_over(&self, owner: &OwnerId, lease: Duration, partitions: &[HeldPartition]) -> Result<bool, StoreError>;
-
     /// Looks for rows of the partition table that no host can have written. Writes nothing.
     ///
     /// # Errors

@@ -31,7 +31,7 @@ pub trait ReadStore: Send + Sync {
     /// The database's own. Nothing is written, so a repeat is safe.
     async fn next_to_read(&self, owner: &OwnerId, held: &[u64], busy: &[Route]) -> Result<Option<Duration>, StoreError>;
 
-    /// How long until the next event is due, whoever owns its partition: zero if one is due, `None` if no event waits.
+    /// How long until the next event of any partition is due: zero if one is due, `None` if no event waits.
     async fn next_due(&self) -> Result<Option<Duration>, StoreError>;
 }
 

@@ -329,7 +329,6 @@ pub(super) fn node(row: &impl Named, alive: bool) -> Result<NodeRecord, sqlx::Er
         alive,
         partitions: row.count("partitions")?,
         plugins: row.optional_string("plugins")?,
-        reads: row.count::<u32>("reads")? > 0,
         room: row.count("room")?,
         session: row.count::<u32>("session")? > 0,
     }

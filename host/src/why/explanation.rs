@@ -196,7 +196,6 @@ mod tests {
             alive: true,
             partitions: 0,
             plugins: Some(plugins.to_owned()),
-            reads: false,
             room: 0,
             session: false,
         };

@@ -91,7 +91,7 @@ impl Host {
 
     /// One beat, with this many hosts alive.
     pub(crate) fn beat(&self, live: u32, in_flight: &InFlight) {
-        let kept = self.partitions.keep(&*self.table, &self.owner, LEASE, live, false, || in_flight.held());
+        let kept = self.partitions.keep(&*self.table, &self.owner, LEASE, live, || in_flight.held());
         shuttle::future::block_on(kept).expect("the table answers");
     }
 

@@ -44,7 +44,6 @@ pub(crate) trait Store: Send + Sync {
         of: u16,
     ) -> Result<Vec<HeldPartition>, StoreError>;
     async fn release_partitions(&self, owner: &OwnerId, partitions: &[HeldPartition]) -> Result<(), StoreError>;
-    async fn hand_over(&self, owner: &OwnerId, lease: Duration, partitions: &[HeldPartition]) -> Result<bool, StoreError>;
     async fn leave(&self, owner: &OwnerId) -> Result<(), StoreError>;
 }
 
@@ -118,11 +117,6 @@ impl Store for PartitionTable {
             }
         }
         Ok(())
-    }
-
-    /// Nobody here is idle.
-    async fn hand_over(&self, _: &OwnerId, _: Duration, _: &[HeldPartition]) -> Result<bool, StoreError> {
-        Ok(false)
     }
 
     async fn leave(&self, owner: &OwnerId) -> Result<(), StoreError> {

@@ -304,7 +304,7 @@ pub(super) fn read_order(chance: &mut Chance) -> ReadOrder {
 }
 
 fn partitions_and_blockers(chance: &mut Chance) -> Step {
-    match chance.below(11) {
+    match chance.below(10) {
         0..5 => Step::KeepPartitions {
             owner: chance.owner(),
             lease: chance.one(&[1, 5, 5]),
@@ -312,12 +312,6 @@ fn partitions_and_blockers(chance: &mut Chance) -> Step {
             of: chance.weighted(&[(3, 256), (1, 128), (1, 1)]),
         },
         5 => Step::ReleasePartitions { owner: chance.owner(), partitions: chance.partitions(), of_before: chance.percent(20) },
-        6 => Step::HandOver {
-            owner: chance.owner(),
-            lease: chance.one(&[1, 5]),
-            partitions: chance.partitions(),
-            of_before: chance.percent(20),
-        },
         _ => Step::Unblock { waits_for: chance.waits_for(), limit: chance.limit(), with_others: chance.percent(50) },
     }
 }
@@ -348,12 +342,7 @@ pub(super) fn by_hand(chance: &mut Chance) -> Step {
 
 fn nodes(chance: &mut Chance) -> Step {
     match chance.below(10) {
-        0..5 => Step::Heartbeat {
-            owner: chance.owner(),
-            lease: chance.one(&[1, 5]),
-            session: chance.percent(75),
-            idle: chance.percent(50),
-        },
+        0..5 => Step::Heartbeat { owner: chance.owner(), lease: chance.one(&[1, 5]), session: chance.percent(75) },
         5..7 => Step::Leave { owner: chance.owner() },
         7 => Step::Session {
             owner: chance.owner(),

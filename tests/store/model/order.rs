@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use outbox::store::{Blocker, HeldPartition, LiveNodes, Node, Unblocked, WaitsFor};
+use outbox::store::{Blocker, HeldPartition, Node, Unblocked, WaitsFor};
 use outbox::{EventId, Status};
 
 use super::table::{NodeRow, Table, is_unfinished};
@@ -158,47 +158,18 @@ impl Table {
         }
     }
 
-    /// Gives partitions of the owner to the live host of its mode that is idle and has the fewest. Returns its name; `None`
-    /// when there is no such host.
-    pub(super) fn hand_over(&mut self, owner: &str, lease: Duration, partitions: &[HeldPartition]) -> Option<String> {
-        let (now, mode) = (self.now, self.nodes.get(owner).map(|row| row.mode));
-        let is_named = |host: &str| (0..outbox::store::PARTITIONS).filter(|number| self.is_owner(host, *number)).count();
-        let idle = self
-            .nodes
-            .iter()
-            .filter(|(host, row)| row.idle && row.alive_until > now && host.as_str() != owner && Some(row.mode) == mode);
-        let gets = idle.map(|(host, _)| host.clone()).min_by_key(|host| (is_named(host), host.clone()))?;
-        for number in self.still_its_own(owner, partitions) {
-            self.partitions[usize::from(number)] = Some((gets.clone(), now.plus(lease)));
-            self.epochs[usize::from(number)] += 1;
-        }
-        Some(gets)
-    }
-
-    /// Says that a host is alive, and forgets those that have been gone for a day. Returns how many live hosts run in its mode,
-    /// and how many others claim rows.
-    pub(super) fn heartbeat(&mut self, node: &Node, lease: Duration) -> LiveNodes {
+    /// Says that a host is alive, and forgets those that have been gone for a day. Returns how many live hosts have its mode and are
+    /// not about to stop, this one included.
+    pub(super) fn heartbeat(&mut self, node: &Node, lease: Duration) -> u32 {
         let (now, owner) = (self.now, node.owner.as_str().to_owned());
-        let new = NodeRow {
-            mode: node.mode,
-            started_at: now,
-            alive_until: now,
-            reads: node.reads,
-            room: node.room,
-            session: node.session,
-            idle: node.idle,
-        };
+        let new = NodeRow { mode: node.mode, started_at: now, alive_until: now, room: node.room, session: node.session };
         let row = self.nodes.entry(owner.clone()).or_insert(new);
-        (row.alive_until, row.room, row.session, row.idle) = (now.plus(lease), node.room, node.session, node.idle);
+        (row.alive_until, row.room, row.session) = (now.plus(lease), node.room, node.session);
         self.nodes.retain(|_, node| node.alive_until >= now.minus(REMEMBERED_FOR));
-        let alive: Vec<_> = self.nodes.iter().filter(|(_, other)| other.alive_until > now).collect();
-        // One that reads and has no room is about to stop.
-        let has_a_share = |other: &str, row: &NodeRow| !row.reads || row.room > 0 || other == owner;
-        let live = alive.iter().filter(|(other, row)| row.mode == node.mode && has_a_share(other, row)).count();
-        let claimers = alive.iter().filter(|(other, row)| !row.reads && **other != owner).count();
-        let few = |nodes: usize| u32::try_from(nodes).expect("few nodes");
-        let idle = alive.iter().filter(|(other, row)| row.mode == node.mode && row.idle && **other != owner).count();
-        LiveNodes { live: few(live), claimers: few(claimers), idle: few(idle) }
+        let has_a_share = |other: &str, row: &NodeRow| row.room > 0 || other == owner;
+        let is_live =
+            |(other, row): &(&String, &NodeRow)| row.alive_until > now && row.mode == node.mode && has_a_share(other, row);
+        u32::try_from(self.nodes.iter().filter(is_live).count()).expect("few nodes")
     }
 
     /// Forgets a host and gives its partitions back.

@@ -126,7 +126,6 @@ impl<'d, D: Database> Player<'d, D> {
             Step::Unblock { .. }
             | Step::KeepPartitions { .. }
             | Step::ReleasePartitions { .. }
-            | Step::HandOver { .. }
             | Step::Heartbeat { .. }
             | Step::Leave { .. }
             | Step::Session { .. }

@@ -55,20 +55,8 @@ impl<D: Database> Player<'_, D> {
                 self.table.release_partitions(owner.as_str(), &partitions);
                 self.agree_partitions().await
             }
-            Step::HandOver { owner, lease, partitions, of_before } => {
-                let owner = self.owner(*owner);
-                let partitions = self.table.with_epochs(&partitions.numbers(), *of_before);
-                let is_given = said("hand over", self.store.hand_over(&owner, span(*lease), &partitions).await)?;
-                self.meets(Met::HandedOver, usize::from(is_given && !self.table.held_partitions(owner.as_str()).is_empty()));
-                let gets = self.table.hand_over(owner.as_str(), span(*lease), &partitions);
-                agree("given", gets.is_some(), is_given)?;
-                if let Some(gets) = gets {
-                    self.watch.handed_over(self.table.now, owner.as_str(), &gets, span(*lease), &partitions);
-                }
-                self.agree_partitions().await
-            }
-            Step::Heartbeat { owner, lease, session, idle } => {
-                let node = Node { session: *session, idle: *idle, ..self.node(*owner) };
+            Step::Heartbeat { owner, lease, session } => {
+                let node = Node { session: *session, ..self.node(*owner) };
                 let alive = said("heartbeat", self.store.heartbeat(&node, span(*lease)).await)?;
                 agree("live nodes", self.table.heartbeat(&node, span(*lease)), alive)
             }
@@ -148,6 +136,6 @@ impl<D: Database> Player<'_, D> {
     fn node(&self, number: usize) -> Node {
         let mode = MODES[number % MODES.len()];
         let room = u32::from(number.is_multiple_of(2));
-        Node { reads: number.is_multiple_of(3), room, ..Node::new(self.owner(number), format!("node {number}"), mode, "1.0.0") }
+        Node { room, ..Node::new(self.owner(number), format!("node {number}"), mode, "1.0.0") }
     }
 }

@@ -21,7 +21,6 @@ pub(super) fn plot(chance: &mut Chance) -> Vec<Step> {
         (2, session_gone),
         (3, behind_a_lock),
         (2, one_queue),
-        (2, handed_over),
     ]);
     let mut steps = Vec::new();
     // Somebody else may hold the partitions.
@@ -137,7 +136,7 @@ fn used_late(chance: &mut Chance, one: usize, _: usize) -> Vec<Step> {
 
 /// A host whose session is gone is abandoned, and one whose session lives is not.
 fn session_gone(chance: &mut Chance, one: usize, other: usize) -> Vec<Step> {
-    let beat = Step::Heartbeat { owner: one, lease: LONG, session: true, idle: false };
+    let beat = Step::Heartbeat { owner: one, lease: LONG, session: true };
     let mut steps = vec![Step::Session { owner: one, act: SessionAct::Hold }, beat, keep(one, LONG), read(one, None)];
     if chance.percent(75) {
         let act = chance.one(&[SessionAct::End, SessionAct::Die]);
@@ -168,15 +167,6 @@ fn behind_a_lock(chance: &mut Chance, one: usize, other: usize) -> Vec<Step> {
     }
     steps.push(Step::SettleLocked { outcomes, touched: chance.percent(50), meanwhile });
     steps.extend([read(other, None), settle(chance, other), come_back(chance, one)]);
-    steps
-}
-
-/// A busy host gives an idle one its partitions, of which it has something in hand.
-fn handed_over(chance: &mut Chance, one: usize, other: usize) -> Vec<Step> {
-    let beat = |owner, idle| Step::Heartbeat { owner, lease: LONG, session: false, idle };
-    let hand_over = Step::HandOver { owner: one, lease: LONG, partitions: chance.partitions(), of_before: chance.percent(10) };
-    let mut steps = vec![beat(one, false), keep(one, LONG), read(one, None), beat(other, true), hand_over, read(other, None)];
-    steps.extend([settle(chance, one), settle(chance, other), come_back(chance, one)]);
     steps
 }
 

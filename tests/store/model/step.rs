@@ -42,7 +42,7 @@ pub(super) enum Step {
         event_type: usize,
         key: Option<(usize, usize)>,
     },
-    /// Claims the events that have been due longest, whoever owns their partitions.
+    /// Claims the events of any partition that have been due longest.
     ClaimDue {
         owner: usize,
         lease: Hours,
@@ -165,17 +165,10 @@ pub(super) enum Step {
         partitions: Partitions,
         of_before: bool,
     },
-    HandOver {
-        owner: usize,
-        lease: Hours,
-        partitions: Partitions,
-        of_before: bool,
-    },
     Heartbeat {
         owner: usize,
         lease: Hours,
         session: bool,
-        idle: bool,
     },
     Leave {
         owner: usize,

@@ -47,10 +47,8 @@ pub(super) struct Table {
 #[derive(Clone, Debug)]
 pub(super) struct NodeRow {
     pub(super) mode: &'static str,
-    pub(super) reads: bool,
     pub(super) room: u32,
     pub(super) session: bool,
-    pub(super) idle: bool,
     pub(super) started_at: Timestamp,
     pub(super) alive_until: Timestamp,
 }

@@ -28,12 +28,10 @@ pub(super) enum Met {
     WaitedTooLong,
     /// A claim was to be renewed that was over.
     RenewalRefused,
-    /// Partitions of one owner were given to another.
-    HandedOver,
 }
 
 /// All of them.
-const ALL: [Met; 12] = [
+const ALL: [Met; 11] = [
     Met::Abandoned,
     Met::LeasesEnded,
     Met::NotAbandoned,
@@ -45,7 +43,6 @@ const ALL: [Met; 12] = [
     Met::Waited,
     Met::WaitedTooLong,
     Met::RenewalRefused,
-    Met::HandedOver,
 ];
 
 /// How often each.

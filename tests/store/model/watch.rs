@@ -150,22 +150,6 @@ impl Watch {
         (partition.owner.as_deref() == Some(owner) && partition.epoch == given.epoch).then_some(partition)
     }
 
-    /// Partitions of an owner were given to another.
-    pub(super) fn handed_over(
-        &mut self,
-        now: Timestamp,
-        owner: &str,
-        gets: &str,
-        lease: Duration,
-        partitions: &[HeldPartition],
-    ) {
-        for given in partitions {
-            if let Some(partition) = self.its_own(owner, given) {
-                *partition = Partition { owner: Some(gets.to_owned()), until: now.plus(lease), epoch: partition.epoch + 1 };
-            }
-        }
-    }
-
     /// The leases of an owner were ended.
     pub(super) fn abandoned(&mut self, now: Timestamp, owner: &str, holds_its_lock: bool) -> Result<(), Fault> {
         if holds_its_lock {

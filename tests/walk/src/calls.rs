@@ -131,9 +131,7 @@ impl World {
         let Some(row) = self.table.rows.get(&fence.sequence).filter(|row| row.event_id == event.id()) else {
             return vec![format!("{} is not committed", event.id())];
         };
-        if self.taken_by_old.contains(&row.seq) {
-            // Both may have it.
-        } else if !is_unfinished(row) {
+        if !is_unfinished(row) {
             faults.push(format!("the event is {:?} already", row.status));
         } else if let Some(fault) = self.not_owned(life, row, fence, now) {
             faults.push(fault);
@@ -173,7 +171,7 @@ impl World {
 
     /// Why an earlier call of the same event forbids another.
     fn not_explained(&self, life: usize, before: &Call) -> Option<String> {
-        if before.stored || self.taken_by_old.contains(&before.fence.sequence) {
+        if before.stored {
             return None;
         }
         let failed_lately = self.lives[before.life].failed_at.is_some_and(|at| at + 12 * self.plan.lease >= before.began_at);

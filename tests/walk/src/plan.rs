@@ -61,8 +61,6 @@ pub(crate) struct Faults {
     /// Hosts that are killed, and that are stopped and started again.
     pub(crate) kills: usize,
     pub(crate) restarts: usize,
-    /// Whether a host of an earlier version is there for a while, which claims rows and goes.
-    pub(crate) claimer: bool,
     pub(crate) storms: Vec<Storm>,
 }
 
@@ -147,8 +145,8 @@ impl Plan {
 
     /// Whether the database does what it is asked, at once, and no host goes.
     pub(crate) fn is_quiet(&self) -> bool {
-        let Faults { before, after, slow, locks, lost_sessions, kills, restarts, claimer, ref storms, .. } = self.faults;
-        before + after + slow == 0 && locks + lost_sessions + kills + restarts == 0 && !claimer && storms.is_empty()
+        let Faults { before, after, slow, locks, lost_sessions, kills, restarts, ref storms, .. } = self.faults;
+        before + after + slow == 0 && locks + lost_sessions + kills + restarts == 0 && storms.is_empty()
     }
 
     /// In how much time a stop must end, whatever fails: what the configuration promises, and a little for the last steps.
@@ -173,7 +171,6 @@ impl Faults {
             lost_sessions: chance.one_of(&[0, 0, 2, 6]),
             kills: chance.one_of(&[0, 0, 1, 3]),
             restarts: chance.one_of(&[0, 0, 1, 2]),
-            claimer: chance.per_mille(150),
             storms,
         }
     }

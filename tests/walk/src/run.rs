@@ -1,7 +1,6 @@
 //! One run: hosts that start, stop and die, writers, and somebody who locks rows; then a database that is well again, and what
 //! must have come of it all.
 
-mod earlier;
 mod hosts;
 mod idle;
 mod looking_back;
@@ -11,7 +10,7 @@ mod writing;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use outbox::{Mode, Outbox};
+use outbox::Outbox;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
@@ -85,7 +84,6 @@ enum Event {
     Restart { place: usize },
     Lock { rows: usize, span: Duration },
     BreakSession { place: usize },
-    Claimer { span: Duration },
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -112,7 +110,7 @@ impl Stage {
 
     /// Everything that goes wrong, in order of time.
     fn script(&self) -> Vec<(Duration, Event)> {
-        let Plan { chaos, faults, events, hosts, lease, mode, .. } = &self.plan;
+        let Plan { chaos, faults, events, hosts, .. } = &self.plan;
         let chance = &mut Chance::of(self.plan.seed, 8);
         let mut script = Vec::new();
         let mut written = 0;
@@ -132,9 +130,6 @@ impl Stage {
         }
         for _ in 0..faults.lost_sessions {
             script.push((chance.at(*chaos), Event::BreakSession { place: chance.index(*hosts) }));
-        }
-        if faults.claimer && matches!(mode, Mode::SingleNode | Mode::MultiNode) {
-            script.push((chance.at(*chaos), Event::Claimer { span: 2 * *lease }));
         }
         script.sort_by_key(|(at, _)| *at);
         script
@@ -181,10 +176,6 @@ impl Stage {
                 world.failed(life);
                 let owner = world.lives[life].owner.clone().unwrap_or_default();
                 world.break_session(&owner, None);
-            }
-            Event::Claimer { span } => {
-                let stage = self.clone();
-                self.keep(tokio::spawn(async move { stage.claim_as_of_old(span).await }));
             }
         }
     }

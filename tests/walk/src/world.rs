@@ -1,6 +1,6 @@
 //! What all hosts of a run share: the tables, the database's clock, who holds which lock, and what has happened.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -71,8 +71,6 @@ pub(crate) struct World {
     /// Since when each committed row could be seen.
     pub(crate) seen_since: HashMap<u64, Timestamp>,
     pub(crate) calls: Calls,
-    /// Rows that a host of an earlier version took. It takes what others have read, too, until they have heard of it.
-    pub(crate) taken_by_old: BTreeSet<u64>,
     pub(crate) wake_ups: broadcast::Sender<()>,
     /// How often each host asked for what, since somebody began to count.
     pub(crate) asked: BTreeMap<(usize, &'static str), u32>,
@@ -103,7 +101,6 @@ impl World {
             envelopes: HashMap::new(),
             seen_since: HashMap::new(),
             calls: Calls::default(),
-            taken_by_old: BTreeSet::new(),
             wake_ups,
             asked: BTreeMap::new(),
             violation: None,

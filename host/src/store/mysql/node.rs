@@ -11,21 +11,19 @@ use crate::event::OwnerId;
 use crate::store::row::Named;
 use crate::store::run::commit_or_roll_back;
 use crate::store::settle::delay_micros;
-use crate::store::{LiveNodes, Node, NodeRecord, NodeStore, StoreError, row};
+use crate::store::{Node, NodeRecord, NodeStore, StoreError, row};
 
-/// Bound: owner, label, mode, version, the lease in microseconds, plugins, whether it reads, its room, whether it has a
-/// session, whether it is idle, and the last six again.
+/// Bound: owner, label, mode, version, the lease in microseconds, plugins, its room, whether it has a
+/// session, and the last four again.
 const HEARTBEAT: &str = "
-INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until, plugins, `reads`, room, session, idle)
-VALUES (?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, ?, ?, ?, ?, ?)
+INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until, plugins, room, session)
+VALUES (?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, ?, ?, ?)
 ON DUPLICATE KEY UPDATE alive_until = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, plugins = COALESCE(?, plugins),
-                        `reads` = ?, room = ?, session = ?, idle = ?";
+                        room = ?, session = ?";
 
-/// Bound: the mode, the owner, the owner, the mode, the owner.
+/// Bound: the mode, the owner.
 const LIVE: &str = "
-SELECT CAST(COALESCE(SUM(mode = ? AND (`reads` = 0 OR room > 0 OR owner = ?) AND alive_until > UTC_TIMESTAMP(6)), 0) AS SIGNED) AS live,
-       CAST(COALESCE(SUM(`reads` = 0 AND owner <> ? AND alive_until > UTC_TIMESTAMP(6)), 0) AS SIGNED) AS claimers,
-       CAST(COALESCE(SUM(mode = ? AND idle = 1 AND owner <> ? AND alive_until > UTC_TIMESTAMP(6)), 0) AS SIGNED) AS idle,
+SELECT CAST(COALESCE(SUM(mode = ? AND (room > 0 OR owner = ?) AND alive_until > UTC_TIMESTAMP(6)), 0) AS SIGNED) AS live,
        CAST(COALESCE(SUM(alive_until < UTC_TIMESTAMP(6) - INTERVAL 1 DAY), 0) AS SIGNED) AS gone
 FROM outbox_event_node";
 
@@ -38,7 +36,7 @@ const FREE_PARTITIONS: &str = "UPDATE outbox_event_partition SET owner = NULL, l
 /// Nobody may have beaten since a host was gone for too long.
 const NODES: &str = "
 SELECT owner, label, mode, version, CASE WHEN alive_until > UTC_TIMESTAMP(6) THEN plugins END AS plugins,
-       `reads`, room, session,
+       room, session,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', started_at) AS started_at,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', alive_until) AS alive_until, alive_until > UTC_TIMESTAMP(6) AS alive,
        (SELECT COUNT(*) FROM outbox_event_partition AS held
@@ -48,17 +46,16 @@ FROM outbox_event_node AS node WHERE alive_until >= UTC_TIMESTAMP(6) - INTERVAL 
 #[async_trait]
 impl NodeStore for MySqlStore {
     /// Not one transaction: each host writes its own row and reads all, and in a transaction they would wait for each other.
-    async fn heartbeat(&self, node: &Node, lease: Duration) -> Result<LiveNodes, StoreError> {
+    async fn heartbeat(&self, node: &Node, lease: Duration) -> Result<u32, StoreError> {
         let (store, action, lease) = (&self.keeping(), "say that this host is alive", delay_micros(lease));
         let statement =
             store.statement(HEARTBEAT).bind(node.owner.as_str()).bind(&node.label).bind(node.mode).bind(node.version);
-        let (plugins, (reads, room, session, idle)) = (node.plugins.as_deref(), node.columns());
-        let statement = statement.bind(lease).bind(plugins).bind(reads).bind(room).bind(session).bind(idle);
-        let statement = statement.bind(lease).bind(plugins).bind(reads).bind(room).bind(session).bind(idle);
+        let (plugins, (room, session)) = (node.plugins.as_deref(), node.columns());
+        let statement = statement.bind(lease).bind(plugins).bind(room).bind(session);
+        let statement = statement.bind(lease).bind(plugins).bind(room).bind(session);
         store.execute(action, statement).await?;
-        let count = |row: &MySqlRow| Ok((LiveNodes::of_row(row)?, row.count::<u64>("gone")?));
-        let statement = store.statement(LIVE).bind(node.mode).bind(node.owner.as_str()).bind(node.owner.as_str());
-        let statement = statement.bind(node.mode).bind(node.owner.as_str());
+        let count = |row: &MySqlRow| Ok((row.count::<u32>("live")?, row.count::<u64>("gone")?));
+        let statement = store.statement(LIVE).bind(node.mode).bind(node.owner.as_str());
         let (live, gone) = store.read_one(action, statement, count).await?;
         if gone > 0 {
             store.execute(action, store.statement(FORGET)).await?;

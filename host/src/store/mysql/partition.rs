@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::Row;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 
 use super::patience::patiently;
@@ -40,19 +39,6 @@ const RELEASE: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (number SMALLINT PATH '$[0]', epoch INT PATH '$[1]')) AS held
 STRAIGHT_JOIN outbox_event_partition AS part FORCE INDEX (PRIMARY) ON part.partition_id = held.number
 SET part.owner = NULL, part.lease_end = NULL WHERE part.owner = ? AND part.epoch = held.epoch";
-
-/// The host that partitions are given to. Bound: the owner, twice.
-const IDLE: &str = "
-SELECT owner FROM outbox_event_node AS node
-WHERE idle = 1 AND alive_until > UTC_TIMESTAMP(6) AND owner <> ? AND mode = (SELECT mode FROM outbox_event_node WHERE owner = ?)
-ORDER BY (SELECT COUNT(*) FROM outbox_event_partition AS held WHERE held.owner = node.owner), owner LIMIT 1";
-
-/// Bound: rows of [number, epoch], who gets them, the lease in microseconds, the owner.
-const HAND_OVER: &str = "
-UPDATE JSON_TABLE(?, '$[*]' COLUMNS (number SMALLINT PATH '$[0]', epoch INT PATH '$[1]')) AS held
-STRAIGHT_JOIN outbox_event_partition AS part FORCE INDEX (PRIMARY) ON part.partition_id = held.number
-SET part.owner = ?, part.lease_end = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, part.epoch = part.epoch + 1
-WHERE part.owner = ? AND part.epoch = held.epoch";
 
 /// Bound: for how long a host that is not alive may hold one, in microseconds.
 const FAULTS: &str = "
@@ -109,10 +95,6 @@ impl PartitionStore for MySqlStore {
         patiently(self, || try_release(self, owner, partitions)).await
     }
 
-    async fn hand_over(&self, owner: &OwnerId, lease: Duration, partitions: &[HeldPartition]) -> Result<bool, StoreError> {
-        patiently(self, || try_hand_over(self, owner, lease, partitions)).await
-    }
-
     async fn partition_faults(&self) -> Result<PartitionFaults, StoreError> {
         let statement = self.statement(FAULTS).bind(HELD_BY_NOBODY);
         self.keeping().read_one("look at the partitions", statement, PartitionFaults::of_row).await
@@ -127,23 +109,6 @@ async fn try_release(store: &MySqlStore, owner: &OwnerId, partitions: &[HeldPart
     let store = &store.keeping();
     let statement = store.statement(RELEASE).bind(held_rows(partitions)).bind(owner.as_str());
     store.execute("give partitions back", statement).await.map(drop)
-}
-
-/// Not one transaction: a host that is gone in between has the partitions as long as its lease says.
-async fn try_hand_over(
-    store: &MySqlStore,
-    owner: &OwnerId,
-    lease: Duration,
-    partitions: &[HeldPartition],
-) -> Result<bool, StoreError> {
-    let (store, action) = (&store.keeping(), "hand partitions over");
-    let idle = store.optional(action, store.statement(IDLE).bind(owner.as_str()).bind(owner.as_str())).await?;
-    let Some(idle) = idle else { return Ok(false) };
-    let idle: String = idle.try_get(0).map_err(|error| store.failed(action, error))?;
-    let statement =
-        store.statement(HAND_OVER).bind(held_rows(partitions)).bind(idle).bind(delay_micros(lease)).bind(owner.as_str());
-    store.execute(action, statement).await?;
-    Ok(true)
 }
 
 /// Each statement may be repeated, and does what can be done by a user who may do no more.

@@ -169,7 +169,7 @@ fn fitting(rows: &[MySqlRow], max_bytes: usize) -> Result<usize, StoreError> {
     Ok(rows.len())
 }
 
-/// What was left out of rows because it is large.
+/// The payloads and headers that were left out of rows because they are large.
 pub(super) async fn large_rows(
     store: &MySqlStore,
     connection: &mut MySqlConnection,

@@ -7,27 +7,27 @@ use sqlx::Row;
 
 use super::{PostgresStore, Run};
 use crate::event::OwnerId;
+use crate::store::row::Named;
 use crate::store::settle::delay_micros;
-use crate::store::{LiveNodes, Node, NodeRecord, NodeStore, StoreError, row};
+use crate::store::{Node, NodeRecord, NodeStore, StoreError, row};
 
 /// A statement does not see what it writes: this host is counted by itself. Hosts that another one is just forgetting are
-/// stepped over. $1 to $4 owner, label, mode, version, $5 the lease in microseconds, $6 its plugins, $7 to $10 whether
-/// it reads, its room, whether it has a session, whether it is idle.
+/// stepped over. $1 to $4 owner, label, mode, version, $5 the lease in microseconds, $6 its plugins, $7 and $8 its
+/// room and whether it has a session.
 const HEARTBEAT: &str = "
 WITH alive AS (
-  INSERT INTO outbox_event_node AS node (owner, label, mode, version, started_at, alive_until, plugins, reads, room, session, idle)
+  INSERT INTO outbox_event_node AS node (owner, label, mode, version, started_at, alive_until, plugins, room, session)
   VALUES ($1::text, $2::text, $3::text, $4::text, now(), now() + $5::bigint * interval '1 microsecond', $6::text,
-          $7::smallint, $8::integer, $9::smallint, $10::smallint)
+          $7::integer, $8::smallint)
   ON CONFLICT (owner) DO UPDATE
   SET alive_until = excluded.alive_until, plugins = coalesce(excluded.plugins, node.plugins),
-      reads = excluded.reads, room = excluded.room, session = excluded.session, idle = excluded.idle),
+      room = excluded.room, session = excluded.session),
 forgotten AS (
   DELETE FROM outbox_event_node
   WHERE owner = ANY (ARRAY (SELECT owner FROM outbox_event_node
                             WHERE alive_until < now() - interval '1 day' AND owner <> $1::text FOR UPDATE SKIP LOCKED)))
-SELECT 1 + count(*) FILTER (WHERE mode = $3::text AND (reads = 0 OR room > 0)) AS live, count(*) FILTER (WHERE reads = 0) AS claimers,
-       count(*) FILTER (WHERE mode = $3::text AND idle = 1) AS idle
-FROM outbox_event_node WHERE alive_until > now() AND owner <> $1::text";
+SELECT 1 + count(*) AS live FROM outbox_event_node
+WHERE alive_until > now() AND owner <> $1::text AND mode = $3::text AND room > 0";
 
 /// $1 the owner.
 const LEAVE: &str = "
@@ -35,15 +35,15 @@ WITH freed AS (UPDATE outbox_event_partition SET owner = NULL, lease_end = NULL 
 DELETE FROM outbox_event_node WHERE owner = $1::text";
 
 const NODES: &str = "
-SELECT owner, label, mode, version, started_at, alive_until, alive_until > now() AS alive, reads, room, session,
+SELECT owner, label, mode, version, started_at, alive_until, alive_until > now() AS alive, room, session,
        CASE WHEN alive_until > now() THEN plugins END AS plugins,
        (SELECT count(*) FROM outbox_event_partition AS held WHERE held.owner = node.owner AND held.lease_end > now()) AS partitions
 FROM outbox_event_node AS node WHERE alive_until >= now() - interval '1 day' ORDER BY started_at, owner";
 
 #[async_trait]
 impl NodeStore for PostgresStore {
-    async fn heartbeat(&self, node: &Node, lease: Duration) -> Result<LiveNodes, StoreError> {
-        let (store, (reads, room, session, idle)) = (&self.keeping(), node.columns());
+    async fn heartbeat(&self, node: &Node, lease: Duration) -> Result<u32, StoreError> {
+        let (store, (room, session)) = (&self.keeping(), node.columns());
         let statement = store
             .statement(HEARTBEAT)
             .bind(node.owner.as_str())
@@ -52,11 +52,9 @@ impl NodeStore for PostgresStore {
             .bind(node.version)
             .bind(delay_micros(lease))
             .bind(node.plugins.as_deref())
-            .bind(reads)
             .bind(room)
-            .bind(session)
-            .bind(idle);
-        store.read_one("say that this host is alive", statement, LiveNodes::of_row).await
+            .bind(session);
+        store.read_one("say that this host is alive", statement, |row| row.count("live")).await
     }
 
     async fn leave(&self, owner: &OwnerId) -> Result<(), StoreError> {

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::Row;
 
 use super::{PostgresStore, Run};
 use crate::event::OwnerId;
@@ -33,20 +32,6 @@ SELECT partition_id, epoch, 0 FROM kept UNION ALL SELECT partition_id, epoch, ab
 const RELEASE: &str = "
 UPDATE outbox_event_partition SET owner = NULL, lease_end = NULL FROM unnest($2::smallint[], $3::integer[]) AS held (number, epoch)
 WHERE owner = $1::text AND partition_id = held.number AND outbox_event_partition.epoch = held.epoch";
-
-/// $1 the owner, $2 the lease in microseconds, $3 partitions, $4 their epochs.
-const HAND_OVER: &str = "
-WITH idle AS (
-  SELECT owner FROM outbox_event_node AS node
-  WHERE idle = 1 AND alive_until > now() AND owner <> $1::text
-    AND mode = (SELECT mode FROM outbox_event_node WHERE owner = $1::text)
-  ORDER BY (SELECT count(*) FROM outbox_event_partition AS held WHERE held.owner = node.owner), owner LIMIT 1),
-given AS (
-  UPDATE outbox_event_partition AS part
-  SET owner = idle.owner, lease_end = now() + $2::bigint * interval '1 microsecond', epoch = part.epoch + 1
-  FROM idle, unnest($3::smallint[], $4::integer[]) AS held (number, epoch)
-  WHERE part.owner = $1::text AND partition_id = held.number AND part.epoch = held.epoch)
-SELECT count(*) FROM idle";
 
 /// $1 for how long a host that is not alive may hold one, in microseconds.
 const FAULTS: &str = "
@@ -105,12 +90,6 @@ impl PartitionStore for PostgresStore {
         let statement = store.statement(RELEASE).bind(owner.as_str()).bind(numbers).bind(epochs);
         store.execute("give partitions back", statement).await?;
         Ok(())
-    }
-
-    async fn hand_over(&self, owner: &OwnerId, lease: Duration, partitions: &[HeldPartition]) -> Result<bool, StoreError> {
-        let (store, (numbers, epochs)) = (&self.keeping(), columns(partitions));
-        let statement = store.statement(HAND_OVER).bind(owner.as_str()).bind(delay_micros(lease)).bind(numbers).bind(epochs);
-        store.read_one("hand partitions over", statement, |row| Ok(row.try_get::<i64, _>(0)? > 0)).await
     }
 
     async fn partition_faults(&self) -> Result<PartitionFaults, StoreError> {

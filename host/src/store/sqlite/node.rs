@@ -8,26 +8,24 @@ use super::error::failed;
 use super::{Run, SqliteStore, TransactionalStore};
 use crate::event::OwnerId;
 use crate::store::row::Named;
-use crate::store::{LiveNodes, Node, NodeRecord, NodeStore, StoreError, row};
+use crate::store::{Node, NodeRecord, NodeStore, StoreError, row};
 use crate::time::micros;
 
-/// ?1 to ?4 owner, label, mode, version, ?5 now, ?6 until when it is taken to be alive, ?7 its plugins, ?8 to ?11 whether it
-/// reads, its room, whether it has a session, whether it is idle.
+/// ?1 to ?4 owner, label, mode, version, ?5 now, ?6 until when it is taken to be alive, ?7 its plugins, ?8 and ?9 its
+/// room and whether it has a session.
 const HEARTBEAT: &str = "
-INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until, plugins, reads, room, session, idle)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
+INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until, plugins, room, session)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
 ON CONFLICT (owner) DO UPDATE
 SET alive_until = excluded.alive_until, plugins = coalesce(excluded.plugins, plugins),
-    reads = excluded.reads, room = excluded.room, session = excluded.session, idle = excluded.idle";
+    room = excluded.room, session = excluded.session";
 
 /// ?1 the oldest time that is kept.
 const FORGET: &str = "DELETE FROM outbox_event_node WHERE alive_until < ?1";
 
 /// ?1 the mode, ?2 the owner, ?3 now.
 const LIVE: &str = "
-SELECT count(*) FILTER (WHERE mode = ?1 AND (reads = 0 OR room > 0 OR owner = ?2)) AS live, count(*) FILTER (WHERE reads = 0 AND owner <> ?2) AS claimers,
-       count(*) FILTER (WHERE mode = ?1 AND idle = 1 AND owner <> ?2) AS idle
-FROM outbox_event_node WHERE alive_until > ?3";
+SELECT count(*) AS live FROM outbox_event_node WHERE alive_until > ?3 AND mode = ?1 AND (room > 0 OR owner = ?2)";
 
 const LEAVE: &str = "DELETE FROM outbox_event_node WHERE owner = ?1";
 
@@ -36,7 +34,7 @@ const FREE_PARTITIONS: &str = "UPDATE outbox_event_partition SET owner = NULL, l
 /// Nobody may have beaten since a host was gone for too long. ?1 now, ?2 the oldest time that is kept.
 const NODES: &str = "
 SELECT owner, label, mode, version, started_at, alive_until, CASE WHEN alive_until > ?1 THEN plugins END AS plugins,
-       reads, room, session,
+       room, session,
        (SELECT count(*) FROM outbox_event_partition AS held WHERE held.owner = node.owner AND held.lease_end > ?1) AS partitions
 FROM outbox_event_node AS node WHERE alive_until >= ?2 ORDER BY started_at, owner";
 
@@ -44,7 +42,7 @@ const DAY: i64 = 24 * 3_600 * 1_000_000;
 
 #[async_trait]
 impl NodeStore for SqliteStore {
-    async fn heartbeat(&self, node: &Node, lease: Duration) -> Result<LiveNodes, StoreError> {
+    async fn heartbeat(&self, node: &Node, lease: Duration) -> Result<u32, StoreError> {
         let failed = |error| failed("say that this host is alive", error);
         let mut transaction = self.begin().await?;
         // Only now: while others had the writer, time went by.
@@ -52,14 +50,14 @@ impl NodeStore for SqliteStore {
         let statement =
             self.statement(HEARTBEAT).bind(node.owner.as_str()).bind(&node.label).bind(node.mode).bind(node.version);
         let statement = statement.bind(now).bind(now.saturating_add(micros(lease))).bind(node.plugins.as_deref());
-        let (reads, room, session, idle) = node.columns();
-        let statement = statement.bind(reads).bind(room).bind(session).bind(idle);
+        let (room, session) = node.columns();
+        let statement = statement.bind(room).bind(session);
         statement.execute(&mut *transaction).await.map_err(failed)?;
         self.statement(FORGET).bind(now.saturating_sub(DAY)).execute(&mut *transaction).await.map_err(failed)?;
         let statement = self.statement(LIVE).bind(node.mode).bind(node.owner.as_str()).bind(now);
         let row = statement.fetch_one(&mut *transaction).await.map_err(failed)?;
         self.finish(transaction).await?;
-        LiveNodes::of_row(&row).map_err(failed)
+        row.count("live").map_err(failed)
     }
 
     async fn leave(&self, owner: &OwnerId) -> Result<(), StoreError> {

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::Row;
 
 use super::error::failed;
 use super::{Run, SqliteStore, TransactionalStore};
@@ -37,17 +36,6 @@ WHERE partition_id IN (SELECT value FROM json_each(?4)) AND (owner IS NULL OR (o
 const RELEASE: &str = "
 UPDATE outbox_event_partition SET owner = NULL, lease_end = NULL
 WHERE owner = ?1 AND (partition_id, epoch) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?2))";
-
-/// The host that partitions are given to. ?1 the owner, ?2 now.
-const IDLE: &str = "
-SELECT owner FROM outbox_event_node AS node
-WHERE idle = 1 AND alive_until > ?2 AND owner <> ?1 AND mode = (SELECT mode FROM outbox_event_node WHERE owner = ?1)
-ORDER BY (SELECT count(*) FROM outbox_event_partition AS held WHERE held.owner = node.owner), owner LIMIT 1";
-
-/// ?1 the owner, ?2 who gets them, ?3 the end of the lease, ?4 rows of [number, epoch].
-const HAND_OVER: &str = "
-UPDATE outbox_event_partition SET owner = ?2, lease_end = ?3, epoch = epoch + 1
-WHERE owner = ?1 AND (partition_id, epoch) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?4))";
 
 /// ?1 now, ?2 for how long a host that is not alive may hold one, in microseconds.
 const FAULTS: &str = "
@@ -116,22 +104,6 @@ impl PartitionStore for SqliteStore {
         let statement = self.statement(RELEASE).bind(owner.as_str()).bind(held_rows(partitions));
         self.execute("give partitions back", statement).await?;
         Ok(())
-    }
-
-    async fn hand_over(&self, owner: &OwnerId, lease: Duration, partitions: &[HeldPartition]) -> Result<bool, StoreError> {
-        let failed = |error| failed("hand partitions over", error);
-        let mut transaction = self.begin().await?;
-        // Only now: while others had the writer, time went by.
-        let now = self.now_micros();
-        let idle =
-            self.statement(IDLE).bind(owner.as_str()).bind(now).fetch_optional(&mut *transaction).await.map_err(failed)?;
-        let idle: Option<String> = idle.map(|row| row.try_get(0)).transpose().map_err(failed)?;
-        if let Some(idle) = &idle {
-            let statement = self.statement(HAND_OVER).bind(owner.as_str()).bind(idle).bind(now.saturating_add(micros(lease)));
-            statement.bind(held_rows(partitions)).execute(&mut *transaction).await.map_err(failed)?;
-        }
-        self.finish(transaction).await?;
-        Ok(idle.is_some())
     }
 
     async fn partition_faults(&self) -> Result<PartitionFaults, StoreError> {

@@ -85,7 +85,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         version: 3,
-        name: "node-session-2",
+        name: "node-session-4",
         up: include_str!("../../../migrations/sqlite/0003_node_session.sql"),
         down: include_str!("../../../migrations/sqlite/0003_node_session.down.sql"),
     },

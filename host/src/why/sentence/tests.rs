@@ -41,7 +41,6 @@ fn node(owner: &str, alive: bool) -> NodeRecord {
         alive,
         partitions: 0,
         plugins: None,
-        reads: false,
         room: 0,
         session: false,
     }

@@ -5,13 +5,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use outbox::StoreError;
 use outbox::event::OwnerId;
-use outbox::store::{LiveNodes, Node, NodeRecord, NodeStore};
+use outbox::store::{Node, NodeRecord, NodeStore};
 
 use super::MemoryStore;
 
 #[async_trait]
 impl NodeStore for MemoryStore {
-    async fn heartbeat(&self, node: &Node, lease: Duration) -> Result<LiveNodes, StoreError> {
+    async fn heartbeat(&self, node: &Node, lease: Duration) -> Result<u32, StoreError> {
         self.run("heartbeat", |world| world.table.heartbeat(node, lease)).await
     }
 
@@ -29,7 +29,7 @@ impl NodeStore for MemoryStore {
             let now = world.table.now;
             let nodes = world.table.nodes.iter().map(|(owner, row)| {
                 let node = Node { session: row.session, ..Node::new(OwnerId::known(owner), owner, row.mode, "1.0.0") };
-                let mut record = NodeRecord::new(&Node { reads: row.reads, ..node }, row.started_at);
+                let mut record = NodeRecord::new(&node, row.started_at);
                 (record.alive_until, record.alive) = (row.alive_until, row.alive_until > now);
                 record
             });

@@ -48,15 +48,6 @@ impl PartitionStore for MemoryStore {
         .await
     }
 
-    async fn hand_over(&self, owner: &OwnerId, lease: Duration, partitions: &[HeldPartition]) -> Result<bool, StoreError> {
-        self.run("hand_over", |world| {
-            let line = format!("{} hands {} partitions over", world.name(self.life), partitions.len());
-            world.note(line);
-            world.table.hand_over(owner.as_str(), lease, partitions).is_some()
-        })
-        .await
-    }
-
     async fn partition_faults(&self) -> Result<PartitionFaults, StoreError> {
         self.run("partition_faults", |_| PartitionFaults::default()).await
     }
