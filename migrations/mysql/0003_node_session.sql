@@ -1,7 +1,7 @@
 -- What hosts tell each other of how they work.
 -- Statements may be repeated, as in the first step; one ALTER adds all columns or none.
 
--- room: most events that it may have in hand. session: 1 if a session of it holds its lock.
+-- room: most events that it may have in flight. session: 1 if a session of it holds its lock.
 SET @outbox_step = IF(
   EXISTS (SELECT 1 FROM information_schema.columns
           WHERE table_schema = DATABASE() AND table_name = 'outbox_event_node' AND column_name = 'session'),

@@ -78,8 +78,8 @@ impl Poller {
         Ok((if full && accepted > 0 { Polled::Full } else { Polled::Drained }, accepted))
     }
 
-    /// Reads due events of partitions whose last owner went without giving them back, claims each, and queues them. Returns how many
-    /// were queued or settled, too.
+    /// Reads due events of partitions whose last owner went without giving them back, claims and queues them. Also returns how many
+    /// were queued or settled.
     pub(super) async fn read_carefully(
         &mut self,
         careful: &Careful,
@@ -110,7 +110,7 @@ impl Poller {
         let accepted = if self.queue.is_closed() { 0 } else { self.accept_read(read, answered_at, Claims::All).await? };
         drop(reading);
         self.partitions.read_carefully(careful, accepted, reached);
-        // The other partitions come next. A single queue waits for its front.
+        // Poll again at once for the other partitions. In one queue, wait until the front can be claimed.
         Ok((if accepted == 0 && self.is_one_queue() { Polled::Drained } else { Polled::Full }, accepted))
     }
 
@@ -263,12 +263,11 @@ impl Poller {
         count
     }
 
-    /// The event of a row that may be delivered as it was read. `None` if the row must be claimed first, so that all hosts know that
-    /// it is in hand: its last holder may still be at work, it was let go here without an outcome, it may have stopped its host, or
-    /// it is settled without a call.
+    /// The event, if it may be delivered without a claim. `None` if a claim must come first: its last holder may still be at work, or
+    /// this host let it go without an outcome. The same holds if it may have stopped its host, or is settled without a call.
     fn without_claim(&self, row: Claimed, must_be_claimed: bool, routes_known: bool) -> Option<Event> {
         let is_left = self.order.is_some() && row.event.as_ref().is_ok_and(|event| self.in_flight.is_left(&event.id()));
-        // The claim would be one more.
+        // The claim that would follow counts for `stops_hosts`.
         if must_be_claimed || is_left || stops_hosts(row.claims.saturating_add(1), row.starts) || row.due != Due::Now {
             return None;
         }

@@ -11,16 +11,16 @@ use crate::time::Timestamp;
 /// Claiming single events.
 #[async_trait]
 pub trait ClaimStore: Send + Sync {
-    /// Claims the events of these fences that are due, not held under a claim, and still as their fences say. An event that was
-    /// claimed, or got an outcome, since it was looked at is left alone, because the owner of its partition may have read it. So is
-    /// an event whose fence has an epoch, unless the owner is named in its partition under that epoch; its lease may be over. Returns
-    /// the events in the order of their `seq`.
+    /// Claims the events of these fences that are due and not held under a claim. Returns them in the order of their `seq`.
     ///
-    /// Choosing and locking are one: no two owners ever hold the same event by a claim.
+    /// Skips an event that was claimed or got an outcome since its fence was read: the owner of its partition may have read it. Skips
+    /// an event whose fence has an epoch if this owner does not have the partition under that epoch; the owner's lease may have ended.
+    ///
+    /// Choosing and locking are one step: two owners never hold the same event under a claim.
     async fn claim(&self, owner: &OwnerId, lease: Duration, fences: &[Fence]) -> Result<Vec<Claimed>, StoreError>;
 }
 
-/// An event that is ours until its lease ends.
+/// An event that was read or claimed, with the fence of its outcome.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Claimed {
@@ -40,8 +40,8 @@ pub struct Claimed {
     pub due: Due,
     /// How long after the claim it expires, by the database's clock; `None` for never.
     pub expires_in: Option<Duration>,
-    /// The `seq` of an earlier event of its queue that it waits for, as [`ReadOrder`](super::ReadOrder) says. `None` if it is the first
-    /// of its queue, is in no queue, or was not read in an order.
+    /// The `seq` of an earlier event of its queue that it waits for, as [`ReadOrder`](super::ReadOrder) says. `None` if it waits
+    /// for no event, if it was read without an order, and always after a claim.
     pub behind: Option<u64>,
 }
 

@@ -40,7 +40,7 @@ pub struct Node {
     pub version: &'static str,
     /// What its plugins are, as one JSON list, which the store does not read; `None` leaves what it said before.
     pub plugins: Option<String>,
-    /// Most events that it may have in hand; 0 for a host that is about to stop.
+    /// Most events that it may have in flight; 0 for a host that is about to stop.
     pub room: u32,
     /// Whether a session of it holds its lock.
     pub session: bool,
@@ -84,7 +84,7 @@ pub struct NodeRecord {
     /// host that starts again and again leaves many rows.
     #[serde(skip)]
     pub plugins: Option<String>,
-    /// Most events that it may have in hand; 0 for a host that does not say.
+    /// Most events that it may have in hand; 0 for a host that is about to stop.
     #[serde(default)]
     pub room: u32,
     /// Whether a session of it held its lock when it last said that it is alive.

@@ -17,9 +17,8 @@ use crate::store::run::commit_if_some;
 use crate::store::settle::delay_micros;
 use crate::store::{ClaimStore, Claimed, StoreError};
 
-/// Locks the rows that have not changed since they were looked at and are still due. A row that another transaction has locked is
-/// passed by, so claims never wait, and settlers wait for no more than this short transaction. Large payloads and headers are read
-/// apart. In order of binding: rows of [seq, fence], the owner.
+/// Locks the rows that have not changed since they were looked at and are still due. Skips rows that another transaction has locked, so
+/// a claim never waits. Settlers wait for no more than this short transaction. Large payloads and headers are read apart. In order of binding: rows of [seq, fence], the owner.
 pub(super) const LOCK: &str = "
 SELECT outbox_event.seq, claim_seq + 1, attempts, deferrals, claims + 1, starts, event_id, event_type, aggregate_type, aggregate_id,
        tenant_id, CASE WHEN OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0) <= 16384 THEN headers END,
@@ -66,7 +65,7 @@ async fn try_claim(store: &MySqlStore, owner: &OwnerId, lease: Duration, fences:
     Ok(events)
 }
 
-/// `None` when there are none to take.
+/// Returns `None` if no row could be locked.
 async fn lock_and_take(
     store: &MySqlStore,
     connection: &mut MySqlConnection,
@@ -77,7 +76,7 @@ async fn lock_and_take(
     let query = store.statement(LOCK).bind(fences).bind(owner.as_str());
     let (mut rows, mut seen) = (Vec::new(), HashSet::new());
     for row in query.fetch_all(&mut *connection).await.map_err(|error| store.failed(ACTION, error))? {
-        // One that is joined twice comes twice.
+        // A fence that is given twice returns its row twice.
         if seen.insert(sequence(&row)?) {
             rows.push(row);
         }
@@ -89,7 +88,7 @@ async fn lock_and_take(
     Ok(Some((rows, large)))
 }
 
-/// Claims rows that are locked already. Returns what was left out of them.
+/// Claims locked rows. Returns the large payloads and headers that [`LOCK`] left out.
 async fn take(
     store: &MySqlStore,
     connection: &mut MySqlConnection,

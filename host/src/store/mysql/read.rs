@@ -61,7 +61,7 @@ SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), MIN(next)) FROM (
   FROM (SELECT lease_end, due_at FROM outbox_event FORCE INDEX (outbox_due)
         WHERE due_at <= UTC_TIMESTAMP(6) ORDER BY due_at, seq LIMIT 500) AS due) AS times";
 
-/// As [`NEXT_DUE`]. Bound: the owner, the owner, the events in hand as a JSON list, busy routes as above.
+/// As [`NEXT_DUE`]. Bound: the owner, the owner, the events in flight as a JSON list, busy routes as above.
 pub(super) const NEXT_TO_READ: &str = "
 SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), MIN(next)) FROM (
   SELECT due_at AS next FROM (

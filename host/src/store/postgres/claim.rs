@@ -11,15 +11,14 @@ use crate::store::number::signed;
 use crate::store::settle::delay_micros;
 use crate::store::{ClaimStore, Claimed, StoreError};
 
-/// Choosing and locking are one statement: split, two owners could choose the same row. A row that another transaction has locked, or
-/// that another claim changed meanwhile, is left alone.
+/// Choosing and locking are one statement: split, two owners could choose the same row. Skips rows that another transaction has locked
+/// and rows that another claim has changed.
 ///
 /// A claim is as durable as an outcome. Committed without waiting for the disk (a fifth more of claims and outcomes), a crash
 /// of the server forgets it and gives its number out again: two deliveries with one fence, of which either's outcome counts.
 ///
-/// With `coalesce`, since the planner would read all that
-/// is due where it believes that to be little. $1 the owner, $2 the lease in microseconds, $3 and $4
-/// the fences.
+/// `coalesce` keeps the planner from reading all due rows if it estimates that they are few. $1 the owner, $2 the lease in
+/// microseconds, $3 each `seq`, $4 each fence.
 pub(super) const CLAIM: &str = "
 UPDATE outbox_event
 SET lease_end = now() + $2::bigint * interval '1 microsecond', locked_by = $1::text, locked_at = now(),

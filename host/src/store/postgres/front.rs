@@ -1,6 +1,8 @@
 //! One queue of all events: reading its front.
 
-/// The same events, read without a claim by a host that holds all partitions. $1 the owner, $2 most rows, $3 most bytes, $4 the
+/// Reads the unfinished events whose time has come, in the order of their `seq`, up to the first that is neither deliverable nor in $5:
+/// no event may overtake it. Returns nothing unless the owner holds all partitions by the database's clock. Each row has the `seq` of
+/// the last earlier event that it waits for. $1 the owner, $2 most rows, $3 most bytes, $4 the
 /// youngest age in microseconds, $5 the events in hand.
 pub(super) const READ_FRONT: &str = "
 WITH front AS (

@@ -86,7 +86,7 @@ SELECT least((SELECT due_at FROM outbox_event WHERE due_at > now() ORDER BY due_
               FROM (SELECT lease_end, due_at FROM outbox_event WHERE due_at <= now() ORDER BY due_at, seq LIMIT 500) AS due)),
        now()";
 
-/// As [`NEXT_DUE`]. $1 the owner, $2 the events in hand, $3 and $4 the names of busy routes (NULL for none).
+/// As [`NEXT_DUE`]. $1 the owner, $2 the events in flight, $3 and $4 the names of busy routes (NULL if no route is busy).
 pub(super) const NEXT_TO_READ: &str = "
 SELECT least((SELECT due_at FROM outbox_event
               WHERE due_at > now()

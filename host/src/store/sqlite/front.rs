@@ -1,6 +1,8 @@
 //! One queue of all events: reading its front.
 
-/// The same events, read without a claim by a host that holds all partitions. ?1 now, ?2 the owner, ?3 most rows, ?4 most bytes,
+/// Reads the unfinished events whose time has come, in the order of their `seq`, up to the first that is neither deliverable nor in ?6:
+/// no event may overtake it. Returns nothing unless the owner holds all partitions by the database's clock. Each row has the `seq` of
+/// the last earlier event that it waits for. ?1 now, ?2 the owner, ?3 most rows, ?4 most bytes,
 /// ?5 the newest insertion time, ?6 the events in hand as a JSON list.
 pub(super) const READ_FRONT: &str = "
 WITH front AS (

@@ -83,7 +83,7 @@ SELECT min(next) FROM (
   SELECT min(coalesce(lease_end, due_at))
   FROM (SELECT lease_end, due_at FROM outbox_event WHERE due_at <= ?1 ORDER BY due_at, seq LIMIT 500))";
 
-/// As [`NEXT_DUE`]. ?1 now, ?2 the owner, ?3 the events in hand as a JSON list, ?4 busy routes as above.
+/// As [`NEXT_DUE`]. ?1 now, ?2 the owner, ?3 the events in flight as a JSON list, ?4 busy routes as above.
 pub(super) const NEXT_TO_READ: &str = "
 SELECT min(next) FROM (
   SELECT due_at AS next FROM (
