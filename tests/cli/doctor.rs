@@ -295,7 +295,7 @@ fn the_plans_and_the_grants_are_printed_alone() {
 
     let plans = plans.as_array().expect("an array");
     let index = |statement: &str| plans.iter().find(|plan| plan["statement"] == statement).map(|plan| plan["index"].clone());
-    assert_eq!(index("claim"), Some("outbox_event_due".into()));
+    assert_eq!(index("read"), Some("outbox_event_due".into()));
     assert!(plans.iter().all(|plan| plan["good"] == true), "{plans:?}");
     assert!(grants.starts_with("--"), "{grants}");
 }

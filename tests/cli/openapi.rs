@@ -47,7 +47,7 @@ fn whatever_the_document_allows_or_forbids_is_answered_as_it_says() {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "a longer run is asked for through the environment")]
+#[expect(clippy::disallowed_methods, reason = "OUTBOX_TEST_REQUESTS sets the length of the run")]
 fn requests() -> String {
     std::env::var("OUTBOX_TEST_REQUESTS").unwrap_or_else(|_| REQUESTS.to_owned())
 }
