@@ -270,6 +270,8 @@ fn cut_off_time_and_again(title: &str, ground: &Ground) {
         proxy.set(Network::Pass);
         std::thread::sleep(Duration::from_millis(choices.random_range(50..150)));
     }
+    // Before: an event that it writes after the wait may be waiting for its next attempt when both hosts stop.
+    far.wait_until_all_is_written();
     wait_until_all_is_delivered(&witness, &mut steady, patience());
     far.stop();
     ground.conclude(title, &witness, steady, held);
