@@ -1,4 +1,4 @@
-//! Claims without a host.
+//! Finds and claims due events without a host.
 
 use std::time::Duration;
 
@@ -6,7 +6,8 @@ use outbox::event::{Fence, OwnerId};
 use outbox::store::{Claimed, Filter, Record};
 use outbox::{Status, Store, StoreError};
 
-/// At most `limit` free events of any partition, those first that have been due longest. The fences have no epoch.
+/// At most `limit` free events of any partition, those first that have been due longest. The fences have no epoch. Rows that
+/// `Store::list` cannot read are missing.
 pub async fn due(store: &dyn Store, limit: usize) -> Result<Vec<Fence>, StoreError> {
     let now = store.now().await?;
     let mut due: Vec<Record> = Vec::new();
@@ -18,7 +19,15 @@ pub async fn due(store: &dyn Store, limit: usize) -> Result<Vec<Fence>, StoreErr
     Ok(due.into_iter().take(limit).map(|row| Fence::new(row.seq, 0, row.claim_seq)).collect())
 }
 
-/// Claims at most `limit` events of any partition, those first that have been due longest.
+/// Claims at most `limit` events of any partition, those first that have been due longest. If fewer are due, it asks for other rows
+/// too, which the store must refuse.
 pub async fn claim_due(store: &dyn Store, owner: &OwnerId, lease: Duration, limit: usize) -> Result<Vec<Claimed>, StoreError> {
-    store.claim(owner, lease, &due(store, limit).await?).await
+    let mut fences = due(store, limit).await?;
+    if fences.len() < limit {
+        let others = store.list(&Filter::default(), 1_000).await?;
+        let others = others.iter().map(|row| Fence::new(row.seq, 0, row.claim_seq));
+        let are_new: Vec<Fence> = others.filter(|other| !fences.contains(other)).take(limit - fences.len()).collect();
+        fences.extend(are_new);
+    }
+    store.claim(owner, lease, &fences).await
 }

@@ -22,7 +22,7 @@ pub(crate) struct HeldPartition {
     pub(crate) abandoned: bool,
 }
 
-/// As the host's. No read happens here, so nothing makes one.
+/// Mirrors the host's `Position`. These checks read no events, so no value is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Position {
     pub(crate) due_at: Timestamp,

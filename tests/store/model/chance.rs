@@ -112,7 +112,7 @@ impl Chance {
         self.weighted(&[(5, Partitions::All), (1, Partitions::Lower), (1, Partitions::Upper), (1, Partitions::None)])
     }
 
-    fn waits_for(&mut self) -> WaitsFor {
+    pub(super) fn waits_for(&mut self) -> WaitsFor {
         self.weighted(&[(3, WaitsFor::Unresolved), (1, WaitsFor::Untried), (1, WaitsFor::Nothing)])
     }
 
@@ -200,7 +200,7 @@ pub(super) fn whole(chance: &mut Chance) -> Step {
     Step::Write { events: chance.many(1, 4, new_event), owner: chance.owner(), lease: chance.lease(), by }
 }
 
-fn new_event(chance: &mut Chance) -> NewEvent {
+pub(super) fn new_event(chance: &mut Chance) -> NewEvent {
     NewEvent {
         again: chance.maybe(15, Chance::place),
         claimed: chance.percent(30),

@@ -1,9 +1,9 @@
 //! Steps that come one after the other when owners take from each other what they had in hand.
 
-use outbox::store::ReadOrder;
+use outbox::store::{ReadOrder, WaitsFor};
 
-use super::chance::{Chance, by_hand, outcome, read_order, step, whole};
-use super::parts::{FenceChoice, Hours, Outcome, Partitions, SessionAct};
+use super::chance::{Chance, by_hand, new_event, outcome, read_order, step, whole};
+use super::parts::{FenceChoice, Hours, NewEvent, Outcome, Partitions, SessionAct, Writer};
 use super::step::Step;
 
 /// How long the lease of an owner holds that is going to lose it.
@@ -21,6 +21,7 @@ pub(super) fn plot(chance: &mut Chance) -> Vec<Step> {
         (2, session_gone),
         (3, behind_a_lock),
         (2, one_queue),
+        (2, key_queue),
     ]);
     let mut steps = Vec::new();
     // Somebody else may hold the partitions.
@@ -167,6 +168,17 @@ fn behind_a_lock(chance: &mut Chance, one: usize, other: usize) -> Vec<Step> {
     }
     steps.push(Step::SettleLocked { outcomes, touched: chance.percent(50), meanwhile });
     steps.extend([read(other, None), settle(chance, other), come_back(chance, one)]);
+    steps
+}
+
+/// Several events of one aggregate, of which some may have failed, are read in its order.
+fn key_queue(chance: &mut Chance, one: usize, _: usize) -> Vec<Step> {
+    let one_key =
+        |chance: &mut Chance| NewEvent { again: None, claimed: false, key: Some((0, 0)), delay: 0, ..new_event(chance) };
+    let written = Step::Write { events: chance.many(2, 4, one_key), owner: one, lease: LONG, by: Writer::Store };
+    let by_aggregate = |waits_for| read(one, Some(ReadOrder::ByAggregate { waits_for, queued: Vec::new() }));
+    let mut steps = vec![written, keep(one, LONG), by_aggregate(WaitsFor::Unresolved), settle(chance, one)];
+    steps.push(by_aggregate(chance.waits_for()));
     steps
 }
 
