@@ -1,7 +1,7 @@
 //! The partitions whose last owner went without giving them back.
 //!
 //! One of their events may have stopped that host. Until this host has claimed as many events as the last owner can have had in
-//! hand, it claims each event before it delivers it, so that every start is counted.
+//! flight, it claims each event before it delivers it, so that every start is counted.
 
 use crate::store::{HeldPartition, Position};
 
@@ -17,7 +17,7 @@ pub(crate) struct Careful {
 }
 
 impl Careful {
-    /// Adds the abandoned ones of these partitions. An owner can have had up to `in_hand` events in hand.
+    /// Adds the abandoned ones of these partitions. Their last owner can have had up to `in_hand` events in flight.
     pub(super) fn add_abandoned(&mut self, held: &[HeldPartition], in_hand: usize) {
         let before = self.partitions.len();
         self.partitions.extend(held.iter().filter(|held| held.abandoned).map(|held| (held.number, held.epoch)));

@@ -151,7 +151,7 @@ impl Partitions {
     }
 
     /// Notes how a careful read ended: this many events were claimed, and `reached` is the last event if there may be more. Once
-    /// the last owner cannot have had more in hand, the partitions are read as usual.
+    /// the last owner cannot have had more in flight, the partitions are read as usual.
     pub(crate) fn read_carefully(&self, read: &Careful, claimed: usize, reached: Option<Position>) {
         self.lock().careful.note(read, claimed, reached);
     }

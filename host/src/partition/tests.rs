@@ -190,7 +190,7 @@ async fn a_host_that_leaves_with_something_in_hand_keeps_that_partition_until_it
     table.clock.advance(LEASE);
     second.keep(1).await;
     assert!(second.partitions.is_whole());
-    assert_eq!(second.partitions.open().careful.numbers(), [7], "nobody gave it back");
+    assert_eq!(second.partitions.open().careful.numbers(), [7], "its owner did not give it back");
 }
 
 #[tokio::test]

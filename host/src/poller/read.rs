@@ -18,7 +18,7 @@ use crate::store::{Claimed, Due, ReadEvent, ReadRequest, StoreError};
 /// Which of the events that were read are claimed before they are delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Claims {
-    /// Those for which the partition alone is not enough.
+    /// Events that the partition alone does not secure.
     AsNeeded,
     /// All of them.
     All,
@@ -264,7 +264,7 @@ impl Poller {
     }
 
     /// The event, if it may be delivered without a claim. `None` if a claim must come first: its last holder may still be at work, or
-    /// this host let it go without an outcome. The same holds if it may have stopped its host, or is settled without a call.
+    /// this host dropped it without an outcome. The same holds if it may have stopped its host, or is settled without a call.
     fn without_claim(&self, row: Claimed, must_be_claimed: bool, routes_known: bool) -> Option<Event> {
         let is_left = self.order.is_some() && row.event.as_ref().is_ok_and(|event| self.in_flight.is_left(&event.id()));
         // The claim that would follow counts for `stops_hosts`.

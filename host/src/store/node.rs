@@ -84,7 +84,7 @@ pub struct NodeRecord {
     /// host that starts again and again leaves many rows.
     #[serde(skip)]
     pub plugins: Option<String>,
-    /// Most events that it may have in hand; 0 for a host that is about to stop.
+    /// Most events that it may have in flight; 0 for a host that is about to stop.
     #[serde(default)]
     pub room: u32,
     /// Whether a session of it held its lock when it last said that it is alive.
