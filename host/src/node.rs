@@ -25,7 +25,7 @@ pub(crate) use session::SessionKeeper;
 pub(crate) use plugin::MOST_SWAPS;
 pub use plugin::{PluginCapability, PluginDetails, PluginLimits, PluginState, PluginStatus, PluginSwap, plugins};
 
-/// This many times in a lease a host says that it is alive and renews its partitions: some failures are no loss, and a host
+/// This many times in a lease a host says that it is alive and keeps its partitions: some failures are no loss, and a host
 /// that comes soon has its part of them.
 pub(crate) const HEARTBEATS: u32 = 10;
 /// How long the first beat waits for this host's session.
@@ -35,8 +35,8 @@ const LEAST_REST: Duration = Duration::from_millis(250);
 /// How often a host looks whether its plugins changed, to tell of them before the next beat is due.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// After this many beats, which is once in a lease, a host looks whether the partition table is as hosts leave it.
-const MENDS: u32 = HEARTBEATS;
+/// After this many beats, which is once in a lease, a host looks for missing and surplus rows of the partition table.
+const RESTORES: u32 = HEARTBEATS;
 
 /// A look at all hosts on its way: what they are, and the database's time. In a task of its own, since it may have to wait for a
 /// connection: no heartbeat may be late for that.
@@ -67,19 +67,19 @@ impl Heartbeat {
     pub(crate) async fn run(self, mut stopped: watch::Receiver<bool>) {
         let (outage, mut beats) = (Outage::default(), 0_u32);
         let mut others = Others::new(self.node.owner.as_str(), self.node.mode, self.lease);
-        let mut told = None;
+        let (mut told, mut unkept) = (None, None);
         let mut look: Option<Look> = None;
         self.partitions.session_known(FIRST_SESSION).await;
         'alive: loop {
-            if beats % MENDS == 0 || !self.partitions.set_back().is_empty() {
-                self.mend().await;
+            if beats % RESTORES == 0 {
+                self.restore_partitions().await;
             }
             beats = beats.wrapping_add(1);
             // Written when it changed; a beat that failed is repeated whole.
             let plugins = self.report.as_ref().and_then(|report| report());
             let news = plugins.clone().filter(|_| plugins != told);
             let live = outage.note(
-                self.run_once(news).await.inspect_err(|error| self.metrics.db_error(error)),
+                self.run_once(news, &mut unkept).await.inspect_err(|error| self.metrics.db_error(error)),
                 |error| tracing::error!(%error, "this host cannot write its heartbeat; trying again"),
                 || tracing::info!("this host is seen by the others again"),
             );
@@ -122,51 +122,51 @@ impl Heartbeat {
         }
     }
 
-    /// How many live hosts have this one's mode.
-    async fn run_once(&self, plugins: Option<String>) -> Result<u32, StoreError> {
+    /// Writes a heartbeat, then keeps the partitions. Returns how many live hosts have this one's mode. `unkept` is that number if the
+    /// last heartbeat was written, and the partitions could not be kept.
+    async fn run_once(&self, plugins: Option<String>, unkept: &mut Option<u32>) -> Result<u32, StoreError> {
+        let mut is_news = false;
+        if let Some(hosts) = *unkept {
+            // A host that cannot keep its partitions must not look alive: no other host could take them over.
+            is_news |= self.keep_partitions(hosts).await?;
+        }
         // From here on others may rely on the session, as they may until they are told that there is none.
         let session = self.partitions.tells_of_session();
         // A host that stops takes nothing: the others share the partitions without it.
         let room = if self.partitions.is_closed() { 0 } else { self.node.room };
         let node = Node { plugins, session, room, ..self.node.clone() };
-        let live = self.store.heartbeat(&node, self.lease).await?;
-        let claims = || if self.claims_count { self.in_flight.held() } else { Vec::new() };
-        if self.partitions.keep(&*self.store, &self.node.owner, self.lease, live, claims).await? {
+        let beat = self.partitions.begin_beat();
+        let hosts = self.store.heartbeat(&node, self.lease).await?;
+        *unkept = Some(hosts);
+        is_news |= self.keep_partitions(hosts).await?;
+        *unkept = None;
+        self.partitions.renew(&beat, self.lease);
+        if is_news {
             self.wake.now();
         }
         // Only now: others may have taken everything while they relied on a session that was lost.
         self.partitions.told_of_session(session);
-        Ok(live)
+        Ok(hosts)
     }
 
-    /// Repairs what somebody did to the partition table by hand: the events of a partition that nobody can take would wait for ever, and
-    /// nobody would know. What fails for a while is tried again with the next look.
-    async fn mend(&self) {
-        let set_back = self.partitions.set_back();
-        let look = async {
-            let faults = self.store.partition_faults().await?;
-            if !faults.is_empty() || !set_back.is_empty() {
-                self.store.mend_partitions(&set_back, self.lease).await?;
-            }
-            Ok::<_, StoreError>(faults)
-        };
-        match look.await.inspect_err(|error| self.metrics.db_error(error)) {
-            Ok(faults) if !faults.is_empty() => tracing::error!(
-                missing = faults.missing,
-                strange = faults.strange,
-                held = faults.held,
-                epochs = faults.epochs,
-                "the partition table was changed by hand: {faults}. It was repaired; events that were in hand at the time may be delivered again"
-            ),
-            Ok(_) if !set_back.is_empty() => tracing::error!(
-                set_back = set_back.len(),
-                "the partition table was changed by hand: epochs of {} partitions were set back. They were raised again; events that were \
-                 in hand at the time may be delivered again",
-                set_back.len()
+    /// Returns whether the poller is to look.
+    async fn keep_partitions(&self, hosts: u32) -> Result<bool, StoreError> {
+        let claims = || if self.claims_count { self.in_flight.held() } else { Vec::new() };
+        self.partitions.keep(&*self.store, &self.node.owner, hosts, claims).await
+    }
+
+    /// Restores missing rows of the partition table: no host reads the events of a partition without a row. A failure that may pass is
+    /// retried with the next look.
+    async fn restore_partitions(&self) {
+        match self.store.restore_partitions().await.inspect_err(|error| self.metrics.db_error(error)) {
+            Ok(found) if !found.is_empty() => tracing::error!(
+                missing = found.missing,
+                surplus = found.surplus,
+                "the partition table was changed by hand: {found}. Its rows were restored; events in flight may be delivered again"
             ),
             Err(error) if !error.is_transient() => tracing::error!(
                 error = %crate::chain(&error),
-                "the partition table cannot be repaired, and events of its partitions may wait for ever; see `outbox doctor`, and run \
+                "the partition table cannot be restored, and events of its partitions may wait for ever; see `outbox doctor`, and run \
                  `outbox migrate up` as the user that owns the table"
             ),
             _ => {}

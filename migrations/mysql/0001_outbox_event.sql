@@ -94,11 +94,10 @@ CREATE TABLE IF NOT EXISTS outbox_event_node (
   plugins     MEDIUMTEXT                                            -- what it last said of its plugins, a JSON list
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- Which host reads which partition, and until when unless renewed.
+-- Which host reads which partition: its owner, while that host is alive.
 CREATE TABLE IF NOT EXISTS outbox_event_partition (
   partition_id SMALLINT     NOT NULL PRIMARY KEY,
-  owner        VARCHAR(128),
-  lease_end    DATETIME(6)
+  owner        VARCHAR(128)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 INSERT INTO outbox_event_partition (partition_id)
 WITH RECURSIVE numbers (number) AS (SELECT 0 UNION ALL SELECT number + 1 FROM numbers WHERE number < 255)

@@ -112,12 +112,11 @@ CREATE TABLE outbox_event_node (
   plugins     text                                           -- what it last said of its plugins, a JSON list
 );
 
--- Which host reads which partition, and until when unless renewed.
+-- Which host reads which partition: its owner, while that host is alive.
 CREATE TABLE outbox_event_partition (
   partition_id smallint    NOT NULL PRIMARY KEY,
-  owner        text        COLLATE "C",
-  lease_end    timestamptz
-) WITH (fillfactor = 50);
+  owner        text        COLLATE "C"
+);
 INSERT INTO outbox_event_partition (partition_id) SELECT number FROM generate_series(0, 255) AS number;
 
 -- What was done by hand: who, what, to what, to how many, why.

@@ -101,11 +101,10 @@ CREATE TABLE outbox_event_node (
   plugins     TEXT                                 -- what it last said of its plugins, a JSON list
 ) WITHOUT ROWID;
 
--- Which host reads which partition, and until when unless renewed.
+-- Which host reads which partition: its owner, while that host is alive.
 CREATE TABLE outbox_event_partition (
   partition_id INTEGER NOT NULL PRIMARY KEY,
-  owner        TEXT,
-  lease_end    INTEGER
+  owner        TEXT
 ) WITHOUT ROWID;
 INSERT INTO outbox_event_partition (partition_id)
 WITH RECURSIVE numbers (number) AS (SELECT 0 UNION ALL SELECT number + 1 FROM numbers WHERE number < 255)

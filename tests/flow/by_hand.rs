@@ -33,20 +33,17 @@ async fn insert(db: &impl Database, count: u32) {
 
 /// Every kind of damage at once.
 async fn damage(db: &impl Database) {
-    let far = if db.store().kind() == "sqlite" { "253370764800000000" } else { "'9999-01-01 00:00:00'" };
     for by_hand in [
         "DELETE FROM outbox_event_partition WHERE partition_id = 0 OR partition_id >= 128",
         "INSERT INTO outbox_event_partition (partition_id, owner) VALUES (512, NULL), (-5, NULL)",
-        "UPDATE outbox_event_partition SET epoch = 0 WHERE partition_id BETWEEN 1 AND 9",
-        "UPDATE outbox_event_partition SET epoch = 2147483647 WHERE partition_id BETWEEN 10 AND 19",
-        &format!("UPDATE outbox_event_partition SET owner = 'ghost', lease_end = {far} WHERE partition_id BETWEEN 20 AND 29"),
-        "UPDATE outbox_event_partition SET owner = 'ghost', lease_end = NULL WHERE partition_id BETWEEN 30 AND 39",
+        "UPDATE outbox_event_partition SET owner = 'ghost' WHERE partition_id BETWEEN 20 AND 29",
+        "DELETE FROM outbox_event_node",
     ] {
         db.execute(by_hand).await;
     }
 }
 
-pub(crate) async fn a_host_mends_what_was_done_to_the_partitions_and_goes_on_in_every_mode<D: Database>(db: &D) {
+pub(crate) async fn a_host_restores_the_partition_table_and_goes_on_in_every_mode<D: Database>(db: &D) {
     let mut total = 0;
     for mode in MODES {
         let recorder = Recorder::done();
@@ -73,6 +70,45 @@ pub(crate) async fn a_host_mends_what_was_done_to_the_partitions_and_goes_on_in_
         let faults = db.store().partition_faults().await.expect("looks");
         assert!(faults.is_empty(), "{mode:?}: {faults}");
     }
+}
+
+/// From now on no host can give a partition back.
+async fn refuse_releases(db: &impl Database) {
+    db.execute(match db.store().kind() {
+        "sqlite" => {
+            "CREATE TRIGGER refuse BEFORE UPDATE ON outbox_event_partition WHEN NEW.owner IS NULL
+             BEGIN SELECT RAISE(ABORT, 'refused'); END"
+        }
+        "postgres" => {
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'refused'; END $$;
+             CREATE TRIGGER refuse BEFORE UPDATE ON outbox_event_partition FOR EACH ROW WHEN (NEW.owner IS NULL)
+             EXECUTE FUNCTION refuse()"
+        }
+        _ => {
+            "CREATE TRIGGER refuse BEFORE UPDATE ON outbox_event_partition FOR EACH ROW
+             IF NEW.owner IS NULL THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'refused'; END IF"
+        }
+    })
+    .await;
+}
+
+pub(crate) async fn a_host_that_cannot_give_partitions_back_is_taken_over<D: Database>(db: &D) {
+    let (first_calls, second_calls) = (Recorder::done(), Recorder::done());
+    let first = host(db.another().await, Mode::MultiNode, &first_calls).start().await.expect("starts");
+    insert(db, 100).await;
+    done(db, 100).await;
+    refuse_releases(db).await;
+
+    let second = host(db.another().await, Mode::MultiNode, &second_calls).start().await.expect("starts");
+    let taken = "SELECT count(*) FROM outbox_event_partition WHERE epoch > 1";
+    eventually("the other host takes them", async || db.number(taken).await == 256).await;
+    insert(db, 100).await;
+
+    done(db, 200).await;
+    // Neither can give any back, so the two take them over from each other.
+    assert_eq!(first_calls.count() + second_calls.count(), 200, "each once");
+    first.shutdown().await;
+    second.shutdown().await;
 }
 
 pub(crate) async fn hosts_in_every_two_modes_lose_nothing_and_deliver_nothing_twice<D: Database>(db: &D) {

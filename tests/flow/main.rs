@@ -120,7 +120,8 @@ on_every_database! {
     slow_commit::events_of_a_commit_that_outlasts_their_leases_are_delivered_once,
     costs::a_failure_has_its_cost_with_it_and_a_success_has_none,
     costs::every_attempt_has_its_cost_with_it_when_that_is_asked_for,
-    by_hand::a_host_mends_what_was_done_to_the_partitions_and_goes_on_in_every_mode,
+    by_hand::a_host_restores_the_partition_table_and_goes_on_in_every_mode,
+    by_hand::a_host_that_cannot_give_partitions_back_is_taken_over,
     by_hand::hosts_in_every_two_modes_lose_nothing_and_deliver_nothing_twice,
 }
 

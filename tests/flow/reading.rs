@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use outbox::dispatcher::DispatcherConfig;
 use outbox::event::OwnerId;
-use outbox::store::{NewRow, Ownership, PARTITIONS};
+use outbox::store::{NewRow, Node, Ownership, PARTITIONS};
 use outbox::{Mode, Outbox, OutboxBuilder, TransactionalStore};
 use support::{Database, Recorder, eventually};
 
@@ -127,7 +127,9 @@ pub(crate) async fn what_waits_for_a_worker_does_not_keep_partitions_from_anothe
 
 pub(crate) async fn what_an_owner_left_is_claimed_row_by_row(db: &impl Database) {
     let gone = OwnerId::generate("gone");
-    let held = db.store().keep_partitions(&gone, Duration::from_millis(1), PARTITIONS, PARTITIONS).await.expect("takes");
+    let node = Node::new(gone.clone(), "gone", "single_node", "1");
+    db.store().heartbeat(&node, Duration::from_millis(1)).await.expect("writes a heartbeat");
+    let held = db.store().keep_partitions(&gone, PARTITIONS, PARTITIONS).await.expect("takes");
     assert_eq!(held.len(), usize::from(PARTITIONS));
     db.let_pass(Duration::from_millis(2)).await;
     let ids = insert(db, 20).await;

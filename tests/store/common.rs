@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use outbox::event::{EnvelopeBuilder, Fence, OwnerId};
-use outbox::store::{Audit, Claimed, Expectations, HeldPartition, NewRow, Ownership, Record, Settled, Settlement};
+use outbox::store::{Audit, Claimed, Expectations, HeldPartition, NewRow, Node, Ownership, Record, Settled, Settlement};
 use outbox::{Envelope, EventId, Status, Store, StoreError};
 use support::Harness;
 
@@ -64,10 +64,20 @@ pub(crate) async fn claim(db: &dyn Harness, limit: usize) -> Vec<Claimed> {
     claim_due(&*db.store(), limit).await.expect("the claim works")
 }
 
-/// Keeps partitions; their numbers.
+/// Says that a host is alive for a lease.
+pub(crate) async fn beat(store: &dyn Store, owner: &OwnerId) {
+    store.heartbeat(&Node::new(owner.clone(), "host 1", "multi_node", "1"), LEASE).await.expect("writes a heartbeat");
+}
+
+/// Says that a host is alive for a lease, and keeps partitions for it.
+pub(crate) async fn keep(store: &dyn Store, owner: &OwnerId, most: u16, of: u16) -> Vec<HeldPartition> {
+    beat(store, owner).await;
+    store.keep_partitions(owner, most, of).await.expect("keeps partitions")
+}
+
+/// As [`keep`]. Returns the numbers.
 pub(crate) async fn kept(store: &dyn Store, owner: &OwnerId, most: u16, of: u16) -> Vec<u16> {
-    let held = store.keep_partitions(owner, LEASE, most, of).await.expect("the partitions are kept");
-    held.into_iter().map(|partition| partition.number).collect()
+    keep(store, owner, most, of).await.into_iter().map(|partition| partition.number).collect()
 }
 
 /// Claims the one event that is due.

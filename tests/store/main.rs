@@ -128,7 +128,7 @@ conformance! {
     read_in_order::finished_and_delayed_events_do_not_stop_the_queue,
     partition::two_settlers_beside_a_keeper_store_each_outcome_once,
     partition::a_release_that_arrives_late_gives_nothing_back,
-    partition::what_somebody_did_to_the_partition_table_is_found_and_mended,
+    partition::missing_and_surplus_partitions_are_found_and_restored,
     settle::done_writes_its_columns,
     settle::a_deferred_event_keeps_its_attempt_count,
     settle::a_retry_counts_and_is_due_after_its_delay,

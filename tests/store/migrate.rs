@@ -9,8 +9,8 @@ use outbox::{EventId, Status, StoreError};
 use support::{Harness, eventually};
 
 use crate::common::{
-    LEASE, by_hand, claim_due, claim_one, dead, event, finished, owner, ownership, plain, retry, row, settle, snapshot, status,
-    write, write_one,
+    LEASE, by_hand, claim_due, claim_one, dead, event, finished, keep, owner, ownership, plain, retry, row, settle, snapshot,
+    status, write, write_one,
 };
 use crate::effects::{commit, effects, set, value};
 
@@ -150,7 +150,7 @@ async fn owned(db: &dyn Harness) -> i64 {
 /// Takes what partitions are free, and reads everything.
 async fn keep_and_read(db: &dyn Harness, owner: &OwnerId) -> Vec<ReadEvent> {
     let store = db.store();
-    let held = store.keep_partitions(owner, LEASE, PARTITIONS, PARTITIONS).await.expect("keeps");
+    let held = keep(&*store, owner, PARTITIONS, PARTITIONS).await;
     let request = ReadRequest {
         owner: owner.clone(),
         partitions: held.iter().map(|held| held.number).collect(),
@@ -193,7 +193,7 @@ pub(crate) async fn rows_in_every_state_of_the_schema_before_are_kept_up_and_dow
     let fresh = write_one(db).await;
     let later = event(db, "OrderPlaced").await.available_at(db.now().await.plus(LEASE)).json(&1).expect("a good envelope");
     write(db, std::slice::from_ref(&later)).await;
-    store.keep_partitions(&gone, LEASE, 100, PARTITIONS).await.expect("keeps");
+    keep(&*store, &gone, 100, PARTITIONS).await;
     let before = contents(db).await;
 
     for version in [1, 2, 3] {

@@ -415,10 +415,10 @@ async fn partitions_are_kept_again_soon_after_a_server_fell_silent_while_their_t
     let proxy = Proxy::in_front_of(server).await;
     let store = MySqlStore::connect_with(MySqlOptions::from_url(&proxy.url(&url)).expect("good")).await.expect("connects");
     let (host, all) = (owner("host"), PARTITIONS);
-    store.keep_partitions(&host, LEASE, all, all).await.expect("takes");
+    store.keep_partitions(&host, all, all).await.expect("takes");
     proxy.set(Network::Latency(LATE));
     let (same, same_host) = (store.clone(), host.clone());
-    let keeping = tokio::spawn(async move { same.keep_partitions(&same_host, LEASE, all, all).await });
+    let keeping = tokio::spawn(async move { same.keep_partitions(&same_host, all, all).await });
     // Its first statement is on its way.
     tokio::time::sleep(LATE / 2).await;
 
@@ -426,5 +426,5 @@ async fn partitions_are_kept_again_soon_after_a_server_fell_silent_while_their_t
 
     // It fails, unless the connection had not come back yet.
     let _ = keeping.await.expect("does not panic");
-    eventually("they are kept", async || store.keep_partitions(&host, LEASE, all, all).await.is_ok()).await;
+    eventually("they are kept", async || store.keep_partitions(&host, all, all).await.is_ok()).await;
 }

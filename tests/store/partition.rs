@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use outbox::event::{Fence, OwnerId};
-use outbox::store::{HeldPartition, Node, PARTITIONS, ReadRequest, Settled, Settlement};
+use outbox::store::{HeldPartition, PARTITIONS, PartitionStore as _, ReadRequest, Settled, Settlement};
 use outbox::{Envelope, Status, Store, TransactionalStore};
 use sqlx::{AssertSqlSafe, Executor};
-use support::{Harness, MySql, Postgres, eventually, in_time};
+use support::{Database, Harness, MySql, Postgres, eventually, in_time};
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::common::{LEASE, dead, event, of_epoch, owner, retry, row, write};
+use crate::common::{self, LEASE, MOMENT, dead, event, of_epoch, owner, retry, row, write};
 
 const ROUNDS: usize = 100;
 const EVENTS: usize = 120;
@@ -45,8 +45,9 @@ async fn read(store: &dyn Store, owner: &OwnerId) -> Vec<Fence> {
     store.read(&request).await.expect("reads").iter().map(|read| read.event.fence).collect()
 }
 
+/// Keeps all partitions that it can have.
 async fn keep(store: &dyn Store, owner: &OwnerId) -> Vec<HeldPartition> {
-    store.keep_partitions(owner, LEASE, PARTITIONS, PARTITIONS).await.expect("keeps, and no deadlock reaches the caller")
+    common::keep(store, owner, PARTITIONS, PARTITIONS).await
 }
 
 pub(crate) async fn two_settlers_beside_a_keeper_store_each_outcome_once(db: &dyn Harness) {
@@ -108,9 +109,9 @@ async fn waiting_outcomes(db: &dyn Harness, lock: impl AsyncFnOnce(String), wait
     Waiting { host, events, stored }
 }
 
-/// Lets the leases of all partitions end: `now` is the time in SQL.
+/// Lets the leases of all hosts end: `now` is the time in SQL.
 async fn end_leases(db: &dyn Harness, now: &str) {
-    db.execute(&format!("UPDATE outbox_event_partition SET lease_end = {now}")).await;
+    db.execute(&format!("UPDATE outbox_event_node SET alive_until = {now}")).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -166,7 +167,7 @@ SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query L
 
 /// The number and epoch of each partition that an owner holds.
 async fn held(store: &dyn Store, owner: &OwnerId) -> Vec<(u16, u32)> {
-    let held = store.keep_partitions(owner, LEASE, 0, PARTITIONS).await.expect("keeps");
+    let held = common::keep(store, owner, 0, PARTITIONS).await;
     held.iter().map(|held| (held.number, held.epoch)).collect()
 }
 
@@ -182,48 +183,71 @@ pub(crate) async fn a_release_that_arrives_late_gives_nothing_back(db: &dyn Harn
     assert_eq!(held(&*store, &owner).await, all().into_iter().map(|number| (number, 2)).collect::<Vec<_>>());
 }
 
-/// A time that no lease can end at, as the database writes it.
-fn year_9999(db: &dyn Harness) -> &'static str {
-    match db.store().kind() {
-        "sqlite" => "253370764800000000",
-        _ => "'9999-01-01 00:00:00'",
-    }
+pub(crate) async fn missing_and_surplus_partitions_are_found_and_restored(db: &dyn Harness) {
+    let (store, host) = (db.store(), owner("host"));
+    let before = keep(&*store, &host).await;
+    assert!(store.partition_faults().await.expect("looks").is_empty());
+    db.execute("DELETE FROM outbox_event_partition WHERE partition_id >= 128").await;
+    db.execute("INSERT INTO outbox_event_partition (partition_id, owner) VALUES (512, NULL), (-5, NULL)").await;
+
+    let faults = store.partition_faults().await.expect("looks");
+    assert_eq!((faults.missing, faults.surplus), (128, 2));
+    assert_eq!(
+        faults.to_string(),
+        "128 of 256 partitions have no row, so no host reads their events; 2 rows belong to no partition"
+    );
+    assert_eq!(store.restore_partitions().await.expect("restores"), faults);
+
+    assert!(store.restore_partitions().await.expect("restores").is_empty(), "nothing is left to restore");
+    let after = keep(&*store, &host).await;
+    assert_eq!(after[..128], before[..128], "existing rows stay as they were");
+    assert_eq!(after.len(), 256);
+    assert!(after[128..].iter().all(|held| !held.abandoned && held.epoch > 1_000_000), "no earlier fence counts: {after:?}");
 }
 
-pub(crate) async fn what_somebody_did_to_the_partition_table_is_found_and_mended(db: &dyn Harness) {
-    let (store, host, other) = (db.store(), OwnerId::generate("host"), OwnerId::generate("other"));
-    store.heartbeat(&Node::new(host.clone(), "host", "multi_node", "0.1.0"), LEASE).await.expect("is seen");
-    let before = keep(&*store, &host).await;
-    assert!(store.partition_faults().await.expect("looks").is_empty(), "as hosts leave it");
-    let far = year_9999(db);
-    for by_hand in [
-        "DELETE FROM outbox_event_partition WHERE partition_id >= 128",
-        "INSERT INTO outbox_event_partition (partition_id, owner) VALUES (512, NULL), (-5, NULL)",
-        "UPDATE outbox_event_partition SET epoch = -1 WHERE partition_id = 3",
-        "UPDATE outbox_event_partition SET epoch = 2147483647 WHERE partition_id = 4",
-        &format!("UPDATE outbox_event_partition SET owner = 'ghost', lease_end = {far} WHERE partition_id = 5"),
-        "UPDATE outbox_event_partition SET owner = 'ghost', lease_end = NULL WHERE partition_id = 6",
-        "UPDATE outbox_event_partition SET epoch = 0 WHERE partition_id = 7",
-    ] {
-        db.execute(by_hand).await;
-    }
+/// The host `late` comes back to life while `heir` takes its partitions: each of them belongs to one of the two, and both know.
+async fn revived_during_a_takeover(db: &impl Database, under_way: impl AsyncFnOnce()) {
+    let (late, heir) = (owner("late"), owner("heir"));
+    let before = keep(&*db.store(), &late).await;
+    db.let_pass(LEASE + MOMENT).await;
+    common::beat(&*db.store(), &heir).await;
 
-    let faults = store.partition_faults().await.expect("looks");
-    assert_eq!((faults.missing, faults.strange, faults.held, faults.epochs), (128, 2, 2, 2), "{faults}");
-    assert!(faults.to_string().starts_with("128 of 256 partitions have no row"), "{faults}");
-    store.mend_partitions(&[7], LEASE).await.expect("mends");
+    // Each store has one connection for this.
+    let (store, taker) = (db.another().await, heir.clone());
+    let taking = tokio::spawn(async move { store.keep_partitions(&taker, PARTITIONS, PARTITIONS).await });
+    under_way().await;
+    let held = keep(&*db.store(), &late).await;
 
-    let faults = store.partition_faults().await.expect("looks");
-    assert!(faults.is_empty(), "{faults}");
-    let kept = keep(&*store, &host).await;
-    let raised = |number: u16| kept.iter().find(|held| held.number == number).expect("held still").epoch;
-    assert_eq!((raised(0), raised(127)), (before[0].epoch, before[127].epoch), "what was right stays as it is");
-    assert!([3, 4, 7].iter().all(|number| raised(*number) > 1_000_000), "above all that can have been: {kept:?}");
-    assert!([5, 6].iter().all(|number| raised(*number) == 2), "their leases have ended: {kept:?}");
-    assert!(kept.iter().all(|held| held.number < 128), "a host may have events of the others in hand: {kept:?}");
-    db.let_pass(LEASE + Duration::from_secs(1)).await;
-    let taken = keep(&*store, &other).await;
-    assert_eq!(taken.len(), 256);
-    assert!(taken.iter().all(|held| held.abandoned), "nobody gave them back: {taken:?}");
-    assert!(taken[128..].iter().all(|held| held.epoch > 1_000_000), "no fence of before counts: {taken:?}");
+    let taken = taking.await.expect("does not panic").expect("takes");
+    let mut numbers: Vec<u16> = held.iter().chain(&taken).map(|held| held.number).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, all(), "each belongs to one of the two");
+    assert!(held.iter().all(|held| before.contains(held)), "what it still has, it has under the same epoch");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn postgres_a_heartbeat_waits_for_a_takeover_that_takes_its_time() {
+    const SLOW: &str = "
+CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(1); RETURN NEW; END $$;
+CREATE TRIGGER slow BEFORE UPDATE ON outbox_event_partition FOR EACH ROW
+WHEN (NEW.partition_id = 255 AND NEW.owner LIKE 'heir%') EXECUTE FUNCTION slow()";
+    let db = Postgres::fresh().await;
+    let sleeps = format!(
+        "SELECT count(*) FROM pg_stat_activity JOIN pg_locks USING (pid)
+         WHERE wait_event = 'PgSleep' AND relation = '{}.outbox_event_partition'::regclass",
+        db.schema()
+    );
+    db.execute(SLOW).await;
+    revived_during_a_takeover(&db, async || eventually("it takes", async || db.number(&sleeps).await > 0).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mysql_a_heartbeat_waits_for_a_takeover_that_takes_its_time() {
+    const SLOW: &str = "
+CREATE TRIGGER slow BEFORE UPDATE ON outbox_event_partition FOR EACH ROW
+IF NEW.partition_id = 255 AND NEW.owner LIKE 'heir%' THEN DO SLEEP(1); END IF";
+    const SLEEPS: &str = "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND state = 'User sleep'";
+    let db = MySql::fresh().await;
+    db.execute(SLOW).await;
+    revived_during_a_takeover(&db, async || eventually("it takes", async || db.number(SLEEPS).await > 0).await).await;
 }

@@ -8,7 +8,8 @@ use outbox::{Envelope, EventId, Route, Status};
 use support::Harness;
 
 use crate::common::{
-    LEASE, MOMENT, claim_one, dead, event, ids, kept, of_epoch, owner, plain, plains, retry, row, settle, write, write_one,
+    LEASE, MOMENT, claim_one, dead, event, ids, keep, kept, of_epoch, owner, plain, plains, retry, row, settle, write,
+    write_one,
 };
 
 fn all() -> Vec<u16> {
@@ -240,7 +241,7 @@ pub(crate) async fn an_outcome_of_an_earlier_owner_is_dropped(db: &dyn Harness) 
     let id = write_one(db).await;
     let late = read_one(db, &gone).await;
     db.let_pass(LEASE + MOMENT).await;
-    let taken = db.store().keep_partitions(&heir, LEASE, PARTITIONS, PARTITIONS).await.expect("takes");
+    let taken = keep(&*db.store(), &heir, PARTITIONS, PARTITIONS).await;
     assert!(taken.iter().all(|partition| partition.abandoned && partition.epoch == 2), "{taken:?}");
 
     assert_eq!(settle(db, late, Settlement::Done).await, 1);
@@ -257,7 +258,7 @@ pub(crate) async fn a_lease_that_ended_and_that_nobody_took_over_is_renewed_with
     db.let_pass(LEASE + MOMENT).await;
     assert!(read(db, &owner).await.is_empty(), "its lease is over");
 
-    let again = db.store().keep_partitions(&owner, LEASE, PARTITIONS, PARTITIONS).await.expect("keeps");
+    let again = keep(&*db.store(), &owner, PARTITIONS, PARTITIONS).await;
 
     assert!(again.iter().all(|partition| !partition.abandoned && partition.epoch == 1), "nobody else had it: {again:?}");
     assert_eq!(read_one(db, &owner).await, before, "the same delivery");
@@ -270,10 +271,10 @@ pub(crate) async fn a_partition_that_was_lost_and_won_again_has_forgotten_what_w
     write_one(db).await;
     let before = read_one(db, &one).await;
     db.let_pass(LEASE + MOMENT).await;
-    store.keep_partitions(&other, LEASE, PARTITIONS, PARTITIONS).await.expect("takes");
+    keep(&*db.store(), &other, PARTITIONS, PARTITIONS).await;
     store.release_partitions(&other, &of_epoch(2, all())).await.expect("gives back");
 
-    let again = store.keep_partitions(&one, LEASE, PARTITIONS, PARTITIONS).await.expect("takes");
+    let again = keep(&*db.store(), &one, PARTITIONS, PARTITIONS).await;
 
     assert!(again.iter().all(|partition| !partition.abandoned && partition.epoch == 3), "{again:?}");
     assert_eq!(settle(db, before, Settlement::Done).await, 1);
@@ -283,11 +284,11 @@ pub(crate) async fn a_partition_that_was_lost_and_won_again_has_forgotten_what_w
 pub(crate) async fn a_partition_that_was_given_back_is_not_abandoned(db: &dyn Harness) {
     let (one, two) = (holder(db).await, owner("two"));
     let store = db.store();
-    let same = store.keep_partitions(&one, LEASE, PARTITIONS, PARTITIONS).await.expect("keeps");
+    let same = keep(&*db.store(), &one, PARTITIONS, PARTITIONS).await;
     assert!(same.iter().all(|partition| partition.epoch == 1), "renewing changes no owner");
     store.release_partitions(&one, &same).await.expect("gives back");
 
-    let taken = store.keep_partitions(&two, LEASE, PARTITIONS, PARTITIONS).await.expect("takes");
+    let taken = keep(&*db.store(), &two, PARTITIONS, PARTITIONS).await;
 
     assert!(taken.iter().all(|partition| !partition.abandoned && partition.epoch == 2), "{taken:?}");
 }

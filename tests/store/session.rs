@@ -8,7 +8,7 @@ use outbox::store::{HeldPartition, Node, PARTITIONS, Session};
 use outbox::{Route, Store, StoreError};
 use support::{Harness, eventually};
 
-use crate::common::{LEASE, MOMENT, by_hand, kept, owner, write_one};
+use crate::common::{LEASE, MOMENT, by_hand, owner, write_one};
 
 /// Says that a host is alive, and whether it has a session.
 async fn says(store: &dyn Store, owner: &OwnerId, session: bool) {
@@ -16,11 +16,17 @@ async fn says(store: &dyn Store, owner: &OwnerId, session: bool) {
     store.heartbeat(&node, LEASE).await.expect("says that it is alive");
 }
 
+/// Keeps partitions without a heartbeat, which would say whether the host has a session. Returns their numbers.
+async fn taken(store: &dyn Store, owner: &OwnerId, most: u16, of: u16) -> Vec<u16> {
+    let held = store.keep_partitions(owner, most, of).await.expect("keeps partitions");
+    held.into_iter().map(|partition| partition.number).collect()
+}
+
 /// A host that has partitions and says that it has a session.
 async fn serving(store: &dyn Store, label: &str, partitions: u16) -> OwnerId {
     let owner = owner(label);
     says(store, &owner, true).await;
-    assert_eq!(kept(store, &owner, partitions, PARTITIONS).await.len(), usize::from(partitions));
+    assert_eq!(taken(store, &owner, partitions, PARTITIONS).await.len(), usize::from(partitions));
     owner
 }
 
@@ -48,7 +54,7 @@ pub(crate) async fn a_session_holds_its_lock_until_it_is_dropped(db: &dyn Harnes
     assert!(free(&*store).await.is_empty());
     assert!(!store.abandon(one.as_str()).await.expect("looks"), "its owner is there");
     session.prove().await.expect("it still holds the lock");
-    assert!(kept(&*store, &owner("two"), PARTITIONS, 2).await.is_empty(), "no lease was ended");
+    assert!(taken(&*store, &owner("two"), PARTITIONS, 2).await.is_empty(), "no lease was ended");
     drop(session);
 
     eventually("the lock is free", async || free(&*store).await == names(&[&one])).await;
@@ -91,10 +97,10 @@ pub(crate) async fn only_owners_of_partitions_that_said_that_they_have_a_session
     let idle = owner("idle");
     says(&*store, &idle, true).await;
     let gave_back = serving(&*store, "gave back", 2).await;
-    let partitions = store.keep_partitions(&gave_back, LEASE, 2, PARTITIONS).await.expect("keeps");
+    let partitions = store.keep_partitions(&gave_back, 2, PARTITIONS).await.expect("keeps");
     store.release_partitions(&gave_back, &partitions).await.expect("gives back");
     let unknown = owner("unknown");
-    assert_eq!(kept(&*store, &unknown, 2, PARTITIONS).await.len(), 2, "it never said that it is alive");
+    assert_eq!(taken(&*store, &unknown, 2, PARTITIONS).await.len(), 2, "it never said that it is alive");
 
     assert_eq!(free(&*store).await, names(&[&missed]));
     assert!(store.free_sessions(&missed).await.expect("looks").is_empty(), "nobody misses itself");
@@ -131,7 +137,7 @@ pub(crate) async fn the_overview_of_a_session_is_what_others_are_told(db: &dyn H
 pub(crate) async fn partitions_of_an_owner_that_is_gone_are_taken_at_once_and_were_abandoned(db: &dyn Harness) {
     let store = db.store();
     let (gone, other, heir) = (serving(&*store, "gone", 2).await, serving(&*store, "other", 1).await, owner("heir"));
-    assert!(kept(&*store, &heir, 3, 3).await.is_empty(), "all are held");
+    assert!(taken(&*store, &heir, 3, 3).await.is_empty(), "all are held");
 
     assert!(store.abandon(gone.as_str()).await.expect("abandons"));
 
@@ -139,8 +145,8 @@ pub(crate) async fn partitions_of_an_owner_that_is_gone_are_taken_at_once_and_we
     assert_eq!(alive.iter().map(|node| node.owner.as_str()).collect::<Vec<_>>(), [other.as_str()]);
     assert!(!store.abandon(gone.as_str()).await.expect("looks"), "there is nothing left to end");
     assert_eq!(free(&*store).await, names(&[&other]));
-    let taken = store.keep_partitions(&heir, LEASE, 3, 3).await.expect("keeps");
-    assert_eq!(taken, [0, 1].map(|number| HeldPartition { number, epoch: 2, abandoned: true }), "and nothing of the other");
+    let inherited = store.keep_partitions(&heir, 3, 3).await.expect("keeps");
+    assert_eq!(inherited, [0, 1].map(|number| HeldPartition { number, epoch: 2, abandoned: true }), "and nothing of the other");
 }
 
 pub(crate) async fn an_owner_that_says_that_it_has_no_session_loses_nothing(db: &dyn Harness) {
@@ -154,7 +160,7 @@ pub(crate) async fn an_owner_that_says_that_it_has_no_session_loses_nothing(db: 
     assert!(!store.abandon("no host's name").await.expect("looks"));
 
     assert!(store.nodes().await.expect("lists")[0].alive);
-    assert!(kept(&*store, &owner("two"), PARTITIONS, 2).await.is_empty());
+    assert!(taken(&*store, &owner("two"), PARTITIONS, 2).await.is_empty());
 }
 
 pub(crate) async fn an_owner_that_was_abandoned_and_lives_keeps_what_nobody_has_taken(db: &dyn Harness) {
@@ -163,7 +169,7 @@ pub(crate) async fn an_owner_that_was_abandoned_and_lives_keeps_what_nobody_has_
     assert!(store.abandon(one.as_str()).await.expect("abandons"));
 
     says(&*store, &one, true).await;
-    let kept = store.keep_partitions(&one, LEASE, 2, 2).await.expect("keeps");
+    let kept = store.keep_partitions(&one, 2, 2).await.expect("keeps");
 
     assert_eq!(kept, [0, 1].map(|number| HeldPartition { number, epoch: 1, abandoned: false }));
     assert!(store.nodes().await.expect("lists")[0].alive);

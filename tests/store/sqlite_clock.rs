@@ -8,7 +8,7 @@ use outbox::store::{ClaimStore, LeaseStore, Node, NodeStore, SettleStore};
 use outbox::time::Timestamp;
 use support::{Harness, Sqlite};
 
-use crate::common::{LEASE, claim_due, kept, owner, row, write_one};
+use crate::common::{LEASE, claim_due, owner, row, write_one};
 
 /// Runs `call` while another transaction has the writer for a minute. On one thread, so that the call has come as far as it can
 /// before the time goes by. Returns what the call came to.
@@ -56,18 +56,13 @@ async fn a_renewal_holds_for_its_whole_lease_though_it_waited_for_the_writer() {
 }
 
 #[tokio::test]
-async fn partitions_and_hosts_are_kept_for_a_whole_lease_though_they_waited_for_the_writer() {
+async fn a_host_is_alive_for_a_whole_lease_though_its_heartbeat_waited_for_the_writer() {
     let db = Sqlite::fresh().await;
-    let (ours, partitions) = (owner("host"), owner("host"));
-    let node = Node::new(ours, "host 1", "ordered", "1");
+    let node = Node::new(owner("host"), "host 1", "ordered", "1");
 
     after_a_minute(&db, async move |store| store.heartbeat(&node, LEASE).await.expect("says that it is alive")).await;
     let alive = db.sqlite().nodes().await.expect("lists")[0].alive_until;
     assert_eq!(Some(alive), whole_lease_from(db.now().await));
-
-    after_a_minute(&db, async move |store| kept(&store, &partitions, 1, 1).await).await;
-    let end = db.number("SELECT lease_end FROM outbox_event_partition WHERE partition_id = 0").await;
-    assert_eq!(Some(Timestamp::from_micros(end)), whole_lease_from(db.now().await));
 }
 
 #[tokio::test]

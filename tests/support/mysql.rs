@@ -173,7 +173,6 @@ impl Harness for MySql {
         let event = ["occurred_at", "created_at", "available_at", "due_at", "expires_at", "done_at", "locked_at", "lease_end"]
             .map(back);
         self.execute(&format!("UPDATE outbox_event SET {}", event.join(", "))).await;
-        self.execute(&format!("UPDATE outbox_event_partition SET {}", back("lease_end"))).await;
         self.execute(&format!("UPDATE outbox_event_node SET {}, {}", back("started_at"), back("alive_until"))).await;
         self.execute(&format!("UPDATE outbox_event_state SET {}", back("updated_at"))).await;
     }

@@ -35,9 +35,6 @@ FROM (SELECT $1::bigint * interval '1 microsecond' AS span) AS passed";
 const LET_PASS_FOR_STATE: &str = "
 UPDATE outbox_event_state SET updated_at = updated_at - span
 FROM (SELECT $1::bigint * interval '1 microsecond' AS span) AS passed";
-const LET_PASS_FOR_PARTITIONS: &str = "
-UPDATE outbox_event_partition SET lease_end = lease_end - span
-FROM (SELECT $1::bigint * interval '1 microsecond' AS span) AS passed";
 
 impl Postgres {
     /// A migrated, empty schema.
@@ -169,7 +166,7 @@ impl Harness for Postgres {
 
     async fn let_pass(&self, span: Duration) {
         let micros = i64::try_from(span.as_micros()).expect("a test waits for less than an age");
-        for sql in [LET_PASS, LET_PASS_FOR_NODES, LET_PASS_FOR_STATE, LET_PASS_FOR_PARTITIONS] {
+        for sql in [LET_PASS, LET_PASS_FOR_NODES, LET_PASS_FOR_STATE] {
             sqlx::query(sql).bind(micros).execute(&self.other_program).await.expect("time passes");
         }
     }

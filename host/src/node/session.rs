@@ -18,7 +18,7 @@ const EVERY: Duration = Duration::from_secs(1);
 /// How soon the lock is asked for again while the server takes a lost connection of this host to be there still.
 const AGAIN: Duration = Duration::from_millis(250);
 
-/// Holds this host's session, and ends the leases of hosts whose session is gone.
+/// Holds this host's session, and ends the lease of each host whose session is gone.
 pub(crate) struct SessionKeeper {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) owner: OwnerId,
@@ -154,7 +154,7 @@ impl SessionKeeper {
         }
     }
 
-    /// Ends the leases of owners whose locks have been free for long enough. `free`: since when each has been free, from look to
+    /// Ends the lease of each owner whose lock has been free for long enough. `free`: since when each has been free, from look to
     /// look.
     async fn look(&self, free: &mut HashMap<String, Instant>, told: Option<Seen>) -> Result<(), StoreError> {
         let before = std::mem::take(free);

@@ -30,13 +30,13 @@ impl Partitions {
         (is_open && epoch > 0).then_some(hold)
     }
 
-    /// When the leases end, by this process's own clock.
+    /// When the lease ends, by this process's own clock.
     pub(crate) fn lease_end(&self) -> Instant {
         self.began + Duration::from_micros(self.lease_end.load(Ordering::SeqCst))
     }
 
-    /// Whether a partition is held under this epoch, as far as this process knows: `None` while its leases have ended by its own
-    /// clock and are not renewed.
+    /// Whether a partition is held under this epoch, as far as this process knows: `None` while its lease has ended by its own
+    /// clock.
     pub(crate) fn is_held(&self, number: u16, epoch: u32) -> Option<bool> {
         // In this order: a beat notes which partitions are lost before it renews the lease.
         let lease_end = self.lease_end();

@@ -23,14 +23,14 @@ pub(crate) use session::GONE_AFTER;
 pub(crate) use share::Share;
 
 use crate::event::{EventId, Fence, OwnerId};
-use crate::store::{HeldPartition, LARGEST_EPOCH, PARTITIONS, Position, Store, StoreError};
+use crate::store::{HeldPartition, PARTITIONS, Position, Store, StoreError};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 
-/// By how much this host takes its leases to end before the database does, as a part of them: clocks run at different speeds.
+/// By how much this host takes its lease to end before the database does, as a part of them: clocks run at different speeds.
 const MARGIN: u32 = 30;
 
-/// How often leases may be doubted.
+/// How often the lease may be doubted.
 const DOUBTS: Duration = Duration::from_secs(1);
 
 /// The partitions that this host works on, taken and given back as hosts come and go.
@@ -43,7 +43,7 @@ pub(crate) struct Partitions {
     careful_for: usize,
     slots: Box<[Slot]>,
     began: Instant,
-    /// When the leases end, in microseconds since `began`.
+    /// When this host's lease ends, in microseconds since `began`.
     lease_end: AtomicU64,
     /// Whether this host stops.
     closed: AtomicBool,
@@ -66,6 +66,15 @@ pub(crate) struct Partitions {
     doubted: Notify,
 }
 
+/// A heartbeat that is about to be sent.
+#[derive(Debug)]
+pub(crate) struct Beat {
+    /// By the database's clock, the lease that it begins ends a lease after this time or later.
+    began: Instant,
+    /// How many sessions this host had had.
+    sessions: u32,
+}
+
 /// The partitions that events may be taken of.
 #[derive(Debug)]
 pub(crate) struct Open {
@@ -80,8 +89,6 @@ pub(crate) struct Open {
 struct Slot {
     /// The epoch under which it is held; 0 when it is not.
     epoch: AtomicU32,
-    /// The largest under which it ever was.
-    largest: AtomicU32,
     /// Whether events are read of it.
     open: AtomicBool,
     /// How many events that were read of it are in this process's hands.
@@ -102,10 +109,7 @@ struct State {
     settled: bool,
     /// Whether it was said that another host holds all partitions.
     stands_by: bool,
-    /// Those whose epoch is smaller than it was, which hosts never do. Nothing is taken of them: an outcome of another owner, from
-    /// when the epoch was the same before, would count.
-    set_back: Vec<u16>,
-    /// When the leases were doubted last.
+    /// When the lease was doubted last.
     doubted_at: Option<Instant>,
 }
 
@@ -172,7 +176,7 @@ impl Partitions {
         self.opened.notified().await;
     }
 
-    /// Says that the leases may have ended by the database's clock: something is due, and nothing can be read. Taken seriously
+    /// Says that the lease may have ended by the database's clock: something is due, and nothing can be read. Taken seriously
     /// once in a while: what is due may wait for something else.
     pub(crate) fn doubt(&self) {
         let now = Instant::now();
@@ -204,24 +208,33 @@ impl Partitions {
         self.lock().settled = true;
     }
 
-    /// Renews the partitions, takes or gives back what the number of live hosts asks for. `claims` are the claims in this process's
-    /// hands that keep a partition from being given back. True when the poller is to look: partitions are open that were not
+    /// To be called before a heartbeat is sent.
+    pub(crate) fn begin_beat(&self) -> Beat {
+        Beat { began: Instant::now(), sessions: self.sessions.load(Ordering::SeqCst) }
+    }
+
+    /// Renews this host's lease. To be called after [`keep`](Self::keep), which must have been called after the heartbeat: while this
+    /// host was not alive, another may have taken its partitions.
+    pub(crate) fn renew(&self, beat: &Beat, lease: Duration) {
+        let lease_end = (beat.began + lease.saturating_sub(lease / MARGIN)).saturating_duration_since(self.began);
+        self.lease_end.store(u64::try_from(lease_end.as_micros()).unwrap_or(u64::MAX), Ordering::SeqCst);
+        self.confirm(beat.sessions);
+    }
+
+    /// Takes or gives back as many partitions as the number of live hosts asks for. `claims` are the claims in this process's
+    /// hands that keep a partition from being given back. Returns whether the poller is to look: partitions are open that were not
     /// before, or some are to be given back.
     pub(crate) async fn keep(
         &self,
         store: &dyn Store,
         owner: &OwnerId,
-        lease: Duration,
         live: u32,
         claims: impl Fn() -> Vec<(EventId, Fence)>,
     ) -> Result<bool, StoreError> {
-        // Taken before the statement is sent: by the database's clock the leases end later than we believe, never earlier.
-        let (sent, sessions) = (Instant::now(), self.sessions.load(Ordering::SeqCst));
         let was_unsure = self.is_unsure.swap(true, Ordering::SeqCst);
         let share = if self.closed.load(Ordering::SeqCst) { Share::None } else { self.share };
-        let (mut held, share) = share.keep(store, owner, lease, live).await?;
+        let (mut held, share) = share.keep(store, owner, live).await?;
         self.is_unsure.store(false, Ordering::SeqCst);
-        self.leave_out_set_back(&mut held);
         for held in held.iter_mut().filter(|_| was_unsure) {
             held.abandoned |= self.slots[usize::from(held.number)].epoch.load(Ordering::SeqCst) != held.epoch;
         }
@@ -230,10 +243,6 @@ impl Partitions {
         let given_back = self.lock().given_back.clone();
         leaving.extend(open.extract_if(.., |held| given_back.contains(&(held.number, held.epoch))));
         let (are_new, to_give_back) = self.update(&open, &leaving, claims);
-        // Only now: no call may begin for an event of a partition that was lost while the lease was over.
-        let lease_end = (sent + lease.saturating_sub(lease / MARGIN)).saturating_duration_since(self.began);
-        self.lease_end.store(u64::try_from(lease_end.as_micros()).unwrap_or(u64::MAX), Ordering::SeqCst);
-        self.confirm(sessions);
         if self.share == Share::Whole && !self.closed.load(Ordering::SeqCst) {
             self.tell_of_standing_by(share);
         }
@@ -253,28 +262,6 @@ impl Partitions {
         let said = |number| released.iter().any(|held| held.number == number);
         self.lock().given_back.retain(|(number, _)| !said(*number));
         Ok(are_new || self.is_leaving())
-    }
-
-    /// The partitions of this host whose epochs were set back, by hand or by a restored table.
-    pub(crate) fn set_back(&self) -> Vec<u16> {
-        self.lock().set_back.clone()
-    }
-
-    /// Leaves out those too whose epoch no host can have written: every host repairs them.
-    fn leave_out_set_back(&self, held: &mut Vec<HeldPartition>) {
-        let mut set_back = Vec::new();
-        held.retain(|held| {
-            if held.epoch > LARGEST_EPOCH {
-                return false;
-            }
-            let largest = self.slots[usize::from(held.number)].largest.fetch_max(held.epoch, Ordering::SeqCst);
-            let is_good = held.epoch >= largest.max(1);
-            if !is_good {
-                set_back.push(held.number);
-            }
-            is_good
-        });
-        self.lock().set_back = set_back;
     }
 
     /// Says once that another host holds what only one can hold.

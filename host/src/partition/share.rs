@@ -1,7 +1,5 @@
 //! How many partitions a host is to hold.
 
-use std::time::Duration;
-
 use crate::event::OwnerId;
 use crate::store::{HeldPartition, PARTITIONS, Store, StoreError};
 
@@ -17,23 +15,22 @@ pub(crate) enum Share {
 }
 
 impl Share {
-    /// Renews what is held and takes what is free. Returns what is held then, and how many of those are to be kept.
+    /// Takes free partitions. Returns the partitions that are held then, and how many of them are to be kept.
     pub(super) async fn keep(
         self,
         store: &dyn Store,
         owner: &OwnerId,
-        lease: Duration,
         live: u32,
     ) -> Result<(Vec<HeldPartition>, u16), StoreError> {
         if self == Self::None {
-            return Ok((keep(store, owner, lease, 0, PARTITIONS).await?, 0));
+            return Ok((keep(store, owner, 0, PARTITIONS).await?, 0));
         }
         if self == Self::Even {
             let share = PARTITIONS.div_ceil(u16::try_from(live.max(1)).unwrap_or(u16::MAX));
-            return Ok((keep(store, owner, lease, share, PARTITIONS).await?, share));
+            return Ok((keep(store, owner, share, PARTITIONS).await?, share));
         }
         // Who has the first has them all: two hosts that begin at once do not end with a part each.
-        let held = keep(store, owner, lease, PARTITIONS, 1).await?;
+        let held = keep(store, owner, PARTITIONS, 1).await?;
         if held.first().is_none_or(|first| first.number != 0) {
             return Ok((held, 0));
         }
@@ -41,7 +38,7 @@ impl Share {
             return Ok((held, PARTITIONS));
         }
         // The first may have been taken by the statement before, which says so only once.
-        let mut all = keep(store, owner, lease, PARTITIONS, PARTITIONS).await?;
+        let mut all = keep(store, owner, PARTITIONS, PARTITIONS).await?;
         for before in held.iter().filter(|before| before.abandoned) {
             if let Some(now) = all.iter_mut().find(|now| (now.number, now.epoch) == (before.number, before.epoch)) {
                 now.abandoned = true;
@@ -51,15 +48,9 @@ impl Share {
     }
 }
 
-/// Rows that are no partitions, which somebody made by hand, are held by nobody.
-async fn keep(
-    store: &dyn Store,
-    owner: &OwnerId,
-    lease: Duration,
-    most: u16,
-    of: u16,
-) -> Result<Vec<HeldPartition>, StoreError> {
-    let mut held = store.keep_partitions(owner, lease, most, of).await?;
+/// Skips surplus rows, which an operator inserted.
+async fn keep(store: &dyn Store, owner: &OwnerId, most: u16, of: u16) -> Result<Vec<HeldPartition>, StoreError> {
+    let mut held = store.keep_partitions(owner, most, of).await?;
     held.retain(|held| held.number < PARTITIONS);
     Ok(held)
 }

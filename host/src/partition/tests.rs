@@ -4,7 +4,8 @@ use super::*;
 use crate::event::{Envelope, EventId};
 use crate::store::sqlite::SqliteOptions;
 use crate::store::{
-    ClaimStore, Claimed, NewRow, Ownership, PartitionStore, SchemaStore, SqliteStore, TransactionalStore, WriteStore,
+    ClaimStore, Claimed, NewRow, Node, NodeStore, Ownership, PartitionStore, SchemaStore, SqliteStore, TransactionalStore,
+    WriteStore,
 };
 use crate::time::{ManualClock, Timestamp};
 
@@ -62,14 +63,27 @@ impl Host {
         self.store.claim(&self.owner, LEASE, &[Fence::new(1, 0, 0)]).await.expect("claims")
     }
 
-    /// One beat, with this many hosts alive. True when its poller is to look.
+    /// One beat, with this many hosts alive. Returns whether its poller is to look.
     async fn keep(&self, live: u32) -> bool {
-        self.partitions.keep(&self.store, &self.owner, LEASE, live, Vec::new).await.expect("keeps")
+        self.try_keep(live, Vec::new).await.expect("keeps")
+    }
+
+    async fn try_keep(&self, live: u32, claims: impl Fn() -> Vec<(EventId, Fence)>) -> Result<bool, StoreError> {
+        let beat = self.partitions.begin_beat();
+        self.beat().await;
+        let is_news = self.partitions.keep(&self.store, &self.owner, live, claims).await?;
+        self.partitions.renew(&beat, LEASE);
+        Ok(is_news)
+    }
+
+    async fn beat(&self) {
+        let node = Node::new(self.owner.clone(), "host 1", "multi_node", "1");
+        self.store.heartbeat(&node, LEASE).await.expect("writes a heartbeat");
     }
 
     /// The epoch under which the table says that it holds a partition.
     async fn epoch(&self, number: u16) -> u32 {
-        let held = self.store.keep_partitions(&self.owner, LEASE, 0, PARTITIONS).await.expect("keeps");
+        let held = self.store.keep_partitions(&self.owner, 0, PARTITIONS).await.expect("keeps");
         held.iter().find(|held| held.number == number).expect("it is held").epoch
     }
 
@@ -114,7 +128,7 @@ async fn a_partition_that_leaves_while_a_claim_is_on_its_way_stays_until_what_it
     let in_hand = std::sync::Mutex::new(Vec::new());
     let keep = async || {
         let claims = || in_hand.lock().expect("no panic").clone();
-        first.partitions.keep(&first.store, &first.owner, LEASE, 2, claims).await.expect("keeps");
+        first.try_keep(2, claims).await.expect("keeps");
         second.keep(2).await;
         second.partitions.open().all.len()
     };
@@ -140,7 +154,7 @@ async fn a_partition_that_begins_to_leave_between_a_hold_and_its_claim_stays_unt
     let in_hand = std::sync::Mutex::new(Vec::new());
     let keep = async || {
         let claims = || in_hand.lock().expect("no panic").clone();
-        first.partitions.keep(&first.store, &first.owner, LEASE, 2, claims).await.expect("keeps");
+        first.try_keep(2, claims).await.expect("keeps");
         second.keep(2).await;
         second.partitions.open().all.contains(&number)
     };
@@ -246,7 +260,7 @@ async fn what_is_held_under_a_lease_that_ended_is_held_still_unless_another_has_
 }
 
 #[tokio::test]
-async fn a_host_takes_its_leases_to_end_before_the_database_does() {
+async fn a_host_takes_its_lease_to_end_before_the_database_does() {
     let table = Table::new().await;
     let host = table.host(Share::Even);
     assert!(host.partitions.lease_end() <= Instant::now(), "it holds nothing yet");
@@ -289,7 +303,7 @@ async fn what_could_not_be_given_back_is_held_under_its_epoch_still() {
         .await;
 
     host.partitions.close();
-    let kept = host.partitions.keep(&host.store, &host.owner, LEASE, 1, Vec::new).await;
+    let kept = host.try_keep(1, Vec::new).await;
 
     kept.expect_err("the database gives nothing back");
     assert_eq!(host.partitions.is_held(7, epoch), Some(true), "what was let go of it without an outcome is claimed");
@@ -307,7 +321,7 @@ async fn what_the_database_may_give_back_late_is_not_worked_on_again_before_it_h
     table
         .execute("CREATE TRIGGER no BEFORE UPDATE ON outbox_event_partition WHEN NEW.owner IS NULL BEGIN SELECT RAISE(ABORT, 'no'); END")
         .await;
-    let kept = host.partitions.keep(&host.store, &host.owner, LEASE, 2, Vec::new).await;
+    let kept = host.try_keep(2, Vec::new).await;
     kept.expect_err("nobody knows whether they are given back");
     table.execute("DROP TRIGGER no").await;
 
@@ -326,7 +340,8 @@ async fn partitions_whose_taking_nobody_told_of_are_claimed_carefully() {
     let table = Table::new().await;
     let host = table.host(Share::Even);
     // The answer is lost after the statement has ended.
-    table.store.keep_partitions(&host.owner, LEASE, PARTITIONS, PARTITIONS).await.expect("takes");
+    host.beat().await;
+    table.store.keep_partitions(&host.owner, PARTITIONS, PARTITIONS).await.expect("takes");
     host.partitions.is_unsure.store(true, Ordering::SeqCst);
 
     host.keep(1).await;

@@ -74,7 +74,6 @@ pub use lease::{LeaseStore, Renewed};
 pub use mysql::MySqlStore;
 pub use node::{Node, NodeRecord, NodeStore};
 pub use notify::{NotifyStore, WakeUp, WakeUps};
-pub(crate) use partition::LARGEST_EPOCH;
 pub use partition::{HeldPartition, PARTITIONS, PartitionFaults, PartitionStore};
 pub use plan::{Plan, PlanStore};
 #[cfg(feature = "postgres")]

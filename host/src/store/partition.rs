@@ -1,7 +1,6 @@
 //! The parts of the table that hosts share among them.
 
 use std::fmt;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use sqlx::ColumnIndex;
@@ -13,20 +12,19 @@ use crate::event::OwnerId;
 /// Which host delivers which part of the table.
 #[async_trait]
 pub trait PartitionStore: Send + Sync {
-    /// Renews for `lease` the partitions that the owner holds, those too whose lease is over and that nobody else has taken
-    /// since; then takes partitions below `of` that nobody holds, or whose lease is over, until it holds `most`; each that it
-    /// takes gets a new epoch. Never gives any back, and waits for nobody: a partition that another host is just taking, or on
-    /// MySQL one of which an outcome is just being stored, is left for the next time. Returns those that it holds, in order.
+    /// Takes free partitions with numbers below `of`, until the owner holds `most`. Returns the partitions that the owner holds, in
+    /// order. A partition is free if it has no owner, or if its owner is not alive. A partition that is taken gets a new epoch.
+    ///
+    /// The caller must have called [`heartbeat`](super::NodeStore::heartbeat) first: partitions of a host that is not alive are free
+    /// for other hosts. When its lease has ended, a host still owns each partition that no other host has taken since, and holds it
+    /// again under the same epoch after the next heartbeat.
+    ///
+    /// Gives no partition back, and waits for no lock. Skips a partition that another host is taking, the partitions of a host that
+    /// is coming back to life, and on MySQL a partition while an outcome of it is being stored.
     ///
     /// # Errors
     /// The database's own. A repeat is safe.
-    async fn keep_partitions(
-        &self,
-        owner: &OwnerId,
-        lease: Duration,
-        most: u16,
-        of: u16,
-    ) -> Result<Vec<HeldPartition>, StoreError>;
+    async fn keep_partitions(&self, owner: &OwnerId, most: u16, of: u16) -> Result<Vec<HeldPartition>, StoreError>;
 
     /// Gives back those of these partitions that the owner holds under these epochs.
     ///
@@ -35,34 +33,29 @@ pub trait PartitionStore: Send + Sync {
     /// safe.
     async fn release_partitions(&self, owner: &OwnerId, partitions: &[HeldPartition]) -> Result<(), StoreError>;
 
-    /// Looks for rows of the partition table that no host can have written. Writes nothing.
+    /// Looks for missing and surplus rows of the partition table. Writes nothing.
     ///
     /// # Errors
     /// The database's own. A repeat is safe.
     async fn partition_faults(&self) -> Result<PartitionFaults, StoreError>;
 
-    /// Makes the partition table right again: rows that are missing are there, and belong to nobody for another `lease`, since
-    /// a host may still have events of them in hand; rows of other numbers are gone; leases that nobody renews have ended; and
-    /// epochs that were damaged, or are named here as set back, are larger than any before. What is right stays as it is.
+    /// Inserts the rows that are missing in the partition table, and deletes rows with other numbers. An inserted row has no owner,
+    /// and an epoch above all earlier ones. Writes nothing if the table has the right rows. Returns the faults that it found.
     ///
     /// # Errors
-    /// [`StoreError::Forbidden`] where rows are missing or too many, and this user may neither insert nor delete there; the
-    /// database's own. A repeat is safe.
-    async fn mend_partitions(&self, set_back: &[u16], lease: Duration) -> Result<(), StoreError>;
+    /// [`StoreError::Forbidden`] if a row is missing or surplus, and the database user may not insert or delete it; the database's
+    /// own. A repeat is safe.
+    async fn restore_partitions(&self) -> Result<PartitionFaults, StoreError>;
 }
 
-/// Rows of the partition table that no host can have written: somebody changed it by hand, or restored a part of it.
+/// How the rows of the partition table differ from what a host can work with: an operator edited the table, or restored a part of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PartitionFaults {
-    /// How many of the partitions have no row: nobody reads their events.
+    /// How many partitions have no row, so that no host reads their events.
     pub missing: u32,
-    /// How many rows have a number that is not a partition's.
-    pub strange: u32,
-    /// How many are held without an end, or for long by a host that is not alive.
-    pub held: u32,
-    /// How many have an epoch below zero, or one that cannot grow any more.
-    pub epochs: u32,
+    /// How many rows have a number that no partition has.
+    pub surplus: u32,
 }
 
 impl PartitionFaults {
@@ -72,38 +65,24 @@ impl PartitionFaults {
         *self == Self::default()
     }
 
-    /// As the statements that count them name them.
     pub(super) fn of_row(row: &impl Named) -> Result<Self, sqlx::Error> {
-        Ok(Self {
-            missing: row.count("missing")?,
-            strange: row.count("strange")?,
-            held: row.count("held")?,
-            epochs: row.count("epochs")?,
-        })
+        Ok(Self { missing: row.count("missing")?, surplus: row.count("surplus")? })
     }
 }
 
-/// As a part of a sentence: `128 of 256 partitions have no row; 3 have an epoch that is no epoch`.
+/// As a part of a sentence: `128 of 256 partitions have no row, so no host reads their events; 2 rows belong to no partition`.
 impl fmt::Display for PartitionFaults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts = [
-            (self.missing, format!("{} of {PARTITIONS} partitions have no row, so nobody reads their events", self.missing)),
-            (self.strange, format!("{} rows have a number that is not a partition's", self.strange)),
-            (self.held, format!("{} are held without an end by nobody who is alive", self.held)),
-            (self.epochs, format!("{} have an epoch that cannot be one", self.epochs)),
-        ];
-        let parts: Vec<String> = parts.into_iter().filter(|(count, _)| *count > 0).map(|(_, text)| text).collect();
-        f.write_str(&parts.join("; "))
+        if self.missing > 0 {
+            write!(f, "{} of {PARTITIONS} partitions have no row, so no host reads their events", self.missing)?;
+        }
+        let separator = if self.missing > 0 { "; " } else { "" };
+        if self.surplus > 0 {
+            write!(f, "{separator}{} rows belong to no partition", self.surplus)?;
+        }
+        Ok(())
     }
 }
-
-/// The largest epoch that a partition can have come to by changes of its owner, as the statements have it too: a larger one was
-/// written by hand, and could not grow much longer.
-pub(crate) const LARGEST_EPOCH: u32 = 2_147_000_000;
-
-/// How long a partition may be held by a host that is not alive until it counts as a fault: a heartbeat and a lease are not
-/// renewed in one statement. As the statements have it, in microseconds.
-pub(super) const HELD_BY_NOBODY: i64 = 300_000_000;
 
 /// A partition that an owner holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,8 +91,8 @@ pub struct HeldPartition {
     pub number: u16,
     /// How often it has got another owner, this one included: at least 1.
     pub epoch: u32,
-    /// Whether it was taken just now from another owner, whose lease had ended: nobody gave it back, so events of it may have
-    /// been with a listener when that owner went.
+    /// Whether this call took it from an owner that was not alive. That owner did not give it back, so it may have been calling
+    /// listeners for events of this partition when it died.
     pub abandoned: bool,
 }
 

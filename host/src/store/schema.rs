@@ -1,7 +1,5 @@
 //! The schema: its steps, and whether the database has them.
 
-use std::time::Duration;
-
 use async_trait::async_trait;
 use serde::Serialize;
 use sqlx::ColumnIndex;
@@ -28,8 +26,8 @@ pub trait SchemaStore: Send + Sync {
     /// [`StoreError::SchemaNewer`], or the database's own.
     async fn migrations(&self) -> Result<Vec<Migration>, StoreError>;
 
-    /// Applies every step that is missing, each in one transaction; safe to repeat and to race. Mends the partition table where
-    /// somebody has damaged it. Returns the steps applied.
+    /// Applies every step that is missing, each in one transaction; safe to repeat and to race. Restores
+    /// missing and surplus rows of the partition table. Returns the steps applied.
     ///
     /// # Errors
     /// [`StoreError::SchemaNewer`]; [`StoreError::InUse`] when somebody uses the tables for longer than a few seconds, behind whom
@@ -78,10 +76,6 @@ pub(super) fn in_use(table: &TableName, error: StoreError) -> StoreError {
         error => error,
     }
 }
-
-/// For how long a partition is nobody's whose row was missing, when the schema is brought up to date: the lease that hosts have
-/// unless they are told otherwise.
-pub(super) const USUAL_LEASE: Duration = Duration::from_secs(30);
 
 /// How a database notes a step, before the values.
 const NOTE: &str = "INSERT INTO outbox_event_migration (version, name, applied_at)";

@@ -31,9 +31,9 @@ pub trait SessionStore: Send + Sync {
     /// The database's own. A repeat is safe.
     async fn free_sessions(&self, owner: &OwnerId) -> Result<Vec<String>, StoreError>;
 
-    /// Ends the leases of the partitions of an owner that is gone, and says that it is not alive. The partitions keep its name, so
-    /// that whoever takes them next knows that they were abandoned. Rows that it claimed stay claimed. Does nothing to an owner
-    /// whose lock is held, or that says by now that it has no session. Returns whether a lease was ended.
+    /// Ends the lease of a host whose lock is free, so that its partitions are free. They keep its name, so that the host that takes them
+    /// knows that they were abandoned. Rows that it claimed stay claimed. Does nothing if the lock is held, if the host says by now
+    /// that it has no session, or if it owns no partition. Returns whether the lease was ended.
     ///
     /// # Errors
     /// The database's own. A repeat is safe.
@@ -80,7 +80,7 @@ pub(super) const HOLD: &str = "take the lock of this host's session";
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(super) const PROVE: &str = "ask for the lock of this host's session";
 pub(super) const LOOK: &str = "look for hosts that are gone";
-pub(super) const ABANDON: &str = "end the leases of a host that is gone";
+pub(super) const ABANDON: &str = "end the lease of a host that is gone";
 
 /// The error when the lock of this host is held already: only an earlier session of the host takes it.
 pub(super) fn taken() -> StoreError {

@@ -91,8 +91,10 @@ impl Host {
 
     /// One beat, with this many hosts alive.
     pub(crate) fn beat(&self, live: u32, in_flight: &InFlight) {
-        let kept = self.partitions.keep(&*self.table, &self.owner, LEASE, live, || in_flight.held());
+        let beat = self.partitions.begin_beat();
+        let kept = self.partitions.keep(&*self.table, &self.owner, live, || in_flight.held());
         shuttle::future::block_on(kept).expect("the table answers");
+        self.partitions.renew(&beat, LEASE);
     }
 
     /// Stops it, and looks whether it holds anything for want of an end.

@@ -36,13 +36,7 @@ pub(crate) enum StoreError {}
 /// What the partitions are asked of.
 #[async_trait]
 pub(crate) trait Store: Send + Sync {
-    async fn keep_partitions(
-        &self,
-        owner: &OwnerId,
-        lease: Duration,
-        most: u16,
-        of: u16,
-    ) -> Result<Vec<HeldPartition>, StoreError>;
+    async fn keep_partitions(&self, owner: &OwnerId, most: u16, of: u16) -> Result<Vec<HeldPartition>, StoreError>;
     async fn release_partitions(&self, owner: &OwnerId, partitions: &[HeldPartition]) -> Result<(), StoreError>;
     async fn leave(&self, owner: &OwnerId) -> Result<(), StoreError>;
 }
@@ -88,13 +82,7 @@ impl PartitionTable {
 
 #[async_trait]
 impl Store for PartitionTable {
-    async fn keep_partitions(
-        &self,
-        owner: &OwnerId,
-        _lease: Duration,
-        most: u16,
-        of: u16,
-    ) -> Result<Vec<HeldPartition>, StoreError> {
+    async fn keep_partitions(&self, owner: &OwnerId, most: u16, of: u16) -> Result<Vec<HeldPartition>, StoreError> {
         let mut rows = self.0.lock().expect("nobody panics with it");
         let mut held = rows.iter().filter(|row| row.owner.as_ref() == Some(owner)).count();
         for row in rows.iter_mut().take(usize::from(of)).filter(|row| row.owner.is_none()) {

@@ -307,7 +307,7 @@ fn partitions_and_blockers(chance: &mut Chance) -> Step {
     match chance.below(10) {
         0..5 => Step::KeepPartitions {
             owner: chance.owner(),
-            lease: chance.one(&[1, 5, 5]),
+            lease: chance.maybe(80, |chance| chance.one(&[1, 5, 5])),
             most: chance.one(&[0, 1, 100, 128, 256]),
             of: chance.weighted(&[(3, 256), (1, 128), (1, 1)]),
         },

@@ -78,7 +78,7 @@ DELETE FROM outbox_event_node;
 DELETE FROM outbox_event_audit;
 DELETE FROM outbox_event_state;
 DELETE FROM outbox_event_state_usage;
-UPDATE outbox_event_partition SET owner = NULL, lease_end = NULL, epoch = 0 WHERE epoch > 0;
+UPDATE outbox_event_partition SET owner = NULL, epoch = 0 WHERE epoch > 0;
 COMMIT";
 
 #[test]

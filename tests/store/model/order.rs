@@ -101,14 +101,17 @@ impl Table {
 
     /// Whether the owner holds a partition now.
     pub(super) fn holds(&self, owner: &str, partition: u16) -> bool {
-        self.partitions[usize::from(partition)]
-            .as_ref()
-            .is_some_and(|(holder, lease_end)| holder == owner && *lease_end > self.now)
+        self.is_owner(owner, partition) && self.is_alive(owner)
     }
 
-    /// Whether the owner is named in a partition, also when its lease has ended.
+    /// Whether the owner owns a partition. It need not be alive.
     pub(super) fn is_owner(&self, owner: &str, partition: u16) -> bool {
-        self.partitions[usize::from(partition)].as_ref().is_some_and(|(holder, _)| holder == owner)
+        self.partitions[usize::from(partition)].as_deref() == Some(owner)
+    }
+
+    /// Whether the lease of a host's last heartbeat has not ended.
+    fn is_alive(&self, owner: &str) -> bool {
+        self.nodes.get(owner).is_some_and(|node| node.alive_until > self.now)
     }
 
     /// The partitions that the owner holds now.
@@ -116,21 +119,19 @@ impl Table {
         (0..outbox::store::PARTITIONS).filter(|partition| self.holds(owner, *partition)).collect()
     }
 
-    /// Renews what stands under the owner's name, even if its lease is over, then takes the first that nobody holds, until it holds
-    /// `most`.
-    pub(super) fn keep_partitions(&mut self, owner: &str, lease: Duration, most: u16, of: u16) -> Vec<HeldPartition> {
-        let now = self.now;
-        let holder = |partition: &u16| self.partitions[usize::from(*partition)].as_ref();
-        let is_ours = |partition: &u16| holder(partition).is_some_and(|(holder, _)| holder == owner);
-        let is_free = |partition: &u16| !is_ours(partition) && holder(partition).is_none_or(|(_, lease_end)| *lease_end <= now);
+    /// Takes the first partitions without a live owner, until the owner has `most`.
+    pub(super) fn keep_partitions(&mut self, owner: &str, most: u16, of: u16) -> Vec<HeldPartition> {
+        let is_ours = |partition: &u16| self.is_owner(owner, *partition);
+        let other = |partition: &u16| self.partitions[usize::from(*partition)].as_deref();
+        let is_free = |partition: &u16| !is_ours(partition) && other(partition).is_none_or(|other| !self.is_alive(other));
         let held: Vec<u16> = (0..outbox::store::PARTITIONS).filter(is_ours).collect();
         let taken: Vec<u16> = (0..of).filter(is_free).take(usize::from(most).saturating_sub(held.len())).collect();
         let mut kept = Vec::new();
         for (number, is_new) in held.into_iter().map(|number| (number, false)).chain(taken.into_iter().map(|new| (new, true))) {
             let place = usize::from(number);
-            let before = self.partitions[place].replace((owner.to_owned(), now.plus(lease)));
+            let before = self.partitions[place].replace(owner.to_owned());
             self.epochs[place] += u32::from(is_new);
-            let abandoned = before.is_some_and(|(before, _)| before != owner);
+            let abandoned = before.is_some_and(|before| before != owner);
             kept.push(HeldPartition { number, epoch: self.epochs[place], abandoned });
         }
         kept.sort_by_key(|partition| partition.number);
@@ -144,7 +145,7 @@ impl Table {
         numbers.iter().map(|number| HeldPartition { number: *number, epoch: epoch(*number), abandoned: false }).collect()
     }
 
-    /// Those of these partitions that stand under the owner's name and these epochs, even if their lease is over.
+    /// Those of these partitions that the owner owns under these epochs. It need not be alive.
     pub(super) fn still_its_own(&self, owner: &str, partitions: &[HeldPartition]) -> Vec<u16> {
         let is_its_own =
             |held: &&HeldPartition| self.is_owner(owner, held.number) && self.epochs[usize::from(held.number)] == held.epoch;
@@ -165,7 +166,8 @@ impl Table {
         let new = NodeRow { mode: node.mode, started_at: now, alive_until: now, room: node.room, session: node.session };
         let row = self.nodes.entry(owner.clone()).or_insert(new);
         (row.alive_until, row.room, row.session) = (now.plus(lease), node.room, node.session);
-        self.nodes.retain(|_, node| node.alive_until >= now.minus(REMEMBERED_FOR));
+        let owners: BTreeSet<&str> = self.partitions.iter().flatten().map(String::as_str).collect();
+        self.nodes.retain(|owner, node| node.alive_until >= now.minus(REMEMBERED_FOR) || owners.contains(owner.as_str()));
         let has_a_share = |other: &str, row: &NodeRow| row.room > 0 || other == owner;
         let is_live =
             |(other, row): &(&String, &NodeRow)| row.alive_until > now && row.mode == node.mode && has_a_share(other, row);
@@ -189,7 +191,7 @@ impl Table {
         others.map(|(other, _)| other.clone()).filter(|other| !self.held_partitions(other).is_empty()).collect()
     }
 
-    /// Ends the leases of an owner that said that it has a session, and does not hold its lock. Returns whether it held any
+    /// Ends the lease of an owner that said that it has a session, and does not hold its lock. Returns whether it held any
     /// partition.
     pub(super) fn abandon(&mut self, owner: &str) -> bool {
         if self.sessions.contains(owner) {
@@ -197,11 +199,11 @@ impl Table {
         }
         let (now, held) = (self.now, self.held_partitions(owner));
         let Some(row) = self.nodes.get_mut(owner).filter(|row| row.session) else { return false };
-        row.alive_until = row.alive_until.min(now);
-        for number in &held {
-            self.partitions[usize::from(*number)] = Some((owner.to_owned(), now));
+        if held.is_empty() {
+            return false;
         }
-        !held.is_empty()
+        row.alive_until = now;
+        true
     }
 
     /// Live hosts and those gone for less than a day, oldest start first: (owner, mode, alive, partitions).

@@ -225,13 +225,11 @@ impl<'d, D: Database> Player<'d, D> {
         round(&rows, number).copied().unwrap_or(1)
     }
 
-    /// An error when the partitions of the database are not those of the table. When each one's lease ends shows in who may
-    /// take it.
+    /// An error when the owners of partitions in the database are not those in the table.
     pub(super) async fn agree_partitions(&self) -> Result<(), Fault> {
         let of = |owner: Option<&str>| {
-            let partitions = (0..PARTITIONS).filter(|partition| {
-                self.table.partitions[usize::from(*partition)].as_ref().map(|(owner, _)| owner.as_str()) == owner
-            });
+            let partitions =
+                (0..PARTITIONS).filter(|partition| self.table.partitions[usize::from(*partition)].as_deref() == owner);
             let partitions: Vec<String> = partitions.map(|partition| partition.to_string()).collect();
             let partitions = if partitions.is_empty() { "-1".to_owned() } else { partitions.join(", ") };
             let owner = owner.map_or("owner IS NULL".to_owned(), |owner| format!("owner = '{owner}'"));

@@ -1,6 +1,6 @@
 //! Steps of hosts: partitions, and blocked events that go on.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use outbox::StoreError;
 use outbox::event::OwnerId;
@@ -40,11 +40,16 @@ impl<D: Database> Player<'_, D> {
                 agree("unblocked", self.table.unblock(&blockers, *waits_for, *limit), unblocked)
             }
             Step::KeepPartitions { owner, lease, most, of } => {
-                let owner = self.owner(*owner);
-                let kept = said("keep partitions", self.store.keep_partitions(&owner, span(*lease), *most, *of).await)?;
-                self.watch.kept(self.table.now, owner.as_str(), span(*lease), &kept)?;
+                let node = self.node(*owner);
+                let owner = node.owner.clone();
+                if let Some(lease) = lease {
+                    let session = self.table.nodes.get(owner.as_str()).is_some_and(|row| row.session);
+                    self.heartbeat(&Node { session, ..node }, span(*lease)).await?;
+                }
+                let kept = said("keep partitions", self.store.keep_partitions(&owner, *most, *of).await)?;
+                self.watch.kept(self.table.now, owner.as_str(), &kept)?;
                 self.meets(Met::Abandoned, kept.iter().filter(|partition| partition.abandoned).count().min(1));
-                agree("kept partitions", self.table.keep_partitions(owner.as_str(), span(*lease), *most, *of), kept)?;
+                agree("kept partitions", self.table.keep_partitions(owner.as_str(), *most, *of), kept)?;
                 self.agree_partitions().await
             }
             Step::ReleasePartitions { owner, partitions, of_before } => {
@@ -57,8 +62,7 @@ impl<D: Database> Player<'_, D> {
             }
             Step::Heartbeat { owner, lease, session } => {
                 let node = Node { session: *session, ..self.node(*owner) };
-                let alive = said("heartbeat", self.store.heartbeat(&node, span(*lease)).await)?;
-                agree("live nodes", self.table.heartbeat(&node, span(*lease)), alive)
+                self.heartbeat(&node, span(*lease)).await
             }
             Step::Leave { owner } => {
                 let owner: OwnerId = self.owner(*owner);
@@ -83,6 +87,12 @@ impl<D: Database> Player<'_, D> {
             Step::Session { owner, act } => self.session(*owner % self.owners.len(), *act).await,
             other => Err(format!("{other:?} is no step of a node")),
         }
+    }
+
+    async fn heartbeat(&mut self, node: &Node, lease: Duration) -> Result<(), Fault> {
+        let hosts = said("heartbeat", self.store.heartbeat(node, lease).await)?;
+        self.watch.alive(self.table.now, node.owner.as_str(), lease);
+        agree("live nodes", self.table.heartbeat(node, lease), hosts)
     }
 
     async fn session(&mut self, number: usize, act: SessionAct) -> Result<(), Fault> {

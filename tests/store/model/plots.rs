@@ -41,7 +41,7 @@ pub(super) fn plot(chance: &mut Chance) -> Vec<Step> {
 }
 
 fn keep(owner: usize, lease: Hours) -> Step {
-    Step::KeepPartitions { owner, lease, most: 256, of: 256 }
+    Step::KeepPartitions { owner, lease: Some(lease), most: 256, of: 256 }
 }
 
 fn read(owner: usize, order: Option<ReadOrder>) -> Step {

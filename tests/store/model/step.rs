@@ -154,9 +154,10 @@ pub(super) enum Step {
     Remember {
         routes: Vec<(usize, usize)>,
     },
+    /// Writes a heartbeat if there is a lease, as a host does, and keeps partitions.
     KeepPartitions {
         owner: usize,
-        lease: Hours,
+        lease: Option<Hours>,
         most: u16,
         of: u16,
     },

@@ -21,8 +21,8 @@ pub(super) struct Table {
     pub(super) now: Timestamp,
     /// All committed events, by their `seq`.
     pub(super) rows: BTreeMap<u64, Record>,
-    /// Who holds each partition, and until when.
-    pub(super) partitions: Vec<Option<(String, Timestamp)>>,
+    /// The owner of each partition.
+    pub(super) partitions: Vec<Option<String>>,
     /// How often each has got another owner.
     pub(super) epochs: Vec<u32>,
     /// All hosts, by their owner.

@@ -28,6 +28,8 @@ pub(super) struct Watch {
     /// Who was told to hold a row, and until when.
     claims: HashMap<u64, (String, Timestamp)>,
     partitions: HashMap<u16, Partition>,
+    /// Until when each host is alive.
+    alive: HashMap<String, Timestamp>,
     /// Outcomes of this step: their fences, and how many the database said that it stored.
     settled: Option<(Vec<Fence>, u64)>,
 }
@@ -43,7 +45,6 @@ struct Row {
 #[derive(Debug)]
 struct Partition {
     owner: Option<String>,
-    until: Timestamp,
     epoch: u32,
 }
 
@@ -63,8 +64,8 @@ impl Watch {
     /// A row of this partition was read.
     pub(super) fn read(&mut self, now: Timestamp, owner: &str, partition: u16, fence: Fence) -> Result<(), Fault> {
         self.is_free(now, fence.sequence)?;
-        let is_owners = |held: &Partition| held.owner.as_deref() == Some(owner) && held.until > now;
-        if !self.partitions.get(&partition).is_some_and(is_owners) {
+        let is_owners = |held: &Partition| held.owner.as_deref() == Some(owner);
+        if !self.is_alive(now, owner) || !self.partitions.get(&partition).is_some_and(is_owners) {
             return Err(format!("{owner} read row {} of partition {partition}, which it does not hold", fence.sequence));
         }
         let before = self.given_out.entry(fence.sequence).or_default();
@@ -109,12 +110,21 @@ impl Watch {
         Err(format!("row {} has two outcomes under the number {}", delivery.0, delivery.1))
     }
 
-    /// An owner holds these partitions.
-    pub(super) fn kept(&mut self, now: Timestamp, owner: &str, lease: Duration, kept: &[HeldPartition]) -> Result<(), Fault> {
+    /// A host wrote a heartbeat.
+    pub(super) fn alive(&mut self, now: Timestamp, owner: &str, lease: Duration) {
+        self.alive.insert(owner.to_owned(), now.plus(lease));
+    }
+
+    fn is_alive(&self, now: Timestamp, owner: &str) -> bool {
+        self.alive.get(owner).is_some_and(|until| *until > now)
+    }
+
+    /// An owner has these partitions.
+    pub(super) fn kept(&mut self, now: Timestamp, owner: &str, kept: &[HeldPartition]) -> Result<(), Fault> {
         for HeldPartition { number, epoch, .. } in kept {
             if let Some(before) = self.partitions.get(number) {
                 let is_its_own = before.owner.as_deref() == Some(owner);
-                if !is_its_own && before.owner.is_some() && before.until > now {
+                if !is_its_own && before.owner.as_deref().is_some_and(|before| self.is_alive(now, before)) {
                     return Err(format!("{owner} got partition {number} while {:?} holds it", before.owner));
                 }
                 let is_right = if is_its_own { *epoch == before.epoch } else { *epoch > before.epoch };
@@ -122,7 +132,7 @@ impl Watch {
                     return Err(format!("{owner} has partition {number} under epoch {epoch}, after {before:?}"));
                 }
             }
-            let partition = Partition { owner: Some(owner.to_owned()), until: now.plus(lease), epoch: *epoch };
+            let partition = Partition { owner: Some(owner.to_owned()), epoch: *epoch };
             self.partitions.insert(*number, partition);
         }
         Ok(())
@@ -142,6 +152,7 @@ impl Watch {
         for partition in self.partitions.values_mut().filter(|held| held.owner.as_deref() == Some(owner)) {
             partition.owner = None;
         }
+        self.alive.remove(owner);
     }
 
     /// The partition, if the owner still has it under this epoch.
@@ -150,14 +161,12 @@ impl Watch {
         (partition.owner.as_deref() == Some(owner) && partition.epoch == given.epoch).then_some(partition)
     }
 
-    /// The leases of an owner were ended.
+    /// The lease of an owner was ended.
     pub(super) fn abandoned(&mut self, now: Timestamp, owner: &str, holds_its_lock: bool) -> Result<(), Fault> {
         if holds_its_lock {
             return Err(format!("{owner} was abandoned, though its session lives"));
         }
-        for partition in self.partitions.values_mut().filter(|held| held.owner.as_deref() == Some(owner)) {
-            partition.until = partition.until.min(now);
-        }
+        self.alive.insert(owner.to_owned(), now);
         Ok(())
     }
 
@@ -284,7 +293,8 @@ mod tests {
     #[test]
     fn a_claim_has_a_number_of_its_own_and_a_read_may_come_again() {
         let mut watch = watch();
-        watch.kept(start(), "a", HOUR, &kept(1)).unwrap();
+        watch.alive(start(), "a", HOUR);
+        watch.kept(start(), "a", &kept(1)).unwrap();
 
         watch.read(start(), "a", 7, fence(1, 0)).unwrap();
         watch.read(start(), "a", 7, fence(1, 0)).unwrap();
@@ -298,19 +308,23 @@ mod tests {
     #[test]
     fn a_partition_has_one_owner_and_a_new_epoch_for_each() {
         let mut watch = Watch::default();
-        watch.kept(start(), "a", HOUR, &kept(1)).unwrap();
+        let later = start().plus(HOUR);
+        watch.alive(start(), "a", HOUR);
+        watch.kept(start(), "a", &kept(1)).unwrap();
 
-        assert!(watch.kept(start(), "b", HOUR, &kept(2)).is_err(), "it is held");
-        assert!(watch.kept(start().plus(HOUR), "b", HOUR, &kept(1)).is_err(), "the epoch is not new");
-        watch.kept(start().plus(HOUR), "b", HOUR, &kept(2)).unwrap();
-        assert!(watch.kept(start().plus(HOUR), "b", HOUR, &kept(3)).is_err(), "it had it already");
+        assert!(watch.kept(start(), "b", &kept(2)).is_err(), "its owner is alive");
+        assert!(watch.kept(later, "b", &kept(1)).is_err(), "the epoch is not new");
+        watch.alive(later, "b", HOUR);
+        watch.kept(later, "b", &kept(2)).unwrap();
+        assert!(watch.kept(later, "b", &kept(3)).is_err(), "it had it already");
         watch.released("b", &kept(1));
-        assert!(watch.kept(start().plus(HOUR), "a", HOUR, &kept(3)).is_err(), "it was given back under an earlier epoch");
+        assert!(watch.kept(later, "a", &kept(3)).is_err(), "it was given back under an earlier epoch");
         watch.released("b", &kept(2));
-        watch.kept(start().plus(HOUR), "a", HOUR, &kept(3)).unwrap();
-        assert!(watch.abandoned(start().plus(HOUR), "a", true).is_err());
-        watch.abandoned(start().plus(HOUR), "a", false).unwrap();
-        watch.kept(start().plus(HOUR), "b", HOUR, &kept(4)).unwrap();
+        watch.alive(later, "a", HOUR);
+        watch.kept(later, "a", &kept(3)).unwrap();
+        assert!(watch.abandoned(later, "a", true).is_err());
+        watch.abandoned(later, "a", false).unwrap();
+        watch.kept(later, "b", &kept(4)).unwrap();
     }
 
     #[test]

@@ -6,8 +6,8 @@ use outbox::store::{NodeStore, PARTITIONS, SchemaStore, SessionStore};
 use outbox::{MySqlStore, PostgresStore, Store, StoreError, TransactionalStore};
 use support::{Database, Harness, MySql, Network, Postgres, Proxy, Sqlite, eventually, in_time};
 
-use super::{free, held, names, says, serving};
-use crate::common::{kept, owner};
+use super::{free, held, names, says, serving, taken};
+use crate::common::owner;
 
 /// A process that is gone has no runtime, and its connections are closed.
 async fn a_session_of_a_runtime_that_ended_is_free<D: Database>(db: &D) {
@@ -162,7 +162,7 @@ async fn an_owner_that_says_so_just_now_is_not_abandoned<D: Database>(db: &D, wa
 
     assert!(!abandoning.await.expect("ends").expect("looks"));
     assert!(all.nodes().await.expect("lists")[0].alive);
-    assert!(kept(&*all, &owner("two"), PARTITIONS, 2).await.is_empty());
+    assert!(taken(&*all, &owner("two"), PARTITIONS, 2).await.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -188,7 +188,7 @@ async fn sessions_of_two_tables_do_not_meet(db: &impl Harness) {
     other.migrate_up().await.expect("migrates");
     let one = serving(&*store, "one", 2).await;
     says(&*other, &one, true).await;
-    kept(&*other, &one, 2, PARTITIONS).await;
+    taken(&*other, &one, 2, PARTITIONS).await;
 
     let session = held(&*store, &one).await;
     assert!(free(&*store).await.is_empty());

@@ -9,13 +9,13 @@ use super::{MySqlStore, Run};
 use crate::store::number::numbers;
 use crate::store::row::sequence;
 use crate::store::settle::delay_micros;
-use crate::store::{PARTITIONS, ReadRequest, StoreError};
+use crate::store::{ReadRequest, StoreError};
 
-/// The unfinished events whose time has come, in the order of their `seq`, without a lock; none unless the owner holds the
-/// first partitions, as many as asked for. Each with whether later ones wait for it, and whether it may be claimed. The index
+/// The unfinished events whose time has come, in the order of their `seq`, without a lock; none unless the owner is alive and holds
+/// all partitions. Each with whether later ones wait for it, and whether it may be claimed. The index
 /// of what is done has the unfinished in this order too: they have no `done_at`, and every index of this engine ends with the
-/// primary key. In order of binding: the microseconds to leave alone, most rows, the same two again, the number of partitions,
-/// the owner, the number again, most rows.
+/// primary key. In order of binding: the microseconds to leave alone, most rows, the same two again, the owner, most
+/// rows.
 pub(super) const FRONT: &str = "
 SELECT seq, is_waited_for, is_free
 FROM ((SELECT seq, CAST(available_at <= UTC_TIMESTAMP(6) AS SIGNED) AS is_waited_for,
@@ -32,7 +32,8 @@ FROM ((SELECT seq, CAST(available_at <= UTC_TIMESTAMP(6) AS SIGNED) AS is_waited
        WHERE status = 2 AND done_at IS NULL AND (available_at <= UTC_TIMESTAMP(6) OR due_at <= UTC_TIMESTAMP(6))
        ORDER BY seq LIMIT ?)) AS front
 WHERE (SELECT COUNT(*) FROM outbox_event_partition AS held
-       WHERE held.partition_id < ? AND held.owner = ? AND held.lease_end > UTC_TIMESTAMP(6)) = ?
+       WHERE held.owner = (SELECT node.owner FROM outbox_event_node AS node
+                           WHERE node.owner = ? AND alive_until > UTC_TIMESTAMP(6))) = 256
 ORDER BY seq LIMIT ?";
 
 /// The chosen that may still be read, of partitions that the owner holds: the epoch is read with the row, as by
@@ -50,7 +51,7 @@ FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
 STRAIGHT_JOIN outbox_event_partition AS held ON held.partition_id = outbox_event.partition_id
 WHERE due_at <= UTC_TIMESTAMP(6) AND (outbox_event.lease_end IS NULL OR outbox_event.lease_end <= UTC_TIMESTAMP(6))
-  AND held.owner = ? AND held.lease_end > UTC_TIMESTAMP(6)";
+  AND held.owner = (SELECT node.owner FROM outbox_event_node AS node WHERE node.owner = ? AND alive_until > UTC_TIMESTAMP(6))";
 
 /// The front of the queue, and for each event the last before it that is waited for.
 type Front = (Vec<MySqlRow>, HashMap<u64, u64>);
@@ -67,7 +68,7 @@ pub(super) async fn read(
     let most = i64::from(*limit).saturating_add(i64::try_from(held.len()).unwrap_or(i64::MAX));
     let skip_recent = delay_micros(request.skip_recent);
     let query = store.statement(FRONT).bind(skip_recent).bind(most).bind(skip_recent).bind(most);
-    let query = query.bind(PARTITIONS).bind(owner.as_str()).bind(PARTITIONS).bind(most);
+    let query = query.bind(owner.as_str()).bind(most);
     let front = query.fetch_all(&mut *connection).await.map_err(failed)?;
     let limit = usize::try_from(*limit).unwrap_or(usize::MAX);
     let (chosen, behind) = choose(&front, held, limit).map_err(failed)?;

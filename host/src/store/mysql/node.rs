@@ -27,11 +27,15 @@ SELECT CAST(COALESCE(SUM(mode = ? AND (room > 0 OR owner = ?) AND alive_until > 
        CAST(COALESCE(SUM(alive_until < UTC_TIMESTAMP(6) - INTERVAL 1 DAY), 0) AS SIGNED) AS gone
 FROM outbox_event_node";
 
-const FORGET: &str = "DELETE FROM outbox_event_node WHERE alive_until < UTC_TIMESTAMP(6) - INTERVAL 1 DAY";
+/// A host that owns partitions is not deleted, since its row says that they are free.
+const FORGET: &str = "
+DELETE FROM outbox_event_node
+WHERE alive_until < UTC_TIMESTAMP(6) - INTERVAL 1 DAY
+  AND owner NOT IN (SELECT part.owner FROM outbox_event_partition AS part WHERE part.owner IS NOT NULL)";
 
 const LEAVE: &str = "DELETE FROM outbox_event_node WHERE owner = ?";
 
-const FREE_PARTITIONS: &str = "UPDATE outbox_event_partition SET owner = NULL, lease_end = NULL WHERE owner = ?";
+const FREE_PARTITIONS: &str = "UPDATE outbox_event_partition SET owner = NULL WHERE owner = ?";
 
 /// Nobody may have beaten since a host was gone for too long.
 const NODES: &str = "
@@ -39,8 +43,8 @@ SELECT owner, label, mode, version, CASE WHEN alive_until > UTC_TIMESTAMP(6) THE
        room, session,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', started_at) AS started_at,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', alive_until) AS alive_until, alive_until > UTC_TIMESTAMP(6) AS alive,
-       (SELECT COUNT(*) FROM outbox_event_partition AS held
-        WHERE held.owner = node.owner AND held.lease_end > UTC_TIMESTAMP(6)) AS partitions
+       CASE WHEN alive_until > UTC_TIMESTAMP(6)
+            THEN (SELECT COUNT(*) FROM outbox_event_partition AS held WHERE held.owner = node.owner) ELSE 0 END AS partitions
 FROM outbox_event_node AS node WHERE alive_until >= UTC_TIMESTAMP(6) - INTERVAL 1 DAY ORDER BY node.started_at, owner";
 
 #[async_trait]

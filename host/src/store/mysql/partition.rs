@@ -1,94 +1,73 @@
 //! Which host delivers which part of the table.
 
-use std::time::Duration;
-
 use async_trait::async_trait;
+use sqlx::Row;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 
 use super::patience::patiently;
 use super::{MySqlStore, Run};
 use crate::event::OwnerId;
 use crate::store::number::numbers;
-use crate::store::partition::{HELD_BY_NOBODY, held_rows};
+use crate::store::partition::held_rows;
 use crate::store::run::commit_or_roll_back;
-use crate::store::settle::delay_micros;
 use crate::store::{HeldPartition, PartitionFaults, PartitionStore, StoreError};
-
-/// A partition whose lease is over is its last owner's still, under the same epoch, until another takes it. Writes no index, so it
-/// waits for no outcome. Bound: the lease in microseconds, the owner.
-const RENEW: &str = "
-UPDATE outbox_event_partition SET lease_end = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND WHERE owner = ?";
 
 const HELD: &str = "SELECT partition_id, epoch, 0 FROM outbox_event_partition WHERE owner = ? ORDER BY partition_id";
 
-/// With the epoch that each gets when it is taken. Locks each one's entry in the index, and passes by the entries that outcomes
-/// have locked: see `settle.rs`. Bound: the number of partitions, the owner, most to take.
+/// Whether a partition is free, without a lock. Bound: the number of partitions, the owner.
+const IS_FREE: &str = "
+SELECT 1 FROM outbox_event_partition AS part
+WHERE partition_id < ? AND (owner IS NULL
+  OR (owner <> ? AND NOT EXISTS (SELECT 1 FROM outbox_event_node AS node WHERE node.owner = part.owner AND alive_until > UTC_TIMESTAMP(6))))
+LIMIT 1";
+
+/// Locks the rows of the hosts that are not alive, so that a heartbeat of such a host either comes first, or waits until its
+/// partitions have their new owner.
+const GONE: &str = "SELECT owner FROM outbox_event_node WHERE alive_until <= UTC_TIMESTAMP(6) FOR UPDATE SKIP LOCKED";
+
+/// With the epoch that each gets when it is taken. Locks each one's entry in the index, and skips the entries that outcomes
+/// have locked: see `settle.rs`. Bound: the number of partitions, the owner, the owners that [`GONE`] has locked as a JSON list, most to
+/// take.
 const FREE: &str = "
 SELECT partition_id, epoch + 1, owner IS NOT NULL FROM outbox_event_partition FORCE INDEX (outbox_epoch)
-WHERE partition_id < ? AND (owner IS NULL OR (owner <> ? AND lease_end <= UTC_TIMESTAMP(6))) ORDER BY partition_id LIMIT ?
+WHERE partition_id < ? AND (owner IS NULL
+  OR (owner <> ? AND (owner IN (SELECT gone.owner
+                                FROM JSON_TABLE(?, '$[*]' COLUMNS (owner VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$')) AS gone)
+                      OR owner NOT IN (SELECT node.owner FROM outbox_event_node AS node))))
+ORDER BY partition_id LIMIT ?
 FOR UPDATE SKIP LOCKED";
 
-/// The partitions are locked already. Bound: partitions as a JSON list, the owner, the lease in microseconds.
+/// The partitions are locked already. Bound: partitions as a JSON list, the owner.
 const TAKE: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (partition_id SMALLINT PATH '$')) AS free
 STRAIGHT_JOIN outbox_event_partition FORCE INDEX (PRIMARY) ON outbox_event_partition.partition_id = free.partition_id
-SET owner = ?, lease_end = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, epoch = epoch + 1";
+SET owner = ?, epoch = epoch + 1";
 
 /// Bound: rows of [number, epoch], the owner.
 const RELEASE: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (number SMALLINT PATH '$[0]', epoch INT PATH '$[1]')) AS held
 STRAIGHT_JOIN outbox_event_partition AS part FORCE INDEX (PRIMARY) ON part.partition_id = held.number
-SET part.owner = NULL, part.lease_end = NULL WHERE part.owner = ? AND part.epoch = held.epoch";
+SET part.owner = NULL WHERE part.owner = ? AND part.epoch = held.epoch";
 
-/// Bound: for how long a host that is not alive may hold one, in microseconds.
-const FAULTS: &str = "
+const LOOK: &str = "
 SELECT CAST(256 - COALESCE(SUM(partition_id BETWEEN 0 AND 255), 0) AS SIGNED) AS missing,
-       CAST(COALESCE(SUM(partition_id NOT BETWEEN 0 AND 255), 0) AS SIGNED) AS strange,
-       CAST(COALESCE(SUM(owner IS NOT NULL AND (lease_end IS NULL
-         OR (lease_end > UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND AND NOT is_alive))), 0) AS SIGNED) AS held,
-       CAST(COALESCE(SUM(epoch NOT BETWEEN 0 AND 2147000000), 0) AS SIGNED) AS epochs
-FROM (SELECT partition_id, owner, lease_end, epoch,
-             EXISTS (SELECT 1 FROM outbox_event_node AS node
-                     WHERE node.owner = part.owner AND alive_until > UTC_TIMESTAMP(6)) AS is_alive
-      FROM outbox_event_partition AS part) AS looked_at";
+       CAST(COALESCE(SUM(partition_id NOT BETWEEN 0 AND 255), 0) AS SIGNED) AS surplus
+FROM outbox_event_partition";
 
-/// Bound as in [`FAULTS`].
-const END_LEASES: &str = "
-UPDATE outbox_event_partition SET lease_end = UTC_TIMESTAMP(6)
-WHERE owner IS NOT NULL AND (lease_end IS NULL
-  OR (lease_end > UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND
-      AND NOT EXISTS (SELECT 1 FROM outbox_event_node AS node
-                      WHERE node.owner = outbox_event_partition.owner AND alive_until > UTC_TIMESTAMP(6))))";
-
-/// The seconds of a running clock grow faster than epochs. Bound: the partitions whose epochs were set back, as a JSON list.
-const RAISE_EPOCHS: &str = "
-UPDATE outbox_event_partition
-SET epoch = GREATEST((SELECT COALESCE(MAX(epoch) + 1, 0)
-                      FROM (SELECT epoch FROM outbox_event_partition WHERE epoch BETWEEN 0 AND 2147000000) AS good),
-                     TIMESTAMPDIFF(SECOND, '2026-01-01', UTC_TIMESTAMP()))
-WHERE epoch NOT BETWEEN 0 AND 2147000000 OR JSON_CONTAINS(?, CAST(partition_id AS CHAR))";
-
-/// Bound: the lease in microseconds.
+/// The epoch is above that of each row that was there: the seconds of a clock grow faster than epochs.
 const ADD_MISSING: &str = "
-INSERT IGNORE INTO outbox_event_partition (partition_id, owner, lease_end, epoch)
+INSERT IGNORE INTO outbox_event_partition (partition_id, epoch)
 WITH RECURSIVE numbers (number) AS (SELECT 0 UNION ALL SELECT number + 1 FROM numbers WHERE number < 255)
-SELECT number, '(unknown)', UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND,
-       GREATEST((SELECT COALESCE(MAX(epoch) + 1, 0) FROM outbox_event_partition AS good WHERE epoch BETWEEN 0 AND 2147000000),
-                TIMESTAMPDIFF(SECOND, '2026-01-01', UTC_TIMESTAMP()))
+SELECT number, GREATEST((SELECT COALESCE(MAX(epoch) + 1, 0) FROM outbox_event_partition AS there),
+                        TIMESTAMPDIFF(SECOND, '2026-01-01', UTC_TIMESTAMP()))
 FROM numbers WHERE NOT EXISTS (SELECT 1 FROM outbox_event_partition AS there WHERE there.partition_id = number)";
 
-const REMOVE_STRANGE: &str = "DELETE FROM outbox_event_partition WHERE partition_id NOT BETWEEN 0 AND 255";
+const REMOVE_SURPLUS: &str = "DELETE FROM outbox_event_partition WHERE partition_id NOT BETWEEN 0 AND 255";
 
 #[async_trait]
 impl PartitionStore for MySqlStore {
-    async fn keep_partitions(
-        &self,
-        owner: &OwnerId,
-        lease: Duration,
-        most: u16,
-        of: u16,
-    ) -> Result<Vec<HeldPartition>, StoreError> {
-        patiently(&self.keeping(), || try_keep(self, owner, lease, most, of)).await
+    async fn keep_partitions(&self, owner: &OwnerId, most: u16, of: u16) -> Result<Vec<HeldPartition>, StoreError> {
+        patiently(&self.keeping(), || try_keep(self, owner, most, of)).await
     }
 
     async fn release_partitions(&self, owner: &OwnerId, partitions: &[HeldPartition]) -> Result<(), StoreError> {
@@ -96,12 +75,11 @@ impl PartitionStore for MySqlStore {
     }
 
     async fn partition_faults(&self) -> Result<PartitionFaults, StoreError> {
-        let statement = self.statement(FAULTS).bind(HELD_BY_NOBODY);
-        self.keeping().read_one("look at the partitions", statement, PartitionFaults::of_row).await
+        self.keeping().read_one("look at the partition table", self.statement(LOOK), PartitionFaults::of_row).await
     }
 
-    async fn mend_partitions(&self, set_back: &[u16], lease: Duration) -> Result<(), StoreError> {
-        patiently(self, || try_mend(self, set_back, lease)).await
+    async fn restore_partitions(&self) -> Result<PartitionFaults, StoreError> {
+        patiently(self, || try_restore(self)).await
     }
 }
 
@@ -111,70 +89,66 @@ async fn try_release(store: &MySqlStore, owner: &OwnerId, partitions: &[HeldPart
     store.execute("give partitions back", statement).await.map(drop)
 }
 
-/// Each statement may be repeated, and does what can be done by a user who may do no more.
-async fn try_mend(store: &MySqlStore, set_back: &[u16], lease: Duration) -> Result<(), StoreError> {
-    let (store, action) = (&store.keeping(), "repair the partitions");
-    store.execute(action, store.statement(END_LEASES).bind(HELD_BY_NOBODY)).await?;
-    store.execute(action, store.statement(RAISE_EPOCHS).bind(numbers(set_back))).await?;
-    let faults = store.partition_faults().await?;
-    if faults.missing > 0 {
-        store.execute(action, store.statement(ADD_MISSING).bind(delay_micros(lease))).await?;
+async fn try_restore(store: &MySqlStore) -> Result<PartitionFaults, StoreError> {
+    let (store, action) = (&store.keeping(), "restore the partition table");
+    let found = store.partition_faults().await?;
+    if found.missing > 0 {
+        store.execute(action, store.statement(ADD_MISSING)).await?;
     }
-    if faults.strange > 0 {
-        store.execute(action, store.statement(REMOVE_STRANGE)).await?;
+    if found.surplus > 0 {
+        store.execute(action, store.statement(REMOVE_SURPLUS)).await?;
     }
-    Ok(())
+    Ok(found)
 }
 
-async fn try_keep(
-    store: &MySqlStore,
-    owner: &OwnerId,
-    lease: Duration,
-    most: u16,
-    of: u16,
-) -> Result<Vec<HeldPartition>, StoreError> {
+/// In a transaction also when nothing is free: a proxy may send a statement that only reads to a replica.
+async fn try_keep(store: &MySqlStore, owner: &OwnerId, most: u16, of: u16) -> Result<Vec<HeldPartition>, StoreError> {
     let store = &store.keeping();
     let mut transaction = store.transaction().await?;
-    let held = renew_and_take(store, &mut transaction, owner, lease, most, of).await;
+    let held = hold(store, &mut transaction, owner, most, of).await.map_err(|error| store.failed("keep partitions", error));
     commit_or_roll_back(store, transaction, held).await
 }
 
-async fn renew_and_take(
+async fn hold(
     store: &MySqlStore,
     connection: &mut MySqlConnection,
     owner: &OwnerId,
-    lease: Duration,
     most: u16,
     of: u16,
-) -> Result<Vec<HeldPartition>, StoreError> {
-    let failed = |error| store.failed("keep partitions", error);
-    store.statement(RENEW).bind(delay_micros(lease)).bind(owner.as_str()).execute(&mut *connection).await.map_err(failed)?;
-    let held = store.statement(HELD).bind(owner.as_str()).fetch_all(&mut *connection).await.map_err(failed)?;
-    let mut held = partitions(&held).map_err(failed)?;
+) -> Result<Vec<HeldPartition>, sqlx::Error> {
+    let held = store.statement(HELD).bind(owner.as_str()).fetch_all(&mut *connection).await?;
+    let mut held = partitions(&held)?;
     let wanted = usize::from(most).saturating_sub(held.len());
     if wanted > 0 {
-        let free = store
-            .statement(FREE)
-            .bind(i64::from(of))
-            .bind(owner.as_str())
-            .bind(i64::try_from(wanted).unwrap_or(i64::MAX))
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(failed)?;
-        let free = partitions(&free).map_err(failed)?;
-        let taken: Vec<u16> = free.iter().map(|partition| partition.number).collect();
-        store
-            .statement(TAKE)
-            .bind(numbers(&taken))
-            .bind(owner.as_str())
-            .bind(delay_micros(lease))
-            .execute(&mut *connection)
-            .await
-            .map_err(failed)?;
-        held.extend(free);
+        held.extend(take(store, connection, owner, wanted, of).await?);
+        held.sort_unstable_by_key(|partition| partition.number);
     }
-    held.sort_unstable_by_key(|partition| partition.number);
     Ok(held)
+}
+
+async fn take(
+    store: &MySqlStore,
+    connection: &mut MySqlConnection,
+    owner: &OwnerId,
+    wanted: usize,
+    of: u16,
+) -> Result<Vec<HeldPartition>, sqlx::Error> {
+    let is_free = store.statement(IS_FREE).bind(of).bind(owner.as_str());
+    if is_free.fetch_optional(&mut *connection).await?.is_none() {
+        return Ok(Vec::new());
+    }
+    let gone = store.statement(GONE).fetch_all(&mut *connection).await?;
+    let gone = gone.iter().map(|row| row.try_get(0)).collect::<Result<Vec<String>, _>>()?;
+    let free = store
+        .statement(FREE)
+        .bind(of)
+        .bind(owner.as_str())
+        .bind(serde_json::json!(gone).to_string())
+        .bind(i64::try_from(wanted).unwrap_or(i64::MAX));
+    let free = partitions(&free.fetch_all(&mut *connection).await?)?;
+    let taken: Vec<u16> = free.iter().map(|partition| partition.number).collect();
+    store.statement(TAKE).bind(numbers(&taken)).bind(owner.as_str()).execute(connection).await?;
+    Ok(free)
 }
 
 fn partitions(rows: &[MySqlRow]) -> Result<Vec<HeldPartition>, sqlx::Error> {

@@ -43,7 +43,8 @@ FROM (
     AND (due_at > COALESCE('1970-01-01' + INTERVAL ? MICROSECOND, CAST('0000-01-01' AS DATETIME(6))) OR outbox_event.seq > ?)
     AND (outbox_event.lease_end IS NULL OR outbox_event.lease_end <= UTC_TIMESTAMP(6))
     AND created_at <= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND
-    AND held.owner = ? AND held.lease_end > UTC_TIMESTAMP(6) AND SUBSTR(?, outbox_event.partition_id + 1, 1) = '1'
+    AND held.owner = (SELECT node.owner FROM outbox_event_node AS node WHERE node.owner = ? AND alive_until > UTC_TIMESTAMP(6))
+    AND SUBSTR(?, outbox_event.partition_id + 1, 1) = '1'
     AND outbox_event.seq NOT IN (SELECT in_hand.seq FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS in_hand)
     AND (CONCAT(aggregate_type, '/'), CONCAT(event_type, '/')) NOT IN (
       SELECT CONCAT(busy.aggregate_type, '/'), CONCAT(busy.event_type, '/')

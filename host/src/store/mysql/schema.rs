@@ -10,7 +10,7 @@ use super::error::is_no_such_table;
 use super::grants::GRANTS;
 use super::{MySqlStore, Run};
 use crate::store::row::{Columns, Named};
-use crate::store::schema::{self, FORGET_ALL, History, Step, USUAL_LEASE, in_use};
+use crate::store::schema::{self, FORGET_ALL, History, Step, in_use};
 use crate::store::{Migration, PartitionStore, SchemaStore, StoreError, TableName};
 
 #[async_trait]
@@ -39,7 +39,7 @@ impl SchemaStore for MySqlStore {
         let unlocked = unlock(self, &mut connection).await;
         let done = done.and_then(|done| unlocked.map(|()| done))?;
         drop(connection);
-        self.mend_partitions(&[], USUAL_LEASE).await?;
+        self.restore_partitions().await?;
         Ok(done)
     }
 
@@ -64,7 +64,7 @@ const STEPS: &[Step] = &[
     Step {
         version: 1,
         // Until a version is published, the name changes with the text: a table of an earlier build is told apart by it.
-        name: "outbox-2",
+        name: "outbox-3",
         up: include_str!("../../../migrations/mysql/0001_outbox_event.sql"),
         down: include_str!("../../../migrations/mysql/0001_outbox_event.down.sql"),
     },

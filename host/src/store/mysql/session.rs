@@ -39,24 +39,21 @@ SELECT IS_USED_LOCK(CONCAT('outbox/', SHA2(CONCAT(LOWER(CONCAT(DATABASE(), '.out
 /// Bound: the owner who asks.
 const FREE: &str = "
 SELECT owner FROM outbox_event_node
-WHERE session = 1 AND owner <> ?
-  AND owner IN (SELECT held.owner FROM outbox_event_partition AS held WHERE held.lease_end > UTC_TIMESTAMP(6))
+WHERE session = 1 AND owner <> ? AND alive_until > UTC_TIMESTAMP(6)
+  AND owner IN (SELECT held.owner FROM outbox_event_partition AS held)
   AND IS_FREE_LOCK(CONCAT('outbox/', SHA2(CONCAT(LOWER(CONCAT(DATABASE(), '.outbox_event_node/')), owner), 224))) = 1
 ORDER BY owner";
 
 /// Waits for a heartbeat of the owner that is under way, and keeps the next one waiting. Bound: the owner that is gone.
 const GONE: &str = "
 SELECT owner FROM outbox_event_node
-WHERE owner = ? AND session = 1
+WHERE owner = ? AND session = 1 AND alive_until > UTC_TIMESTAMP(6)
+  AND owner IN (SELECT held.owner FROM outbox_event_partition AS held)
   AND IS_FREE_LOCK(CONCAT('outbox/', SHA2(CONCAT(LOWER(CONCAT(DATABASE(), '.outbox_event_node/')), owner), 224))) = 1
 FOR UPDATE";
 
 /// Bound: the owner that is gone.
-const END_LEASES: &str = "
-UPDATE outbox_event_partition SET lease_end = UTC_TIMESTAMP(6) WHERE owner = ? AND lease_end > UTC_TIMESTAMP(6)";
-
-/// Bound: the owner that is gone.
-const NOT_ALIVE: &str = "UPDATE outbox_event_node SET alive_until = LEAST(alive_until, UTC_TIMESTAMP(6)) WHERE owner = ?";
+const END_LEASE: &str = "UPDATE outbox_event_node SET alive_until = UTC_TIMESTAMP(6) WHERE owner = ?";
 
 #[async_trait]
 impl SessionStore for MySqlStore {
@@ -92,19 +89,18 @@ impl SessionStore for MySqlStore {
 async fn try_abandon(store: &MySqlStore, gone: &str) -> Result<bool, StoreError> {
     let store = &store.keeping();
     let mut transaction = store.transaction().await?;
-    let ended = end_leases(store, &mut transaction, gone).await;
-    Ok(commit_if_some(store, transaction, ended).await?.unwrap_or(0) > 0)
+    let ended = end_lease(store, &mut transaction, gone).await;
+    Ok(commit_if_some(store, transaction, ended).await?.is_some())
 }
 
-/// How many leases it ended; `None` when the host is not gone.
-async fn end_leases(store: &MySqlStore, connection: &mut MySqlConnection, gone: &str) -> Result<Option<u64>, StoreError> {
+/// `None` if the host is not gone.
+async fn end_lease(store: &MySqlStore, connection: &mut MySqlConnection, gone: &str) -> Result<Option<()>, StoreError> {
     let failed = |error| store.failed(ABANDON, error);
     if store.statement(GONE).bind(gone).fetch_optional(&mut *connection).await.map_err(failed)?.is_none() {
         return Ok(None);
     }
-    let result = store.statement(END_LEASES).bind(gone).execute(&mut *connection).await.map_err(failed)?;
-    store.statement(NOT_ALIVE).bind(gone).execute(connection).await.map_err(failed)?;
-    Ok(Some(result.rows_affected()))
+    store.statement(END_LEASE).bind(gone).execute(connection).await.map_err(failed)?;
+    Ok(Some(()))
 }
 
 /// A connection that holds the lock of an owner. When it fails, the other connections may be well.

@@ -1,7 +1,7 @@
 //! One queue of all events: reading its front.
 
 /// Reads the unfinished events whose time has come, in the order of their `seq`, up to the first that is neither deliverable nor in $5:
-/// no event may overtake it. Returns nothing unless the owner holds all partitions by the database's clock. Each row has the `seq` of
+/// no event may overtake it. Returns nothing unless the owner is alive by the database's clock and holds all partitions. Each row has the `seq` of
 /// the last earlier event that it waits for. $1 the owner, $2 most rows, $3 most bytes, $4 the
 /// youngest age in microseconds, $5 the events in hand.
 pub(super) const READ_FRONT: &str = "
@@ -26,5 +26,6 @@ SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type
        due_at, (lease_end IS NOT NULL)::integer, partition_id::integer, earlier
 FROM marked
 WHERE is_clear AND NOT is_held AND bytes_before < $3::bigint
-  AND (SELECT count(*) FROM outbox_event_partition AS held WHERE held.owner = $1::text AND held.lease_end > now()) = 256
+  AND (SELECT count(*) FROM outbox_event_partition AS held WHERE held.owner = $1::text) = 256
+  AND EXISTS (SELECT FROM outbox_event_node AS node WHERE node.owner = $1::text AND alive_until > now())
 ORDER BY seq LIMIT $2::bigint";

@@ -11,8 +11,8 @@ use crate::store::row::Named;
 use crate::store::settle::delay_micros;
 use crate::store::{Node, NodeRecord, NodeStore, StoreError, row};
 
-/// A statement does not see what it writes: this host is counted by itself. Hosts that another one is just forgetting are
-/// stepped over. $1 to $4 owner, label, mode, version, $5 the lease in microseconds, $6 its plugins, $7 and $8 its
+/// A statement does not see what it writes: this host is counted by itself. Skips hosts that another host is deleting. A host that
+/// owns partitions is not deleted, since its row says that they are free. $1 to $4 owner, label, mode, version, $5 the lease in microseconds, $6 its plugins, $7 and $8 its
 /// room and whether it has a session.
 const HEARTBEAT: &str = "
 WITH alive AS (
@@ -25,19 +25,22 @@ WITH alive AS (
 forgotten AS (
   DELETE FROM outbox_event_node
   WHERE owner = ANY (ARRAY (SELECT owner FROM outbox_event_node
-                            WHERE alive_until < now() - interval '1 day' AND owner <> $1::text FOR UPDATE SKIP LOCKED)))
+                            WHERE alive_until < now() - interval '1 day' AND owner <> $1::text
+                              AND owner NOT IN (SELECT owner FROM outbox_event_partition WHERE owner IS NOT NULL)
+                            FOR UPDATE SKIP LOCKED)))
 SELECT 1 + count(*) AS live FROM outbox_event_node
 WHERE alive_until > now() AND owner <> $1::text AND mode = $3::text AND room > 0";
 
 /// $1 the owner.
 const LEAVE: &str = "
-WITH freed AS (UPDATE outbox_event_partition SET owner = NULL, lease_end = NULL WHERE owner = $1::text)
+WITH freed AS (UPDATE outbox_event_partition SET owner = NULL WHERE owner = $1::text)
 DELETE FROM outbox_event_node WHERE owner = $1::text";
 
 const NODES: &str = "
 SELECT owner, label, mode, version, started_at, alive_until, alive_until > now() AS alive, room, session,
        CASE WHEN alive_until > now() THEN plugins END AS plugins,
-       (SELECT count(*) FROM outbox_event_partition AS held WHERE held.owner = node.owner AND held.lease_end > now()) AS partitions
+       CASE WHEN alive_until > now() THEN (SELECT count(*) FROM outbox_event_partition AS held WHERE held.owner = node.owner)
+            ELSE 0 END AS partitions
 FROM outbox_event_node AS node WHERE alive_until >= now() - interval '1 day' ORDER BY started_at, owner";
 
 #[async_trait]

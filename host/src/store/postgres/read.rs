@@ -37,7 +37,9 @@ FROM (
         WHERE due_at <= now() AND (due_at, seq) > (coalesce($6::timestamptz, '-infinity'), coalesce($7::bigint, 0))
           AND (lease_end IS NULL OR lease_end <= now()) AND created_at <= now() - $4::bigint * interval '1 microsecond'
           AND partition_id = ANY (ARRAY (SELECT partition_id FROM outbox_event_partition
-                                         WHERE owner = $1::text AND lease_end > now() AND partition_id = ANY ($5::smallint[])))
+                                         WHERE owner = $1::text AND partition_id = ANY ($5::smallint[])
+                                           AND EXISTS (SELECT FROM outbox_event_node AS node
+                                                       WHERE node.owner = $1::text AND alive_until > now())))
           AND seq NOT IN (SELECT unnest($8::bigint[]))
           AND ($9::text[] IS NULL OR (aggregate_type, event_type) NOT IN (SELECT * FROM unnest($9::text[], $10::text[])))
         ORDER BY due_at, seq LIMIT $2::bigint) AS due) AS chosen
@@ -73,7 +75,9 @@ FROM (
         WHERE due_at <= now() AND (due_at, seq) > (coalesce($6::timestamptz, '-infinity'), coalesce($7::bigint, 0))
           AND (lease_end IS NULL OR lease_end <= now()) AND created_at <= now() - $4::bigint * interval '1 microsecond'
           AND partition_id = ANY (ARRAY (SELECT partition_id FROM outbox_event_partition
-                                         WHERE owner = $1::text AND lease_end > now() AND partition_id = ANY ($5::smallint[])))
+                                         WHERE owner = $1::text AND partition_id = ANY ($5::smallint[])
+                                           AND EXISTS (SELECT FROM outbox_event_node AS node
+                                                       WHERE node.owner = $1::text AND alive_until > now())))
           AND seq NOT IN (SELECT unnest($8::bigint[]))
         ORDER BY due_at, seq LIMIT $2::bigint) AS due) AS chosen
 WHERE bytes_before < $3::bigint

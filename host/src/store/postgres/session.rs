@@ -7,7 +7,7 @@
 //! a connection of the pooler, which outlives the host or ends before it. While the connection outlives the host, the lock looks
 //! held, and the lease decides. When it ends first, the lock looks free though the owner lives. But the owner asks each second from
 //! *its* connection, finds another one, and says that it has no session, so that nobody abandons it. [`ABANDON_OWNER`] looks at
-//! both, the owner's word and the lock, in the statement that ends the leases.
+//! both, the owner's word and the lock, in the statement that ends the lease.
 
 use async_trait::async_trait;
 use sqlx::postgres::{PgConnection, PgRow};
@@ -54,7 +54,7 @@ WITH locks AS MATERIALIZED (
   WHERE locktype = 'advisory' AND objsubid = 1 AND granted
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))
 SELECT owner FROM outbox_event_node
-WHERE session = 1 AND owner <> $1::text AND owner IN (SELECT owner FROM outbox_event_partition WHERE lease_end > now())
+WHERE session = 1 AND owner <> $1::text AND alive_until > now() AND owner IN (SELECT owner FROM outbox_event_partition)
   AND hashtextextended('outbox_event_node'::regclass::oid::text || '/' || owner, 0) NOT IN (SELECT key FROM locks)
 ORDER BY owner";
 
@@ -72,7 +72,7 @@ SELECT EXISTS (
            AND key = hashtextextended('outbox_event_node'::regclass::oid::text || '/' || ($1::text COLLATE "C"), 0)) AS is_held,
        ARRAY (
          SELECT owner FROM outbox_event_node
-         WHERE session = 1 AND owner <> $1::text AND owner IN (SELECT owner FROM outbox_event_partition WHERE lease_end > now())
+         WHERE session = 1 AND owner <> $1::text AND alive_until > now() AND owner IN (SELECT owner FROM outbox_event_partition)
            AND hashtextextended('outbox_event_node'::regclass::oid::text || '/' || owner, 0) NOT IN (SELECT key FROM locks)
          ORDER BY owner)::text[] AS free_sessions,
        (SELECT hashtextextended(coalesce(json_agg(json_build_array(aggregate_type, event_type, first_seen_at, paused_at, paused_by, reason)
@@ -84,16 +84,10 @@ const ABANDON_OWNER: &str = "
 WITH locks AS MATERIALIZED (
   SELECT classid::bigint << 32 | objid::bigint AS key FROM pg_locks
   WHERE locktype = 'advisory' AND objsubid = 1 AND granted
-    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())),
-gone AS (
-  UPDATE outbox_event_node SET alive_until = least(alive_until, now())
-  WHERE owner = $1::text AND session = 1
-    AND hashtextextended('outbox_event_node'::regclass::oid::text || '/' || owner, 0) NOT IN (SELECT key FROM locks)
-  RETURNING owner),
-ended AS (
-  UPDATE outbox_event_partition SET lease_end = now() FROM gone
-  WHERE outbox_event_partition.owner = gone.owner AND lease_end > now() RETURNING partition_id)
-SELECT count(*) FROM ended";
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))
+UPDATE outbox_event_node SET alive_until = now()
+WHERE owner = $1::text AND session = 1 AND alive_until > now() AND owner IN (SELECT owner FROM outbox_event_partition)
+  AND hashtextextended('outbox_event_node'::regclass::oid::text || '/' || owner, 0) NOT IN (SELECT key FROM locks)";
 
 #[async_trait]
 impl SessionStore for PostgresStore {
@@ -128,7 +122,7 @@ impl SessionStore for PostgresStore {
 
     async fn abandon(&self, gone: &str) -> Result<bool, StoreError> {
         let store = &self.keeping();
-        store.read_one(ABANDON, store.statement(ABANDON_OWNER).bind(gone), |row| Ok(row.number(0)? > 0)).await
+        Ok(store.execute(ABANDON, store.statement(ABANDON_OWNER).bind(gone)).await? > 0)
     }
 }
 

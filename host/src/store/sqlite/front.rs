@@ -1,7 +1,7 @@
 //! One queue of all events: reading its front.
 
 /// Reads the unfinished events whose time has come, in the order of their `seq`, up to the first that is neither deliverable nor in ?6:
-/// no event may overtake it. Returns nothing unless the owner holds all partitions by the database's clock. Each row has the `seq` of
+/// no event may overtake it. Returns nothing unless the owner is alive by the database's clock and holds all partitions. Each row has the `seq` of
 /// the last earlier event that it waits for. ?1 now, ?2 the owner, ?3 most rows, ?4 most bytes,
 /// ?5 the newest insertion time, ?6 the events in hand as a JSON list.
 pub(super) const READ_FRONT: &str = "
@@ -24,5 +24,6 @@ SELECT event.seq, claim_seq, attempts, deferrals, claims, starts, event_id, even
        CAST(event.due_at AS INTEGER), lease_end IS NOT NULL, partition_id, earlier
 FROM marked CROSS JOIN outbox_event AS event ON event.seq = marked.seq
 WHERE is_clear AND NOT is_held AND bytes_before < ?4
-  AND (SELECT count(*) FROM outbox_event_partition AS held WHERE held.owner = ?2 AND held.lease_end > ?1) = 256
+  AND (SELECT count(*) FROM outbox_event_partition AS held
+       WHERE held.owner = (SELECT owner FROM outbox_event_node WHERE owner = ?2 AND alive_until > ?1)) = 256
 ORDER BY marked.seq LIMIT ?3";

@@ -20,8 +20,10 @@ ON CONFLICT (owner) DO UPDATE
 SET alive_until = excluded.alive_until, plugins = coalesce(excluded.plugins, plugins),
     room = excluded.room, session = excluded.session";
 
-/// ?1 the oldest time that is kept.
-const FORGET: &str = "DELETE FROM outbox_event_node WHERE alive_until < ?1";
+/// A host that owns partitions is not deleted, since its row says that they are free. ?1 the oldest time that is kept.
+const FORGET: &str = "
+DELETE FROM outbox_event_node
+WHERE alive_until < ?1 AND owner NOT IN (SELECT owner FROM outbox_event_partition WHERE owner IS NOT NULL)";
 
 /// ?1 the mode, ?2 the owner, ?3 now.
 const LIVE: &str = "
@@ -29,13 +31,13 @@ SELECT count(*) AS live FROM outbox_event_node WHERE alive_until > ?3 AND mode =
 
 const LEAVE: &str = "DELETE FROM outbox_event_node WHERE owner = ?1";
 
-const FREE_PARTITIONS: &str = "UPDATE outbox_event_partition SET owner = NULL, lease_end = NULL WHERE owner = ?1";
+const FREE_PARTITIONS: &str = "UPDATE outbox_event_partition SET owner = NULL WHERE owner = ?1";
 
 /// Nobody may have beaten since a host was gone for too long. ?1 now, ?2 the oldest time that is kept.
 const NODES: &str = "
 SELECT owner, label, mode, version, started_at, alive_until, CASE WHEN alive_until > ?1 THEN plugins END AS plugins,
        room, session,
-       (SELECT count(*) FROM outbox_event_partition AS held WHERE held.owner = node.owner AND held.lease_end > ?1) AS partitions
+       iif(alive_until > ?1, (SELECT count(*) FROM outbox_event_partition AS held WHERE held.owner = node.owner), 0) AS partitions
 FROM outbox_event_node AS node WHERE alive_until >= ?2 ORDER BY started_at, owner";
 
 const DAY: i64 = 24 * 3_600 * 1_000_000;

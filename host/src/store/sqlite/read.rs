@@ -32,7 +32,8 @@ FROM (
         WHERE due_at <= ?1 AND (due_at, seq) > (?7, ?8) AND (lease_end IS NULL OR lease_end <= ?1) AND created_at <= ?5
           AND partition_id IN (
             SELECT partition_id FROM outbox_event_partition
-            WHERE owner = ?2 AND lease_end > ?1 AND partition_id IN (SELECT value FROM json_each(?6)))
+            WHERE owner = (SELECT owner FROM outbox_event_node WHERE owner = ?2 AND alive_until > ?1)
+              AND partition_id IN (SELECT value FROM json_each(?6)))
           AND seq NOT IN (SELECT value FROM json_each(?9))
           AND (?10 IS NULL OR (aggregate_type, event_type) NOT IN (SELECT value ->> 0, value ->> 1 FROM json_each(?10)))
         ORDER BY due_at, seq LIMIT ?3)) AS chosen
@@ -68,7 +69,8 @@ FROM (
         WHERE due_at <= ?1 AND (due_at, seq) > (?7, ?8) AND (lease_end IS NULL OR lease_end <= ?1) AND created_at <= ?5
           AND partition_id IN (
             SELECT partition_id FROM outbox_event_partition
-            WHERE owner = ?2 AND lease_end > ?1 AND partition_id IN (SELECT value FROM json_each(?6)))
+            WHERE owner = (SELECT owner FROM outbox_event_node WHERE owner = ?2 AND alive_until > ?1)
+              AND partition_id IN (SELECT value FROM json_each(?6)))
           AND seq NOT IN (SELECT value FROM json_each(?9))
         ORDER BY due_at, seq LIMIT ?3)) AS chosen
 CROSS JOIN outbox_event AS event ON event.seq = chosen.seq

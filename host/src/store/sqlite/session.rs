@@ -13,16 +13,15 @@ use crate::store::{Session, SessionStore, StoreError};
 /// Whose lock may be free. ?1 the owner who asks, ?2 now.
 const WITH_SESSION: &str = "
 SELECT owner FROM outbox_event_node
-WHERE session = 1 AND owner <> ?1 AND owner IN (SELECT owner FROM outbox_event_partition WHERE lease_end > ?2) ORDER BY owner";
+WHERE session = 1 AND owner <> ?1 AND alive_until > ?2 AND owner IN (SELECT owner FROM outbox_event_partition) ORDER BY owner";
 
 /// ?1 the owner that is gone.
 const HAS_SESSION: &str = "SELECT owner FROM outbox_event_node WHERE owner = ?1 AND session = 1";
 
 /// ?1 the owner that is gone, ?2 now.
-const END_LEASES: &str = "UPDATE outbox_event_partition SET lease_end = ?2 WHERE owner = ?1 AND lease_end > ?2";
-
-/// ?1 the owner that is gone, ?2 now.
-const NOT_ALIVE: &str = "UPDATE outbox_event_node SET alive_until = min(alive_until, ?2) WHERE owner = ?1";
+const END_LEASE: &str = "
+UPDATE outbox_event_node SET alive_until = ?2
+WHERE owner = ?1 AND alive_until > ?2 AND owner IN (SELECT owner FROM outbox_event_partition)";
 
 #[async_trait]
 impl SessionStore for SqliteStore {
@@ -54,9 +53,8 @@ impl SessionStore for SqliteStore {
             return Ok(false);
         }
         let now = self.now_micros();
-        let query = self.statement(END_LEASES).bind(gone).bind(now);
+        let query = self.statement(END_LEASE).bind(gone).bind(now);
         let ended = query.execute(&mut *transaction).await.map_err(failed)?.rows_affected();
-        self.statement(NOT_ALIVE).bind(gone).bind(now).execute(&mut *transaction).await.map_err(failed)?;
         // While we may write, nobody else is here.
         file.remove_if_free();
         self.finish(transaction).await?;

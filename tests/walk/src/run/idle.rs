@@ -43,7 +43,7 @@ fn every(plan: &Plan, name: &str) -> Option<Duration> {
         "routes" => Duration::from_secs(if plan.sessions { 10 } else { 1 }),
         // A host that is not alone, and should be, looks around it with each.
         "heartbeat" | "keep_partitions" | "nodes" | "now" => plan.lease / 10,
-        "partition_faults" | "blockers" => plan.lease,
+        "restore_partitions" | "blockers" => plan.lease,
         "check_schema" | "notify" => Duration::from_secs(30),
         _ => return None,
     })

@@ -1,7 +1,5 @@
 //! The partitions, and who owns each.
 
-use std::time::Duration;
-
 use async_trait::async_trait;
 use outbox::StoreError;
 use outbox::event::OwnerId;
@@ -11,16 +9,10 @@ use super::MemoryStore;
 
 #[async_trait]
 impl PartitionStore for MemoryStore {
-    async fn keep_partitions(
-        &self,
-        owner: &OwnerId,
-        lease: Duration,
-        most: u16,
-        of: u16,
-    ) -> Result<Vec<HeldPartition>, StoreError> {
+    async fn keep_partitions(&self, owner: &OwnerId, most: u16, of: u16) -> Result<Vec<HeldPartition>, StoreError> {
         self.run("keep_partitions", |world| {
             let before = world.table.epochs.clone();
-            let kept = world.table.keep_partitions(owner.as_str(), lease, most, of);
+            let kept = world.table.keep_partitions(owner.as_str(), most, of);
             let taken: Vec<&HeldPartition> =
                 kept.iter().filter(|kept| before[usize::from(kept.number)] != kept.epoch).collect();
             let abandoned: Vec<u16> = taken.iter().filter(|taken| taken.abandoned).map(|taken| taken.number).collect();
@@ -52,7 +44,7 @@ impl PartitionStore for MemoryStore {
         self.run("partition_faults", |_| PartitionFaults::default()).await
     }
 
-    async fn mend_partitions(&self, _: &[u16], _: Duration) -> Result<(), StoreError> {
-        unreachable!("nobody changes this table by hand")
+    async fn restore_partitions(&self) -> Result<PartitionFaults, StoreError> {
+        self.run("restore_partitions", |_| PartitionFaults::default()).await
     }
 }

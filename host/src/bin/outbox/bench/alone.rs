@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use outbox::TransactionalStore;
 use outbox::event::{Fence, OwnerId};
-use outbox::store::{Claimed, HeldPartition, PARTITIONS, ReadRequest, Settled, Settlement};
+use outbox::store::{Claimed, Node, PARTITIONS, ReadRequest, Settled, Settlement};
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 
@@ -91,7 +91,6 @@ pub(super) enum Claims {
 /// Reads batches as the owner of all partitions.
 pub(super) struct Reader {
     claims: Claims,
-    held: Vec<HeldPartition>,
     /// Each read begins where the last one ended.
     request: ReadRequest,
 }
@@ -99,7 +98,8 @@ pub(super) struct Reader {
 impl Reader {
     pub(super) async fn new<S: TransactionalStore>(store: &S, claims: Claims) -> Result<Self, outbox::StoreError> {
         let owner = OwnerId::generate("bench");
-        let held = store.keep_partitions(&owner, LEASE, PARTITIONS, PARTITIONS).await?;
+        store.heartbeat(&Node::new(owner.clone(), "bench", "single_node", env!("CARGO_PKG_VERSION")), LEASE).await?;
+        let held = store.keep_partitions(&owner, PARTITIONS, PARTITIONS).await?;
         let request = ReadRequest {
             owner,
             partitions: held.iter().map(|partition| partition.number).collect(),
@@ -111,7 +111,7 @@ impl Reader {
             skip_recent: Duration::ZERO,
             order: None,
         };
-        Ok(Self { claims, held, request })
+        Ok(Self { claims, request })
     }
 
     pub(super) async fn next<S: TransactionalStore>(&mut self, store: &S) -> Result<Vec<Claimed>, outbox::StoreError> {
@@ -125,9 +125,9 @@ impl Reader {
         store.claim(&self.request.owner, LEASE, &fences).await
     }
 
-    /// Gives the partitions back.
+    /// Gives the partitions back, and is no host any more.
     pub(super) async fn end<S: TransactionalStore>(self, store: &S) -> Result<(), outbox::StoreError> {
-        store.release_partitions(&self.request.owner, &self.held).await
+        store.leave(&self.request.owner).await
     }
 }
 
