@@ -91,13 +91,18 @@ CREATE TABLE IF NOT EXISTS outbox_event_node (
   version     VARCHAR(64)  NOT NULL,
   started_at  DATETIME(6)  NOT NULL,
   alive_until DATETIME(6)  NOT NULL,
-  plugins     MEDIUMTEXT                                            -- what it last said of its plugins, a JSON list
+  plugins     MEDIUMTEXT,                                           -- what it last said of its plugins, a JSON list
+  room        INT          NOT NULL,                               -- most events that it may have in flight
+  session     SMALLINT     NOT NULL                                -- 1: a session of it holds its lock
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- Which host reads which partition: its owner, while that host is alive.
 CREATE TABLE IF NOT EXISTS outbox_event_partition (
   partition_id SMALLINT     NOT NULL PRIMARY KEY,
-  owner        VARCHAR(128)
+  owner        VARCHAR(128),
+  epoch        INT          NOT NULL DEFAULT 0,  -- how often it has got another owner; outcomes of an earlier epoch are dropped
+  -- An outcome locks the entry of its partition's epoch until the commit, so that no other host takes the partition meanwhile.
+  KEY outbox_epoch (partition_id, epoch)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 INSERT INTO outbox_event_partition (partition_id)
 WITH RECURSIVE numbers (number) AS (SELECT 0 UNION ALL SELECT number + 1 FROM numbers WHERE number < 255)

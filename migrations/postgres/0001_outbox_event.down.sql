@@ -1,9 +1,9 @@
-DROP VIEW outbox_event_readable;
-DROP TABLE outbox_event_state_usage;
-DROP TABLE outbox_event_state;
-DROP TABLE outbox_event_audit;
-DROP TABLE outbox_event_partition;
-DROP TABLE outbox_event_node;
-DROP TABLE outbox_event_pause;
-DROP TABLE outbox_event_route;
-DROP TABLE outbox_event;
+DROP VIEW IF EXISTS outbox_event_readable;
+DROP TABLE IF EXISTS outbox_event_state_usage;
+DROP TABLE IF EXISTS outbox_event_state;
+DROP TABLE IF EXISTS outbox_event_audit;
+DROP TABLE IF EXISTS outbox_event_partition;
+DROP TABLE IF EXISTS outbox_event_node;
+DROP TABLE IF EXISTS outbox_event_pause;
+DROP TABLE IF EXISTS outbox_event_route;
+DROP TABLE IF EXISTS outbox_event;

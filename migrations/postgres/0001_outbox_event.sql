@@ -48,7 +48,21 @@ CREATE TABLE outbox_event (
   CONSTRAINT event_id_has_1_to_36_characters CHECK (char_length(event_id) BETWEEN 1 AND 36),
   CONSTRAINT claim_seq_is_not_negative CHECK (claim_seq >= 0),
   CONSTRAINT only_unfinished_events_are_due CHECK (status IN (0, 2) OR (status IN (1, 3) AND due_at IS NULL)),
-  CONSTRAINT what_is_held_has_a_lease CHECK ((locked_by IS NULL) = (lease_end IS NULL))
+  CONSTRAINT what_is_held_has_a_lease CHECK ((locked_by IS NULL) = (lease_end IS NULL)),
+  -- Every host would read such a text, and an event whose names do not fit into the index of dead events could never be given up. A
+  -- host delivers names of half this length at most.
+  CONSTRAINT names_have_at_most_1024_bytes CHECK (
+    octet_length(event_type) <= 1024 AND octet_length(aggregate_type) <= 1024 AND octet_length(aggregate_id) <= 1024
+    AND octet_length(tenant_id) <= 1024 AND octet_length(content_type) <= 1024 AND octet_length(locked_by) <= 1024),
+  CONSTRAINT reasons_have_at_most_65535_bytes CHECK (
+    octet_length(parked) <= 65535 AND octet_length(last_error) <= 65535 AND octet_length(last_cost) <= 65535),
+  -- Until an event is claimed or settled, its writer alone says when it is due. No such event blocks itself, or events behind it, for
+  -- ever. A bound that compares with now() stays true once it is true, so a dump can be restored.
+  CONSTRAINT what_is_unfinished_is_due_or_waits CHECK (
+    status NOT IN (0, 2) OR due_at IS NOT NULL OR behind IS NOT NULL OR parked IS NOT NULL),
+  CONSTRAINT what_nobody_has_claimed_is_due_once_available CHECK (
+    claim_seq > 0 OR due_at <= greatest(available_at, created_at, now())),
+  CONSTRAINT what_is_held_was_claimed CHECK (claim_seq > 0 OR lease_end <= now())
 ) WITH (
   -- Every event is updated twice soon after it was inserted. A claim changes no column of an index: with room for a second
   -- version of every row in its page, it writes no index at all.
@@ -62,6 +76,11 @@ CREATE TABLE outbox_event (
   autovacuum_analyze_threshold = 50000,
   autovacuum_vacuum_cost_delay = 0
 );
+
+-- If one aggregate has most of the rows, such as a million that wait behind a dead event, the planner expects that each row belongs to
+-- the aggregate that it looks for, and walks that million by seq to find the earlier events of another. This tells it that an aggregate
+-- has few rows.
+ALTER TABLE outbox_event ALTER COLUMN aggregate_id SET (n_distinct = -0.1);
 
 -- What is due. Finished and parked rows have no due_at, so they cost the claim nothing.
 CREATE INDEX outbox_event_due ON outbox_event (due_at, seq) WHERE due_at IS NOT NULL;
@@ -109,13 +128,16 @@ CREATE TABLE outbox_event_node (
   version     text        NOT NULL,
   started_at  timestamptz NOT NULL,
   alive_until timestamptz NOT NULL,
-  plugins     text                                           -- what it last said of its plugins, a JSON list
+  plugins     text,                                          -- what it last said of its plugins, a JSON list
+  room        integer     NOT NULL,                          -- most events that it may have in flight
+  session     smallint    NOT NULL                           -- 1: a session of it holds its lock
 );
 
 -- Which host reads which partition: its owner, while that host is alive.
 CREATE TABLE outbox_event_partition (
   partition_id smallint    NOT NULL PRIMARY KEY,
-  owner        text        COLLATE "C"
+  owner        text        COLLATE "C",
+  epoch        integer     NOT NULL DEFAULT 0   -- how often it has got another owner; outcomes of an earlier epoch are dropped
 );
 INSERT INTO outbox_event_partition (partition_id) SELECT number FROM generate_series(0, 255) AS number;
 

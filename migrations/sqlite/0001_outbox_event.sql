@@ -98,13 +98,16 @@ CREATE TABLE outbox_event_node (
   version     TEXT    NOT NULL,
   started_at  INTEGER NOT NULL,
   alive_until INTEGER NOT NULL,
-  plugins     TEXT                                 -- what it last said of its plugins, a JSON list
+  plugins     TEXT,                                -- what it last said of its plugins, a JSON list
+  room        INTEGER NOT NULL,                    -- most events that it may have in flight
+  session     INTEGER NOT NULL                     -- 1: a session of it holds its lock
 ) WITHOUT ROWID;
 
 -- Which host reads which partition: its owner, while that host is alive.
 CREATE TABLE outbox_event_partition (
   partition_id INTEGER NOT NULL PRIMARY KEY,
-  owner        TEXT
+  owner        TEXT,
+  epoch        INTEGER NOT NULL DEFAULT 0          -- how often it has got another owner; outcomes of an earlier epoch are dropped
 ) WITHOUT ROWID;
 INSERT INTO outbox_event_partition (partition_id)
 WITH RECURSIVE numbers (number) AS (SELECT 0 UNION ALL SELECT number + 1 FROM numbers WHERE number < 255)

@@ -396,6 +396,7 @@ fn what_destroys_data_needs_a_yes() {
         &["dead", "discard", "discarded"],
         &["dead", "replay", "--all"],
         &["replay"],
+        &["migrate", "reset"],
         &["migrate", "down"],
     ] {
         let before = table();

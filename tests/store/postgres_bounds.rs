@@ -1,18 +1,10 @@
 //! PostgreSQL bounds what a plain INSERT may say: no row keeps a host, or the events behind it, for ever.
 
-use outbox::Status;
-use outbox::store::{PARTITIONS, Settled};
+use outbox::store::Settled;
 use sqlx::AssertSqlSafe;
 use support::{Harness, Postgres};
 
-use crate::common::{by_hand, claim, dead, ids, kept, owner, write_one};
-
-/// As it was before its fourth step.
-async fn back_to_the_third_step(db: &Postgres) {
-    while db.store().migrations().await.expect("lists").iter().any(|step| step.version > 3 && step.applied_at.is_some()) {
-        db.store().migrate_down().await.expect("takes a step back");
-    }
-}
+use crate::common::{claim, dead};
 
 /// Text that no index can hold: PostgreSQL packs a repeated letter.
 fn noise(bytes: usize) -> String {
@@ -57,36 +49,6 @@ async fn a_plain_insert_of_a_text_that_no_host_could_be_done_with_is_refused() {
     assert_eq!(db.store().settle(&given_up).await.expect("the longest names fit into every index"), 0, "none is lost");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn events_with_too_long_texts_of_the_schema_before_can_be_given_up_after_it() {
-    let db = Postgres::fresh().await;
-    back_to_the_third_step(&db).await;
-    let insert = "INSERT INTO outbox_event (event_id, event_type, aggregate_id, payload, status, due_at, done_at, last_error)";
-    for (id, bytes, rest) in [("open", 5_000, "0, now(), NULL, NULL"), ("dead", 2_000, "3, NULL, now(), repeat('x', 70000)")] {
-        let insert = format!("{insert} VALUES ($1, $2, $3, 'x', {rest})");
-        let insert = sqlx::query(AssertSqlSafe(insert)).bind(id).bind(noise(bytes)).bind(noise(1_500));
-        insert.execute(db.other_program()).await.expect("was allowed before");
-    }
-    let good = write_one(&db).await;
-
-    db.store().migrate_up().await.expect("goes up");
-
-    assert!(db.store().replay("dead".parse().expect("an id"), &by_hand()).await.expect("it may be written again"));
-    let claimed = claim(&db, 10).await;
-    let (mut delivered, mut given_up) = (Vec::new(), Vec::new());
-    for one in &claimed {
-        match &one.event {
-            Ok(event) => delivered.push(event.id()),
-            Err(why) => {
-                assert!(why.contains("event_type has 256 characters; at most 128"), "{why}");
-                given_up.push(Settled::new(one.fence, dead(why)));
-            }
-        }
-    }
-    assert_eq!((delivered, given_up.len()), (vec![good], 2));
-    assert_eq!(db.store().settle(&given_up).await.expect("they are given up"), 0, "none is lost");
-}
-
 /// What a row could say, as columns and values, to stand before all others for ever in one queue of all events; and what refuses it.
 const GHOSTS: [(&str, &str, &str); 5] = [
     ("due_at", "NULL", "what_is_unfinished_is_due_or_waits"),
@@ -114,39 +76,4 @@ async fn a_plain_insert_of_an_event_that_would_stand_before_others_for_ever_is_r
     {
         db.execute(&ghost(columns, values)).await;
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn events_of_the_schema_before_that_stood_before_others_for_ever_are_delivered_after_it() {
-    let db = Postgres::fresh().await;
-    back_to_the_third_step(&db).await;
-    for (columns, values, _) in GHOSTS {
-        db.execute(&ghost(columns, values)).await;
-    }
-    db.execute(&ghost("created_at", "'infinity'")).await;
-    let later = write_one(&db).await;
-    let owner = owner("node");
-    kept(&*db.store(), &owner, PARTITIONS, PARTITIONS).await;
-    let front = outbox::store::ReadRequest {
-        owner: owner.clone(),
-        partitions: (0..PARTITIONS).collect(),
-        after: None,
-        held: Vec::new(),
-        busy: Vec::new(),
-        limit: 10,
-        max_bytes: 1 << 20,
-        skip_recent: std::time::Duration::ZERO,
-        order: Some(outbox::store::ReadOrder::OneForAll),
-    };
-    assert_eq!(db.store().read(&front).await.expect("reads").len(), 0, "the first of them stops everything");
-
-    db.store().migrate_up().await.expect("goes up");
-
-    let read = db.store().read(&front).await.expect("reads");
-    let claimed: Vec<_> = read.into_iter().map(|read| read.event).collect();
-    assert_eq!(claimed.len(), 7, "all of them are due");
-    assert_eq!(ids(&claimed).last(), Some(&later));
-    let done: Vec<Settled> = claimed.iter().map(|one| Settled::new(one.fence, outbox::store::Settlement::Done)).collect();
-    assert_eq!(db.store().settle(&done).await.expect("settles"), 0);
-    assert_eq!(db.number(&format!("SELECT count(*) FROM outbox_event WHERE status = {}", Status::Done.code())).await, 7);
 }

@@ -158,8 +158,8 @@ pub enum StoreError {
     },
     /// The table was made by a build from before the first release, whose schema was another.
     #[error(
-        "the table {table} was made by an earlier build of this program, from before its first release, and cannot be brought up to \
-         date; take it back with that build's `outbox migrate down`, or give the outbox another table name"
+        "the table {table} was created by an earlier build of this program, from before its first release, and cannot be migrated; \
+         delete it and its events with `outbox migrate reset`, or give the outbox another database or table name"
     )]
     EarlierBuild {
         /// The table.

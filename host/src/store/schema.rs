@@ -40,6 +40,13 @@ pub trait SchemaStore: Send + Sync {
     /// [`StoreError::SchemaNewer`], [`StoreError::InUse`], or the database's own.
     async fn migrate_down(&self) -> Result<Option<Migration>, StoreError>;
 
+    /// Drops the tables **with their data**, those of an earlier build as well, and creates them anew. Returns the steps applied.
+    ///
+    /// # Errors
+    /// [`StoreError::NotOurs`] if the table was not created by an outbox; [`StoreError::SchemaNewer`], [`StoreError::InUse`], or the
+    /// database's own.
+    async fn migrate_reset(&self) -> Result<Vec<Migration>, StoreError>;
+
     /// The text of every step, as a DBA would run it.
     fn migration_sql(&self) -> String;
 
@@ -81,7 +88,7 @@ pub(super) fn in_use(table: &TableName, error: StoreError) -> StoreError {
 const NOTE: &str = "INSERT INTO outbox_event_migration (version, name, applied_at)";
 
 /// Forgets that there ever was a step.
-pub(super) const FORGET_ALL: &str = "DROP TABLE outbox_event_migration";
+pub(super) const FORGET_ALL: &str = "DROP TABLE IF EXISTS outbox_event_migration";
 
 /// All steps as text, with the notes of what was applied: run by hand, they make a schema that [`History::check`] accepts.
 /// `history` makes the table of notes, `now` is the time in SQL, and `named` puts the name of the table into a statement.
@@ -133,8 +140,7 @@ impl<'t> History<'t> {
         self.applied.last().map_or(0, |(version, _)| *version)
     }
 
-    /// Whether there is none.
-    #[cfg(feature = "mysql")]
+    /// Whether no step was applied.
     pub(super) fn is_empty(&self) -> bool {
         self.applied.is_empty()
     }

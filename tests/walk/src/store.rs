@@ -159,6 +159,10 @@ impl SchemaStore for MemoryStore {
         unreachable!("nobody migrates what is in memory")
     }
 
+    async fn migrate_reset(&self) -> Result<Vec<Migration>, StoreError> {
+        unreachable!("nobody migrates what is in memory")
+    }
+
     fn migration_sql(&self) -> String {
         unreachable!("nobody migrates what is in memory")
     }

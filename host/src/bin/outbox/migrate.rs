@@ -27,6 +27,15 @@ pub(crate) enum MigrateCommand {
         #[command(flatten)]
         output: Output,
     },
+    /// Delete all tables of the outbox with their events, also those of an earlier build, and create them anew
+    #[command(after_help = "Example:\n  outbox migrate reset --yes")]
+    Reset {
+        /// Do not ask for confirmation
+        #[arg(long, short)]
+        yes: bool,
+        #[command(flatten)]
+        output: Output,
+    },
     /// Show which migrations were applied; exits with 8 when some are missing
     #[command(after_help = "Example:\n  outbox migrate status --output json")]
     Status {
@@ -68,6 +77,16 @@ impl MigrateCommand {
                 eprintln!("{}", if step.is_some() { "reverted:" } else { "there is no migration to revert" });
                 let steps: Vec<Migration> = step.into_iter().collect();
                 output::many(&steps, output.output, |steps| if steps.is_empty() { String::new() } else { table(steps) })
+            }
+            Self::Reset { yes, output } => {
+                let store = database::open(config, Missing::Refuse).await?;
+                let tables = format!("delete the tables of the outbox {} in {shown} with all events", config.database.table);
+                output::confirm(&tables, yes)?;
+                let applied = output::busy("deleting and creating the tables", store.migrate_reset()).await;
+                store.close().await;
+                let applied = applied?;
+                eprintln!("all events were deleted; applied:");
+                output::many(&applied, output.output, table)
             }
             Self::Status { output } => {
                 let store = database::open(config, Missing::Refuse).await?;

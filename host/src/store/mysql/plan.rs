@@ -15,7 +15,7 @@ const ONE: &str = "'{\"event_id\":\"outbox\"}'";
 
 /// Each with the index that it lives on, and what stands for its parameters: the server looks at values when it plans.
 const STATEMENTS: [(&str, &str, &str, &[&str]); 21] = [
-    ("choose the front", front::FRONT, "outbox_done", &["0", "500", "0", "500", "256", "'host'", "256", "500"]),
+    ("choose the front", front::FRONT, "outbox_done", &["0", "500", "0", "500", "'host'", "500"]),
     ("read", read::READ, "outbox_due", &["0", "0", "0", "0", "'nobody'", "'1'", "'[1,2]'", ROUTES, "500"]),
     ("next to read", read::NEXT_TO_READ, "outbox_due", &["'nobody'", "'nobody'", "'[1,2]'", ROUTES]),
     ("read the front", front::READ_CHOSEN, "PRIMARY", &["'[1,2]'", "'nobody'"]),

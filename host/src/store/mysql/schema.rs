@@ -50,6 +50,13 @@ impl SchemaStore for MySqlStore {
         done.and_then(|done| unlocked.map(|()| done))
     }
 
+    async fn migrate_reset(&self) -> Result<Vec<Migration>, StoreError> {
+        let mut connection = lock(self).await?;
+        let done = locked_reset(self, &mut connection).await;
+        let unlocked = unlock(self, &mut connection).await;
+        done.and_then(|done| unlocked.map(|()| done))
+    }
+
     fn migration_sql(&self) -> String {
         text(&self.table)
     }
@@ -60,27 +67,13 @@ impl SchemaStore for MySqlStore {
 }
 
 /// Every step, in order. A step that was published is never changed.
-const STEPS: &[Step] = &[
-    Step {
-        version: 1,
-        // Until a version is published, the name changes with the text: a table of an earlier build is told apart by it.
-        name: "outbox-3",
-        up: include_str!("../../../migrations/mysql/0001_outbox_event.sql"),
-        down: include_str!("../../../migrations/mysql/0001_outbox_event.down.sql"),
-    },
-    Step {
-        version: 2,
-        name: "partition-epoch-3",
-        up: include_str!("../../../migrations/mysql/0002_partition_epoch.sql"),
-        down: include_str!("../../../migrations/mysql/0002_partition_epoch.down.sql"),
-    },
-    Step {
-        version: 3,
-        name: "node-session-4",
-        up: include_str!("../../../migrations/mysql/0003_node_session.sql"),
-        down: include_str!("../../../migrations/mysql/0003_node_session.down.sql"),
-    },
-];
+const STEPS: &[Step] = &[Step {
+    version: 1,
+    // Until a version is published, the name changes with the text: a table of an earlier build is told apart by it.
+    name: "outbox-4",
+    up: include_str!("../../../migrations/mysql/0001_outbox_event.sql"),
+    down: include_str!("../../../migrations/mysql/0001_outbox_event.down.sql"),
+}];
 
 const HISTORY: &str = "
 CREATE TABLE IF NOT EXISTS outbox_event_migration (
@@ -108,10 +101,7 @@ pub(super) fn text(table: &TableName) -> String {
 
 async fn locked_up(store: &MySqlStore, connection: &mut MySqlConnection) -> Result<Vec<Migration>, StoreError> {
     let failed = |error| store.failed(ACTION, error);
-    // Our history is made before our table, so one without the other is somebody else's.
-    if exists(store, connection, store.table.as_str()).await? && notes(store, connection).await?.is_none() {
-        return Err(StoreError::NotOurs { table: store.table.to_string() });
-    }
+    refuse_foreign(store, connection).await?;
     store.statement(HISTORY).execute(&mut *connection).await.map_err(failed)?;
     let before = history(store, connection).await?.known()?;
     for step in before.missing() {
@@ -122,6 +112,28 @@ async fn locked_up(store: &MySqlStore, connection: &mut MySqlConnection) -> Resu
     let mut migrations = history(store, connection).await?.known()?.migrations();
     migrations.retain(|migration| before.missing().any(|step| step.version == migration.version));
     Ok(migrations)
+}
+
+/// The notes go last, so that a reset that was cut off can be repeated.
+async fn locked_reset(store: &MySqlStore, connection: &mut MySqlConnection) -> Result<Vec<Migration>, StoreError> {
+    refuse_foreign(store, connection).await?;
+    match history(store, connection).await.and_then(History::known) {
+        Ok(_) | Err(StoreError::EarlierBuild { .. }) => {}
+        Err(error) => return Err(error),
+    }
+    for step in STEPS.iter().rev() {
+        run(store, connection, step.down).await?;
+    }
+    run(store, connection, FORGET_ALL).await?;
+    locked_up(store, connection).await
+}
+
+/// Our history is made before our table, so a table without a history belongs to another program.
+async fn refuse_foreign(store: &MySqlStore, connection: &mut MySqlConnection) -> Result<(), StoreError> {
+    if exists(store, connection, store.table.as_str()).await? && notes(store, connection).await?.is_none() {
+        return Err(StoreError::NotOurs { table: store.table.to_string() });
+    }
+    Ok(())
 }
 
 async fn locked_down(store: &MySqlStore, connection: &mut MySqlConnection) -> Result<Option<Migration>, StoreError> {

@@ -34,18 +34,9 @@ impl SchemaStore for PostgresStore {
 
     /// All missing steps in one transaction under a lock.
     async fn migrate_up(&self) -> Result<Vec<Migration>, StoreError> {
-        let action = "migrate the schema";
         let mut transaction = self.transaction().await?;
         prepare(self, &mut transaction).await?;
-        run(self, &mut transaction, HISTORY).await?;
-        let history = history(self, &mut transaction).await?.known()?;
-        let mut done = Vec::new();
-        for step in history.missing() {
-            run(self, &mut transaction, step.up).await?;
-            let note = self.statement(RECORD).bind(signed(step.version)).bind(step.name).fetch_one(&mut *transaction).await;
-            let applied_at = note.and_then(|row| row.moment("applied_at")).map_err(|error| self.failed(action, error))?;
-            done.push(Migration { version: step.version, name: step.name, applied_at: Some(applied_at) });
-        }
+        let done = apply_missing(self, &mut transaction).await?;
         Self::commit(transaction).await?;
         self.restore_partitions().await?;
         Ok(done)
@@ -69,6 +60,25 @@ impl SchemaStore for PostgresStore {
         Ok(Some(migration))
     }
 
+    async fn migrate_reset(&self) -> Result<Vec<Migration>, StoreError> {
+        let mut transaction = self.transaction().await?;
+        prepare(self, &mut transaction).await?;
+        match history(self, &mut transaction).await.and_then(History::known) {
+            Ok(history) if history.is_empty() && exists(self, &mut transaction, TABLE_EXISTS).await? => {
+                return Err(StoreError::NotOurs { table: self.table.to_string() });
+            }
+            Ok(_) | Err(StoreError::EarlierBuild { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        for step in STEPS.iter().rev() {
+            run(self, &mut transaction, step.down).await?;
+        }
+        run(self, &mut transaction, FORGET_ALL).await?;
+        let done = apply_missing(self, &mut transaction).await?;
+        Self::commit(transaction).await?;
+        Ok(done)
+    }
+
     fn migration_sql(&self) -> String {
         text(&self.table)
     }
@@ -80,44 +90,19 @@ impl SchemaStore for PostgresStore {
 }
 
 /// Every step, in order. A step that was published is never changed.
-const STEPS: &[Step] = &[
-    Step {
-        version: 1,
-        // Until a version is published, the name changes with the text: a table of an earlier build is told apart by it.
-        name: "outbox-3",
-        up: include_str!("../../../migrations/postgres/0001_outbox_event.sql"),
-        down: include_str!("../../../migrations/postgres/0001_outbox_event.down.sql"),
-    },
-    Step {
-        version: 2,
-        name: "partition-epoch-3",
-        up: include_str!("../../../migrations/postgres/0002_partition_epoch.sql"),
-        down: include_str!("../../../migrations/postgres/0002_partition_epoch.down.sql"),
-    },
-    Step {
-        version: 3,
-        name: "node-session-4",
-        up: include_str!("../../../migrations/postgres/0003_node_session.sql"),
-        down: include_str!("../../../migrations/postgres/0003_node_session.down.sql"),
-    },
-    Step {
-        version: 4,
-        name: "bounds-3",
-        up: include_str!("../../../migrations/postgres/0004_bounds.sql"),
-        down: include_str!("../../../migrations/postgres/0004_bounds.down.sql"),
-    },
-    Step {
-        version: 5,
-        name: "statistics",
-        up: include_str!("../../../migrations/postgres/0005_statistics.sql"),
-        down: include_str!("../../../migrations/postgres/0005_statistics.down.sql"),
-    },
-];
+const STEPS: &[Step] = &[Step {
+    version: 1,
+    // Until a version is published, the name changes with the text: a table of an earlier build is told apart by it.
+    name: "outbox-4",
+    up: include_str!("../../../migrations/postgres/0001_outbox_event.sql"),
+    down: include_str!("../../../migrations/postgres/0001_outbox_event.down.sql"),
+}];
 
 const HISTORY: &str = "
 CREATE TABLE IF NOT EXISTS outbox_event_migration
   (version integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL)";
 const EXISTS: &str = "SELECT to_regclass('outbox_event_migration') IS NOT NULL AS there";
+const TABLE_EXISTS: &str = "SELECT to_regclass('outbox_event') IS NOT NULL AS there";
 const APPLIED: &str = "SELECT version, applied_at, name FROM outbox_event_migration ORDER BY version";
 const RECORD: &str = "
 INSERT INTO outbox_event_migration (version, name, applied_at) VALUES ($1::integer, $2::text, now()) RETURNING applied_at";
@@ -169,10 +154,28 @@ async fn run(store: &PostgresStore, connection: &mut PgConnection, text: &'stati
     result.map(drop).map_err(|error| in_use(&store.table, store.failed("migrate the schema", error)))
 }
 
+async fn apply_missing(store: &PostgresStore, connection: &mut PgConnection) -> Result<Vec<Migration>, StoreError> {
+    run(store, connection, HISTORY).await?;
+    let history = history(store, connection).await?.known()?;
+    let mut done = Vec::new();
+    for step in history.missing() {
+        run(store, connection, step.up).await?;
+        let note = store.statement(RECORD).bind(signed(step.version)).bind(step.name).fetch_one(&mut *connection).await;
+        let applied_at = note.and_then(|row| row.moment("applied_at"));
+        let applied_at = applied_at.map_err(|error| store.failed("migrate the schema", error))?;
+        done.push(Migration { version: step.version, name: step.name, applied_at: Some(applied_at) });
+    }
+    Ok(done)
+}
+
+async fn exists(store: &PostgresStore, connection: &mut PgConnection, sql: &'static str) -> Result<bool, StoreError> {
+    let there = store.statement(sql).fetch_one(connection).await.and_then(|row| row.try_get("there"));
+    there.map_err(|error| store.failed(READING, error))
+}
+
 async fn history<'s>(store: &'s PostgresStore, connection: &mut PgConnection) -> Result<History<'s>, StoreError> {
     let failed = |error| store.failed(READING, error);
-    let there = store.statement(EXISTS).fetch_one(&mut *connection).await;
-    let there = there.and_then(|row| row.try_get::<bool, _>("there")).map_err(failed)?;
+    let there = exists(store, connection, EXISTS).await?;
     let notes = if there { store.statement(APPLIED).fetch_all(connection).await.map_err(failed)? } else { Vec::new() };
     History::read(STEPS, &store.table, &notes).map_err(failed)?
 }

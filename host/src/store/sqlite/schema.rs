@@ -1,7 +1,6 @@
 //! The schema, step by step.
 
 use async_trait::async_trait;
-use sqlx::Executor;
 use sqlx::sqlite::SqliteConnection;
 
 use super::error::failed;
@@ -28,18 +27,8 @@ impl SchemaStore for SqliteStore {
 
     /// All missing steps in one transaction that holds the write lock: two programs that start together do it once.
     async fn migrate_up(&self) -> Result<Vec<Migration>, StoreError> {
-        let failed = |error| failed("migrate the schema", error);
         let mut transaction = self.begin().await?;
-        transaction.execute(self.table.sql(HISTORY)).await.map_err(failed)?;
-        let history = history(self, &mut transaction).await?.known()?;
-        let now = self.clock.now();
-        let mut done = Vec::new();
-        for step in history.missing() {
-            run(self, &mut transaction, step.up).await?;
-            let record = self.statement(RECORD).bind(i64::from(step.version)).bind(step.name).bind(now.as_micros());
-            record.execute(&mut *transaction).await.map_err(failed)?;
-            done.push(Migration { version: step.version, name: step.name, applied_at: Some(now) });
-        }
+        let done = apply_missing(self, &mut transaction).await?;
         self.finish(transaction).await?;
         self.restore_partitions().await?;
         Ok(done)
@@ -58,6 +47,24 @@ impl SchemaStore for SqliteStore {
         Ok(Some(migration))
     }
 
+    async fn migrate_reset(&self) -> Result<Vec<Migration>, StoreError> {
+        let mut transaction = self.begin().await?;
+        match history(self, &mut transaction).await.and_then(History::known) {
+            Ok(history) if history.is_empty() && exists(self, &mut transaction, TABLE_EXISTS).await? => {
+                return Err(StoreError::NotOurs { table: self.table.to_string() });
+            }
+            Ok(_) | Err(StoreError::EarlierBuild { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        for step in STEPS.iter().rev() {
+            run(self, &mut transaction, step.down).await?;
+        }
+        run(self, &mut transaction, FORGET_ALL).await?;
+        let done = apply_missing(self, &mut transaction).await?;
+        self.finish(transaction).await?;
+        Ok(done)
+    }
+
     fn migration_sql(&self) -> String {
         text(&self.table)
     }
@@ -69,31 +76,18 @@ impl SchemaStore for SqliteStore {
 }
 
 /// Every step, in order. A step that was published is never changed.
-const STEPS: &[Step] = &[
-    Step {
-        version: 1,
-        // Until a version is published, the name changes with the text: a table of an earlier build is told apart by it.
-        name: "outbox-3",
-        up: include_str!("../../../migrations/sqlite/0001_outbox_event.sql"),
-        down: include_str!("../../../migrations/sqlite/0001_outbox_event.down.sql"),
-    },
-    Step {
-        version: 2,
-        name: "partition-epoch-3",
-        up: include_str!("../../../migrations/sqlite/0002_partition_epoch.sql"),
-        down: include_str!("../../../migrations/sqlite/0002_partition_epoch.down.sql"),
-    },
-    Step {
-        version: 3,
-        name: "node-session-4",
-        up: include_str!("../../../migrations/sqlite/0003_node_session.sql"),
-        down: include_str!("../../../migrations/sqlite/0003_node_session.down.sql"),
-    },
-];
+const STEPS: &[Step] = &[Step {
+    version: 1,
+    // Until a version is published, the name changes with the text: a table of an earlier build is told apart by it.
+    name: "outbox-4",
+    up: include_str!("../../../migrations/sqlite/0001_outbox_event.sql"),
+    down: include_str!("../../../migrations/sqlite/0001_outbox_event.down.sql"),
+}];
 
 const HISTORY: &str = "
 CREATE TABLE IF NOT EXISTS outbox_event_migration (version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at INTEGER NOT NULL)";
 const EXISTS: &str = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'outbox_event_migration'";
+const TABLE_EXISTS: &str = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'outbox_event'";
 const APPLIED: &str = "SELECT version, applied_at, name FROM outbox_event_migration ORDER BY version";
 const RECORD: &str = "INSERT INTO outbox_event_migration (version, name, applied_at) VALUES (?1, ?2, ?3)";
 const NOW: &str = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000";
@@ -110,9 +104,28 @@ async fn run(store: &SqliteStore, connection: &mut SqliteConnection, text: &'sta
     result.map(drop).map_err(|error| failed("migrate the schema", error))
 }
 
+async fn apply_missing(store: &SqliteStore, connection: &mut SqliteConnection) -> Result<Vec<Migration>, StoreError> {
+    run(store, connection, HISTORY).await?;
+    let history = history(store, connection).await?.known()?;
+    let now = store.clock.now();
+    let mut done = Vec::new();
+    for step in history.missing() {
+        run(store, connection, step.up).await?;
+        let record = store.statement(RECORD).bind(i64::from(step.version)).bind(step.name).bind(now.as_micros());
+        record.execute(&mut *connection).await.map_err(|error| failed("migrate the schema", error))?;
+        done.push(Migration { version: step.version, name: step.name, applied_at: Some(now) });
+    }
+    Ok(done)
+}
+
+async fn exists(store: &SqliteStore, connection: &mut SqliteConnection, sql: &'static str) -> Result<bool, StoreError> {
+    let count = store.statement(sql).fetch_one(connection).await.and_then(|row| row.number(0));
+    Ok(count.map_err(|error| failed(READING, error))? > 0)
+}
+
 async fn history<'s>(store: &'s SqliteStore, connection: &mut SqliteConnection) -> Result<History<'s>, StoreError> {
     let failed = |error| failed(READING, error);
-    let there = store.statement(EXISTS).fetch_one(&mut *connection).await.and_then(|row| row.number(0)).map_err(failed)? > 0;
+    let there = exists(store, connection, EXISTS).await?;
     let notes = if there { store.statement(APPLIED).fetch_all(connection).await.map_err(failed)? } else { Vec::new() };
     History::read(STEPS, &store.table, &notes).map_err(failed)?
 }

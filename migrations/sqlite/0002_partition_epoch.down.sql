@@ -1,1 +1,0 @@
-ALTER TABLE outbox_event_partition DROP COLUMN epoch;

@@ -1,2 +1,0 @@
-ALTER TABLE outbox_event_node DROP COLUMN session;
-ALTER TABLE outbox_event_node DROP COLUMN room;
