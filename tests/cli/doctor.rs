@@ -52,9 +52,9 @@ fn what_needs_an_operator_is_found_with_its_fix_and_ends_with_8() {
     place.sql("UPDATE outbox_event SET parked = 'no listener', due_at = NULL WHERE event_id = 'parked'");
     place.sql("UPDATE outbox_event SET available_at = 1, due_at = 1 WHERE event_id = 'old'");
     place.sql(
-        "INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until)
-         VALUES ('a', 'shop 1', 'single_node', '0.1.0', 1, 9000000000000000),
-                ('b', 'shop 2', 'multi_node', '0.1.0', 1, 9000000000000000)",
+        "INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until, room, session)
+         VALUES ('a', 'shop 1', 'single_node', '0.1.0', 1, 9000000000000000, 1, 0),
+                ('b', 'shop 2', 'multi_node', '0.1.0', 1, 9000000000000000, 1, 0)",
     );
 
     let ended = place.run(&["doctor", "--output", "json"]);

@@ -223,9 +223,9 @@ fn a_pause_tells_that_running_hosts_have_yet_to_learn_of_it() {
     let again = place.ok(&["route", "pause", "Order/OrderPlaced"]);
     place.ok(&["route", "resume", "Order/OrderPlaced"]);
     place.sql(
-        "INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until)
-         VALUES ('a', 'shop 1', 'multi_node', '0.1.0', 1, 9000000000000000),
-                ('b', 'shop 2', 'multi_node', '0.1.0', 2, 1000000)",
+        "INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until, room, session)
+         VALUES ('a', 'shop 1', 'multi_node', '0.1.0', 1, 9000000000000000, 1, 0),
+                ('b', 'shop 2', 'multi_node', '0.1.0', 2, 1000000, 1, 0)",
     );
     let hosts = place.ok(&["route", "pause", "Order/OrderPlaced"]);
     place.ok(&["route", "resume", "Order/OrderPlaced"]);
@@ -329,9 +329,9 @@ fn the_hint_below_blocked_aggregates_is_that_of_the_state_of_the_blocker() {
 fn hosts_are_listed_whether_alive_or_gone() {
     let place = Place::migrated();
     place.sql(
-        "INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until)
-         VALUES ('a', 'shop 1', 'multi_node', '0.1.0', 1, 9000000000000000),
-                ('b', 'shop 2', 'multi_node', '0.1.0', 2, unixepoch('now', '-1 hour') * 1000000)",
+        "INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until, room, session)
+         VALUES ('a', 'shop 1', 'multi_node', '0.1.0', 1, 9000000000000000, 1, 0),
+                ('b', 'shop 2', 'multi_node', '0.1.0', 2, unixepoch('now', '-1 hour') * 1000000, 1, 0)",
     );
 
     let nodes = place.json(&["node", "list", "--output", "json"]);

@@ -3,8 +3,8 @@
 use crate::program::Place;
 
 /// What a host writes into `locked_by`, and what it tells the others of itself.
-const NODE: &str = "INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until)
-                    VALUES ('host-1', 'shop 4711', 'multi_node', '0.1.0', 1, 9000000000000000)";
+const NODE: &str = "INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until, room, session)
+                    VALUES ('host-1', 'shop 4711', 'multi_node', '0.1.0', 1, 9000000000000000, 1, 0)";
 
 /// A time that is over, and one that is not for a long while; microseconds.
 const PAST: &str = "1000000000000000";
