@@ -2,6 +2,8 @@
 """Lists what a crate offers, one item a line and sorted, as its documentation by rustdoc shows it: `api.py target/doc/outbox`.
 
 A line is the path of an item and its declaration, one of its own functions or constants, or a trait that it implements; or a re-export.
+An item of another crate has the path that this crate gives it, and is read from the documentation of its own crate, which must lie
+beside: rustdoc shows the signatures of re-exported items in another form, and without the values of constants.
 Left out is what every type has without being asked (auto traits, blanket implementations), and what is hidden.
 """
 
@@ -14,6 +16,7 @@ ITEM = re.compile(r'href="((?:[\w/]+/)?(?:struct|enum|trait|fn|type|constant|mac
 DECLARATION = re.compile(r'<pre class="rust item-decl"><code>(.*?)</code></pre>', re.DOTALL)
 REEXPORT = re.compile(r'id="reexport\.\w+"><code>(.*?)</code>', re.DOTALL)
 HEAD = re.compile(r'<section id="(method|tymethod|associatedconstant|associatedtype|impl)[.-][^"]*"[^>]*>.*?<h[34] class="code-header">(.*?)</h[34]>', re.DOTALL)
+SOURCE = re.compile(r'<a class="src[^"]*" href="(?:\.\./)+src/(\w+)/')
 # What follows on a page comes from elsewhere.
 TRAITS = re.compile(r'id="trait-implementations(?:-list)?"')
 ELSEWHERE = re.compile(r'id="(?:deref-methods[^"]*|synthetic-implementations|blanket-implementations|implementors|foreign-impls)"')
@@ -35,6 +38,21 @@ def before(page: str, mark: re.Pattern[str]) -> tuple[str, str]:
     found = mark.search(page)
     at = found.start() if found else len(page)
     return page[:at], page[at:]
+
+
+def page_of(root: Path, page: str) -> str:
+    """The page of an item, from the documentation of the crate that declares it."""
+    shown = (root / page).read_text(encoding="utf-8")
+    source = SOURCE.search(shown)
+    if not source or source[1] == root.name:
+        return shown
+    own = root.parent / source[1]
+    pages = set(ITEM.findall((own / "all.html").read_text(encoding="utf-8")))
+    file = page.rpartition("/")[2]
+    same = [page] if page in pages else [other for other in pages if other.rpartition("/")[2] == file]
+    if len(same) != 1:
+        sys.exit(f"{page} is declared in {own.name}, which has {len(same)} pages of this name")
+    return (own / same[0]).read_text(encoding="utf-8")
 
 
 def lines_of(page: str):
@@ -63,7 +81,7 @@ def main() -> None:
     for page in pages:
         folder, _, file = page.rpartition("/")
         path = "::".join([root.name, *filter(None, folder.split("/")), file.split(".")[1]])
-        lines.update(f"{path}: {line}" for line in lines_of((root / page).read_text(encoding="utf-8")))
+        lines.update(f"{path}: {line}" for line in lines_of(page_of(root, page)))
         index = (root / folder / "index.html").read_text(encoding="utf-8")
         module = "::".join([root.name, *filter(None, folder.split("/"))])
         lines.update(f"{module}: {text(export)}" for export in REEXPORT.findall(index))

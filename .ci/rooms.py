@@ -2,8 +2,8 @@
 """Says which modules import what stands above them, or each other in a circle: `rooms.py`, from anywhere.
 
 The rooms of the library stand in an order, that of `host/ARCHITECTURE.md`: a room uses those of the lines below its own, and no other. Inside
-a room, and in the program, the modules of one module do not use each other in a circle, everything below them included. A module and those
-inside it may use each other.
+a room, in the program and in the packages below the library, the modules of one module do not use each other in a circle, everything below
+them included. A module and those inside it may use each other. Cargo keeps the packages apart.
 
 Read are the paths of the source, without what is for tests alone. A name is followed through imports and re-exports to the module that
 declares it. What comes out of a macro or through `*` is not seen.
@@ -16,8 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-LIBRARY = REPOSITORY / "host/src/lib.rs"
-CRATES = [LIBRARY, REPOSITORY / "host/src/bin/outbox/main.rs"]
+LIBRARY = "crate"
+# The root file of each crate, by the name that faults use.
+CRATES = {LIBRARY: "host/src/lib.rs", "outbox": "host/src/bin/outbox/main.rs", "outbox_event": "host/event/src/lib.rs"}
 # Circles that are left, with the reason.
 LEFT = {
     "crate::queue: calls, delivery, key_queues": "a delivery carries its places in the queues that hold deliveries",
@@ -273,11 +274,11 @@ def out_of_order(root: Module, arrows: dict[tuple[Module, Module], list[str]]) -
 
 def main() -> None:
     faults, left = [], set(LEFT)
-    for file in CRATES:
-        root = Module("crate" if file == LIBRARY else file.parent.name, None)
+    for crate, path in CRATES.items():
+        root, file = Module(crate, None), REPOSITORY / path
         read(root, file, file.parent)
         for module, arrows in beside_each_other(root).items():
-            if file == LIBRARY and module is root:
+            if crate == LIBRARY and module is root:
                 faults += out_of_order(root, arrows)
                 continue
             for circle in circles(arrows):

@@ -78,7 +78,7 @@
 //!
 //! | Room | Does |
 //! |---|---|
-//! | [`event`] | plain data: envelope, event, route, status |
+//! | [`event`] | plain data: envelope, event, route, status; from the package `outbox-event` |
 //! | [`writer`] | writes envelopes as rows, in the caller's transaction |
 //! | [`store`] | all SQL, for each database |
 //! | `partition`, [`node`] | which of the 256 partitions of the table this host reads |
@@ -103,12 +103,9 @@
 //! paused, or waits behind an earlier event of its aggregate. `host/ARCHITECTURE.md` in the repository has the columns, the
 //! tasks, start and stop.
 
-mod chain;
 #[cfg(feature = "wasm")]
 pub mod conformance;
 pub mod dead;
-#[doc(hidden)] // for our own program
-pub mod deceptive;
 pub mod dispatcher;
 pub mod event;
 mod health;
@@ -122,8 +119,6 @@ pub mod node;
 mod notifier;
 pub mod order;
 pub mod outbox;
-mod outcome;
-mod owner;
 mod partition;
 pub mod poller;
 pub mod purge;
@@ -142,26 +137,29 @@ pub mod store;
 mod sync;
 pub mod telemetry;
 pub mod testing;
-mod text;
-pub mod time;
 mod turns;
-pub mod units;
 mod wake;
 #[cfg(feature = "wasm")]
 pub mod wasm;
 pub mod why;
-#[doc(hidden)] // for our own program
-pub mod wording;
 pub mod writer;
 
-pub use chain::chain;
+#[doc(no_inline)]
 pub use event::{AggregateType, Envelope, EnvelopeError, Event, EventId, EventType, Route, Status};
 pub use listener::DispatchResult::Done;
+#[doc(no_inline)]
 pub use listener::{Answer, Context, DispatchResult, Failure, Listener, OrFail, Registration, dead, retry_after};
 /// OpenTelemetry's API, in the version that [`OutboxBuilder::tracer_provider`] takes.
 #[cfg(feature = "otel")]
 pub use opentelemetry;
 pub use outbox::{Mode, Monitor, Outbox, OutboxBuilder, StartError};
+#[doc(inline)]
+pub use outbox_event::chain::chain;
+use outbox_event::{chain, text};
+#[doc(hidden)] // for our own program
+pub use outbox_event::{deceptive, wording};
+#[doc(inline)]
+pub use outbox_event::{names, time, units};
 pub use readiness::Readiness;
 #[cfg(feature = "sinks")]
 pub use relay::RelayConfig;

@@ -35,8 +35,8 @@ pub(crate) use unroutable::{HAD_LISTENER, NO_LISTENER_AT_ALL, NoListener, waits_
 pub use unroutable::{awaited, is_unroutable};
 
 use crate::event::Event;
-pub use crate::outcome::{Answer, Cause, DispatchResult, Failure, FailureKind, Outcome, dead, retry_after};
-pub use crate::owner::Owner;
+#[doc(inline)]
+pub use outbox_event::{Answer, Cause, DispatchResult, Failure, FailureKind, Outcome, Owner, dead, retry_after};
 
 /// One visit of an event to its listener.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,8 @@
 //! What a listener hands back: an outcome, and what belongs to it.
 
+use outbox_event::Outcome;
+
 use crate::event::{Cost, Effects};
-use crate::outcome::Outcome;
 
 /// What a visit to a listener came to: the outcome, and what is committed with it.
 #[derive(Clone, Debug, PartialEq)]

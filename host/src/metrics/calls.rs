@@ -5,12 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use outbox_event::{Cause, Owner};
 use serde::Serialize;
 
 use super::Counter;
 use crate::event::{Cost, nanos};
-use crate::outcome::Cause;
-use crate::owner::Owner;
 
 /// The totals of all owners. One that leaves and comes back goes on where it was, and so does a plugin that is replaced: a total
 /// only grows.

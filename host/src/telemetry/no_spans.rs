@@ -1,8 +1,7 @@
 //! Without the feature `otel`: no spans, and no code where they would be. A trace that somebody else began goes on all the same.
 
 use crate::event::{Envelope, Event, TraceParent};
-use crate::outcome::Outcome;
-use crate::owner::Owner;
+use crate::listener::{Outcome, Owner};
 use crate::store::Settlement;
 
 /// Makes no spans.

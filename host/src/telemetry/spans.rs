@@ -8,11 +8,11 @@ use std::sync::Arc;
 use opentelemetry::global::{BoxedTracer, ObjectSafeTracerProvider};
 use opentelemetry::trace::{Link, SpanBuilder, SpanContext, SpanKind, Status, TraceContextExt, TraceState, Tracer};
 use opentelemetry::{Context, ContextGuard, InstrumentationScope, KeyValue};
+use outbox_event::TRACESTATE;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
-use crate::event::{Envelope, Event, Headers, Route, TRACEPARENT, TRACESTATE, TraceParent};
-use crate::outcome::Outcome;
-use crate::owner::Owner;
+use crate::event::{Envelope, Event, Headers, Route, TRACEPARENT, TraceParent};
+use crate::listener::{Outcome, Owner};
 use crate::store::Settlement;
 use crate::text;
 

@@ -3,9 +3,9 @@
 //!
 //! `interleavings --replay SCHEDULE NAME` plays one schedule again, as a failure has printed it.
 //!
-//! The rooms are the host's own files. What they stand on is here: locks and atomics (`sync.rs`), what they use of tokio
-//! (`tokio/`), and the table of the partitions (`store.rs`). A worker that is not woken is found because nothing else wakes it:
-//! the check then has nobody left who can go on.
+//! The rooms are the host's own files, and plain data comes from `outbox-event`. Everything else that they use is replaced here:
+//! locks and atomics (`sync.rs`), tokio (`tokio/`), and the table of the partitions (`store.rs`). A worker that is not woken is
+//! found because nothing else wakes it: the check then has no thread left that can run.
 
 mod arguments;
 mod cast;
@@ -16,14 +16,8 @@ mod sync;
 
 #[path = "../../../host/src"]
 mod rooms {
-    pub(crate) mod deceptive;
-    pub(crate) mod event;
     pub(crate) mod partition;
     pub(crate) mod queue;
-    pub(crate) mod text;
-    pub(crate) mod time;
-    pub(crate) mod units;
-    pub(crate) mod wording;
 }
 
 extern crate tokio as foldhash;
@@ -31,7 +25,8 @@ extern crate tokio as foldhash;
 use std::process::ExitCode;
 
 use event::Route;
-use rooms::{deceptive, event, partition, queue, text, time, units, wording};
+use outbox_event::{self as event, time, units};
+use rooms::{partition, queue};
 
 fn main() -> ExitCode {
     if std::env::args().skip(1).any(|argument| argument == "--help") {

@@ -128,5 +128,6 @@ fn of_json(error: &EnvelopeJsonError) -> Fault {
         EnvelopeJsonError::Payload => Fault::new("payload", error.to_string()),
         EnvelopeJsonError::Base64(why) => Fault::new("payload_base64", format!("it is not standard base64: {why}")),
         EnvelopeJsonError::Envelope(error) => of_envelope(error),
+        _ => Fault::new("body", error.to_string()),
     }
 }

@@ -1,6 +1,6 @@
 //! Why an element of a request is no event, by the field that is wrong.
 
-use crate::event::{EnvelopeError, NameError};
+use crate::event::EnvelopeError;
 
 /// Why one element is no event.
 pub(super) struct Fault {
@@ -17,15 +17,8 @@ impl Fault {
 
 /// The field that breaks a rule of envelopes.
 pub(super) fn of_envelope(error: &EnvelopeError) -> Fault {
-    let field = match error {
-        EnvelopeError::Name(
-            NameError::Empty { what } | NameError::TooLong { what, .. } | NameError::Character { what, .. },
-        ) => what,
-        EnvelopeError::Headers(_) => "headers",
-        EnvelopeError::TwoDeliveryTimes | EnvelopeError::AvailableBeforeOccurred { .. } => "available_at",
-        EnvelopeError::DelayNotPositive(_) => "deliver_after",
-        EnvelopeError::ExpiresTooEarly { .. } => "expires_at",
-        EnvelopeError::PayloadTooLarge { .. } | EnvelopeError::Serialise(_) | EnvelopeError::NotJson(_) => "payload",
-    };
-    Fault { is_too_large: matches!(error, EnvelopeError::PayloadTooLarge { .. }), ..Fault::new(field, error.to_string()) }
+    Fault {
+        is_too_large: matches!(error, EnvelopeError::PayloadTooLarge { .. }),
+        ..Fault::new(error.field(), error.to_string())
+    }
 }

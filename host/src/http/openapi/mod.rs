@@ -16,7 +16,8 @@ use utoipa::openapi::{ComponentsBuilder, InfoBuilder, LicenseBuilder, OpenApi, O
 use utoipa::{PartialSchema as _, ToSchema as _};
 
 pub(super) use endpoint::Endpoint;
-pub(super) use schemas::{CloudEvent, Envelope, ID_PATTERN, Payload};
+pub(super) use outbox_event::ID_PATTERN;
+pub(super) use schemas::{CloudEvent, Envelope, Payload};
 
 use plain::plain;
 

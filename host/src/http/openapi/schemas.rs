@@ -5,8 +5,6 @@ use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
 use super::written::written;
-use crate::event::{AggregateType, Cost, EventId, EventType, Headers};
-use crate::time::Timestamp;
 
 macro_rules! schemas {
     ($($type:ty, $name:literal, $schema:expr;)+) => {$(
@@ -25,32 +23,6 @@ macro_rules! schemas {
 }
 
 schemas! {
-    Timestamp, "Timestamp", json!({
-        "type": "string", "format": "date-time", "examples": ["2026-11-21T08:30:00.000000Z"],
-        "description": "A point in time, UTC, with six digits after the point.",
-    });
-    EventId, "EventId", json!({
-        "type": "string", "minLength": 1, "maxLength": 36, "pattern": ID_PATTERN, "examples": ["01J9ZC4M1T2V3W4X5Y6Z7A8B9C"],
-        "description": "The id of one event: 1 to 36 visible ASCII characters. Ids that a host makes are ULIDs.",
-    });
-    EventType, "EventType", name(128, "OrderPlaced", "What happened.");
-    AggregateType, "AggregateType", name(64, "Order", "The kind of thing it happened to; `__GLOBAL__` when the writer named none.");
-    Headers, "Headers", json!({
-        "type": "object", "additionalProperties": { "type": "string" }, "examples": [{ "source": "shop-a" }],
-        "description": "Texts that travel beside the payload: at most 256 KiB in all, no empty key, no control characters.",
-    });
-    Cost, "Cost", json!({
-        "type": "object", "required": ["took_us"], "description": "What one call of a listener cost: this event's share of it.",
-        "properties": {
-            "took_us": count("Elapsed time in microseconds."),
-            "events": count("How many events the call delivered; left out for one."),
-            "digest": { "type": "string", "description": "The first 12 hex digits of the component's SHA-256. Plugins only, as are the fields below." },
-            "fuel": count("Fuel that the call used."),
-            "memory_bytes": count("The sum of memories and tables when the call ended."),
-            "host_calls": count("Calls from the plugin to the host."),
-            "host_bytes": count("Bytes that those calls carried, in both directions."),
-        },
-    });
     Envelope, "Envelope", envelope();
     CloudEvent, "CloudEvent", cloud_event();
     Payload, "Payload", json!({
@@ -63,9 +35,6 @@ schemas! {
     });
 }
 
-/// Visible ASCII.
-pub(in crate::http) const ID_PATTERN: &str = "^[!-~]{1,36}$";
-
 /// One event as its writer sends it.
 pub(in crate::http) struct Envelope;
 
@@ -74,14 +43,6 @@ pub(in crate::http) struct CloudEvent;
 
 /// What a row that is shown alone has beside the fields of a list.
 pub(in crate::http) struct Payload;
-
-fn name(most: u32, example: &str, description: &str) -> Value {
-    json!({ "type": "string", "minLength": 1, "maxLength": most, "examples": [example], "description": description })
-}
-
-fn count(description: &str) -> Value {
-    json!({ "type": "integer", "minimum": 0, "description": description })
-}
 
 fn any(description: &str) -> Value {
     json!({ "type": ["object", "array", "string", "number", "boolean", "null"], "description": description })

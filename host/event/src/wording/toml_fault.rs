@@ -21,12 +21,51 @@ pub fn toml_fault<T: DeserializeOwned>(text: &str, error: &toml::de::Error) -> S
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use serde::Deserialize;
+
     use super::*;
-    use crate::wasm::Manifest;
+
+    #[derive(Debug, Default, Deserialize)]
+    #[serde(try_from = "Raw")]
+    struct Settings;
+
+    /// The settings before the rule that a single field cannot check.
+    #[derive(Debug, Default, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    struct Raw {
+        limits: Limits,
+        mode: Mode,
+        config: BTreeMap<String, String>,
+        tags: Vec<String>,
+    }
+
+    #[derive(Debug, Default, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    struct Limits {
+        fuel: Option<u64>,
+    }
+
+    #[derive(Debug, Default, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    enum Mode {
+        #[default]
+        Event,
+        Batch,
+    }
+
+    impl TryFrom<Raw> for Settings {
+        type Error = &'static str;
+
+        fn try_from(raw: Raw) -> Result<Self, Self::Error> {
+            if raw.limits.fuel == Some(0) { Err("limits.fuel is 0; it must be at least 1") } else { Ok(Self) }
+        }
+    }
 
     #[test]
     fn a_fault_in_toml_is_one_line_with_its_place() {
-        let fault = |text: &str| toml_fault::<Manifest>(text, &toml::from_str::<Manifest>(text).unwrap_err());
+        let fault = |text: &str| toml_fault::<Settings>(text, &toml::from_str::<Settings>(text).unwrap_err());
         assert_eq!(
             fault("[limits]\nfuel = 1\nfule = 3\n"),
             "line 3, column 1: limits.fule: there is no such field; did you mean `fuel`?"
@@ -40,9 +79,9 @@ mod tests {
             "line 3, column 1: this key or section is written twice; keep one of them"
         );
         assert!(fault("[limits\n").starts_with("line 1, column "), "{}", fault("[limits\n"));
-        assert!(fault("a = \"ü\"\nisolation = \"x\"").starts_with("line "));
+        assert!(fault("a = \"ü\"\nmode = \"x\"").starts_with("line "));
         assert_eq!(fault("limits.fuel = 0\n"), "limits.fuel is 0; it must be at least 1");
-        for text in ["[limits", "x", "= 3", "a = [1,\n2", "isolation = 'thread'", "[config]\nhttp.allow = []", "emit = 'all'"] {
+        for text in ["[limits", "x", "= 3", "a = [1,\n2", "mode = 'thread'", "[config]\nhttp.allow = []", "tags = 'all'"] {
             assert_eq!(fault(text).lines().count(), 1, "{text}");
         }
     }

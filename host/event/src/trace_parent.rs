@@ -5,7 +5,7 @@
 ///
 /// Source: W3C Trace Context, 3.2.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct TraceParent([u8; LENGTH]);
+pub struct TraceParent([u8; LENGTH]);
 
 const LENGTH: usize = 55;
 /// Where the parts stand: `00-TRACE-PARENT-FLAGS`.
@@ -15,11 +15,8 @@ const FLAGS: std::ops::Range<usize> = 53..55;
 
 impl TraceParent {
     /// Reads a header; `None` when it is not one. Of a later version what this one knows is taken.
-    #[cfg_attr(
-        not(any(feature = "http", feature = "otel")),
-        allow(dead_code, reason = "what nobody reads is passed on as it is")
-    )]
-    pub(crate) fn parse(header: &str) -> Option<Self> {
+    #[must_use]
+    pub fn parse(header: &str) -> Option<Self> {
         let header = header.trim().as_bytes();
         let known: [u8; LENGTH] = header.get(..LENGTH)?.try_into().ok()?;
         let is_hex = |part: &[u8]| part.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
@@ -40,15 +37,17 @@ impl TraceParent {
     }
 
     /// The header.
-    pub(crate) fn as_str(&self) -> &str {
+    #[must_use]
+    pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).expect("checked to be hexadecimal digits and hyphens")
     }
 }
 
-#[cfg(feature = "otel")]
+#[cfg(feature = "opentelemetry")]
 impl TraceParent {
     /// Of a span; `None` when it has no ids.
-    pub(crate) fn of(span: &opentelemetry::trace::SpanContext) -> Option<Self> {
+    #[must_use]
+    pub fn of(span: &opentelemetry::trace::SpanContext) -> Option<Self> {
         use std::io::Write as _;
         let mut text = [0; LENGTH];
         let flags = span.trace_flags().to_u8();
@@ -58,7 +57,8 @@ impl TraceParent {
     }
 
     /// The parent, as one that is somewhere else.
-    pub(crate) fn span_context(&self, state: opentelemetry::trace::TraceState) -> opentelemetry::trace::SpanContext {
+    #[must_use]
+    pub fn span_context(&self, state: opentelemetry::trace::TraceState) -> opentelemetry::trace::SpanContext {
         use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId};
         let part = |range| &self.as_str()[range];
         let (trace, parent) = (TraceId::from_hex(part(TRACE)), SpanId::from_hex(part(PARENT)));
@@ -116,7 +116,7 @@ mod tests {
         }
     }
 
-    #[cfg(feature = "otel")]
+    #[cfg(feature = "opentelemetry")]
     #[test]
     fn it_is_the_same_after_a_way_through_a_span_but_for_flags_that_nobody_knows() {
         let parent = TraceParent::parse(&GOOD.replace("-01", "-ff")).expect("good");

@@ -145,7 +145,7 @@ impl Default for AggregateType {
 
 /// The pair that picks the listener of an event. One listener each.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
 pub struct Route {
     /// To what kind of thing it happened; `__GLOBAL__` when the writer said nothing.
     #[serde(default)]
@@ -168,7 +168,8 @@ impl Route {
     ///
     /// # Errors
     /// When one of them is not a name of an event; the message says which.
-    pub(crate) fn of_event(aggregate_type: impl AsRef<str>, event_type: impl AsRef<str>) -> Result<Self, NameError> {
+    #[doc(hidden)] // for the host
+    pub fn of_event(aggregate_type: impl AsRef<str>, event_type: impl AsRef<str>) -> Result<Self, NameError> {
         let route = Self::new(aggregate_type, event_type)?;
         if !route.is_pattern() {
             return Ok(route);
@@ -210,8 +211,9 @@ impl Route {
 
     /// How exact a pattern is, the largest for a route that is none. The aggregate type counts more: `Order/*` is more exact than
     /// `*/OrderPlaced`. Of the patterns that cover one route no two are equally exact.
+    #[doc(hidden)] // for the host
     #[must_use]
-    pub(crate) fn exactness(&self) -> u8 {
+    pub fn exactness(&self) -> u8 {
         2 * u8::from(self.aggregate_type.as_str() != Self::ANY) + u8::from(self.event_type.as_str() != Self::ANY)
     }
 }
@@ -244,6 +246,7 @@ impl TryFrom<&str> for Route {
 /// Declares an enum whose variants are event types or aggregate types, so that a misspelt one does not compile.
 ///
 /// ```
+/// # use outbox_event as outbox;
 /// outbox::names! {
 ///     /// What happens to orders.
 ///     pub enum OrderEvent { OrderPlaced, OrderPaid }
@@ -272,7 +275,7 @@ macro_rules! names {
 
         /// An event type alone is a route of the global aggregate type.
         impl TryFrom<$name> for $crate::Route {
-            type Error = $crate::event::NameError;
+            type Error = $crate::NameError;
 
             fn try_from(event_type: $name) -> Result<Self, Self::Error> {
                 Self::try_from(event_type.as_ref())

@@ -13,7 +13,7 @@ pub const TRANSACTION_ID: &str = "transaction-id";
 /// The header of the W3C trace context.
 pub const TRACEPARENT: &str = "traceparent";
 /// The header in which each system that a trace has passed keeps what it needs, beside [`TRACEPARENT`].
-pub(crate) const TRACESTATE: &str = "tracestate";
+pub const TRACESTATE: &str = "tracestate";
 
 const MAX_KEY_CHARS: usize = 256;
 const MAX_BYTES: usize = 256 * 1024;
@@ -146,14 +146,17 @@ impl<'de> Deserialize<'de> for Headers {
 /// What a text has for headers, not yet checked. Of more pairs than may be there, the others are only counted: eight megabytes of
 /// tiny ones would take twenty times their size and a good part of a second.
 #[derive(Debug, Default)]
-pub(crate) struct HeaderPairs {
+pub struct HeaderPairs {
     kept: BTreeMap<String, String>,
     left_out: usize,
 }
 
 impl HeaderPairs {
     /// As [`Headers::new`].
-    pub(crate) fn checked(self) -> Result<Headers, HeadersError> {
+    ///
+    /// # Errors
+    /// When one of the headers breaks a rule, or all of them are too large.
+    pub fn checked(self) -> Result<Headers, HeadersError> {
         if self.left_out > 0 {
             return Err(HeadersError::TooMany { count: MAX_HEADERS + self.left_out });
         }

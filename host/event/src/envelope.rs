@@ -28,6 +28,7 @@ pub enum Keeping {
 /// ```
 /// use std::time::Duration;
 ///
+/// # use outbox_event as outbox;
 /// use outbox::Envelope;
 ///
 /// # fn main() -> Result<(), outbox::EnvelopeError> {
@@ -62,8 +63,10 @@ pub struct Envelope {
 impl Envelope {
     /// An envelope as a store read it back. The names were checked when they were made; what a plain INSERT wrote is taken as
     /// it is, since refusing it now would help nobody.
+    #[doc(hidden)] // for stores
+    #[must_use]
     #[expect(clippy::too_many_arguments, reason = "one for each column; a struct for them would be this struct")]
-    pub(crate) fn stored(
+    pub fn stored(
         id: EventId,
         route: Route,
         aggregate_id: Option<&str>,
@@ -152,7 +155,8 @@ impl Envelope {
     }
 
     /// Says which trace the event belongs to, unless it says so itself. Left out where the headers have no room for it.
-    pub(crate) fn trace(&mut self, parent: &TraceParent, state: &str) {
+    #[doc(hidden)] // for the host
+    pub fn trace(&mut self, parent: &TraceParent, state: &str) {
         if self.headers.add(TRACEPARENT, parent.as_str()) && !state.is_empty() {
             self.headers.add(TRACESTATE, state);
         }

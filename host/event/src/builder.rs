@@ -63,6 +63,22 @@ pub enum EnvelopeError {
     },
 }
 
+impl EnvelopeError {
+    /// The field that breaks a rule, by its name in JSON.
+    #[doc(hidden)] // for the host
+    #[must_use]
+    pub const fn field(&self) -> &'static str {
+        match self {
+            Self::Name(NameError::Empty { what } | NameError::TooLong { what, .. } | NameError::Character { what, .. }) => what,
+            Self::Headers(_) => "headers",
+            Self::TwoDeliveryTimes | Self::AvailableBeforeOccurred { .. } => "available_at",
+            Self::DelayNotPositive(_) => "deliver_after",
+            Self::ExpiresTooEarly { .. } => "expires_at",
+            Self::PayloadTooLarge { .. } | Self::Serialise(_) | Self::NotJson(_) => "payload",
+        }
+    }
+}
+
 /// An envelope in the making. Rules are checked at the end, by the method that takes the payload.
 #[derive(Clone, Debug, Default)]
 #[must_use = "give it a payload: json, json_text or bytes"]
@@ -204,9 +220,9 @@ impl EnvelopeBuilder {
     ///
     /// A failed attempt is repeated as for any other event, from memory. The event is **lost** when the process dies, is killed
     /// or stops before a listener was done with it; when it dies (its listener gives it up, fails too often, or was never there);
-    /// and when nobody tells whether its transaction was committed: a [`Receipt`](crate::Receipt) or the future of a write was
-    /// dropped, or the commit's result is unknown. A write is refused where the event could not be kept: with a delay, in modes
-    /// that deliver from the store alone, and while the hot queue has no room.
+    /// and when the outcome of its transaction stays unknown, because a `Receipt` or the future of a write was dropped or because
+    /// the commit's result is unknown. A write is refused where the event could not be kept: with a delay, in modes that deliver
+    /// from the store alone, and while the hot queue has no room.
     pub fn excluded(mut self) -> Self {
         self.keeping = Keeping::Excluded;
         self

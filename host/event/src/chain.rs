@@ -1,6 +1,7 @@
 //! Errors and panics as text.
 
 /// An error and its causes on one line, for a log.
+#[must_use]
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -17,7 +18,8 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 }
 
 /// What a panic said.
-pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+#[must_use]
+pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     format!("panicked: {}", text.unwrap_or("with a value that is not text"))
 }

@@ -40,7 +40,7 @@ pub fn dead(reason: impl fmt::Display) -> DispatchResult {
 /// The listener could not do it.
 ///
 /// Any error turns into a retryable failure with `?`, its causes included: `sending the mail: connection refused`. To make
-/// another failure of it, say so: `.map_err(Failure::unrecoverable)?`, or by [`OrFail`](crate::OrFail).
+/// another failure of it, say so: `.map_err(Failure::unrecoverable)?`, or by `OrFail`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// What went wrong, for people; kept with the event.

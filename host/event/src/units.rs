@@ -7,7 +7,6 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-#[doc(hidden)] // for our own program
 pub use when::When;
 
 use crate::time::Timestamp;
@@ -16,7 +15,8 @@ use crate::time::Timestamp;
 pub const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
 
 /// What is wrong with a span that is given by a program, if it is too long.
-pub(crate) fn too_long(name: impl fmt::Display, span: Duration) -> Option<String> {
+#[doc(hidden)] // for the host
+pub fn too_long(name: impl fmt::Display, span: Duration) -> Option<String> {
     (span > LONGEST).then(|| format!("{name} is {span:?}; a hundred years is the most"))
 }
 
@@ -199,7 +199,7 @@ pub fn relative_to(time: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// `"30s"` ↔ [`Duration`]; for `#[serde(with = "crate::units::duration")]`.
+/// `"30s"` ↔ [`Duration`]; for `#[serde(with = "outbox::units::duration")]`.
 pub mod duration {
     use serde::de::{Error, Visitor};
 
@@ -268,7 +268,7 @@ pub mod duration {
     }
 }
 
-/// `"30s"` or nothing ↔ `Option<Duration>`; for `#[serde(with = "crate::units::duration_option", default)]`.
+/// `"30s"` or nothing ↔ `Option<Duration>`; for `#[serde(with = "outbox::units::duration_option", default)]`.
 pub mod duration_option {
     use super::{Deserialize, Deserializer, Duration, Serializer};
 

@@ -7,6 +7,7 @@ use super::{Envelope, EventId, TRACEPARENT, TraceParent};
 /// One delivery of an event: its envelope, and which delivery this is.
 ///
 /// ```
+/// # use outbox_event as outbox;
 /// use outbox::{Envelope, Event};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -66,13 +67,14 @@ impl Event {
     }
 
     /// Says what the delivery's own span is.
-    pub(crate) fn set_trace(&mut self, trace: TraceParent) {
+    #[doc(hidden)] // for the host
+    pub fn set_trace(&mut self, trace: TraceParent) {
         self.trace = Some(trace);
     }
 
     /// The headers, with the trace context of this delivery in place of the writer's.
-    #[cfg(any(feature = "sinks", test))]
-    pub(crate) fn headers_onward(&self) -> impl Iterator<Item = (&str, &str)> {
+    #[doc(hidden)] // for the host
+    pub fn headers_onward(&self) -> impl Iterator<Item = (&str, &str)> {
         let own = self.trace.as_ref().map(|trace| (TRACEPARENT, trace.as_str()));
         let rest = self.headers().iter().filter(move |(name, _)| own.is_none() || *name != TRACEPARENT);
         rest.chain(own)

@@ -17,6 +17,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// ```
 /// use std::time::{Duration, SystemTime};
 ///
+/// # use outbox_event as outbox;
 /// use outbox::time::Timestamp;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -44,8 +45,9 @@ impl Timestamp {
     }
 
     /// Milliseconds since 1970-01-01T00:00:00Z, cut; 0 for a time before it.
-    #[cfg(feature = "wasm")]
-    pub(crate) fn as_millis_unsigned(self) -> u64 {
+    #[doc(hidden)] // for the host
+    #[must_use]
+    pub fn as_millis_unsigned(self) -> u64 {
         u64::try_from(self.0 / 1_000).unwrap_or(0)
     }
 
@@ -183,7 +185,9 @@ impl Clock for SystemClock {
 }
 
 /// The clock of this process, for callers that were not given one.
-pub(crate) fn system_clock() -> Arc<dyn Clock> {
+#[doc(hidden)] // for the host
+#[must_use]
+pub fn system_clock() -> Arc<dyn Clock> {
     static CLOCK: std::sync::OnceLock<Arc<SystemClock>> = std::sync::OnceLock::new();
     CLOCK.get_or_init(Arc::default).clone()
 }

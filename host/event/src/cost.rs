@@ -67,7 +67,8 @@ impl Cost {
 }
 
 /// As whole nanoseconds: enough for 500 years.
-pub(crate) fn nanos(span: Duration) -> u64 {
+#[must_use]
+pub fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 

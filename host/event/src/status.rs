@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// Source: specification 4.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
-#[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
 pub enum Status {
     /// Written, not yet tried to an end.
     New = 0,
@@ -26,8 +26,9 @@ impl Status {
     }
 
     /// The status of a number in the column; `None` for a number that has none.
+    #[doc(hidden)] // for stores
     #[must_use]
-    pub(crate) const fn from_code(code: i32) -> Option<Self> {
+    pub const fn from_code(code: i32) -> Option<Self> {
         match code {
             0 => Some(Self::New),
             1 => Some(Self::Done),

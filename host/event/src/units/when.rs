@@ -7,6 +7,7 @@ use super::duration;
 use crate::time::Timestamp;
 
 /// A time, or how long ago it was.
+#[doc(hidden)] // for our own program
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     /// At this time.

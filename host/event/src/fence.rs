@@ -20,7 +20,9 @@ impl Fence {
     }
 
     /// The epoch under which the row was read.
-    pub(crate) const fn epoch(self) -> u32 {
+    #[doc(hidden)] // for the host
+    #[must_use]
+    pub const fn epoch(self) -> u32 {
         (self.claim >> 32) as u32
     }
 }

@@ -8,7 +8,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use crate::deceptive::is_deceptive;
 
 /// Where control, ANSI and bidirectional characters become `\u{…}`. Borrowed when there is none, which is nearly always.
-pub(crate) fn escape(text: &str) -> Cow<'_, str> {
+#[must_use]
+pub fn escape(text: &str) -> Cow<'_, str> {
     if text.bytes().all(|byte| (0x20..0x7f).contains(&byte)) || !text.chars().any(is_unsafe) {
         return Cow::Borrowed(text);
     }
@@ -42,12 +43,13 @@ pub fn encoded(text: &str) -> String {
 }
 
 /// The first `max` bytes at most, cut between two characters.
-pub(crate) fn cut(text: &str, max: usize) -> &str {
+#[must_use]
+pub fn cut(text: &str, max: usize) -> &str {
     &text[..text.floor_char_boundary(max)]
 }
 
 /// Keeps the first `max` bytes at most, and says by a `…` that there were more.
-pub(crate) fn shorten(text: &mut String, max: usize) {
+pub fn shorten(text: &mut String, max: usize) {
     let kept = cut(text, max).len();
     if kept < text.len() {
         text.truncate(kept);
@@ -56,7 +58,8 @@ pub(crate) fn shorten(text: &mut String, max: usize) {
 }
 
 /// The beginning of a text, escaped, `max` bytes of it at most; and how many bytes of the text that is. An escape is not cut in two.
-pub(crate) fn escape_within(text: &str, max: usize) -> (Cow<'_, str>, usize) {
+#[must_use]
+pub fn escape_within(text: &str, max: usize) -> (Cow<'_, str>, usize) {
     let kept = cut(text, max);
     let escaped = escape(kept);
     if escaped.len() <= max {
@@ -76,7 +79,8 @@ pub(crate) fn escape_within(text: &str, max: usize) -> (Cow<'_, str>, usize) {
 }
 
 /// Text of a guest or of another side that is kept or logged: escaped, of `max` bytes at most, and saying how much is missing.
-pub(crate) fn keepable(text: &str, max: usize) -> String {
+#[must_use]
+pub fn keepable(text: &str, max: usize) -> String {
     let (kept, taken) = escape_within(text, max);
     match text.len() - taken {
         0 => kept.into_owned(),

@@ -5,13 +5,12 @@ use std::fmt;
 use serde::{Deserialize, Deserializer};
 
 /// One text for hosts and plugins: what a plugin says of a payload reads like what a host says of a request.
-#[path = "../sdk/rust/src/misfit.rs"]
 mod misfit;
-#[cfg(feature = "wasm")]
+#[cfg(feature = "toml")]
 mod toml_fault;
 
-pub(crate) use misfit::without_place;
-#[cfg(feature = "wasm")]
+use misfit::without_place;
+#[cfg(feature = "toml")]
 pub use toml_fault::toml_fault;
 
 /// Names above this many bytes are not looked for: two are compared letter by letter, and a request may hold any.
@@ -44,20 +43,22 @@ impl Misfit {
     }
 
     /// Why a text, which is JSON, was not read as this type.
-    pub(crate) fn of_json<'de, T: Deserialize<'de>>(text: &'de [u8], error: &serde_json::Error) -> Self {
+    #[must_use]
+    pub fn of_json<'de, T: Deserialize<'de>>(text: &'de [u8], error: &serde_json::Error) -> Self {
         let said = error.to_string();
         Self::of::<T>(&mut serde_json::Deserializer::from_slice(text), without_place(&said).0)
     }
 }
 
 /// What is wrong with a text that should be JSON and this type: the field, or the place where it is no JSON.
-#[cfg(feature = "wasm")]
-pub(crate) fn json_fault<'de, T: Deserialize<'de>>(text: &'de [u8], error: &serde_json::Error) -> String {
+#[must_use]
+pub fn json_fault<'de, T: Deserialize<'de>>(text: &'de [u8], error: &serde_json::Error) -> String {
     if error.is_data() { Misfit::of_json::<T>(text, error).to_string() } else { error.to_string() }
 }
 
 /// The same of an event's payload, as a sentence about the field.
-pub(crate) fn payload_fault<'de, T: Deserialize<'de>>(payload: &'de [u8], error: &serde_json::Error) -> String {
+#[must_use]
+pub fn payload_fault<'de, T: Deserialize<'de>>(payload: &'de [u8], error: &serde_json::Error) -> String {
     if !error.is_data() {
         return error.to_string();
     }
@@ -125,7 +126,7 @@ pub fn did_you_mean(names: &[String]) -> String {
 }
 
 /// How such a question begins.
-pub(crate) const DID_YOU_MEAN: &str = "did you mean ";
+pub const DID_YOU_MEAN: &str = "did you mean ";
 
 /// The known name that was probably meant.
 #[must_use]

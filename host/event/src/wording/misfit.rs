@@ -1,0 +1,1 @@
+../../../../sdk/rust/src/misfit.rs
