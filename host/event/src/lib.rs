@@ -1,11 +1,12 @@
 //! A part of [`outbox`](https://docs.rs/outbox): plain data, no I/O, no async. Use it through `outbox`; alone it promises nothing.
 //!
 //! An [`Envelope`] is an event as its writer hands it over; an [`Event`] is what a listener is given; an [`Outcome`] is how the
-//! listener ended it. Everything with a rule is checked here, once, so that no other package checks it again.
+//! listener ended it; a [`Settlement`] is what the store writes for that. Everything with a rule is checked here, once, so that no other package checks it again.
 //!
 //! Below the events are the helpers that every package needs: [`time`], [`units`], [`chain`], [`text`], [`deceptive`] and [`wording`].
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod attempt;
 mod builder;
 pub mod chain;
 mod cost;
@@ -22,6 +23,8 @@ mod outcome;
 mod owner;
 #[cfg(feature = "utoipa")]
 mod schemas;
+mod settled;
+mod settlement;
 mod status;
 pub mod text;
 pub mod time;
@@ -29,6 +32,7 @@ mod trace_parent;
 pub mod units;
 pub mod wording;
 
+pub use attempt::{AttemptCost, AttemptEnd};
 pub use builder::{EnvelopeBuilder, EnvelopeError, MAX_PAYLOAD_BYTES};
 pub use cost::{Cost, GuestCost, ShortDigest, nanos};
 pub use delivered::{Event, EventBuilder};
@@ -43,5 +47,7 @@ pub use outcome::{Answer, Cause, DispatchResult, Failure, FailureKind, Outcome, 
 pub use owner::Owner;
 #[cfg(feature = "utoipa")]
 pub use schemas::ID_PATTERN;
+pub use settled::Settled;
+pub use settlement::Settlement;
 pub use status::Status;
 pub use trace_parent::TraceParent;

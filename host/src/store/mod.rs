@@ -11,7 +11,6 @@ mod audit;
 mod claim;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod columns;
-mod cost;
 mod dead;
 mod doctor;
 mod effects;
@@ -20,6 +19,7 @@ mod inspect;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod keeper;
 mod keys;
+mod last_cost;
 mod lease;
 mod node;
 mod notify;
@@ -62,7 +62,6 @@ pub use address::hide_password;
 pub use audit::{Audit, AuditFilter, AuditRecord, AuditStore};
 pub(crate) use claim::EXPIRED;
 pub use claim::{ClaimStore, Claimed, Due};
-pub use cost::{AttemptCost, AttemptEnd};
 pub use dead::{DeadFilter, DeadStore, RetriedNow};
 pub use doctor::{DoctorStore, Expectations, Finding, Severity};
 pub use effects::{Committed, EffectStore, SettledWithEffects};
@@ -74,6 +73,8 @@ pub use lease::{LeaseStore, Renewed};
 pub use mysql::MySqlStore;
 pub use node::{Node, NodeRecord, NodeStore};
 pub use notify::{NotifyStore, WakeUp, WakeUps};
+#[doc(inline)]
+pub use outbox_event::{AttemptCost, AttemptEnd, Settled, Settlement};
 pub use partition::{HeldPartition, PARTITIONS, PartitionFaults, PartitionStore};
 pub use plan::{Plan, PlanStore};
 #[cfg(feature = "postgres")]
@@ -85,7 +86,7 @@ pub(crate) use record::{ASKED_FOR_LATER, failures};
 pub use route::{MOST_ROUTES, RouteRecord, RouteStore, left_out};
 pub use schema::{Migration, SchemaStore};
 pub use session::{Overview, Session, SessionStore};
-pub use settle::{SettleStore, Settled, Settlement};
+pub use settle::SettleStore;
 pub use shared::SharedStore;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;

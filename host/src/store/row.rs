@@ -5,10 +5,11 @@ use std::time::Duration;
 use sqlx::ColumnIndex;
 
 pub(super) use super::columns::{Columns, Named, filled};
+use super::last_cost::from_column;
 use super::number::unsigned;
 use super::{
-    AttemptCost, AuditRecord, BlockedKey, Claimed, Due, NodeRecord, PluginUsage, Position, Purgeable, ReadEvent, Record,
-    RouteRecord, StateRecord, Stats, StoreError,
+    AuditRecord, BlockedKey, Claimed, Due, NodeRecord, PluginUsage, Position, Purgeable, ReadEvent, Record, RouteRecord,
+    StateRecord, Stats, StoreError,
 };
 use crate::event::{
     Envelope, Event, EventId, Fence, HeaderPairs, Headers, MAX_PAYLOAD_BYTES, Route, StateUsage, StateValue, Status,
@@ -285,7 +286,7 @@ where
         locked_at: time("locked_at")?,
         lease_end: time("lease_end")?,
         last_error: optional("last_error")?,
-        last_cost: AttemptCost::from_column(optional("last_cost")?.as_deref()),
+        last_cost: from_column(optional("last_cost")?.as_deref()),
     })
 }
 

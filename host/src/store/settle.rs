@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use outbox_event::{Fence, Settled, Settlement};
 use serde::Serialize;
 
+use super::StoreError;
+use super::last_cost::to_column;
 use super::number::signed;
-use super::{AttemptCost, StoreError};
-use crate::event::Fence;
 use crate::time::micros;
 
 /// Writing outcomes.
@@ -29,72 +30,6 @@ pub trait SettleStore: Send + Sync {
     /// Which of these events somebody else has locked just now, of those that there are. Their outcomes would have to wait, and
     /// the whole batch with them. None where a database is locked as a whole.
     async fn locked(&self, sequences: &[u64]) -> Result<Vec<u64>, StoreError>;
-}
-
-/// What the store writes for one outcome. Delays, not times: the database's clock turns them into times.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Settlement {
-    /// Finished.
-    Done,
-    /// Finished, and not kept: its row is deleted.
-    Erased,
-    /// Later, not counted as an attempt.
-    Deferred {
-        /// How much later.
-        after: Duration,
-    },
-    /// Failed, counted, and tried again.
-    Retry {
-        /// How much later.
-        after: Duration,
-        /// What went wrong.
-        error: String,
-    },
-    /// Given up.
-    Dead {
-        /// Why.
-        error: String,
-        /// Whether the failure that ended it counts as an attempt.
-        counted: bool,
-        /// Whether later events of its aggregate wait until it is replayed, skipped or discarded.
-        blocks: bool,
-    },
-    /// Set aside until a listener is there.
-    Parked {
-        /// Why.
-        reason: String,
-    },
-    /// Never started: an earlier event of its aggregate is not resolved. Given back as if it had not been claimed, and not due
-    /// until [`KeyStore::unblock`](super::KeyStore::unblock) finds that event out of the way.
-    Behind {
-        /// The `seq` of the event that it waits behind.
-        sequence: u64,
-    },
-    /// Given back, uncounted, as if it had not been claimed.
-    Released {
-        /// How much later it may be claimed again; zero for at once.
-        after: Duration,
-    },
-}
-
-/// A settlement, and the claim under which it is written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settled {
-    /// The proof that the claim is still ours.
-    pub fence: Fence,
-    /// What to write.
-    pub settlement: Settlement,
-    /// What the attempt cost, to be kept beside that. `None` leaves what was kept before as it is, but for a failure, which then
-    /// has no cost.
-    pub cost: Option<Box<AttemptCost>>,
-}
-
-impl Settled {
-    /// A settlement without a cost.
-    #[must_use]
-    pub const fn new(fence: Fence, settlement: Settlement) -> Self {
-        Self { fence, settlement, cost: None }
-    }
 }
 
 /// The longest delay that is kept: a thousand years. A listener may ask for more than the columns can count, and a time that
@@ -148,7 +83,7 @@ impl Written {
             Settlement::Released { after } => ("released", Some(delay_micros(*after)), None, false),
         };
         let Fence { sequence: seq, claim: fence } = settled.fence;
-        let cost = settled.cost.as_ref().map(|cost| cost.to_column());
+        let cost = settled.cost.as_deref().map(to_column);
         Self { seq, fence, kind, number, text, stops: u8::from(stops), cost }
     }
 

@@ -2,13 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Settlement;
-use crate::event::Cost;
+use super::{Cost, Settlement};
 
 /// What an attempt cost, which attempt it was, and what it came to. Kept as one line of JSON in the column `last_cost`, whose
 /// fields it names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
 pub struct AttemptCost {
     /// Which attempt, from 1. Deferred attempts are not counted: the next has the same number.
     pub attempt: u32,
@@ -22,7 +21,7 @@ pub struct AttemptCost {
 /// What an attempt came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
 pub enum AttemptEnd {
     /// The event is finished.
     Done,
@@ -48,8 +47,9 @@ impl AttemptEnd {
     }
 
     /// Whether it is a failure.
+    #[doc(hidden)] // for the host
     #[must_use]
-    pub(crate) const fn is_failure(self) -> bool {
+    pub const fn is_failure(self) -> bool {
         matches!(self, Self::Retry | Self::Dead)
     }
 }
@@ -62,15 +62,5 @@ impl AttemptCost {
             Some(outcome) => Some(Self { attempt, outcome, cost }),
             None => None,
         }
-    }
-
-    /// As it stands in the column: fewer than 300 characters.
-    pub(super) fn to_column(&self) -> String {
-        serde_json::to_string(self).expect("figures are JSON")
-    }
-
-    /// What stands in the column; `None` for what no host wrote.
-    pub(super) fn from_column(text: Option<&str>) -> Option<Self> {
-        serde_json::from_str(text?).ok()
     }
 }
