@@ -1,7 +1,7 @@
 //! This host among the others: says that it is alive, and keeps its partitions.
 
 mod others;
-mod plugin;
+mod plugins;
 mod session;
 
 use std::sync::Arc;
@@ -21,9 +21,9 @@ use crate::wake::Wake;
 use others::{Notice, Others};
 pub(crate) use session::SessionKeeper;
 
-#[cfg(feature = "wasm")]
-pub(crate) use plugin::MOST_SWAPS;
-pub use plugin::{PluginCapability, PluginDetails, PluginLimits, PluginState, PluginStatus, PluginSwap, plugins};
+#[doc(inline)]
+pub use outbox_event::{PluginCapability, PluginDetails, PluginLimits, PluginState, PluginStatus, PluginSwap};
+pub use plugins::plugins;
 
 /// This many times in a lease a host says that it is alive and keeps its partitions: some failures are no loss, and a host
 /// that comes soon has its part of them.

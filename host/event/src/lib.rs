@@ -21,6 +21,7 @@ mod json;
 mod name;
 mod outcome;
 mod owner;
+mod plugin;
 #[cfg(feature = "utoipa")]
 mod schemas;
 mod settled;
@@ -45,6 +46,7 @@ pub use json::EnvelopeJsonError;
 pub use name::{AggregateType, EventType, NameError, Route};
 pub use outcome::{Answer, Cause, DispatchResult, Failure, FailureKind, Outcome, dead, retry_after};
 pub use owner::Owner;
+pub use plugin::{MOST_SWAPS, PluginCapability, PluginDetails, PluginLimits, PluginState, PluginStatus, PluginSwap};
 #[cfg(feature = "utoipa")]
 pub use schemas::ID_PATTERN;
 pub use settled::Settled;

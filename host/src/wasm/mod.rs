@@ -44,5 +44,6 @@ pub use self::reload::{
 pub use self::single::{
     Call, CallReport, Disturbance, InstanceUse, MemoryState, Outside, PluginHost, Trouble, check, check_at, load_listener,
 };
+#[doc(no_inline)]
 pub use crate::node::{PluginCapability, PluginDetails, PluginLimits, PluginState, PluginStatus, PluginSwap};
 use crate::text;

@@ -3,7 +3,8 @@
 //! A component that imports more than it is granted still loads, since toolchains import what a guest never calls. It is refused
 //! at the call.
 
-use crate::node::PluginCapability;
+use outbox_event::PluginCapability;
+
 use crate::wasm::manifest::Manifest;
 use crate::wasm::manifest::advice::{at_the_end, at_the_top};
 

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use outbox_event::PluginCapability;
 use wasmtime::component::ComponentExportIndex;
 use wasmtime::{CallHook, Store, StoreContextMut, UpdateDeadline};
 
 use crate::event::{GuestCost, Route};
-use crate::node::PluginCapability;
 use crate::turns;
 use crate::wasm::bindings::{Listener as Guest, ListenerPre};
 use crate::wasm::capability::{HostState, Identity};

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use outbox_event::{MOST_SWAPS, PluginDetails, PluginState, PluginStatus, PluginSwap};
 use wasmtime::component::Component;
 
 use crate::event::Route;
 use crate::metrics::{CallTotals, Swap};
-use crate::node::{MOST_SWAPS, PluginDetails, PluginState, PluginStatus, PluginSwap};
 use crate::time::system_clock;
 use crate::wasm::call::PluginListener;
 use crate::wasm::directory::{ManifestFile, Pair};

@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use outbox_event::{PluginState, PluginStatus};
 use serde::{Deserialize, Serialize};
 
 use self::reloader::{Reloader, ScanOf};
@@ -42,7 +43,6 @@ use super::private::cache::Cache;
 use super::private::quarantine::Quarantine;
 use crate::health::Health;
 use crate::listener::Listeners;
-use crate::node::{PluginState, PluginStatus};
 use crate::sink::Sinks;
 use crate::time::system_clock;
 use crate::units::{ByteSize, duration};

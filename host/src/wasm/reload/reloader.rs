@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use outbox_event::{PluginState, PluginStatus};
 use tokio::sync::watch;
 
 use super::PluginsConfig;
@@ -17,7 +18,6 @@ use super::entry::{Entry, LOADS};
 use super::job::Job;
 use crate::event::Route;
 use crate::listener::{Listeners, Owner};
-use crate::node::{PluginState, PluginStatus};
 use crate::time::system_clock;
 use crate::units::ByteSize;
 use crate::wasm::capability::state::StateSource;

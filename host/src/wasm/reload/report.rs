@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use outbox_event::PluginLimits;
 use serde::{Serialize, Serializer};
 
 use crate::event::Route;
-use crate::node::PluginLimits;
 use crate::wasm::manifest::{Isolation, Limits};
 
 /// What a look at one component file found.

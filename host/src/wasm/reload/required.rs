@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 
+use outbox_event::{PluginState, PluginStatus};
+
 use super::reloader::Reloader;
-use crate::node::{PluginState, PluginStatus};
 use crate::wasm::text::escape;
 
 /// The plugins that must serve.

@@ -1,21 +1,20 @@
-//! What a host tells of its plugins: to the other hosts and programs through the table of hosts, over HTTP, and to the dashboard.
+//! The state of plugins, as a host reports it: through the table of hosts, over HTTP, and to the dashboard.
 //!
-//! Known in programs that are built without plugins too, since they show those of other hosts.
+//! Programs that are built without plugins read it too, because they show the plugins of other hosts.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::event::Route;
-use crate::store::NodeRecord;
+use super::Route;
 use crate::text::shorten;
 use crate::time::Timestamp;
 
 /// How many plugins of a host are read.
 const MOST_PLUGINS: usize = 1_000;
 /// How many swaps of a plugin are kept.
-pub(crate) const MOST_SWAPS: usize = 10;
+pub const MOST_SWAPS: usize = 10;
 /// The most routes of one plugin that a host tells of.
 const TOLD_ROUTES: usize = 100;
 /// The most bytes of the reason why a plugin does not serve, and of the path of its file, that a host tells of.
@@ -29,7 +28,7 @@ const MOST_CAPABILITIES: usize = 32;
 
 /// A plugin as it stands.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
 pub struct PluginStatus {
     /// The file's name without `.wasm`.
     pub name: String,
@@ -49,7 +48,7 @@ pub struct PluginStatus {
     pub error: Option<String>,
     /// The component file.
     #[serde(default)]
-    #[cfg_attr(feature = "http", schema(value_type = String))]
+    #[cfg_attr(feature = "utoipa", schema(value_type = String))]
     pub file: PathBuf,
     /// What it may do and use, and what served before.
     #[serde(flatten)]
@@ -59,7 +58,7 @@ pub struct PluginStatus {
 /// What a plugin may do and use, and what served as it before. Empty where a host of an earlier version tells of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-#[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
 pub struct PluginDetails {
     /// What the serving component asks for, and what its manifest grants.
     pub capabilities: Vec<PluginCapability>,
@@ -72,7 +71,7 @@ pub struct PluginDetails {
 /// Something outside of the sandbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-#[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
 pub struct PluginCapability {
     /// `config`, `secrets`, `emit`, `state`, `publish`, `http`.
     pub name: String,
@@ -87,7 +86,7 @@ pub struct PluginCapability {
 /// What one call may use, in numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-#[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
 pub struct PluginLimits {
     /// Instructions, roughly.
     pub fuel: u64,
@@ -103,7 +102,7 @@ pub struct PluginLimits {
 
 /// A change of what serves as a plugin.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
 pub struct PluginSwap {
     /// When.
     pub at: Timestamp,
@@ -118,7 +117,7 @@ pub struct PluginSwap {
 /// Whether a plugin answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
 pub enum PluginState {
     /// It answers its routes.
     Serving,
@@ -140,20 +139,16 @@ pub enum PluginState {
     Unknown,
 }
 
-/// The plugins that a host tells of in its row; none when it tells nothing. A host of another version may tell more or less:
-/// what cannot be read is left out.
-#[must_use]
-pub fn plugins(node: &NodeRecord) -> Vec<PluginStatus> {
-    let listed: Vec<Value> = node.plugins.as_deref().and_then(|list| serde_json::from_str(list).ok()).unwrap_or_default();
-    listed
-        .into_iter()
-        .take(MOST_PLUGINS)
-        .filter_map(|plugin| serde_json::from_value(plugin).ok())
-        .map(PluginStatus::bounded)
-        .collect()
-}
-
 impl PluginStatus {
+    /// Reads a JSON list that a host wrote. Skips each plugin that cannot be read, because the host may be of another version.
+    #[doc(hidden)] // for the host
+    #[must_use]
+    pub fn list(text: &str) -> Vec<Self> {
+        let listed: Vec<Value> = serde_json::from_str(text).unwrap_or_default();
+        let read = listed.into_iter().take(MOST_PLUGINS).filter_map(|plugin| serde_json::from_value(plugin).ok());
+        read.map(Self::bounded).collect()
+    }
+
     /// Whoever can write into the table can tell anything: a digest is one, and texts and lists are no longer than a host's own.
     fn bounded(mut self) -> Self {
         self.digest = self.digest.filter(|digest| digest.len() <= 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()));
@@ -163,7 +158,9 @@ impl PluginStatus {
     }
 
     /// As a host tells it to other programs through the database: of a bounded size, whatever the plugin declares.
-    pub(crate) fn told(mut self) -> Self {
+    #[doc(hidden)] // for the host
+    #[must_use]
+    pub fn told(mut self) -> Self {
         self.more_routes = self.more_routes.saturating_add(self.routes.len().saturating_sub(TOLD_ROUTES));
         self.routes.truncate(TOLD_ROUTES);
         if self.file.as_os_str().len() > TOLD_ERROR_BYTES {
@@ -221,23 +218,16 @@ impl PluginState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Node;
-
-    fn node(plugins: &str) -> NodeRecord {
-        let owner = crate::event::OwnerId::generate("host-1");
-        let node = Node { plugins: Some(plugins.to_owned()), ..Node::new(owner, "shop 1", "multi_node", "0.1.0") };
-        NodeRecord::new(&node, Timestamp::from_micros(0))
-    }
 
     #[test]
     fn a_plugin_that_a_host_of_another_version_tells_of_hides_no_other() {
         let told = r#"[{"name":"later","state":"resting","mood":"calm"},{"nobody":1},{"name":"mailer","state":"serving","routes":[]}]"#;
 
-        let read = plugins(&node(told));
+        let read = PluginStatus::list(told);
 
         let named: Vec<_> = read.iter().map(|plugin| (plugin.name.as_str(), plugin.state)).collect();
         assert_eq!(named, [("later", PluginState::Unknown), ("mailer", PluginState::Serving)]);
-        assert_eq!(plugins(&node("no list")), []);
+        assert_eq!(PluginStatus::list("no list"), []);
     }
 
     #[test]
@@ -251,7 +241,7 @@ mod tests {
             "error": long, "file": long, "swaps": vec![swap; 1_000], "capabilities": vec![capability; 1_000],
         }]);
 
-        let read = plugins(&node(&told.to_string()));
+        let read = PluginStatus::list(&told.to_string());
 
         assert_eq!((read.len(), read[0].routes.len(), read[0].more_routes), (1, TOLD_ROUTES, usize::MAX));
         assert_eq!((read[0].details.swaps.len(), read[0].details.capabilities.len()), (MOST_SWAPS, MOST_CAPABILITIES));
