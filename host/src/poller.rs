@@ -94,8 +94,8 @@ pub(crate) enum Polled {
 enum Way {
     /// Not at all: others hold the partitions.
     Closed,
-    /// By reading these partitions, whose last owner may have been stopped by one of their events, and claiming each event.
-    Carefully(Careful),
+    /// By reading some partitions, whose last owner may have been stopped by one of their events, and claiming each event.
+    Carefully { careful: Careful, others: Vec<u16> },
     /// By reading these partitions.
     Read(Vec<u16>),
 }
@@ -235,21 +235,36 @@ impl Poller {
                 self.cursor.rests();
                 Ok((Polled::Drained, 0))
             }
-            Way::Carefully(partitions) => self.read_carefully(&partitions, limit, max_bytes).await,
+            Way::Carefully { careful, others } => {
+                let accepted = self.read_carefully(&careful, limit, max_bytes).await?;
+                if accepted > 0 {
+                    return Ok((Polled::Full, accepted));
+                }
+                if self.is_one_queue() {
+                    // No event may overtake the front.
+                    return Ok((Polled::Drained, 0));
+                }
+                // Other transactions may have locked many rows of those partitions: the other partitions do not wait for them.
+                let accepted = if others.is_empty() { 0 } else { self.read(others, limit, max_bytes).await?.1 };
+                Ok((Polled::Full, accepted))
+            }
             Way::Read(partitions) => self.read(partitions, limit, max_bytes).await,
         }
     }
 
     /// How events may be taken now.
     async fn way(&self) -> Result<Way, StoreError> {
-        let Open { all, careful } = self.partitions.open();
+        let Open { mut all, careful } = self.partitions.open();
         if self.is_one_queue() && !self.is_front_ours().await? {
             return Ok(Way::Closed);
         }
         Ok(match (all.is_empty(), careful.is_empty()) {
             (true, _) => Way::Closed,
             (false, true) => Way::Read(all),
-            (false, false) => Way::Carefully(careful),
+            (false, false) => {
+                all.retain(|number| !careful.contains(*number));
+                Way::Carefully { careful, others: all }
+            }
         })
     }
 

@@ -6,6 +6,7 @@ mod alone;
 mod bulk;
 mod busy;
 mod by_hand;
+mod careful;
 mod chaos;
 mod claims;
 mod common;
@@ -80,6 +81,7 @@ on_every_database! {
     reading::hosts_that_share_the_table_read_different_events_and_go_on_for_one_that_leaves,
     reading::what_waits_for_a_worker_does_not_keep_partitions_from_another_host,
     reading::what_an_owner_left_is_claimed_row_by_row,
+    careful::a_host_claims_as_many_events_as_the_last_owner_can_have_had_in_flight,
     rolling::a_host_whose_plugin_did_not_load_kills_nothing_that_it_might_have_answered,
     rolling::a_host_without_any_listener_parks_what_is_due,
     rolling::a_route_is_noted_before_its_host_has_started,

@@ -78,16 +78,16 @@ impl Poller {
         Ok((if full && accepted > 0 { Polled::Full } else { Polled::Drained }, accepted))
     }
 
-    /// Reads due events of partitions whose last owner went without giving them back, claims and queues them. Also returns how many
-    /// were queued or settled.
+    /// Reads due events of partitions whose last owner went without giving them back, claims and queues them. Returns how many were
+    /// queued or settled.
     pub(super) async fn read_carefully(
         &mut self,
         careful: &Careful,
         limit: u32,
         max_bytes: usize,
-    ) -> Result<(Polled, usize), StoreError> {
+    ) -> Result<usize, StoreError> {
         if !self.may_deliver() {
-            return Ok((Polled::Drained, 0));
+            return Ok(0);
         }
         let in_flight = self.in_flight.clone();
         // Until the events that are read have been accepted.
@@ -106,12 +106,13 @@ impl Poller {
         let read = self.store.read(&request).await.inspect_err(|_| self.metrics.claims_failed.increment())?;
         let answered_at = Instant::now();
         let full = self.count_taken(read.len(), bytes_of(&read), limit, max_bytes);
-        let reached = read.last().map(|last| last.position).filter(|_| full);
+        let last = read.last().map(|last| last.position);
         let accepted = if self.queue.is_closed() { 0 } else { self.accept_read(read, answered_at, Claims::All).await? };
         drop(reading);
-        self.partitions.read_carefully(careful, accepted, reached);
-        // Poll again at once for the other partitions. In one queue, wait until the front can be claimed.
-        Ok((if accepted == 0 && self.is_one_queue() { Polled::Drained } else { Polled::Full }, accepted))
+        // In one queue, the front is read again until it can be claimed.
+        let is_front_locked = accepted == 0 && self.is_one_queue();
+        self.partitions.read_carefully(careful, accepted, last.filter(|_| full || is_front_locked));
+        Ok(accepted)
     }
 
     /// Whether an event that is read now could be delivered: the leases hold, and the session is proven.

@@ -1,0 +1,135 @@
+//! What a host does with the events of partitions whose last owner went without giving them back: it claims as many of them as that
+//! owner can have had in flight, so that an event that stops its hosts is found.
+
+use std::time::Duration;
+
+use outbox::dispatcher::DispatcherConfig;
+use outbox::event::OwnerId;
+use outbox::poller::PollerConfig;
+use outbox::store::{NewRow, Node, NodeStore as _, Ownership, PARTITIONS, PartitionStore as _, WriteStore as _};
+use outbox::{Mode, Outbox, OutboxBuilder};
+use support::{Database, MySql, Postgres, Recorder, eventually};
+
+use crate::common::{HOUR, ROUTE, done, eager, orders};
+
+const BATCH: u32 = 5;
+
+/// A host that reads few events at once, and may have ten in flight.
+fn host<D: Database>(store: D::Store, mode: Mode, recorder: &Recorder) -> OutboxBuilder<D::Store> {
+    let poller = PollerConfig { batch_size: BATCH, drain_batch_size: BATCH, ..eager() };
+    let dispatcher = DispatcherConfig { workers: 1, cold_queue: 4, ..DispatcherConfig::default() };
+    Outbox::builder(store).mode(mode).poller(poller).dispatcher(dispatcher).listener(ROUTE, recorder.listener())
+}
+
+/// Events that only a poller can find, in partitions that their owner has left.
+async fn left_behind<D: Database>(db: &D, count: u32) {
+    let (store, gone) = (db.another().await, OwnerId::generate("gone"));
+    let node = Node::new(gone.clone(), "gone", "multi_node", "1");
+    store.heartbeat(&node, Duration::from_millis(1)).await.expect("writes a heartbeat");
+    store.keep_partitions(&gone, PARTITIONS, PARTITIONS).await.expect("takes");
+    let envelopes = orders(count);
+    let rows: Vec<_> = envelopes.iter().map(|envelope| NewRow { envelope, claimed: false }).collect();
+    store.write(&rows, &Ownership { owner: gone.clone(), lease: HOUR }).await.expect("writes");
+    let alive = format!("SELECT count(*) FROM outbox_event_node WHERE owner = '{}'", gone.as_str());
+    assert_eq!(db.number(&alive).await, 1);
+}
+
+/// How many events were claimed before their outcome.
+async fn claimed(db: &impl Database) -> i64 {
+    db.number("SELECT count(*) FROM outbox_event WHERE claim_seq > 1").await
+}
+
+pub(crate) async fn a_host_claims_as_many_events_as_the_last_owner_can_have_had_in_flight<D: Database>(db: &D) {
+    for mode in [Mode::SingleNode, Mode::MultiNode, Mode::Ordered, Mode::OrderedByAggregate] {
+        left_behind(db, 40).await;
+        let recorder = Recorder::done();
+
+        let host = host::<D>(db.another().await, mode, &recorder).start().await.expect("starts");
+
+        done(db, 40).await;
+        let claimed = claimed(db).await;
+        assert!((10..40).contains(&claimed), "{mode:?}: {claimed} of 40 events were claimed");
+        assert_eq!(recorder.count(), 40, "{mode:?}: each once");
+        host.shutdown().await;
+        db.execute("DELETE FROM outbox_event").await;
+    }
+}
+
+/// The first 20 of 40 events are locked, more than the last owner can have had in flight.
+async fn goes_on_behind_locked_events<D: Database>(db: &D, unlocked: impl Future<Output = ()>) {
+    let recorder = Recorder::done();
+
+    let host = host::<D>(db.another().await, Mode::MultiNode, &recorder).start().await.expect("starts");
+
+    done(db, 20).await;
+    let while_locked = claimed(db).await;
+    assert!((10..=20).contains(&while_locked), "{while_locked} of 20 events were claimed");
+    unlocked.await;
+    done(db, 40).await;
+    assert_eq!(recorder.count(), 40, "each once");
+    host.shutdown().await;
+}
+
+const FIRST: &str = "SELECT seq FROM outbox_event ORDER BY seq LIMIT 20 FOR UPDATE";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_behind_locked_ones_of_a_host_that_is_gone_are_claimed_and_delivered_on_postgres() {
+    let db = Postgres::fresh().await;
+    left_behind(&db, 40).await;
+    let mut other = sqlx::PgPool::connect(db.url()).await.expect("connects").begin().await.expect("begins");
+    sqlx::query(FIRST).execute(&mut *other).await.expect("locks");
+
+    goes_on_behind_locked_events(&db, async { other.rollback().await.expect("lets them go") }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_behind_locked_ones_of_a_host_that_is_gone_are_claimed_and_delivered_on_mysql() {
+    let db = MySql::fresh().await;
+    left_behind(&db, 40).await;
+    let mut other = sqlx::MySqlPool::connect(&db.url()).await.expect("connects").begin().await.expect("begins");
+    sqlx::query(FIRST).execute(&mut *other).await.expect("locks");
+
+    goes_on_behind_locked_events(&db, async { other.rollback().await.expect("lets them go") }).await;
+}
+
+/// The first event of one queue is locked while the host reads carefully: it is claimed as soon as it is free.
+async fn claims_a_front_that_was_locked<D: Database>(db: &D, unlocked: impl Future<Output = ()>) {
+    let recorder = Recorder::done();
+    let host = host::<D>(db.another().await, Mode::Ordered, &recorder).start().await.expect("starts");
+    let owned = "SELECT count(*) FROM outbox_event_partition WHERE epoch = 2";
+    eventually("it has taken the partitions over", async || db.number(owned).await == 256).await;
+    let reads = || {
+        let counts = host.metrics().counts();
+        counts.claims_full + counts.claims_partial
+    };
+    eventually("it has read the front", async || reads() >= 3).await;
+
+    unlocked.await;
+
+    done(db, 3).await;
+    assert_eq!(claimed(db).await, 3);
+    assert_eq!(recorder.count(), 3);
+    host.shutdown().await;
+}
+
+const FRONT: &str = "SELECT seq FROM outbox_event ORDER BY seq LIMIT 1 FOR UPDATE";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_locked_front_of_a_host_that_is_gone_is_claimed_once_it_is_free_on_postgres() {
+    let db = Postgres::fresh().await;
+    left_behind(&db, 3).await;
+    let mut other = sqlx::PgPool::connect(db.url()).await.expect("connects").begin().await.expect("begins");
+    sqlx::query(FRONT).execute(&mut *other).await.expect("locks");
+
+    claims_a_front_that_was_locked(&db, async { other.rollback().await.expect("lets it go") }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_locked_front_of_a_host_that_is_gone_is_claimed_once_it_is_free_on_mysql() {
+    let db = MySql::fresh().await;
+    left_behind(&db, 3).await;
+    let mut other = sqlx::MySqlPool::connect(&db.url()).await.expect("connects").begin().await.expect("begins");
+    sqlx::query(FRONT).execute(&mut *other).await.expect("locks");
+
+    claims_a_front_that_was_locked(&db, async { other.rollback().await.expect("lets it go") }).await;
+}
