@@ -235,6 +235,7 @@ impl Poller {
                 self.cursor.rests();
                 Ok((Polled::Drained, 0))
             }
+            Way::Carefully { .. } if !self.may_deliver() => Ok((Polled::Drained, 0)),
             Way::Carefully { careful, others } => {
                 let accepted = self.read_carefully(&careful, limit, max_bytes).await?;
                 if accepted > 0 {

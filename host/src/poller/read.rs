@@ -86,9 +86,6 @@ impl Poller {
         limit: u32,
         max_bytes: usize,
     ) -> Result<usize, StoreError> {
-        if !self.may_deliver() {
-            return Ok(0);
-        }
         let in_flight = self.in_flight.clone();
         // Until the events that are read have been accepted.
         let reading = in_flight.begin_read();
@@ -116,7 +113,7 @@ impl Poller {
     }
 
     /// Whether an event that is read now could be delivered: the leases hold, and the session is proven.
-    fn may_deliver(&mut self) -> bool {
+    pub(super) fn may_deliver(&mut self) -> bool {
         let may = self.partitions.lease_end() > Instant::now() && self.partitions.may_begin();
         if !may {
             self.partitions.doubt();
