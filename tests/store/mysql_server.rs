@@ -11,11 +11,11 @@ use outbox::store::{
 };
 use outbox::{MySqlStore, Store, StoreError, TransactionalStore};
 use sqlx::{AssertSqlSafe, Executor};
-use support::{DOCUMENTED_PAYLOAD, Database, Harness, MySql, Network, Proxy, documented_insert, eventually};
+use support::{DOCUMENTED_PAYLOAD, Database, Harness, MySql, Network, Proxy, documented_insert, eventually, in_time};
 use tokio::task::JoinSet;
 
 use crate::common::{
-    LEASE, claim, claim_due, event, expectations, kept, owner, ownership, plain, plains, settle, write, write_one,
+    LEASE, beat, claim, claim_due, event, expectations, kept, owner, ownership, plain, plains, settle, write, write_one,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -398,6 +398,8 @@ async fn a_migration_of_a_table_that_is_in_use_gives_up_and_goes_on_when_it_is_f
     let error = db.store().migrate_reset().await.expect_err("another transaction reads a table");
 
     assert!(matches!(&error, StoreError::InUse { table, .. } if table == "outbox_event"), "{error:?}");
+    let half_done = db.store().check_schema().await.expect_err("some tables are gone");
+    assert!(half_done.to_string().contains("`outbox migrate reset`"), "{half_done}");
     backup.rollback().await.expect("rolls back");
     assert_eq!(db.store().migrate_reset().await.expect("resets").len(), 1, "the lock of the migration was let go");
     db.store().check_schema().await.expect("the schema is whole");
@@ -425,4 +427,23 @@ async fn partitions_are_kept_again_soon_after_a_server_fell_silent_while_their_t
     // It fails, unless the connection had not come back yet.
     let _ = keeping.await.expect("does not panic");
     eventually("they are kept", async || store.keep_partitions(&host, all, all).await.is_ok()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_locked_partition_keeps_no_heartbeat_waiting_though_a_host_is_to_be_forgotten() {
+    let (db, host) = (MySql::fresh().await, owner("host"));
+    db.execute(
+        "INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until, room, session)
+         VALUES ('old', 'old', 'multi_node', '1', '2026-01-01', '2026-01-01', 1, 0)",
+    )
+    .await;
+    let mut other = db.services_pool(1).begin().await.expect("begins");
+    db.run_on(&mut other, "SELECT * FROM outbox_event_partition WHERE partition_id = 7 FOR UPDATE").await;
+
+    in_time("it waits for no lock", beat(&*db.store(), &host)).await;
+
+    let left = "SELECT COUNT(*) FROM outbox_event_node WHERE owner = 'old'";
+    assert_eq!(db.number(left).await, 0, "the other host is forgotten");
+    assert_eq!(kept(&*db.store(), &host, PARTITIONS, PARTITIONS).await.len(), 255, "the locked one is skipped");
+    other.rollback().await.expect("rolls back");
 }

@@ -78,7 +78,7 @@ pub struct NodeRecord {
     pub alive_until: Timestamp,
     /// Whether that is still to come.
     pub alive: bool,
-    /// How many partitions it holds.
+    /// How many partitions it owns. Those of a host that is not alive are free.
     pub partitions: u16,
     /// What its plugins are, as it said last: one JSON list; `None` for a host without plugins, and for one that is gone: a
     /// host that starts again and again leaves many rows.

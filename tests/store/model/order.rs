@@ -211,7 +211,8 @@ impl Table {
         let mut shown: Vec<_> =
             self.nodes.iter().filter(|(_, node)| node.alive_until >= self.now.minus(REMEMBERED_FOR)).collect();
         shown.sort_by_key(|(owner, node)| (node.started_at, owner.as_str()));
-        let partitions = |owner: &str| u16::try_from(self.held_partitions(owner).len()).expect("few partitions");
+        let owned = |owner: &str| self.partitions.iter().flatten().filter(|holder| holder.as_str() == owner).count();
+        let partitions = |owner: &str| u16::try_from(owned(owner)).expect("few partitions");
         shown
             .into_iter()
             .map(|(owner, node)| (owner.clone(), node.mode.to_owned(), node.alive_until > self.now, partitions(owner)))

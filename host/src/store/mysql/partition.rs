@@ -1,6 +1,7 @@
 //! Which host delivers which part of the table.
 
 use async_trait::async_trait;
+use serde_json::json;
 use sqlx::Row;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 
@@ -14,26 +15,37 @@ use crate::store::{HeldPartition, PartitionFaults, PartitionStore, StoreError};
 
 const HELD: &str = "SELECT partition_id, epoch, 0 FROM outbox_event_partition WHERE owner = ? ORDER BY partition_id";
 
-/// Whether a partition is free, without a lock. Bound: the number of partitions, the owner.
-const IS_FREE: &str = "
-SELECT 1 FROM outbox_event_partition AS part
-WHERE partition_id < ? AND (owner IS NULL
-  OR (owner <> ? AND NOT EXISTS (SELECT 1 FROM outbox_event_node AS node WHERE node.owner = part.owner AND alive_until > UTC_TIMESTAMP(6))))
-LIMIT 1";
+/// The owners of free partitions, and whether each is a host, without a lock: NULL for partitions without an owner. Bound: the number
+/// of partitions, the owner.
+const FREE_OF: &str = "
+SELECT DISTINCT part.owner, node.owner IS NOT NULL
+FROM outbox_event_partition AS part LEFT JOIN outbox_event_node AS node ON node.owner = part.owner
+WHERE partition_id < ? AND (part.owner IS NULL
+  OR (part.owner <> ? AND (node.owner IS NULL OR alive_until <= UTC_TIMESTAMP(6))))";
 
-/// Locks the rows of the hosts that are not alive, so that a heartbeat of such a host either comes first, or waits until its
-/// partitions have their new owner.
-const GONE: &str = "SELECT owner FROM outbox_event_node WHERE alive_until <= UTC_TIMESTAMP(6) FOR UPDATE SKIP LOCKED";
+/// Of these hosts, those that are not alive. Locks their rows, so that a heartbeat of such a host either comes first, or waits until
+/// its partitions have their new owner. Bound: the hosts as a JSON list.
+const GONE: &str = "
+SELECT owner FROM outbox_event_node
+WHERE alive_until <= UTC_TIMESTAMP(6)
+  AND owner IN (SELECT host.owner
+                FROM JSON_TABLE(?, '$[*]' COLUMNS (owner VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$')) AS host)
+FOR UPDATE SKIP LOCKED";
+
+/// Changes the rows that [`GONE`] has locked: the servers of a cluster do not see each other's locks, and refuse one of two
+/// transactions that write the same row. Bound: the hosts as a JSON list.
+const TOUCH_GONE: &str = "
+UPDATE outbox_event_node SET alive_until = alive_until - INTERVAL 1 MICROSECOND
+WHERE owner IN (SELECT host.owner
+                FROM JSON_TABLE(?, '$[*]' COLUMNS (owner VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$')) AS host)";
 
 /// With the epoch that each gets when it is taken. Locks each one's entry in the index, and skips the entries that outcomes
-/// have locked: see `settle.rs`. Bound: the number of partitions, the owner, the owners that [`GONE`] has locked as a JSON list, most to
-/// take.
+/// have locked: see `settle.rs`. Bound: the number of partitions, the owners whose partitions are free as a JSON list, most to take.
 const FREE: &str = "
 SELECT partition_id, epoch + 1, owner IS NOT NULL FROM outbox_event_partition FORCE INDEX (outbox_epoch)
 WHERE partition_id < ? AND (owner IS NULL
-  OR (owner <> ? AND (owner IN (SELECT gone.owner
-                                FROM JSON_TABLE(?, '$[*]' COLUMNS (owner VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$')) AS gone)
-                      OR owner NOT IN (SELECT node.owner FROM outbox_event_node AS node))))
+  OR owner IN (SELECT gone.owner
+               FROM JSON_TABLE(?, '$[*]' COLUMNS (owner VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$')) AS gone))
 ORDER BY partition_id LIMIT ?
 FOR UPDATE SKIP LOCKED";
 
@@ -133,18 +145,24 @@ async fn take(
     wanted: usize,
     of: u16,
 ) -> Result<Vec<HeldPartition>, sqlx::Error> {
-    let is_free = store.statement(IS_FREE).bind(of).bind(owner.as_str());
-    if is_free.fetch_optional(&mut *connection).await?.is_none() {
+    let owners = store.statement(FREE_OF).bind(of).bind(owner.as_str()).fetch_all(&mut *connection).await?;
+    if owners.is_empty() {
         return Ok(Vec::new());
     }
-    let gone = store.statement(GONE).fetch_all(&mut *connection).await?;
-    let gone = gone.iter().map(|row| row.try_get(0)).collect::<Result<Vec<String>, _>>()?;
-    let free = store
-        .statement(FREE)
-        .bind(of)
-        .bind(owner.as_str())
-        .bind(serde_json::json!(gone).to_string())
-        .bind(i64::try_from(wanted).unwrap_or(i64::MAX));
+    let (mut hosts, mut gone) = (Vec::new(), Vec::new());
+    for row in &owners {
+        if let Some(owner) = row.try_get::<Option<String>, _>(0)? {
+            let is_host = row.try_get::<i64, _>(1)? != 0;
+            if is_host { &mut hosts } else { &mut gone }.push(owner);
+        }
+    }
+    if !hosts.is_empty() {
+        let locked = store.statement(GONE).bind(json!(hosts).to_string()).fetch_all(&mut *connection).await?;
+        let locked = locked.iter().map(|row| row.try_get(0)).collect::<Result<Vec<String>, _>>()?;
+        store.statement(TOUCH_GONE).bind(json!(locked).to_string()).execute(&mut *connection).await?;
+        gone.extend(locked);
+    }
+    let free = store.statement(FREE).bind(of).bind(json!(gone).to_string()).bind(i64::try_from(wanted).unwrap_or(i64::MAX));
     let free = partitions(&free.fetch_all(&mut *connection).await?)?;
     let taken: Vec<u16> = free.iter().map(|partition| partition.number).collect();
     store.statement(TAKE).bind(numbers(&taken)).bind(owner.as_str()).execute(connection).await?;

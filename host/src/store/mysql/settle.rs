@@ -8,8 +8,8 @@
 //!
 //! An UPDATE of a join locks what its subqueries read, shared, until the commit: here the epoch of the event's partition, so
 //! that no other owner takes the partition before the outcome is stored. The lock lies on the entry of the index
-//! `outbox_epoch`, which has all that is asked for, and not on the partition's row. So a renewal, which writes the row alone,
-//! never waits for an outcome nor an outcome for it; and whoever takes partitions passes by those whose entries are locked.
+//! `outbox_epoch`, which has all that is asked for, and not on the partition's row. A host that
+//! takes partitions skips those whose entries are locked.
 
 use async_trait::async_trait;
 use sqlx::SqlStr;

@@ -39,8 +39,7 @@ DELETE FROM outbox_event_node WHERE owner = $1::text";
 const NODES: &str = "
 SELECT owner, label, mode, version, started_at, alive_until, alive_until > now() AS alive, room, session,
        CASE WHEN alive_until > now() THEN plugins END AS plugins,
-       CASE WHEN alive_until > now() THEN (SELECT count(*) FROM outbox_event_partition AS held WHERE held.owner = node.owner)
-            ELSE 0 END AS partitions
+       (SELECT count(*) FROM outbox_event_partition AS held WHERE held.owner = node.owner) AS partitions
 FROM outbox_event_node AS node WHERE alive_until >= now() - interval '1 day' ORDER BY started_at, owner";
 
 #[async_trait]

@@ -37,7 +37,7 @@ const FREE_PARTITIONS: &str = "UPDATE outbox_event_partition SET owner = NULL WH
 const NODES: &str = "
 SELECT owner, label, mode, version, started_at, alive_until, CASE WHEN alive_until > ?1 THEN plugins END AS plugins,
        room, session,
-       iif(alive_until > ?1, (SELECT count(*) FROM outbox_event_partition AS held WHERE held.owner = node.owner), 0) AS partitions
+       (SELECT count(*) FROM outbox_event_partition AS held WHERE held.owner = node.owner) AS partitions
 FROM outbox_event_node AS node WHERE alive_until >= ?2 ORDER BY started_at, owner";
 
 const DAY: i64 = 24 * 3_600 * 1_000_000;

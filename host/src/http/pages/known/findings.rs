@@ -273,20 +273,16 @@ fn unroutable(snapshot: &Snapshot) -> Option<Finding> {
     Some(Finding::new(Severity::Fault, sentence, to, "Show dead events"))
 }
 
-/// Hosts that are gone, whose events nobody delivers until the leases of their partitions end. Without a partition a host is missed by nobody.
+/// Hosts that are gone and whose partitions no other host has taken over yet.
 fn gone_hosts(snapshot: &Snapshot) -> Option<Finding> {
     let gone: Vec<&NodeRecord> = snapshot.nodes.iter().filter(|node| !node.alive && node.partitions > 0).collect();
     let held = count(gone.iter().map(|node| u64::from(node.partitions)).sum(), "partition");
     let sentence = match gone.as_slice() {
         [] => return None,
-        [node] => format!(
-            "Host {} is gone and still holds {held}; other hosts deliver their events once the leases end.",
-            visible(&node.label)
-        ),
-        nodes => format!(
-            "{} hosts are gone and still hold {held}; other hosts deliver their events once the leases end.",
-            nodes.len()
-        ),
+        [node] => {
+            format!("Host {} is gone and still owns {held}; a live host takes them over within seconds.", visible(&node.label))
+        }
+        nodes => format!("{} hosts are gone and still own {held}; a live host takes them over within seconds.", nodes.len()),
     };
     Some(Finding::new(Severity::Warning, sentence, "hosts", "Show hosts"))
 }

@@ -186,10 +186,7 @@ fn a_host_that_is_gone_and_a_growing_backlog_are_warnings() {
     let gone = |partitions| NodeRecord { alive: false, partitions, ..node("web-2", now()) };
     let stats = Stats { new: 9, oldest_pending_seconds: Some(250.0), ..Stats::default() };
     let all = said(Snapshot { nodes: vec![node("web-1", now()), gone(64)], stats, ..snapshot() });
-    assert_eq!(
-        all[0],
-        "Host web-2 is gone and still holds 64 partitions; other hosts deliver their events once the leases end."
-    );
+    assert_eq!(all[0], "Host web-2 is gone and still owns 64 partitions; a live host takes them over within seconds.");
     assert_eq!(all[1], "The hosts are falling behind: an event that is due has been waiting for 4 min.");
 }
 
@@ -198,7 +195,7 @@ fn a_host_that_is_gone_is_no_problem_once_others_have_taken_over_all_that_it_hel
     let gone = |partitions| NodeRecord { alive: false, partitions, ..node("web-2", now()) };
     assert_eq!(said(Snapshot { nodes: vec![node("web-1", now()), gone(0)], ..snapshot() }), Vec::<String>::new());
     let two = said(Snapshot { nodes: vec![node("web-1", now()), gone(1), gone(2), gone(0)], ..snapshot() });
-    assert_eq!(two, ["2 hosts are gone and still hold 3 partitions; other hosts deliver their events once the leases end."]);
+    assert_eq!(two, ["2 hosts are gone and still own 3 partitions; a live host takes them over within seconds."]);
 }
 
 #[test]
