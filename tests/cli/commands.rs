@@ -412,6 +412,22 @@ fn what_destroys_data_needs_a_yes() {
 }
 
 #[test]
+fn the_tables_are_not_reset_while_a_host_is_alive() {
+    let place = Place::migrated();
+    place.order("new", "new");
+    place.sql(
+        "INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until, room, session)
+         VALUES ('a', 'shop 1', 'multi_node', '0.1.0', 1, 9000000000000000, 1, 0)",
+    );
+
+    let refused = place.run(&["migrate", "reset", "--yes"]);
+
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+    assert!(refused.stderr.contains("hosts work on outbox_event: shop 1; stop them first"), "{}", refused.stderr);
+    assert!(place.ok(&["event", "list"]).contains("new"));
+}
+
+#[test]
 fn the_contract_is_written_with_what_it_depends_on_and_never_over_another_file() {
     let place = Place::empty();
 

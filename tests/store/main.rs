@@ -249,7 +249,7 @@ conformance! {
     migrate::a_newer_schema_is_refused,
     migrate::a_table_of_an_earlier_build_is_refused_until_it_is_reset,
     migrate::a_reset_deletes_everything_and_leaves_an_empty_schema,
-    migrate::a_reset_of_a_table_of_another_program_is_refused,
+    migrate::a_reset_deletes_no_table_of_another_program,
     migrate::taking_the_schema_back_leaves_nothing,
     migrate::a_custom_table_lives_beside_the_default_one,
     migrate::the_printed_schema_is_one_that_the_host_accepts,

@@ -2,7 +2,7 @@
 
 use outbox::StoreError;
 use outbox::store::{Filter, NewRow, PARTITIONS};
-use support::Harness;
+use support::{Harness, Sqlite};
 
 use crate::common::{by_hand, claim_due, keep, owner, ownership, plain, write_one};
 
@@ -104,15 +104,17 @@ pub(crate) async fn a_reset_deletes_everything_and_leaves_an_empty_schema(db: &d
     assert!(db.store().get(ours).await.expect("looks").is_some(), "other tables stay");
 }
 
-pub(crate) async fn a_reset_of_a_table_of_another_program_is_refused(db: &dyn Harness) {
-    let store = db.other_table("foreign_event").await;
-    db.execute("CREATE TABLE foreign_event (id integer)").await;
-    db.execute("INSERT INTO foreign_event VALUES (7)").await;
+pub(crate) async fn a_reset_deletes_no_table_of_another_program(db: &dyn Harness) {
+    for (name, foreign) in [("shop", "shop"), ("orders", "orders_audit"), ("cart", "cart_readable")] {
+        let store = db.other_table(name).await;
+        db.execute(&format!("CREATE TABLE {foreign} (id integer)")).await;
+        db.execute(&format!("INSERT INTO {foreign} VALUES (7)")).await;
 
-    let error = store.migrate_reset().await.expect_err("it is not ours");
+        let error = store.migrate_reset().await.expect_err("it belongs to another program");
 
-    assert!(matches!(&error, StoreError::NotOurs { table } if table.ends_with("foreign_event")), "{error:?}");
-    assert_eq!(db.number("SELECT max(id) FROM foreign_event").await, 7);
+        assert!(matches!(&error, StoreError::NotOurs { table } if table.ends_with(name)), "{error:?}");
+        assert_eq!(db.number(&format!("SELECT max(id) FROM {foreign}")).await, 7);
+    }
 }
 
 pub(crate) async fn taking_the_schema_back_leaves_nothing(db: &dyn Harness) {
@@ -150,4 +152,15 @@ pub(crate) async fn the_printed_schema_is_one_that_the_host_accepts(db: &dyn Har
 
     store.check_schema().await.expect("what a DBA ran by hand is a schema");
     assert!(store.migrate_up().await.expect("nothing is missing").is_empty());
+}
+
+#[tokio::test]
+async fn sqlite_a_reset_deletes_no_table_whose_name_differs_by_case() {
+    let db = Sqlite::fresh().await;
+    db.execute("CREATE TABLE shop (id integer)").await;
+
+    let error = db.other_table("Shop").await.migrate_reset().await.expect_err("it belongs to another program");
+
+    assert!(matches!(error, StoreError::NotOurs { .. }), "{error:?}");
+    assert_eq!(db.number("SELECT count(*) FROM shop").await, 0);
 }

@@ -40,10 +40,11 @@ pub trait SchemaStore: Send + Sync {
     /// [`StoreError::SchemaNewer`], [`StoreError::InUse`], or the database's own.
     async fn migrate_down(&self) -> Result<Option<Migration>, StoreError>;
 
-    /// Drops the tables **with their data**, those of an earlier build as well, and creates them anew. Returns the steps applied.
+    /// Drops the tables **with their data**, those of an earlier build as well, and creates them anew. Returns the steps applied. Stop all
+    /// hosts first: the numbers of events begin anew, so that an outcome that a host stores late may end another event.
     ///
     /// # Errors
-    /// [`StoreError::NotOurs`] if the table was not created by an outbox; [`StoreError::SchemaNewer`], [`StoreError::InUse`], or the
+    /// [`StoreError::NotOurs`] if no outbox created the tables, or something else has the name of one; [`StoreError::SchemaNewer`], [`StoreError::InUse`], or the
     /// database's own.
     async fn migrate_reset(&self) -> Result<Vec<Migration>, StoreError>;
 

@@ -80,12 +80,21 @@ impl MigrateCommand {
             }
             Self::Reset { yes, output } => {
                 let store = database::open(config, Missing::Refuse).await?;
+                // Tables of an earlier build may not have what this asks for.
+                let nodes = store.nodes().await.unwrap_or_default();
+                let alive: Vec<String> = nodes.into_iter().filter(|node| node.alive).map(|node| node.label).collect();
+                if !alive.is_empty() {
+                    let why = format!("hosts work on {}: {}; stop them first", config.database.table, alive.join(", "));
+                    return Err(Failure::new(Exit::Usage, why));
+                }
                 let tables = format!("delete the tables of the outbox {} in {shown} with all events", config.database.table);
                 output::confirm(&tables, yes)?;
                 let applied = output::busy("deleting and creating the tables", store.migrate_reset()).await;
                 store.close().await;
                 let applied = applied?;
-                eprintln!("all events were deleted; applied:");
+                eprintln!(
+                    "all events were deleted, and with the tables all rights that were granted on them (`outbox doctor --grants`); applied:"
+                );
                 output::many(&applied, output.output, table)
             }
             Self::Status { output } => {

@@ -82,6 +82,14 @@ CREATE TABLE IF NOT EXISTS outbox_event_migration (
   applied_at DATETIME(6)  NOT NULL
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin";
 const EXISTS: &str = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?";
+/// How many of the tables, or of other things with the name of one, are there.
+const ANY_EXISTS: &str = "
+SELECT COUNT(*) FROM information_schema.tables
+WHERE table_schema = DATABASE()
+  AND table_name IN ('outbox_event', 'outbox_event_route', 'outbox_event_pause', 'outbox_event_node', 'outbox_event_partition',
+                     'outbox_event_audit', 'outbox_event_state', 'outbox_event_state_usage', 'outbox_event_readable')";
+/// Until the tables are created anew, the schema is none that a host may use.
+const BEGIN_RESET: &str = "UPDATE outbox_event_migration SET name = 'reset'";
 const APPLIED: &str = "
 SELECT version, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', applied_at), name FROM outbox_event_migration ORDER BY version";
 const RECORD: &str = "INSERT INTO outbox_event_migration (version, name, applied_at) VALUES (?, ?, UTC_TIMESTAMP(6))";
@@ -114,11 +122,19 @@ async fn locked_up(store: &MySqlStore, connection: &mut MySqlConnection) -> Resu
     Ok(migrations)
 }
 
-/// The notes go last, so that a reset that was cut off can be repeated.
+/// Drops the notes last. Until then they name no schema of this build, so that a reset that was cut off is asked for again.
 async fn locked_reset(store: &MySqlStore, connection: &mut MySqlConnection) -> Result<Vec<Migration>, StoreError> {
-    refuse_foreign(store, connection).await?;
+    let failed = |error| store.failed(ACTION, error);
     match history(store, connection).await.and_then(History::known) {
-        Ok(_) | Err(StoreError::EarlierBuild { .. }) => {}
+        Ok(history) if history.is_empty() => {
+            let any = store.statement(ANY_EXISTS).fetch_one(&mut *connection).await.and_then(|row| row.number(0));
+            if any.map_err(failed)? > 0 {
+                return Err(StoreError::NotOurs { table: store.table.to_string() });
+            }
+        }
+        Ok(_) | Err(StoreError::EarlierBuild { .. }) => {
+            store.statement(BEGIN_RESET).execute(&mut *connection).await.map_err(failed)?;
+        }
         Err(error) => return Err(error),
     }
     for step in STEPS.iter().rev() {

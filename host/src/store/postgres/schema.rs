@@ -64,7 +64,7 @@ impl SchemaStore for PostgresStore {
         let mut transaction = self.transaction().await?;
         prepare(self, &mut transaction).await?;
         match history(self, &mut transaction).await.and_then(History::known) {
-            Ok(history) if history.is_empty() && exists(self, &mut transaction, TABLE_EXISTS).await? => {
+            Ok(history) if history.is_empty() && exists(self, &mut transaction, ANY_EXISTS).await? => {
                 return Err(StoreError::NotOurs { table: self.table.to_string() });
             }
             Ok(_) | Err(StoreError::EarlierBuild { .. }) => {}
@@ -102,7 +102,12 @@ const HISTORY: &str = "
 CREATE TABLE IF NOT EXISTS outbox_event_migration
   (version integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL)";
 const EXISTS: &str = "SELECT to_regclass('outbox_event_migration') IS NOT NULL AS there";
-const TABLE_EXISTS: &str = "SELECT to_regclass('outbox_event') IS NOT NULL AS there";
+/// Whether any of the tables, or something else with the name of one, is there.
+const ANY_EXISTS: &str = "
+SELECT coalesce(to_regclass('outbox_event'), to_regclass('outbox_event_route'), to_regclass('outbox_event_pause'),
+                to_regclass('outbox_event_node'), to_regclass('outbox_event_partition'),
+                to_regclass('outbox_event_audit'), to_regclass('outbox_event_state'),
+                to_regclass('outbox_event_state_usage'), to_regclass('outbox_event_readable')) IS NOT NULL AS there";
 const APPLIED: &str = "SELECT version, applied_at, name FROM outbox_event_migration ORDER BY version";
 const RECORD: &str = "
 INSERT INTO outbox_event_migration (version, name, applied_at) VALUES ($1::integer, $2::text, now()) RETURNING applied_at";

@@ -50,7 +50,7 @@ impl SchemaStore for SqliteStore {
     async fn migrate_reset(&self) -> Result<Vec<Migration>, StoreError> {
         let mut transaction = self.begin().await?;
         match history(self, &mut transaction).await.and_then(History::known) {
-            Ok(history) if history.is_empty() && exists(self, &mut transaction, TABLE_EXISTS).await? => {
+            Ok(history) if history.is_empty() && exists(self, &mut transaction, ANY_EXISTS).await? => {
                 return Err(StoreError::NotOurs { table: self.table.to_string() });
             }
             Ok(_) | Err(StoreError::EarlierBuild { .. }) => {}
@@ -87,7 +87,11 @@ const STEPS: &[Step] = &[Step {
 const HISTORY: &str = "
 CREATE TABLE IF NOT EXISTS outbox_event_migration (version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at INTEGER NOT NULL)";
 const EXISTS: &str = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'outbox_event_migration'";
-const TABLE_EXISTS: &str = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'outbox_event'";
+/// Whether any of the tables, or something else with the name of one, is there. SQLite compares names without case.
+const ANY_EXISTS: &str = "
+SELECT count(*) FROM sqlite_master
+WHERE name COLLATE NOCASE IN ('outbox_event', 'outbox_event_route', 'outbox_event_pause', 'outbox_event_node', 'outbox_event_partition',
+                              'outbox_event_audit', 'outbox_event_state', 'outbox_event_state_usage', 'outbox_event_readable')";
 const APPLIED: &str = "SELECT version, applied_at, name FROM outbox_event_migration ORDER BY version";
 const RECORD: &str = "INSERT INTO outbox_event_migration (version, name, applied_at) VALUES (?1, ?2, ?3)";
 const NOW: &str = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000";
