@@ -1,5 +1,5 @@
-//! What a host does with the events of partitions whose last owner went without giving them back: it claims as many of them as that
-//! owner can have had in flight, so that an event that stops its hosts is found.
+//! Events of partitions whose last owner died. The next owner claims as many of them as the last one can have had in flight, so that
+//! it finds an event that kills its hosts.
 
 use std::time::Duration;
 
@@ -79,7 +79,7 @@ async fn events_behind_locked_ones_of_a_host_that_is_gone_are_claimed_and_delive
     let mut other = sqlx::PgPool::connect(db.url()).await.expect("connects").begin().await.expect("begins");
     sqlx::query(FIRST).execute(&mut *other).await.expect("locks");
 
-    goes_on_behind_locked_events(&db, async { other.rollback().await.expect("lets them go") }).await;
+    goes_on_behind_locked_events(&db, async { other.rollback().await.expect("unlocks") }).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -89,7 +89,7 @@ async fn events_behind_locked_ones_of_a_host_that_is_gone_are_claimed_and_delive
     let mut other = sqlx::MySqlPool::connect(&db.url()).await.expect("connects").begin().await.expect("begins");
     sqlx::query(FIRST).execute(&mut *other).await.expect("locks");
 
-    goes_on_behind_locked_events(&db, async { other.rollback().await.expect("lets them go") }).await;
+    goes_on_behind_locked_events(&db, async { other.rollback().await.expect("unlocks") }).await;
 }
 
 /// The first event of one queue is locked while the host reads carefully: it is claimed as soon as it is free.
@@ -121,7 +121,7 @@ async fn a_locked_front_of_a_host_that_is_gone_is_claimed_once_it_is_free_on_pos
     let mut other = sqlx::PgPool::connect(db.url()).await.expect("connects").begin().await.expect("begins");
     sqlx::query(FRONT).execute(&mut *other).await.expect("locks");
 
-    claims_a_front_that_was_locked(&db, async { other.rollback().await.expect("lets it go") }).await;
+    claims_a_front_that_was_locked(&db, async { other.rollback().await.expect("unlocks") }).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -131,5 +131,5 @@ async fn a_locked_front_of_a_host_that_is_gone_is_claimed_once_it_is_free_on_mys
     let mut other = sqlx::MySqlPool::connect(&db.url()).await.expect("connects").begin().await.expect("begins");
     sqlx::query(FRONT).execute(&mut *other).await.expect("locks");
 
-    claims_a_front_that_was_locked(&db, async { other.rollback().await.expect("lets it go") }).await;
+    claims_a_front_that_was_locked(&db, async { other.rollback().await.expect("unlocks") }).await;
 }

@@ -401,7 +401,7 @@ async fn a_migration_of_a_table_that_is_in_use_gives_up_and_goes_on_when_it_is_f
     let half_done = db.store().check_schema().await.expect_err("some tables are gone");
     assert!(half_done.to_string().contains("`outbox migrate reset`"), "{half_done}");
     backup.rollback().await.expect("rolls back");
-    assert_eq!(db.store().migrate_reset().await.expect("resets").len(), 1, "the lock of the migration was let go");
+    assert_eq!(db.store().migrate_reset().await.expect("resets").len(), 1, "the lock of the migration is free");
     db.store().check_schema().await.expect("the schema is whole");
 }
 

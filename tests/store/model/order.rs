@@ -145,7 +145,7 @@ impl Table {
         numbers.iter().map(|number| HeldPartition { number: *number, epoch: epoch(*number), abandoned: false }).collect()
     }
 
-    /// Those of these partitions that the owner owns under these epochs. It need not be alive.
+    /// Filters the partitions that the owner owns under these epochs. It need not be alive.
     pub(super) fn still_its_own(&self, owner: &str, partitions: &[HeldPartition]) -> Vec<u16> {
         let is_its_own =
             |held: &&HeldPartition| self.is_owner(owner, held.number) && self.epochs[usize::from(held.number)] == held.epoch;

@@ -88,7 +88,7 @@ SELECT COUNT(*) FROM information_schema.tables
 WHERE table_schema = DATABASE()
   AND table_name IN ('outbox_event', 'outbox_event_route', 'outbox_event_pause', 'outbox_event_node', 'outbox_event_partition',
                      'outbox_event_audit', 'outbox_event_state', 'outbox_event_state_usage', 'outbox_event_readable')";
-/// Until the tables are created anew, the schema is none that a host may use.
+/// Until the tables are created anew, no host may use the schema.
 const BEGIN_RESET: &str = "UPDATE outbox_event_migration SET name = 'reset'";
 const APPLIED: &str = "
 SELECT version, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', applied_at), name FROM outbox_event_migration ORDER BY version";
@@ -122,7 +122,7 @@ async fn locked_up(store: &MySqlStore, connection: &mut MySqlConnection) -> Resu
     Ok(migrations)
 }
 
-/// Drops the notes last. Until then they name no schema of this build, so that a reset that was cut off is asked for again.
+/// Drops the notes last. Until then they name no schema of this build, so that hosts tell the operator to repeat a reset that was cut off.
 async fn locked_reset(store: &MySqlStore, connection: &mut MySqlConnection) -> Result<Vec<Migration>, StoreError> {
     let failed = |error| store.failed(ACTION, error);
     match history(store, connection).await.and_then(History::known) {

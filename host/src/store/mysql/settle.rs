@@ -8,7 +8,7 @@
 //!
 //! An UPDATE of a join locks what its subqueries read, shared, until the commit: here the epoch of the event's partition, so
 //! that no other owner takes the partition before the outcome is stored. The lock lies on the entry of the index
-//! `outbox_epoch`, which has all that is asked for, and not on the partition's row. A host that
+//! `outbox_epoch`, which has all columns that the subquery reads, and not on the partition's row. A host that
 //! takes partitions skips those whose entries are locked.
 
 use async_trait::async_trait;
