@@ -29,9 +29,7 @@ async fn left_behind<D: Database>(db: &D, count: u32) {
     store.keep_partitions(&gone, PARTITIONS, PARTITIONS).await.expect("takes");
     let envelopes = orders(count);
     let rows: Vec<_> = envelopes.iter().map(|envelope| NewRow { envelope, claimed: false }).collect();
-    store.write(&rows, &Ownership { owner: gone.clone(), lease: HOUR }).await.expect("writes");
-    let alive = format!("SELECT count(*) FROM outbox_event_node WHERE owner = '{}'", gone.as_str());
-    assert_eq!(db.number(&alive).await, 1);
+    store.write(&rows, &Ownership { owner: gone, lease: HOUR }).await.expect("writes");
 }
 
 /// How many events were claimed before their outcome.

@@ -240,6 +240,12 @@ async fn a_migration_that_was_cut_in_the_middle_goes_on() {
         store.check_schema().await.expect("the schema is whole");
         assert_eq!(db.number("SELECT COUNT(*) FROM cut_partition").await, 256);
         while store.migrate_down().await.expect("takes it back").is_some() {}
+        db.execute(&whole[..middle]).await;
+
+        store.migrate_reset().await.expect("a reset goes on as well");
+
+        store.check_schema().await.expect("the schema is whole");
+        while store.migrate_down().await.expect("takes it back").is_some() {}
     }
 }
 

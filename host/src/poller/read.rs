@@ -112,7 +112,7 @@ impl Poller {
         Ok(accepted)
     }
 
-    /// Whether an event that is read now could be delivered: the leases hold, and the session is proven.
+    /// Whether an event that is read now could be delivered: the lease holds, and the session is proven.
     pub(super) fn may_deliver(&mut self) -> bool {
         let may = self.partitions.lease_end() > Instant::now() && self.partitions.may_begin();
         if !may {

@@ -151,7 +151,10 @@ pub enum StoreError {
         source: sqlx::Error,
     },
     /// There is another table of this name.
-    #[error("the table {table} is there, but no outbox made it; give the outbox another table name, or another database")]
+    #[error(
+        "the table {table}, or a table whose name begins like that, exists and no outbox made it; give the outbox another table name, or \
+         another database"
+    )]
     NotOurs {
         /// The table.
         table: String,

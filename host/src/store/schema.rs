@@ -26,8 +26,8 @@ pub trait SchemaStore: Send + Sync {
     /// [`StoreError::SchemaNewer`], or the database's own.
     async fn migrations(&self) -> Result<Vec<Migration>, StoreError>;
 
-    /// Applies every step that is missing, each in one transaction; safe to repeat and to race. Restores
-    /// missing and surplus rows of the partition table. Returns the steps applied.
+    /// Applies every step that is missing, each in one transaction; safe to repeat and to race. Inserts missing rows of the partition
+    /// table, and deletes surplus ones. Returns the steps applied.
     ///
     /// # Errors
     /// [`StoreError::SchemaNewer`]; [`StoreError::InUse`] when somebody uses the tables for longer than a few seconds, behind whom
@@ -44,8 +44,8 @@ pub trait SchemaStore: Send + Sync {
     /// hosts first: the numbers of events begin anew, so that an outcome that a host stores late may end another event.
     ///
     /// # Errors
-    /// [`StoreError::NotOurs`] if no outbox created the tables, or something else has the name of one; [`StoreError::SchemaNewer`], [`StoreError::InUse`], or the
-    /// database's own.
+    /// [`StoreError::NotOurs`] if no outbox created the tables, or something else has the name of one; [`StoreError::SchemaNewer`],
+    /// [`StoreError::InUse`], or the database's own.
     async fn migrate_reset(&self) -> Result<Vec<Migration>, StoreError>;
 
     /// The text of every step, as a DBA would run it.
@@ -99,6 +99,18 @@ pub(super) fn text(steps: &[Step], history: &'static str, now: &str, named: impl
         text.push_str(&format!("\n{}\n\n{note} VALUES ({version}, '{name}', {now});\n", named(up).trim_end()));
     }
     text
+}
+
+/// Whether an outbox of this build or of an earlier one left notes.
+///
+/// # Errors
+/// [`StoreError::SchemaNewer`], or the error of reading the notes.
+pub(super) fn has_notes(history: Result<History<'_>, StoreError>) -> Result<bool, StoreError> {
+    match history.and_then(History::known) {
+        Ok(history) => Ok(!history.is_empty()),
+        Err(StoreError::EarlierBuild { .. }) => Ok(true),
+        Err(error) => Err(error),
+    }
 }
 
 /// Which steps a database has, as it notes them itself.

@@ -160,7 +160,7 @@ impl SchemaStore for MemoryStore {
     }
 
     async fn migrate_reset(&self) -> Result<Vec<Migration>, StoreError> {
-        unreachable!("nobody migrates what is in memory")
+        unreachable!("the table in memory has no schema")
     }
 
     fn migration_sql(&self) -> String {

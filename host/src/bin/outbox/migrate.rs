@@ -1,6 +1,7 @@
 //! `outbox migrate`: the schema, step by step.
 
 use clap::Subcommand;
+use outbox::Store;
 use outbox::store::{Migration, hide_password};
 
 use crate::config::{Config, Kind};
@@ -80,21 +81,19 @@ impl MigrateCommand {
             }
             Self::Reset { yes, output } => {
                 let store = database::open(config, Missing::Refuse).await?;
-                // Tables of an earlier build may not have what this asks for.
-                let nodes = store.nodes().await.unwrap_or_default();
-                let alive: Vec<String> = nodes.into_iter().filter(|node| node.alive).map(|node| node.label).collect();
-                if !alive.is_empty() {
-                    let why = format!("hosts work on {}: {}; stop them first", config.database.table, alive.join(", "));
-                    return Err(Failure::new(Exit::Usage, why));
-                }
-                let tables = format!("delete the tables of the outbox {} in {shown} with all events", config.database.table);
+                refuse_under_live_hosts(&*store, config).await?;
+                let tables =
+                    format!("delete {} and the tables that belong to it, with all events, from {shown}", config.database.table);
                 output::confirm(&tables, yes)?;
                 let applied = output::busy("deleting and creating the tables", store.migrate_reset()).await;
                 store.close().await;
                 let applied = applied?;
-                eprintln!(
-                    "all events were deleted, and with the tables all rights that were granted on them (`outbox doctor --grants`); applied:"
-                );
+                eprintln!("all events were deleted; applied:");
+                if store.kind() != "sqlite" {
+                    eprintln!(
+                        "rights on the tables were deleted with them; to grant them again, run the SQL of `outbox doctor --grants`"
+                    );
+                }
                 output::many(&applied, output.output, table)
             }
             Self::Status { output } => {
@@ -113,6 +112,22 @@ impl MigrateCommand {
             }
         }
     }
+}
+
+/// Fails if a host is alive: a reset gives events their numbers anew, and a late outcome could end another event.
+async fn refuse_under_live_hosts(store: &dyn Store, config: &Config) -> Result<(), Failure> {
+    if store.check_schema().await.is_err() {
+        // The tables of an earlier build may lack columns of this query.
+        return Ok(());
+    }
+    let nodes = store.nodes().await?;
+    let alive: Vec<String> = nodes.into_iter().filter(|node| node.alive).map(|node| node.label).collect();
+    if alive.is_empty() {
+        return Ok(());
+    }
+    let (table, hosts) = (&config.database.table, alive.join(", "));
+    let why = format!("hosts work on {table}: {hosts}; stop them first (a killed host counts until its lease ends)");
+    Err(Failure::new(Exit::Usage, why))
 }
 
 fn table(steps: &[Migration]) -> String {

@@ -12,10 +12,9 @@ use crate::store::settle::delay_micros;
 use crate::store::{ReadRequest, StoreError};
 
 /// The unfinished events whose time has come, in the order of their `seq`, without a lock; none unless the owner is alive and holds
-/// all partitions. Each with whether later ones wait for it, and whether it may be claimed. The index
-/// of what is done has the unfinished in this order too: they have no `done_at`, and every index of this engine ends with the
-/// primary key. In order of binding: the microseconds to leave alone, most rows, the same two again, the owner, most
-/// rows.
+/// all partitions. Each with whether later ones wait for it, and whether it may be claimed. The index of what is done has the
+/// unfinished in this order too: they have no `done_at`, and every index of this engine ends with the primary key. In order of
+/// binding: the microseconds to leave alone, most rows, the same two again, the owner, most rows.
 pub(super) const FRONT: &str = "
 SELECT seq, is_waited_for, is_free
 FROM ((SELECT seq, CAST(available_at <= UTC_TIMESTAMP(6) AS SIGNED) AS is_waited_for,

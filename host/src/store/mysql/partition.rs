@@ -61,7 +61,7 @@ UPDATE JSON_TABLE(?, '$[*]' COLUMNS (number SMALLINT PATH '$[0]', epoch INT PATH
 STRAIGHT_JOIN outbox_event_partition AS part FORCE INDEX (PRIMARY) ON part.partition_id = held.number
 SET part.owner = NULL WHERE part.owner = ? AND part.epoch = held.epoch";
 
-const LOOK: &str = "
+const FAULTS: &str = "
 SELECT CAST(256 - COALESCE(SUM(partition_id BETWEEN 0 AND 255), 0) AS SIGNED) AS missing,
        CAST(COALESCE(SUM(partition_id NOT BETWEEN 0 AND 255), 0) AS SIGNED) AS surplus
 FROM outbox_event_partition";
@@ -87,7 +87,7 @@ impl PartitionStore for MySqlStore {
     }
 
     async fn partition_faults(&self) -> Result<PartitionFaults, StoreError> {
-        self.keeping().read_one("look at the partition table", self.statement(LOOK), PartitionFaults::of_row).await
+        self.keeping().read_one("look at the partition table", self.statement(FAULTS), PartitionFaults::of_row).await
     }
 
     async fn restore_partitions(&self) -> Result<PartitionFaults, StoreError> {

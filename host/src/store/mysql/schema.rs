@@ -10,7 +10,7 @@ use super::error::is_no_such_table;
 use super::grants::GRANTS;
 use super::{MySqlStore, Run};
 use crate::store::row::{Columns, Named};
-use crate::store::schema::{self, FORGET_ALL, History, Step, in_use};
+use crate::store::schema::{self, FORGET_ALL, History, Step, has_notes, in_use};
 use crate::store::{Migration, PartitionStore, SchemaStore, StoreError, TableName};
 
 #[async_trait]
@@ -125,17 +125,14 @@ async fn locked_up(store: &MySqlStore, connection: &mut MySqlConnection) -> Resu
 /// Drops the notes last. Until then they name no schema of this build, so that hosts tell the operator to repeat a reset that was cut off.
 async fn locked_reset(store: &MySqlStore, connection: &mut MySqlConnection) -> Result<Vec<Migration>, StoreError> {
     let failed = |error| store.failed(ACTION, error);
-    match history(store, connection).await.and_then(History::known) {
-        Ok(history) if history.is_empty() => {
-            let any = store.statement(ANY_EXISTS).fetch_one(&mut *connection).await.and_then(|row| row.number(0));
-            if any.map_err(failed)? > 0 {
-                return Err(StoreError::NotOurs { table: store.table.to_string() });
-            }
+    if has_notes(history(store, connection).await)? {
+        store.statement(BEGIN_RESET).execute(&mut *connection).await.map_err(failed)?;
+    } else if notes(store, connection).await?.is_none() {
+        // A table of notes without a row belongs to a step that was cut off.
+        let any = store.statement(ANY_EXISTS).fetch_one(&mut *connection).await.and_then(|row| row.number(0));
+        if any.map_err(failed)? > 0 {
+            return Err(StoreError::NotOurs { table: store.table.to_string() });
         }
-        Ok(_) | Err(StoreError::EarlierBuild { .. }) => {
-            store.statement(BEGIN_RESET).execute(&mut *connection).await.map_err(failed)?;
-        }
-        Err(error) => return Err(error),
     }
     for step in STEPS.iter().rev() {
         run(store, connection, step.down).await?;

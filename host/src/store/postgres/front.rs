@@ -1,9 +1,9 @@
 //! One queue of all events: reading its front.
 
 /// Reads the unfinished events whose time has come, in the order of their `seq`, up to the first that is neither deliverable nor in $5:
-/// no event may overtake it. Returns nothing unless the owner is alive by the database's clock and holds all partitions. Each row has the `seq` of
-/// the last earlier event that it waits for. $1 the owner, $2 most rows, $3 most bytes, $4 the
-/// youngest age in microseconds, $5 the events in hand.
+/// no event may overtake it. Returns nothing unless the owner is alive by the database's clock and holds all partitions. Each row has
+/// the `seq` of the last earlier event that it waits for. $1 the owner, $2 most rows, $3 most bytes, $4 the youngest age in
+/// microseconds, $5 the events in hand.
 pub(super) const READ_FRONT: &str = "
 WITH front AS (
   SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,

@@ -12,8 +12,8 @@ use crate::store::settle::delay_micros;
 use crate::store::{Node, NodeRecord, NodeStore, StoreError, row};
 
 /// A statement does not see what it writes: this host is counted by itself. Skips hosts that another host is deleting. A host that
-/// owns partitions is not deleted, since its row says that they are free. $1 to $4 owner, label, mode, version, $5 the lease in microseconds, $6 its plugins, $7 and $8 its
-/// room and whether it has a session.
+/// owns partitions is not deleted, since its row says that they are free. $1 to $4 owner, label, mode, version, $5 the lease in
+/// microseconds, $6 its plugins, $7 and $8 its room and whether it has a session.
 const HEARTBEAT: &str = "
 WITH alive AS (
   INSERT INTO outbox_event_node AS node (owner, label, mode, version, started_at, alive_until, plugins, room, session)

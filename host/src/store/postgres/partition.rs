@@ -35,7 +35,7 @@ const RELEASE: &str = "
 UPDATE outbox_event_partition SET owner = NULL FROM unnest($2::smallint[], $3::integer[]) AS held (number, epoch)
 WHERE owner = $1::text AND partition_id = held.number AND outbox_event_partition.epoch = held.epoch";
 
-const LOOK: &str = "
+const FAULTS: &str = "
 SELECT 256 - count(*) FILTER (WHERE partition_id BETWEEN 0 AND 255) AS missing,
        count(*) FILTER (WHERE partition_id NOT BETWEEN 0 AND 255) AS surplus
 FROM outbox_event_partition";
@@ -67,7 +67,7 @@ impl PartitionStore for PostgresStore {
     }
 
     async fn partition_faults(&self) -> Result<PartitionFaults, StoreError> {
-        self.keeping().read_one("look at the partition table", self.statement(LOOK), PartitionFaults::of_row).await
+        self.keeping().read_one("look at the partition table", self.statement(FAULTS), PartitionFaults::of_row).await
     }
 
     async fn restore_partitions(&self) -> Result<PartitionFaults, StoreError> {

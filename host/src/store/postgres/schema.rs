@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, Row};
 use super::grants::GRANTS;
 use super::{PostgresStore, Run, TransactionalStore};
 use crate::store::row::Named;
-use crate::store::schema::{self, FORGET_ALL, History, Step, in_use};
+use crate::store::schema::{self, FORGET_ALL, History, Step, has_notes, in_use};
 use crate::store::{Migration, PartitionStore, SchemaStore, StoreError, TableName};
 
 const TABLE_IN_FULL: &str = "
@@ -63,12 +63,8 @@ impl SchemaStore for PostgresStore {
     async fn migrate_reset(&self) -> Result<Vec<Migration>, StoreError> {
         let mut transaction = self.transaction().await?;
         prepare(self, &mut transaction).await?;
-        match history(self, &mut transaction).await.and_then(History::known) {
-            Ok(history) if history.is_empty() && exists(self, &mut transaction, ANY_EXISTS).await? => {
-                return Err(StoreError::NotOurs { table: self.table.to_string() });
-            }
-            Ok(_) | Err(StoreError::EarlierBuild { .. }) => {}
-            Err(error) => return Err(error),
+        if !has_notes(history(self, &mut transaction).await)? && exists(self, &mut transaction, ANY_EXISTS).await? {
+            return Err(StoreError::NotOurs { table: self.table.to_string() });
         }
         for step in STEPS.iter().rev() {
             run(self, &mut transaction, step.down).await?;

@@ -1,9 +1,9 @@
 //! One queue of all events: reading its front.
 
 /// Reads the unfinished events whose time has come, in the order of their `seq`, up to the first that is neither deliverable nor in ?6:
-/// no event may overtake it. Returns nothing unless the owner is alive by the database's clock and holds all partitions. Each row has the `seq` of
-/// the last earlier event that it waits for. ?1 now, ?2 the owner, ?3 most rows, ?4 most bytes,
-/// ?5 the newest insertion time, ?6 the events in hand as a JSON list.
+/// no event may overtake it. Returns nothing unless the owner is alive by the database's clock and holds all partitions. Each row has
+/// the `seq` of the last earlier event that it waits for. ?1 now, ?2 the owner, ?3 most rows, ?4 most bytes, ?5 the newest insertion
+/// time, ?6 the events in hand as a JSON list.
 pub(super) const READ_FRONT: &str = "
 WITH front AS (
   SELECT seq, octet_length(payload) + coalesce(octet_length(headers), 0) AS bytes, available_at <= ?1 AS is_waited_for,

@@ -33,7 +33,7 @@ const RELEASE: &str = "
 UPDATE outbox_event_partition SET owner = NULL
 WHERE owner = ?1 AND (partition_id, epoch) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?2))";
 
-const LOOK: &str = "
+const FAULTS: &str = "
 SELECT 256 - count(*) FILTER (WHERE partition_id BETWEEN 0 AND 255) AS missing,
        count(*) FILTER (WHERE partition_id NOT BETWEEN 0 AND 255) AS surplus
 FROM outbox_event_partition";
@@ -72,7 +72,7 @@ impl PartitionStore for SqliteStore {
     }
 
     async fn partition_faults(&self) -> Result<PartitionFaults, StoreError> {
-        self.read_one("look at the partition table", self.statement(LOOK), PartitionFaults::of_row).await
+        self.read_one("look at the partition table", self.statement(FAULTS), PartitionFaults::of_row).await
     }
 
     async fn restore_partitions(&self) -> Result<PartitionFaults, StoreError> {

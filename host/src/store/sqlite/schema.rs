@@ -6,7 +6,7 @@ use sqlx::sqlite::SqliteConnection;
 use super::error::failed;
 use super::{Run, SqliteStore, TransactionalStore};
 use crate::store::row::Named;
-use crate::store::schema::{self, FORGET_ALL, History, Step};
+use crate::store::schema::{self, FORGET_ALL, History, Step, has_notes};
 use crate::store::{Migration, PartitionStore, SchemaStore, StoreError, TableName};
 
 #[async_trait]
@@ -49,12 +49,8 @@ impl SchemaStore for SqliteStore {
 
     async fn migrate_reset(&self) -> Result<Vec<Migration>, StoreError> {
         let mut transaction = self.begin().await?;
-        match history(self, &mut transaction).await.and_then(History::known) {
-            Ok(history) if history.is_empty() && exists(self, &mut transaction, ANY_EXISTS).await? => {
-                return Err(StoreError::NotOurs { table: self.table.to_string() });
-            }
-            Ok(_) | Err(StoreError::EarlierBuild { .. }) => {}
-            Err(error) => return Err(error),
+        if !has_notes(history(self, &mut transaction).await)? && exists(self, &mut transaction, ANY_EXISTS).await? {
+            return Err(StoreError::NotOurs { table: self.table.to_string() });
         }
         for step in STEPS.iter().rev() {
             run(self, &mut transaction, step.down).await?;

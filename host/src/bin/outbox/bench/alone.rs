@@ -125,7 +125,7 @@ impl Reader {
         store.claim(&self.request.owner, LEASE, &fences).await
     }
 
-    /// Gives the partitions back, and is no host any more.
+    /// Gives the partitions back, and deletes the row of this host.
     pub(super) async fn end<S: TransactionalStore>(self, store: &S) -> Result<(), outbox::StoreError> {
         store.leave(&self.request.owner).await
     }
