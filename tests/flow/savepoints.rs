@@ -322,3 +322,45 @@ async fn an_event_after_a_mark_that_was_taken_back_is_kept_on_mysql() {
 async fn an_event_after_a_mark_that_was_taken_back_is_kept_on_sqlite() {
     an_event_after_a_mark_that_was_taken_back(&Sqlite::fresh().await).await;
 }
+
+/// An id that was taken back is written again, behind another one. On SQLite each row gets the number of a row that was taken
+/// back, and the last one the same id too.
+async fn an_id_written_again_behind_another<D: Database>(db: &D) {
+    let recorder = Recorder::done();
+    let outbox = start(db, &recorder).await;
+    let event = |id: &str, number: u32| {
+        let id = id.parse::<EventId>().expect("an id");
+        Envelope::new("OrderPlaced").aggregate("Order", "42").id(id).json(&number).expect("good")
+    };
+
+    let mut transaction = outbox.begin().await.expect("begins");
+    db.run_on(&mut transaction, "SAVEPOINT mine").await;
+    transaction.write(event("first", 1)).await.expect("writes");
+    transaction.write(event("second", 2)).await.expect("writes");
+    db.run_on(&mut transaction, "ROLLBACK TO SAVEPOINT mine").await;
+    transaction.write_all(vec![event("third", 3), event("second", 4)]).await.expect("writes");
+    transaction.commit().await.expect("commits");
+
+    eventually("both are delivered", async || recorder.count() > 1).await;
+    nothing_else_is_delivered(db, &outbox).await;
+    at_rest(&outbox).await;
+    let mut delivered: Vec<u32> = recorder.calls().iter().map(|event| event.payload().expect("a number")).collect();
+    delivered.sort_unstable();
+    assert_eq!(delivered, [3, 4], "as they were committed");
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_id_written_again_behind_another_is_delivered_as_it_was_committed_on_postgres() {
+    an_id_written_again_behind_another(&Postgres::fresh().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_id_written_again_behind_another_is_delivered_as_it_was_committed_on_mysql() {
+    an_id_written_again_behind_another(&MySql::fresh().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_id_written_again_behind_another_is_delivered_as_it_was_committed_on_sqlite() {
+    an_id_written_again_behind_another(&Sqlite::fresh().await).await;
+}

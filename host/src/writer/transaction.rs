@@ -1,6 +1,6 @@
 //! A transaction that knows the outbox.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
 
 use super::receipt::{Witness, WrittenEvents};
@@ -234,19 +234,21 @@ async fn mark<S: TransactionalStore>(
     Ok((sequence, envelope.id()))
 }
 
-/// Takes the marks away. Returns which witnesses the transaction still holds; `None` when nobody can have taken any back.
+/// Takes the marks away. Returns which witnesses the transaction still holds, the `seq` of each by its id; `None` when no
+/// statement of the caller came after the events.
 async fn before_commit<S: TransactionalStore>(
     store: &S,
     connection: &mut S::Connection,
     written: &[WrittenEvents],
     marks: &[EventId],
     touched: bool,
-) -> Result<Option<HashSet<Witness>>, StoreError> {
-    let mut held: Option<HashSet<Witness>> = None;
+) -> Result<Option<HashMap<EventId, u64>>, StoreError> {
+    let mut held = None;
     if touched && !written.is_empty() {
         let sequences: Vec<u64> = written.iter().filter_map(WrittenEvents::witness).map(|(sequence, _)| sequence).collect();
         // Asked without any as well: a transaction that the database has ended says so.
-        held = Some(store.find(connection, &sequences).await?.into_iter().collect());
+        let found = store.find(connection, &sequences).await?;
+        held = Some(found.into_iter().map(|(sequence, id)| (id, sequence)).collect());
     }
     if !marks.is_empty() {
         store.delete_inserted(connection, marks).await?;
@@ -257,13 +259,21 @@ async fn before_commit<S: TransactionalStore>(
     Ok(held)
 }
 
-/// What the transaction still holds, and what a savepoint took back, each in its order.
-fn sorted(written: Vec<WrittenEvents>, mut held: HashSet<Witness>) -> (Vec<WrittenEvents>, Vec<WrittenEvents>) {
+/// Sorts the writes into those that the transaction still holds and those that a savepoint took back, each in their order.
+/// `held` has the witnesses that are in the table: the `seq` of each by its id.
+fn sorted(written: Vec<WrittenEvents>, mut held: HashMap<EventId, u64>) -> (Vec<WrittenEvents>, Vec<WrittenEvents>) {
     let (mut kept, mut taken_back) = (Vec::new(), Vec::new());
-    // The last first: where an id was written again with the number that it had before, only the last row is there.
+    // The last first: where ids were written again with numbers that they had before, the rows are those of the last write.
     for written in written.into_iter().rev() {
-        let is_held = written.witness().is_none_or(|witness| held.remove(&witness));
-        if is_held { kept.push(written) } else { taken_back.push(written) }
+        let is_held = written.witness().is_none_or(|(sequence, id)| held.get(&id) == Some(&sequence));
+        if is_held {
+            for row in written.rows() {
+                held.remove(&row.envelope.id());
+            }
+            kept.push(written);
+        } else {
+            taken_back.push(written);
+        }
     }
     kept.reverse();
     taken_back.reverse();
