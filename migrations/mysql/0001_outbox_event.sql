@@ -56,8 +56,8 @@ CREATE TABLE IF NOT EXISTS outbox_event (
   KEY outbox_done (status, done_at),         -- what is old enough to purge
   KEY outbox_dead (dead_route, seq),         -- what is dead, by route
   KEY outbox_parked (parked_route, seq),     -- what is parked, by route
-  KEY outbox_key (key_hash, seq),            -- the unfinished events of an aggregate, which its later events may have to wait for
   KEY outbox_behind (behind, seq),           -- what waits behind which event
+  -- The mode `ordered_by_aggregate` needs one more index: see `outbox migrate add-index`.
   -- What a plain INSERT must not say: the host could neither read such a row nor ever be done with it.
   CONSTRAINT outbox_event_id_length CHECK (CHAR_LENGTH(event_id) BETWEEN 1 AND 36),
   CONSTRAINT outbox_event_fence CHECK (claim_seq >= 0),

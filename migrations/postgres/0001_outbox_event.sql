@@ -90,17 +90,12 @@ CREATE INDEX outbox_event_done ON outbox_event (status, done_at) WHERE done_at I
 CREATE INDEX outbox_event_dead ON outbox_event (aggregate_type, event_type, seq) WHERE status = 3;
 -- What is parked, by route.
 CREATE INDEX outbox_event_parked ON outbox_event (aggregate_type, event_type, seq) WHERE parked IS NOT NULL;
--- The unfinished events of an aggregate, which its later events may have to wait for.
-CREATE INDEX outbox_event_key ON outbox_event (aggregate_type, aggregate_id, seq)
-WHERE aggregate_id IS NOT NULL AND (status IN (0, 2) OR blocks = 1);
 -- What waits behind which event.
 CREATE INDEX outbox_event_behind ON outbox_event (behind, seq) WHERE behind IS NOT NULL;
--- All unfinished events in the order of insertion. Not told by their status: statements that ask for a seq and for that would use
--- this index, where the primary key serves them better.
-CREATE INDEX outbox_event_open ON outbox_event (seq) WHERE done_at IS NULL;
-
--- All events of an aggregate: the search that everybody makes first. Its entries are written with the row and with its end.
-CREATE INDEX outbox_event_aggregate ON outbox_event (aggregate_id, seq) WHERE aggregate_id IS NOT NULL;
+-- What failed, or was put off by its listener, in the order of insertion. No event has an entry before that.
+CREATE INDEX outbox_event_retry ON outbox_event (seq)
+WHERE due_at IS NOT NULL AND (status = 2 OR status = 0 AND deferrals > 0);
+-- The modes `ordered` and `ordered_by_aggregate` need one more index each: see `outbox migrate add-index`.
 
 -- Routes that have had a listener: their events are parked, never killed, while it is away.
 CREATE TABLE outbox_event_route (

@@ -59,7 +59,9 @@ fn three_hosts_killed_in_turn_lose_nothing_and_repeat_only_what_was_in_flight_on
 
 #[test]
 fn three_hosts_killed_in_turn_keep_the_order_of_every_aggregate_on_sqlite() {
-    three_hosts_killed_in_turn("SQLite", &Place::migrated(), Mode::ByAggregate);
+    let place = Place::migrated();
+    place.ok(&["migrate", "add-index", "ordered_by_aggregate"]);
+    three_hosts_killed_in_turn("SQLite", &place, Mode::ByAggregate);
 }
 
 #[test]

@@ -11,7 +11,7 @@ const LONG: Duration = Duration::from_secs(180);
 
 /// What ends by itself: the command with its arguments, and a part of what it prints, on standard output or, where that is
 /// empty, on standard error. In this order: what deletes comes last.
-const ONCE: [(&[&str], &str); 60] = [
+const ONCE: [(&[&str], &str); 61] = [
     (&["version"], "outbox 0."),
     (&["completions", "bash"], "_outbox()"),
     (&["wit"], "package outbox:listener@0.1.0;"),
@@ -21,6 +21,7 @@ const ONCE: [(&[&str], &str); 60] = [
     (&["config", "schema"], "json-schema.org"),
     (&["man", "event", "list"], ".SH EXAMPLES"),
     (&["migrate", "up"], "up to date"),
+    (&["migrate", "add-index", "aggregate"], "the index aggregate was added"),
     (&["migrate", "status"], "outbox"),
     (&["migrate", "sql"], "CREATE TABLE outbox_event ("),
     (&["event", "emit", "--type", "OrderPlaced", "--aggregate-type", "Order", "--payload", "1", "--id", "new"], "new\n"),

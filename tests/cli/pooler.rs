@@ -134,7 +134,7 @@ fn a_host_leaves_nothing_of_its_own_with_a_pooler_and_doctor_says_what_is_lost()
 #[test]
 fn a_pooler_that_others_use_at_the_same_time_is_noticed_by_each_host_that_connects() {
     let second = Duration::from_secs(1);
-    let expectations = Expectations { lease: second * 4, deadline: second, max_payload: 1 << 20, connections: 5 };
+    let expectations = Expectations { lease: second * 4, deadline: second, max_payload: 1 << 20, connections: 5, index: None };
     for deal in [Deal::Last, Deal::InTurn] {
         let pooled = Pooled::start(deal);
         let url = pooled.place().url();

@@ -263,6 +263,7 @@ fn blocked_aggregates_are_listed_with_their_cause() {
 fn a_parked_event_that_blocks_its_aggregate_is_told_with_its_way_out_and_that_way_works() {
     const IN_ORDER: [(&str, &str); 2] = [("OUTBOX_MODE", "ordered_by_aggregate"), ("OUTBOX_POLLER__INTERVAL", "100ms")];
     let place = Place::migrated();
+    place.ok(&["migrate", "add-index", "ordered_by_aggregate"]);
     let payload = r#"{"order_id":42,"total":9.5}"#;
     let order = ["--aggregate-type", "Order", "--aggregate-id", "42", "--payload", payload];
     for (id, event_type) in [("lost", "OrderPlacd"), ("next", "OrderPlaced")] {

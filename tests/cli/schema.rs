@@ -45,6 +45,28 @@ fn the_schema_is_printed_without_a_database() {
 }
 
 #[test]
+fn a_mode_has_its_index_after_migrate_up_and_a_host_without_it_says_so() {
+    let place = Place::migrated();
+    std::fs::create_dir(place.path().join("plugins")).expect("can be made");
+    let sql = |flags: &[&str]| place.ok(&[&["migrate", "sql"], flags].concat());
+    const INDEX: &str = "CREATE INDEX outbox_event_open ON outbox_event";
+    assert!(!sql(&[]).contains(INDEX) && sql(&["--set", "mode=ordered"]).contains(INDEX));
+
+    let refused = place.run(&["run", "--set", "mode=ordered"]);
+    let doctor = place.run(&["doctor", "--set", "mode=ordered"]);
+
+    let fix = "outbox migrate add-index ordered";
+    assert_eq!(refused.code, Some(5), "{}", refused.stderr);
+    assert!(refused.stderr.contains(&format!("`{fix}`")), "{}", refused.stderr);
+    assert!(doctor.stdout.contains(fix), "{}", doctor.stdout);
+    let migrated = place.run(&["migrate", "up", "--set", "mode=ordered"]);
+    assert!(migrated.stderr.contains("the index that the mode ordered needs was added"), "{}", migrated.stderr);
+    assert!(place.run(&["doctor", "--set", "mode=ordered"]).stdout.contains("the index that the mode ordered needs is there"));
+    let again = place.run(&["migrate", "add-index", "ordered"]);
+    assert!(again.code == Some(0) && again.stderr.contains("is there already"), "{}", again.stderr);
+}
+
+#[test]
 fn what_does_not_fit_the_database_is_told_and_no_password_is() {
     let place = Place::empty();
 

@@ -28,7 +28,9 @@ const SETTINGS: Settings<'_> = &[
 
 #[test]
 fn restarts_in_the_middle_of_a_backlog_keep_the_order_of_insertion_on_sqlite() {
-    restarts_in_the_middle_of_a_backlog("SQLite", &Place::migrated());
+    let place = Place::migrated();
+    place.ok(&["migrate", "add-index", "ordered"]);
+    restarts_in_the_middle_of_a_backlog("SQLite", &place);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use outbox::listener::Fixed;
 use outbox::poller::PollerConfig;
 use outbox::purge::PurgeConfig;
 use outbox::store::{Audit, InspectStore, NodeStore, WriteStore};
-use outbox::{Envelope, EventId, Failure, Outbox, StartError, Status, StoreError};
+use outbox::{Envelope, EventId, Failure, Mode, Outbox, StartError, Status, StoreError};
 use support::{Harness, Ledger, Recorder, Report, Sqlite, eventually};
 
 use crate::common::{
@@ -52,6 +52,25 @@ async fn a_missing_schema_is_an_error_unless_migration_is_asked_for() {
     let id = commit_one(&outbox).await;
     reaches(&db, id, Status::Done).await;
     outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_missing_index_of_the_mode_is_an_error_unless_migration_is_asked_for() {
+    for (mode, index) in [(Mode::Ordered, "ordered"), (Mode::OrderedByAggregate, "ordered_by_aggregate")] {
+        let db = Sqlite::fresh().await;
+        while db.store().migrate_down().await.expect("takes the schema away").is_some() {}
+        db.store().migrate_up().await.expect("migrates");
+
+        let error = outbox(&db).mode(mode).start().await.expect_err("refused");
+        let StartError::Store(StoreError::NoIndex { index: missing, .. }) = &error else { panic!("{error:?}") };
+        assert_eq!(*missing, index);
+
+        let listener = Recorder::done().listener();
+        let outbox = outbox(&db).mode(mode).migrate(true).listener(ROUTE, listener).start().await.expect("starts");
+        let id = commit_one(&outbox).await;
+        reaches(&db, id, Status::Done).await;
+        outbox.shutdown().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

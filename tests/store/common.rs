@@ -52,7 +52,7 @@ pub(crate) async fn write_one(db: &dyn Harness) -> EventId {
 
 /// Of the host, by which a database is judged.
 pub(crate) fn expectations() -> Expectations {
-    Expectations { lease: LEASE, deadline: LEASE / 2, max_payload: 1 << 20, connections: 5 }
+    Expectations { lease: LEASE, deadline: LEASE / 2, max_payload: 1 << 20, connections: 5, index: None }
 }
 
 /// Claims the events of any partition that have been due longest, for a new owner.

@@ -6,6 +6,7 @@ mod concurrency;
 mod costs;
 mod dead;
 mod effects;
+mod index;
 mod inspect;
 mod keys;
 mod migrate;
@@ -244,6 +245,12 @@ conformance! {
     purge::nothing_is_purged_as_undelivered_while_a_host_is_alive,
     purge::what_a_host_ever_took_or_is_not_due_is_not_undelivered,
     migrate::migrating_twice_is_migrating_once,
+    index::an_index_is_there_once_it_was_added,
+    index::two_programs_may_add_an_index_at_once,
+    index::an_index_of_another_table_is_not_taken_for_ours,
+    index::without_further_indexes_every_statement_of_a_host_without_order_uses_its_index,
+    index::doctor_tells_of_the_index_that_the_mode_needs,
+    index::a_search_by_aggregate_finds_the_same_with_and_without_its_index,
     migrate::two_programs_may_migrate_at_once,
     migrate::a_missing_schema_is_named,
     migrate::a_newer_schema_is_refused,

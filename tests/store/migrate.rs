@@ -148,7 +148,7 @@ pub(crate) async fn a_custom_table_lives_beside_the_default_one(db: &dyn Harness
 pub(crate) async fn the_printed_schema_is_one_that_the_host_accepts(db: &dyn Harness) {
     let store = db.other_table("by_hand").await;
 
-    db.execute(&store.migration_sql()).await;
+    db.execute(&store.migration_sql(None)).await;
 
     store.check_schema().await.expect("what a DBA ran by hand is a schema");
     assert!(store.migrate_up().await.expect("nothing is missing").is_empty());

@@ -4,8 +4,8 @@ use std::process::Command;
 
 use outbox::store::postgres::PostgresOptions;
 use outbox::store::{
-    DeadStore, DoctorStore, Filter, Finding, InspectStore, NewRow, NotifyStore, PlanStore, SchemaStore, SettleStore, Settled,
-    Settlement, Severity, TableName, WakeUp, WriteStore,
+    DeadStore, DoctorStore, Filter, Finding, Index, InspectStore, NewRow, NotifyStore, PlanStore, SchemaStore, SettleStore,
+    Settled, Settlement, Severity, TableName, WakeUp, WriteStore,
 };
 use outbox::{PostgresStore, Store, StoreError, TransactionalStore};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
@@ -46,7 +46,7 @@ async fn a_table_in_a_named_schema_needs_no_search_path() {
     assert_eq!(db.number("SELECT count(*) FROM shop_events").await, 1);
     assert!(store.plans().await.expect("explains").iter().all(|plan| plan.index.starts_with("shop_events_")));
     while store.migrate_down().await.expect("takes it back").is_some() {}
-    db.execute(&store.migration_sql()).await;
+    db.execute(&store.migration_sql(None)).await;
     store.check_schema().await.expect("what was printed is a schema");
     let nowhere = PostgresStore::connect_with(options("no_such_schema")).await.expect("connects");
     let error = nowhere.migrate_up().await.expect_err("a DBA makes schemas");
@@ -71,6 +71,7 @@ async fn a_claim_meets_no_plan_of_an_emptier_table() {
     )
     .await;
 
+    db.store().add_index(Index::Aggregate).await.expect("adds it");
     let fresh = db.store().plans().await.expect("explains");
     db.execute("ANALYZE outbox_event").await;
     let analysed = db.store().plans().await.expect("explains");

@@ -12,6 +12,7 @@ mod evidence;
 mod gate;
 mod guest;
 pub mod history;
+mod indexes;
 mod languages;
 mod ledger;
 mod mysql;

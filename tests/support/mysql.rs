@@ -12,6 +12,7 @@ use outbox::{MySqlStore, Store};
 use sqlx::mysql::{MySqlConnectOptions, MySqlPool, MySqlPoolOptions};
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, Row};
 
+use crate::indexes::add_indexes_of_modes;
 use crate::{Database, Harness};
 
 /// A database of its own on the server that `OUTBOX_TEST_MYSQL_URL` names; dropped with this value.
@@ -37,6 +38,7 @@ impl MySql {
         let other_program = MySqlPoolOptions::new().max_connections(2).connect_lazy_with(options.database(&name));
         let store = open(&server, &name, TableName::default()).await;
         store.migrate_up().await.expect("an empty database can be migrated");
+        add_indexes_of_modes(&store).await;
         Self { store, other_program, server, name }
     }
 

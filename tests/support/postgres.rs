@@ -12,6 +12,7 @@ use outbox::{PostgresStore, Store};
 use sqlx::postgres::{PgPool, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Row};
 
+use crate::indexes::add_indexes_of_modes;
 use crate::{Database, Harness};
 
 /// A schema of its own in the database of `OUTBOX_TEST_POSTGRES_URL`; gone with this value.
@@ -41,6 +42,7 @@ impl Postgres {
     pub async fn fresh() -> Self {
         let database = Self::empty().await;
         database.store.migrate_up().await.expect("an empty schema can be migrated");
+        add_indexes_of_modes(&database.store).await;
         database
     }
 

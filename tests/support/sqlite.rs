@@ -13,6 +13,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqlitePool, SqlitePoolOptions};
 use sqlx::{AssertSqlSafe, Row};
 use tempfile::TempDir;
 
+use crate::indexes::add_indexes_of_modes;
 use crate::{Database, Harness};
 
 /// A SQLite file in a directory of its own; both are gone with this value.
@@ -33,6 +34,7 @@ impl Sqlite {
         let clock = Arc::new(ManualClock::new(SystemClock::default().now().plus(Duration::from_secs(60))));
         let store = open(&file, TableName::default(), clock.clone()).await;
         store.migrate_up().await.expect("an empty file can be migrated");
+        add_indexes_of_modes(&store).await;
         let connect = SqliteConnectOptions::new().filename(&file).busy_timeout(Duration::from_secs(5));
         let other_program =
             SqlitePoolOptions::new().max_connections(1).connect_with(connect).await.expect("the file was just made");

@@ -73,6 +73,7 @@ mod tests {
             StoreError::NotOurs { table: table() },
             StoreError::EarlierBuild { table: table() },
             StoreError::NoSchema { table: table() },
+            StoreError::NoIndex { table: table(), index: "ordered" },
             StoreError::SchemaOlder { table: table(), found: 1, wanted: 2 },
             StoreError::SchemaNewer { table: table(), found: 2, wanted: 1 },
             StoreError::SessionLost { why: table() },

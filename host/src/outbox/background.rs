@@ -201,7 +201,7 @@ impl<S> Background<'_, S> {
     }
 
     fn schema_watcher(&self) -> JoinHandle<()> {
-        let watch = SchemaWatch { store: self.store.clone(), fault: self.schema.clone() };
+        let watch = SchemaWatch { store: self.store.clone(), fault: self.schema.clone(), index: self.wanted.mode.index() };
         self.health.spawn("schema watcher", watch.run(self.stop.clone()))
     }
 

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::purge::PurgeConfig;
+use crate::store::Index;
 
 /// What an outbox does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -34,6 +35,16 @@ impl Mode {
             Self::Ordered => "ordered",
             Self::OrderedByAggregate => "ordered_by_aggregate",
             Self::WriterOnly => "writer_only",
+        }
+    }
+
+    /// The index that hosts in this mode need, beside those that every schema has.
+    #[must_use]
+    pub const fn index(self) -> Option<Index> {
+        match self {
+            Self::Ordered => Some(Index::Ordered),
+            Self::OrderedByAggregate => Some(Index::OrderedByAggregate),
+            Self::SingleNode | Self::MultiNode | Self::WriterOnly => None,
         }
     }
 

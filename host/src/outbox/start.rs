@@ -36,10 +36,17 @@ impl<S: SharedStore> Wanted<S> {
         let Checked { purge, native, relays } = self.check()?;
         let began = Instant::now();
         let store = self.store.shared();
+        let index = self.mode.index();
         if self.migrate {
             store.migrate_up().await?;
+            if let Some(index) = index {
+                store.add_index(index).await?;
+            }
         }
         store.check_schema().await?;
+        if let Some(index) = index {
+            store.check_index(index).await?;
+        }
         let schema = began.elapsed();
         let parts = Parts::new(&self.dispatcher, &self.metrics, &self.label);
         let listeners = Arc::new(Listeners::with_breaker(self.breaker).counting_in(&parts.metrics));

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::recurring::Recurring;
-use crate::store::{Store, StoreError};
+use crate::store::{Index, Store, StoreError};
 
 /// The rest between two checks.
 const INTERVAL: Duration = Duration::from_secs(30);
@@ -41,6 +41,18 @@ impl SchemaFault {
 pub(crate) struct SchemaWatch {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) fault: Arc<SchemaFault>,
+    /// The index that this host's mode needs.
+    pub(crate) index: Option<Index>,
+}
+
+impl SchemaWatch {
+    async fn check(&self) -> Result<(), StoreError> {
+        self.store.check_schema().await?;
+        match self.index {
+            Some(index) => self.store.check_index(index).await,
+            None => Ok(()),
+        }
+    }
 }
 
 impl Recurring for SchemaWatch {
@@ -50,7 +62,7 @@ impl Recurring for SchemaWatch {
     }
 
     async fn run_once(&mut self) -> Duration {
-        self.fault.note(self.store.check_schema().await);
+        self.fault.note(self.check().await);
         INTERVAL
     }
 }

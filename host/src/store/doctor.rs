@@ -7,7 +7,7 @@ use serde::Serialize;
 
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 use super::Store;
-use super::{PARTITIONS, PartitionStore, StoreError};
+use super::{Index, PARTITIONS, PartitionStore, SchemaStore, StoreError};
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 use crate::time::system_clock;
 
@@ -75,6 +75,8 @@ pub struct Expectations {
     pub max_payload: usize,
     /// Connections that the host may open.
     pub connections: u32,
+    /// The index that its mode needs.
+    pub index: Option<Index>,
 }
 
 /// What looking for the schema came to: its faults are findings, all else is an error.
@@ -90,6 +92,19 @@ pub(super) fn schema(checked: Result<(), StoreError>) -> Result<Finding, StoreEr
         Err(error @ StoreError::Forbidden { .. }) => Ok(Finding::fault("schema", error.to_string(), GRANT)),
         Err(error) => Err(error),
     }
+}
+
+/// Whether the index that the host's mode needs is there; `None` where it needs none.
+pub(super) async fn index(store: &impl SchemaStore, expectations: &Expectations) -> Result<Option<Finding>, StoreError> {
+    let Some(index) = expectations.index else { return Ok(None) };
+    let name = index.as_str();
+    Ok(Some(match store.check_index(index).await {
+        Ok(()) => Finding::good("indexes", format!("the index that the mode {name} needs is there")),
+        Err(error @ StoreError::NoIndex { .. }) => {
+            Finding::fault("indexes", error.to_string(), format!("outbox migrate add-index {name}"))
+        }
+        Err(error) => return Err(error),
+    }))
 }
 
 /// Whether the partition table is as hosts leave it.

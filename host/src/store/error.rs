@@ -174,6 +174,16 @@ pub enum StoreError {
         /// The table.
         table: String,
     },
+    /// An index is not there, or was not built to its end.
+    #[error(
+        "the table {table} has no index for `{index}`, or it was not built to its end; run `outbox migrate add-index {index}`"
+    )]
+    NoIndex {
+        /// The table.
+        table: String,
+        /// [`Index::as_str`](super::Index::as_str).
+        index: &'static str,
+    },
     /// The schema is older than this program.
     #[error("the schema of {table} is at version {found}, but this program needs {wanted}; run `outbox migrate up`")]
     SchemaOlder {
@@ -255,6 +265,7 @@ impl StoreError {
             Self::Full { .. } => "full",
             Self::NotOurs { .. } | Self::EarlierBuild { .. } => "not_ours",
             Self::NoNamespace { .. } | Self::NoSchema { .. } => "no_schema",
+            Self::NoIndex { .. } => "no_index",
             Self::SchemaOlder { .. } => "schema_older",
             Self::SchemaNewer { .. } => "schema_newer",
             Self::SessionLost { .. } => "session_lost",
@@ -271,6 +282,7 @@ impl StoreError {
             self,
             Self::NoNamespace { .. }
                 | Self::NoSchema { .. }
+                | Self::NoIndex { .. }
                 | Self::NotOurs { .. }
                 | Self::EarlierBuild { .. }
                 | Self::SchemaOlder { .. }

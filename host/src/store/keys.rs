@@ -105,7 +105,7 @@ pub(super) async fn unblock<S: Waiting>(
     limit: u32,
 ) -> Result<Unblocked, StoreError> {
     let mut firsts = Firsts::new(some(store, blockers).await?);
-    if !firsts.waiting.is_empty() {
+    if !firsts.waiting.is_empty() && waits_for != WaitsFor::Nothing {
         let waiting: Vec<u64> = firsts.waiting.iter().map(|(_, first)| *first).collect();
         firsts.leave_out(&store.heads(&waiting, waits_for).await?);
     }

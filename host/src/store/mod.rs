@@ -15,6 +15,7 @@ mod dead;
 mod doctor;
 mod effects;
 mod error;
+mod index;
 mod inspect;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod keeper;
@@ -66,6 +67,7 @@ pub use dead::{DeadFilter, DeadStore, RetriedNow};
 pub use doctor::{DoctorStore, Expectations, Finding, Severity};
 pub use effects::{Committed, EffectStore, SettledWithEffects};
 pub use error::StoreError;
+pub use index::Index;
 pub use inspect::{Filter, InspectStore, SetAside, Stats};
 pub use keys::{BlockedKey, Blocker, KeyStore, Unblocked, WaitsFor};
 pub use lease::{LeaseStore, Renewed};

@@ -5,7 +5,7 @@ use serde::Serialize;
 use sqlx::ColumnIndex;
 
 use super::row::{Columns, filled};
-use super::{StoreError, TableName};
+use super::{Index, StoreError, TableName};
 use crate::time::Timestamp;
 
 /// The tables: whether they are there, how they came to be, and who may use them.
@@ -48,8 +48,21 @@ pub trait SchemaStore: Send + Sync {
     /// [`StoreError::InUse`], or the database's own.
     async fn migrate_reset(&self) -> Result<Vec<Migration>, StoreError>;
 
-    /// The text of every step, as a DBA would run it.
-    fn migration_sql(&self) -> String;
+    /// Creates an index if it is not there or was not built to its end. Returns whether it was created. PostgreSQL, MySQL and MariaDB let
+    /// others write to a large table meanwhile.
+    ///
+    /// # Errors
+    /// [`StoreError::InUse`], or the database's own. After an error, call it again.
+    async fn add_index(&self, index: Index) -> Result<bool, StoreError>;
+
+    /// Checks that an index is there, or that this database needs none.
+    ///
+    /// # Errors
+    /// [`StoreError::NoIndex`], or the database's own.
+    async fn check_index(&self, index: Index) -> Result<(), StoreError>;
+
+    /// The text of every step, and of an index, as a DBA would run it.
+    fn migration_sql(&self, index: Option<Index>) -> String;
 
     /// SQL that gives the least rights to roles named `outbox_migrator`, `outbox_writer`, `outbox_dispatcher` and
     /// `outbox_viewer`, as a DBA would run it; a comment alone where the database has no roles.
@@ -91,12 +104,21 @@ const NOTE: &str = "INSERT INTO outbox_event_migration (version, name, applied_a
 /// Forgets that there ever was a step.
 pub(super) const FORGET_ALL: &str = "DROP TABLE IF EXISTS outbox_event_migration";
 
-/// All steps as text, with the notes of what was applied: run by hand, they make a schema that [`History::check`] accepts.
-/// `history` makes the table of notes, `now` is the time in SQL, and `named` puts the name of the table into a statement.
-pub(super) fn text(steps: &[Step], history: &'static str, now: &str, named: impl Fn(&'static str) -> String) -> String {
+/// All steps as text, with the notes of what was applied, and what creates an index: run by hand, they make a schema that
+/// [`History::check`] accepts. `index` is a statement whose names are those of this table, `history` makes the table of notes, `now` is the time in SQL, and `named` puts the name of the table into a statement.
+pub(super) fn text(
+    steps: &[Step],
+    index: Option<String>,
+    history: &'static str,
+    now: &str,
+    named: impl Fn(&'static str) -> String,
+) -> String {
     let (mut text, note) = (format!("{};\n", named(history).trim()), named(NOTE));
     for Step { version, name, up, .. } in steps {
         text.push_str(&format!("\n{}\n\n{note} VALUES ({version}, '{name}', {now});\n", named(up).trim_end()));
+    }
+    if let Some(index) = index {
+        text.push_str(&format!("\n{index};\n"));
     }
     text
 }

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::pending;
-use outbox::store::{Migration, SchemaStore, Store};
+use outbox::store::{Index, Migration, SchemaStore, Store};
 use outbox::time::Timestamp;
 use outbox::{StoreError, sqlx};
 use tokio::time::{Instant, sleep_until};
@@ -163,7 +163,15 @@ impl SchemaStore for MemoryStore {
         unreachable!("the table in memory has no schema")
     }
 
-    fn migration_sql(&self) -> String {
+    async fn add_index(&self, _: Index) -> Result<bool, StoreError> {
+        unreachable!("the table in memory has no indexes")
+    }
+
+    async fn check_index(&self, _: Index) -> Result<(), StoreError> {
+        self.run("check_index", |_| ()).await
+    }
+
+    fn migration_sql(&self, _: Option<Index>) -> String {
         unreachable!("nobody migrates what is in memory")
     }
 

@@ -13,7 +13,7 @@ use outbox::store::mysql::MySqlOptions;
 #[cfg(feature = "postgres")]
 use outbox::store::postgres::PostgresOptions;
 use outbox::store::sqlite::SqliteOptions;
-use outbox::{SqliteStore, StartError, Store, StoreError};
+use outbox::{Mode, SqliteStore, StartError, Store, StoreError};
 use percent_encoding::percent_decode_str;
 use url::Url;
 
@@ -112,14 +112,14 @@ fn with_schema(database: &DatabaseConfig) -> String {
     }
 }
 
-/// The schema as SQL, without a connection.
-pub(crate) fn schema_sql(kind: Kind, table: &TableName) -> Result<String, Failure> {
+/// The schema as SQL, with the index that a mode needs, without a connection.
+pub(crate) fn schema_sql(kind: Kind, table: &TableName, mode: Mode) -> Result<String, Failure> {
     Ok(match kind {
-        Kind::Sqlite => SqliteStore::schema_sql(table),
+        Kind::Sqlite => SqliteStore::schema_sql(table, mode.index()),
         #[cfg(feature = "postgres")]
-        Kind::Postgres => PostgresStore::schema_sql(table),
+        Kind::Postgres => PostgresStore::schema_sql(table, mode.index()),
         #[cfg(feature = "mysql")]
-        Kind::Mysql => MySqlStore::schema_sql(table),
+        Kind::Mysql => MySqlStore::schema_sql(table, mode.index()),
         #[cfg(not(all(feature = "mysql", feature = "postgres")))]
         kind => return Err(left_out(kind)),
     })
@@ -178,11 +178,14 @@ fn mysql_account(user: &str) -> String {
     format!("'{}'@'%'", user.replace('\\', "\\\\").replace('\'', "''"))
 }
 
-/// Where `outbox migrate up` is what helps, with the flags that it needs to meet the same database.
+/// Where a command of `outbox migrate` is what helps, with the flags that it needs to meet the same database.
 fn followed(error: StoreError, config: &Config) -> Failure {
     let failure = Failure::from(error);
-    let told = format!("`{MIGRATE}`");
-    let message = failure.message().replace(&told, &format!("`{}`", config.flags.command(MIGRATE)));
+    let add_index = config.mode.index().map(|index| format!("outbox migrate add-index {}", index.as_str()));
+    let with_flags = |message: String, command: &str| {
+        message.replace(&format!("`{command}`"), &format!("`{}`", config.flags.command(command)))
+    };
+    let message = [Some(MIGRATE), add_index.as_deref()].into_iter().flatten().fold(failure.message().to_owned(), with_flags);
     failure.named(message)
 }
 

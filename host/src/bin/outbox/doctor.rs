@@ -85,6 +85,7 @@ async fn database(store: &dyn Store, config: &Config, here: &look::Here, finding
         deadline: config.dispatcher.deadline,
         max_payload: MAX_PAYLOAD_BYTES,
         connections: database::most_connections(config)?,
+        index: config.mode.index(),
     };
     let completed = |finding| with_grant(with_flags(finding, &here.flags), config);
     findings.extend(store.diagnose(&expectations).await?.into_iter().map(completed));

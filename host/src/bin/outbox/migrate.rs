@@ -1,8 +1,8 @@
 //! `outbox migrate`: the schema, step by step.
 
-use clap::Subcommand;
-use outbox::Store;
-use outbox::store::{Migration, hide_password};
+use clap::{Subcommand, ValueEnum};
+use outbox::store::{Index, Migration, hide_password};
+use outbox::{Mode, Store, StoreError};
 
 use crate::config::{Config, Kind};
 use crate::database::{self, Missing};
@@ -11,7 +11,7 @@ use crate::output::{self, Output};
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum MigrateCommand {
-    /// Apply all missing migrations; creates the SQLite file if it does not exist
+    /// Apply all missing migrations and add the index that the configured mode needs; creates the SQLite file if it does not exist
     #[command(
         after_help = "Examples:\n  outbox migrate up --database-url sqlite:shop.db\n  outbox migrate up --database-url postgres://migrator@db/shop"
     )]
@@ -37,13 +37,22 @@ pub(crate) enum MigrateCommand {
         #[command(flatten)]
         output: Output,
     },
+    /// Add an index that not every host needs; others can write to the table meanwhile, except on SQLite
+    #[command(
+        after_help = "Each index costs time at every event, so add only what is needed. While others write to a large table, it may take \
+                      minutes.\n\nExamples:\n  outbox migrate add-index aggregate\n  outbox migrate add-index ordered_by_aggregate"
+    )]
+    AddIndex {
+        /// Which one
+        index: IndexName,
+    },
     /// Show which migrations were applied; exits with 8 when some are missing
     #[command(after_help = "Example:\n  outbox migrate status --output json")]
     Status {
         #[command(flatten)]
         output: Output,
     },
-    /// Print the schema as SQL, for a database administrator; does not connect to any database
+    /// Print the schema as SQL, with the index that the configured mode needs, for a database administrator; does not connect to any database
     #[command(after_help = "Examples:\n  outbox migrate sql > outbox.sql\n  outbox migrate sql --db postgres")]
     Sql {
         /// The kind of database; default the configured one
@@ -58,10 +67,13 @@ impl MigrateCommand {
         match self {
             Self::Up { output } => {
                 let store = database::open(config, Missing::Create).await?;
-                let applied = output::busy("applying migrations", store.migrate_up()).await;
+                let done = output::busy("applying migrations", up(&*store, config.mode)).await;
                 // All of it stands in the file of a SQLite database then, and nothing in its -wal.
                 store.close().await;
-                let applied = applied?;
+                let Done { applied, index } = done?;
+                if let Some(index) = index {
+                    eprintln!("the index that the mode {} needs was added", index.as_str());
+                }
                 if applied.is_empty() {
                     eprintln!("{shown} is up to date; nothing to apply");
                 } else {
@@ -85,9 +97,9 @@ impl MigrateCommand {
                 let tables =
                     format!("delete {} and the tables that belong to it, with all events, from {shown}", config.database.table);
                 output::confirm(&tables, yes)?;
-                let applied = output::busy("deleting and creating the tables", store.migrate_reset()).await;
+                let done = output::busy("deleting and creating the tables", reset(&*store, config.mode)).await;
                 store.close().await;
-                let applied = applied?;
+                let applied = done?;
                 eprintln!("all events were deleted; applied:");
                 if store.kind() != "sqlite" {
                     eprintln!(
@@ -95,6 +107,14 @@ impl MigrateCommand {
                     );
                 }
                 output::many(&applied, output.output, table)
+            }
+            Self::AddIndex { index } => {
+                let (store, index) = (database::open(config, Missing::Refuse).await?, index.index());
+                let added = add_index(&*store, index).await;
+                store.close().await;
+                let what = if added? { "was added" } else { "is there already, or is not needed on this kind of database" };
+                eprintln!("the index {} {what}", index.as_str());
+                Ok(())
             }
             Self::Status { output } => {
                 let store = database::open(config, Missing::Refuse).await?;
@@ -108,10 +128,60 @@ impl MigrateCommand {
             }
             Self::Sql { db } => {
                 let kind = db.map_or_else(|| config.database.kind(), Ok)?;
-                output::print(&database::schema_sql(kind, &config.database.table)?)
+                output::print(&database::schema_sql(kind, &config.database.table, config.mode)?)
             }
         }
     }
+}
+
+/// An index, as the command line names it.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub(crate) enum IndexName {
+    /// For searches by aggregate
+    Aggregate,
+    /// For the mode `ordered`; `migrate up` adds it if that is the configured mode
+    Ordered,
+    /// For the mode `ordered_by_aggregate`; `migrate up` adds it if that is the configured mode
+    OrderedByAggregate,
+}
+
+impl IndexName {
+    const fn index(self) -> Index {
+        match self {
+            Self::Aggregate => Index::Aggregate,
+            Self::Ordered => Index::Ordered,
+            Self::OrderedByAggregate => Index::OrderedByAggregate,
+        }
+    }
+}
+
+/// The changes of one `migrate up`.
+struct Done {
+    applied: Vec<Migration>,
+    index: Option<Index>,
+}
+
+async fn up(store: &dyn Store, mode: Mode) -> Result<Done, StoreError> {
+    let applied = store.migrate_up().await?;
+    let index = match mode.index() {
+        Some(index) if store.add_index(index).await? => Some(index),
+        _ => None,
+    };
+    Ok(Done { applied, index })
+}
+
+async fn reset(store: &dyn Store, mode: Mode) -> Result<Vec<Migration>, StoreError> {
+    let applied = store.migrate_reset().await?;
+    if let Some(index) = mode.index() {
+        store.add_index(index).await?;
+    }
+    Ok(applied)
+}
+
+async fn add_index(store: &dyn Store, index: Index) -> Result<bool, StoreError> {
+    store.check_schema().await?;
+    output::busy("adding the index", store.add_index(index)).await
 }
 
 /// Fails if a host is alive: a reset gives events their numbers anew, and a late outcome could end another event.

@@ -8,7 +8,7 @@ use sqlx::mysql::MySqlRow;
 
 use super::health::ACTION;
 use super::{MySqlStore, Run, health};
-use crate::store::doctor::{clock, lease, partitions, schema};
+use crate::store::doctor::{clock, index, lease, partitions, schema};
 use crate::store::{DoctorStore, Expectations, Finding, SchemaStore, StoreError};
 
 /// Session values where there are some: those that hold for our statements. What a server does not have is not in the answer.
@@ -55,6 +55,7 @@ impl DoctorStore for MySqlStore {
         if there {
             findings.push(partitions(self).await?);
             findings.extend(health::check(self).await?);
+            findings.extend(index(self, expectations).await?);
         } else if forbidden {
             findings.push(health::rights(self).await);
         }

@@ -4,18 +4,14 @@ use sqlx::Row;
 use sqlx::mysql::MySqlRow;
 
 use super::error::{DENIED, number};
-use super::{MySqlStore, Run};
+use super::{MySqlStore, Run, index};
 use crate::store::doctor::GRANT;
 use crate::store::row::Named;
 use crate::store::{Finding, StoreError};
 
 pub(super) const ACTION: &str = "look at the database";
 
-const INDEXES: [&str; 7] =
-    ["outbox_id", "outbox_due", "outbox_done", "outbox_dead", "outbox_parked", "outbox_key", "outbox_behind"];
-
-const INDEX_EXISTS: &str = "
-SELECT COUNT(*) FROM information_schema.statistics WHERE table_schema = DATABASE() AND table_name = ? AND index_name = ?";
+const INDEXES: [&str; 6] = ["outbox_id", "outbox_due", "outbox_done", "outbox_dead", "outbox_parked", "outbox_behind"];
 
 const MADE: &str = "
 SELECT CONVERT(COALESCE(engine, '') USING utf8mb4), CAST(COALESCE(data_length + index_length, 0) AS SIGNED),
@@ -106,10 +102,10 @@ async fn collations(store: &MySqlStore) -> Result<Finding, StoreError> {
 
 async fn indexes(store: &MySqlStore) -> Result<Finding, StoreError> {
     let mut missing = Vec::new();
-    for index in INDEXES {
-        let statement = sqlx::query(INDEX_EXISTS).bind(store.table.as_str()).bind(index);
+    for name in INDEXES {
+        let statement = sqlx::query(index::EXISTS).bind(store.table.as_str()).bind(name);
         if store.read_one(ACTION, statement, |row| row.number(0)).await? == 0 {
-            missing.push(index);
+            missing.push(name);
         }
     }
     Ok(if missing.is_empty() {

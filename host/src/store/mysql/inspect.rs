@@ -49,7 +49,10 @@ FROM (SELECT status, lease_end, available_at, due_at, created_at, deferrals, rep
 /// NULL means any. Bound, each twice unless said otherwise: status, event type, aggregate type, aggregate id, tenant; header
 /// key twice, header value once; text of the last error; most failures, earliest and latest time of the end and of the insert;
 /// why it cannot be claimed five times; after, before and limit once.
-const LIST: &str = "
+macro_rules! list {
+    ($order:literal) => {
+        concat!(
+            "
 SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
        CASE WHEN OCTET_LENGTH(headers) <= 1048576 THEN headers END AS headers, content_type, NULL AS payload,
        OCTET_LENGTH(payload) AS payload_bytes, status, attempts, deferrals, claims, starts, claim_seq, replays,
@@ -75,35 +78,15 @@ WHERE (? IS NULL OR status = ?) AND (? IS NULL OR event_type = ?) AND (? IS NULL
           AND (lease_end IS NULL OR lease_end <= UTC_TIMESTAMP(6))
        OR ? = 'in_flight' AND due_at IS NOT NULL AND lease_end > UTC_TIMESTAMP(6))
   AND seq > ? AND seq < ?
-ORDER BY seq LIMIT ?";
+ORDER BY seq ",
+            $order,
+            " LIMIT ?"
+        )
+    };
+}
 
-const LIST_NEWEST_FIRST: &str = "
-SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
-       CASE WHEN OCTET_LENGTH(headers) <= 1048576 THEN headers END AS headers, content_type, NULL AS payload,
-       OCTET_LENGTH(payload) AS payload_bytes, status, attempts, deferrals, claims, starts, claim_seq, replays,
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at) AS occurred_at,
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', created_at) AS created_at,
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at) AS available_at,
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', due_at) AS due_at,
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at) AS expires_at,
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', done_at) AS done_at, parked, behind, blocks, locked_by,
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', locked_at) AS locked_at,
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', lease_end) AS lease_end, last_error, last_cost
-FROM outbox_event
-WHERE (? IS NULL OR status = ?) AND (? IS NULL OR event_type = ?) AND (? IS NULL OR aggregate_type = ?)
-  AND (? IS NULL OR aggregate_id = ?) AND (? IS NULL OR tenant_id = ?)
-  AND (? IS NULL OR CASE WHEN JSON_VALID(headers) THEN JSON_CONTAINS(headers, JSON_OBJECT(COALESCE(?, ''), ?)) ELSE 0 END)
-  AND (? IS NULL OR INSTR(last_error, ?) > 0) AND (? IS NULL OR attempts <= ?)
-  AND (? IS NULL OR done_at >= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND)
-  AND (? IS NULL OR done_at <= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND)
-  AND (? IS NULL OR created_at >= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND)
-  AND (? IS NULL OR created_at <= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND)
-  AND (? IS NULL OR ? = 'parked' AND parked IS NOT NULL OR ? = 'blocked' AND behind IS NOT NULL
-       OR ? = 'delayed' AND due_at IS NOT NULL AND GREATEST(due_at, available_at) > UTC_TIMESTAMP(6)
-          AND (lease_end IS NULL OR lease_end <= UTC_TIMESTAMP(6))
-       OR ? = 'in_flight' AND due_at IS NOT NULL AND lease_end > UTC_TIMESTAMP(6))
-  AND seq > ? AND seq < ?
-ORDER BY seq DESC LIMIT ?";
+const LIST: &str = list!("");
+pub(super) const LIST_NEWEST_FIRST: &str = list!("DESC");
 
 /// Bound: the id. A payload that no host reads is not read for people either; neither are headers beyond what a writer may write.
 const GET: &str = "

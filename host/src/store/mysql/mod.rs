@@ -13,6 +13,7 @@ mod error;
 mod front;
 mod grants;
 mod health;
+mod index;
 mod insert_many;
 mod insert_one;
 mod inspect;
@@ -47,7 +48,7 @@ use super::keeper::Keeper;
 use super::row::{Columns, filled};
 use super::run::{KEEPERS_LONGEST, Run};
 use super::trust::Trust;
-use super::{NotifyStore, Store, StoreError, TableName, TransactionalStore};
+use super::{Index, NotifyStore, Store, StoreError, TableName, TransactionalStore};
 use crate::time::Timestamp;
 
 pub use open::MySqlOptions;
@@ -77,11 +78,11 @@ pub struct MySqlStore {
 }
 
 impl MySqlStore {
-    /// The text of every step of the schema, for a database that is not open: as
+    /// The text of every step of the schema, and of an index, for a database that is not open: as
     /// [`SchemaStore::migration_sql`](crate::store::SchemaStore::migration_sql).
     #[must_use]
-    pub fn schema_sql(table: &TableName) -> String {
-        schema::text(table)
+    pub fn schema_sql(table: &TableName, index: Option<Index>) -> String {
+        schema::text(table, index)
     }
 
     /// The same store on the connection that is kept for leases.

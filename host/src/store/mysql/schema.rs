@@ -8,10 +8,10 @@ use sqlx::pool::PoolConnection;
 
 use super::error::is_no_such_table;
 use super::grants::GRANTS;
-use super::{MySqlStore, Run};
+use super::{MySqlStore, Run, index};
 use crate::store::row::{Columns, Named};
 use crate::store::schema::{self, FORGET_ALL, History, Step, has_notes, in_use};
-use crate::store::{Migration, PartitionStore, SchemaStore, StoreError, TableName};
+use crate::store::{Index, Migration, PartitionStore, SchemaStore, StoreError, TableName};
 
 #[async_trait]
 impl SchemaStore for MySqlStore {
@@ -57,8 +57,19 @@ impl SchemaStore for MySqlStore {
         done.and_then(|done| unlocked.map(|()| done))
     }
 
-    fn migration_sql(&self) -> String {
-        text(&self.table)
+    async fn add_index(&self, index: Index) -> Result<bool, StoreError> {
+        index::add(self, index).await
+    }
+
+    async fn check_index(&self, index: Index) -> Result<(), StoreError> {
+        if index::exists(self, index).await? {
+            return Ok(());
+        }
+        Err(StoreError::NoIndex { table: self.table.to_string(), index: index.as_str() })
+    }
+
+    fn migration_sql(&self, index: Option<Index>) -> String {
+        text(&self.table, index)
     }
 
     fn grants_sql(&self) -> String {
@@ -70,7 +81,7 @@ impl SchemaStore for MySqlStore {
 const STEPS: &[Step] = &[Step {
     version: 1,
     // Until a version is published, the name changes with the text: a table of an earlier build is told apart by it.
-    name: "outbox-4",
+    name: "outbox-5",
     up: include_str!("../../../migrations/mysql/0001_outbox_event.sql"),
     down: include_str!("../../../migrations/mysql/0001_outbox_event.down.sql"),
 }];
@@ -103,8 +114,9 @@ const UNLOCK: &str = "DO RELEASE_LOCK(MD5(CONCAT(DATABASE(), '.', ?)))";
 const ACTION: &str = "migrate the schema";
 const READ_VERSION: &str = "read the schema's version";
 
-pub(super) fn text(table: &TableName) -> String {
-    schema::text(STEPS, HISTORY, "UTC_TIMESTAMP(6)", |sql| table.sql(sql).as_str().to_owned())
+pub(super) fn text(table: &TableName, index: Option<Index>) -> String {
+    let index = index.and_then(index::sql).map(|sql| table.sql(sql).as_str().to_owned());
+    schema::text(STEPS, index, HISTORY, "UTC_TIMESTAMP(6)", |sql| table.sql(sql).as_str().to_owned())
 }
 
 async fn locked_up(store: &MySqlStore, connection: &mut MySqlConnection) -> Result<Vec<Migration>, StoreError> {
@@ -160,7 +172,7 @@ async fn locked_down(store: &MySqlStore, connection: &mut MySqlConnection) -> Re
     Ok(Some(migration))
 }
 
-async fn lock(store: &MySqlStore) -> Result<PoolConnection<MySql>, StoreError> {
+pub(super) async fn lock(store: &MySqlStore) -> Result<PoolConnection<MySql>, StoreError> {
     let mut connection = store.connection(ACTION).await?;
     let row = sqlx::query(LOCK).bind(store.table.as_str()).fetch_one(&mut *connection).await;
     match row.and_then(|row| row.integer(0)).map_err(|error| store.failed(ACTION, error))? {
@@ -169,12 +181,12 @@ async fn lock(store: &MySqlStore) -> Result<PoolConnection<MySql>, StoreError> {
     }
 }
 
-async fn unlock(store: &MySqlStore, connection: &mut MySqlConnection) -> Result<(), StoreError> {
+pub(super) async fn unlock(store: &MySqlStore, connection: &mut MySqlConnection) -> Result<(), StoreError> {
     let result = sqlx::query(UNLOCK).bind(store.table.as_str()).execute(connection).await;
     result.map(drop).map_err(|error| store.failed(ACTION, error))
 }
 
-async fn run(store: &MySqlStore, connection: &mut MySqlConnection, text: &'static str) -> Result<(), StoreError> {
+pub(super) async fn run(store: &MySqlStore, connection: &mut MySqlConnection, text: &'static str) -> Result<(), StoreError> {
     // A lock of a table is waited for no longer than by any statement of the host: see `open.rs`.
     let result = sqlx::raw_sql(store.table.sql(text)).execute(connection).await;
     result.map(drop).map_err(|error| in_use(&store.table, store.failed(ACTION, error)))

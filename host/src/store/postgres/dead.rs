@@ -54,17 +54,17 @@ noted AS (
   SELECT now(), $1::text, $2::text, $3::text, 'replay', count(*) FROM changed HAVING count(*) > 0)
 SELECT count(*) AS count FROM changed";
 
-/// What failed, and what its listener put off: not what its writer put off. Along the index of unfinished events, so that a batch
-/// reads on from where the one before ended; by a time that no index holds, since the way along the index of what is due would read
-/// and sort all that waits, for each batch. $1 to $3 actor, reason and selector, $4 most failures, $5 the seq that they come after,
+/// Lets events go that failed, or that their listener put off; not those that their writer put off. Along the index of just these,
+/// so that a batch reads on from where the one before ended; by a time that no index holds, since the way along the index of what is due would read and sort
+/// all that waits, for each batch. $1 to $3 actor, reason and selector, $4 most failures, $5 the seq that they come after,
 /// $6 most rows.
 pub(super) const RETRY_NOW: &str = "
 WITH changed AS (
   UPDATE outbox_event SET due_at = now()
   WHERE ctid = ANY (ARRAY (
     SELECT ctid FROM outbox_event
-    WHERE done_at IS NULL AND seq > $5::bigint AND coalesce(due_at, '-infinity') > now()
-      AND (status = 2 OR status = 0 AND deferrals > 0) AND locked_by IS NULL
+    WHERE due_at IS NOT NULL AND (status = 2 OR status = 0 AND deferrals > 0) AND seq > $5::bigint
+      AND coalesce(due_at, '-infinity') > now() AND locked_by IS NULL
       AND ($4::integer IS NULL OR attempts <= $4::integer)
     ORDER BY seq LIMIT $6::bigint FOR UPDATE SKIP LOCKED)) RETURNING seq),
 noted AS (

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use sqlx::Row;
 
 use super::{PostgresStore, Run, health};
-use crate::store::doctor::{clock, lease, partitions, schema};
+use crate::store::doctor::{clock, index, lease, partitions, schema};
 use crate::store::{DoctorStore, Expectations, Finding, NotifyStore, SchemaStore, StoreError, TransactionalStore};
 use crate::time::system_clock;
 
@@ -59,6 +59,7 @@ impl DoctorStore for PostgresStore {
                 findings.push(wake_ups(self).await);
             }
             findings.extend(health::table(self).await?);
+            findings.extend(index(self, expectations).await?);
         } else if forbidden {
             findings.push(health::rights(self).await?);
         }

@@ -53,7 +53,10 @@ const HEADERS: &str = concat!(
 /// Nothing bound means any. $1 status, $2 event type, $3 aggregate type, $4 aggregate id, $5 tenant, $6 header key, $7 header
 /// value, $8 text of the last error, $9 after, $10 before, $11 limit, $12 what headers look like, $13 most failures,
 /// $14 earliest and $15 latest time of the end, $16 why it cannot be claimed, $17 earliest and $18 latest time of the insert.
-const LIST: &str = "
+macro_rules! list {
+    ($order:literal) => {
+        concat!(
+            "
 SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
        CASE WHEN octet_length(headers) <= 1048576 THEN headers END AS headers, content_type, NULL::bytea AS payload,
        octet_length(payload) AS payload_bytes, status, attempts, deferrals, claims, starts, claim_seq, replays, occurred_at,
@@ -73,30 +76,15 @@ WHERE ($1::smallint IS NULL OR status = $1::smallint) AND ($2::text IS NULL OR e
           AND (lease_end IS NULL OR lease_end <= now())
        OR $16::text = 'in_flight' AND due_at IS NOT NULL AND lease_end > now())
   AND seq > $9::bigint AND seq < $10::bigint
-ORDER BY seq LIMIT $11::bigint";
+ORDER BY seq ",
+            $order,
+            " LIMIT $11::bigint"
+        )
+    };
+}
 
-/// As above.
-pub(super) const LIST_NEWEST_FIRST: &str = "
-SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
-       CASE WHEN octet_length(headers) <= 1048576 THEN headers END AS headers, content_type, NULL::bytea AS payload,
-       octet_length(payload) AS payload_bytes, status, attempts, deferrals, claims, starts, claim_seq, replays, occurred_at,
-       created_at, available_at, due_at, expires_at, done_at, parked, behind, blocks, locked_by, locked_at, lease_end,
-       last_error, last_cost
-FROM outbox_event
-WHERE ($1::smallint IS NULL OR status = $1::smallint) AND ($2::text IS NULL OR event_type = $2::text)
-  AND ($3::text IS NULL OR aggregate_type = $3::text) AND ($4::text IS NULL OR aggregate_id = $4::text)
-  AND ($5::text IS NULL OR tenant_id = $5::text)
-  AND ($6::text IS NULL OR CASE WHEN octet_length(headers) <= 1048576 AND headers ~ $12::text THEN headers::json ->> $6::text = $7::text ELSE false END)
-  AND ($8::text IS NULL OR strpos(last_error, $8::text) > 0) AND ($13::integer IS NULL OR attempts <= $13::integer)
-  AND ($14::timestamptz IS NULL OR done_at >= $14::timestamptz) AND ($15::timestamptz IS NULL OR done_at <= $15::timestamptz)
-  AND ($17::timestamptz IS NULL OR created_at >= $17::timestamptz)
-  AND ($18::timestamptz IS NULL OR created_at <= $18::timestamptz)
-  AND ($16::text IS NULL OR $16::text = 'parked' AND parked IS NOT NULL OR $16::text = 'blocked' AND behind IS NOT NULL
-       OR $16::text = 'delayed' AND due_at IS NOT NULL AND greatest(due_at, available_at) > now()
-          AND (lease_end IS NULL OR lease_end <= now())
-       OR $16::text = 'in_flight' AND due_at IS NOT NULL AND lease_end > now())
-  AND seq > $9::bigint AND seq < $10::bigint
-ORDER BY seq DESC LIMIT $11::bigint";
+const LIST: &str = list!("");
+pub(super) const LIST_NEWEST_FIRST: &str = list!("DESC");
 
 /// $1 the id. A payload that no host reads is not read for people either; neither are headers beyond what a writer may write.
 const GET: &str = "

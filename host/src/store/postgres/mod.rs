@@ -14,6 +14,7 @@ mod error;
 mod front;
 mod grants;
 mod health;
+mod index;
 mod inspect;
 mod keys;
 mod lease;
@@ -46,7 +47,7 @@ use super::keeper::Keeper;
 use super::row::{Columns, filled};
 use super::run::{KEEPERS_LONGEST, Run};
 use super::trust::Trust;
-use super::{Store, StoreError, TableName, TransactionalStore};
+use super::{Index, Store, StoreError, TableName, TransactionalStore};
 use crate::time::Timestamp;
 
 pub use open::PostgresOptions;
@@ -82,11 +83,11 @@ pub struct PostgresStore {
 }
 
 impl PostgresStore {
-    /// The text of every step of the schema, for a database that is not open: as
+    /// The text of every step of the schema, and of an index, for a database that is not open: as
     /// [`SchemaStore::migration_sql`](crate::store::SchemaStore::migration_sql).
     #[must_use]
-    pub fn schema_sql(table: &TableName) -> String {
-        schema::text(table)
+    pub fn schema_sql(table: &TableName, index: Option<Index>) -> String {
+        schema::text(table, index)
     }
 
     /// The same store on the connection that is kept for leases.

@@ -6,33 +6,33 @@ use sqlx::AssertSqlSafe;
 use super::run::Statement;
 use super::{PostgresStore, Run, audit, claim, dead, front, inspect, keys, lease, purge, read, route, settle};
 use crate::store::row::Named;
-use crate::store::{AuditFilter, Filter, Plan, PlanStore, StoreError};
+use crate::store::{AuditFilter, Filter, Index, Plan, PlanStore, StoreError};
 use crate::time::Timestamp;
 
-/// Each with its index.
-const STATEMENTS: [(&str, &str, &str); 22] = [
-    ("read", read::READ, "outbox_event_due"),
-    ("next to read", read::NEXT_TO_READ, "outbox_event_due"),
-    ("read in order", read::READ_IN_ORDER, "outbox_event_due"),
-    ("what a read in order waits for", read::READ_IN_ORDER, "outbox_event_key"),
-    ("read the front", front::READ_FRONT, "outbox_event_open"),
-    ("claim", claim::CLAIM, "outbox_event_pkey"),
-    ("heads of queues", keys::HEADS, "outbox_event_key"),
-    ("next due", read::NEXT_DUE, "outbox_event_due"),
-    ("settle", settle::DONE, "outbox_event_pkey"),
-    ("settle any", settle::MIXED, "outbox_event_pkey"),
-    ("renew", lease::RENEW, "outbox_event_pkey"),
-    ("purge", purge::PURGE, "outbox_event_done"),
-    ("dead", dead::REPLAY_BATCH, "outbox_event_dead"),
-    ("retry now", dead::RETRY_NOW, "outbox_event_open"),
-    ("unpark", route::UNPARK, "outbox_event_parked"),
-    ("unblock", keys::UNBLOCK, "outbox_event_behind"),
-    ("blockers", keys::BLOCKERS, "outbox_event_behind"),
-    ("first behind", keys::FIRSTS, "outbox_event_behind"),
-    ("events of an aggregate", inspect::LIST_NEWEST_FIRST, "outbox_event_aggregate"),
-    ("audit", audit::LIST, "outbox_event_audit_at"),
-    ("audit of an event", audit::LIST_OF_ONE, "outbox_event_audit_one"),
-    ("audit that touches an event", audit::LIST_TOUCHING, "outbox_event_audit_many"),
+/// Each with its index, and with an index without which it is not run.
+const STATEMENTS: [(&str, &str, &str, Option<Index>); 22] = [
+    ("read", read::READ, "outbox_event_due", None),
+    ("next to read", read::NEXT_TO_READ, "outbox_event_due", None),
+    ("read in order", read::READ_IN_ORDER, "outbox_event_due", Some(Index::OrderedByAggregate)),
+    ("what a read in order waits for", read::READ_IN_ORDER, "outbox_event_key", Some(Index::OrderedByAggregate)),
+    ("read the front", front::READ_FRONT, "outbox_event_open", Some(Index::Ordered)),
+    ("claim", claim::CLAIM, "outbox_event_pkey", None),
+    ("heads of queues", keys::HEADS, "outbox_event_key", Some(Index::OrderedByAggregate)),
+    ("next due", read::NEXT_DUE, "outbox_event_due", None),
+    ("settle", settle::DONE, "outbox_event_pkey", None),
+    ("settle any", settle::MIXED, "outbox_event_pkey", None),
+    ("renew", lease::RENEW, "outbox_event_pkey", None),
+    ("purge", purge::PURGE, "outbox_event_done", None),
+    ("dead", dead::REPLAY_BATCH, "outbox_event_dead", None),
+    ("retry now", dead::RETRY_NOW, "outbox_event_retry", None),
+    ("unpark", route::UNPARK, "outbox_event_parked", None),
+    ("unblock", keys::UNBLOCK, "outbox_event_behind", None),
+    ("blockers", keys::BLOCKERS, "outbox_event_behind", None),
+    ("first behind", keys::FIRSTS, "outbox_event_behind", None),
+    ("events of an aggregate", inspect::LIST_NEWEST_FIRST, "outbox_event_aggregate", Some(Index::Aggregate)),
+    ("audit", audit::LIST, "outbox_event_audit_at", None),
+    ("audit of an event", audit::LIST_OF_ONE, "outbox_event_audit_one", None),
+    ("audit that touches an event", audit::LIST_TOUCHING, "outbox_event_audit_many", None),
 ];
 
 /// As many rows as the host takes at a time.
@@ -42,7 +42,12 @@ const BATCH: i64 = 500;
 impl PlanStore for PostgresStore {
     async fn plans(&self) -> Result<Vec<Plan>, StoreError> {
         let mut plans = Vec::with_capacity(STATEMENTS.len());
-        for (name, sql, index) in STATEMENTS {
+        for (name, sql, index, needs) in STATEMENTS {
+            if let Some(needed) = needs
+                && !super::index::is_valid(self, needed).await?
+            {
+                continue;
+            }
             // Safe: a statement of this store with a word before it.
             let explain = sqlx::query(AssertSqlSafe(format!("EXPLAIN {}", self.table.sql(sql).as_str())));
             let lines = self.read_all("explain a statement", bound(name, explain), |row| row.string("QUERY PLAN")).await?;

@@ -5,10 +5,10 @@ use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Row};
 
 use super::grants::GRANTS;
-use super::{PostgresStore, Run, TransactionalStore};
+use super::{PostgresStore, Run, TransactionalStore, index};
 use crate::store::row::Named;
 use crate::store::schema::{self, FORGET_ALL, History, Step, has_notes, in_use};
-use crate::store::{Migration, PartitionStore, SchemaStore, StoreError, TableName};
+use crate::store::{Index, Migration, PartitionStore, SchemaStore, StoreError, TableName};
 
 const TABLE_IN_FULL: &str = "
 SELECT format('%I.%I', pg_namespace.nspname, pg_class.relname) AS name
@@ -75,8 +75,19 @@ impl SchemaStore for PostgresStore {
         Ok(done)
     }
 
-    fn migration_sql(&self) -> String {
-        text(&self.table)
+    async fn add_index(&self, index: Index) -> Result<bool, StoreError> {
+        index::add(self, index).await
+    }
+
+    async fn check_index(&self, index: Index) -> Result<(), StoreError> {
+        if index::is_valid(self, index).await? {
+            return Ok(());
+        }
+        Err(StoreError::NoIndex { table: self.table.to_string(), index: index.as_str() })
+    }
+
+    fn migration_sql(&self, index: Option<Index>) -> String {
+        text(&self.table, index)
     }
 
     fn grants_sql(&self) -> String {
@@ -89,7 +100,7 @@ impl SchemaStore for PostgresStore {
 const STEPS: &[Step] = &[Step {
     version: 1,
     // Until a version is published, the name changes with the text: a table of an earlier build is told apart by it.
-    name: "outbox-4",
+    name: "outbox-5",
     up: include_str!("../../../migrations/postgres/0001_outbox_event.sql"),
     down: include_str!("../../../migrations/postgres/0001_outbox_event.down.sql"),
 }];
@@ -123,8 +134,9 @@ const LOOK_IN: &str = "SELECT set_config('search_path', lower($1::text), true)";
 /// $1 the schema.
 const SCHEMA_EXISTS: &str = "SELECT to_regnamespace($1::text) IS NOT NULL AS there";
 
-pub(super) fn text(table: &TableName) -> String {
-    let steps = schema::text(STEPS, HISTORY, "now()", |sql| table.unqualified(sql));
+pub(super) fn text(table: &TableName, index: Option<Index>) -> String {
+    let index = index.map(|index| table.unqualified(&index::sql(index)));
+    let steps = schema::text(STEPS, index, HISTORY, "now()", |sql| table.unqualified(sql));
     format!("BEGIN;\n{}\n{steps}COMMIT;\n", place(table))
 }
 
@@ -134,7 +146,7 @@ fn place(table: &TableName) -> String {
 }
 
 /// The steps name tables and indexes without their schema, which names of indexes cannot carry.
-async fn prepare(store: &PostgresStore, connection: &mut PgConnection) -> Result<(), StoreError> {
+pub(super) async fn prepare(store: &PostgresStore, connection: &mut PgConnection) -> Result<(), StoreError> {
     let failed = |error| store.failed("migrate the schema", error);
     store.plain(NO_HURRY).execute(&mut *connection).await.map_err(failed)?;
     if let Some(schema) = store.table.schema() {
@@ -149,7 +161,7 @@ async fn prepare(store: &PostgresStore, connection: &mut PgConnection) -> Result
     Ok(())
 }
 
-async fn run(store: &PostgresStore, connection: &mut PgConnection, text: &'static str) -> Result<(), StoreError> {
+pub(super) async fn run(store: &PostgresStore, connection: &mut PgConnection, text: &str) -> Result<(), StoreError> {
     // Safe: the only text put in is checked identifiers.
     let result = sqlx::raw_sql(AssertSqlSafe(store.table.unqualified(text))).execute(connection).await;
     result.map(drop).map_err(|error| in_use(&store.table, store.failed("migrate the schema", error)))

@@ -40,14 +40,14 @@ WHERE seq IN (
     AND (?6 IS NULL OR attempts <= ?6) AND (?7 IS NULL OR done_at >= ?7) AND (?8 IS NULL OR done_at <= ?8)
   ORDER BY seq LIMIT ?10)";
 
-/// What failed, and what its listener put off: not what its writer put off. Along the index of unfinished events, so that a batch
-/// reads on from where the one before ended, and passes no finished row. ?1 now, ?2 most failures, ?3 the seq that they come after,
+/// Lets events go that failed, or that their listener put off; not those that their writer put off. Along the index of just these,
+/// so that a batch reads on from where the one before ended. ?1 now, ?2 most failures, ?3 the seq that they come after,
 /// ?4 most rows.
 pub(super) const RETRY_NOW: &str = "
 UPDATE outbox_event SET due_at = ?1
 WHERE seq IN (
-  SELECT seq FROM outbox_event INDEXED BY outbox_event_open
-  WHERE done_at IS NULL AND seq > ?3 AND due_at > ?1 AND (status = 2 OR status = 0 AND deferrals > 0) AND locked_by IS NULL
+  SELECT seq FROM outbox_event INDEXED BY outbox_event_retry
+  WHERE due_at IS NOT NULL AND (status = 2 OR status = 0 AND deferrals > 0) AND seq > ?3 AND due_at > ?1 AND locked_by IS NULL
     AND (?2 IS NULL OR attempts <= ?2)
   ORDER BY seq LIMIT ?4)
 RETURNING seq";

@@ -6,21 +6,18 @@ use sqlx::{Connection, Executor, Row};
 
 use super::error::{BUSY, LOCKED, READONLY, code, failed};
 use super::{Run, SqliteStore};
-use crate::store::doctor::{lease, missing_index, partitions, schema};
+use crate::store::doctor::{index, lease, missing_index, partitions, schema};
 use crate::store::row::Named;
 use crate::store::{DoctorStore, Expectations, Finding, SchemaStore, StoreError};
 
-const INDEXES: [&str; 7] = [
+const INDEXES: [&str; 6] = [
     "outbox_event_due",
     "outbox_event_done",
     "outbox_event_dead",
     "outbox_event_parked",
-    "outbox_event_key",
     "outbox_event_behind",
-    "outbox_event_open",
+    "outbox_event_retry",
 ];
-
-const INDEX_EXISTS: &str = "SELECT count(*) FROM sqlite_master WHERE type = 'index' AND name = ?1";
 
 /// Below it, a rare race between a checkpoint and a writer can damage the file.
 const SAFE_VERSION: (u32, u32, u32) = (3, 51, 3);
@@ -45,6 +42,7 @@ impl DoctorStore for SqliteStore {
         if there {
             findings.push(partitions(self).await?);
             findings.extend(indexes(self).await?);
+            findings.extend(index(self, expectations).await?);
         }
         findings.push(lease(expectations));
         Ok(findings)
@@ -146,7 +144,7 @@ async fn indexes(store: &SqliteStore) -> Result<Vec<Finding>, StoreError> {
     let mut missing = Vec::new();
     for index in INDEXES {
         let name = index.replace("outbox_event", store.table.as_str());
-        let statement = sqlx::query(INDEX_EXISTS).bind(&name);
+        let statement = sqlx::query(super::index::EXISTS).bind(&name);
         if store.read_one("look for the indexes", statement, |row| row.number(0)).await? == 0 {
             missing.push(missing_index(&name));
         }

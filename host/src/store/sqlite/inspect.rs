@@ -39,7 +39,10 @@ FROM (SELECT status, lease_end, due_at, available_at, created_at, deferrals, rep
 /// Nothing bound means any. ?1 status, ?2 event type, ?3 aggregate type, ?4 aggregate id, ?5 tenant, ?6 header key, ?7 header
 /// value, ?8 text of the last error, ?9 after, ?10 before, ?11 limit, ?12 most failures, ?13 earliest and ?14 latest time of
 /// the end, ?15 why it cannot be claimed, ?16 now, ?17 earliest and ?18 latest time of the insert.
-const LIST: &str = "
+macro_rules! list {
+    ($aggregate:literal, $order:literal) => {
+        concat!(
+            "
 SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
        CASE WHEN octet_length(headers) <= 1048576 THEN headers END AS headers, content_type, NULL AS payload,
        octet_length(payload) AS payload_bytes, status, attempts, deferrals, claims, starts, claim_seq, replays, occurred_at,
@@ -47,7 +50,9 @@ SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
        last_error, last_cost
 FROM outbox_event
 WHERE (?1 IS NULL OR status = ?1) AND (?2 IS NULL OR event_type = ?2) AND (?3 IS NULL OR aggregate_type = ?3)
-  AND (?4 IS NULL OR aggregate_id = ?4) AND (?5 IS NULL OR tenant_id = ?5)
+  AND ",
+            $aggregate,
+            " AND (?5 IS NULL OR tenant_id = ?5)
   AND (?6 IS NULL OR EXISTS (SELECT 1 FROM json_each(iif(octet_length(headers) <= 1048576 AND json_valid(headers), headers, NULL)) AS header
                              WHERE header.key = ?6 AND header.value = ?7))
   AND (?8 IS NULL OR instr(last_error, ?8) > 0) AND (?12 IS NULL OR attempts <= ?12)
@@ -57,27 +62,18 @@ WHERE (?1 IS NULL OR status = ?1) AND (?2 IS NULL OR event_type = ?2) AND (?3 IS
        OR ?15 = 'delayed' AND max(due_at, available_at) > ?16 AND (lease_end IS NULL OR lease_end <= ?16)
        OR ?15 = 'in_flight' AND due_at IS NOT NULL AND lease_end > ?16)
   AND seq > ?9 AND seq < ?10
-ORDER BY seq LIMIT ?11";
+ORDER BY seq ",
+            $order,
+            " LIMIT ?11"
+        )
+    };
+}
 
-const LIST_NEWEST_FIRST: &str = "
-SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
-       CASE WHEN octet_length(headers) <= 1048576 THEN headers END AS headers, content_type, NULL AS payload,
-       octet_length(payload) AS payload_bytes, status, attempts, deferrals, claims, starts, claim_seq, replays, occurred_at,
-       created_at, available_at, due_at, expires_at, done_at, parked, behind, blocks, locked_by, locked_at, lease_end,
-       last_error, last_cost
-FROM outbox_event
-WHERE (?1 IS NULL OR status = ?1) AND (?2 IS NULL OR event_type = ?2) AND (?3 IS NULL OR aggregate_type = ?3)
-  AND (?4 IS NULL OR aggregate_id = ?4) AND (?5 IS NULL OR tenant_id = ?5)
-  AND (?6 IS NULL OR EXISTS (SELECT 1 FROM json_each(iif(octet_length(headers) <= 1048576 AND json_valid(headers), headers, NULL)) AS header
-                             WHERE header.key = ?6 AND header.value = ?7))
-  AND (?8 IS NULL OR instr(last_error, ?8) > 0) AND (?12 IS NULL OR attempts <= ?12)
-  AND (?13 IS NULL OR done_at >= ?13) AND (?14 IS NULL OR done_at <= ?14)
-  AND (?17 IS NULL OR created_at >= ?17) AND (?18 IS NULL OR created_at <= ?18)
-  AND (?15 IS NULL OR ?15 = 'parked' AND parked IS NOT NULL OR ?15 = 'blocked' AND behind IS NOT NULL
-       OR ?15 = 'delayed' AND max(due_at, available_at) > ?16 AND (lease_end IS NULL OR lease_end <= ?16)
-       OR ?15 = 'in_flight' AND due_at IS NOT NULL AND lease_end > ?16)
-  AND seq > ?9 AND seq < ?10
-ORDER BY seq DESC LIMIT ?11";
+const LIST: &str = list!("(?4 IS NULL OR aggregate_id = ?4)", "");
+const LIST_NEWEST_FIRST: &str = list!("(?4 IS NULL OR aggregate_id = ?4)", "DESC");
+/// As above, so that an index of aggregates is used: the planner does not look at values.
+const OF_AGGREGATE: &str = list!("aggregate_id = ?4", "");
+pub(super) const OF_AGGREGATE_NEWEST_FIRST: &str = list!("aggregate_id = ?4", "DESC");
 
 /// ?1 the id. A payload that no host reads is not read for people either; neither are headers beyond what a writer may write.
 const GET: &str = "
@@ -106,7 +102,12 @@ impl InspectStore for SqliteStore {
     async fn list(&self, filter: &Filter, limit: u32) -> Result<Vec<Record>, StoreError> {
         let (key, value) = filter.header.clone().unzip();
         let statement = self
-            .statement(if filter.newest_first { LIST_NEWEST_FIRST } else { LIST })
+            .statement(match (&filter.aggregate_id, filter.newest_first) {
+                (None, false) => LIST,
+                (None, true) => LIST_NEWEST_FIRST,
+                (Some(_), false) => OF_AGGREGATE,
+                (Some(_), true) => OF_AGGREGATE_NEWEST_FIRST,
+            })
             .bind(filter.status.map(crate::event::Status::code))
             .bind(&filter.event_type)
             .bind(&filter.aggregate_type)

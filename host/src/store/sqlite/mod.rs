@@ -11,6 +11,7 @@ mod doctor;
 mod effects;
 mod error;
 mod front;
+mod index;
 mod inspect;
 mod keys;
 mod lease;
@@ -40,7 +41,7 @@ use sqlx::pool::PoolConnection;
 use sqlx::sqlite::{SqlitePool, SqliteTransaction};
 
 use super::run::Run;
-use super::{NotifyStore, Store, StoreError, TableName, TransactionalStore};
+use super::{Index, NotifyStore, Store, StoreError, TableName, TransactionalStore};
 use crate::time::{Clock, Timestamp};
 
 pub use open::SqliteOptions;
@@ -77,11 +78,11 @@ impl Drop for OwnPools {
 }
 
 impl SqliteStore {
-    /// The text of every step of the schema, for a database that is not open: as
+    /// The text of every step of the schema, and of an index, for a database that is not open: as
     /// [`SchemaStore::migration_sql`](crate::store::SchemaStore::migration_sql).
     #[must_use]
-    pub fn schema_sql(table: &TableName) -> String {
-        schema::text(table)
+    pub fn schema_sql(table: &TableName, index: Option<Index>) -> String {
+        schema::text(table, index)
     }
 
     /// A connection that writes.

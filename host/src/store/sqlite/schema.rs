@@ -4,10 +4,10 @@ use async_trait::async_trait;
 use sqlx::sqlite::SqliteConnection;
 
 use super::error::failed;
-use super::{Run, SqliteStore, TransactionalStore};
+use super::{Run, SqliteStore, TransactionalStore, index};
 use crate::store::row::Named;
 use crate::store::schema::{self, FORGET_ALL, History, Step, has_notes};
-use crate::store::{Migration, PartitionStore, SchemaStore, StoreError, TableName};
+use crate::store::{Index, Migration, PartitionStore, SchemaStore, StoreError, TableName};
 
 #[async_trait]
 impl SchemaStore for SqliteStore {
@@ -61,8 +61,19 @@ impl SchemaStore for SqliteStore {
         Ok(done)
     }
 
-    fn migration_sql(&self) -> String {
-        text(&self.table)
+    async fn add_index(&self, index: Index) -> Result<bool, StoreError> {
+        index::add(self, index).await
+    }
+
+    async fn check_index(&self, index: Index) -> Result<(), StoreError> {
+        if index::exists(self, index).await? {
+            return Ok(());
+        }
+        Err(StoreError::NoIndex { table: self.table.to_string(), index: index.as_str() })
+    }
+
+    fn migration_sql(&self, index: Option<Index>) -> String {
+        text(&self.table, index)
     }
 
     fn grants_sql(&self) -> String {
@@ -75,7 +86,7 @@ impl SchemaStore for SqliteStore {
 const STEPS: &[Step] = &[Step {
     version: 1,
     // Until a version is published, the name changes with the text: a table of an earlier build is told apart by it.
-    name: "outbox-4",
+    name: "outbox-5",
     up: include_str!("../../../migrations/sqlite/0001_outbox_event.sql"),
     down: include_str!("../../../migrations/sqlite/0001_outbox_event.down.sql"),
 }];
@@ -95,11 +106,12 @@ const FORGET: &str = "DELETE FROM outbox_event_migration WHERE version = ?1";
 
 const READING: &str = "read the schema's version";
 
-pub(super) fn text(table: &TableName) -> String {
-    schema::text(STEPS, HISTORY, NOW, |sql| table.sql(sql).as_str().to_owned())
+pub(super) fn text(table: &TableName, index: Option<Index>) -> String {
+    let index = index.map(index::sql).map(|sql| table.sql(sql).as_str().to_owned());
+    schema::text(STEPS, index, HISTORY, NOW, |sql| table.sql(sql).as_str().to_owned())
 }
 
-async fn run(store: &SqliteStore, connection: &mut SqliteConnection, text: &'static str) -> Result<(), StoreError> {
+pub(super) async fn run(store: &SqliteStore, connection: &mut SqliteConnection, text: &'static str) -> Result<(), StoreError> {
     let result = sqlx::raw_sql(store.table.sql(text)).execute(connection).await;
     result.map(drop).map_err(|error| failed("migrate the schema", error))
 }

@@ -44,7 +44,7 @@ fn every(plan: &Plan, name: &str) -> Option<Duration> {
         // A host that is not alone, and should be, looks around it with each.
         "heartbeat" | "keep_partitions" | "nodes" | "now" => plan.lease / 10,
         "restore_partitions" | "blockers" => plan.lease,
-        "check_schema" | "notify" => Duration::from_secs(30),
+        "check_schema" | "check_index" | "notify" => Duration::from_secs(30),
         _ => return None,
     })
 }

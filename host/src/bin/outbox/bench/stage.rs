@@ -10,6 +10,7 @@ use outbox::event::Route;
 use outbox::poller::PollerConfig;
 use outbox::purge::PurgeConfig;
 use outbox::sink::{Message, Sink, Sinks};
+use outbox::store::Index;
 use outbox::wasm;
 use outbox::{DispatchResult, Event, Failure, Mode, Outbox, OutboxBuilder, Registration, RelayConfig, TransactionalStore};
 
@@ -93,6 +94,7 @@ impl<S: TransactionalStore + Clone> Bench<S> {
     /// As [`native`](Self::native), with events of 1,000 aggregates, and in order by aggregate.
     pub(super) async fn native_in_order(&self) -> Result<f64, Error> {
         self.fill_aggregates().await?;
+        self.store.add_index(Index::OrderedByAggregate).await?;
         self.drain(with_native(self.host().mode(Mode::OrderedByAggregate))?).await
     }
 
