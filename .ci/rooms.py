@@ -18,7 +18,12 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parent.parent
 LIBRARY = "crate"
 # The root file of each crate, by the name that faults use.
-CRATES = {LIBRARY: "host/src/lib.rs", "outbox": "host/src/bin/outbox/main.rs", "outbox_event": "host/event/src/lib.rs"}
+CRATES = {
+    LIBRARY: "host/src/lib.rs",
+    "outbox": "host/src/bin/outbox/main.rs",
+    "outbox_event": "host/event/src/lib.rs",
+    "outbox_store": "host/store/src/lib.rs",
+}
 # Circles that are left, with the reason.
 LEFT = {
     "crate::queue: calls, delivery, key_queues": "a delivery carries its places in the queues that hold deliveries",

@@ -10,4 +10,4 @@ pub use outbox_event::{
     Route, ShortDigest, StateChange, StateChanges, StateQuota, StateUsage, StateValue, StateWrite, Status, TRACEPARENT,
     TRANSACTION_ID,
 };
-pub(crate) use outbox_event::{HeaderPairs, TraceParent, nanos};
+pub(crate) use outbox_event::{TraceParent, nanos};

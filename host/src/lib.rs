@@ -80,7 +80,7 @@
 //! |---|---|
 //! | [`event`] | plain data: envelope, event, route, status; from the package `outbox-event` |
 //! | [`writer`] | writes envelopes as rows, in the caller's transaction |
-//! | [`store`] | all SQL, for each database |
+//! | [`store`] | all SQL, for each database; from the package `outbox-store` |
 //! | `partition`, [`node`] | which of the 256 partitions of the table this host reads |
 //! | [`poller`] | brings due rows into the queue |
 //! | `queue` | hands deliveries to workers; knows which events are in this process's hands |
@@ -102,6 +102,10 @@
 //! An unfinished row is due, waits for its time, is held by a host, is parked until its route has a listener or is no longer
 //! paused, or waits behind an earlier event of its aggregate. `host/ARCHITECTURE.md` in the repository has the columns, the
 //! tasks, start and stop.
+
+#[cfg(test)]
+#[macro_use]
+mod changed;
 
 #[cfg(feature = "wasm")]
 pub mod conformance;
@@ -167,11 +171,15 @@ pub use routes::PAUSE_KNOWN_WITHIN;
 /// The driver, in the version that the stores use: `outbox::sqlx::query(…)`.
 pub use sqlx;
 #[cfg(feature = "mysql")]
+#[doc(no_inline)]
 pub use store::MySqlStore;
 #[cfg(feature = "postgres")]
+#[doc(no_inline)]
 pub use store::PostgresStore;
 #[cfg(feature = "sqlite")]
+#[doc(no_inline)]
 pub use store::SqliteStore;
+#[doc(no_inline)]
 pub use store::{Store, StoreError, TransactionalStore};
 pub use writer::{OutboxTransaction, Receipt, WriteError, Writer};
 

@@ -120,16 +120,16 @@ mod tests {
 
     fn route(aggregate: &str, event: &str) -> RouteRecord {
         let first_seen_at = Some(Timestamp::from_micros(0));
-        RouteRecord { first_seen_at, ..RouteRecord::new(Route::new(aggregate, event).expect("valid")) }
+        changed!(RouteRecord { first_seen_at, ..RouteRecord::new(Route::new(aggregate, event).expect("valid")) })
     }
 
     #[test]
     fn a_pattern_counts_the_events_of_the_routes_that_it_covers() {
         let routes = [
             route("Order", "*"),
-            RouteRecord { parked: 3, waiting: 1, ..route("Order", "Paid") },
-            RouteRecord { parked: 2, ..route("Order", "Placed") },
-            RouteRecord { waiting: 7, ..route("Invoice", "Sent") },
+            changed!(RouteRecord { parked: 3, waiting: 1, ..route("Order", "Paid") }),
+            changed!(RouteRecord { parked: 2, ..route("Order", "Placed") }),
+            changed!(RouteRecord { waiting: 7, ..route("Invoice", "Sent") }),
         ];
         let events: Vec<RouteCounts> = Standing::all(&routes).map(|standing| standing.events).collect();
         assert_eq!(events[0], RouteCounts { waiting: 1, parked: 5, ..RouteCounts::default() });
@@ -139,18 +139,18 @@ mod tests {
 
     #[test]
     fn a_route_has_no_listener_when_it_never_had_one_or_its_events_are_parked_without_a_pause() {
-        let never = |known: RouteRecord| RouteRecord { first_seen_at: None, ..known };
-        let paused = |known: RouteRecord| RouteRecord { paused_at: Some(Timestamp::from_micros(0)), ..known };
+        let never = |known: RouteRecord| changed!(RouteRecord { first_seen_at: None, ..known });
+        let paused = |known: RouteRecord| changed!(RouteRecord { paused_at: Some(Timestamp::from_micros(0)), ..known });
         let routes = [
             (never(route("A", "Unknown")), true),
             (never(paused(route("B", "UnknownAndPaused"))), true),
-            (RouteRecord { parked: 1, ..route("C", "Parked") }, true),
-            (RouteRecord { parked: 1, ..paused(route("D", "ParkedByItsPause")) }, false),
+            (changed!(RouteRecord { parked: 1, ..route("C", "Parked") }), true),
+            (changed!(RouteRecord { parked: 1, ..paused(route("D", "ParkedByItsPause")) }), false),
             (route("E", "Idle"), false),
             (never(paused(route("F", "*"))), false),
             (route("G", "*"), false),
             (never(route("G", "Relayed")), false),
-            (RouteRecord { parked: 1, ..never(route("G", "Parked")) }, true),
+            (changed!(RouteRecord { parked: 1, ..never(route("G", "Parked")) }), true),
             (never(route("F", "Unknown")), true),
         ];
         let known: Vec<RouteRecord> = routes.iter().map(|(known, _)| known.clone()).collect();

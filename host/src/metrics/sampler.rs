@@ -80,7 +80,7 @@ mod tests {
     fn what_was_seen_is_shown_until_a_look_fails_or_none_ends_any_more() {
         let (sampled, start) = (Sampled::every(Duration::from_secs(10)), Instant::now());
         let nothing = Sample { succeeded: false, stats: None };
-        let seen = Stats { new: 7, ..Stats::default() };
+        let seen = changed!(Stats { new: 7, ..Stats::default() });
         assert_eq!(sampled.at(start), nothing, "nobody has looked");
 
         sampled.note(start, Some(seen));

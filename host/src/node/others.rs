@@ -115,7 +115,7 @@ mod tests {
     /// A host that said that it is alive at this second.
     fn node(owner: &str, mode: &'static str, said: i64) -> NodeRecord {
         let node = Node::new(OwnerId::known(owner), format!("machine of {owner}"), mode, "1.0.0");
-        NodeRecord { alive_until: time(said).plus(LEASE), ..NodeRecord::new(&node, time(0)) }
+        changed!(NodeRecord { alive_until: time(said).plus(LEASE), ..NodeRecord::new(&node, time(0)) })
     }
 
     fn not_alone(is_certain: bool, heard: u64, mode: &str) -> Notice {
@@ -147,7 +147,7 @@ mod tests {
         let mut others = Others::new("b", ALONE, LEASE);
         assert_eq!(others.look(&[node("a", ALONE, 97)], time(100)), [not_alone(false, 3, ALONE)]);
 
-        let gone = NodeRecord { alive: false, ..node("a", ALONE, 97) };
+        let gone = changed!(NodeRecord { alive: false, ..node("a", ALONE, 97) });
 
         assert_eq!(others.look(&[gone], time(130)), [Notice::Gone]);
     }

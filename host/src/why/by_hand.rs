@@ -77,7 +77,8 @@ impl ByHand {
         let same = |known: &&mut ManualAction| is_same(&known.record, &record) && follows(known);
         match self.actions.iter_mut().rev().take(reach).find(same) {
             Some(known) => {
-                known.record = AuditRecord { count: known.record.count.saturating_add(record.count), ..record };
+                let newer = std::mem::replace(&mut known.record, record);
+                known.record.count = known.record.count.saturating_add(newer.count);
                 known.records += 1;
             }
             None => self.actions.push(ManualAction { last_at: record.at, records: 1, record }),
@@ -215,15 +216,8 @@ mod tests {
     }
 
     fn record(second: i64, action: &str, selector: Value) -> AuditRecord {
-        AuditRecord {
-            id: second.unsigned_abs(),
-            at: at(second),
-            actor: "anna".to_owned(),
-            action: action.to_owned(),
-            selector,
-            count: 100,
-            reason: None,
-        }
+        let record = AuditRecord::new(second.unsigned_abs(), at(second), "anna", action, selector);
+        changed!(AuditRecord { count: 100, ..record })
     }
 
     /// What becomes of audit records that are given oldest first.
@@ -279,12 +273,12 @@ mod tests {
     /// An event that was written at second 100 and replayed once.
     fn replayed() -> Record {
         let envelope = crate::event::Envelope::new("Paid").aggregate("Order", "42").json(&42).expect("valid");
-        Record { replays: 1, ..Record::inserted(1, &envelope, at(100)) }
+        changed!(Record { replays: 1, ..Record::inserted(1, &envelope, at(100)) })
     }
 
     #[test]
     fn a_replay_after_the_end_of_an_event_did_not_touch_it() {
-        let ended = |status| Record { status, attempts: 3, done_at: Some(at(200)), ..replayed() };
+        let ended = |status| changed!(Record { status, attempts: 3, done_at: Some(at(200)), ..replayed() });
         for status in [Status::Dead, Status::Done] {
             for action in ["replay", "retry_now"] {
                 assert!(touches(&ended(status), &record(150, action, json!({}))), "{status} {action}: it may have been");
@@ -293,7 +287,7 @@ mod tests {
         }
         assert!(touches(&replayed(), &record(201, "replay", json!({}))), "it waits");
         let event_id = replayed().event_id;
-        let ended = Record { event_id, ..ended(Status::Dead) };
+        let ended = changed!(Record { event_id, ..ended(Status::Dead) });
         assert!(touches(&ended, &record(201, "skip", json!({ "event_id": event_id }))), "to a dead event alone");
     }
 
@@ -304,12 +298,13 @@ mod tests {
         assert!(touches(&replayed(), &until(101)));
 
         let of = |error: &str| record(200, "replay", json!({ "error": error }));
-        let failed = |attempts, replays| Record { attempts, replays, last_error: Some("Timeout".to_owned()), ..replayed() };
+        let failed =
+            |attempts, replays| changed!(Record { attempts, replays, last_error: Some("Timeout".to_owned()), ..replayed() });
         assert!(!touches(&failed(0, 1), &of("no such customer")), "its error is still that of before");
         assert!(touches(&failed(0, 1), &of("timeout")), "not every database knows large letters from small ones");
         assert!(touches(&failed(1, 1), &of("no such customer")), "it failed again since then");
         assert!(touches(&failed(0, 2), &of("no such customer")), "it may have been the replay before");
-        let dead = Record { status: Status::Dead, done_at: Some(at(300)), ..failed(0, 1) };
+        let dead = changed!(Record { status: Status::Dead, done_at: Some(at(300)), ..failed(0, 1) });
         assert!(touches(&dead, &of("no such customer")), "its listener gave it up since then");
     }
 

@@ -177,8 +177,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::event::{Cost, GuestCost};
-    use crate::store::AttemptEnd;
+    use crate::event::{Cost, GuestCost, OwnerId};
+    use crate::store::{AttemptEnd, Node};
 
     #[test]
     fn the_plugin_of_an_attempt_has_its_name_while_a_host_tells_of_it() {
@@ -186,18 +186,9 @@ mod tests {
         let cost = |guest| Cost { guest, ..Cost::of_time(Duration::from_millis(1)) };
         let kept = |guest| AttemptCost { attempt: 1, outcome: AttemptEnd::Done, cost: cost(guest) };
         let at = Timestamp::from_micros(0);
-        let node = |plugins: &str| NodeRecord {
-            owner: "host-1".to_owned(),
-            label: "shop 1".to_owned(),
-            mode: "multi_node".to_owned(),
-            version: "0.1.0".to_owned(),
-            started_at: at,
-            alive_until: at,
-            alive: true,
-            partitions: 0,
-            plugins: Some(plugins.to_owned()),
-            room: 0,
-            session: false,
+        let node = |plugins: &str| {
+            let node = Node::new(OwnerId::known("host-1"), "shop 1", "multi_node", "0.1.0");
+            changed!(NodeRecord { plugins: Some(plugins.to_owned()), ..NodeRecord::new(&node, at) })
         };
         let nodes = [
             node("no list"),

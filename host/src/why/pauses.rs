@@ -88,9 +88,8 @@ mod tests {
         // Every set of pauses among nine routes and patterns.
         for set in 0_u32..1 << all.len() {
             let is_paused = |index: usize| set >> index & 1 == 1;
-            let record = |(index, route): (usize, &Route)| RouteRecord {
-                paused_at: paused_at.filter(|_| is_paused(index)),
-                ..RouteRecord::new(route.clone())
+            let record = |(index, route): (usize, &Route)| {
+                changed!(RouteRecord { paused_at: paused_at.filter(|_| is_paused(index)), ..RouteRecord::new(route.clone()) })
             };
             let routes: Vec<RouteRecord> = all.iter().enumerate().map(record).collect();
             let pauses = Pauses::of(&routes);

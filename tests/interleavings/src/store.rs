@@ -1,4 +1,4 @@
-//! The table of the partitions, as `host/src/store/partition.rs` describes it: of two partitions, and without a clock.
+//! The table of the partitions, as `host/store/src/partition.rs` describes it: of two partitions, and without a clock.
 
 use std::time::Duration;
 

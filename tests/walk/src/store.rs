@@ -1,5 +1,5 @@
 //! The store in memory: the model's tables behind the host's traits, and a database between them that fails as the seed says.
-//! The files below have the names of the host's roles (`host/src/store/`).
+//! The files below have the names of the host's roles (`host/store/src/`).
 //!
 //! Each call has its effect at one instant. It reads what was there at that instant, however late the answer comes.
 

@@ -11,7 +11,7 @@ use crate::time::Timestamp;
 pub(super) fn record() -> Record {
     let at = Timestamp::from_micros(1_795_249_980_000_000);
     let envelope = Envelope::new("Paid").aggregate("Order", "42").occurred_at(at).json(&42).expect("valid");
-    Record {
+    changed!(Record {
         payload: None,
         status: Status::Dead,
         attempts: 3,
@@ -20,7 +20,7 @@ pub(super) fn record() -> Record {
         done_at: Some(at),
         last_error: Some("deadline".to_owned()),
         ..Record::inserted(7, &envelope, at)
-    }
+    })
 }
 
 pub(super) fn node(label: &str, now: Timestamp) -> NodeRecord {

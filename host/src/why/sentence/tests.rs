@@ -4,9 +4,9 @@ use std::time::Duration;
 use super::super::by_hand::ByHand;
 use super::super::reason::{ActionCode, Cause, ReasonCode};
 use super::*;
-use crate::event::{Cost, Envelope, Event, Route, Status};
+use crate::event::{Cost, Envelope, Event, OwnerId, Route, Status};
 use crate::listener::{DispatchResult, Failure, Listeners, Registration, waits_for_one};
-use crate::store::{AttemptCost, AttemptEnd, NodeRecord, RouteRecord};
+use crate::store::{AttemptCost, AttemptEnd, Node, NodeRecord, RouteRecord};
 use crate::why::Explanation;
 
 const NOW: Timestamp = Timestamp::from_micros(1_795_249_980_000_000);
@@ -22,28 +22,26 @@ fn soon(seconds: u64) -> Timestamp {
 fn record(seq: u64) -> Record {
     let id = format!("event-{seq}").parse().unwrap();
     let envelope = Envelope::new("OrderPlaced").id(id).aggregate("Order", "42").occurred_at(ago(60)).json(&42).unwrap();
-    Record { payload: None, ..Record::inserted(seq, &envelope, ago(60)) }
+    changed!(Record { payload: None, ..Record::inserted(seq, &envelope, ago(60)) })
 }
 
 fn dead(seq: u64, blocks: bool) -> Record {
     let last_error = Some("no such customer".to_owned());
-    Record { status: Status::Dead, due_at: None, done_at: Some(ago(5)), attempts: 3, blocks, last_error, ..record(seq) }
+    changed!(Record {
+        status: Status::Dead,
+        due_at: None,
+        done_at: Some(ago(5)),
+        attempts: 3,
+        blocks,
+        last_error,
+        ..record(seq)
+    })
 }
 
 fn node(owner: &str, alive: bool) -> NodeRecord {
-    NodeRecord {
-        owner: owner.to_owned(),
-        label: format!("machine of {owner}"),
-        mode: "multi_node".to_owned(),
-        version: "1.0.0".to_owned(),
-        started_at: ago(600),
-        alive_until: if alive { soon(20) } else { ago(40) },
-        alive,
-        partitions: 0,
-        plugins: None,
-        room: 0,
-        session: false,
-    }
+    let node = Node::new(OwnerId::known(owner), format!("machine of {owner}"), "multi_node", "1.0.0");
+    let alive_until = if alive { soon(20) } else { ago(40) };
+    changed!(NodeRecord { alive_until, alive, ..NodeRecord::new(&node, ago(600)) })
 }
 
 fn known(record: Record) -> Facts {
@@ -60,17 +58,13 @@ fn known(record: Record) -> Facts {
 }
 
 fn paused() -> RouteRecord {
-    RouteRecord {
-        route: Route::new("Order", "OrderPlaced").unwrap(),
+    changed!(RouteRecord {
         first_seen_at: Some(ago(600)),
         paused_at: Some(ago(120)),
         paused_by: Some("anna@shop".to_owned()),
         pause_reason: Some("the mail server moves".to_owned()),
-        waiting: 0,
-        parked: 0,
-        blocked: 0,
-        dead: 0,
-    }
+        ..RouteRecord::new(Route::new("Order", "OrderPlaced").unwrap())
+    })
 }
 
 /// The state, the sentence, and the commands one a line.
@@ -85,7 +79,7 @@ fn an_event_that_is_due_is_taken_by_whoever_lives() {
     let said = |known: &Facts| told(known).1;
     assert_eq!(told(&known).0, State::Due);
     assert_eq!(said(&known), "It has been due for 1 min. The one live host has it in hand, or takes it when it has room.");
-    known.record = Record { available_at: ago(86_400), due_at: Some(ago(86_400)), ..record(1) };
+    known.record = changed!(Record { available_at: ago(86_400), due_at: Some(ago(86_400)), ..record(1) });
     assert!(said(&known).starts_with("It has been due for 1 min. "), "dated back: due when it was written: {}", said(&known));
     known.nodes.push(node("two", true));
     assert!(said(&known).contains("Of the 2 live hosts, the one that holds its partition has it in hand"), "{}", said(&known));
@@ -95,25 +89,25 @@ fn an_event_that_is_due_is_taken_by_whoever_lives() {
 
 #[test]
 fn an_event_that_waits_for_its_time_says_when_and_why() {
-    let delayed = Record { available_at: soon(3), due_at: Some(soon(3)), ..record(1) };
+    let delayed = changed!(Record { available_at: soon(3), due_at: Some(soon(3)), ..record(1) });
     let (state, next, _) = told(&known(delayed));
     assert!(state == State::Delayed && next.contains("it is due in 3 s. Then the one live host takes it."), "{next}");
 
     // A plain INSERT that set available_at alone is due at once, and then again at its time.
-    let plain = Record { available_at: soon(3), ..record(1) };
+    let plain = changed!(Record { available_at: soon(3), ..record(1) });
     assert_eq!(told(&known(plain)).0, State::Delayed);
 
     let last_error = Some("timeout.".to_owned());
-    let failed = Record { status: Status::Retry, attempts: 2, due_at: Some(soon(3)), last_error, ..record(1) };
+    let failed = changed!(Record { status: Status::Retry, attempts: 2, due_at: Some(soon(3)), last_error, ..record(1) });
     let (state, next, _) = told(&known(failed));
     assert_eq!(state, State::Retrying);
     assert_eq!(next, "It failed 2 times, last with: timeout. It is due in 3 s. Then the one live host takes it.");
 
-    let deferred = Record { deferrals: 1, due_at: Some(soon(3)), ..record(1) };
+    let deferred = changed!(Record { deferrals: 1, due_at: Some(soon(3)), ..record(1) });
     let (state, next, _) = told(&known(deferred));
     assert!(state == State::Deferred && next.starts_with("Its listener asked for later (once)"), "{next}");
 
-    let no_place = Record { due_at: Some(soon(1)), ..record(1) };
+    let no_place = changed!(Record { due_at: Some(soon(1)), ..record(1) });
     assert!(told(&known(no_place)).1.starts_with(
         "It was given back without counting a failure, because its listener was paused after too many failures or lacked"
     ));
@@ -121,14 +115,16 @@ fn an_event_that_waits_for_its_time_says_when_and_why() {
 
 #[test]
 fn an_event_that_is_held_names_its_holder() {
-    let held = |end: Timestamp, owner: &str| Record {
-        locked_by: Some(owner.to_owned()),
-        locked_at: Some(ago(5)),
-        claim_seq: 1,
-        claims: 1,
-        starts: 0,
-        lease_end: Some(end),
-        ..record(1)
+    let held = |end: Timestamp, owner: &str| {
+        changed!(Record {
+            locked_by: Some(owner.to_owned()),
+            locked_at: Some(ago(5)),
+            claim_seq: 1,
+            claims: 1,
+            starts: 0,
+            lease_end: Some(end),
+            ..record(1)
+        })
     };
     let (state, next, _) = told(&known(held(soon(25), "one")));
     assert_eq!(state, State::Claimed);
@@ -138,7 +134,7 @@ fn an_event_that_is_held_names_its_holder() {
     gone.nodes.push(node("two", false));
     assert!(told(&gone).1.contains("machine of two (gone for 40 s)"), "{}", told(&gone).1);
 
-    let again = Record { attempts: 1, last_error: Some("timeout".to_owned()), ..held(soon(25), "one") };
+    let again = changed!(Record { attempts: 1, last_error: Some("timeout".to_owned()), ..held(soon(25), "one") });
     assert!(told(&known(again)).1.starts_with("It failed once, last with: timeout. The host machine of one"));
 
     let (state, next, _) = told(&known(held(ago(2), "three")));
@@ -148,7 +144,7 @@ fn an_event_that_is_held_names_its_holder() {
 
 #[test]
 fn a_finished_event_says_when() {
-    let done = Record { status: Status::Done, due_at: None, done_at: Some(ago(5)), ..record(1) };
+    let done = changed!(Record { status: Status::Done, due_at: None, done_at: Some(ago(5)), ..record(1) });
     let (state, next, commands) = told(&known(done));
     assert!(state == State::Done && next.contains("(5 s ago)") && commands.is_empty(), "{next}");
 }
@@ -170,13 +166,13 @@ fn a_dead_event_says_why_and_what_can_be_done() {
 #[test]
 fn an_event_that_its_listener_gave_up_failed_once_in_the_sentence_and_among_the_counters() {
     let cost = |attempt| AttemptCost { attempt, outcome: AttemptEnd::Dead, cost: Cost::of_time(Duration::from_millis(3)) };
-    let at_once = known(Record { attempts: 0, claim_seq: 1, last_cost: Some(cost(1)), ..dead(1, false) });
+    let at_once = known(changed!(Record { attempts: 0, claim_seq: 1, last_cost: Some(cost(1)), ..dead(1, false) }));
     let why = Explanation::of(&at_once);
     assert!(why.sentence.starts_with("It was given up by its listener at "), "{}", why.sentence);
     assert!(why.sentence.ends_with("(5 s ago), after 1 failed attempt: no such customer."), "{}", why.sentence);
     assert_eq!((why.failures(), why.counted().as_str()), (1, "1 failed attempt"));
 
-    let counted = known(Record { attempts: 3, claim_seq: 3, last_cost: Some(cost(3)), ..dead(1, false) });
+    let counted = known(changed!(Record { attempts: 3, claim_seq: 3, last_cost: Some(cost(3)), ..dead(1, false) }));
     let why = Explanation::of(&counted);
     assert!(why.sentence.starts_with("It was given up at "), "{}", why.sentence);
     assert_eq!((why.failures(), why.counted().as_str()), (3, "3 failed attempts"));
@@ -184,9 +180,11 @@ fn an_event_that_its_listener_gave_up_failed_once_in_the_sentence_and_among_the_
 
 #[test]
 fn an_event_that_no_listener_answered_says_when_a_replay_helps() {
-    let unroutable = |blocks| Record {
-        last_error: Some("no listener answers Order/OrderPlaced (1 route is answered)".to_owned()),
-        ..dead(1, blocks)
+    let unroutable = |blocks| {
+        changed!(Record {
+            last_error: Some("no listener answers Order/OrderPlaced (1 route is answered)".to_owned()),
+            ..dead(1, blocks)
+        })
     };
 
     let (state, next, commands) = told(&known(unroutable(false)));
@@ -199,14 +197,14 @@ fn an_event_that_no_listener_answered_says_when_a_replay_helps() {
     assert_eq!(commands, "outbox plugin list\noutbox dead replay event-1\noutbox dead discard event-1");
     assert!(told(&known(unroutable(true))).1.contains("A replay helps only when"));
     assert!(!told(&known(dead(1, false))).1.contains("A replay helps"), "this one had a listener");
-    let uncalled = Explanation::of(&known(Record { attempts: 0, claim_seq: 1, ..unroutable(false) }));
+    let uncalled = Explanation::of(&known(changed!(Record { attempts: 0, claim_seq: 1, ..unroutable(false) })));
     assert_eq!(uncalled.counted(), "no attempt: no listener was called");
 }
 
 #[test]
 fn an_event_in_a_line_tells_of_the_head_and_how_to_release_it() {
-    let waits = Record { behind: Some(2), due_at: None, ..record(3) };
-    let middle = Record { behind: Some(1), due_at: None, ..record(2) };
+    let waits = changed!(Record { behind: Some(2), due_at: None, ..record(3) });
+    let middle = changed!(Record { behind: Some(1), due_at: None, ..record(2) });
     let queue = vec![middle, dead(1, true)];
     let (state, next, commands) = told(&Facts { queue, ..known(waits.clone()) });
     assert_eq!(state, State::Behind);
@@ -214,7 +212,7 @@ fn an_event_in_a_line_tells_of_the_head_and_how_to_release_it() {
     assert!(next.contains("The first of the queue, event-1 (seq 1, OrderPlaced) is DEAD: it was given up"), "{next}");
     assert!(commands.starts_with("outbox event why event-1\noutbox dead replay event-1\noutbox dead skip"), "{commands}");
 
-    let failing = Record { status: Status::Retry, attempts: 1, due_at: Some(soon(9)), ..record(2) };
+    let failing = changed!(Record { status: Status::Retry, attempts: 1, due_at: Some(soon(9)), ..record(2) });
     let (_, next, commands) = told(&Facts { queue: vec![failing], ..known(waits.clone()) });
     assert!(next.contains("That one is RETRY: it failed once") && next.contains("due in 9 s"), "{next}");
     assert_eq!(commands, "outbox event why event-2");
@@ -228,7 +226,8 @@ fn an_event_in_a_line_tells_of_the_head_and_how_to_release_it() {
 
 #[test]
 fn a_parked_event_says_what_ends_its_wait() {
-    let parked = Record { parked: Some("no listener answers Order/OrderPlaced".to_owned()), due_at: None, ..record(1) };
+    let parked =
+        changed!(Record { parked: Some("no listener answers Order/OrderPlaced".to_owned()), due_at: None, ..record(1) });
     let (state, next, commands) = told(&known(parked.clone()));
     assert_eq!((state, commands.as_str()), (State::Parked, "outbox plugin list"));
     assert_eq!(
@@ -239,10 +238,10 @@ fn a_parked_event_says_what_ends_its_wait() {
          `outbox run --set dispatcher.unroutable=dead`; then skip or discard them."
     );
 
-    let seen = RouteRecord { paused_at: None, ..paused() };
-    let pattern = || RouteRecord { route: Route::new("Order", "*").unwrap(), ..seen.clone() };
-    let other = || RouteRecord { route: Route::new("User", "*").unwrap(), ..seen.clone() };
-    let unseen = || RouteRecord { first_seen_at: None, ..pattern() };
+    let seen = changed!(RouteRecord { paused_at: None, ..paused() });
+    let pattern = || changed!(RouteRecord { route: Route::new("Order", "*").unwrap(), ..seen.clone() });
+    let other = || changed!(RouteRecord { route: Route::new("User", "*").unwrap(), ..seen.clone() });
+    let unseen = || changed!(RouteRecord { first_seen_at: None, ..pattern() });
     // Hosts remember a route that had a listener, and park its events whatever their settings say.
     for (routes, is_told) in
         [(vec![seen.clone()], false), (vec![pattern()], false), (vec![other()], true), (vec![unseen()], true)]
@@ -252,13 +251,13 @@ fn a_parked_event_says_what_ends_its_wait() {
     }
     // A host of which a plugin does not load parks them whatever its settings say.
     let reason = waits_for_one("no listener answers Order/OrderPlaced", "broken.wasm does not load");
-    let (_, next, _) = told(&known(Record { parked: Some(reason), ..parked.clone() }));
+    let (_, next, _) = told(&known(changed!(Record { parked: Some(reason), ..parked.clone() })));
     assert!(next.contains("broken.wasm does not load") && !next.contains("dispatcher.unroutable=dead"), "{next}");
 
     let relay = |aggregate_type: &str, event_type: &str| vec![Route::new(aggregate_type, event_type).unwrap()];
     for (relays, routes, is_told) in [
         (relay("Order", "*"), vec![seen.clone()], true),
-        (relay("Order", "*"), vec![RouteRecord { first_seen_at: None, ..seen.clone() }], false),
+        (relay("Order", "*"), vec![changed!(RouteRecord { first_seen_at: None, ..seen.clone() })], false),
         (relay("User", "*"), vec![seen.clone()], false),
         (relay("Order", "OrderPlaced"), vec![seen], false),
     ] {
@@ -281,8 +280,8 @@ fn whatever_a_host_parked_an_event_with_is_told_as_sentences() {
     let route = Route::new("Order", "OrderPlaced").unwrap();
     let listeners = Listeners::default();
     let said = |reason: String| {
-        let had_one = vec![RouteRecord { paused_at: None, ..paused() }];
-        let facts = Facts { routes: had_one, ..known(Record { parked: Some(reason), due_at: None, ..record(1) }) };
+        let had_one = vec![changed!(RouteRecord { paused_at: None, ..paused() })];
+        let facts = Facts { routes: had_one, ..known(changed!(Record { parked: Some(reason), due_at: None, ..record(1) })) };
         let next = told(&facts).1;
         let end = " The event is delivered as soon as a host has a listener for Order/OrderPlaced.";
         next.strip_suffix(end).unwrap_or_else(|| panic!("{next}")).to_owned()
@@ -321,9 +320,9 @@ fn whatever_a_host_parked_an_event_with_is_told_as_sentences() {
 
 #[test]
 fn an_event_under_a_paused_pattern_is_told_of_the_pattern_and_how_to_resume_it() {
-    let pattern = RouteRecord { route: Route::new("Order", "*").unwrap(), first_seen_at: None, ..paused() };
-    let other = RouteRecord { route: Route::new("User", "*").unwrap(), ..paused() };
-    let parked = Record { parked: Some("the route Order/* is paused".to_owned()), due_at: None, ..record(1) };
+    let pattern = changed!(RouteRecord { route: Route::new("Order", "*").unwrap(), first_seen_at: None, ..paused() });
+    let other = changed!(RouteRecord { route: Route::new("User", "*").unwrap(), ..paused() });
+    let parked = changed!(Record { parked: Some("the route Order/* is paused".to_owned()), due_at: None, ..record(1) });
     for record in [parked, record(1)] {
         let (state, next, commands) = told(&Facts { routes: vec![other.clone(), pattern.clone()], ..known(record) });
         assert_eq!((state, commands.as_str()), (State::Paused, "outbox route resume 'Order/*'"));
@@ -340,23 +339,23 @@ fn an_event_under_a_paused_pattern_is_told_of_the_pattern_and_how_to_resume_it()
 
 #[test]
 fn what_will_never_be_done_is_told() {
-    let expired = Record { expires_at: Some(ago(1)), ..record(1) };
+    let expired = changed!(Record { expires_at: Some(ago(1)), ..record(1) });
     assert_eq!(told(&known(expired)).0, State::Expired);
-    let (state, next, _) = told(&known(Record { due_at: None, ..record(1) }));
+    let (state, next, _) = told(&known(changed!(Record { due_at: None, ..record(1) })));
     assert!(state == State::Stranded && next.contains("no host will ever take it"), "{next}");
 }
 
 #[test]
 fn nothing_that_a_guest_wrote_can_steer_the_terminal() {
     let last_error = Some("\u{1b}[2J".to_owned());
-    let (_, next, _) = told(&known(Record { last_error, ..dead(1, false) }));
+    let (_, next, _) = told(&known(changed!(Record { last_error, ..dead(1, false) })));
     assert!(!next.contains('\u{1b}'), "{next}");
 }
 
 #[test]
 fn an_id_that_a_shell_would_run_stands_in_quotes_in_the_commands() {
     let event_id = "$(reboot)".parse().unwrap();
-    let (_, _, commands) = told(&known(Record { event_id, ..dead(1, false) }));
+    let (_, _, commands) = told(&known(changed!(Record { event_id, ..dead(1, false) })));
     assert_eq!(commands, "outbox dead replay '$(reboot)'\noutbox dead discard '$(reboot)'");
 }
 
@@ -364,30 +363,33 @@ fn an_id_that_a_shell_would_run_stands_in_quotes_in_the_commands() {
 fn each_case_has_a_code_that_programs_can_rely_on() {
     let code = |known: &Facts| Cause::of(known).code;
     let of = |record: Record| code(&known(record));
-    let parked = || Record { parked: Some("no listener answers it".to_owned()), due_at: None, ..record(1) };
-    let held = |owner: &str| Record { locked_by: Some(owner.to_owned()), lease_end: Some(soon(9)), ..record(1) };
-    let behind = || Record { behind: Some(2), due_at: None, ..record(3) };
-    let pattern = RouteRecord { route: Route::new("Order", "*").unwrap(), first_seen_at: None, ..paused() };
-    let unroutable = Record { last_error: Some("no listener answers Order/X".to_owned()), ..dead(1, false) };
+    let parked = || changed!(Record { parked: Some("no listener answers it".to_owned()), due_at: None, ..record(1) });
+    let held = |owner: &str| changed!(Record { locked_by: Some(owner.to_owned()), lease_end: Some(soon(9)), ..record(1) });
+    let behind = || changed!(Record { behind: Some(2), due_at: None, ..record(3) });
+    let pattern = changed!(RouteRecord { route: Route::new("Order", "*").unwrap(), first_seen_at: None, ..paused() });
+    let unroutable = changed!(Record { last_error: Some("no listener answers Order/X".to_owned()), ..dead(1, false) });
 
-    assert_eq!(of(Record { status: Status::Done, done_at: Some(ago(1)), ..record(1) }), ReasonCode::Delivered);
+    assert_eq!(of(changed!(Record { status: Status::Done, done_at: Some(ago(1)), ..record(1) })), ReasonCode::Delivered);
     assert_eq!(
         [of(dead(1, false)), of(dead(1, true)), of(unroutable)],
         [ReasonCode::GivenUp, ReasonCode::GivenUp, ReasonCode::NoListener]
     );
     assert_eq!([of(held("one")), of(held("two"))], [ReasonCode::HeldByHost, ReasonCode::HeldByLostHost]);
-    assert_eq!(of(Record { lease_end: Some(ago(1)), ..held("one") }), ReasonCode::LeaseOver);
+    assert_eq!(of(changed!(Record { lease_end: Some(ago(1)), ..held("one") })), ReasonCode::LeaseOver);
     assert_eq!(of(record(1)), ReasonCode::WaitsForHost);
     assert_eq!(code(&Facts { nodes: vec![node("one", false)], ..known(record(1)) }), ReasonCode::NoHost);
-    let later = || Record { due_at: Some(soon(9)), ..record(1) };
-    assert_eq!(of(Record { available_at: soon(9), ..later() }), ReasonCode::DelayedByWriter);
-    assert_eq!(of(Record { status: Status::Retry, attempts: 1, ..later() }), ReasonCode::AttemptFailed);
-    assert_eq!([of(Record { deferrals: 1, ..later() }), of(later())], [ReasonCode::DeferredByListener, ReasonCode::GivenBack]);
+    let later = || changed!(Record { due_at: Some(soon(9)), ..record(1) });
+    assert_eq!(of(changed!(Record { available_at: soon(9), ..later() })), ReasonCode::DelayedByWriter);
+    assert_eq!(of(changed!(Record { status: Status::Retry, attempts: 1, ..later() })), ReasonCode::AttemptFailed);
+    assert_eq!(
+        [of(changed!(Record { deferrals: 1, ..later() })), of(later())],
+        [ReasonCode::DeferredByListener, ReasonCode::GivenBack]
+    );
     assert_eq!(of(parked()), ReasonCode::NoListener);
     assert_eq!(code(&Facts { routes: vec![paused()], ..known(parked()) }), ReasonCode::RoutePaused);
     assert_eq!(code(&Facts { routes: vec![pattern], ..known(parked()) }), ReasonCode::PatternPaused);
     let relayed = Facts {
-        routes: vec![RouteRecord { paused_at: None, ..paused() }],
+        routes: vec![changed!(RouteRecord { paused_at: None, ..paused() })],
         relays: vec![Route::new("Order", "*").unwrap()],
         ..known(parked())
     };
@@ -397,26 +399,30 @@ fn each_case_has_a_code_that_programs_can_rely_on() {
         [after(dead(2, true)), after(dead(2, false)), after(record(2)), of(behind())],
         [ReasonCode::BlockedByDead, ReasonCode::BlockerGone, ReasonCode::BlockedByEarlier, ReasonCode::BlockerGone]
     );
-    assert_eq!(of(Record { expires_at: Some(ago(1)), ..record(1) }), ReasonCode::Expired);
-    assert_eq!(of(Record { due_at: None, ..record(1) }), ReasonCode::Stranded);
+    assert_eq!(of(changed!(Record { expires_at: Some(ago(1)), ..record(1) })), ReasonCode::Expired);
+    assert_eq!(of(changed!(Record { due_at: None, ..record(1) })), ReasonCode::Stranded);
 }
 
 #[test]
 fn the_next_time_is_one_to_come() {
     let next_at = |record: Record| Cause::of(&known(record)).next_at;
-    let failed = Record { status: Status::Retry, attempts: 1, due_at: Some(soon(9)), ..record(1) };
+    let failed = changed!(Record { status: Status::Retry, attempts: 1, due_at: Some(soon(9)), ..record(1) });
     assert_eq!(next_at(failed), Some(soon(9)));
-    let held = Record { locked_by: Some("one".to_owned()), lease_end: Some(soon(25)), ..record(1) };
+    let held = changed!(Record { locked_by: Some("one".to_owned()), lease_end: Some(soon(25)), ..record(1) });
     assert_eq!(next_at(held), Some(soon(25)));
-    assert_eq!(next_at(Record { available_at: soon(3), ..record(1) }), Some(soon(3)), "it is due at once, and then again");
-    let parked = Record { parked: Some("no".to_owned()), due_at: None, ..record(1) };
+    assert_eq!(
+        next_at(changed!(Record { available_at: soon(3), ..record(1) })),
+        Some(soon(3)),
+        "it is due at once, and then again"
+    );
+    let parked = changed!(Record { parked: Some("no".to_owned()), due_at: None, ..record(1) });
     assert_eq!([next_at(record(1)), next_at(dead(1, false)), next_at(parked)], [None; 3]);
 }
 
 #[test]
 fn each_action_tells_its_request_with_names_that_no_path_could_misread() {
     let event_id = "a/b%c".parse().unwrap();
-    let actions = Cause::of(&known(Record { event_id, ..dead(1, true) })).actions;
+    let actions = Cause::of(&known(changed!(Record { event_id, ..dead(1, true) }))).actions;
     let requests: Vec<_> = actions.iter().map(|action| (action.code, action.request.as_deref())).collect();
     assert_eq!(
         requests,
@@ -426,7 +432,7 @@ fn each_action_tells_its_request_with_names_that_no_path_could_misread() {
             (ActionCode::Discard, Some("POST /v1/dead/a%2Fb%25c/discard")),
         ]
     );
-    let pattern = RouteRecord { route: Route::new("Order", "*").unwrap(), ..paused() };
+    let pattern = changed!(RouteRecord { route: Route::new("Order", "*").unwrap(), ..paused() });
     let actions = Cause::of(&Facts { routes: vec![pattern], ..known(record(1)) }).actions;
     assert_eq!(actions[0].request.as_deref(), Some("POST /v1/routes/Order/%2A/resume"));
 }

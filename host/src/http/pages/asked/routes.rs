@@ -68,15 +68,15 @@ mod tests {
     const NOW: Timestamp = Timestamp::from_micros(1_795_249_980_000_000);
 
     fn snapshot() -> Snapshot {
-        let seen = |aggregate: &str, event: &str| RouteRecord { first_seen_at: Some(NOW), ..route(aggregate, event) };
+        let seen = |aggregate: &str, event: &str| changed!(RouteRecord { first_seen_at: Some(NOW), ..route(aggregate, event) });
         let routes = vec![
             seen("A", "Idle"),
-            RouteRecord { waiting: 1, ..seen("B", "Busy") },
-            RouteRecord { paused_at: Some(NOW), ..seen("C", "Paused") },
-            RouteRecord { blocked: 1, ..seen("D", "Blocked") },
-            RouteRecord { dead: 1, waiting: 5, ..seen("E", "Dead") },
-            RouteRecord { parked: 1, dead: 9, ..seen("G", "Parked") },
-            RouteRecord { parked: 2, ..route("F", "Parked") },
+            changed!(RouteRecord { waiting: 1, ..seen("B", "Busy") }),
+            changed!(RouteRecord { paused_at: Some(NOW), ..seen("C", "Paused") }),
+            changed!(RouteRecord { blocked: 1, ..seen("D", "Blocked") }),
+            changed!(RouteRecord { dead: 1, waiting: 5, ..seen("E", "Dead") }),
+            changed!(RouteRecord { parked: 1, dead: 9, ..seen("G", "Parked") }),
+            changed!(RouteRecord { parked: 2, ..route("F", "Parked") }),
         ];
         Snapshot { routes, ..Snapshot::made_up(NOW) }
     }

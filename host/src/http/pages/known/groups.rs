@@ -94,7 +94,7 @@ mod tests {
     fn dead(route: (&str, &str), error: &str, second: i64) -> Record {
         let done_at = Some(Timestamp::from_micros(second * 1_000_000));
         let (aggregate_type, event_type) = (route.0.to_owned(), route.1.to_owned());
-        Record { aggregate_type, event_type, last_error: Some(error.to_owned()), done_at, ..record() }
+        changed!(Record { aggregate_type, event_type, last_error: Some(error.to_owned()), done_at, ..record() })
     }
 
     #[test]
@@ -120,7 +120,7 @@ mod tests {
         let groups = groups(&[
             dead(("A", "B"), "5", 1),
             dead(("A", "B"), "7", 2),
-            Record { last_error: None, ..dead(("C", "D"), "", 3) },
+            changed!(Record { last_error: None, ..dead(("C", "D"), "", 3) }),
         ]);
         assert_eq!(groups.iter().map(|group| group.common.as_deref()).collect::<Vec<_>>(), [None, None]);
         assert_eq!(groups[1].error, "no error was recorded");

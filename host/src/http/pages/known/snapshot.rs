@@ -258,11 +258,12 @@ async fn take(store: Arc<dyn Store>) -> Result<Snapshot, StoreError> {
 pub(crate) async fn sample(store: &dyn Store, mut filter: Filter) -> Result<Vec<Record>, StoreError> {
     let mut sample = Vec::new();
     while sample.len() < SAMPLE as usize {
-        let rows = store.list(&filter, AT_ONCE).await?;
+        let mut rows = store.list(&filter, AT_ONCE).await?;
         let is_last = rows.len() < AT_ONCE as usize;
         let last = rows.last().map(|last| last.seq);
         *if filter.newest_first { &mut filter.before } else { &mut filter.after } = last;
-        sample.extend(rows.into_iter().map(|row| Record { headers: Headers::default(), ..row }));
+        rows.iter_mut().for_each(|row| row.headers = Headers::default());
+        sample.append(&mut rows);
         if is_last {
             break;
         }
@@ -285,7 +286,7 @@ mod tests {
             let told = told.clone();
             Box::pin(async move {
                 let new = told.lock().await.recv().await.expect("the test tells");
-                Ok(Snapshot { stats: Stats { new, ..Stats::default() }, ..Snapshot::made_up(system_clock().now()) })
+                Ok(Snapshot { stats: changed!(Stats { new, ..Stats::default() }), ..Snapshot::made_up(system_clock().now()) })
             })
         };
         (Snapshots { take: Box::new(take), kept: Mutex::default() }, tell)

@@ -129,15 +129,8 @@ mod tests {
 
     fn record(id: u64, action: &str, selector: Value) -> AuditRecord {
         let reason = Some("spring clean".to_owned());
-        AuditRecord {
-            id,
-            at: frame().known.now(),
-            actor: "anna".to_owned(),
-            action: action.to_owned(),
-            selector,
-            count: 500,
-            reason,
-        }
+        let record = AuditRecord::new(id, frame().known.now(), "anna", action, selector);
+        changed!(AuditRecord { count: 500, reason, ..record })
     }
 
     fn text(query: &str, records: &[AuditRecord]) -> String {
@@ -153,7 +146,7 @@ mod tests {
         let selector = json!({ "status": "done", "finished_before": "2026-11-23T12:00:00Z" });
         let mut records: Vec<AuditRecord> = (0..90).rev().map(|id| record(id + 2, "purge", selector.clone())).collect();
         let pause = record(1, "pause", json!({ "aggregate_type": "Order", "event_type": "Paid" }));
-        records.push(AuditRecord { count: 1, ..pause });
+        records.push(changed!(AuditRecord { count: 1, ..pause }));
 
         // Another change came between, and what was done to one event twice are two changes.
         records.insert(40, record(500, "skip", json!({ "event_id": "e1" })));
@@ -176,7 +169,7 @@ mod tests {
         let selector = json!({ "aggregate_type": "Order", "dead_before": "2026-11-23T12:00:00Z", "event_type": "Paid" });
         let records: Vec<AuditRecord> = (1..=u64::from(READ))
             .rev()
-            .map(|id| AuditRecord { count: id, reason: None, ..record(id, "replay", selector.clone()) })
+            .map(|id| changed!(AuditRecord { count: id, reason: None, ..record(id, "replay", selector.clone()) }))
             .collect();
 
         let first = text("actor=anna&action=replay", &records);

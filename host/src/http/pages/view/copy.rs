@@ -190,7 +190,7 @@ mod tests {
     }
 
     fn evil(text: &str) -> Record {
-        Record {
+        changed!(Record {
             event_type: text.to_owned(),
             aggregate_type: text.to_owned(),
             aggregate_id: Some(text.to_owned()),
@@ -198,7 +198,7 @@ mod tests {
             headers: Headers::new([("key".to_owned(), text.to_owned())]).unwrap_or_default(),
             payload: Some(Value::from(text).to_string().into()),
             ..record()
-        }
+        })
     }
 
     #[test]
@@ -234,18 +234,21 @@ mod tests {
     #[test]
     fn plain_values_can_be_read_and_keep_every_digit() {
         let payload = Some(bytes::Bytes::from_static(b"{\"n\": 12345678901234567890.10,\n \"s\": \"it's\"}"));
-        let record = Record { payload, ..record() };
+        let record = changed!(Record { payload, ..record() });
         let curl = as_curl(&record, false).expect("small");
         assert!(curl.contains(r#""payload":{"n": 12345678901234567890.10,  "s": "it\u0027s"}"#), "{curl}");
         assert!(!curl.contains("Authorization"));
-        let plain = Record { payload: Some(bytes::Bytes::from_static(b"{\"s\":\"it's\"}")), ..record };
+        let plain = changed!(Record { payload: Some(bytes::Bytes::from_static(b"{\"s\":\"it's\"}")), ..record });
         assert_eq!(
             as_insert(&plain, &Table { name: "billing.\"Shop\"".to_owned(), ..table("postgres") }).expect("small"),
             "INSERT INTO billing.\"Shop\" (event_type, aggregate_type, aggregate_id, content_type, payload) \
              VALUES ('Paid', 'Order', '42', 'application/json', convert_to('{\"s\":\"it''s\"}', 'UTF8'));"
         );
-        let bytes =
-            Record { payload: Some(bytes::Bytes::from_static(&[0, 255])), content_type: "image/png".to_owned(), ..plain };
+        let bytes = changed!(Record {
+            payload: Some(bytes::Bytes::from_static(&[0, 255])),
+            content_type: "image/png".to_owned(),
+            ..plain
+        });
         assert!(as_insert(&bytes, &table("mysql")).expect("small").ends_with("'image/png', X'00ff');"));
         let body = as_curl(&bytes, false).expect("small");
         assert!(body.contains(r#""content_type":"image/png","payload_base64":"AP8=""#), "{body}");
@@ -255,7 +258,7 @@ mod tests {
 
     #[test]
     fn what_is_too_large_for_a_command_line_is_none() {
-        let large = Record { payload: Some(vec![b'1'; MOST + 1].into()), ..record() };
+        let large = changed!(Record { payload: Some(vec![b'1'; MOST + 1].into()), ..record() });
         assert_eq!((as_curl(&large, false), as_insert(&large, &table("sqlite"))), (None, None));
         assert_eq!(as_curl(&record(), false), None, "a payload that was not read");
     }

@@ -238,7 +238,7 @@ mod tests {
     fn with_dead(dead: u64) -> Frame {
         let frame = frame();
         let snapshot = Snapshot {
-            stats: Stats { dead, ..Stats::default() },
+            stats: changed!(Stats { dead, ..Stats::default() }),
             dead: vec![record(); usize::try_from(dead.min(500)).unwrap()],
             ..Snapshot::made_up(frame.known.now())
         };
@@ -262,7 +262,7 @@ mod tests {
     fn the_page_before_says_how_many_of_what_and_since_when_and_wants_a_reason() {
         let frame = with_dead(3);
         let wanted = WantedEvents { event_type: "Paid".to_owned(), ..WantedEvents::default() };
-        let first = vec![record(), record(), Record { event_type: "Placed".to_owned(), ..record() }];
+        let first = vec![record(), record(), changed!(Record { event_type: "Placed".to_owned(), ..record() })];
         let (newest, dead_before) = (first.last().cloned(), frame.known.now());
         let text = |action| {
             let (first, newest) = (first.clone(), newest.clone());

@@ -222,7 +222,7 @@ mod tests {
         let evil = "<script>alert(1)</script>";
         let headers = crate::event::Headers::new([("x".to_owned(), evil.to_owned())]).unwrap();
         let payload = Some(bytes::Bytes::from_static(b"</pre><script>alert(2)</script>"));
-        let record = Record { payload, headers, last_error: Some(evil.to_owned()), ..record() };
+        let record = changed!(Record { payload, headers, last_error: Some(evil.to_owned()), ..record() });
 
         let asked = one(&record, asked());
         assert!(asked.contains("&lt;/pre&gt;&lt;script&gt;alert(2)") && !asked.contains("<script>"), "{asked}");
@@ -237,7 +237,8 @@ mod tests {
     fn the_page_says_why_in_the_words_of_the_command_line_and_no_text_of_a_writer_is_markup() {
         let evil = "<script>alert(1)</script>";
         let due_at = Some(frame().known.now().plus(Duration::from_secs(90)));
-        let record = Record { status: Status::Retry, done_at: None, due_at, last_error: Some(evil.to_owned()), ..record() };
+        let record =
+            changed!(Record { status: Status::Retry, done_at: None, due_at, last_error: Some(evil.to_owned()), ..record() });
         let text = one(&record, Payload::Hidden);
         assert!(text.contains("class=\"lead\">It failed 3 times, last with: &lt;script&gt;alert(1)"), "{text}");
         assert!(!text.contains("<script>"), "{text}");
@@ -246,7 +247,7 @@ mod tests {
     #[test]
     fn no_state_is_told_with_counters_of_nothing() {
         let soon = Some(frame().known.now().plus(Duration::from_secs(90)));
-        let never = Record {
+        let never = changed!(Record {
             status: Status::New,
             done_at: None,
             attempts: 0,
@@ -254,16 +255,19 @@ mod tests {
             due_at: soon,
             last_error: None,
             ..record()
-        };
-        let at_once = Record { attempts: 0, claim_seq: 1, ..record() };
+        });
+        let at_once = changed!(Record { attempts: 0, claim_seq: 1, ..record() });
         for (record, counted) in [
-            (Record { status: Status::Retry, done_at: None, due_at: soon, ..record() }, "3 failed attempts."),
+            (changed!(Record { status: Status::Retry, done_at: None, due_at: soon, ..record() }), "3 failed attempts."),
             (record(), "3 failed attempts."),
             (at_once, "No failed attempt."),
             (never.clone(), "No outcome yet."),
-            (Record { parked: Some("no listener".to_owned()), due_at: None, ..never.clone() }, "No outcome yet."),
-            (Record { behind: Some(3), due_at: None, ..never.clone() }, "No outcome yet."),
-            (Record { status: Status::Done, attempts: 0, claim_seq: 1, last_error: None, ..record() }, "No failed attempt."),
+            (changed!(Record { parked: Some("no listener".to_owned()), due_at: None, ..never.clone() }), "No outcome yet."),
+            (changed!(Record { behind: Some(3), due_at: None, ..never.clone() }), "No outcome yet."),
+            (
+                changed!(Record { status: Status::Done, attempts: 0, claim_seq: 1, last_error: None, ..record() }),
+                "No failed attempt.",
+            ),
         ] {
             let text = one(&record, Payload::Hidden);
             assert!(text.contains(counted) && !text.contains(">0 ") && !text.contains(", 0 "), "{counted}: {text}");
@@ -273,16 +277,18 @@ mod tests {
     #[test]
     fn only_a_dead_event_can_be_replayed_and_only_one_that_blocks_skipped() {
         assert!(one(&record(), Payload::Hidden).contains("/replay\"") && !one(&record(), Payload::Hidden).contains("/skip\""));
-        assert!(one(&Record { blocks: true, ..record() }, Payload::Hidden).contains("/skip\""));
-        assert!(!one(&Record { status: Status::Done, ..record() }, Payload::Hidden).contains("<form class=\"action\""));
+        assert!(one(&changed!(Record { blocks: true, ..record() }), Payload::Hidden).contains("/skip\""));
+        assert!(
+            !one(&changed!(Record { status: Status::Done, ..record() }), Payload::Hidden).contains("<form class=\"action\"")
+        );
         let text = shown(&facts(record()), Payload::Forbidden, false);
         assert!(!text.contains("<form"), "a viewer can do nothing: {text}");
     }
 
     #[test]
     fn the_page_offers_what_the_explanation_does_to_the_event_in_front_and_to_the_pause() {
-        let head = Record { event_id: "front".parse().unwrap(), blocks: true, ..record() };
-        let behind = Record { status: Status::New, done_at: None, behind: Some(head.seq), ..record() };
+        let head = changed!(Record { event_id: "front".parse().unwrap(), blocks: true, ..record() });
+        let behind = changed!(Record { status: Status::New, done_at: None, behind: Some(head.seq), ..record() });
         let blocked = Facts { queue: vec![head], ..facts(behind.clone()) };
         let text = shown(&blocked, Payload::Hidden, true);
         for part in [
@@ -298,9 +304,9 @@ mod tests {
         let viewer = shown(&blocked, Payload::Forbidden, false);
         assert!(viewer.contains("href=\"./events/front\"") && !viewer.contains("<form"), "a viewer may look: {viewer}");
 
-        let pause = RouteRecord { paused_at: Some(frame().known.now()), ..route("Order", "*") };
+        let pause = changed!(RouteRecord { paused_at: Some(frame().known.now()), ..route("Order", "*") });
         let due_at = Some(frame().known.now());
-        let paused = Facts { routes: vec![pause], ..facts(Record { behind: None, due_at, ..behind }) };
+        let paused = Facts { routes: vec![pause], ..facts(changed!(Record { behind: None, due_at, ..behind })) };
         let link = "routes/resume?aggregate_type=Order&amp;event_type=%2A";
         let text = shown(&paused, Payload::Hidden, true);
         assert!(text.contains(link) && text.contains("Resume Order/*"), "{text}");
@@ -310,8 +316,12 @@ mod tests {
     #[test]
     fn the_page_tells_every_step_of_the_explanation() {
         let expires_at = Some(frame().known.now().plus(Duration::from_secs(90)));
-        let record =
-            Record { expires_at, locked_at: Some(frame().known.now()), locked_by: Some("owner-web-1".to_owned()), ..record() };
+        let record = changed!(Record {
+            expires_at,
+            locked_at: Some(frame().known.now()),
+            locked_by: Some("owner-web-1".to_owned()),
+            ..record()
+        });
         let facts = facts(record);
         let text = shown(&facts, Payload::Hidden, true);
         let steps = Explanation::of(&facts).history;
@@ -325,7 +335,8 @@ mod tests {
     #[test]
     fn what_is_to_come_is_told_as_such() {
         let expires_at = Some(frame().known.now().plus(Duration::from_secs(90)));
-        let record = Record { expires_at, status: Status::New, done_at: None, due_at: Some(frame().known.now()), ..record() };
+        let record =
+            changed!(Record { expires_at, status: Status::New, done_at: None, due_at: Some(frame().known.now()), ..record() });
         let text = shown(&facts(record), Payload::Hidden, true);
         let next = text.split("<li class=\"next\">").nth(1).unwrap_or_else(|| panic!("{text}"));
         assert!(next.split("</li>").next().is_some_and(|step| step.contains("expires")), "{next}");

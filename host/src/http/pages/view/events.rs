@@ -185,7 +185,7 @@ mod tests {
     use crate::store::{AttemptCost, AttemptEnd};
 
     fn rows_of(number: u64) -> Vec<Record> {
-        (0..number).map(|seq| Record { seq: 1_000 - seq, ..record() }).collect()
+        (0..number).map(|seq| changed!(Record { seq: 1_000 - seq, ..record() })).collect()
     }
 
     #[test]
@@ -226,12 +226,12 @@ mod tests {
     fn what_a_writer_wrote_is_text_and_never_markup() {
         let frame = frame();
         let evil = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>";
-        let record = Record {
+        let record = changed!(Record {
             event_type: evil.to_owned(),
             aggregate_id: Some(evil.to_owned()),
             last_error: Some(evil.to_owned()),
             ..record()
-        };
+        });
         let wanted = WantedEvents { error: evil.to_owned(), header: evil.to_owned(), ..WantedEvents::default() };
         let text = page(&Events::of(&frame, &wanted, vec![record])).into_string();
         assert!(!text.contains("<script>") && !text.contains("<img") && text.contains("&lt;script&gt;"), "{text}");
@@ -241,8 +241,8 @@ mod tests {
     fn an_event_that_was_given_up_at_its_first_attempt_failed_once_and_one_that_never_failed_shows_no_number() {
         let cost =
             |outcome| Some(AttemptCost { attempt: 1, outcome, cost: crate::event::Cost::of_time(Duration::from_millis(3)) });
-        let given_up = Record { attempts: 0, last_cost: cost(AttemptEnd::Dead), ..record() };
-        let done = Record { attempts: 0, status: Status::Done, last_cost: cost(AttemptEnd::Done), ..record() };
+        let given_up = changed!(Record { attempts: 0, last_cost: cost(AttemptEnd::Dead), ..record() });
+        let done = changed!(Record { attempts: 0, status: Status::Done, last_cost: cost(AttemptEnd::Done), ..record() });
         let shown = |row: Record| rows(&frame(), &[row]).into_string();
         assert!(shown(given_up.clone()).contains("data-name=\"failed\">1</td>"), "{}", shown(given_up));
         assert!(shown(done.clone()).contains("<span class=\"zero\">–</span>"), "{}", shown(done));

@@ -185,15 +185,9 @@ mod tests {
 
     /// The batches of one purge, of 500 events each.
     fn purge(batches: u32) -> Vec<AuditRecord> {
-        let batch = |id: u32| AuditRecord {
-            id: id.into(),
-            at: frame().known.now(),
-            actor: "anna".to_owned(),
-            action: "purge".to_owned(),
-            selector: json!({ "status": "done", "finished_before": "2026-11-23T12:00:00Z" }),
-            count: 500,
-            reason: None,
-        };
+        let selector = json!({ "status": "done", "finished_before": "2026-11-23T12:00:00Z" });
+        let one = |id: u32| AuditRecord::new(id.into(), frame().known.now(), "anna", "purge", selector.clone());
+        let batch = |id: u32| changed!(AuditRecord { count: 500, ..one(id) });
         (0..batches).rev().map(batch).collect()
     }
 

@@ -217,9 +217,9 @@ mod tests {
         own.replace(Owner::Native, vec![Registration::new(Route::new("Order", "Native").unwrap(), done)]).unwrap();
         let relay = Registration::new(Route::new("Invoice", "*").unwrap(), done);
         own.set_relays(vec![(Owner::Sink("broker".into()), relay)]).unwrap();
-        let had_one = |event: &str| RouteRecord { first_seen_at: Some(now), ..route("Order", event) };
+        let had_one = |event: &str| changed!(RouteRecord { first_seen_at: Some(now), ..route("Order", event) });
         let routes = || {
-            let paused = RouteRecord { paused_at: Some(now), ..had_one("Paused") };
+            let paused = changed!(RouteRecord { paused_at: Some(now), ..had_one("Paused") });
             let failed = had_one("Failed");
             vec![
                 had_one("Native"),
@@ -231,7 +231,8 @@ mod tests {
                 route("A", "Never"),
             ]
         };
-        let with = |plugins: &str, alive| NodeRecord { alive, plugins: Some(plugins.to_owned()), ..node("web-2", now) };
+        let with =
+            |plugins: &str, alive| changed!(NodeRecord { alive, plugins: Some(plugins.to_owned()), ..node("web-2", now) });
         let plugins = r#"[
             {"name":"mailer","version":"1.4.0","digest":"ab","state":"serving","routes":[{"aggregate_type":"Order","event_type":"Plugin"}]},
             {"name":"broken","digest":"cd","state":"failed","routes":[{"aggregate_type":"Order","event_type":"Failed"}],"error":"no"}
@@ -272,7 +273,8 @@ mod tests {
     fn a_route_that_stays_in_its_state_is_on_one_of_the_pages_though_others_leave_theirs_meanwhile() {
         let now = frame().known.now();
         let own = Listeners::default();
-        let parked = |number: usize, parked: u64| RouteRecord { parked, ..route("Order", &format!("E{number:03}/ü")) };
+        let parked =
+            |number: usize, parked: u64| changed!(RouteRecord { parked, ..route("Order", &format!("E{number:03}/ü")) });
         let before = |count: u64| (0..250).map(|number| parked(number, if number < 10 { count } else { 1 })).collect();
         let snapshot = |routes: Vec<RouteRecord>| Snapshot { routes, ..Snapshot::made_up(now) };
         let names =
@@ -305,10 +307,14 @@ mod tests {
         let known = frame();
         let now = known.known.now();
         let routes = vec![
-            RouteRecord { paused_at: Some(now), pause_reason: Some("the bank is down".to_owned()), ..route("Order", "*") },
-            RouteRecord { first_seen_at: Some(now), parked: 3, waiting: 1, ..route("Order", "Paid") },
-            RouteRecord { first_seen_at: Some(now), parked: 2, ..route("Order", "Placed") },
-            RouteRecord { first_seen_at: Some(now), waiting: 7, ..route("Invoice", "Sent") },
+            changed!(RouteRecord {
+                paused_at: Some(now),
+                pause_reason: Some("the bank is down".to_owned()),
+                ..route("Order", "*")
+            }),
+            changed!(RouteRecord { first_seen_at: Some(now), parked: 3, waiting: 1, ..route("Order", "Paid") }),
+            changed!(RouteRecord { first_seen_at: Some(now), parked: 2, ..route("Order", "Placed") }),
+            changed!(RouteRecord { first_seen_at: Some(now), waiting: 7, ..route("Invoice", "Sent") }),
         ];
         let snapshot = Snapshot { routes, ..Snapshot::made_up(now) };
         let text = shown(snapshot, &Listeners::default(), "");
@@ -329,8 +335,15 @@ mod tests {
         let now = frame().known.now();
         let routes = || {
             vec![
-                RouteRecord { paused_at: Some(now), ..route("Order", "*") },
-                RouteRecord { first_seen_at: Some(now), parked: 3, waiting: 1, dead: 1, blocked: 1, ..route("Order", "Paid") },
+                changed!(RouteRecord { paused_at: Some(now), ..route("Order", "*") }),
+                changed!(RouteRecord {
+                    first_seen_at: Some(now),
+                    parked: 3,
+                    waiting: 1,
+                    dead: 1,
+                    blocked: 1,
+                    ..route("Order", "Paid")
+                }),
             ]
         };
         let page = |query: &str| shown(Snapshot { routes: routes(), ..Snapshot::made_up(now) }, &Listeners::default(), query);
@@ -348,13 +361,15 @@ mod tests {
     fn thirty_thousand_routes_take_a_small_page_and_each_of_them_can_be_found() {
         let known = frame();
         let now = known.known.now();
-        let paused = |number: usize| RouteRecord {
-            paused_at: Some(now),
-            pause_reason: Some("the bank is down ".repeat(60)),
-            parked: number as u64,
-            waiting: 1_000_000,
-            dead: 12_345,
-            ..route("BillingAccount", &format!("InvoiceWasSentToCustomer{number:05}"))
+        let paused = |number: usize| {
+            changed!(RouteRecord {
+                paused_at: Some(now),
+                pause_reason: Some("the bank is down ".repeat(60)),
+                parked: number as u64,
+                waiting: 1_000_000,
+                dead: 12_345,
+                ..route("BillingAccount", &format!("InvoiceWasSentToCustomer{number:05}"))
+            })
         };
         let snapshot = Snapshot { routes: (0..30_000).map(paused).collect(), ..Snapshot::made_up(now) };
         let frame = Frame { known: Known { snapshot: Some(Arc::new(snapshot)), outage: None }, ..known };

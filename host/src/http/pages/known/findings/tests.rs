@@ -24,7 +24,7 @@ fn said(snapshot: Snapshot) -> Vec<String> {
 
 fn dead(number: usize, event_type: &str, error: &str) -> Vec<Record> {
     let done_at = Some("2026-11-21T14:02:00Z".parse().unwrap());
-    let one = Record { event_type: event_type.to_owned(), last_error: Some(error.to_owned()), done_at, ..record() };
+    let one = changed!(Record { event_type: event_type.to_owned(), last_error: Some(error.to_owned()), done_at, ..record() });
     vec![one; number]
 }
 
@@ -32,7 +32,7 @@ fn dead(number: usize, event_type: &str, error: &str) -> Vec<Record> {
 fn nothing_is_said_when_all_is_well() {
     assert_eq!(said(snapshot()), Vec::<String>::new());
     assert_eq!(calm(&snapshot(), Some(412.0)), "All well · 1 host · 412/s on this host · no events waiting");
-    let busy = Stats { new: 3, oldest_pending_seconds: Some(0.018), done: 9, ..Stats::default() };
+    let busy = changed!(Stats { new: 3, oldest_pending_seconds: Some(0.018), done: 9, ..Stats::default() });
     assert_eq!(calm(&Snapshot { stats: busy, ..snapshot() }, None), "All well · 1 host · oldest event waiting 18 ms");
 }
 
@@ -47,14 +47,14 @@ fn what_was_counted_long_ago_is_told_with_the_time() {
     let old = || Snapshot { taken, ..snapshot() };
     let well = calm(&old(), None);
     assert!(well.ends_with("· no events waiting · counted at 14:10:00 UTC"), "{well}");
-    let all = said(Snapshot { stats: Stats { dead: 1, ..Stats::default() }, ..old() });
+    let all = said(Snapshot { stats: changed!(Stats { dead: 1, ..Stats::default() }), ..old() });
     assert!(all[0].ends_with("(counted at 14:10:00 UTC)"), "{all:?}");
 }
 
 #[test]
 fn events_that_wait_without_a_live_host_are_a_fault() {
-    let stats = Stats { new: 2_311, ..Stats::default() };
-    let gone = NodeRecord { alive: false, ..node("web-1", now()) };
+    let stats = changed!(Stats { new: 2_311, ..Stats::default() });
+    let gone = changed!(NodeRecord { alive: false, ..node("web-1", now()) });
     let all = said(Snapshot { stats, nodes: vec![gone], ..snapshot() });
     assert_eq!(all[0], "Nothing is being delivered: 2,311 events are waiting, and no host is alive.");
     assert_eq!(said(Snapshot { stats, ..snapshot() }), Vec::<String>::new());
@@ -69,7 +69,7 @@ fn different(number: usize, error: &str) -> Vec<Record> {
 
 #[test]
 fn dead_events_that_no_listener_answers_are_told_by_that_and_not_by_one_of_their_routes() {
-    let stats = |dead| Stats { dead, ..Stats::default() };
+    let stats = |dead| changed!(Stats { dead, ..Stats::default() });
     let nobody = || different(140, "no listener answers ROUTE (2 routes are answered)");
     let all = Snapshot { stats: stats(167), dead: [dead(27, "Placed", "x"), nobody()].concat(), ..snapshot() };
     assert_eq!(said(all), ["167 events are dead, 140 of them because no listener answers their 140 routes."]);
@@ -81,7 +81,7 @@ fn dead_events_that_no_listener_answers_are_told_by_that_and_not_by_one_of_their
 
 #[test]
 fn dead_events_are_told_with_their_route_and_what_went_wrong() {
-    let stats = |dead| Stats { dead, ..Stats::default() };
+    let stats = |dead| changed!(Stats { dead, ..Stats::default() });
     let all_of_one = Snapshot { stats: stats(17), dead: dead(17, "Paid", "deadline"), ..snapshot() };
     assert_eq!(said(all_of_one), ["17 events are dead, all of Order/Paid, the first since 14:02:00 UTC: deadline"]);
     let mixed = Snapshot { stats: stats(5), dead: [dead(2, "Paid", "x"), dead(3, "Placed", "y")].concat(), ..snapshot() };
@@ -97,10 +97,10 @@ fn dead_events_are_told_with_their_route_and_what_went_wrong() {
 
 #[test]
 fn number_time_and_error_of_dead_events_are_those_of_the_route_that_is_named() {
-    let stats = |dead| Stats { dead, ..Stats::default() };
+    let stats = |dead| changed!(Stats { dead, ..Stats::default() });
     let at = |time: &str, records: Vec<Record>| {
         let done_at = Some(format!("2026-11-21T{time}Z").parse().unwrap());
-        records.into_iter().map(|record| Record { done_at, ..record }).collect::<Vec<_>>()
+        records.into_iter().map(|record| changed!(Record { done_at, ..record })).collect::<Vec<_>>()
     };
     let lost = || at("14:05:00", dead(1, "Lost", "no listener"));
     let earlier = || at("13:55:00", dead(1, "Paid", "timeout"));
@@ -126,11 +126,13 @@ fn number_time_and_error_of_dead_events_are_those_of_the_route_that_is_named() {
 
 #[test]
 fn a_failed_plugin_is_told_with_what_serves_instead() {
-    let told = |state: &str| NodeRecord {
-        plugins: Some(format!(
-            r#"[{{"name":"mailer","version":"1.3","digest":"ab","state":"{state}","routes":[],"error":"no world","file":"x"}}]"#
-        )),
-        ..node("web-1", now())
+    let told = |state: &str| {
+        changed!(NodeRecord {
+            plugins: Some(format!(
+                r#"[{{"name":"mailer","version":"1.3","digest":"ab","state":"{state}","routes":[],"error":"no world","file":"x"}}]"#
+            )),
+            ..node("web-1", now())
+        })
     };
     let with = |state: &str| Snapshot { nodes: vec![told(state)], ..snapshot() };
     assert_eq!(
@@ -139,21 +141,21 @@ fn a_failed_plugin_is_told_with_what_serves_instead() {
     );
     assert_eq!(said(with("failed")), ["Plugin mailer failed to load on web-1, and no version of it is running. no world"]);
     assert_eq!(said(with("a_state_of_tomorrow")), Vec::<String>::new());
-    let gone = NodeRecord { alive: false, ..told("failed") };
+    let gone = changed!(NodeRecord { alive: false, ..told("failed") });
     let others = Snapshot { nodes: vec![gone, node("web-2", now())], ..snapshot() };
     assert_eq!(said(others), Vec::<String>::new(), "a host that is gone serves nothing");
 }
 
 #[test]
 fn a_paused_route_and_a_route_without_a_listener_are_different_things() {
-    let paused = RouteRecord {
+    let paused = changed!(RouteRecord {
         paused_at: Some(now().minus(Duration::from_secs(120))),
         paused_by: Some("ada".to_owned()),
         pause_reason: Some("the bank is down".to_owned()),
         parked: 12,
         ..route("Order", "Paid")
-    };
-    let alone = RouteRecord { parked: 1, ..route("Order", "Refunded") };
+    });
+    let alone = changed!(RouteRecord { parked: 1, ..route("Order", "Refunded") });
     assert_eq!(
         said(Snapshot { routes: vec![paused.clone()], ..snapshot() }),
         ["Route Order/Paid was paused 2 min ago by ada; 12 events are waiting. the bank is down"]
@@ -162,13 +164,14 @@ fn a_paused_route_and_a_route_without_a_listener_are_different_things() {
         said(Snapshot { routes: vec![alone.clone()], ..snapshot() }),
         ["1 event is waiting for a listener for Order/Refunded."]
     );
-    let pattern = RouteRecord { route: Route::new("Order", "*").unwrap(), parked: 0, ..paused };
+    let pattern = changed!(RouteRecord { route: Route::new("Order", "*").unwrap(), parked: 0, ..paused });
     assert_eq!(said(Snapshot { routes: vec![pattern, alone], ..snapshot() }).len(), 1, "a paused pattern holds it");
 }
 
 #[test]
 fn many_of_a_kind_are_told_in_one_sentence() {
-    let paused = |number: usize| RouteRecord { paused_at: Some(now()), parked: 2, ..route("Order", &format!("E{number}")) };
+    let paused =
+        |number: usize| changed!(RouteRecord { paused_at: Some(now()), parked: 2, ..route("Order", &format!("E{number}")) });
     let few = Snapshot { routes: (0..3).map(paused).collect(), ..snapshot() };
     assert_eq!(said(few).len(), 3);
     let many = Snapshot { routes: (0..30_000).map(paused).collect(), ..snapshot() };
@@ -177,14 +180,14 @@ fn many_of_a_kind_are_told_in_one_sentence() {
     let plugins: Vec<String> = (0..40)
         .map(|number| format!(r#"{{"name":"p{number}","digest":"ab","state":"failed","routes":[],"error":"no","file":"x"}}"#))
         .collect();
-    let node = NodeRecord { plugins: Some(format!("[{}]", plugins.join(","))), ..node("web-1", now()) };
+    let node = changed!(NodeRecord { plugins: Some(format!("[{}]", plugins.join(","))), ..node("web-1", now()) });
     assert_eq!(said(Snapshot { nodes: vec![node], ..snapshot() }), ["40 plugins failed to load."]);
 }
 
 #[test]
 fn a_host_that_is_gone_and_a_growing_backlog_are_warnings() {
-    let gone = |partitions| NodeRecord { alive: false, partitions, ..node("web-2", now()) };
-    let stats = Stats { new: 9, oldest_pending_seconds: Some(250.0), ..Stats::default() };
+    let gone = |partitions| changed!(NodeRecord { alive: false, partitions, ..node("web-2", now()) });
+    let stats = changed!(Stats { new: 9, oldest_pending_seconds: Some(250.0), ..Stats::default() });
     let all = said(Snapshot { nodes: vec![node("web-1", now()), gone(64)], stats, ..snapshot() });
     assert_eq!(all[0], "Host web-2 is gone and still owns 64 partitions; a live host takes them over within seconds.");
     assert_eq!(all[1], "The hosts are falling behind: an event that is due has been waiting for 4 min.");
@@ -192,7 +195,7 @@ fn a_host_that_is_gone_and_a_growing_backlog_are_warnings() {
 
 #[test]
 fn a_host_that_is_gone_is_no_problem_once_others_have_taken_over_all_that_it_held() {
-    let gone = |partitions| NodeRecord { alive: false, partitions, ..node("web-2", now()) };
+    let gone = |partitions| changed!(NodeRecord { alive: false, partitions, ..node("web-2", now()) });
     assert_eq!(said(Snapshot { nodes: vec![node("web-1", now()), gone(0)], ..snapshot() }), Vec::<String>::new());
     let two = said(Snapshot { nodes: vec![node("web-1", now()), gone(1), gone(2), gone(0)], ..snapshot() });
     assert_eq!(two, ["2 hosts are gone and still own 3 partitions; a live host takes them over within seconds."]);
@@ -200,7 +203,7 @@ fn a_host_that_is_gone_is_no_problem_once_others_have_taken_over_all_that_it_hel
 
 #[test]
 fn a_database_that_is_gone_comes_first_and_says_how_old_the_rest_is() {
-    let stats = Stats { dead: 1, ..Stats::default() };
+    let stats = changed!(Stats { dead: 1, ..Stats::default() });
     let snapshot = Snapshot { stats, dead: dead(1, "Paid", "x"), ..snapshot() };
     let outage = Outage { since: now(), why: "connection refused".to_owned(), is_silence: true };
     let all = findings(&Known { snapshot: Some(Arc::new(snapshot)), outage: Some(outage.clone()) });
@@ -212,8 +215,8 @@ fn a_database_that_is_gone_comes_first_and_says_how_old_the_rest_is() {
 
 #[test]
 fn nobody_is_told_who_is_alive_by_a_database_that_is_gone() {
-    let gone = NodeRecord { alive: false, partitions: 64, ..node("web-1", now()) };
-    let stats = Stats { new: 9, oldest_pending_seconds: Some(250.0), ..Stats::default() };
+    let gone = changed!(NodeRecord { alive: false, partitions: 64, ..node("web-1", now()) });
+    let stats = changed!(Stats { new: 9, oldest_pending_seconds: Some(250.0), ..Stats::default() });
     let outage = Outage { since: now(), why: "connection refused".to_owned(), is_silence: true };
     for node in [gone, node("web-1", now())] {
         let snapshot = Snapshot { nodes: vec![node], stats, ..snapshot() };
@@ -224,8 +227,8 @@ fn nobody_is_told_who_is_alive_by_a_database_that_is_gone() {
 
 #[test]
 fn faults_come_before_warnings() {
-    let paused = RouteRecord { paused_at: Some(now()), ..route("Order", "Paid") };
-    let stats = Stats { dead: 1, ..Stats::default() };
+    let paused = changed!(RouteRecord { paused_at: Some(now()), ..route("Order", "Paid") });
+    let stats = changed!(Stats { dead: 1, ..Stats::default() });
     let known = Known {
         snapshot: Some(Arc::new(Snapshot { routes: vec![paused], stats, dead: dead(1, "Paid", "x"), ..snapshot() })),
         outage: None,

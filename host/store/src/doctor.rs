@@ -1,0 +1,177 @@
+//! What a look at the database finds.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+use outbox_event::time::system_clock;
+use serde::Serialize;
+
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+use super::Store;
+use super::{Index, PARTITIONS, PartitionStore, SchemaStore, StoreError};
+
+/// Looking at the server, its settings, the schema and the connection, for `outbox doctor`.
+#[async_trait]
+pub trait DoctorStore: Send + Sync {
+    /// Looks at the server, its settings, the schema and the connection, for `outbox doctor`. One finding for each thing that
+    /// was looked at, good ones included.
+    ///
+    /// # Errors
+    /// When the database cannot even be asked; what can be looked at alone becomes a finding instead.
+    async fn diagnose(&self, expectations: &Expectations) -> Result<Vec<Finding>, StoreError>;
+}
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// As it should be.
+    Good,
+    /// It works, and something about it will hurt.
+    Warning,
+    /// It does not work, or loses events.
+    Fault,
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, Serialize)]
+pub struct Finding {
+    /// What was looked at: a stable name such as `schema` or `synchronous_commit`.
+    pub check: &'static str,
+    /// How bad it is.
+    pub severity: Severity,
+    /// What was found, in one sentence.
+    pub found: String,
+    /// What to do about it; `None` when it is good.
+    pub fix: Option<String>,
+}
+
+impl Finding {
+    /// As it should be.
+    pub fn good(check: &'static str, found: impl Into<String>) -> Self {
+        Self { check, severity: Severity::Good, found: found.into(), fix: None }
+    }
+
+    /// It works, and will hurt.
+    pub fn warning(check: &'static str, found: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { check, severity: Severity::Warning, found: found.into(), fix: Some(fix.into()) }
+    }
+
+    /// It does not work.
+    pub fn fault(check: &'static str, found: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { check, severity: Severity::Fault, found: found.into(), fix: Some(fix.into()) }
+    }
+}
+
+/// What a host expects of its database.
+#[derive(Clone, Copy, Debug)]
+pub struct Expectations {
+    /// How long its claims hold.
+    pub lease: Duration,
+    /// How long one listener may take.
+    pub deadline: Duration,
+    /// The largest payload that a writer may write, in bytes.
+    pub max_payload: usize,
+    /// Connections that the host may open.
+    pub connections: u32,
+    /// The index that its mode needs.
+    pub index: Option<Index>,
+}
+
+/// What looking for the schema came to: its faults are findings, all else is an error.
+pub(super) fn schema(checked: Result<(), StoreError>) -> Result<Finding, StoreError> {
+    match checked {
+        Ok(()) => Ok(Finding::good("schema", "the schema is there, of this program's version")),
+        Err(error @ (StoreError::NoSchema { .. } | StoreError::SchemaOlder { .. })) => {
+            Ok(Finding::fault("schema", error.to_string(), "outbox migrate up"))
+        }
+        Err(error @ StoreError::SchemaNewer { .. }) => {
+            Ok(Finding::fault("schema", error.to_string(), "use the outbox that made it, or a newer one"))
+        }
+        Err(error @ StoreError::Forbidden { .. }) => Ok(Finding::fault("schema", error.to_string(), GRANT)),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether the index that the host's mode needs is there; `None` where it needs none.
+pub(super) async fn index(store: &impl SchemaStore, expectations: &Expectations) -> Result<Option<Finding>, StoreError> {
+    let Some(index) = expectations.index else { return Ok(None) };
+    let name = index.as_str();
+    Ok(Some(match store.check_index(index).await {
+        Ok(()) => Finding::good("indexes", format!("the index that the mode {name} needs is there")),
+        Err(error @ StoreError::NoIndex { .. }) => {
+            Finding::fault("indexes", error.to_string(), format!("outbox migrate add-index {name}"))
+        }
+        Err(error) => return Err(error),
+    }))
+}
+
+/// Whether the partition table is as hosts leave it.
+pub(super) async fn partitions(store: &impl PartitionStore) -> Result<Finding, StoreError> {
+    let faults = match store.partition_faults().await {
+        Ok(faults) => faults,
+        Err(error @ StoreError::Forbidden { .. }) => return Ok(Finding::fault("partitions", error.to_string(), GRANT)),
+        Err(error) => return Err(error),
+    };
+    Ok(if faults.is_empty() {
+        Finding::good("partitions", format!("all {PARTITIONS} are there"))
+    } else {
+        Finding::fault("partitions", format!("the partition table was changed by hand: {faults}"), "outbox migrate up")
+    })
+}
+
+/// What an account that lacks rights needs.
+pub(super) const GRANT: &str = "run what `outbox doctor --grants` prints, then: GRANT outbox_dispatcher TO this user\n\
+     or, for a service that only writes: grant it outbox_writer, and do not run this check with it";
+
+/// How far the clocks of this machine and of the server may be apart.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+const CLOCKS_APART: Duration = Duration::from_secs(1);
+
+/// Whether the server's clock agrees with this machine's.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(super) async fn clock(store: &impl Store) -> Result<Finding, StoreError> {
+    let clock = system_clock();
+    // The first call may have to open a connection.
+    store.now().await?;
+    let before = clock.now();
+    let server = store.now().await?;
+    let after = clock.now();
+    let middle = before.plus(after.since(before) / 2);
+    let (apart, way) = if server > middle { (server.since(middle), "ahead of") } else { (middle.since(server), "behind") };
+    let found = format!("the server's clock is {} ms {way} this machine's", apart.as_millis());
+    Ok(if apart <= CLOCKS_APART {
+        Finding::good("clock", found)
+    } else {
+        let fix = "let NTP set the clocks of both (timedatectl set-ntp true): times that a writer sets are by its own clock";
+        Finding::warning("clock", found, fix)
+    })
+}
+
+/// What is said of an index that is missing, which no statement names.
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+pub(super) fn missing_index(name: &str) -> Finding {
+    Finding::fault(
+        "indexes",
+        format!("the index {name} is missing, so the host reads the whole table again and again"),
+        format!("make it as `outbox migrate sql` prints it: CREATE INDEX {name} …"),
+    )
+}
+
+/// Whether a call may outlive its claim.
+pub(super) fn lease(expectations: &Expectations) -> Finding {
+    let Expectations { lease, deadline, .. } = expectations;
+    if deadline < lease {
+        let what = format!(
+            "in this configuration claims hold for {lease:?}, and listeners are cut off after {deadline:?}; a plugin has a deadline of its own, limits.deadline"
+        );
+        Finding::good("lease", what)
+    } else {
+        Finding::fault(
+            "lease",
+            format!("listeners may take {deadline:?}, but claims hold for {lease:?} only"),
+            "set dispatcher.deadline below dispatcher.lease",
+        )
+    }
+}

@@ -1,0 +1,359 @@
+//! What can go wrong with a database.
+
+/// A database did not do what it was asked. Statements are whole: nothing is half-done.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The address is not one of ours.
+    #[error("`{url}` is not a database address; {hint}")]
+    Url {
+        /// The address, without its password.
+        url: String,
+        /// What is expected.
+        hint: String,
+    },
+    /// The database cannot be opened or reached.
+    #[error("the database {database} cannot be opened: {why}")]
+    Unreachable {
+        /// Which one.
+        database: String,
+        /// Why, and what to do.
+        why: String,
+        /// What the driver said.
+        #[source]
+        source: Option<sqlx::Error>,
+    },
+    /// The SQLite file, or its `-wal`, is no longer where the store opened it. Nothing was read or written.
+    #[error("{why} ({file}). {advice}")]
+    Moved {
+        /// Which of the two.
+        file: String,
+        /// What happened to it.
+        why: &'static str,
+        /// What to do.
+        advice: &'static str,
+    },
+    /// Somebody else holds a lock for too long.
+    #[error("the database is locked by another program while trying to {action}; it is tried again")]
+    Locked {
+        /// What was being done.
+        action: &'static str,
+        /// What the driver said.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// While outcomes were stored, partitions of their events got other owners again and again: more often than hosts that follow
+    /// the rules can bring about. Nothing was written.
+    #[error(
+        "the database could not {action}: partitions of these {outcomes} events changed their owners at each of the attempts, so \
+         nothing was written, and the events are delivered again; if this goes on, find out who changes the table of the partitions"
+    )]
+    PartitionsMoved {
+        /// What was being done.
+        action: &'static str,
+        /// How many outcomes were to be stored; there was one attempt more.
+        outcomes: usize,
+    },
+    /// The schema cannot be changed while somebody uses the tables.
+    #[error(
+        "the schema of {table} cannot be changed now: another program uses its tables and does not let go; end its transaction (a \
+         backup, a console that was left open), then run the command again. What was asked for is not done"
+    )]
+    InUse {
+        /// The table.
+        table: String,
+        /// What the driver said.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// The file takes no writes.
+    #[error("the database is read-only, so the host cannot {action}; make the file and its directory writable for this user")]
+    ReadOnly {
+        /// What was being done.
+        action: &'static str,
+        /// What the driver said.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// The server is a standby, or was made read-only.
+    #[error(
+        "the server takes no writes now, so the host cannot {action}: it is a standby, or read-only; the host connects anew \
+         until it finds the primary, so let the address lead there"
+    )]
+    Standby {
+        /// What was being done.
+        action: &'static str,
+        /// What the driver said.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// The connection to the server was lost, or the server is starting or stopping.
+    #[error("the connection to the database was lost while trying to {action}; the host opens another by itself")]
+    Disconnected {
+        /// What was being done.
+        action: &'static str,
+        /// What the driver said.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// A statement that was prepared before is no longer valid: somebody altered the table, or a pooler stands between.
+    #[error(
+        "a statement that was prepared to {action} is no longer valid, because the table was altered, or a pooler handed out \
+         another session; it is prepared anew"
+    )]
+    Outdated {
+        /// What was being done.
+        action: &'static str,
+        /// What the driver said.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// The server has no connection left.
+    #[error("the server has no connection left to {action}; raise its max_connections, or let the host open fewer")]
+    TooManyConnections {
+        /// What was being done.
+        action: &'static str,
+        /// What the driver said.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// The server ended a statement that took too long.
+    #[error("the database did not {action} within the statement timeout; it is tried again, find out what slows it down")]
+    TimedOut {
+        /// What was being done.
+        action: &'static str,
+        /// What the driver said.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// The user lacks a right.
+    #[error("this database user may not {action}; give it the rights that `outbox doctor --grants` prints")]
+    Forbidden {
+        /// What was being done.
+        action: &'static str,
+        /// What the driver said.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// The schema that the table should be in does not exist.
+    #[error("the schema {schema} does not exist; let a DBA run: CREATE SCHEMA {schema}")]
+    NoNamespace {
+        /// Its name.
+        schema: String,
+    },
+    /// No room left.
+    #[error("no space is left for the database to {action}; free some, the host goes on by itself")]
+    Full {
+        /// What was being done.
+        action: &'static str,
+        /// What the driver said.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// There is another table of this name.
+    #[error(
+        "the table {table}, or a table whose name begins like that, exists and no outbox made it; give the outbox another table name, or \
+         another database"
+    )]
+    NotOurs {
+        /// The table.
+        table: String,
+    },
+    /// The table was made by a build from before the first release, whose schema was another.
+    #[error(
+        "the table {table} was created by an earlier build of this program, from before its first release, and cannot be migrated; \
+         delete it and its events with `outbox migrate reset`, or give the outbox another database or table name"
+    )]
+    EarlierBuild {
+        /// The table.
+        table: String,
+    },
+    /// The schema is not there.
+    #[error("the table {table} is not there; run `outbox migrate up`")]
+    NoSchema {
+        /// The table.
+        table: String,
+    },
+    /// An index is not there, or was not built to its end.
+    #[error(
+        "the table {table} has no index for `{index}`, or it was not built to its end; run `outbox migrate add-index {index}`"
+    )]
+    NoIndex {
+        /// The table.
+        table: String,
+        /// [`Index::as_str`](super::Index::as_str).
+        index: &'static str,
+    },
+    /// The schema is older than this program.
+    #[error("the schema of {table} is at version {found}, but this program needs {wanted}; run `outbox migrate up`")]
+    SchemaOlder {
+        /// The table.
+        table: String,
+        /// What the database has.
+        found: u32,
+        /// What we need.
+        wanted: u32,
+    },
+    /// The schema is newer than this program.
+    #[error("the schema of {table} is at version {found}, this program knows only {wanted}; use a newer outbox")]
+    SchemaNewer {
+        /// The table.
+        table: String,
+        /// What the database has.
+        found: u32,
+        /// What we know.
+        wanted: u32,
+    },
+    /// The session of this host no longer holds its lock.
+    #[error("the session of this host no longer holds its lock: {why}; the host takes it again by itself")]
+    SessionLost {
+        /// What may have happened.
+        why: String,
+    },
+    /// A row cannot be read.
+    #[error("row {sequence} of the outbox cannot be read: {why}")]
+    Row {
+        /// Its `seq`.
+        sequence: u64,
+        /// The column and what is wrong with it.
+        why: String,
+    },
+    /// The file is damaged, or no database at all.
+    #[error("the database file is damaged or not a database ({action}); restore it from a backup")]
+    Corrupt {
+        /// What was being done.
+        action: &'static str,
+        /// What the driver said.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// The store was closed.
+    #[error("the store is closed; open it again to {action}")]
+    Closed {
+        /// What was being done.
+        action: &'static str,
+    },
+    /// Anything else.
+    #[error("the database could not {action}")]
+    Failed {
+        /// What was being done.
+        action: &'static str,
+        /// What the driver said.
+        #[source]
+        source: sqlx::Error,
+    },
+}
+
+impl StoreError {
+    /// The kind of error, by a stable code for metrics: `locked`, `disconnected`, `timed_out`. What has no kind of its own is
+    /// `failed`.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Url { .. } => "url",
+            Self::Unreachable { .. } => "unreachable",
+            Self::Moved { .. } => "moved",
+            Self::Locked { .. } | Self::InUse { .. } => "locked",
+            Self::PartitionsMoved { .. } => "partitions_moved",
+            Self::ReadOnly { .. } => "read_only",
+            Self::Standby { .. } => "standby",
+            Self::Disconnected { .. } => "disconnected",
+            Self::Outdated { .. } => "outdated",
+            Self::TooManyConnections { .. } => "too_many_connections",
+            Self::TimedOut { .. } => "timed_out",
+            Self::Forbidden { .. } => "forbidden",
+            Self::Full { .. } => "full",
+            Self::NotOurs { .. } | Self::EarlierBuild { .. } => "not_ours",
+            Self::NoNamespace { .. } | Self::NoSchema { .. } => "no_schema",
+            Self::NoIndex { .. } => "no_index",
+            Self::SchemaOlder { .. } => "schema_older",
+            Self::SchemaNewer { .. } => "schema_newer",
+            Self::SessionLost { .. } => "session_lost",
+            Self::Row { .. } => "row",
+            Self::Corrupt { .. } => "corrupt",
+            Self::Closed { .. } => "closed",
+            Self::Failed { .. } => "failed",
+        }
+    }
+
+    /// Whether the schema is missing or of another version than this program's.
+    #[doc(hidden)] // for the host
+    #[must_use]
+    pub const fn is_of_schema(&self) -> bool {
+        matches!(
+            self,
+            Self::NoNamespace { .. }
+                | Self::NoSchema { .. }
+                | Self::NoIndex { .. }
+                | Self::NotOurs { .. }
+                | Self::EarlierBuild { .. }
+                | Self::SchemaOlder { .. }
+                | Self::SchemaNewer { .. }
+        )
+    }
+
+    /// Whether the same call may succeed later without anybody changing the program or its configuration.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Locked { .. }
+            | Self::Moved { .. }
+            | Self::PartitionsMoved { .. }
+            | Self::InUse { .. }
+            | Self::Full { .. }
+            | Self::ReadOnly { .. }
+            | Self::Standby { .. }
+            | Self::Disconnected { .. }
+            | Self::Outdated { .. }
+            | Self::TooManyConnections { .. }
+            | Self::TimedOut { .. }
+            | Self::SessionLost { .. } => true,
+            Self::Unreachable { source, .. } => source.as_ref().is_some_and(may_be_back),
+            Self::Failed { source, .. } => {
+                matches!(source, sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::WorkerCrashed)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the database could not be asked at all.
+    #[doc(hidden)] // for the dashboard
+    #[must_use]
+    pub fn is_silence(&self) -> bool {
+        match self {
+            Self::Disconnected { .. }
+            | Self::Unreachable { .. }
+            | Self::Moved { .. }
+            | Self::TooManyConnections { .. }
+            | Self::Closed { .. } => true,
+            Self::Failed { source, .. } => {
+                matches!(source, sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::WorkerCrashed)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Whether a server answers, but not by a TLS that both sides accept. The driver tells of a certificate that it does not trust
+/// as of an error of I/O with bad data.
+pub(super) fn is_of_tls(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Tls(_) => true,
+        sqlx::Error::Io(error) => error.kind() == std::io::ErrorKind::InvalidData,
+        _ => false,
+    }
+}
+
+/// Whether a database that could not be opened may be there a little later: a wrong password, a missing file or a certificate
+/// that nobody trusts will not.
+fn may_be_back(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut => !is_of_tls(error),
+        // PostgreSQL is starting, stopping or full; MySQL is full, or shutting down; SQLite's file is locked.
+        sqlx::Error::Database(error) => matches!(
+            error.code().as_deref(),
+            Some("57P01" | "57P02" | "57P03" | "53300" | "08004" | "08S01" | "5" | "261" | "517")
+        ),
+        _ => false,
+    }
+}

@@ -1,0 +1,117 @@
+//! What people and tools ask of the table.
+
+use async_trait::async_trait;
+use outbox_event::time::Timestamp;
+use outbox_event::{EventId, Status};
+use serde::{Deserialize, Serialize};
+
+use super::{Record, StoreError};
+
+/// What people and tools ask of the events.
+#[async_trait]
+pub trait InspectStore: Send + Sync {
+    /// How many events stand where.
+    ///
+    /// # Errors
+    /// The database's own; a number that cannot be had is never shown as 0.
+    async fn stats(&self) -> Result<Stats, StoreError>;
+
+    /// The same numbers for one look among many, at a cost that has a bound: of each kind at most `most` rows are counted, NEW and
+    /// RETRY together, and of those that could be delivered the oldest is looked for among the `most` that were due first. A number
+    /// that is `most` may be more.
+    async fn sample(&self, most: u32) -> Result<Stats, StoreError>;
+
+    /// Rows by filter, in order of insertion, without payloads; at most `limit`.
+    async fn list(&self, filter: &Filter, limit: u32) -> Result<Vec<Record>, StoreError>;
+
+    /// One row with its payload; `None` when there is none.
+    async fn get(&self, id: EventId) -> Result<Option<Record>, StoreError>;
+}
+
+/// Which rows to list; `None` and empty mean any.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// In this state.
+    pub status: Option<Status>,
+    /// Not claimable for this reason.
+    pub set_aside: Option<SetAside>,
+    /// Of this event type.
+    pub event_type: Option<String>,
+    /// Of this aggregate type.
+    pub aggregate_type: Option<String>,
+    /// Of this aggregate.
+    pub aggregate_id: Option<String>,
+    /// Of this tenant.
+    pub tenant_id: Option<String>,
+    /// With this header of this value.
+    pub header: Option<(String, String)>,
+    /// Whose last error holds this text.
+    pub error: Option<String>,
+    /// That failed no more often than this.
+    pub max_attempts: Option<u32>,
+    /// Inserted no earlier than this.
+    pub created_after: Option<Timestamp>,
+    /// Inserted no later than this.
+    pub created_before: Option<Timestamp>,
+    /// Finished, DONE or DEAD, no earlier than this.
+    pub finished_after: Option<Timestamp>,
+    /// Finished, DONE or DEAD, no later than this.
+    pub finished_before: Option<Timestamp>,
+    /// Inserted after this row.
+    pub after: Option<u64>,
+    /// Inserted before this row.
+    pub before: Option<u64>,
+    /// Newest first instead of oldest first.
+    pub newest_first: bool,
+}
+
+/// Why an event that is not finished cannot be claimed now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetAside {
+    /// No listener is there for it, or its route is paused.
+    Parked,
+    /// It waits behind an earlier event of its aggregate.
+    Blocked,
+    /// Its time has not come: its writer or its listener asked for later, or it waits for another attempt.
+    Delayed,
+    /// A host holds it, and its lease is not over.
+    Claimed,
+}
+
+impl SetAside {
+    /// The word for it in statements.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Parked => "parked",
+            Self::Blocked => "blocked",
+            Self::Delayed => "delayed",
+            Self::Claimed => "in_flight",
+        }
+    }
+}
+
+/// How many events stand where. Counted from the rows at the time of asking.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
+#[non_exhaustive]
+pub struct Stats {
+    /// Written, not yet tried to an end, parked ones left out.
+    pub new: u64,
+    /// Failed at least once, waiting for another attempt, parked ones left out.
+    pub retry: u64,
+    /// Finished.
+    pub done: u64,
+    /// Given up.
+    pub dead: u64,
+    /// Waiting for a listener, or for the end of a pause.
+    pub parked: u64,
+    /// Waiting behind an earlier event of their aggregate; not part of the others.
+    pub blocked: u64,
+    /// Claimed by some host now; part of `new` and `retry`. What a host has read of its partitions is held without a claim, and
+    /// is not counted here.
+    pub in_flight: u64,
+    /// How long the oldest event that could be delivered has waited, counted from when it was written at the earliest; `None` when
+    /// there is none.
+    pub oldest_pending_seconds: Option<f64>,
+}

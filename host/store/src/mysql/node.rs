@@ -1,0 +1,115 @@
+//! The hosts that work on the table.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use outbox_event::OwnerId;
+use sqlx::mysql::{MySqlConnection, MySqlRow};
+
+use super::patience::patiently;
+use super::{MySqlStore, Run};
+use crate::row::Named;
+use crate::run::commit_or_roll_back;
+use crate::settle::delay_micros;
+use crate::{Node, NodeRecord, NodeStore, StoreError, row};
+
+/// Bound: owner, label, mode, version, the lease in microseconds, plugins, its room, whether it has a
+/// session, and the last four again.
+const HEARTBEAT: &str = "
+INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until, plugins, room, session)
+VALUES (?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, ?, ?, ?)
+ON DUPLICATE KEY UPDATE alive_until = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, plugins = COALESCE(?, plugins),
+                        room = ?, session = ?";
+
+/// How many other hosts share the work. Bound: the mode, the owner.
+const OTHERS: &str = "
+SELECT CAST(COALESCE(SUM(mode = ? AND room > 0 AND owner <> ? AND alive_until > UTC_TIMESTAMP(6)), 0) AS SIGNED) AS others,
+       CAST(COALESCE(SUM(alive_until < UTC_TIMESTAMP(6) - INTERVAL 1 DAY), 0) AS SIGNED) AS gone
+FROM outbox_event_node";
+
+/// The hosts to delete. A host that owns partitions stays, since its row says that they are free. Asked apart: a DELETE would lock the
+/// rows of partitions that it reads.
+const FORGOTTEN: &str = "
+SELECT owner FROM outbox_event_node
+WHERE alive_until < UTC_TIMESTAMP(6) - INTERVAL 1 DAY
+  AND owner NOT IN (SELECT part.owner FROM outbox_event_partition AS part WHERE part.owner IS NOT NULL)";
+
+/// Bound: the owner.
+const FORGET: &str = "DELETE FROM outbox_event_node WHERE owner = ? AND alive_until < UTC_TIMESTAMP(6) - INTERVAL 1 DAY";
+
+const LEAVE: &str = "DELETE FROM outbox_event_node WHERE owner = ?";
+
+const FREE_PARTITIONS: &str = "UPDATE outbox_event_partition SET owner = NULL WHERE owner = ?";
+
+/// Nobody may have beaten since a host was gone for too long.
+const NODES: &str = "
+SELECT owner, label, mode, version, CASE WHEN alive_until > UTC_TIMESTAMP(6) THEN plugins END AS plugins,
+       room, session,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', started_at) AS started_at,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', alive_until) AS alive_until, alive_until > UTC_TIMESTAMP(6) AS alive,
+       (SELECT COUNT(*) FROM outbox_event_partition AS held WHERE held.owner = node.owner) AS partitions
+FROM outbox_event_node AS node WHERE alive_until >= UTC_TIMESTAMP(6) - INTERVAL 1 DAY ORDER BY node.started_at, owner";
+
+#[async_trait]
+impl NodeStore for MySqlStore {
+    /// Not one transaction: each host writes its own row and reads all, and in a transaction they would wait for each other. The host's own
+    /// row comes last: a host that looked alive although its heartbeat failed would not be taken over.
+    async fn heartbeat(&self, node: &Node, lease: Duration) -> Result<u32, StoreError> {
+        let (store, action, lease) = (&self.keeping(), "say that this host is alive", delay_micros(lease));
+        let count = |row: &MySqlRow| Ok((row.count::<u32>("others")?, row.count::<u64>("gone")?));
+        let statement = store.statement(OTHERS).bind(node.mode).bind(node.owner.as_str());
+        let (others, gone) = store.read_one(action, statement, count).await?;
+        if gone > 0
+            && let Err(error) = forget(store).await
+        {
+            tracing::debug!(
+                target: "outbox::store::mysql",
+                %error,
+                "hosts that are gone for a day could not be deleted; retrying with the next heartbeat"
+            );
+        }
+        let statement =
+            store.statement(HEARTBEAT).bind(node.owner.as_str()).bind(&node.label).bind(node.mode).bind(node.version);
+        let (plugins, (room, session)) = (node.plugins.as_deref(), node.columns());
+        let statement = statement.bind(lease).bind(plugins).bind(room).bind(session);
+        let statement = statement.bind(lease).bind(plugins).bind(room).bind(session);
+        store.execute(action, statement).await?;
+        Ok(others.saturating_add(1))
+    }
+
+    async fn leave(&self, owner: &OwnerId) -> Result<(), StoreError> {
+        patiently(&self.keeping(), || try_leave(self, owner)).await
+    }
+
+    async fn nodes(&self) -> Result<Vec<NodeRecord>, StoreError> {
+        let node = |row: &MySqlRow| row::node(row, row.count::<u64>("alive")? > 0);
+        self.read_all("list hosts", self.statement(NODES), node).await
+    }
+}
+
+async fn forget(store: &MySqlStore) -> Result<(), StoreError> {
+    let action = "delete hosts that are gone";
+    for owner in store.read_all(action, store.statement(FORGOTTEN), |row| row.string("owner")).await? {
+        store.execute(action, store.statement(FORGET).bind(owner)).await?;
+    }
+    Ok(())
+}
+
+async fn try_leave(store: &MySqlStore, owner: &OwnerId) -> Result<(), StoreError> {
+    let store = &store.keeping();
+    let mut transaction = store.transaction().await?;
+    let left = release_partitions_and_leave(store, &mut transaction, owner).await;
+    commit_or_roll_back(store, transaction, left).await
+}
+
+async fn release_partitions_and_leave(
+    store: &MySqlStore,
+    connection: &mut MySqlConnection,
+    owner: &OwnerId,
+) -> Result<(), StoreError> {
+    for sql in [FREE_PARTITIONS, LEAVE] {
+        let left = store.statement(sql).bind(owner.as_str()).execute(&mut *connection).await;
+        left.map_err(|error| store.failed("forget this host", error))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,353 @@
+//! Connecting, and what every session is told first.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlPool, MySqlPoolOptions};
+use sqlx::pool::PoolConnectionMetadata;
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, Row};
+
+use super::MySqlStore;
+use super::error::number;
+use crate::error::is_of_tls;
+use crate::keeper::Keeper;
+use crate::run::{SIGN_OF_LIFE, longest_answer, within};
+use crate::trust::Trust;
+use crate::{StoreError, TableName, hide_password};
+
+/// How long a transaction of the host itself may stand still, in seconds. The server ends it then: a host that was stopped or
+/// cut off in the middle of a claim must not keep its rows from the others, which pass them by for as long as they are locked.
+const STANDSTILL_S: u64 = 5;
+/// On MySQL, which knows no such thing, how long a session of the host may stand still.
+const SESSION_STANDSTILL_S: u64 = 30;
+/// How long the first connection may take. A server of another kind waits for us to speak, and closes only after a minute.
+const FIRST_ANSWER: Duration = Duration::from_secs(10);
+/// A connection that was idle for this long is tested before it is used.
+const TRUSTED_FOR: Duration = Duration::from_secs(10);
+
+/// How to reach a server.
+#[derive(Clone)]
+pub struct MySqlOptions {
+    /// Host, port or socket, user, password, database, TLS.
+    connect: MySqlConnectOptions,
+    /// The application's own pool, for its transactions; `None` for one that the store opens.
+    callers: Option<MySqlPool>,
+    /// The table. Default `outbox_event`, in the database of the address.
+    pub table: TableName,
+    /// Most connections for claims, outcomes, writers and questions; one more is kept for leases, and as many for transactions
+    /// that the application begins through the store. None is opened before it is needed. Default 10; at least 1.
+    pub connections: u32,
+    /// How long a call waits for a free connection of its pool. Default 30 s.
+    pub acquire_timeout: Duration,
+    /// How long a statement of the host waits for a lock that somebody else holds. Default 2 s; cut to whole seconds, at least
+    /// one. The application's own transactions are bound by neither this nor the next.
+    pub lock_timeout: Duration,
+    /// How long the server works on one statement (MySQL: on one that reads); zero for any time. Default 60 s.
+    pub statement_timeout: Duration,
+}
+
+impl MySqlOptions {
+    /// The server and the database of an address: `mysql://user:password@host:3306/shop`, or `mariadb://…`. After `?` the
+    /// driver's own parameters, such as `ssl-mode=VERIFY_IDENTITY`, `ssl-ca=FILE` or `socket=FILE`.
+    ///
+    /// # Errors
+    /// When the address is none of these, or names no database. The password is never shown.
+    pub fn from_url(url: &str) -> Result<Self, StoreError> {
+        let wrong = |hint: &str| StoreError::Url { url: hide_password(url), hint: hint.to_owned() };
+        let rest = url
+            .strip_prefix("mysql://")
+            .or_else(|| url.strip_prefix("mariadb://"))
+            .ok_or_else(|| wrong("write it like mysql://user:password@host:3306/database"))?;
+        let connect: MySqlConnectOptions = format!("mysql://{rest}")
+            .parse()
+            .map_err(|_| wrong("it cannot be read; in a password, write @ : / ? # % as %40 %3A %2F %3F %23 %25"))?;
+        if connect.get_database().is_none() {
+            return Err(wrong("name a database after the host, like mysql://user:password@host:3306/database"));
+        }
+        Ok(Self::from_options(connect))
+    }
+
+    /// A server and a database as the driver is told of them, with the defaults of the outbox. What the driver would do to new
+    /// sessions (`timezone`, `pipes_as_concat`) does not concern those of the store.
+    #[must_use]
+    pub fn from_options(connect: MySqlConnectOptions) -> Self {
+        Self {
+            // Pipes stay what the server makes of them: the connection is the caller's too, in a transaction.
+            connect: connect.pipes_as_concat(false).timezone(None),
+            callers: None,
+            table: TableName::default(),
+            connections: 10,
+            acquire_timeout: Duration::from_secs(30),
+            lock_timeout: Duration::from_secs(2),
+            statement_timeout: Duration::from_secs(60),
+        }
+    }
+
+    /// The application's own pool, for the transactions that it begins through the store. See [`MySqlStore::new`].
+    #[must_use]
+    pub fn from_pool(pool: MySqlPool) -> Self {
+        let connect = MySqlConnectOptions::clone(&pool.connect_options());
+        Self { callers: Some(pool), ..Self::from_options(connect) }
+    }
+
+    /// Another table.
+    #[must_use]
+    pub fn table(mut self, table: TableName) -> Self {
+        self.table = table;
+        self
+    }
+
+    /// Another number of connections, beside the one for leases; 0 is taken as 1.
+    #[must_use]
+    pub fn connections(mut self, connections: u32) -> Self {
+        self.connections = connections;
+        self
+    }
+
+    /// How many connections a host may open in all: its own, as many for transactions of the application unless it has given its
+    /// own pool, the one for leases, and the one of its session.
+    #[must_use]
+    pub fn most_connections(&self) -> u32 {
+        let pools = if self.callers.is_some() { 1 } else { 2 };
+        self.connections.max(1).saturating_mul(pools).saturating_add(2)
+    }
+}
+
+impl std::fmt::Debug for MySqlOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MySqlOptions")
+            .field("database", &label(&self.connect))
+            .field("table", &self.table)
+            .field("connections", &self.connections)
+            .finish_non_exhaustive()
+    }
+}
+
+impl MySqlStore {
+    /// The outbox in the database of a pool that the application has. Connects nothing yet; must be called within a tokio runtime.
+    ///
+    /// Transactions that are begun through the outbox come from this pool. The host does its own work on other connections to
+    /// the same server, at most eleven: ten for claims and outcomes, one for leases. They have an isolation level and limits
+    /// that an application would not want, and a lease must be renewed though the pool is used up. Fewer are had by
+    /// [`from_pool`](MySqlOptions::from_pool) and [`connect_with`](Self::connect_with).
+    ///
+    /// ```no_run
+    /// # mod outbox { pub use outbox_store::MySqlStore; pub use sqlx; pub mod store { pub use outbox_store::mysql; } }
+    /// use outbox::MySqlStore;
+    /// use outbox::sqlx::MySqlPool;
+    /// use outbox::store::mysql::MySqlOptions;
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = MySqlPool::connect("mysql://shop@db.internal/shop").await?;
+    /// let store = MySqlStore::new(pool.clone());
+    /// // With fewer connections of the host's own:
+    /// let store = MySqlStore::connect_with(MySqlOptions::from_pool(pool).connections(4)).await?;
+    /// # drop(store);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn new(pool: MySqlPool) -> Self {
+        Self::lazy(MySqlOptions::from_pool(pool))
+    }
+
+    /// Connects to the server of an address; see [`MySqlOptions::from_url`].
+    ///
+    /// # Errors
+    /// See [`MySqlStore::connect_with`].
+    pub async fn connect(url: &str) -> Result<Self, StoreError> {
+        Self::connect_with(MySqlOptions::from_url(url)?).await
+    }
+
+    /// Connects once, so that what is wrong with the address shows at once; further connections are opened when they are
+    /// needed.
+    ///
+    /// # Errors
+    /// When the server cannot be reached, refuses the user, or does not know the database.
+    pub async fn connect_with(options: MySqlOptions) -> Result<Self, StoreError> {
+        // A pool repeats refused connections until its timeout: the first one is made without it, and tells why at once.
+        let first =
+            tokio::time::timeout(FIRST_ANSWER, options.connect.connect()).await.unwrap_or(Err(sqlx::Error::PoolTimedOut));
+        let first = first.map_err(|error| unreachable(&label(&options.connect), error))?;
+        // That it can be closed politely or not changes nothing.
+        let _ = first.close().await;
+        Ok(Self::lazy(options))
+    }
+
+    fn lazy(options: MySqlOptions) -> Self {
+        let most = options.connections.max(1);
+        let trust = Arc::new(Trust::new());
+        let host = pool(&options, most, Whose::Host, &trust).connect_lazy_with(options.connect.clone());
+        let is_lent = options.callers.is_some();
+        let callers = options
+            .callers
+            .clone()
+            .unwrap_or_else(|| pool(&options, most, Whose::Callers, &trust).connect_lazy_with(options.connect.clone()));
+        // Leases are renewed on a connection of their own: when all others are busy, it matters most.
+        let keeper = Arc::new(Keeper::new(pool(&options, 1, Whose::Host, &trust), options.connect.clone()));
+        let database = label(&options.connect).into();
+        let longest = longest_answer(options.statement_timeout);
+        let table = options.table;
+        Self { pool: host, callers, is_lent, keeper, table, database, trust, patience: None, longest, keeps: false }
+    }
+}
+
+/// Whose statements a session runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    /// The host's own, which follow each other without a pause.
+    Host,
+    /// Those of the application, between which it may do what it likes.
+    Callers,
+}
+
+fn pool(options: &MySqlOptions, most: u32, whose: Whose, trust: &Arc<Trust>) -> MySqlPoolOptions {
+    let (trust, trust_of_returned, session) = (trust.clone(), trust.clone(), Session::of(options, whose));
+    MySqlPoolOptions::new()
+        .max_connections(most)
+        .acquire_timeout(options.acquire_timeout)
+        .idle_timeout(Duration::from_secs(600))
+        // The driver's own test would be a round trip before every statement.
+        .test_before_acquire(false)
+        .before_acquire(move |connection, met| {
+            let trusted = trust.holds_for(met.age);
+            Box::pin(async move { Ok(trusted && answers(connection, met).await) })
+        })
+        .after_release(move |_, met| {
+            // Whoever waited for an answer in vain gives back a connection that would be tested for ever.
+            let trusted = trust_of_returned.holds_for(met.age);
+            Box::pin(async move { Ok(trusted) })
+        })
+        .after_connect(move |connection, _| {
+            let session = session.clone();
+            Box::pin(async move { session.begin(connection).await })
+        })
+}
+
+/// A connection that was idle for long may have been cut by something between us and the server, which nobody told us of.
+async fn answers(connection: &mut MySqlConnection, met: PoolConnectionMetadata) -> bool {
+    met.idle_for < TRUSTED_FOR || within(SIGN_OF_LIFE, connection.ping()).await.is_ok()
+}
+
+/// What every session is told first.
+#[derive(Clone)]
+struct Session {
+    whose: Whose,
+    lock_timeout_s: u64,
+    statement_timeout_ms: u128,
+}
+
+impl Session {
+    fn of(options: &MySqlOptions, whose: Whose) -> Self {
+        Self {
+            whose,
+            lock_timeout_s: options.lock_timeout.as_secs().max(1),
+            statement_timeout_ms: options.statement_timeout.as_millis(),
+        }
+    }
+
+    /// READ COMMITTED: without it, claims lock the gaps between rows, and writers wait. Strict: what does not fit a column is
+    /// an error, not cut. UTC, so that times in a transaction of the caller mean what they mean in the table.
+    async fn begin(&self, connection: &mut MySqlConnection) -> Result<(), sqlx::Error> {
+        let Self { whose, lock_timeout_s: seconds, statement_timeout_ms: milliseconds } = self;
+        let version: String = sqlx::raw_sql("SELECT VERSION()").fetch_one(&mut *connection).await?.try_get(0)?;
+        // The two servers have different names for it, in different units.
+        let is_mariadb = version.contains("MariaDB");
+        let statement_timeout = if is_mariadb {
+            format!("max_statement_time = {}.{:03}", milliseconds / 1_000, milliseconds % 1_000)
+        } else {
+            format!("max_execution_time = {milliseconds}")
+        };
+        let standstill = if is_mariadb {
+            format!("idle_transaction_timeout = {STANDSTILL_S}")
+        } else {
+            format!("wait_timeout = {SESSION_STANDSTILL_S}")
+        };
+        // How long the application's own transactions may wait and work is for the server to say.
+        let limits = match whose {
+            Whose::Callers => String::new(),
+            Whose::Host => format!(
+                ", innodb_lock_wait_timeout = {seconds}, lock_wait_timeout = {seconds}, {statement_timeout}, {standstill}"
+            ),
+        };
+        let text = format!(
+            "SET time_zone = '+00:00', sql_mode = CONCAT(@@sql_mode, ',STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO'){limits};
+             SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
+        );
+        // Safe: nothing but numbers is put in.
+        connection.execute(sqlx::raw_sql(AssertSqlSafe(text))).await?;
+        Ok(())
+    }
+}
+
+/// Which database, for messages: never with a password.
+fn label(connect: &MySqlConnectOptions) -> String {
+    let database = connect.get_database().unwrap_or_default();
+    match connect.get_socket() {
+        Some(socket) => format!("{database} at {}", socket.display()),
+        None => format!("{database} at {}:{}", connect.get_host(), connect.get_port()),
+    }
+}
+
+fn unreachable(database: &str, source: sqlx::Error) -> StoreError {
+    let why = match number(&source) {
+        Some(1045 | 1698) => "the server refuses this user or its password; check both, or create the user".to_owned(),
+        Some(1044) => "this user may not use this database; see `outbox doctor --grants`".to_owned(),
+        Some(1049) => "the server does not know this database; run: CREATE DATABASE … CHARACTER SET utf8mb4".to_owned(),
+        Some(1040 | 1203 | 1226) => "the server has no connection left; raise max_connections, or take fewer here".to_owned(),
+        Some(1130) => "the server lets nobody in from this host; create the user for it".to_owned(),
+        _ => match &source {
+            error if is_of_tls(error) => "no trusted TLS connection; give the certificate with ?ssl-ca=FILE".to_owned(),
+            sqlx::Error::Io(error) => format!("{error}; check host and port, and whether the server runs"),
+            sqlx::Error::PoolTimedOut => {
+                "no answer in time; check host and port, and that a MySQL or MariaDB server listens there".to_owned()
+            }
+            _ => "see the cause".to_owned(),
+        },
+    };
+    StoreError::Unreachable { database: database.to_owned(), why, source: Some(source) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Store as _;
+
+    #[tokio::test]
+    async fn a_host_beside_a_services_own_pool_opens_eleven() {
+        let pool = MySqlPoolOptions::new().connect_lazy("mysql://joe:s3cret@db/shop").expect("good");
+
+        let options = MySqlOptions::from_pool(pool);
+
+        assert_eq!((options.most_connections(), label(&options.connect).as_str()), (12, "shop at db:3306"));
+        assert_eq!(MySqlOptions::from_url("mysql://db/shop").expect("good").most_connections(), 22);
+    }
+
+    #[tokio::test]
+    async fn no_call_waits_longer_for_a_connection_than_it_was_given() {
+        // The pool itself would repeat a refused connection for 30 s.
+        let store = MySqlStore::lazy(MySqlOptions::from_url("mysql://127.0.0.1:1/shop").expect("good"));
+        let store = store.connecting_within(Duration::from_millis(100)).expect("it has connections to wait for");
+
+        let asked = tokio::time::timeout(Duration::from_secs(10), store.now()).await;
+
+        let error = asked.expect("it does not wait for the pool").expect_err("nobody listens there");
+        assert!(error.is_transient(), "{error}");
+    }
+
+    #[test]
+    fn both_schemes_are_understood_and_a_password_is_never_shown() {
+        for url in ["mysql://u:secret@db:3306/shop", "mariadb://u:secret@db/shop?ssl-mode=REQUIRED"] {
+            let options = MySqlOptions::from_url(url).expect("good");
+            assert_eq!(options.connect.get_database(), Some("shop"));
+            assert!(!format!("{options:?}").contains("secret"));
+        }
+        for url in
+            ["postgres://u:secret@db/shop", "mysql://u:secret@db:3306", "mysql://u:sec/ret@db:x/shop", "mysql://u:s@secret@db"]
+        {
+            let error = MySqlOptions::from_url(url).expect_err("refused").to_string();
+            assert!(!error.contains("secret") && !error.contains("sec/ret"), "{error}");
+        }
+    }
+}

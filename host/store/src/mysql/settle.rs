@@ -1,0 +1,179 @@
+//! Outcomes into rows: one statement for a batch, whatever its kinds; rows that are deleted besides need a second one.
+//!
+//! Every statement names the fence, the lock that the claim took and the states that an outcome may leave: a late outcome
+//! changes nothing, and neither does the same one a second time. The driver asks the server to count the rows that a statement
+//! matched, changed or not, so what is missing from the count is what was fenced off. Each statement reads its rows as JSON:
+//! one shape for any number of them, so it is prepared once, and its join goes row by row to the primary key.
+//! Text says its character set, which is the database's otherwise.
+//!
+//! An UPDATE of a join locks what its subqueries read, shared, until the commit: here the epoch of the event's partition, so
+//! that no other owner takes the partition before the outcome is stored. The lock lies on the entry of the index
+//! `outbox_epoch`, which has all columns that the subquery reads, and not on the partition's row. A host that
+//! takes partitions skips those whose entries are locked.
+
+use async_trait::async_trait;
+use outbox_event::Settled;
+use sqlx::SqlStr;
+use sqlx::mysql::MySqlConnection;
+
+use super::lock::{THERE, free};
+use super::patience::patiently;
+use super::{MySqlStore, Run};
+use crate::number::{fence_rows, numbers};
+use crate::row::sequence;
+use crate::run::{answered, commit_or_roll_back};
+use crate::settle::{Statements, Written, grouped, objects};
+use crate::{SettleStore, StoreError};
+
+/// Rows of [seq, fence].
+pub(super) const DONE: &str = "
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]')) AS settled
+STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
+SET claim_seq = claim_seq + 1,
+    status = 1, done_at = UTC_TIMESTAMP(6), due_at = NULL, claims = 0, starts = 0, parked = NULL,
+    locked_by = NULL, locked_at = NULL, lease_end = NULL
+WHERE claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
+  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held FORCE INDEX (outbox_epoch)
+                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
+                                          AND held.epoch > 0))";
+
+/// [`DONE`] for outcomes whose cost is kept, apart from it because it writes one column more. Objects with seq, fence and cost.
+const DONE_WITH_COST: &str = "
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$.seq', fence BIGINT PATH '$.fence',
+                                     cost TEXT CHARACTER SET utf8mb4 PATH '$.cost')) AS settled
+STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
+SET claim_seq = claim_seq + 1,
+    status = 1, done_at = UTC_TIMESTAMP(6), due_at = NULL, last_cost = settled.cost, claims = 0, starts = 0, parked = NULL,
+    locked_by = NULL, locked_at = NULL, lease_end = NULL
+WHERE claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
+  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held FORCE INDEX (outbox_epoch)
+                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
+                                          AND held.epoch > 0))";
+
+/// Rows of [seq, fence].
+const ERASED: &str = "
+DELETE outbox_event
+FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]')) AS settled
+STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
+WHERE claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
+  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held FORCE INDEX (outbox_epoch)
+                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
+                                          AND held.epoch > 0))";
+
+/// Outcomes of any kinds but erased ones: what each kind does to a column stands beside the others. A number is a delay in
+/// microseconds, how many failures are counted, or the event that this one waits behind. Where an event never started (behind,
+/// released), its claim is given back; released without a delay, it keeps its place among those that are due. Without an
+/// aggregate there is nobody to block. Objects with the columns of `settled`.
+pub(super) const MIXED: &str = "
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
+         seq BIGINT PATH '$.seq', fence BIGINT PATH '$.fence', kind VARCHAR(16) CHARACTER SET ascii COLLATE ascii_bin PATH '$.kind',
+         number BIGINT PATH '$.number', note TEXT CHARACTER SET utf8mb4 PATH '$.text', stops INT PATH '$.stops',
+         cost TEXT CHARACTER SET utf8mb4 PATH '$.cost')) AS settled
+STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
+SET claim_seq = claim_seq + 1,
+    status = CASE kind WHEN 'done' THEN 1 WHEN 'deferred' THEN 0 WHEN 'retry' THEN 2 WHEN 'dead' THEN 3 ELSE status END,
+    done_at = CASE WHEN kind IN ('done', 'dead') THEN UTC_TIMESTAMP(6) ELSE done_at END,
+    due_at = CASE WHEN kind IN ('deferred', 'retry') OR (kind = 'released' AND number > 0)
+                    THEN UTC_TIMESTAMP(6) + INTERVAL number MICROSECOND
+                  WHEN kind = 'released' THEN due_at END,
+    attempts = attempts + CASE kind WHEN 'retry' THEN 1 WHEN 'dead' THEN number ELSE 0 END,
+    deferrals = deferrals + (kind = 'deferred'),
+    last_error = CASE WHEN kind IN ('retry', 'dead') THEN note ELSE last_error END,
+    last_cost = CASE WHEN kind IN ('retry', 'dead') THEN cost ELSE COALESCE(cost, last_cost) END,
+    blocks = CASE WHEN kind <> 'dead' THEN blocks WHEN aggregate_id IS NULL THEN 0 ELSE stops END,
+    parked = CASE kind WHEN 'parked' THEN note WHEN 'done' THEN NULL WHEN 'dead' THEN NULL ELSE parked END,
+    behind = CASE kind WHEN 'behind' THEN number ELSE behind END,
+    claims = CASE WHEN kind NOT IN ('behind', 'released') THEN 0 WHEN locked_by IS NULL THEN claims ELSE GREATEST(claims - 1, 0) END,
+    starts = CASE WHEN kind IN ('parked', 'behind', 'released') THEN starts ELSE 0 END,
+    locked_by = NULL, locked_at = NULL, lease_end = NULL
+WHERE claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
+  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held FORCE INDEX (outbox_epoch)
+                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
+                                          AND held.epoch > 0))";
+
+const ACTION: &str = "store outcomes";
+const LOOK: &str = "look for locked events";
+
+const STATEMENTS: Statements = Statements { done: DONE, done_with_cost: DONE_WITH_COST, erased: ERASED, mixed: MIXED };
+
+#[async_trait]
+impl SettleStore for MySqlStore {
+    async fn settle(&self, settled: &[Settled]) -> Result<u64, StoreError> {
+        if settled.is_empty() {
+            return Ok(0);
+        }
+        let statements = statements(self, settled);
+        let changed = patiently(self, || write(self, &statements)).await?;
+        Ok(u64::try_from(settled.len()).unwrap_or(u64::MAX).saturating_sub(changed))
+    }
+
+    async fn locked(&self, sequences: &[u64]) -> Result<Vec<u64>, StoreError> {
+        answered(self.longest, locked(self, sequences), |silence| self.failed(LOOK, silence)).await
+    }
+}
+
+async fn locked(store: &MySqlStore, sequences: &[u64]) -> Result<Vec<u64>, StoreError> {
+    let mut transaction = store.transaction().await?;
+    let locked = locked_by_others(store, &mut transaction, sequences).await;
+    commit_or_roll_back(store, transaction, locked).await
+}
+
+/// Those that are in the table, and whose rows somebody else has locked.
+async fn locked_by_others(
+    store: &MySqlStore,
+    connection: &mut MySqlConnection,
+    sequences: &[u64],
+) -> Result<Vec<u64>, StoreError> {
+    let free = free(store, connection, sequences).await?;
+    let query = store.statement(THERE).bind(numbers(sequences));
+    let there = query.fetch_all(connection).await.map_err(|error| store.failed(LOOK, error))?;
+    let mut there = there.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
+    there.retain(|sequence| !free.contains(sequence));
+    Ok(there)
+}
+
+async fn write(store: &MySqlStore, statements: &[(SqlStr, String)]) -> Result<u64, StoreError> {
+    if let [(sql, rows)] = statements {
+        // A single statement is its own transaction.
+        let mut connection = store.connection(ACTION).await?;
+        return run(store, &mut connection, sql, rows).await;
+    }
+    let mut transaction = store.transaction().await?;
+    let changed = run_all(store, &mut transaction, statements).await;
+    commit_or_roll_back(store, transaction, changed).await
+}
+
+/// Writes outcomes in the transaction that is open on the connection. Returns how many.
+pub(super) async fn settle_in(
+    store: &MySqlStore,
+    connection: &mut MySqlConnection,
+    settled: &[&Settled],
+) -> Result<u64, StoreError> {
+    run_all(store, connection, &statements(store, settled.iter().copied())).await
+}
+
+async fn run_all(
+    store: &MySqlStore,
+    connection: &mut MySqlConnection,
+    statements: &[(SqlStr, String)],
+) -> Result<u64, StoreError> {
+    let mut changed = 0;
+    for (sql, rows) in statements {
+        changed += run(store, connection, sql, rows).await?;
+    }
+    Ok(changed)
+}
+
+async fn run(store: &MySqlStore, connection: &mut MySqlConnection, sql: &SqlStr, rows: &str) -> Result<u64, StoreError> {
+    let result = sqlx::query(sql.clone()).bind(rows).execute(connection).await.map_err(|error| store.failed(ACTION, error))?;
+    Ok(result.rows_affected())
+}
+
+/// The statements that have something to do, with their rows.
+fn statements<'s>(store: &MySqlStore, settled: impl IntoIterator<Item = &'s Settled>) -> Vec<(SqlStr, String)> {
+    let rows = |sql, written: &[Written]| match sql {
+        DONE | ERASED => fence_rows(written.iter().map(Written::fence)),
+        _ => objects(written),
+    };
+    grouped(settled, &STATEMENTS).iter().map(|(sql, written)| (store.table.sql(sql), rows(*sql, written))).collect()
+}

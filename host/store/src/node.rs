@@ -1,0 +1,141 @@
+//! Who else works on the table.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use outbox_event::OwnerId;
+use outbox_event::text::shorten;
+use outbox_event::time::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::StoreError;
+
+/// The hosts that work on the table.
+#[async_trait]
+pub trait NodeStore: Send + Sync {
+    /// Says that a host is alive for another `lease`, and how it works; forgets hosts that have been gone for a day. Returns how many
+    /// live hosts have its mode and are not about to stop, this one included.
+    async fn heartbeat(&self, node: &Node, lease: Duration) -> Result<u32, StoreError>;
+
+    /// Forgets a host and gives its partitions back.
+    async fn leave(&self, owner: &OwnerId) -> Result<(), StoreError>;
+
+    /// Every host, live ones and those gone for less than a day, oldest start first.
+    async fn nodes(&self) -> Result<Vec<NodeRecord>, StoreError>;
+}
+
+/// The most bytes of a text of a row: 255 characters, which is what the narrowest database has room for.
+const TOLD_BYTES: usize = 1_020;
+
+/// A host, as it tells the others of itself.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// What stands in `locked_by`: random for each start of a process.
+    pub owner: OwnerId,
+    /// Where to find it: host name and process number.
+    pub label: String,
+    /// The mode that it runs in: `multi_node`, `ordered_by_aggregate`, …
+    pub mode: &'static str,
+    /// The version of its program.
+    pub version: &'static str,
+    /// What its plugins are, as one JSON list, which the store does not read; `None` leaves what it said before.
+    pub plugins: Option<String>,
+    /// Most events that it may have in flight; 0 for a host that is about to stop.
+    pub room: u32,
+    /// Whether a session of it holds its lock.
+    pub session: bool,
+}
+
+impl Node {
+    /// A host without plugins or a session, with room for one event; for tests, which change what they need.
+    #[must_use]
+    pub fn new(owner: OwnerId, label: impl Into<String>, mode: &'static str, version: &'static str) -> Self {
+        Self { owner, label: label.into(), mode, version, plugins: None, room: 1, session: false }
+    }
+
+    /// `room` and `session` as their columns have them.
+    pub(super) fn columns(&self) -> (i32, i16) {
+        (i32::try_from(self.room).unwrap_or(i32::MAX), self.session.into())
+    }
+}
+
+/// A host, as the others see it. Field names are column names.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
+#[non_exhaustive]
+pub struct NodeRecord {
+    /// What stands in `locked_by`.
+    pub owner: String,
+    /// Where to find it.
+    pub label: String,
+    /// The mode that it runs in.
+    pub mode: String,
+    /// The version of its program.
+    pub version: String,
+    /// Since when, by the database's clock.
+    pub started_at: Timestamp,
+    /// Until when it is taken to be alive, unless it says so again.
+    pub alive_until: Timestamp,
+    /// Whether that is still to come.
+    pub alive: bool,
+    /// How many partitions it owns. Those of a host that is not alive are free.
+    pub partitions: u16,
+    /// What its plugins are, as it said last: one JSON list; `None` for a host without plugins, and for one that is gone: a
+    /// host that starts again and again leaves many rows.
+    #[serde(skip)]
+    pub plugins: Option<String>,
+    /// Most events that it may have in flight; 0 for a host that is about to stop.
+    #[serde(default)]
+    pub room: u32,
+    /// Whether a session of it held its lock when it last said that it is alive.
+    #[serde(default)]
+    pub session: bool,
+}
+
+impl NodeRecord {
+    /// A host that has just said for the first time that it is alive; for tests, which change what they need.
+    #[must_use]
+    pub fn new(node: &Node, now: Timestamp) -> Self {
+        Self {
+            owner: node.owner.as_str().to_owned(),
+            label: node.label.clone(),
+            mode: node.mode.to_owned(),
+            version: node.version.to_owned(),
+            started_at: now,
+            alive_until: now,
+            alive: true,
+            partitions: 0,
+            plugins: node.plugins.clone(),
+            room: node.room,
+            session: node.session,
+        }
+    }
+
+    /// A row that was read. Whoever can write into the table can tell anything: texts are no longer than a host's own.
+    pub(super) fn bounded(mut self) -> Self {
+        for text in [&mut self.owner, &mut self.label, &mut self.mode, &mut self.version] {
+            shorten(text, TOLD_BYTES);
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_a_row_that_was_written_by_hand_are_cut_and_those_of_a_host_are_not() {
+        let label = "é".repeat(255);
+        let owner = OwnerId::generate(&"é".repeat(100));
+        let node = Node::new(owner.clone(), label.clone(), "multi_node", "0.1.0");
+        let record = NodeRecord::new(&node, Timestamp::from_micros(0));
+
+        let read = record.clone().bounded();
+        assert_eq!((read.owner.as_str(), read.label), (owner.as_str(), label));
+        let long = "x".repeat(100_000);
+        let by_hand = NodeRecord { label: long.clone(), mode: long.clone(), version: long, ..record };
+        let read = by_hand.bounded();
+        assert!([read.label, read.mode, read.version].iter().all(|text| text.len() < 1_100 && text.ends_with("x…")));
+    }
+}

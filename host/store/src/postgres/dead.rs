@@ -1,0 +1,159 @@
+//! Events that failed: count, bring back, hurry, let pass, delete. What is done is noted in the same statement.
+
+use async_trait::async_trait;
+use outbox_event::EventId;
+use outbox_event::time::Timestamp;
+use serde_json::json;
+
+use super::audit::{doing, done};
+use super::run::Statement;
+use super::time::Moment;
+use super::{PostgresStore, Run};
+use crate::number::signed;
+use crate::row::Named;
+use crate::{Audit, DeadFilter, DeadStore, RetriedNow, StoreError, row};
+
+/// Nothing bound means any. $1 event type, $2 aggregate type, $3 aggregate id, $4 tenant, $5 text of the error, $6 most
+/// failures, $7 earliest and $8 latest time of death.
+const COUNT: &str = "
+SELECT count(*) AS count FROM outbox_event
+WHERE status = 3 AND ($1::text IS NULL OR event_type = $1::text) AND ($2::text IS NULL OR aggregate_type = $2::text)
+  AND ($3::text IS NULL OR aggregate_id = $3::text) AND ($4::text IS NULL OR tenant_id = $4::text)
+  AND ($5::text IS NULL OR strpos(last_error, $5::text) > 0) AND ($6::integer IS NULL OR attempts <= $6::integer)
+  AND ($7::timestamptz IS NULL OR done_at >= $7::timestamptz) AND ($8::timestamptz IS NULL OR done_at <= $8::timestamptz)";
+
+/// claim_seq goes on, so an outcome of the earlier life stays fenced off. $1 to $3 actor, reason and selector, $4 the id.
+const REPLAY: &str = "
+WITH changed AS (
+  UPDATE outbox_event
+  SET status = 0, attempts = 0, deferrals = 0, claims = 0, starts = 0, replays = replays + 1, done_at = NULL, due_at = now(),
+      expires_at = NULL, blocks = 0
+  WHERE event_id = $4::text AND status = 3 RETURNING 1),
+noted AS (
+  INSERT INTO outbox_event_audit (at, actor, reason, selector, action, count)
+  SELECT now(), $1::text, $2::text, $3::text, 'replay', count(*) FROM changed HAVING count(*) > 0)
+SELECT count(*) AS count FROM changed";
+
+/// Sorted by a number that no index holds, since the way along the primary key would pass every finished row. $1 to $3 actor,
+/// reason and selector, $4 to $11 the filter as above, $12 most rows.
+pub(super) const REPLAY_BATCH: &str = "
+WITH changed AS (
+  UPDATE outbox_event
+  SET status = 0, attempts = 0, deferrals = 0, claims = 0, starts = 0, replays = replays + 1, done_at = NULL, due_at = now(),
+      expires_at = NULL, blocks = 0
+  WHERE ctid = ANY (ARRAY (
+    SELECT ctid FROM outbox_event
+    WHERE status = 3 AND ($4::text IS NULL OR event_type = $4::text) AND ($5::text IS NULL OR aggregate_type = $5::text)
+      AND ($6::text IS NULL OR aggregate_id = $6::text) AND ($7::text IS NULL OR tenant_id = $7::text)
+      AND ($8::text IS NULL OR strpos(last_error, $8::text) > 0) AND ($9::integer IS NULL OR attempts <= $9::integer)
+      AND ($10::timestamptz IS NULL OR done_at >= $10::timestamptz)
+      AND ($11::timestamptz IS NULL OR done_at <= $11::timestamptz)
+    ORDER BY seq + 0 LIMIT $12::bigint FOR UPDATE SKIP LOCKED)) RETURNING 1),
+noted AS (
+  INSERT INTO outbox_event_audit (at, actor, reason, selector, action, count)
+  SELECT now(), $1::text, $2::text, $3::text, 'replay', count(*) FROM changed HAVING count(*) > 0)
+SELECT count(*) AS count FROM changed";
+
+/// Lets events go that failed, or that their listener put off; not those that their writer put off. Along the index of just these,
+/// so that a batch reads on from where the one before ended; by a time that no index holds, since the way along the index of what is due would read and sort
+/// all that waits, for each batch. $1 to $3 actor, reason and selector, $4 most failures, $5 the seq that they come after,
+/// $6 most rows.
+pub(super) const RETRY_NOW: &str = "
+WITH changed AS (
+  UPDATE outbox_event SET due_at = now()
+  WHERE ctid = ANY (ARRAY (
+    SELECT ctid FROM outbox_event
+    WHERE due_at IS NOT NULL AND (status = 2 OR status = 0 AND deferrals > 0) AND seq > $5::bigint
+      AND coalesce(due_at, '-infinity') > now() AND locked_by IS NULL
+      AND ($4::integer IS NULL OR attempts <= $4::integer)
+    ORDER BY seq LIMIT $6::bigint FOR UPDATE SKIP LOCKED)) RETURNING seq),
+noted AS (
+  INSERT INTO outbox_event_audit (at, actor, reason, selector, action, count)
+  SELECT now(), $1::text, $2::text, $3::text, 'retry_now', count(*) FROM changed HAVING count(*) > 0)
+SELECT count(*) AS count, max(seq) AS last FROM changed";
+
+/// As [`RETRY_NOW`] chooses. $1 most failures.
+const COUNT_WAITING: &str = "
+SELECT count(*) AS count FROM outbox_event
+WHERE due_at > now() AND (status = 2 OR status = 0 AND deferrals > 0) AND locked_by IS NULL
+  AND ($1::integer IS NULL OR attempts <= $1::integer)";
+
+/// $1 to $3 actor, reason and selector, $4 the id, $5 latest time of death.
+const DISCARD: &str = "
+WITH changed AS (
+  DELETE FROM outbox_event
+  WHERE event_id = $4::text AND status = 3 AND ($5::timestamptz IS NULL OR done_at <= $5::timestamptz) RETURNING 1),
+noted AS (
+  INSERT INTO outbox_event_audit (at, actor, reason, selector, action, count)
+  SELECT now(), $1::text, $2::text, $3::text, 'discard', count(*) FROM changed HAVING count(*) > 0)
+SELECT count(*) AS count FROM changed";
+
+/// $1 to $3 actor, reason and selector, $4 the id.
+const SKIP: &str = "
+WITH changed AS (UPDATE outbox_event SET blocks = 0 WHERE event_id = $4::text AND blocks = 1 RETURNING 1),
+noted AS (
+  INSERT INTO outbox_event_audit (at, actor, reason, selector, action, count)
+  SELECT now(), $1::text, $2::text, $3::text, 'skip', count(*) FROM changed HAVING count(*) > 0)
+SELECT count(*) AS count FROM changed";
+
+#[async_trait]
+impl DeadStore for PostgresStore {
+    async fn count_dead(&self, filter: &DeadFilter) -> Result<u64, StoreError> {
+        self.read_one("count dead events", filtered(self.statement(COUNT), filter), |row| row.count("count")).await
+    }
+
+    async fn replay(&self, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
+        let statement = doing(self, REPLAY, audit, &json!({ "event_id": id })).bind(id.to_string());
+        self.read_one("replay a dead event", statement, done).await
+    }
+
+    async fn replay_batch(&self, filter: &DeadFilter, limit: u32, audit: &Audit) -> Result<u64, StoreError> {
+        let statement = filtered(doing(self, REPLAY_BATCH, audit, &json!(filter)), filter).bind(i64::from(limit));
+        self.read_one("replay dead events", statement, |row| row.count("count")).await
+    }
+
+    async fn retry_now(
+        &self,
+        max_attempts: Option<u32>,
+        after: u64,
+        limit: u32,
+        audit: &Audit,
+    ) -> Result<RetriedNow, StoreError> {
+        let statement = doing(self, RETRY_NOW, audit, &json!({ "max_attempts": max_attempts }));
+        let statement = statement.bind(max_attempts.map(most)).bind(signed(after)).bind(i64::from(limit));
+        let (count, last) = self.read_one("retry failed events now", statement, row::pair).await?;
+        Ok(RetriedNow { count, last })
+    }
+
+    async fn count_waiting(&self, max_attempts: Option<u32>) -> Result<u64, StoreError> {
+        let statement = self.statement(COUNT_WAITING).bind(max_attempts.map(most));
+        self.read_one("count waiting events", statement, |row| row.count("count")).await
+    }
+
+    async fn discard(&self, id: EventId, dead_before: Option<Timestamp>, audit: &Audit) -> Result<bool, StoreError> {
+        let statement = doing(self, DISCARD, audit, &json!({ "event_id": id })).bind(id.to_string());
+        self.read_one("discard a dead event", statement.bind(dead_before.map(Moment)), done).await
+    }
+
+    async fn skip(&self, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
+        let statement = doing(self, SKIP, audit, &json!({ "event_id": id })).bind(id.to_string());
+        self.read_one("skip a dead event", statement, done).await
+    }
+}
+
+fn filtered<'q>(statement: Statement<'q>, filter: &'q DeadFilter) -> Statement<'q> {
+    statement
+        .bind(&filter.event_type)
+        .bind(&filter.aggregate_type)
+        .bind(&filter.aggregate_id)
+        .bind(&filter.tenant_id)
+        .bind(&filter.error)
+        .bind(filter.max_attempts.map(most))
+        .bind(filter.dead_after.map(Moment))
+        .bind(filter.dead_before.map(Moment))
+}
+
+/// A bound as the column counts; above what it can hold means any.
+pub(super) fn most(attempts: u32) -> i32 {
+    i32::try_from(attempts).unwrap_or(i32::MAX)
+}

@@ -1,0 +1,229 @@
+//! What `outbox doctor` looks at in a PostgreSQL server: itself, its settings, and the way to it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use outbox_event::time::system_clock;
+use sqlx::Row;
+
+use super::{PostgresStore, Run, health};
+use crate::doctor::{clock, index, lease, partitions, schema};
+use crate::{DoctorStore, Expectations, Finding, NotifyStore, SchemaStore, StoreError, TransactionalStore};
+
+/// The settings as a connection of the application has them, in their base units.
+const SETTINGS: &str = "
+SELECT name, setting FROM pg_settings
+WHERE name IN ('server_version', 'server_version_num', 'server_encoding', 'synchronous_commit', 'fsync', 'max_connections',
+               'superuser_reserved_connections', 'statement_timeout', 'idle_in_transaction_session_timeout',
+               'idle_session_timeout', 'default_transaction_read_only', 'default_transaction_isolation')
+UNION ALL SELECT 'in_recovery', pg_is_in_recovery()::text
+UNION ALL SELECT 'user', current_user::text
+UNION ALL SELECT 'database', current_database()::text";
+
+/// A shorter limit of the server's ends what is merely slow, in milliseconds.
+const SHORT: i64 = 1_000;
+/// How long a wake-up may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+type Settings = BTreeMap<String, String>;
+
+#[async_trait]
+impl DoctorStore for PostgresStore {
+    async fn diagnose(&self, expectations: &Expectations) -> Result<Vec<Finding>, StoreError> {
+        let settings = settings(self).await?;
+        let get = |name: &str| settings.get(name).map_or("", String::as_str);
+        let mut findings = vec![
+            Finding::good("connection", format!("connected to {} as {}", self.database, get("user"))),
+            version(get("server_version"), number(get("server_version_num"))),
+            encoding(get("server_encoding")),
+            writable(get("in_recovery") == "true", get("default_transaction_read_only") == "on", get("user")),
+            fsync(get("fsync")),
+            synchronous_commit(get("synchronous_commit"), get("user")),
+            isolation(get("default_transaction_isolation"), get("user")),
+            connections(&settings, expectations),
+        ];
+        findings.extend(timeouts(&settings));
+        findings.push(clock(self).await?);
+        findings.push(pooler(self).await?);
+        let checked = self.check_schema().await;
+        let forbidden = matches!(checked, Err(StoreError::Forbidden { .. }));
+        let known = schema(checked)?;
+        let there = known.fix.is_none();
+        findings.push(known);
+        findings.extend(health::columns(self).await?);
+        if there {
+            findings.push(partitions(self).await?);
+            // Where nobody listens, the finding `pooler` says so.
+            if !self.pooler.is_present() {
+                findings.push(wake_ups(self).await);
+            }
+            findings.extend(health::table(self).await?);
+            findings.extend(index(self, expectations).await?);
+        } else if forbidden {
+            findings.push(health::rights(self).await?);
+        }
+        findings.extend(health::server(self).await?);
+        findings.push(lease(expectations));
+        Ok(findings)
+    }
+}
+
+async fn settings(store: &PostgresStore) -> Result<Settings, StoreError> {
+    let action = "look at the server's settings";
+    let mut transaction = store.begin().await?;
+    let rows = store.plain(SETTINGS).fetch_all(&mut *transaction).await.map_err(|error| store.failed(action, error))?;
+    PostgresStore::rollback(transaction).await?;
+    rows.iter()
+        .map(|row| Ok((row.try_get("name")?, row.try_get("setting")?)))
+        .collect::<Result<_, sqlx::Error>>()
+        .map_err(|error| store.failed(action, error))
+}
+
+fn number(text: &str) -> i64 {
+    text.parse().unwrap_or(0)
+}
+
+fn version(found: &str, number: i64) -> Finding {
+    let found = format!("PostgreSQL {found}");
+    if number >= 130_000 {
+        Finding::good("version", found)
+    } else {
+        Finding::fault("version", format!("{found} is older than 13"), "upgrade the server to PostgreSQL 13 or later")
+    }
+}
+
+fn encoding(found: &str) -> Finding {
+    if found == "UTF8" {
+        Finding::good("encoding", "the database keeps text as UTF-8")
+    } else {
+        Finding::fault(
+            "encoding",
+            format!("the database keeps text as {found}, so names and errors may not fit into it"),
+            "make a database for it: CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0",
+        )
+    }
+}
+
+fn writable(in_recovery: bool, read_only: bool, user: &str) -> Finding {
+    if in_recovery {
+        let fix = "let the address lead to the primary, or promote this server: SELECT pg_promote()";
+        Finding::fault("writable", "the server is a standby and takes no writes", fix)
+    } else if read_only {
+        let fix = format!("ALTER ROLE {user} SET default_transaction_read_only = off");
+        Finding::fault("writable", "transactions of this user are read-only by default", fix)
+    } else {
+        Finding::good("writable", "the server takes writes")
+    }
+}
+
+fn fsync(found: &str) -> Finding {
+    if found == "on" {
+        Finding::good("fsync", "on: what was written survives a power cut")
+    } else {
+        Finding::warning(
+            "fsync",
+            "off: a crash of the machine can damage the whole database, events and all",
+            "ALTER SYSTEM SET fsync = on; SELECT pg_reload_conf()",
+        )
+    }
+}
+
+fn synchronous_commit(found: &str, user: &str) -> Finding {
+    if found == "off" {
+        Finding::warning(
+            "synchronous_commit",
+            "off: a crash of the server can lose what was committed in the last moments, events and business data alike",
+            format!("ALTER ROLE {user} SET synchronous_commit = on"),
+        )
+    } else {
+        Finding::good("synchronous_commit", format!("{found}: a commit that was acknowledged survives a crash"))
+    }
+}
+
+fn isolation(found: &str, user: &str) -> Finding {
+    if found == "read committed" {
+        Finding::good("isolation", "read committed: hosts step over each other's rows")
+    } else {
+        Finding::warning(
+            "isolation",
+            format!("{found} is the default, so hosts that claim at once fail and try again"),
+            format!("ALTER ROLE {user} SET default_transaction_isolation = 'read committed'"),
+        )
+    }
+}
+
+fn connections(settings: &Settings, expectations: &Expectations) -> Finding {
+    let setting = |name: &str| settings.get(name).map_or(0, |text| number(text));
+    let most = setting("max_connections") - setting("superuser_reserved_connections");
+    let wanted = i64::from(expectations.connections);
+    let found = format!("the server gives {most} connections to all its users, this host may open {wanted}");
+    if wanted * 2 <= most {
+        Finding::good("connections", found)
+    } else if wanted <= most {
+        Finding::warning("connections", found, "with more than one host, raise max_connections or let each open fewer")
+    } else {
+        Finding::fault("connections", found, format!("let the host open fewer, or set max_connections to {}", wanted + 20))
+    }
+}
+
+fn timeouts(settings: &Settings) -> Vec<Finding> {
+    let hurts = [
+        ("statement_timeout", SHORT, "ends statements of the application's transactions"),
+        ("idle_in_transaction_session_timeout", SHORT, "ends transactions of the application that rest for a moment"),
+        ("idle_session_timeout", i64::MAX, "ends connections that rest, the one that listens first of all"),
+    ];
+    let findings: Vec<Finding> = hurts
+        .iter()
+        .filter_map(|(name, bound, what)| {
+            let found = settings.get(*name).map_or(0, |text| number(text));
+            let user = settings.get("user").map_or("", String::as_str);
+            (found > 0 && found < *bound).then(|| {
+                Finding::warning(
+                    "timeouts",
+                    format!("{name} of {found} ms {what}"),
+                    format!("ALTER ROLE {user} SET {name} = 0"),
+                )
+            })
+        })
+        .collect();
+    if findings.is_empty() { vec![Finding::good("timeouts", "no server timeout is too short")] } else { findings }
+}
+
+/// One that deals out transactions takes from the host what a session would tell the others.
+async fn pooler(store: &PostgresStore) -> Result<Finding, StoreError> {
+    Ok(if store.is_pooled("look for a pooler").await? {
+        Finding::warning(
+            "pooler",
+            "a pooler in transaction mode is between, so sessions and wake-ups do not work: a host that dies is replaced only when its \
+             lease ends, events of other programs wait for the next poll, and each statement costs a transaction",
+            "let the host connect to the server itself, or set pool_mode = session for it in PgBouncer",
+        )
+    } else {
+        Finding::good("pooler", "each connection keeps its backend")
+    })
+}
+
+/// Sends a wake-up and waits for it.
+async fn wake_ups(store: &PostgresStore) -> Finding {
+    let lost = |why: String| {
+        let fix = "the host finds events by polling alone; let it connect to the server itself, without a pooler";
+        Finding::warning("notify", why, fix)
+    };
+    let round = async {
+        let mut wake_ups = super::notify::listen(store).await?;
+        let clock = system_clock();
+        let before = clock.now();
+        store.send_test_wake_up().await?;
+        // The wait is for a channel of this process, so it may be given up.
+        Ok::<_, StoreError>(match tokio::time::timeout(PATIENCE, wake_ups.next()).await {
+            Ok(heard) => heard.map(|_| Some(clock.now().since(before)))?,
+            Err(_) => None,
+        })
+    };
+    match round.await {
+        Ok(Some(took)) => Finding::good("notify", format!("a wake-up came back after {} ms", took.as_millis())),
+        Ok(None) => lost(format!("a wake-up did not come back within {PATIENCE:?}")),
+        Err(error) => lost(format!("wake-ups cannot be heard: {error}")),
+    }
+}

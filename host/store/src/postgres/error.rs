@@ -1,0 +1,145 @@
+//! A driver's errors, sorted by what can be done about them.
+
+use std::borrow::Cow;
+use std::error::Error;
+use std::fmt;
+
+use sqlx::error::{DatabaseError, ErrorKind};
+use sqlx::postgres::PgDatabaseError;
+
+use crate::StoreError;
+use crate::error::is_of_tls;
+
+/// The SQLSTATE of an error. Source: PostgreSQL's documentation, appendix A.
+fn code(error: &sqlx::Error) -> Option<String> {
+    Some(error.as_database_error()?.code()?.into_owned())
+}
+
+/// Sorts a driver's error by what can be done about it.
+pub(super) fn failed(action: &'static str, source: sqlx::Error) -> StoreError {
+    let source = without_line(source);
+    match &source {
+        sqlx::Error::PoolClosed => return StoreError::Closed { action },
+        sqlx::Error::Io(_) => return StoreError::Disconnected { action, source },
+        _ => {}
+    }
+    match code(&source).as_deref() {
+        // Lock not available, deadlock, serialisation failure.
+        Some("55P03" | "40P01" | "40001") => StoreError::Locked { action, source },
+        // Prepared statements that another session has, or that this one has of somebody else.
+        Some("26000" | "42P05") => StoreError::Outdated { action, source },
+        Some("0A000") if is_outdated_plan(&source) => StoreError::Outdated { action, source },
+        Some("25006") => StoreError::Standby { action, source },
+        Some("53100") => StoreError::Full { action, source },
+        Some("53300") => StoreError::TooManyConnections { action, source },
+        Some("57014") => StoreError::TimedOut { action, source },
+        // The server is stopping, was ended, or is starting; a transaction or a session idled for too long.
+        Some("57P01" | "57P02" | "57P03" | "57P05" | "25P03") => StoreError::Disconnected { action, source },
+        Some(code) if code.starts_with("08") => StoreError::Disconnected { action, source },
+        Some("42501") => StoreError::Forbidden { action, source },
+        Some("XX001" | "XX002") => StoreError::Corrupt { action, source },
+        _ => StoreError::Failed { action, source },
+    }
+}
+
+/// "Feature not supported" is said of many things. Of a statement whose columns have other types now, this function of the server
+/// says it, in whatever language the message is.
+fn is_outdated_plan(error: &sqlx::Error) -> bool {
+    let error = error.as_database_error().and_then(|error| error.try_downcast_ref::<PgDatabaseError>());
+    error.is_some_and(|error| error.routine() == Some("RevalidateCachedQuery"))
+}
+
+/// Whether nothing was heard of the server for too long.
+pub(super) fn is_silence(error: &sqlx::Error) -> bool {
+    matches!(error, sqlx::Error::Io(error) if error.kind() == std::io::ErrorKind::TimedOut)
+}
+
+/// Whether the connection that an error came from must not be used again.
+pub(super) fn spoils_connection(error: &StoreError) -> bool {
+    matches!(error, StoreError::Standby { .. } | StoreError::Disconnected { .. } | StoreError::TimedOut { .. })
+}
+
+/// Why the first connection could not be had.
+pub(super) fn unreachable(database: String, source: sqlx::Error) -> StoreError {
+    let source = without_line(source);
+    let why = match code(&source).as_deref() {
+        Some("28P01" | "28000") => "the server refuses this user; check the user, the password and the server's pg_hba.conf",
+        Some("3D000") => "there is no such database on the server; check its name, or let a DBA run CREATE DATABASE",
+        Some("53300") => "the server has no connection left; raise its max_connections, or let its other users open fewer",
+        Some("57P03") => "the server is starting or stopping; the next try may find it ready",
+        _ => match &source {
+            error if is_of_tls(error) => "TLS fails; check sslmode and sslrootcert of the address",
+            sqlx::Error::Io(_) => "no server answers there; check host and port, and that it runs",
+            sqlx::Error::PoolTimedOut => "no answer in time; check host and port, and that a PostgreSQL server listens there",
+            _ => "see the cause",
+        },
+    };
+    StoreError::Unreachable { database, why: why.to_owned(), source: Some(source) }
+}
+
+/// The driver ends a message of the server in "at line 3655". That line is one of the server's own source, which helps nobody who
+/// looks for it in a statement or a file.
+fn without_line(error: sqlx::Error) -> sqlx::Error {
+    match error {
+        sqlx::Error::Database(error) => match error.try_downcast::<PgDatabaseError>() {
+            Ok(error) => sqlx::Error::Database(Box::new(WithoutSourceLine(*error))),
+            Err(error) => sqlx::Error::Database(error),
+        },
+        error => error,
+    }
+}
+
+/// An error of the server that shows its message alone. To whoever asks for the type it is the driver's own error.
+struct WithoutSourceLine(PgDatabaseError);
+
+impl fmt::Display for WithoutSourceLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.message())
+    }
+}
+
+impl fmt::Debug for WithoutSourceLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl Error for WithoutSourceLine {}
+
+impl DatabaseError for WithoutSourceLine {
+    fn message(&self) -> &str {
+        self.0.message()
+    }
+
+    fn code(&self) -> Option<Cow<'_, str>> {
+        DatabaseError::code(&self.0)
+    }
+
+    fn as_error(&self) -> &(dyn Error + Send + Sync + 'static) {
+        &self.0
+    }
+
+    fn as_error_mut(&mut self) -> &mut (dyn Error + Send + Sync + 'static) {
+        &mut self.0
+    }
+
+    fn into_error(self: Box<Self>) -> Box<dyn Error + Send + Sync + 'static> {
+        Box::new(self.0)
+    }
+
+    fn is_transient_in_connect_phase(&self) -> bool {
+        self.0.is_transient_in_connect_phase()
+    }
+
+    fn constraint(&self) -> Option<&str> {
+        self.0.constraint()
+    }
+
+    fn table(&self) -> Option<&str> {
+        self.0.table()
+    }
+
+    fn kind(&self) -> ErrorKind {
+        self.0.kind()
+    }
+}

@@ -1,0 +1,71 @@
+//! The hosts that work on the table.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use outbox_event::OwnerId;
+use sqlx::Row;
+
+use super::{PostgresStore, Run};
+use crate::row::Named;
+use crate::settle::delay_micros;
+use crate::{Node, NodeRecord, NodeStore, StoreError, row};
+
+/// A statement does not see what it writes: this host is counted by itself. Skips hosts that another host is deleting. A host that
+/// owns partitions is not deleted, since its row says that they are free. $1 to $4 owner, label, mode, version, $5 the lease in
+/// microseconds, $6 its plugins, $7 and $8 its room and whether it has a session.
+const HEARTBEAT: &str = "
+WITH alive AS (
+  INSERT INTO outbox_event_node AS node (owner, label, mode, version, started_at, alive_until, plugins, room, session)
+  VALUES ($1::text, $2::text, $3::text, $4::text, now(), now() + $5::bigint * interval '1 microsecond', $6::text,
+          $7::integer, $8::smallint)
+  ON CONFLICT (owner) DO UPDATE
+  SET alive_until = excluded.alive_until, plugins = coalesce(excluded.plugins, node.plugins),
+      room = excluded.room, session = excluded.session),
+forgotten AS (
+  DELETE FROM outbox_event_node
+  WHERE owner = ANY (ARRAY (SELECT owner FROM outbox_event_node
+                            WHERE alive_until < now() - interval '1 day' AND owner <> $1::text
+                              AND owner NOT IN (SELECT owner FROM outbox_event_partition WHERE owner IS NOT NULL)
+                            FOR UPDATE SKIP LOCKED)))
+SELECT 1 + count(*) AS live FROM outbox_event_node
+WHERE alive_until > now() AND owner <> $1::text AND mode = $3::text AND room > 0";
+
+/// $1 the owner.
+const LEAVE: &str = "
+WITH freed AS (UPDATE outbox_event_partition SET owner = NULL WHERE owner = $1::text)
+DELETE FROM outbox_event_node WHERE owner = $1::text";
+
+const NODES: &str = "
+SELECT owner, label, mode, version, started_at, alive_until, alive_until > now() AS alive, room, session,
+       CASE WHEN alive_until > now() THEN plugins END AS plugins,
+       (SELECT count(*) FROM outbox_event_partition AS held WHERE held.owner = node.owner) AS partitions
+FROM outbox_event_node AS node WHERE alive_until >= now() - interval '1 day' ORDER BY started_at, owner";
+
+#[async_trait]
+impl NodeStore for PostgresStore {
+    async fn heartbeat(&self, node: &Node, lease: Duration) -> Result<u32, StoreError> {
+        let (store, (room, session)) = (&self.keeping(), node.columns());
+        let statement = store
+            .statement(HEARTBEAT)
+            .bind(node.owner.as_str())
+            .bind(&node.label)
+            .bind(node.mode)
+            .bind(node.version)
+            .bind(delay_micros(lease))
+            .bind(node.plugins.as_deref())
+            .bind(room)
+            .bind(session);
+        store.read_one("say that this host is alive", statement, |row| row.count("live")).await
+    }
+
+    async fn leave(&self, owner: &OwnerId) -> Result<(), StoreError> {
+        let store = &self.keeping();
+        store.execute("forget this host", store.statement(LEAVE).bind(owner.as_str())).await?;
+        Ok(())
+    }
+
+    async fn nodes(&self) -> Result<Vec<NodeRecord>, StoreError> {
+        self.read_all("list hosts", self.statement(NODES), |row| row::node(row, row.try_get("alive")?)).await
+    }
+}

@@ -1,0 +1,199 @@
+//! The schema, step by step.
+
+use async_trait::async_trait;
+use sqlx::postgres::PgConnection;
+use sqlx::{AssertSqlSafe, Row};
+
+use super::grants::GRANTS;
+use super::{PostgresStore, Run, TransactionalStore, index};
+use crate::row::Named;
+use crate::schema::{self, FORGET_ALL, History, Step, has_notes, in_use};
+use crate::{Index, Migration, PartitionStore, SchemaStore, StoreError, TableName};
+
+const TABLE_IN_FULL: &str = "
+SELECT format('%I.%I', pg_namespace.nspname, pg_class.relname) AS name
+FROM pg_class JOIN pg_namespace ON pg_namespace.oid = pg_class.relnamespace
+WHERE pg_class.oid = 'outbox_event'::regclass";
+
+#[async_trait]
+impl SchemaStore for PostgresStore {
+    /// Asked of the server, since only its search path knows the schema of a table that was named without one.
+    async fn table_in_full(&self) -> Result<String, StoreError> {
+        self.read_one("look up the name of the table", self.statement(TABLE_IN_FULL), |row| row.string("name")).await
+    }
+
+    async fn check_schema(&self) -> Result<(), StoreError> {
+        let mut transaction = self.transaction().await?;
+        history(self, &mut transaction).await?.check()
+    }
+
+    async fn migrations(&self) -> Result<Vec<Migration>, StoreError> {
+        let mut transaction = self.transaction().await?;
+        Ok(history(self, &mut transaction).await?.known()?.migrations())
+    }
+
+    /// All missing steps in one transaction under a lock.
+    async fn migrate_up(&self) -> Result<Vec<Migration>, StoreError> {
+        let mut transaction = self.transaction().await?;
+        prepare(self, &mut transaction).await?;
+        let done = apply_missing(self, &mut transaction).await?;
+        Self::commit(transaction).await?;
+        self.restore_partitions().await?;
+        Ok(done)
+    }
+
+    async fn migrate_down(&self) -> Result<Option<Migration>, StoreError> {
+        let mut transaction = self.transaction().await?;
+        prepare(self, &mut transaction).await?;
+        let history = history(self, &mut transaction).await?.known()?;
+        let Some((step, migration, is_only)) = history.newest() else {
+            return Ok(None);
+        };
+        run(self, &mut transaction, step.down).await?;
+        if is_only {
+            run(self, &mut transaction, FORGET_ALL).await?;
+        } else {
+            let forget = self.statement(FORGET).bind(signed(step.version)).execute(&mut *transaction).await;
+            forget.map_err(|error| self.failed("take back a step of the schema", error))?;
+        }
+        Self::commit(transaction).await?;
+        Ok(Some(migration))
+    }
+
+    async fn migrate_reset(&self) -> Result<Vec<Migration>, StoreError> {
+        let mut transaction = self.transaction().await?;
+        prepare(self, &mut transaction).await?;
+        if !has_notes(history(self, &mut transaction).await)? && exists(self, &mut transaction, ANY_EXISTS).await? {
+            return Err(StoreError::NotOurs { table: self.table.to_string() });
+        }
+        for step in STEPS.iter().rev() {
+            run(self, &mut transaction, step.down).await?;
+        }
+        run(self, &mut transaction, FORGET_ALL).await?;
+        let done = apply_missing(self, &mut transaction).await?;
+        Self::commit(transaction).await?;
+        Ok(done)
+    }
+
+    async fn add_index(&self, index: Index) -> Result<bool, StoreError> {
+        index::add(self, index).await
+    }
+
+    async fn check_index(&self, index: Index) -> Result<(), StoreError> {
+        if index::is_valid(self, index).await? {
+            return Ok(());
+        }
+        Err(StoreError::NoIndex { table: self.table.to_string(), index: index.as_str() })
+    }
+
+    fn migration_sql(&self, index: Option<Index>) -> String {
+        text(&self.table, index)
+    }
+
+    fn grants_sql(&self) -> String {
+        let grants = self.table.unqualified(GRANTS);
+        format!("BEGIN;\n{}{}COMMIT;\n", place(&self.table), grants.trim_start_matches('\n'))
+    }
+}
+
+/// Every step, in order. A step that was published is never changed.
+const STEPS: &[Step] = &[Step {
+    version: 1,
+    // Until a version is published, the name changes with the text: a table of an earlier build is told apart by it.
+    name: "outbox-5",
+    up: include_str!("../../migrations/postgres/0001_outbox_event.sql"),
+    down: include_str!("../../migrations/postgres/0001_outbox_event.down.sql"),
+}];
+
+const HISTORY: &str = "
+CREATE TABLE IF NOT EXISTS outbox_event_migration
+  (version integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL)";
+const EXISTS: &str = "SELECT to_regclass('outbox_event_migration') IS NOT NULL AS there";
+/// Whether any of the tables, or something else with the name of one, is there.
+const ANY_EXISTS: &str = "
+SELECT coalesce(to_regclass('outbox_event'), to_regclass('outbox_event_route'), to_regclass('outbox_event_pause'),
+                to_regclass('outbox_event_node'), to_regclass('outbox_event_partition'),
+                to_regclass('outbox_event_audit'), to_regclass('outbox_event_state'),
+                to_regclass('outbox_event_state_usage'), to_regclass('outbox_event_readable')) IS NOT NULL AS there";
+const APPLIED: &str = "SELECT version, applied_at, name FROM outbox_event_migration ORDER BY version";
+const RECORD: &str = "
+INSERT INTO outbox_event_migration (version, name, applied_at) VALUES ($1::integer, $2::text, now()) RETURNING applied_at";
+const FORGET: &str = "DELETE FROM outbox_event_migration WHERE version = $1::integer";
+
+const READING: &str = "read the schema's version";
+
+/// Held until the transaction ends: of two programs that start together, the second one finds the work done. The number is that
+/// of the text, so that other users of advisory locks are not met.
+const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended('outbox_event_migration', 0))";
+/// An index on a large table takes its time, and so may another program that is at it.
+const NO_HURRY: &str = "SELECT set_config('statement_timeout', '0', true), set_config('lock_timeout', '0', true)";
+/// Who waits for a table lets nobody pass: every host would stand still behind this one. Shorter than a host waits.
+const NO_QUEUE: &str = "SELECT set_config('lock_timeout', '1500', true)";
+/// $1 the schema.
+const LOOK_IN: &str = "SELECT set_config('search_path', lower($1::text), true)";
+/// $1 the schema.
+const SCHEMA_EXISTS: &str = "SELECT to_regnamespace($1::text) IS NOT NULL AS there";
+
+pub(super) fn text(table: &TableName, index: Option<Index>) -> String {
+    let index = index.map(|index| table.unqualified(&index::sql(index)));
+    let steps = schema::text(STEPS, index, HISTORY, "now()", |sql| table.unqualified(sql));
+    format!("BEGIN;\n{}\n{steps}COMMIT;\n", place(table))
+}
+
+/// Where the tables are that statements name without their schema.
+fn place(table: &TableName) -> String {
+    table.schema().map_or_else(String::new, |schema| format!("SET LOCAL search_path = {schema};\n"))
+}
+
+/// The steps name tables and indexes without their schema, which names of indexes cannot carry.
+pub(super) async fn prepare(store: &PostgresStore, connection: &mut PgConnection) -> Result<(), StoreError> {
+    let failed = |error| store.failed("migrate the schema", error);
+    store.plain(NO_HURRY).execute(&mut *connection).await.map_err(failed)?;
+    if let Some(schema) = store.table.schema() {
+        let row = store.plain(SCHEMA_EXISTS).bind(schema).fetch_one(&mut *connection).await.map_err(failed)?;
+        if !row.try_get::<bool, _>("there").map_err(failed)? {
+            return Err(StoreError::NoNamespace { schema: schema.to_owned() });
+        }
+        store.plain(LOOK_IN).bind(schema).execute(&mut *connection).await.map_err(failed)?;
+    }
+    store.plain(LOCK).execute(&mut *connection).await.map_err(failed)?;
+    store.plain(NO_QUEUE).execute(connection).await.map_err(failed)?;
+    Ok(())
+}
+
+pub(super) async fn run(store: &PostgresStore, connection: &mut PgConnection, text: &str) -> Result<(), StoreError> {
+    // Safe: the only text put in is checked identifiers.
+    let result = sqlx::raw_sql(AssertSqlSafe(store.table.unqualified(text))).execute(connection).await;
+    result.map(drop).map_err(|error| in_use(&store.table, store.failed("migrate the schema", error)))
+}
+
+async fn apply_missing(store: &PostgresStore, connection: &mut PgConnection) -> Result<Vec<Migration>, StoreError> {
+    run(store, connection, HISTORY).await?;
+    let history = history(store, connection).await?.known()?;
+    let mut done = Vec::new();
+    for step in history.missing() {
+        run(store, connection, step.up).await?;
+        let note = store.statement(RECORD).bind(signed(step.version)).bind(step.name).fetch_one(&mut *connection).await;
+        let applied_at = note.and_then(|row| row.moment("applied_at"));
+        let applied_at = applied_at.map_err(|error| store.failed("migrate the schema", error))?;
+        done.push(Migration { version: step.version, name: step.name, applied_at: Some(applied_at) });
+    }
+    Ok(done)
+}
+
+async fn exists(store: &PostgresStore, connection: &mut PgConnection, sql: &'static str) -> Result<bool, StoreError> {
+    let there = store.statement(sql).fetch_one(connection).await.and_then(|row| row.try_get("there"));
+    there.map_err(|error| store.failed(READING, error))
+}
+
+async fn history<'s>(store: &'s PostgresStore, connection: &mut PgConnection) -> Result<History<'s>, StoreError> {
+    let failed = |error| store.failed(READING, error);
+    let there = exists(store, connection, EXISTS).await?;
+    let notes = if there { store.statement(APPLIED).fetch_all(connection).await.map_err(failed)? } else { Vec::new() };
+    History::read(STEPS, &store.table, &notes).map_err(failed)?
+}
+
+/// A version as its column counts.
+fn signed(version: u32) -> i32 {
+    i32::try_from(version).unwrap_or(i32::MAX)
+}

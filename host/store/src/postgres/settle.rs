@@ -1,0 +1,198 @@
+//! Outcomes into rows: one statement for a batch, whatever its kinds; rows that are deleted besides need a second one.
+//!
+//! Every statement names the fence, the lock that the claim took and the states that an outcome may leave: a late outcome
+//! changes nothing, and neither does the same one a second time.
+
+use async_trait::async_trait;
+use outbox_event::Settled;
+use sqlx::postgres::PgConnection;
+
+use super::run::Statement;
+use super::{PostgresStore, Run};
+use crate::number::signed;
+use crate::row::sequence;
+use crate::run::{answered, commit_or_roll_back};
+use crate::settle::{Statements, Written, grouped};
+use crate::{SettleStore, StoreError};
+
+/// $1 and $2 the fences.
+pub(super) const DONE: &str = "
+UPDATE outbox_event
+SET claim_seq = claim_seq + 1,
+    status = 1, done_at = now(), due_at = NULL, claims = 0, starts = 0, parked = NULL, locked_by = NULL, locked_at = NULL, lease_end = NULL
+FROM unnest($1::bigint[], $2::bigint[]) AS settled (sequence, fence)
+WHERE seq = settled.sequence AND claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
+  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
+                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
+                                          AND held.epoch > 0))";
+
+/// [`DONE`] for outcomes whose cost is kept, apart from it because it writes one column more. $1 and $2 the fences, $3 costs.
+const DONE_WITH_COST: &str = "
+UPDATE outbox_event
+SET claim_seq = claim_seq + 1,
+    status = 1, done_at = now(), due_at = NULL, claims = 0, starts = 0, parked = NULL, locked_by = NULL, locked_at = NULL, lease_end = NULL,
+    last_cost = cost
+FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS settled (sequence, fence, cost)
+WHERE seq = settled.sequence AND claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
+  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
+                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
+                                          AND held.epoch > 0))";
+
+/// $1 and $2 the fences.
+const ERASED: &str = "
+DELETE FROM outbox_event
+USING unnest($1::bigint[], $2::bigint[]) AS settled (sequence, fence)
+WHERE seq = settled.sequence AND claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
+  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
+                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
+                                          AND held.epoch > 0))";
+
+/// Outcomes of any kinds but erased ones: what each kind does to a column stands beside the others. A number is a delay in
+/// microseconds, how many failures are counted, or the event that this one waits behind. Where an event never started (behind,
+/// released), its claim is given back; released without a delay, it keeps its place among those that are due. Without an
+/// aggregate there is nobody to block. $1 and $2 the fences, $3 kinds, $4 numbers, $5 texts, $6 whether each blocks, $7 costs.
+pub(super) const MIXED: &str = "
+UPDATE outbox_event
+SET claim_seq = claim_seq + 1,
+    status = CASE kind WHEN 'done' THEN 1 WHEN 'deferred' THEN 0 WHEN 'retry' THEN 2 WHEN 'dead' THEN 3 ELSE status END,
+    done_at = CASE WHEN kind IN ('done', 'dead') THEN now() ELSE done_at END,
+    due_at = CASE WHEN kind IN ('deferred', 'retry') OR (kind = 'released' AND number > 0)
+                    THEN now() + number * interval '1 microsecond'
+                  WHEN kind = 'released' THEN due_at END,
+    attempts = attempts + CASE kind WHEN 'retry' THEN 1 WHEN 'dead' THEN number::integer ELSE 0 END,
+    deferrals = deferrals + (kind = 'deferred')::integer,
+    last_error = CASE WHEN kind IN ('retry', 'dead') THEN note ELSE last_error END,
+    last_cost = CASE WHEN kind IN ('retry', 'dead') THEN cost ELSE coalesce(cost, last_cost) END,
+    blocks = CASE WHEN kind <> 'dead' THEN blocks WHEN aggregate_id IS NULL THEN 0 ELSE stops END,
+    parked = CASE kind WHEN 'parked' THEN note WHEN 'done' THEN NULL WHEN 'dead' THEN NULL ELSE parked END,
+    behind = CASE kind WHEN 'behind' THEN number ELSE behind END,
+    claims = CASE WHEN kind NOT IN ('behind', 'released') THEN 0 WHEN locked_by IS NULL THEN claims ELSE greatest(claims - 1, 0) END,
+    starts = CASE WHEN kind IN ('parked', 'behind', 'released') THEN starts ELSE 0 END,
+    locked_by = NULL, locked_at = NULL, lease_end = NULL
+FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::bigint[], $5::text[], $6::smallint[], $7::text[])
+  AS settled (sequence, fence, kind, number, note, stops, cost)
+WHERE seq = settled.sequence AND claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
+  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
+                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
+                                          AND held.epoch > 0))";
+
+/// Locks all rows of a batch in the order of their `seq`, as the renewal does: several statements in one transaction would
+/// lock them by kind of outcome, and the two could wait for each other. $1 their `seq`.
+const LOCK: &str = "
+SELECT 1 FROM outbox_event WHERE seq = ANY ($1::bigint[]) ORDER BY seq FOR UPDATE";
+
+/// Of some events, those that somebody else has locked, against an outcome. $1 their `seq`.
+const LOCKED: &str = "
+WITH free AS MATERIALIZED (SELECT seq FROM outbox_event WHERE seq = ANY ($1::bigint[]) FOR NO KEY UPDATE SKIP LOCKED)
+SELECT seq FROM outbox_event WHERE seq = ANY ($1::bigint[]) AND seq NOT IN (SELECT seq FROM free)";
+
+const ACTION: &str = "store outcomes";
+
+const STATEMENTS: Statements = Statements { done: DONE, done_with_cost: DONE_WITH_COST, erased: ERASED, mixed: MIXED };
+
+#[async_trait]
+impl SettleStore for PostgresStore {
+    async fn settle(&self, settled: &[Settled]) -> Result<u64, StoreError> {
+        let statements = grouped(settled, &STATEMENTS);
+        let mut changed = 0;
+        if statements.len() <= 1 {
+            // A single statement is its own transaction.
+            for (sql, written) in statements {
+                changed += self.execute(ACTION, Lists::of(written).bind(sql, self.statement(sql))).await?;
+            }
+        } else {
+            let mixed = settle_mixed(self, settled, statements);
+            changed = answered(self.longest, mixed, |silence| self.failed(ACTION, silence)).await?;
+        }
+        Ok(u64::try_from(settled.len()).unwrap_or(u64::MAX).saturating_sub(changed))
+    }
+
+    async fn locked(&self, sequences: &[u64]) -> Result<Vec<u64>, StoreError> {
+        let sequences: Vec<i64> = sequences.iter().copied().map(signed).collect();
+        self.all("look for locked events", self.statement(LOCKED).bind(sequences)).await?.iter().map(sequence).collect()
+    }
+}
+
+/// Writes outcomes of several kinds in one transaction. Returns how many.
+async fn settle_mixed(
+    store: &PostgresStore,
+    settled: &[Settled],
+    statements: Vec<(&'static str, Vec<Written>)>,
+) -> Result<u64, StoreError> {
+    let sequences: Vec<i64> = settled.iter().map(|settled| signed(settled.fence.sequence)).collect();
+    let mut transaction = store.transaction().await?;
+    let changed = lock_and_run(store, &mut transaction, sequences, statements).await;
+    commit_or_roll_back(store, transaction, changed).await
+}
+
+async fn lock_and_run(
+    store: &PostgresStore,
+    connection: &mut PgConnection,
+    sequences: Vec<i64>,
+    statements: Vec<(&'static str, Vec<Written>)>,
+) -> Result<u64, StoreError> {
+    let lock = store.statement(LOCK).bind(sequences).execute(&mut *connection).await;
+    lock.map_err(|error| store.failed(ACTION, error))?;
+    run(store, connection, statements).await
+}
+
+/// What one statement writes: a list for each of its columns.
+#[derive(Default)]
+struct Lists {
+    sequences: Vec<i64>,
+    fences: Vec<i64>,
+    kinds: Vec<&'static str>,
+    numbers: Vec<Option<i64>>,
+    texts: Vec<Option<String>>,
+    stops: Vec<i16>,
+    costs: Vec<Option<String>>,
+}
+
+impl Lists {
+    fn of(written: Vec<Written>) -> Self {
+        let mut lists = Self::default();
+        for Written { seq, fence, kind, number, text, stops, cost } in written {
+            lists.sequences.push(signed(seq));
+            lists.fences.push(signed(fence));
+            lists.kinds.push(kind);
+            lists.numbers.push(number);
+            lists.texts.push(text);
+            lists.stops.push(i16::from(stops));
+            lists.costs.push(cost);
+        }
+        lists
+    }
+
+    /// Binds the lists that this statement has.
+    fn bind<'q>(self, sql: &str, statement: Statement<'q>) -> Statement<'q> {
+        let statement = statement.bind(self.sequences).bind(self.fences);
+        match sql {
+            DONE | ERASED => statement,
+            DONE_WITH_COST => statement.bind(self.costs),
+            _ => statement.bind(self.kinds).bind(self.numbers).bind(self.texts).bind(self.stops).bind(self.costs),
+        }
+    }
+}
+
+/// Writes outcomes in the transaction that is open on the connection, whose rows it has locked. Returns how many.
+pub(super) async fn settle_locked(
+    store: &PostgresStore,
+    connection: &mut PgConnection,
+    settled: &[&Settled],
+) -> Result<u64, StoreError> {
+    run(store, connection, grouped(settled.iter().copied(), &STATEMENTS)).await
+}
+
+async fn run(
+    store: &PostgresStore,
+    connection: &mut PgConnection,
+    statements: Vec<(&'static str, Vec<Written>)>,
+) -> Result<u64, StoreError> {
+    let mut changed = 0;
+    for (sql, written) in statements {
+        let statement = Lists::of(written).bind(sql, store.statement(sql));
+        let result = statement.execute(&mut *connection).await.map_err(|error| store.failed(ACTION, error))?;
+        changed += result.rows_affected();
+    }
+    Ok(changed)
+}

@@ -1,0 +1,71 @@
+//! Claiming single events.
+
+use std::borrow::Borrow;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use outbox_event::time::micros;
+use outbox_event::{Fence, OwnerId};
+
+use super::error::failed;
+use super::row::claimed;
+use super::{Run, SqliteStore};
+use crate::number::fence_rows;
+use crate::{ClaimStore, Claimed, StoreError};
+
+/// Choosing and locking are one statement: split, two owners could choose the same row.
+/// ?1 now, ?2 the end of the lease, ?3 the owner, ?4 the fences as rows of [seq, fence].
+pub(super) const CLAIM: &str = "
+UPDATE outbox_event
+SET lease_end = ?2, locked_by = ?3, locked_at = ?1, claim_seq = claim_seq + 1, claims = claims + 1
+WHERE seq IN (SELECT seq FROM jsonb_each(?4) AS given CROSS JOIN outbox_event ON seq = given.value ->> 0
+              WHERE claim_seq & 4294967295 = (given.value ->> 1) & 4294967295
+                AND ((given.value ->> 1) >> 32 = 0
+                     OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
+                                WHERE held.partition_id = outbox_event.partition_id AND held.epoch = (given.value ->> 1) >> 32
+                                  AND held.owner = ?3))
+                AND due_at <= ?1 AND (lease_end IS NULL OR lease_end <= ?1))
+RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
+          CASE WHEN octet_length(payload) + coalesce(octet_length(headers), 0) <= 8388608 THEN headers END,
+          content_type,
+          CASE WHEN octet_length(payload) + coalesce(octet_length(headers), 0) <= 8388608 THEN payload END,
+          occurred_at, available_at, expires_at,
+          (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id),
+          octet_length(payload) + coalesce(octet_length(headers), 0)";
+
+#[async_trait]
+impl ClaimStore for SqliteStore {
+    async fn claim(&self, owner: &OwnerId, lease: Duration, fences: &[Fence]) -> Result<Vec<Claimed>, StoreError> {
+        let failed = |error| failed("claim events", error);
+        let mut writer = self.writing(failed).await?;
+        // Only now: while others had the writer, time went by.
+        let now = self.now_micros();
+        let rows = self
+            .statement(CLAIM)
+            .bind(now)
+            .bind(now.saturating_add(micros(lease)))
+            .bind(owner.as_str())
+            .bind(fence_rows(fences))
+            .fetch_all(&mut *writer)
+            .await
+            .map_err(failed)?;
+        drop(writer);
+        let mut claimed = rows.iter().map(|row| claimed(row, now, false)).collect::<Result<Vec<_>, _>>()?;
+        // RETURNING promises no order.
+        claimed.sort_unstable_by_key(|claimed| claimed.fence.sequence);
+        Ok(claimed)
+    }
+}
+
+/// `{"seq":fence,…}`: SQLite reads it in one pass, key and value without another look at the text.
+pub(super) fn fences<F: Borrow<Fence>>(fences: impl Iterator<Item = F>) -> String {
+    let mut json = String::from("{");
+    for fence in fences {
+        let Fence { sequence, claim } = fence.borrow();
+        let comma = if json.len() > 1 { "," } else { "" };
+        write!(json, "{comma}\"{sequence}\":{claim}").expect("writing to a string cannot fail");
+    }
+    json.push('}');
+    json
+}

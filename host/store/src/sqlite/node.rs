@@ -1,0 +1,79 @@
+//! The hosts that work on the table.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use outbox_event::OwnerId;
+use outbox_event::time::micros;
+
+use super::error::failed;
+use super::{Run, SqliteStore, TransactionalStore};
+use crate::row::Named;
+use crate::{Node, NodeRecord, NodeStore, StoreError, row};
+
+/// ?1 to ?4 owner, label, mode, version, ?5 now, ?6 until when it is taken to be alive, ?7 its plugins, ?8 and ?9 its
+/// room and whether it has a session.
+const HEARTBEAT: &str = "
+INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until, plugins, room, session)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+ON CONFLICT (owner) DO UPDATE
+SET alive_until = excluded.alive_until, plugins = coalesce(excluded.plugins, plugins),
+    room = excluded.room, session = excluded.session";
+
+/// A host that owns partitions is not deleted, since its row says that they are free. ?1 the oldest time that is kept.
+const FORGET: &str = "
+DELETE FROM outbox_event_node
+WHERE alive_until < ?1 AND owner NOT IN (SELECT owner FROM outbox_event_partition WHERE owner IS NOT NULL)";
+
+/// ?1 the mode, ?2 the owner, ?3 now.
+const LIVE: &str = "
+SELECT count(*) AS live FROM outbox_event_node WHERE alive_until > ?3 AND mode = ?1 AND (room > 0 OR owner = ?2)";
+
+const LEAVE: &str = "DELETE FROM outbox_event_node WHERE owner = ?1";
+
+const FREE_PARTITIONS: &str = "UPDATE outbox_event_partition SET owner = NULL WHERE owner = ?1";
+
+/// Nobody may have beaten since a host was gone for too long. ?1 now, ?2 the oldest time that is kept.
+const NODES: &str = "
+SELECT owner, label, mode, version, started_at, alive_until, CASE WHEN alive_until > ?1 THEN plugins END AS plugins,
+       room, session,
+       (SELECT count(*) FROM outbox_event_partition AS held WHERE held.owner = node.owner) AS partitions
+FROM outbox_event_node AS node WHERE alive_until >= ?2 ORDER BY started_at, owner";
+
+const DAY: i64 = 24 * 3_600 * 1_000_000;
+
+#[async_trait]
+impl NodeStore for SqliteStore {
+    async fn heartbeat(&self, node: &Node, lease: Duration) -> Result<u32, StoreError> {
+        let failed = |error| failed("say that this host is alive", error);
+        let mut transaction = self.begin().await?;
+        // Only now: while others had the writer, time went by.
+        let now = self.now_micros();
+        let statement =
+            self.statement(HEARTBEAT).bind(node.owner.as_str()).bind(&node.label).bind(node.mode).bind(node.version);
+        let statement = statement.bind(now).bind(now.saturating_add(micros(lease))).bind(node.plugins.as_deref());
+        let (room, session) = node.columns();
+        let statement = statement.bind(room).bind(session);
+        statement.execute(&mut *transaction).await.map_err(failed)?;
+        self.statement(FORGET).bind(now.saturating_sub(DAY)).execute(&mut *transaction).await.map_err(failed)?;
+        let statement = self.statement(LIVE).bind(node.mode).bind(node.owner.as_str()).bind(now);
+        let row = statement.fetch_one(&mut *transaction).await.map_err(failed)?;
+        self.finish(transaction).await?;
+        row.count("live").map_err(failed)
+    }
+
+    async fn leave(&self, owner: &OwnerId) -> Result<(), StoreError> {
+        let mut transaction = self.begin().await?;
+        for sql in [FREE_PARTITIONS, LEAVE] {
+            let left = self.statement(sql).bind(owner.as_str()).execute(&mut *transaction).await;
+            left.map_err(|error| failed("forget this host", error))?;
+        }
+        self.finish(transaction).await
+    }
+
+    async fn nodes(&self) -> Result<Vec<NodeRecord>, StoreError> {
+        let now = self.clock.now();
+        let statement = self.statement(NODES).bind(now.as_micros()).bind(now.as_micros().saturating_sub(DAY));
+        self.read_all("list hosts", statement, |row| row::node(row, row.moment("alive_until")? > now)).await
+    }
+}

@@ -1,0 +1,143 @@
+//! The schema, step by step.
+
+use async_trait::async_trait;
+use sqlx::sqlite::SqliteConnection;
+
+use super::error::failed;
+use super::{Run, SqliteStore, TransactionalStore, index};
+use crate::row::Named;
+use crate::schema::{self, FORGET_ALL, History, Step, has_notes};
+use crate::{Index, Migration, PartitionStore, SchemaStore, StoreError, TableName};
+
+#[async_trait]
+impl SchemaStore for SqliteStore {
+    async fn table_in_full(&self) -> Result<String, StoreError> {
+        Ok(self.table.to_string())
+    }
+
+    async fn check_schema(&self) -> Result<(), StoreError> {
+        let mut connection = self.reading(READING).await?;
+        history(self, &mut connection).await?.check()
+    }
+
+    async fn migrations(&self) -> Result<Vec<Migration>, StoreError> {
+        let mut connection = self.reading(READING).await?;
+        Ok(history(self, &mut connection).await?.known()?.migrations())
+    }
+
+    /// All missing steps in one transaction that holds the write lock: two programs that start together do it once.
+    async fn migrate_up(&self) -> Result<Vec<Migration>, StoreError> {
+        let mut transaction = self.begin().await?;
+        let done = apply_missing(self, &mut transaction).await?;
+        self.finish(transaction).await?;
+        self.restore_partitions().await?;
+        Ok(done)
+    }
+
+    async fn migrate_down(&self) -> Result<Option<Migration>, StoreError> {
+        let mut transaction = self.begin().await?;
+        let history = history(self, &mut transaction).await?.known()?;
+        let Some((step, migration, is_only)) = history.newest() else {
+            return Ok(None);
+        };
+        run(self, &mut transaction, step.down).await?;
+        let forget = if is_only { self.statement(FORGET_ALL) } else { self.statement(FORGET).bind(i64::from(step.version)) };
+        forget.execute(&mut *transaction).await.map_err(|error| failed("take back a step of the schema", error))?;
+        self.finish(transaction).await?;
+        Ok(Some(migration))
+    }
+
+    async fn migrate_reset(&self) -> Result<Vec<Migration>, StoreError> {
+        let mut transaction = self.begin().await?;
+        if !has_notes(history(self, &mut transaction).await)? && exists(self, &mut transaction, ANY_EXISTS).await? {
+            return Err(StoreError::NotOurs { table: self.table.to_string() });
+        }
+        for step in STEPS.iter().rev() {
+            run(self, &mut transaction, step.down).await?;
+        }
+        run(self, &mut transaction, FORGET_ALL).await?;
+        let done = apply_missing(self, &mut transaction).await?;
+        self.finish(transaction).await?;
+        Ok(done)
+    }
+
+    async fn add_index(&self, index: Index) -> Result<bool, StoreError> {
+        index::add(self, index).await
+    }
+
+    async fn check_index(&self, index: Index) -> Result<(), StoreError> {
+        if index::exists(self, index).await? {
+            return Ok(());
+        }
+        Err(StoreError::NoIndex { table: self.table.to_string(), index: index.as_str() })
+    }
+
+    fn migration_sql(&self, index: Option<Index>) -> String {
+        text(&self.table, index)
+    }
+
+    fn grants_sql(&self) -> String {
+        "-- SQLite has no roles: whoever may write the file may do everything. Give the file and its directory to one user.\n"
+            .to_owned()
+    }
+}
+
+/// Every step, in order. A step that was published is never changed.
+const STEPS: &[Step] = &[Step {
+    version: 1,
+    // Until a version is published, the name changes with the text: a table of an earlier build is told apart by it.
+    name: "outbox-5",
+    up: include_str!("../../migrations/sqlite/0001_outbox_event.sql"),
+    down: include_str!("../../migrations/sqlite/0001_outbox_event.down.sql"),
+}];
+
+const HISTORY: &str = "
+CREATE TABLE IF NOT EXISTS outbox_event_migration (version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at INTEGER NOT NULL)";
+const EXISTS: &str = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'outbox_event_migration'";
+/// Whether any of the tables, or something else with the name of one, is there. SQLite compares names without case.
+const ANY_EXISTS: &str = "
+SELECT count(*) FROM sqlite_master
+WHERE name COLLATE NOCASE IN ('outbox_event', 'outbox_event_route', 'outbox_event_pause', 'outbox_event_node', 'outbox_event_partition',
+                              'outbox_event_audit', 'outbox_event_state', 'outbox_event_state_usage', 'outbox_event_readable')";
+const APPLIED: &str = "SELECT version, applied_at, name FROM outbox_event_migration ORDER BY version";
+const RECORD: &str = "INSERT INTO outbox_event_migration (version, name, applied_at) VALUES (?1, ?2, ?3)";
+const NOW: &str = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000";
+const FORGET: &str = "DELETE FROM outbox_event_migration WHERE version = ?1";
+
+const READING: &str = "read the schema's version";
+
+pub(super) fn text(table: &TableName, index: Option<Index>) -> String {
+    let index = index.map(index::sql).map(|sql| table.sql(sql).as_str().to_owned());
+    schema::text(STEPS, index, HISTORY, NOW, |sql| table.sql(sql).as_str().to_owned())
+}
+
+pub(super) async fn run(store: &SqliteStore, connection: &mut SqliteConnection, text: &'static str) -> Result<(), StoreError> {
+    let result = sqlx::raw_sql(store.table.sql(text)).execute(connection).await;
+    result.map(drop).map_err(|error| failed("migrate the schema", error))
+}
+
+async fn apply_missing(store: &SqliteStore, connection: &mut SqliteConnection) -> Result<Vec<Migration>, StoreError> {
+    run(store, connection, HISTORY).await?;
+    let history = history(store, connection).await?.known()?;
+    let now = store.clock.now();
+    let mut done = Vec::new();
+    for step in history.missing() {
+        run(store, connection, step.up).await?;
+        let record = store.statement(RECORD).bind(i64::from(step.version)).bind(step.name).bind(now.as_micros());
+        record.execute(&mut *connection).await.map_err(|error| failed("migrate the schema", error))?;
+        done.push(Migration { version: step.version, name: step.name, applied_at: Some(now) });
+    }
+    Ok(done)
+}
+
+async fn exists(store: &SqliteStore, connection: &mut SqliteConnection, sql: &'static str) -> Result<bool, StoreError> {
+    let count = store.statement(sql).fetch_one(connection).await.and_then(|row| row.number(0));
+    Ok(count.map_err(|error| failed(READING, error))? > 0)
+}
+
+async fn history<'s>(store: &'s SqliteStore, connection: &mut SqliteConnection) -> Result<History<'s>, StoreError> {
+    let failed = |error| failed(READING, error);
+    let there = exists(store, connection, EXISTS).await?;
+    let notes = if there { store.statement(APPLIED).fetch_all(connection).await.map_err(failed)? } else { Vec::new() };
+    History::read(STEPS, &store.table, &notes).map_err(failed)?
+}

@@ -1,0 +1,140 @@
+//! Outcomes into rows: one statement for a batch, whatever its kinds; rows that are deleted besides need a second one.
+//!
+//! Every statement names the fence, the lock that the claim took and the states that an outcome may leave: a late outcome
+//! changes nothing, and neither does the same one a second time.
+
+use async_trait::async_trait;
+use outbox_event::Settled;
+use sqlx::SqlStr;
+use sqlx::sqlite::SqliteConnection;
+
+use super::claim::fences;
+use super::error::failed;
+use super::{SqliteStore, TransactionalStore};
+use crate::settle::{Statements, Written, grouped, objects};
+use crate::{SettleStore, StoreError};
+
+/// ?1 an object of seq → fence, ?2 now.
+pub(super) const DONE: &str = "
+UPDATE outbox_event
+SET claim_seq = claim_seq + 1,
+    status = 1, done_at = ?2, due_at = NULL, claims = 0, starts = 0, parked = NULL, locked_by = NULL, locked_at = NULL, lease_end = NULL
+FROM json_each(?1) AS settled
+WHERE outbox_event.seq = CAST(settled.key AS INTEGER) AND claim_seq & 4294967295 = settled.value & 4294967295 AND status IN (0, 2)
+  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
+                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.value >> 32
+                                          AND held.epoch > 0))";
+
+/// [`DONE`] for outcomes whose cost is kept, which writes one column more. ?1 objects with seq, fence and cost, ?2 now.
+const DONE_WITH_COST: &str = "
+UPDATE outbox_event
+SET claim_seq = claim_seq + 1,
+    status = 1, done_at = ?2, due_at = NULL, last_cost = settled.value ->> 'cost', claims = 0, starts = 0, parked = NULL,
+    locked_by = NULL, locked_at = NULL, lease_end = NULL
+FROM jsonb_each(?1) AS settled
+WHERE outbox_event.seq = settled.value ->> 'seq' AND claim_seq & 4294967295 = (settled.value ->> 'fence') & 4294967295 AND status IN (0, 2)
+  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
+                                        WHERE held.partition_id = outbox_event.partition_id
+                                          AND held.epoch = (settled.value ->> 'fence') >> 32
+                                          AND held.epoch > 0))";
+
+/// ?1 an object of seq → fence.
+const ERASED: &str = "
+DELETE FROM outbox_event
+WHERE seq IN (
+  SELECT seq FROM json_each(?1) AS settled CROSS JOIN outbox_event ON seq = CAST(settled.key AS INTEGER)
+  WHERE claim_seq & 4294967295 = settled.value & 4294967295 AND status IN (0, 2)
+    AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
+                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.value >> 32
+                                          AND held.epoch > 0)))";
+
+/// Outcomes of any kinds but erased ones: what each kind does to a column stands beside the others. A number is a delay in
+/// microseconds, how many failures are counted, or the event that this one waits behind. Where an event never started (behind,
+/// released), its claim is given back; released without a delay, it keeps its place among those that are due. Without an
+/// aggregate there is nobody to block. ?1 objects with the columns of `settled`, ?2 now.
+pub(super) const MIXED: &str = "
+UPDATE outbox_event
+SET claim_seq = claim_seq + 1,
+    status = CASE kind WHEN 'done' THEN 1 WHEN 'deferred' THEN 0 WHEN 'retry' THEN 2 WHEN 'dead' THEN 3 ELSE status END,
+    done_at = CASE WHEN kind IN ('done', 'dead') THEN ?2 ELSE done_at END,
+    due_at = CASE WHEN kind IN ('deferred', 'retry') OR (kind = 'released' AND number > 0) THEN ?2 + number
+                  WHEN kind = 'released' THEN due_at END,
+    attempts = attempts + CASE kind WHEN 'retry' THEN 1 WHEN 'dead' THEN number ELSE 0 END,
+    deferrals = deferrals + (kind = 'deferred'),
+    last_error = CASE WHEN kind IN ('retry', 'dead') THEN note ELSE last_error END,
+    last_cost = CASE WHEN kind IN ('retry', 'dead') THEN cost ELSE coalesce(cost, last_cost) END,
+    blocks = CASE WHEN kind <> 'dead' THEN blocks WHEN aggregate_id IS NULL THEN 0 ELSE stops END,
+    parked = CASE kind WHEN 'parked' THEN note WHEN 'done' THEN NULL WHEN 'dead' THEN NULL ELSE parked END,
+    behind = CASE kind WHEN 'behind' THEN number ELSE behind END,
+    claims = CASE WHEN kind NOT IN ('behind', 'released') THEN 0 WHEN locked_by IS NULL THEN claims ELSE max(claims - 1, 0) END,
+    starts = CASE WHEN kind IN ('parked', 'behind', 'released') THEN starts ELSE 0 END,
+    locked_by = NULL, locked_at = NULL, lease_end = NULL
+FROM (SELECT value ->> 'seq' AS sequence, value ->> 'fence' AS fence, value ->> 'kind' AS kind, value ->> 'number' AS number,
+             value ->> 'text' AS note, value ->> 'stops' AS stops, value ->> 'cost' AS cost
+      FROM jsonb_each(?1)) AS settled
+WHERE outbox_event.seq = settled.sequence AND claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
+  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
+                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
+                                          AND held.epoch > 0))";
+
+const STATEMENTS: Statements = Statements { done: DONE, done_with_cost: DONE_WITH_COST, erased: ERASED, mixed: MIXED };
+
+#[async_trait]
+impl SettleStore for SqliteStore {
+    async fn settle(&self, settled: &[Settled]) -> Result<u64, StoreError> {
+        if settled.is_empty() {
+            return Ok(0);
+        }
+        let statements = statements(self, settled);
+        let mut changed = 0;
+        if let [(sql, rows)] = statements.as_slice() {
+            // A single statement is its own transaction.
+            let mut connection = self.writing(|error| failed("store outcomes", error)).await?;
+            changed += run(self, &mut connection, sql.clone(), rows.clone()).await?;
+        } else {
+            let mut transaction = self.begin().await?;
+            for (sql, rows) in statements {
+                changed += run(self, &mut transaction, sql, rows).await?;
+            }
+            self.finish(transaction).await?;
+        }
+        Ok(u64::try_from(settled.len()).unwrap_or(u64::MAX).saturating_sub(changed))
+    }
+
+    /// None: the file is locked as a whole.
+    async fn locked(&self, _sequences: &[u64]) -> Result<Vec<u64>, StoreError> {
+        Ok(Vec::new())
+    }
+}
+
+/// Writes outcomes in the transaction that is open on the connection. Returns how many.
+pub(super) async fn settle_in(
+    store: &SqliteStore,
+    connection: &mut SqliteConnection,
+    settled: &[&Settled],
+) -> Result<u64, StoreError> {
+    let mut changed = 0;
+    for (sql, rows) in statements(store, settled.iter().copied()) {
+        changed += run(store, connection, sql, rows).await?;
+    }
+    Ok(changed)
+}
+
+async fn run(store: &SqliteStore, connection: &mut SqliteConnection, sql: SqlStr, rows: String) -> Result<u64, StoreError> {
+    let result = sqlx::query(sql)
+        .bind(rows)
+        .bind(store.now_micros())
+        .execute(connection)
+        .await
+        .map_err(|error| failed("store outcomes", error))?;
+    Ok(result.rows_affected())
+}
+
+/// The statements that have something to do, with their rows.
+fn statements<'s>(store: &SqliteStore, settled: impl IntoIterator<Item = &'s Settled>) -> Vec<(SqlStr, String)> {
+    let rows = |sql, written: &[Written]| match sql {
+        DONE | ERASED => fences(written.iter().map(Written::fence)),
+        _ => objects(written),
+    };
+    grouped(settled, &STATEMENTS).iter().map(|(sql, written)| (store.table.sql(sql), rows(*sql, written))).collect()
+}
