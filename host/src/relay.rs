@@ -144,12 +144,12 @@ fn outcome(sink: &str, answer: Result<(), SinkError>) -> Outcome {
         Ok(()) => Outcome::Done,
         Err(SinkError::Down { retry_after, .. }) => Outcome::Busy { after: retry_after },
         Err(SinkError::Unavailable { retry_after: Some(rest), .. }) => Outcome::Busy { after: rest.max(LEAST_REST) },
-        Err(error @ SinkError::Unavailable { .. }) => Outcome::Failed(Failure::broken(Cause::Sink, format!("{sink}: {error}"))),
         Err(error @ SinkError::Rejected { .. }) => Outcome::Failed(Failure {
             message: format!("the sink {sink} refused the event: {error}"),
             kind: FailureKind::Retryable,
             cause: Cause::Listener,
         }),
+        Err(error) => Outcome::Failed(Failure::broken(Cause::Sink, format!("{sink}: {error}"))),
     }
 }
 

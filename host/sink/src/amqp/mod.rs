@@ -1,0 +1,299 @@
+//! AMQP 0-9-1, as RabbitMQ speaks it: persistent messages with publisher confirms.
+//!
+//! A message is confirmed when the broker has taken it into every queue that it was routed to. One that is routed to none comes
+//! back, since it is published as `mandatory`, and counts as rejected. RabbitMQ does not remove duplicates: consumers do it by
+//! `message_id`.
+//!
+//! Each message has a confirmation of its own. One that the broker never confirms, as when a quorum queue has lost its majority, keeps
+//! its batch open until the timeout: the other messages of that batch are answered at once, but one of the few batches that may be on
+//! their way is taken. The next batch connects anew, since such a broker looks like one that hangs.
+
+mod transport;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_rs::{Runtime, Tokio};
+use async_trait::async_trait;
+use futures_util::future::join_all;
+use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
+use lapin::types::{AMQPValue, FieldTable, LongString, ShortString};
+use lapin::uri::{AMQPScheme, AMQPUri};
+use lapin::{BasicProperties, Channel, Confirmation, ConnectionProperties, PublisherConfirm};
+use outbox_event::chain::chain;
+use outbox_event::units::duration;
+use rustls::ClientConfig;
+use serde::{Deserialize, Serialize};
+
+use super::batching::{Batch, Batching, Limits, Link};
+use super::common::{TIMEOUT, any_subject};
+use super::connection::Connection;
+use super::error::quoted;
+use super::headers::{carried, own};
+use super::kind::Kind;
+use super::{CommonConfig, Message, Secret, SinkError, Template, target, tls};
+
+const LIMITS: Limits = Limits { messages: 256, bytes: 1 << 20, in_flight: 4 };
+
+/// The most bytes of a short string of AMQP: a routing key, the name of a header.
+const SHORT: usize = 255;
+/// The most bytes of headers. They travel in one frame, and a broker closes the connection over one that is too large.
+const MAX_HEADER_BYTES: usize = 64 << 10;
+/// `delivery_mode` of a message that survives the broker's restart.
+const PERSISTENT: u8 = 2;
+
+/// A connection to RabbitMQ whose messages go to an exchange.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AmqpConfig {
+    /// Where the broker is: `amqp://host:5672/vhost`, or `amqps://` with TLS. Required.
+    pub url: String,
+    /// The user; `None` for the one in the address, or `guest`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// The user's password; `None` for the one in the address, or `guest`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub password: Option<Secret>,
+    /// Certificates in PEM to trust instead of the system's; `None` for the system's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ca_file: Option<PathBuf>,
+    /// The exchange. Default empty: then the routing key is the name of a queue.
+    pub exchange: String,
+    /// The routing key of a message that has no subject. Default `{aggregate_type}.{event_type}`. In what an event says, spaces,
+    /// `.`, `*` and `#` become `_`.
+    pub routing_key: Template,
+    /// Which routing keys a message may choose for itself, as patterns; `None` for any where there is an exchange that decides what
+    /// becomes of them, and for none where the key is the name of a queue. Default `None`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subjects: Option<Vec<String>>,
+    /// The time within which the broker must have confirmed. Default 10 s; above zero.
+    #[serde(with = "duration")]
+    pub timeout: Duration,
+}
+
+impl Default for AmqpConfig {
+    fn default() -> Self {
+        Self {
+            url: String::new(),
+            user: None,
+            password: None,
+            ca_file: None,
+            exchange: String::new(),
+            routing_key: "{aggregate_type}.{event_type}".parse().expect("a template of ours"),
+            subjects: None,
+            timeout: TIMEOUT,
+        }
+    }
+}
+
+impl Kind for AmqpConfig {
+    fn kind(&self) -> &'static str {
+        "amqp"
+    }
+
+    fn target(&self) -> String {
+        target::shown(&self.url)
+    }
+
+    fn common(&self) -> CommonConfig {
+        let usual = || if self.exchange.is_empty() { Vec::new() } else { any_subject() };
+        CommonConfig { timeout: self.timeout, subjects: self.subjects.clone().unwrap_or_else(usual) }
+    }
+
+    fn faults(&self, prefix: &str) -> Vec<String> {
+        let url = target::fault(&format!("{prefix}.url"), &self.url, &["amqp", "amqps"]);
+        // The parser's error may repeat the address.
+        let uri = || {
+            self.uri().is_err().then(|| format!("{prefix}.url is not an AMQP address; write it like amqp://host:5672/vhost"))
+        };
+        let mut faults: Vec<_> = url.or_else(uri).into_iter().collect();
+        faults.extend(tls::fault(prefix, self.ca_file.as_deref(), [&*self.url], "amqps"));
+        if self.exchange.len() > SHORT {
+            faults.push(format!("{prefix}.exchange has {} bytes; at most {SHORT} are allowed", self.exchange.len()));
+        }
+        faults
+    }
+
+    fn start(&self, name: &str) -> Result<Batching, String> {
+        Ok(Batching::start(name, Amqp::new(name, self.clone())?, self.common(), LIMITS))
+    }
+}
+
+impl AmqpConfig {
+    fn uri(&self) -> Result<AMQPUri, String> {
+        let mut uri: AMQPUri = self.url.trim().parse()?;
+        let userinfo = &mut uri.authority.userinfo;
+        if let Some(user) = &self.user {
+            userinfo.username.clone_from(user);
+        }
+        if let Some(password) = &self.password {
+            password.reveal().clone_into(&mut userinfo.password);
+        }
+        Ok(uri)
+    }
+}
+
+/// What an event says, as one word of a routing key.
+fn clean(value: &str) -> String {
+    value.chars().map(|c| if c.is_whitespace() || c.is_control() || matches!(c, '.' | '*' | '#') { '_' } else { c }).collect()
+}
+
+/// A connection to RabbitMQ.
+struct Amqp {
+    name: String,
+    config: AmqpConfig,
+    /// The exchange, in the form that is sent.
+    exchange: ShortString,
+    uri: AMQPUri,
+    /// `None` without TLS.
+    tls: Option<Arc<ClientConfig>>,
+    connection: Connection<Arc<Open>>,
+}
+
+/// An open connection, and the channel on it that messages are published on.
+struct Open {
+    channel: Channel,
+    /// It is closed when this value is dropped.
+    connection: lapin::Connection,
+}
+
+impl Open {
+    fn works(&self) -> bool {
+        self.connection.status().connected() && self.channel.status().connected()
+    }
+}
+
+impl Amqp {
+    fn new(name: &str, config: AmqpConfig) -> Result<Self, String> {
+        let uri = config.uri().map_err(|_| "url is not an AMQP address".to_owned())?;
+        let tls = match uri.scheme {
+            AMQPScheme::AMQP => None,
+            AMQPScheme::AMQPS => Some(Arc::new(tls::client(config.ca_file.as_deref())?)),
+        };
+        let exchange = ShortString::try_new(config.exchange.clone()).map_err(|_| "exchange is too long".to_owned())?;
+        Ok(Self { name: name.to_owned(), config, exchange, uri, tls, connection: Connection::default() })
+    }
+
+    async fn connect(&self) -> Result<Arc<Open>, SinkError> {
+        self.open().await.map(Arc::new).map_err(|error| {
+            let reason = tls::reason(&error, self.config.ca_file.as_deref());
+            SinkError::down(format!("RabbitMQ at {} cannot be connected to: {reason}", self.config.target()))
+        })
+    }
+
+    async fn open(&self) -> lapin::Result<Open> {
+        let tls = self.tls.clone();
+        let connect = async move |uri: AMQPUri, _: Runtime<transport::Kit>| {
+            let stream = transport::connect(&uri.authority.host, uri.authority.port, tls.clone()).await;
+            stream.map_err(lapin::Error::from)
+        };
+        let properties = ConnectionProperties::default().with_connection_name(format!("outbox {}", self.name).into());
+        let runtime = Runtime::new(transport::Kit(Tokio::current()));
+        let connection = lapin::Connection::connector(self.uri.clone(), runtime, connect, properties).await?;
+        let channel = connection.create_channel().await?;
+        channel.confirm_select(ConfirmSelectOptions::default()).await?;
+        Ok(Open { channel, connection })
+    }
+
+    /// Hands a message to the channel; the broker confirms it later.
+    async fn publish(&self, channel: &Channel, message: &Message) -> Result<PublisherConfirm, SinkError> {
+        let key = self.config.routing_key.subject_of(message, clean);
+        let key = ShortString::try_new(key.into_owned())
+            .map_err(|_| SinkError::rejected(format!("the routing key has more than {SHORT} bytes")))?;
+        let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
+        let sent = channel.basic_publish(self.exchange.clone(), key, options, &message.body, properties(message)?).await;
+        sent.map_err(|error| self.lost(&error))
+    }
+
+    fn lost(&self, error: &lapin::Error) -> SinkError {
+        SinkError::down(format!("RabbitMQ at {}: {}", self.config.target(), quoted(&chain(error))))
+    }
+
+    fn silent(&self) -> SinkError {
+        SinkError::down(format!("RabbitMQ at {} does not answer", self.config.target()))
+    }
+
+    async fn confirmed(&self, sent: Result<PublisherConfirm, SinkError>, deadline: Instant) -> Result<(), SinkError> {
+        match tokio::time::timeout_at(deadline.into(), sent?).await {
+            Ok(Ok(Confirmation::Ack(None))) => Ok(()),
+            Ok(Ok(Confirmation::Ack(Some(returned)) | Confirmation::Nack(Some(returned)))) => {
+                Err(SinkError::rejected(format!(
+                    "no queue takes the message ({} {}): the exchange is `{}`, the routing key `{}`",
+                    returned.reply_code,
+                    quoted(returned.reply_text.as_str()),
+                    quoted(returned.delivery.exchange.as_str()),
+                    quoted(returned.delivery.routing_key.as_str()),
+                )))
+            }
+            Ok(Ok(Confirmation::Nack(None))) => Err(SinkError::unavailable("RabbitMQ could not keep the message")),
+            Ok(Ok(Confirmation::NotRequested)) => Err(SinkError::unavailable("RabbitMQ did not confirm the message")),
+            Ok(Err(error)) => Err(self.lost(&error)),
+            Err(_) => Err(self.silent()),
+        }
+    }
+}
+
+#[async_trait]
+impl Link for Amqp {
+    async fn send(&self, batch: &Batch<'_>, deadline: Instant) {
+        let connecting = self.connection.get(|open| open.works(), self.connect());
+        let open = match tokio::time::timeout_at(deadline.into(), connecting).await {
+            Ok(Ok(open)) => open,
+            Ok(Err(error)) => return batch.fail(&error),
+            Err(_) => return batch.fail(&self.silent()),
+        };
+        let mut sent = Vec::with_capacity(batch.messages().len());
+        for message in batch.messages() {
+            let publishing = tokio::time::timeout_at(deadline.into(), self.publish(&open.channel, message));
+            sent.push(publishing.await.unwrap_or_else(|_| Err(self.silent())));
+        }
+        let confirming = sent.into_iter().enumerate().map(async |(index, sent)| {
+            let answer = self.confirmed(sent, deadline).await;
+            let is_down = answer.as_ref().is_err_and(SinkError::is_down);
+            batch.answer(index, answer);
+            is_down
+        });
+        if join_all(confirming).await.contains(&true) {
+            self.cut_off();
+        }
+    }
+
+    fn cut_off(&self) {
+        self.connection.forget();
+    }
+}
+
+/// Id, content type, headers. `CC` and `BCC` would make RabbitMQ route the message elsewhere too, `x-…` control its plugins.
+fn properties(message: &Message) -> Result<BasicProperties, SinkError> {
+    let bytes: usize = message.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if bytes > MAX_HEADER_BYTES {
+        return Err(SinkError::rejected(format!(
+            "the message has {bytes} bytes of headers; at most {MAX_HEADER_BYTES} are sent"
+        )));
+    }
+    let short = |what: &str, text: &str| {
+        ShortString::try_new(text).map_err(|_| SinkError::rejected(format!("the message's {what} has more than {SHORT} bytes")))
+    };
+    let mut headers = FieldTable::default();
+    let mut put = |name: ShortString, value: &str| {
+        headers.insert(name, AMQPValue::LongString(LongString::from(value)));
+    };
+    for (name, value) in carried(message, |name| matches!(name, "cc" | "bcc") || name.starts_with("x-")) {
+        put(short("header", name)?, value);
+    }
+    for (name, value) in own(message) {
+        put(short("header", name)?, &value);
+    }
+    if let Some(key) = message.key() {
+        put(short("header", "key")?, key);
+    }
+    let properties = BasicProperties::default()
+        .with_message_id(short("id", &message.id)?)
+        .with_delivery_mode(PERSISTENT)
+        .with_headers(headers);
+    if message.content_type.is_empty() {
+        return Ok(properties);
+    }
+    Ok(properties.with_content_type(short("content type", &message.content_type)?))
+}

@@ -1,0 +1,83 @@
+//! Messages that are sent together, each of which has its own answer.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use super::{Answer, Caller, Job};
+use crate::breaker::Pass;
+use crate::{Message, SinkError};
+
+/// Messages that are sent together. A link answers each of them by [`answer`](Self::answer), as soon as it can.
+pub(crate) struct Batch<'s> {
+    messages: Vec<Message>,
+    state: Mutex<State<'s>>,
+}
+
+struct State<'s> {
+    /// The caller of each message; `None` when its answer is there.
+    callers: Vec<Option<Caller>>,
+    /// Those whose messages say that the sink is down, and why: until the batch ends, another message may prove that it works.
+    down: Vec<(Caller, String)>,
+    /// Until the first message is confirmed.
+    pass: Option<Pass<'s>>,
+}
+
+impl<'s> Batch<'s> {
+    pub(super) fn new(jobs: Vec<Job>, pass: Pass<'s>) -> Self {
+        let (messages, callers) = jobs.into_iter().map(|job| (job.message, Some(job.caller))).unzip();
+        Self { messages, state: Mutex::new(State { callers, down: Vec::new(), pass: Some(pass) }) }
+    }
+
+    /// The messages, in the order in which they were queued.
+    pub(crate) fn messages(&self) -> &[Message] {
+        &self.messages
+    }
+
+    /// Answers the message of this index; only the first answer of a message counts. Its caller hears of it at once, unless the
+    /// sink seems to be down. One confirmed message proves that the sink works: the failures of the others then concern those
+    /// messages alone.
+    pub(crate) fn answer(&self, index: usize, answer: Answer) {
+        let mut state = self.lock();
+        let Some(caller) = state.callers.get_mut(index).and_then(Option::take) else { return };
+        match answer {
+            Err(SinkError::Down { reason, .. }) if state.pass.is_some() => state.down.push((caller, reason)),
+            Err(SinkError::Down { reason, .. }) => caller.hear(Err(SinkError::unavailable(reason))),
+            Err(error) => caller.hear(Err(error)),
+            Ok(()) => {
+                if let Some(pass) = state.pass.take() {
+                    pass.record(None, Instant::now());
+                }
+                for (caller, reason) in state.down.drain(..) {
+                    caller.hear(Err(SinkError::unavailable(reason)));
+                }
+                caller.hear(Ok(()));
+            }
+        }
+    }
+
+    /// Answers the messages in their order; where the answers run out, the rest stay unanswered.
+    pub(crate) fn answer_all(&self, answers: impl IntoIterator<Item = Answer>) {
+        answers.into_iter().take(self.messages.len()).enumerate().for_each(|(index, answer)| self.answer(index, answer));
+    }
+
+    /// Answers all messages with this failure.
+    pub(crate) fn fail(&self, error: &SinkError) {
+        self.answer_all(std::iter::repeat_with(|| Err(error.clone())));
+    }
+
+    /// Ends the batch. Messages without an answer get this one: a link that forgets a message has not confirmed it.
+    pub(super) fn end(self, without_answer: &SinkError) {
+        self.fail(without_answer);
+        let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let Some(pass) = state.pass else { return };
+        let reason = state.down.first().map(|(_, reason)| reason.as_str());
+        let retry_after = pass.record(reason, Instant::now());
+        for (caller, reason) in state.down {
+            caller.hear(Err(SinkError::Down { reason, retry_after }));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<'s>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,204 @@
+//! What all sinks do alike, with a link that does as it is told.
+
+use std::sync::Mutex;
+
+use bytes::Bytes;
+use outbox_event::EventId;
+use outbox_event::time::Timestamp;
+use tokio::sync::Notify;
+
+use super::*;
+use crate::common::any_subject;
+
+#[derive(Clone, Default)]
+struct Told(Arc<State>);
+
+#[derive(Default)]
+struct State {
+    /// The ids of each batch.
+    batches: Mutex<Vec<Vec<String>>>,
+    /// Batches wait here when `holds`.
+    go: Notify,
+    holds: std::sync::atomic::AtomicBool,
+    started: Notify,
+    is_down: std::sync::atomic::AtomicBool,
+    cut_off: std::sync::atomic::AtomicBool,
+}
+
+use std::sync::atomic::Ordering::SeqCst;
+
+#[async_trait]
+impl Link for Told {
+    async fn send(&self, batch: &Batch<'_>, _: Instant) {
+        self.0.batches.lock().unwrap().push(batch.messages().iter().map(|message| message.id.clone()).collect());
+        self.0.started.notify_one();
+        if self.0.holds.load(SeqCst) {
+            self.0.go.notified().await;
+        }
+        let mut is_silent = false;
+        for (index, message) in batch.messages().iter().enumerate() {
+            let answer = match message.id.as_str() {
+                _ if self.0.is_down.load(SeqCst) => Err(SinkError::down("refused")),
+                "down" => Err(SinkError::down("refused")),
+                "bad" => Err(SinkError::rejected("bad")),
+                "silent" => {
+                    is_silent = true;
+                    continue;
+                }
+                _ => Ok(()),
+            };
+            batch.answer(index, answer);
+        }
+        if is_silent {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    fn cut_off(&self) {
+        self.0.cut_off.store(true, SeqCst);
+    }
+}
+
+fn sink(told: &Told, timeout: Duration, limits: Limits) -> Arc<Batching> {
+    Arc::new(Batching::start("orders", told.clone(), CommonConfig { timeout, subjects: any_subject() }, limits))
+}
+
+fn message(id: &str) -> Message {
+    Message {
+        id: id.to_owned(),
+        event_id: EventId::generate(Timestamp::from_micros(0)),
+        subject: String::new(),
+        trusts_subject: false,
+        key: None,
+        content_type: "text/plain".to_owned(),
+        body: Bytes::from_static(b"x"),
+        headers: Vec::new(),
+        event: None,
+    }
+}
+
+const ONE: Limits = Limits { messages: 100, bytes: 1 << 20, in_flight: 1 };
+const MINUTE: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn each_caller_hears_of_its_own_messages_in_their_order() {
+    let sink = sink(&Told::default(), MINUTE, ONE);
+    let answers = sink.send(&[message("a"), message("bad"), message("c"), message("")]).await;
+    assert!(answers[0].is_ok() && answers[2].is_ok());
+    assert_eq!(answers[1], Err(SinkError::rejected("bad")));
+    assert!(matches!(&answers[3], Err(SinkError::Rejected { reason }) if reason.contains("id")), "{answers:?}");
+}
+
+#[tokio::test]
+async fn what_comes_while_a_batch_is_on_its_way_goes_together_in_the_next_but_for_whoever_went_away() {
+    let told = Told::default();
+    told.0.holds.store(true, SeqCst);
+    let sink = sink(&told, MINUTE, ONE);
+    let spawn = |id: &'static str| {
+        let sink = sink.clone();
+        tokio::spawn(async move { sink.send(&[message(id)]).await })
+    };
+    let first = spawn("first");
+    told.0.started.notified().await;
+    let (gone, second, third) = (spawn("gone"), spawn("second"), spawn("third"));
+    while sink.jobs.capacity() > PLACES - 3 {
+        tokio::task::yield_now().await;
+    }
+    gone.abort();
+    let _ = gone.await;
+    told.0.holds.store(false, SeqCst);
+    told.0.go.notify_one();
+    for task in [first, second, third] {
+        assert_eq!(task.await.expect("no panic"), [Ok(())]);
+    }
+    let batches = told.0.batches.lock().unwrap().clone();
+    assert_eq!(batches, [vec!["first".to_owned()], vec!["second".to_owned(), "third".to_owned()]]);
+}
+
+#[tokio::test]
+async fn a_batch_is_bounded_in_messages_and_bytes_but_one_message_always_fits() {
+    let told = Told::default();
+    let large = Message { body: Bytes::from(vec![0; 5_000]), ..message("large") };
+    let sink = sink(&told, MINUTE, Limits { messages: 2, bytes: 2_000, in_flight: 1 });
+    let answers = sink.send(&[large, message("a"), message("b"), message("c")]).await;
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+    let sizes: Vec<usize> = told.0.batches.lock().unwrap().iter().map(Vec::len).collect();
+    assert!(sizes[0] == 1 && sizes.iter().all(|size| *size <= 2) && sizes.iter().sum::<usize>() == 4, "{sizes:?}");
+}
+
+#[tokio::test]
+async fn a_sink_that_is_down_is_left_alone_for_a_rest_that_every_caller_is_told() {
+    let told = Told::default();
+    told.0.is_down.store(true, SeqCst);
+    let sink = sink(&told, MINUTE, ONE);
+    for _ in 0..20 {
+        let answer = sink.send(&[message("a")]).await.remove(0);
+        assert!(matches!(answer, Err(SinkError::Down { retry_after, .. }) if !retry_after.is_zero()), "{answer:?}");
+    }
+    assert_eq!(told.0.batches.lock().unwrap().len(), 1, "only the first went out");
+}
+
+#[tokio::test]
+async fn a_link_that_does_not_answer_is_cut_off_and_the_sink_counts_as_down() {
+    let told = Told::default();
+    told.0.holds.store(true, SeqCst);
+    let sink = sink(&told, Duration::from_millis(50), ONE);
+    let answer = sink.send(&[message("a")]).await.remove(0);
+    assert!(matches!(&answer, Err(SinkError::Down { reason, .. }) if reason.contains("does not answer")), "{answer:?}");
+    assert!(told.0.cut_off.load(SeqCst));
+}
+
+#[tokio::test]
+async fn a_message_chooses_no_subject_that_the_operator_did_not_allow() {
+    let common = CommonConfig { timeout: MINUTE, subjects: vec!["orders.*".to_owned()] };
+    let told = Told::default();
+    let sink = Batching::start("orders", told.clone(), common, ONE);
+    let of = |subject: &str| Message { subject: subject.to_owned(), ..message("a") };
+    let answers = sink.send(&[of("orders.paid"), of("$JS.API"), of("")]).await;
+    assert_eq!((&answers[0], &answers[2]), (&Ok(()), &Ok(())));
+    assert!(matches!(&answers[1], Err(SinkError::Rejected { reason }) if reason.contains("sinks.orders.subjects")));
+}
+
+#[tokio::test]
+async fn a_message_that_is_not_answered_costs_its_own_place_and_no_other_message() {
+    let sink = sink(&Told::default(), MINUTE, Limits { in_flight: PLACES, ..ONE });
+    let one = async |id: &str| sink.send(&[message(id)]).await.remove(0);
+    for _ in 0..10 {
+        let [silent, good, bad] = ["silent", "good", "bad"].map(|id| Box::pin(one(id)));
+        let (mut silent, mut both) = (silent, Box::pin(async { (good.await, bad.await) }));
+        tokio::select! {
+            answer = &mut silent => panic!("nobody answers it: {answer:?}"),
+            answers = &mut both => assert_eq!(answers, (Ok(()), Err(SinkError::rejected("bad")))),
+        }
+    }
+    assert_eq!(sink.breaker.look(Instant::now()), Ok(()));
+}
+
+#[tokio::test]
+async fn one_confirmed_message_of_a_batch_proves_that_the_sink_works() {
+    let sink = sink(&Told::default(), MINUTE, ONE);
+    for batch in [["down", "good"], ["good", "down"]] {
+        let answers = sink.send(&batch.map(message)).await;
+        let concerned = answers.iter().find(|answer| answer.is_err());
+        assert!(matches!(concerned, Some(Err(SinkError::Unavailable { retry_after: None, .. }))), "{answers:?}");
+    }
+    assert_eq!(sink.breaker.look(Instant::now()), Ok(()));
+}
+
+#[tokio::test]
+async fn a_user_whose_messages_are_not_answered_leaves_half_of_the_places_to_the_others() {
+    let sink = sink(&Told::default(), MINUTE, Limits { in_flight: PLACES, ..ONE });
+    let greedy = sink.with_own_share();
+    let silent = vec![message("silent"); 2 * PLACES];
+    let mut sending = Box::pin(greedy.send(&silent));
+    let other = async {
+        while sink.places.available_permits() > PLACES - SHARE {
+            tokio::task::yield_now().await;
+        }
+        sink.with_own_share().send(&vec![message("good"); 2 * PLACES]).await
+    };
+    tokio::select! {
+        answers = &mut sending => panic!("nobody answers them: {:?}", answers[0]),
+        answers = other => assert!(answers.iter().all(Result::is_ok), "{:?}", answers.iter().find(|answer| answer.is_err())),
+    }
+}

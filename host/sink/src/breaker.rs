@@ -1,0 +1,193 @@
+//! Sends nothing to a sink that is down, for growing rests; after each rest one batch tries.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rand::RngExt;
+
+use super::SinkError;
+
+/// The first rest; each further one is twice as long.
+const FIRST_REST: Duration = Duration::from_millis(200);
+const LONGEST_REST: Duration = Duration::from_secs(15);
+/// The least time that other batches wait while one tries.
+const TRYING: Duration = Duration::from_millis(100);
+
+/// Closed while the sink works. While it is open, only one batch is sent after each rest. It has in common with the breaker of
+/// listeners (`listener/breaker.rs`) that one call tries, and that others wait as long again as that call takes.
+#[derive(Debug)]
+pub(super) struct Breaker {
+    sink: String,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Failures in a row.
+    failures: u32,
+    /// When it may be tried again; `None` while it works.
+    open_until: Option<Instant>,
+    reason: String,
+    /// Since when one batch has been trying.
+    trying_since: Option<Instant>,
+}
+
+impl State {
+    /// Refuses until the rest is over, or for as long again as a batch has been trying: with a fixed wait, events would be
+    /// claimed and given back again and again while the sink does not answer.
+    fn refusal(&self, until: Instant, now: Instant) -> SinkError {
+        let tried = self.trying_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        let retry_after = until.saturating_duration_since(now).max(tried).clamp(TRYING, LONGEST_REST);
+        SinkError::Down { reason: self.reason.clone(), retry_after }
+    }
+}
+
+impl Breaker {
+    pub(super) fn new(sink: &str) -> Self {
+        Self { sink: sink.to_owned(), state: Mutex::default() }
+    }
+
+    /// Whether a message may be queued.
+    pub(super) fn look(&self, now: Instant) -> Result<(), SinkError> {
+        let state = self.lock();
+        match state.open_until {
+            Some(until) if now < until || state.trying_since.is_some() => Err(state.refusal(until, now)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a batch may be sent. Report its result to the [`Pass`].
+    pub(super) fn admit(&self, now: Instant) -> Result<Pass<'_>, SinkError> {
+        let mut state = self.lock();
+        let is_trial = match state.open_until {
+            None => false,
+            Some(until) if now < until || state.trying_since.is_some() => return Err(state.refusal(until, now)),
+            Some(_) => true,
+        };
+        if is_trial {
+            state.trying_since = Some(now);
+        }
+        Ok(Pass { breaker: self, is_trial })
+    }
+
+    fn record(&self, down: Option<&str>, is_trial: bool, now: Instant) -> Duration {
+        let mut state = self.lock();
+        // A batch that was sent before the sink went down says nothing about what comes after it.
+        if let (Some(until), false) = (state.open_until, is_trial) {
+            return until.saturating_duration_since(now).max(TRYING);
+        }
+        state.trying_since = None;
+        let Some(reason) = down else {
+            if state.open_until.take().is_some() {
+                tracing::info!(target: "outbox::sink::breaker", sink = self.sink, "the sink works again");
+            }
+            state.failures = 0;
+            return Duration::ZERO;
+        };
+        if state.open_until.is_none() {
+            tracing::warn!(
+                target: "outbox::sink::breaker",
+                sink = self.sink,
+                reason,
+                "the sink is down; its events wait and lose no attempt"
+            );
+        }
+        let rest = FIRST_REST.saturating_mul(1 << state.failures.min(16)).min(LONGEST_REST);
+        // Varied, so that hosts that lost it together do not come back together.
+        let rest = rest.mul_f64(rand::rng().random_range(0.75..1.0));
+        state.failures = state.failures.saturating_add(1);
+        reason.clone_into(&mut state.reason);
+        state.open_until = Some(now + rest);
+        rest
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The right to send a batch. If it is dropped without a result, another batch may try.
+#[derive(Debug)]
+#[must_use = "tell it what came of the batch"]
+pub(super) struct Pass<'b> {
+    breaker: &'b Breaker,
+    is_trial: bool,
+}
+
+impl Pass<'_> {
+    /// Reports the result of the batch: `down` says why the whole sink did not work, if so. Returns the rest before the next
+    /// try.
+    pub(super) fn record(mut self, down: Option<&str>, now: Instant) -> Duration {
+        let is_trial = std::mem::take(&mut self.is_trial);
+        self.breaker.record(down, is_trial, now)
+    }
+}
+
+impl Drop for Pass<'_> {
+    fn drop(&mut self) {
+        if self.is_trial {
+            self.breaker.lock().trying_since = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fail(breaker: &Breaker, now: Instant) -> Duration {
+        breaker.admit(now).expect("a batch may be sent").record(Some("refused"), now)
+    }
+
+    #[test]
+    fn rests_grow_to_the_longest_and_one_good_batch_ends_them() {
+        let breaker = Breaker::new("orders");
+        let mut now = Instant::now();
+        for failure in 0..20 {
+            let rest = fail(&breaker, now);
+            let ideal = FIRST_REST.saturating_mul(1 << failure).min(LONGEST_REST);
+            assert!(rest >= ideal.mul_f64(0.74) && rest <= ideal, "failure {failure}: {rest:?} of {ideal:?}");
+            let error = breaker.look(now).expect_err("open");
+            assert_eq!(error, SinkError::Down { reason: "refused".to_owned(), retry_after: rest });
+            now += rest;
+        }
+        let _ = breaker.admit(now).expect("a trial").record(None, now);
+        assert_eq!(breaker.look(now), Ok(()));
+        assert!(fail(&breaker, now) <= FIRST_REST, "and the next rest is a short one again");
+    }
+
+    #[test]
+    fn one_batch_tries_after_a_rest_and_a_trial_that_was_none_leaves_it_to_the_next() {
+        let breaker = Breaker::new("orders");
+        let now = Instant::now();
+        let later = now + fail(&breaker, now);
+        let trial = breaker.admit(later).expect("one batch may try");
+        assert!(breaker.admit(later).is_err(), "and no other beside it");
+        drop(trial);
+        assert!(breaker.admit(later).is_ok());
+    }
+
+    #[test]
+    fn others_wait_as_long_again_as_a_trial_has_taken_and_no_longer_than_the_longest_rest() {
+        let breaker = Breaker::new("orders");
+        let now = Instant::now();
+        let later = now + fail(&breaker, now);
+        let _hangs = breaker.admit(later).expect("one batch may try");
+        let after = |seconds| match breaker.look(later + Duration::from_secs(seconds)) {
+            Err(SinkError::Down { retry_after, .. }) => retry_after,
+            other => panic!("the trial lasts: {other:?}"),
+        };
+        assert_eq!([after(0), after(8), after(80)], [TRYING, Duration::from_secs(8), LONGEST_REST]);
+    }
+
+    #[test]
+    fn a_batch_that_was_sent_before_the_sink_went_down_neither_closes_the_breaker_nor_lengthens_the_rest() {
+        let breaker = Breaker::new("orders");
+        let now = Instant::now();
+        let [early, late] = [0, 1].map(|_| breaker.admit(now).expect("closed"));
+        let rest = fail(&breaker, now);
+        assert_eq!(late.record(Some("refused"), now), rest);
+        let _ = early.record(None, now);
+        assert!(breaker.look(now).is_err());
+    }
+}

@@ -1,0 +1,120 @@
+//! Why a message was not confirmed.
+
+use std::time::Duration;
+
+use outbox_event::deceptive::is_deceptive;
+
+/// After how long a message that found no room may be sent again.
+const CROWDED_REST: Duration = Duration::from_secs(1);
+
+/// Why a message was not confirmed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SinkError {
+    /// The receiver, or a check of this host, refuses the message. Sent again, it will be refused again, unless somebody changes a
+    /// configuration.
+    #[error("{reason}")]
+    Rejected {
+        /// Why, for people. Nothing in it is secret.
+        reason: String,
+    },
+    /// The message was not confirmed this time, but may be later. It may have arrived all the same.
+    #[error("{reason}")]
+    Unavailable {
+        /// Why, for people. Nothing in it is secret.
+        reason: String,
+        /// After how long the receiver asks to get it again; `None` when it did not say.
+        retry_after: Option<Duration>,
+    },
+    /// The whole sink is down: no message is sent before `retry_after` is over. This one may have arrived all the same.
+    #[error("{reason}")]
+    Down {
+        /// Why, for people. Nothing in it is secret.
+        reason: String,
+        /// After how long the sink is tried again.
+        retry_after: Duration,
+    },
+}
+
+impl SinkError {
+    /// A refusal.
+    pub(super) fn rejected(reason: impl Into<String>) -> Self {
+        Self::Rejected { reason: reason.into() }
+    }
+
+    /// Not confirmed this time, for a reason that concerns this message alone.
+    pub(super) fn unavailable(reason: impl Into<String>) -> Self {
+        Self::Unavailable { reason: reason.into(), retry_after: None }
+    }
+
+    /// Not confirmed this time, for a reason that is none of the message's: it is sent again after a rest, and that is no failed
+    /// attempt.
+    pub(super) fn unavailable_for(rest: Duration, reason: impl Into<String>) -> Self {
+        Self::Unavailable { reason: reason.into(), retry_after: Some(rest) }
+    }
+
+    /// There was no room for the message, which is nobody's fault: it is sent again soon, and that is no failed attempt.
+    pub(super) fn crowded(reason: impl Into<String>) -> Self {
+        Self::unavailable_for(CROWDED_REST, reason)
+    }
+
+    /// The sink as a whole does not work. The [breaker](super::breaker) says when it is tried again.
+    pub(super) fn down(reason: impl Into<String>) -> Self {
+        Self::Down { reason: reason.into(), retry_after: Duration::ZERO }
+    }
+
+    /// The answer for a message that its sink forgot to answer: nothing says that the message was confirmed.
+    ///
+    /// # Errors
+    /// Always.
+    #[doc(hidden)] // for the host
+    pub fn unanswered() -> Result<(), Self> {
+        Err(Self::unavailable("the sink gave no answer"))
+    }
+
+    /// Whether the message may be confirmed when it is sent again as it is.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        !matches!(self, Self::Rejected { .. })
+    }
+
+    /// Whether the whole sink is down.
+    #[must_use]
+    pub fn is_down(&self) -> bool {
+        matches!(self, Self::Down { .. })
+    }
+}
+
+/// A text from outside, made safe for an error message: one line of bounded length without control characters.
+pub(super) fn quoted(text: &str) -> String {
+    const MAX_CHARS: usize = 300;
+    let mut safe = String::new();
+    for (number, c) in text.trim().chars().enumerate() {
+        if number == MAX_CHARS {
+            safe.push('…');
+            break;
+        }
+        if is_deceptive(c) {
+            safe.extend(c.escape_default());
+        } else {
+            safe.push(c);
+        }
+    }
+    safe
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_other_side_says_is_cut_and_cannot_steer_a_terminal() {
+        assert_eq!(
+            quoted("  no\r\n\u{1b}[31m such\u{202e} k\u{2028}ey\u{61c} "),
+            "no\\r\\n\\u{1b}[31m such\\u{202e} k\\u{2028}ey\\u{61c}"
+        );
+        let long = quoted(&"x".repeat(10_000));
+        assert_eq!(long.chars().count(), 301);
+        assert!(long.ends_with('…'));
+    }
+}

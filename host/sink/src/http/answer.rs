@@ -1,0 +1,127 @@
+//! What the response to a webhook means for the message.
+
+use std::time::{Duration, Instant};
+
+use http::header::{LOCATION, RETRY_AFTER};
+use http::{HeaderMap, Response, StatusCode};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use outbox_event::time::Timestamp;
+
+use super::hidden::Hidden;
+use crate::SinkError;
+use crate::error::quoted;
+
+/// How much of a response is read: enough for a reason, and to reuse the connection.
+const MAX_BODY: usize = 4 << 10;
+/// How long a response's body may take: the status has decided already.
+const BODY_TIME: Duration = Duration::from_millis(500);
+/// The longest `Retry-After` that is respected.
+const LONGEST_REST: Duration = Duration::from_secs(15 * 60);
+
+/// What a response means for the message. Reads at most a bounded part of the body, for a bounded time.
+pub(super) async fn meaning(answer: Response<Incoming>, url: &str, hidden: &Hidden, now: Timestamp) -> Result<(), SinkError> {
+    let (head, body) = answer.into_parts();
+    let text = read(body).await;
+    verdict(head.status, &head.headers, &text, url, hidden, now)
+}
+
+fn verdict(
+    status: StatusCode,
+    headers: &HeaderMap,
+    text: &str,
+    url: &str,
+    hidden: &Hidden,
+    now: Timestamp,
+) -> Result<(), SinkError> {
+    if status.is_success() {
+        return Ok(());
+    }
+    // Before it is cut: half a secret is not found.
+    let text = quoted(&hidden.hide(text));
+    let said = if text.is_empty() { String::new() } else { format!(": {text}") };
+    let reason = format!("{url} answered {}{said}", status.as_u16());
+    Err(match status.as_u16() {
+        300..=399 => {
+            let to = headers.get(LOCATION).map(|to| quoted(&hidden.hide(&String::from_utf8_lossy(to.as_bytes()))));
+            let to = to.map_or_else(String::new, |to| format!(" to {to}"));
+            SinkError::rejected(format!(
+                "{url} answered {} with a redirect{to}, which is not followed; set url to where it leads",
+                status.as_u16()
+            ))
+        }
+        408 | 425 | 429 | 500..=599 => SinkError::Unavailable { reason, retry_after: retry_after(headers, now) },
+        _ => SinkError::rejected(reason),
+    })
+}
+
+/// `Retry-After`, in seconds or as a date, bounded. Source: RFC 9110, 10.2.3.
+fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    let rest = match text.parse::<u64>() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) => {
+            let at = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok()?;
+            Timestamp::from_micros(at.as_microsecond()).since(now)
+        }
+    };
+    Some(rest.min(LONGEST_REST))
+}
+
+/// The beginning of a body, as text.
+async fn read(mut body: Incoming) -> String {
+    let mut read = Vec::new();
+    let until = Instant::now() + BODY_TIME;
+    while read.len() < MAX_BODY {
+        // The end of the body, an error, or the end of the time.
+        let Ok(Some(Ok(frame))) = tokio::time::timeout_at(until.into(), body.frame()).await else { break };
+        if let Some(data) = frame.data_ref() {
+            read.extend_from_slice(&data[..data.len().min(MAX_BODY - read.len())]);
+        }
+    }
+    String::from_utf8_lossy(&read).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict_of(status: u16, headers: &[(http::HeaderName, &str)]) -> Result<(), SinkError> {
+        let headers = headers.iter().map(|(name, value)| (name.clone(), value.parse().unwrap())).collect();
+        let now = Timestamp::from_micros(784_111_777_000_000); // Sun, 06 Nov 1994 08:49:37 GMT
+        let hidden = Hidden::of(&"https://a/s3cr3t-t0ken".parse().unwrap(), &HeaderMap::new());
+        let text = "no\r\n\u{1b}[2J /s3cr3t-t0ken";
+        verdict(StatusCode::from_u16(status).unwrap(), &headers, text, "https://a", &hidden, now)
+    }
+
+    #[test]
+    fn the_status_decides() {
+        for status in [200, 201, 202, 204, 299] {
+            assert_eq!(verdict_of(status, &[]), Ok(()), "{status}");
+        }
+        for status in [408, 425, 429, 500, 502, 503, 504, 599] {
+            assert!(matches!(verdict_of(status, &[]), Err(SinkError::Unavailable { retry_after: None, .. })), "{status}");
+        }
+        for status in [400, 401, 403, 404, 405, 409, 410, 413, 422] {
+            let reason = "https://a answered STATUS: no\\r\\n\\u{1b}[2J ***".replace("STATUS", &status.to_string());
+            assert_eq!(verdict_of(status, &[]), Err(SinkError::rejected(reason)));
+        }
+        let moved = verdict_of(308, &[(LOCATION, "http://169.254.169.254/")]);
+        assert!(
+            matches!(&moved, Err(SinkError::Rejected { reason }) if reason.contains("redirect to http://169.254.169.254/, which is not followed"))
+        );
+    }
+
+    #[test]
+    fn the_other_side_says_when_within_a_bound() {
+        let rest = |text: &str| match verdict_of(429, &[(RETRY_AFTER, text)]) {
+            Err(SinkError::Unavailable { retry_after, .. }) => retry_after,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(rest("7"), Some(Duration::from_secs(7)));
+        assert_eq!(rest("Sun, 06 Nov 1994 08:50:37 GMT"), Some(Duration::from_secs(60)));
+        assert_eq!(rest("Sun, 06 Nov 1994 08:40:37 GMT"), Some(Duration::ZERO));
+        assert_eq!(rest("99999999999"), Some(LONGEST_REST));
+        assert_eq!(rest("soon"), None);
+    }
+}

@@ -1,0 +1,79 @@
+//! Checks Kafka's settings and starts its sink.
+
+use std::time::Duration;
+
+use super::config::KafkaConfig;
+use super::{Kafka, LIMITS, may_name_a_topic, security};
+use crate::CommonConfig;
+use crate::batching::Batching;
+use crate::error::quoted;
+use crate::kind::Kind;
+
+impl Kind for KafkaConfig {
+    fn kind(&self) -> &'static str {
+        "kafka"
+    }
+
+    fn target(&self) -> String {
+        quoted(&self.brokers)
+    }
+
+    fn common(&self) -> CommonConfig {
+        CommonConfig { timeout: self.timeout, subjects: self.subjects.clone() }
+    }
+
+    fn faults(&self, prefix: &str) -> Vec<String> {
+        let mut faults = Vec::new();
+        if self.brokers.is_empty() {
+            faults.push(format!("{prefix}.brokers is missing; write it like tls://host:9093, or host:9092 without TLS"));
+        } else if !self.hosts().all(is_broker) {
+            // Not repeated: it may contain a password.
+            faults.push(format!(
+                "{prefix}.brokers is not a list like tls://host:9093,tls://host:9093, or host:9092,host:9092 without TLS"
+            ));
+        }
+        faults.extend(security::faults(self, prefix));
+        if self.timeout < Duration::from_secs(2) {
+            faults.push(format!("{prefix}.timeout is {:?}; it must be at least 2s", self.timeout));
+        }
+        if self.topic.as_str().is_empty() || self.topic.literals().any(|text| !text.chars().all(may_name_a_topic)) {
+            faults.push(format!(
+                "{prefix}.topic is `{}`; letters, digits, `.`, `_` and `-` are allowed",
+                quoted(self.topic.as_str())
+            ));
+        }
+        faults
+    }
+
+    fn start(&self, name: &str) -> Result<Batching, String> {
+        Ok(Batching::start(name, Kafka::new(name, self.clone())?, self.common(), LIMITS))
+    }
+}
+
+fn is_broker(text: &str) -> bool {
+    let parts = text.rsplit_once(':');
+    parts.is_some_and(|(host, port)| !host.is_empty() && !host.contains(['/', '@', ' ']) && port.parse::<u16>().is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faults(text: &str) -> String {
+        serde_json::from_str::<KafkaConfig>(text).expect("readable").faults("sinks.log").join("\n")
+    }
+
+    #[test]
+    fn faults_name_the_setting() {
+        assert!(faults("{}").contains("sinks.log.brokers is missing"));
+        for brokers in ["a:9092,b", "kafka://a:9092", "SASL_SSL://a:9094", "user:secret@a:9092"] {
+            let refused = faults(&format!(r#"{{"brokers": "{brokers}"}}"#));
+            assert!(refused.contains("sinks.log.brokers is not a list like tls://host:9093"), "{refused}");
+            assert!(!refused.contains("secret"), "{refused}");
+        }
+        assert!(faults(r#"{"brokers": "a:9092", "topic": "a b"}"#).contains("sinks.log.topic"));
+        assert!(faults(r#"{"brokers": "a:9092", "timeout": "1s"}"#).contains("sinks.log.timeout"));
+        assert_eq!(faults(r#"{"brokers": "a:9092, b:9092", "topic": "shop.{aggregate_type}"}"#), "");
+        assert_eq!(faults(r#"{"brokers": "TLS://[::1]:9093, b:9093"}"#), "");
+    }
+}

@@ -1,0 +1,161 @@
+//! All sinks of a host, by name.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::batching::Batching;
+use super::common::TIMEOUT;
+use super::{Sink, SinkConfig};
+
+/// Why there are no sinks.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SinksError {
+    /// Values that make no sense, all of them.
+    #[error("the sinks have {} faults: {}", .0.len(), .0.join("; "))]
+    Config(Vec<String>),
+}
+
+/// All sinks of a host, by name. Cheap to clone; the connections are closed with the last clone.
+///
+/// ```
+/// # mod outbox { pub use outbox_sink as sink; }
+/// use std::collections::BTreeMap;
+///
+/// use outbox::sink::{SinkConfig, Sinks, StdoutConfig};
+///
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), outbox::sink::SinksError> {
+/// let console = SinkConfig::Stdout(StdoutConfig { source: "shop".to_owned() });
+/// let sinks = Sinks::connect(&BTreeMap::from([("console".to_owned(), console)]))?;
+///
+/// assert!(sinks.get("console").is_some());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Default)]
+pub struct Sinks(BTreeMap<Arc<str>, Entry>);
+
+#[derive(Clone)]
+struct Entry {
+    sink: Origin,
+    timeout: Duration,
+}
+
+/// Who made a sink.
+#[derive(Clone)]
+enum Origin {
+    Config(Arc<Batching>),
+    Application(Arc<dyn Sink>),
+}
+
+/// The longest name of a sink, in characters.
+const MAX_NAME_CHARS: usize = 64;
+
+impl Sinks {
+    /// Checks all configurations together, then starts the sinks. Each connects with its first message, so that a host starts even
+    /// while a broker is down. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the names and values.
+    pub fn connect(configs: &BTreeMap<String, SinkConfig>) -> Result<Self, SinksError> {
+        let faults = Self::faults(configs);
+        if !faults.is_empty() {
+            return Err(SinksError::Config(faults));
+        }
+        let mut sinks = Self::default();
+        let mut faults = Vec::new();
+        for (name, config) in configs {
+            match config.start(name) {
+                Ok(sink) => {
+                    let sink = Origin::Config(Arc::new(sink));
+                    sinks.0.insert(Arc::from(name.as_str()), Entry { sink, timeout: config.common().timeout });
+                }
+                Err(fault) => faults.push(format!("sinks.{name}: {fault}")),
+            }
+        }
+        if faults.is_empty() { Ok(sinks) } else { Err(SinksError::Config(faults)) }
+    }
+
+    /// Everything that is wrong with the names and values, one text each; names begin with `sinks.`.
+    #[must_use]
+    pub fn faults(configs: &BTreeMap<String, SinkConfig>) -> Vec<String> {
+        let names = configs.keys().filter(|name| !is_name(name)).map(|name| {
+            format!(
+                "sinks.{name:?} is not a valid name of a sink; use 1 to {MAX_NAME_CHARS} lower-case letters, digits, - and _"
+            )
+        });
+        names.chain(configs.iter().flat_map(|(name, config)| config.faults(&format!("sinks.{name}")))).collect()
+    }
+
+    /// Adds a sink of the application's own, with a timeout of 10 s; it replaces one of the same name.
+    #[must_use]
+    pub fn with(mut self, name: &str, sink: Arc<dyn Sink>) -> Self {
+        self.0.insert(Arc::from(name), Entry { sink: Origin::Application(sink), timeout: TIMEOUT });
+        self
+    }
+
+    /// The same sinks for one more user among several, who gets at most half of the places of each. A sink of the application's own
+    /// has no places.
+    #[doc(hidden)] // for the host
+    #[must_use]
+    pub fn with_own_share(&self) -> Self {
+        let shared = |(name, entry): (&Arc<str>, &Entry)| {
+            let sink = match &entry.sink {
+                Origin::Config(sink) => Origin::Config(Arc::new(sink.with_own_share())),
+                Origin::Application(sink) => Origin::Application(sink.clone()),
+            };
+            (name.clone(), Entry { sink, timeout: entry.timeout })
+        };
+        Self(self.0.iter().map(shared).collect())
+    }
+
+    /// The time within which a sink must confirm a message; 10 s for an unknown name.
+    #[must_use]
+    pub fn timeout(&self, name: &str) -> Duration {
+        self.0.get(name).map_or(TIMEOUT, |entry| entry.timeout)
+    }
+
+    /// The sink of this name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<Arc<dyn Sink>> {
+        self.0.get(name).map(|entry| match &entry.sink {
+            Origin::Config(sink) => sink.clone() as Arc<dyn Sink>,
+            Origin::Application(sink) => sink.clone(),
+        })
+    }
+
+    /// All names, sorted.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(AsRef::as_ref)
+    }
+}
+
+impl fmt::Debug for Sinks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+/// Whether a name can be used in a configuration key, an environment variable and a log line.
+fn is_name(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_');
+    (1..=MAX_NAME_CHARS).contains(&name.len()) && name.chars().all(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn all_faults_of_all_sinks_are_told_together() {
+        let stdout = |source: &str| SinkConfig::Stdout(crate::StdoutConfig { source: source.to_owned() });
+        let configs = [("a.b", stdout("x")), ("orders", stdout(""))].map(|(name, config)| (name.to_owned(), config));
+        let SinksError::Config(faults) = Sinks::connect(&configs.into()).expect_err("two faults");
+        assert_eq!(faults.len(), 2, "{faults:?}");
+        assert!(faults[0].starts_with("sinks.\"a.b\" is not a valid name"));
+        assert!(faults[1].starts_with("sinks.orders.source is empty"));
+    }
+}
