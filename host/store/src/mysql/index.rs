@@ -2,7 +2,7 @@
 
 use sqlx::mysql::MySqlConnection;
 
-use super::schema::{lock, run, unlock};
+use super::ddl::{lock, run, unlock};
 use super::{MySqlStore, Run};
 use crate::row::Named;
 use crate::{Index, StoreError};

@@ -2,15 +2,14 @@
 //! safe to repeat, and noted only at its end; a lock of the server's keeps two programs apart.
 
 use async_trait::async_trait;
-use sqlx::MySql;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
-use sqlx::pool::PoolConnection;
 
+use super::ddl::{ACTION, lock, run, unlock};
 use super::error::is_no_such_table;
 use super::grants::GRANTS;
 use super::{MySqlStore, Run, index};
-use crate::row::{Columns, Named};
-use crate::schema::{self, FORGET_ALL, History, Step, has_notes, in_use};
+use crate::row::Named;
+use crate::schema::{self, FORGET_ALL, History, Step, has_notes};
 use crate::{Index, Migration, PartitionStore, SchemaStore, StoreError, TableName};
 
 #[async_trait]
@@ -106,12 +105,6 @@ SELECT version, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', applied_at), name FROM 
 const RECORD: &str = "INSERT INTO outbox_event_migration (version, name, applied_at) VALUES (?, ?, UTC_TIMESTAMP(6))";
 const FORGET: &str = "DELETE FROM outbox_event_migration WHERE version = ?";
 
-/// Such locks belong to the whole server, and their names have at most 64 characters. It ends with the connection at the
-/// latest.
-const LOCK: &str = "SELECT GET_LOCK(MD5(CONCAT(DATABASE(), '.', ?)), 60)";
-const UNLOCK: &str = "DO RELEASE_LOCK(MD5(CONCAT(DATABASE(), '.', ?)))";
-
-const ACTION: &str = "migrate the schema";
 const READ_VERSION: &str = "read the schema's version";
 
 pub(super) fn text(table: &TableName, index: Option<Index>) -> String {
@@ -170,26 +163,6 @@ async fn locked_down(store: &MySqlStore, connection: &mut MySqlConnection) -> Re
     let forget = if is_only { store.statement(FORGET_ALL) } else { store.statement(FORGET).bind(i64::from(step.version)) };
     forget.execute(connection).await.map_err(|error| store.failed("take back a step of the schema", error))?;
     Ok(Some(migration))
-}
-
-pub(super) async fn lock(store: &MySqlStore) -> Result<PoolConnection<MySql>, StoreError> {
-    let mut connection = store.connection(ACTION).await?;
-    let row = sqlx::query(LOCK).bind(store.table.as_str()).fetch_one(&mut *connection).await;
-    match row.and_then(|row| row.integer(0)).map_err(|error| store.failed(ACTION, error))? {
-        Some(1) => Ok(connection),
-        _ => Err(StoreError::Locked { action: ACTION, source: sqlx::Error::PoolTimedOut }),
-    }
-}
-
-pub(super) async fn unlock(store: &MySqlStore, connection: &mut MySqlConnection) -> Result<(), StoreError> {
-    let result = sqlx::query(UNLOCK).bind(store.table.as_str()).execute(connection).await;
-    result.map(drop).map_err(|error| store.failed(ACTION, error))
-}
-
-pub(super) async fn run(store: &MySqlStore, connection: &mut MySqlConnection, text: &'static str) -> Result<(), StoreError> {
-    // A lock of a table is waited for no longer than by any statement of the host: see `open.rs`.
-    let result = sqlx::raw_sql(store.table.sql(text)).execute(connection).await;
-    result.map(drop).map_err(|error| in_use(&store.table, store.failed(ACTION, error)))
 }
 
 async fn history<'s>(store: &'s MySqlStore, connection: &mut MySqlConnection) -> Result<History<'s>, StoreError> {

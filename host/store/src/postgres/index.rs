@@ -5,7 +5,7 @@ use std::time::Duration;
 use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Row};
 
-use super::schema::{prepare, run};
+use super::ddl::{prepare, run};
 use super::{PostgresStore, Run, TransactionalStore};
 use crate::row::Named;
 use crate::{Index, StoreError};

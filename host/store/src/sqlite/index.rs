@@ -2,8 +2,8 @@
 
 use sqlx::sqlite::SqliteConnection;
 
+use super::ddl::run;
 use super::error::failed;
-use super::schema::run;
 use super::{SqliteStore, TransactionalStore};
 use crate::row::Named;
 use crate::{Index, StoreError};

@@ -6,6 +6,7 @@
 
 mod audit;
 mod claim;
+mod ddl;
 mod dead;
 mod doctor;
 mod effects;

@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 use sqlx::sqlite::SqliteConnection;
 
+use super::ddl::run;
 use super::error::failed;
 use super::{Run, SqliteStore, TransactionalStore, index};
 use crate::row::Named;
@@ -109,11 +110,6 @@ const READING: &str = "read the schema's version";
 pub(super) fn text(table: &TableName, index: Option<Index>) -> String {
     let index = index.map(index::sql).map(|sql| table.sql(sql).as_str().to_owned());
     schema::text(STEPS, index, HISTORY, NOW, |sql| table.sql(sql).as_str().to_owned())
-}
-
-pub(super) async fn run(store: &SqliteStore, connection: &mut SqliteConnection, text: &'static str) -> Result<(), StoreError> {
-    let result = sqlx::raw_sql(store.table.sql(text)).execute(connection).await;
-    result.map(drop).map_err(|error| failed("migrate the schema", error))
 }
 
 async fn apply_missing(store: &SqliteStore, connection: &mut SqliteConnection) -> Result<Vec<Migration>, StoreError> {
