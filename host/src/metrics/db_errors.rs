@@ -4,7 +4,7 @@ use super::Counter;
 use crate::store::StoreError;
 
 /// Every kind, as [`StoreError::code`] names them.
-const KINDS: [&str; 22] = [
+const KINDS: [&str; 23] = [
     "closed",
     "corrupt",
     "disconnected",
@@ -13,6 +13,7 @@ const KINDS: [&str; 22] = [
     "full",
     "locked",
     "moved",
+    "no_index",
     "no_schema",
     "not_ours",
     "outdated",

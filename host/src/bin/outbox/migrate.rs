@@ -39,8 +39,9 @@ pub(crate) enum MigrateCommand {
     },
     /// Add an index that not every host needs; others can write to the table meanwhile, except on SQLite
     #[command(
-        after_help = "Each index costs time at every event, so add only what is needed. While others write to a large table, it may take \
-                      minutes.\n\nExamples:\n  outbox migrate add-index aggregate\n  outbox migrate add-index ordered_by_aggregate"
+        after_help = "Examples:\n  outbox migrate add-index aggregate\n  outbox migrate add-index ordered_by_aggregate\n\n\
+                      Each index costs time at every event, so add only what is needed. While others write to a large table, it may \
+                      take minutes."
     )]
     AddIndex {
         /// Which one
