@@ -6,7 +6,7 @@ use sqlx::postgres::PgRow;
 use super::{PostgresStore, Run};
 use crate::doctor::{GRANT, missing_index};
 use crate::row::Named;
-use crate::{Finding, StoreError};
+use crate::{Finding, Index, StoreError};
 
 const INDEXES: [&str; 7] = [
     "outbox_event_pkey",
@@ -72,10 +72,11 @@ const COLUMNS: [&str; 31] = [
     "partition_id",
 ];
 
-/// The table's indexes by name, and whether each can be used.
+/// The table's indexes by name, and whether each can be used; without those that are being built.
 const VALID_INDEXES: &str = "
 SELECT relname::text AS name, indisvalid AND indisready AS valid FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
-WHERE indrelid = 'outbox_event'::regclass";
+WHERE indrelid = 'outbox_event'::regclass
+  AND NOT EXISTS (SELECT 1 FROM pg_stat_progress_create_index AS building WHERE building.index_relid = indexrelid)";
 
 /// $1 tables, $2 rights, pair by pair.
 const MISSING_RIGHTS: &str = "
@@ -129,19 +130,27 @@ async fn indexes(store: &PostgresStore) -> Result<Vec<Finding>, StoreError> {
     let index = |row: &PgRow| Ok((row.string("name")?, row.try_get("valid")?));
     let found: Vec<(String, bool)> = store.read_all("look for the indexes", store.statement(VALID_INDEXES), index).await?;
     let mut findings = Vec::new();
-    for (name, is_valid) in &found {
-        if !is_valid {
+    for index in [Index::Aggregate, Index::Ordered, Index::OrderedByAggregate] {
+        let name = store.index_name(index);
+        if found.iter().any(|(known, is_valid)| *known == name && !is_valid) {
+            let fix = format!("outbox migrate add-index {}", index.as_str());
             findings.push(Finding::fault(
                 "indexes",
-                format!("the index {name} was not built to its end, so the host reads the whole table again and again"),
-                format!("REINDEX INDEX CONCURRENTLY {name}"),
+                format!("the index {name} was not built to its end, so no statement uses it"),
+                fix,
             ));
         }
     }
     for index in INDEXES {
         let name = store.table.unqualified(index).to_ascii_lowercase();
-        if !found.iter().any(|(known, _)| *known == name) {
-            findings.push(missing_index(&name));
+        match found.iter().find(|(known, _)| *known == name) {
+            Some((_, true)) => {}
+            Some((_, false)) => findings.push(Finding::fault(
+                "indexes",
+                format!("the index {name} was not built to its end, so the host reads the whole table again and again"),
+                format!("REINDEX INDEX CONCURRENTLY {name}"),
+            )),
+            None => findings.push(missing_index(&name)),
         }
     }
     let all_there = || vec![Finding::good("indexes", format!("all {} are there", INDEXES.len()))];

@@ -23,6 +23,8 @@ const SIZE: &str = "SELECT pg_relation_size('outbox_event'::regclass) AS bytes";
 /// Tried again and again, not waited for: whoever creates an index waits for the end of every statement that began before, so the two
 /// programs would wait for each other.
 const TRY_LOCK: &str = "SELECT pg_try_advisory_xact_lock(hashtextextended('outbox_event_index', 0)) AS locked";
+/// A transaction that keeps its snapshot would be waited for by the statement that it guards.
+const READ_COMMITTED: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED";
 /// The transaction that holds the lock rests as long as the index takes.
 const MAY_REST: &str = "SELECT set_config('idle_in_transaction_session_timeout', '0', true)";
 const NO_HURRY: &str = "SELECT set_config('statement_timeout', '0', false), set_config('lock_timeout', '0', false)";
@@ -87,9 +89,15 @@ pub(super) async fn add(store: &PostgresStore, index: Index) -> Result<bool, Sto
     }
     let size = store.statement(SIZE).fetch_one(&mut *transaction).await.and_then(|row| row.try_get::<i64, _>("bytes"));
     if found.is_none() && size.map_err(|error| store.failed(ACTION, error))? <= SMALL {
-        run(store, &mut transaction, &sql(index)).await?;
-        PostgresStore::commit(transaction).await?;
-        return Ok(true);
+        match run(store, &mut transaction, &sql(index)).await {
+            // Transactions of writers that stay open do not stop the other way.
+            Err(StoreError::InUse { .. }) => {}
+            created => {
+                created?;
+                PostgresStore::commit(transaction).await?;
+                return Ok(true);
+            }
+        }
     }
     PostgresStore::rollback(transaction).await?;
     add_beside_writers(store, index).await
@@ -99,6 +107,7 @@ pub(super) async fn add(store: &PostgresStore, index: Index) -> Result<bool, Sto
 async fn add_beside_writers(store: &PostgresStore, index: Index) -> Result<bool, StoreError> {
     let mut lock = store.transaction().await?;
     let failed = |error| store.failed(ACTION, error);
+    store.statement(READ_COMMITTED).execute(&mut *lock).await.map_err(failed)?;
     store.statement(MAY_REST).execute(&mut *lock).await.map_err(failed)?;
     loop {
         let locked = store.statement(TRY_LOCK).fetch_one(&mut *lock).await.and_then(|row| row.try_get("locked"));
@@ -108,19 +117,28 @@ async fn add_beside_writers(store: &PostgresStore, index: Index) -> Result<bool,
         tokio::time::sleep(LOOK_EVERY).await;
     }
     let (name, on) = definition(index);
-    let statement = match store.find_index(&mut lock, index).await? {
+    let mut statements = Vec::new();
+    match store.find_index(&mut lock, index).await? {
         Some(Found { is_valid: true, .. }) => return Ok(false),
-        Some(Found { name, .. }) => format!("REINDEX INDEX CONCURRENTLY {name}"),
-        None => format!("CREATE INDEX CONCURRENTLY {} ON {} {on}", store.table.unqualified(name), store.table),
-    };
+        // Not REINDEX: each time that it is cut off, it leaves one more index, which every insert writes.
+        Some(Found { name, .. }) => statements.push(format!("DROP INDEX CONCURRENTLY {name}")),
+        None => {}
+    }
+    statements.push(format!("CREATE INDEX CONCURRENTLY {} ON {} {on}", store.table.unqualified(name), store.table));
     // A connection of its own: it keeps its settings, and no call of the host waits for it.
     let mut connection = store.connect.connect().await.map_err(failed)?;
     if !store.is_pooled(ACTION).await? {
         sqlx::raw_sql(NO_HURRY).execute(&mut connection).await.map_err(failed)?;
     }
-    // Safe: the only text put in is checked identifiers, and a name that the server has quoted.
-    let created = sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut connection).await;
+    let mut created = Ok(());
+    for statement in statements {
+        // Safe: the only text put in is checked identifiers, and a name that the server has quoted.
+        created = sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut connection).await.map(drop);
+        if created.is_err() {
+            break;
+        }
+    }
     // That it can be closed politely or not changes nothing.
     let _ = connection.close().await;
-    created.map(|_| true).map_err(failed)
+    created.map(|()| true).map_err(failed)
 }
