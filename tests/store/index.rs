@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use outbox::store::mysql::MySqlOptions;
 use outbox::store::{Expectations, Filter, Index, SchemaStore, Settlement, Severity};
-use outbox::{Envelope, PostgresStore, StoreError, TransactionalStore};
-use support::{Database, Harness, Postgres};
+use outbox::{Envelope, MySqlStore, PostgresStore, StoreError, TransactionalStore};
+use support::{Database, Harness, MySql, Postgres};
 
 use crate::common::{expectations, finished, plains, write};
 
@@ -141,11 +142,7 @@ async fn others_write_while_an_index_is_added_to_a_large_table_on_postgres() {
         let store = store.clone();
         async move { store.add_index(Index::OrderedByAggregate).await }
     });
-    // It waits for the transaction that was open before, and is seen to.
-    while db.number("SELECT count(*) FROM pg_stat_progress_create_index WHERE relid = 'outbox_event'::regclass").await == 0 {
-        assert!(!adding.is_finished(), "it does not wait");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    is_being_built(&db, &adding).await;
     write(&db, &plains(&db, 3).await).await;
     PostgresStore::commit(open).await.expect("commits");
 
@@ -162,6 +159,75 @@ async fn two_programs_may_add_an_index_to_a_large_table_at_once_on_postgres() {
 
     assert!(first.expect("adds it") ^ second.expect("adds it"), "one of the two did it");
     one.check_index(Index::Aggregate).await.expect("it is there");
+}
+
+/// Waits until an index is built beside others.
+async fn is_being_built(db: &Postgres, adding: &tokio::task::JoinHandle<Result<bool, StoreError>>) {
+    while db.number("SELECT count(*) FROM pg_stat_progress_create_index WHERE relid = 'outbox_event'::regclass").await == 0 {
+        assert!(!adding.is_finished(), "it does not wait");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_writer_whose_transaction_stays_open_fails_no_index_of_a_small_table_on_postgres() {
+    let db = Postgres::fresh().await;
+    anew(&db).await;
+    let store = db.typed();
+    let mut open = store.begin().await.expect("begins");
+    db.run_on(&mut open, "INSERT INTO outbox_event (event_type, payload) VALUES ('X', 'x')").await;
+
+    let adding = tokio::spawn({
+        let store = store.clone();
+        async move { store.add_index(Index::Ordered).await }
+    });
+    is_being_built(&db, &adding).await;
+    write(&db, &plains(&db, 3).await).await;
+    PostgresStore::commit(open).await.expect("commits");
+
+    assert!(adding.await.expect("ends").expect("adds it"));
+    store.check_index(Index::Ordered).await.expect("it is whole");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn transactions_that_are_serializable_by_default_do_not_stop_an_index_on_postgres() {
+    let db = large().await;
+    let url = format!("{}%20-cdefault_transaction_isolation%3Dserializable", db.url());
+    let store = PostgresStore::connect(&url).await.expect("connects");
+
+    let added = support::in_time("the index is added", store.add_index(Index::Aggregate)).await;
+
+    assert!(added.expect("adds it"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_longest_statement_of_a_host_does_not_bound_an_index_on_mysql() {
+    const LONGEST: Duration = Duration::from_secs(1);
+    let db = MySql::fresh().await;
+    anew(&db).await;
+    let mut options = MySqlOptions::from_url(&db.url()).expect("an address");
+    (options.statement_timeout, options.lock_timeout) = (LONGEST, LONGEST * 30);
+    let store = MySqlStore::connect_with(options).await.expect("connects");
+    // An index waits for whoever has looked at the table.
+    let mut open = db.mysql().begin().await.expect("begins");
+    db.run_on(&mut open, "SELECT count(*) FROM outbox_event").await;
+
+    let adding = tokio::spawn({
+        let store = store.clone();
+        async move { store.add_index(Index::Aggregate).await }
+    });
+    let waits = format!(
+        "SELECT count(*) FROM information_schema.processlist WHERE db = '{}' AND state LIKE '%metadata lock%' AND time > {}",
+        db.name(),
+        LONGEST.as_secs()
+    );
+    while db.number(&waits).await == 0 {
+        assert!(!adding.is_finished(), "it does not wait");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    MySqlStore::commit(open).await.expect("commits");
+
+    assert!(adding.await.expect("ends").expect("adds it"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

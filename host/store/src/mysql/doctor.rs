@@ -9,7 +9,7 @@ use sqlx::mysql::MySqlRow;
 use super::health::ACTION;
 use super::{MySqlStore, Run, health};
 use crate::doctor::{clock, index, lease, partitions, schema};
-use crate::{DoctorStore, Expectations, Finding, SchemaStore, StoreError};
+use crate::{DoctorStore, Expectations, Finding, Index, SchemaStore, StoreError};
 
 /// Session values where there are some: those that hold for our statements. What a server does not have is not in the answer.
 const VARIABLES: &str = "
@@ -55,7 +55,10 @@ impl DoctorStore for MySqlStore {
         if there {
             findings.push(partitions(self).await?);
             findings.extend(health::check(self).await?);
-            findings.extend(index(self, expectations).await?);
+            // In the mode `ordered` the primary key does the work.
+            if expectations.index != Some(Index::Ordered) {
+                findings.extend(index(self, expectations).await?);
+            }
         } else if forbidden {
             findings.push(health::rights(self).await);
         }
