@@ -49,8 +49,8 @@ CREATE TABLE outbox_event (
   CONSTRAINT claim_seq_is_not_negative CHECK (claim_seq >= 0),
   CONSTRAINT only_unfinished_events_are_due CHECK (status IN (0, 2) OR (status IN (1, 3) AND due_at IS NULL)),
   CONSTRAINT what_is_held_has_a_lease CHECK ((locked_by IS NULL) = (lease_end IS NULL)),
-  -- Every host would read such a text. The names above are bounded by their types, which an UPDATE of other columns does not check
-  -- again, and so that all of them fit into every index.
+  -- Every host would read such a text. Names are bounded by their types: an UPDATE of other columns does not check these again. Names
+  -- of this length fit into every index.
   CONSTRAINT reasons_have_at_most_65535_bytes CHECK (
     octet_length(parked) <= 65535 AND octet_length(last_error) <= 65535 AND octet_length(last_cost) <= 65535),
   -- Until an event is claimed or settled, its writer alone says when it is due. No such event blocks itself, or events behind it, for
@@ -89,7 +89,7 @@ CREATE INDEX outbox_event_dead ON outbox_event (aggregate_type, event_type, seq)
 CREATE INDEX outbox_event_parked ON outbox_event (aggregate_type, event_type, seq) WHERE parked IS NOT NULL;
 -- What waits behind which event.
 CREATE INDEX outbox_event_behind ON outbox_event (behind, seq) WHERE behind IS NOT NULL;
--- What failed, or was put off by its listener, in the order of insertion. No event has an entry before that.
+-- Events that failed or that their listener deferred, in the order of insertion. No other event has an entry.
 CREATE INDEX outbox_event_retry ON outbox_event (seq)
 WHERE due_at IS NOT NULL AND (status = 2 OR status = 0 AND deferrals > 0);
 -- The modes `ordered` and `ordered_by_aggregate` need one more index each: see `outbox migrate add-index`.

@@ -66,7 +66,7 @@ CREATE INDEX outbox_event_dead ON outbox_event (seq) WHERE status = 3;
 CREATE INDEX outbox_event_parked ON outbox_event (aggregate_type, event_type, seq) WHERE parked IS NOT NULL;
 -- What waits behind which event.
 CREATE INDEX outbox_event_behind ON outbox_event (behind, seq) WHERE behind IS NOT NULL;
--- What failed, or was put off by its listener, in the order of insertion. No event has an entry before that.
+-- Events that failed or that their listener deferred, in the order of insertion. No other event has an entry.
 CREATE INDEX outbox_event_retry ON outbox_event (seq)
 WHERE due_at IS NOT NULL AND (status = 2 OR status = 0 AND deferrals > 0);
 -- The modes `ordered` and `ordered_by_aggregate` need one more index each: see `outbox migrate add-index`.

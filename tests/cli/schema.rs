@@ -59,9 +59,12 @@ fn a_mode_has_its_index_after_migrate_up_and_a_host_without_it_says_so() {
     assert_eq!(refused.code, Some(5), "{}", refused.stderr);
     assert!(refused.stderr.contains(&format!("`{fix}`")), "{}", refused.stderr);
     assert!(doctor.stdout.contains(fix), "{}", doctor.stdout);
+    let status = place.run(&["migrate", "status", "--set", "mode=ordered"]);
+    assert!(status.code == Some(8) && status.stderr.contains(fix), "{}", status.stderr);
     let migrated = place.run(&["migrate", "up", "--set", "mode=ordered"]);
-    assert!(migrated.stderr.contains("the index that the mode ordered needs was added"), "{}", migrated.stderr);
+    assert!(migrated.stderr.contains("the index of the mode ordered was added"), "{}", migrated.stderr);
     assert!(place.run(&["doctor", "--set", "mode=ordered"]).stdout.contains("the index that the mode ordered needs is there"));
+    place.ok(&["migrate", "status", "--set", "mode=ordered"]);
     let again = place.run(&["migrate", "add-index", "ordered"]);
     assert!(again.code == Some(0) && again.stderr.contains("is there already"), "{}", again.stderr);
 }

@@ -38,7 +38,7 @@ impl Mode {
         }
     }
 
-    /// The index that hosts in this mode need, beside those that every schema has.
+    /// The index that hosts in this mode need, beside those that every schema has. The store says whether its database needs it.
     #[must_use]
     pub const fn index(self) -> Option<Index> {
         match self {

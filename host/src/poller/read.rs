@@ -219,7 +219,7 @@ impl Poller {
         if !to_claim.is_empty() {
             let mut behind: HashMap<u64, Option<u64>> =
                 to_claim.iter().map(|(fence, behind)| (fence.sequence, *behind)).collect();
-            // In one queue, nothing is claimed behind an event in hand: given back at once, it would be read and claimed again, and so on.
+            // In one queue, an event behind one that is in flight is not claimed: it would be given back, read and claimed again at once.
             let in_hand = if self.is_one_queue() { self.in_flight.in_hand() } else { Vec::new() };
             let is_next = |behind: Option<u64>| behind.is_none_or(|behind| !in_hand.contains(&behind));
             let fences: Vec<Fence> =

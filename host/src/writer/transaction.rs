@@ -126,7 +126,7 @@ impl<S: TransactionalStore + Clone> OutboxTransaction<S> {
                 }
             };
             let (held, taken_back) = match held {
-                Some(held) => sorted(written, held),
+                Some(held) => split_taken_back(written, held),
                 None => (written, Vec::new()),
             };
             // On an error both are dropped, which is what is due where nobody knows.
@@ -259,11 +259,11 @@ async fn before_commit<S: TransactionalStore>(
     Ok(held)
 }
 
-/// Sorts the writes into those that the transaction still holds and those that a savepoint took back, each in their order.
+/// Splits the writes into those that the transaction still holds and those that a savepoint took back, each in their order.
 /// `held` has the witnesses that are in the table: the `seq` of each by its id.
-fn sorted(written: Vec<WrittenEvents>, mut held: HashMap<EventId, u64>) -> (Vec<WrittenEvents>, Vec<WrittenEvents>) {
+fn split_taken_back(written: Vec<WrittenEvents>, mut held: HashMap<EventId, u64>) -> (Vec<WrittenEvents>, Vec<WrittenEvents>) {
     let (mut kept, mut taken_back) = (Vec::new(), Vec::new());
-    // The last first: where ids were written again with numbers that they had before, the rows are those of the last write.
+    // Newest first: SQLite reuses the numbers of rolled-back rows, so a row in the table belongs to the last write of its id.
     for written in written.into_iter().rev() {
         let is_held = written.witness().is_none_or(|(sequence, id)| held.get(&id) == Some(&sequence));
         if is_held {

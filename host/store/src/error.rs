@@ -176,7 +176,7 @@ pub enum StoreError {
     },
     /// An index is not there, or was not built to its end.
     #[error(
-        "the table {table} has no index for `{index}`, or it was not built to its end; run `outbox migrate add-index {index}`"
+        "the table {table} lacks the index `{index}`, or it was not built to its end; run `outbox migrate add-index {index}`"
     )]
     NoIndex {
         /// The table.

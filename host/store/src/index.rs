@@ -1,6 +1,6 @@
-//! Indexes that only some need: without one, each event costs its writer less.
+//! Optional indexes: each serves one mode or search, and makes every event more expensive.
 
-/// An index that only some hosts or people need. See [`SchemaStore::add_index`](super::SchemaStore::add_index).
+/// An optional index. See [`SchemaStore::add_index`](super::SchemaStore::add_index).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Index {

@@ -49,7 +49,7 @@ pub trait SchemaStore: Send + Sync {
     async fn migrate_reset(&self) -> Result<Vec<Migration>, StoreError>;
 
     /// Creates an index if it is not there or was not built to its end. Returns whether it was created. PostgreSQL, MySQL and MariaDB let
-    /// others write to a large table meanwhile.
+    /// others write to a large table meanwhile. On PostgreSQL it waits without a limit until older transactions end.
     ///
     /// # Errors
     /// [`StoreError::InUse`], or the database's own. After an error, call it again.
@@ -105,7 +105,8 @@ const NOTE: &str = "INSERT INTO outbox_event_migration (version, name, applied_a
 pub(super) const FORGET_ALL: &str = "DROP TABLE IF EXISTS outbox_event_migration";
 
 /// All steps as text, with the notes of what was applied, and what creates an index: run by hand, they make a schema that
-/// [`History::check`] accepts. `index` is a statement whose names are those of this table, `history` makes the table of notes, `now` is the time in SQL, and `named` puts the name of the table into a statement.
+/// [`History::check`] accepts. `index` is a statement whose names are those of this table, `history` makes the table of notes, `now`
+/// is the time in SQL, and `named` puts the name of the table into a statement.
 pub(super) fn text(
     steps: &[Step],
     index: Option<String>,

@@ -37,17 +37,16 @@ pub(crate) enum MigrateCommand {
         #[command(flatten)]
         output: Output,
     },
-    /// Add an index that not every host needs; others can write to the table meanwhile, except on SQLite
+    /// Add an optional index; on SQLite, writers wait until it is built
     #[command(
         after_help = "Examples:\n  outbox migrate add-index aggregate\n  outbox migrate add-index ordered_by_aggregate\n\n\
-                      Each index costs time at every event, so add only what is needed. While others write to a large table, it may \
-                      take minutes."
+                      Each index makes every event more expensive. On a large table, building it takes minutes."
     )]
     AddIndex {
-        /// Which one
+        /// The index to add
         index: IndexName,
     },
-    /// Show which migrations were applied; exits with 8 when some are missing
+    /// Show which migrations were applied; exits with 8 if some, or the index of the mode, are missing
     #[command(after_help = "Example:\n  outbox migrate status --output json")]
     Status {
         #[command(flatten)]
@@ -72,13 +71,11 @@ impl MigrateCommand {
                 // All of it stands in the file of a SQLite database then, and nothing in its -wal.
                 store.close().await;
                 let Done { applied, index } = done?;
-                if let Some(index) = index {
-                    eprintln!("the index that the mode {} needs was added", index.as_str());
-                }
-                if applied.is_empty() {
-                    eprintln!("{shown} is up to date; nothing to apply");
-                } else {
-                    eprintln!("{shown} is up to date; applied:");
+                let index = index.map(|index| format!("; the index of the mode {} was added", index.as_str()));
+                match (applied.is_empty(), index) {
+                    (true, None) => eprintln!("{shown} is up to date; nothing to apply"),
+                    (true, Some(index)) => eprintln!("{shown} is up to date{index}"),
+                    (false, index) => eprintln!("{shown} is up to date{}; applied:", index.unwrap_or_default()),
                 }
                 output::many(&applied, output.output, |steps| if steps.is_empty() { String::new() } else { table(steps) })
             }
@@ -110,10 +107,15 @@ impl MigrateCommand {
                 output::many(&applied, output.output, table)
             }
             Self::AddIndex { index } => {
-                let (store, index) = (database::open(config, Missing::Refuse).await?, index.index());
-                let added = add_index(&*store, index).await;
+                let (store, index) = (database::ready(config).await?, index.index());
+                let added = output::busy("adding the index", store.add_index(index)).await;
+                let kind = store.kind();
                 store.close().await;
-                let what = if added? { "was added" } else { "is there already, or is not needed on this kind of database" };
+                let what = match (added?, index) {
+                    (true, _) => "was added",
+                    (false, Index::Ordered) if kind == "mysql" => "is not needed on MySQL and MariaDB",
+                    (false, _) => "is there already",
+                };
                 eprintln!("the index {} {what}", index.as_str());
                 Ok(())
             }
@@ -125,7 +127,10 @@ impl MigrateCommand {
                     eprintln!("some migrations are missing; run `outbox migrate up`");
                     return Err(Failure::silent(Exit::Findings));
                 }
-                Ok(())
+                match config.mode.index() {
+                    Some(index) => check_index(&*store, index).await,
+                    None => Ok(()),
+                }
             }
             Self::Sql { db } => {
                 let kind = db.map_or_else(|| config.database.kind(), Ok)?;
@@ -180,9 +185,12 @@ async fn reset(store: &dyn Store, mode: Mode) -> Result<Vec<Migration>, StoreErr
     Ok(applied)
 }
 
-async fn add_index(store: &dyn Store, index: Index) -> Result<bool, StoreError> {
-    store.check_schema().await?;
-    output::busy("adding the index", store.add_index(index)).await
+/// Fails with [`Exit::Findings`] if the index is missing.
+async fn check_index(store: &dyn Store, index: Index) -> Result<(), Failure> {
+    match store.check_index(index).await {
+        Err(error @ StoreError::NoIndex { .. }) => Err(Failure::from(error).with_exit(Exit::Findings)),
+        checked => Ok(checked?),
+    }
 }
 
 /// Fails if a host is alive: a reset gives events their numbers anew, and a late outcome could end another event.

@@ -30,7 +30,7 @@ const LONGEST_REST: Duration = Duration::from_secs(2);
                         SIGINT or SIGTERM stops the host: it finishes the events in its queue and gives its other claims back. \
                         A second signal ends it at once, with exit code 130.")]
 pub(crate) struct RunCommand {
-    /// Apply missing schema migrations first; creates the SQLite file if it does not exist
+    /// Apply missing migrations and add the index of the mode first; creates the SQLite file if it does not exist
     #[arg(long)]
     migrate: bool,
 }

@@ -94,7 +94,8 @@ impl<S: SharedStore, T: Send + Sync + 'static> OutboxBuilder<S, T> {
         self
     }
 
-    /// Whether `start` brings the schema up to date. Default false: then a schema that is missing or too old is an error.
+    /// Whether `start` brings the schema up to date and adds the index that the mode needs. Default false: then a schema that is missing or
+    /// too old, or a missing index, is an error.
     pub fn migrate(mut self, migrate: bool) -> Self {
         self.wanted.migrate = migrate;
         self

@@ -13,7 +13,7 @@ const LATEST: &str = "253402300799000000";
 const ROUTES: &str = "'[[\"Order\",\"OrderPlaced\"]]'";
 const ONE: &str = "'{\"event_id\":\"outbox\"}'";
 
-/// What a search by aggregate binds.
+/// Parameters of a search by aggregate.
 const OF_ONE_AGGREGATE: [&str; 33] = {
     let mut values = ["NULL"; 33];
     (values[6], values[7]) = ("'42'", "'42'");
@@ -65,7 +65,7 @@ impl PlanStore for MySqlStore {
     async fn plans(&self) -> Result<Vec<Plan>, StoreError> {
         let failed = |error| self.failed("explain a statement", error);
         let mut plans = Vec::with_capacity(STATEMENTS.len());
-        // Without its index a statement fails that names it, and is not run.
+        // Statements whose optional index is missing are left out: FORCE INDEX would fail.
         let has_keys = super::index::exists(self, Index::OrderedByAggregate).await?;
         let has_aggregates = super::index::exists(self, Index::Aggregate).await?;
         for (statement, sql, index, values) in STATEMENTS {

@@ -12,7 +12,7 @@ use crate::schema::in_use;
 const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended('outbox_event_migration', 0))";
 /// An index on a large table takes its time, and so may another program that is at it.
 const NO_HURRY: &str = "SELECT set_config('statement_timeout', '0', true), set_config('lock_timeout', '0', true)";
-/// Who waits for a table lets nobody pass: every host would stand still behind this one. Shorter than a host waits.
+/// A statement that waits for the table blocks all later users of it, so it gives up before a host would.
 const NO_QUEUE: &str = "SELECT set_config('lock_timeout', '1500', true)";
 /// $1 the schema.
 const LOOK_IN: &str = "SELECT set_config('search_path', lower($1::text), true)";

@@ -54,9 +54,9 @@ noted AS (
   SELECT now(), $1::text, $2::text, $3::text, 'replay', count(*) FROM changed HAVING count(*) > 0)
 SELECT count(*) AS count FROM changed";
 
-/// Lets events go that failed, or that their listener put off; not those that their writer put off. Along the index of just these,
-/// so that a batch reads on from where the one before ended; by a time that no index holds, since the way along the index of what is due would read and sort
-/// all that waits, for each batch. $1 to $3 actor, reason and selector, $4 most failures, $5 the seq that they come after,
+/// Makes failed and deferred events due; not those that their writer delayed. Walks `outbox_event_retry`, so each batch continues where
+/// the last one ended. It compares with a time that no index holds: the index of what is due would read and sort everything that waits,
+/// for each batch. $1 to $3 actor, reason and selector, $4 most failures, $5 the seq that they come after,
 /// $6 most rows.
 pub(super) const RETRY_NOW: &str = "
 WITH changed AS (

@@ -1,4 +1,4 @@
-//! Indexes that only some need.
+//! Optional indexes: each serves one mode or search.
 
 use std::time::Duration;
 
@@ -20,12 +20,12 @@ const FIND: &str = "
 SELECT indexrelid::regclass::text AS name, indisvalid AND indisready AS valid
 FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid WHERE indrelid = 'outbox_event'::regclass AND relname = $1::text";
 const SIZE: &str = "SELECT pg_relation_size('outbox_event'::regclass) AS bytes";
-/// Tried again and again, not waited for: whoever creates an index waits for the end of every statement that began before, so the two
-/// programs would wait for each other.
+/// Polled, not waited for: CREATE INDEX CONCURRENTLY waits for all older statements, so a waiting program and the building one would
+/// block each other.
 const TRY_LOCK: &str = "SELECT pg_try_advisory_xact_lock(hashtextextended('outbox_event_index', 0)) AS locked";
-/// A transaction that keeps its snapshot would be waited for by the statement that it guards.
+/// With a longer-lived snapshot, the build would wait for this transaction.
 const READ_COMMITTED: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED";
-/// The transaction that holds the lock rests as long as the index takes.
+/// The transaction with the lock is idle during the build.
 const MAY_REST: &str = "SELECT set_config('idle_in_transaction_session_timeout', '0', true)";
 const NO_HURRY: &str = "SELECT set_config('statement_timeout', '0', false), set_config('lock_timeout', '0', false)";
 
@@ -38,8 +38,7 @@ const fn definition(index: Index) -> (&'static str, &'static str) {
             "outbox_event_key",
             "(aggregate_type, aggregate_id, seq) WHERE aggregate_id IS NOT NULL AND (status IN (0, 2) OR blocks = 1)",
         ),
-        // Not told by the status: statements that ask for a seq and a status would use this index, though the primary key serves them
-        // better.
+        // Not defined by status: statements that look for a seq and a status would use this index instead of the primary key.
         Index::Ordered => ("outbox_event_open", "(seq) WHERE done_at IS NULL"),
         Index::Aggregate => ("outbox_event_aggregate", "(aggregate_id, seq) WHERE aggregate_id IS NOT NULL"),
     }
@@ -90,7 +89,7 @@ pub(super) async fn add(store: &PostgresStore, index: Index) -> Result<bool, Sto
     let size = store.statement(SIZE).fetch_one(&mut *transaction).await.and_then(|row| row.try_get::<i64, _>("bytes"));
     if found.is_none() && size.map_err(|error| store.failed(ACTION, error))? <= SMALL {
         match run(store, &mut transaction, &sql(index)).await {
-            // Transactions of writers that stay open do not stop the other way.
+            // Writers have open transactions: the way beside writers waits for these.
             Err(StoreError::InUse { .. }) => {}
             created => {
                 created?;

@@ -40,8 +40,8 @@ WHERE seq IN (
     AND (?6 IS NULL OR attempts <= ?6) AND (?7 IS NULL OR done_at >= ?7) AND (?8 IS NULL OR done_at <= ?8)
   ORDER BY seq LIMIT ?10)";
 
-/// Lets events go that failed, or that their listener put off; not those that their writer put off. Along the index of just these,
-/// so that a batch reads on from where the one before ended. ?1 now, ?2 most failures, ?3 the seq that they come after,
+/// Makes failed and deferred events due; not those that their writer delayed. Walks `outbox_event_retry`, so each batch continues where
+/// the last one ended. ?1 now, ?2 most failures, ?3 the seq that they come after,
 /// ?4 most rows.
 pub(super) const RETRY_NOW: &str = "
 UPDATE outbox_event SET due_at = ?1

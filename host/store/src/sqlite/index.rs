@@ -1,4 +1,4 @@
-//! Indexes that only some need.
+//! Optional indexes: each serves one mode or search.
 
 use sqlx::sqlite::SqliteConnection;
 

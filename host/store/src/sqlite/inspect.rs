@@ -71,7 +71,7 @@ ORDER BY seq ",
 
 const LIST: &str = list!("(?4 IS NULL OR aggregate_id = ?4)", "");
 const LIST_NEWEST_FIRST: &str = list!("(?4 IS NULL OR aggregate_id = ?4)", "DESC");
-/// As above, so that an index of aggregates is used: the planner does not look at values.
+/// A plain equality: SQLite plans without the bound values, so only this form uses the index.
 const OF_AGGREGATE: &str = list!("aggregate_id = ?4", "");
 pub(super) const OF_AGGREGATE_NEWEST_FIRST: &str = list!("aggregate_id = ?4", "DESC");
 
