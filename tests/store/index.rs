@@ -208,7 +208,7 @@ async fn the_longest_statement_of_a_host_does_not_bound_an_index_on_mysql() {
     let mut options = MySqlOptions::from_url(&db.url()).expect("an address");
     (options.statement_timeout, options.lock_timeout) = (LONGEST, LONGEST * 30);
     let store = MySqlStore::connect_with(options).await.expect("connects");
-    // An index waits for whoever has looked at the table.
+    // An index waits for transactions that have read the table.
     let mut open = db.mysql().begin().await.expect("begins");
     db.run_on(&mut open, "SELECT count(*) FROM outbox_event").await;
 
