@@ -7,13 +7,13 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::judge::{Judged, is_delivered_alone};
-use super::{BATCH_BYTES, Poller};
+use super::{BATCH_BYTES, Poller, STOPPED_FRONT_REST};
 use crate::event::{EventId, Fence};
 use crate::order::Placing;
 use crate::partition::Claiming;
 use crate::queue::{Delivery, Left, Via};
 use crate::routes;
-use crate::settlement::{given_back, still_at_work};
+use crate::settlement::{given_back, given_back_for, still_at_work};
 use crate::store::{Claimed, StoreError};
 
 /// An event that was taken from the table, and the `seq` of the last one that it waits for.
@@ -239,9 +239,13 @@ impl Poller {
                 Placing::Start(delivery) => placed.start.push(delivery),
                 Placing::Waits => placed.others += 1,
                 Placing::Behind(delivery, last) => {
-                    let settlement = order.behind(&delivery.event, last);
-                    // In one queue of all it only keeps its place.
-                    placed.others += usize::from(!order.is_one_for_all());
+                    // In one queue of all it only keeps its place. One that was claimed rests: given back at once, it would be read and
+                    // claimed again and again, until the outcome of the one before it is stored. After a stop another host takes it.
+                    let is_one_queue = order.is_one_for_all();
+                    let must_rest = is_one_queue && !delivery.mark.is_read() && !self.queue.is_closed();
+                    let settlement =
+                        if must_rest { given_back_for(STOPPED_FRONT_REST) } else { order.behind(&delivery.event, last) };
+                    placed.others += usize::from(!is_one_queue);
                     self.settler.send(delivery, settlement).await;
                 }
                 Placing::BehindOthers(delivery, nearest) => elsewhere.push((delivery, nearest)),

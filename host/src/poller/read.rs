@@ -219,15 +219,9 @@ impl Poller {
         if !to_claim.is_empty() {
             let mut behind: HashMap<u64, Option<u64>> =
                 to_claim.iter().map(|(fence, behind)| (fence.sequence, *behind)).collect();
-            // In one queue, an event behind one that is in flight is not claimed: it would be given back, read and claimed again at once.
-            let in_hand = if self.is_one_queue() { self.in_flight.in_hand() } else { Vec::new() };
-            let is_next = |behind: Option<u64>| behind.is_none_or(|behind| !in_hand.contains(&behind));
-            let fences: Vec<Fence> =
-                to_claim.into_iter().filter(|(_, behind)| is_next(*behind)).map(|(fence, _)| fence).collect();
+            let fences: Vec<Fence> = to_claim.into_iter().map(|(fence, _)| fence).collect();
             let claimed_at = Instant::now();
-            let claimed =
-                if fences.is_empty() { Ok(Vec::new()) } else { self.store.claim(&self.owner, self.lease, &fences).await };
-            match claimed {
+            match self.store.claim(&self.owner, self.lease, &fences).await {
                 Ok(mut claimed) => {
                     claiming.brought(claims(&claimed));
                     settled = claimed.len();
