@@ -3,62 +3,30 @@
 //! Counting is a relaxed addition in memory. What only the table knows is asked for by the sampler, at an interval of its own: a
 //! count over a large table on every look would slow the table down.
 
-mod calls;
 mod config;
 mod db_errors;
 mod exposition;
-mod histogram;
-#[cfg(feature = "http")]
-mod lags;
 mod page;
 mod prometheus;
-mod routes;
 mod sampler;
 #[cfg(feature = "otel")]
 pub(crate) mod span_counts;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-#[cfg(feature = "wasm")]
-pub(crate) use calls::Swap;
-pub use calls::{CallCounts, CallTotals, Calls};
 pub use config::MetricsConfig;
 pub use db_errors::DbErrors;
 pub(crate) use exposition::Exposition;
-pub use histogram::Histogram;
-#[cfg(feature = "http")]
-pub(crate) use lags::Lags;
 #[cfg(feature = "otel")]
 pub(crate) use page::{Kind, Labels, Page, Value};
 pub use prometheus::CONTENT_TYPE;
-pub use routes::{RouteTotals, Routes};
 pub(crate) use sampler::{Sampled, Sampler};
 use serde::Serialize;
 
+#[cfg(feature = "http")]
+pub(crate) use crate::listener::totals::Lags;
+pub use crate::listener::totals::{CallCounts, CallTotals, Calls, Counter, Histogram, RouteTotals, Routes};
 use crate::store::StoreError;
-
-/// One number that only grows.
-#[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
-
-impl Counter {
-    /// One more.
-    pub(crate) fn increment(&self) {
-        self.add(1);
-    }
-
-    /// This many more.
-    pub fn add(&self, count: u64) {
-        self.0.fetch_add(count, Ordering::Relaxed);
-    }
-
-    /// How many so far.
-    #[must_use]
-    pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
 
 macro_rules! metrics {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {

@@ -10,6 +10,7 @@ mod registration;
 mod registry;
 mod reply;
 mod retry;
+pub(crate) mod totals;
 mod typed;
 mod unroutable;
 

@@ -9,10 +9,10 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::breakers::{BreakerOf, Breakers};
+use super::totals::{CallTotals, Calls, RouteTotals, Routes};
 use super::unroutable::{HAD_LISTENER, NO_LISTENER_AT_ALL, no_listener};
 use super::{BreakerConfig, CallLimit, Owner, Registration};
 use crate::event::{AggregateType, Route};
-use crate::metrics::{CallTotals, Calls, Metrics, RouteTotals, Routes};
 use crate::wording::did_you_mean;
 
 /// A registered listener, with what is remembered of its calls.
@@ -116,10 +116,10 @@ impl Listeners {
         Self { breaker, ..Self::default() }
     }
 
-    /// The same, with what calls cost and what becomes of events counted there.
+    /// The same listeners, which count the costs of calls and the results of events in these totals.
     #[must_use]
-    pub(crate) fn counting_in(self, metrics: &Metrics) -> Self {
-        Self { calls: metrics.calls.clone(), routes: metrics.routes.clone(), ..self }
+    pub(crate) fn counting_in(self, calls: Arc<Calls>, routes: Arc<Routes>) -> Self {
+        Self { calls, routes, ..self }
     }
 
     /// What is counted of one owner of listeners, whether it has any or not.

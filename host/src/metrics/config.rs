@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::Routes;
 use crate::units::{duration, too_long};
 
 /// How metrics are shown to Prometheus.
@@ -29,7 +30,7 @@ const LONGEST_PREFIX: usize = 64;
 
 impl Default for MetricsConfig {
     fn default() -> Self {
-        Self { prefix: "outbox".to_owned(), interval: Duration::from_secs(15), max_routes: 100 }
+        Self { prefix: "outbox".to_owned(), interval: Duration::from_secs(15), max_routes: Routes::DEFAULT_MOST }
     }
 }
 

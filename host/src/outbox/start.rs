@@ -49,7 +49,9 @@ impl<S: SharedStore> Wanted<S> {
         }
         let schema = began.elapsed();
         let parts = Parts::new(&self.dispatcher, &self.metrics, &self.label);
-        let listeners = Arc::new(Listeners::with_breaker(self.breaker).counting_in(&parts.metrics));
+        let listeners = Arc::new(
+            Listeners::with_breaker(self.breaker).counting_in(parts.metrics.calls.clone(), parts.metrics.routes.clone()),
+        );
         listeners.replace(Owner::Native, native)?;
         listeners.set_relays(relays)?;
         if self.delivers() {

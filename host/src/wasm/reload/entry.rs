@@ -9,7 +9,7 @@ use outbox_event::{MOST_SWAPS, PluginDetails, PluginState, PluginStatus, PluginS
 use wasmtime::component::Component;
 
 use crate::event::Route;
-use crate::metrics::{CallTotals, Swap};
+use crate::listener::totals::{CallTotals, Swap};
 use crate::time::system_clock;
 use crate::wasm::call::PluginListener;
 use crate::wasm::directory::{ManifestFile, Pair};

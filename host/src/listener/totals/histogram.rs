@@ -56,7 +56,7 @@ pub struct Histogram {
 
 impl Histogram {
     /// For how long attempts take: half a millisecond to 30 seconds.
-    pub(super) fn of_attempts() -> Self {
+    pub(crate) fn of_attempts() -> Self {
         Self::new(OF_ATTEMPTS)
     }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::{Counter, Histogram, MetricsConfig};
+use super::{Counter, Histogram};
 use crate::event::{Event, Route};
 use crate::store::Settlement;
 use crate::time::system_clock;
@@ -45,7 +45,7 @@ pub struct RouteTotals {
 
 impl Default for Routes {
     fn default() -> Self {
-        Self::new(MetricsConfig::default().max_routes)
+        Self::new(Self::DEFAULT_MOST)
     }
 }
 
@@ -66,8 +66,11 @@ impl Routes {
     /// The name by which the routes without totals of their own are counted, in both halves of the route.
     pub const OTHER: &'static str = "other";
 
+    /// How many routes have separate totals by default.
+    pub(crate) const DEFAULT_MOST: usize = 100;
+
     /// With separate totals for this many routes: the first that have events.
-    pub(super) fn new(most: usize) -> Self {
+    pub(crate) fn new(most: usize) -> Self {
         Self { known: Mutex::default(), other: Arc::default(), most }
     }
 
@@ -97,7 +100,7 @@ impl Routes {
     }
 
     /// One of the totals, of all routes together.
-    pub(super) fn sum(&self, counter: fn(&RouteTotals) -> &Counter) -> u64 {
+    pub(crate) fn sum(&self, counter: fn(&RouteTotals) -> &Counter) -> u64 {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.values().map(|known| &known.totals).chain([&self.other]).map(|totals| counter(totals).get()).sum()
     }
