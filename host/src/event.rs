@@ -3,6 +3,7 @@
 //! An [`Envelope`] is an event as its writer hands it over; an [`Event`] is what a listener is given. The types are declared in
 //! the package `outbox-event`, which checks every rule once.
 
+pub(crate) use outbox_event::TraceParent;
 #[doc(inline)]
 pub use outbox_event::{
     AggregateType, CORRELATION_ID, Cost, Effects, Envelope, EnvelopeBuilder, EnvelopeError, EnvelopeJsonError, Event,
@@ -10,4 +11,3 @@ pub use outbox_event::{
     Route, ShortDigest, StateChange, StateChanges, StateQuota, StateUsage, StateValue, StateWrite, Status, TRACEPARENT,
     TRANSACTION_ID,
 };
-pub(crate) use outbox_event::{TraceParent, nanos};

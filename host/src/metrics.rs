@@ -17,15 +17,16 @@ use std::sync::Arc;
 pub use config::MetricsConfig;
 pub use db_errors::DbErrors;
 pub(crate) use exposition::Exposition;
+#[cfg(feature = "http")]
+pub(crate) use outbox_listener::Lags;
+#[doc(inline)]
+pub use outbox_listener::{CallCounts, CallTotals, Calls, Counter, Histogram, RouteTotals, Routes};
 #[cfg(feature = "otel")]
 pub(crate) use page::{Kind, Labels, Page, Value};
 pub use prometheus::CONTENT_TYPE;
 pub(crate) use sampler::{Sampled, Sampler};
 use serde::Serialize;
 
-#[cfg(feature = "http")]
-pub(crate) use crate::listener::totals::Lags;
-pub use crate::listener::totals::{CallCounts, CallTotals, Calls, Counter, Histogram, RouteTotals, Routes};
 use crate::store::StoreError;
 
 macro_rules! metrics {

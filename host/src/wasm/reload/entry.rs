@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use outbox_event::{MOST_SWAPS, PluginDetails, PluginState, PluginStatus, PluginSwap};
+use outbox_listener::{CallTotals, Swap};
 use wasmtime::component::Component;
 
 use crate::event::Route;
-use crate::listener::totals::{CallTotals, Swap};
 use crate::time::system_clock;
 use crate::wasm::call::PluginListener;
 use crate::wasm::directory::{ManifestFile, Pair};

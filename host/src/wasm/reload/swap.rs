@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use outbox_listener::Swap;
+
 use super::conflicts::{self, RouteChange};
 use super::entry::{Candidate, Entry, LoadedFrom, Serving};
 use super::reloader::{Reloader, State};
 use crate::chain::chain;
 use crate::event::Route;
-use crate::listener::totals::Swap;
 use crate::listener::{Owner, RouteConflict};
 use crate::time::system_clock;
 use crate::wasm::call::PluginListener;

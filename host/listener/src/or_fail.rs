@@ -4,11 +4,12 @@ use std::error::Error;
 use std::fmt::Display;
 use std::time::Duration;
 
-use super::{Failure, FailureKind};
+use outbox_event::{Failure, FailureKind};
 
 /// Makes a failure of an error, with what the listener was doing in front, and the error's causes behind it.
 ///
 /// ```
+/// # mod outbox { pub use outbox_listener::OrFail; }
 /// use outbox::OrFail;
 ///
 /// let port = "x".parse::<u16>().or_unrecoverable("reading the port");

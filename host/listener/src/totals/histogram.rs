@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::event::nanos;
+use outbox_event::nanos;
 
 /// Upper bounds for how long attempts take.
 const OF_ATTEMPTS: &[Duration] = &[
@@ -56,7 +56,8 @@ pub struct Histogram {
 
 impl Histogram {
     /// For how long attempts take: half a millisecond to 30 seconds.
-    pub(crate) fn of_attempts() -> Self {
+    #[doc(hidden)] // for the host
+    pub fn of_attempts() -> Self {
         Self::new(OF_ATTEMPTS)
     }
 
@@ -69,14 +70,16 @@ impl Histogram {
         Self { bounds, buckets: (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect(), nanos: AtomicU64::new(0) }
     }
 
-    pub(crate) fn observe(&self, span: Duration) {
+    #[doc(hidden)] // for the host
+    pub fn observe(&self, span: Duration) {
         let bucket = self.bounds.partition_point(|bound| *bound < span);
         self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
         self.nanos.fetch_add(nanos(span), Ordering::Relaxed);
     }
 
     /// How many were no longer than each bound, shortest first.
-    pub(crate) fn cumulative(&self) -> impl Iterator<Item = (Duration, u64)> {
+    #[doc(hidden)] // for the host
+    pub fn cumulative(&self) -> impl Iterator<Item = (Duration, u64)> {
         let mut sum = 0;
         self.bounds.iter().zip(&self.buckets).map(move |(bound, bucket)| {
             sum += bucket.load(Ordering::Relaxed);

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::time::Instant;
 
 use super::{Breaker, BreakerConfig};
-use crate::event::Route;
+use outbox_event::Route;
 
 /// For how many routes of a pattern it is remembered how their calls ended.
 const MOST_ROUTES: usize = 1_000;
@@ -49,7 +49,8 @@ impl Breakers {
 }
 
 /// A breaker, which for a route of a pattern may be forgotten while it is in use.
-pub(crate) enum BreakerOf<'b> {
+#[doc(hidden)] // for the host
+pub enum BreakerOf<'b> {
     One(&'b Breaker),
     ByRoute(Arc<Breaker>),
 }

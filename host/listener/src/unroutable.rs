@@ -1,15 +1,18 @@
 //! What is said of an event that no listener answers: written by the dispatcher, recognised by whoever explains the event.
 
-use crate::event::Route;
+use outbox_event::Route;
 
 /// How it begins. Also the kind of such an error.
-pub(crate) const NO_LISTENER: &str = "no listener answers";
+#[doc(hidden)] // for the host
+pub const NO_LISTENER: &str = "no listener answers";
 /// What stands before the reason for which an event waits for a listener instead of being given up.
 const WAITS_FOR_ONE: &str = "; it waits for one: ";
 /// Why events of a route wait that is remembered.
-pub(crate) const HAD_LISTENER: &str = "it had a listener before, or has one in another host";
+#[doc(hidden)] // for the host
+pub const HAD_LISTENER: &str = "it had a listener before, or has one in another host";
 /// Why events wait where nothing is answered.
-pub(crate) const NO_LISTENER_AT_ALL: &str = "this host has no listener at all";
+#[doc(hidden)] // for the host
+pub const NO_LISTENER_AT_ALL: &str = "this host has no listener at all";
 
 /// Nobody answers the route; `hint` names the routes that may have been meant.
 pub(super) fn no_listener(route: &Route, hint: &str) -> String {
@@ -17,22 +20,24 @@ pub(super) fn no_listener(route: &Route, hint: &str) -> String {
 }
 
 /// The same of an event that waits for a listener.
-pub(crate) fn waits_for_one(no_listener: &str, why: &str) -> String {
+#[doc(hidden)] // for the host
+pub fn waits_for_one(no_listener: &str, why: &str) -> String {
     format!("{no_listener}{WAITS_FOR_ONE}{why}")
 }
 
 /// What such a text says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NoListener<'t> {
+#[doc(hidden)] // for the host
+pub struct NoListener<'t> {
     /// What follows the first words: the route, and the hint in brackets.
-    pub(crate) said: &'t str,
+    pub said: &'t str,
     /// Why the event waits for a listener; `None` when it was given up.
-    pub(crate) awaited: Option<&'t str>,
+    pub awaited: Option<&'t str>,
 }
 
 impl<'t> NoListener<'t> {
     /// What a stored text says of an event that no listener answered; `None` for every other text.
-    pub(crate) fn read(text: &'t str) -> Option<Self> {
+    pub fn read(text: &'t str) -> Option<Self> {
         let rest = text.strip_prefix(NO_LISTENER)?;
         let said = if rest.is_empty() { rest } else { rest.strip_prefix(' ')? };
         Some(match said.rsplit_once(WAITS_FOR_ONE) {

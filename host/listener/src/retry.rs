@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
+use outbox_event::Failure;
+use outbox_event::units::LONGEST;
 use rand::RngExt;
-
-use super::Failure;
-use crate::units::LONGEST;
 
 /// Decides when a failed event is tried again.
 ///
 /// ```
+/// # mod outbox { pub use outbox_event::Failure; pub use outbox_listener::{self as listener, Registration}; }
 /// use std::time::Duration;
 ///
 /// use outbox::Failure;
@@ -25,9 +25,9 @@ use crate::units::LONGEST;
 ///     }
 /// }
 ///
-/// # use outbox::{OutboxBuilder, SqliteStore};
-/// # fn builder(builder: OutboxBuilder<SqliteStore>) -> OutboxBuilder<SqliteStore> {
-/// builder.retry(Patient)
+/// # use outbox::Registration;
+/// # fn registration(registration: Registration) -> Registration {
+/// registration.retry(Patient)
 /// # }
 /// ```
 pub trait RetryPolicy: Send + Sync + std::fmt::Debug + 'static {

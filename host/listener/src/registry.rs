@@ -5,15 +5,15 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use outbox_event::wording::did_you_mean;
+use outbox_event::{AggregateType, Owner, Route};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::breakers::{BreakerOf, Breakers};
 use super::totals::{CallTotals, Calls, RouteTotals, Routes};
 use super::unroutable::{HAD_LISTENER, NO_LISTENER_AT_ALL, no_listener};
-use super::{BreakerConfig, CallLimit, Owner, Registration};
-use crate::event::{AggregateType, Route};
-use crate::wording::did_you_mean;
+use super::{BreakerConfig, CallLimit, Registration};
 
 /// A registered listener, with what is remembered of its calls.
 pub struct RegistryEntry {
@@ -24,9 +24,11 @@ pub struct RegistryEntry {
     /// What its last calls came to.
     breakers: Breakers,
     /// How many calls at once it may have; `None` for any number.
-    pub(crate) call_limit: Option<CallLimit>,
+    #[doc(hidden)] // for the host
+    pub call_limit: Option<CallLimit>,
     /// What the calls of all listeners of this owner cost.
-    pub(crate) totals: Arc<CallTotals>,
+    #[doc(hidden)] // for the host
+    pub totals: Arc<CallTotals>,
     routes: Arc<Routes>,
     /// Looked up once.
     route_totals: OnceLock<Arc<RouteTotals>>,
@@ -34,7 +36,8 @@ pub struct RegistryEntry {
 
 impl RegistryEntry {
     /// The breaker for events of this route, which its own route is or covers.
-    pub(crate) fn breaker(&self, route: &Route, now: Instant) -> BreakerOf<'_> {
+    #[doc(hidden)] // for the host
+    pub fn breaker(&self, route: &Route, now: Instant) -> BreakerOf<'_> {
         self.breakers.of(route, now)
     }
 
@@ -46,7 +49,8 @@ impl RegistryEntry {
 
     /// What became of the events that it answers; a relay's pattern counts as one route. Asked for at the first event: a plugin
     /// that names a thousand routes takes no label from the routes that have events, though they are shown while there is room.
-    pub(crate) fn route_totals(&self) -> &RouteTotals {
+    #[doc(hidden)] // for the host
+    pub fn route_totals(&self) -> &RouteTotals {
         self.route_totals.get_or_init(|| self.routes.of(&self.registration.route))
     }
 }
@@ -112,19 +116,21 @@ impl Default for Listeners {
 impl Listeners {
     /// No listeners yet; those to come are paused by this rule unless they have their own.
     #[must_use]
-    pub(crate) fn with_breaker(breaker: BreakerConfig) -> Self {
+    #[doc(hidden)] // for the host
+    pub fn with_breaker(breaker: BreakerConfig) -> Self {
         Self { breaker, ..Self::default() }
     }
 
     /// The same listeners, which count the costs of calls and the results of events in these totals.
     #[must_use]
-    pub(crate) fn counting_in(self, calls: Arc<Calls>, routes: Arc<Routes>) -> Self {
+    #[doc(hidden)] // for the host
+    pub fn counting_in(self, calls: Arc<Calls>, routes: Arc<Routes>) -> Self {
         Self { calls, routes, ..self }
     }
 
     /// What is counted of one owner of listeners, whether it has any or not.
-    #[cfg(feature = "wasm")]
-    pub(crate) fn totals_of(&self, owner: &Owner) -> Arc<CallTotals> {
+    #[doc(hidden)] // for the host
+    pub fn totals_of(&self, owner: &Owner) -> Arc<CallTotals> {
         self.calls.of(owner)
     }
 
@@ -153,8 +159,8 @@ impl Listeners {
     }
 
     /// The routes and patterns of the relays, the most exact first.
-    #[cfg(feature = "http")]
-    pub(crate) fn relays(&self) -> Vec<Route> {
+    #[doc(hidden)] // for the host
+    pub fn relays(&self) -> Vec<Route> {
         self.relays.load().iter().map(|relay| relay.registration.route.clone()).collect()
     }
 
@@ -162,7 +168,8 @@ impl Listeners {
     ///
     /// # Errors
     /// When a pattern is given twice. Then nothing has changed.
-    pub(crate) fn set_relays(&self, relays: Vec<(Owner, Registration)>) -> Result<(), RouteConflict> {
+    #[doc(hidden)] // for the host
+    pub fn set_relays(&self, relays: Vec<(Owner, Registration)>) -> Result<(), RouteConflict> {
         let mut remembered = self.remembered.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut entries: Vec<Arc<RegistryEntry>> = Vec::with_capacity(relays.len());
         for (owner, registration) in relays {
@@ -247,13 +254,15 @@ impl Listeners {
     }
 
     /// Remembers routes that had a listener in an earlier life of the host.
-    pub(crate) fn remember(&self, routes: impl IntoIterator<Item = Route>) {
+    #[doc(hidden)] // for the host
+    pub fn remember(&self, routes: impl IntoIterator<Item = Route>) {
         self.remembered.lock().unwrap_or_else(std::sync::PoisonError::into_inner).extend(routes);
     }
 
     /// Whether the route ever had a listener, or a relay whose pattern covers it.
     #[must_use]
-    pub(crate) fn is_remembered(&self, route: &Route) -> bool {
+    #[doc(hidden)] // for the host
+    pub fn is_remembered(&self, route: &Route) -> bool {
         let remembered = self.remembered.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         remembered.contains(route) || remembered.iter().any(|known| known.is_pattern() && known.covers(route))
     }
@@ -281,12 +290,14 @@ impl Listeners {
     }
 
     /// Whether events of any of these routes would be given up: nobody answers it, and there is no reason to wait.
-    pub(crate) fn gives_up_any<'r>(&self, mut routes: impl Iterator<Item = &'r Route>) -> bool {
+    #[doc(hidden)] // for the host
+    pub fn gives_up_any<'r>(&self, mut routes: impl Iterator<Item = &'r Route>) -> bool {
         routes.any(|route| self.find(route).is_none() && self.awaited(route).is_none())
     }
 
     /// The longest deadline that a listener has of its own; `None` when none has any.
-    pub(crate) fn longest_deadline(&self) -> Option<Duration> {
+    #[doc(hidden)] // for the host
+    pub fn longest_deadline(&self) -> Option<Duration> {
         let (table, relays) = (self.table.load(), self.relays.load());
         table.values().chain(relays.iter()).filter_map(|entry| entry.registration.deadline).max()
     }
@@ -304,14 +315,16 @@ impl Listeners {
 
     /// The routes that are answered now and not paused, sorted; without patterns.
     #[must_use]
-    pub(crate) fn open_routes(&self) -> Vec<Route> {
+    #[doc(hidden)] // for the host
+    pub fn open_routes(&self) -> Vec<Route> {
         let mut routes = self.routes();
         routes.retain(|route| !route.is_pattern() && self.paused(route).is_none());
         routes
     }
 
     /// The routes whose listeners share the places of these names; without patterns.
-    pub(crate) fn routes_sharing(&self, names: &[Arc<str>]) -> Vec<Route> {
+    #[doc(hidden)] // for the host
+    pub fn routes_sharing(&self, names: &[Arc<str>]) -> Vec<Route> {
         if names.is_empty() {
             return Vec::new();
         }
@@ -324,7 +337,8 @@ impl Listeners {
 
     /// Whether any relay answers more than one route, so that nobody can list the routes that are answered.
     #[must_use]
-    pub(crate) fn has_patterns(&self) -> bool {
+    #[doc(hidden)] // for the host
+    pub fn has_patterns(&self) -> bool {
         self.relays.load().iter().any(|relay| relay.registration.route.is_pattern())
     }
 

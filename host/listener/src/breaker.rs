@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use crate::units::{duration, too_long};
+use outbox_event::units::{duration, too_long};
 
 /// How long others wait at least while one call tries.
 const TRYING: Duration = Duration::from_millis(100);
@@ -54,7 +54,8 @@ impl Default for BreakerConfig {
 
 /// Counts how a listener's calls end. After a pause one call may try; if it breaks too, the pause begins again.
 #[derive(Debug, Default)]
-pub(crate) struct Breaker {
+#[doc(hidden)] // for the host
+pub struct Breaker {
     config: BreakerConfig,
     state: Mutex<State>,
 }
@@ -73,13 +74,13 @@ struct State {
 impl Breaker {
     /// A breaker that has seen nothing yet.
     #[must_use]
-    pub(crate) fn new(config: BreakerConfig) -> Self {
+    pub fn new(config: BreakerConfig) -> Self {
         Self { config, state: Mutex::default() }
     }
 
     /// How long a pause is.
     #[must_use]
-    pub(crate) fn pause(&self) -> Duration {
+    pub fn pause(&self) -> Duration {
         self.config.pause
     }
 
@@ -87,7 +88,7 @@ impl Breaker {
     ///
     /// # Errors
     /// The rest of the pause.
-    pub(crate) fn admit(&self, now: Instant) -> Result<Admittance<'_>, Duration> {
+    pub fn admit(&self, now: Instant) -> Result<Admittance<'_>, Duration> {
         let mut state = self.lock();
         match state.open_until {
             None => return Ok(Admittance { breaker: self, is_trial: false }),
@@ -127,7 +128,7 @@ impl Breaker {
 
     /// Whether the listener is paused at `now`.
     #[must_use]
-    pub(crate) fn is_open(&self, now: Instant) -> bool {
+    pub fn is_open(&self, now: Instant) -> bool {
         self.lock().open_until.is_some_and(|until| now < until)
     }
 
@@ -139,7 +140,8 @@ impl Breaker {
 /// Says that a call may be made. Dropped without a word of how the call ended, it was none: after a pause another may try.
 #[derive(Debug)]
 #[must_use = "tell it how the call ended"]
-pub(crate) struct Admittance<'b> {
+#[doc(hidden)] // for the host
+pub struct Admittance<'b> {
     breaker: &'b Breaker,
     is_trial: bool,
 }
@@ -147,12 +149,12 @@ pub(crate) struct Admittance<'b> {
 impl Admittance<'_> {
     /// The call was none, since the listener could not take the event: how long that waits, at least `after`.
     #[must_use]
-    pub(crate) fn no_call(self, after: Duration, now: Instant) -> Duration {
+    pub fn no_call(self, after: Duration, now: Instant) -> Duration {
         if self.is_trial { self.breaker.rest(&self.breaker.lock(), now).max(after) } else { after }
     }
 
     /// Takes note of how the call ended; true when it opened the breaker.
-    pub(crate) fn record(mut self, broke: bool, now: Instant) -> bool {
+    pub fn record(mut self, broke: bool, now: Instant) -> bool {
         if !std::mem::take(&mut self.is_trial) {
             return self.breaker.record(broke, now);
         }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{BreakerConfig, Listener, Owner, RetryPolicy};
-use crate::event::Route;
+use outbox_event::{Owner, Route};
+
+use super::{BreakerConfig, Listener, RetryPolicy};
 
 /// The most calls at once. At least 1; events beyond that wait, and keep no worker from others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,11 +88,12 @@ impl Registration {
 /// How many calls at once, and by which name they are counted: listeners with the same name share the limit, and so does what
 /// replaces them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct CallLimit {
+#[doc(hidden)] // for the host
+pub struct CallLimit {
     /// The name.
-    pub(crate) name: Arc<str>,
+    pub name: Arc<str>,
     /// How many.
-    pub(crate) calls: usize,
+    pub calls: usize,
 }
 
 impl CallLimit {

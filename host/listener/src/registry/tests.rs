@@ -1,6 +1,6 @@
+use outbox_event::{DispatchResult, Event, Failure};
+
 use super::*;
-use crate::event::Event;
-use crate::listener::{DispatchResult, Failure};
 
 async fn done(_: Arc<Event>) -> Result<DispatchResult, Failure> {
     Ok(DispatchResult::Done)

@@ -7,7 +7,8 @@ use super::histogram::{Histogram, OF_LAGS};
 
 /// How many events took how long at one moment, or between two: the buckets of the lags of all routes, added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Lags([u64; OF_LAGS.len() + 1]);
+#[doc(hidden)] // for the host
+pub struct Lags([u64; OF_LAGS.len() + 1]);
 
 impl Lags {
     /// Adds what a histogram of lags has counted.
@@ -18,7 +19,7 @@ impl Lags {
     }
 
     /// What was counted since `before`; of counters that began anew nothing.
-    pub(crate) fn since(&self, before: &Self) -> Self {
+    pub fn since(&self, before: &Self) -> Self {
         let mut since = *self;
         for (bucket, before) in since.0.iter_mut().zip(before.0) {
             *bucket = bucket.saturating_sub(before);
@@ -27,7 +28,7 @@ impl Lags {
     }
 
     /// Both together.
-    pub(crate) fn plus(&self, other: &Self) -> Self {
+    pub fn plus(&self, other: &Self) -> Self {
         let mut sum = *self;
         for (bucket, other) in sum.0.iter_mut().zip(other.0) {
             *bucket += other;
@@ -38,7 +39,7 @@ impl Lags {
     /// The time that this part of all stayed within, 0.99 for 99 of 100; as exact as the buckets are. Of events that took
     /// longer than the last bound, that bound. `None` when nothing was counted.
     #[expect(clippy::cast_precision_loss, reason = "a point of a chart")]
-    pub(crate) fn quantile(&self, part: f64) -> Option<Duration> {
+    pub fn quantile(&self, part: f64) -> Option<Duration> {
         let all: u64 = self.0.iter().sum();
         let rank = all as f64 * part;
         let mut below = 0.0;

@@ -7,11 +7,11 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use outbox_event::wording::payload_fault;
+use outbox_event::{Answer, DispatchResult, Event, Failure, Outcome};
 use serde::de::DeserializeOwned;
 
-use super::{Answer, DispatchResult, Failure, Listener, Outcome, Reply, Visit};
-use crate::event::Event;
-use crate::wording::payload_fault;
+use super::{Listener, Reply, Visit};
 
 /// What a typed listener is given beside its payload: the event, and what it shares with the others.
 ///
@@ -35,7 +35,7 @@ impl<T> Context<T> {
         &self.event
     }
 
-    /// What was given to the outbox by [`state`](crate::OutboxBuilder::state).
+    /// The state that the outbox was given by `OutboxBuilder::state`.
     #[must_use]
     pub fn state(&self) -> &Arc<T> {
         &self.state
@@ -56,7 +56,7 @@ impl<T> Deref for Context<T> {
     }
 }
 
-/// A function of a payload and a [`Context`], as a listener; see [`listener_json`](crate::OutboxBuilder::listener_json).
+/// A function of a payload and a [`Context`], as a listener; see `OutboxBuilder::listener_json`.
 pub struct JsonListener<P, T, F> {
     state: Arc<T>,
     function: F,
@@ -122,9 +122,9 @@ fn is_json(content_type: &str) -> bool {
 mod tests {
     use std::time::{Duration, Instant};
 
+    use outbox_event::{Envelope, FailureKind, dead, retry_after};
+
     use super::*;
-    use crate::event::Envelope;
-    use crate::listener::{FailureKind, dead, retry_after};
 
     type BoxError = Box<dyn std::error::Error + Send + Sync>;
 

@@ -5,15 +5,11 @@
 mod calls;
 mod counter;
 mod histogram;
-#[cfg(feature = "http")]
 mod lags;
 mod routes;
 
-#[cfg(feature = "wasm")]
-pub(crate) use calls::Swap;
-pub use calls::{CallCounts, CallTotals, Calls};
+pub use calls::{CallCounts, CallTotals, Calls, Swap};
 pub use counter::Counter;
 pub use histogram::Histogram;
-#[cfg(feature = "http")]
-pub(crate) use lags::Lags;
+pub use lags::Lags;
 pub use routes::{RouteTotals, Routes};

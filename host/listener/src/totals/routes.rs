@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use outbox_event::time::system_clock;
+use outbox_event::{Event, Route, Settlement};
+
 use super::{Counter, Histogram};
-use crate::event::{Event, Route};
-use crate::store::Settlement;
-use crate::time::system_clock;
 
 /// The totals of the routes. A route that loses its listener and gets another goes on where it was.
 #[derive(Debug)]
@@ -67,16 +67,19 @@ impl Routes {
     pub const OTHER: &'static str = "other";
 
     /// How many routes have separate totals by default.
-    pub(crate) const DEFAULT_MOST: usize = 100;
+    #[doc(hidden)] // for the host
+    pub const DEFAULT_MOST: usize = 100;
 
     /// With separate totals for this many routes: the first that have events.
-    pub(crate) fn new(most: usize) -> Self {
+    #[doc(hidden)] // for the host
+    pub fn new(most: usize) -> Self {
         Self { known: Mutex::default(), other: Arc::default(), most }
     }
 
     /// Shows the totals of a route, all 0, from its registration on: what begins at 1 is no increase for Prometheus. While there is
     /// room; a route that has events goes before one that has none.
-    pub(crate) fn announce(&self, route: &Route) {
+    #[doc(hidden)] // for the host
+    pub fn announce(&self, route: &Route) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if !is_other(route) && known.len() < self.most && !known.contains_key(route) {
             known.insert(route.clone(), Known::default());
@@ -84,7 +87,8 @@ impl Routes {
     }
 
     /// The totals of a route that has an event: its own while there is room, or those of all others.
-    pub(crate) fn of(&self, route: &Route) -> Arc<RouteTotals> {
+    #[doc(hidden)] // for the host
+    pub fn of(&self, route: &Route) -> Arc<RouteTotals> {
         if is_other(route) {
             return self.other.clone();
         }
@@ -100,7 +104,8 @@ impl Routes {
     }
 
     /// One of the totals, of all routes together.
-    pub(crate) fn sum(&self, counter: fn(&RouteTotals) -> &Counter) -> u64 {
+    #[doc(hidden)] // for the host
+    pub fn sum(&self, counter: fn(&RouteTotals) -> &Counter) -> u64 {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.values().map(|known| &known.totals).chain([&self.other]).map(|totals| counter(totals).get()).sum()
     }
@@ -112,8 +117,8 @@ impl Routes {
     }
 
     /// How long events took, all routes together.
-    #[cfg(feature = "http")]
-    pub(crate) fn lags(&self) -> super::Lags {
+    #[doc(hidden)] // for the host
+    pub fn lags(&self) -> super::Lags {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let mut lags = super::Lags::default();
         known.values().map(|known| &known.totals).chain([&self.other]).for_each(|totals| lags.add(&totals.lag));
@@ -138,7 +143,8 @@ fn is_other(route: &Route) -> bool {
 
 impl RouteTotals {
     /// Counts what became of an event.
-    pub(crate) fn count(&self, event: &Event, settlement: &Settlement) {
+    #[doc(hidden)] // for the host
+    pub fn count(&self, event: &Event, settlement: &Settlement) {
         if matches!(settlement, Settlement::Done | Settlement::Erased) {
             // Zero when the writer's clock is ahead.
             let lag: Duration = system_clock().now().since(event.available_at());
@@ -148,7 +154,8 @@ impl RouteTotals {
     }
 
     /// Counts what became of an event that cannot be read.
-    pub(crate) fn count_outcome(&self, settlement: &Settlement) {
+    #[doc(hidden)] // for the host
+    pub fn count_outcome(&self, settlement: &Settlement) {
         match settlement {
             Settlement::Done | Settlement::Erased => self.success.increment(),
             Settlement::Retry { .. } => self.failure.increment(),

@@ -1,6 +1,11 @@
-//! What answers an event: the [`Listener`] trait, its [`Outcome`]s, and the registry that finds the one listener of a route.
+//! A part of [`outbox`](https://docs.rs/outbox): the [`Listener`] trait, and the registry that finds the one listener of a route. Use it
+//! through `outbox`; alone it promises nothing.
 //!
-//! A listener may be a Rust closure or a plugin; from here on nobody can tell, and nobody may try.
+//! A listener may be a Rust closure, a plugin or a relay; its caller cannot tell which. Beside the registry are the rules for calling a
+//! listener: retry policies, circuit breakers and limits. [`Calls`] and [`Routes`] count the costs and the results of calls.
+//!
+//! This package knows events; it knows neither tables nor queues nor plugins.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod breaker;
 mod breakers;
@@ -10,7 +15,7 @@ mod registration;
 mod registry;
 mod reply;
 mod retry;
-pub(crate) mod totals;
+mod totals;
 mod typed;
 mod unroutable;
 
@@ -19,25 +24,28 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::future::BoxFuture;
+use outbox_event::{DispatchResult, Event, Failure, Outcome};
 
-use breaker::Breaker;
 pub use breaker::BreakerConfig;
+#[doc(hidden)] // for the host
+pub use breaker::{Admittance, Breaker};
+#[doc(hidden)] // for the host
+pub use breakers::BreakerOf;
 pub use error_kind::error_kind;
 pub use or_fail::OrFail;
-pub(crate) use registration::CallLimit;
+#[doc(hidden)] // for the host
+pub use registration::CallLimit;
 pub use registration::{Concurrency, Registration};
 pub use registry::{Listeners, RegistryEntry, RouteConflict};
 pub use reply::Reply;
 pub use retry::{Exponential, Fixed, Jittered, RetryPolicy};
+pub use totals::{CallCounts, CallTotals, Calls, Counter, Histogram, RouteTotals, Routes};
+#[doc(hidden)] // for the host
+pub use totals::{Lags, Swap};
 pub use typed::{Context, JsonListener};
-#[cfg(feature = "http")]
-pub(crate) use unroutable::NO_LISTENER;
-pub(crate) use unroutable::{HAD_LISTENER, NO_LISTENER_AT_ALL, NoListener, waits_for_one};
+#[doc(hidden)] // for the host
+pub use unroutable::{HAD_LISTENER, NO_LISTENER, NO_LISTENER_AT_ALL, NoListener, waits_for_one};
 pub use unroutable::{awaited, is_unroutable};
-
-use crate::event::Event;
-#[doc(inline)]
-pub use outbox_event::{Answer, Cause, DispatchResult, Failure, FailureKind, Outcome, Owner, dead, retry_after};
 
 /// One visit of an event to its listener.
 #[derive(Clone, Copy, Debug)]

@@ -1,8 +1,6 @@
 //! What a listener hands back: an outcome, and what belongs to it.
 
-use outbox_event::Outcome;
-
-use crate::event::{Cost, Effects};
+use outbox_event::{Cost, Effects, Outcome};
 
 /// What a visit to a listener came to: the outcome, and what is committed with it.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,10 +23,10 @@ impl From<Outcome> for Reply {
     }
 }
 
-#[cfg(feature = "wasm")]
 impl Reply {
     /// An outcome, and what the call cost.
-    pub(crate) fn with_cost(outcome: Outcome, cost: Cost) -> Self {
+    #[doc(hidden)] // for the host
+    pub fn with_cost(outcome: Outcome, cost: Cost) -> Self {
         Self { cost: Some(cost), ..outcome.into() }
     }
 }

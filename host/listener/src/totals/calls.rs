@@ -5,11 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use outbox_event::{Cause, Owner};
+use outbox_event::{Cause, Cost, Owner, nanos};
 use serde::Serialize;
 
 use super::Counter;
-use crate::event::{Cost, nanos};
 
 /// The totals of all owners. One that leaves and comes back goes on where it was, and so does a plugin that is replaced: a total
 /// only grows.
@@ -38,7 +37,8 @@ const TRAPS: [Cause; 8] =
 
 /// A change of what serves as a plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Swap {
+#[doc(hidden)] // for the host
+pub enum Swap {
     /// It serves, and no version of it did before.
     Loaded,
     /// It serves in place of another version, or with another manifest.
@@ -55,7 +55,7 @@ const SWAPS: [Swap; 5] = [Swap::Loaded, Swap::Swapped, Swap::Failed, Swap::LastG
 
 impl Swap {
     /// Its name in the metrics.
-    pub(crate) const fn code(self) -> &'static str {
+    pub const fn code(self) -> &'static str {
         match self {
             Self::Loaded => "loaded",
             Self::Swapped => "swapped",
@@ -94,13 +94,15 @@ pub struct CallCounts {
 
 impl Calls {
     /// The total of one owner.
-    pub(crate) fn of(&self, owner: &Owner) -> Arc<CallTotals> {
+    #[doc(hidden)] // for the host
+    pub fn of(&self, owner: &Owner) -> Arc<CallTotals> {
         let mut owners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         owners.entry(owner.clone()).or_default().clone()
     }
 
     /// The totals of the plugins by name, those without a call included.
-    pub(crate) fn of_plugins(&self) -> Vec<(Arc<str>, Arc<CallTotals>)> {
+    #[doc(hidden)] // for the host
+    pub fn of_plugins(&self) -> Vec<(Arc<str>, Arc<CallTotals>)> {
         let owners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let plugin = |(owner, totals): (&Owner, &Arc<CallTotals>)| match owner {
             Owner::Plugin(name) => Some((name.clone(), totals.clone())),
@@ -120,7 +122,8 @@ impl Calls {
 
 impl CallTotals {
     /// Adds one call.
-    pub(crate) fn add(&self, cost: &Cost) {
+    #[doc(hidden)] // for the host
+    pub fn add(&self, cost: &Cost) {
         self.calls.increment();
         self.nanos.add(nanos(cost.took));
         // Limits are those of a whole call, and a cost is one event's share of it.
@@ -137,7 +140,8 @@ impl CallTotals {
     }
 
     /// Counts a listener that broke; what is no breakage is not counted.
-    pub(crate) fn trapped(&self, cause: Cause) {
+    #[doc(hidden)] // for the host
+    pub fn trapped(&self, cause: Cause) {
         if let Some(trap) = TRAPS.iter().position(|trap| *trap == cause) {
             self.traps[trap].increment();
         }
@@ -149,8 +153,8 @@ impl CallTotals {
     }
 
     /// Counts a change of what serves.
-    #[cfg(any(feature = "wasm", test))]
-    pub(crate) fn swapped(&self, swap: Swap) {
+    #[doc(hidden)] // for the host
+    pub fn swapped(&self, swap: Swap) {
         if let Some(swap) = SWAPS.iter().position(|known| *known == swap) {
             self.swaps[swap].increment();
         }
@@ -184,8 +188,9 @@ fn seconds<S: serde::Serializer>(span: &Duration, serializer: S) -> Result<S::Ok
 
 #[cfg(test)]
 mod tests {
+    use outbox_event::GuestCost;
+
     use super::*;
-    use crate::event::GuestCost;
 
     #[test]
     fn totals_add_up_by_owner_and_memory_is_the_most_of_one_call() {
