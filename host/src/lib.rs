@@ -131,7 +131,6 @@ pub mod readiness;
 mod recurring;
 #[cfg(feature = "sinks")]
 mod relay;
-mod reminder;
 mod routes;
 mod settlement;
 mod settler;

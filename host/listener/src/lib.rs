@@ -13,6 +13,7 @@ mod error_kind;
 mod or_fail;
 mod registration;
 mod registry;
+mod reminder;
 mod reply;
 mod retry;
 mod totals;
@@ -37,6 +38,8 @@ pub use or_fail::OrFail;
 pub use registration::CallLimit;
 pub use registration::{Concurrency, Registration};
 pub use registry::{Listeners, RegistryEntry, RouteConflict};
+#[doc(hidden)] // for the host
+pub use reminder::Reminder;
 pub use reply::Reply;
 pub use retry::{Exponential, Fixed, Jittered, RetryPolicy};
 pub use totals::{CallCounts, CallTotals, Calls, Counter, Histogram, RouteTotals, Routes};

@@ -6,12 +6,12 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use outbox_listener::Reminder;
 use tokio::time::Instant;
 
 use super::MAX_ERROR;
 use crate::event::{Event, Route};
 use crate::listener::{error_kind, is_unroutable};
-use crate::reminder::Reminder;
 use crate::text::keepable;
 
 /// The most routes that are told apart. The failures of all others count as of one kind.

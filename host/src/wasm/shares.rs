@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
-use crate::reminder::Reminder;
+use outbox_listener::Reminder;
 
 /// What all guests of one sandbox may have together, in bytes.
 #[derive(Debug)]

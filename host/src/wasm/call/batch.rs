@@ -8,6 +8,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use outbox_listener::Reminder;
 use tokio::sync::oneshot;
 use wasmtime::Store;
 use wasmtime::component::ComponentExportIndex;
@@ -17,7 +18,6 @@ use super::guest_event::{GuestEvent, GuestLists};
 use super::outcome;
 use crate::event::{Cost, Event, EventId};
 use crate::listener::{Outcome, Reply, Visit};
-use crate::reminder::Reminder;
 use crate::turns::in_turns;
 use crate::wasm::bindings::exports::outbox::listener::handler as wit;
 use crate::wasm::capability::{HostState, Identity};

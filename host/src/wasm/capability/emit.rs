@@ -4,11 +4,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use outbox_listener::Reminder;
 
 use super::log::TARGET;
 use super::{HostState, Identity, not_granted, refusal};
 use crate::event::{Envelope, EnvelopeError, Event, EventId, TRACEPARENT};
-use crate::reminder::Reminder;
 use crate::time::system_clock;
 use crate::wasm::bindings::outbox::listener::emit::{Envelope as Given, Host};
 use crate::wasm::bindings::outbox::listener::types::{Refusal, RefusalKind};

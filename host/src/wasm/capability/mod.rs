@@ -31,6 +31,8 @@ use self::http::{HttpClient, Requests};
 use self::log::{LogLine, LogLines, SharedLines};
 use self::publish::PublishGrant;
 pub(super) use self::secrets::Secrets;
+use outbox_listener::Reminder;
+
 use self::state::{Seen, StateGrant};
 use super::bindings::outbox::listener::types::{Refusal, RefusalKind};
 use super::limits::{Limiter, MAX_LEFT_BYTES, MAX_LEFT_RESOURCES, MAX_RESOURCES, Meter};
@@ -39,7 +41,6 @@ use super::shares::PluginShare;
 use super::text::keepable;
 use crate::event::{Effects, Event, ShortDigest};
 use crate::listener::Outcome;
-use crate::reminder::Reminder;
 
 /// The attribute that says for which event of a call for several something is done.
 const EVENT_ID: &str = "event-id";

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use bytes::Bytes;
+use outbox_listener::Reminder;
 
 use super::log::TARGET;
 use super::outgoing::Counter;
 use super::{HostState, Identity, event_of, not_granted, refusal};
-use crate::reminder::Reminder;
 use crate::sink::{Message as Outgoing, Sink, SinkError, Sinks};
 use crate::wasm::bindings::outbox::listener::publish::{Host, Message};
 use crate::wasm::bindings::outbox::listener::types::{Refusal, RefusalKind};

@@ -8,11 +8,12 @@ const EVERY: Duration = Duration::from_secs(10);
 
 /// Lets the log say once in a while that something goes on.
 #[derive(Debug, Default)]
-pub(crate) struct Reminder(Option<Instant>);
+#[doc(hidden)] // for the host
+pub struct Reminder(Option<Instant>);
 
 impl Reminder {
     /// Whether it is time to say it; then it counts as said.
-    pub(crate) fn is_due(&mut self, now: Instant) -> bool {
+    pub fn is_due(&mut self, now: Instant) -> bool {
         let is_due = !self.is_fresh(now);
         if is_due {
             self.0 = Some(now);
@@ -21,7 +22,7 @@ impl Reminder {
     }
 
     /// Whether it was said a short while ago.
-    pub(crate) fn is_fresh(&self, now: Instant) -> bool {
+    pub fn is_fresh(&self, now: Instant) -> bool {
         self.0.is_some_and(|said| now.saturating_duration_since(said) < EVERY)
     }
 }
