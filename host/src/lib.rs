@@ -112,7 +112,6 @@ pub mod conformance;
 pub mod dead;
 pub mod dispatcher;
 pub mod event;
-mod health;
 #[cfg(feature = "http")]
 pub mod http;
 pub mod listener;

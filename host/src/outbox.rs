@@ -27,10 +27,11 @@ pub use mode::Mode;
 pub use monitor::Monitor;
 pub use wanted::StartError;
 
+use outbox_listener::Health;
+
 use crate::dead::DeadEvents;
 use crate::dispatcher::is_inside;
 use crate::event::OwnerId;
-use crate::health::Health;
 use crate::listener::Listeners;
 use crate::metrics::Metrics;
 use crate::queue::{InFlight, Queue};

@@ -10,6 +10,7 @@
 mod breaker;
 mod breakers;
 mod error_kind;
+mod health;
 mod or_fail;
 mod registration;
 mod registry;
@@ -33,6 +34,8 @@ pub use breaker::{Admittance, Breaker};
 #[doc(hidden)] // for the host
 pub use breakers::BreakerOf;
 pub use error_kind::error_kind;
+#[doc(hidden)] // for the host
+pub use health::Health;
 pub use or_fail::OrFail;
 #[doc(hidden)] // for the host
 pub use registration::CallLimit;

@@ -28,7 +28,8 @@ pub use interceptor::{Interceptor, after, before};
 pub(crate) use overdue::Visits;
 pub(crate) use stop::StopTimes;
 
-use crate::health::Health;
+use outbox_listener::Health;
+
 use crate::listener::{Listeners, RetryPolicy};
 use crate::metrics::Metrics;
 use crate::notifier::Notifier;

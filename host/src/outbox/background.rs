@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use outbox_listener::Health;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -11,7 +12,6 @@ use super::parts::Parts;
 use super::running::Running;
 use super::wanted::Wanted;
 use crate::dispatcher::{Dispatcher, Shared, Visits};
-use crate::health::Health;
 use crate::listener::Listeners;
 use crate::metrics::{Sampled, Sampler};
 use crate::node::{HEARTBEATS, Heartbeat, SessionKeeper};

@@ -3,11 +3,12 @@
 #[cfg(feature = "wasm")]
 use std::sync::Arc;
 
+use outbox_listener::Health;
+
 use super::StartError;
 #[cfg(feature = "wasm")]
 use super::state::StoredState;
 use super::wanted::Wanted;
-use crate::health::Health;
 use crate::listener::Listeners;
 use crate::node::Report;
 use crate::store::Store;

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use outbox_listener::Health;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::{Mode, Outbox};
-use crate::health::Health;
 use crate::metrics::{Exposition, Metrics, Sampled};
 use crate::queue::{InFlight, Queue};
 use crate::readiness::{Pulse, Readiness, SchemaFault, Unready, UnreadyCode};

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use outbox_listener::Health;
 use tokio::sync::{OnceCell, watch};
 use tokio::time::Instant;
 
@@ -12,7 +13,6 @@ use super::running::Signals;
 use super::wanted::{Checked, StartError, Wanted};
 use super::{Inner, Outbox};
 use crate::dispatcher::Dispatcher;
-use crate::health::Health;
 use crate::listener::{Listeners, Owner};
 use crate::purge::PurgeConfig;
 use crate::routes;

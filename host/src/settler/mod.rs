@@ -28,9 +28,9 @@ pub(crate) use failures::{Died, FailureLog};
 pub(crate) use give_back::Unused;
 use handle::WAITING;
 pub(crate) use handle::{SettlerHandle, SettlerInbox, channels};
+use outbox_listener::Health;
 use trying::Trying;
 
-use crate::health::Health;
 use crate::metrics::Metrics;
 use crate::notifier::Notifier;
 use crate::order::Order;

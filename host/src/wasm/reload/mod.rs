@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outbox_event::{PluginState, PluginStatus};
+use outbox_listener::Health;
 use serde::{Deserialize, Serialize};
 
 use self::reloader::{Reloader, ScanOf};
@@ -41,7 +42,6 @@ use super::manifest::references::{References, Resolve};
 use super::private::Private;
 use super::private::cache::Cache;
 use super::private::quarantine::Quarantine;
-use crate::health::Health;
 use crate::listener::Listeners;
 use crate::sink::Sinks;
 use crate::time::system_clock;

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use notify::event::{AccessKind, AccessMode};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
+use outbox_listener::Health;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
-use crate::health::Health;
 use crate::wasm::directory::matters;
 
 /// A directory that never rests is read all the same, after this many times the debounce.

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use outbox_listener::Health;
+
 use super::reload::{answer, answering, config, one};
 use super::{Guest, event, put, visit};
 use crate::event::Route;
-use crate::health::Health;
 use crate::listener::{Listeners, Outcome};
 use crate::wasm::engine::machine::Machine;
 use crate::wasm::engine::probe::{slots_come_back_clean, slots_come_back_clean_from};

@@ -5,22 +5,23 @@ use tokio::task::JoinHandle;
 
 /// Whether every part still runs: the parts that have broken, in the order of breaking.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Health(watch::Sender<Vec<&'static str>>);
+#[doc(hidden)] // for the host
+pub struct Health(watch::Sender<Vec<&'static str>>);
 
 impl Health {
     /// Starts a part under watch.
-    pub(crate) fn spawn(&self, part: &'static str, running: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+    pub fn spawn(&self, part: &'static str, running: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
         tokio::spawn(self.clone().watched(part, running))
     }
 
     /// Runs a part under watch.
-    pub(crate) async fn watched(self, part: &'static str, running: impl Future<Output = ()>) {
+    pub async fn watched(self, part: &'static str, running: impl Future<Output = ()>) {
         let _guard = Guard { health: &self, part };
         running.await;
     }
 
     /// Waits until a part has broken, and tells which was the first; for ever when none does.
-    pub(crate) async fn broken(&self) -> &'static str {
+    pub async fn broken(&self) -> &'static str {
         let mut health = self.0.subscribe();
         match health.wait_for(|parts| !parts.is_empty()).await.map(|parts| parts.first().copied()) {
             Ok(Some(part)) => part,
@@ -29,13 +30,12 @@ impl Health {
     }
 
     /// The parts that have broken, in the order of breaking.
-    pub(crate) fn broken_parts(&self) -> Vec<&'static str> {
+    pub fn broken_parts(&self) -> Vec<&'static str> {
         self.0.borrow().clone()
     }
 
     /// Waits until this part has broken.
-    #[cfg(test)]
-    pub(crate) async fn breaks(&self, part: &str) {
+    pub async fn breaks(&self, part: &str) {
         self.0.subscribe().wait_for(|parts| parts.contains(&part)).await.expect("its sender is here");
     }
 }
@@ -50,6 +50,7 @@ impl Drop for Guard<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             tracing::error!(
+                target: "outbox::health",
                 part = self.part,
                 "a part of the host has stopped working; restart the host and report this as a bug"
             );
