@@ -139,7 +139,6 @@ pub mod store;
 mod sync;
 pub mod telemetry;
 pub mod testing;
-mod turns;
 mod wake;
 #[cfg(feature = "wasm")]
 pub mod wasm;

@@ -11,10 +11,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
+use outbox_listener::noticing_turns;
 use tokio::time::Sleep;
 
 use crate::queue::{CallPlace, Queue};
-use crate::turns::noticing_turns;
 
 /// How long a visit waits for its listener to be allowed one more computing call; then it goes on anyway. Its deadline and its
 /// claim are not checked meanwhile, so this stays below `GRACE` in `attempt.rs` (250 ms).

@@ -24,6 +24,7 @@ mod shares;
 mod single;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 pub use self::capability::Refused;
 pub use self::capability::http::HttpStandIn;

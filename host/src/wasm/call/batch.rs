@@ -18,13 +18,13 @@ use super::guest_event::{GuestEvent, GuestLists};
 use super::outcome;
 use crate::event::{Cost, Event, EventId};
 use crate::listener::{Outcome, Reply, Visit};
-use crate::turns::in_turns;
 use crate::wasm::bindings::exports::outbox::listener::handler as wit;
 use crate::wasm::capability::{HostState, Identity};
 use crate::wasm::explain::CallError;
 use crate::wasm::limits::INIT_FUEL;
 use crate::wasm::load::on_events::Answers;
 use crate::wasm::load::plugin::{Plugin, refuel, used};
+use crate::wasm::turns::in_turns;
 
 /// The most events of one call.
 const MAX_EVENTS: usize = 100;

@@ -30,7 +30,7 @@ use super::shares::KeptPlace;
 use super::text::{cut, keepable};
 use crate::event::{Cost, GuestCost};
 use crate::listener::{Cause, DispatchResult, Failure, FailureKind, Listener, Outcome, Reply, Visit};
-use crate::turns::in_turns;
+use crate::wasm::turns::in_turns;
 
 /// The most details of a failure that are kept.
 const MAX_ATTRIBUTES: usize = 16;

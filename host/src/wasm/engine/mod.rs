@@ -20,8 +20,8 @@ use super::capability::{HostState, count_what_is_kept};
 use super::error::LoadError;
 use super::manifest::MAX_MEMORY;
 use super::shares::{KeptPlace, MemoryBudget, PluginShare};
-use crate::turns::TICK;
 use crate::units::ByteSize;
+use crate::wasm::turns::TICK;
 
 /// How many tables and memories are given back to the kernel together. Few: until then, a guest that is gone keeps its memory,
 /// and each core has a batch of its own.

@@ -9,7 +9,6 @@ use wasmtime::component::Component;
 use super::on_events;
 use super::plugin::Linked;
 use crate::event::Route;
-use crate::turns::in_turns;
 use crate::wasm::bindings::exports::outbox::listener::handler::Description;
 use crate::wasm::capability::HostState;
 use crate::wasm::directory::ManifestFile;
@@ -18,6 +17,7 @@ use crate::wasm::explain::{CallError, explain};
 use crate::wasm::limits::INIT_FUEL;
 use crate::wasm::manifest::Limits;
 use crate::wasm::text::keepable;
+use crate::wasm::turns::in_turns;
 
 /// The interface of a component that looks at its settings.
 const SETTINGS_CHECK: &str = "outbox:listener/settings-check@0.1.0";

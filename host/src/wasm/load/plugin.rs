@@ -7,7 +7,6 @@ use wasmtime::component::ComponentExportIndex;
 use wasmtime::{CallHook, Store, StoreContextMut, UpdateDeadline};
 
 use crate::event::{GuestCost, Route};
-use crate::turns;
 use crate::wasm::bindings::{Listener as Guest, ListenerPre};
 use crate::wasm::capability::{HostState, Identity};
 use crate::wasm::engine::Engine;
@@ -18,6 +17,7 @@ use crate::wasm::load::{grants, on_events};
 use crate::wasm::manifest::{Isolation, Limits, Manifest};
 use crate::wasm::private::cache::copied;
 use crate::wasm::shares::PluginShare;
+use crate::wasm::turns;
 
 /// A store with one instance in it. Dropped after anything but a clean end: an instance that was cut off cannot be entered
 /// again.

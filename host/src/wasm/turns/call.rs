@@ -7,10 +7,11 @@ use std::sync::LazyLock;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use outbox_listener::wait_for_turn;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
+use super::TICK;
 use super::queue::{Turn, TurnAhead, Turns};
-use super::{TICK, WAITS_FOR_TURN};
 
 /// One for each processor, shared by all hosts in this process.
 static TURNS: LazyLock<Turns> = LazyLock::new(|| Turns::new(std::thread::available_parallelism().map_or(1, usize::from)));
@@ -21,13 +22,13 @@ thread_local! {
 }
 
 /// Notes that the call polled on this thread was still computing when its tick ended. Its next poll needs a turn.
-pub(crate) fn give_way() {
+pub(in crate::wasm) fn give_way() {
     GAVE_WAY.set(true);
 }
 
 /// Runs a call of a plugin. Once it has computed for a tick, it computes only in its plugin's turns; with `from_the_start`, because
 /// it is expected to compute for long, it does so at once. While it waits for its turn, its caller may cut it off as at any time.
-pub(crate) async fn in_turns<T>(plugin: &str, from_the_start: bool, call: impl Future<Output = T>) -> T {
+pub(in crate::wasm) async fn in_turns<T>(plugin: &str, from_the_start: bool, call: impl Future<Output = T>) -> T {
     in_turns_of(&TURNS, plugin, from_the_start, call).await
 }
 
@@ -41,7 +42,7 @@ async fn in_turns_of<T>(turns: &'static Turns, plugin: &str, from_the_start: boo
             match ahead.get_or_insert_with(|| turns.ask(plugin)).poll(context) {
                 Poll::Ready(mine) => turn = Some(mine),
                 Poll::Pending => {
-                    WAITS_FOR_TURN.set(true);
+                    wait_for_turn();
                     return Poll::Pending;
                 }
             }
@@ -70,8 +71,9 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use outbox_listener::noticing_turns;
+
     use super::*;
-    use crate::turns::noticing_turns;
 
     /// Computes for this many ticks, and notes the most calls that did so at the same time.
     async fn compute(ticks: usize, now: &AtomicUsize, most: &AtomicUsize) {
