@@ -230,7 +230,7 @@ impl Reloader {
             }
             Err(reason) => {
                 if state.away.as_ref() != Some(&reason) {
-                    tracing::error!(dir = %self.dir.display(), "{reason}; what serves goes on");
+                    tracing::error!(dir = %self.dir.display(), "{reason}; loaded plugins keep serving");
                     state.away = Some(reason);
                 }
             }

@@ -1,4 +1,4 @@
-//! What one call of a plugin came to, whole: what a [`PluginHost`](crate::wasm::PluginHost) tells of it.
+//! The report of a [`PluginHost`](crate::wasm::PluginHost) about one call of a plugin.
 
 use std::time::Duration;
 

@@ -48,7 +48,7 @@ pub(super) fn tls(extra: Option<&Path>) -> Result<Arc<rustls::ClientConfig>, Str
     // Some systems carry certificates that nobody can read any more.
     let (added, _) = roots.add_parsable_certificates(found.certs);
     if added == 0 && extra.is_none() {
-        tracing::warn!("plugins: HTTPS trusts nobody, since this system has no certificates of authorities");
+        tracing::warn!("plugins: HTTPS trusts no server, since this system has no certificates of authorities");
     }
     if let Some(file) = extra {
         let wrong = |why: &dyn std::fmt::Display| format!("{} has no certificates in PEM: {why}", file.display());
