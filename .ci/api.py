@@ -48,8 +48,10 @@ def page_of(root: Path, page: str) -> str:
         return shown
     own = root.parent / source[1]
     pages = set(ITEM.findall((own / "all.html").read_text(encoding="utf-8")))
-    file = page.rpartition("/")[2]
-    same = [page] if page in pages else [other for other in pages if other.rpartition("/")[2] == file]
+    parts = page.split("/")
+    # The root of the declaring crate comes first if a module of this crate shows the root: its modules may use the same names.
+    ends = ["/".join(parts[start:]) for start in range(len(parts))]
+    same = [end for end in ends if end in pages][:1] or [other for other in pages if other.rpartition("/")[2] == parts[-1]]
     if len(same) != 1:
         sys.exit(f"{page} is declared in {own.name}, which has {len(same)} pages of this name")
     return (own / same[0]).read_text(encoding="utf-8")
