@@ -25,6 +25,7 @@ CRATES = {
     "outbox_listener": "host/listener/src/lib.rs",
     "outbox_sink": "host/sink/src/lib.rs",
     "outbox_store": "host/store/src/lib.rs",
+    "outbox_wasm": "host/wasm/src/lib.rs",
 }
 # Circles that are left, with the reason.
 LEFT = {

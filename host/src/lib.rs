@@ -85,7 +85,7 @@
 //! | [`poller`] | brings due rows into the queue |
 //! | `queue` | hands deliveries to workers; knows which events are in this process's hands |
 //! | [`dispatcher`] | workers: take a delivery, call its listener, hand the settlement on |
-//! | [`listener`], `wasm`, `relay` | what answers a route: Rust code, a plugin, a sink; [`listener`] is from the package `outbox-listener` |
+//! | [`listener`], `wasm`, `relay` | what answers a route: Rust code, a plugin, a sink; from the packages `outbox-listener` and `outbox-wasm` |
 //! | `settlement`, `settler` | decide what an outcome means for the row; write settlements in batches |
 //! | [`order`] | which events wait behind others, in the ordered modes |
 //! | [`outbox`](mod@outbox) | wires the rooms, starts and stops them |

@@ -1,0 +1,51 @@
+//! The memory that all guests share: who is refused some of it, and what becomes of that.
+
+use outbox_event::Outcome;
+
+use super::{Guest, event, logged};
+use crate::engine::{Engine, PagemapScan};
+
+/// Takes pages until it is refused one, and is done.
+const HOARD: &str = "(block (loop (br_if 1 (i32.eq (memory.grow (i32.const 1)) (i32.const -1))) (br 0))) (call $done)";
+
+#[tokio::test]
+async fn a_plugin_that_is_refused_memory_is_told_of_once_in_a_while_and_its_event_waits() {
+    let engine = Engine::new(2, PagemapScan::Off).unwrap();
+    engine.memory.set_max(8 << 20);
+    let guest = Guest::new(HOARD).load_in(&engine, "limits.memory = '64MiB'").await;
+
+    let calls = async {
+        for _ in 0..3 {
+            assert!(matches!(guest.call(&event(None), 0, 1).await, Outcome::Busy { .. }));
+        }
+    };
+    let ((), lines) = logged(calls).await;
+
+    let told: Vec<_> = lines.iter().filter(|line| line.contains("is refused memory")).collect();
+    let [line] = *told else { panic!("{lines:#?}") };
+    let mib = |field: &str| line.split(field).nth(1).and_then(|rest| rest.split(' ').next()?.parse::<u32>().ok());
+    assert_eq!((mib("all_have_mib="), mib(" has_mib=")), (Some(7), Some(7)), "{line}");
+    assert!(line.starts_with("WARN") && line.contains("together may have 8 MiB"), "{line}");
+}
+
+#[tokio::test]
+async fn another_version_of_a_plugin_loads_while_the_one_that_serves_has_all_that_it_may() {
+    let engine = Engine::new(2, PagemapScan::Off).unwrap();
+    engine.memory.set_max(8 << 20);
+    let (serving, _other) = (engine.memory.share("guest"), engine.memory.share("other"));
+    let mut hoarded = Vec::new();
+    loop {
+        let mut instance = serving.instance();
+        if !instance.take(64 << 10) {
+            break;
+        }
+        hoarded.push(instance);
+    }
+    assert_eq!(hoarded.len(), 64, "a half");
+
+    let guest = Guest::new("(call $done)").load_in(&engine, "").await;
+
+    assert!(matches!(guest.call(&event(None), 0, 1).await, Outcome::Busy { .. }), "it has no more than before");
+    hoarded.clear();
+    assert_eq!(guest.call(&event(None), 0, 1).await, Outcome::Done);
+}
