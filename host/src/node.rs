@@ -12,7 +12,6 @@ use tokio::task::JoinHandle;
 
 use crate::metrics::Metrics;
 use crate::partition::Partitions;
-use crate::queue::InFlight;
 use crate::readiness::Pulse;
 use crate::recurring::Outage;
 use crate::store::{Node, NodeRecord, Store, StoreError};
@@ -53,9 +52,6 @@ pub(crate) struct Heartbeat {
     /// `None` without plugins.
     pub(crate) report: Option<Report>,
     pub(crate) partitions: Arc<Partitions>,
-    /// Whether claims on rows keep a partition from being given back: where order is kept, nobody else may go on before they end.
-    pub(crate) claims_count: bool,
-    pub(crate) in_flight: Arc<InFlight>,
     pub(crate) wake: Arc<Wake>,
     pub(crate) metrics: Arc<Metrics>,
     /// Beats at each heartbeat that was written, with the partitions kept.
@@ -151,8 +147,7 @@ impl Heartbeat {
 
     /// Returns whether the poller is to look.
     async fn keep_partitions(&self, hosts: u32) -> Result<bool, StoreError> {
-        let claims = || if self.claims_count { self.in_flight.held() } else { Vec::new() };
-        self.partitions.keep(&*self.store, &self.node.owner, hosts, claims).await
+        self.partitions.keep(&*self.store, &self.node.owner, hosts).await
     }
 
     /// Restores missing rows of the partition table: no host reads the events of a partition without a row. A failure that may pass is

@@ -163,8 +163,6 @@ impl<S> Background<'_, S> {
             report: loaded.report(),
             lease: wanted.dispatcher.lease,
             partitions: self.partitions.clone(),
-            claims_count: self.order.is_some(),
-            in_flight: parts.in_flight.clone(),
             wake: parts.wake.clone(),
             metrics: parts.metrics.clone(),
             pulse: parts.heartbeat_pulse.clone(),

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::Partitions;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
-/// Says that an event was read of a partition that this host holds. As long as it lives, the partition is not given back.
+/// Keeps one of this host's partitions for an event in flight: as long as it lives, the partition is not given back.
 pub(crate) struct Hold {
     partitions: Arc<Partitions>,
     number: u16,

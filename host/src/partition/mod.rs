@@ -6,7 +6,6 @@
 
 mod careful;
 mod hold;
-mod leaving;
 mod session;
 mod share;
 
@@ -17,12 +16,10 @@ use tokio::time::Instant;
 
 pub(crate) use careful::Careful;
 pub(crate) use hold::Hold;
-pub(crate) use leaving::Claiming;
-use leaving::Leaving;
 pub(crate) use session::GONE_AFTER;
 pub(crate) use share::Share;
 
-use crate::event::{EventId, Fence, OwnerId};
+use crate::event::OwnerId;
 use crate::store::{HeldPartition, PARTITIONS, Position, Store, StoreError};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard, PoisonError};
@@ -101,7 +98,8 @@ struct State {
     open: Vec<u16>,
     /// Of these, those that an owner left without giving them back.
     careful: Careful,
-    leaving: Leaving,
+    /// Closed partitions that still have events in flight. Each is given back when the last of its events has ended.
+    leaving: Vec<u16>,
     /// Those that are being given back, with their epochs, until the database has said that they are: it may hear of it late, so
     /// nothing is taken of them meanwhile.
     given_back: Vec<(u16, u32)>,
@@ -151,7 +149,7 @@ impl Partitions {
 
     /// Whether some are to be given back as soon as nothing of them is in hand.
     pub(crate) fn is_leaving(&self) -> bool {
-        !self.lock().leaving.partitions.is_empty()
+        !self.lock().leaving.is_empty()
     }
 
     /// Notes how a careful read ended: this many events were claimed, and `reached` is the last event if there may be more. Once
@@ -221,16 +219,9 @@ impl Partitions {
         self.confirm(beat.sessions);
     }
 
-    /// Takes or gives back as many partitions as the number of live hosts asks for. `claims` are the claims in this process's
-    /// hands that keep a partition from being given back. Returns whether the poller is to look: partitions are open that were not
-    /// before, or some are to be given back.
-    pub(crate) async fn keep(
-        &self,
-        store: &dyn Store,
-        owner: &OwnerId,
-        live: u32,
-        claims: impl Fn() -> Vec<(EventId, Fence)>,
-    ) -> Result<bool, StoreError> {
+    /// Takes or gives back as many partitions as the number of live hosts asks for. Returns whether the poller is to look: partitions
+    /// are open that were not before, or some are to be given back.
+    pub(crate) async fn keep(&self, store: &dyn Store, owner: &OwnerId, live: u32) -> Result<bool, StoreError> {
         let was_unsure = self.is_unsure.swap(true, Ordering::SeqCst);
         let share = if self.closed.load(Ordering::SeqCst) { Share::None } else { self.share };
         let (mut held, share) = share.keep(store, owner, live).await?;
@@ -242,7 +233,7 @@ impl Partitions {
         let mut leaving = open.split_off(open.len().min(usize::from(share)));
         let given_back = self.lock().given_back.clone();
         leaving.extend(open.extract_if(.., |held| given_back.contains(&(held.number, held.epoch))));
-        let (are_new, to_give_back) = self.update(&open, &leaving, claims);
+        let (are_new, to_give_back) = self.update(&open, &leaving);
         if self.share == Share::Whole && !self.closed.load(Ordering::SeqCst) {
             self.tell_of_standing_by(share);
         }
@@ -273,12 +264,7 @@ impl Partitions {
 
     /// Notes what is held now. Returns whether partitions were opened, and those that can be given back: nothing of them is in our
     /// hands.
-    fn update(
-        &self,
-        open: &[HeldPartition],
-        leaving: &[HeldPartition],
-        claims: impl Fn() -> Vec<(EventId, Fence)>,
-    ) -> (bool, Vec<u16>) {
+    fn update(&self, open: &[HeldPartition], leaving: &[HeldPartition]) -> (bool, Vec<u16>) {
         let mut state = self.lock();
         let mut epochs = [(0, false); PARTITIONS as usize];
         let each = open.iter().map(|held| (held, true)).chain(leaving.iter().map(|held| (held, false)));
@@ -294,9 +280,8 @@ impl Partitions {
         state.open = open.iter().map(|held| held.number).collect();
         state.careful.retain(|number, epoch| epochs[usize::from(number)] == (epoch, true));
         state.careful.add_abandoned(open, self.careful_for);
-        state.leaving.update(leaving.iter().map(|held| held.number).collect(), claims);
-        let to_give_back = if state.leaving.is_settled() { self.empty_of(&state.leaving.partitions) } else { Vec::new() };
-        state.leaving.partitions.retain(|number| !to_give_back.contains(number));
+        let (to_give_back, in_hand) = leaving.iter().map(|held| held.number).partition(|number| self.is_empty(*number));
+        state.leaving = in_hand;
         (are_new, to_give_back)
     }
 
@@ -308,10 +293,9 @@ impl Partitions {
         }
     }
 
-    /// Those of these partitions of which nothing is in this process's hands.
-    fn empty_of(&self, numbers: &[u16]) -> Vec<u16> {
-        let is_empty = |number: &u16| self.slots[usize::from(*number)].in_hand.load(Ordering::SeqCst) == 0;
-        numbers.iter().copied().filter(is_empty).collect()
+    /// Whether no event of this partition is in flight here.
+    fn is_empty(&self, number: u16) -> bool {
+        self.slots[usize::from(number)].in_hand.load(Ordering::SeqCst) == 0
     }
 
     /// Ends this host's work, once nothing is taken any more: it is no host any more, and its partitions are free at once; those of
@@ -320,9 +304,8 @@ impl Partitions {
         for slot in &self.slots {
             slot.open.store(false, Ordering::SeqCst);
         }
-        let all: Vec<u16> = (0..PARTITIONS).collect();
-        let empty = self.empty_of(&all);
-        if empty.len() == all.len() {
+        let empty: Vec<u16> = (0..PARTITIONS).filter(|number| self.is_empty(*number)).collect();
+        if empty.len() == usize::from(PARTITIONS) {
             return store.leave(owner).await;
         }
         let epoch = |number: u16| self.slots[usize::from(number)].epoch.load(Ordering::SeqCst);

@@ -1,7 +1,8 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::event::{Envelope, EventId};
+use crate::event::{Envelope, EventId, Fence};
+use crate::queue::InFlight;
 use crate::store::sqlite::SqliteOptions;
 use crate::store::{
     ClaimStore, Claimed, NewRow, Node, NodeStore, Ownership, PartitionStore, SchemaStore, SqliteStore, TransactionalStore,
@@ -65,13 +66,13 @@ impl Host {
 
     /// One beat, with this many hosts alive. Returns whether its poller is to look.
     async fn keep(&self, live: u32) -> bool {
-        self.try_keep(live, Vec::new).await.expect("keeps")
+        self.try_keep(live).await.expect("keeps")
     }
 
-    async fn try_keep(&self, live: u32, claims: impl Fn() -> Vec<(EventId, Fence)>) -> Result<bool, StoreError> {
+    async fn try_keep(&self, live: u32) -> Result<bool, StoreError> {
         let beat = self.partitions.begin_beat();
         self.beat().await;
-        let is_news = self.partitions.keep(&self.store, &self.owner, live, claims).await?;
+        let is_news = self.partitions.keep(&self.store, &self.owner, live).await?;
         self.partitions.renew(&beat, LEASE);
         Ok(is_news)
     }
@@ -118,59 +119,35 @@ async fn hosts_come_to_an_even_share_and_what_is_in_hand_stays_until_it_is_not()
 }
 
 #[tokio::test]
-async fn a_partition_that_leaves_while_a_claim_is_on_its_way_stays_until_what_it_brings_has_ended() {
-    let table = Table::new().await;
-    let (first, second) = (table.host(Share::Even), table.host(Share::Even));
-    first.keep(1).await;
-    let event = table.write().await;
-    let mut claiming = first.partitions.claiming();
-    let claimed = first.claim().await;
-    let in_hand = std::sync::Mutex::new(Vec::new());
-    let keep = async || {
-        let claims = || in_hand.lock().expect("no panic").clone();
-        first.try_keep(2, claims).await.expect("keeps");
-        second.keep(2).await;
-        second.partitions.open().all.len()
-    };
-
-    assert_eq!(keep().await, 0, "it may bring events of any of them");
-    claiming.brought([(event, claimed[0].fence)].into_iter());
-    in_hand.lock().expect("no panic").push((event, claimed[0].fence));
-    drop(claiming);
-    assert_eq!(keep().await, 0, "its listener is at work");
-    let later = first.partitions.claiming();
-    in_hand.lock().expect("no panic").clear();
-    assert_eq!(keep().await, usize::from(PARTITIONS / 2), "a claim that was sent since is of other partitions");
-    drop(later);
-}
-
-#[tokio::test]
-async fn a_partition_that_begins_to_leave_between_a_hold_and_its_claim_stays_until_the_claim_has_ended() {
-    let table = Table::new().await;
-    let (first, second) = (table.host(Share::Even), table.host(Share::Even));
-    first.keep(1).await;
-    let event = table.write().await;
+async fn a_claimed_event_keeps_its_partition_until_it_has_ended_or_its_claim_is_lost() {
     let number = PARTITIONS - 1;
-    let in_hand = std::sync::Mutex::new(Vec::new());
-    let keep = async || {
-        let claims = || in_hand.lock().expect("no panic").clone();
-        first.try_keep(2, claims).await.expect("keeps");
-        second.keep(2).await;
-        second.partitions.open().all.contains(&number)
-    };
+    for is_lost in [false, true] {
+        let table = Table::new().await;
+        let (first, second) = (table.host(Share::Even), table.host(Share::Even));
+        first.keep(1).await;
+        let event = table.write().await;
+        let in_flight = Arc::new(InFlight::default());
+        let is_given_back = async || {
+            first.keep(2).await;
+            second.keep(2).await;
+            second.partitions.open().all.contains(&number)
+        };
 
-    // As the poller does it with an event that it read and must claim.
-    let mut claiming = first.partitions.claiming();
-    let hold = first.partitions.hold(number, first.epoch(number).await).expect("it is open");
-    assert!(!keep().await, "an event of it is in hand");
-    let claimed = first.claim().await;
-    claiming.brought([(event, claimed[0].fence)].into_iter());
-    in_hand.lock().expect("no panic").push((event, claimed[0].fence));
-    drop((hold, claiming));
+        let hold = first.partitions.hold(number, first.epoch(number).await).expect("it is open");
+        assert!(!is_given_back().await, "the claim is on its way");
+        let fence = first.claim().await[0].fence;
+        let later = Instant::now() + LEASE;
+        let mark = in_flight.mark_claimed(event, fence, later, Some(hold), later).await.expect("it is not marked");
+        assert!(!is_given_back().await, "its listener is at work");
 
-    assert!(!keep().await, "the claim says not of which partition it is, and its listener is at work");
-    in_hand.lock().expect("no panic").clear();
-    assert!(keep().await);
+        if is_lost {
+            in_flight.renewed(event, fence, None);
+            assert!(is_given_back().await, "the event may be with another host already");
+        } else {
+            mark.settled();
+            assert!(is_given_back().await);
+        }
+    }
 }
 
 #[tokio::test]
@@ -303,7 +280,7 @@ async fn what_could_not_be_given_back_is_held_under_its_epoch_still() {
         .await;
 
     host.partitions.close();
-    let kept = host.try_keep(1, Vec::new).await;
+    let kept = host.try_keep(1).await;
 
     kept.expect_err("the database gives nothing back");
     assert_eq!(host.partitions.is_held(7, epoch), Some(true), "what was let go of it without an outcome is claimed");
@@ -321,7 +298,7 @@ async fn what_the_database_may_give_back_late_is_not_worked_on_again_before_it_h
     table
         .execute("CREATE TRIGGER no BEFORE UPDATE ON outbox_event_partition WHEN NEW.owner IS NULL BEGIN SELECT RAISE(ABORT, 'no'); END")
         .await;
-    let kept = host.try_keep(2, Vec::new).await;
+    let kept = host.try_keep(2).await;
     kept.expect_err("nobody knows whether they are given back");
     table.execute("DROP TRIGGER no").await;
 

@@ -8,9 +8,9 @@ use tokio::time::Instant;
 
 use super::judge::{Judged, is_delivered_alone};
 use super::{BATCH_BYTES, Poller, STOPPED_FRONT_REST};
-use crate::event::{EventId, Fence};
+use crate::event::Fence;
 use crate::order::Placing;
-use crate::partition::Claiming;
+use crate::partition::Hold;
 use crate::queue::{Delivery, Left, Via};
 use crate::routes;
 use crate::settlement::{given_back, given_back_for, still_at_work};
@@ -21,6 +21,10 @@ pub(super) struct Taken {
     pub(super) delivery: Delivery,
     pub(super) behind: Option<u64>,
 }
+
+/// By `seq`, the holds of events that were read and are claimed before they are delivered. Each keeps its event's partition while the
+/// claim is on its way, and until the claimed event has ended.
+pub(super) type Holds = HashMap<u64, Hold>;
 
 /// What became of events where order is kept.
 pub(super) struct Placed {
@@ -61,16 +65,15 @@ impl Poller {
     }
 
     /// Claims these events and queues them. Returns how many were claimed: a row that somebody has locked is passed by.
-    pub(super) async fn claim(&self, fences: &[Fence], claiming: &mut Claiming) -> Result<usize, StoreError> {
+    pub(super) async fn claim(&self, fences: &[Fence], holds: &mut Holds) -> Result<usize, StoreError> {
         if fences.is_empty() {
             return Ok(0);
         }
         let claimed_at = Instant::now();
         let claimed = self.store.claim(&self.owner, self.lease, fences).await;
         let claimed = claimed.inspect_err(|_| self.metrics.claims_failed.increment())?;
-        claiming.brought(claims(&claimed));
         let count = claimed.len();
-        self.queue_claimed(claimed, claimed_at + self.lease).await;
+        self.queue_claimed(claimed, claimed_at + self.lease, holds).await;
         Ok(count)
     }
 
@@ -96,14 +99,12 @@ impl Poller {
         if left.is_empty() {
             return Ok(());
         }
-        let mut claiming = self.partitions.claiming();
-        let (mut ours, mut holds) = (Vec::new(), Vec::new());
+        let (mut ours, mut holds) = (Vec::new(), Holds::new());
         for one in left {
             let (number, epoch) = one.partition;
             match (self.partitions.hold(number, epoch), self.partitions.is_held(number, epoch)) {
                 (Some(hold), Some(true)) => {
-                    // As long as the claim is on its way, the partition is not given back.
-                    holds.push(hold);
+                    holds.insert(one.fence.sequence, hold);
                     ours.push(one);
                 }
                 // Whoever has the partition now reads it under another epoch.
@@ -124,12 +125,11 @@ impl Poller {
                 return Err(error);
             }
         };
-        claiming.brought(claims(&claimed));
         let (waiting, over): (Vec<Left>, Vec<Left>) = ours.into_iter().partition(|one| locked.contains(&one.fence.sequence));
         self.in_flight.put_back(waiting);
         // An event that is neither claimed nor locked has changed meanwhile, or another host holds its partition by now.
         over.iter().for_each(|one| self.in_flight.forget(one));
-        self.queue_claimed(claimed, claimed_at + self.lease).await;
+        self.queue_claimed(claimed, claimed_at + self.lease, &mut holds).await;
         Ok(())
     }
 
@@ -159,7 +159,7 @@ impl Poller {
     }
 
     /// Queues claimed events.
-    async fn queue_claimed(&self, claimed: Vec<Claimed>, lease_end: Instant) {
+    async fn queue_claimed(&self, claimed: Vec<Claimed>, lease_end: Instant, holds: &mut Holds) {
         // Taken after the answer, so that no event expires too early.
         let answered_at = Instant::now();
         if self.queue.is_closed() {
@@ -169,7 +169,7 @@ impl Poller {
             }
             return;
         }
-        let deliveries = self.accept(claimed, lease_end, answered_at).await;
+        let deliveries = self.accept(claimed, lease_end, answered_at, holds).await;
         self.queue_all(deliveries).await;
     }
 
@@ -184,8 +184,14 @@ impl Poller {
     }
 
     /// Turns claims into deliveries, and returns those that may start; an event that is not delivered is settled at once.
-    async fn accept(&self, claimed: Vec<Claimed>, lease_end: Instant, answered_at: Instant) -> Vec<Delivery> {
-        let accepted = self.accept_claimed(claimed, lease_end, answered_at).await;
+    async fn accept(
+        &self,
+        claimed: Vec<Claimed>,
+        lease_end: Instant,
+        answered_at: Instant,
+        holds: &mut Holds,
+    ) -> Vec<Delivery> {
+        let accepted = self.accept_claimed(claimed, lease_end, answered_at, holds).await;
         self.place_all(accepted).await.start
     }
 
@@ -195,6 +201,7 @@ impl Poller {
         mut claimed: Vec<Claimed>,
         lease_end: Instant,
         answered_at: Instant,
+        holds: &mut Holds,
     ) -> Vec<Taken> {
         if self.order.is_none() && claimed.iter().any(is_delivered_alone) {
             // Events that may stop this host come last, the likeliest at the very end.
@@ -212,7 +219,11 @@ impl Poller {
                     self.tell_of_dead(fence.sequence, event.as_ref(), &settlement);
                     self.settler.send_claim(fence, settlement).await;
                 }
-                Judged::Wanted(event) => match self.in_flight.mark_claimed(event.id(), fence, lease_end, patience).await {
+                Judged::Wanted(event) => match self
+                    .in_flight
+                    .mark_claimed(event.id(), fence, lease_end, holds.remove(&fence.sequence), patience)
+                    .await
+                {
                     Some(mark) => {
                         let counted_bytes = Some(self.queue.count_bytes(event.size_bytes()));
                         let delivery = Delivery::new(Arc::new(event), mark, Via::Cold, batch).expiring(answered_at, expires_in);
@@ -283,11 +294,6 @@ impl Poller {
         let learned = routes::learn(&*self.store, &self.listeners).await;
         learned.inspect_err(|error| self.metrics.db_error(error)).is_ok()
     }
-}
-
-/// The claims of events that may be delivered.
-pub(super) fn claims(claimed: &[Claimed]) -> impl Iterator<Item = (EventId, Fence)> {
-    claimed.iter().filter_map(|claim| Some((claim.event.as_ref().ok()?.id(), claim.fence)))
 }
 
 /// Roughly how many bytes an event takes. No fewer than a store counts, or a batch that its bytes cut short would not look full: one that

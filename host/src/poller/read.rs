@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::claim::{MARK_PATIENCE, Placed, Taken, claims, size_bytes};
+use super::claim::{Holds, MARK_PATIENCE, Placed, Taken, size_bytes};
 use super::cursor::Ended;
 use super::judge::stops_hosts;
 use super::{Polled, Poller, STOPPED_FRONT_REST};
 use crate::event::{Event, Fence};
-use crate::partition::{Careful, Claiming};
+use crate::partition::Careful;
 use crate::queue::{Delivery, Left, NotMarked, Via};
 use crate::settlement::given_back_for;
 use crate::store::{Claimed, Due, ReadEvent, ReadRequest, StoreError};
@@ -143,12 +143,11 @@ impl Poller {
         answered_at: Instant,
         claims: Claims,
     ) -> Result<usize, StoreError> {
-        let mut claiming = self.partitions.claiming();
         let batch = self.batches.next();
         let routes_known = self.ask_for_routes(read.iter().map(|one| &one.event)).await;
         let patience = Instant::now() + MARK_PATIENCE;
         let mut taken = Vec::with_capacity(read.len());
-        let (mut to_claim, mut unreadable, mut holds) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut to_claim, mut unreadable, mut holds) = (Vec::new(), Vec::new(), Holds::new());
         // Partitions that were taken over from a host that is gone, while the read was on its way: their events are claimed one by
         // one.
         let careful = self.partitions.open().careful;
@@ -162,7 +161,7 @@ impl Poller {
             let id = row.event.as_ref().ok().map(|event| event.id());
             if id.is_none() && self.order.is_none() {
                 unreadable.push(fence);
-                holds.push(hold);
+                holds.insert(fence.sequence, hold);
                 continue;
             }
             let event = match self.without_claim(row, was_claimed || claims == Claims::All, routes_known) {
@@ -171,8 +170,7 @@ impl Poller {
                 None if self.order.is_none() && id.is_some_and(|id| self.in_flight.knows(&id, fence)) => continue,
                 None => {
                     to_claim.push((fence, behind));
-                    // As long as the claim is on its way, the partition is not given back.
-                    holds.push(hold);
+                    holds.insert(fence.sequence, hold);
                     continue;
                 }
             };
@@ -187,18 +185,18 @@ impl Poller {
             }
         }
         if self.order.is_some() {
-            return self.accept_in_order(taken, to_claim, claiming).await;
+            return self.accept_in_order(taken, to_claim, holds).await;
         }
         let queued = self.queue_placed(taken).await;
         let fences: Vec<Fence> = to_claim.into_iter().map(|(fence, _)| fence).collect();
-        let claimed = self.claim(&fences, &mut claiming).await?;
-        Ok(queued + claimed + self.claim_unreadable(&unreadable, &mut claiming).await)
+        let claimed = self.claim(&fences, &mut holds).await?;
+        Ok(queued + claimed + self.claim_unreadable(&unreadable, &mut holds).await)
     }
 
-    /// Claims events that cannot be read, which are dead then. Apart from the others, and a failure of it is none of the read: a database
-    /// may not have the memory to write a very large row (SQLite writes it anew, and in this process). Returns how many were claimed.
-    async fn claim_unreadable(&self, fences: &[Fence], claiming: &mut Claiming) -> usize {
-        self.claim(fences, claiming).await.unwrap_or_else(|error| {
+    /// Claims events that cannot be read, which are dead then. Returns how many were claimed. If this claim fails, the read still
+    /// succeeds: a database may not have the memory to write a very large row (SQLite writes it anew, and in this process).
+    async fn claim_unreadable(&self, fences: &[Fence], holds: &mut Holds) -> usize {
+        self.claim(fences, holds).await.unwrap_or_else(|error| {
             tracing::error!(
                 events = fences.len(), event.sequence = fences[0].sequence, error = %crate::chain(&error),
                 "events that cannot be read could not be claimed to be dead; other events go on"
@@ -212,7 +210,7 @@ impl Poller {
         &self,
         mut taken: Vec<Taken>,
         to_claim: Vec<(Fence, Option<u64>)>,
-        mut claiming: Claiming,
+        mut holds: Holds,
     ) -> Result<usize, StoreError> {
         // How many events are settled without a call.
         let mut settled = 0;
@@ -223,7 +221,6 @@ impl Poller {
             let claimed_at = Instant::now();
             match self.store.claim(&self.owner, self.lease, &fences).await {
                 Ok(mut claimed) => {
-                    claiming.brought(claims(&claimed));
                     settled = claimed.len();
                     for claim in &mut claimed {
                         claim.behind = behind.remove(&claim.fence.sequence).flatten();
@@ -237,7 +234,7 @@ impl Poller {
                         }
                         settled = claimed.len();
                     }
-                    let accepted = self.accept_claimed(claimed, claimed_at + self.lease, Instant::now()).await;
+                    let accepted = self.accept_claimed(claimed, claimed_at + self.lease, Instant::now(), &mut holds).await;
                     settled -= accepted.len();
                     taken.extend(accepted);
                 }

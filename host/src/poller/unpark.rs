@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Poller;
+use super::claim::Holds;
 use crate::event::Route;
 use crate::store::StoreError;
 
@@ -71,7 +72,6 @@ impl Poller {
             unparking.has_more |= changed;
             return Ok(());
         }
-        let mut claiming = self.partitions.claiming();
         let partitions = self.order.as_ref().map(|_| self.partitions.open().all);
         if partitions.as_ref().is_some_and(Vec::is_empty) {
             unparking.has_more = false;
@@ -100,7 +100,7 @@ impl Poller {
             self.unparking.has_more = unparked.len() >= usize::try_from(limit).unwrap_or(usize::MAX);
             if self.order.is_none() {
                 // At once: the host that holds their partitions may have no listener for them, and would park them again.
-                self.claim(&unparked, &mut claiming).await?;
+                self.claim(&unparked, &mut Holds::new()).await?;
             } else if !unparked.is_empty() {
                 self.cursor.begin_again();
             }

@@ -51,9 +51,13 @@ struct Entry {
 
 #[derive(Debug)]
 enum State {
-    /// Its row is claimed, or there is none: until this time by this process's own monotonic clock; `None` when the claim was lost
-    /// before its end.
-    Claimed(Option<Instant>),
+    /// Its row is claimed, or it has no row.
+    Claimed {
+        /// When the claim ends by this process's own monotonic clock; `None` if the claim was lost before its end.
+        end: Option<Instant>,
+        /// Keeps the partition until the event has ended or its claim is lost. `None` if the partition does not wait for the event.
+        hold: Option<Hold>,
+    },
     /// It was read, and belongs to this host as long as its partition does.
     Read(Arc<Hold>),
     /// It is no longer in hand. It was let go while a read was on its way, which may show it as it was before.
@@ -77,7 +81,7 @@ pub(crate) struct Reading(Arc<InFlight>);
 
 impl Entry {
     fn is_in_hand(&self) -> bool {
-        matches!(self.state, State::Claimed(_) | State::Read(_))
+        matches!(self.state, State::Claimed { .. } | State::Read(_))
     }
 }
 
@@ -91,30 +95,43 @@ impl InFlight {
     /// Marks an event whose claim holds until `lease_end`. `None` when it is marked already: somebody has it.
     #[must_use]
     pub(crate) fn mark_until(self: &Arc<Self>, id: EventId, fence: Option<Fence>, lease_end: Instant) -> Option<Mark> {
+        self.mark_holding(id, fence, lease_end, &mut None)
+    }
+
+    /// As [`mark_until`](Self::mark_until). Takes `hold` if it marks the event.
+    fn mark_holding(
+        self: &Arc<Self>,
+        id: EventId,
+        fence: Option<Fence>,
+        lease_end: Instant,
+        hold: &mut Option<Hold>,
+    ) -> Option<Mark> {
         let mut shard = self.shard(&id);
         if shard.get(&id).is_some_and(Entry::is_in_hand) {
             return None;
         }
-        shard.insert(id, Entry { fence, state: State::Claimed(Some(lease_end)), rests: false });
+        let state = State::Claimed { end: Some(lease_end), hold: hold.take() };
+        shard.insert(id, Entry { fence, state, rests: false });
         Some(Mark { in_flight: self.clone(), id, fence, hold: None, end: End::Left })
     }
 
-    /// As [`mark_until`](Self::mark_until), for an event that was claimed from the table just now. Where an earlier claim of ours
-    /// has not ended, its outcome is stored and its mark is about to go: waits for that until `patience`.
+    /// Marks an event that was claimed from the table just now. If the mark of an earlier claim has not gone, its outcome is stored:
+    /// waits for that until `patience`. `hold` keeps the event's partition, if the event was read of one.
     pub(crate) async fn mark_claimed(
         self: &Arc<Self>,
         id: EventId,
         fence: Fence,
         lease_end: Instant,
+        mut hold: Option<Hold>,
         patience: Instant,
     ) -> Option<Mark> {
         loop {
-            if let Some(mark) = self.mark_until(id, Some(fence), lease_end) {
+            if let Some(mark) = self.mark_holding(id, Some(fence), lease_end, &mut hold) {
                 return Some(mark);
             }
             let now = Instant::now();
             let is_going = |entry: &Entry| match entry.state {
-                State::Claimed(end) => end.is_some_and(|end| end > now),
+                State::Claimed { end, .. } => end.is_some_and(|end| end > now),
                 State::Read(_) | State::Gone | State::Left => true,
             };
             if now >= patience || !self.shard(&id).get(&id).is_none_or(is_going) {
@@ -245,7 +262,7 @@ impl InFlight {
     /// The claims that may be renewed: of stored events, not lost.
     #[must_use]
     pub(crate) fn held(&self) -> Vec<(EventId, Fence)> {
-        let is_claimed = |entry: &Entry| matches!(entry.state, State::Claimed(Some(_)));
+        let is_claimed = |entry: &Entry| matches!(entry.state, State::Claimed { end: Some(_), .. });
         self.of(|id, entry| is_claimed(entry).then_some((id, entry.fence?)))
     }
 
@@ -285,9 +302,12 @@ impl InFlight {
     /// Notes that a claim was renewed until `lease_end`, or lost (`None`).
     pub(crate) fn renewed(&self, id: EventId, fence: Fence, lease_end: Option<Instant>) {
         if let Some(entry) = self.shard(&id).get_mut(&id).filter(|entry| entry.fence == Some(fence))
-            && let State::Claimed(end) = &mut entry.state
+            && let State::Claimed { end, hold } = &mut entry.state
         {
             *end = lease_end;
+            if lease_end.is_none() {
+                *hold = None;
+            }
         }
     }
 
@@ -304,7 +324,7 @@ impl InFlight {
                 entry.state = State::Left;
             }
             // Its claim has not been renewed, and says so to whoever finds it.
-            State::Claimed(end) if end.is_none_or(|end| end <= Instant::now()) => self.end(&mut shard, *id),
+            State::Claimed { end, .. } if end.is_none_or(|end| end <= Instant::now()) => self.end(&mut shard, *id),
             _ => {}
         }
     }

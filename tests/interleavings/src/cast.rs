@@ -85,14 +85,14 @@ impl Host {
     /// The only one, which holds all.
     pub(crate) fn of_all() -> Self {
         let host = Self::new("only", &Arc::default());
-        host.beat(1, &InFlight::default());
+        host.beat(1);
         host
     }
 
     /// One beat, with this many hosts alive.
-    pub(crate) fn beat(&self, live: u32, in_flight: &InFlight) {
+    pub(crate) fn beat(&self, live: u32) {
         let beat = self.partitions.begin_beat();
-        let kept = self.partitions.keep(&*self.table, &self.owner, live, || in_flight.held());
+        let kept = self.partitions.keep(&*self.table, &self.owner, live);
         shuttle::future::block_on(kept).expect("the table answers");
         self.partitions.renew(&beat, LEASE);
     }
@@ -100,7 +100,7 @@ impl Host {
     /// Stops it, and looks whether it holds anything for want of an end.
     pub(crate) fn assert_rid_of_all(&self) {
         self.partitions.close();
-        self.beat(1, &InFlight::default());
+        self.beat(1);
         let kept: Vec<u16> = (0..PARTITIONS).filter(|number| self.table.has(&self.owner, *number)).collect();
         assert!(kept.is_empty(), "nothing of {kept:?} is in hand any more, and they are not given back");
     }

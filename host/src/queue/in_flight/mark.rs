@@ -60,7 +60,7 @@ impl Mark {
             return hold.lease_end();
         }
         match self.in_flight.shard(&self.id).get(&self.id)?.state {
-            State::Claimed(end) => end,
+            State::Claimed { end, .. } => end,
             State::Read(_) | State::Gone | State::Left => None,
         }
     }

@@ -55,7 +55,7 @@ async fn an_event_that_is_claimed_before_its_last_mark_has_gone_is_marked_as_soo
     let end = Instant::now() + Duration::from_secs(60);
     let mark = in_flight.mark_until(id, Some(before), end).expect("free");
 
-    let again = in_flight.mark_claimed(id, now, end, end);
+    let again = in_flight.mark_claimed(id, now, end, None, end);
     let let_go = async {
         tokio::task::yield_now().await;
         drop(mark);
@@ -72,12 +72,12 @@ async fn an_event_whose_listener_is_at_work_after_its_claim_has_ended_is_not_wai
     let [before, again] = [1, 2].map(|claim| Fence { sequence: 1, claim });
     let (now, later) = (Instant::now(), Instant::now() + Duration::from_secs(60));
     let mark = in_flight.mark_until(id, Some(before), now).expect("free");
-    assert!(in_flight.mark_claimed(id, again, later, later).await.is_none(), "its claim has ended");
+    assert!(in_flight.mark_claimed(id, again, later, None, later).await.is_none(), "its claim has ended");
     in_flight.renewed(id, before, None);
-    assert!(in_flight.mark_claimed(id, again, later, later).await.is_none(), "its claim was lost");
+    assert!(in_flight.mark_claimed(id, again, later, None, later).await.is_none(), "its claim was lost");
     drop(mark);
     let _stuck = in_flight.mark_until(id, Some(before), later).expect("free");
-    assert!(in_flight.mark_claimed(id, again, later, now).await.is_none(), "patience ends");
+    assert!(in_flight.mark_claimed(id, again, later, None, now).await.is_none(), "patience ends");
 }
 
 #[test]

@@ -117,7 +117,7 @@ impl Scene {
                     row.claim_seq += 1;
                     Fence::new(sequence, 1, row.claim_seq)
                 };
-                self.in_flight.mark_claimed(id(sequence), claimed, until, until).await
+                self.in_flight.mark_claimed(id(sequence), claimed, until, None, until).await
             } else {
                 self.in_flight.mark_read(id(sequence), fence, hold, until).await.ok()
             };

@@ -56,7 +56,7 @@ fn an_event_is_in_hand_once() {
         let (host, in_flight, there) = (host.partitions.clone(), in_flight.clone(), there.clone());
         begin(move || async move {
             let until = host.lease_end();
-            let mark = in_flight.mark_claimed(id(1), Fence::new(1, 0, 2), until, until).await;
+            let mark = in_flight.mark_claimed(id(1), Fence::new(1, 0, 2), until, None, until).await;
             hold_it(mark.expect("others let it go"), &in_flight, &there);
         })
     };
@@ -173,7 +173,7 @@ fn one_left_is_found() {
                     assert!(in_flight.is_left(&left.id));
                     let until = host.lease_end();
                     let claimed = Fence { claim: left.fence.claim + 1, ..left.fence };
-                    let mark = in_flight.mark_claimed(left.id, claimed, until, until).await.expect("nobody has it");
+                    let mark = in_flight.mark_claimed(left.id, claimed, until, None, until).await.expect("it is free");
                     found.add(left.fence.sequence);
                     in_flight.forget(&left);
                     assert!(in_flight.contains(&left.id), "only what is left is forgotten");
@@ -204,7 +204,7 @@ fn an_event_is_given_up_once() {
             let left = in_flight.take_left();
             assert_eq!(left.len(), 1);
             let until = host.lease_end();
-            let again = in_flight.mark_claimed(id(1), fence(2), until, until).await.expect("nobody has it");
+            let again = in_flight.mark_claimed(id(1), fence(2), until, None, until).await.expect("it is free");
             cast::pause();
             assert!(in_flight.contains(&id(1)), "a late end of the first delivery does not touch the second");
             drop(again);
@@ -230,7 +230,7 @@ fn a_renewal_does_not_touch_a_later_claim() {
         begin(move || async move {
             drop(mark);
             let until = host.partitions.lease_end();
-            let again = in_flight.mark_claimed(id(1), fence(2), until, until).await.expect("nobody has it");
+            let again = in_flight.mark_claimed(id(1), fence(2), until, None, until).await.expect("it is free");
             cast::pause();
             assert_eq!((again.lease_end(), in_flight.held()), (Some(until), vec![(id(1), fence(2))]), "it was not lost");
         })

@@ -17,10 +17,6 @@ pub(crate) const ALL: &[Check] = &[
     },
     Check { name: "partitions: none is given back while an event read of it is marked", play: none_is_given_back_while_marked },
     Check {
-        name: "partitions: none is given back before what was claimed is settled",
-        play: none_is_given_back_before_claims_end,
-    },
-    Check {
         name: "partitions: none is given back while a claim of its event is on its way or in hand",
         play: none_is_given_back_while_claimed,
     },
@@ -36,7 +32,7 @@ pub(crate) const ALL: &[Check] = &[
 fn none_is_given_back_while_held() {
     let table = Arc::<PartitionTable>::default();
     let (host, other) = (Host::new("host", &table), Host::new("other", &table));
-    host.beat(1, &InFlight::default());
+    host.beat(1);
     let poller = || {
         let host = host.clone();
         begin(move || async move {
@@ -55,14 +51,14 @@ fn none_is_given_back_while_held() {
         let host = host.clone();
         begin(move || async move {
             for live in [2, 1, 2, 1] {
-                host.beat(live, &InFlight::default());
+                host.beat(live);
                 let is_known = (1..=3).any(|epoch| host.partitions.is_held(1, epoch) == Some(true));
                 assert!(!is_known || host.table.has(&host.owner, 1), "it was given back, and nobody here knows that");
             }
         })
     };
     let others = begin(move || async move {
-        other.beat(2, &InFlight::default());
+        other.beat(2);
         if let Some(hold) = other.partitions.hold(1, 2) {
             assert!(other.table.is_owner(&other.owner, 1, 2));
             drop(hold);
@@ -70,7 +66,7 @@ fn none_is_given_back_while_held() {
         other.assert_rid_of_all();
     });
     join(pollers.into_iter().chain([beats, others]));
-    host.beat(1, &InFlight::default());
+    host.beat(1);
     host.assert_rid_of_all();
     assert!(host.partitions.hold(1, host.table.epoch(1)).is_none(), "it is closed");
 }
@@ -96,7 +92,7 @@ fn none_is_given_back_while_marked() {
         let (host, in_flight) = (host.clone(), in_flight.clone());
         begin(move || async move {
             for live in [2, 2] {
-                host.beat(live, &in_flight);
+                host.beat(live);
                 let is_free = !host.table.has(&host.owner, 1);
                 assert!(!is_free || !in_flight.contains(&id(1)), "given back with an event of it in hand");
             }
@@ -106,63 +102,30 @@ fn none_is_given_back_while_marked() {
     host.assert_rid_of_all();
 }
 
-/// What was claimed when the leaving began may be of a partition that leaves.
-fn none_is_given_back_before_claims_end() {
-    let (host, in_flight) = (Host::of_all(), Arc::<InFlight>::default());
-    let mark = in_flight.mark_until(id(1), Some(Fence::new(1, 0, 1)), Instant::now() + LEASE).expect("new");
-    let worker = {
-        let host = host.clone();
-        begin(move || async move {
-            cast::pause();
-            assert!(host.table.is_owner(&host.owner, 1, 1), "given back before the claim has ended");
-            mark.settled();
-        })
-    };
-    let beats = {
-        let host = host.clone();
-        let in_flight = in_flight.clone();
-        begin(move || async move {
-            // A claim that came after the leaving began is not waited for: nothing is read of what leaves.
-            for _ in 0..3 {
-                host.beat(2, &in_flight);
-                let late = in_flight.mark_until(id(2), Some(Fence::new(2, 0, 1)), Instant::now() + LEASE);
-                cast::pause();
-                drop(late);
-            }
-        })
-    };
-    join([worker, beats]);
-    let _late = in_flight.mark_until(id(3), Some(Fence::new(3, 0, 1)), Instant::now() + LEASE);
-    host.beat(2, &in_flight);
-    assert!(!host.table.has(&host.owner, 1) && host.table.has(&host.owner, 0), "one is given back");
-    host.assert_rid_of_all();
-}
-
-/// The poller claims events that it has read; a claim does not say of which partition its event is.
+/// The poller claims events that it has read. The hold moves into the mark of the claimed event.
 fn none_is_given_back_while_claimed() {
     let (host, in_flight) = (Host::of_all(), Arc::<InFlight>::default());
     let poller = {
         let (host, in_flight) = (host.clone(), in_flight.clone());
         begin(move || async move {
             for claim_seq in 1..=2 {
-                let mut claiming = host.partitions.claiming();
                 let Some(hold) = host.partitions.hold(1, 1) else { return };
                 cast::pause();
-                let fence = Fence::new(1, 0, claim_seq);
-                claiming.brought([(id(1), fence)].into_iter());
-                let mark = in_flight.mark_until(id(1), Some(fence), Instant::now() + LEASE).expect("nobody else has it");
-                drop((hold, claiming));
+                let (fence, until) = (Fence::new(1, 0, claim_seq), Instant::now() + LEASE);
+                let mark = in_flight.mark_claimed(id(1), fence, until, Some(hold), until).await.expect("it is free");
                 cast::pause();
-                assert!(host.table.is_owner(&host.owner, 1, 1), "given back with an event of it in hand");
+                assert!(host.table.is_owner(&host.owner, 1, 1), "given back before its event has ended");
                 mark.settled();
             }
         })
     };
     let beats = {
-        let (host, in_flight) = (host.clone(), in_flight.clone());
+        let host = host.clone();
         begin(move || async move {
             for live in [2, 2, 2] {
-                host.beat(live, &in_flight);
+                host.beat(live);
+                let is_free = !host.table.has(&host.owner, 1);
+                assert!(!is_free || !in_flight.contains(&id(1)), "given back before its event has ended");
             }
         })
     };
@@ -209,7 +172,7 @@ fn nothing_begins_of_a_lost_one() {
     });
     let beats = {
         let host = host.clone();
-        begin(move || async move { host.beat(1, &InFlight::default()) })
+        begin(move || async move { host.beat(1) })
     };
     join([worker, beats]);
     assert!(host.partitions.hold(0, 1).and_then(|hold| hold.lease_end()).is_some_and(|end| end > Instant::now()));
