@@ -81,8 +81,11 @@ impl DeadEvents {
         self.replay_while(filter, limits, audit, to_the_end(progress)).await
     }
 
-    /// As [`replay_all`](Self::replay_all), until `goes_on`, which is told after each batch how many it has been so far, says no.
-    pub(crate) async fn replay_while(
+    /// As [`replay_all`](Self::replay_all), until `goes_on` returns false. After each batch it gets the number of events so far.
+    ///
+    /// # Errors
+    /// As [`replay_all`](Self::replay_all).
+    pub async fn replay_while(
         &self,
         filter: &DeadFilter,
         limits: &ReplayLimits,
@@ -147,9 +150,12 @@ impl DeadEvents {
         self.replay_failed_while(failed, limits, audit, to_the_end(progress)).await
     }
 
-    /// As [`replay_failed`](Self::replay_failed), until `goes_on` says no. It is told after each batch how many there were so
+    /// As [`replay_failed`](Self::replay_failed), until `goes_on` returns false. After each batch it gets the number of events so
     /// far.
-    pub(crate) async fn replay_failed_while(
+    ///
+    /// # Errors
+    /// As [`replay_failed`](Self::replay_failed).
+    pub async fn replay_failed_while(
         &self,
         failed: &FailedEvents,
         limits: &ReplayLimits,

@@ -64,7 +64,7 @@
 //! | `cli-sqlite` | the program with SQLite, plugins and the HTTP API alone, without `outbox bench` | no |
 //!
 //! A service that uses PostgreSQL alone asks for `default-features = false, features = ["postgres"]`. Features that are not in
-//! this table (`http-client`, `one-build`) are parts of the others, and do nothing by themselves.
+//! this table (`http-client`, `one-build`, `utoipa`) are parts of the others, and do nothing by themselves.
 //!
 //! # The walk of an event
 //!

@@ -5,8 +5,6 @@
 
 #[doc(inline)]
 pub use outbox_event::{Answer, Cause, DispatchResult, Failure, FailureKind, Outcome, Owner, dead, retry_after};
-#[cfg(feature = "http")]
-pub(crate) use outbox_listener::NO_LISTENER;
 #[doc(inline)]
 pub use outbox_listener::{
     BreakerConfig, Concurrency, Context, Exponential, Fixed, Jittered, JsonListener, Listener, Listeners, OrFail, Registration,

@@ -17,8 +17,6 @@ use std::sync::Arc;
 pub use config::MetricsConfig;
 pub use db_errors::DbErrors;
 pub(crate) use exposition::Exposition;
-#[cfg(feature = "http")]
-pub(crate) use outbox_listener::Lags;
 #[doc(inline)]
 pub use outbox_listener::{CallCounts, CallTotals, Calls, Counter, Histogram, RouteTotals, Routes};
 #[cfg(feature = "otel")]
@@ -45,7 +43,7 @@ macro_rules! metrics {
 
         /// The numbers at one moment.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-        #[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
+        #[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
         pub struct Counts {
             $($(#[$doc])* pub $name: u64,)+
             /// Attempts that ended well, on all routes.

@@ -1,10 +1,9 @@
 //! Wires the rooms together, starts and stops them.
 
+mod api_handle;
 mod background;
 mod builder;
 mod enqueue;
-#[cfg(feature = "http")]
-mod inside;
 mod loaded;
 mod mode;
 mod monitor;
@@ -20,9 +19,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::OnceCell;
 
+#[doc(hidden)] // for our own HTTP API
+pub use api_handle::ApiHandle;
 pub use builder::OutboxBuilder;
-#[cfg(feature = "http")]
-pub(crate) use inside::Inside;
 pub use mode::Mode;
 pub use monitor::Monitor;
 pub use wanted::StartError;
@@ -34,6 +33,7 @@ use crate::dispatcher::is_inside;
 use crate::event::OwnerId;
 use crate::listener::Listeners;
 use crate::metrics::Metrics;
+use crate::purge::PurgeConfig;
 use crate::queue::{InFlight, Queue};
 use crate::store::{SharedStore, Store, TransactionalStore};
 use crate::writer::{HotPath, OutboxTransaction, WriteError, Writer};
@@ -94,11 +94,8 @@ struct Inner<S: SharedStore> {
     metrics: Arc<Metrics>,
     monitor: Monitor,
     owner: OwnerId,
-    /// What was asked for, for whoever tells of it.
-    #[cfg(feature = "http")]
-    mode: Mode,
-    #[cfg(feature = "http")]
-    purge: crate::purge::PurgeConfig,
+    /// For the HTTP API, which shows it.
+    purge: PurgeConfig,
     workers: usize,
     health: Health,
     signals: Signals,

@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::metrics::{Counts, Lags};
+use outbox_listener::Lags;
+
+use crate::metrics::Counts;
 use crate::time::Timestamp;
 
 /// How many minutes are kept.

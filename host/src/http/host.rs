@@ -17,13 +17,12 @@ use super::cached::Cached;
 use super::peer::CutOff;
 use super::problem::{Kind, Problem};
 use crate::dead::DeadEvents;
-use crate::event::{Envelope, OwnerId};
+use crate::event::{Envelope, OwnerId, TraceParent};
 use crate::listener::Listeners;
 use crate::metrics::Metrics;
 use crate::node::PluginStatus;
-use crate::outbox::{Inside, Monitor, Outbox};
+use crate::outbox::{ApiHandle, Monitor, Outbox};
 use crate::store::{RouteRecord, SharedStore, Stats, Store};
-use crate::telemetry::Caller;
 use crate::writer::{Emitted, WriteError, Writer};
 
 /// How many requests may read the database at once. They share its connections with the claims and outcomes of the host, which must
@@ -52,8 +51,8 @@ pub(super) struct Parts {
     pub(super) listeners: Arc<Listeners>,
     /// Who this process is in `locked_by`.
     pub(super) owner: OwnerId,
-    /// Mode, queues, purge settings and plugins.
-    pub(super) inside: Inside,
+    /// Purge settings and plugins.
+    pub(super) handle: ApiHandle,
     pub(super) access: Access,
     pub(super) config: HttpConfig,
     pub(super) refused: Arc<Refused>,
@@ -97,7 +96,7 @@ impl Host {
             monitor: outbox.monitor(),
             listeners: outbox.listeners().clone(),
             owner: outbox.owner().clone(),
-            inside: outbox.inside(),
+            handle: outbox.api_handle(),
             access: Access::new(config.tokens.clone(), config.open),
             config,
             refused: Refused::new(outbox.store().clone()),
@@ -154,25 +153,22 @@ impl Parts {
         }
     }
 
-    /// Writes events in a transaction of their own, and hands them to this host's workers.
+    /// Writes events in a transaction of their own, in the request's trace, and hands them to this host's workers.
     ///
     /// # Errors
     /// As [`Writer::emit`].
-    pub(super) async fn emit(&self, caller: Caller, envelopes: Vec<Envelope>) -> Result<Emitted, WriteError> {
-        self.writer.emit(caller, envelopes).await
+    pub(super) async fn emit(&self, trace: Option<TraceParent>, envelopes: Vec<Envelope>) -> Result<Emitted, WriteError> {
+        self.writer.emit(trace, envelopes).await
     }
 
     /// The plugins of this host as they are now.
     pub(super) fn plugins(&self) -> Vec<PluginStatus> {
-        #[cfg(feature = "wasm")]
-        return self.inside.plugins();
-        #[cfg(not(feature = "wasm"))]
-        Vec::new()
+        self.handle.plugins()
     }
 
     /// Wakes this host's poller and the other hosts after a change. A hint: their polls find the events all the same.
     pub(super) async fn tell_hosts(&self) {
-        self.inside.wake.now();
+        self.handle.wake_poller();
         // The next answer shows the change.
         self.stats.forget().await;
         self.routes.forget().await;
@@ -193,11 +189,11 @@ impl Drop for StreamPlace {
 
 /// Writes events, whatever the type of the store.
 trait Emit: Send + Sync {
-    fn emit(&self, caller: Caller, envelopes: Vec<Envelope>) -> BoxFuture<'_, Result<Emitted, WriteError>>;
+    fn emit(&self, trace: Option<TraceParent>, envelopes: Vec<Envelope>) -> BoxFuture<'_, Result<Emitted, WriteError>>;
 }
 
 impl<S: SharedStore> Emit for Writer<S> {
-    fn emit(&self, caller: Caller, envelopes: Vec<Envelope>) -> BoxFuture<'_, Result<Emitted, WriteError>> {
-        Box::pin(self.emit_for(caller, envelopes))
+    fn emit(&self, trace: Option<TraceParent>, envelopes: Vec<Envelope>) -> BoxFuture<'_, Result<Emitted, WriteError>> {
+        Box::pin(self.emit_from_request(trace, envelopes))
     }
 }

@@ -8,7 +8,7 @@ use crate::store::Index;
 /// What an outbox does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
-#[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
 pub enum Mode {
     /// Hot path and poller; this process has the database for itself.
     #[default]

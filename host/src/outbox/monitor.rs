@@ -95,15 +95,33 @@ impl Monitor {
         Readiness::new(reasons)
     }
 
-    /// Waits until the outbox is told to stop, or is gone.
-    #[cfg(feature = "http")]
-    pub(crate) async fn stopping(&self) {
+    /// The outbox's mode.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.0.mode
+    }
+
+    /// How many events are queued: hot, cold.
+    #[must_use]
+    pub fn queue_depth(&self) -> (usize, usize) {
+        self.0.queue.depth()
+    }
+
+    /// How many events are in flight in this process.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.0.in_flight.len()
+    }
+
+    /// Waits until the outbox begins to shut down, or is dropped.
+    pub async fn stopping(&self) {
         // An error means that it is gone.
         let _ = self.0.stopped.clone().wait_for(|stopped| *stopped).await;
     }
 
-    /// Whether the outbox was told to stop, or is gone.
-    pub(crate) fn is_stopping(&self) -> bool {
+    /// Whether the outbox has begun to shut down, or was dropped.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
         *self.0.stopped.borrow() || self.0.stopped.has_changed().is_err()
     }
 

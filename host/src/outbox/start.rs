@@ -120,9 +120,6 @@ impl<S: SharedStore> Wanted<S> {
             metrics: parts.metrics,
             monitor,
             owner: parts.owner,
-            #[cfg(feature = "http")]
-            mode: self.mode,
-            #[cfg(feature = "http")]
             purge,
             workers: running.dispatcher.as_ref().map_or(0, Dispatcher::workers),
             health,

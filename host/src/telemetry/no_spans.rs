@@ -15,7 +15,6 @@ pub(crate) enum Caller {
     #[default]
     Nobody,
     /// In that of a request from elsewhere.
-    #[cfg_attr(not(feature = "http"), allow(dead_code, reason = "only requests come from elsewhere"))]
     Elsewhere(TraceParent),
 }
 

@@ -36,7 +36,6 @@ pub(crate) enum Caller {
     /// In that of whoever calls us, in this process.
     Here(Context),
     /// In that of a request from elsewhere.
-    #[cfg_attr(not(feature = "http"), allow(dead_code, reason = "only requests come from elsewhere"))]
     Elsewhere(TraceParent),
 }
 

@@ -86,10 +86,9 @@ impl ByHand {
     }
 }
 
-/// The actions behind these audit records, the latest first like the records: the batches of a replay or purge are one action,
-/// every other record is one of its own.
-#[cfg(feature = "http")]
-pub(crate) fn actions(records: impl IntoIterator<Item = AuditRecord>) -> Vec<ManualAction> {
+/// The actions behind these audit records, the latest first like the records. All batches of one replay or purge are one action;
+/// each other record is an action by itself.
+pub fn actions(records: impl IntoIterator<Item = AuditRecord>) -> Vec<ManualAction> {
     let mut by_hand = ByHand::default();
     for record in records {
         if is_batch(&record) {

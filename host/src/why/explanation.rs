@@ -14,7 +14,7 @@ use crate::time::Timestamp;
 
 /// The state of an event and the reason for it, its history, what happens next, and what can be done.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-#[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Explanation {
     /// The event's key.
@@ -65,7 +65,7 @@ pub struct Explanation {
 
 /// Its status and its counters. Field names are column names.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
-#[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Counters {
     /// Its status.
@@ -86,7 +86,7 @@ pub struct Counters {
 
 /// The host that holds an event.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-#[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Holder {
     /// The value of `locked_by`.

@@ -13,7 +13,7 @@ use crate::units::span;
 
 /// One thing that happened, or that will.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Step {
     /// When, by the database's clock; for when the event happened, by its writer's clock. In the future for what is to come.

@@ -14,8 +14,6 @@ mod reason;
 mod sentence;
 mod state;
 
-#[cfg(feature = "http")]
-pub(crate) use by_hand::actions;
 pub use by_hand::{ByHand, ManualAction};
 pub use explanation::{Counters, Explanation, Holder, explain};
 pub use facts::Facts;
@@ -23,11 +21,11 @@ pub use history::Step;
 pub use reason::{Action, ActionCode, Cause, ReasonCode};
 pub use state::State;
 
-// For our own program, which writes the same on a terminal: no part of the library's promise.
+// For our own program and HTTP API, which show the same: no part of the library's promise.
 #[doc(hidden)]
 pub use attempt::attempt;
 #[doc(hidden)]
-pub use by_hand::selector;
+pub use by_hand::{actions, selector};
 #[doc(hidden)]
 pub use parked::{MISSPELT, may_be_misspelt};
 #[doc(hidden)]

@@ -9,7 +9,7 @@ use crate::store::{Record, RouteRecord};
 
 /// Where an event stands, finer than its status. Programs may rely on the names; later versions may add some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum State {

@@ -20,7 +20,7 @@ pub use transaction::OutboxTransaction;
 use hot::{Lease, Row};
 use receipt::WrittenEvents;
 
-use crate::event::{Envelope, EnvelopeError, EventId, Keeping};
+use crate::event::{Envelope, EnvelopeError, EventId, Keeping, TraceParent};
 use crate::store::{NewRow, Ownership, StoreError, TransactionalStore};
 use crate::telemetry::{Caller, Spans};
 
@@ -63,13 +63,13 @@ pub enum WriteError {
 }
 
 /// What became of events that were written in a transaction of their own.
+#[doc(hidden)] // for our own HTTP API
 #[derive(Debug)]
-pub(crate) struct Emitted {
+pub struct Emitted {
     /// The ids that were not there before, in order.
-    pub(crate) written: Vec<EventId>,
+    pub written: Vec<EventId>,
     /// The ids that the hooks left, in order; the others were suppressed.
-    #[cfg_attr(not(feature = "http"), expect(dead_code, reason = "the API alone tells it"))]
-    pub(crate) let_through: Vec<EventId>,
+    pub let_through: Vec<EventId>,
 }
 
 /// What becomes of an event whose id was written before.
@@ -331,11 +331,16 @@ impl<S: crate::store::SharedStore> Writer<S> {
         self.emit_for(self.spans.caller(), envelopes).await.map(|emitted| emitted.written)
     }
 
-    /// As [`emit`](Self::emit), for a caller whose trace is known; tells which events the hooks let through as well.
+    /// As [`emit`](Self::emit), in the trace of a request; `None` without one. Returns also which events the hooks let through.
     ///
     /// # Errors
     /// As [`emit`](Self::emit).
-    pub(crate) async fn emit_for(&self, caller: Caller, envelopes: Vec<Envelope>) -> Result<Emitted, WriteError> {
+    #[doc(hidden)] // for our own HTTP API
+    pub async fn emit_from_request(&self, trace: Option<TraceParent>, envelopes: Vec<Envelope>) -> Result<Emitted, WriteError> {
+        self.emit_for(trace.map_or(Caller::Nobody, Caller::Elsewhere), envelopes).await
+    }
+
+    async fn emit_for(&self, caller: Caller, envelopes: Vec<Envelope>) -> Result<Emitted, WriteError> {
         let writer = self.clone();
         // In a task of its own: whoever drops this future, what follows from the write happens.
         joined(tokio::spawn(async move {

@@ -82,7 +82,7 @@ pub(super) async fn purge(
 ) -> Result<Json<PurgeReport>, Problem> {
     let Asking { older_than, finished_before, dead, limit, expected_count, time_limit, dry_run, reason } = asked.0;
     let time = longest(time_limit);
-    let settings = &host.inside.purge;
+    let settings = host.handle.purge_config();
     let status = if dead { Status::Dead } else { Status::Done };
     let oldest = Oldest::of(older_than, finished_before, settings.kept(status))?;
     let confirming = if dry_run { None } else { Some(host.confirming(&mut cut_off).await?) };

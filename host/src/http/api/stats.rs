@@ -181,13 +181,13 @@ async fn look(host: Host, role: Role) -> Event {
     let told = tokio::spawn(async move {
         let _place = place?;
         let stats = counted(&host).await?.value;
-        let (queue_hot, queue_cold) = host.inside.queue_depth();
+        let (queue_hot, queue_cold) = host.monitor.queue_depth();
         Ok::<_, Problem>(Told {
             stats,
-            mode: host.inside.mode,
+            mode: host.monitor.mode(),
             queue_hot,
             queue_cold,
-            in_flight_here: host.inside.in_flight(),
+            in_flight_here: host.monitor.in_flight(),
             routes_here: host.listeners.routes().len(),
             counts: host.metrics.counts(),
         })

@@ -16,7 +16,6 @@ use super::super::openapi::{CloudEvent, Endpoint, Envelope};
 use super::super::problem::Problem;
 use super::envelopes::Form;
 use crate::event::{EventId, TRACEPARENT, TraceParent};
-use crate::telemetry::Caller;
 use crate::writer::Emitted;
 
 pub(super) fn endpoints() -> Vec<Endpoint> {
@@ -67,12 +66,12 @@ pub(super) async fn write(
     let form = Form::of(&parts.headers)?;
     let body = body::whole(&parts.headers, body, host.config.max_body.as_usize(), host.config.body_timeout).await?;
     let envelopes = form.envelopes(&parts.headers, &body, host.config.max_events)?;
-    let (caller, single) = (caller(&parts.headers), form.is_single(&body));
+    let (trace, single) = (trace(&parts.headers), form.is_single(&body));
     let ids: Vec<EventId> = envelopes.iter().map(crate::event::Envelope::id).collect();
     let Emitted { written, let_through } = if envelopes.is_empty() {
         Emitted { written: Vec::new(), let_through: Vec::new() }
     } else {
-        host.emit(caller, envelopes).await?
+        host.emit(trace, envelopes).await?
     };
     let status = if written.is_empty() { StatusCode::OK } else { StatusCode::CREATED };
     let mut new: HashSet<EventId> = written.into_iter().collect();
@@ -85,8 +84,8 @@ pub(super) async fn write(
     Ok((status, Json(Written { ids, event_id, duplicate, duplicates, suppressed, suppressed_ids })))
 }
 
-/// In whose trace the request was made. An event that says so itself stays in its own.
-fn caller(headers: &HeaderMap) -> Caller {
+/// The request's trace context. An event's own `traceparent` takes precedence.
+fn trace(headers: &HeaderMap) -> Option<TraceParent> {
     let header = headers.get(TRACEPARENT).and_then(|header| header.to_str().ok());
-    header.and_then(TraceParent::parse).map_or(Caller::Nobody, Caller::Elsewhere)
+    header.and_then(TraceParent::parse)
 }

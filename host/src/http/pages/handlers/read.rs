@@ -27,7 +27,7 @@ pub(crate) async fn overview(visit: Visit) -> Response {
         Err(unanswered) => (unanswered.known, None),
     };
     let visit = Visit { frame: Frame { known, ..visit.frame }, ..visit };
-    let in_hand = visit.pages.host.inside.in_flight();
+    let in_hand = visit.pages.host.monitor.in_flight();
     let hour = visit.pages.history.hour(crate::time::Clock::now(&*crate::time::system_clock()));
     visit.page("Overview", view::overview::page(&Overview { frame: &visit.frame, hour, in_hand, changes }))
 }
@@ -142,8 +142,8 @@ pub(crate) async fn hosts(visit: Visit) -> Response {
     let counts = host.metrics.counts();
     let own = Own {
         owner: host.owner.as_str().to_owned(),
-        queued: host.inside.queue_depth(),
-        in_flight: host.inside.in_flight(),
+        queued: host.monitor.queue_depth(),
+        in_flight: host.monitor.in_flight(),
         fenced: counts.fenced_outcomes,
         leases_lost: counts.leases_lost,
         db_errors: counts.db_errors,

@@ -87,7 +87,7 @@ impl FromRequestParts<Pages> for Visit {
             here,
             theme,
             entry,
-            place: format!("{}, {}", host.store.kind(), host.inside.mode.as_str().replace('_', " ")),
+            place: format!("{}, {}", host.store.kind(), host.monitor.mode().as_str().replace('_', " ")),
             visitor: host.access.wants_tokens().then(|| viewer.name.to_string()),
             may_act: viewer.role >= Role::Operator,
             known: pages.snapshots.latest().await,

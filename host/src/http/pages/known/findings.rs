@@ -4,13 +4,15 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use outbox_listener::NO_LISTENER;
+
 use super::groups::{Group, groups};
 use super::plugins::{self, LivePlugin};
 use super::snapshot::{Known, SAMPLE, Snapshot};
 use crate::http::pages::link::{Link, query};
 use crate::http::pages::words::{clock, short, verb, visible};
 use crate::http::standing::RouteCounts;
-use crate::listener::{NO_LISTENER, is_unroutable};
+use crate::listener::is_unroutable;
 use crate::node::PluginState;
 use crate::store::{NodeRecord, RouteRecord};
 use crate::time::Timestamp;
