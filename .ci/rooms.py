@@ -20,7 +20,7 @@ LIBRARY = "crate"
 # The root file of each crate, by the name that faults use.
 CRATES = {
     LIBRARY: "host/src/lib.rs",
-    "outbox": "host/src/bin/outbox/main.rs",
+    "outbox": "host/cli/src/main.rs",
     "outbox_event": "host/event/src/lib.rs",
     "outbox_listener": "host/listener/src/lib.rs",
     "outbox_sink": "host/sink/src/lib.rs",

@@ -60,11 +60,9 @@
 //! | `sink-nats-nkeys` | NATS with NKeys and files of credentials | no |
 //! | `http` | the HTTP API and the dashboard | no |
 //! | `otel` | traces and metrics by OpenTelemetry's protocol | no |
-//! | `cli` | the program `outbox`, with all of the above but `sink-nats-nkeys` | no |
-//! | `cli-sqlite` | the program with SQLite, plugins and the HTTP API alone, without `outbox bench` | no |
 //!
-//! A service that uses PostgreSQL alone asks for `default-features = false, features = ["postgres"]`. Features that are not in
-//! this table (`http-client`, `one-build`, `utoipa`) are parts of the others, and do nothing by themselves.
+//! A service that uses PostgreSQL alone asks for `default-features = false, features = ["postgres"]`. The feature `utoipa` is not in
+//! this table: it is a part of `http`, and does nothing by itself. The program `outbox` is the package `outbox-cli`.
 //!
 //! # The walk of an event
 //!

@@ -23,7 +23,7 @@ fn given(variable: &str) -> std::ffi::OsString {
 /// Runs one file of tests; a failure says what the file said.
 fn run(file: &str, settings: &[(&str, &str)]) {
     let place = Place::empty();
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/browser").join(file);
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/browser").join(file);
     let mut node = Command::new(given("OUTBOX_TEST_NODE"));
     node.args(["--test-reporter=spec", "--test-reporter-destination=stdout"]).arg(&file).current_dir(place.path());
     for variable in ["OUTBOX_TEST_BROWSER", "OUTBOX_TEST_CHROMIUM"] {

@@ -12,7 +12,7 @@ use crate::program::{Ended, Place};
 fn a_host_takes_what_the_sdk_of_another_language_writes() {
     let place = Place::migrated();
     let (_host, address) = listening(&place, &[]);
-    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/cli/cloud_events.py");
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/cli/cloud_events.py");
     let mut command = python();
     command.arg(program).arg(format!("http://{address}/v1/events"));
 

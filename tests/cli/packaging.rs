@@ -9,7 +9,7 @@ use serde_yaml_ng::Value;
 use crate::program::{Ended, Place};
 
 fn file(name: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging").join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging").join(name);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 

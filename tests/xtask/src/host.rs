@@ -39,20 +39,11 @@ pub(crate) enum Extent {
 /// Builds `outbox` and returns its path.
 pub(crate) fn build(workspace: &Workspace, profile: Profile, extent: Extent) -> Result<PathBuf, Fault> {
     let (name, folder) = profile.name_and_folder();
-    let features = match extent {
-        Extent::Whole => "cli",
-        Extent::Sqlite => "cli-sqlite",
-    };
-    run(workspace.cargo().args([
-        "build",
-        "--package",
-        "outbox",
-        "--features",
-        features,
-        "--bin",
-        "outbox",
-        "--profile",
-        name,
-    ]))?;
+    let mut cargo = workspace.cargo();
+    cargo.args(["build", "--package", "outbox-cli", "--bin", "outbox", "--profile", name]);
+    if extent == Extent::Sqlite {
+        cargo.arg("--no-default-features");
+    }
+    run(&mut cargo)?;
     Ok(workspace.target.join(folder).join("outbox").with_extension(std::env::consts::EXE_EXTENSION))
 }

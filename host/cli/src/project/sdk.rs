@@ -12,11 +12,11 @@ pub(super) const FOLDER: &str = "outbox-sdk";
 
 /// What every SDK has beside its own files.
 const LICENCES: [File; 2] =
-    [("LICENSE-APACHE", include_str!("../../../../LICENSE-APACHE")), ("LICENSE-MIT", include_str!("../../../../LICENSE-MIT"))];
+    [("LICENSE-APACHE", include_str!("../../LICENSE-APACHE")), ("LICENSE-MIT", include_str!("../../LICENSE-MIT"))];
 
 /// The manifest of `sdk/rust`. Beside its link in this package it has another name: cargo packs no folder that has a
 /// `Cargo.toml` of its own.
-const RUST_MANIFEST: &str = include_str!("../../../../sdk/rust/package.toml");
+const RUST_MANIFEST: &str = include_str!("../../sdk/rust/package.toml");
 
 /// The files of an SDK, as they lie in a project.
 pub(super) fn files(language: Language) -> Vec<(String, String)> {
@@ -47,7 +47,7 @@ pub(super) fn files(language: Language) -> Vec<(String, String)> {
 
 macro_rules! files {
     ($language:literal: $($path:literal,)+) => {
-        &[$(($path, include_str!(concat!("../../../../sdk/", $language, "/", $path)))),+]
+        &[$(($path, include_str!(concat!("../../sdk/", $language, "/", $path)))),+]
     };
 }
 
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn every_file_of_an_sdk_is_carried() {
-        let sdk = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("sdk");
+        let sdk = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk");
         for (folder, own) in [("rust", RUST), ("js", JS), ("python", PYTHON), ("go", GO), ("c", C)] {
             let root = sdk.join(folder);
             let mut found = BTreeSet::new();

@@ -215,7 +215,7 @@ fn misfits(kind: Kind, database: &DatabaseConfig, is_set: &dyn Fn(&str) -> bool)
     faults
 }
 
-#[cfg(all(test, feature = "cli"))]
+#[cfg(all(test, feature = "mysql", feature = "postgres"))]
 mod tests {
     use outbox::store::mysql::MySqlOptions;
     use outbox::store::postgres::PostgresOptions;

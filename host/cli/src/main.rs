@@ -2,7 +2,7 @@
 #![expect(clippy::print_stderr, reason = "messages for people go to stderr; data goes through output.rs")]
 
 mod audit;
-#[cfg(feature = "cli")]
+#[cfg(all(feature = "mysql", feature = "otel", feature = "postgres"))]
 mod bench;
 mod candidate;
 mod changes;
@@ -136,7 +136,7 @@ enum Command {
     Stats(stats::StatsCommand),
     Top(top::TopCommand),
     Purge(purge::PurgeCommand),
-    #[cfg(feature = "cli")]
+    #[cfg(all(feature = "mysql", feature = "otel", feature = "postgres"))]
     Bench(bench::BenchCommand),
     Wit(wit::WitCommand),
     Man(man::ManCommand),
@@ -319,7 +319,7 @@ async fn once(command: Command, settings: &Settings) -> Result<(), Failure> {
         Command::Audit(command) => command.run(config).await,
         Command::Stats(command) => command.run(config).await,
         Command::Purge(command) => command.run(config).await,
-        #[cfg(feature = "cli")]
+        #[cfg(all(feature = "mysql", feature = "otel", feature = "postgres"))]
         Command::Bench(command) => command.run(config).await,
         // Dealt with before.
         Command::Dev { .. }

@@ -128,7 +128,7 @@ pub(crate) fn schema_sql(kind: Kind, table: &TableName, mode: Mode) -> Result<St
 /// Refuses a database whose driver this build does not have.
 #[cfg(not(all(feature = "mysql", feature = "postgres")))]
 fn left_out(kind: Kind) -> Failure {
-    let what = format!("this build of outbox has no driver for {}; build it with --features cli", kind.name());
+    let what = format!("this build of outbox has no driver for {}; build outbox-cli with its default features", kind.name());
     Failure::new(crate::failure::Exit::Config, what)
 }
 
@@ -228,7 +228,7 @@ pub(crate) async fn tell_hosts(store: &dyn Store) {
     }
 }
 
-#[cfg(all(test, feature = "cli"))]
+#[cfg(all(test, feature = "mysql", feature = "postgres"))]
 mod tests {
     use super::*;
 

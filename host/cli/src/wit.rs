@@ -10,10 +10,10 @@ use crate::output;
 
 /// The files of the contract, as they lie in the folder that tools are pointed at; each before those that it depends on.
 pub(crate) const FILES: [(&str, &str); 4] = [
-    ("listener.wit", include_str!("../../../wit/0.1.0/listener.wit")),
-    ("deps/http/http.wit", include_str!("../../../wit/0.1.0/deps/http/http.wit")),
-    ("deps/clocks/clocks.wit", include_str!("../../../wit/0.1.0/deps/clocks/clocks.wit")),
-    ("deps/io/io.wit", include_str!("../../../wit/0.1.0/deps/io/io.wit")),
+    ("listener.wit", include_str!("../wit/0.1.0/listener.wit")),
+    ("deps/http/http.wit", include_str!("../wit/0.1.0/deps/http/http.wit")),
+    ("deps/clocks/clocks.wit", include_str!("../wit/0.1.0/deps/clocks/clocks.wit")),
+    ("deps/io/io.wit", include_str!("../wit/0.1.0/deps/io/io.wit")),
 ];
 
 /// Print the WIT contract between host and plugins, or write it into a folder for a bindings generator
