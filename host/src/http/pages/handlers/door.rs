@@ -43,7 +43,7 @@ pub(crate) async fn enter(State(pages): State<Pages>, visitor: Anybody, Form(sai
     let (token, back) = (said.text("token"), said.text("back"));
     match pages.host.log_in(token, &visitor.headers, visitor.peer.as_ref()) {
         Ok((viewer, cookie)) => {
-            tracing::info!(viewer = &*viewer.name, "somebody logged in to the pages");
+            tracing::info!(viewer = &*viewer.name, "login to the pages");
             to(back, cookie)
         }
         Err(problem) => {
