@@ -33,6 +33,21 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// An event's own facts, at `now` by the database's clock. All other facts are empty.
+    #[must_use]
+    pub fn new(record: Record, now: Timestamp) -> Self {
+        Self {
+            record,
+            now,
+            nodes: Vec::new(),
+            routes: Vec::new(),
+            relays: Vec::new(),
+            queue: Vec::new(),
+            waiting: 0,
+            by_hand: ByHand::default(),
+        }
+    }
+
     /// Reads the facts about this event from the store. `relays` are the routes and patterns of the host's relays.
     ///
     /// # Errors
