@@ -173,7 +173,7 @@ impl Parts {
         self.stats.forget().await;
         self.routes.forget().await;
         if let Err(error) = self.store.notify().await {
-            tracing::warn!(error = %crate::chain(&error), "the hosts could not be told of a change; they see it at their next poll");
+            tracing::warn!(error = %crate::chain(&error), "a change was not announced to the other hosts; they see it at their next poll");
         }
     }
 }
