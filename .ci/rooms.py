@@ -22,6 +22,7 @@ CRATES = {
     LIBRARY: "host/src/lib.rs",
     "outbox": "host/cli/src/main.rs",
     "outbox_event": "host/event/src/lib.rs",
+    "outbox_http": "host/http/src/lib.rs",
     "outbox_listener": "host/listener/src/lib.rs",
     "outbox_sink": "host/sink/src/lib.rs",
     "outbox_store": "host/store/src/lib.rs",

@@ -58,11 +58,11 @@
 //! | `sinks` | relays, which send events to a broker or endpoint without a listener; with this feature alone, to stdout | no |
 //! | `sink-amqp`, `sink-http`, `sink-kafka`, `sink-nats`, `sink-redis`, `sinks-all` | one kind of sink with its client, or all of them | no |
 //! | `sink-nats-nkeys` | NATS with NKeys and files of credentials | no |
-//! | `http` | the HTTP API and the dashboard | no |
 //! | `otel` | traces and metrics by OpenTelemetry's protocol | no |
 //!
 //! A service that uses PostgreSQL alone asks for `default-features = false, features = ["postgres"]`. The feature `utoipa` is not in
-//! this table: it is a part of `http`, and does nothing by itself. The program `outbox` is the package `outbox-cli`.
+//! this table: it is for the package `outbox-http`, which has the HTTP API and the dashboard. The program `outbox` is the package
+//! `outbox-cli`.
 //!
 //! # The walk of an event
 //!
@@ -110,8 +110,6 @@ pub mod conformance;
 pub mod dead;
 pub mod dispatcher;
 pub mod event;
-#[cfg(feature = "http")]
-pub mod http;
 pub mod listener;
 #[cfg(test)]
 mod log_lines;

@@ -19,7 +19,6 @@ use std::time::Duration;
 use outbox::Mode;
 use outbox::deceptive::argument;
 use outbox::dispatcher::DispatcherConfig;
-use outbox::http::HttpConfig;
 use outbox::listener::{BreakerConfig, Exponential};
 use outbox::metrics::MetricsConfig;
 use outbox::order::OrderConfig;
@@ -29,6 +28,7 @@ use outbox::sink::SinkConfig;
 use outbox::units::duration;
 use outbox::wasm::{PluginsConfig, ReadyWhen};
 use outbox::{RelayConfig, Route};
+use outbox_http::HttpConfig;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Exit, Failure};

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use outbox::event::Status;
-use outbox::http::Server;
 use outbox::store::{Record, hide_password};
 use outbox::{Envelope, EventId, Outbox, Route, Store};
+use outbox_http::Server;
 
 use crate::config::{Config, Override};
 use crate::database::{self, Missing};

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use outbox::http::Server;
 use outbox::listener::{Exponential, Fixed, Jittered};
 use outbox::{Mode, Outbox, OutboxBuilder, Store};
+use outbox_http::Server;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::config::{Config, Policy, host_name};

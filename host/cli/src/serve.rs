@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use outbox::http::{HttpConfig, Listen, ServeError, Server};
+use outbox_http::{HttpConfig, Listen, ServeError, Server};
 
 use crate::config::LogFormat;
 use crate::failure::{Exit, Failure};

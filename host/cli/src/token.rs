@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use clap::{Subcommand, ValueEnum};
-use outbox::http::{Role, Token};
 use outbox::time::{Clock, SystemClock};
 use outbox::units::duration;
+use outbox_http::{Role, Token};
 use serde::Serialize;
 
 use crate::failure::{Exit, Failure};

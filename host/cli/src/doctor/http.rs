@@ -1,8 +1,8 @@
 //! What the settings of the HTTP API come to: who can reach it, and who is let in. Pure.
 
-use outbox::http::{HttpConfig, Listen};
 use outbox::store::Finding;
 use outbox::time::Timestamp;
+use outbox_http::{HttpConfig, Listen};
 
 use crate::output::{count, relative_to};
 
@@ -72,8 +72,8 @@ fn without_effect(is_set: &dyn Fn(&str) -> bool) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use outbox::http::{Role, Token};
     use outbox::store::Severity;
+    use outbox_http::{Role, Token};
 
     use super::*;
 

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use bytes::Bytes;
 use outbox::dead::{FailedEvents, ReplayLimits};
-use outbox::http::answer::{Counted, Done, PurgeReport, ReplayReport};
 use outbox::purge::PurgeLimits;
 use outbox::store::{
     Audit, AuditFilter, AuditRecord, BlockedKey, DeadFilter, Filter, NodeRecord, Purgeable, Purged, Record, RouteRecord, Stats,
@@ -13,6 +12,7 @@ use outbox::store::{
 use outbox::time::Timestamp;
 use outbox::why::{Explanation, encoded};
 use outbox::{EventId, Route};
+use outbox_http::answer::{Counted, Done, PurgeReport, ReplayReport};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::Method;
-use outbox::http::answer::Written;
 use outbox::{Envelope, EventId, Outbox, Store};
+use outbox_http::answer::Written;
 
 use super::client::{self, Client};
 use super::refused::Refused;

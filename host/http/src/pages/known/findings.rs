@@ -1,0 +1,344 @@
+//! The findings of the status line: what is wrong, the worst first, each with a link to its cause. Pure: facts in, sentences
+//! out.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use outbox::why::Pauses;
+use outbox_event::PluginState;
+use outbox_event::time::Timestamp;
+use outbox_event::units::{count, figure, number, relative_to, span};
+use outbox_listener::{NO_LISTENER, is_unroutable};
+use outbox_store::{NodeRecord, RouteRecord};
+
+use super::groups::{Group, groups};
+use super::plugins::{self, LivePlugin};
+use super::snapshot::{Known, SAMPLE, Snapshot};
+use crate::pages::link::{Link, query};
+use crate::pages::words::{clock, short, verb, visible};
+use crate::standing::RouteCounts;
+
+/// If a due event waits longer than this, the hosts are falling behind.
+const LONG_WAIT: Duration = Duration::from_secs(60);
+
+/// More findings of one kind than this are summed up in one: there may be any number of routes and plugins.
+const ONE_BY_ONE: usize = 3;
+
+/// How bad something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Severity {
+    /// A person must act.
+    Fault,
+    /// It works, but will become a problem.
+    Warning,
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Finding {
+    pub(crate) severity: Severity,
+    /// One sentence, without the error.
+    pub(crate) sentence: String,
+    /// The error of the listener or the database.
+    pub(crate) said: Option<String>,
+    /// The page that shows its cause.
+    pub(crate) link: Link,
+}
+
+impl Finding {
+    fn new(severity: Severity, sentence: impl Into<String>, to: impl Into<String>, word: &'static str) -> Self {
+        Self { severity, sentence: sentence.into(), said: None, link: Link { to: to.into(), word } }
+    }
+
+    fn said(self, said: impl Into<String>) -> Self {
+        Self { said: Some(short(&visible(&said.into()), 160)), ..self }
+    }
+}
+
+/// Everything that is wrong, the worst first; nothing when all is well.
+pub(crate) fn findings(known: &Known) -> Vec<Finding> {
+    let mut all = Vec::new();
+    all.extend(database(known));
+    if let Some(snapshot) = &known.snapshot {
+        let now = snapshot.now();
+        // Who is alive, and whether events move, cannot be known while the database does not answer.
+        let current = known.outage.is_none().then_some(&**snapshot);
+        all.extend(current.and_then(no_host));
+        all.extend(plugins(snapshot));
+        all.extend(dead(snapshot, now));
+        all.extend(current.and_then(gone_hosts));
+        all.extend(paused(snapshot, now));
+        all.extend(unanswered(snapshot));
+        all.extend(current.and_then(behind));
+    }
+    // Stable: within a severity the order above stays.
+    all.sort_by_key(|finding| finding.severity);
+    // The line about a database that does not answer tells the time itself.
+    let old = known.snapshot.as_ref().filter(|_| known.outage.is_none()).and_then(|snapshot| counted(snapshot));
+    if let (Some(first), Some(counted)) = (all.first_mut(), old) {
+        first.sentence.push_str(&format!(" ({counted})"));
+    }
+    all
+}
+
+/// The status line when there is no finding.
+pub(crate) fn calm(snapshot: &Snapshot, rate: Option<f64>) -> String {
+    let live = snapshot.nodes.iter().filter(|node| node.alive).count() as u64;
+    // "All well" beside no host would contradict itself, also where a host came after the snapshot.
+    let mut parts =
+        if live == 0 { vec!["No host is alive".to_owned()] } else { vec!["All well".to_owned(), count(live, "host")] };
+    parts.extend(rate.map(|rate| format!("{}/s on this host", figure(rate))));
+    match snapshot.stats.oldest_pending_seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()) {
+        Some(oldest) if snapshot.unfinished() > 0 => parts.push(format!("oldest event waiting {}", span(oldest))),
+        _ => parts.push("no events waiting".to_owned()),
+    }
+    parts.extend(counted(snapshot));
+    parts.join(" · ")
+}
+
+/// When the events were counted, where that is longer ago than a visitor would think.
+fn counted(snapshot: &Snapshot) -> Option<String> {
+    snapshot.time_if_old().map(|at| format!("counted at {}", utc(at, snapshot.now())))
+}
+
+/// `is` or `are` waiting, with the number in front.
+fn waiting(events: u64) -> String {
+    format!("{} {} waiting", count(events, "event"), verb(events, "is", "are"))
+}
+
+/// As [`clock`], with its zone.
+fn utc(time: Timestamp, now: Timestamp) -> String {
+    format!("{} UTC", clock(time, now))
+}
+
+fn database(known: &Known) -> Option<Finding> {
+    let outage = known.outage.as_ref()?;
+    let since = utc(outage.since, known.now());
+    let sentence = match &known.snapshot {
+        Some(_) => format!("The database has not answered since {since}; what you see is from then."),
+        None => format!("The database has not answered since {since}, so there is nothing to show yet."),
+    };
+    // Whole: what to do stands at its end.
+    let said = Some(short(&visible(&outage.why), 600));
+    Some(Finding { said, ..Finding::new(Severity::Fault, sentence, "hosts", "Show hosts") })
+}
+
+fn no_host(snapshot: &Snapshot) -> Option<Finding> {
+    let events = snapshot.stats.new + snapshot.stats.retry + snapshot.stats.blocked;
+    if events == 0 || snapshot.nodes.iter().any(|node| node.alive) {
+        return None;
+    }
+    let sentence = format!("Nothing is being delivered: {}, and no host is alive.", waiting(events));
+    Some(Finding::new(Severity::Fault, sentence, "hosts", "Show hosts"))
+}
+
+/// What is wrong with a plugin.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Trouble {
+    /// No version of it is running.
+    Failed,
+    /// An older version is running.
+    Older,
+    /// It is paused because it failed too often.
+    Paused,
+}
+
+impl Trouble {
+    /// All of them, the worst first.
+    const ALL: [Self; 3] = [Self::Failed, Self::Older, Self::Paused];
+
+    /// `None` for a plugin that serves or may yet serve, and for a state that this version does not know.
+    const fn of(state: PluginState) -> Option<Self> {
+        match state {
+            PluginState::Failed => Some(Self::Failed),
+            PluginState::ServingOlder | PluginState::OlderLoads => Some(Self::Older),
+            PluginState::Paused => Some(Self::Paused),
+            PluginState::Serving | PluginState::Loads | PluginState::Loading | PluginState::Unknown => None,
+        }
+    }
+
+    const fn severity(self) -> Severity {
+        match self {
+            Self::Failed => Severity::Fault,
+            Self::Older | Self::Paused => Severity::Warning,
+        }
+    }
+
+    fn of_one(self, LivePlugin { plugin, hosts }: &LivePlugin) -> String {
+        let name = visible(&plugin.name);
+        let on = match hosts.as_slice() {
+            [host] => format!(" on {}", visible(host)),
+            hosts => format!(" on {} hosts", hosts.len()),
+        };
+        match self {
+            Self::Failed => format!("Plugin {name} failed to load{on}, and no version of it is running."),
+            Self::Older => {
+                let version = plugin.version.as_deref();
+                let older =
+                    version.map_or_else(|| "an older version".to_owned(), |version| format!("version {}", visible(version)));
+                format!("The new file of plugin {name} failed to load{on}; {older} is still serving.")
+            }
+            Self::Paused => format!("Plugin {name} failed too often{on} and is paused for a while; its events wait."),
+        }
+    }
+
+    fn of_many(self, plugins: usize) -> String {
+        match self {
+            Self::Failed => format!("{plugins} plugins failed to load."),
+            Self::Older => format!("The new files of {plugins} plugins failed to load; older versions are still serving."),
+            Self::Paused => format!("{plugins} plugins failed too often and are paused for a while; their events wait."),
+        }
+    }
+}
+
+fn plugins(snapshot: &Snapshot) -> Vec<Finding> {
+    let all = plugins::of_all(&snapshot.nodes);
+    let told = |trouble: Trouble| {
+        let found: Vec<&LivePlugin> = all.iter().filter(|served| Trouble::of(served.plugin.state) == Some(trouble)).collect();
+        let finding = |sentence: String| Finding::new(trouble.severity(), sentence, "plugins", "Show plugins");
+        if found.len() > ONE_BY_ONE {
+            return vec![finding(trouble.of_many(found.len()))];
+        }
+        let one = |served: &&LivePlugin| {
+            let finding = finding(trouble.of_one(served));
+            match &served.plugin.error {
+                Some(error) => finding.said(error.clone()),
+                None => finding,
+            }
+        };
+        found.iter().map(one).collect()
+    };
+    Trouble::ALL.into_iter().flat_map(told).collect()
+}
+
+fn dead(snapshot: &Snapshot, now: Timestamp) -> Option<Finding> {
+    let dead = snapshot.stats.dead;
+    if dead == 0 {
+        return None;
+    }
+    let groups = groups(&snapshot.dead);
+    let is_whole = dead <= u64::from(SAMPLE);
+    let Some(largest) = groups.first() else {
+        let sentence = format!("{} {} dead.", count(dead, "event"), verb(dead, "is", "are"));
+        return Some(Finding::new(Severity::Fault, sentence, "dead", "Show dead events"));
+    };
+    if let Some(finding) = unroutable(snapshot) {
+        return Some(finding);
+    }
+    let route = format!("{}/{}", visible(&largest.aggregate_type), visible(&largest.event_type));
+    let is_of = |group: &Group| group.aggregate_type == largest.aggregate_type && group.event_type == largest.event_type;
+    // Count, time and error are of the events of this one route.
+    let of_route = groups.iter().filter(|group| is_of(group)).map(|group| group.count).sum::<u64>();
+    // If there are more dead events than were read, the first is not known.
+    let first = groups.iter().filter(|group| is_of(group)).filter_map(|group| group.first).min().filter(|_| is_whole);
+    let before = match of_route {
+        1 => String::new(),
+        all if all == dead => ", the first".to_owned(),
+        some => format!(", the first of these {}", number(some)),
+    };
+    let since = first.map_or_else(String::new, |first| format!("{before} since {}", utc(first, now)));
+    let often = if largest.count == of_route { "" } else { ", most often" };
+    let sentence = match (dead, is_whole) {
+        (1, _) => format!("1 event of {route} has been dead{since}:"),
+        (_, false) if of_route * 2 > snapshot.dead.len() as u64 => {
+            format!("{} events are dead, the newest mostly of {route}{often}:", number(dead))
+        }
+        (_, false) => format!("{} events are dead, the newest most often of {route}:", number(dead)),
+        (_, true) if of_route == dead => format!("{} events are dead, all of {route}{since}{often}:", number(dead)),
+        (_, true) => format!("{} events are dead, {} of them of {route}{since}{often}:", number(dead), number(of_route)),
+    };
+    let to = if groups.len() == 1 && is_whole {
+        format!("dead?{}", query(&[("aggregate_type", &largest.aggregate_type), ("event_type", &largest.event_type)]))
+    } else {
+        "dead".to_owned()
+    };
+    Some(Finding::new(Severity::Fault, sentence, to, "Show dead events").said(largest.error.clone()))
+}
+
+/// A finding of its own if most dead events have one reason: no listener answers their routes.
+fn unroutable(snapshot: &Snapshot) -> Option<Finding> {
+    let given_up = snapshot.dead.iter().filter(|record| record.last_error.as_deref().is_some_and(is_unroutable));
+    let routes: Vec<_> = given_up.map(|record| (&record.aggregate_type, &record.event_type)).collect();
+    let different = routes.iter().collect::<HashSet<_>>().len();
+    if different < 2 || routes.len() * 2 <= snapshot.dead.len() {
+        return None;
+    }
+    let is_whole = snapshot.stats.dead <= u64::from(SAMPLE);
+    let share = if is_whole { format!("{} of them", number(routes.len() as u64)) } else { "most of the newest".to_owned() };
+    let sentence = format!(
+        "{} events are dead, {share} because no listener answers their {} routes.",
+        number(snapshot.stats.dead),
+        number(different as u64)
+    );
+    let to = format!("dead?{}", query(&[("error", NO_LISTENER)]));
+    Some(Finding::new(Severity::Fault, sentence, to, "Show dead events"))
+}
+
+/// Hosts that are gone and whose partitions no other host has taken over yet.
+fn gone_hosts(snapshot: &Snapshot) -> Option<Finding> {
+    let gone: Vec<&NodeRecord> = snapshot.nodes.iter().filter(|node| !node.alive && node.partitions > 0).collect();
+    let held = count(gone.iter().map(|node| u64::from(node.partitions)).sum(), "partition");
+    let sentence = match gone.as_slice() {
+        [] => return None,
+        [node] => {
+            format!("Host {} is gone and still owns {held}; a live host takes them over within seconds.", visible(&node.label))
+        }
+        nodes => format!("{} hosts are gone and still own {held}; a live host takes them over within seconds.", nodes.len()),
+    };
+    Some(Finding::new(Severity::Warning, sentence, "hosts", "Show hosts"))
+}
+
+fn paused(snapshot: &Snapshot, now: Timestamp) -> Vec<Finding> {
+    let paused: Vec<&RouteRecord> = snapshot.routes.iter().filter(|known| known.paused_at.is_some()).collect();
+    let and_wait = |parked: u64| if parked == 0 { String::new() } else { format!("; {}", waiting(parked)) };
+    let to = "routes?state=paused";
+    if paused.len() > ONE_BY_ONE {
+        let pauses = Pauses::of(&snapshot.routes);
+        let held = snapshot.routes.iter().filter(|known| pauses.holding(&known.route).next().is_some());
+        let sentence =
+            format!("{} are paused{}.", count(paused.len() as u64, "route"), and_wait(held.map(|known| known.parked).sum()));
+        return vec![Finding::new(Severity::Warning, sentence, to, "Show paused routes")];
+    }
+    let finding = |route: &RouteRecord| {
+        let since = relative_to(route.paused_at?, now);
+        let by = route.paused_by.as_deref().map_or_else(String::new, |by| format!(" by {}", visible(by)));
+        let name = visible(&route.route.to_string());
+        let sentence =
+            format!("Route {name} was paused {since}{by}{}.", and_wait(RouteCounts::of(&route.route, &snapshot.routes).parked));
+        let finding = Finding::new(Severity::Warning, sentence, to, "Show paused routes");
+        Some(match &route.pause_reason {
+            Some(reason) => finding.said(reason.clone()),
+            None => finding,
+        })
+    };
+    paused.into_iter().filter_map(finding).collect()
+}
+
+/// Parked events whose route is not paused: no host has a listener for them.
+fn unanswered(snapshot: &Snapshot) -> Option<Finding> {
+    let pauses = Pauses::of(&snapshot.routes);
+    let is_open = |known: &&RouteRecord| known.parked > 0 && pauses.holding(&known.route).next().is_none();
+    let open: Vec<&RouteRecord> = snapshot.routes.iter().filter(is_open).collect();
+    let events: u64 = open.iter().map(|known| known.parked).sum();
+    let listener = match open.as_slice() {
+        [] => return None,
+        [known] => format!("a listener for {}", visible(&known.route.to_string())),
+        more => format!("listeners for {} routes", number(more.len() as u64)),
+    };
+    let sentence = format!("{} for {listener}.", waiting(events));
+    Some(Finding::new(Severity::Warning, sentence, "events?status=parked", "Show parked events"))
+}
+
+fn behind(snapshot: &Snapshot) -> Option<Finding> {
+    let oldest = Duration::try_from_secs_f64(snapshot.stats.oldest_pending_seconds?).ok()?;
+    if oldest < LONG_WAIT || !snapshot.nodes.iter().any(|node| node.alive) {
+        return None;
+    }
+    // Without a count: many of the waiting events may not be due yet.
+    let sentence = format!("The hosts are falling behind: an event that is due has been waiting for {}.", span(oldest));
+    let status = if snapshot.stats.new == 0 { "retry" } else { "new" };
+    Some(Finding::new(Severity::Warning, sentence, format!("events?status={status}"), "Show waiting events"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,239 @@
+use std::sync::Arc;
+
+use outbox_event::Route;
+use outbox_store::{Record, Stats};
+
+use super::*;
+use crate::pages::fake::{node, record, route};
+use crate::pages::known::snapshot::{Outage, SHOW_AGE_AFTER};
+
+fn now() -> Timestamp {
+    "2026-11-21T14:10:00Z".parse().unwrap()
+}
+
+fn snapshot() -> Snapshot {
+    Snapshot { nodes: vec![node("web-1", now())], ..Snapshot::made_up(now()) }
+}
+
+fn said(snapshot: Snapshot) -> Vec<String> {
+    let known = Known { snapshot: Some(Arc::new(snapshot)), outage: None };
+    findings(&known)
+        .into_iter()
+        .map(|finding| finding.said.map_or(finding.sentence.clone(), |said| format!("{} {said}", finding.sentence)))
+        .collect()
+}
+
+fn dead(number: usize, event_type: &str, error: &str) -> Vec<Record> {
+    let done_at = Some("2026-11-21T14:02:00Z".parse().unwrap());
+    let one = changed!(Record { event_type: event_type.to_owned(), last_error: Some(error.to_owned()), done_at, ..record() });
+    vec![one; number]
+}
+
+#[test]
+fn nothing_is_said_when_all_is_well() {
+    assert_eq!(said(snapshot()), Vec::<String>::new());
+    assert_eq!(calm(&snapshot(), Some(412.0)), "All well · 1 host · 412/s on this host · no events waiting");
+    let busy = changed!(Stats { new: 3, oldest_pending_seconds: Some(0.018), done: 9, ..Stats::default() });
+    assert_eq!(calm(&Snapshot { stats: busy, ..snapshot() }, None), "All well · 1 host · oldest event waiting 18 ms");
+}
+
+#[test]
+fn all_is_not_well_without_a_host() {
+    assert_eq!(calm(&Snapshot { nodes: vec![], ..snapshot() }, None), "No host is alive · no events waiting");
+}
+
+#[test]
+fn what_was_counted_long_ago_is_told_with_the_time() {
+    let taken = snapshot().taken.checked_sub(SHOW_AGE_AFTER).expect("the machine runs for so long");
+    let old = || Snapshot { taken, ..snapshot() };
+    let well = calm(&old(), None);
+    assert!(well.ends_with("· no events waiting · counted at 14:10:00 UTC"), "{well}");
+    let all = said(Snapshot { stats: changed!(Stats { dead: 1, ..Stats::default() }), ..old() });
+    assert!(all[0].ends_with("(counted at 14:10:00 UTC)"), "{all:?}");
+}
+
+#[test]
+fn events_that_wait_without_a_live_host_are_a_fault() {
+    let stats = changed!(Stats { new: 2_311, ..Stats::default() });
+    let gone = changed!(NodeRecord { alive: false, ..node("web-1", now()) });
+    let all = said(Snapshot { stats, nodes: vec![gone], ..snapshot() });
+    assert_eq!(all[0], "Nothing is being delivered: 2,311 events are waiting, and no host is alive.");
+    assert_eq!(said(Snapshot { stats, ..snapshot() }), Vec::<String>::new());
+    assert_eq!(said(Snapshot { nodes: vec![], ..snapshot() }), Vec::<String>::new(), "nothing waits, nobody is missed");
+}
+
+/// Each of another route.
+fn different(number: usize, error: &str) -> Vec<Record> {
+    let one = |number| dead(1, &format!("Type{number}"), &error.replace("ROUTE", &format!("Order/Type{number}"))).remove(0);
+    (0..number).map(one).collect()
+}
+
+#[test]
+fn dead_events_that_no_listener_answers_are_told_by_that_and_not_by_one_of_their_routes() {
+    let stats = |dead| changed!(Stats { dead, ..Stats::default() });
+    let nobody = || different(140, "no listener answers ROUTE (2 routes are answered)");
+    let all = Snapshot { stats: stats(167), dead: [dead(27, "Placed", "x"), nobody()].concat(), ..snapshot() };
+    assert_eq!(said(all), ["167 events are dead, 140 of them because no listener answers their 140 routes."]);
+    let many = Snapshot { stats: stats(10_000), dead: [dead(27, "Placed", "x"), nobody()].concat(), ..snapshot() };
+    assert_eq!(said(many), ["10,000 events are dead, most of the newest because no listener answers their 140 routes."]);
+    let few = Snapshot { stats: stats(300), dead: [dead(160, "Placed", "x"), nobody()].concat(), ..snapshot() };
+    assert_eq!(said(few), ["300 events are dead, 160 of them of Order/Placed, the first of these 160 since 14:02:00 UTC: x"]);
+}
+
+#[test]
+fn dead_events_are_told_with_their_route_and_what_went_wrong() {
+    let stats = |dead| changed!(Stats { dead, ..Stats::default() });
+    let all_of_one = Snapshot { stats: stats(17), dead: dead(17, "Paid", "deadline"), ..snapshot() };
+    assert_eq!(said(all_of_one), ["17 events are dead, all of Order/Paid, the first since 14:02:00 UTC: deadline"]);
+    let mixed = Snapshot { stats: stats(5), dead: [dead(2, "Paid", "x"), dead(3, "Placed", "y")].concat(), ..snapshot() };
+    assert_eq!(said(mixed), ["5 events are dead, 3 of them of Order/Placed, the first of these 3 since 14:02:00 UTC: y"]);
+    let many = Snapshot { stats: stats(10_000), dead: dead(500, "Paid", "deadline"), ..snapshot() };
+    assert_eq!(said(many), ["10,000 events are dead, the newest mostly of Order/Paid: deadline"]);
+    let some =
+        Snapshot { stats: stats(10_000), dead: [dead(25, "Paid", "x"), different(475, "timeout")].concat(), ..snapshot() };
+    assert_eq!(said(some), ["10,000 events are dead, the newest most often of Order/Paid: x"], "5 % are not most of them");
+    let one = Snapshot { stats: stats(1), dead: dead(1, "Paid", "deadline"), ..snapshot() };
+    assert_eq!(said(one), ["1 event of Order/Paid has been dead since 14:02:00 UTC: deadline"]);
+}
+
+#[test]
+fn number_time_and_error_of_dead_events_are_those_of_the_route_that_is_named() {
+    let stats = |dead| changed!(Stats { dead, ..Stats::default() });
+    let at = |time: &str, records: Vec<Record>| {
+        let done_at = Some(format!("2026-11-21T{time}Z").parse().unwrap());
+        records.into_iter().map(|record| changed!(Record { done_at, ..record })).collect::<Vec<_>>()
+    };
+    let lost = || at("14:05:00", dead(1, "Lost", "no listener"));
+    let earlier = || at("13:55:00", dead(1, "Paid", "timeout"));
+    let two = Snapshot { stats: stats(2), dead: [lost(), earlier()].concat(), ..snapshot() };
+    assert_eq!(said(two), ["2 events are dead, 1 of them of Order/Lost since 14:05:00 UTC: no listener"]);
+    let more = Snapshot { stats: stats(3), dead: [lost(), lost(), earlier()].concat(), ..snapshot() };
+    assert_eq!(
+        said(more),
+        ["3 events are dead, 2 of them of Order/Lost, the first of these 2 since 14:05:00 UTC: no listener"]
+    );
+
+    let placed = || [dead(3, "Placed", "y"), at("14:01:00", dead(1, "Placed", "z"))].concat();
+    let of_route = Snapshot { stats: stats(4), dead: placed(), ..snapshot() };
+    assert_eq!(said(of_route), ["4 events are dead, all of Order/Placed, the first since 14:01:00 UTC, most often: y"]);
+    let share = Snapshot { stats: stats(5), dead: [placed(), earlier()].concat(), ..snapshot() };
+    assert_eq!(
+        said(share),
+        ["5 events are dead, 4 of them of Order/Placed, the first of these 4 since 14:01:00 UTC, most often: y"]
+    );
+    let many = Snapshot { stats: stats(10_000), dead: placed(), ..snapshot() };
+    assert_eq!(said(many), ["10,000 events are dead, the newest mostly of Order/Placed, most often: y"]);
+}
+
+#[test]
+fn a_failed_plugin_is_told_with_what_serves_instead() {
+    let told = |state: &str| {
+        changed!(NodeRecord {
+            plugins: Some(format!(
+                r#"[{{"name":"mailer","version":"1.3","digest":"ab","state":"{state}","routes":[],"error":"no world","file":"x"}}]"#
+            )),
+            ..node("web-1", now())
+        })
+    };
+    let with = |state: &str| Snapshot { nodes: vec![told(state)], ..snapshot() };
+    assert_eq!(
+        said(with("serving_older")),
+        ["The new file of plugin mailer failed to load on web-1; version 1.3 is still serving. no world"]
+    );
+    assert_eq!(said(with("failed")), ["Plugin mailer failed to load on web-1, and no version of it is running. no world"]);
+    assert_eq!(said(with("a_state_of_tomorrow")), Vec::<String>::new());
+    let gone = changed!(NodeRecord { alive: false, ..told("failed") });
+    let others = Snapshot { nodes: vec![gone, node("web-2", now())], ..snapshot() };
+    assert_eq!(said(others), Vec::<String>::new(), "a host that is gone serves nothing");
+}
+
+#[test]
+fn a_paused_route_and_a_route_without_a_listener_are_different_things() {
+    let paused = changed!(RouteRecord {
+        paused_at: Some(now().minus(Duration::from_secs(120))),
+        paused_by: Some("ada".to_owned()),
+        pause_reason: Some("the bank is down".to_owned()),
+        parked: 12,
+        ..route("Order", "Paid")
+    });
+    let alone = changed!(RouteRecord { parked: 1, ..route("Order", "Refunded") });
+    assert_eq!(
+        said(Snapshot { routes: vec![paused.clone()], ..snapshot() }),
+        ["Route Order/Paid was paused 2 min ago by ada; 12 events are waiting. the bank is down"]
+    );
+    assert_eq!(
+        said(Snapshot { routes: vec![alone.clone()], ..snapshot() }),
+        ["1 event is waiting for a listener for Order/Refunded."]
+    );
+    let pattern = changed!(RouteRecord { route: Route::new("Order", "*").unwrap(), parked: 0, ..paused });
+    assert_eq!(said(Snapshot { routes: vec![pattern, alone], ..snapshot() }).len(), 1, "a paused pattern holds it");
+}
+
+#[test]
+fn many_of_a_kind_are_told_in_one_sentence() {
+    let paused =
+        |number: usize| changed!(RouteRecord { paused_at: Some(now()), parked: 2, ..route("Order", &format!("E{number}")) });
+    let few = Snapshot { routes: (0..3).map(paused).collect(), ..snapshot() };
+    assert_eq!(said(few).len(), 3);
+    let many = Snapshot { routes: (0..30_000).map(paused).collect(), ..snapshot() };
+    assert_eq!(said(many), ["30,000 routes are paused; 60,000 events are waiting."]);
+
+    let plugins: Vec<String> = (0..40)
+        .map(|number| format!(r#"{{"name":"p{number}","digest":"ab","state":"failed","routes":[],"error":"no","file":"x"}}"#))
+        .collect();
+    let node = changed!(NodeRecord { plugins: Some(format!("[{}]", plugins.join(","))), ..node("web-1", now()) });
+    assert_eq!(said(Snapshot { nodes: vec![node], ..snapshot() }), ["40 plugins failed to load."]);
+}
+
+#[test]
+fn a_host_that_is_gone_and_a_growing_backlog_are_warnings() {
+    let gone = |partitions| changed!(NodeRecord { alive: false, partitions, ..node("web-2", now()) });
+    let stats = changed!(Stats { new: 9, oldest_pending_seconds: Some(250.0), ..Stats::default() });
+    let all = said(Snapshot { nodes: vec![node("web-1", now()), gone(64)], stats, ..snapshot() });
+    assert_eq!(all[0], "Host web-2 is gone and still owns 64 partitions; a live host takes them over within seconds.");
+    assert_eq!(all[1], "The hosts are falling behind: an event that is due has been waiting for 4 min.");
+}
+
+#[test]
+fn a_host_that_is_gone_is_no_problem_once_others_have_taken_over_all_that_it_held() {
+    let gone = |partitions| changed!(NodeRecord { alive: false, partitions, ..node("web-2", now()) });
+    assert_eq!(said(Snapshot { nodes: vec![node("web-1", now()), gone(0)], ..snapshot() }), Vec::<String>::new());
+    let two = said(Snapshot { nodes: vec![node("web-1", now()), gone(1), gone(2), gone(0)], ..snapshot() });
+    assert_eq!(two, ["2 hosts are gone and still own 3 partitions; a live host takes them over within seconds."]);
+}
+
+#[test]
+fn a_database_that_is_gone_comes_first_and_says_how_old_the_rest_is() {
+    let stats = changed!(Stats { dead: 1, ..Stats::default() });
+    let snapshot = Snapshot { stats, dead: dead(1, "Paid", "x"), ..snapshot() };
+    let outage = Outage { since: now(), why: "connection refused".to_owned(), is_silence: true };
+    let all = findings(&Known { snapshot: Some(Arc::new(snapshot)), outage: Some(outage.clone()) });
+    assert_eq!(all[0].sentence, "The database has not answered since 14:10:00 UTC; what you see is from then.");
+    assert_eq!((all[0].said.as_deref(), all.len()), (Some("connection refused"), 2));
+    let blind = findings(&Known { snapshot: None, outage: Some(outage) });
+    assert!(blind[0].sentence.ends_with("there is nothing to show yet."));
+}
+
+#[test]
+fn nobody_is_told_who_is_alive_by_a_database_that_is_gone() {
+    let gone = changed!(NodeRecord { alive: false, partitions: 64, ..node("web-1", now()) });
+    let stats = changed!(Stats { new: 9, oldest_pending_seconds: Some(250.0), ..Stats::default() });
+    let outage = Outage { since: now(), why: "connection refused".to_owned(), is_silence: true };
+    for node in [gone, node("web-1", now())] {
+        let snapshot = Snapshot { nodes: vec![node], stats, ..snapshot() };
+        let all = findings(&Known { snapshot: Some(Arc::new(snapshot)), outage: Some(outage.clone()) });
+        assert_eq!(all.len(), 1, "{all:?}");
+    }
+}
+
+#[test]
+fn faults_come_before_warnings() {
+    let paused = changed!(RouteRecord { paused_at: Some(now()), ..route("Order", "Paid") });
+    let stats = changed!(Stats { dead: 1, ..Stats::default() });
+    let known = Known {
+        snapshot: Some(Arc::new(Snapshot { routes: vec![paused], stats, dead: dead(1, "Paid", "x"), ..snapshot() })),
+        outage: None,
+    };
+    let all: Vec<Severity> = findings(&known).iter().map(|finding| finding.severity).collect();
+    assert_eq!(all, [Severity::Fault, Severity::Warning]);
+}

@@ -1,0 +1,203 @@
+//! The overview: the last hour, the unfinished events, the recent changes.
+
+use std::time::Duration;
+
+use maud::{Markup, html};
+use outbox_event::time::Timestamp;
+use outbox_event::units::number;
+use outbox_store::{AuditRecord, RouteRecord};
+
+use super::audit;
+use crate::history::Minute;
+use crate::pages::chart::{Chart, Scale, Series};
+use crate::pages::document::Frame;
+use crate::pages::known::snapshot::Snapshot;
+use crate::pages::words::{Stand, visible};
+
+/// How many of the busiest routes are listed.
+const ROUTES: usize = 12;
+
+/// What the overview shows.
+pub(crate) struct Overview<'a> {
+    pub(crate) frame: &'a Frame,
+    pub(crate) hour: Vec<Option<Minute>>,
+    /// How many events this host has in its hands, claimed or held by their partitions.
+    pub(crate) in_hand: usize,
+    /// Changes by hand, newest first; `None` while the database does not answer.
+    pub(crate) changes: Option<Vec<AuditRecord>>,
+}
+
+pub(crate) fn page(overview: &Overview<'_>) -> Markup {
+    let frame = overview.frame;
+    let now = frame.known.now();
+    html! {
+        h1.unseen { "Overview" }
+        (frame.live("charts", &html! { div.charts { @for chart in charts(&overview.hour, now) { (chart.show()) } } }))
+        @if let Some(snapshot) = &frame.known.snapshot { (frame.live("waits", &waits(frame, snapshot, overview.in_hand))) }
+        @if let Some(records) = &overview.changes { (frame.live("changes", &changes(frame, records))) }
+    }
+}
+
+/// How many records of the audit log are read: a purge leaves one for each batch.
+pub(crate) const READ: u32 = 100;
+/// The most changes that are shown.
+const CHANGES: usize = 8;
+
+fn changes(frame: &Frame, changes: &[AuditRecord]) -> Markup {
+    html! {
+        h2 { "Recent changes" }
+        @if changes.is_empty() {
+            p.quiet { "Nobody has replayed, discarded, paused or purged anything yet." }
+        } @else {
+            (audit::rows(frame, changes, CHANGES, changes.len() >= READ as usize))
+            p { a href=(frame.to("audit")) { "Show the whole audit log" } }
+        }
+    }
+}
+
+fn charts(hour: &[Option<Minute>], now: Timestamp) -> [Chart; 3] {
+    let points = |of: fn(&Minute) -> Option<f64>| hour.iter().map(|minute| minute.as_ref().and_then(of)).collect::<Vec<_>>();
+    let seconds = |of: fn(&Minute) -> Option<Duration>| {
+        hour.iter().map(|minute| minute.as_ref().and_then(of).map(|time| time.as_secs_f64())).collect::<Vec<_>>()
+    };
+    let chart = |title, unit, scale, stacked, series| Chart {
+        title,
+        unit,
+        scale,
+        series,
+        stacked,
+        ends: now,
+        step: Duration::from_secs(60),
+    };
+    [
+        chart(
+            "Attempts",
+            "a second on this host, stacked",
+            Scale::Rate,
+            true,
+            vec![
+                Series { name: "done", class: "done", points: points(Minute::done_per_second) },
+                Series { name: "failed", class: "dead", points: points(Minute::failed_per_second) },
+            ],
+        ),
+        chart(
+            "Lag",
+            "until delivered, on this host",
+            Scale::Time,
+            false,
+            vec![
+                Series { name: "p99", class: "retry", points: seconds(|minute| minute.lag(0.99)) },
+                Series { name: "p50", class: "in-flight", points: seconds(|minute| minute.lag(0.5)) },
+                Series { name: "oldest event waiting", class: "waiting", points: seconds(|minute| minute.oldest) },
+            ],
+        ),
+        chart(
+            "Unfinished",
+            "events in the table",
+            Scale::Count,
+            false,
+            vec![Series {
+                name: "events",
+                class: "parked",
+                #[expect(clippy::cast_precision_loss, reason = "a point of a chart")]
+                points: points(|minute| minute.waiting.map(|waiting| waiting as f64)),
+            }],
+        ),
+    ]
+}
+
+fn waits(frame: &Frame, snapshot: &Snapshot, in_hand: usize) -> Markup {
+    let stats = &snapshot.stats;
+    let states = [
+        (Stand::Waiting, stats.new, "new", "not attempted yet"),
+        (Stand::Retry, stats.retry, "retry", "failed, and will be retried"),
+        (Stand::Parked, stats.parked, "parked", "waiting for a listener, or for a pause to end"),
+        (Stand::Blocked, stats.blocked, "blocked", "waiting behind an earlier event of their aggregate"),
+        (Stand::Dead, stats.dead, "dead", "given up; somebody has to replay, skip or discard them"),
+    ];
+    let busy = busiest(&snapshot.routes);
+    html! {
+        h2 { "Unfinished events" }
+        table.rows {
+            thead { tr { th scope="col" { "State" } th.number scope="col" { "Events" } th scope="col" { "Meaning" } } }
+            tbody {
+                @for (stand, count, status, meaning) in states {
+                    tr {
+                        td.tight { a.row href=(frame.to(&if status == "dead" { "dead".to_owned() } else { format!("events?status={status}") })) {
+                            @if count > 0 { (stand.show()) } @else { span.zero { (stand.shape()) " " (stand.word()) } }
+                        } }
+                        td.number.zero[count == 0] { (number(count)) }
+                        td.quiet { (meaning) }
+                    }
+                }
+            }
+        }
+        p.quiet {
+            (number(in_hand as u64)) " in the hands of this host · " (number(stats.in_flight)) " claimed by a host now · "
+            (number(stats.done)) " done, kept until purged"
+            @if let Some(counted) = frame.counted() { " · " (counted) }
+        }
+        @if !busy.is_empty() {
+            h2 { "Busiest routes" }
+            (routes(frame, &busy))
+            @if snapshot.routes.len() > busy.len() { p { a href=(frame.to("routes")) { "Show all " (number(snapshot.routes.len() as u64)) " routes" } } }
+        }
+    }
+}
+
+/// The routes with unfinished or dead events, those with the most first.
+fn busiest(routes: &[RouteRecord]) -> Vec<&RouteRecord> {
+    let weight = |route: &RouteRecord| (route.dead, route.parked + route.blocked + route.waiting);
+    let mut busy: Vec<&RouteRecord> = routes.iter().filter(|route| weight(route) != (0, 0)).collect();
+    busy.sort_by_key(|route| std::cmp::Reverse(weight(route)));
+    busy.truncate(ROUTES);
+    busy
+}
+
+fn routes(frame: &Frame, routes: &[&RouteRecord]) -> Markup {
+    let cell = |name: &'static str, class: &'static str, count: u64| {
+        let class = if count == 0 { "zero" } else { class };
+        html! { td.number data-name=(name) { span.(class) { (number(count)) } } }
+    };
+    html! {
+        table.rows {
+            thead { tr { th scope="col" { "Route" } @for name in ["Waiting", "Parked", "Blocked", "Dead"] { th.number scope="col" { (name) } } } }
+            tbody {
+                @for route in routes {
+                    tr {
+                        @let query = crate::pages::link::query(&[("aggregate_type", route.route.aggregate_type.as_str()), ("event_type", route.route.event_type.as_str())]);
+                        td.first.mono.route { a.row href=(frame.to(&format!("events?{query}"))) { (visible(&route.route.to_string())) } }
+                        (cell("waiting", "", route.waiting)) (cell("parked", "parked", route.parked))
+                        (cell("blocked", "blocked", route.blocked)) (cell("dead", "dead", route.dead))
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::pages::fake::frame;
+
+    /// The batches of one purge, of 500 events each.
+    fn purge(batches: u32) -> Vec<AuditRecord> {
+        let selector = json!({ "status": "done", "finished_before": "2026-11-23T12:00:00Z" });
+        let one = |id: u32| AuditRecord::new(id.into(), frame().known.now(), "anna", "purge", selector.clone());
+        let batch = |id: u32| changed!(AuditRecord { count: 500, ..one(id) });
+        (0..batches).rev().map(batch).collect()
+    }
+
+    #[test]
+    fn a_purge_that_was_read_whole_is_told_with_its_number_and_one_that_may_go_on_with_the_least() {
+        let shown = |records: &[AuditRecord]| changes(&frame(), records).into_string();
+
+        let whole = shown(&purge(4));
+        assert!(whole.contains(">2,000<") && !whole.contains("at least"), "{whole}");
+        let cut = shown(&purge(READ));
+        assert!(cut.contains("at least 50,000"), "{cut}");
+    }
+}

@@ -1,0 +1,406 @@
+//! The routes: which have a listener, which are paused, how many events wait.
+
+use maud::{Markup, html};
+use outbox_event::Route;
+use outbox_event::units::number;
+use outbox_store::left_out;
+
+use super::paging::Paging;
+use crate::pages::asked::fields::Fields;
+use crate::pages::asked::routes::{WantedRoutes, begin, end_before, standings};
+use crate::pages::document::Frame;
+use crate::pages::known::listeners::{RouteListener, RouteListeners};
+use crate::pages::link::query;
+use crate::pages::words::{short, visible, when};
+use crate::standing::{RouteCounts, RouteState, Standing};
+
+/// The filter of events that a route, or a pattern, stands for.
+pub(crate) fn filter(route: &Route) -> String {
+    let name = |name: &str| if name == Route::ANY { String::new() } else { name.to_owned() };
+    let (aggregate_type, event_type) = (name(route.aggregate_type.as_str()), name(route.event_type.as_str()));
+    query(&[("aggregate_type", &aggregate_type), ("event_type", &event_type)])
+}
+
+/// Rows of a page.
+const ROWS: usize = 100;
+/// Most characters of a name that a row shows.
+const NAME: usize = 80;
+
+pub(crate) fn page(frame: &Frame, answers: &RouteListeners<'_>, asked: &Fields) -> Markup {
+    let Some(snapshot) = &frame.known.snapshot else { return html! { h1 { "Routes" } } };
+    if snapshot.routes.is_empty() {
+        return html! { h1 { "Routes" } p { "No routes yet: a route appears with its first listener or its first event." } };
+    }
+    let wanted = WantedRoutes::of(asked);
+    let all = standings(snapshot);
+    let found: Vec<&Standing<'_>> = all
+        .iter()
+        .filter(|standing| wanted.matches(standing) && wanted.state.is_none_or(|state| counts(state, standing)))
+        .collect();
+    // Pages are found by name and urgency, not by number: a route whose state changes must not push another off its page.
+    let paging = Paging::from(begin(asked, &found), ROWS, found.len());
+    html! {
+        h1 { "Routes" }
+        (chips(frame, &all, &wanted))
+        (form(frame, &wanted))
+        @if found.is_empty() { p { "No route matches." } } @else {
+            table.rows {
+                thead { tr { th scope="col" { "Route" } th scope="col" { "State" } th scope="col" { "Listener" } @for name in ["Waiting", "Parked", "Blocked", "Dead"] { th.number scope="col" { (name) } } th scope="col" { span.unseen { "Actions" } } } }
+                tbody { @for standing in paging.slice(&found) { (row(frame, answers, standing)) } }
+            }
+            @if let Some(left_out) = left_out(&snapshot.routes) { p.quiet { (left_out) } }
+            (paging.show_by(frame, "routes", &wanted.pairs(), |from| ("after", end_before(&found, from))))
+        }
+    }
+}
+
+/// The part of the page that is updated: how many routes are in each state, as links.
+pub(crate) fn states(frame: &Frame, asked: &Fields) -> Markup {
+    let Some(snapshot) = &frame.known.snapshot else { return html! {} };
+    chips(frame, &standings(snapshot), &WantedRoutes::of(asked))
+}
+
+fn chips(frame: &Frame, all: &[Standing<'_>], wanted: &WantedRoutes) -> Markup {
+    let chip = |state: Option<RouteState>, shown: Markup, count: usize| {
+        let pairs = WantedRoutes { state, ..wanted.clone() };
+        html! {
+            li { a href=(frame.to(&format!("routes?{}", query(&pairs.pairs())))) aria-current=[(wanted.state == state).then_some("true")] {
+                (shown) " " span.figure.quiet { (number(count as u64)) }
+            } }
+        }
+    };
+    let chips = html! {
+        ul.chips {
+            (chip(None, html! { "all" }, all.len()))
+            @for state in RouteState::ALL {
+                @let (class, shape, word) = badge(state);
+                (chip(Some(state), html! { span.state.(class) { span aria-hidden="true" { (shape) } " " (word) } }, all.iter().filter(|standing| counts(state, standing)).count()))
+            }
+        }
+    };
+    frame.live("states", &chips)
+}
+
+/// Whether the route counts as one in this state. A pattern counts only as paused: its events are those of its routes.
+fn counts(state: RouteState, standing: &Standing<'_>) -> bool {
+    standing.is(state) && (state == RouteState::Paused || !standing.known.route.is_pattern())
+}
+
+/// The colour class, the symbol and the word for a state.
+const fn badge(state: RouteState) -> (&'static str, &'static str, &'static str) {
+    match state {
+        RouteState::Parked => ("parked", "‖", "with parked events"),
+        RouteState::Dead => ("dead", "✕", "with dead events"),
+        RouteState::Blocked => ("blocked", "⊘", "with blocked events"),
+        RouteState::Paused => ("parked", "‖", "paused"),
+        RouteState::Waiting => ("waiting", "○", "with waiting events"),
+        RouteState::NoListener => ("retry", "!", "no listener"),
+    }
+}
+
+fn form(frame: &Frame, wanted: &WantedRoutes) -> Markup {
+    html! {
+        form.filters action=(frame.to("routes")) {
+            @if let Some(state) = wanted.state { input type="hidden" name="state" value=(state.as_str()); }
+            label { "Name contains" input name="q" value=(wanted.text) placeholder="Order/" autocomplete="off" spellcheck="false"; }
+            button { "Filter" }
+            @if *wanted != WantedRoutes::default() { a href=(frame.to("routes")) { "Clear" } }
+        }
+    }
+}
+
+fn row(frame: &Frame, answers: &RouteListeners<'_>, standing: &Standing<'_>) -> Markup {
+    let Standing { known, events: RouteCounts { waiting, parked, blocked, dead }, .. } = *standing;
+    let held = standing.held.first();
+    let answer = answers.to(&known.route);
+    let now = frame.known.now();
+    // A pause is ended on the route or pattern that was paused.
+    let (action, title, of) = match held {
+        Some(held) => ("resume", "Resume", &held.route),
+        None => ("pause", "Pause", &known.route),
+    };
+    let pair = query(&[("aggregate_type", of.aggregate_type.as_str()), ("event_type", of.event_type.as_str())]);
+    let name = |route: &Route| visible(&short(&route.to_string(), NAME));
+    html! {
+        tr {
+            td.first.mono.route { a.row href=(frame.to(&format!("events?{}", filter(&known.route)))) { (name(&known.route)) } }
+            td {
+                (state(standing, &answer))
+                @if let Some(held) = held {
+                    " " small.quiet {
+                        @if held.route != known.route { "with " span.mono { (name(&held.route)) } " " }
+                        @if let Some(at) = held.paused_at { (when(at, now)) }
+                        @if let Some(by) = &held.paused_by { " by " (visible(by)) }
+                        @if let Some(why) = &held.pause_reason { ": " (visible(&short(why, 160))) }
+                    }
+                }
+            }
+            td.listener { (listener(standing, &answer)) }
+            @for (name, class, count) in [("waiting", "", waiting), ("parked", "parked", parked), ("blocked", "blocked", blocked), ("dead", "dead", dead)] {
+                @let class = if count == 0 { "zero" } else { class };
+                td.number data-name=(name) { span.(class) { (number(count)) } }
+            }
+            td.tight {
+                @if frame.may_act {
+                    a href=(frame.to(&format!("routes/{action}?{pair}"))) { (title) @if of != &known.route { " " span.mono { (name(of)) } } }
+                }
+            }
+        }
+    }
+}
+
+fn listener(standing: &Standing<'_>, answer: &RouteListener<'_>) -> Markup {
+    let nobody = |text: &str| html! { span.quiet { (text) } };
+    match answer {
+        RouteListener::Plugin(plugin) => {
+            html! { span.mono { (visible(&plugin.name)) " " (visible(plugin.version.as_deref().unwrap_or_default())) } }
+        }
+        RouteListener::Own(owner) => html! { (visible(&owner.to_string())) },
+        _ if standing.known.route.is_pattern() => nobody("pattern"),
+        _ if !standing.had_listener => nobody("none"),
+        RouteListener::Untold => nobody("none here; another host may have one"),
+        RouteListener::Nobody => nobody("no live host has a listener"),
+    }
+}
+
+fn state(standing: &Standing<'_>, answer: &RouteListener<'_>) -> Markup {
+    let (class, shape, word) = match answer {
+        _ if standing.is(RouteState::Paused) => badge(RouteState::Paused),
+        RouteListener::Plugin(_) | RouteListener::Own(_) => ("done", "●", "serving"),
+        _ if standing.is(RouteState::NoListener) => badge(RouteState::NoListener),
+        _ if standing.known.route.is_pattern() => ("waiting", "○", "not paused"),
+        RouteListener::Untold => ("waiting", "○", "unknown"),
+        // Waiting events are parked, or become dead, as soon as a host takes them.
+        RouteListener::Nobody if standing.events.waiting > 0 => badge(RouteState::NoListener),
+        RouteListener::Nobody => ("waiting", "○", "idle"),
+    };
+    html! { span.state.(class) { span aria-hidden="true" { (shape) } " " (word) } }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use outbox_event::{DispatchResult, Event, Failure, Owner};
+    use outbox_listener::{Listeners, Registration};
+    use outbox_store::{NodeRecord, RouteRecord};
+
+    use super::*;
+    use crate::pages::fake::{frame, node, route};
+    use crate::pages::known::snapshot::{Known, Snapshot};
+
+    /// The page of a host with these listeners, `web-1`.
+    fn shown(snapshot: Snapshot, own: &Listeners, query: &str) -> String {
+        let answers = RouteListeners::of(&snapshot.nodes, "owner-web-1", &[], own);
+        let frame = Frame { known: Known { snapshot: Some(Arc::new(snapshot)), outage: None }, ..frame() };
+        page(&frame, &answers, &Fields::of_form(query)).into_string()
+    }
+
+    /// State and listener of each route.
+    fn told(text: &str) -> Vec<(String, String)> {
+        let plain = |cell: &str| {
+            let texts = cell.split('<').map(|part| part.rsplit('>').next().unwrap_or_default());
+            texts.collect::<String>().trim().to_owned()
+        };
+        let rows = text.split("<tr>").skip(2);
+        rows.map(|row| {
+            let cells: Vec<&str> = row.split("<td").collect();
+            (plain(&format!("<{}", cells[2])), plain(&format!("<{}", cells[3])))
+        })
+        .collect()
+    }
+
+    #[test]
+    fn a_route_is_serving_only_where_a_live_host_is_known_to_have_a_listener() {
+        let now = frame().known.now();
+        let own = Listeners::default();
+        let done = |_: Arc<Event>| async { Ok::<_, Failure>(DispatchResult::Done) };
+        own.replace(Owner::Native, vec![Registration::new(Route::new("Order", "Native").unwrap(), done)]).unwrap();
+        let relay = Registration::new(Route::new("Invoice", "*").unwrap(), done);
+        own.set_relays(vec![(Owner::Sink("broker".into()), relay)]).unwrap();
+        let had_one = |event: &str| changed!(RouteRecord { first_seen_at: Some(now), ..route("Order", event) });
+        let routes = || {
+            let paused = changed!(RouteRecord { paused_at: Some(now), ..had_one("Paused") });
+            let failed = had_one("Failed");
+            vec![
+                had_one("Native"),
+                had_one("Plugin"),
+                failed,
+                had_one("Gone"),
+                paused,
+                route("Invoice", "Sent"),
+                route("A", "Never"),
+            ]
+        };
+        let with =
+            |plugins: &str, alive| changed!(NodeRecord { alive, plugins: Some(plugins.to_owned()), ..node("web-2", now) });
+        let plugins = r#"[
+            {"name":"mailer","version":"1.4.0","digest":"ab","state":"serving","routes":[{"aggregate_type":"Order","event_type":"Plugin"}]},
+            {"name":"broken","digest":"cd","state":"failed","routes":[{"aggregate_type":"Order","event_type":"Failed"}],"error":"no"}
+        ]"#;
+        let page = |other: NodeRecord| {
+            let snapshot = Snapshot { routes: routes(), nodes: vec![node("web-1", now), other], ..Snapshot::made_up(now) };
+            told(&shown(snapshot, &own, ""))
+        };
+        let both = |state: &str, listener: &str| (state.to_owned(), listener.to_owned());
+
+        // Sorted: what is paused first, then by name.
+        let untold = || both("○ unknown", "none here; another host may have one");
+        let two_hosts = [
+            both("‖ paused just now", "none here; another host may have one"),
+            both("! no listener", "none"),
+            both("● serving", "the sink broker"),
+            untold(),
+            untold(),
+            both("● serving", "native code"),
+            both("● serving", "mailer 1.4.0"),
+        ];
+        assert_eq!(page(with(plugins, true)), two_hosts);
+
+        let idle = || both("○ idle", "no live host has a listener");
+        let alone = [
+            both("‖ paused just now", "no live host has a listener"),
+            both("! no listener", "none"),
+            both("● serving", "the sink broker"),
+            idle(),
+            idle(),
+            both("● serving", "native code"),
+            idle(),
+        ];
+        assert_eq!(page(with(plugins, false)), alone, "a host that is gone serves nothing");
+    }
+
+    #[test]
+    fn a_route_that_stays_in_its_state_is_on_one_of_the_pages_though_others_leave_theirs_meanwhile() {
+        let now = frame().known.now();
+        let own = Listeners::default();
+        let parked =
+            |number: usize, parked: u64| changed!(RouteRecord { parked, ..route("Order", &format!("E{number:03}/ü")) });
+        let before = |count: u64| (0..250).map(|number| parked(number, if number < 10 { count } else { 1 })).collect();
+        let snapshot = |routes: Vec<RouteRecord>| Snapshot { routes, ..Snapshot::made_up(now) };
+        let names =
+            |text: &str| text.match_indices("\">Order/E").map(|(at, _)| text[at + 9..at + 12].to_owned()).collect::<Vec<_>>();
+        let link = |text: &str, rel: &str| {
+            let (start, _) = text.split_once(&format!("\" rel=\"{rel}\""))?;
+            Some(start.rsplit_once("routes?")?.1.replace("&amp;", "&"))
+        };
+
+        let first = shown(snapshot(before(1)), &own, "");
+        assert!(first.contains("1–100 of 250") && link(&first, "prev").is_none(), "{first}");
+        // Ten routes of the first page are resolved, before the visitor goes on.
+        let second = shown(snapshot(before(0)), &own, &link(&first, "next").expect("there are more"));
+        let third = shown(snapshot(before(0)), &own, &link(&second, "next").expect("there are more"));
+        let seen: Vec<String> = [&first, &second, &third].into_iter().flat_map(|text| names(text)).collect();
+        for number in 10..250 {
+            assert_eq!(seen.iter().filter(|name| **name == format!("{number:03}")).count(), 1, "{number}: {seen:?}");
+        }
+        assert_eq!(link(&third, "next"), None);
+        let back = shown(snapshot(before(0)), &own, &link(&third, "prev").expect("there are some before"));
+        assert_eq!(names(&back), names(&second));
+        assert!(
+            shown(snapshot(before(0)), &own, "after=nonsense").contains("1–100 of 250"),
+            "what cannot be read is the first page"
+        );
+    }
+
+    #[test]
+    fn a_paused_pattern_holds_the_routes_that_it_covers_and_counts_their_events() {
+        let known = frame();
+        let now = known.known.now();
+        let routes = vec![
+            changed!(RouteRecord {
+                paused_at: Some(now),
+                pause_reason: Some("the bank is down".to_owned()),
+                ..route("Order", "*")
+            }),
+            changed!(RouteRecord { first_seen_at: Some(now), parked: 3, waiting: 1, ..route("Order", "Paid") }),
+            changed!(RouteRecord { first_seen_at: Some(now), parked: 2, ..route("Order", "Placed") }),
+            changed!(RouteRecord { first_seen_at: Some(now), waiting: 7, ..route("Invoice", "Sent") }),
+        ];
+        let snapshot = Snapshot { routes, ..Snapshot::made_up(now) };
+        let text = shown(snapshot, &Listeners::default(), "");
+
+        let rows: Vec<&str> = text.split("<tr>").skip(2).collect();
+        assert_eq!(rows.iter().filter(|row| row.contains("paused")).count(), 3, "{text}");
+        assert!(rows[1].contains("with <span class=\"mono\">Order/*</span>") && rows[1].contains("the bank is down"), "{text}");
+        assert!(
+            rows[1].contains("routes/resume?aggregate_type=Order&amp;event_type=%2A"),
+            "it is resumed by its pattern: {text}"
+        );
+        assert!(rows[0].contains("events?aggregate_type=Order\"") && rows[0].contains(">5<"), "{text}");
+        assert!(rows[3].contains("routes/pause?aggregate_type=Invoice&amp;event_type=Sent"), "{text}");
+    }
+
+    #[test]
+    fn the_events_of_a_paused_pattern_are_counted_at_the_routes_that_it_covers() {
+        let now = frame().known.now();
+        let routes = || {
+            vec![
+                changed!(RouteRecord { paused_at: Some(now), ..route("Order", "*") }),
+                changed!(RouteRecord {
+                    first_seen_at: Some(now),
+                    parked: 3,
+                    waiting: 1,
+                    dead: 1,
+                    blocked: 1,
+                    ..route("Order", "Paid")
+                }),
+            ]
+        };
+        let page = |query: &str| shown(Snapshot { routes: routes(), ..Snapshot::made_up(now) }, &Listeners::default(), query);
+        let all = page("");
+        for (state, wanted) in [("parked", 1), ("dead", 1), ("blocked", 1), ("waiting", 1), ("paused", 2), ("no_listener", 0)] {
+            let (_, chip) = all.split_once(&format!("routes?state={state}\"")).expect("a chip");
+            let (_, figure) = chip.split_once("<span class=\"figure quiet\">").expect("a figure");
+            assert!(figure.starts_with(&format!("{wanted}<")), "{state}: {all}");
+            let rows = page(&format!("state={state}")).matches("class=\"row\"").count();
+            assert_eq!(rows, wanted, "the page shows what the chip counts: {state}");
+        }
+    }
+
+    #[test]
+    fn thirty_thousand_routes_take_a_small_page_and_each_of_them_can_be_found() {
+        let known = frame();
+        let now = known.known.now();
+        let paused = |number: usize| {
+            changed!(RouteRecord {
+                paused_at: Some(now),
+                pause_reason: Some("the bank is down ".repeat(60)),
+                parked: number as u64,
+                waiting: 1_000_000,
+                dead: 12_345,
+                ..route("BillingAccount", &format!("InvoiceWasSentToCustomer{number:05}"))
+            })
+        };
+        let snapshot = Snapshot { routes: (0..30_000).map(paused).collect(), ..Snapshot::made_up(now) };
+        let frame = Frame { known: Known { snapshot: Some(Arc::new(snapshot)), outage: None }, ..known };
+        let own = Listeners::default();
+        let answers = RouteListeners::of(&[], "owner-web-1", &[], &own);
+        let page = |query: &str| {
+            let text = frame.document("Routes", page(&frame, &answers, &Fields::of_form(query))).into_string();
+            assert!(text.len() < 150_000, "{query}: {} bytes", text.len());
+            text
+        };
+
+        let first = page("");
+        assert!(
+            first.contains("1–100 of 30,000")
+                && first.contains("routes?after=0%2FBillingAccount%2FInvoiceWasSentToCustomer00100\" rel=\"next\""),
+            "{first}"
+        );
+        assert!(first.contains("30,000 routes are paused"), "{first}");
+        let found = page("q=customer29999");
+        assert_eq!((found.matches("class=\"row\"").count(), found.matches("rel=\"next\"").count()), (1, 0), "{found}");
+        assert!(found.contains("Customer29999"), "{found}");
+        assert!(found.contains("<span class=\"figure quiet\">30,000</span>"), "the counts stay those of all routes: {found}");
+        assert!(
+            page("state=paused&after=0%2FBillingAccount%2FInvoiceWasSentToCustomer29900").contains("29,901–30,000 of 30,000")
+        );
+        assert!(page("state=blocked").contains("No route matches."));
+
+        let hour = Vec::new();
+        let overview = crate::pages::view::overview::Overview { frame: &frame, hour, in_hand: 0, changes: Some(Vec::new()) };
+        let text = frame.document("Overview", crate::pages::view::overview::page(&overview)).into_string();
+        assert!(text.len() < 150_000, "{} bytes", text.len());
+    }
+}
