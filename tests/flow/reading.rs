@@ -102,36 +102,49 @@ pub(crate) async fn hosts_that_share_the_table_read_different_events_and_go_on_f
 }
 
 pub(crate) async fn what_waits_for_a_worker_does_not_keep_partitions_from_another_host(db: &impl Database) {
-    let (first_calls, second_calls) = (Recorder::held(), Recorder::done());
-    let config = DispatcherConfig {
-        workers: 1,
-        lease: Duration::from_secs(5),
-        deadline: Duration::from_secs(4),
-        ..DispatcherConfig::default()
-    };
-    let first = host(db.typed(), Mode::MultiNode).dispatcher(config.clone());
-    let first = first.listener(ROUTE, first_calls.listener()).start().await.expect("starts");
-    insert(db, 300).await;
-    first_calls.started().await;
-    eventually("they wait for its worker", async || first.queue_depth().1 > 250).await;
+    for are_claimed in [false, true] {
+        if are_claimed {
+            abandon_partitions(db).await;
+        }
+        let (first_calls, second_calls) = (Recorder::held(), Recorder::done());
+        let config = DispatcherConfig {
+            workers: 1,
+            lease: Duration::from_secs(5),
+            deadline: Duration::from_secs(4),
+            ..DispatcherConfig::default()
+        };
+        insert(db, 300).await;
+        let first = host(db.typed(), Mode::MultiNode).dispatcher(config.clone());
+        let first = first.listener(ROUTE, first_calls.listener()).start().await.expect("starts");
+        first_calls.started().await;
+        eventually("they wait for its worker", async || first.queue_depth().1 > 250).await;
+        let claimed = db.number("SELECT count(*) FROM outbox_event WHERE locked_at IS NOT NULL").await;
+        assert_eq!(claimed > 250, are_claimed, "{claimed} are claimed");
 
-    let second = host(db.typed(), Mode::MultiNode).dispatcher(config);
-    let second = second.listener(ROUTE, second_calls.listener()).start().await.expect("starts");
+        let second = host(db.typed(), Mode::MultiNode).dispatcher(config);
+        let second = second.listener(ROUTE, second_calls.listener()).start().await.expect("starts");
 
-    eventually("the other host delivers its share", async || second_calls.count() > 100).await;
-    first_calls.finish(300);
-    done(db, 300).await;
-    first.shutdown().await;
-    second.shutdown().await;
+        eventually("the other host delivers its share", async || second_calls.count() > 100).await;
+        first_calls.finish(300);
+        done(db, 300).await;
+        first.shutdown().await;
+        second.shutdown().await;
+        db.execute("DELETE FROM outbox_event").await;
+    }
 }
 
-pub(crate) async fn what_an_owner_left_is_claimed_row_by_row(db: &impl Database) {
+/// Takes all partitions for a host that is gone: the next owner claims each event before it delivers it.
+async fn abandon_partitions(db: &impl Database) {
     let gone = OwnerId::generate("gone");
     let node = Node::new(gone.clone(), "gone", "single_node", "1");
     db.store().heartbeat(&node, Duration::from_millis(1)).await.expect("writes a heartbeat");
     let held = db.store().keep_partitions(&gone, PARTITIONS, PARTITIONS).await.expect("takes");
     assert_eq!(held.len(), usize::from(PARTITIONS));
     db.let_pass(Duration::from_millis(2)).await;
+}
+
+pub(crate) async fn what_an_owner_left_is_claimed_row_by_row(db: &impl Database) {
+    abandon_partitions(db).await;
     let ids = insert(db, 20).await;
     let recorder = Recorder::done();
 

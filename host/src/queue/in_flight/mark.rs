@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::{InFlight, State};
+use super::{Entry, InFlight, State};
 use crate::event::{EventId, Fence};
 use crate::partition::Hold;
 use crate::sync::atomic::Ordering;
@@ -48,9 +48,15 @@ impl Mark {
         self.hold.as_ref().is_none_or(|hold| hold.may_begin())
     }
 
-    /// Whether the event was read of a partition that is to be given back.
+    /// Whether the event keeps a partition that this host is about to give back.
     pub(crate) fn is_leaving(&self) -> bool {
-        self.hold.as_ref().is_some_and(|hold| hold.is_leaving())
+        if let Some(hold) = &self.hold {
+            return hold.is_leaving();
+        }
+        match self.in_flight.shard(&self.id).get(&self.id) {
+            Some(Entry { state: State::Claimed { hold: Some(hold), .. }, .. }) => hold.is_leaving(),
+            _ => false,
+        }
     }
 
     /// When the claim, or the lease of the partition, ends as of now; renewals move it. `None` when it was lost.
