@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
-use super::{Shared, attempt};
+use super::shared::{LostWhen, Shared};
 use crate::queue::{Admitted, Delivery, Work};
 use crate::settlement::{not_alone, start_not_counted};
 use crate::settler::{Conclusion, SettlerHandle};
@@ -66,7 +66,8 @@ impl Start {
             Ok(Ok(true)) => Ok(()),
             Ok(Ok(false)) => {
                 self.counted.store(false, Ordering::Relaxed);
-                Err(attempt::lost(shared, delivery, "before its listener was called"))
+                shared.lease_lost(delivery, LostWhen::BeforeCall);
+                Err(None)
             }
             Ok(Err(error)) => {
                 shared.metrics.db_error(&error);

@@ -11,6 +11,7 @@ mod interceptor;
 mod lease;
 mod overdue;
 mod presence;
+mod shared;
 mod stop;
 mod worker;
 
@@ -26,45 +27,20 @@ pub use config::{DispatcherConfig, RecordedCosts, Unroutable};
 pub(crate) use inside::is_inside;
 pub use interceptor::{Interceptor, after, before};
 pub(crate) use overdue::Visits;
+pub(crate) use shared::Shared;
 pub(crate) use stop::StopTimes;
 
 use outbox_listener::Health;
 
-use crate::listener::{Listeners, RetryPolicy};
-use crate::metrics::Metrics;
 use crate::notifier::Notifier;
-use crate::order::Order;
-use crate::queue::{AtWork, InFlight, Queue};
+use crate::queue::InFlight;
 use crate::recurring::{Outage, Recurring};
-use crate::settlement::SettlementRules;
 use crate::settler::{Settler, SettlerHandle, SettlerInbox};
-use crate::store::Store;
-use crate::telemetry::Spans;
 use crate::wake::Wake;
 use lease::LeaseKeeper;
 
 /// How often sleeping workers are woken if events are queued.
 const WAKE: Duration = Duration::from_millis(100);
-
-/// What all workers use.
-pub(crate) struct Shared {
-    pub(crate) queue: Arc<Queue>,
-    pub(crate) listeners: Arc<Listeners>,
-    pub(crate) interceptors: Vec<Arc<dyn Interceptor>>,
-    pub(crate) retry: Arc<dyn RetryPolicy>,
-    pub(crate) config: DispatcherConfig,
-    pub(crate) metrics: Arc<Metrics>,
-    /// The workers that are calling a listener right now.
-    pub(crate) at_work: Arc<AtWork>,
-    /// For events that are delivered alone: their starts are counted in the table.
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) rules: SettlementRules,
-    /// `None` in modes without order.
-    pub(crate) order: Option<Arc<Order>>,
-    pub(crate) visits: Arc<Visits>,
-    /// Makes a span of each delivery, if tracing is on.
-    pub(crate) spans: Spans,
-}
 
 /// The running workers, their settler and their lease keeper.
 pub(crate) struct Dispatcher {

@@ -17,7 +17,7 @@ use tokio::time::Sleep;
 use crate::queue::{CallPlace, Queue};
 
 /// How long a visit waits for its listener to be allowed one more computing call; then it goes on anyway. Its deadline and its
-/// claim are not checked meanwhile, so this stays below `GRACE` in `attempt.rs` (250 ms).
+/// claim are not checked meanwhile, so this stays below `GRACE` in `attempt/call.rs` (250 ms).
 const LONGEST_WAIT: Duration = Duration::from_millis(200);
 
 /// Observes the visits of one worker.
