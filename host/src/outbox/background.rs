@@ -16,9 +16,9 @@ use crate::listener::Listeners;
 use crate::metrics::{Sampled, Sampler};
 use crate::node::{HEARTBEATS, Heartbeat, SessionKeeper};
 use crate::notifier;
-use crate::order::{Learner, Order, Sweep};
+use crate::order::{Learner, Order};
 use crate::partition::Partitions;
-use crate::poller::{Busy, Cursor, Fitting, FrontRead, Headroom, Poller, Unparking};
+use crate::poller::{Busy, Headroom, Intake, Poller};
 use crate::purge::{Purge, PurgeConfig};
 use crate::readiness::{SchemaFault, SchemaWatch};
 use crate::recurring::{Outage, Recurring};
@@ -94,7 +94,7 @@ impl<S> Background<'_, S> {
 
     fn poller(&self, settler: SettlerHandle) -> JoinHandle<()> {
         let Self { wanted, parts, .. } = self;
-        let poller = Poller {
+        let intake = Intake {
             store: self.store.clone(),
             queue: parts.queue.clone(),
             in_flight: parts.in_flight.clone(),
@@ -106,19 +106,12 @@ impl<S> Background<'_, S> {
             owner: parts.owner.clone(),
             lease: wanted.dispatcher.lease,
             rules: self.rules,
-            config: wanted.poller.clone(),
             order: self.order.clone(),
             partitions: self.partitions.clone(),
-            fitting: Fitting::default(),
-            cursor: Cursor::default(),
-            front: FrontRead::default(),
             busy: Busy::default(),
             headroom: Headroom::default(),
-            known_due: None,
-            sweep: Sweep::default(),
-            unparking: Unparking::default(),
-            pulse: parts.poller_pulse.clone(),
         };
+        let poller = Poller::new(wanted.poller.clone(), intake, parts.poller_pulse.clone());
         self.health.spawn("poller", poller.run(self.stop.clone()))
     }
 

@@ -1,148 +1,41 @@
-//! Reading the due events of this host's partitions without a claim.
+//! Queues the events that a read brought.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use tokio::time::Instant;
 
+use super::Intake;
 use super::claim::{Holds, MARK_PATIENCE, Placed, Taken, size_bytes};
-use super::cursor::Ended;
 use super::judge::stops_hosts;
-use super::{Polled, Poller, STOPPED_FRONT_REST};
 use crate::event::{Event, Fence};
-use crate::partition::Careful;
-use crate::queue::{Delivery, Left, NotMarked, Via};
+use crate::poller::STOPPED_FRONT_REST;
+use crate::queue::{Delivery, NotMarked, Via};
 use crate::settlement::given_back_for;
-use crate::store::{Claimed, Due, ReadEvent, ReadRequest, StoreError};
+use crate::store::{Claimed, Due, ReadEvent, StoreError};
 
 /// Which of the events that were read are claimed before they are delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Claims {
+pub(crate) enum Claims {
     /// Events that the partition alone does not secure.
     AsNeeded,
     /// All of them.
     All,
 }
 
-impl Poller {
-    /// Reads due events and queues them. Returns how many were queued or settled, too.
-    pub(super) async fn read(
-        &mut self,
-        partitions: Vec<u16>,
-        limit: u32,
-        max_bytes: usize,
-    ) -> Result<(Polled, usize), StoreError> {
-        if !self.may_deliver() {
-            return Ok((Polled::Drained, 0));
-        }
-        let in_flight = self.in_flight.clone();
-        // Until the events that are read have been accepted.
-        let reading = in_flight.begin_read();
-        if self.order.is_some() && self.cursor.left_since(in_flight.ever_left()) {
-            self.forget_lost();
-            self.cursor.begin_again();
-        }
-        let beside = self.reads_front_beside();
-        let (mut limit, mut max_bytes) = (limit, max_bytes);
-        if beside && self.begin_front_read(&partitions) {
-            // A part of the room is kept for what that read brings.
-            let left = self.room();
-            if left.events == 0 {
-                return Ok((Polled::NoRoom, 0));
-            }
-            limit = limit.min(u32::try_from(left.events).unwrap_or(u32::MAX));
-            max_bytes = max_bytes.min(left.bytes);
-        }
-        let (after, may_be_in_hand) = self.cursor.next(Instant::now(), beside);
-        let order = self.order.as_ref().map(|order| order.reading());
-        let request = ReadRequest {
-            owner: self.owner.clone(),
-            partitions,
-            after,
-            // Where order is kept, the store looks at these to tell what each event waits for.
-            held: if may_be_in_hand || order.is_some() { self.not_to_read() } else { Vec::new() },
-            busy: self.busy.leave_out(),
-            limit,
-            max_bytes,
-            skip_recent: self.config.skip_recent,
-            order,
-        };
-        let asked_at = Instant::now();
-        let read = self.store.read(&request).await.inspect_err(|_| self.metrics.claims_failed.increment())?;
-        let answered_at = Instant::now();
-        let full = self.count_taken(read.len(), bytes_of(&read), limit, max_bytes);
-        self.cursor.read(Ended { last: read.last().map(|last| last.position), more: full, asked_at, answered_at });
-        let accepted = if self.queue.is_closed() { 0 } else { self.accept_read(read, answered_at, Claims::AsNeeded).await? };
-        drop(reading);
-        // Where nothing became of a full batch, because others have locked its rows, say, the next batch would be the same.
-        Ok((if full && accepted > 0 { Polled::Full } else { Polled::Drained }, accepted))
-    }
-
-    /// Reads due events of partitions whose last owner went without giving them back, claims and queues them. Returns how many were
-    /// queued or settled.
-    pub(super) async fn read_carefully(
-        &mut self,
-        careful: &Careful,
-        limit: u32,
-        max_bytes: usize,
-    ) -> Result<usize, StoreError> {
-        let in_flight = self.in_flight.clone();
-        // Until the events that are read have been accepted.
-        let reading = in_flight.begin_read();
-        let request = ReadRequest {
-            owner: self.owner.clone(),
-            partitions: careful.numbers(),
-            after: careful.after(),
-            held: self.not_to_read(),
-            busy: Vec::new(),
-            limit,
-            max_bytes,
-            skip_recent: self.config.skip_recent,
-            order: self.order.as_ref().map(|order| order.reading()),
-        };
-        let read = self.store.read(&request).await.inspect_err(|_| self.metrics.claims_failed.increment())?;
-        let answered_at = Instant::now();
-        let full = self.count_taken(read.len(), bytes_of(&read), limit, max_bytes);
-        let last = read.last().map(|last| last.position);
-        let accepted = if self.queue.is_closed() { 0 } else { self.accept_read(read, answered_at, Claims::All).await? };
-        drop(reading);
-        // In one queue, the front is read again until it can be claimed.
-        let is_front_locked = accepted == 0 && self.is_one_queue();
-        self.partitions.read_carefully(careful, accepted, last.filter(|_| full || is_front_locked));
-        Ok(accepted)
-    }
-
-    /// Whether an event that is read now could be delivered: the lease holds, and the session is proven.
-    pub(super) fn may_deliver(&mut self) -> bool {
-        let may = self.partitions.lease_end() > Instant::now() && self.partitions.may_begin();
-        if !may {
-            self.partitions.doubt();
-            self.cursor.rests();
-        }
-        may
-    }
-
-    /// The `seq` of events that no read needs to bring. Where order is kept, a read brings events that were let go without an
-    /// outcome, to tell what they wait for.
-    pub(super) fn not_to_read(&self) -> Vec<u64> {
-        if self.order.is_some() { self.in_flight.in_hand() } else { self.in_flight.known() }
-    }
-
-    /// Forgets the events that were let go here without an outcome and whose partitions another host holds by now, which reads them
-    /// under another epoch. The others are claimed when a read brings them. No read brings those that somebody else has ended.
-    fn forget_lost(&self) {
-        let is_lost = |one: &&Left| self.partitions.is_held(one.partition.0, one.partition.1) == Some(false);
-        self.in_flight.left().iter().filter(is_lost).for_each(|one| self.in_flight.forget(one));
-    }
-
+impl Intake {
     /// Queues the events that were read; those that may not be delivered without a claim are claimed first. Returns how many were
     /// queued, settled or set aside: an event that somebody has locked is not, and the next read brings it again.
-    pub(super) async fn accept_read(
+    pub(crate) async fn accept_read(
         &self,
         read: Vec<ReadEvent>,
         answered_at: Instant,
         claims: Claims,
     ) -> Result<usize, StoreError> {
+        if self.queue.is_closed() {
+            // A stop has begun: the next owner of these partitions reads the events.
+            return Ok(0);
+        }
         let batch = self.batches.next();
         let routes_known = self.ask_for_routes(read.iter().map(|one| &one.event)).await;
         let patience = Instant::now() + MARK_PATIENCE;
@@ -272,6 +165,6 @@ impl Poller {
 }
 
 /// Roughly how many bytes these events take.
-pub(super) fn bytes_of(read: &[ReadEvent]) -> usize {
+pub(crate) fn bytes_of(read: &[ReadEvent]) -> usize {
     read.iter().map(|one| size_bytes(&one.event)).sum()
 }

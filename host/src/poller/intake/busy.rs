@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Poller;
+use super::Intake;
 use crate::event::Route;
 
 /// The busy listeners, whose events are left in the table: read, each would go back with a write, again and again, and the events
@@ -18,42 +18,41 @@ pub(crate) struct Busy {
 
 impl Busy {
     /// Their routes; a relay of many routes has none that could be named.
-    pub(super) fn routes(&self) -> &[Route] {
+    pub(crate) fn routes(&self) -> &[Route] {
         &self.routes
     }
 
     /// The names of their places.
-    pub(super) fn places(&self) -> &[Arc<str>] {
+    pub(crate) fn places(&self) -> &[Arc<str>] {
         &self.places
     }
 
     /// Whether the last turn took events only of listeners that are not busy.
-    pub(super) fn are_left_out(&self) -> bool {
+    pub(crate) fn are_left_out(&self) -> bool {
         self.left_out
     }
 
     /// Notes that this turn took no events of these listeners: its read left them out.
-    pub(super) fn were_left_out(&mut self) {
+    pub(crate) fn were_left_out(&mut self) {
         self.left_out = !self.routes.is_empty();
     }
 
     /// The routes whose events a read leaves out now.
-    pub(super) fn leave_out(&mut self) -> Vec<Route> {
+    pub(crate) fn leave_out(&mut self) -> Vec<Route> {
         self.were_left_out();
         self.routes.clone()
     }
 }
 
-impl Poller {
+impl Intake {
     /// Notes which listeners are busy; at each turn, also when nothing is read: otherwise every later rest would end at once, for a
-    /// listener that has long ceased to be busy. Where a listener has ceased to be busy, its events stand before the cursor.
-    pub(super) fn note_busy_listeners(&mut self) {
+    /// listener that has long ceased to be busy. Returns whether a listener has ceased to be busy: its events are before the cursor.
+    pub(crate) fn note_busy_listeners(&mut self) -> bool {
         // Where order is kept, no event is left out: others would wait for it.
         let places = if self.order.is_none() { self.queue.busy() } else { Vec::new() };
-        if self.busy.places.iter().any(|before| !places.contains(before)) {
-            self.cursor.begin_again();
-        }
+        let has_ceased = self.busy.places.iter().any(|before| !places.contains(before));
         let routes = self.listeners.routes_sharing(&places);
         self.busy = Busy { places, routes, left_out: false };
+        has_ceased
     }
 }

@@ -6,9 +6,8 @@ use std::time::Duration;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
-use super::cursor::Ended;
-use super::read::{Claims, bytes_of};
-use super::{BATCH_BYTES, LOOK_FOR_ROOM_EVERY, Poller};
+use super::{BATCH_BYTES, Claims, Ended, Intake, Reader, bytes_of};
+use crate::poller::LOOK_FOR_ROOM_EVERY;
 use crate::queue::{Reading, Room};
 use crate::store::{ReadEvent, ReadRequest, Store, StoreError};
 
@@ -78,7 +77,7 @@ impl FrontRead {
     }
 
     /// Waits until a statement is answered; for ever where none is under way.
-    pub(super) async fn answered(&mut self) {
+    pub(crate) async fn answered(&mut self) {
         while self.answer.is_none() {
             match self.task.join_next().await {
                 Some(ended) => self.answer = of_task(ended),
@@ -101,63 +100,57 @@ fn of_task(ended: Result<Answer, JoinError>) -> Option<Answer> {
     }
 }
 
-impl Poller {
-    /// Whether a slow front is read beside the other reads. Not where order is kept: there one read at a time tells what an event
-    /// waits for. Nor where the queue has too little room for two reads.
-    pub(super) fn reads_front_beside(&self) -> bool {
-        self.order.is_none() && self.queue.holds_cold(PARTS)
+impl Reader {
+    /// Whether a slow front is read beside the other reads. Not in the ordered modes: there one read at a time learns which events an
+    /// event waits for. Nor if the queue has too little room for two reads.
+    pub(crate) fn reads_front_beside(&self) -> bool {
+        self.intake.order.is_none() && self.intake.queue.holds_cold(PARTS)
     }
 
     /// Begins to read the front if it is slow, due to be read, and there is room. Returns whether a read began.
     pub(super) fn begin_front_read(&mut self, partitions: &[u16]) -> bool {
         let free = self.room();
-        let is_due = !self.front.is_under_way() && self.cursor.front_is_due(Instant::now());
+        let is_due = !self.front.is_under_way() && self.schedule.cursor.front_is_due(Instant::now());
         // The last place is the front's: where one becomes free at a time, the other reads would take each of them.
         let room = Room { events: (free.events / PARTS).max(1), bytes: (free.bytes / PARTS).max(1) };
         if !is_due || free.events == 0 {
             return false;
         }
-        let reading = self.in_flight.begin_read();
-        let limit = self.config.drain_batch_size.min(u32::try_from(room.events).unwrap_or(u32::MAX)).min(self.fitting.most());
+        let reading = self.intake.in_flight.begin_read();
+        let limit = self.schedule.limit(false, room.events);
         let max_bytes = room.bytes.min(BATCH_BYTES);
+        let after = self.schedule.cursor.front_begins();
         let request = ReadRequest {
-            owner: self.owner.clone(),
-            partitions: partitions.to_vec(),
-            after: self.cursor.front_begins(),
-            held: self.not_to_read(),
-            busy: self.busy.leave_out(),
-            limit,
-            max_bytes,
-            skip_recent: self.config.skip_recent,
-            order: None,
+            held: self.intake.not_to_read(),
+            busy: self.intake.busy.leave_out(),
+            ..self.request(partitions.to_vec(), after, limit, max_bytes)
         };
         let asked = Asked { limit, max_bytes, room, asked_at: Instant::now(), reading };
-        self.front.begin(self.store.clone(), request, asked);
+        self.front.begin(self.intake.store.clone(), request, asked);
         true
     }
 
     /// How long until the next event may be taken, as the last question beside the other reads was answered: to ask here would take
-    /// as long as a read of the front. An event that has become due since then is found by the next read behind the front.
-    pub(super) fn next_due_beside(&self, now: Instant) -> Option<Duration> {
+    /// as long as a read of the front. The next read behind the front finds an event that has become due since then.
+    pub(crate) fn next_due_beside(&self, now: Instant) -> Option<Duration> {
         if !self.front.is_under_way() {
-            // Where the front is due already, there is no room for what a read may bring.
-            self.wake.within(self.cursor.front_rests(now).max(LOOK_FOR_ROOM_EVERY));
+            // If the front is due already, there is no room for the events of a read.
+            self.intake.wake.within(self.schedule.cursor.front_rests(now).max(LOOK_FOR_ROOM_EVERY));
         }
-        let (_, next) = self.known_due?;
-        Some(next?.saturating_duration_since(now)).filter(|rest| !rest.is_zero())
+        self.schedule.last_known_due(now)
     }
 
     /// Deals with the answer of the statement at the front, if it is there. Returns how many events were queued.
-    pub(super) async fn accept_front(&mut self) -> Result<usize, StoreError> {
+    pub(crate) async fn accept_front(&mut self) -> Result<usize, StoreError> {
         match self.front.take() {
             None => Ok(0),
             Some(Answer::Read { read, answered_at }) => self.accept_front_read(read, answered_at).await,
             Some(Answer::NextDue { due, answered_at, none_read }) => {
-                // Not known is no fault: the next read of the front is followed by the same question.
-                let Ok(due) = due.inspect_err(|error| self.metrics.db_error(error)) else { return Ok(0) };
-                self.known_due = Some((answered_at, due.and_then(|due| answered_at.checked_add(due))));
+                // A failure does no harm: the next read of the front is followed by the same question.
+                let Ok(due) = due.inspect_err(|error| self.intake.metrics.db_error(error)) else { return Ok(0) };
+                self.schedule.note_due(answered_at, due);
                 if none_read && due.is_some_and(|due| due.is_zero()) {
-                    self.partitions.doubt();
+                    self.intake.partitions.doubt();
                 }
                 Ok(0)
             }
@@ -173,17 +166,18 @@ impl Poller {
         let read = match read {
             Ok(read) => read,
             Err(error) => {
-                self.metrics.claims_failed.increment();
-                self.cursor.front_failed(answered_at);
+                self.intake.metrics.claims_failed.increment();
+                self.schedule.cursor.front_failed(answered_at);
                 return Err(error);
             }
         };
         let none_read = read.is_empty();
-        let more = self.count_taken(read.len(), bytes_of(&read), limit, max_bytes);
-        self.cursor.front_read(Ended { last: read.last().map(|last| last.position), more, asked_at, answered_at });
-        let accepted = if self.queue.is_closed() { 0 } else { self.accept_read(read, answered_at, Claims::AsNeeded).await? };
+        let more = self.count_read(read.len(), bytes_of(&read), limit, max_bytes);
+        let last = read.last().map(|last| last.position);
+        self.schedule.cursor.front_read(Ended { last, more, asked_at, answered_at });
+        let accepted = self.intake.accept_read(read, answered_at, Claims::AsNeeded).await?;
         drop(reading);
-        self.busy.were_left_out();
+        self.intake.busy.were_left_out();
         if !more {
             self.ask_when_due(none_read);
         }
@@ -192,8 +186,9 @@ impl Poller {
 
     /// Asks when the next event is due, beside the other reads.
     fn ask_when_due(&mut self, none_read: bool) {
-        let (store, owner) = (self.store.clone(), self.owner.clone());
-        let (held, busy) = (self.not_to_read(), self.busy.routes().to_vec());
+        let Intake { store, owner, busy, .. } = &self.intake;
+        let (store, owner, busy) = (store.clone(), owner.clone(), busy.routes().to_vec());
+        let held = self.intake.not_to_read();
         self.front.task.spawn(async move {
             let due = store.next_to_read(&owner, &held, &busy).await;
             Answer::NextDue { due, answered_at: Instant::now(), none_read }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::Poller;
-use super::claim::Holds;
+use super::intake::{Holds, Intake};
+use super::reader::Reader;
 use crate::event::Route;
 use crate::store::StoreError;
 
@@ -41,99 +41,94 @@ impl Default for Unparking {
 }
 
 impl Unparking {
+    /// Whether there may be more to unpark at once.
     pub(super) fn has_more(&self) -> bool {
         self.has_more
     }
-}
 
-impl Poller {
     /// Whether to unpark though no listener has changed. A poller that never rests, because its queue is full, must not forget the
     /// events that are parked.
-    pub(super) fn must_unpark(&self) -> bool {
-        self.unparking.has_more || self.unparking.looked_at.elapsed() >= self.unpark_every()
-    }
-
-    fn unpark_every(&self) -> Duration {
-        self.config.interval.max(UNPARK_EVERY)
+    pub(super) fn is_due(&self, interval: Duration) -> bool {
+        self.has_more || self.looked_at.elapsed() >= interval.max(UNPARK_EVERY)
     }
 
     /// Unparks a batch; `changed` says that the listeners changed. No more events than this host can claim at once: another host
-    /// that has no listener for them could claim the rest, and would park it again. Where order is kept, only the host that holds
+    /// that has no listener for them could claim the rest, and would park it again. In the ordered modes, only the host that holds
     /// an event's partition delivers it, so only that host unparks it.
-    pub(super) async fn unpark(&mut self, changed: bool) -> Result<(), StoreError> {
-        let limit = self.room().events.min(UNPARK_BATCH);
-        let unpark_every = self.unpark_every();
-        let unparking = &mut self.unparking;
+    pub(super) async fn step(&mut self, reader: &mut Reader, changed: bool) -> Result<(), StoreError> {
+        let limit = reader.room().events.min(UNPARK_BATCH);
+        let Reader { intake, schedule, .. } = reader;
         if changed {
-            unparking.after = None;
+            self.after = None;
         }
-        unparking.walks |= changed || unparking.walked_at.elapsed() >= unpark_every;
+        self.walks |= changed || self.walked_at.elapsed() >= schedule.interval().max(UNPARK_EVERY);
         if limit == 0 {
-            unparking.has_more |= changed;
+            self.has_more |= changed;
             return Ok(());
         }
-        let partitions = self.order.as_ref().map(|_| self.partitions.open().all);
+        let partitions = intake.order.as_ref().map(|_| intake.partitions.open().all);
         if partitions.as_ref().is_some_and(Vec::is_empty) {
-            unparking.has_more = false;
+            self.has_more = false;
             return Ok(());
         }
         let began_at = Instant::now();
-        let mut routes = self.listeners.open_routes();
-        if self.listeners.has_patterns() || (self.gives_up() && self.unparking.walks) {
-            match self.parked_no_longer().await? {
+        let mut routes = intake.listeners.open_routes();
+        if intake.listeners.has_patterns() || (gives_up(intake) && self.walks) {
+            match self.parked_no_longer(intake).await? {
                 Some(free) => routes.extend(free),
-                None if !self.unparking.failed => routes.clear(),
+                None if !self.failed => routes.clear(),
                 None => {}
             }
             routes.sort_unstable();
             routes.dedup();
-            // The next walk begins when a listener changes or the interval has passed; where relays have patterns, at once.
-            self.unparking.walks = self.unparking.after.is_some();
-            self.unparking.walked_at = Instant::now();
+            // The next walk begins when a listener changes or the interval has passed; if relays have patterns, at once.
+            self.walks = self.after.is_some();
+            self.walked_at = Instant::now();
         }
-        self.unparking.has_more = !routes.is_empty();
-        if self.unparking.has_more {
+        self.has_more = !routes.is_empty();
+        if self.has_more {
             let limit = u32::try_from(limit).expect("at most a thousand");
-            let unparked = self.store.unpark(&self.owner, &routes, partitions.as_deref(), limit).await;
-            self.unparking.failed = unparked.is_err();
+            let unparked = intake.store.unpark(&intake.owner, &routes, partitions.as_deref(), limit).await;
+            self.failed = unparked.is_err();
             let unparked = unparked?;
-            self.unparking.has_more = unparked.len() >= usize::try_from(limit).unwrap_or(usize::MAX);
-            if self.order.is_none() {
+            self.has_more = unparked.len() >= usize::try_from(limit).unwrap_or(usize::MAX);
+            if intake.order.is_none() {
                 // At once: the host that holds their partitions may have no listener for them, and would park them again.
-                self.claim(&unparked, &mut Holds::new()).await?;
+                intake.claim(&unparked, &mut Holds::new()).await?;
             } else if !unparked.is_empty() {
-                self.cursor.begin_again();
+                schedule.cursor.begin_again();
             }
         }
-        // Not noted after a failure: the next turn tries again, or a database that takes no writes would seem well at every other
-        // turn.
-        self.unparking.looked_at = began_at;
+        // Not noted after a failure: the next turn tries again. Otherwise a database that takes no writes would seem healthy at every
+        // other turn.
+        self.looked_at = began_at;
         Ok(())
     }
 
     /// Parked routes that are in no list of listeners, and whose events would not be parked now: a relay's pattern covers them, or
-    /// nobody answers them, and the pause or the broken plugin that they waited for is gone. A few in each turn, from where the
-    /// last turn ended, since there may be any number of them. `None` when no event is parked at all.
-    async fn parked_no_longer(&mut self) -> Result<Option<Vec<Route>>, StoreError> {
-        let (mut free, from_the_first) = (Vec::new(), self.unparking.after.is_none());
+    /// no listener answers them and the pause or the broken plugin that they waited for is gone. A few in each turn, from where the
+    /// last turn ended, since there may be any number of them. `None` if no event is parked at all.
+    async fn parked_no_longer(&mut self, intake: &Intake) -> Result<Option<Vec<Route>>, StoreError> {
+        let (mut free, from_the_first) = (Vec::new(), self.after.is_none());
         for looked_at in 0..PARKED_ROUTES_PER_TURN {
-            self.unparking.after = self.store.parked_route(self.unparking.after.as_ref()).await?;
-            let Some(route) = &self.unparking.after else {
+            self.after = intake.store.parked_route(self.after.as_ref()).await?;
+            let Some(route) = &self.after else {
                 if from_the_first && looked_at == 0 {
                     return Ok(None);
                 }
                 break;
             };
-            let is_given_up = || self.gives_up() && self.listeners.awaited(route).is_none();
-            if self.listeners.paused(route).is_none() && (self.listeners.find(route).is_some() || is_given_up()) {
+            let listeners = &intake.listeners;
+            let is_given_up = || gives_up(intake) && listeners.awaited(route).is_none();
+            if listeners.paused(route).is_none() && (listeners.find(route).is_some() || is_given_up()) {
                 free.push(route.clone());
             }
         }
         Ok(Some(free))
     }
+}
 
-    /// Whether an event that nobody answers, and that waits for nothing, is given up rather than parked.
-    fn gives_up(&self) -> bool {
-        !self.rules.park_unroutable
-    }
+/// Whether an event without a listener that waits for nothing is given up rather than parked.
+fn gives_up(intake: &Intake) -> bool {
+    !intake.rules.park_unroutable
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::Poller;
+use super::Intake;
 use crate::queue::Room;
 
 /// How long the headroom is left while the free room does not grow beyond it.
@@ -32,20 +32,20 @@ impl Headroom {
     }
 }
 
-impl Poller {
-    /// Room for the events that are read now.
-    pub(super) fn room_to_read(&mut self) -> Room {
-        let free = self.room();
+impl Intake {
+    /// Room for the events that are read now. `reserved` is the room for a read that is under way.
+    pub(crate) fn room_to_read(&mut self, reserved: Room) -> Room {
+        let free = self.room(reserved);
         match &self.order {
             Some(order) if !order.is_one_for_all() => self.headroom.leave(free, order.key_queues().headroom(), Instant::now()),
             _ => free,
         }
     }
 
-    /// Room for events that wait in the queue or in key queues.
-    pub(super) fn room(&self) -> Room {
+    /// Room for events that wait in the queue or in key queues. `reserved` is the room for a read that is under way.
+    pub(crate) fn room(&self, reserved: Room) -> Room {
         let waiting = self.order.as_ref().map_or_else(Room::default, |order| order.key_queues().waiting());
-        let free = free_room(self.queue.cold_room(), self.queue.free_bytes(), waiting.and(self.front.room()));
+        let free = free_room(self.queue.cold_room(), self.queue.free_bytes(), waiting.and(reserved));
         // A single queue moves one by one: it is filled up when half of it is free, not at each step.
         if self.is_one_queue() && (waiting.events > free.events || waiting.bytes > free.bytes) {
             return Room::default();

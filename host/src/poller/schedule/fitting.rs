@@ -3,7 +3,7 @@
 /// How many events fit into one batch, as far as the batches before show. A database looks at the size of every row that it is
 /// asked for, and may have to read the whole payload for that.
 #[derive(Debug)]
-pub(crate) struct Fitting {
+pub(super) struct Fitting {
     most: u32,
 }
 

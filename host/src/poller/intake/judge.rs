@@ -1,7 +1,8 @@
 //! What becomes of a claimed event before any listener is called.
 
-use super::{HOSTS_GONE, Poller};
+use super::Intake;
 use crate::event::Event;
+use crate::poller::HOSTS_GONE;
 use crate::settlement::{given_back_for, unknown_route};
 use crate::settler::Died;
 use crate::store::{Claimed, Due, Settlement};
@@ -14,7 +15,7 @@ pub(super) enum Judged {
     Settled(Settlement, Option<Event>),
 }
 
-impl Poller {
+impl Intake {
     /// Whether a claimed event is delivered.
     pub(super) fn judge(&self, claim: Claimed, routes_known: bool) -> Judged {
         let event = match claim.event {

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::Intake;
 use super::judge::{Judged, is_delivered_alone};
-use super::{BATCH_BYTES, Poller, STOPPED_FRONT_REST};
 use crate::event::Fence;
 use crate::order::Placing;
 use crate::partition::Hold;
+use crate::poller::{BATCH_BYTES, STOPPED_FRONT_REST};
 use crate::queue::{Delivery, Left, Via};
 use crate::routes;
 use crate::settlement::{given_back, given_back_for, still_at_work};
@@ -24,7 +25,7 @@ pub(super) struct Taken {
 
 /// By `seq`, the holds of events that were read and are claimed before they are delivered. Each keeps its event's partition while the
 /// claim is on its way, and until the claimed event has ended.
-pub(super) type Holds = HashMap<u64, Hold>;
+pub(crate) type Holds = HashMap<u64, Hold>;
 
 /// What became of events where order is kept.
 pub(super) struct Placed {
@@ -37,9 +38,9 @@ pub(super) struct Placed {
 /// How long to wait for the mark of an earlier delivery of an event: its outcome is stored, and the settler is about to let it go.
 pub(super) const MARK_PATIENCE: Duration = Duration::from_millis(100);
 
-impl Poller {
+impl Intake {
     /// Whether nobody else has an event of the one queue in hand.
-    pub(super) async fn is_front_ours(&self) -> Result<bool, StoreError> {
+    pub(crate) async fn is_front_ours(&self) -> Result<bool, StoreError> {
         // The host before this one may have died with events in its hands: they come first, when their leases end.
         if !self.partitions.is_settled() {
             let is_ours_alone = self.partitions.is_whole() && self.in_flight.is_empty();
@@ -51,21 +52,8 @@ impl Poller {
         Ok(true)
     }
 
-    /// Counts the events that were taken from the table; true when there may be more: a batch that its bytes cut short is a full
-    /// one too.
-    pub(super) fn count_taken(&mut self, taken: usize, bytes: usize, limit: u32, max_bytes: usize) -> bool {
-        let full = taken >= usize::try_from(limit).unwrap_or(usize::MAX) || bytes >= max_bytes;
-        self.fitting.note(taken, limit, bytes >= BATCH_BYTES);
-        match (full, taken) {
-            (true, _) => self.metrics.claims_full.increment(),
-            (false, 0) => self.metrics.claims_empty.increment(),
-            (false, _) => self.metrics.claims_partial.increment(),
-        }
-        full
-    }
-
     /// Claims these events and queues them. Returns how many were claimed: a row that somebody has locked is passed by.
-    pub(super) async fn claim(&self, fences: &[Fence], holds: &mut Holds) -> Result<usize, StoreError> {
+    pub(crate) async fn claim(&self, fences: &[Fence], holds: &mut Holds) -> Result<usize, StoreError> {
         if fences.is_empty() {
             return Ok(0);
         }
@@ -79,7 +67,7 @@ impl Poller {
 
     /// Gives back the events of partitions that are to go to another host, as far as they wait for a worker or for their listener:
     /// none of them has begun, and neither host reads these partitions before the events are back.
-    pub(super) async fn give_back_leaving(&self) {
+    pub(crate) async fn give_back_leaving(&self) {
         if !self.partitions.is_leaving() {
             return;
         }
@@ -94,7 +82,7 @@ impl Poller {
 
     /// Claims the events that were read here and let go without an outcome, as far as this host still holds their partitions:
     /// nobody knows how far their listeners came, so their next deliveries must have other numbers.
-    pub(super) async fn claim_left(&self) -> Result<(), StoreError> {
+    pub(crate) async fn claim_left(&self) -> Result<(), StoreError> {
         let left = self.in_flight.take_left();
         if left.is_empty() {
             return Ok(());

@@ -44,13 +44,13 @@ pub(crate) struct Cursor {
 
 /// How a read ended.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ended {
+pub(crate) struct Ended {
     /// The last event that it brought.
-    pub(super) last: Option<Position>,
+    pub(crate) last: Option<Position>,
     /// Whether there may be more behind that one.
-    pub(super) more: bool,
-    pub(super) asked_at: Instant,
-    pub(super) answered_at: Instant,
+    pub(crate) more: bool,
+    pub(crate) asked_at: Instant,
+    pub(crate) answered_at: Instant,
 }
 
 impl Ended {
@@ -62,7 +62,7 @@ impl Ended {
 impl Cursor {
     /// Where the next read begins, and whether events in hand may stand behind that position. `beside`: a slow front is read
     /// [beside](Self::front_is_due) the other reads, so that this one begins behind it.
-    pub(super) fn next(&mut self, now: Instant, beside: bool) -> (Option<Position>, bool) {
+    pub(crate) fn next(&mut self, now: Instant, beside: bool) -> (Option<Position>, bool) {
         let slow = self.rest_of_a_slow_front();
         let is_due = self.is_due(now, slow.unwrap_or(FRONT_EVERY));
         if slow.is_some() && self.after.is_none() && (beside || !is_due) {
@@ -74,12 +74,12 @@ impl Cursor {
     }
 
     /// Whether a slow front is to be read now.
-    pub(super) fn front_is_due(&self, now: Instant) -> bool {
+    pub(crate) fn front_is_due(&self, now: Instant) -> bool {
         self.rest_of_a_slow_front().is_some_and(|rest| self.is_due(now, rest))
     }
 
     /// How long until it is due: zero while it is, or while it is being read.
-    pub(super) fn front_rests(&self, now: Instant) -> Duration {
+    pub(crate) fn front_rests(&self, now: Instant) -> Duration {
         let rest = self.rest_of_a_slow_front().unwrap_or_default();
         self.front_at.map_or(Duration::ZERO, |at| (at + rest).saturating_duration_since(now))
     }
@@ -89,28 +89,28 @@ impl Cursor {
     }
 
     /// Whether events were let go without an outcome since this was last asked; `ever_left` says how many ever were.
-    pub(super) fn left_since(&mut self, ever_left: u64) -> bool {
+    pub(crate) fn left_since(&mut self, ever_left: u64) -> bool {
         std::mem::replace(&mut self.ever_left, ever_left) != ever_left
     }
 
     /// How long to leave the front alone, where reading it is slow; `None` where it is not, or where every read is slow.
-    pub(super) fn rest_of_a_slow_front(&self) -> Option<Duration> {
+    pub(crate) fn rest_of_a_slow_front(&self) -> Option<Duration> {
         let is_slow = self.front_took >= SLOW_FRONT && self.other_took.is_none_or(|other| self.front_took >= 2 * other);
         is_slow.then(|| (SLOW_FRONT_REST_FACTOR * self.front_took).clamp(FRONT_EVERY, SLOW_FRONT_LONGEST_REST))
     }
 
     /// Notes that nothing is read for now: how long the last read at the front took says nothing about the next one.
-    pub(super) fn rests(&mut self) {
+    pub(crate) fn rests(&mut self) {
         self.front_took = Duration::ZERO;
     }
 
     /// The next read begins at the front.
-    pub(super) fn begin_again(&mut self) {
+    pub(crate) fn begin_again(&mut self) {
         (self.front_at, self.again) = (None, true);
     }
 
     /// Notes how a read ended that began where [`next`](Self::next) said.
-    pub(super) fn read(&mut self, ended: Ended) {
+    pub(crate) fn read(&mut self, ended: Ended) {
         if self.after.is_none() {
             (self.front_at, self.front_took, self.other_took) = (Some(ended.answered_at), ended.took(), None);
         } else if !self.front_under_way {
@@ -122,7 +122,7 @@ impl Cursor {
     }
 
     /// A read at the slow front begins beside the others. Returns where.
-    pub(super) fn front_begins(&mut self) -> Option<Position> {
+    pub(crate) fn front_begins(&mut self) -> Option<Position> {
         if std::mem::take(&mut self.again) {
             self.front_after = None;
         }
@@ -131,12 +131,12 @@ impl Cursor {
     }
 
     /// Notes that it failed: it begins at the front again, after a rest.
-    pub(super) fn front_failed(&mut self, now: Instant) {
+    pub(crate) fn front_failed(&mut self, now: Instant) {
         (self.front_at, self.front_under_way, self.again) = (Some(now), false, true);
     }
 
     /// Notes how it ended. Between where it began and the last event that it brought there is nothing else to read.
-    pub(super) fn front_read(&mut self, ended: Ended) {
+    pub(crate) fn front_read(&mut self, ended: Ended) {
         self.front_under_way = false;
         if self.front_after.is_none() {
             // What goes on behind the front may be quick.

@@ -1,0 +1,69 @@
+//! Turns rows that were read into deliveries in the cold queue. A row is claimed first if its partition does not say which host delivers
+//! it.
+
+mod accept;
+mod busy;
+mod claim;
+mod judge;
+mod room;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(super) use self::accept::{Claims, bytes_of};
+pub(crate) use self::busy::Busy;
+pub(super) use self::claim::Holds;
+pub(crate) use self::room::Headroom;
+use crate::event::OwnerId;
+use crate::listener::Listeners;
+use crate::metrics::Metrics;
+use crate::order::Order;
+use crate::partition::Partitions;
+use crate::queue::{Batches, InFlight, Queue};
+use crate::settlement::SettlementRules;
+use crate::settler::SettlerHandle;
+use crate::store::Store;
+use crate::wake::Wake;
+
+/// Turns rows into deliveries, with the parts of the host that this needs.
+pub(crate) struct Intake {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) in_flight: Arc<InFlight>,
+    pub(crate) listeners: Arc<Listeners>,
+    pub(crate) settler: SettlerHandle,
+    pub(crate) wake: Arc<Wake>,
+    pub(crate) batches: Arc<Batches>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) owner: OwnerId,
+    pub(crate) lease: Duration,
+    pub(crate) rules: SettlementRules,
+    /// `None` in modes without order.
+    pub(crate) order: Option<Arc<Order>>,
+    /// The partitions whose events this host takes.
+    pub(crate) partitions: Arc<Partitions>,
+    /// The listeners whose events a read leaves out. Empty in the ordered modes.
+    pub(crate) busy: Busy,
+    /// For order by aggregate.
+    pub(crate) headroom: Headroom,
+}
+
+impl Intake {
+    /// Whether all events stand in one queue.
+    pub(super) fn is_one_queue(&self) -> bool {
+        self.order.as_ref().is_some_and(|order| order.is_one_for_all())
+    }
+
+    /// The `seq` of events that no read needs to bring. In the ordered modes a read brings events that this host dropped without an
+    /// outcome, to learn which events they wait for.
+    pub(super) fn not_to_read(&self) -> Vec<u64> {
+        if self.order.is_some() { self.in_flight.in_hand() } else { self.in_flight.known() }
+    }
+
+    /// Forgets the events that this host dropped without an outcome and whose partitions another host has by now: that host reads them
+    /// under another epoch. The others are claimed when a read brings them. No read brings the events that another session has ended.
+    pub(super) fn forget_lost(&self) {
+        let is_lost = |one: &&crate::queue::Left| self.partitions.is_held(one.partition.0, one.partition.1) == Some(false);
+        self.in_flight.left().iter().filter(is_lost).for_each(|one| self.in_flight.forget(one));
+    }
+}

@@ -1,0 +1,153 @@
+//! Reads the due events of this host's partitions, and hands them to the intake.
+
+mod front;
+
+use tokio::time::Instant;
+
+use self::front::FrontRead;
+use super::intake::{Claims, Intake, bytes_of};
+use super::schedule::{Ended, Schedule};
+use super::{BATCH_BYTES, Polled};
+use crate::partition::Careful;
+use crate::queue::Room;
+use crate::store::{Position, ReadRequest, StoreError};
+
+/// Reads as the schedule says, and fills the intake.
+pub(crate) struct Reader {
+    pub(super) schedule: Schedule,
+    pub(super) intake: Intake,
+    /// The read at a slow front, beside the others.
+    pub(super) front: FrontRead,
+}
+
+impl Reader {
+    pub(super) fn new(schedule: Schedule, intake: Intake) -> Self {
+        Self { schedule, intake, front: FrontRead::default() }
+    }
+
+    /// Room for events that wait in the queue or in key queues.
+    pub(super) fn room(&self) -> Room {
+        self.intake.room(self.front.room())
+    }
+
+    /// Room for the events that are read now.
+    pub(super) fn room_to_read(&mut self) -> Room {
+        let Room { events, bytes } = self.intake.room_to_read(self.front.room());
+        Room { events, bytes: bytes.min(BATCH_BYTES) }
+    }
+
+    /// Reads due events and queues them. Returns how many were queued or settled, too.
+    pub(super) async fn read(
+        &mut self,
+        partitions: Vec<u16>,
+        limit: u32,
+        max_bytes: usize,
+    ) -> Result<(Polled, usize), StoreError> {
+        if !self.may_deliver() {
+            return Ok((Polled::Drained, 0));
+        }
+        let in_flight = self.intake.in_flight.clone();
+        // Until the events that are read have been accepted.
+        let reading = in_flight.begin_read();
+        let is_ordered = self.intake.order.is_some();
+        if is_ordered && self.schedule.cursor.left_since(in_flight.ever_left()) {
+            self.intake.forget_lost();
+            self.schedule.cursor.begin_again();
+        }
+        let beside = self.reads_front_beside();
+        let (mut limit, mut max_bytes) = (limit, max_bytes);
+        if beside && self.begin_front_read(&partitions) {
+            // A part of the room is kept for what that read brings.
+            let left = self.room();
+            if left.events == 0 {
+                return Ok((Polled::NoRoom, 0));
+            }
+            limit = limit.min(u32::try_from(left.events).unwrap_or(u32::MAX));
+            max_bytes = max_bytes.min(left.bytes);
+        }
+        let (after, may_be_in_hand) = self.schedule.cursor.next(Instant::now(), beside);
+        let request = ReadRequest {
+            // In the ordered modes, the store looks at these to learn which events each event waits for.
+            held: if may_be_in_hand || is_ordered { self.intake.not_to_read() } else { Vec::new() },
+            busy: self.intake.busy.leave_out(),
+            ..self.request(partitions, after, limit, max_bytes)
+        };
+        let asked_at = Instant::now();
+        let read = self.intake.store.read(&request).await;
+        let read = read.inspect_err(|_| self.intake.metrics.claims_failed.increment())?;
+        let answered_at = Instant::now();
+        let full = self.count_read(read.len(), bytes_of(&read), limit, max_bytes);
+        self.schedule.cursor.read(Ended { last: read.last().map(|last| last.position), more: full, asked_at, answered_at });
+        let accepted = self.intake.accept_read(read, answered_at, Claims::AsNeeded).await?;
+        drop(reading);
+        // If nothing became of a full batch, for example because other transactions have locked its rows, the next batch would be the same.
+        Ok((if full && accepted > 0 { Polled::Full } else { Polled::Drained }, accepted))
+    }
+
+    /// Reads due events of partitions whose last owner left without giving them back, and claims and queues them. Returns how many were
+    /// queued or settled.
+    pub(super) async fn read_carefully(
+        &mut self,
+        careful: &Careful,
+        limit: u32,
+        max_bytes: usize,
+    ) -> Result<usize, StoreError> {
+        let in_flight = self.intake.in_flight.clone();
+        // Until the events that are read have been accepted.
+        let reading = in_flight.begin_read();
+        let request = ReadRequest {
+            held: self.intake.not_to_read(),
+            ..self.request(careful.numbers(), careful.after(), limit, max_bytes)
+        };
+        let read = self.intake.store.read(&request).await;
+        let read = read.inspect_err(|_| self.intake.metrics.claims_failed.increment())?;
+        let answered_at = Instant::now();
+        let full = self.count_read(read.len(), bytes_of(&read), limit, max_bytes);
+        let last = read.last().map(|last| last.position);
+        let accepted = self.intake.accept_read(read, answered_at, Claims::All).await?;
+        drop(reading);
+        // In one queue, the front is read again until it can be claimed.
+        let is_front_locked = accepted == 0 && self.intake.is_one_queue();
+        self.intake.partitions.read_carefully(careful, accepted, last.filter(|_| full || is_front_locked));
+        Ok(accepted)
+    }
+
+    /// Whether this host could deliver an event that it reads now: its lease holds, and its session is confirmed.
+    pub(super) fn may_deliver(&mut self) -> bool {
+        let partitions = &self.intake.partitions;
+        let may = partitions.lease_end() > Instant::now() && partitions.may_begin();
+        if !may {
+            partitions.doubt();
+            self.schedule.cursor.rests();
+        }
+        may
+    }
+
+    /// A request that leaves no event out.
+    fn request(&self, partitions: Vec<u16>, after: Option<Position>, limit: u32, max_bytes: usize) -> ReadRequest {
+        ReadRequest {
+            owner: self.intake.owner.clone(),
+            partitions,
+            after,
+            held: Vec::new(),
+            busy: Vec::new(),
+            limit,
+            max_bytes,
+            skip_recent: self.schedule.skip_recent(),
+            order: self.intake.order.as_ref().map(|order| order.reading()),
+        }
+    }
+
+    /// Counts the events that a read brought. Returns whether there may be more: a batch that its bytes cut short is full, too.
+    fn count_read(&mut self, events: usize, bytes: usize, limit: u32, max_bytes: usize) -> bool {
+        let full = events >= usize::try_from(limit).unwrap_or(usize::MAX) || bytes >= max_bytes;
+        self.schedule.brought(events, limit, bytes >= BATCH_BYTES);
+        let metrics = &self.intake.metrics;
+        match (full, events) {
+            (true, _) => metrics.claims_full.increment(),
+            (false, 0) => metrics.claims_empty.increment(),
+            (false, _) => metrics.claims_partial.increment(),
+        }
+        full
+    }
+}

@@ -1,0 +1,170 @@
+//! One turn of the poller.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::reader::Reader;
+use super::{Polled, Poller, STOPPED_FRONT_REST};
+use crate::order::LOOK_AGAIN;
+use crate::partition::{Careful, Open};
+use crate::queue::Room;
+use crate::store::StoreError;
+
+/// The least rest if an event is due but this host took none: other hosts hold it, or are about to.
+const NONE_TAKEN_REST: Duration = Duration::from_millis(100);
+
+/// How events may be taken.
+enum Way {
+    /// Not at all: other hosts hold the partitions.
+    Closed,
+    /// By reading some partitions, whose last owner may have been stopped by one of their events, and claiming each event.
+    Carefully { careful: Careful, others: Vec<u16> },
+    /// By reading these partitions.
+    Read(Vec<u16>),
+}
+
+impl Poller {
+    /// Unparks events that have a listener now, unblocks events, takes due events and queues them.
+    pub(super) async fn turn(
+        &mut self,
+        after_a_rest: bool,
+        was_woken: bool,
+        changes: &mut watch::Receiver<u64>,
+    ) -> Result<Polled, StoreError> {
+        let changed = changes.has_changed().unwrap_or(false);
+        if changed || (after_a_rest && was_woken) || self.unparking.is_due(self.reader.schedule.interval()) {
+            changes.mark_unchanged();
+            self.unparking.step(&mut self.reader, changed).await?;
+        }
+        self.unblock(after_a_rest).await?;
+        let (turn, taken) = self.take(after_a_rest).await?;
+        if turn == Polled::Drained && self.unparking.has_more() {
+            return Ok(Polled::Full);
+        }
+        if turn == Polled::Drained
+            && let Some(due) = self.next_due(taken, was_woken).await?
+        {
+            // Looking again and again for events that other hosts hold, or are about to hold, would be work for nothing.
+            let least = if self.reader.intake.is_one_queue() { STOPPED_FRONT_REST } else { NONE_TAKEN_REST };
+            self.reader.intake.wake.within(if taken == 0 { due.max(least) } else { due });
+        }
+        Ok(turn)
+    }
+
+    /// Unblocks events whose blocker is out of the way.
+    async fn unblock(&mut self, after_a_rest: bool) -> Result<(), StoreError> {
+        let intake = &self.reader.intake;
+        if let Some(order) = intake.order.as_ref().filter(|order| !order.is_one_for_all()) {
+            let room = self.reader.room().events;
+            if room == 0 {
+                return Ok(());
+            }
+            let unblocked = order.unblock(&*intake.store, after_a_rest, room).await?;
+            if unblocked.more {
+                intake.wake.within(LOOK_AGAIN);
+            }
+            if unblocked.some {
+                // These events have been due for long, so their positions are before the cursor.
+                self.reader.schedule.cursor.begin_again();
+            }
+            return Ok(());
+        }
+        if let Some(soon) = self.sweep.step(&*intake.store).await? {
+            intake.wake.within(soon);
+        }
+        Ok(())
+    }
+
+    /// Takes due events and queues them. Returns how many were taken, too.
+    async fn take(&mut self, after_a_rest: bool) -> Result<(Polled, usize), StoreError> {
+        let reader = &mut self.reader;
+        if reader.intake.note_busy_listeners() {
+            reader.schedule.cursor.begin_again();
+        }
+        let accepted = reader.accept_front().await?;
+        if accepted > 0 {
+            // The other reads follow in the next turn, which comes at once.
+            return Ok((Polled::Full, accepted));
+        }
+        // Before anything is taken, since it makes room.
+        reader.intake.give_back_leaving().await;
+        let Room { events: room, bytes: max_bytes } = reader.room_to_read();
+        if room == 0 {
+            return Ok((Polled::NoRoom, 0));
+        }
+        if reader.intake.order.is_none() {
+            reader.intake.claim_left().await?;
+        }
+        let limit = reader.schedule.limit(after_a_rest, room);
+        match self.way().await? {
+            Way::Closed => {
+                self.reader.schedule.cursor.rests();
+                Ok((Polled::Drained, 0))
+            }
+            Way::Carefully { .. } if !self.reader.may_deliver() => Ok((Polled::Drained, 0)),
+            Way::Carefully { careful, others } => {
+                let accepted = self.reader.read_carefully(&careful, limit, max_bytes).await?;
+                if accepted > 0 {
+                    return Ok((Polled::Full, accepted));
+                }
+                if self.reader.intake.is_one_queue() {
+                    // No event may overtake the front.
+                    return Ok((Polled::Drained, 0));
+                }
+                // Other transactions may have locked many rows of those partitions: the other partitions do not wait for them.
+                let accepted = if others.is_empty() { 0 } else { self.reader.read(others, limit, max_bytes).await?.1 };
+                Ok((Polled::Full, accepted))
+            }
+            Way::Read(partitions) => self.reader.read(partitions, limit, max_bytes).await,
+        }
+    }
+
+    /// How events may be taken now.
+    async fn way(&self) -> Result<Way, StoreError> {
+        let intake = &self.reader.intake;
+        let Open { mut all, careful } = intake.partitions.open();
+        if intake.is_one_queue() && !intake.is_front_ours().await? {
+            return Ok(Way::Closed);
+        }
+        Ok(match (all.is_empty(), careful.is_empty()) {
+            (true, _) => Way::Closed,
+            (false, true) => Way::Read(all),
+            (false, false) => {
+                all.retain(|number| !careful.contains(*number));
+                Way::Carefully { careful, others: all }
+            }
+        })
+    }
+
+    /// How long until the next event may be taken, after a turn that took this many; `None` if no event waits.
+    async fn next_due(&mut self, taken: usize, was_woken: bool) -> Result<Option<Duration>, StoreError> {
+        let now = Instant::now();
+        let slow_front_rest = self.reader.schedule.cursor.rest_of_a_slow_front();
+        if slow_front_rest.is_some() && self.reader.reads_front_beside() {
+            return Ok(self.reader.next_due_beside(now));
+        }
+        let Reader { intake, schedule, .. } = &mut self.reader;
+        let known_for = match slow_front_rest {
+            Some(rest) => {
+                intake.wake.within(rest);
+                // The store would walk along the same rows once more, while other events wait.
+                rest
+            }
+            None if taken == 0 && !was_woken => schedule.due_known_for(),
+            None => Duration::ZERO,
+        };
+        if let Some(due) = schedule.known_due(now, known_for) {
+            return Ok(due);
+        }
+        let due = intake.store.next_to_read(&intake.owner, &intake.not_to_read(), intake.busy.routes()).await?;
+        schedule.note_due(Instant::now(), due);
+        // An event is due and was not read: perhaps this host no longer holds its partition. In the one queue of all events, a due event
+        // may wait behind the front for any time.
+        if taken == 0 && due.is_some_and(|due| due.is_zero()) && !intake.is_one_queue() {
+            intake.partitions.doubt();
+        }
+        Ok(due)
+    }
+}
