@@ -79,6 +79,7 @@ on_every_database! {
     reading::where_order_is_kept_an_event_is_written_by_nothing_but_its_outcome,
     reading::a_second_host_that_wants_the_table_for_itself_stands_by_and_takes_over,
     reading::hosts_that_share_the_table_read_different_events_and_go_on_for_one_that_leaves,
+    reading::few_events_of_quick_aggregates_are_set_aside_in_the_table,
     reading::what_waits_for_a_worker_does_not_keep_partitions_from_another_host,
     reading::what_an_owner_left_is_claimed_row_by_row,
     careful::a_host_claims_as_many_events_as_the_last_owner_can_have_had_in_flight,
