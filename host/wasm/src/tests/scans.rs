@@ -80,7 +80,7 @@ async fn a_scan_reads_only_files_that_changed() {
     assert!((reads + 1..=reads + 2).contains(&plugins.reads()), "one pair changed: {} after {reads}", plugins.reads());
 }
 
-/// Prints figures; run by hand: `cargo test --release -p outbox --lib -- --ignored --nocapture scan_of_200`.
+/// Prints figures; run by hand: `cargo test --release -p outbox-wasm --lib -- --ignored --nocapture scan_of_200`.
 #[tokio::test]
 #[ignore = "a measurement, not a check"]
 async fn a_scan_of_200_plugins_is_measured() {
