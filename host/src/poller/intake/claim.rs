@@ -1,4 +1,4 @@
-//! Rows claimed one by one: what nobody else may have in hand while this host delivers it.
+//! Claims rows one by one, queues the claimed events, and gives events back.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(super) struct Taken {
 }
 
 /// By `seq`, the holds of events that were read and are claimed before they are delivered. Each keeps its event's partition while the
-/// claim is on its way, and until the claimed event has ended.
+/// claim is on its way; in the ordered modes until the claimed event has ended.
 pub(crate) type Holds = HashMap<u64, Hold>;
 
 /// What became of events where order is kept.
@@ -209,7 +209,7 @@ impl Intake {
                 }
                 Judged::Wanted(event) => match self
                     .in_flight
-                    .mark_claimed(event.id(), fence, lease_end, holds.remove(&fence.sequence), patience)
+                    .mark_claimed(event.id(), fence, lease_end, self.hold_for_order(fence, holds), patience)
                     .await
                 {
                     Some(mark) => {
@@ -224,6 +224,12 @@ impl Intake {
             }
         }
         accepted
+    }
+
+    /// The hold of an event's partition, in the ordered modes. In the others the claim alone secures the event, so the partition may go to
+    /// another host at once. Otherwise a listener that never returns would keep it for as long as this host runs.
+    fn hold_for_order(&self, fence: Fence, holds: &mut Holds) -> Option<Hold> {
+        holds.remove(&fence.sequence).filter(|_| self.order.is_some())
     }
 
     /// Gives each event its place where order is kept. They must come in the order of their `seq`.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::{Entry, InFlight, State};
+use super::{InFlight, State};
 use crate::event::{EventId, Fence};
 use crate::partition::Hold;
 use crate::sync::atomic::Ordering;
@@ -48,15 +48,10 @@ impl Mark {
         self.hold.as_ref().is_none_or(|hold| hold.may_begin())
     }
 
-    /// Whether the event keeps a partition that this host is about to give back.
+    /// Whether the event was read of a partition that this host is about to give back. A claimed event stays with this host: given back,
+    /// it would lose the count of this claim, by which hosts find an event that stops them.
     pub(crate) fn is_leaving(&self) -> bool {
-        if let Some(hold) = &self.hold {
-            return hold.is_leaving();
-        }
-        match self.in_flight.shard(&self.id).get(&self.id) {
-            Some(Entry { state: State::Claimed { hold: Some(hold), .. }, .. }) => hold.is_leaving(),
-            _ => false,
-        }
+        self.hold.as_ref().is_some_and(|hold| hold.is_leaving())
     }
 
     /// When the claim, or the lease of the partition, ends as of now; renewals move it. `None` when it was lost.
