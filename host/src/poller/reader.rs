@@ -66,11 +66,12 @@ impl Reader {
             max_bytes = max_bytes.min(left.bytes);
         }
         let (after, may_be_in_hand) = self.schedule.cursor.next(Instant::now(), beside);
+        let request = self.request(partitions, after, limit, max_bytes);
         let request = ReadRequest {
             // In the ordered modes, the store looks at these to learn which events each event waits for.
             held: if may_be_in_hand || is_ordered { self.intake.not_to_read() } else { Vec::new() },
             busy: self.intake.busy.leave_out(),
-            ..self.request(partitions, after, limit, max_bytes)
+            ..request
         };
         let asked_at = Instant::now();
         let read = self.intake.store.read(&request).await;
@@ -95,10 +96,8 @@ impl Reader {
         let in_flight = self.intake.in_flight.clone();
         // Until the events that are read have been accepted.
         let reading = in_flight.begin_read();
-        let request = ReadRequest {
-            held: self.intake.not_to_read(),
-            ..self.request(careful.numbers(), careful.after(), limit, max_bytes)
-        };
+        let request = self.request(careful.numbers(), careful.after(), limit, max_bytes);
+        let request = ReadRequest { held: self.intake.not_to_read(), ..request };
         let read = self.intake.store.read(&request).await;
         let read = read.inspect_err(|_| self.intake.metrics.claims_failed.increment())?;
         let answered_at = Instant::now();
@@ -123,7 +122,8 @@ impl Reader {
         may
     }
 
-    /// A request that leaves no event out.
+    /// A request that leaves no event out. In the ordered modes the key queues note from here on which events are resolved. So call
+    /// [`Intake::not_to_read`] after this: an event that is resolved in between would be in neither list.
     fn request(&self, partitions: Vec<u16>, after: Option<Position>, limit: u32, max_bytes: usize) -> ReadRequest {
         ReadRequest {
             owner: self.intake.owner.clone(),
