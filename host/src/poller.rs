@@ -59,7 +59,7 @@ pub(crate) const HOSTS_GONE: u32 = 2;
 /// The rest after the first failure of the database, and the longest one: the rest is doubled at each failure.
 const OUTAGE_FIRST_REST: Duration = Duration::from_millis(100);
 const OUTAGE_LONGEST_REST: Duration = Duration::from_secs(2);
-/// The rest of an event behind the front of the one queue of all events, if the front cannot be taken.
+/// In the one queue of all events, the rest of the poller, and of an event behind the front, if the front cannot be taken.
 const STOPPED_FRONT_REST: Duration = Duration::from_millis(500);
 /// Most bytes of payload that one statement brings: its answer is in memory twice while it is read.
 const BATCH_BYTES: usize = 4 << 20;

@@ -152,7 +152,7 @@ fn a_host_that_was_cut_off_for_longer_than_its_leases_changes_nothing(name: &str
     witness.over(cut);
     wire.proxy.set(Network::Pass);
     // Whether it held an outcome when it was cut off, or events that it had not begun with, or nothing, is a matter of a moment.
-    let back = ["outcomes were dropped", "lease expired;", "this host has a session again"];
+    let back = ["outcomes were dropped", "lease lost;", "this host has a session again"];
     far.wait_for_any(&back, 1);
 
     say(&format!("{name}, half-open: all delivered by another host {taken_over:.1?} after the last write\n"));

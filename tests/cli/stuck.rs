@@ -86,7 +86,7 @@ fn a_host_that_slept_through_its_leases_changes_nothing_when_it_wakes(name: &str
     witness.over(asleep);
     sleeper.signal("CONT");
     // Calls that had ended are fenced off when they are written; those that were under way end with their leases.
-    sleeper.wait_for_any(&["outcomes were dropped", "lease expired;"], 1);
+    sleeper.wait_for_any(&["outcomes were dropped", "lease lost;"], 1);
 
     say(&format!("{name}, a host asleep: all delivered by another {taken_over:.1?} after the last write\n"));
     assert!(other.runs() && other.fenced() == 0, "the other host was not disturbed");

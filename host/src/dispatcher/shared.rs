@@ -34,14 +34,14 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Counts and logs a lease that ended before its event's outcome. The host writes nothing for this event: another host may have
+    /// Counts and logs a lease that this host lost before its event's outcome. The host writes nothing for this event: another host may have
     /// it.
     pub(super) fn lease_lost(&self, delivery: &Delivery, when: LostWhen) {
         self.metrics.leases_lost.increment();
         let (event, when) = (&delivery.event, when.text());
         tracing::warn!(
             event.id = %event.id(), route = %event.route(), attempt = event.attempt(), when,
-            "lease expired; the host that claims the event next redelivers it"
+            "lease lost; the host that holds the event now redelivers it"
         );
     }
 }

@@ -174,7 +174,7 @@ impl ProcessSpan {
             Some(Settlement::Released { .. } | Settlement::Behind { .. }) => "released",
             None => {
                 span.set_attribute(KeyValue::new("error.type", "lease_lost"));
-                span.set_status(failed("the lease of the event ended; whoever holds it now delivers it"));
+                span.set_status(failed("lease lost; the host that holds the event now redelivers it"));
                 "lost"
             }
         };

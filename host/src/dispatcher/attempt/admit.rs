@@ -10,28 +10,28 @@ use crate::dispatcher::shared::Shared;
 use crate::queue::{Admitted, Delivery, Via};
 
 /// Whether a worker can begin an attempt.
-pub(in crate::dispatcher) enum Admission {
-    Admitted(Delivery, Target),
+pub(in crate::dispatcher) enum Decision {
+    Attempt(Delivery, Target),
     /// The queue keeps the event until its listener has a free call slot.
-    Queued,
+    Wait,
     /// The event goes back to the table, and may be claimed after this time.
-    Refused(Delivery, Duration),
+    GiveBack(Delivery, Duration),
 }
 
 /// Finds the listener of an event. No worker waits for a call slot. Counts nothing yet.
-pub(in crate::dispatcher) fn admit(shared: &Shared, delivery: Delivery) -> Admission {
+pub(in crate::dispatcher) fn admit(shared: &Shared, delivery: Delivery) -> Decision {
     let route = delivery.event.route();
     if let Some(reason) = shared.listeners.paused(route) {
-        return Admission::Admitted(delivery, Target::Paused(reason));
+        return Decision::Attempt(delivery, Target::Paused(reason));
     }
     let Some(entry) = shared.listeners.find(route) else {
         // Before the poller hands on an event without a listener here, it looks in the table for hosts that answer the route. A hot
         // event came straight from its commit, so the poller must see it first.
         let is_unseen = delivery.via == Via::Hot && delivery.fence().is_some() && shared.listeners.awaited(route).is_none();
         return if is_unseen {
-            Admission::Refused(delivery, Duration::ZERO)
+            Decision::GiveBack(delivery, Duration::ZERO)
         } else {
-            Admission::Admitted(delivery, Target::Missing)
+            Decision::Attempt(delivery, Target::Missing)
         };
     };
     let admitted = if delivery.alone && !entry.is_paused(route, Instant::now()) {
@@ -42,8 +42,8 @@ pub(in crate::dispatcher) fn admit(shared: &Shared, delivery: Delivery) -> Admis
         Admitted::Starts(delivery)
     };
     match admitted {
-        Admitted::Starts(delivery) => Admission::Admitted(delivery, Target::Listener(entry)),
-        Admitted::Waits => Admission::Queued,
-        Admitted::Full(delivery, after) => Admission::Refused(delivery, after),
+        Admitted::Starts(delivery) => Decision::Attempt(delivery, Target::Listener(entry)),
+        Admitted::Waits => Decision::Wait,
+        Admitted::Full(delivery, after) => Decision::GiveBack(delivery, after),
     }
 }

@@ -1,4 +1,4 @@
-//! The last step: what is written of an answer.
+//! The fourth step: decides what is written of an answer.
 
 use super::answer::Answered;
 use super::{Attempt, Target};

@@ -4,7 +4,8 @@
 //! Delivery ──admit──▶ Attempt ──begin──▶ Begun ──answer──▶ Answered ──conclude──▶ Conclusion ──end──▶ settler
 //! ```
 //!
-//! A stop may cut an attempt off between `begin` and `conclude`.
+//! A stop may cut an attempt off at any await before `end`: while it waits in `begin`, during the call, or while interceptors run after
+//! the call.
 
 mod admit;
 mod answer;
@@ -15,7 +16,7 @@ mod interceptors;
 
 use std::sync::{Arc, OnceLock};
 
-pub(super) use self::admit::{Admission, admit};
+pub(super) use self::admit::{Decision, admit};
 use super::alone::Start;
 use super::presence::Held;
 use super::shared::Shared;

@@ -28,7 +28,7 @@ pub(crate) struct Schedule {
 
 #[derive(Clone, Copy, Debug)]
 struct KnownDue {
-    asked_at: Instant,
+    answered_at: Instant,
     /// `None` if no event waits.
     due_at: Option<Instant>,
 }
@@ -61,8 +61,8 @@ impl Schedule {
 
     /// How long until the next event is due, if the last answer is younger than `known_for`. `Some(None)` if no event waits.
     pub(super) fn known_due(&self, now: Instant, known_for: Duration) -> Option<Option<Duration>> {
-        let KnownDue { asked_at, due_at } = self.due?;
-        let is_known = now.saturating_duration_since(asked_at) < known_for && due_at.is_none_or(|due_at| due_at > now);
+        let KnownDue { answered_at, due_at } = self.due?;
+        let is_known = now.saturating_duration_since(answered_at) < known_for && due_at.is_none_or(|due_at| due_at > now);
         is_known.then(|| due_at.map(|due_at| due_at.saturating_duration_since(now)))
     }
 
@@ -78,7 +78,7 @@ impl Schedule {
 
     /// Notes an answer: how long until the next event is due. `None` if no event waits.
     pub(super) fn note_due(&mut self, answered_at: Instant, due: Option<Duration>) {
-        self.due = Some(KnownDue { asked_at: answered_at, due_at: due.and_then(|due| answered_at.checked_add(due)) });
+        self.due = Some(KnownDue { answered_at, due_at: due.and_then(|due| answered_at.checked_add(due)) });
     }
 }
 
