@@ -116,7 +116,7 @@ impl InFlight {
     }
 
     /// Marks an event that was claimed from the table just now. If the mark of an earlier claim has not gone, its outcome is stored:
-    /// waits for that until `patience`. `hold` keeps the event's partition, if the event was read of one.
+    /// waits for that until `patience`. `hold` keeps the event's partition; `None` outside the ordered modes.
     pub(crate) async fn mark_claimed(
         self: &Arc<Self>,
         id: EventId,

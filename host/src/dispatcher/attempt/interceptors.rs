@@ -1,6 +1,7 @@
 //! The interceptors around a call. All calls of `before` share the dispatcher's deadline, and so do all calls of `after`.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -14,7 +15,7 @@ use crate::dispatcher::interceptor::Interceptor;
 use crate::event::Event;
 use crate::listener::{Cause, Failure, Outcome};
 
-type Interceptors = [std::sync::Arc<dyn Interceptor>];
+type Interceptors = [Arc<dyn Interceptor>];
 
 impl Attempt<'_> {
     /// # Errors

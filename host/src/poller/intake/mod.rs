@@ -19,7 +19,7 @@ use crate::listener::Listeners;
 use crate::metrics::Metrics;
 use crate::order::Order;
 use crate::partition::Partitions;
-use crate::queue::{Batches, InFlight, Queue};
+use crate::queue::{Batches, InFlight, Left, Queue};
 use crate::settlement::SettlementRules;
 use crate::settler::SettlerHandle;
 use crate::store::Store;
@@ -63,7 +63,7 @@ impl Intake {
     /// Forgets the events that this host dropped without an outcome and whose partitions another host has by now: that host reads them
     /// under another epoch. The others are claimed when a read brings them. No read brings the events that have ended elsewhere, for example by an operator.
     pub(super) fn forget_lost(&self) {
-        let is_lost = |one: &&crate::queue::Left| self.partitions.is_held(one.partition.0, one.partition.1) == Some(false);
+        let is_lost = |one: &&Left| self.partitions.is_held(one.partition.0, one.partition.1) == Some(false);
         self.in_flight.left().iter().filter(is_lost).for_each(|one| self.in_flight.forget(one));
     }
 }
