@@ -19,7 +19,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 LIBRARY = "crate"
 # The root file of each crate, by the name that faults use.
 CRATES = {
-    LIBRARY: "host/src/lib.rs",
+    LIBRARY: "host/outbox/src/lib.rs",
     "outbox": "host/cli/src/main.rs",
     "outbox_event": "host/event/src/lib.rs",
     "outbox_http": "host/http/src/lib.rs",

@@ -6,7 +6,7 @@ use servers::Broker;
 use crate::broker::{kill, own, shared};
 use crate::nats::Stream;
 
-#[path = "../../host/examples/relay.rs"]
+#[path = "../../host/outbox/examples/relay.rs"]
 #[expect(dead_code, reason = "its `main` runs as a program")]
 mod relay;
 

@@ -14,7 +14,7 @@ mod play;
 mod store;
 mod sync;
 
-#[path = "../../../host/src"]
+#[path = "../../../host/outbox/src"]
 mod rooms {
     pub(crate) mod partition;
     pub(crate) mod queue;

@@ -1,4 +1,4 @@
-//! The locks and atomics of the queue and the partitions, as `host/src/sync.rs` names them: every use is a step that the
+//! The locks and atomics of the queue and the partitions, as `host/outbox/src/sync.rs` names them: every use is a step that the
 //! scheduler chooses. Atomics have one order for all threads, whatever ordering is asked for; where the host asks for less than
 //! `SeqCst`, this shows nothing.
 
