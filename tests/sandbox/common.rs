@@ -10,16 +10,33 @@ use outbox::{Envelope, EventId, Outbox, SqliteStore};
 use support::{Sqlite, sample_plugins};
 use tempfile::TempDir;
 
+use crate::compiled::CompiledSamples;
+
 /// A plugins directory that lives as long as a test.
-pub(crate) struct Directory(TempDir);
+pub(crate) struct Directory {
+    plugins: TempDir,
+    compiled: CompiledSamples,
+}
 
 impl Directory {
     pub(crate) fn new() -> Self {
-        Self(TempDir::new().expect("a temporary directory"))
+        Self { plugins: TempDir::new().expect("a temporary directory"), compiled: CompiledSamples::new() }
     }
 
     pub(crate) fn path(&self) -> &Path {
-        self.0.path()
+        self.plugins.path()
+    }
+
+    /// What a host over these plugins is configured with, unless a test wants something else.
+    pub(crate) fn config(&self) -> PluginsConfig {
+        let cache_dir = Some(self.compiled.path().to_owned());
+        PluginsConfig { dir: self.path().to_owned(), cache_dir, ..PluginsConfig::default() }
+    }
+
+    /// As [`config`](Self::config), for a host that looks at the directory only when a test asks it to.
+    pub(crate) fn config_without_watch(&self) -> PluginsConfig {
+        let never = Duration::from_secs(3_600);
+        PluginsConfig { rescan_interval: never, debounce: never, ..self.config() }
     }
 
     /// Puts a whole file in place at once, as people are told to.
@@ -42,15 +59,9 @@ pub(crate) fn sample(name: &str) -> Vec<u8> {
 
 /// A host over these plugins. It looks at the directory only when a test asks it to.
 pub(crate) async fn host(store: SqliteStore, directory: &Directory) -> Outbox<SqliteStore> {
-    let never = Duration::from_secs(3_600);
     Outbox::single_node(store)
         .poller(PollerConfig { interval: Duration::from_millis(20), ..PollerConfig::default() })
-        .plugins_config(PluginsConfig {
-            dir: directory.path().to_owned(),
-            rescan_interval: never,
-            debounce: never,
-            ..PluginsConfig::default()
-        })
+        .plugins_config(directory.config_without_watch())
         .start()
         .await
         .expect("starts")

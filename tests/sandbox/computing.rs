@@ -39,7 +39,8 @@ async fn converse_beside(event_type: &str, calls: usize) {
     directory.put("trouble.toml", limits);
     directory.put("trouble.wasm", &sample("trouble"));
     let config = DispatcherConfig { drain_timeout: Duration::from_millis(100), ..DispatcherConfig::default() };
-    let outbox = Outbox::single_node(store).dispatcher(config).plugins(directory.path()).start().await.expect("starts");
+    let outbox =
+        Outbox::single_node(store).dispatcher(config).plugins_config(directory.config()).start().await.expect("starts");
 
     commit(&outbox, (0..calls).map(|_| event("Trouble", event_type, "1")).collect()).await;
     // Each thread of the runtime has taken an event by now; the others may wait for a place.

@@ -7,7 +7,7 @@ use outbox::event::{Cost, GuestCost, ShortDigest};
 use outbox::metrics::CallCounts;
 use outbox::poller::PollerConfig;
 use outbox::store::{AttemptEnd, InspectStore, Record};
-use outbox::wasm::{PluginState, PluginsConfig};
+use outbox::wasm::PluginState;
 use outbox::{Envelope, EventId, Outbox, SqliteStore, Status};
 use support::{Harness, Sqlite, eventually};
 
@@ -42,11 +42,10 @@ impl Costs {
         directory.put(&format!("{plugin}.toml"), manifest.as_bytes());
         directory.put(&format!("{plugin}.wasm"), &sample(plugin));
         let (db, store) = database().await;
-        let config = PluginsConfig { dir: directory.path().to_owned(), ..PluginsConfig::default() };
         let outbox = Outbox::single_node(store.clone())
             .poller(PollerConfig { interval: Duration::from_millis(20), ..PollerConfig::default() })
             .dispatcher(DispatcherConfig { record, ..DispatcherConfig::default() })
-            .plugins_config(config)
+            .plugins_config(directory.config())
             .start()
             .await
             .expect("starts");

@@ -93,7 +93,7 @@ async fn host(store: SqliteStore, directory: &Directory, url: &str, ca_file: Opt
     directory.put("order-webhook.wasm", &sample("order-webhook"));
     directory.put("noop.wasm", &sample("noop"));
     let ca_file = ca_file.map(Path::to_owned);
-    let config = PluginsConfig { dir: directory.path().to_owned(), ca_file, ..PluginsConfig::default() };
+    let config = PluginsConfig { ca_file, ..directory.config() };
     Outbox::single_node(store).plugins_config(config).start().await.expect("starts")
 }
 

@@ -2,6 +2,7 @@
 
 mod batches;
 mod common;
+mod compiled;
 mod computing;
 mod conformance;
 mod contract;

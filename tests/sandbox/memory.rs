@@ -64,7 +64,7 @@ async fn calls_beyond_the_memory_of_all_guests_wait_and_are_done_later_and_none_
     let (_db, store) = database().await;
     // For two calls, and not for a third.
     let memory = ByteSize(2 * one + one / 2);
-    let config = PluginsConfig { dir: directory.path().to_owned(), memory, ..PluginsConfig::default() };
+    let config = PluginsConfig { memory, ..directory.config() };
     let builder = Outbox::single_node(store.clone()).sinks(Sinks::default().with("orders", sink.clone()));
     let outbox = builder.plugins_config(config).start().await.expect("starts");
     let row = async |id| store.get(id).await.expect("reads").expect("the row is there");
@@ -105,7 +105,8 @@ async fn a_plugin_that_takes_all_memory_it_gets_and_sleeps_leaves_enough_for_ano
     directory.put("trouble.wasm", &sample("trouble"));
     directory.put("noop.wasm", &sample("noop"));
     let config = DispatcherConfig { drain_timeout: Duration::from_millis(100), ..DispatcherConfig::default() };
-    let outbox = Outbox::single_node(store).dispatcher(config).plugins(directory.path()).start().await.expect("starts");
+    let outbox =
+        Outbox::single_node(store).dispatcher(config).plugins_config(directory.config()).start().await.expect("starts");
 
     // Four times the memory of all guests, if each took what its limits allow.
     commit(&outbox, (0..HOARDING).map(|_| event("Trouble", "Hoard", "1")).collect()).await;

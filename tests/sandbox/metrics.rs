@@ -75,13 +75,9 @@ async fn a_host_whose_required_plugin_does_not_serve_is_not_ready_until_it_does(
     let directory = Directory::new();
     directory.put("mailer.wasm", b"no component");
     let (_db, store) = database().await;
-    let never = Duration::from_secs(3_600);
     let config = PluginsConfig {
-        dir: directory.path().to_owned(),
-        rescan_interval: never,
-        debounce: never,
         required: BTreeSet::from(["mailer".to_owned(), "missing".to_owned()]),
-        ..PluginsConfig::default()
+        ..directory.config_without_watch()
     };
     let poller = PollerConfig { interval: Duration::from_millis(20), ..PollerConfig::default() };
     let outbox = Outbox::single_node(store).poller(poller).plugins_config(config).start().await.expect("starts");

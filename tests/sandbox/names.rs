@@ -3,7 +3,7 @@
 use outbox::listener::{DispatchResult, Failure};
 use outbox::poller::PollerConfig;
 use outbox::store::InspectStore;
-use outbox::wasm::{PluginState, PluginsConfig};
+use outbox::wasm::PluginState;
 use outbox::{Outbox, Status};
 use support::eventually;
 
@@ -17,7 +17,7 @@ async fn a_plugin_called_native_takes_nothing_from_native_listeners() {
     let outbox = Outbox::single_node(store.clone())
         .poller(PollerConfig { interval: std::time::Duration::from_millis(20), ..PollerConfig::default() })
         .listener(("Order", "OrderPaid"), async |_| Ok::<_, Failure>(DispatchResult::Done))
-        .plugins_config(PluginsConfig { dir: directory.path().to_owned(), ..PluginsConfig::default() })
+        .plugins_config(directory.config())
         .start()
         .await
         .expect("starts");
@@ -44,9 +44,7 @@ async fn a_file_whose_name_could_deceive_is_not_loaded_and_says_which_names_are(
     let long = "n".repeat(65);
     for name in ["my plugin", "ünï", "a\u{202e}b", long.as_str()] {
         directory.put(&format!("{name}.wasm"), &sample("noop"));
-        let config = PluginsConfig { dir: directory.path().to_owned(), ..PluginsConfig::default() };
-
-        let list = outbox::wasm::inspect(config, 1).await.expect("the directory can be used");
+        let list = outbox::wasm::inspect(directory.config(), 1).await.expect("the directory can be used");
 
         let status = list.iter().find(|status| status.name == name).expect("it is listed");
         assert_eq!(status.state, PluginState::Failed, "{name}");

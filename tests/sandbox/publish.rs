@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use outbox::sink::{Message, Sink, SinkError, Sinks};
 use outbox::store::{InspectStore, Record};
-use outbox::wasm::{PluginState, PluginsConfig};
+use outbox::wasm::PluginState;
 use outbox::{EventId, Outbox, SqliteStore, Status};
 use support::{Endpoint, eventually};
 
@@ -70,8 +70,8 @@ impl Publishing {
         let kept = Arc::<Kept>::default();
         let named = |name| Arc::new(Named(name, kept.clone()));
         let sinks = Sinks::default().with("orders", named("orders")).with("audit", named("audit"));
-        let config = PluginsConfig { dir: directory.path().to_owned(), ..PluginsConfig::default() };
-        let outbox = Outbox::single_node(store.clone()).sinks(sinks).plugins_config(config).start().await.expect("starts");
+        let outbox =
+            Outbox::single_node(store.clone()).sinks(sinks).plugins_config(directory.config()).start().await.expect("starts");
         Self { _db: db, store, directory, kept, outbox }
     }
 

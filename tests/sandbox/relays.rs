@@ -27,7 +27,7 @@ impl Sink for Remembers {
 async fn host(store: SqliteStore, directory: &Directory, sink: &Arc<Remembers>) -> Outbox<SqliteStore> {
     let sinks = Sinks::default().with("all", sink.clone());
     let builder = Outbox::single_node(store).sinks(sinks).relay(("*", "*"), RelayConfig::to("all"));
-    builder.plugins(directory.path()).start().await.expect("starts")
+    builder.plugins_config(directory.config()).start().await.expect("starts")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -14,7 +14,7 @@ async fn sleepy(store: SqliteStore, directory: &Directory) -> Outbox<SqliteStore
     directory.put("trouble.wasm", &sample("trouble"));
     directory.put("noop.wasm", &sample("noop"));
     let config = DispatcherConfig { drain_timeout: Duration::from_millis(100), ..DispatcherConfig::default() };
-    Outbox::single_node(store).dispatcher(config).plugins(directory.path()).start().await.expect("starts")
+    Outbox::single_node(store).dispatcher(config).plugins_config(directory.config()).start().await.expect("starts")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -135,7 +135,7 @@ async fn a_stop_does_not_wait_for_a_guest_that_sleeps_longer_than_the_drain() {
     directory.put("trouble.toml", b"[limits]\ndeadline = \"15s\"\n");
     let outbox = Outbox::single_node(store.clone())
         .dispatcher(outbox::dispatcher::DispatcherConfig { drain_timeout: Duration::from_millis(200), ..Default::default() })
-        .plugins(directory.path())
+        .plugins_config(directory.config())
         .start()
         .await
         .expect("starts");

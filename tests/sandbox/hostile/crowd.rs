@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use outbox::listener::Cause;
 use outbox::poller::PollerConfig;
 use outbox::store::{Filter, InspectStore, Record};
-use outbox::wasm::PluginsConfig;
 use outbox::{DispatchResult, Envelope, Event, EventId, Outbox, SqliteStore, Status};
 use support::eventually;
 
@@ -41,16 +40,10 @@ fn corpus() -> Vec<(String, Evil)> {
 type Called = Arc<Mutex<HashMap<EventId, Instant>>>;
 
 async fn host(store: &SqliteStore, directory: &Directory, called: &Called) -> Outbox<SqliteStore> {
-    let never = Duration::from_secs(3_600);
     let called = called.clone();
     Outbox::single_node(store.clone())
         .poller(PollerConfig { interval: Duration::from_millis(20), ..PollerConfig::default() })
-        .plugins_config(PluginsConfig {
-            dir: directory.path().to_owned(),
-            rescan_interval: never,
-            debounce: never,
-            ..PluginsConfig::default()
-        })
+        .plugins_config(directory.config_without_watch())
         .listener(("Native", "Good"), move |event: Arc<Event>| {
             called.lock().expect("nobody panics").insert(event.id(), Instant::now());
             async { Ok(DispatchResult::Done) }
