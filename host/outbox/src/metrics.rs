@@ -6,9 +6,9 @@
 mod config;
 mod db_errors;
 mod exposition;
-mod page;
 mod prometheus;
 mod sampler;
+mod snapshot;
 #[cfg(feature = "otel")]
 pub(crate) mod span_counts;
 
@@ -19,11 +19,11 @@ pub use db_errors::DbErrors;
 pub(crate) use exposition::Exposition;
 #[doc(inline)]
 pub use outbox_listener::{CallCounts, CallTotals, Calls, Counter, Histogram, RouteTotals, Routes};
-#[cfg(feature = "otel")]
-pub(crate) use page::{Kind, Labels, Page, Value};
 pub use prometheus::CONTENT_TYPE;
 pub(crate) use sampler::{Sampled, Sampler};
 use serde::Serialize;
+#[cfg(feature = "otel")]
+pub(crate) use snapshot::{Family, MetricType, Sample, Snapshot, Value};
 
 use crate::store::StoreError;
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::page::{Kind, Page};
-use super::prometheus::Text;
+use super::prometheus;
 use super::sampler::Sample;
+use super::snapshot::{MetricType, Snapshot};
 use super::{Metrics, RouteTotals, Routes};
 use crate::store::Stats;
 
@@ -28,44 +28,45 @@ pub(crate) struct Exposition<'a> {
 impl Exposition<'_> {
     /// The text for Prometheus.
     pub(crate) fn text(&self) -> String {
-        let mut text = Text::new(self.prefix);
-        self.write(&mut text);
-        text.finish()
+        prometheus::text(self.prefix, self.snapshot())
     }
 
-    /// Writes everything.
-    pub(crate) fn write(&self, page: &mut impl Page) {
-        self.host(page);
-        self.table(page);
-        self.counters(page);
-        self.routes(page);
-        self.plugins(page);
-        self.spans(page);
+    /// All metrics.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let mut page = Snapshot::default();
+        self.host(&mut page);
+        self.table(&mut page);
+        self.counters(&mut page);
+        self.routes(&mut page);
+        self.plugins(&mut page);
+        #[cfg(feature = "otel")]
+        self.spans(&mut page);
+        page
     }
 
-    fn host(&self, page: &mut impl Page) {
+    fn host(&self, page: &mut Snapshot) {
         let labels = [("version", env!("CARGO_PKG_VERSION")), ("database", self.database), ("mode", self.mode)];
-        page.family("build_info", Kind::Gauge, "Always 1: the version of the host, its kind of database and its mode.")
+        page.family("build_info", MetricType::Gauge, "Always 1: the version of the host, its kind of database and its mode.")
             .sample(&labels, true);
-        page.family("queue_depth", Kind::Gauge, "Events that wait in this host's memory for a worker, by queue.")
+        page.family("queue_depth", MetricType::Gauge, "Events that wait in this host's memory for a worker, by queue.")
             .sample(&[("queue", "hot")], self.queued.0)
             .sample(&[("queue", "cold")], self.queued.1);
         page.family(
             "in_flight",
-            Kind::Gauge,
+            MetricType::Gauge,
             "Events in this host's hands: queued, with a listener, or waiting for their outcome to be stored.",
         )
         .sample(&[], self.in_flight);
     }
 
-    fn table(&self, page: &mut impl Page) {
+    fn table(&self, page: &mut Snapshot) {
         let Some(sample) = &self.sample else { return };
-        page.family("sample_success", Kind::Gauge, "1 when the last look at the table succeeded, 0 when it did not.")
+        page.family("sample_success", MetricType::Gauge, "1 when the last look at the table succeeded, 0 when it did not.")
             .sample(&[], sample.succeeded);
         let stats = sample.stats.as_ref();
-        let mut records = page.family(
+        let records = page.family(
             "records",
-            Kind::Gauge,
+            MetricType::Gauge,
             "Events in the table, the same for every host; at most 100000 of each kind are counted, new and retry together. Absent \
              while the table cannot be looked at.",
         );
@@ -82,9 +83,9 @@ impl Exposition<'_> {
         for (status, count) in stats.map(by_status).into_iter().flatten() {
             records.sample(&[("status", status)], count);
         }
-        let mut oldest = page.family(
+        let oldest = page.family(
             "oldest_pending_seconds",
-            Kind::Gauge,
+            MetricType::Gauge,
             "How long the oldest event that could be delivered has waited; 0 when none waits. Absent while the table cannot be looked \
              at.",
         );
@@ -93,18 +94,18 @@ impl Exposition<'_> {
         }
     }
 
-    fn counters(&self, page: &mut impl Page) {
+    fn counters(&self, page: &mut Snapshot) {
         let counts = self.metrics.counts();
         page.family(
             "enqueued_total",
-            Kind::Counter,
+            MetricType::Counter,
             "Events put into a queue: straight after their commit (hot) or by the poller (cold).",
         )
         .sample(&[("path", "hot")], counts.hot_enqueued)
         .sample(&[("path", "cold")], counts.cold_enqueued);
         page.family(
             "claims_total",
-            Kind::Counter,
+            MetricType::Counter,
             "How often the poller read or claimed what is due, by what that brought: as many events as asked for, fewer, none, or an error.",
         )
         .sample(&[("result", "full")], counts.claims_full)
@@ -134,24 +135,24 @@ impl Exposition<'_> {
             ),
             ("purged_total", "Old finished events deleted.", counts.purged),
         ] {
-            page.family(name, Kind::Counter, help).sample(&[], count);
+            page.family(name, MetricType::Counter, help).sample(&[], count);
         }
-        let mut errors =
-            page.family("db_errors_total", Kind::Counter, "Statements that the database did not do, by kind of error.");
+        let errors =
+            page.family("db_errors_total", MetricType::Counter, "Statements that the database did not do, by kind of error.");
         for (kind, count) in self.metrics.db_errors_by_kind.counts() {
             errors.sample(&[("kind", kind)], count);
         }
     }
 
-    fn routes(&self, page: &mut impl Page) {
+    fn routes(&self, page: &mut Snapshot) {
         let routes = &self.metrics.routes;
         let totals = routes.totals();
         let named = totals.iter().map(|(route, totals)| (route.aggregate_type.as_str(), route.event_type.as_str(), totals));
         let totals: Vec<(&str, &str, &Arc<RouteTotals>)> =
             named.chain([(Routes::OTHER, Routes::OTHER, routes.other())]).collect();
-        let mut dispatch = page.family(
+        let dispatch = page.family(
             "dispatch_total",
-            Kind::Counter,
+            MetricType::Counter,
             "Attempts by route and outcome: success, failure (tried again), dead (given up), deferred (the listener asked for later). \
              Events that no listener answers, and routes beyond metrics.max_routes, are counted as other.",
         );
@@ -167,57 +168,60 @@ impl Exposition<'_> {
                 dispatch.sample(&labels, counter.get());
             }
         }
-        let mut duration = page.family(
+        let duration = page.family(
             "dispatch_duration_seconds",
-            Kind::Histogram,
+            MetricType::Histogram,
             "How long attempts took, from the call of the listener to its answer. Several events in one call have all of its time.",
         );
         for &(aggregate_type, event_type, totals) in &totals {
-            duration.histogram(&[("aggregate_type", aggregate_type), ("event_type", event_type)], &totals.duration);
+            duration.sample(&[("aggregate_type", aggregate_type), ("event_type", event_type)], &totals.duration);
         }
-        let mut lag = page.family(
+        let lag = page.family(
             "delivery_lag_seconds",
-            Kind::Histogram,
+            MetricType::Histogram,
             "How long delivered events took, from when they could be delivered to the end of their last attempt.",
         );
         for &(aggregate_type, event_type, totals) in &totals {
-            lag.histogram(&[("aggregate_type", aggregate_type), ("event_type", event_type)], &totals.lag);
+            lag.sample(&[("aggregate_type", aggregate_type), ("event_type", event_type)], &totals.lag);
         }
     }
 
-    fn plugins(&self, page: &mut impl Page) {
+    fn plugins(&self, page: &mut Snapshot) {
         let plugins = self.metrics.calls.of_plugins();
         let counts: Vec<_> = plugins.iter().map(|(name, totals)| (&**name, totals.counts())).collect();
-        let mut calls =
-            page.family("plugin_calls_total", Kind::Counter, "Calls of a plugin; one for several events counts for each.");
+        let calls = page.family(
+            "plugin_calls_total",
+            MetricType::Counter,
+            "Calls of a plugin; one for several events counts for each.",
+        );
         for &(plugin, ref counts) in &counts {
             calls.sample(&[("plugin", plugin)], counts.calls);
         }
-        let mut took =
-            page.family("plugin_call_seconds_total", Kind::Counter, "Time that the calls of a plugin took, together.");
+        let took =
+            page.family("plugin_call_seconds_total", MetricType::Counter, "Time that the calls of a plugin took, together.");
         for &(plugin, ref counts) in &counts {
             took.sample(&[("plugin", plugin)], counts.took.as_secs_f64());
         }
         // Its name was given without `_total`, which a counter must have.
-        let mut fuel = page.family(
+        let fuel = page.family(
             "plugin_fuel_used",
-            Kind::Gauge,
+            MetricType::Gauge,
             "Fuel that the calls of a plugin used since the host started; it only grows.",
         );
         for &(plugin, ref counts) in &counts {
             fuel.sample(&[("plugin", plugin)], counts.fuel_used);
         }
-        let mut memory = page.family(
+        let memory = page.family(
             "plugin_memory_peak_bytes",
-            Kind::Gauge,
+            MetricType::Gauge,
             "The most memory that one call of a plugin had since the host started.",
         );
         for &(plugin, ref counts) in &counts {
             memory.sample(&[("plugin", plugin)], counts.memory_peak_bytes);
         }
-        let mut traps = page.family(
+        let traps = page.family(
             "plugin_traps_total",
-            Kind::Counter,
+            MetricType::Counter,
             "Attempts that ended because a plugin broke or went beyond a limit, by reason.",
         );
         for (plugin, totals) in &plugins {
@@ -225,9 +229,9 @@ impl Exposition<'_> {
                 traps.sample(&[("plugin", &**plugin), ("reason", reason)], count);
             }
         }
-        let mut swaps = page.family(
+        let swaps = page.family(
             "plugin_swaps_total",
-            Kind::Counter,
+            MetricType::Counter,
             "Changes of what serves as a plugin: loaded, swapped for another version, failed to load, put back to the last good \
              version, unloaded.",
         );
@@ -239,17 +243,14 @@ impl Exposition<'_> {
     }
 
     #[cfg(feature = "otel")]
-    fn spans(&self, page: &mut impl Page) {
+    fn spans(&self, page: &mut Snapshot) {
         let Some(spans) = self.spans else { return };
         page.family(
             "spans_total",
-            Kind::Counter,
+            MetricType::Counter,
             "Finished spans, by what became of them: taken by the collector, or dropped, since it was away or too slow.",
         )
         .sample(&[("result", "exported")], spans.exported.get())
         .sample(&[("result", "dropped")], spans.dropped.get());
     }
-
-    #[cfg(not(feature = "otel"))]
-    fn spans(&self, _: &mut impl Page) {}
 }

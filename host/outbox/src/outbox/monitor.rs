@@ -167,8 +167,8 @@ impl crate::telemetry::Numbers for Monitor {
         &self.0.prefix
     }
 
-    fn write(&self, points: &mut crate::telemetry::Points<'_>) {
-        self.exposition().write(points);
+    fn snapshot(&self) -> crate::metrics::Snapshot {
+        self.exposition().snapshot()
     }
 
     fn is_gone(&self) -> bool {

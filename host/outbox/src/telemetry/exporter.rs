@@ -18,9 +18,10 @@ use tokio::task::JoinHandle;
 
 use super::collector::{Collector, Told};
 use super::config::{CollectorConfig, Sampling, TelemetryConfig};
-use super::points::Points;
+use super::points;
 use super::queue::{self, Entrance, SpanQueue};
 use super::spans::Spans;
+use crate::metrics::Snapshot;
 use crate::metrics::span_counts::SpanCounts;
 use crate::time::system_clock;
 
@@ -64,8 +65,8 @@ pub(crate) trait Numbers: Send + Sync {
     /// What the names begin with.
     fn prefix(&self) -> &str;
 
-    /// Writes all of them as they are now.
-    fn write(&self, points: &mut Points<'_>);
+    /// All of them as they are now.
+    fn snapshot(&self) -> Snapshot;
 
     /// Whether the outbox is gone, so that they change no more.
     fn is_gone(&self) -> bool;
@@ -228,14 +229,13 @@ fn scopes(watched: &Mutex<Vec<Watched>>) -> Vec<ScopeMetrics> {
     let mut scopes = Vec::new();
     watched.lock().unwrap_or_else(PoisonError::into_inner).retain(|Watched { numbers, start }| {
         let stays = !numbers.is_gone();
-        let mut points = Points::new(numbers.prefix(), *start, now);
-        numbers.write(&mut points);
+        let metrics = points::metrics(numbers.prefix(), numbers.snapshot(), *start, now);
         let scope = InstrumentationScope {
             name: "outbox".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             ..InstrumentationScope::default()
         };
-        scopes.push(ScopeMetrics { scope: Some(scope), metrics: points.finish(), ..ScopeMetrics::default() });
+        scopes.push(ScopeMetrics { scope: Some(scope), metrics, ..ScopeMetrics::default() });
         stays
     });
     scopes

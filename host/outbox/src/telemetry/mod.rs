@@ -29,8 +29,6 @@ pub use config::{CollectorConfig, Sampling, TelemetryConfig};
 pub(crate) use exporter::Numbers;
 #[cfg(feature = "otel")]
 pub use exporter::{Telemetry, TelemetryError};
-#[cfg(feature = "otel")]
-pub(crate) use points::Points;
 pub(crate) use spans::{Caller, ProcessSpan, Spans};
 
 #[cfg(feature = "otel")]

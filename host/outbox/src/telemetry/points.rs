@@ -7,118 +7,80 @@ use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
 use opentelemetry_proto::tonic::metrics::v1 as otlp;
 use otlp::{AggregationTemporality, HistogramDataPoint, Metric, NumberDataPoint, metric, number_data_point};
 
-use crate::metrics::{Histogram, Kind, Labels, Page, Value};
+use crate::metrics::{Family, MetricType, Sample, Snapshot, Value};
 
-/// Metrics in the making.
-pub(crate) struct Points<'a> {
-    prefix: &'a str,
-    /// When counting began, in nanoseconds of Unix time.
-    start: u64,
-    /// When the numbers were read, likewise.
-    now: u64,
-    metrics: Vec<Metric>,
+/// The metrics that have numbers. Every name begins with `prefix` and a dot. Counting began at `start`, and the numbers were read
+/// at `now`: nanoseconds of Unix time.
+pub(super) fn metrics(prefix: &str, snapshot: Snapshot, start: u64, now: u64) -> Vec<Metric> {
+    let families = snapshot.families.into_iter().filter(|family| !family.samples.is_empty());
+    families.map(|family| metric(prefix, family, start, now)).collect()
 }
 
-impl<'a> Points<'a> {
-    /// Every name begins with `prefix` and a dot.
-    pub(super) fn new(prefix: &'a str, start: u64, now: u64) -> Self {
-        Self { prefix, start, now, metrics: Vec::with_capacity(40) }
-    }
-
-    /// The metrics that have numbers.
-    pub(super) fn finish(mut self) -> Vec<Metric> {
-        self.metrics.retain(|metric| match &metric.data {
-            Some(metric::Data::Sum(sum)) => !sum.data_points.is_empty(),
-            Some(metric::Data::Gauge(gauge)) => !gauge.data_points.is_empty(),
-            Some(metric::Data::Histogram(histogram)) => !histogram.data_points.is_empty(),
-            _ => false,
-        });
-        self.metrics
-    }
-
-    fn last(&mut self) -> &mut metric::Data {
-        let data = self.metrics.last_mut().and_then(|metric| metric.data.as_mut());
-        data.expect("a metric is begun before it is given numbers")
-    }
-}
-
-impl Page for Points<'_> {
-    fn begin(&mut self, name: &str, kind: Kind, help: &str) {
-        let name = name.strip_suffix("_total").unwrap_or(name);
-        let units = [("_seconds", "s"), ("_bytes", "By")];
-        let unit = units.iter().find_map(|(ending, unit)| Some((name.strip_suffix(ending)?, *unit)));
-        let (name, unit) = unit.unwrap_or((name, ""));
-        let temporality = AggregationTemporality::Cumulative as i32;
-        let data = match kind {
-            Kind::Counter => {
-                let sum = otlp::Sum { aggregation_temporality: temporality, is_monotonic: true, data_points: Vec::new() };
-                metric::Data::Sum(sum)
-            }
-            Kind::Gauge => metric::Data::Gauge(otlp::Gauge::default()),
-            Kind::Histogram => {
-                metric::Data::Histogram(otlp::Histogram { aggregation_temporality: temporality, data_points: Vec::new() })
-            }
-        };
-        self.metrics.push(Metric {
-            name: format!("{}.{name}", self.prefix),
-            description: help.to_owned(),
-            unit: unit.to_owned(),
-            data: Some(data),
-            ..Metric::default()
-        });
-    }
-
-    fn add(&mut self, labels: Labels<'_>, value: Value) {
-        let value = match value {
-            Value::Count(count) => number_data_point::Value::AsInt(i64::try_from(count).unwrap_or(i64::MAX)),
-            Value::Number(number) => number_data_point::Value::AsDouble(number),
-        };
-        let point = NumberDataPoint {
-            attributes: attributes(labels),
-            start_time_unix_nano: self.start,
-            time_unix_nano: self.now,
-            value: Some(value),
-            ..NumberDataPoint::default()
-        };
-        match self.last() {
-            metric::Data::Sum(sum) => sum.data_points.push(point),
-            metric::Data::Gauge(gauge) => gauge.data_points.push(NumberDataPoint { start_time_unix_nano: 0, ..point }),
-            _ => {}
-        }
-    }
-
-    fn add_histogram(&mut self, labels: Labels<'_>, histogram: &Histogram) {
-        let (mut bounds, mut buckets, mut before) = (Vec::new(), Vec::new(), 0);
-        for (bound, within) in histogram.cumulative() {
-            bounds.push(bound.as_secs_f64());
-            buckets.push(within - before);
-            before = within;
-        }
-        buckets.push(histogram.longer());
-        let point = HistogramDataPoint {
-            attributes: attributes(labels),
-            start_time_unix_nano: self.start,
-            time_unix_nano: self.now,
-            // Of what was just read, as OTLP demands: the buckets add up to it.
-            count: buckets.iter().sum(),
-            sum: Some(histogram.sum().as_secs_f64()),
-            bucket_counts: buckets,
-            explicit_bounds: bounds,
-            ..HistogramDataPoint::default()
-        };
-        if let metric::Data::Histogram(histogram) = self.last() {
-            histogram.data_points.push(point);
-        }
+fn metric(prefix: &str, family: Family, start: u64, now: u64) -> Metric {
+    let name = family.name.strip_suffix("_total").unwrap_or(family.name);
+    let units = [("_seconds", "s"), ("_bytes", "By")];
+    let unit = units.iter().find_map(|(ending, unit)| Some((name.strip_suffix(ending)?, *unit)));
+    let (name, unit) = unit.unwrap_or((name, ""));
+    let temporality = AggregationTemporality::Cumulative as i32;
+    let samples = family.samples.into_iter();
+    let data = match family.kind {
+        MetricType::Counter => metric::Data::Sum(otlp::Sum {
+            aggregation_temporality: temporality,
+            is_monotonic: true,
+            data_points: samples.filter_map(|sample| number(sample, start, now)).collect(),
+        }),
+        MetricType::Histogram => metric::Data::Histogram(otlp::Histogram {
+            aggregation_temporality: temporality,
+            data_points: samples.filter_map(|sample| histogram(sample, start, now)).collect(),
+        }),
+        _ => metric::Data::Gauge(otlp::Gauge { data_points: samples.filter_map(|sample| number(sample, 0, now)).collect() }),
+    };
+    Metric {
+        name: format!("{prefix}.{name}"),
+        description: family.help.to_owned(),
+        unit: unit.to_owned(),
+        data: Some(data),
+        ..Metric::default()
     }
 }
 
-fn attributes(labels: Labels<'_>) -> Vec<KeyValue> {
-    let attribute = |(name, value): &(&str, &str)| KeyValue {
-        key: (*name).to_owned(),
-        value: Some(AnyValue { value: Some(any_value::Value::StringValue((*value).to_owned())) }),
+fn number(sample: Sample, start: u64, now: u64) -> Option<NumberDataPoint> {
+    let value = match sample.value {
+        Value::Count(count) => number_data_point::Value::AsInt(i64::try_from(count).unwrap_or(i64::MAX)),
+        Value::Number(number) => number_data_point::Value::AsDouble(number),
+        Value::Histogram(_) => return None,
+    };
+    Some(NumberDataPoint {
+        attributes: attributes(sample.labels),
+        start_time_unix_nano: start,
+        time_unix_nano: now,
+        value: Some(value),
+        ..NumberDataPoint::default()
+    })
+}
+
+fn histogram(sample: Sample, start: u64, now: u64) -> Option<HistogramDataPoint> {
+    let Value::Histogram(buckets) = sample.value else { return None };
+    Some(HistogramDataPoint {
+        attributes: attributes(sample.labels),
+        start_time_unix_nano: start,
+        time_unix_nano: now,
+        count: buckets.count(),
+        sum: Some(buckets.sum),
+        bucket_counts: buckets.counts.iter().map(|(_, count)| *count).collect(),
+        // OTLP leaves the infinite bound out.
+        explicit_bounds: buckets.counts.iter().map(|(bound, _)| *bound).filter(|bound| bound.is_finite()).collect(),
+        ..HistogramDataPoint::default()
+    })
+}
+
+fn attributes(labels: Vec<(&'static str, String)>) -> Vec<KeyValue> {
+    let attribute = |(name, value): (&str, String)| KeyValue {
+        key: name.to_owned(),
+        value: Some(AnyValue { value: Some(any_value::Value::StringValue(value)) }),
         ..KeyValue::default()
     };
-    labels.iter().map(attribute).collect()
+    labels.into_iter().map(attribute).collect()
 }
 
 #[cfg(test)]
@@ -127,13 +89,13 @@ mod tests {
 
     #[test]
     fn a_name_has_its_unit_beside_it_and_no_ending_of_prometheus() {
-        let mut points = Points::new("shop", 1, 2);
-        points.family("dispatch_total", Kind::Counter, "Attempts.").sample(&[("outcome", "success")], 3_u64);
-        points.family("plugin_call_seconds_total", Kind::Counter, "Time.").sample(&[], 0.5);
-        points.family("plugin_memory_peak_bytes", Kind::Gauge, "Memory.").sample(&[], 7_u64);
-        points.family("records", Kind::Gauge, "Absent.");
+        let mut snapshot = Snapshot::default();
+        snapshot.family("dispatch_total", MetricType::Counter, "Attempts.").sample(&[("outcome", "success")], 3_u64);
+        snapshot.family("plugin_call_seconds_total", MetricType::Counter, "Time.").sample(&[], 0.5);
+        snapshot.family("plugin_memory_peak_bytes", MetricType::Gauge, "Memory.").sample(&[], 7_u64);
+        snapshot.family("records", MetricType::Gauge, "Absent.");
 
-        let metrics = points.finish();
+        let metrics = metrics("shop", snapshot, 1, 2);
 
         let told: Vec<(&str, &str)> = metrics.iter().map(|metric| (metric.name.as_str(), metric.unit.as_str())).collect();
         assert_eq!(told, [("shop.dispatch", ""), ("shop.plugin_call", "s"), ("shop.plugin_memory_peak", "By")]);
