@@ -1,5 +1,8 @@
 //! `outbox.toml` as a JSON Schema, for editors. Nothing of it is written down a second time: what a key takes is found by
 //! trying, and what it means is said by the file that `outbox init` writes.
+//!
+//! Not `schemars`: six packages would need its derive, and an attribute on each duration. References and the defaults of this program
+//! would still be added here.
 
 use std::collections::BTreeMap;
 

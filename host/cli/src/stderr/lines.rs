@@ -3,6 +3,9 @@
 //! If a worker wrote by itself, a full pipe or a stopped terminal would hold it up, and the host with it. The thread is woken
 //! at once and writes line by line, so a host that is killed has said what it did. A regular file never blocks and is written
 //! directly.
+//!
+//! Not `tracing-appender`: its queue is bounded by lines instead of bytes, drops warnings as early as other lines, and loses a line
+//! without counting it when a non-blocking descriptor is full.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};

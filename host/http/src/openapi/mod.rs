@@ -2,6 +2,8 @@
 //!
 //! What every answer looks like is derived from the types that are sent; what may be refused follows from what a handler asks
 //! for: a role, a body, the database. The codes of refusals come from the one list of problems.
+//!
+//! Not `utoipa-axum`: the macro that it reads keeps one response for each status, and here several refusals share one.
 
 mod endpoint;
 mod plain;

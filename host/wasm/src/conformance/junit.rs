@@ -1,4 +1,7 @@
 //! A report as JUnit XML, which every CI server reads.
+//!
+//! Not `quick-junit`: it counts skipped tests on `testsuites`, which Jenkins' schema forbids, and leaves line breaks in attributes as
+//! they are, where readers see spaces.
 
 use std::fmt::Write;
 use std::time::Duration;
