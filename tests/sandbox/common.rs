@@ -27,7 +27,7 @@ impl Directory {
         self.plugins.path()
     }
 
-    /// What a host over these plugins is configured with, unless a test wants something else.
+    /// The configuration of a host over these plugins, unless a test wants another.
     pub(crate) fn config(&self) -> PluginsConfig {
         let cache_dir = Some(self.compiled.path().to_owned());
         PluginsConfig { dir: self.path().to_owned(), cache_dir, ..PluginsConfig::default() }

@@ -1,4 +1,4 @@
-//! What tests have compiled of the sample plugins, for tests that run later.
+//! Compiled sample plugins, kept for later tests.
 
 use std::collections::HashSet;
 use std::fs::{self, Permissions};
@@ -13,11 +13,11 @@ use support::sample_plugins;
 use tempfile::TempDir;
 
 const KEY_FILE: &str = "key";
-/// A host uses no cache that somebody else can read.
+/// A host refuses a cache that other users can read.
 const PRIVATE: u32 = 0o700;
 
 /// A cache directory of a test's own, for `PluginsConfig::cache_dir`. It begins with the samples that other tests have compiled, and
-/// with nothing else: what one test's host notes of a plugin, such as a quarantine, no other host sees.
+/// with nothing else: a quarantine or a last good version of one test is not seen by another.
 pub(crate) struct CompiledSamples(TempDir);
 
 impl CompiledSamples {

@@ -218,13 +218,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// The words of a command: `outbox route forget`.
+/// The command as typed, without its arguments.
 fn words(matches: &ArgMatches) -> String {
     let commands = std::iter::successors(matches.subcommand(), |(_, matches)| matches.subcommand());
     commands.fold("outbox".to_owned(), |words, (name, _)| format!("{words} {name}"))
 }
 
-/// `words` are the words of the command.
+/// `words` is the command as typed, without its arguments: `outbox route forget`.
 async fn execute(cli: Cli, words: &str) -> Result<(), Failure> {
     // These commands need no configuration, and must work with a broken one.
     let (command, global) = match (cli.command, cli.global) {
@@ -274,16 +274,16 @@ async fn execute(cli: Cli, words: &str) -> Result<(), Failure> {
             Settings::load(global.config.as_deref(), &overrides, more)?
         }
     };
-    let hosts = matches!(command, Command::Run { .. } | Command::Dev { .. });
-    logging::start(&settings, hosts);
-    if hosts {
+    let runs_host = matches!(command, Command::Run { .. } | Command::Dev { .. });
+    logging::start(&settings, runs_host);
+    if runs_host {
         for warning in settings.layers.warnings() {
             tracing::warn!("{warning}");
         }
     }
     let config = &settings.config;
     if config.remote.as_ref().is_some_and(remote::Remote::shows_token) {
-        eprintln!("warning: --url is without TLS, so everybody on the way can read the token; use https, or a tunnel");
+        eprintln!("warning: --url is without TLS, so the token is readable on the network; use https, or a tunnel");
     }
     let role = command.role();
     let ended = match command {
@@ -321,7 +321,6 @@ async fn once(command: Command, settings: &Settings) -> Result<(), Failure> {
         Command::Purge(command) => command.run(config).await,
         #[cfg(all(feature = "mysql", feature = "otel", feature = "postgres"))]
         Command::Bench(command) => command.run(config).await,
-        // Dealt with before.
         Command::Dev { .. }
         | Command::Run { .. }
         | Command::Top(_)
@@ -331,6 +330,6 @@ async fn once(command: Command, settings: &Settings) -> Result<(), Failure> {
         | Command::Token(_)
         | Command::Completions { .. }
         | Command::Compile(_)
-        | Command::Version => Ok(()),
+        | Command::Version => unreachable!("`execute` runs these commands"),
     }
 }

@@ -19,7 +19,7 @@ use crate::store::Settlement;
 /// The longest call that such an event waits for, or that others wait for, as a multiple of the usual deadline.
 const LONGEST_CALL: u32 = 5;
 /// How long an event is held while its start is taken back.
-const UNCOUNTED: Duration = Duration::from_secs(2);
+const UNCOUNT_PATIENCE: Duration = Duration::from_secs(2);
 /// Of all events that must be alone, one waits with a worker; the others wait for this place, without a worker. No listener has
 /// an empty name.
 static PLACE: LazyLock<Arc<str>> = LazyLock::new(|| Arc::from(""));
@@ -48,9 +48,8 @@ pub(super) struct Start {
 }
 
 impl Start {
-    /// Counts the start of an event. Only here does a worker wait for the database: the count must be in the table before a
-    /// listener that may stop the host. `Err` when it could not be counted, with the settlement of the event, or `None` when
-    /// its claim was lost.
+    /// Counts the start of an event, and waits until the count is in the table: the listener may stop the host. `Err` if it could not be
+    /// counted, with the settlement of the event, or `None` if its claim was lost.
     pub(super) async fn count(&self, shared: &Shared, delivery: &Delivery) -> Result<(), Option<Settlement>> {
         let Some(fence) = delivery.fence() else { return Ok(()) };
         // Set before the answer: the database may have counted even if the answer is lost.
@@ -107,7 +106,7 @@ impl Start {
     async fn uncount(self, shared: &Shared, delivery: &Delivery) {
         if let Some(uncounting) = self.uncounting(shared, delivery) {
             // The task goes on after this wait.
-            let _ = tokio::time::timeout(UNCOUNTED, uncounting).await;
+            let _ = tokio::time::timeout(UNCOUNT_PATIENCE, uncounting).await;
         }
     }
 

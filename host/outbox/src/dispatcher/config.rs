@@ -14,10 +14,9 @@ const MOST_WORKERS: usize = 65_536;
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DispatcherConfig {
-    /// How many events are handled at once. Default 256: most of them wait for something outside, such as a response. Of one
-    /// listener with a bound, no more calls compute at once than there are threads. From four workers on, an eighth is kept for
-    /// listeners with a bound that have no call running. At least 1, at most
-    /// 65,536.
+    /// How many attempts run at once. Default 256, since most of them wait for something outside, such as a response; 1 to 65,536. Of one
+    /// listener with a limit, at most as many calls compute at once as there are threads. From four workers on, an eighth of them stays
+    /// free for listeners with a limit that have no call running.
     pub workers: usize,
     /// Most events queued straight after their commit; each listener without a free place may queue as many again. Default
     /// 1,000; at least 1.
@@ -111,7 +110,7 @@ impl DispatcherConfig {
         KeyQueueLimits { events: self.cold_queue, bytes: self.queue_bytes.as_usize(), workers: self.workers }
     }
 
-    /// About the most cold events that this host may have in hand without an outcome, and as many again for one that has more.
+    /// Twice the cold events that this host can have in flight; the factor allows for a host with a larger configuration.
     pub(crate) fn most_in_hand(&self) -> usize {
         self.cold_queue.saturating_add(self.workers).saturating_mul(2)
     }

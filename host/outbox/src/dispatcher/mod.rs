@@ -1,7 +1,7 @@
 //! Workers: each takes an event from the queue, calls its listener, and hands the outcome to the settler.
 //!
-//! No worker waits for the database, with one exception: the start of an event that is delivered alone is counted in the table
-//! first. No worker holds a connection or a lock of the database while a listener runs.
+//! Workers wait for the database only if the settler's backlog, or its memory for effects, is full, or if an event is delivered alone. No
+//! worker holds a connection or a lock of the database while a listener runs.
 
 mod alone;
 mod attempt;
@@ -40,7 +40,7 @@ use crate::wake::Wake;
 use lease::LeaseKeeper;
 
 /// How often sleeping workers are woken if events are queued.
-const WAKE: Duration = Duration::from_millis(100);
+const WAKE_WORKERS_EVERY: Duration = Duration::from_millis(100);
 
 /// The running workers, their settler and their lease keeper.
 pub(crate) struct Dispatcher {
@@ -106,7 +106,7 @@ impl Dispatcher {
         // A worker that blocks its thread wakes no other worker, though other threads may be free; this task does.
         let (queue, mut over) = (shared.queue.clone(), signals.stopped.subscribe());
         health.spawn("waker", async move {
-            while tokio::time::timeout(WAKE, over.wait_for(|over| *over)).await.is_err() {
+            while tokio::time::timeout(WAKE_WORKERS_EVERY, over.wait_for(|over| *over)).await.is_err() {
                 queue.wake_next();
             }
         });

@@ -53,7 +53,7 @@ impl SessionKeeper {
             let (had_one, mut rest) = (session.is_some(), EVERY);
             let held = self.hold(&mut session, asked_at).await.inspect_err(|error| self.metrics.db_error(error));
             let held = held.map(|found| self.pass_on(found, asked_at, &seen)).inspect_err(|_| self.tell_of_routes(None));
-            self.partitions.knows_session();
+            self.partitions.notify_session_known();
             ever_held |= session.is_some();
             match held {
                 Ok(false) if !ever_held => return,
@@ -178,7 +178,7 @@ impl SessionKeeper {
                     host = owner,
                     "a host is gone, since the lock of its session is free: its partitions are taken over"
                 );
-                self.partitions.ask();
+                self.partitions.request_beat();
             }
         }
         Ok(())

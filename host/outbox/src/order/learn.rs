@@ -49,7 +49,7 @@ impl Recurring for Learner {
     }
 
     async fn woken(&mut self) {
-        self.partitions.opened().await;
+        self.partitions.wait_until_opened().await;
         self.after = 0;
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::store::{HeldPartition, Position};
 
-/// Partitions whose events are claimed one by one.
+/// Partitions of which each event is claimed before it is delivered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Careful {
     /// Each with the epoch under which this host holds it.

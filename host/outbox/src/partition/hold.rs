@@ -23,7 +23,7 @@ impl Partitions {
     /// it.
     pub(crate) fn hold(self: &Arc<Self>, number: u16, epoch: u32) -> Option<Hold> {
         let slot = self.slots.get(usize::from(number))?;
-        // Counted before looking, as who closes it closes it before counting: one of the two sees the other.
+        // Increment before checking `open`. `update` does the reverse, so that one of the two sees the other.
         slot.in_hand.fetch_add(1, Ordering::SeqCst);
         let hold = Hold { partitions: self.clone(), number, epoch, is_given_up: AtomicBool::new(false) };
         let is_open = slot.open.load(Ordering::SeqCst) && slot.epoch.load(Ordering::SeqCst) == epoch;

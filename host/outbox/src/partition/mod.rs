@@ -1,8 +1,8 @@
 //! Which partitions this host holds, and until when it knows that.
 //!
-//! A partition has one owner, so what its owner reads of it needs no claim on each row. This room knows which partitions those are,
-//! under which epoch each is held, and how many events of each are in this process's hands: one of which some are is not given
-//! back. It knows nothing of what an event is.
+//! A partition has one owner, so what its owner reads of it needs no claim on each row. This module knows which partitions those are,
+//! under which epoch each is held, and how many events of each are in flight. A partition with events in flight is not given back. The
+//! module does not know what an event is.
 
 mod careful;
 mod hold;
@@ -24,8 +24,8 @@ use crate::store::{HeldPartition, PARTITIONS, Position, Store, StoreError};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 
-/// By how much this host takes its lease to end before the database does, as a part of them: clocks run at different speeds.
-const MARGIN: u32 = 30;
+/// By this host's clock its lease ends earlier than by the database's, by one part in this many: clocks run at different speeds.
+const LEASE_MARGIN_DIVISOR: u32 = 30;
 
 /// How often the lease may be doubted.
 const DOUBTS: Duration = Duration::from_secs(1);
@@ -44,23 +44,23 @@ pub(crate) struct Partitions {
     lease_end: AtomicU64,
     /// Whether this host stops.
     closed: AtomicBool,
-    /// Whether an answer was lost that may have said which partitions were taken from an owner that had left them.
+    /// Whether the response to the last renewal was lost: partitions may have been taken without this host knowing it.
     is_unsure: AtomicBool,
     /// When this host's session was last proven, in microseconds since `began`; 0 when it has none.
     session: AtomicU64,
     /// When the last confirmed session was last proven, in the same way.
     last_proof: AtomicU64,
-    /// How many sessions this host has had, and which of them was confirmed last: since it began, this host has asked the table
-    /// what it holds. While it had none, others may have taken all of it.
+    /// How many sessions this host has had.
     sessions: AtomicU32,
+    /// The last session during which this host asked the table what it holds. Without a session, other hosts may have taken all of it.
     confirmed: AtomicU32,
-    /// Whether others may rely on it.
+    /// Whether other hosts may rely on this host's session.
     is_told_of_session: AtomicBool,
-    /// Told when it is known for the first time whether there is one.
+    /// Notified when it is known for the first time whether there is a session.
     session_known: Notify,
     state: Mutex<State>,
     opened: Notify,
-    doubted: Notify,
+    beat_requested: Notify,
 }
 
 /// A heartbeat that is about to be sent.
@@ -77,7 +77,7 @@ pub(crate) struct Beat {
 pub(crate) struct Open {
     /// All of them, in order.
     pub(crate) all: Vec<u16>,
-    /// Those whose events are claimed one by one, since their last owner went without giving them back.
+    /// The partitions of which each event is claimed before it is delivered, since their last owner went without giving them back.
     pub(crate) careful: Careful,
 }
 
@@ -132,7 +132,7 @@ impl Partitions {
             session_known: Notify::new(),
             state: Mutex::default(),
             opened: Notify::new(),
-            doubted: Notify::new(),
+            beat_requested: Notify::new(),
         }
     }
 
@@ -154,7 +154,7 @@ impl Partitions {
 
     /// Notes how a careful read ended: this many events were claimed, and `reached` is the last event if there may be more. Once
     /// the last owner cannot have had more in flight, the partitions are read as usual.
-    pub(crate) fn read_carefully(&self, read: &Careful, claimed: usize, reached: Option<Position>) {
+    pub(crate) fn note_careful_read(&self, read: &Careful, claimed: usize, reached: Option<Position>) {
         self.lock().careful.note(read, claimed, reached);
     }
 
@@ -166,11 +166,11 @@ impl Partitions {
     /// From now on nothing is taken any more: this host stops, and gives back what it holds as it becomes free.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
-        self.ask();
+        self.request_beat();
     }
 
     /// Waits until partitions are opened that were not ours before. For one at a time.
-    pub(crate) async fn opened(&self) {
+    pub(crate) async fn wait_until_opened(&self) {
         self.opened.notified().await;
     }
 
@@ -180,20 +180,20 @@ impl Partitions {
         let now = Instant::now();
         let last = self.lock().doubted_at.replace(now);
         if last.is_none_or(|last| now.saturating_duration_since(last) >= DOUBTS) {
-            self.ask();
+            self.request_beat();
         } else {
             self.lock().doubted_at = last;
         }
     }
 
     /// Asks for a beat at once: there may be partitions to take.
-    pub(crate) fn ask(&self) {
-        self.doubted.notify_one();
+    pub(crate) fn request_beat(&self) {
+        self.beat_requested.notify_one();
     }
 
     /// Waits until a beat is asked for.
-    pub(crate) async fn doubted(&self) {
-        self.doubted.notified().await;
+    pub(crate) async fn beat_requested(&self) {
+        self.beat_requested.notified().await;
     }
 
     /// Whether nobody else has events in hand any more that were claimed before these partitions were ours.
@@ -202,7 +202,7 @@ impl Partitions {
     }
 
     /// Notes that nobody else has such events any more.
-    pub(crate) fn settled(&self) {
+    pub(crate) fn mark_settled(&self) {
         self.lock().settled = true;
     }
 
@@ -214,7 +214,7 @@ impl Partitions {
     /// Renews this host's lease. To be called after [`keep`](Self::keep), which must have been called after the heartbeat: while this
     /// host was not alive, another may have taken its partitions.
     pub(crate) fn renew(&self, beat: &Beat, lease: Duration) {
-        let lease_end = (beat.began + lease.saturating_sub(lease / MARGIN)).saturating_duration_since(self.began);
+        let lease_end = (beat.began + lease.saturating_sub(lease / LEASE_MARGIN_DIVISOR)).saturating_duration_since(self.began);
         self.lease_end.store(u64::try_from(lease_end.as_micros()).unwrap_or(u64::MAX), Ordering::SeqCst);
         self.confirm(beat.sessions);
     }
@@ -235,7 +235,7 @@ impl Partitions {
         leaving.extend(open.extract_if(.., |held| given_back.contains(&(held.number, held.epoch))));
         let (are_new, to_give_back) = self.update(&open, &leaving);
         if self.share == Share::Whole && !self.closed.load(Ordering::SeqCst) {
-            self.tell_of_standing_by(share);
+            self.log_standby(share);
         }
         if are_new {
             tracing::debug!(partitions = open.len(), nodes = live, "this host works on other partitions than before");
@@ -255,15 +255,14 @@ impl Partitions {
         Ok(are_new || self.is_leaving())
     }
 
-    /// Says once that another host holds what only one can hold.
-    fn tell_of_standing_by(&self, share: u16) {
+    /// Logs once that another host holds what only one can hold.
+    fn log_standby(&self, share: u16) {
         if !std::mem::replace(&mut self.lock().stands_by, share == 0) && share == 0 {
             tracing::info!("another host has this table for itself; this one takes over when it is gone");
         }
     }
 
-    /// Notes what is held now. Returns whether partitions were opened, and those that can be given back: nothing of them is in our
-    /// hands.
+    /// Stores which partitions are open or leaving. Returns whether any were opened, and the leaving ones without events in flight.
     fn update(&self, open: &[HeldPartition], leaving: &[HeldPartition]) -> (bool, Vec<u16>) {
         let mut state = self.lock();
         let mut epochs = [(0, false); PARTITIONS as usize];
@@ -285,8 +284,8 @@ impl Partitions {
         (are_new, to_give_back)
     }
 
-    /// Forgets under which epochs partitions were held that are given back. Not before the database has it so: what was let go of
-    /// them without an outcome would be read again under the same epoch, and nobody would know.
+    /// Forgets the epochs of partitions that were given back. Call this only after the database has freed them: otherwise events that were
+    /// dropped without an outcome would be read again under the same epoch, unnoticed.
     fn forget_epochs(&self, given_back: &[HeldPartition]) {
         for held in given_back {
             self.slots[usize::from(held.number)].epoch.store(0, Ordering::SeqCst);
@@ -298,8 +297,8 @@ impl Partitions {
         self.slots[usize::from(number)].in_hand.load(Ordering::SeqCst) == 0
     }
 
-    /// Ends this host's work, once nothing is taken any more: it is no host any more, and its partitions are free at once; those of
-    /// which something is in hand still are so when others find that it is gone.
+    /// Signs this host off, after `close`, and frees its partitions. Partitions with events in flight become free when other hosts notice
+    /// that this host is gone.
     pub(crate) async fn leave(&self, store: &dyn Store, owner: &OwnerId) -> Result<(), StoreError> {
         for slot in &self.slots {
             slot.open.store(false, Ordering::SeqCst);

@@ -28,7 +28,7 @@ impl Partitions {
         }
         let before = self.session.swap(proven_at.map_or(0, micros), Ordering::SeqCst);
         if (before > 0) != proven_at.is_some() {
-            self.ask();
+            self.request_beat();
         }
     }
 
@@ -38,18 +38,18 @@ impl Partitions {
     }
 
     /// Says that it is known whether this host has a session.
-    pub(crate) fn knows_session(&self) {
+    pub(crate) fn notify_session_known(&self) {
         self.session_known.notify_one();
     }
 
     /// Waits until that is known, for this long at most: a host that takes partitions before others can see whether it is there
     /// would, if it died just then, hold them for a whole lease.
-    pub(crate) async fn session_known(&self, patience: Duration) {
+    pub(crate) async fn wait_until_session_known(&self, patience: Duration) {
         let _ = tokio::time::timeout(patience, self.session_known.notified()).await;
     }
 
-    /// Whether the next beat says that this host has a session.
-    pub(crate) fn tells_of_session(&self) -> bool {
+    /// Prepares the next beat: from now on other hosts may rely on the session. Returns whether there is one.
+    pub(crate) fn begin_announcing_session(&self) -> bool {
         let sessions = self.sessions.load(Ordering::SeqCst);
         let proven_at = self.session.load(Ordering::SeqCst);
         if proven_at > 0 && !self.is_told_of_session.load(Ordering::SeqCst) {
@@ -62,7 +62,7 @@ impl Partitions {
     }
 
     /// Notes whether a beat told others that this host has a session.
-    pub(crate) fn told_of_session(&self, has_one: bool) {
+    pub(crate) fn announced_session(&self, has_one: bool) {
         self.is_told_of_session.store(has_one, Ordering::SeqCst);
     }
 

@@ -199,10 +199,10 @@ async fn what_an_owner_left_is_claimed_carefully_until_it_cannot_have_had_more_i
         all,
         "the first of them, too, which is taken by a statement of its own"
     );
-    second.partitions.read_carefully(&second.partitions.open().careful, 60, Some(FURTHER));
+    second.partitions.note_careful_read(&second.partitions.open().careful, 60, Some(FURTHER));
     second.keep(1).await;
     assert_eq!(second.partitions.open().careful.numbers(), all, "a beat changes nothing");
-    second.partitions.read_carefully(&second.partitions.open().careful, 40, Some(FURTHER));
+    second.partitions.note_careful_read(&second.partitions.open().careful, 40, Some(FURTHER));
     assert!(second.partitions.open().careful.is_empty(), "as many as it can have had in hand");
 }
 
@@ -213,7 +213,7 @@ async fn partitions_that_were_empty_once_are_as_the_others() {
     first.keep(1).await;
     table.clock.advance(LEASE);
     second.keep(1).await;
-    second.partitions.read_carefully(&second.partitions.open().careful, 1, None);
+    second.partitions.note_careful_read(&second.partitions.open().careful, 1, None);
     assert!(second.partitions.open().careful.is_empty());
 }
 
@@ -243,7 +243,7 @@ async fn a_host_takes_its_lease_to_end_before_the_database_does() {
     assert!(host.partitions.lease_end() <= Instant::now(), "it holds nothing yet");
     assert!(host.partitions.hold(0, 0).is_none(), "nor can anything be held");
     host.keep(1).await;
-    assert!(host.partitions.lease_end() < Instant::now() + LEASE - LEASE / MARGIN);
+    assert!(host.partitions.lease_end() < Instant::now() + LEASE - LEASE / LEASE_MARGIN_DIVISOR);
     assert_eq!(host.partitions.is_held(0, host.epoch(0).await), Some(true));
 }
 
@@ -323,7 +323,7 @@ async fn partitions_whose_taking_nobody_told_of_are_claimed_carefully() {
 
     host.keep(1).await;
     assert_eq!(host.partitions.open().careful.numbers().len(), usize::from(PARTITIONS));
-    host.partitions.read_carefully(&host.partitions.open().careful, 0, None);
+    host.partitions.note_careful_read(&host.partitions.open().careful, 0, None);
     host.keep(1).await;
     assert!(host.partitions.open().careful.is_empty(), "told of now");
 }
@@ -339,8 +339,8 @@ async fn where_order_is_kept_calls_end_before_others_can_have_seen_the_lock_free
     assert!(ends_in() > LEASE / 2, "nobody relies on a session");
 
     host.partitions.set_session(Some(Instant::now()));
-    assert!(host.partitions.tells_of_session());
-    host.partitions.told_of_session(true);
+    assert!(host.partitions.begin_announcing_session());
+    host.partitions.announced_session(true);
 
     host.keep(1).await;
     assert!(ends_in() < GONE_AFTER && ends_in() > Duration::ZERO);
@@ -351,7 +351,7 @@ async fn where_order_is_kept_calls_end_before_others_can_have_seen_the_lock_free
     assert_eq!(hold.lease_end(), end, "others may have taken everything meanwhile");
     host.keep(1).await;
     assert!(hold.lease_end() > end);
-    host.partitions.told_of_session(false);
+    host.partitions.announced_session(false);
     assert!(ends_in() > LEASE / 2);
 }
 
@@ -360,11 +360,11 @@ async fn calls_begin_as_long_as_others_are_told_of_no_session_or_it_was_proven_j
     let table = Table::new().await;
     let host = table.host(Share::Even);
     let partitions = &host.partitions;
-    assert!(partitions.may_begin() && !partitions.tells_of_session(), "it has none, and nobody relies on one");
+    assert!(partitions.may_begin() && !partitions.begin_announcing_session(), "it has none, and nobody relies on one");
 
     partitions.set_session(Some(Instant::now()));
-    assert!(partitions.tells_of_session() && partitions.may_begin(), "nobody has relied on a session before");
-    partitions.told_of_session(true);
+    assert!(partitions.begin_announcing_session() && partitions.may_begin(), "nobody has relied on a session before");
+    partitions.announced_session(true);
     partitions.set_session(None);
     assert!(!partitions.may_begin(), "others may rely on it still");
     partitions.set_session(Some(Instant::now()));
@@ -372,7 +372,7 @@ async fn calls_begin_as_long_as_others_are_told_of_no_session_or_it_was_proven_j
     host.keep(1).await;
     assert!(partitions.may_begin());
     partitions.set_session(None);
-    assert!(!partitions.tells_of_session() && !partitions.may_begin(), "until they are told");
-    partitions.told_of_session(false);
+    assert!(!partitions.begin_announcing_session() && !partitions.may_begin(), "until they are told");
+    partitions.announced_session(false);
     assert!(partitions.may_begin());
 }

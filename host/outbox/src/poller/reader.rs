@@ -107,7 +107,7 @@ impl Reader {
         drop(reading);
         // In one queue, the front is read again until it can be claimed.
         let is_front_locked = accepted == 0 && self.intake.is_one_queue();
-        self.intake.partitions.read_carefully(careful, accepted, last.filter(|_| full || is_front_locked));
+        self.intake.partitions.note_careful_read(careful, accepted, last.filter(|_| full || is_front_locked));
         Ok(accepted)
     }
 

@@ -1,4 +1,4 @@
-//! Unparking: events that were parked for want of a listener, or for a pause, and would not be parked now.
+//! Makes parked events due again once their route has a listener or is resumed.
 
 use std::time::Duration;
 
@@ -13,8 +13,9 @@ use crate::store::StoreError;
 const PARKED_ROUTES_PER_TURN: usize = 16;
 /// Most parked events that one turn unparks.
 const UNPARK_BATCH: usize = 1_000;
-/// How often at least parked events are looked for: an event may have been parked just after its listener came.
-const UNPARK_EVERY: Duration = Duration::from_secs(1);
+/// The shortest time between two searches for parked events while no listener changes. An event may be parked just after its listener
+/// came.
+const UNPARK_MIN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What the poller remembers of unparking from turn to turn.
 #[derive(Debug)]
@@ -49,7 +50,7 @@ impl Unparking {
     /// Whether to unpark though no listener has changed. A poller that never rests, because its queue is full, must not forget the
     /// events that are parked.
     pub(super) fn is_due(&self, interval: Duration) -> bool {
-        self.has_more || self.looked_at.elapsed() >= interval.max(UNPARK_EVERY)
+        self.has_more || self.looked_at.elapsed() >= interval.max(UNPARK_MIN_INTERVAL)
     }
 
     /// Unparks a batch; `changed` says that the listeners changed. No more events than this host can claim at once: another host
@@ -61,7 +62,7 @@ impl Unparking {
         if changed {
             self.after = None;
         }
-        self.walks |= changed || self.walked_at.elapsed() >= schedule.interval().max(UNPARK_EVERY);
+        self.walks |= changed || self.walked_at.elapsed() >= schedule.interval().max(UNPARK_MIN_INTERVAL);
         if limit == 0 {
             self.has_more |= changed;
             return Ok(());
@@ -74,14 +75,15 @@ impl Unparking {
         let began_at = Instant::now();
         let mut routes = intake.listeners.open_routes();
         if intake.listeners.has_patterns() || (gives_up(intake) && self.walks) {
-            match self.parked_no_longer(intake).await? {
+            match self.routes_to_unpark(intake).await? {
                 Some(free) => routes.extend(free),
                 None if !self.failed => routes.clear(),
                 None => {}
             }
             routes.sort_unstable();
             routes.dedup();
-            // The next walk begins when a listener changes or the interval has passed; if relays have patterns, at once.
+            // The next walk begins when a listener changes or the interval has passed; if relays have patterns, every step
+            // walks.
             self.walks = self.after.is_some();
             self.walked_at = Instant::now();
         }
@@ -108,7 +110,7 @@ impl Unparking {
     /// Parked routes that are in no list of listeners, and whose events would not be parked now: a relay's pattern covers them, or
     /// no listener answers them and the pause or the broken plugin that they waited for is gone. A few in each turn, from where the
     /// last turn ended, since there may be any number of them. `None` if no event is parked at all.
-    async fn parked_no_longer(&mut self, intake: &Intake) -> Result<Option<Vec<Route>>, StoreError> {
+    async fn routes_to_unpark(&mut self, intake: &Intake) -> Result<Option<Vec<Route>>, StoreError> {
         let (mut free, from_the_first) = (Vec::new(), self.after.is_none());
         for looked_at in 0..PARKED_ROUTES_PER_TURN {
             self.after = intake.store.parked_route(self.after.as_ref()).await?;

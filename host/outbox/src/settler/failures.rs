@@ -108,7 +108,7 @@ impl FailureLog {
     }
 
     /// Says that an event is dead.
-    pub(crate) fn tell_dead(&self, event: &Event, error: &str, died: Died) {
+    pub(crate) fn log_dead_event(&self, event: &Event, error: &str, died: Died) {
         let left_out = {
             let (mut dead, now) = (lock(&self.dead), Instant::now());
             if has_no_listener(died, error) {
@@ -135,7 +135,7 @@ impl FailureLog {
     }
 
     /// Says that an event is dead of which no more than its number can be read.
-    pub(crate) fn tell_unreadable(&self, sequence: u64, error: &str) {
+    pub(crate) fn log_unreadable(&self, sequence: u64, error: &str) {
         let error = keepable(error, MAX_ERROR);
         match lock(&self.dead).should_log_unreadable(Instant::now()) {
             Some(left_out) => tracing::error!(

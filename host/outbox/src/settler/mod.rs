@@ -182,10 +182,10 @@ impl Settler {
         apart
     }
 
-    fn tell_dead(&self, batch: &Batch) {
+    fn log_dead(&self, batch: &Batch) {
         for (settled, held) in batch.settled.iter().zip(&batch.held) {
             if let (Settlement::Dead { error, .. }, Some(event)) = (&settled.settlement, &held.event) {
-                self.failures.tell_dead(event, error, Died::Settled);
+                self.failures.log_dead_event(event, error, Died::Settled);
             }
         }
     }
@@ -194,7 +194,7 @@ impl Settler {
     fn conclude(&self, batch: &mut Batch, stored: Option<u64>, follows: &mut Vec<Completion>) {
         if stored.is_some() {
             self.note_aside(batch);
-            self.tell_dead(batch);
+            self.log_dead(batch);
         }
         let soonest = soonest(&batch.settled);
         // Events behind one that was settled without a call are in nobody's hands: no turn that ends tells the poller of them.

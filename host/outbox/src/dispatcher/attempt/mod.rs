@@ -111,8 +111,8 @@ impl<'a> Attempt<'a> {
     }
 
     fn set(&self, conclusion: Conclusion) {
-        let second = self.conclusion.set(conclusion);
-        debug_assert!(second.is_ok(), "an attempt has one conclusion");
+        let set = self.conclusion.set(conclusion);
+        debug_assert!(set.is_ok(), "an attempt has one conclusion");
     }
 }
 

@@ -41,8 +41,8 @@ impl Intake {
         let patience = Instant::now() + MARK_PATIENCE;
         let mut taken = Vec::with_capacity(read.len());
         let (mut to_claim, mut unreadable, mut holds) = (Vec::new(), Vec::new(), Holds::new());
-        // Partitions that were taken over from a host that is gone, while the read was on its way: their events are claimed one by
-        // one.
+        // Partitions that were taken over from a host that is gone, while the read was on its way: each of their events is
+        // claimed before it is delivered.
         let careful = self.partitions.open().careful;
         for ReadEvent { event: row, partition, was_claimed, .. } in read {
             if claims == Claims::AsNeeded && careful.contains(partition) {

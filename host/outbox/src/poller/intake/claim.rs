@@ -1,4 +1,4 @@
-//! Claims rows one by one, queues the claimed events, and gives events back.
+//! Claims rows, queues the claimed events, and gives events back.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ impl Intake {
             if !is_ours_alone || self.store.stats().await?.in_flight > 0 {
                 return Ok(false);
             }
-            self.partitions.settled();
+            self.partitions.mark_settled();
         }
         Ok(true)
     }
@@ -204,7 +204,7 @@ impl Intake {
             let alone = is_delivered_alone(&claim);
             match self.judge(claim, routes_known) {
                 Judged::Settled(settlement, event) => {
-                    self.tell_of_dead(fence.sequence, event.as_ref(), &settlement);
+                    self.log_dead(fence.sequence, event.as_ref(), &settlement);
                     self.settler.send_claim(fence, settlement).await;
                 }
                 Judged::Wanted(event) => match self

@@ -37,16 +37,16 @@ impl Intake {
     }
 
     /// Logs and counts an event that is dead before any listener was called; `None` for one that cannot be read.
-    pub(super) fn tell_of_dead(&self, sequence: u64, event: Option<&Event>, settlement: &Settlement) {
+    pub(super) fn log_dead(&self, sequence: u64, event: Option<&Event>, settlement: &Settlement) {
         let Settlement::Dead { error, .. } = settlement else { return };
         let Some(event) = event else {
-            self.settler.failures().tell_unreadable(sequence, error);
+            self.settler.failures().log_unreadable(sequence, error);
             self.metrics.routes.other().count_outcome(settlement);
             return;
         };
         let listener = self.listeners.find(event.route());
         let died = if listener.is_some() { Died::Uncalled } else { Died::Unroutable };
-        self.settler.failures().tell_dead(event, error, died);
+        self.settler.failures().log_dead_event(event, error, died);
         match listener {
             Some(entry) => entry.route_totals().count_outcome(settlement),
             None => self.metrics.routes.other().count_outcome(settlement),
