@@ -20,6 +20,8 @@ mod dead;
 mod doctor;
 mod effects;
 mod error;
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+mod event_row;
 mod index;
 mod inspect;
 #[cfg(any(feature = "mysql", feature = "postgres"))]

@@ -3,36 +3,23 @@
 use std::time::Duration;
 
 use outbox_event::time::Timestamp;
-use outbox_event::{
-    Envelope, Event, EventId, Fence, HeaderPairs, Headers, MAX_PAYLOAD_BYTES, Route, StateUsage, StateValue, Status,
-};
+use outbox_event::{EventId, Fence, Route, StateUsage, StateValue, Status};
 use sqlx::ColumnIndex;
 
 pub(super) use super::columns::{Columns, Named, filled};
 use super::last_cost::from_column;
 use super::number::unsigned;
-use super::{
-    AuditRecord, BlockedKey, Claimed, Due, NodeRecord, PluginUsage, Position, Purgeable, ReadEvent, Record, RouteRecord,
-    StateRecord, Stats, StoreError,
-};
+use super::{AuditRecord, BlockedKey, NodeRecord, PluginUsage, Purgeable, Record, RouteRecord, StateRecord, Stats, StoreError};
 
-/// The `seq` of a row, which stands first in every statement's result.
-pub(super) fn sequence<R: Columns>(row: &R) -> Result<u64, StoreError>
-where
-    usize: ColumnIndex<R>,
-{
-    let sequence = filled(0, row.integer(0)).map_err(|source| StoreError::Failed { action: "read a row's seq", source })?;
-    Ok(unsigned(sequence))
+/// The `seq` of a row.
+pub(super) fn sequence(row: &impl Named) -> Result<u64, StoreError> {
+    row.count("seq").map_err(|source| StoreError::Failed { action: "read a row's seq", source })
 }
 
-/// A row as it is, without the epoch of its partition: its `seq` and its `claim_seq`, in the first two columns.
-pub(super) fn as_it_is<R: Columns>(row: &R) -> Result<Fence, StoreError>
-where
-    usize: ColumnIndex<R>,
-{
-    let claim_seq =
-        filled(1, row.integer(1)).map_err(|source| StoreError::Failed { action: "read a row's claim_seq", source })?;
-    Ok(Fence::new(sequence(row)?, 0, unsigned(claim_seq)))
+/// A row as it is, without the epoch of its partition.
+pub(super) fn as_it_is(row: &impl Named) -> Result<Fence, StoreError> {
+    let claim_seq = row.count("claim_seq").map_err(|source| StoreError::Failed { action: "read a row's claim_seq", source })?;
+    Ok(Fence::new(sequence(row)?, 0, claim_seq))
 }
 
 /// The fence of a row: its `seq` and its claim, in the first two columns.
@@ -49,179 +36,19 @@ where
     Ok((unsigned(filled(0, row.integer(0))?), row.integer(1)?.and_then(|other| u64::try_from(other).ok())))
 }
 
-/// The `seq` of each row, and the id of its event, which stands second; without rows whose id is none.
+/// The `seq` of each row, and the id of its event. Skips rows whose id is not valid.
 pub(super) fn with_ids<R: Columns>(rows: &[R]) -> Result<Vec<(u64, EventId)>, sqlx::Error>
 where
     usize: ColumnIndex<R>,
+    for<'c> &'c str: ColumnIndex<R>,
 {
     let mut found = Vec::with_capacity(rows.len());
     for row in rows {
-        if let Ok(id) = filled(1, row.text(1))?.parse() {
-            found.push((unsigned(filled(0, row.integer(0))?), id));
+        if let Ok(id) = filled("event_id", row.text("event_id"))?.parse() {
+            found.push((row.count("seq")?, id));
         }
     }
     Ok(found)
-}
-
-/// What a claim reads of a row, after its `seq`. What follows differs between the databases.
-mod column {
-    pub(super) const CLAIM_SEQ: usize = 1;
-    pub(super) const ATTEMPTS: usize = 2;
-    pub(super) const DEFERRALS: usize = 3;
-    pub(super) const CLAIMS: usize = 4;
-    pub(super) const STARTS: usize = 5;
-    pub(super) const EVENT_ID: usize = 6;
-    pub(super) const EVENT_TYPE: usize = 7;
-    pub(super) const AGGREGATE_TYPE: usize = 8;
-    pub(super) const AGGREGATE_ID: usize = 9;
-    pub(super) const TENANT_ID: usize = 10;
-    pub(super) const HEADERS: usize = 11;
-    pub(super) const CONTENT_TYPE: usize = 12;
-    pub(super) const PAYLOAD: usize = 13;
-    pub(super) const OCCURRED_AT: usize = 14;
-    pub(super) const AVAILABLE_AT: usize = 15;
-    pub(super) const EXPIRES_AT: usize = 16;
-    pub(super) const EPOCH: usize = 17;
-    pub(super) const BYTES: usize = 18;
-}
-
-/// The first column of a claimed row that only some databases read.
-pub(super) const AFTER_CLAIMED: usize = column::BYTES + 1;
-
-/// The most bytes of payload and headers together that are read of an event, eight times what a writer may write. A plain INSERT may
-/// write more than this host has memory for: such a row is read without them, and dies. The number stands in the statements too.
-/// Below 16 MiB, which is the largest row that MariaDB sends by default.
-pub(super) const MAX_READ_BYTES: u64 = 8 << 20;
-
-/// What was left out of a row, because it is large, and read after it.
-pub(super) struct Apart {
-    pub(super) headers: Option<String>,
-    pub(super) payload: Vec<u8>,
-}
-
-/// How many bytes the payload and the headers of a claimed row have together.
-#[cfg(feature = "mysql")]
-pub(super) fn size_bytes<R: Columns>(row: &R) -> Result<u64, StoreError>
-where
-    usize: ColumnIndex<R>,
-{
-    number(row, column::BYTES).map_err(|why| StoreError::Row { sequence: sequence(row).unwrap_or(0), why })
-}
-
-/// A claimed row at this time of the database, with what was read apart, and the event that it waits behind. What only this event
-/// needs may be unreadable without spoiling the batch.
-pub(super) fn claimed<R: Columns>(
-    row: &R,
-    now: Timestamp,
-    apart: Option<Apart>,
-    behind: Option<u64>,
-) -> Result<Claimed, StoreError>
-where
-    usize: ColumnIndex<R>,
-{
-    let sequence = sequence(row)?;
-    let claim_seq = number(row, column::CLAIM_SEQ).map_err(|why| StoreError::Row { sequence, why })?;
-    // NULL where somebody deleted the row of the partition.
-    let epoch = number(row, column::EPOCH).unwrap_or(0);
-    let fence = Fence::new(sequence, epoch, claim_seq);
-    let attempts = number(row, column::ATTEMPTS).map_err(|why| format!("attempts: {why}"));
-    let available_at = row.time(column::AVAILABLE_AT).ok().flatten().unwrap_or(now);
-    let expires_at = row.time(column::EXPIRES_AT).ok().flatten();
-    Ok(Claimed {
-        fence,
-        attempts: attempts.clone().unwrap_or(0),
-        event: attempts.and_then(|attempts| event(row, apart, fence, attempts)),
-        deferrals: number(row, column::DEFERRALS).unwrap_or(0),
-        claims: number(row, column::CLAIMS).unwrap_or(1),
-        starts: number(row, column::STARTS).unwrap_or(0),
-        due: Due::at(now, available_at, expires_at),
-        expires_in: expires_at.map(|expires_at| expires_at.since(now)),
-        behind,
-    })
-}
-
-/// How many columns [`read`] reads.
-#[cfg(any(feature = "sqlite", feature = "postgres"))]
-pub(super) const POSITION: usize = 3;
-
-/// An event that was read, with the three columns from this one on: since when it is due, whether it had a claim, its partition.
-pub(super) fn read<R: Columns>(row: &R, event: Claimed, column: usize) -> Result<ReadEvent, StoreError>
-where
-    usize: ColumnIndex<R>,
-{
-    let failed = |source| StoreError::Failed { action: "read an event's position", source };
-    let due_at = filled(column, row.time(column)).map_err(failed)?;
-    let was_claimed = filled(column + 1, row.integer(column + 1)).map_err(failed)? != 0;
-    let partition = filled(column + 2, row.integer(column + 2)).map_err(failed)?;
-    // One that the column cannot hold is nobody's, and was not read.
-    let partition = u16::try_from(partition).unwrap_or(u16::MAX);
-    Ok(ReadEvent { position: Position { due_at, sequence: event.fence.sequence }, event, partition, was_claimed })
-}
-
-fn event<R: Columns>(row: &R, apart: Option<Apart>, fence: Fence, attempts: u32) -> Result<Event, String>
-where
-    usize: ColumnIndex<R>,
-{
-    let bytes = number::<_, u64>(row, column::BYTES)?;
-    if bytes > MAX_READ_BYTES {
-        return Err(too_large(bytes));
-    }
-    let named = |what: &'static str| move |error: sqlx::Error| format!("{what}: {error}");
-    let text = |column, what| filled(column, row.text(column)).map_err(named(what));
-    let time = |column, what| filled(column, row.time(column)).map_err(named(what));
-    let route = Route::of_event(text(column::AGGREGATE_TYPE, "aggregate_type")?, text(column::EVENT_TYPE, "event_type")?)
-        .map_err(|error| error.to_string())?;
-    let headers = |text: Option<&str>| match text {
-        None => Ok(Headers::default()),
-        Some(text) => {
-            let pairs: HeaderPairs = serde_json::from_str(text).map_err(|error| not_headers(&error))?;
-            pairs.checked().map_err(|error| format!("headers: {error}"))
-        }
-    };
-    let (headers, payload) = match apart {
-        Some(apart) => (headers(apart.headers.as_deref())?, apart.payload),
-        None => (
-            headers(row.text(column::HEADERS).map_err(named("headers"))?)?,
-            filled(column::PAYLOAD, row.bytes(column::PAYLOAD)).map_err(named("payload"))?,
-        ),
-    };
-    let envelope = Envelope::stored(
-        text(column::EVENT_ID, "event_id")?.parse::<EventId>().map_err(|error| error.to_string())?,
-        route,
-        row.text(column::AGGREGATE_ID).map_err(named("aggregate_id"))?,
-        row.text(column::TENANT_ID).map_err(named("tenant_id"))?,
-        time(column::OCCURRED_AT, "occurred_at")?,
-        time(column::AVAILABLE_AT, "available_at")?,
-        row.time(column::EXPIRES_AT).map_err(named("expires_at"))?,
-        headers,
-        text(column::CONTENT_TYPE, "content_type")?,
-        payload.into(),
-    );
-    Ok(Event::of(envelope).sequence(fence.sequence).fence(fence.claim).attempt(attempts.saturating_add(1)).build())
-}
-
-/// Why a text is no headers, without what the parser says: it repeats the text, and not everybody who sees why an event is dead may
-/// see its headers.
-fn not_headers(error: &serde_json::Error) -> String {
-    let (line, column) = (error.line(), error.column());
-    let what = if error.is_data() { "an object of strings" } else { "JSON" };
-    format!("headers: not {what}; look at line {line}, column {column}")
-}
-
-/// Why an event of so many bytes is not read.
-fn too_large(bytes: u64) -> String {
-    format!(
-        "its payload and headers have {bytes} bytes, and no host reads more than {MAX_READ_BYTES}; keep the data elsewhere, and write \
-         an event that says where (at most {MAX_PAYLOAD_BYTES} bytes, as the library's writer allows), then discard this one"
-    )
-}
-
-fn number<R: Columns, N: TryFrom<i64>>(row: &R, index: usize) -> Result<N, String>
-where
-    usize: ColumnIndex<R>,
-{
-    let value = filled(index, row.integer(index)).map_err(|error| error.to_string())?;
-    N::try_from(value).map_err(|_| format!("column {index} holds {value}, which is out of range"))
 }
 
 /// A whole row, read by name: this is for people, not for the hot walk.
@@ -421,25 +248,4 @@ pub(super) fn stats(row: &impl Named, oldest: Option<Duration>) -> Result<Stats,
         in_flight: row.count("in_flight")?,
         oldest_pending_seconds: oldest.map(|age| (age.as_secs_f64() * 1_000.0).round() / 1_000.0),
     })
-}
-
-/// The `seq` of the event that a claimed row waits behind, which stands in this column.
-#[cfg(any(feature = "sqlite", feature = "postgres"))]
-pub(super) fn behind<R: Columns>(row: &R, column: usize) -> Result<Option<u64>, StoreError>
-where
-    usize: ColumnIndex<R>,
-{
-    let sequence = sequence(row)?;
-    let behind = row.integer(column).map_err(|error| StoreError::Row { sequence, why: error.to_string() })?;
-    Ok(behind.and_then(|seq| seq.try_into().ok()))
-}
-
-/// The time of the database at which a row was claimed, which stands in this column.
-#[cfg(any(feature = "postgres", feature = "mysql"))]
-pub(super) fn claimed_at<R: Columns>(row: &R, column: usize) -> Result<Timestamp, StoreError>
-where
-    usize: ColumnIndex<R>,
-{
-    let sequence = sequence(row)?;
-    filled(column, row.time(column)).map_err(|error| StoreError::Row { sequence, why: error.to_string() })
 }

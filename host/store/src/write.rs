@@ -110,10 +110,12 @@ pub(super) fn number<R: Columns>(
 ) -> Result<(), StoreError>
 where
     usize: ColumnIndex<R>,
+    for<'c> &'c str: ColumnIndex<R>,
 {
     let mut inserted = inserted.iter().peekable();
     for row in rows {
-        let came_in = inserted.next_if(|returned| returned.text(1).is_ok_and(|id| id == Some(row.envelope.id().as_str())));
+        let id = row.envelope.id();
+        let came_in = inserted.next_if(|returned| returned.text("event_id").is_ok_and(|found| found == Some(id.as_str())));
         sequences.push(came_in.map(sequence).transpose()?);
     }
     Ok(())

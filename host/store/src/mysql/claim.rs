@@ -9,10 +9,10 @@ use sqlx::mysql::{MySqlConnection, MySqlRow};
 
 use super::patience::patiently;
 use super::read::large_rows;
-use super::row::claimed;
 use super::{MySqlStore, Run};
+use crate::event_row::{Apart, EventColumns, now};
 use crate::number::{fence_rows, numbers};
-use crate::row::{Apart, sequence};
+use crate::row::sequence;
 use crate::run::commit_if_some;
 use crate::settle::delay_micros;
 use crate::{ClaimStore, Claimed, StoreError};
@@ -20,14 +20,14 @@ use crate::{ClaimStore, Claimed, StoreError};
 /// Locks the rows that have not changed since they were looked at and are still due. Skips rows that another transaction has locked, so
 /// a claim never waits. Settlers wait for no more than this short transaction. Large payloads and headers are read apart. In order of binding: rows of [seq, fence], the owner.
 pub(super) const LOCK: &str = "
-SELECT outbox_event.seq, claim_seq + 1, attempts, deferrals, claims + 1, starts, event_id, event_type, aggregate_type, aggregate_id,
-       tenant_id, CASE WHEN OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0) <= 16384 THEN headers END,
-       content_type, CASE WHEN OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0) <= 16384 THEN payload END,
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at),
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at),
-       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id),
-       OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0),
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), key_hash
+SELECT outbox_event.seq, claim_seq + 1 AS claim_seq, attempts, deferrals, claims + 1 AS claims, starts, event_id, event_type, aggregate_type, aggregate_id,
+       tenant_id, CASE WHEN OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0) <= 16384 THEN headers END AS headers,
+       content_type, CASE WHEN OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0) <= 16384 THEN payload END AS payload,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at) AS occurred_at, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at) AS available_at,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at) AS expires_at,
+       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id) AS epoch,
+       OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0) AS bytes,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) AS now, key_hash
 FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]')) AS given
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = given.seq
 WHERE claim_seq & 4294967295 = given.fence & 4294967295
@@ -60,7 +60,10 @@ async fn try_claim(store: &MySqlStore, owner: &OwnerId, lease: Duration, fences:
     let Some((rows, mut large)) = commit_if_some(store, transaction, taken).await? else {
         return Ok(Vec::new());
     };
-    let mut events = rows.iter().map(|row| claimed(row, large.remove(&sequence(row)?), None)).collect::<Result<Vec<_>, _>>()?;
+    let Some(first) = rows.first() else { return Ok(Vec::new()) };
+    let (columns, now) = (EventColumns::of(first)?, now(first)?);
+    let claimed = |row| columns.claimed(row, now, large.remove(&columns.sequence(row)?), None);
+    let mut events = rows.iter().map(claimed).collect::<Result<Vec<_>, _>>()?;
     events.sort_unstable_by_key(|claimed| claimed.fence.sequence);
     Ok(events)
 }

@@ -2,12 +2,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use sqlx::Row;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 
 use super::{MySqlStore, Run};
 use crate::number::numbers;
-use crate::row::sequence;
+use crate::row::{Named, sequence};
 use crate::settle::delay_micros;
 use crate::{ReadRequest, StoreError};
 
@@ -39,13 +38,13 @@ ORDER BY seq LIMIT ?";
 /// [`READ`](super::read::READ). In order of binding: a JSON list of seq, the owner.
 pub(super) const READ_CHOSEN: &str = "
 SELECT outbox_event.seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id,
-       tenant_id, CASE WHEN OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0) <= 16384 THEN headers END,
-       content_type, CASE WHEN OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0) <= 16384 THEN payload END,
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at),
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at), held.epoch,
-       OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0),
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)),
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', due_at), outbox_event.lease_end IS NOT NULL, outbox_event.partition_id
+       tenant_id, CASE WHEN OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0) <= 16384 THEN headers END AS headers,
+       content_type, CASE WHEN OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0) <= 16384 THEN payload END AS payload,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at) AS occurred_at, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at) AS available_at,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at) AS expires_at, held.epoch,
+       OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0) AS bytes,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) AS now,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', due_at) AS due_at, outbox_event.lease_end IS NOT NULL AS was_claimed, outbox_event.partition_id
 FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
 STRAIGHT_JOIN outbox_event_partition AS held ON held.partition_id = outbox_event.partition_id
@@ -90,15 +89,15 @@ fn choose(front: &[MySqlRow], held: &[u64], limit: usize) -> Result<(Vec<u64>, H
     let (mut chosen, mut behind) = (Vec::new(), HashMap::new());
     let mut earlier: Option<u64> = None;
     for row in front {
-        let sequence = u64::try_from(row.try_get::<i64, _>(0)?).unwrap_or(0);
+        let sequence = row.count("seq")?;
         if !held.contains(&sequence) {
-            if row.try_get::<i64, _>(2)? == 0 || chosen.len() == limit {
+            if row.count::<u32>("is_free")? == 0 || chosen.len() == limit {
                 break;
             }
             chosen.push(sequence);
             behind.extend(earlier.map(|earlier| (sequence, earlier)));
         }
-        if row.try_get::<i64, _>(1)? != 0 {
+        if row.count::<u32>("is_waited_for")? != 0 {
             earlier = Some(sequence);
         }
     }

@@ -9,11 +9,12 @@ use sqlx::Row;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 
 use super::place;
-use super::row::{DUE_AT, bound, is_read_apart, read};
+use super::row::{bound, is_read_apart};
 use super::{MySqlStore, Run, front, keys};
+use crate::event_row::{Apart, EventColumns, PositionColumns, now};
 use crate::number::{numbers, signed};
 use crate::route::pairs;
-use crate::row::{Apart, Columns, sequence, size_bytes};
+use crate::row::{Columns, sequence};
 use crate::run::answered;
 use crate::settle::delay_micros;
 use crate::{ReadEvent, ReadOrder, ReadRequest, ReadStore, StoreError};
@@ -28,13 +29,13 @@ use crate::{ReadEvent, ReadOrder, ReadRequest, ReadStore, StoreError};
 /// collation takes no notice of spaces at the end.
 pub(super) const READ: &str = "
 SELECT outbox_event.seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id,
-       tenant_id, CASE WHEN OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0) <= 16384 THEN headers END,
-       content_type, CASE WHEN OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0) <= 16384 THEN payload END,
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at),
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at), due.epoch,
-       OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0),
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)),
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', due_at), outbox_event.lease_end IS NOT NULL, outbox_event.partition_id,
+       tenant_id, CASE WHEN OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0) <= 16384 THEN headers END AS headers,
+       content_type, CASE WHEN OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0) <= 16384 THEN payload END AS payload,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at) AS occurred_at, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at) AS available_at,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at) AS expires_at, due.epoch,
+       OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0) AS bytes,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) AS now,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', due_at) AS due_at, outbox_event.lease_end IS NOT NULL AS was_claimed, outbox_event.partition_id,
        key_hash
 FROM (
   SELECT outbox_event.seq, held.epoch FROM outbox_event FORCE INDEX (outbox_due)
@@ -114,20 +115,22 @@ async fn try_read(store: &MySqlStore, request: &ReadRequest) -> Result<Vec<ReadE
         Some(ReadOrder::OneForAll) => front::read(store, &mut connection, request).await?,
         _ => (due(store, &mut connection, request).await?, HashMap::new()),
     };
-    rows.truncate(fitting(&rows, request.max_bytes)?);
+    let Some(first) = rows.first() else { return Ok(Vec::new()) };
+    let (columns, positions, now) = (EventColumns::of(first)?, PositionColumns::of(first)?, now(first)?);
+    rows.truncate(fitting(&columns, &rows, request.max_bytes)?);
     if let Some(ReadOrder::ByAggregate { waits_for, queued }) = &request.order {
-        let read = rows.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
+        let read = rows.iter().map(|row| columns.sequence(row)).collect::<Result<Vec<_>, _>>()?;
         let ours = place::Ours { queued, all: numbers(&[queued.as_slice(), &read].concat()) };
         behind = place::behind(store, &mut connection, &ours, &rows, *waits_for).await?;
     }
     let mut large = large_rows(store, &mut connection, &rows).await?;
     let mut events = Vec::with_capacity(rows.len());
     for row in &rows {
-        let sequence = sequence(row)?;
+        let sequence = columns.sequence(row)?;
         let apart = large.remove(&sequence);
         // A row that was deleted between the two statements is no event any more.
-        if apart.is_some() || !is_read_apart(row)? {
-            events.push(read(row, apart, behind.remove(&sequence))?);
+        if apart.is_some() || !is_read_apart(&columns, row)? {
+            events.push(positions.read(row, columns.claimed(row, now, apart, behind.remove(&sequence))?)?);
         }
     }
     Ok(events)
@@ -154,18 +157,18 @@ async fn due(store: &MySqlStore, connection: &mut MySqlConnection, request: &Rea
 
 /// Since when a row is due, in microseconds, and its seq.
 fn position(row: &MySqlRow) -> Result<(i64, u64), StoreError> {
-    let due_at: i64 = row.try_get(DUE_AT).map_err(|source| StoreError::Failed { action: ACTION, source })?;
+    let due_at: i64 = row.try_get("due_at").map_err(|source| StoreError::Failed { action: ACTION, source })?;
     Ok((due_at, sequence(row)?))
 }
 
 /// How many of these events may be taken together: as many as it needs to reach the limit, at least one.
-fn fitting(rows: &[MySqlRow], max_bytes: usize) -> Result<usize, StoreError> {
+fn fitting(columns: &EventColumns, rows: &[MySqlRow], max_bytes: usize) -> Result<usize, StoreError> {
     let mut before = 0_usize;
     for (index, row) in rows.iter().enumerate() {
         if index > 0 && before >= max_bytes {
             return Ok(index);
         }
-        before = before.saturating_add(usize::try_from(size_bytes(row)?).unwrap_or(usize::MAX));
+        before = before.saturating_add(usize::try_from(columns.size_bytes(row)?).unwrap_or(usize::MAX));
     }
     Ok(rows.len())
 }
@@ -176,10 +179,12 @@ pub(super) async fn large_rows(
     connection: &mut MySqlConnection,
     rows: &[MySqlRow],
 ) -> Result<HashMap<u64, Apart>, StoreError> {
+    let Some(first) = rows.first() else { return Ok(HashMap::new()) };
+    let columns = EventColumns::of(first)?;
     let mut large = Vec::new();
     for row in rows {
-        if is_read_apart(row)? {
-            large.push(sequence(row)?);
+        if is_read_apart(&columns, row)? {
+            large.push(columns.sequence(row)?);
         }
     }
     if large.is_empty() {
@@ -187,7 +192,8 @@ pub(super) async fn large_rows(
     }
     let failed = |error| store.failed(ACTION, error);
     let rows = store.statement(LARGE).bind(numbers(&large)).fetch_all(connection).await.map_err(failed)?;
-    let apart = |row: &MySqlRow| Ok::<_, sqlx::Error>(Apart { headers: row.try_get(1)?, payload: row.try_get(2)? });
+    let apart =
+        |row: &MySqlRow| Ok::<_, sqlx::Error>(Apart { headers: row.try_get("headers")?, payload: row.try_get("payload")? });
     // Row by row, so that no payload is there twice for long.
     rows.into_iter().map(|row| Ok((sequence(&row)?, apart(&row).map_err(failed)?))).collect()
 }

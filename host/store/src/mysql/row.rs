@@ -4,11 +4,9 @@ use outbox_event::time::Timestamp;
 use sqlx::mysql::MySqlRow;
 use sqlx::{ColumnIndex, Row};
 
-use crate::row::{AFTER_CLAIMED, Apart, Columns, MAX_READ_BYTES, claimed_at, size_bytes};
-use crate::{Claimed, ReadEvent, StoreError, row};
-
-/// Where a row that was read has the time since when it is due, behind the time of the claim.
-pub(super) const DUE_AT: usize = AFTER_CLAIMED + 1;
+use crate::StoreError;
+use crate::event_row::{EventColumns, MAX_READ_BYTES};
+use crate::row::Columns;
 
 /// The largest payload and headers, together, that every statement reads with their row. The number stands in the statements too.
 const INLINE_BYTES: u64 = 16_384;
@@ -42,16 +40,6 @@ pub(super) fn bound(time: Timestamp) -> i64 {
 }
 
 /// Whether payload and headers of a claimed event were too large to be read with it, and are read apart.
-pub(super) fn is_read_apart(row: &MySqlRow) -> Result<bool, StoreError> {
-    Ok((INLINE_BYTES + 1..=MAX_READ_BYTES).contains(&size_bytes(row)?))
-}
-
-/// A row that was read, with what was read apart.
-pub(super) fn read(row: &MySqlRow, apart: Option<Apart>, behind: Option<u64>) -> Result<ReadEvent, StoreError> {
-    row::read(row, claimed(row, apart, behind)?, DUE_AT)
-}
-
-/// A claimed row, with what was read apart.
-pub(super) fn claimed(row: &MySqlRow, apart: Option<Apart>, behind: Option<u64>) -> Result<Claimed, StoreError> {
-    row::claimed(row, claimed_at(row, AFTER_CLAIMED)?, apart, behind)
+pub(super) fn is_read_apart(columns: &EventColumns, row: &MySqlRow) -> Result<bool, StoreError> {
+    Ok((INLINE_BYTES + 1..=MAX_READ_BYTES).contains(&columns.size_bytes(row)?))
 }

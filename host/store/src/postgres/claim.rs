@@ -5,8 +5,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use outbox_event::{Fence, OwnerId};
 
-use super::row::claimed;
 use super::{PostgresStore, Run};
+use crate::event_row::{claimed, now};
 use crate::number::signed;
 use crate::settle::delay_micros;
 use crate::{ClaimStore, Claimed, StoreError};
@@ -34,12 +34,12 @@ WHERE ctid = ANY (ARRAY (
                                     AND held.owner = $1::text)))
   FOR UPDATE SKIP LOCKED))
 RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
-          CASE WHEN octet_length(payload) + coalesce(octet_length(headers), 0) <= 8388608 THEN headers END,
+          CASE WHEN octet_length(payload) + coalesce(octet_length(headers), 0) <= 8388608 THEN headers END AS headers,
           content_type,
-          CASE WHEN octet_length(payload) + coalesce(octet_length(headers), 0) <= 8388608 THEN payload END,
+          CASE WHEN octet_length(payload) + coalesce(octet_length(headers), 0) <= 8388608 THEN payload END AS payload,
           occurred_at, available_at, expires_at,
-          (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id),
-          octet_length(payload) + coalesce(octet_length(headers), 0), now()";
+          (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id) AS epoch,
+          octet_length(payload) + coalesce(octet_length(headers), 0) AS bytes, now() AS now";
 
 #[async_trait]
 impl ClaimStore for PostgresStore {
@@ -48,7 +48,7 @@ impl ClaimStore for PostgresStore {
             fences.iter().map(|fence| (signed(fence.sequence), signed(fence.claim))).unzip();
         let statement = self.statement(CLAIM).bind(owner.as_str()).bind(delay_micros(lease)).bind(sequences).bind(claims);
         let rows = self.all("claim events", statement).await?;
-        let mut claimed = rows.iter().map(|row| claimed(row, false)).collect::<Result<Vec<_>, _>>()?;
+        let mut claimed = claimed(&rows, now)?;
         // RETURNING promises no order.
         claimed.sort_unstable_by_key(|claimed| claimed.fence.sequence);
         Ok(claimed)

@@ -20,10 +20,10 @@ marked AS (
          max(seq) FILTER (WHERE is_waited_for) OVER (ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS earlier
   FROM front)
 SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
-       CASE WHEN bytes <= 8388608 THEN headers END,
-       content_type, CASE WHEN bytes <= 8388608 THEN payload END, occurred_at, available_at, expires_at,
-       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = marked.partition_id), bytes, now(),
-       due_at, (lease_end IS NOT NULL)::integer, partition_id::integer, earlier
+       CASE WHEN bytes <= 8388608 THEN headers END AS headers,
+       content_type, CASE WHEN bytes <= 8388608 THEN payload END AS payload, occurred_at, available_at, expires_at,
+       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = marked.partition_id) AS epoch, bytes, now() AS now,
+       due_at, (lease_end IS NOT NULL)::integer AS was_claimed, partition_id::integer, earlier AS behind
 FROM marked
 WHERE is_clear AND NOT is_held AND bytes_before < $3::bigint
   AND (SELECT count(*) FROM outbox_event_partition AS held WHERE held.owner = $1::text) = 256

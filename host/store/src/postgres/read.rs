@@ -9,10 +9,10 @@ use sqlx::postgres::PgRow;
 use super::keys::waited_for;
 use super::partition::column;
 use super::route;
-use super::row::read;
 use super::run::Statement;
 use super::time::Moment;
 use super::{PostgresStore, Run, front};
+use crate::event_row::{now, read};
 use crate::number::signed;
 use crate::row::Columns;
 use crate::settle::delay_micros;
@@ -24,10 +24,10 @@ use crate::{ReadEvent, ReadOrder, ReadRequest, ReadStore, StoreError};
 /// position of the last event before (NULL for none), $8 the events in hand, $9 and $10 the names of busy routes (NULL for none).
 pub(super) const READ: &str = "
 SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
-       CASE WHEN bytes <= 8388608 THEN headers END,
-       content_type, CASE WHEN bytes <= 8388608 THEN payload END, occurred_at, available_at, expires_at,
-       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = chosen.partition_id), bytes, now(),
-       due_at, (lease_end IS NOT NULL)::integer, partition_id::integer
+       CASE WHEN bytes <= 8388608 THEN headers END AS headers,
+       content_type, CASE WHEN bytes <= 8388608 THEN payload END AS payload, occurred_at, available_at, expires_at,
+       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = chosen.partition_id) AS epoch, bytes, now() AS now,
+       due_at, (lease_end IS NOT NULL)::integer AS was_claimed, partition_id::integer
 FROM (
   SELECT due.*, sum(bytes) OVER (ORDER BY due_at, seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
   FROM (SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
@@ -51,10 +51,10 @@ ORDER BY due_at, seq";
 /// that are queued.
 pub(super) const READ_IN_ORDER: &str = "
 SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
-       CASE WHEN bytes <= 8388608 THEN headers END,
-       content_type, CASE WHEN bytes <= 8388608 THEN payload END, occurred_at, available_at, expires_at,
-       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = chosen.partition_id), bytes, now(),
-       due_at, (lease_end IS NOT NULL)::integer, partition_id::integer,
+       CASE WHEN bytes <= 8388608 THEN headers END AS headers,
+       content_type, CASE WHEN bytes <= 8388608 THEN payload END AS payload, occurred_at, available_at, expires_at,
+       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = chosen.partition_id) AS epoch, bytes, now() AS now,
+       due_at, (lease_end IS NOT NULL)::integer AS was_claimed, partition_id::integer,
        coalesce(
          (SELECT earlier.seq FROM outbox_event AS earlier
           WHERE earlier.aggregate_type = chosen.aggregate_type AND earlier.aggregate_id = chosen.aggregate_id
@@ -65,7 +65,7 @@ SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type
           WHERE earlier.aggregate_type = chosen.aggregate_type AND earlier.aggregate_id = chosen.aggregate_id
             AND (earlier.status IN (0, 2) OR earlier.blocks = 1) AND earlier.status = ANY ($9::smallint[])
             AND earlier.available_at <= now() AND earlier.seq < chosen.seq
-          ORDER BY earlier.aggregate_type DESC, earlier.aggregate_id DESC, earlier.seq DESC LIMIT 1))
+          ORDER BY earlier.aggregate_type DESC, earlier.aggregate_id DESC, earlier.seq DESC LIMIT 1)) AS behind
 FROM (
   SELECT due.*, sum(bytes) OVER (ORDER BY due_at, seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
   FROM (SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
@@ -143,8 +143,7 @@ impl ReadStore for PostgresStore {
             }
             Some(ReadOrder::OneForAll) => statement,
         };
-        // Row by row, so that no payload is there twice for long.
-        self.all("read events", statement).await?.into_iter().map(|row| read(&row, request.order.is_some())).collect()
+        read(self.all("read events", statement).await?, now, request.order.is_some())
     }
 
     async fn next_to_read(&self, owner: &OwnerId, held: &[u64], busy: &[Route]) -> Result<Option<Duration>, StoreError> {

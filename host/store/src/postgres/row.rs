@@ -5,8 +5,7 @@ use sqlx::postgres::PgRow;
 use sqlx::{ColumnIndex, Row};
 
 use super::time::Moment;
-use crate::row::{AFTER_CLAIMED, Columns, POSITION, behind, claimed_at};
-use crate::{Claimed, ReadEvent, StoreError, row};
+use crate::row::Columns;
 
 impl Columns for PgRow {
     /// Unchecked: the driver reads an integer of any width as the widest, if it is not asked whether that is its type.
@@ -25,16 +24,4 @@ impl Columns for PgRow {
     fn time<I: ColumnIndex<Self>>(&self, column: I) -> Result<Option<Timestamp>, sqlx::Error> {
         Ok(self.try_get::<Option<Moment>, _>(column)?.map(|moment| moment.0))
     }
-}
-
-/// A row that was read, with the event that it waits behind, if the statement asked.
-pub(super) fn read(row: &PgRow, in_order: bool) -> Result<ReadEvent, StoreError> {
-    let behind = if in_order { behind(row, AFTER_CLAIMED + 1 + POSITION)? } else { None };
-    row::read(row, row::claimed(row, claimed_at(row, AFTER_CLAIMED)?, None, behind)?, AFTER_CLAIMED + 1)
-}
-
-/// A claimed row, with the event that it waits behind, if the statement asked.
-pub(super) fn claimed(row: &PgRow, in_order: bool) -> Result<Claimed, StoreError> {
-    let behind = if in_order { behind(row, AFTER_CLAIMED + 1)? } else { None };
-    row::claimed(row, claimed_at(row, AFTER_CLAIMED)?, None, behind)
 }

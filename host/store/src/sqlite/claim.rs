@@ -5,12 +5,12 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use outbox_event::time::micros;
+use outbox_event::time::{Timestamp, micros};
 use outbox_event::{Fence, OwnerId};
 
 use super::error::failed;
-use super::row::claimed;
 use super::{Run, SqliteStore};
+use crate::event_row::claimed;
 use crate::number::fence_rows;
 use crate::{ClaimStore, Claimed, StoreError};
 
@@ -27,12 +27,12 @@ WHERE seq IN (SELECT seq FROM jsonb_each(?4) AS given CROSS JOIN outbox_event ON
                                   AND held.owner = ?3))
                 AND due_at <= ?1 AND (lease_end IS NULL OR lease_end <= ?1))
 RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
-          CASE WHEN octet_length(payload) + coalesce(octet_length(headers), 0) <= 8388608 THEN headers END,
+          CASE WHEN octet_length(payload) + coalesce(octet_length(headers), 0) <= 8388608 THEN headers END AS headers,
           content_type,
-          CASE WHEN octet_length(payload) + coalesce(octet_length(headers), 0) <= 8388608 THEN payload END,
+          CASE WHEN octet_length(payload) + coalesce(octet_length(headers), 0) <= 8388608 THEN payload END AS payload,
           occurred_at, available_at, expires_at,
-          (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id),
-          octet_length(payload) + coalesce(octet_length(headers), 0)";
+          (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id) AS epoch,
+          octet_length(payload) + coalesce(octet_length(headers), 0) AS bytes";
 
 #[async_trait]
 impl ClaimStore for SqliteStore {
@@ -51,7 +51,7 @@ impl ClaimStore for SqliteStore {
             .await
             .map_err(failed)?;
         drop(writer);
-        let mut claimed = rows.iter().map(|row| claimed(row, now, false)).collect::<Result<Vec<_>, _>>()?;
+        let mut claimed = claimed(&rows, |_| Ok(Timestamp::from_micros(now)))?;
         // RETURNING promises no order.
         claimed.sort_unstable_by_key(|claimed| claimed.fence.sequence);
         Ok(claimed)

@@ -18,10 +18,10 @@ marked AS (
          max(iif(is_waited_for, seq, NULL)) OVER (ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS earlier
   FROM front)
 SELECT event.seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
-       CASE WHEN bytes <= 8388608 THEN headers END,
-       content_type, CASE WHEN bytes <= 8388608 THEN payload END, occurred_at, available_at, expires_at,
-       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = event.partition_id), bytes,
-       CAST(event.due_at AS INTEGER), lease_end IS NOT NULL, partition_id, earlier
+       CASE WHEN bytes <= 8388608 THEN headers END AS headers,
+       content_type, CASE WHEN bytes <= 8388608 THEN payload END AS payload, occurred_at, available_at, expires_at,
+       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = event.partition_id) AS epoch, bytes,
+       CAST(event.due_at AS INTEGER) AS due_at, lease_end IS NOT NULL AS was_claimed, partition_id, earlier AS behind
 FROM marked CROSS JOIN outbox_event AS event ON event.seq = marked.seq
 WHERE is_clear AND NOT is_held AND bytes_before < ?4
   AND (SELECT count(*) FROM outbox_event_partition AS held

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use outbox_event::time::micros;
+use outbox_event::time::{Timestamp, micros};
 use outbox_event::{OwnerId, Route};
 
-use super::row::read;
 use super::{Run, SqliteStore, front, keys};
+use crate::event_row::read;
 use crate::number::{numbers, signed};
 use crate::route::pairs;
 use crate::row::Columns;
@@ -21,10 +21,10 @@ use crate::{ReadEvent, ReadOrder, ReadRequest, ReadStore, StoreError};
 /// event_type], or NULL.
 pub(super) const READ: &str = "
 SELECT event.seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
-       CASE WHEN bytes <= 8388608 THEN headers END,
-       content_type, CASE WHEN bytes <= 8388608 THEN payload END, occurred_at, available_at, expires_at,
-       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = event.partition_id), bytes,
-       CAST(event.due_at AS INTEGER), lease_end IS NOT NULL, partition_id
+       CASE WHEN bytes <= 8388608 THEN headers END AS headers,
+       content_type, CASE WHEN bytes <= 8388608 THEN payload END AS payload, occurred_at, available_at, expires_at,
+       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = event.partition_id) AS epoch, bytes,
+       CAST(event.due_at AS INTEGER) AS due_at, lease_end IS NOT NULL AS was_claimed, partition_id
 FROM (
   SELECT seq, due_at, bytes, sum(bytes) OVER (ORDER BY due_at, seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
   FROM (SELECT seq, due_at, octet_length(payload) + coalesce(octet_length(headers), 0) AS bytes
@@ -46,10 +46,10 @@ ORDER BY chosen.due_at, chosen.seq";
 /// JSON list.
 pub(super) const READ_IN_ORDER: &str = "
 SELECT event.seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
-       CASE WHEN bytes <= 8388608 THEN headers END,
-       content_type, CASE WHEN bytes <= 8388608 THEN payload END, occurred_at, available_at, expires_at,
-       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = event.partition_id), bytes,
-       CAST(event.due_at AS INTEGER), lease_end IS NOT NULL, partition_id,
+       CASE WHEN bytes <= 8388608 THEN headers END AS headers,
+       content_type, CASE WHEN bytes <= 8388608 THEN payload END AS payload, occurred_at, available_at, expires_at,
+       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = event.partition_id) AS epoch, bytes,
+       CAST(event.due_at AS INTEGER) AS due_at, lease_end IS NOT NULL AS was_claimed, partition_id,
        coalesce(
          (SELECT earlier.seq FROM outbox_event AS earlier
           WHERE earlier.aggregate_type = event.aggregate_type AND earlier.aggregate_id = event.aggregate_id
@@ -61,7 +61,7 @@ SELECT event.seq, claim_seq, attempts, deferrals, claims, starts, event_id, even
           WHERE earlier.aggregate_type = event.aggregate_type AND earlier.aggregate_id = event.aggregate_id
             AND earlier.aggregate_id IS NOT NULL AND (earlier.status IN (0, 2) OR earlier.blocks = 1)
             AND (?10 = 0 OR earlier.status = 0) AND ?10 < 2 AND earlier.available_at <= ?1 AND earlier.seq < event.seq
-          ORDER BY earlier.seq DESC LIMIT 1))
+          ORDER BY earlier.seq DESC LIMIT 1)) AS behind
 FROM (
   SELECT seq, due_at, bytes, sum(bytes) OVER (ORDER BY due_at, seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
   FROM (SELECT seq, due_at, octet_length(payload) + coalesce(octet_length(headers), 0) AS bytes
@@ -137,8 +137,8 @@ impl ReadStore for SqliteStore {
             Some(ReadOrder::ByAggregate { waits_for, queued }) => statement.bind(keys::rule(*waits_for)).bind(numbers(queued)),
             Some(ReadOrder::OneForAll) => statement,
         };
-        // Row by row, so that no payload is there twice for long.
-        self.all("read events", statement).await?.into_iter().map(|row| read(&row, now, request.order.is_some())).collect()
+        let rows = self.all("read events", statement).await?;
+        read(rows, |_| Ok(Timestamp::from_micros(now)), request.order.is_some())
     }
 
     async fn next_to_read(&self, owner: &OwnerId, held: &[u64], busy: &[Route]) -> Result<Option<Duration>, StoreError> {

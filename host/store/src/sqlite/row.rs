@@ -4,8 +4,7 @@ use outbox_event::time::Timestamp;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{ColumnIndex, Row};
 
-use crate::row::{AFTER_CLAIMED, Columns, POSITION, behind};
-use crate::{Claimed, ReadEvent, StoreError, row};
+use crate::row::Columns;
 
 impl Columns for SqliteRow {
     fn integer<I: ColumnIndex<Self>>(&self, column: I) -> Result<Option<i64>, sqlx::Error> {
@@ -24,16 +23,4 @@ impl Columns for SqliteRow {
     fn time<I: ColumnIndex<Self>>(&self, column: I) -> Result<Option<Timestamp>, sqlx::Error> {
         Ok(self.integer(column)?.map(Timestamp::from_micros))
     }
-}
-
-/// A row that was read, with the event that it waits behind, if the statement asked.
-pub(super) fn read(row: &SqliteRow, now: i64, in_order: bool) -> Result<ReadEvent, StoreError> {
-    let behind = if in_order { behind(row, AFTER_CLAIMED + POSITION)? } else { None };
-    row::read(row, row::claimed(row, Timestamp::from_micros(now), None, behind)?, AFTER_CLAIMED)
-}
-
-/// A claimed row, with the event that it waits behind, if the statement asked.
-pub(super) fn claimed(row: &SqliteRow, now: i64, in_order: bool) -> Result<Claimed, StoreError> {
-    let behind = if in_order { behind(row, AFTER_CLAIMED)? } else { None };
-    row::claimed(row, Timestamp::from_micros(now), None, behind)
 }
