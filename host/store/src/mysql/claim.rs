@@ -9,6 +9,7 @@ use sqlx::mysql::{MySqlConnection, MySqlRow};
 
 use super::patience::patiently;
 use super::read::large_rows;
+use super::row::event_columns;
 use super::{MySqlStore, Run};
 use crate::event_row::{Apart, EventColumns, now};
 use crate::number::{fence_rows, numbers};
@@ -19,15 +20,11 @@ use crate::{ClaimStore, Claimed, StoreError};
 
 /// Locks the rows that have not changed since they were looked at and are still due. Skips rows that another transaction has locked, so
 /// a claim never waits. Settlers wait for no more than this short transaction. Large payloads and headers are read apart. In order of binding: rows of [seq, fence], the owner.
-pub(super) const LOCK: &str = "
-SELECT outbox_event.seq, claim_seq + 1 AS claim_seq, attempts, deferrals, claims + 1 AS claims, starts, event_id, event_type, aggregate_type, aggregate_id,
-       tenant_id, CASE WHEN OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0) <= 16384 THEN headers END AS headers,
-       content_type, CASE WHEN OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0) <= 16384 THEN payload END AS payload,
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at) AS occurred_at, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at) AS available_at,
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at) AS expires_at,
-       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id) AS epoch,
-       OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0) AS bytes,
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) AS now, key_hash
+pub(super) const LOCK: &str = concat!(
+    "\nSELECT ",
+    event_columns!(),
+    ", claim_seq + 1 AS claim_seq, claims + 1 AS claims,
+       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id) AS epoch, key_hash
 FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]')) AS given
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = given.seq
 WHERE claim_seq & 4294967295 = given.fence & 4294967295
@@ -35,7 +32,8 @@ WHERE claim_seq & 4294967295 = given.fence & 4294967295
        OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
                   WHERE held.partition_id = outbox_event.partition_id AND held.epoch = given.fence >> 32 AND held.owner = ?))
   AND due_at <= UTC_TIMESTAMP(6) AND (lease_end IS NULL OR lease_end <= UTC_TIMESTAMP(6))
-FOR UPDATE SKIP LOCKED";
+FOR UPDATE SKIP LOCKED"
+);
 
 /// The rows are locked already. In order of binding: a JSON list of seq, the lease in microseconds, the owner.
 pub(super) const TAKE: &str = "

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 
+use super::row::event_columns;
 use super::{MySqlStore, Run};
 use crate::number::numbers;
 use crate::row::{Named, sequence};
@@ -36,20 +37,17 @@ ORDER BY seq LIMIT ?";
 
 /// The chosen that may still be read, of partitions that the owner holds: the epoch is read with the row, as by
 /// [`READ`](super::read::READ). In order of binding: a JSON list of seq, the owner.
-pub(super) const READ_CHOSEN: &str = "
-SELECT outbox_event.seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id,
-       tenant_id, CASE WHEN OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0) <= 16384 THEN headers END AS headers,
-       content_type, CASE WHEN OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0) <= 16384 THEN payload END AS payload,
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at) AS occurred_at, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at) AS available_at,
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at) AS expires_at, held.epoch,
-       OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0) AS bytes,
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) AS now,
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', due_at) AS due_at, outbox_event.lease_end IS NOT NULL AS was_claimed, outbox_event.partition_id
+pub(super) const READ_CHOSEN: &str = concat!(
+    "\nSELECT ",
+    event_columns!(),
+    ", claim_seq, claims, held.epoch, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', due_at) AS due_at,
+       outbox_event.lease_end IS NOT NULL AS was_claimed, outbox_event.partition_id
 FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
 STRAIGHT_JOIN outbox_event_partition AS held ON held.partition_id = outbox_event.partition_id
 WHERE due_at <= UTC_TIMESTAMP(6) AND (outbox_event.lease_end IS NULL OR outbox_event.lease_end <= UTC_TIMESTAMP(6))
-  AND held.owner = (SELECT node.owner FROM outbox_event_node AS node WHERE node.owner = ? AND alive_until > UTC_TIMESTAMP(6))";
+  AND held.owner = (SELECT node.owner FROM outbox_event_node AS node WHERE node.owner = ? AND alive_until > UTC_TIMESTAMP(6))"
+);
 
 /// The front of the queue, and for each event the last before it that is waited for.
 type Front = (Vec<MySqlRow>, HashMap<u64, u64>);

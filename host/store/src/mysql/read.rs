@@ -9,7 +9,7 @@ use sqlx::Row;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 
 use super::place;
-use super::row::{bound, is_read_apart};
+use super::row::{bound, event_columns, is_read_apart};
 use super::{MySqlStore, Run, front, keys};
 use crate::event_row::{Apart, EventColumns, PositionColumns, now};
 use crate::number::{numbers, signed};
@@ -27,16 +27,11 @@ use crate::{ReadEvent, ReadOrder, ReadRequest, ReadStore, StoreError};
 /// microseconds to leave alone, the owner, the partitions as 256 letters of which 1 means asked for, the events in hand as a JSON
 /// list, busy routes as rows of [aggregate_type, event_type], most rows. Names are compared with something behind them, since this
 /// collation takes no notice of spaces at the end.
-pub(super) const READ: &str = "
-SELECT outbox_event.seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id,
-       tenant_id, CASE WHEN OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0) <= 16384 THEN headers END AS headers,
-       content_type, CASE WHEN OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0) <= 16384 THEN payload END AS payload,
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at) AS occurred_at, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at) AS available_at,
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at) AS expires_at, due.epoch,
-       OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0) AS bytes,
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) AS now,
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', due_at) AS due_at, outbox_event.lease_end IS NOT NULL AS was_claimed, outbox_event.partition_id,
-       key_hash
+pub(super) const READ: &str = concat!(
+    "\nSELECT ",
+    event_columns!(),
+    ", claim_seq, claims, due.epoch, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', due_at) AS due_at,
+       outbox_event.lease_end IS NOT NULL AS was_claimed, outbox_event.partition_id, key_hash
 FROM (
   SELECT outbox_event.seq, held.epoch FROM outbox_event FORCE INDEX (outbox_due)
   STRAIGHT_JOIN outbox_event_partition AS held ON held.partition_id = outbox_event.partition_id
@@ -52,7 +47,8 @@ FROM (
       FROM JSON_TABLE(?, '$[*]' COLUMNS (aggregate_type VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$[0]',
                                          event_type VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$[1]')) AS busy)
   ORDER BY due_at, outbox_event.seq LIMIT ?) AS due
-STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = due.seq";
+STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = due.seq"
+);
 
 /// The next that becomes due, or whose lease ends. Of what is due and held, the first are enough: it is a hint.
 pub(super) const NEXT_DUE: &str = "

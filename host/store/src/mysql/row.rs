@@ -43,3 +43,20 @@ pub(super) fn bound(time: Timestamp) -> i64 {
 pub(super) fn is_read_apart(columns: &EventColumns, row: &MySqlRow) -> Result<bool, StoreError> {
     Ok((INLINE_BYTES + 1..=MAX_READ_BYTES).contains(&columns.size_bytes(row)?))
 }
+
+/// What [`EventColumns`](crate::event_row::EventColumns) finds, without the numbers that a claim raises and the epoch. A large payload and
+/// headers are left out, and read apart.
+macro_rules! event_columns {
+    () => {
+        "outbox_event.seq, attempts, deferrals, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, content_type,
+       CASE WHEN OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0) <= 16384 THEN headers END AS headers,
+       CASE WHEN OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0) <= 16384 THEN payload END AS payload,
+       OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0) AS bytes,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at) AS occurred_at,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at) AS available_at,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at) AS expires_at,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) AS now"
+    };
+}
+
+pub(super) use event_columns;

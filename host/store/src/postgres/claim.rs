@@ -5,6 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use outbox_event::{Fence, OwnerId};
 
+use super::row::event_columns;
 use super::{PostgresStore, Run};
 use crate::event_row::{claimed, now};
 use crate::number::signed;
@@ -19,8 +20,8 @@ use crate::{ClaimStore, Claimed, StoreError};
 ///
 /// `coalesce` keeps the planner from reading all due rows if it estimates that they are few. $1 the owner, $2 the lease in
 /// microseconds, $3 each `seq`, $4 each fence.
-pub(super) const CLAIM: &str = "
-UPDATE outbox_event
+pub(super) const CLAIM: &str = concat!(
+    "\nUPDATE outbox_event
 SET lease_end = now() + $2::bigint * interval '1 microsecond', locked_by = $1::text, locked_at = now(),
     claim_seq = claim_seq + 1, claims = claims + 1
 WHERE ctid = ANY (ARRAY (
@@ -33,13 +34,14 @@ WHERE ctid = ANY (ARRAY (
                                   WHERE held.partition_id = outbox_event.partition_id AND held.epoch = fence >> 32
                                     AND held.owner = $1::text)))
   FOR UPDATE SKIP LOCKED))
-RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
-          CASE WHEN octet_length(payload) + coalesce(octet_length(headers), 0) <= 8388608 THEN headers END AS headers,
-          content_type,
-          CASE WHEN octet_length(payload) + coalesce(octet_length(headers), 0) <= 8388608 THEN payload END AS payload,
-          occurred_at, available_at, expires_at,
-          (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id) AS epoch,
-          octet_length(payload) + coalesce(octet_length(headers), 0) AS bytes, now() AS now";
+RETURNING ",
+    event_columns!(),
+    ",
+       CASE WHEN octet_length(payload) + coalesce(octet_length(headers), 0) <= 8388608 THEN headers END AS headers,
+       CASE WHEN octet_length(payload) + coalesce(octet_length(headers), 0) <= 8388608 THEN payload END AS payload,
+       octet_length(payload) + coalesce(octet_length(headers), 0) AS bytes,
+       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id) AS epoch, now() AS now"
+);
 
 #[async_trait]
 impl ClaimStore for PostgresStore {

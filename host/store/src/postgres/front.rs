@@ -1,13 +1,16 @@
 //! One queue of all events: reading its front.
 
+use super::row::{event_columns, read_columns};
+
 /// Reads the unfinished events whose time has come, in the order of their `seq`, up to the first that is neither deliverable nor in $5:
 /// no event may overtake it. Returns nothing unless the owner is alive by the database's clock and holds all partitions. Each row has
 /// the `seq` of the last earlier event that it waits for. $1 the owner, $2 most rows, $3 most bytes, $4 the youngest age in
 /// microseconds, $5 the events in hand.
-pub(super) const READ_FRONT: &str = "
-WITH front AS (
-  SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
-         content_type, payload, occurred_at, available_at, expires_at, partition_id, due_at, lease_end,
+pub(super) const READ_FRONT: &str = concat!(
+    "\nWITH front AS (
+  SELECT ",
+    event_columns!(),
+    ", headers, payload, partition_id, due_at, lease_end,
          octet_length(payload) + coalesce(octet_length(headers), 0) AS bytes, available_at <= now() AS is_waited_for,
          seq = ANY ($5::bigint[]) AS is_held,
          coalesce(due_at <= now() AND (lease_end IS NULL OR lease_end <= now())
@@ -19,13 +22,12 @@ marked AS (
          sum(CASE WHEN is_held THEN 0 ELSE bytes END) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before,
          max(seq) FILTER (WHERE is_waited_for) OVER (ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS earlier
   FROM front)
-SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
-       CASE WHEN bytes <= 8388608 THEN headers END AS headers,
-       content_type, CASE WHEN bytes <= 8388608 THEN payload END AS payload, occurred_at, available_at, expires_at,
-       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = marked.partition_id) AS epoch, bytes, now() AS now,
-       due_at, (lease_end IS NOT NULL)::integer AS was_claimed, partition_id::integer, earlier AS behind
-FROM marked
+SELECT ",
+    read_columns!(),
+    ", earlier AS behind
+FROM marked AS chosen
 WHERE is_clear AND NOT is_held AND bytes_before < $3::bigint
   AND (SELECT count(*) FROM outbox_event_partition AS held WHERE held.owner = $1::text) = 256
   AND EXISTS (SELECT FROM outbox_event_node AS node WHERE node.owner = $1::text AND alive_until > now())
-ORDER BY seq LIMIT $2::bigint";
+ORDER BY seq LIMIT $2::bigint"
+);

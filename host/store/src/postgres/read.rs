@@ -9,6 +9,7 @@ use sqlx::postgres::PgRow;
 use super::keys::waited_for;
 use super::partition::column;
 use super::route;
+use super::row::{event_columns, read_columns};
 use super::run::Statement;
 use super::time::Moment;
 use super::{PostgresStore, Run, front};
@@ -21,17 +22,19 @@ use crate::{ReadEvent, ReadOrder, ReadRequest, ReadStore, StoreError};
 /// The epoch is read with the row: should the partition be lost and won again, an outcome of what was read before is fenced off.
 /// The window adds up the payloads, so that a batch of large events is a small batch; `octet_length` of bytes reads no more than
 /// their header. $1 the owner, $2 most rows, $3 most bytes, $4 the youngest age in microseconds, $5 partitions, $6 and $7 the
-/// position of the last event before (NULL for none), $8 the events in hand, $9 and $10 the names of busy routes (NULL for none).
-pub(super) const READ: &str = "
-SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
-       CASE WHEN bytes <= 8388608 THEN headers END AS headers,
-       content_type, CASE WHEN bytes <= 8388608 THEN payload END AS payload, occurred_at, available_at, expires_at,
-       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = chosen.partition_id) AS epoch, bytes, now() AS now,
-       due_at, (lease_end IS NOT NULL)::integer AS was_claimed, partition_id::integer
+/// position of the last event before (NULL for none), $8 the events in hand.
+macro_rules! read {
+    ($more_columns:literal, $more_conditions:literal) => {
+        concat!(
+            "\nSELECT ",
+            read_columns!(),
+            $more_columns,
+            "
 FROM (
   SELECT due.*, sum(bytes) OVER (ORDER BY due_at, seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
-  FROM (SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
-               content_type, payload, occurred_at, available_at, expires_at, partition_id, due_at, lease_end,
+  FROM (SELECT ",
+            event_columns!(),
+            ", headers, payload, partition_id, due_at, lease_end,
                octet_length(payload) + coalesce(octet_length(headers), 0) AS bytes
         FROM outbox_event
         WHERE due_at <= now() AND (due_at, seq) > (coalesce($6::timestamptz, '-infinity'), coalesce($7::bigint, 0))
@@ -40,21 +43,27 @@ FROM (
                                          WHERE owner = $1::text AND partition_id = ANY ($5::smallint[])
                                            AND EXISTS (SELECT FROM outbox_event_node AS node
                                                        WHERE node.owner = $1::text AND alive_until > now())))
-          AND seq NOT IN (SELECT unnest($8::bigint[]))
-          AND ($9::text[] IS NULL OR (aggregate_type, event_type) NOT IN (SELECT * FROM unnest($9::text[], $10::text[])))
+          AND seq NOT IN (SELECT unnest($8::bigint[])) ",
+            $more_conditions,
+            "
         ORDER BY due_at, seq LIMIT $2::bigint) AS due) AS chosen
 WHERE bytes_before < $3::bigint
-ORDER BY due_at, seq";
+ORDER BY due_at, chosen.seq"
+        )
+    };
+}
 
-/// As above, each with the last of the earlier events that it waits for and that is not queued, or with the last of all where all
-/// are: one that became due late may stand before those in the queue. $9 the states of events that are waited for, $10 the events
-/// that are queued.
-pub(super) const READ_IN_ORDER: &str = "
-SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
-       CASE WHEN bytes <= 8388608 THEN headers END AS headers,
-       content_type, CASE WHEN bytes <= 8388608 THEN payload END AS payload, occurred_at, available_at, expires_at,
-       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = chosen.partition_id) AS epoch, bytes, now() AS now,
-       due_at, (lease_end IS NOT NULL)::integer AS was_claimed, partition_id::integer,
+/// Bound as above, then $9 and $10 the names of busy routes (NULL for none).
+pub(super) const READ: &str = read!(
+    "",
+    "AND ($9::text[] IS NULL OR (aggregate_type, event_type) NOT IN (SELECT * FROM unnest($9::text[], $10::text[])))"
+);
+
+/// Each with the last of the earlier events that it waits for and that is not queued, or with the last of all if all are queued: one
+/// that became due late may come before those in the queue. Bound as above, then $9 the states of events that are waited for, $10 the
+/// events that are queued.
+pub(super) const READ_IN_ORDER: &str = read!(
+    ",
        coalesce(
          (SELECT earlier.seq FROM outbox_event AS earlier
           WHERE earlier.aggregate_type = chosen.aggregate_type AND earlier.aggregate_id = chosen.aggregate_id
@@ -65,23 +74,9 @@ SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type
           WHERE earlier.aggregate_type = chosen.aggregate_type AND earlier.aggregate_id = chosen.aggregate_id
             AND (earlier.status IN (0, 2) OR earlier.blocks = 1) AND earlier.status = ANY ($9::smallint[])
             AND earlier.available_at <= now() AND earlier.seq < chosen.seq
-          ORDER BY earlier.aggregate_type DESC, earlier.aggregate_id DESC, earlier.seq DESC LIMIT 1)) AS behind
-FROM (
-  SELECT due.*, sum(bytes) OVER (ORDER BY due_at, seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
-  FROM (SELECT seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
-               content_type, payload, occurred_at, available_at, expires_at, partition_id, due_at, lease_end,
-               octet_length(payload) + coalesce(octet_length(headers), 0) AS bytes
-        FROM outbox_event
-        WHERE due_at <= now() AND (due_at, seq) > (coalesce($6::timestamptz, '-infinity'), coalesce($7::bigint, 0))
-          AND (lease_end IS NULL OR lease_end <= now()) AND created_at <= now() - $4::bigint * interval '1 microsecond'
-          AND partition_id = ANY (ARRAY (SELECT partition_id FROM outbox_event_partition
-                                         WHERE owner = $1::text AND partition_id = ANY ($5::smallint[])
-                                           AND EXISTS (SELECT FROM outbox_event_node AS node
-                                                       WHERE node.owner = $1::text AND alive_until > now())))
-          AND seq NOT IN (SELECT unnest($8::bigint[]))
-        ORDER BY due_at, seq LIMIT $2::bigint) AS due) AS chosen
-WHERE bytes_before < $3::bigint
-ORDER BY due_at, chosen.seq";
+          ORDER BY earlier.aggregate_type DESC, earlier.aggregate_id DESC, earlier.seq DESC LIMIT 1)) AS behind",
+    ""
+);
 
 /// The next that becomes due, or whose lease ends. Of what is due and held, the first are enough: it is a hint.
 pub(super) const NEXT_DUE: &str = "

@@ -25,3 +25,26 @@ impl Columns for PgRow {
         Ok(self.try_get::<Option<Moment>, _>(column)?.map(|moment| moment.0))
     }
 }
+
+/// What [`EventColumns`](crate::event_row::EventColumns) finds as it is stored, whatever the size of the event.
+macro_rules! event_columns {
+    () => {
+        "seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
+       content_type, occurred_at, available_at, expires_at"
+    };
+}
+
+/// All columns of a read, from rows named `chosen` whose size is in `bytes`.
+macro_rules! read_columns {
+    () => {
+        concat!(
+            event_columns!(),
+            ",
+       CASE WHEN bytes <= 8388608 THEN headers END AS headers, CASE WHEN bytes <= 8388608 THEN payload END AS payload, bytes,
+       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = chosen.partition_id) AS epoch, now() AS now,
+       due_at, (lease_end IS NOT NULL)::integer AS was_claimed, partition_id::integer"
+        )
+    };
+}
+
+pub(super) use {event_columns, read_columns};

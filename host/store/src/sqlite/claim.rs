@@ -9,6 +9,7 @@ use outbox_event::time::{Timestamp, micros};
 use outbox_event::{Fence, OwnerId};
 
 use super::error::failed;
+use super::row::event_columns;
 use super::{Run, SqliteStore};
 use crate::event_row::claimed;
 use crate::number::fence_rows;
@@ -16,8 +17,8 @@ use crate::{ClaimStore, Claimed, StoreError};
 
 /// Choosing and locking are one statement: split, two owners could choose the same row.
 /// ?1 now, ?2 the end of the lease, ?3 the owner, ?4 the fences as rows of [seq, fence].
-pub(super) const CLAIM: &str = "
-UPDATE outbox_event
+pub(super) const CLAIM: &str = concat!(
+    "\nUPDATE outbox_event
 SET lease_end = ?2, locked_by = ?3, locked_at = ?1, claim_seq = claim_seq + 1, claims = claims + 1
 WHERE seq IN (SELECT seq FROM jsonb_each(?4) AS given CROSS JOIN outbox_event ON seq = given.value ->> 0
               WHERE claim_seq & 4294967295 = (given.value ->> 1) & 4294967295
@@ -26,13 +27,14 @@ WHERE seq IN (SELECT seq FROM jsonb_each(?4) AS given CROSS JOIN outbox_event ON
                                 WHERE held.partition_id = outbox_event.partition_id AND held.epoch = (given.value ->> 1) >> 32
                                   AND held.owner = ?3))
                 AND due_at <= ?1 AND (lease_end IS NULL OR lease_end <= ?1))
-RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
-          CASE WHEN octet_length(payload) + coalesce(octet_length(headers), 0) <= 8388608 THEN headers END AS headers,
-          content_type,
-          CASE WHEN octet_length(payload) + coalesce(octet_length(headers), 0) <= 8388608 THEN payload END AS payload,
-          occurred_at, available_at, expires_at,
-          (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id) AS epoch,
-          octet_length(payload) + coalesce(octet_length(headers), 0) AS bytes";
+RETURNING seq, ",
+    event_columns!(),
+    ",
+       CASE WHEN octet_length(payload) + coalesce(octet_length(headers), 0) <= 8388608 THEN headers END AS headers,
+       CASE WHEN octet_length(payload) + coalesce(octet_length(headers), 0) <= 8388608 THEN payload END AS payload,
+       octet_length(payload) + coalesce(octet_length(headers), 0) AS bytes,
+       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id) AS epoch"
+);
 
 #[async_trait]
 impl ClaimStore for SqliteStore {

@@ -1,11 +1,13 @@
 //! One queue of all events: reading its front.
 
+use super::row::{event_columns, read_columns};
+
 /// Reads the unfinished events whose time has come, in the order of their `seq`, up to the first that is neither deliverable nor in ?6:
 /// no event may overtake it. Returns nothing unless the owner is alive by the database's clock and holds all partitions. Each row has
 /// the `seq` of the last earlier event that it waits for. ?1 now, ?2 the owner, ?3 most rows, ?4 most bytes, ?5 the newest insertion
 /// time, ?6 the events in hand as a JSON list.
-pub(super) const READ_FRONT: &str = "
-WITH front AS (
+pub(super) const READ_FRONT: &str = concat!(
+    "\nWITH front AS (
   SELECT seq, octet_length(payload) + coalesce(octet_length(headers), 0) AS bytes, available_at <= ?1 AS is_waited_for,
          seq IN (SELECT value FROM json_each(?6)) AS is_held,
          due_at IS NOT NULL AND due_at <= ?1 AND (lease_end IS NULL OR lease_end <= ?1) AND created_at <= ?5 AS is_free
@@ -17,13 +19,12 @@ marked AS (
          sum(iif(is_held, 0, bytes)) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before,
          max(iif(is_waited_for, seq, NULL)) OVER (ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS earlier
   FROM front)
-SELECT event.seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
-       CASE WHEN bytes <= 8388608 THEN headers END AS headers,
-       content_type, CASE WHEN bytes <= 8388608 THEN payload END AS payload, occurred_at, available_at, expires_at,
-       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = event.partition_id) AS epoch, bytes,
-       CAST(event.due_at AS INTEGER) AS due_at, lease_end IS NOT NULL AS was_claimed, partition_id, earlier AS behind
+SELECT ",
+    read_columns!(),
+    ", earlier AS behind
 FROM marked CROSS JOIN outbox_event AS event ON event.seq = marked.seq
 WHERE is_clear AND NOT is_held AND bytes_before < ?4
   AND (SELECT count(*) FROM outbox_event_partition AS held
        WHERE held.owner = (SELECT owner FROM outbox_event_node WHERE owner = ?2 AND alive_until > ?1)) = 256
-ORDER BY marked.seq LIMIT ?3";
+ORDER BY marked.seq LIMIT ?3"
+);

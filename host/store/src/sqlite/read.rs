@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use outbox_event::time::{Timestamp, micros};
 use outbox_event::{OwnerId, Route};
 
+use super::row::{event_columns, read_columns};
 use super::{Run, SqliteStore, front, keys};
 use crate::event_row::read;
 use crate::number::{numbers, signed};
@@ -17,14 +18,14 @@ use crate::{ReadEvent, ReadOrder, ReadRequest, ReadStore, StoreError};
 /// The window adds up the payloads, so that a batch of large events is a small batch; `length` of a blob reads its header only. The
 /// payloads of the chosen rows alone are read, since a window keeps in memory whatever it is computed over.
 /// ?1 now, ?2 the owner, ?3 most rows, ?4 most bytes, ?5 the newest insertion time, ?6 partitions as a JSON list, ?7 and ?8 the
-/// position of the last event before, ?9 the events in hand as a JSON list, ?10 busy routes as rows of [aggregate_type,
-/// event_type], or NULL.
-pub(super) const READ: &str = "
-SELECT event.seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
-       CASE WHEN bytes <= 8388608 THEN headers END AS headers,
-       content_type, CASE WHEN bytes <= 8388608 THEN payload END AS payload, occurred_at, available_at, expires_at,
-       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = event.partition_id) AS epoch, bytes,
-       CAST(event.due_at AS INTEGER) AS due_at, lease_end IS NOT NULL AS was_claimed, partition_id
+/// position of the last event before, ?9 the events in hand as a JSON list.
+macro_rules! read {
+    ($more_columns:literal, $more_conditions:literal) => {
+        concat!(
+            "\nSELECT ",
+            read_columns!(),
+            $more_columns,
+            "
 FROM (
   SELECT seq, due_at, bytes, sum(bytes) OVER (ORDER BY due_at, seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
   FROM (SELECT seq, due_at, octet_length(payload) + coalesce(octet_length(headers), 0) AS bytes
@@ -34,48 +35,39 @@ FROM (
             SELECT partition_id FROM outbox_event_partition
             WHERE owner = (SELECT owner FROM outbox_event_node WHERE owner = ?2 AND alive_until > ?1)
               AND partition_id IN (SELECT value FROM json_each(?6)))
-          AND seq NOT IN (SELECT value FROM json_each(?9))
-          AND (?10 IS NULL OR (aggregate_type, event_type) NOT IN (SELECT value ->> 0, value ->> 1 FROM json_each(?10)))
+          AND seq NOT IN (SELECT value FROM json_each(?9)) ",
+            $more_conditions,
+            "
         ORDER BY due_at, seq LIMIT ?3)) AS chosen
 CROSS JOIN outbox_event AS event ON event.seq = chosen.seq
 WHERE bytes_before < ?4
-ORDER BY chosen.due_at, chosen.seq";
+ORDER BY chosen.due_at, chosen.seq"
+        )
+    };
+}
 
-/// As above, each with the last of the earlier events that it waits for and that is not queued, or with the last of all where all
-/// are: one that became due late may stand before those in the queue. ?10 who is waited for, ?11 the events that are queued as a
-/// JSON list.
-pub(super) const READ_IN_ORDER: &str = "
-SELECT event.seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
-       CASE WHEN bytes <= 8388608 THEN headers END AS headers,
-       content_type, CASE WHEN bytes <= 8388608 THEN payload END AS payload, occurred_at, available_at, expires_at,
-       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = event.partition_id) AS epoch, bytes,
-       CAST(event.due_at AS INTEGER) AS due_at, lease_end IS NOT NULL AS was_claimed, partition_id,
+/// Bound as above, then ?10 busy routes as rows of [aggregate_type, event_type], or NULL.
+pub(super) const READ: &str =
+    read!("", "AND (?10 IS NULL OR (aggregate_type, event_type) NOT IN (SELECT value ->> 0, value ->> 1 FROM json_each(?10)))");
+
+/// Each with the last of the earlier events that it waits for and that is not queued, or with the last of all if all are queued: one
+/// that became due late may come before those in the queue. Bound as above, then ?10 which events are waited for, ?11 the events that
+/// are queued as a JSON list.
+pub(super) const READ_IN_ORDER: &str = read!(
+    ",
        coalesce(
          (SELECT earlier.seq FROM outbox_event AS earlier
           WHERE earlier.aggregate_type = event.aggregate_type AND earlier.aggregate_id = event.aggregate_id
             AND earlier.aggregate_id IS NOT NULL AND (earlier.status IN (0, 2) OR earlier.blocks = 1)
-            AND (?10 = 0 OR earlier.status = 0) AND ?10 < 2 AND earlier.available_at <= ?1 AND earlier.seq < event.seq
-            AND earlier.seq NOT IN (SELECT value FROM json_each(?11))
+            AND (?10 = 0 OR earlier.status = 0) AND ?10 < 2 AND earlier.available_at <= ?1 AND earlier.seq < event.seq AND earlier.seq NOT IN (SELECT value FROM json_each(?11))
           ORDER BY earlier.seq DESC LIMIT 1),
          (SELECT earlier.seq FROM outbox_event AS earlier
           WHERE earlier.aggregate_type = event.aggregate_type AND earlier.aggregate_id = event.aggregate_id
             AND earlier.aggregate_id IS NOT NULL AND (earlier.status IN (0, 2) OR earlier.blocks = 1)
             AND (?10 = 0 OR earlier.status = 0) AND ?10 < 2 AND earlier.available_at <= ?1 AND earlier.seq < event.seq
-          ORDER BY earlier.seq DESC LIMIT 1)) AS behind
-FROM (
-  SELECT seq, due_at, bytes, sum(bytes) OVER (ORDER BY due_at, seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
-  FROM (SELECT seq, due_at, octet_length(payload) + coalesce(octet_length(headers), 0) AS bytes
-        FROM outbox_event
-        WHERE due_at <= ?1 AND (due_at, seq) > (?7, ?8) AND (lease_end IS NULL OR lease_end <= ?1) AND created_at <= ?5
-          AND partition_id IN (
-            SELECT partition_id FROM outbox_event_partition
-            WHERE owner = (SELECT owner FROM outbox_event_node WHERE owner = ?2 AND alive_until > ?1)
-              AND partition_id IN (SELECT value FROM json_each(?6)))
-          AND seq NOT IN (SELECT value FROM json_each(?9))
-        ORDER BY due_at, seq LIMIT ?3)) AS chosen
-CROSS JOIN outbox_event AS event ON event.seq = chosen.seq
-WHERE bytes_before < ?4
-ORDER BY chosen.due_at, chosen.seq";
+          ORDER BY earlier.seq DESC LIMIT 1)) AS behind",
+    ""
+);
 
 /// The next that becomes due, or whose lease ends. Of what is due and held, the first are enough: it is a hint. ?1 now.
 pub(super) const NEXT_DUE: &str = "

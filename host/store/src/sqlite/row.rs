@@ -24,3 +24,28 @@ impl Columns for SqliteRow {
         Ok(self.integer(column)?.map(Timestamp::from_micros))
     }
 }
+
+/// What [`EventColumns`](crate::event_row::EventColumns) finds as it is stored, whatever the size of the event; without `seq`, which a
+/// join must qualify.
+macro_rules! event_columns {
+    () => {
+        "claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
+       content_type, occurred_at, available_at, expires_at"
+    };
+}
+
+/// All columns of a read, from the table `event` joined with rows that have its size in `bytes`.
+macro_rules! read_columns {
+    () => {
+        concat!(
+            "event.seq, ",
+            event_columns!(),
+            ",
+       CASE WHEN bytes <= 8388608 THEN headers END AS headers, CASE WHEN bytes <= 8388608 THEN payload END AS payload, bytes,
+       (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = event.partition_id) AS epoch,
+       CAST(event.due_at AS INTEGER) AS due_at, lease_end IS NOT NULL AS was_claimed, partition_id"
+        )
+    };
+}
+
+pub(super) use {event_columns, read_columns};
