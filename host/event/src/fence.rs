@@ -1,4 +1,4 @@
-//! The proof that a claim is still ours.
+//! The fence of a delivery: an outcome is stored only under the newest one.
 
 use std::sync::Arc;
 

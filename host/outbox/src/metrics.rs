@@ -23,7 +23,7 @@ pub use prometheus::CONTENT_TYPE;
 pub(crate) use sampler::{Sampled, Sampler};
 use serde::Serialize;
 #[cfg(feature = "otel")]
-pub(crate) use snapshot::{Family, MetricType, Sample, Snapshot, Value};
+pub(crate) use snapshot::{Family, MetricType, Series, Snapshot, Value};
 
 use crate::store::StoreError;
 

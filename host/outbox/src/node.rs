@@ -59,7 +59,8 @@ pub(crate) struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// Says so until it is stopped, then leaves: its partitions are free at once.
+    /// Sends heartbeats until the host stops, then signs the host off. Partitions without events in flight are free at once, the others when
+    /// other hosts notice that this host is gone.
     pub(crate) async fn run(self, mut stopped: watch::Receiver<bool>) {
         let (outage, mut beats) = (Outage::default(), 0_u32);
         let mut others = Others::new(self.node.owner.as_str(), self.node.mode, self.lease);

@@ -20,12 +20,12 @@ const TEST_PATIENCE: Duration = Duration::from_secs(5);
 const LISTEN_FIRST_REST: Duration = Duration::from_millis(100);
 const LISTEN_LONGEST_REST: Duration = Duration::from_secs(30);
 
-/// Tells other hosts that there is something to claim.
+/// Tells other hosts that there are events to read.
 #[derive(Debug, Default)]
 pub(crate) struct Notifier(Notify);
 
 impl Notifier {
-    /// Something was committed that another host may claim.
+    /// Notes a commit of events that another host may have to deliver.
     pub(crate) fn notify(&self) {
         self.0.notify_one();
     }

@@ -1,7 +1,7 @@
 //! Due rows into the cold queue.
 //!
-//! The poller reads due rows of the partitions that this host holds, and writes nothing: the partition is the claim. It also claims rows
-//! if the partition alone does not say which host delivers them. The poll is the truth; everything that wakes the poller early is a hint.
+//! The poller reads due rows of the partitions that this host holds. A read writes nothing: it is enough to hold the partition. Rows for
+//! which it is not enough are claimed after the read. The poll is the truth; everything that wakes the poller early is a hint.
 //! It never rests while there is work and room for it.
 //!
 //! ```text

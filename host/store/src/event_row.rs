@@ -13,7 +13,7 @@ use super::{Claimed, Due, Position, ReadEvent, StoreError};
 /// Below 16 MiB, which is the largest row that MariaDB sends by default.
 pub(super) const MAX_READ_BYTES: u64 = 8 << 20;
 
-/// What was left out of a row, because it is large, and read after it.
+/// The large columns of a row, which MySQL reads apart from the others.
 pub(super) struct Apart {
     pub(super) headers: Option<String>,
     pub(super) payload: Vec<u8>,
@@ -43,7 +43,7 @@ macro_rules! positions {
 }
 
 positions! {
-    /// What every statement reads of an event.
+    /// The columns that every claim and every read return.
     EventColumns {
         seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
         content_type, payload, occurred_at, available_at, expires_at, epoch, bytes,
@@ -51,7 +51,7 @@ positions! {
 }
 
 positions! {
-    /// What a read adds: since when the event is due, whether it had a claim, and its partition.
+    /// The further columns of a read: since when the event is due, whether it was claimed, and its partition.
     PositionColumns { due_at, was_claimed, partition_id }
 }
 
@@ -138,8 +138,8 @@ impl EventColumns {
         Ok(behind.and_then(|seq| seq.try_into().ok()))
     }
 
-    /// A claimed row at this time of the database, with what was read apart, and the event that it waits behind. What only this
-    /// event needs may be unreadable without spoiling the batch.
+    /// The event of a row. `now` is the time of the database, `apart` has the columns that were read apart, and the event waits behind
+    /// `behind`. If a column that only this event needs is unreadable, the other events of the batch are still returned.
     pub(super) fn claimed<R: Columns>(
         &self,
         row: &R,
@@ -230,15 +230,15 @@ impl PositionColumns {
     }
 }
 
-/// Why a text is no headers, without what the parser says: it repeats the text, and not everybody who sees why an event is dead may
-/// see its headers.
+/// Says why a text does not hold headers, without the parser's message: the message repeats the text, and not all users who may see why
+/// an event is dead may see its headers.
 fn not_headers(error: &serde_json::Error) -> String {
     let (line, column) = (error.line(), error.column());
     let what = if error.is_data() { "an object of strings" } else { "JSON" };
     format!("headers: not {what}; look at line {line}, column {column}")
 }
 
-/// Why an event of so many bytes is not read.
+/// Says why an event of this size is not read.
 fn too_large(bytes: u64) -> String {
     format!(
         "its payload and headers have {bytes} bytes, and no host reads more than {MAX_READ_BYTES}; keep the data elsewhere, and write \

@@ -118,5 +118,5 @@ pub(super) fn held_rows(partitions: &[HeldPartition]) -> String {
     format!("[{}]", rows.join(","))
 }
 
-/// How many partitions the aggregates are spread over: the most hosts that can share the work of order by aggregate.
+/// How many partitions the events are spread over, and so the most hosts that can share the work.
 pub const PARTITIONS: u16 = 256;

@@ -1,4 +1,4 @@
-//! Renews the claims of everything in flight.
+//! Renews the claims of events in flight. An event that was only read has no claim: it is held by its partition.
 
 use std::collections::HashSet;
 use std::sync::Arc;

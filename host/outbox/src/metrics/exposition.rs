@@ -33,38 +33,42 @@ impl Exposition<'_> {
 
     /// All metrics.
     pub(crate) fn snapshot(&self) -> Snapshot {
-        let mut page = Snapshot::default();
-        self.host(&mut page);
-        self.table(&mut page);
-        self.counters(&mut page);
-        self.routes(&mut page);
-        self.plugins(&mut page);
+        let mut snapshot = Snapshot::default();
+        self.host(&mut snapshot);
+        self.table(&mut snapshot);
+        self.counters(&mut snapshot);
+        self.routes(&mut snapshot);
+        self.plugins(&mut snapshot);
         #[cfg(feature = "otel")]
-        self.spans(&mut page);
-        page
+        self.spans(&mut snapshot);
+        snapshot
     }
 
-    fn host(&self, page: &mut Snapshot) {
+    fn host(&self, snapshot: &mut Snapshot) {
         let labels = [("version", env!("CARGO_PKG_VERSION")), ("database", self.database), ("mode", self.mode)];
-        page.family("build_info", MetricType::Gauge, "Always 1: the version of the host, its kind of database and its mode.")
-            .sample(&labels, true);
-        page.family("queue_depth", MetricType::Gauge, "Events that wait in this host's memory for a worker, by queue.")
-            .sample(&[("queue", "hot")], self.queued.0)
-            .sample(&[("queue", "cold")], self.queued.1);
-        page.family(
-            "in_flight",
-            MetricType::Gauge,
-            "Events in this host's hands: queued, with a listener, or waiting for their outcome to be stored.",
-        )
-        .sample(&[], self.in_flight);
+        snapshot
+            .family("build_info", MetricType::Gauge, "Always 1: the version of the host, its kind of database and its mode.")
+            .series(&labels, true);
+        snapshot
+            .family("queue_depth", MetricType::Gauge, "Events that wait in this host's memory for a worker, by queue.")
+            .series(&[("queue", "hot")], self.queued.0)
+            .series(&[("queue", "cold")], self.queued.1);
+        snapshot
+            .family(
+                "in_flight",
+                MetricType::Gauge,
+                "Events in this host's hands: queued, with a listener, or waiting for their outcome to be stored.",
+            )
+            .series(&[], self.in_flight);
     }
 
-    fn table(&self, page: &mut Snapshot) {
+    fn table(&self, snapshot: &mut Snapshot) {
         let Some(sample) = &self.sample else { return };
-        page.family("sample_success", MetricType::Gauge, "1 when the last look at the table succeeded, 0 when it did not.")
-            .sample(&[], sample.succeeded);
+        snapshot
+            .family("sample_success", MetricType::Gauge, "1 when the last look at the table succeeded, 0 when it did not.")
+            .series(&[], sample.succeeded);
         let stats = sample.stats.as_ref();
-        let records = page.family(
+        let records = snapshot.family(
             "records",
             MetricType::Gauge,
             "Events in the table, the same for every host; at most 100000 of each kind are counted, new and retry together. Absent \
@@ -81,37 +85,38 @@ impl Exposition<'_> {
             ]
         };
         for (status, count) in stats.map(by_status).into_iter().flatten() {
-            records.sample(&[("status", status)], count);
+            records.series(&[("status", status)], count);
         }
-        let oldest = page.family(
+        let oldest = snapshot.family(
             "oldest_pending_seconds",
             MetricType::Gauge,
             "How long the oldest event that could be delivered has waited; 0 when none waits. Absent while the table cannot be looked \
              at.",
         );
         if let Some(stats) = stats {
-            oldest.sample(&[], stats.oldest_pending_seconds.unwrap_or(0.0));
+            oldest.series(&[], stats.oldest_pending_seconds.unwrap_or(0.0));
         }
     }
 
-    fn counters(&self, page: &mut Snapshot) {
+    fn counters(&self, snapshot: &mut Snapshot) {
         let counts = self.metrics.counts();
-        page.family(
-            "enqueued_total",
-            MetricType::Counter,
-            "Events put into a queue: straight after their commit (hot) or by the poller (cold).",
-        )
-        .sample(&[("path", "hot")], counts.hot_enqueued)
-        .sample(&[("path", "cold")], counts.cold_enqueued);
-        page.family(
+        snapshot
+            .family(
+                "enqueued_total",
+                MetricType::Counter,
+                "Events put into a queue: straight after their commit (hot) or by the poller (cold).",
+            )
+            .series(&[("path", "hot")], counts.hot_enqueued)
+            .series(&[("path", "cold")], counts.cold_enqueued);
+        snapshot.family(
             "claims_total",
             MetricType::Counter,
             "How often the poller read or claimed what is due, by what that brought: as many events as asked for, fewer, none, or an error.",
         )
-        .sample(&[("result", "full")], counts.claims_full)
-        .sample(&[("result", "partial")], counts.claims_partial)
-        .sample(&[("result", "empty")], counts.claims_empty)
-        .sample(&[("result", "failed")], counts.claims_failed);
+        .series(&[("result", "full")], counts.claims_full)
+        .series(&[("result", "partial")], counts.claims_partial)
+        .series(&[("result", "empty")], counts.claims_empty)
+        .series(&[("result", "failed")], counts.claims_failed);
         for (name, help, count) in [
             ("events_written_total", "Events written through this host.", counts.events_written),
             ("hot_dropped_total", "Events that found the hot queue full; the poller delivers them.", counts.hot_dropped),
@@ -135,22 +140,25 @@ impl Exposition<'_> {
             ),
             ("purged_total", "Old finished events deleted.", counts.purged),
         ] {
-            page.family(name, MetricType::Counter, help).sample(&[], count);
+            snapshot.family(name, MetricType::Counter, help).series(&[], count);
         }
-        let errors =
-            page.family("db_errors_total", MetricType::Counter, "Statements that the database did not do, by kind of error.");
+        let errors = snapshot.family(
+            "db_errors_total",
+            MetricType::Counter,
+            "Statements that the database did not do, by kind of error.",
+        );
         for (kind, count) in self.metrics.db_errors_by_kind.counts() {
-            errors.sample(&[("kind", kind)], count);
+            errors.series(&[("kind", kind)], count);
         }
     }
 
-    fn routes(&self, page: &mut Snapshot) {
+    fn routes(&self, snapshot: &mut Snapshot) {
         let routes = &self.metrics.routes;
         let totals = routes.totals();
         let named = totals.iter().map(|(route, totals)| (route.aggregate_type.as_str(), route.event_type.as_str(), totals));
         let totals: Vec<(&str, &str, &Arc<RouteTotals>)> =
             named.chain([(Routes::OTHER, Routes::OTHER, routes.other())]).collect();
-        let dispatch = page.family(
+        let dispatch = snapshot.family(
             "dispatch_total",
             MetricType::Counter,
             "Attempts by route and outcome: success, failure (tried again), dead (given up), deferred (the listener asked for later). \
@@ -165,71 +173,74 @@ impl Exposition<'_> {
             ];
             for (outcome, counter) in outcomes {
                 let labels = [("aggregate_type", aggregate_type), ("event_type", event_type), ("outcome", outcome)];
-                dispatch.sample(&labels, counter.get());
+                dispatch.series(&labels, counter.get());
             }
         }
-        let duration = page.family(
+        let duration = snapshot.family(
             "dispatch_duration_seconds",
             MetricType::Histogram,
             "How long attempts took, from the call of the listener to its answer. Several events in one call have all of its time.",
         );
         for &(aggregate_type, event_type, totals) in &totals {
-            duration.sample(&[("aggregate_type", aggregate_type), ("event_type", event_type)], &totals.duration);
+            duration.series(&[("aggregate_type", aggregate_type), ("event_type", event_type)], &totals.duration);
         }
-        let lag = page.family(
+        let lag = snapshot.family(
             "delivery_lag_seconds",
             MetricType::Histogram,
             "How long delivered events took, from when they could be delivered to the end of their last attempt.",
         );
         for &(aggregate_type, event_type, totals) in &totals {
-            lag.sample(&[("aggregate_type", aggregate_type), ("event_type", event_type)], &totals.lag);
+            lag.series(&[("aggregate_type", aggregate_type), ("event_type", event_type)], &totals.lag);
         }
     }
 
-    fn plugins(&self, page: &mut Snapshot) {
+    fn plugins(&self, snapshot: &mut Snapshot) {
         let plugins = self.metrics.calls.of_plugins();
         let counts: Vec<_> = plugins.iter().map(|(name, totals)| (&**name, totals.counts())).collect();
-        let calls = page.family(
+        let calls = snapshot.family(
             "plugin_calls_total",
             MetricType::Counter,
             "Calls of a plugin; one for several events counts for each.",
         );
         for &(plugin, ref counts) in &counts {
-            calls.sample(&[("plugin", plugin)], counts.calls);
+            calls.series(&[("plugin", plugin)], counts.calls);
         }
-        let took =
-            page.family("plugin_call_seconds_total", MetricType::Counter, "Time that the calls of a plugin took, together.");
+        let took = snapshot.family(
+            "plugin_call_seconds_total",
+            MetricType::Counter,
+            "Time that the calls of a plugin took, together.",
+        );
         for &(plugin, ref counts) in &counts {
-            took.sample(&[("plugin", plugin)], counts.took.as_secs_f64());
+            took.series(&[("plugin", plugin)], counts.took.as_secs_f64());
         }
         // Its name was given without `_total`, which a counter must have.
-        let fuel = page.family(
+        let fuel = snapshot.family(
             "plugin_fuel_used",
             MetricType::Gauge,
             "Fuel that the calls of a plugin used since the host started; it only grows.",
         );
         for &(plugin, ref counts) in &counts {
-            fuel.sample(&[("plugin", plugin)], counts.fuel_used);
+            fuel.series(&[("plugin", plugin)], counts.fuel_used);
         }
-        let memory = page.family(
+        let memory = snapshot.family(
             "plugin_memory_peak_bytes",
             MetricType::Gauge,
             "The most memory that one call of a plugin had since the host started.",
         );
         for &(plugin, ref counts) in &counts {
-            memory.sample(&[("plugin", plugin)], counts.memory_peak_bytes);
+            memory.series(&[("plugin", plugin)], counts.memory_peak_bytes);
         }
-        let traps = page.family(
+        let traps = snapshot.family(
             "plugin_traps_total",
             MetricType::Counter,
             "Attempts that ended because a plugin broke or went beyond a limit, by reason.",
         );
         for (plugin, totals) in &plugins {
             for (reason, count) in totals.traps() {
-                traps.sample(&[("plugin", &**plugin), ("reason", reason)], count);
+                traps.series(&[("plugin", &**plugin), ("reason", reason)], count);
             }
         }
-        let swaps = page.family(
+        let swaps = snapshot.family(
             "plugin_swaps_total",
             MetricType::Counter,
             "Changes of what serves as a plugin: loaded, swapped for another version, failed to load, put back to the last good \
@@ -237,20 +248,21 @@ impl Exposition<'_> {
         );
         for (plugin, totals) in &plugins {
             for (result, count) in totals.swaps() {
-                swaps.sample(&[("plugin", &**plugin), ("result", result)], count);
+                swaps.series(&[("plugin", &**plugin), ("result", result)], count);
             }
         }
     }
 
     #[cfg(feature = "otel")]
-    fn spans(&self, page: &mut Snapshot) {
+    fn spans(&self, snapshot: &mut Snapshot) {
         let Some(spans) = self.spans else { return };
-        page.family(
-            "spans_total",
-            MetricType::Counter,
-            "Finished spans, by what became of them: taken by the collector, or dropped, since it was away or too slow.",
-        )
-        .sample(&[("result", "exported")], spans.exported.get())
-        .sample(&[("result", "dropped")], spans.dropped.get());
+        snapshot
+            .family(
+                "spans_total",
+                MetricType::Counter,
+                "Finished spans, by what became of them: taken by the collector, or dropped, since it was away or too slow.",
+            )
+            .series(&[("result", "exported")], spans.exported.get())
+            .series(&[("result", "dropped")], spans.dropped.get());
     }
 }

@@ -6,7 +6,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, prometheus_text};
 use prometheus_client::registry::Registry;
 
-use super::snapshot::{MetricType, Sample, Snapshot, Value};
+use super::snapshot::{MetricType, Series, Snapshot, Value};
 
 /// The `Content-Type` of `GET /metrics`.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -26,19 +26,19 @@ impl Collector for Snapshot {
             // The encoder adds `_total` to the name of a counter.
             let name = family.name.strip_suffix("_total").unwrap_or(family.name);
             let mut metric = encoder.encode_descriptor(name, family.help, None, family.kind)?;
-            for Sample { labels, value } in &family.samples {
-                let mut sample = metric.encode_family(labels)?;
+            for Series { labels, value } in &family.series {
+                let mut series = metric.encode_family(labels)?;
                 match (value, family.kind) {
                     (Value::Count(count), MetricType::Counter) => {
-                        sample.encode_counter::<NoLabelSet, _, f64>(count, None)?;
+                        series.encode_counter::<NoLabelSet, _, f64>(count, None)?;
                     }
                     (Value::Number(number), MetricType::Counter) => {
-                        sample.encode_counter::<NoLabelSet, _, f64>(number, None)?;
+                        series.encode_counter::<NoLabelSet, _, f64>(number, None)?;
                     }
-                    (Value::Count(count), _) => sample.encode_gauge(count)?,
-                    (Value::Number(number), _) => sample.encode_gauge(number)?,
+                    (Value::Count(count), _) => series.encode_gauge(count)?,
+                    (Value::Number(number), _) => series.encode_gauge(number)?,
                     (Value::Histogram(buckets), _) => {
-                        sample.encode_histogram::<NoLabelSet>(buckets.sum, buckets.count(), &buckets.counts, None)?;
+                        series.encode_histogram::<NoLabelSet>(buckets.sum, buckets.count(), &buckets.counts, None)?;
                     }
                 }
             }
@@ -55,13 +55,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_metric_has_its_help_its_type_and_its_samples() {
+    fn a_metric_has_its_help_its_type_and_its_series() {
         let mut snapshot = Snapshot::default();
         snapshot
             .family("done_total", MetricType::Counter, "What is done.")
-            .sample(&[], 3_u64)
-            .sample(&[("queue", "hot"), ("to", "a\"} 1\nb{c=\"\\")], 4_u64);
-        snapshot.family("age_seconds", MetricType::Gauge, "How old it is.").sample(&[], 0.25);
+            .series(&[], 3_u64)
+            .series(&[("queue", "hot"), ("to", "a\"} 1\nb{c=\"\\")], 4_u64);
+        snapshot.family("age_seconds", MetricType::Gauge, "How old it is.").series(&[], 0.25);
 
         let expected = "# HELP shop_done_total What is done.\n# TYPE shop_done_total counter\nshop_done_total 3\n\
                         shop_done_total{queue=\"hot\",to=\"a\\\"} 1\\nb{c=\\\"\\\\\"} 4\n\
@@ -77,7 +77,7 @@ mod tests {
             histogram.observe(Duration::from_millis(millis));
         }
 
-        snapshot.family("took_seconds", MetricType::Histogram, "Time.").sample(&[("a", "b")], &histogram);
+        snapshot.family("took_seconds", MetricType::Histogram, "Time.").series(&[("a", "b")], &histogram);
 
         let text = text("outbox", snapshot);
         for line in [

@@ -4,7 +4,7 @@ pub(crate) use prometheus_client::metrics::MetricType;
 
 use super::Histogram;
 
-/// All metrics with their samples, in the order of the page.
+/// All metrics with their series, in the order of the page.
 #[derive(Debug, Default)]
 pub(crate) struct Snapshot {
     pub(crate) families: Vec<Family>,
@@ -16,12 +16,12 @@ pub(crate) struct Family {
     pub(crate) name: &'static str,
     pub(crate) kind: MetricType,
     pub(crate) help: &'static str,
-    pub(crate) samples: Vec<Sample>,
+    pub(crate) series: Vec<Series>,
 }
 
 /// One series of a metric.
 #[derive(Debug)]
-pub(crate) struct Sample {
+pub(crate) struct Series {
     /// Names of labels with their values.
     pub(crate) labels: Vec<(&'static str, String)>,
     pub(crate) value: Value,
@@ -44,18 +44,18 @@ pub(crate) struct Buckets {
 }
 
 impl Snapshot {
-    /// Adds a metric whose samples follow. Once for each name.
+    /// Adds a metric whose series follow. To be called once for each name.
     pub(crate) fn family(&mut self, name: &'static str, kind: MetricType, help: &'static str) -> &mut Family {
-        self.families.push(Family { name, kind, help, samples: Vec::new() });
+        self.families.push(Family { name, kind, help, series: Vec::new() });
         self.families.last_mut().expect("it was added just now")
     }
 }
 
 impl Family {
     /// Adds a series.
-    pub(crate) fn sample(&mut self, labels: &[(&'static str, &str)], value: impl Into<Value>) -> &mut Self {
+    pub(crate) fn series(&mut self, labels: &[(&'static str, &str)], value: impl Into<Value>) -> &mut Self {
         let labels = labels.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
-        self.samples.push(Sample { labels, value: value.into() });
+        self.series.push(Series { labels, value: value.into() });
         self
     }
 }

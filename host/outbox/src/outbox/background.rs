@@ -179,7 +179,7 @@ impl<S> Background<'_, S> {
         self.health.spawn("route keeper", keeper.run(self.stop.clone()))
     }
 
-    /// What tells other hosts that there is something to claim.
+    /// Starts the task that tells other hosts of events to read.
     fn notifier(&self) -> JoinHandle<()> {
         let notifier = self.parts.notifier.clone();
         self.health.spawn("notifier", notifier.run(self.store.clone(), self.stop.clone()))

@@ -360,10 +360,13 @@ async fn calls_begin_as_long_as_others_are_told_of_no_session_or_it_was_proven_j
     let table = Table::new().await;
     let host = table.host(Share::Even);
     let partitions = &host.partitions;
-    assert!(partitions.may_begin() && !partitions.begin_announcing_session(), "it has none, and nobody relies on one");
+    assert!(
+        partitions.may_begin() && !partitions.begin_announcing_session(),
+        "no session yet, and no other host relies on one"
+    );
 
     partitions.set_session(Some(Instant::now()));
-    assert!(partitions.begin_announcing_session() && partitions.may_begin(), "nobody has relied on a session before");
+    assert!(partitions.begin_announcing_session() && partitions.may_begin(), "no other host has relied on a session before");
     partitions.announced_session(true);
     partitions.set_session(None);
     assert!(!partitions.may_begin(), "others may rely on it still");

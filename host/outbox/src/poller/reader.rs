@@ -36,7 +36,7 @@ impl Reader {
         Room { events, bytes: bytes.min(BATCH_BYTES) }
     }
 
-    /// Reads due events and queues them. Returns how many were queued or settled, too.
+    /// Reads due events and queues them. Also returns how many were queued or settled.
     pub(super) async fn read(
         &mut self,
         partitions: Vec<u16>,

@@ -22,7 +22,7 @@ pub(crate) enum Via {
 pub(crate) struct Delivery {
     /// The event.
     pub event: Arc<Event>,
-    /// Which claim it came with; events of one claim share the number.
+    /// The number of the commit, read or claim that it came with.
     pub batch: u64,
     /// Which way it came.
     pub via: Via,

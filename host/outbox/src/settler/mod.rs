@@ -50,7 +50,7 @@ const MAX_ERROR: usize = 500;
 pub(crate) struct Settler {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) wake: Arc<Wake>,
-    /// For events that another host may have to deliver: parked ones, and those that were claimed by their insert.
+    /// For events that another host may have to deliver: parked ones, and those that were claimed.
     pub(crate) notifier: Arc<Notifier>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) failures: Arc<FailureLog>,

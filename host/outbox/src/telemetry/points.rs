@@ -7,12 +7,12 @@ use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
 use opentelemetry_proto::tonic::metrics::v1 as otlp;
 use otlp::{AggregationTemporality, HistogramDataPoint, Metric, NumberDataPoint, metric, number_data_point};
 
-use crate::metrics::{Family, MetricType, Sample, Snapshot, Value};
+use crate::metrics::{Family, MetricType, Series, Snapshot, Value};
 
 /// The metrics that have numbers. Every name begins with `prefix` and a dot. Counting began at `start`, and the numbers were read
 /// at `now`: nanoseconds of Unix time.
 pub(super) fn metrics(prefix: &str, snapshot: Snapshot, start: u64, now: u64) -> Vec<Metric> {
-    let families = snapshot.families.into_iter().filter(|family| !family.samples.is_empty());
+    let families = snapshot.families.into_iter().filter(|family| !family.series.is_empty());
     families.map(|family| metric(prefix, family, start, now)).collect()
 }
 
@@ -22,18 +22,18 @@ fn metric(prefix: &str, family: Family, start: u64, now: u64) -> Metric {
     let unit = units.iter().find_map(|(ending, unit)| Some((name.strip_suffix(ending)?, *unit)));
     let (name, unit) = unit.unwrap_or((name, ""));
     let temporality = AggregationTemporality::Cumulative as i32;
-    let samples = family.samples.into_iter();
+    let series = family.series.into_iter();
     let data = match family.kind {
         MetricType::Counter => metric::Data::Sum(otlp::Sum {
             aggregation_temporality: temporality,
             is_monotonic: true,
-            data_points: samples.filter_map(|sample| number(sample, start, now)).collect(),
+            data_points: series.filter_map(|series| number(series, start, now)).collect(),
         }),
         MetricType::Histogram => metric::Data::Histogram(otlp::Histogram {
             aggregation_temporality: temporality,
-            data_points: samples.filter_map(|sample| histogram(sample, start, now)).collect(),
+            data_points: series.filter_map(|series| histogram(series, start, now)).collect(),
         }),
-        _ => metric::Data::Gauge(otlp::Gauge { data_points: samples.filter_map(|sample| number(sample, 0, now)).collect() }),
+        _ => metric::Data::Gauge(otlp::Gauge { data_points: series.filter_map(|series| number(series, 0, now)).collect() }),
     };
     Metric {
         name: format!("{prefix}.{name}"),
@@ -44,14 +44,14 @@ fn metric(prefix: &str, family: Family, start: u64, now: u64) -> Metric {
     }
 }
 
-fn number(sample: Sample, start: u64, now: u64) -> Option<NumberDataPoint> {
-    let value = match sample.value {
+fn number(series: Series, start: u64, now: u64) -> Option<NumberDataPoint> {
+    let value = match series.value {
         Value::Count(count) => number_data_point::Value::AsInt(i64::try_from(count).unwrap_or(i64::MAX)),
         Value::Number(number) => number_data_point::Value::AsDouble(number),
         Value::Histogram(_) => return None,
     };
     Some(NumberDataPoint {
-        attributes: attributes(sample.labels),
+        attributes: attributes(series.labels),
         start_time_unix_nano: start,
         time_unix_nano: now,
         value: Some(value),
@@ -59,10 +59,10 @@ fn number(sample: Sample, start: u64, now: u64) -> Option<NumberDataPoint> {
     })
 }
 
-fn histogram(sample: Sample, start: u64, now: u64) -> Option<HistogramDataPoint> {
-    let Value::Histogram(buckets) = sample.value else { return None };
+fn histogram(series: Series, start: u64, now: u64) -> Option<HistogramDataPoint> {
+    let Value::Histogram(buckets) = series.value else { return None };
     Some(HistogramDataPoint {
-        attributes: attributes(sample.labels),
+        attributes: attributes(series.labels),
         start_time_unix_nano: start,
         time_unix_nano: now,
         count: buckets.count(),
@@ -90,9 +90,9 @@ mod tests {
     #[test]
     fn a_name_has_its_unit_beside_it_and_no_ending_of_prometheus() {
         let mut snapshot = Snapshot::default();
-        snapshot.family("dispatch_total", MetricType::Counter, "Attempts.").sample(&[("outcome", "success")], 3_u64);
-        snapshot.family("plugin_call_seconds_total", MetricType::Counter, "Time.").sample(&[], 0.5);
-        snapshot.family("plugin_memory_peak_bytes", MetricType::Gauge, "Memory.").sample(&[], 7_u64);
+        snapshot.family("dispatch_total", MetricType::Counter, "Attempts.").series(&[("outcome", "success")], 3_u64);
+        snapshot.family("plugin_call_seconds_total", MetricType::Counter, "Time.").series(&[], 0.5);
+        snapshot.family("plugin_memory_peak_bytes", MetricType::Gauge, "Memory.").series(&[], 7_u64);
         snapshot.family("records", MetricType::Gauge, "Absent.");
 
         let metrics = metrics("shop", snapshot, 1, 2);

@@ -44,8 +44,8 @@ pub(super) fn is_read_apart(columns: &EventColumns, row: &MySqlRow) -> Result<bo
     Ok((INLINE_BYTES + 1..=MAX_READ_BYTES).contains(&columns.size_bytes(row)?))
 }
 
-/// What [`EventColumns`](crate::event_row::EventColumns) finds, without the numbers that a claim raises and the epoch. A large payload and
-/// headers are left out, and read apart.
+/// The columns that [`EventColumns`](crate::event_row::EventColumns) finds, except for the epoch and the two numbers that a claim raises.
+/// If payload and headers are large, they are NULL, and are read apart.
 macro_rules! event_columns {
     () => {
         "outbox_event.seq, attempts, deferrals, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, content_type,

@@ -22,7 +22,7 @@ use crate::{ReadEvent, ReadOrder, ReadRequest, ReadStore, StoreError};
 /// The epoch is read with the row: should the partition be lost and won again, an outcome of what was read before is fenced off.
 /// The window adds up the payloads, so that a batch of large events is a small batch; `octet_length` of bytes reads no more than
 /// their header. $1 the owner, $2 most rows, $3 most bytes, $4 the youngest age in microseconds, $5 partitions, $6 and $7 the
-/// position of the last event before (NULL for none), $8 the events in hand.
+/// position of the last event before (NULL at the beginning), $8 the events in flight.
 macro_rules! read {
     ($more_columns:literal, $more_conditions:literal) => {
         concat!(
@@ -53,15 +53,15 @@ ORDER BY due_at, chosen.seq"
     };
 }
 
-/// Bound as above, then $9 and $10 the names of busy routes (NULL for none).
+/// $9 and $10 are the names of busy routes (NULL if no route is busy); the others are those of `read!`.
 pub(super) const READ: &str = read!(
     "",
     "AND ($9::text[] IS NULL OR (aggregate_type, event_type) NOT IN (SELECT * FROM unnest($9::text[], $10::text[])))"
 );
 
 /// Each with the last of the earlier events that it waits for and that is not queued, or with the last of all if all are queued: one
-/// that became due late may come before those in the queue. Bound as above, then $9 the states of events that are waited for, $10 the
-/// events that are queued.
+/// that became due late may come before those in the queue. $9 are the states of events that are waited for, $10 the events that are
+/// queued; the others are those of `read!`.
 pub(super) const READ_IN_ORDER: &str = read!(
     ",
        coalesce(

@@ -26,7 +26,7 @@ impl Columns for PgRow {
     }
 }
 
-/// What [`EventColumns`](crate::event_row::EventColumns) finds as it is stored, whatever the size of the event.
+/// The stored columns that [`EventColumns`](crate::event_row::EventColumns) finds and that do not depend on the size of the event.
 macro_rules! event_columns {
     () => {
         "seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id,

@@ -18,7 +18,7 @@ use crate::{ReadEvent, ReadOrder, ReadRequest, ReadStore, StoreError};
 /// The window adds up the payloads, so that a batch of large events is a small batch; `length` of a blob reads its header only. The
 /// payloads of the chosen rows alone are read, since a window keeps in memory whatever it is computed over.
 /// ?1 now, ?2 the owner, ?3 most rows, ?4 most bytes, ?5 the newest insertion time, ?6 partitions as a JSON list, ?7 and ?8 the
-/// position of the last event before, ?9 the events in hand as a JSON list.
+/// position of the last event before, ?9 the events in flight as a JSON list.
 macro_rules! read {
     ($more_columns:literal, $more_conditions:literal) => {
         concat!(
@@ -46,13 +46,13 @@ ORDER BY chosen.due_at, chosen.seq"
     };
 }
 
-/// Bound as above, then ?10 busy routes as rows of [aggregate_type, event_type], or NULL.
+/// ?10 are the busy routes as rows of [aggregate_type, event_type], or NULL; the others are those of `read!`.
 pub(super) const READ: &str =
     read!("", "AND (?10 IS NULL OR (aggregate_type, event_type) NOT IN (SELECT value ->> 0, value ->> 1 FROM json_each(?10)))");
 
 /// Each with the last of the earlier events that it waits for and that is not queued, or with the last of all if all are queued: one
-/// that became due late may come before those in the queue. Bound as above, then ?10 which events are waited for, ?11 the events that
-/// are queued as a JSON list.
+/// that became due late may come before those in the queue. ?10 says which events are waited for, ?11 are the events that are queued,
+/// as a JSON list; the others are those of `read!`.
 pub(super) const READ_IN_ORDER: &str = read!(
     ",
        coalesce(

@@ -25,8 +25,8 @@ impl Columns for SqliteRow {
     }
 }
 
-/// What [`EventColumns`](crate::event_row::EventColumns) finds as it is stored, whatever the size of the event; without `seq`, which a
-/// join must qualify.
+/// The stored columns that [`EventColumns`](crate::event_row::EventColumns) finds and that do not depend on the size of the event.
+/// `seq` is left out: a join must qualify it.
 macro_rules! event_columns {
     () => {
         "claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id,

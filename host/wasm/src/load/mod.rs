@@ -54,6 +54,7 @@ pub(super) struct Loaded {
     pub(super) plugin: Arc<Plugin>,
     /// How long it took to compile the component, or to read what was compiled before.
     pub(super) compile: Duration,
+    /// Whether the compiled component came from the cache.
     pub(super) was_compiled: bool,
 }
 

@@ -171,7 +171,7 @@ impl Entry {
         self.serving.as_ref().map(|serving| &*serving.plugin.routes).unwrap_or_default()
     }
 
-    /// Whether the file as it is has been dealt with: it serves, waits for a route, or has failed for good.
+    /// Whether this version of the file waits for a route, or has failed.
     pub(crate) fn has_dealt_with(&self, key: &Key) -> bool {
         self.candidate.as_ref().is_some_and(|candidate| candidate.key == *key)
             || self.fault.as_ref().is_some_and(|fault| fault.key.as_ref() == Some(key))

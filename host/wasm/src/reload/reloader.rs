@@ -209,8 +209,8 @@ impl Reloader {
         }
     }
 
-    /// Looks at the directory and does what follows; true when a load goes on. Dropped at any await, it has changed nothing that
-    /// serves.
+    /// Scans the directory, loads, and swaps. Returns whether a load is still running. If it is dropped at an await, each change of the route table
+    /// is whole: made or not begun.
     pub(crate) async fn scan(&self, scan_of: ScanOf) -> bool {
         let state = &mut *self.state.lock().await;
         self.leave_leaking_engine(state);

@@ -127,7 +127,7 @@ impl Reloader {
     }
 
     /// Moves everything that serves to an engine that cleans its memory without the kernel's help, once that cannot be trusted
-    /// any more. Events in flight end where they began.
+    /// any more. Calls end on the engine that they began on.
     pub(crate) fn leave_leaking_engine(&self, state: &mut State) {
         let Some(why) = state.loader.engine.leaks() else { return };
         match self.move_all(state) {

@@ -4,8 +4,7 @@
 //! Delivery ──admit──▶ Attempt ──begin──▶ Begun ──answer──▶ Answered ──conclude──▶ Conclusion ──end──▶ settler
 //! ```
 //!
-//! A stop may cut an attempt off at any await before `end`: while it waits in `begin`, during the call, or while interceptors run after
-//! the call.
+//! A stop may cut an attempt off at any await before `end`: while it waits in `begin`, during the call, or while interceptors run.
 
 mod admit;
 mod answer;
