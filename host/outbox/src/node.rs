@@ -66,7 +66,7 @@ impl Heartbeat {
         let mut others = Others::new(self.node.owner.as_str(), self.node.mode, self.lease);
         let (mut told, mut unkept) = (None, None);
         let mut look: Option<Look> = None;
-        self.partitions.wait_until_session_known(FIRST_SESSION).await;
+        self.partitions.session().wait_until_known(FIRST_SESSION).await;
         'alive: loop {
             if beats % RESTORES == 0 {
                 self.restore_partitions().await;
@@ -128,7 +128,7 @@ impl Heartbeat {
             is_news |= self.keep_partitions(hosts).await?;
         }
         // From here on others may rely on the session, as they may until they are told that there is none.
-        let session = self.partitions.begin_announcing_session();
+        let session = self.partitions.session().begin_announcing();
         // A host that stops takes nothing: the others share the partitions without it.
         let room = if self.partitions.is_closed() { 0 } else { self.node.room };
         let node = Node { plugins, session, room, ..self.node.clone() };
@@ -142,7 +142,7 @@ impl Heartbeat {
             self.wake.now();
         }
         // Only now: others may have taken everything while they relied on a session that was lost.
-        self.partitions.announced_session(session);
+        self.partitions.session().set_announced(session);
         Ok(hosts)
     }
 

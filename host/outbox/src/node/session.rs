@@ -53,7 +53,7 @@ impl SessionKeeper {
             let (had_one, mut rest) = (session.is_some(), EVERY);
             let held = self.hold(&mut session, asked_at).await.inspect_err(|error| self.metrics.db_error(error));
             let held = held.map(|found| self.pass_on(found, asked_at, &seen)).inspect_err(|_| self.tell_of_routes(None));
-            self.partitions.notify_session_known();
+            self.partitions.session().notify_known();
             ever_held |= session.is_some();
             match held {
                 Ok(false) if !ever_held => return,
@@ -142,7 +142,7 @@ impl SessionKeeper {
             // The overview of a session is late at times.
             rest = if told.is_some() { EVERY * 2 } else { EVERY };
             // Where no session can be held, none can be told to be gone.
-            if self.partitions.has_session() {
+            if self.partitions.session().is_held() {
                 outage.note(
                     self.look(&mut free, told).await.inspect_err(|error| self.metrics.db_error(error)),
                     |error| tracing::warn!(%error, "this host cannot see which others are gone; trying again"),

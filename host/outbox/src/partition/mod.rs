@@ -1,31 +1,31 @@
 //! Which partitions this host holds, and until when it knows that.
 //!
 //! A partition has one owner, so what its owner reads of it needs no claim on each row. This module knows which partitions those are,
-//! under which epoch each is held, and how many events of each are in flight. A partition with events in flight is not given back. The
-//! module does not know what an event is.
+//! under which epoch each is held, and how many events of each are in flight. A partition with events in flight is not given back. It
+//! does not know what an event is.
 
 mod careful;
 mod hold;
+mod lease;
 mod session;
 mod share;
+mod slots;
 
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-pub(crate) use careful::Careful;
-pub(crate) use hold::Hold;
-pub(crate) use session::GONE_AFTER;
-pub(crate) use share::Share;
-
+pub(crate) use self::careful::Careful;
+pub(crate) use self::hold::Hold;
+use self::lease::Lease;
+pub(crate) use self::session::{GONE_AFTER, SessionProof};
+pub(crate) use self::share::Share;
+use self::slots::Slots;
 use crate::event::OwnerId;
 use crate::store::{HeldPartition, PARTITIONS, Position, Store, StoreError};
-use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, MutexGuard, PoisonError};
-
-/// By this host's clock its lease ends earlier than by the database's, by one part in this many: clocks run at different speeds.
-const LEASE_MARGIN_DIVISOR: u32 = 30;
 
 /// How often the lease may be doubted.
 const DOUBTS: Duration = Duration::from_secs(1);
@@ -38,26 +38,13 @@ pub(crate) struct Partitions {
     keeps_order: bool,
     /// How many events are delivered carefully after a host went without giving its partitions back.
     careful_for: usize,
-    slots: Box<[Slot]>,
-    began: Instant,
-    /// When this host's lease ends, in microseconds since `began`.
-    lease_end: AtomicU64,
+    slots: Slots,
+    lease: Lease,
+    session: SessionProof,
     /// Whether this host stops.
     closed: AtomicBool,
     /// Whether the response to the last renewal was lost: partitions may have been taken without this host knowing it.
     is_unsure: AtomicBool,
-    /// When this host's session was last proven, in microseconds since `began`; 0 when it has none.
-    session: AtomicU64,
-    /// When the last confirmed session was last proven, in the same way.
-    last_proof: AtomicU64,
-    /// How many sessions this host has had.
-    sessions: AtomicU32,
-    /// The last session during which this host asked the table what it holds. Without a session, other hosts may have taken all of it.
-    confirmed: AtomicU32,
-    /// Whether other hosts may rely on this host's session.
-    is_told_of_session: AtomicBool,
-    /// Notified when it is known for the first time whether there is a session.
-    session_known: Notify,
     state: Mutex<State>,
     opened: Notify,
     beat_requested: Notify,
@@ -79,17 +66,6 @@ pub(crate) struct Open {
     pub(crate) all: Vec<u16>,
     /// The partitions of which each event is claimed before it is delivered, since their last owner went without giving them back.
     pub(crate) careful: Careful,
-}
-
-/// One partition.
-#[derive(Debug, Default)]
-struct Slot {
-    /// The epoch under which it is held; 0 when it is not.
-    epoch: AtomicU32,
-    /// Whether events are read of it.
-    open: AtomicBool,
-    /// How many events that were read of it are in this process's hands.
-    in_hand: AtomicU32,
 }
 
 #[derive(Debug, Default)]
@@ -119,17 +95,11 @@ impl Partitions {
             share,
             keeps_order,
             careful_for,
-            slots: (0..PARTITIONS).map(|_| Slot::default()).collect(),
-            began: Instant::now(),
-            lease_end: AtomicU64::new(0),
+            slots: Slots::new(),
+            lease: Lease::new(),
+            session: SessionProof::new(),
             closed: AtomicBool::new(false),
             is_unsure: AtomicBool::new(false),
-            session: AtomicU64::new(0),
-            last_proof: AtomicU64::new(0),
-            sessions: AtomicU32::new(0),
-            confirmed: AtomicU32::new(0),
-            is_told_of_session: AtomicBool::new(false),
-            session_known: Notify::new(),
             state: Mutex::default(),
             opened: Notify::new(),
             beat_requested: Notify::new(),
@@ -208,15 +178,50 @@ impl Partitions {
 
     /// To be called before a heartbeat is sent.
     pub(crate) fn begin_beat(&self) -> Beat {
-        Beat { began: Instant::now(), sessions: self.sessions.load(Ordering::SeqCst) }
+        Beat { began: Instant::now(), sessions: self.session.count() }
     }
 
     /// Renews this host's lease. To be called after [`keep`](Self::keep), which must have been called after the heartbeat: while this
     /// host was not alive, another may have taken its partitions.
-    pub(crate) fn renew(&self, beat: &Beat, lease: Duration) {
-        let lease_end = (beat.began + lease.saturating_sub(lease / LEASE_MARGIN_DIVISOR)).saturating_duration_since(self.began);
-        self.lease_end.store(u64::try_from(lease_end.as_micros()).unwrap_or(u64::MAX), Ordering::SeqCst);
-        self.confirm(beat.sessions);
+    pub(crate) fn renew(&self, beat: &Beat, length: Duration) {
+        self.lease.renew(beat.began, length);
+        self.session.confirm(beat.sessions);
+    }
+
+    /// When the lease ends, by this process's own clock.
+    pub(crate) fn lease_end(&self) -> Instant {
+        self.lease.end()
+    }
+
+    /// Whether a partition is held under this epoch, as far as this process knows: `None` while its lease has ended by its own
+    /// clock.
+    pub(crate) fn is_held(&self, number: u16, epoch: u32) -> Option<bool> {
+        // In this order: a beat notes which partitions are lost before it renews the lease.
+        let lease_end = self.lease_end();
+        if self.slots.epoch(number) != epoch {
+            return Some(false);
+        }
+        (lease_end > Instant::now()).then_some(true)
+    }
+
+    /// What proves to others that this host is there.
+    pub(crate) fn session(&self) -> &SessionProof {
+        &self.session
+    }
+
+    /// Notes that the lock of this host's session was held at this time, or that there is no session.
+    pub(crate) fn set_session(&self, proven_at: Option<Instant>) {
+        if self.session.set(proven_at) {
+            self.request_beat();
+        }
+    }
+
+    /// When calls of what was read must have ended. Where order is not kept, one may go on until the lease ends: the same event may
+    /// be with a listener of another host by then.
+    fn calls_end(&self) -> Instant {
+        let lease_end = self.lease_end();
+        let session_end = self.keeps_order.then(|| self.session.calls_end()).flatten();
+        session_end.map_or(lease_end, |end| end.min(lease_end))
     }
 
     /// Takes or gives back as many partitions as the number of live hosts asks for. Returns whether the poller is to look: partitions
@@ -227,7 +232,7 @@ impl Partitions {
         let (mut held, share) = share.keep(store, owner, live).await?;
         self.is_unsure.store(false, Ordering::SeqCst);
         for held in held.iter_mut().filter(|_| was_unsure) {
-            held.abandoned |= self.slots[usize::from(held.number)].epoch.load(Ordering::SeqCst) != held.epoch;
+            held.abandoned |= self.slots.epoch(held.number) != held.epoch;
         }
         let mut open = held;
         let mut leaving = open.split_off(open.len().min(usize::from(share)));
@@ -248,7 +253,7 @@ impl Partitions {
         let released: Vec<HeldPartition> = leaving.into_iter().filter(is_empty).collect();
         if !released.is_empty() {
             store.release_partitions(owner, &released).await?;
-            self.forget_epochs(&released);
+            released.iter().for_each(|held| self.slots.forget_epoch(held.number));
         }
         let said = |number| released.iter().any(|held| held.number == number);
         self.lock().given_back.retain(|(number, _)| !said(*number));
@@ -271,49 +276,46 @@ impl Partitions {
             epochs[usize::from(held.number)] = (held.epoch, is_open);
         }
         let mut are_new = false;
-        for (slot, (epoch, is_open)) in self.slots.iter().zip(epochs) {
-            let was = (slot.epoch.swap(epoch, Ordering::SeqCst), slot.open.swap(is_open, Ordering::SeqCst));
+        for (number, (epoch, is_open)) in (0..).zip(epochs) {
+            let was = self.slots.set(number, epoch, is_open);
             are_new |= is_open && was != (epoch, true);
         }
         state.settled &= !are_new;
         state.open = open.iter().map(|held| held.number).collect();
         state.careful.retain(|number, epoch| epochs[usize::from(number)] == (epoch, true));
         state.careful.add_abandoned(open, self.careful_for);
-        let (to_give_back, in_hand) = leaving.iter().map(|held| held.number).partition(|number| self.is_empty(*number));
+        let (to_give_back, in_hand) = leaving.iter().map(|held| held.number).partition(|number| self.slots.is_empty(*number));
         state.leaving = in_hand;
         (are_new, to_give_back)
-    }
-
-    /// Forgets the epochs of partitions that were given back. Call this only after the database has freed them: otherwise events that were
-    /// dropped without an outcome would be read again under the same epoch, unnoticed.
-    fn forget_epochs(&self, given_back: &[HeldPartition]) {
-        for held in given_back {
-            self.slots[usize::from(held.number)].epoch.store(0, Ordering::SeqCst);
-        }
-    }
-
-    /// Whether no event of this partition is in flight here.
-    fn is_empty(&self, number: u16) -> bool {
-        self.slots[usize::from(number)].in_hand.load(Ordering::SeqCst) == 0
     }
 
     /// Signs this host off, after `close`, and frees its partitions. Partitions with events in flight become free when other hosts notice
     /// that this host is gone.
     pub(crate) async fn leave(&self, store: &dyn Store, owner: &OwnerId) -> Result<(), StoreError> {
-        for slot in &self.slots {
-            slot.open.store(false, Ordering::SeqCst);
-        }
-        let empty: Vec<u16> = (0..PARTITIONS).filter(|number| self.is_empty(*number)).collect();
+        self.slots.close();
+        let empty: Vec<u16> = (0..PARTITIONS).filter(|number| self.slots.is_empty(*number)).collect();
         if empty.len() == usize::from(PARTITIONS) {
             return store.leave(owner).await;
         }
-        let epoch = |number: u16| self.slots[usize::from(number)].epoch.load(Ordering::SeqCst);
-        let held = |number| HeldPartition { number, epoch: epoch(number), abandoned: false };
+        let held = |number| HeldPartition { number, epoch: self.slots.epoch(number), abandoned: false };
         store.release_partitions(owner, &empty.into_iter().map(held).collect::<Vec<_>>()).await
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+impl Partitions {
+    /// All of them, held under this epoch for an hour.
+    pub(crate) fn all_held(epoch: u32) -> std::sync::Arc<Self> {
+        let partitions = Self::new(Share::Whole, false, 0);
+        for number in 0..PARTITIONS {
+            partitions.slots.set(number, epoch, true);
+        }
+        partitions.lease.renew(Instant::now(), Duration::from_secs(3_600));
+        std::sync::Arc::new(partitions)
     }
 }
 

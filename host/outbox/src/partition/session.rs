@@ -1,11 +1,11 @@
-//! Whether others may take this host's partitions over because they see no session of it.
+//! What proves to other hosts that this one is there.
 
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::Partitions;
-use crate::sync::atomic::Ordering;
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// How long a lock must be seen free before its owner counts as gone: a connection that broke is opened again sooner.
 pub(crate) const GONE_AFTER: Duration = Duration::from_secs(3);
@@ -15,86 +15,116 @@ const CALLS_BEGIN: Duration = Duration::from_secs(2);
 /// wait, since clocks run at different speeds.
 const CALLS_END: Duration = Duration::from_millis(2_900);
 
-impl Partitions {
-    /// Notes that the lock of this host's session was held at this time, or that there is no session.
-    pub(crate) fn set_session(&self, proven_at: Option<Instant>) {
+/// Whether this host holds the lock of its session, and whether others rely on that: they take its partitions over when they see the
+/// lock free.
+#[derive(Debug)]
+pub(crate) struct SessionProof {
+    began: Instant,
+    /// When the session was last proven, in microseconds since `began`; 0 when there is none.
+    proven_at: AtomicU64,
+    /// When the last confirmed session was last proven, in the same way.
+    confirmed_at: AtomicU64,
+    /// How many sessions this host has had.
+    count: AtomicU32,
+    /// The last session during which this host asked the table what it holds. Without a session, other hosts may have taken all of it.
+    confirmed: AtomicU32,
+    /// Whether other hosts may rely on the session.
+    is_announced: AtomicBool,
+    /// Notified when it is known for the first time whether there is a session.
+    known: Notify,
+}
+
+impl SessionProof {
+    pub(super) fn new() -> Self {
+        Self {
+            began: Instant::now(),
+            proven_at: AtomicU64::new(0),
+            confirmed_at: AtomicU64::new(0),
+            count: AtomicU32::new(0),
+            confirmed: AtomicU32::new(0),
+            is_announced: AtomicBool::new(false),
+            known: Notify::new(),
+        }
+    }
+
+    /// Notes that the lock was held at this time, or that there is no session. Returns whether a session began or ended by that.
+    pub(super) fn set(&self, proven_at: Option<Instant>) -> bool {
         let micros =
             |at: Instant| u64::try_from(at.saturating_duration_since(self.began).as_micros()).unwrap_or(u64::MAX).max(1);
-        if proven_at.is_some() && !self.has_session() {
-            self.sessions.fetch_add(1, Ordering::SeqCst);
+        if proven_at.is_some() && !self.is_held() {
+            self.count.fetch_add(1, Ordering::SeqCst);
         }
         if let Some(at) = proven_at.filter(|_| self.is_confirmed()) {
-            self.last_proof.fetch_max(micros(at), Ordering::SeqCst);
+            self.confirmed_at.fetch_max(micros(at), Ordering::SeqCst);
         }
-        let before = self.session.swap(proven_at.map_or(0, micros), Ordering::SeqCst);
-        if (before > 0) != proven_at.is_some() {
-            self.request_beat();
-        }
+        let before = self.proven_at.swap(proven_at.map_or(0, micros), Ordering::SeqCst);
+        (before > 0) != proven_at.is_some()
     }
 
-    /// Whether this host has a session.
-    pub(crate) fn has_session(&self) -> bool {
-        self.session.load(Ordering::SeqCst) > 0
+    /// Whether there is a session.
+    pub(crate) fn is_held(&self) -> bool {
+        self.proven_at.load(Ordering::SeqCst) > 0
     }
 
-    /// Says that it is known whether this host has a session.
-    pub(crate) fn notify_session_known(&self) {
-        self.session_known.notify_one();
+    /// How many sessions this host has had.
+    pub(super) fn count(&self) -> u32 {
+        self.count.load(Ordering::SeqCst)
+    }
+
+    /// Says that it is known whether there is a session.
+    pub(crate) fn notify_known(&self) {
+        self.known.notify_one();
     }
 
     /// Waits until that is known, for this long at most: a host that takes partitions before others can see whether it is there
     /// would, if it died just then, hold them for a whole lease.
-    pub(crate) async fn wait_until_session_known(&self, patience: Duration) {
-        let _ = tokio::time::timeout(patience, self.session_known.notified()).await;
+    pub(crate) async fn wait_until_known(&self, patience: Duration) {
+        let _ = tokio::time::timeout(patience, self.known.notified()).await;
     }
 
     /// Prepares the next beat: from now on other hosts may rely on the session. Returns whether there is one.
-    pub(crate) fn begin_announcing_session(&self) -> bool {
-        let sessions = self.sessions.load(Ordering::SeqCst);
-        let proven_at = self.session.load(Ordering::SeqCst);
-        if proven_at > 0 && !self.is_told_of_session.load(Ordering::SeqCst) {
+    pub(crate) fn begin_announcing(&self) -> bool {
+        let count = self.count();
+        let proven_at = self.proven_at.load(Ordering::SeqCst);
+        if proven_at > 0 && !self.is_announced.load(Ordering::SeqCst) {
             // Nobody has relied on a session until now, so nobody has taken anything for want of one.
-            self.last_proof.fetch_max(proven_at, Ordering::SeqCst);
-            self.confirmed.store(sessions, Ordering::SeqCst);
-            self.is_told_of_session.store(true, Ordering::SeqCst);
+            self.confirmed_at.fetch_max(proven_at, Ordering::SeqCst);
+            self.confirmed.store(count, Ordering::SeqCst);
+            self.is_announced.store(true, Ordering::SeqCst);
         }
         proven_at > 0
     }
 
-    /// Notes whether a beat told others that this host has a session.
-    pub(crate) fn announced_session(&self, has_one: bool) {
-        self.is_told_of_session.store(has_one, Ordering::SeqCst);
+    /// Notes whether a beat told others that there is a session.
+    pub(crate) fn set_announced(&self, is_held: bool) {
+        self.is_announced.store(is_held, Ordering::SeqCst);
     }
 
-    /// When calls of what was read must have ended. Where order is not kept, one may go on until the lease ends: the same event may
-    /// be with a listener of another host by then.
-    pub(super) fn calls_end(&self) -> Instant {
-        let lease_end = self.lease_end();
-        if !self.keeps_order || !self.is_told_of_session.load(Ordering::SeqCst) {
-            return lease_end;
+    /// Notes that this host has seen what it holds, after this many sessions had begun.
+    pub(super) fn confirm(&self, count: u32) {
+        let proven_at = self.proven_at.load(Ordering::SeqCst);
+        self.confirmed.store(count, Ordering::SeqCst);
+        if self.is_confirmed() {
+            self.confirmed_at.fetch_max(proven_at, Ordering::SeqCst);
         }
-        lease_end.min(self.began + Duration::from_micros(self.last_proof.load(Ordering::SeqCst)) + CALLS_END)
-    }
-
-    /// Whether calls may begin of what was read: others have not seen the lock of this host's session free for so long that
-    /// they may have taken its partitions over, and what it holds was seen since the session began.
-    pub(crate) fn may_begin(&self) -> bool {
-        let proven_at = self.session.load(Ordering::SeqCst);
-        !self.is_told_of_session.load(Ordering::SeqCst)
-            || (proven_at > 0 && self.began.elapsed() < Duration::from_micros(proven_at) + CALLS_BEGIN && self.is_confirmed())
     }
 
     /// Whether this host has seen what it holds since its session began.
     fn is_confirmed(&self) -> bool {
-        self.confirmed.load(Ordering::SeqCst) == self.sessions.load(Ordering::SeqCst)
+        self.confirmed.load(Ordering::SeqCst) == self.count()
     }
 
-    /// Notes that this host has seen what it holds, after this many sessions had begun.
-    pub(super) fn confirm(&self, sessions: u32) {
-        let proven_at = self.session.load(Ordering::SeqCst);
-        self.confirmed.store(sessions, Ordering::SeqCst);
-        if self.is_confirmed() {
-            self.last_proof.fetch_max(proven_at, Ordering::SeqCst);
-        }
+    /// Whether calls may begin of what was read: others have not seen the lock free for so long that they may have taken this host's
+    /// partitions over, and what it holds was seen since the session began.
+    pub(crate) fn may_begin(&self) -> bool {
+        let proven_at = self.proven_at.load(Ordering::SeqCst);
+        !self.is_announced.load(Ordering::SeqCst)
+            || (proven_at > 0 && self.began.elapsed() < Duration::from_micros(proven_at) + CALLS_BEGIN && self.is_confirmed())
+    }
+
+    /// When calls must have ended where none may be under way when another host begins one; `None` while nobody relies on the session.
+    pub(super) fn calls_end(&self) -> Option<Instant> {
+        let confirmed_at = || self.began + Duration::from_micros(self.confirmed_at.load(Ordering::SeqCst));
+        self.is_announced.load(Ordering::SeqCst).then(|| confirmed_at() + CALLS_END)
     }
 }

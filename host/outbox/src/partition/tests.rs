@@ -1,12 +1,15 @@
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::*;
-use crate::event::{Envelope, EventId, Fence};
+use crate::event::{Envelope, EventId, Fence, OwnerId};
 use crate::queue::InFlight;
 use crate::store::sqlite::SqliteOptions;
 use crate::store::{
-    ClaimStore, Claimed, NewRow, Node, NodeStore, Ownership, PartitionStore, SchemaStore, SqliteStore, TransactionalStore,
-    WriteStore,
+    ClaimStore, Claimed, NewRow, Node, NodeStore, Ownership, PARTITIONS, PartitionStore, Position, SchemaStore, SqliteStore,
+    StoreError, TransactionalStore, WriteStore,
 };
 use crate::time::{ManualClock, Timestamp};
 
@@ -243,7 +246,7 @@ async fn a_host_takes_its_lease_to_end_before_the_database_does() {
     assert!(host.partitions.lease_end() <= Instant::now(), "it holds nothing yet");
     assert!(host.partitions.hold(0, 0).is_none(), "nor can anything be held");
     host.keep(1).await;
-    assert!(host.partitions.lease_end() < Instant::now() + LEASE - LEASE / LEASE_MARGIN_DIVISOR);
+    assert!(host.partitions.lease_end() < Instant::now() + LEASE - LEASE / lease::MARGIN_DIVISOR);
     assert_eq!(host.partitions.is_held(0, host.epoch(0).await), Some(true));
 }
 
@@ -339,8 +342,8 @@ async fn where_order_is_kept_calls_end_before_others_can_have_seen_the_lock_free
     assert!(ends_in() > LEASE / 2, "nobody relies on a session");
 
     host.partitions.set_session(Some(Instant::now()));
-    assert!(host.partitions.begin_announcing_session());
-    host.partitions.announced_session(true);
+    assert!(host.partitions.session().begin_announcing());
+    host.partitions.session().set_announced(true);
 
     host.keep(1).await;
     assert!(ends_in() < GONE_AFTER && ends_in() > Duration::ZERO);
@@ -351,7 +354,7 @@ async fn where_order_is_kept_calls_end_before_others_can_have_seen_the_lock_free
     assert_eq!(hold.lease_end(), end, "others may have taken everything meanwhile");
     host.keep(1).await;
     assert!(hold.lease_end() > end);
-    host.partitions.announced_session(false);
+    host.partitions.session().set_announced(false);
     assert!(ends_in() > LEASE / 2);
 }
 
@@ -361,21 +364,24 @@ async fn calls_begin_as_long_as_others_are_told_of_no_session_or_it_was_proven_j
     let host = table.host(Share::Even);
     let partitions = &host.partitions;
     assert!(
-        partitions.may_begin() && !partitions.begin_announcing_session(),
+        partitions.session().may_begin() && !partitions.session().begin_announcing(),
         "no session yet, and no other host relies on one"
     );
 
     partitions.set_session(Some(Instant::now()));
-    assert!(partitions.begin_announcing_session() && partitions.may_begin(), "no other host has relied on a session before");
-    partitions.announced_session(true);
+    assert!(
+        partitions.session().begin_announcing() && partitions.session().may_begin(),
+        "no other host has relied on a session before"
+    );
+    partitions.session().set_announced(true);
     partitions.set_session(None);
-    assert!(!partitions.may_begin(), "others may rely on it still");
+    assert!(!partitions.session().may_begin(), "others may rely on it still");
     partitions.set_session(Some(Instant::now()));
-    assert!(!partitions.may_begin(), "others may have taken everything meanwhile");
+    assert!(!partitions.session().may_begin(), "others may have taken everything meanwhile");
     host.keep(1).await;
-    assert!(partitions.may_begin());
+    assert!(partitions.session().may_begin());
     partitions.set_session(None);
-    assert!(!partitions.begin_announcing_session() && !partitions.may_begin(), "until they are told");
-    partitions.announced_session(false);
-    assert!(partitions.may_begin());
+    assert!(!partitions.session().begin_announcing() && !partitions.session().may_begin(), "until they are told");
+    partitions.session().set_announced(false);
+    assert!(partitions.session().may_begin());
 }

@@ -114,7 +114,7 @@ impl Reader {
     /// Whether this host could deliver an event that it reads now: its lease holds, and its session is confirmed.
     pub(super) fn may_deliver(&mut self) -> bool {
         let partitions = &self.intake.partitions;
-        let may = partitions.lease_end() > Instant::now() && partitions.may_begin();
+        let may = partitions.lease_end() > Instant::now() && partitions.session().may_begin();
         if !may {
             partitions.doubt();
             self.schedule.cursor.rests();
