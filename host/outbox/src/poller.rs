@@ -128,7 +128,7 @@ impl Poller {
                 return tokio::select! {
                     was_woken = intake.wake.rest(Instant::now() + schedule.interval()) => was_woken,
                     () = front.answered() => false,
-                    () = intake.in_flight.one_left() => true,
+                    () = intake.in_flight.one_dropped() => true,
                     () = intake.queue.one_is_free(intake.busy.places()) => true,
                 };
             }

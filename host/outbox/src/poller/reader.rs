@@ -50,7 +50,7 @@ impl Reader {
         // Until the events that are read have been accepted.
         let reading = in_flight.begin_read();
         let is_ordered = self.intake.order.is_some();
-        if is_ordered && self.schedule.cursor.left_since(in_flight.ever_left()) {
+        if is_ordered && self.schedule.cursor.dropped_since(in_flight.ever_dropped()) {
             self.intake.forget_lost();
             self.schedule.cursor.begin_again();
         }

@@ -95,7 +95,7 @@ impl Poller {
             return Ok((Polled::NoRoom, 0));
         }
         if reader.intake.order.is_none() {
-            reader.intake.claim_left().await?;
+            reader.intake.claim_dropped().await?;
         }
         let limit = reader.schedule.limit(after_a_rest, room);
         match self.way().await? {

@@ -32,11 +32,11 @@ pub(crate) struct InFlight {
     reads: AtomicUsize,
     /// The events that were let go meanwhile.
     gone: Mutex<Vec<EventId>>,
-    /// The events that were read and let go without an outcome.
-    left: Mutex<Vec<Left>>,
-    /// How many events were ever let go without an outcome, and who waits for the next.
-    ever_left: AtomicU64,
-    one_left: Notify,
+    /// The events that were read and dropped without an outcome.
+    dropped: Mutex<Vec<Dropped>>,
+    /// How many events were ever dropped without an outcome, and who waits for the next.
+    ever_dropped: AtomicU64,
+    one_dropped: Notify,
 }
 
 type Shard = HashMap<EventId, Entry, foldhash::fast::RandomState>;
@@ -63,12 +63,12 @@ enum State {
     /// It is no longer in hand. It was let go while a read was on its way, which may show it as it was before.
     Gone,
     /// It is no longer in hand, and has no outcome: it must be claimed before it is delivered again.
-    Left,
+    Dropped,
 }
 
-/// An event that was read and let go without an outcome: nobody knows how far its listener came.
+/// An event that was read and dropped without an outcome: nobody knows how far its listener came.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Left {
+pub(crate) struct Dropped {
     pub(crate) id: EventId,
     pub(crate) fence: Fence,
     /// The partition that it was read of, and the epoch under which it was.
@@ -112,7 +112,7 @@ impl InFlight {
         }
         let state = State::Claimed { end: Some(lease_end), hold: hold.take() };
         shard.insert(id, Entry { fence, state, rests: false });
-        Some(Mark { in_flight: self.clone(), id, fence, hold: None, end: End::Left })
+        Some(Mark { in_flight: self.clone(), id, fence, hold: None, end: End::Dropped })
     }
 
     /// Marks an event that was claimed from the table just now. If the mark of an earlier claim has not gone, its outcome is stored:
@@ -132,7 +132,7 @@ impl InFlight {
             let now = Instant::now();
             let is_going = |entry: &Entry| match entry.state {
                 State::Claimed { end, .. } => end.is_some_and(|end| end > now),
-                State::Read(_) | State::Gone | State::Left => true,
+                State::Read(_) | State::Gone | State::Dropped => true,
             };
             if now >= patience || !self.shard(&id).get(&id).is_none_or(is_going) {
                 return None;
@@ -160,7 +160,13 @@ impl InFlight {
                     Some(known) if known.is_in_hand() => {}
                     _ => {
                         shard.insert(id, Entry { fence: Some(fence), state: State::Read(hold.clone()), rests: false });
-                        return Ok(Mark { in_flight: self.clone(), id, fence: Some(fence), hold: Some(hold), end: End::Left });
+                        return Ok(Mark {
+                            in_flight: self.clone(),
+                            id,
+                            fence: Some(fence),
+                            hold: Some(hold),
+                            end: End::Dropped,
+                        });
                     }
                 }
             }
@@ -177,48 +183,51 @@ impl InFlight {
         Reading(self.clone())
     }
 
-    /// Takes the events that were read and let go without an outcome. They count as known until they are
+    /// Takes the events that were read and dropped without an outcome. They count as known until they are
     /// [forgotten](Self::forget), so that no read brings them.
-    pub(crate) fn take_left(&self) -> Vec<Left> {
-        std::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner))
+    pub(crate) fn take_dropped(&self) -> Vec<Dropped> {
+        std::mem::take(&mut *self.dropped.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The events that were read and let go without an outcome, and that nobody has claimed since.
-    pub(crate) fn left(&self) -> Vec<Left> {
+    /// The events that were read and dropped without an outcome, and that nobody has claimed since.
+    pub(crate) fn dropped(&self) -> Vec<Dropped> {
         // Not under both locks: who lets a mark go locks the list after the shard.
-        let mut left = self.take_left();
-        left.retain(|one| self.is_left(&one.id));
-        self.put_back(left.iter().copied());
-        left
+        let mut dropped = self.take_dropped();
+        dropped.retain(|one| self.is_dropped(&one.id));
+        self.put_back(dropped.iter().copied());
+        dropped
     }
 
-    /// How many events that were read were ever let go without an outcome.
-    pub(crate) fn ever_left(&self) -> u64 {
-        self.ever_left.load(Ordering::SeqCst)
+    /// How many events that were read were ever dropped without an outcome.
+    pub(crate) fn ever_dropped(&self) -> u64 {
+        self.ever_dropped.load(Ordering::SeqCst)
     }
 
-    /// Waits until an event that was read is let go without an outcome.
-    pub(crate) async fn one_left(&self) {
-        self.one_left.notified().await;
+    /// Waits until an event that was read is dropped without an outcome.
+    pub(crate) async fn one_dropped(&self) {
+        self.one_dropped.notified().await;
     }
 
-    /// Notes an event that was let go without an outcome.
-    fn note_left(&self, left: Left) {
-        self.put_back([left]);
-        self.ever_left.fetch_add(1, Ordering::SeqCst);
-        self.one_left.notify_one();
+    /// Notes an event that was dropped without an outcome.
+    fn note_dropped(&self, dropped: Dropped) {
+        self.put_back([dropped]);
+        self.ever_dropped.fetch_add(1, Ordering::SeqCst);
+        self.one_dropped.notify_one();
     }
 
-    /// Puts back events that were [taken](Self::take_left) and could not be dealt with.
-    pub(crate) fn put_back(&self, left: impl IntoIterator<Item = Left>) {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner).extend(left);
+    /// Puts back events that were [taken](Self::take_dropped) and could not be dealt with.
+    pub(crate) fn put_back(&self, dropped: impl IntoIterator<Item = Dropped>) {
+        self.dropped.lock().unwrap_or_else(PoisonError::into_inner).extend(dropped);
     }
 
-    /// Forgets an event that was let go without an outcome.
-    pub(crate) fn forget(&self, left: &Left) {
-        let mut shard = self.shard(&left.id);
-        if shard.get(&left.id).is_some_and(|entry| matches!(entry.state, State::Left) && entry.fence == Some(left.fence)) {
-            self.end(&mut shard, left.id);
+    /// Forgets an event that was dropped without an outcome.
+    pub(crate) fn forget(&self, dropped: &Dropped) {
+        let mut shard = self.shard(&dropped.id);
+        if shard
+            .get(&dropped.id)
+            .is_some_and(|entry| matches!(entry.state, State::Dropped) && entry.fence == Some(dropped.fence))
+        {
+            self.end(&mut shard, dropped.id);
         }
     }
 
@@ -285,9 +294,9 @@ impl InFlight {
         self.shard(id).get(id).is_some_and(|entry| entry.fence.is_some_and(|known| known.claim >= fence.claim))
     }
 
-    /// Whether an event was read and let go without an outcome.
-    pub(crate) fn is_left(&self, id: &EventId) -> bool {
-        self.shard(id).get(id).is_some_and(|entry| matches!(entry.state, State::Left))
+    /// Whether an event was read and dropped without an outcome.
+    pub(crate) fn is_dropped(&self, id: &EventId) -> bool {
+        self.shard(id).get(id).is_some_and(|entry| matches!(entry.state, State::Dropped))
     }
 
     fn of<T>(&self, wanted: impl Fn(EventId, &Entry) -> Option<T>) -> Vec<T> {
@@ -320,8 +329,8 @@ impl InFlight {
         match &entry.state {
             State::Read(hold) => {
                 hold.give_up();
-                self.note_left(Left { id: *id, fence, partition: hold.partition() });
-                entry.state = State::Left;
+                self.note_dropped(Dropped { id: *id, fence, partition: hold.partition() });
+                entry.state = State::Dropped;
             }
             // Its claim has not been renewed, and says so to whoever finds it.
             State::Claimed { end, .. } if end.is_none_or(|end| end <= Instant::now()) => self.end(&mut shard, *id),
@@ -335,10 +344,10 @@ impl InFlight {
         // An event that was given up may be in hand again by now.
         let Some(entry) = shard.get_mut(&mark.id).filter(|entry| entry.fence == mark.fence) else { return };
         match (&mark.hold, mark.fence) {
-            (Some(hold), Some(fence)) if mark.end == End::Left => {
-                if !matches!(entry.state, State::Left) {
-                    entry.state = State::Left;
-                    self.note_left(Left { id: mark.id, fence, partition: hold.partition() });
+            (Some(hold), Some(fence)) if mark.end == End::Dropped => {
+                if !matches!(entry.state, State::Dropped) {
+                    entry.state = State::Dropped;
+                    self.note_dropped(Dropped { id: mark.id, fence, partition: hold.partition() });
                 }
             }
             _ if mark.end == End::Unchanged => {

@@ -26,7 +26,7 @@ use bytes_in_flight::BytesInFlight;
 pub(crate) use bytes_in_flight::CountedBytes;
 pub(crate) use calls::{Admitted, CallPlace};
 pub(crate) use delivery::{Delivery, Via};
-pub(crate) use in_flight::{InFlight, Left, Mark, NotMarked, Reading};
+pub(crate) use in_flight::{Dropped, InFlight, Mark, NotMarked, Reading};
 pub(crate) use key_queues::{Admission, Key, KeyQueueLimits, KeyQueues, Turn, key};
 pub(crate) use reserved::Reserved;
 pub(crate) use room::Room;

@@ -108,9 +108,9 @@ impl Scene {
             }
             let fence = Fence::new(sequence, 1, row.claim_seq);
             let hold = self.host.partitions.hold(0, 1).expect("it stays open");
-            // The claim of one that was left without an outcome.
+            // The claim of one that was dropped without an outcome.
             let until = self.host.partitions.lease_end();
-            let mark = if self.in_flight.is_left(&id(sequence)) {
+            let mark = if self.in_flight.is_dropped(&id(sequence)) {
                 let claimed = {
                     let mut rows = self.rows.lock().expect("no panic");
                     let row = &mut rows[usize::try_from(sequence - 1).expect("small")];

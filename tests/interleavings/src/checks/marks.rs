@@ -147,8 +147,8 @@ fn play_reads(slow_after: Option<usize>) {
     host.assert_rid_of_all();
 }
 
-/// Two workers panic; one waits to be told of each event that is left, claims it and lets it go with an outcome. A poller reads
-/// all the time and must not take what was left.
+/// Two workers panic; one waits to be told of each event that is dropped, claims it and lets it go with an outcome. A poller reads
+/// all the time and must not take what was dropped.
 fn one_left_is_found() {
     let (host, in_flight, found) = (Host::of_all(), Arc::<InFlight>::default(), Arc::<Tally>::default());
     let worker = |sequence: u64| {
@@ -165,18 +165,18 @@ fn one_left_is_found() {
         let (host, in_flight, found) = (host.partitions.clone(), in_flight.clone(), found.clone());
         begin(move || async move {
             while found.seen().len() < 2 {
-                in_flight.one_left().await;
-                for left in in_flight.take_left() {
+                in_flight.one_dropped().await;
+                for dropped in in_flight.take_dropped() {
                     let hold = host.hold(0, 1).expect("open");
-                    let again = in_flight.mark_read(left.id, left.fence, hold, host.lease_end()).await;
+                    let again = in_flight.mark_read(dropped.id, dropped.fence, hold, host.lease_end()).await;
                     assert_eq!(again.err(), Some(NotMarked::Known), "nobody knows how far its listener came");
-                    assert!(in_flight.is_left(&left.id));
+                    assert!(in_flight.is_dropped(&dropped.id));
                     let until = host.lease_end();
-                    let claimed = Fence { claim: left.fence.claim + 1, ..left.fence };
-                    let mark = in_flight.mark_claimed(left.id, claimed, until, None, until).await.expect("it is free");
-                    found.add(left.fence.sequence);
-                    in_flight.forget(&left);
-                    assert!(in_flight.contains(&left.id), "only what is left is forgotten");
+                    let claimed = Fence { claim: dropped.fence.claim + 1, ..dropped.fence };
+                    let mark = in_flight.mark_claimed(dropped.id, claimed, until, None, until).await.expect("it is free");
+                    found.add(dropped.fence.sequence);
+                    in_flight.forget(&dropped);
+                    assert!(in_flight.contains(&dropped.id), "only what is dropped is forgotten");
                     drop(mark);
                 }
             }
@@ -184,7 +184,7 @@ fn one_left_is_found() {
     };
     join(workers.into_iter().chain([finder]));
     found.assert_each_once(1..=2);
-    assert_eq!((in_flight.ever_left(), in_flight.known(), in_flight.left().len()), (2, vec![], 0));
+    assert_eq!((in_flight.ever_dropped(), in_flight.known(), in_flight.dropped().len()), (2, vec![], 0));
     host.assert_rid_of_all();
 }
 
@@ -200,9 +200,9 @@ fn an_event_is_given_up_once() {
     let claimer = {
         let (host, in_flight) = (host.partitions.clone(), in_flight.clone());
         begin(move || async move {
-            in_flight.one_left().await;
-            let left = in_flight.take_left();
-            assert_eq!(left.len(), 1);
+            in_flight.one_dropped().await;
+            let dropped = in_flight.take_dropped();
+            assert_eq!(dropped.len(), 1);
             let until = host.lease_end();
             let again = in_flight.mark_claimed(id(1), fence(2), until, None, until).await.expect("it is free");
             cast::pause();
@@ -212,7 +212,7 @@ fn an_event_is_given_up_once() {
     };
     let worker = begin(move || async move { drop(mark) });
     join([watch, claimer, worker]);
-    assert_eq!((in_flight.ever_left(), in_flight.take_left().len(), in_flight.len()), (1, 0, 0));
+    assert_eq!((in_flight.ever_dropped(), in_flight.take_dropped().len(), in_flight.len()), (1, 0, 0));
     host.assert_rid_of_all();
 }
 

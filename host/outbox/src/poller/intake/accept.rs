@@ -6,10 +6,11 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::Intake;
-use super::claim::{Holds, MARK_PATIENCE, Placed, Taken, size_bytes};
+use super::claim::{Holds, MARK_PATIENCE};
 use super::judge::stops_hosts;
+use super::place::{Placed, Taken};
 use crate::event::{Event, Fence};
-use crate::poller::STOPPED_FRONT_REST;
+use crate::poller::{BATCH_BYTES, STOPPED_FRONT_REST};
 use crate::queue::{Delivery, NotMarked, Via};
 use crate::settlement::given_back_for;
 use crate::store::{Claimed, Due, ReadEvent, StoreError};
@@ -154,9 +155,9 @@ impl Intake {
     /// The event, if it may be delivered without a claim. `None` if a claim must come first: its last holder may still be at work, or
     /// this host dropped it without an outcome. The same holds if it may have stopped its host, or is settled without a call.
     fn without_claim(&self, row: Claimed, must_be_claimed: bool, routes_known: bool) -> Option<Event> {
-        let is_left = self.order.is_some() && row.event.as_ref().is_ok_and(|event| self.in_flight.is_left(&event.id()));
+        let is_dropped = self.order.is_some() && row.event.as_ref().is_ok_and(|event| self.in_flight.is_dropped(&event.id()));
         // The claim that would follow counts for `stops_hosts`.
-        if must_be_claimed || is_left || stops_hosts(row.claims.saturating_add(1), row.starts) || row.due != Due::Now {
+        if must_be_claimed || is_dropped || stops_hosts(row.claims.saturating_add(1), row.starts) || row.due != Due::Now {
             return None;
         }
         let event = row.event.ok()?;
@@ -167,4 +168,10 @@ impl Intake {
 /// Roughly how many bytes these events take.
 pub(crate) fn bytes_of(read: &[ReadEvent]) -> usize {
     read.iter().map(|one| size_bytes(&one.event)).sum()
+}
+
+/// Roughly how many bytes an event takes. No fewer than a store counts, or a batch that its bytes cut short would not look full: one that
+/// cannot be read may have cut it.
+fn size_bytes(claimed: &Claimed) -> usize {
+    claimed.event.as_ref().map_or(BATCH_BYTES, |event| event.size_bytes())
 }

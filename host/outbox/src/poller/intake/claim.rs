@@ -1,4 +1,4 @@
-//! Claims rows, queues the claimed events, and gives events back.
+//! Claims rows and queues the claimed events.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,50 +8,21 @@ use tokio::time::Instant;
 
 use super::Intake;
 use super::judge::{Judged, is_delivered_alone};
+use super::place::Taken;
 use crate::event::Fence;
-use crate::order::Placing;
 use crate::partition::Hold;
-use crate::poller::{BATCH_BYTES, STOPPED_FRONT_REST};
-use crate::queue::{Delivery, Left, Via};
-use crate::routes;
-use crate::settlement::{given_back, given_back_for, still_at_work};
+use crate::queue::{Delivery, Dropped, Via};
+use crate::settlement::{given_back, still_at_work};
 use crate::store::{Claimed, StoreError};
-
-/// An event that was taken from the table, and the `seq` of the last one that it waits for.
-pub(super) struct Taken {
-    pub(super) delivery: Delivery,
-    pub(super) behind: Option<u64>,
-}
 
 /// By `seq`, the holds of events that were read and are claimed before they are delivered. Each keeps its event's partition while the
 /// claim is on its way; in the ordered modes until the claimed event has ended.
 pub(crate) type Holds = HashMap<u64, Hold>;
 
-/// What became of events where order is kept.
-pub(super) struct Placed {
-    /// The events that may start.
-    pub(super) start: Vec<Delivery>,
-    /// How many others wait, in this process's hands or set aside in the table.
-    pub(super) others: usize,
-}
-
 /// How long to wait for the mark of an earlier delivery of an event: its outcome is stored, and the settler is about to let it go.
 pub(super) const MARK_PATIENCE: Duration = Duration::from_millis(100);
 
 impl Intake {
-    /// Whether nobody else has an event of the one queue in hand.
-    pub(crate) async fn is_front_ours(&self) -> Result<bool, StoreError> {
-        // The host before this one may have died with events in its hands: they come first, when their leases end.
-        if !self.partitions.is_settled() {
-            let is_ours_alone = self.partitions.is_whole() && self.in_flight.is_empty();
-            if !is_ours_alone || self.store.stats().await?.in_flight > 0 {
-                return Ok(false);
-            }
-            self.partitions.mark_settled();
-        }
-        Ok(true)
-    }
-
     /// Claims these events and queues them. Returns how many were claimed: a row that somebody has locked is passed by.
     pub(crate) async fn claim(&self, fences: &[Fence], holds: &mut Holds) -> Result<usize, StoreError> {
         if fences.is_empty() {
@@ -65,30 +36,15 @@ impl Intake {
         Ok(count)
     }
 
-    /// Gives back the events of partitions that are to go to another host, as far as they wait for a worker or for their listener:
-    /// none of them has begun, and neither host reads these partitions before the events are back.
-    pub(crate) async fn give_back_leaving(&self) {
-        if !self.partitions.is_leaving() {
-            return;
-        }
-        // First the events that wait for others: given back later, they would be set aside in the table when the others end.
-        let is_leaving = |delivery: &Delivery| delivery.mark.is_leaving();
-        let mut leaving = self.order.as_ref().map_or_else(Vec::new, |order| order.key_queues().take_out(is_leaving));
-        leaving.extend(self.queue.take_out(is_leaving));
-        for delivery in leaving {
-            self.settler.send(delivery, given_back()).await;
-        }
-    }
-
-    /// Claims the events that were read here and let go without an outcome, as far as this host still holds their partitions:
+    /// Claims the events that were read here and dropped without an outcome, as far as this host still holds their partitions:
     /// nobody knows how far their listeners came, so their next deliveries must have other numbers.
-    pub(crate) async fn claim_left(&self) -> Result<(), StoreError> {
-        let left = self.in_flight.take_left();
-        if left.is_empty() {
+    pub(crate) async fn claim_dropped(&self) -> Result<(), StoreError> {
+        let dropped = self.in_flight.take_dropped();
+        if dropped.is_empty() {
             return Ok(());
         }
         let (mut ours, mut holds) = (Vec::new(), Holds::new());
-        for one in left {
+        for one in dropped {
             let (number, epoch) = one.partition;
             match (self.partitions.hold(number, epoch), self.partitions.is_held(number, epoch)) {
                 (Some(hold), Some(true)) => {
@@ -103,7 +59,7 @@ impl Intake {
         if ours.is_empty() {
             return Ok(());
         }
-        let fences: Vec<Fence> = ours.iter().map(|one: &Left| one.fence).collect();
+        let fences: Vec<Fence> = ours.iter().map(|one: &Dropped| one.fence).collect();
         let claimed_at = Instant::now();
         let (claimed, locked) = match self.claim_or_lock(&fences).await {
             Ok(taken) => taken,
@@ -113,7 +69,8 @@ impl Intake {
                 return Err(error);
             }
         };
-        let (waiting, over): (Vec<Left>, Vec<Left>) = ours.into_iter().partition(|one| locked.contains(&one.fence.sequence));
+        let (waiting, over): (Vec<Dropped>, Vec<Dropped>) =
+            ours.into_iter().partition(|one| locked.contains(&one.fence.sequence));
         self.in_flight.put_back(waiting);
         // An event that is neither claimed nor locked has changed meanwhile, or another host holds its partition by now.
         over.iter().for_each(|one| self.in_flight.forget(one));
@@ -159,16 +116,6 @@ impl Intake {
         }
         let deliveries = self.accept(claimed, lease_end, answered_at, holds).await;
         self.queue_all(deliveries).await;
-    }
-
-    /// Puts deliveries into the cold queue; they go back to the table when it was closed meanwhile.
-    pub(super) async fn queue_all(&self, deliveries: Vec<Delivery>) {
-        let count = deliveries.len();
-        let refused = self.queue.push(Via::Cold, deliveries);
-        self.metrics.cold_enqueued.add(u64::try_from(count - refused.len()).unwrap_or(0));
-        for delivery in refused {
-            self.settler.send(delivery, given_back()).await;
-        }
     }
 
     /// Turns claims into deliveries, and returns those that may start; an event that is not delivered is settled at once.
@@ -231,67 +178,4 @@ impl Intake {
     fn hold_for_order(&self, fence: Fence, holds: &mut Holds) -> Option<Hold> {
         holds.remove(&fence.sequence).filter(|_| self.order.is_some())
     }
-
-    /// Gives each event its place where order is kept. They must come in the order of their `seq`.
-    pub(super) async fn place_all(&self, taken: Vec<Taken>) -> Placed {
-        let Some(order) = &self.order else {
-            return Placed { start: taken.into_iter().map(|taken| taken.delivery).collect(), others: 0 };
-        };
-        let mut placed = Placed { start: Vec::with_capacity(taken.len()), others: 0 };
-        let mut elsewhere = Vec::new();
-        for Taken { delivery, behind } in taken {
-            match order.place(delivery, behind) {
-                Placing::Start(delivery) => placed.start.push(delivery),
-                Placing::Waits => placed.others += 1,
-                Placing::Behind(delivery, last) => {
-                    // In one queue of all it only keeps its place. One that was claimed rests: given back at once, it would be read and
-                    // claimed again and again, until the outcome of the one before it is stored. After a stop another host takes it.
-                    let is_one_queue = order.is_one_for_all();
-                    let must_rest = is_one_queue && !delivery.mark.is_read() && !self.queue.is_closed();
-                    let settlement =
-                        if must_rest { given_back_for(STOPPED_FRONT_REST) } else { order.behind(&delivery.event, last) };
-                    placed.others += usize::from(!is_one_queue);
-                    self.settler.send(delivery, settlement).await;
-                }
-                Placing::BehindOthers(delivery, nearest) => elsewhere.push((delivery, nearest)),
-            }
-        }
-        placed.others += elsewhere.len();
-        self.set_aside(elsewhere).await;
-        placed
-    }
-
-    /// Sets events aside, each behind the head of its queue: when that is out of the way, all of them go on.
-    async fn set_aside(&self, elsewhere: Vec<(Delivery, u64)>) {
-        let Some(order) = &self.order else { return };
-        if elsewhere.is_empty() {
-            return;
-        }
-        let events: Vec<u64> = elsewhere.iter().map(|(delivery, _)| delivery.event.sequence()).collect();
-        // Without an answer each waits behind the one before it: slower, and not wrong.
-        let heads = self.store.heads(&events, order.waits_for()).await.inspect_err(|error| self.metrics.db_error(error));
-        let heads: HashMap<u64, u64> = heads.unwrap_or_default().into_iter().collect();
-        for (delivery, nearest) in elsewhere {
-            let head = heads.get(&delivery.event.sequence()).copied().unwrap_or(nearest);
-            let settlement = order.behind(&delivery.event, head);
-            self.settler.send(delivery, settlement).await;
-        }
-    }
-
-    /// Asks the table which routes have a listener in any host, before an event is given up because none is known here: another
-    /// host may have started a moment ago. False when the table does not say.
-    pub(super) async fn ask_for_routes(&self, claimed: impl Iterator<Item = &Claimed>) -> bool {
-        let routes = claimed.filter_map(|claim| claim.event.as_ref().ok()).map(|event| event.route());
-        if !self.listeners.gives_up_any(routes) {
-            return true;
-        }
-        let learned = routes::learn(&*self.store, &self.listeners).await;
-        learned.inspect_err(|error| self.metrics.db_error(error)).is_ok()
-    }
-}
-
-/// Roughly how many bytes an event takes. No fewer than a store counts, or a batch that its bytes cut short would not look full: one that
-/// cannot be read may have cut it.
-pub(super) fn size_bytes(claimed: &Claimed) -> usize {
-    claimed.event.as_ref().map_or(BATCH_BYTES, |event| event.size_bytes())
 }

@@ -3,6 +3,7 @@
 use super::Intake;
 use crate::event::Event;
 use crate::poller::HOSTS_GONE;
+use crate::routes;
 use crate::settlement::{given_back_for, unknown_route};
 use crate::settler::Died;
 use crate::store::{Claimed, Due, Settlement};
@@ -51,6 +52,17 @@ impl Intake {
             Some(entry) => entry.route_totals().count_outcome(settlement),
             None => self.metrics.routes.other().count_outcome(settlement),
         }
+    }
+
+    /// Asks the table which routes have a listener in any host, before an event is given up because none is known here: another
+    /// host may have started a moment ago. False when the table does not say.
+    pub(super) async fn ask_for_routes(&self, claimed: impl Iterator<Item = &Claimed>) -> bool {
+        let routes = claimed.filter_map(|claim| claim.event.as_ref().ok()).map(|event| event.route());
+        if !self.listeners.gives_up_any(routes) {
+            return true;
+        }
+        let learned = routes::learn(&*self.store, &self.listeners).await;
+        learned.inspect_err(|error| self.metrics.db_error(error)).is_ok()
     }
 }
 

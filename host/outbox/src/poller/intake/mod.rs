@@ -5,6 +5,8 @@ mod accept;
 mod busy;
 mod claim;
 mod judge;
+mod leaving;
+mod place;
 mod room;
 
 use std::sync::Arc;
@@ -19,10 +21,10 @@ use crate::listener::Listeners;
 use crate::metrics::Metrics;
 use crate::order::Order;
 use crate::partition::Partitions;
-use crate::queue::{Batches, InFlight, Left, Queue};
+use crate::queue::{Batches, Dropped, InFlight, Queue};
 use crate::settlement::SettlementRules;
 use crate::settler::SettlerHandle;
-use crate::store::Store;
+use crate::store::{Store, StoreError};
 use crate::wake::Wake;
 
 /// Turns rows into deliveries, with the parts of the host that this needs.
@@ -49,6 +51,19 @@ pub(crate) struct Intake {
 }
 
 impl Intake {
+    /// Whether nobody else has an event of the one queue in hand.
+    pub(crate) async fn is_front_ours(&self) -> Result<bool, StoreError> {
+        // The host before this one may have died with events in its hands: they come first, when their leases end.
+        if !self.partitions.is_settled() {
+            let is_ours_alone = self.partitions.is_whole() && self.in_flight.is_empty();
+            if !is_ours_alone || self.store.stats().await?.in_flight > 0 {
+                return Ok(false);
+            }
+            self.partitions.mark_settled();
+        }
+        Ok(true)
+    }
+
     /// Whether all events stand in one queue.
     pub(super) fn is_one_queue(&self) -> bool {
         self.order.as_ref().is_some_and(|order| order.is_one_for_all())
@@ -63,7 +78,7 @@ impl Intake {
     /// Forgets the events that this host dropped without an outcome and whose partitions another host has by now: that host reads them
     /// under another epoch. The others are claimed when a read brings them. No read brings the events that have ended elsewhere, for example by an operator.
     pub(super) fn forget_lost(&self) {
-        let is_lost = |one: &&Left| self.partitions.is_held(one.partition.0, one.partition.1) == Some(false);
-        self.in_flight.left().iter().filter(is_lost).for_each(|one| self.in_flight.forget(one));
+        let is_lost = |one: &&Dropped| self.partitions.is_held(one.partition.0, one.partition.1) == Some(false);
+        self.in_flight.dropped().iter().filter(is_lost).for_each(|one| self.in_flight.forget(one));
     }
 }

@@ -38,8 +38,8 @@ pub(crate) struct Cursor {
     /// Whether such a read is under way, and whether the front is to be read again after it.
     front_under_way: bool,
     again: bool,
-    /// How many events had ever been let go without an outcome.
-    ever_left: u64,
+    /// How many events had ever been dropped without an outcome.
+    ever_dropped: u64,
 }
 
 /// How a read ended.
@@ -88,9 +88,9 @@ impl Cursor {
         self.front_at.is_none_or(|at| now.saturating_duration_since(at) >= rest)
     }
 
-    /// Whether events were let go without an outcome since this was last asked; `ever_left` says how many ever were.
-    pub(crate) fn left_since(&mut self, ever_left: u64) -> bool {
-        std::mem::replace(&mut self.ever_left, ever_left) != ever_left
+    /// Whether events were dropped without an outcome since this was last asked; `ever_dropped` says how many ever were.
+    pub(crate) fn dropped_since(&mut self, ever_dropped: u64) -> bool {
+        std::mem::replace(&mut self.ever_dropped, ever_dropped) != ever_dropped
     }
 
     /// How long to leave the front alone, where reading it is slow; `None` where it is not, or where every read is slow.

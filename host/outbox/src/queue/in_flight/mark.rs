@@ -24,7 +24,7 @@ pub(crate) struct Mark {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// Without an outcome: the event may have begun.
-    Left,
+    Dropped,
     /// Its outcome is stored, or there is none to store. A read that is on its way may still bring it as it was.
     Settled,
     /// It has not begun, and its row is as it was read: any read may bring it again.
@@ -62,7 +62,7 @@ impl Mark {
         }
         match self.in_flight.shard(&self.id).get(&self.id)?.state {
             State::Claimed { end, .. } => end,
-            State::Read(_) | State::Gone | State::Left => None,
+            State::Read(_) | State::Gone | State::Dropped => None,
         }
     }
 

@@ -154,16 +154,16 @@ async fn what_is_let_go_without_an_outcome_is_not_read_again_before_it_was_claim
     assert_eq!(reads.in_flight.known(), [7]);
     assert_eq!(reads.mark(1).await.expect_err("its next delivery must have another number"), NotMarked::Known);
 
-    let [left] = reads.in_flight.take_left()[..] else { panic!("one was left") };
-    assert_eq!((left.id, left.fence, left.partition), (reads.id, Fence::new(7, 1, 1), (0, 1)));
-    assert!(reads.in_flight.take_left().is_empty());
-    reads.in_flight.put_back([left]);
-    assert_eq!(reads.in_flight.take_left().len(), 1);
+    let [dropped] = reads.in_flight.take_dropped()[..] else { panic!("one was dropped") };
+    assert_eq!((dropped.id, dropped.fence, dropped.partition), (reads.id, Fence::new(7, 1, 1), (0, 1)));
+    assert!(reads.in_flight.take_dropped().is_empty());
+    reads.in_flight.put_back([dropped]);
+    assert_eq!(reads.in_flight.take_dropped().len(), 1);
     let claimed = reads.mark(2).await.expect("claimed and settled by somebody meanwhile");
-    reads.in_flight.forget(&left);
+    reads.in_flight.forget(&dropped);
     assert_eq!(reads.in_flight.len(), 1, "what is in hand now is not forgotten");
     drop(claimed);
-    reads.in_flight.take_left().iter().for_each(|left| reads.in_flight.forget(left));
+    reads.in_flight.take_dropped().iter().for_each(|dropped| reads.in_flight.forget(dropped));
     assert!(reads.in_flight.known().is_empty());
 }
 
@@ -189,7 +189,7 @@ async fn what_was_forgotten_while_a_read_was_on_its_way_is_not_delivered_by_it()
     let reads = Reads::new();
     drop(reads.mark(1).await.expect("free"));
     let reading = reads.in_flight.begin_read();
-    reads.in_flight.take_left().iter().for_each(|left| reads.in_flight.forget(left));
+    reads.in_flight.take_dropped().iter().for_each(|dropped| reads.in_flight.forget(dropped));
     assert_eq!(reads.mark(1).await.expect_err("somebody has ended it meanwhile"), NotMarked::Known);
     drop(reading);
     assert!(reads.mark(1).await.is_ok());

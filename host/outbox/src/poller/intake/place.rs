@@ -1,0 +1,81 @@
+//! Queues events, each in its place where order is kept.
+
+use std::collections::HashMap;
+
+use super::Intake;
+use crate::order::Placing;
+use crate::poller::STOPPED_FRONT_REST;
+use crate::queue::{Delivery, Via};
+use crate::settlement::{given_back, given_back_for};
+
+/// An event that was taken from the table, and the `seq` of the last one that it waits for.
+pub(super) struct Taken {
+    pub(super) delivery: Delivery,
+    pub(super) behind: Option<u64>,
+}
+
+/// What became of events where order is kept.
+pub(super) struct Placed {
+    /// The events that may start.
+    pub(super) start: Vec<Delivery>,
+    /// How many others wait, in this process's hands or set aside in the table.
+    pub(super) others: usize,
+}
+
+impl Intake {
+    /// Gives each event its place where order is kept. They must come in the order of their `seq`.
+    pub(super) async fn place_all(&self, taken: Vec<Taken>) -> Placed {
+        let Some(order) = &self.order else {
+            return Placed { start: taken.into_iter().map(|taken| taken.delivery).collect(), others: 0 };
+        };
+        let mut placed = Placed { start: Vec::with_capacity(taken.len()), others: 0 };
+        let mut elsewhere = Vec::new();
+        for Taken { delivery, behind } in taken {
+            match order.place(delivery, behind) {
+                Placing::Start(delivery) => placed.start.push(delivery),
+                Placing::Waits => placed.others += 1,
+                Placing::Behind(delivery, last) => {
+                    // In one queue of all it only keeps its place. One that was claimed rests: given back at once, it would be read and
+                    // claimed again and again, until the outcome of the one before it is stored. After a stop another host takes it.
+                    let is_one_queue = order.is_one_for_all();
+                    let must_rest = is_one_queue && !delivery.mark.is_read() && !self.queue.is_closed();
+                    let settlement =
+                        if must_rest { given_back_for(STOPPED_FRONT_REST) } else { order.behind(&delivery.event, last) };
+                    placed.others += usize::from(!is_one_queue);
+                    self.settler.send(delivery, settlement).await;
+                }
+                Placing::BehindOthers(delivery, nearest) => elsewhere.push((delivery, nearest)),
+            }
+        }
+        placed.others += elsewhere.len();
+        self.set_aside(elsewhere).await;
+        placed
+    }
+
+    /// Sets events aside, each behind the head of its queue: when that is out of the way, all of them go on.
+    async fn set_aside(&self, elsewhere: Vec<(Delivery, u64)>) {
+        let Some(order) = &self.order else { return };
+        if elsewhere.is_empty() {
+            return;
+        }
+        let events: Vec<u64> = elsewhere.iter().map(|(delivery, _)| delivery.event.sequence()).collect();
+        // Without an answer each waits behind the one before it: slower, and not wrong.
+        let heads = self.store.heads(&events, order.waits_for()).await.inspect_err(|error| self.metrics.db_error(error));
+        let heads: HashMap<u64, u64> = heads.unwrap_or_default().into_iter().collect();
+        for (delivery, nearest) in elsewhere {
+            let head = heads.get(&delivery.event.sequence()).copied().unwrap_or(nearest);
+            let settlement = order.behind(&delivery.event, head);
+            self.settler.send(delivery, settlement).await;
+        }
+    }
+
+    /// Puts deliveries into the cold queue; they go back to the table when it was closed meanwhile.
+    pub(super) async fn queue_all(&self, deliveries: Vec<Delivery>) {
+        let count = deliveries.len();
+        let refused = self.queue.push(Via::Cold, deliveries);
+        self.metrics.cold_enqueued.add(u64::try_from(count - refused.len()).unwrap_or(0));
+        for delivery in refused {
+            self.settler.send(delivery, given_back()).await;
+        }
+    }
+}
