@@ -11,7 +11,7 @@ use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
 use super::shared::{LostWhen, Shared};
-use crate::queue::{Admitted, Delivery, Work};
+use crate::queue::{CallAdmission, Delivery, Work};
 use crate::settlement::{not_alone, start_not_counted};
 use crate::settler::{Conclusion, SettlerHandle};
 use crate::store::Settlement;
@@ -20,13 +20,13 @@ use crate::store::Settlement;
 const LONGEST_CALL: u32 = 5;
 /// How long an event is held while its start is taken back.
 const UNCOUNT_PATIENCE: Duration = Duration::from_secs(2);
-/// Of all events that must be alone, one waits with a worker; the others wait for this place, without a worker. No listener has
+/// Of all events that must be alone, one waits with a worker; the others wait for this slot, without a worker. No listener has
 /// an empty name.
-static PLACE: LazyLock<Arc<str>> = LazyLock::new(|| Arc::from(""));
+static SLOT: LazyLock<Arc<str>> = LazyLock::new(|| Arc::from(""));
 
-/// Asks for the place of events that are delivered alone. The listener's own bound does not matter: no other call runs.
-pub(super) fn admit(shared: &Shared, delivery: Delivery) -> Admitted {
-    shared.queue.admit(&PLACE, 1, delivery)
+/// Asks for the slot of events that are delivered alone. The listener's own bound does not matter: no other call runs.
+pub(super) fn admit(shared: &Shared, delivery: Delivery) -> CallAdmission {
+    shared.queue.admit(&SLOT, 1, delivery)
 }
 
 /// Waits until no other worker calls a listener, and keeps them waiting. `Err` is the settlement of the event when that takes too

@@ -18,12 +18,12 @@ pub struct DispatcherConfig {
     /// listener with a limit, at most as many calls compute at once as there are threads. From four workers on, an eighth of them stays
     /// free for listeners with a limit that have no call running.
     pub workers: usize,
-    /// Most events queued straight after their commit; each listener without a free place may queue as many again. Default
+    /// Most events queued straight after their commit; each listener without a free call slot may queue as many again. Default
     /// 1,000; at least 1.
     pub hot_queue: usize,
-    /// Most events queued after a poll; each listener without a free place may queue as many again. Default 1,000; at least 1.
+    /// Most events queued after a poll; each listener without a free call slot may queue as many again. Default 1,000; at least 1.
     pub cold_queue: usize,
-    /// Most bytes in each of the two queues; each listener without a free place may queue as many again. Of events that were
+    /// Most bytes in each of the two queues; each listener without a free call slot may queue as many again. Of events that were
     /// found by a poll, those that are with their listeners count for their first second or two, too. Default 32 MiB.
     pub queue_bytes: ByteSize,
     /// Counted failures after which an event is dead. Default 10; at least 1.

@@ -14,7 +14,7 @@ use futures_util::task::AtomicWaker;
 use outbox_listener::noticing_turns;
 use tokio::time::Sleep;
 
-use crate::queue::{CallPlace, Queue};
+use crate::queue::{CallSlot, Queue};
 
 /// How long a visit waits for its listener to be allowed one more computing call; then it goes on anyway. Its deadline and its
 /// claim are not checked meanwhile, so this stays below `GRACE` in `attempt/call.rs` (250 ms).
@@ -50,28 +50,28 @@ impl Presence {
         Self { waker: Waker::from(bell.clone()), bell }
     }
 
-    /// Runs a visit. When the visit waits, its place says so, and another worker is woken for the next event. When the wait has
+    /// Runs a visit. When the visit waits, its slot says so, and another worker is woken for the next event. When the wait has
     /// ended, the visit goes on once its listener may compute one more call. A visit that waits for a processor (its turn) does not
     /// count as waiting.
-    pub(super) async fn watch<T>(&self, queue: &Queue, place: &Held, visit: impl Future<Output = T>) -> T {
+    pub(super) async fn watch<T>(&self, queue: &Queue, slot: &VisitSlot, visit: impl Future<Output = T>) -> T {
         let mut visit = pin!(visit);
         let mut waits = false;
-        let mut place_comes: Option<Pin<Box<Sleep>>> = None;
+        let mut slot_comes: Option<Pin<Box<Sleep>>> = None;
         poll_fn(|context| {
             self.bell.worker.register(context.waker());
             self.bell.rung.store(false, Ordering::Release);
-            if waits && !place.may_compute(&self.waker) {
-                let longest = place_comes.get_or_insert_with(|| Box::pin(tokio::time::sleep(LONGEST_WAIT)));
+            if waits && !slot.may_compute(&self.waker) {
+                let longest = slot_comes.get_or_insert_with(|| Box::pin(tokio::time::sleep(LONGEST_WAIT)));
                 if longest.as_mut().poll(context).is_pending() {
                     return Poll::Pending;
                 }
-                place.compute_anyway();
+                slot.compute_anyway();
             }
-            (waits, place_comes) = (false, None);
+            (waits, slot_comes) = (false, None);
             let (polled, waits_for_turn) = noticing_turns(|| visit.as_mut().poll(&mut Context::from_waker(&self.waker)));
             if polled.is_pending() && !waits_for_turn && !self.bell.rung.load(Ordering::Acquire) {
                 waits = true;
-                place.waits();
+                slot.waits();
                 queue.wake_next();
             }
             polled
@@ -80,15 +80,15 @@ impl Presence {
     }
 }
 
-/// The place of a visit with its listener, if the listener has a bound; free for the next event once it is let go.
-pub(super) struct Held(Mutex<Option<CallPlace>>);
+/// The call slot of a visit, if its listener has a bound; free for the next event once it is let go.
+pub(super) struct VisitSlot(Mutex<Option<CallSlot>>);
 
-impl Held {
-    pub(super) fn new(place: Option<CallPlace>) -> Self {
-        Self(Mutex::new(place))
+impl VisitSlot {
+    pub(super) fn new(slot: Option<CallSlot>) -> Self {
+        Self(Mutex::new(slot))
     }
 
-    /// Waits at this place for something outside of the listener. Meanwhile another call of it may compute, and another worker is
+    /// Waits in this slot for something outside of the listener. Meanwhile another call of it may compute, and another worker is
     /// woken for the next event.
     pub(super) async fn wait<T>(&self, queue: &Queue, what: impl Future<Output = T>) -> T {
         let (mut what, mut waits) = (pin!(what), false);
@@ -105,27 +105,27 @@ impl Held {
     }
 
     pub(super) fn let_go(&self) {
-        let place = self.lock().take();
-        drop(place);
+        let slot = self.lock().take();
+        drop(slot);
     }
 
     fn waits(&self) {
-        if let Some(place) = &mut *self.lock() {
-            place.waits();
+        if let Some(slot) = &mut *self.lock() {
+            slot.waits();
         }
     }
 
     fn compute_anyway(&self) {
-        if let Some(place) = &mut *self.lock() {
-            place.compute_anyway();
+        if let Some(slot) = &mut *self.lock() {
+            slot.compute_anyway();
         }
     }
 
     fn may_compute(&self, waker: &Waker) -> bool {
-        self.lock().as_mut().is_none_or(|place| place.may_compute(waker))
+        self.lock().as_mut().is_none_or(|slot| slot.may_compute(waker))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<CallPlace>> {
+    fn lock(&self) -> MutexGuard<'_, Option<CallSlot>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::attempt::{Attempt, Decision, admit};
+use super::attempt::{Admission, Attempt, admit};
 use super::inside;
 use super::presence::Presence;
 use super::shared::Shared;
@@ -20,9 +20,9 @@ pub(super) async fn work(worker: usize, shared: Arc<Shared>, settler: SettlerHan
     let presence = Presence::new();
     while let Some(delivery) = shared.queue.take().await {
         let (delivery, target) = match admit(&shared, delivery) {
-            Decision::Attempt(delivery, target) => (delivery, target),
-            Decision::Wait => continue,
-            Decision::GiveBack(delivery, after) => {
+            Admission::Attempt(delivery, target) => (delivery, target),
+            Admission::Wait => continue,
+            Admission::GiveBack(delivery, after) => {
                 settler.send(delivery, given_back_for(after)).await;
                 continue;
             }

@@ -6,7 +6,7 @@ use super::OrderConfig;
 use super::blockers::Blockers;
 use super::config::resolves;
 use crate::event::Event;
-use crate::queue::{Admission, Delivery, KeyQueueLimits, KeyQueues, Turn, key};
+use crate::queue::{Delivery, KeyAdmission, KeyQueueLimits, KeyQueues, Turn, key};
 use crate::settlement::{given_back, not_its_turn};
 use crate::store::{Blocker, ReadOrder, Settlement, Store, StoreError, WaitsFor};
 
@@ -88,12 +88,12 @@ impl Order {
     /// Gives an event that was taken from the table its place. Events must come in the order of their `seq`.
     pub(crate) fn place(&self, delivery: Delivery, behind: Option<u64>) -> Placing {
         match self.key_queues.admit(delivery, behind) {
-            Admission::Start(delivery) => Placing::Start(delivery),
-            Admission::Waits => Placing::Waits,
+            KeyAdmission::Start(delivery) => Placing::Start(delivery),
+            KeyAdmission::Waits => Placing::Waits,
             // Behind all that is in our hands: when that is done, and not before, it is its turn to be taken again.
-            Admission::Behind(delivery, last) => Placing::Behind(delivery, last),
-            Admission::Elsewhere(delivery, nearest) if self.one_for_all => Placing::Behind(delivery, nearest),
-            Admission::Elsewhere(delivery, nearest) => Placing::BehindOthers(delivery, nearest),
+            KeyAdmission::Behind(delivery, last) => Placing::Behind(delivery, last),
+            KeyAdmission::Elsewhere(delivery, nearest) if self.one_for_all => Placing::Behind(delivery, nearest),
+            KeyAdmission::Elsewhere(delivery, nearest) => Placing::BehindOthers(delivery, nearest),
         }
     }
 

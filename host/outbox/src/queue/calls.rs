@@ -1,4 +1,4 @@
-//! Events whose listener has no free place wait here, so that no worker waits for them.
+//! Events whose listener has no free slot wait here, so that no worker waits for them.
 //!
 //! There are three bounds. A listener has at most so many calls at once; of these, no more compute than there are threads; and all
 //! listeners together leave some workers to listeners that have no call yet, however many calls wait for something outside.
@@ -21,16 +21,16 @@ const FEW_WORKERS: usize = 4;
 /// One in this many workers is left to listeners that have no call yet.
 const SPARE_PART: usize = 8;
 
-/// Says that an event may be with its listener now. The next event of the call queue gets the place when this is dropped.
+/// Says that an event may be with its listener now. The next event of the call queue gets the slot when this is dropped.
 #[derive(Debug)]
-pub(crate) struct CallPlace {
+pub(crate) struct CallSlot {
     queue: Weak<Queue>,
     name: Arc<str>,
     since: Instant,
     doing: Doing,
 }
 
-/// What the call in a place does.
+/// What the call in a slot does.
 #[derive(Debug)]
 enum Doing {
     Computes,
@@ -40,7 +40,7 @@ enum Doing {
     Resumes(Arc<Resumption>),
 }
 
-impl CallPlace {
+impl CallSlot {
     /// Says that the call waits for something, such as a response. Of one listener only a few calls compute at a time, however
     /// many wait: a listener that computes for long leaves the threads to others.
     pub(crate) fn waits(&mut self) {
@@ -67,7 +67,7 @@ impl CallPlace {
     }
 }
 
-impl CallPlace {
+impl CallSlot {
     /// The call goes on though as many other calls compute as may.
     pub(crate) fn compute_anyway(&mut self) {
         if let (Doing::Resumes(resumption), Some(queue)) = (&self.doing, self.queue.upgrade()) {
@@ -77,7 +77,7 @@ impl CallPlace {
     }
 }
 
-impl Drop for CallPlace {
+impl Drop for CallSlot {
     fn drop(&mut self) {
         if let Some(queue) = self.queue.upgrade() {
             queue.leave(self);
@@ -85,12 +85,12 @@ impl Drop for CallPlace {
     }
 }
 
-/// What becomes of an event that asks for a place.
+/// What becomes of an event that asks for a slot.
 #[derive(Debug)]
-pub(crate) enum Admitted {
+pub(crate) enum CallAdmission {
     /// It has one.
     Starts(Delivery),
-    /// It waits; a worker takes it again when there is a place for it.
+    /// It waits; a worker takes it again when there is a slot for it.
     Waits,
     /// The call queue is full: the event should come again when its turn may have come.
     Full(Delivery, Duration),
@@ -100,9 +100,9 @@ pub(crate) enum Admitted {
 #[derive(Debug, Default)]
 pub(super) struct CallQueues {
     queues: HashMap<Arc<str>, CallQueue, foldhash::fast::RandomState>,
-    /// Events that have been given a place.
+    /// Events that have been given a slot.
     pub(super) ready: VecDeque<Delivery>,
-    /// How many places are taken, of all listeners.
+    /// How many slots are taken, of all listeners.
     taken: usize,
 }
 
@@ -111,7 +111,7 @@ pub(super) struct CallQueues {
 pub(super) struct Bounds {
     /// How many workers can run at once.
     pub(super) threads: usize,
-    /// How many places may be taken by listeners that have more than one.
+    /// How many slots may be taken by listeners that have more than one.
     pub(super) shared: usize,
 }
 
@@ -124,65 +124,65 @@ impl Bounds {
 }
 
 impl Queue {
-    /// Gives an event one of the `calls` places that go by this name, or lets it wait for one.
-    pub(crate) fn admit(self: &Arc<Self>, name: &Arc<str>, calls: usize, mut delivery: Delivery) -> Admitted {
-        if delivery.place.as_ref().is_some_and(|place| place.name == *name) {
-            return Admitted::Starts(delivery);
+    /// Gives an event one of the `calls` slots that go by this name, or lets it wait for one.
+    pub(crate) fn admit(self: &Arc<Self>, name: &Arc<str>, calls: usize, mut delivery: Delivery) -> CallAdmission {
+        if delivery.slot.as_ref().is_some_and(|slot| slot.name == *name) {
+            return CallAdmission::Starts(delivery);
         }
-        // Another listener answered its route when it was given its place. The drop takes the lock too, so it comes first.
-        delivery.place = None;
+        // Another listener answered its route when it was given its slot. The drop takes the lock too, so it comes first.
+        delivery.slot = None;
         let mut sides = self.lock();
         let now = Instant::now();
         let call_queues = &mut sides.call_queues;
         let call_queue = call_queues.queues.entry(name.clone()).or_insert_with(|| CallQueue::new(now));
         call_queue.calls = calls;
-        if call_queue.is_empty() && call_queue.has_place(call_queues.taken, self.bounds) {
-            delivery.place = Some(call_queue.place(Arc::downgrade(self), name, now));
+        if call_queue.is_empty() && call_queue.has_slot(call_queues.taken, self.bounds) {
+            delivery.slot = Some(call_queue.slot(Arc::downgrade(self), name, now));
             call_queues.taken += 1;
-            return Admitted::Starts(delivery);
+            return CallAdmission::Starts(delivery);
         }
         if call_queue.is_full(delivery.via, self.limits, now) {
             let after = call_queue.put_off(now);
-            return Admitted::Full(delivery, after);
+            return CallAdmission::Full(delivery, after);
         }
         call_queue.push(now, delivery);
-        // There may be more places than there were.
+        // There may be more slots than there were.
         let wakes = call_queues.hand_over(name, &Arc::downgrade(self), self.bounds, now) && sides.waiting > 0;
         drop(sides);
         if wakes {
             self.wake_worker();
         }
-        Admitted::Waits
+        CallAdmission::Waits
     }
 
     /// Takes note of a call that begins to wait, which gives its turn to compute to another.
-    fn call_waits(&self, place: &CallPlace) {
+    fn call_waits(&self, slot: &CallSlot) {
         let mut sides = self.lock();
         let call_queues = &mut sides.call_queues;
-        let Some(call_queue) = call_queues.queues.get_mut(&place.name) else { return };
+        let Some(call_queue) = call_queues.queues.get_mut(&slot.name) else { return };
         call_queue.waiting += 1;
         // Calls that have begun go first: they keep workers.
-        call_queue.resume_waiting(&call_queues.ready, &place.name, self.bounds);
-        let handed_over = call_queues.hand_over(&place.name, &place.queue, self.bounds, Instant::now());
-        self.told_of_place(sides, handed_over);
+        call_queue.resume_waiting(&call_queues.ready, &slot.name, self.bounds);
+        let handed_over = call_queues.hand_over(&slot.name, &slot.queue, self.bounds, Instant::now());
+        self.wake_for_slot(sides, handed_over);
     }
 
     /// Takes note of a call whose wait has ended. `None` when it may compute; otherwise what tells when it may.
-    fn call_resumes(&self, place: &CallPlace, waker: &Waker) -> Option<Arc<Resumption>> {
+    fn call_resumes(&self, slot: &CallSlot, waker: &Waker) -> Option<Arc<Resumption>> {
         let mut sides = self.lock();
         let CallQueues { queues, ready, .. } = &mut sides.call_queues;
-        queues.get_mut(&place.name)?.ask_to_resume(ready, &place.name, self.bounds, waker)
+        queues.get_mut(&slot.name)?.ask_to_resume(ready, &slot.name, self.bounds, waker)
     }
 
     /// Takes note of a call that goes on without having been told that it may.
-    fn call_goes_on(&self, place: &CallPlace, resumption: &Arc<Resumption>) {
+    fn call_goes_on(&self, slot: &CallSlot, resumption: &Arc<Resumption>) {
         let mut sides = self.lock();
-        let Some(call_queue) = sides.call_queues.queues.get_mut(&place.name) else { return };
+        let Some(call_queue) = sides.call_queues.queues.get_mut(&slot.name) else { return };
         call_queue.waiting -= usize::from(call_queue.forget(resumption));
     }
 
-    /// Wakes whoever waits for an event or for room, after an event was handed a place.
-    fn told_of_place(&self, sides: MutexGuard<'_, Sides>, handed_over: bool) {
+    /// Wakes whoever waits for an event or for room, after an event was handed a slot.
+    fn wake_for_slot(&self, sides: MutexGuard<'_, Sides>, handed_over: bool) {
         let wakes = handed_over && sides.waiting > 0;
         drop(sides);
         if wakes {
@@ -193,48 +193,48 @@ impl Queue {
         }
     }
 
-    /// Hands a place to the next event that waits for it.
-    fn leave(&self, place: &CallPlace) {
+    /// Hands a slot to the next event that waits for it.
+    fn leave(&self, slot: &CallSlot) {
         let mut sides = self.lock();
         let now = Instant::now();
         let call_queues = &mut sides.call_queues;
-        let Some(call_queue) = call_queues.queues.get_mut(&place.name) else { return };
+        let Some(call_queue) = call_queues.queues.get_mut(&slot.name) else { return };
         call_queue.taken -= 1;
-        call_queue.waiting -= usize::from(match &place.doing {
+        call_queue.waiting -= usize::from(match &slot.doing {
             Doing::Computes => false,
             Doing::Waits => true,
             Doing::Resumes(resumption) => call_queue.forget(resumption),
         });
-        call_queue.mean = (call_queue.mean * 7 + now.saturating_duration_since(place.since)) / 8;
-        call_queue.resume_waiting(&call_queues.ready, &place.name, self.bounds);
+        call_queue.mean = (call_queue.mean * 7 + now.saturating_duration_since(slot.since)) / 8;
+        call_queue.resume_waiting(&call_queues.ready, &slot.name, self.bounds);
         let all_were_taken = call_queues.taken >= self.bounds.shared;
         call_queues.taken -= 1;
         let handed_over = if all_were_taken {
-            call_queues.hand_over_to_fewest(&place.queue, self.bounds, now)
+            call_queues.hand_over_to_fewest(&slot.queue, self.bounds, now)
         } else {
-            call_queues.hand_over(&place.name, &place.queue, self.bounds, now)
+            call_queues.hand_over(&slot.name, &slot.queue, self.bounds, now)
         };
-        self.told_of_place(sides, handed_over);
+        self.wake_for_slot(sides, handed_over);
     }
 }
 
 impl CallQueues {
-    /// Gives a free place to the first event that waits for one of this name. False when none does, or no place is free.
+    /// Gives a free slot to the first event that waits for one of this name. False when none does, or no slot is free.
     fn hand_over(&mut self, name: &Arc<str>, queue: &Weak<Queue>, bounds: Bounds, now: Instant) -> bool {
         let Some(call_queue) = self.queues.get_mut(name) else { return false };
-        let free = call_queue.has_place(self.taken, bounds);
+        let free = call_queue.has_slot(self.taken, bounds);
         let Some(mut next) = free.then(|| call_queue.pop()).flatten() else { return false };
-        next.place = Some(call_queue.place(queue.clone(), name, now));
+        next.slot = Some(call_queue.slot(queue.clone(), name, now));
         self.taken += 1;
         self.ready.push_back(next);
         true
     }
 
-    /// Gives a place that became free to the listener with the fewest of those that wait for one: while there are not enough for
+    /// Gives a slot that became free to the listener with the fewest of those that wait for one: while there are not enough for
     /// all, each comes to have its share.
     fn hand_over_to_fewest(&mut self, queue: &Weak<Queue>, bounds: Bounds, now: Instant) -> bool {
         let waiting = self.queues.iter().filter(|(_, call_queue)| !call_queue.is_empty());
-        let free = waiting.filter(|(_, call_queue)| call_queue.has_place(self.taken, bounds));
+        let free = waiting.filter(|(_, call_queue)| call_queue.has_slot(self.taken, bounds));
         let Some(name) = free.min_by_key(|(_, call_queue)| call_queue.taken).map(|(name, _)| name.clone()) else {
             return false;
         };
@@ -257,7 +257,7 @@ impl CallQueues {
         waiting.without(limits.room(via))
     }
 
-    /// The place names of busy listeners: no more cold events should be read for them.
+    /// The slot names of busy listeners: no more cold events should be read for them.
     pub(super) fn busy(&mut self, limits: QueueLimits) -> Vec<Arc<str>> {
         if self.queues.is_empty() {
             return Vec::new();
@@ -280,7 +280,7 @@ impl CallQueues {
         waiting + self.ready.iter().filter(|delivery| delivery.via == via).count()
     }
 
-    /// Takes out the cold events that wait for a place and for which this holds.
+    /// Takes out the cold events that wait for a slot and for which this holds.
     pub(super) fn take_out(&mut self, is_wanted: &impl Fn(&Delivery) -> bool) -> Vec<Delivery> {
         self.queues.values_mut().flat_map(|call_queue| call_queue.take_out(is_wanted)).collect()
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{CallPlace, CountedBytes, Mark, Turn};
+use super::{CallSlot, CountedBytes, Mark, Turn};
 use crate::event::{Event, Fence};
 
 /// Which way an event came.
@@ -36,8 +36,8 @@ pub(crate) struct Delivery {
     pub mark: Mark,
     /// Says that it is the one of its aggregate that may be delivered; `None` where order is not asked for.
     pub turn: Option<Box<Turn>>,
-    /// Says that there is a place for it with its listener; `None` until it was given one, and where calls are not bounded.
-    pub place: Option<CallPlace>,
+    /// Its call slot with its listener; `None` until it was given one, and where calls are not bounded.
+    pub slot: Option<CallSlot>,
     /// Counts its bytes among those in this process's hands; `None` where nobody counts them.
     pub counted_bytes: Option<CountedBytes>,
 }
@@ -46,8 +46,8 @@ impl Delivery {
     /// A delivery that was never deferred and never expires.
     #[must_use]
     pub(crate) fn new(event: Arc<Event>, mark: Mark, via: Via, batch: u64) -> Self {
-        let (turn, place, counted_bytes) = (None, None, None);
-        Self { event, batch, via, deferrals: 0, expires: None, alone: false, mark, turn, place, counted_bytes }
+        let (turn, slot, counted_bytes) = (None, None, None);
+        Self { event, batch, via, deferrals: 0, expires: None, alone: false, mark, turn, slot, counted_bytes }
     }
 
     /// The same, with the time at which it expires: this long after `from`, if at all.

@@ -57,7 +57,7 @@ struct KeyQueue {
 
 /// What becomes of an event that was taken from the table.
 #[derive(Debug)]
-pub(crate) enum Admission {
+pub(crate) enum KeyAdmission {
     /// It may start.
     Start(Delivery),
     /// It waits for another in this process's hands, and comes back from [`Turn::end`].
@@ -128,8 +128,8 @@ impl KeyQueues {
 
     /// Puts an event into its queue; `nearest` is the `seq` of the last event before it that was not resolved when the table was
     /// asked. Events must come in the order of their `seq`.
-    pub(crate) fn admit(self: &Arc<Self>, mut delivery: Delivery, nearest: Option<u64>) -> Admission {
-        let Some(key) = self.key_of(&delivery.event) else { return Admission::Start(delivery) };
+    pub(crate) fn admit(self: &Arc<Self>, mut delivery: Delivery, nearest: Option<u64>) -> KeyAdmission {
+        let Some(key) = self.key_of(&delivery.event) else { return KeyAdmission::Start(delivery) };
         let state = &mut *self.lock();
         // What was resolved while the answer was on its way is no longer waited for.
         let nearest = nearest.filter(|nearest| !state.resolved.contains(nearest));
@@ -141,17 +141,17 @@ impl KeyQueues {
                 state.held.insert(sequence);
                 state.queues.insert(key.clone(), KeyQueue::begun_by(sequence));
                 delivery.turn = Some(Box::new(Turn { queues: self.clone(), key, sequence, ended: false }));
-                Admission::Start(delivery)
+                KeyAdmission::Start(delivery)
             }
-            (None, Some(nearest)) => Admission::Elsewhere(delivery, nearest),
+            (None, Some(nearest)) => KeyAdmission::Elsewhere(delivery, nearest),
             (Some(queue), nearest) => {
                 // Its time has just come, or it was dead and is replayed.
                 let is_late = sequence < queue.last();
                 let not_held = nearest.filter(|nearest| !state.held.contains(nearest));
                 match not_held.or(unresolved) {
                     // The events in our hands do not stand in its way.
-                    Some(other) if is_late => return Admission::Elsewhere(delivery, other),
-                    Some(_) => return Admission::Behind(delivery, queue.last()),
+                    Some(other) if is_late => return KeyAdmission::Elsewhere(delivery, other),
+                    Some(_) => return KeyAdmission::Behind(delivery, queue.last()),
                     None => {}
                 }
                 let has_room = queue.waiting.len() < most.events && queue.waiting_bytes < most.bytes;
@@ -160,7 +160,7 @@ impl KeyQueues {
                 let aside = match (has_room, is_late) {
                     (true, _) => None,
                     (false, true) => queue.waiting.pop_back(),
-                    (false, false) => return Admission::Behind(delivery, queue.last()),
+                    (false, false) => return KeyAdmission::Behind(delivery, queue.last()),
                 };
                 let bytes = delivery.event.size_bytes();
                 let place = queue.waiting.partition_point(|waiting| waiting.event.sequence() < sequence);
@@ -169,7 +169,7 @@ impl KeyQueues {
                 state.held.insert(sequence);
                 state.waiting.events += 1;
                 state.waiting.bytes += bytes;
-                let Some(aside) = aside else { return Admission::Waits };
+                let Some(aside) = aside else { return KeyAdmission::Waits };
                 let (bytes, sequence) = (aside.event.size_bytes(), aside.event.sequence());
                 queue.waiting_bytes -= bytes;
                 let last = queue.last();
@@ -178,7 +178,7 @@ impl KeyQueues {
                 // The table was told that it is queued, and brings later events without naming it.
                 state.held.remove(&sequence);
                 state.note_unresolved(&key, sequence);
-                Admission::Behind(aside, last)
+                KeyAdmission::Behind(aside, last)
             }
         }
     }

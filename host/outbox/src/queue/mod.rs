@@ -24,10 +24,10 @@ pub(crate) use at_work::{AtWork, Work};
 pub(crate) use batches::Batches;
 use bytes_in_flight::BytesInFlight;
 pub(crate) use bytes_in_flight::CountedBytes;
-pub(crate) use calls::{Admitted, CallPlace};
+pub(crate) use calls::{CallAdmission, CallSlot};
 pub(crate) use delivery::{Delivery, Via};
 pub(crate) use in_flight::{Dropped, InFlight, Mark, NotMarked, Reading};
-pub(crate) use key_queues::{Admission, Key, KeyQueueLimits, KeyQueues, Turn, key};
+pub(crate) use key_queues::{Key, KeyAdmission, KeyQueueLimits, KeyQueues, Turn, key};
 pub(crate) use reserved::Reserved;
 pub(crate) use room::Room;
 use side::Side;
@@ -86,10 +86,10 @@ struct Sides {
     closed: bool,
     /// How many workers wait for an event.
     waiting: usize,
-    /// Events that wait for a place with their listener, or have been given one.
+    /// Events that wait for a call slot, or have been given one.
     call_queues: CallQueues,
-    /// Whether the last event taken was one that had been given a place.
-    placed: bool,
+    /// Whether the last event taken was one that had been given a slot.
+    last_had_slot: bool,
 }
 
 impl Queue {
@@ -245,7 +245,7 @@ impl Queue {
         self.lock().call_queues.one_is_full(self.limits)
     }
 
-    /// The place names of busy listeners. A listener is busy from when its call queue takes no more cold events until half of it is
+    /// The slot names of busy listeners. A listener is busy from when its call queue takes no more cold events until half of it is
     /// empty.
     pub(crate) fn busy(&self) -> Vec<Arc<str>> {
         self.lock().call_queues.busy(self.limits)
@@ -308,7 +308,7 @@ impl Queue {
         self.lock().closed
     }
 
-    /// Takes out the cold events that are queued or wait for a place with their listener, and for which this holds.
+    /// Takes out the cold events that are queued or wait for a call slot, and for which this holds.
     pub(crate) fn take_out(&self, is_wanted: impl Fn(&Delivery) -> bool) -> Vec<Delivery> {
         let mut sides = self.lock();
         let mut taken = sides.cold.take_out(&is_wanted);
@@ -357,10 +357,10 @@ impl Sides {
         Room { events: here.events + beyond.events, bytes: here.bytes + beyond.bytes }
     }
 
-    /// Events that waited for a place take turns with the others: listeners with many events leave workers to the rest.
+    /// Events that waited for a slot take turns with the others: listeners with many events leave workers to the rest.
     fn take(&mut self) -> Option<Delivery> {
-        self.placed = !self.placed && !self.call_queues.ready.is_empty();
-        if self.placed {
+        self.last_had_slot = !self.last_had_slot && !self.call_queues.ready.is_empty();
+        if self.last_had_slot {
             return self.call_queues.ready.pop_front();
         }
         self.take_queued().or_else(|| self.call_queues.ready.pop_front())

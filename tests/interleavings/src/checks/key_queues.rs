@@ -9,7 +9,7 @@ use shuttle::sync::{Mutex, MutexGuard};
 use crate::cast::{self, Host, Tally, begin, event, id, join, queue};
 use crate::event::Fence;
 use crate::play::Check;
-use crate::queue::{Admission, Delivery, InFlight, KeyQueueLimits, KeyQueues, Queue, Room, Via};
+use crate::queue::{Delivery, InFlight, KeyAdmission, KeyQueueLimits, KeyQueues, Queue, Room, Via};
 
 pub(crate) const ALL: &[Check] = &[
     Check { name: "key queues: one event of a key at work, each once, in order, none stuck", play: one_at_a_time_in_order },
@@ -123,9 +123,9 @@ impl Scene {
             };
             let Some(mark) = mark else { continue };
             match self.key_queues.admit(Delivery::new(event(sequence), mark, Via::Cold, 0), behind) {
-                Admission::Start(delivery) => self.start(delivery),
-                Admission::Waits => self.placed().push(sequence),
-                Admission::Behind(delivery, _) | Admission::Elsewhere(delivery, _) => {
+                KeyAdmission::Start(delivery) => self.start(delivery),
+                KeyAdmission::Waits => self.placed().push(sequence),
+                KeyAdmission::Behind(delivery, _) | KeyAdmission::Elsewhere(delivery, _) => {
                     if delivery.event.sequence() != sequence {
                         self.placed().push(sequence);
                     }
@@ -273,13 +273,13 @@ fn play_late(key_queues: KeyQueues) {
     });
 }
 
-fn admit(key_queues: &Arc<KeyQueues>, in_flight: &Arc<InFlight>, sequence: u64, nearest: Option<u64>) -> Admission {
+fn admit(key_queues: &Arc<KeyQueues>, in_flight: &Arc<InFlight>, sequence: u64, nearest: Option<u64>) -> KeyAdmission {
     key_queues.admit(cast::delivery(in_flight, Via::Cold, sequence), nearest)
 }
 
 fn begin_first(key_queues: &Arc<KeyQueues>, in_flight: &Arc<InFlight>) -> Delivery {
     match admit(key_queues, in_flight, 1, None) {
-        Admission::Start(first) => first,
+        KeyAdmission::Start(first) => first,
         other => panic!("nothing is in its way: {other:?}"),
     }
 }
@@ -304,8 +304,8 @@ fn resolved_and_again() {
     let nearest = (!is_resolved.load(Ordering::SeqCst)).then_some(1);
     cast::pause();
     let second = match admit(&key_queues, &in_flight, 2, nearest) {
-        Admission::Start(second) => Some(second),
-        Admission::Waits => None,
+        KeyAdmission::Start(second) => Some(second),
+        KeyAdmission::Waits => None,
         other => panic!("the first is in our hands, or out of the way: {other:?}"),
     };
     join([worker]);
@@ -313,32 +313,32 @@ fn resolved_and_again() {
     assert!(end(second).is_none());
     key_queues.asking();
     let third = admit(&key_queues, &in_flight, 3, Some(1));
-    assert!(matches!(third, Admission::Elsewhere(_, 1)), "it waits for the first again: {third:?}");
+    assert!(matches!(third, KeyAdmission::Elsewhere(_, 1)), "it waits for the first again: {third:?}");
 }
 
 /// An event stands behind another that is not in our hands, while the one before that goes from waiting to work.
 fn behind_the_last() {
     let (key_queues, in_flight) = (Arc::new(roomy()), Arc::<InFlight>::default());
     let first = begin_first(&key_queues, &in_flight);
-    assert!(matches!(admit(&key_queues, &in_flight, 2, Some(1)), Admission::Waits));
+    assert!(matches!(admit(&key_queues, &in_flight, 2, Some(1)), KeyAdmission::Waits));
     let worker = begin(move || async move {
         let second = end(first).expect("it waits");
         // It is at work until the end.
         std::mem::forget(second);
     });
     let fourth = admit(&key_queues, &in_flight, 4, Some(3));
-    assert!(matches!(fourth, Admission::Behind(_, 2)), "the second is the last one there: {fourth:?}");
+    assert!(matches!(fourth, KeyAdmission::Behind(_, 2)), "the second is the last one there: {fourth:?}");
     join([worker]);
     let fifth = admit(&key_queues, &in_flight, 5, Some(3));
-    assert!(matches!(fifth, Admission::Behind(_, 2)), "and is so at work: {fifth:?}");
+    assert!(matches!(fifth, KeyAdmission::Behind(_, 2)), "and is so at work: {fifth:?}");
 }
 
 /// Event 3 came late and waits behind 5, which is at work. While the table is asked for 6 and its answer is on its way, 5 is done,
 /// and 3 fails: it is to be tried again, and 6 does not start before it.
 fn none_passes_a_late_one_that_failed() {
     let (key_queues, in_flight) = (Arc::new(roomy()), Arc::<InFlight>::default());
-    let Admission::Start(mut fifth) = admit(&key_queues, &in_flight, 5, None) else { panic!("nothing is in its way") };
-    assert!(matches!(admit(&key_queues, &in_flight, 3, None), Admission::Waits));
+    let KeyAdmission::Start(mut fifth) = admit(&key_queues, &in_flight, 5, None) else { panic!("nothing is in its way") };
+    assert!(matches!(admit(&key_queues, &in_flight, 3, None), KeyAdmission::Waits));
     let (is_resolved, behind) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let worker = {
         let (is_resolved, behind) = (is_resolved.clone(), behind.clone());
@@ -356,8 +356,8 @@ fn none_passes_a_late_one_that_failed() {
     let nearest = unresolved.iter().rfind(|earlier| !queued.contains(earlier)).or(unresolved.last()).copied();
     cast::pause();
     let sixth = admit(&key_queues, &in_flight, 6, nearest);
-    assert!(!matches!(sixth, Admission::Start(_)), "3 is not resolved: {sixth:?}");
-    let waits = matches!(sixth, Admission::Waits);
+    assert!(!matches!(sixth, KeyAdmission::Start(_)), "3 is not resolved: {sixth:?}");
+    let waits = matches!(sixth, KeyAdmission::Waits);
     join([worker]);
     assert_eq!(behind.load(Ordering::SeqCst), usize::from(waits), "it waited behind 3");
 }

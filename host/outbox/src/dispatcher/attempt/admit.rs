@@ -7,10 +7,10 @@ use tokio::time::Instant;
 use super::Target;
 use crate::dispatcher::alone;
 use crate::dispatcher::shared::Shared;
-use crate::queue::{Admitted, Delivery, Via};
+use crate::queue::{CallAdmission, Delivery, Via};
 
 /// Whether a worker can begin an attempt.
-pub(in crate::dispatcher) enum Decision {
+pub(in crate::dispatcher) enum Admission {
     Attempt(Delivery, Target),
     /// The queue keeps the event until its listener has a free call slot.
     Wait,
@@ -19,19 +19,19 @@ pub(in crate::dispatcher) enum Decision {
 }
 
 /// Finds the listener of an event. No worker waits for a call slot. Counts nothing yet.
-pub(in crate::dispatcher) fn admit(shared: &Shared, delivery: Delivery) -> Decision {
+pub(in crate::dispatcher) fn admit(shared: &Shared, delivery: Delivery) -> Admission {
     let route = delivery.event.route();
     if let Some(reason) = shared.listeners.paused(route) {
-        return Decision::Attempt(delivery, Target::Paused(reason));
+        return Admission::Attempt(delivery, Target::Paused(reason));
     }
     let Some(entry) = shared.listeners.find(route) else {
         // Before the poller hands on an event without a listener here, it looks in the table for hosts that answer the route. A hot
         // event came straight from its commit, so the poller must see it first.
         let is_unseen = delivery.via == Via::Hot && delivery.fence().is_some() && shared.listeners.awaited(route).is_none();
         return if is_unseen {
-            Decision::GiveBack(delivery, Duration::ZERO)
+            Admission::GiveBack(delivery, Duration::ZERO)
         } else {
-            Decision::Attempt(delivery, Target::Missing)
+            Admission::Attempt(delivery, Target::Missing)
         };
     };
     let admitted = if delivery.alone && !entry.is_paused(route, Instant::now()) {
@@ -39,11 +39,11 @@ pub(in crate::dispatcher) fn admit(shared: &Shared, delivery: Delivery) -> Decis
     } else if let Some(limit) = &entry.call_limit {
         shared.queue.admit(&limit.name, limit.calls, delivery)
     } else {
-        Admitted::Starts(delivery)
+        CallAdmission::Starts(delivery)
     };
     match admitted {
-        Admitted::Starts(delivery) => Decision::Attempt(delivery, Target::Listener(entry)),
-        Admitted::Waits => Decision::Wait,
-        Admitted::Full(delivery, after) => Decision::GiveBack(delivery, after),
+        CallAdmission::Starts(delivery) => Admission::Attempt(delivery, Target::Listener(entry)),
+        CallAdmission::Waits => Admission::Wait,
+        CallAdmission::Full(delivery, after) => Admission::GiveBack(delivery, after),
     }
 }

@@ -15,9 +15,9 @@ mod interceptors;
 
 use std::sync::{Arc, OnceLock};
 
-pub(super) use self::admit::{Decision, admit};
+pub(super) use self::admit::{Admission, admit};
 use super::alone::Start;
-use super::presence::Held;
+use super::presence::VisitSlot;
 use super::shared::Shared;
 use crate::listener::RegistryEntry;
 use crate::queue::Delivery;
@@ -33,7 +33,7 @@ pub(super) struct Attempt<'a> {
     delivery: Delivery,
     target: Target,
     /// The call slot that the listener gave to the event.
-    pub(super) slot: Held,
+    pub(super) slot: VisitSlot,
     /// Counts the start of an event that is delivered alone. `None` for all others.
     start: Option<Start>,
     pub(super) span: ProcessSpan,
@@ -61,7 +61,7 @@ impl<'a> Attempt<'a> {
         if let Some(trace) = span.trace_parent() {
             Arc::make_mut(&mut delivery.event).set_trace(trace);
         }
-        let slot = Held::new(delivery.place.take());
+        let slot = VisitSlot::new(delivery.slot.take());
         let start = delivery.alone.then(Start::default);
         Self { shared, worker, delivery, target, slot, start, span, conclusion: OnceLock::new() }
     }

@@ -9,8 +9,8 @@ use crate::event::Route;
 /// of other listeners would be read after them.
 #[derive(Debug, Default)]
 pub(crate) struct Busy {
-    /// The names of their places.
-    places: Vec<Arc<str>>,
+    /// The names of their call slots.
+    slots: Vec<Arc<str>>,
     routes: Vec<Route>,
     /// Whether the last turn left their events out: a read does, a claim takes them.
     left_out: bool,
@@ -22,9 +22,9 @@ impl Busy {
         &self.routes
     }
 
-    /// The names of their places.
-    pub(crate) fn places(&self) -> &[Arc<str>] {
-        &self.places
+    /// The names of their call slots.
+    pub(crate) fn slots(&self) -> &[Arc<str>] {
+        &self.slots
     }
 
     /// Whether the last turn took events only of listeners that are not busy.
@@ -49,10 +49,10 @@ impl Intake {
     /// listener that has long ceased to be busy. Returns whether a listener has ceased to be busy: its events are before the cursor.
     pub(crate) fn note_busy_listeners(&mut self) -> bool {
         // Where order is kept, no event is left out: others would wait for it.
-        let places = if self.order.is_none() { self.queue.busy() } else { Vec::new() };
-        let has_ceased = self.busy.places.iter().any(|before| !places.contains(before));
-        let routes = self.listeners.routes_sharing(&places);
-        self.busy = Busy { places, routes, left_out: false };
+        let slots = if self.order.is_none() { self.queue.busy() } else { Vec::new() };
+        let has_ceased = self.busy.slots.iter().any(|before| !slots.contains(before));
+        let routes = self.listeners.routes_sharing(&slots);
+        self.busy = Busy { slots, routes, left_out: false };
         has_ceased
     }
 }

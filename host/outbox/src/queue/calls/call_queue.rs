@@ -1,4 +1,4 @@
-//! The events that wait for one listener, or for those that share its places.
+//! The events that wait for one listener, or for those that share its slots.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Bounds, CallPlace, Doing};
+use super::{Bounds, CallSlot, Doing};
 use crate::queue::{Delivery, Queue, QueueLimits, Via};
 use crate::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,22 +18,22 @@ const LONGEST_PUT_OFF: Duration = Duration::from_secs(60);
 /// The mean of the latest calls may put an event off for at most this many times the wait of the first event.
 const MOST_BY_MEAN: u32 = 4;
 
-/// The places that some listeners share, and the events that wait for one.
+/// The slots that some listeners share, and the events that wait for one.
 #[derive(Debug)]
 pub(super) struct CallQueue {
-    /// How many places are taken.
+    /// How many slots are taken.
     pub(super) taken: usize,
     /// How many of these are taken by calls that wait: for something outside, or to go on after that.
     pub(super) waiting: usize,
     /// The calls that wait to go on, in the order in which their other waits ended.
     resuming: VecDeque<Arc<Resumption>>,
-    /// How many places there are.
+    /// How many slots there are.
     pub(super) calls: usize,
     hot: CallSide,
     cold: CallSide,
-    /// Counts the events given a place while both sides had some.
+    /// Counts the events given a slot while both sides had some.
     turn: u8,
-    /// How long a place is taken, on average of the latest.
+    /// How long a slot is taken, on average of the latest.
     pub(super) mean: Duration,
     /// When the turn of the last event comes that went back to the table.
     turns_end: Instant,
@@ -120,24 +120,24 @@ impl CallQueue {
         side.deliveries.push_back((now, delivery));
     }
 
-    /// Whether one more call may begin, when all listeners have taken this many places. Not when all places are taken, nor when
-    /// as many calls compute as there are threads, nor when the place is left to listeners that have no call.
-    pub(super) fn has_place(&self, taken_by_all: usize, bounds: Bounds) -> bool {
+    /// Whether one more call may begin, when all listeners have taken this many slots. Not when all slots are taken, nor when
+    /// as many calls compute as there are threads, nor when the slot is left to listeners that have no call.
+    pub(super) fn has_slot(&self, taken_by_all: usize, bounds: Bounds) -> bool {
         self.taken < self.calls
             && self.taken - self.waiting < bounds.threads
             && (self.taken == 0 || taken_by_all < bounds.shared)
     }
 
-    pub(super) fn place(&mut self, queue: Weak<Queue>, name: &Arc<str>, now: Instant) -> CallPlace {
+    pub(super) fn slot(&mut self, queue: Weak<Queue>, name: &Arc<str>, now: Instant) -> CallSlot {
         self.taken += 1;
-        CallPlace { queue, name: name.clone(), since: now, doing: Doing::Computes }
+        CallSlot { queue, name: name.clone(), since: now, doing: Doing::Computes }
     }
 
-    /// Whether one more of the calls that have begun may compute. Events that were given places but have no worker yet do not
+    /// Whether one more of the calls that have begun may compute. Events that were given slots but have no worker yet do not
     /// count: otherwise calls that keep all workers would wait for events that wait for a worker.
     fn may_compute(&self, ready: &VecDeque<Delivery>, name: &Arc<str>, bounds: Bounds) -> bool {
         let computing = self.taken - self.waiting;
-        let is_ours = |delivery: &&Delivery| delivery.place.as_ref().is_some_and(|place| place.name == *name);
+        let is_ours = |delivery: &&Delivery| delivery.slot.as_ref().is_some_and(|slot| slot.name == *name);
         computing < bounds.threads || computing - ready.iter().filter(is_ours).count() < bounds.threads
     }
 

@@ -27,17 +27,17 @@ impl Scene {
     /// A cold event of a listener with this many calls.
     fn admit_of(&self, calls: usize, sequence: u64) -> Option<Delivery> {
         match self.queue.admit(&self.name, calls, delivery(&self.in_flight, Via::Cold, sequence)) {
-            Admitted::Starts(delivery) => Some(delivery),
-            Admitted::Waits => None,
-            Admitted::Full(..) => panic!("there is room"),
+            CallAdmission::Starts(delivery) => Some(delivery),
+            CallAdmission::Waits => None,
+            CallAdmission::Full(..) => panic!("there is room"),
         }
     }
 
     fn admit(&self, via: Via, sequence: u64) -> Option<Delivery> {
         match self.queue.admit(&self.name, 1, delivery(&self.in_flight, via, sequence)) {
-            Admitted::Starts(delivery) => Some(delivery),
-            Admitted::Waits => None,
-            Admitted::Full(..) => panic!("there is room"),
+            CallAdmission::Starts(delivery) => Some(delivery),
+            CallAdmission::Waits => None,
+            CallAdmission::Full(..) => panic!("there is room"),
         }
     }
 }
@@ -47,8 +47,8 @@ fn with_threads(threads: usize) -> Arc<Queue> {
     Arc::new(Queue { bounds: Bounds { threads, ..queue.bounds }, ..queue })
 }
 
-fn place(delivery: &mut Delivery) -> &mut CallPlace {
-    delivery.place.as_mut().expect("admitted")
+fn slot(delivery: &mut Delivery) -> &mut CallSlot {
+    delivery.slot.as_mut().expect("admitted")
 }
 
 /// Counts how often it is woken.
@@ -77,17 +77,17 @@ fn sequence(delivery: Option<Delivery>) -> Option<u64> {
 }
 
 #[test]
-fn an_event_without_a_place_waits_for_the_one_that_is_left() {
+fn an_event_without_a_slot_waits_for_the_one_that_is_left() {
     let scene = Scene::new();
-    let first = scene.admit(Via::Cold, 1).expect("the place is free");
+    let first = scene.admit(Via::Cold, 1).expect("the slot is free");
     assert!(scene.admit(Via::Cold, 2).is_none());
     assert!(scene.queue.try_take().is_none(), "no worker meets it before");
     assert_eq!(scene.queue.depth(), (0, 1));
     drop(first);
-    let second = scene.queue.try_take().expect("it has the place now");
+    let second = scene.queue.try_take().expect("it has the slot now");
     assert_eq!(second.event.sequence(), 2);
     let again = scene.queue.admit(&scene.name, 1, second);
-    assert!(matches!(again, Admitted::Starts(_)), "and keeps it");
+    assert!(matches!(again, CallAdmission::Starts(_)), "and keeps it");
 }
 
 #[test]
@@ -95,21 +95,21 @@ fn a_call_that_waits_lets_another_compute_and_one_that_computes_does_not() {
     let queue = with_threads(2);
     let scene = Scene { queue, ..Scene::new() };
     let admit = |sequence| match scene.queue.admit(&scene.name, 100, delivery(&scene.in_flight, Via::Cold, sequence)) {
-        Admitted::Starts(delivery) => Some(delivery),
-        Admitted::Waits => None,
-        Admitted::Full(..) => panic!("there is room"),
+        CallAdmission::Starts(delivery) => Some(delivery),
+        CallAdmission::Waits => None,
+        CallAdmission::Full(..) => panic!("there is room"),
     };
     let mut first = admit(1).expect("a thread is free");
     let mut second = admit(2).expect("and another");
     assert!(admit(3).is_none(), "both threads are taken");
     assert!(scene.queue.try_take().is_none());
-    place(&mut first).waits();
+    slot(&mut first).waits();
     let third = scene.queue.try_take().expect("the first waits for something outside");
     assert_eq!(third.event.sequence(), 3);
     drop(third);
-    assert!(place(&mut first).may_compute(Waker::noop()), "a thread is free again");
+    assert!(slot(&mut first).may_compute(Waker::noop()), "a thread is free again");
     assert!(admit(4).is_none(), "two compute");
-    place(&mut second).waits();
+    slot(&mut second).waits();
     drop(second);
     assert_eq!(sequence(scene.queue.try_take()), Some(4), "a call that ends while it waits is counted once");
 }
@@ -119,12 +119,12 @@ fn a_call_that_is_cut_off_while_it_waits_and_then_waits_for_its_outcome_is_count
     let scene = Scene { queue: with_threads(2), ..Scene::new() };
     let mut calls: Vec<Delivery> = (0..2).map(|number| scene.admit_of(2, number).expect("a thread is free")).collect();
     for call in &mut calls {
-        place(call).waits();
-        place(call).waits();
+        slot(call).waits();
+        slot(call).waits();
     }
     drop(calls);
 
-    let again: Vec<Delivery> = (2..4).map(|number| scene.admit_of(2, number).expect("both places are free")).collect();
+    let again: Vec<Delivery> = (2..4).map(|number| scene.admit_of(2, number).expect("both slots are free")).collect();
 
     assert!(scene.admit_of(2, 4).is_none(), "two calls, and no more");
     drop(again);
@@ -137,48 +137,48 @@ fn calls_whose_waits_have_ended_compute_again_only_as_many_as_there_are_threads(
     let mut calls: Vec<Delivery> = Vec::new();
     for number in 0..5 {
         let mut call = scene.admit_of(100, number).expect("those before it wait");
-        place(&mut call).waits();
+        slot(&mut call).waits();
         calls.push(call);
     }
-    let mut may = |number: usize| place(&mut calls[number]).may_compute(&waker);
+    let mut may = |number: usize| slot(&mut calls[number]).may_compute(&waker);
     assert_eq!([0, 1, 2, 3].map(&mut may), [true, true, false, false], "two compute, and two wait for that");
     assert_eq!([2, 3].map(&mut may), [false, false], "asked again, they wait still");
     assert!(scene.admit_of(100, 9).is_none(), "a new call comes after them");
 
     drop(calls.remove(0));
     assert_eq!(rings.count(), 1, "the first of them goes on");
-    assert!(place(&mut calls[1]).may_compute(&waker) && !place(&mut calls[2]).may_compute(&waker));
+    assert!(slot(&mut calls[1]).may_compute(&waker) && !slot(&mut calls[2]).may_compute(&waker));
     assert!(scene.queue.try_take().is_none(), "and nobody beside it");
 
     // The one that waits to go on is cut off: it takes no turn.
     drop(calls.remove(2));
-    place(&mut calls[0]).waits();
+    slot(&mut calls[0]).waits();
     assert_eq!(rings.count(), 1);
     assert_eq!(sequence(scene.queue.try_take()), Some(9));
 }
 
 #[test]
-fn calls_that_have_begun_do_not_wait_for_events_that_have_a_place_and_no_worker() {
+fn calls_that_have_begun_do_not_wait_for_events_that_have_a_slot_and_no_worker() {
     let scene = Scene { queue: with_threads(1), ..Scene::new() };
     let mut first = scene.admit_of(100, 1).expect("a thread is free");
     assert!(scene.admit_of(100, 2).is_none());
-    place(&mut first).waits();
-    assert_eq!(scene.queue.depth(), (0, 1), "the second has a place, and no worker comes for it");
-    assert!(place(&mut first).may_compute(Waker::noop()));
+    slot(&mut first).waits();
+    assert_eq!(scene.queue.depth(), (0, 1), "the second has a slot, and no worker comes for it");
+    assert!(slot(&mut first).may_compute(Waker::noop()));
 }
 
 #[test]
-fn a_listener_without_a_call_gets_a_place_when_others_have_taken_all_that_they_may() {
+fn a_listener_without_a_call_gets_a_slot_when_others_have_taken_all_that_they_may() {
     let queue = Arc::new(Queue::new(QueueLimits::default()).for_workers(16));
     let (early, late) = (Scene { queue: queue.clone(), ..Scene::new() }, Scene { queue, name: "late".into(), ..Scene::new() });
     let mut calls: Vec<Delivery> = Vec::new();
     while let Some(mut call) = early.admit_of(100, calls.len() as u64) {
-        place(&mut call).waits();
+        slot(&mut call).waits();
         calls.push(call);
     }
     assert_eq!(calls.len(), 14, "an eighth of sixteen is left");
     let mut first = late.admit_of(100, 100).expect("it has none yet");
-    place(&mut first).waits();
+    slot(&mut first).waits();
     assert!(late.admit_of(100, 101).is_none(), "that which is left is not for one listener alone");
     assert!(early.admit_of(100, 102).is_none());
 
@@ -195,13 +195,13 @@ fn few_workers_are_not_shared_out() {
 }
 
 #[test]
-fn a_place_of_another_listener_goes_to_the_next_that_waits_there() {
+fn a_slot_of_another_listener_goes_to_the_next_that_waits_there() {
     let scene = Scene::new();
-    let first = scene.admit(Via::Cold, 1).expect("the place is free");
+    let first = scene.admit(Via::Cold, 1).expect("the slot is free");
     assert!(scene.admit(Via::Cold, 2).is_none());
     // Its route was given to somebody else meanwhile.
     let moved = scene.queue.admit(&"other".into(), 1, first);
-    assert!(matches!(moved, Admitted::Starts(_)));
+    assert!(matches!(moved, CallAdmission::Starts(_)));
     assert_eq!(sequence(scene.queue.try_take()), Some(2));
 }
 
@@ -216,24 +216,24 @@ fn events_that_waited_take_turns_with_the_others_and_hot_ones_go_before_cold_one
     assert!(scene.queue.push(Via::Cold, others).is_empty());
     let mut taken = Vec::new();
     for _ in 0..10 {
-        // The call ends, and its place is given on.
+        // The call ends, and its slot is given on.
         drop(at_work.take());
         let next = scene.queue.try_take().expect("there are more");
         taken.push(next.event.sequence());
-        at_work = next.place.is_some().then_some(next);
+        at_work = next.slot.is_some().then_some(next);
     }
     assert_eq!(taken, [4, 100, 5, 101, 2, 102, 6, 103, 3, 104]);
 }
 
 #[test]
-fn a_queue_that_is_drained_gives_up_what_waits_for_places_too() {
+fn a_queue_that_is_drained_gives_up_what_waits_for_slots_too() {
     let scene = Scene::new();
     let at_work = scene.admit(Via::Cold, 1);
     (2..5).for_each(|sequence| assert!(scene.admit(Via::Hot, sequence).is_none()));
     assert_eq!(scene.queue.drain().len(), 3);
     drop(at_work);
     assert!(scene.queue.try_take().is_none());
-    assert!(scene.admit(Via::Cold, 9).is_some(), "the place is free again");
+    assert!(scene.admit(Via::Cold, 9).is_some(), "the slot is free again");
 }
 
 #[test]

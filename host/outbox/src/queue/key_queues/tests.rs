@@ -22,7 +22,7 @@ impl Hands {
         Self { queues: Arc::new(KeyQueues::one_for_all()), in_flight: Arc::default() }
     }
 
-    fn admit(&self, aggregate: &str, sequence: u64, nearest: Option<u64>) -> Admission {
+    fn admit(&self, aggregate: &str, sequence: u64, nearest: Option<u64>) -> KeyAdmission {
         let envelope = Envelope::new("X").aggregate("Order", aggregate).json(&1).expect("good");
         let fence = Some(Fence { sequence, claim: 1 });
         let mark = self.in_flight.mark(envelope.id(), fence, Duration::from_secs(30)).expect("new");
@@ -32,7 +32,7 @@ impl Hands {
 
     fn start(&self, aggregate: &str, sequence: u64) -> Delivery {
         match self.admit(aggregate, sequence, None) {
-            Admission::Start(delivery) => delivery,
+            KeyAdmission::Start(delivery) => delivery,
             other => panic!("it may start: {other:?}"),
         }
     }
@@ -46,8 +46,8 @@ fn end(mut delivery: Delivery, resolved: bool) -> AfterTurn {
 fn events_of_one_aggregate_start_one_after_the_other() {
     let hands = Hands::new();
     let first = hands.start("42", 1);
-    assert!(matches!(hands.admit("42", 2, Some(1)), Admission::Waits));
-    assert!(matches!(hands.admit("42", 3, Some(2)), Admission::Waits));
+    assert!(matches!(hands.admit("42", 2, Some(1)), KeyAdmission::Waits));
+    assert!(matches!(hands.admit("42", 3, Some(2)), KeyAdmission::Waits));
     let _other = hands.start("7", 4);
     assert_eq!(hands.queues.waiting().events, 2);
 
@@ -65,8 +65,8 @@ fn an_event_whose_time_comes_late_waits_in_its_place() {
     let first = hands.start("42", 5);
     hands.admit("42", 6, Some(5));
     hands.admit("42", 9, Some(6));
-    assert!(matches!(hands.admit("42", 3, None), Admission::Waits));
-    assert!(matches!(hands.admit("42", 7, Some(6)), Admission::Waits));
+    assert!(matches!(hands.admit("42", 3, None), KeyAdmission::Waits));
+    assert!(matches!(hands.admit("42", 7, Some(6)), KeyAdmission::Waits));
 
     assert_eq!(rest_of(first), [3, 6, 7, 9]);
 }
@@ -81,7 +81,7 @@ fn what_waits_behind_a_late_event_is_not_held_up_by_later_ones() {
     assert!(held_up(9) && held_up(6) && held_up(5), "they are behind the queue, or in it");
     assert!(!held_up(3), "it is resolved, and those behind it come before the sixth");
 
-    assert!(matches!(hands.admit("42", 3, None), Admission::Waits));
+    assert!(matches!(hands.admit("42", 3, None), KeyAdmission::Waits));
     assert!(held_up(3), "it is in the queue itself");
     assert_eq!(rest_of(first), [3, 6]);
     assert!(!held_up(9), "nothing of the aggregate is in hand");
@@ -102,12 +102,12 @@ fn for_an_event_whose_time_comes_late_the_last_of_a_full_queue_is_set_aside() {
     let limits = KeyQueueLimits { events: 4, bytes: 1 << 20, workers: 4 };
     let hands = Hands { queues: Arc::new(KeyQueues::new(limits)), in_flight: Arc::default() };
     let first = hands.start("42", 5);
-    assert!(matches!(hands.admit("42", 9, Some(5)), Admission::Waits));
-    assert!(matches!(hands.admit("42", 12, Some(9)), Admission::Behind(event, 9) if event.event.sequence() == 12));
+    assert!(matches!(hands.admit("42", 9, Some(5)), KeyAdmission::Waits));
+    assert!(matches!(hands.admit("42", 12, Some(9)), KeyAdmission::Behind(event, 9) if event.event.sequence() == 12));
     let waiting = hands.queues.waiting();
 
-    assert!(matches!(hands.admit("42", 7, Some(5)), Admission::Behind(event, 7) if event.event.sequence() == 9));
-    assert!(matches!(hands.admit("42", 3, None), Admission::Behind(event, 3) if event.event.sequence() == 7));
+    assert!(matches!(hands.admit("42", 7, Some(5)), KeyAdmission::Behind(event, 7) if event.event.sequence() == 9));
+    assert!(matches!(hands.admit("42", 3, None), KeyAdmission::Behind(event, 3) if event.event.sequence() == 7));
 
     assert_eq!(hands.queues.waiting(), waiting, "they are all alike");
     assert_eq!([3, 5, 7, 9].map(|sequence| hands.queues.holds(sequence)), [true, true, false, false]);
@@ -120,9 +120,9 @@ fn an_event_whose_time_comes_late_waits_beside_a_later_one_at_work_though_there_
     let limits = KeyQueueLimits { events: 1, bytes: 1 << 20, workers: 4 };
     let hands = Hands { queues: Arc::new(KeyQueues::new(limits)), in_flight: Arc::default() };
     let first = hands.start("42", 5);
-    assert!(matches!(hands.admit("42", 9, Some(5)), Admission::Behind(_, 5)), "nothing may wait");
-    assert!(matches!(hands.admit("42", 3, None), Admission::Waits));
-    assert!(matches!(hands.admit("42", 4, Some(3)), Admission::Behind(_, 3)));
+    assert!(matches!(hands.admit("42", 9, Some(5)), KeyAdmission::Behind(_, 5)), "nothing may wait");
+    assert!(matches!(hands.admit("42", 3, None), KeyAdmission::Waits));
+    assert!(matches!(hands.admit("42", 4, Some(3)), KeyAdmission::Behind(_, 3)));
     assert_eq!(rest_of(first), [3]);
 }
 
@@ -130,7 +130,7 @@ fn an_event_whose_time_comes_late_waits_beside_a_later_one_at_work_though_there_
 fn an_event_whose_time_comes_late_waits_for_one_elsewhere_and_not_for_later_ones() {
     let hands = Hands::new();
     let _first = hands.start("42", 5);
-    assert!(matches!(hands.admit("42", 3, Some(2)), Admission::Elsewhere(_, 2)));
+    assert!(matches!(hands.admit("42", 3, Some(2)), KeyAdmission::Elsewhere(_, 2)));
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn what_is_set_aside_waits_behind_the_event_that_is_at_work_now() {
     let first = hands.start("42", 1);
     hands.admit("42", 2, Some(1));
     let _second = end(first, true).next.expect("the next one");
-    assert!(matches!(hands.admit("42", 4, Some(3)), Admission::Behind(_, 2)));
+    assert!(matches!(hands.admit("42", 4, Some(3)), KeyAdmission::Behind(_, 2)));
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn what_was_resolved_is_waited_for_when_the_table_says_so_later() {
     let hands = Hands::new();
     end(hands.start("42", 1), true);
     hands.queues.asking();
-    assert!(matches!(hands.admit("42", 2, Some(1)), Admission::Elsewhere(_, 1)), "it was brought back from the dead");
+    assert!(matches!(hands.admit("42", 2, Some(1)), KeyAdmission::Elsewhere(_, 1)), "it was brought back from the dead");
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn in_one_queue_events_wait_for_each_other_whatever_they_belong_to_and_however_m
     let first = hands.start("42", 1);
     let last = 256;
     for sequence in 2..=last {
-        assert!(matches!(hands.admit(&sequence.to_string(), sequence, Some(sequence - 1)), Admission::Waits));
+        assert!(matches!(hands.admit(&sequence.to_string(), sequence, Some(sequence - 1)), KeyAdmission::Waits));
     }
     assert_eq!(hands.queues.asking().len(), hands.queues.waiting().events + 1);
 
@@ -164,7 +164,7 @@ fn in_one_queue_events_wait_for_each_other_whatever_they_belong_to_and_however_m
 
     assert_eq!(after.behind.len(), hands.in_flight.len());
     assert!(after.behind.iter().map(|waiting| waiting.event.sequence()).is_sorted());
-    assert!(matches!(hands.admit("7", last + 1, Some(last)), Admission::Elsewhere(_, end) if end == last));
+    assert!(matches!(hands.admit("7", last + 1, Some(last)), KeyAdmission::Elsewhere(_, end) if end == last));
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn what_waits_for_an_unresolved_event_is_set_aside_behind_it() {
     assert!(after.next.is_none());
     assert_eq!(after.behind.iter().map(|waiting| waiting.event.sequence()).collect::<Vec<_>>(), [2, 3]);
     assert_eq!(hands.queues.waiting(), Room::default());
-    assert!(matches!(hands.admit("42", 4, Some(3)), Admission::Elsewhere(_, 3)), "it is not in our hands any more");
+    assert!(matches!(hands.admit("42", 4, Some(3)), KeyAdmission::Elsewhere(_, 3)), "it is not in our hands any more");
 }
 
 /// Adds events to the queue of an aggregate until it takes no more. Returns how many wait in it then.
@@ -189,8 +189,8 @@ fn fill(hands: &Hands, aggregate: &str, first: u64) -> usize {
     std::mem::forget(hands.start(aggregate, first));
     for sequence in first + 1.. {
         match hands.admit(aggregate, sequence, Some(sequence - 1)) {
-            Admission::Waits => {}
-            Admission::Behind(_, last) => {
+            KeyAdmission::Waits => {}
+            KeyAdmission::Behind(_, last) => {
                 assert_eq!(last, sequence - 1, "behind the last of the queue");
                 break;
             }
@@ -205,7 +205,7 @@ fn a_long_queue_takes_no_more_and_others_go_on() {
     let hands = Hands::new();
     assert_eq!(fill(&hands, "42", 1), 111, "the eighth part of what it leaves of a thousand");
     assert_eq!(hands.queues.longest().events, 125);
-    assert!(matches!(hands.admit("7", 5_000, None), Admission::Start(_)), "others go on");
+    assert!(matches!(hands.admit("7", 5_000, None), KeyAdmission::Start(_)), "others go on");
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn many_short_queues_all_fit_beside_the_headroom() {
         for sequence in aggregates + 1..aggregates + 1_000 - headroom as u64 {
             let (aggregate, before) = ((sequence - 1) % aggregates, sequence - aggregates);
             let admission = hands.admit(&aggregate.to_string(), sequence, Some(before));
-            assert!(matches!(admission, Admission::Waits), "{sequence} of {aggregates} aggregates: {admission:?}");
+            assert!(matches!(admission, KeyAdmission::Waits), "{sequence} of {aggregates} aggregates: {admission:?}");
         }
         drop(heads);
     }
@@ -260,7 +260,7 @@ fn an_event_that_waits_for_more_than_its_queue_is_set_aside_behind_the_last_of_i
     let _first = hands.start("42", 1);
     hands.admit("42", 2, Some(1));
     let refused = hands.admit("42", 4, Some(3));
-    assert!(matches!(refused, Admission::Behind(_, 2)), "the third is not in our hands: {refused:?}");
+    assert!(matches!(refused, KeyAdmission::Behind(_, 2)), "the third is not in our hands: {refused:?}");
     assert_eq!(hands.queues.waiting().events, 1);
 }
 
@@ -310,7 +310,7 @@ fn what_was_resolved_while_a_claim_was_on_its_way_is_not_waited_for() {
     let first = hands.start("42", 1);
     hands.queues.asking();
     end(first, true);
-    assert!(matches!(hands.admit("42", 2, Some(1)), Admission::Start(_)));
+    assert!(matches!(hands.admit("42", 2, Some(1)), KeyAdmission::Start(_)));
 }
 
 #[test]
@@ -326,12 +326,12 @@ fn an_event_whose_turn_is_lost_lets_the_others_go() {
 fn an_event_that_was_given_back_while_the_table_was_asked_is_not_passed() {
     let hands = Hands::new();
     let running = hands.start("42", 5);
-    assert!(matches!(hands.admit("42", 3, None), Admission::Waits));
+    assert!(matches!(hands.admit("42", 3, None), KeyAdmission::Waits));
     hands.queues.asking();
     assert_eq!(hands.queues.take_out(|waiting| waiting.event.sequence() == 3).len(), 1);
 
-    assert!(matches!(hands.admit("42", 6, Some(5)), Admission::Behind(_, 5)), "3 comes again");
-    assert!(matches!(hands.admit("42", 2, None), Admission::Waits), "it comes before 3");
+    assert!(matches!(hands.admit("42", 6, Some(5)), KeyAdmission::Behind(_, 5)), "3 comes again");
+    assert!(matches!(hands.admit("42", 2, None), KeyAdmission::Waits), "it comes before 3");
     drop(running);
 }
 
@@ -339,16 +339,16 @@ fn an_event_that_was_given_back_while_the_table_was_asked_is_not_passed() {
 fn an_event_that_was_set_aside_for_a_late_one_while_the_table_was_asked_is_not_passed() {
     let hands = Hands::with(KeyQueueLimits { events: 4, bytes: 1 << 20, workers: 4 });
     let running = hands.start("42", 5);
-    assert!(matches!(hands.admit("42", 9, Some(5)), Admission::Waits));
+    assert!(matches!(hands.admit("42", 9, Some(5)), KeyAdmission::Waits));
     assert_eq!(hands.queues.asking().len(), 2);
-    let Admission::Behind(aside, 7) = hands.admit("42", 7, Some(5)) else { panic!("7 takes the place of 9") };
+    let KeyAdmission::Behind(aside, 7) = hands.admit("42", 7, Some(5)) else { panic!("7 takes the place of 9") };
     assert_eq!(aside.event.sequence(), 9);
     let seventh = end(running, true).next.expect("it waits");
 
     assert!(
-        matches!(hands.admit("42", 12, Some(7)), Admission::Behind(_, 7)),
+        matches!(hands.admit("42", 12, Some(7)), KeyAdmission::Behind(_, 7)),
         "the table was told that 9 is queued: it comes first"
     );
     assert!(end(seventh, true).next.is_none());
-    assert!(matches!(hands.admit("42", 13, Some(7)), Admission::Elsewhere(_, 9)));
+    assert!(matches!(hands.admit("42", 13, Some(7)), KeyAdmission::Elsewhere(_, 9)));
 }
