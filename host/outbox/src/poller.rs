@@ -42,6 +42,17 @@ pub(crate) struct Poller {
     pulse: Arc<Pulse>,
 }
 
+/// How a turn of the poller begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Begins {
+    /// At once, or when there was room again: the turn before left events in the table.
+    Again,
+    /// When something ended the rest: there may be something new.
+    Woken,
+    /// When the time of the rest was over, or a read of the front had ended.
+    AfterTime,
+}
+
 /// The result of one turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Polled {
@@ -78,10 +89,10 @@ impl Poller {
     pub(crate) async fn run(mut self, mut stopped: watch::Receiver<bool>) {
         let mut changes = self.reader.intake.listeners.changes();
         changes.mark_changed();
-        let (mut after_a_rest, mut was_woken) = (true, true);
+        let mut begins = Begins::Woken;
         let (outage, mut rest) = (Outage::default(), OUTAGE_FIRST_REST);
         while !*stopped.borrow() {
-            let polled = self.turn(after_a_rest, was_woken, &mut changes).await;
+            let polled = self.turn(begins, &mut changes).await;
             let polled = outage.note(
                 polled.inspect_err(|error| self.reader.intake.metrics.db_error(error)),
                 |error| tracing::error!(%error, "the poller cannot take events; trying again until it can"),
@@ -95,20 +106,19 @@ impl Poller {
             };
             self.pulse.beat();
             rest = OUTAGE_FIRST_REST;
-            after_a_rest = turn == Polled::Drained;
             tokio::select! {
-                woken = self.rest(turn) => was_woken = woken,
+                next = self.rest(turn) => begins = next,
                 _ = stopped.wait_for(|stopped| *stopped) => return,
                 Ok(()) = changes.changed(), if turn != Polled::Full => {
                     changes.mark_changed();
-                    was_woken = true;
+                    begins = if turn == Polled::Drained { Begins::Woken } else { Begins::Again };
                 }
             }
         }
     }
 
-    /// Rests after a turn. Returns whether something other than time ended the rest.
-    async fn rest(&mut self, turn: Polled) -> bool {
+    /// Rests after a turn. Returns how the next one begins.
+    async fn rest(&mut self, turn: Polled) -> Begins {
         let Reader { intake, schedule, front } = &mut self.reader;
         match turn {
             // Most of the events that were taken go back to the table, and only the few of other listeners are delivered: no need to hurry.
@@ -126,13 +136,15 @@ impl Poller {
             }
             Polled::Drained => {
                 return tokio::select! {
-                    was_woken = intake.wake.rest(Instant::now() + schedule.interval()) => was_woken,
-                    () = front.answered() => false,
-                    () = intake.in_flight.one_dropped() => true,
-                    () = intake.queue.one_is_free(intake.busy.places()) => true,
+                    was_woken = intake.wake.rest(Instant::now() + schedule.interval()) => {
+                        if was_woken { Begins::Woken } else { Begins::AfterTime }
+                    }
+                    () = front.answered() => Begins::AfterTime,
+                    () = intake.in_flight.one_dropped() => Begins::Woken,
+                    () = intake.queue.one_is_free(intake.busy.slots()) => Begins::Woken,
                 };
             }
         }
-        true
+        Begins::Again
     }
 }

@@ -66,13 +66,9 @@ impl Reader {
             max_bytes = max_bytes.min(left.bytes);
         }
         let (after, may_be_in_hand) = self.schedule.cursor.next(Instant::now(), beside);
-        let request = self.request(partitions, after, limit, max_bytes);
-        let request = ReadRequest {
-            // In the ordered modes, the store looks at these to learn which events each event waits for.
-            held: if may_be_in_hand || is_ordered { self.intake.not_to_read() } else { Vec::new() },
-            busy: self.intake.busy.leave_out(),
-            ..request
-        };
+        // In the ordered modes, the store looks at what is in hand to learn which events each event waits for.
+        let request = self.request(partitions, after, limit, max_bytes, may_be_in_hand || is_ordered);
+        let request = ReadRequest { busy: self.intake.busy.leave_out(), ..request };
         let asked_at = Instant::now();
         let read = self.intake.store.read(&request).await;
         let read = read.inspect_err(|_| self.intake.metrics.claims_failed.increment())?;
@@ -96,8 +92,7 @@ impl Reader {
         let in_flight = self.intake.in_flight.clone();
         // Until the events that are read have been accepted.
         let reading = in_flight.begin_read();
-        let request = self.request(careful.numbers(), careful.after(), limit, max_bytes);
-        let request = ReadRequest { held: self.intake.not_to_read(), ..request };
+        let request = self.request(careful.numbers(), careful.after(), limit, max_bytes, true);
         let read = self.intake.store.read(&request).await;
         let read = read.inspect_err(|_| self.intake.metrics.claims_failed.increment())?;
         let answered_at = Instant::now();
@@ -122,20 +117,21 @@ impl Reader {
         may
     }
 
-    /// A request that leaves no event out. In the ordered modes the key queues note from here on which events are resolved. So call
-    /// [`Intake::not_to_read`] after this: an event that is resolved in between would be in neither list.
-    fn request(&self, partitions: Vec<u16>, after: Option<Position>, limit: u32, max_bytes: usize) -> ReadRequest {
-        ReadRequest {
-            owner: self.intake.owner.clone(),
-            partitions,
-            after,
-            held: Vec::new(),
-            busy: Vec::new(),
-            limit,
-            max_bytes,
-            skip_recent: self.schedule.skip_recent(),
-            order: self.intake.order.as_ref().map(|order| order.reading()),
-        }
+    /// A request that leaves out no listener's events. `names_held`: whether it names the events that it need not bring.
+    fn request(
+        &self,
+        partitions: Vec<u16>,
+        after: Option<Position>,
+        limit: u32,
+        max_bytes: usize,
+        names_held: bool,
+    ) -> ReadRequest {
+        // First: from here on the key queues note which events are resolved. An event that is resolved between the two would be in
+        // neither list.
+        let order = self.intake.order.as_ref().map(|order| order.reading());
+        let held = if names_held { self.intake.not_to_read() } else { Vec::new() };
+        let (owner, skip_recent) = (self.intake.owner.clone(), self.schedule.skip_recent());
+        ReadRequest { owner, partitions, after, held, busy: Vec::new(), limit, max_bytes, skip_recent, order }
     }
 
     /// Counts the events that a read brought. Returns whether there may be more: a batch that its bytes cut short is full, too.

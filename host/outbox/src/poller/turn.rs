@@ -6,7 +6,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::reader::Reader;
-use super::{Polled, Poller, STOPPED_FRONT_REST};
+use super::{Begins, Polled, Poller, STOPPED_FRONT_REST};
 use crate::order::LOOK_AGAIN;
 use crate::partition::{Careful, Open};
 use crate::queue::Room;
@@ -27,24 +27,19 @@ enum Way {
 
 impl Poller {
     /// Unparks events that have a listener now, unblocks events, takes due events and queues them.
-    pub(super) async fn turn(
-        &mut self,
-        after_a_rest: bool,
-        was_woken: bool,
-        changes: &mut watch::Receiver<u64>,
-    ) -> Result<Polled, StoreError> {
+    pub(super) async fn turn(&mut self, begins: Begins, changes: &mut watch::Receiver<u64>) -> Result<Polled, StoreError> {
         let changed = changes.has_changed().unwrap_or(false);
-        if changed || (after_a_rest && was_woken) || self.unparking.is_due(self.reader.schedule.interval()) {
+        if changed || begins == Begins::Woken || self.unparking.is_due(self.reader.schedule.interval()) {
             changes.mark_unchanged();
             self.unparking.step(&mut self.reader, changed).await?;
         }
-        self.unblock(after_a_rest).await?;
-        let (turn, taken) = self.take(after_a_rest).await?;
+        self.unblock(begins).await?;
+        let (turn, taken) = self.take(begins).await?;
         if turn == Polled::Drained && self.unparking.has_more() {
             return Ok(Polled::Full);
         }
         if turn == Polled::Drained
-            && let Some(due) = self.next_due(taken, was_woken).await?
+            && let Some(due) = self.next_due(taken, begins).await?
         {
             // Looking again and again for events that other hosts hold, or are about to hold, would be work for nothing.
             let least = if self.reader.intake.is_one_queue() { STOPPED_FRONT_REST } else { NONE_TAKEN_REST };
@@ -54,14 +49,14 @@ impl Poller {
     }
 
     /// Unblocks events whose blocker is out of the way.
-    async fn unblock(&mut self, after_a_rest: bool) -> Result<(), StoreError> {
+    async fn unblock(&mut self, begins: Begins) -> Result<(), StoreError> {
         let intake = &self.reader.intake;
         if let Some(order) = intake.order.as_ref().filter(|order| !order.is_one_for_all()) {
             let room = self.reader.room().events;
             if room == 0 {
                 return Ok(());
             }
-            let unblocked = order.unblock(&*intake.store, after_a_rest, room).await?;
+            let unblocked = order.unblock(&*intake.store, begins != Begins::Again, room).await?;
             if unblocked.more {
                 intake.wake.within(LOOK_AGAIN);
             }
@@ -78,7 +73,7 @@ impl Poller {
     }
 
     /// Takes due events and queues them. Returns how many were taken, too.
-    async fn take(&mut self, after_a_rest: bool) -> Result<(Polled, usize), StoreError> {
+    async fn take(&mut self, begins: Begins) -> Result<(Polled, usize), StoreError> {
         let reader = &mut self.reader;
         if reader.intake.note_busy_listeners() {
             reader.schedule.cursor.begin_again();
@@ -97,7 +92,7 @@ impl Poller {
         if reader.intake.order.is_none() {
             reader.intake.claim_dropped().await?;
         }
-        let limit = reader.schedule.limit(after_a_rest, room);
+        let limit = reader.schedule.limit(begins != Begins::Again, room);
         match self.way().await? {
             Way::Closed => {
                 self.reader.schedule.cursor.rests();
@@ -139,7 +134,7 @@ impl Poller {
     }
 
     /// How long until the next event may be taken, after a turn that took this many; `None` if no event waits.
-    async fn next_due(&mut self, taken: usize, was_woken: bool) -> Result<Option<Duration>, StoreError> {
+    async fn next_due(&mut self, taken: usize, begins: Begins) -> Result<Option<Duration>, StoreError> {
         let now = Instant::now();
         let slow_front_rest = self.reader.schedule.cursor.rest_of_a_slow_front();
         if slow_front_rest.is_some() && self.reader.reads_front_beside() {
@@ -152,7 +147,7 @@ impl Poller {
                 // The store would walk along the same rows once more, while other events wait.
                 rest
             }
-            None if taken == 0 && !was_woken => schedule.due_known_for(),
+            None if taken == 0 && begins == Begins::AfterTime => schedule.due_known_for(),
             None => Duration::ZERO,
         };
         if let Some(due) = schedule.known_due(now, known_for) {

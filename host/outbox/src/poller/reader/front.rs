@@ -120,11 +120,8 @@ impl Reader {
         let limit = self.schedule.limit(false, room.events);
         let max_bytes = room.bytes.min(BATCH_BYTES);
         let after = self.schedule.cursor.front_begins();
-        let request = ReadRequest {
-            held: self.intake.not_to_read(),
-            busy: self.intake.busy.leave_out(),
-            ..self.request(partitions.to_vec(), after, limit, max_bytes)
-        };
+        let request = self.request(partitions.to_vec(), after, limit, max_bytes, true);
+        let request = ReadRequest { busy: self.intake.busy.leave_out(), ..request };
         let asked = Asked { limit, max_bytes, room, asked_at: Instant::now(), reading };
         self.front.begin(self.intake.store.clone(), request, asked);
         true
