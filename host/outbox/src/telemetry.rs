@@ -20,7 +20,7 @@ mod queue;
 #[cfg(feature = "otel")]
 mod spans;
 #[cfg(not(feature = "otel"))]
-#[path = "no_spans.rs"]
+#[path = "telemetry/no_spans.rs"]
 mod spans;
 
 #[cfg(feature = "otel")]
