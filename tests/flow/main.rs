@@ -49,19 +49,19 @@ mod writer;
 
 /// One test for each fact, on one database.
 macro_rules! walks {
-    ($database:ident => $($room:ident::$fact:ident),+ $(,)?) => {
+    ($database:ident => $($module:ident::$fact:ident),+ $(,)?) => {
         $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $fact() {
-            crate::$room::$fact(&support::$database::fresh().await).await;
+            crate::$module::$fact(&support::$database::fresh().await).await;
         })+
     };
 }
 
 macro_rules! on_every_database {
-    ($($room:ident::$fact:ident),+ $(,)?) => {
-        mod mysql { walks! { MySql => $($room::$fact),+ } }
-        mod postgres { walks! { Postgres => $($room::$fact),+ } }
-        mod sqlite { walks! { Sqlite => $($room::$fact),+ } }
+    ($($module:ident::$fact:ident),+ $(,)?) => {
+        mod mysql { walks! { MySql => $($module::$fact),+ } }
+        mod postgres { walks! { Postgres => $($module::$fact),+ } }
+        mod sqlite { walks! { Sqlite => $($module::$fact),+ } }
     };
 }
 

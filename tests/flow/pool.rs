@@ -16,7 +16,7 @@ const EVENTS: u64 = 300;
 
 const MODES: [Mode; 4] = [Mode::SingleNode, Mode::MultiNode, Mode::Ordered, Mode::OrderedByAggregate];
 
-/// How long a call waits for a connection: all rooms of the host take turns on one.
+/// How long a call waits for a connection: all parts of the host take turns on one.
 const WAIT: Duration = Duration::from_secs(2);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -30,19 +30,19 @@ mod write;
 
 /// One test for each fact, on one database.
 macro_rules! suite {
-    ($database:ident => $($room:ident::$fact:ident),+ $(,)?) => {
+    ($database:ident => $($module:ident::$fact:ident),+ $(,)?) => {
         $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $fact() {
-            crate::$room::$fact(&support::$database::fresh().await).await;
+            crate::$module::$fact(&support::$database::fresh().await).await;
         })+
     };
 }
 
 macro_rules! conformance {
-    ($($room:ident::$fact:ident),+ $(,)?) => {
-        mod mysql { suite! { MySql => $($room::$fact),+ } }
-        mod sqlite { suite! { Sqlite => $($room::$fact),+ } }
-        mod postgres { suite! { Postgres => $($room::$fact),+ } }
+    ($($module:ident::$fact:ident),+ $(,)?) => {
+        mod mysql { suite! { MySql => $($module::$fact),+ } }
+        mod sqlite { suite! { Sqlite => $($module::$fact),+ } }
+        mod postgres { suite! { Postgres => $($module::$fact),+ } }
     };
 }
 

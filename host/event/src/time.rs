@@ -1,7 +1,7 @@
 //! Points in time and the clock that tells them.
 //!
 //! What is due, leased or old enough is decided by the database's clock inside a statement; this one serves what a person
-//! sees and what a test sets. It must not know any room of the house.
+//! sees and what a test sets. It must not know any other module.
 
 use std::fmt;
 use std::str::FromStr;

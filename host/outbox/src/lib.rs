@@ -66,7 +66,7 @@
 //!
 //! # The walk of an event
 //!
-//! Each room of the source is a module of this name below `src/`; those without a link are private.
+//! Each is a module of this name below `src/`; those without a link are private.
 //!
 //! ```text
 //! Envelope ──writer──▶ row ──poller, or at once after the commit──▶ queue ──▶ Delivery
@@ -86,7 +86,7 @@
 //! | [`listener`], `wasm`, `relay` | what answers a route: Rust code, a plugin, a sink; from the packages `outbox-listener` and `outbox-wasm` |
 //! | `settlement`, `settler` | decide what an outcome means for the row; write settlements in batches |
 //! | [`order`] | which events wait behind others, in the ordered modes |
-//! | [`outbox`](mod@outbox) | wires the rooms, starts and stops them |
+//! | [`outbox`](mod@outbox) | wires the modules, starts and stops them |
 //!
 //! # The states of a row
 //!

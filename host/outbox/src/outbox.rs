@@ -1,4 +1,4 @@
-//! Wires the rooms together, starts and stops them.
+//! Wires the modules together, starts and stops them.
 
 mod api_handle;
 mod background;

@@ -1,6 +1,6 @@
 //! Events in this process's hands: queued hot or cold, bounded by count and by bytes, and marked while in flight.
 //!
-//! Hot events come straight from a commit, cold ones from the poller. This room knows nothing of databases or listeners.
+//! Hot events come straight from a commit, cold ones from the poller. This module knows nothing of databases or listeners.
 
 mod at_work;
 mod batches;

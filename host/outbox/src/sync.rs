@@ -1,6 +1,6 @@
 //! The locks and atomics of the queue and the partitions.
 //!
-//! They are named here so that `tests/interleavings` can compile these rooms with others, whose every step it schedules.
+//! They are named here so that `tests/interleavings` can compile these modules with others, whose every step it schedules.
 
 pub(crate) use std::sync::{Mutex, MutexGuard, PoisonError};
 

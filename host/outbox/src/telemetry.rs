@@ -5,7 +5,7 @@
 //! one task sends spans from a queue of bounded length, another sends the numbers of `GET /metrics`. If a collector is down or
 //! slow, spans are dropped and counted; deliveries never wait for it.
 //!
-//! This room does not read the environment: `cli/src/config/otel.rs` makes a [`TelemetryConfig`] of the standard variables.
+//! This module does not read the environment: `cli/src/config/otel.rs` makes a [`TelemetryConfig`] of the standard variables.
 
 #[cfg(feature = "otel")]
 mod collector;

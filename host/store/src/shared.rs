@@ -1,4 +1,4 @@
-//! A store for all rooms of one outbox.
+//! A store for all parts of one outbox.
 
 use std::sync::Arc;
 

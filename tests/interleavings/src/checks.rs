@@ -1,4 +1,4 @@
-//! What must hold, room by room.
+//! What must hold, module by module.
 
 mod at_work;
 mod calls;

@@ -3,7 +3,7 @@
 //!
 //! `interleavings --replay SCHEDULE NAME` plays one schedule again, as a failure has printed it.
 //!
-//! The rooms are the host's own files, and plain data comes from `outbox-event`. Everything else that they use is replaced here:
+//! The modules are the host's own files, and plain data comes from `outbox-event`. Everything else that they use is replaced here:
 //! locks and atomics (`sync.rs`), tokio (`tokio/`), and the table of the partitions (`store.rs`). A worker that is not woken is
 //! found because nothing else wakes it: the check then has no thread left that can run.
 
@@ -15,7 +15,7 @@ mod store;
 mod sync;
 
 #[path = "../../../host/outbox/src"]
-mod rooms {
+mod host {
     pub(crate) mod partition;
     pub(crate) mod queue;
 }
@@ -26,7 +26,7 @@ use std::process::ExitCode;
 
 use event::Route;
 use outbox_event::{self as event, time, units};
-use rooms::{partition, queue};
+use host::{partition, queue};
 
 fn main() -> ExitCode {
     if std::env::args().skip(1).any(|argument| argument == "--help") {

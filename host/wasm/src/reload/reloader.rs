@@ -204,7 +204,7 @@ impl Reloader {
                 return;
             }
             scan_of = ScanOf::Waiting;
-            // Its sender is in this room.
+            // Its sender is in this module.
             let _ = progress.changed().await;
         }
     }

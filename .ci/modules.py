@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Says which modules import what stands above them, or each other in a circle: `rooms.py`, from anywhere.
+"""Says which modules import what stands above them, or each other in a circle: `modules.py`, from anywhere.
 
-The rooms of the library stand in an order, that of `host/ARCHITECTURE.md`: a room uses those of the lines below its own, and no other. Inside
-a room, in the program and in the packages below the library, the modules of one module do not use each other in a circle, everything below
+The modules of the library stand in an order, that of `host/ARCHITECTURE.md`: each uses those of the lines below its own, and no other. Inside
+one of them, in the program and in the packages below the library, the modules of one module do not use each other in a circle, everything below
 them included. A module and those inside it may use each other. Cargo keeps the packages apart.
 
 Read are the paths of the source, without what is for tests alone. A name is followed through imports and re-exports to the module that
@@ -32,7 +32,7 @@ CRATES = {
 LEFT = {
     "crate::queue: calls, delivery, key_queues": "a delivery carries its places in the queues that hold deliveries",
 }
-ORDER = re.compile(r"^```rooms\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+ORDER = re.compile(r"^```modules\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 TOKEN = re.compile(
     r"""//[^\n]* | /\*.*?\*/ | \s+                                  # nothing
@@ -266,15 +266,15 @@ def circles(arrows: dict[tuple[Module, Module], list[str]]) -> list[set[Module]]
 
 
 def out_of_order(root: Module, arrows: dict[tuple[Module, Module], list[str]]) -> Iterator[str]:
-    """What is wrong with the rooms of the library, held against their order."""
+    """What is wrong with the modules of the library, held against their order."""
     page = REPOSITORY / "host/ARCHITECTURE.md"
     if not (order := ORDER.search(page.read_text(encoding="utf-8"))):
-        yield f"{page.name} has no block ```rooms"
+        yield f"{page.name} has no block ```modules"
         return
     lines = [line.split() for line in order[1].splitlines()]
-    place = {room: number for number, line in enumerate(lines) for room in line}
-    for room in sorted(place.keys() ^ root.children.keys()):
-        yield f"{room} is a room {'of ' + page.name if room in place else 'of the source'} alone"
+    place = {module: number for number, line in enumerate(lines) for module in line}
+    for module in sorted(place.keys() ^ root.children.keys()):
+        yield f"{module} is a module {'of ' + page.name if module in place else 'of the source'} alone"
     for (user, used), where in arrows.items():
         if place.get(user.name, 0) >= place.get(used.name, len(lines)):
             yield from (f"{line}; {used.name} does not stand below {user.name} in {page.name}" for line in where)
