@@ -5,6 +5,7 @@
 mod at_work;
 mod batches;
 mod bytes_in_flight;
+mod call_slot;
 mod calls;
 mod delivery;
 mod in_flight;
@@ -12,6 +13,7 @@ mod key_queues;
 mod reserved;
 mod room;
 mod side;
+mod turn;
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -24,13 +26,15 @@ pub(crate) use at_work::{AtWork, Work};
 pub(crate) use batches::Batches;
 use bytes_in_flight::BytesInFlight;
 pub(crate) use bytes_in_flight::CountedBytes;
-pub(crate) use calls::{CallAdmission, CallSlot};
+pub(crate) use call_slot::CallSlot;
+pub(crate) use calls::CallAdmission;
 pub(crate) use delivery::{Delivery, Via};
 pub(crate) use in_flight::{Dropped, InFlight, Mark, NotMarked, Reading};
-pub(crate) use key_queues::{Key, KeyAdmission, KeyQueueLimits, KeyQueues, Turn, key};
+pub(crate) use key_queues::{KeyAdmission, KeyQueueLimits, KeyQueues};
 pub(crate) use reserved::Reserved;
 pub(crate) use room::Room;
 use side::Side;
+pub(crate) use turn::{Key, Turn, key};
 
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 use crate::units::ByteSize;

@@ -25,8 +25,8 @@ extern crate tokio as foldhash;
 use std::process::ExitCode;
 
 use event::Route;
-use outbox_event::{self as event, time, units};
 use host::{partition, queue};
+use outbox_event::{self as event, time, units};
 
 fn main() -> ExitCode {
     if std::env::args().skip(1).any(|argument| argument == "--help") {

@@ -113,7 +113,7 @@ impl Order {
         let resolved = settlement.is_some_and(|settlement| resolves(settlement, self.waits_for));
         // Nothing has become of one that is given back at once: it is taken again with those that wait for it.
         let is_given_back = settlement == Some(&given_back());
-        let after = turn.end(resolved);
+        let after = self.key_queues.end(turn, resolved);
         let mut opens = false;
         if !self.one_for_all {
             let mut blockers = self.lock();

@@ -10,9 +10,10 @@ use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
-use call_queue::{CallQueue, Resumption};
+use call_queue::CallQueue;
 use tokio::time::Instant;
 
+use super::call_slot::{CallSlot, CallSlots, Doing, Resumption};
 use super::{Delivery, Queue, QueueLimits, Room, Sides, Via};
 use crate::sync::MutexGuard;
 
@@ -20,70 +21,6 @@ use crate::sync::MutexGuard;
 const FEW_WORKERS: usize = 4;
 /// One in this many workers is left to listeners that have no call yet.
 const SPARE_PART: usize = 8;
-
-/// Says that an event may be with its listener now. The next event of the call queue gets the slot when this is dropped.
-#[derive(Debug)]
-pub(crate) struct CallSlot {
-    queue: Weak<Queue>,
-    name: Arc<str>,
-    since: Instant,
-    doing: Doing,
-}
-
-/// What the call in a slot does.
-#[derive(Debug)]
-enum Doing {
-    Computes,
-    /// It waits for something outside the host, so that another one may compute.
-    Waits,
-    /// What it waited for is there, but as many other calls compute as may.
-    Resumes(Arc<Resumption>),
-}
-
-impl CallSlot {
-    /// Says that the call waits for something, such as a response. Of one listener only a few calls compute at a time, however
-    /// many wait: a listener that computes for long leaves the threads to others.
-    pub(crate) fn waits(&mut self) {
-        // A call that was cut off while it waited goes on waiting, for its outcome to be taken: it is counted already.
-        if !matches!(self.doing, Doing::Computes) {
-            return;
-        }
-        self.doing = Doing::Waits;
-        if let Some(queue) = self.queue.upgrade() {
-            queue.call_waits(self);
-        }
-    }
-
-    /// Whether the call may go on and compute; `waker` is woken when it may.
-    pub(crate) fn may_compute(&mut self, waker: &Waker) -> bool {
-        let resumes = match &self.doing {
-            Doing::Computes => None,
-            Doing::Waits => self.queue.upgrade().and_then(|queue| queue.call_resumes(self, waker)),
-            Doing::Resumes(resumption) if resumption.is_granted() => None,
-            Doing::Resumes(_) => return false,
-        };
-        self.doing = resumes.map_or(Doing::Computes, Doing::Resumes);
-        matches!(self.doing, Doing::Computes)
-    }
-}
-
-impl CallSlot {
-    /// The call goes on though as many other calls compute as may.
-    pub(crate) fn compute_anyway(&mut self) {
-        if let (Doing::Resumes(resumption), Some(queue)) = (&self.doing, self.queue.upgrade()) {
-            queue.call_goes_on(self, resumption);
-        }
-        self.doing = Doing::Computes;
-    }
-}
-
-impl Drop for CallSlot {
-    fn drop(&mut self) {
-        if let Some(queue) = self.queue.upgrade() {
-            queue.leave(self);
-        }
-    }
-}
 
 /// What becomes of an event that asks for a slot.
 #[derive(Debug)]
@@ -131,13 +68,14 @@ impl Queue {
         }
         // Another listener answered its route when it was given its slot. The drop takes the lock too, so it comes first.
         delivery.slot = None;
+        let slots: Weak<dyn CallSlots> = Arc::downgrade(self) as Weak<Self>;
         let mut sides = self.lock();
         let now = Instant::now();
         let call_queues = &mut sides.call_queues;
         let call_queue = call_queues.queues.entry(name.clone()).or_insert_with(|| CallQueue::new(now));
         call_queue.calls = calls;
         if call_queue.is_empty() && call_queue.has_slot(call_queues.taken, self.bounds) {
-            delivery.slot = Some(call_queue.slot(Arc::downgrade(self), name, now));
+            delivery.slot = Some(call_queue.slot(slots, name, now));
             call_queues.taken += 1;
             return CallAdmission::Starts(delivery);
         }
@@ -147,38 +85,12 @@ impl Queue {
         }
         call_queue.push(now, delivery);
         // There may be more slots than there were.
-        let wakes = call_queues.hand_over(name, &Arc::downgrade(self), self.bounds, now) && sides.waiting > 0;
+        let wakes = call_queues.hand_over(name, &slots, self.bounds, now) && sides.waiting > 0;
         drop(sides);
         if wakes {
             self.wake_worker();
         }
         CallAdmission::Waits
-    }
-
-    /// Takes note of a call that begins to wait, which gives its turn to compute to another.
-    fn call_waits(&self, slot: &CallSlot) {
-        let mut sides = self.lock();
-        let call_queues = &mut sides.call_queues;
-        let Some(call_queue) = call_queues.queues.get_mut(&slot.name) else { return };
-        call_queue.waiting += 1;
-        // Calls that have begun go first: they keep workers.
-        call_queue.resume_waiting(&call_queues.ready, &slot.name, self.bounds);
-        let handed_over = call_queues.hand_over(&slot.name, &slot.queue, self.bounds, Instant::now());
-        self.wake_for_slot(sides, handed_over);
-    }
-
-    /// Takes note of a call whose wait has ended. `None` when it may compute; otherwise what tells when it may.
-    fn call_resumes(&self, slot: &CallSlot, waker: &Waker) -> Option<Arc<Resumption>> {
-        let mut sides = self.lock();
-        let CallQueues { queues, ready, .. } = &mut sides.call_queues;
-        queues.get_mut(&slot.name)?.ask_to_resume(ready, &slot.name, self.bounds, waker)
-    }
-
-    /// Takes note of a call that goes on without having been told that it may.
-    fn call_goes_on(&self, slot: &CallSlot, resumption: &Arc<Resumption>) {
-        let mut sides = self.lock();
-        let Some(call_queue) = sides.call_queues.queues.get_mut(&slot.name) else { return };
-        call_queue.waiting -= usize::from(call_queue.forget(resumption));
     }
 
     /// Wakes whoever waits for an event or for room, after an event was handed a slot.
@@ -192,8 +104,32 @@ impl Queue {
             self.taken.notify_waiters();
         }
     }
+}
 
-    /// Hands a slot to the next event that waits for it.
+impl CallSlots for Queue {
+    fn call_waits(&self, slot: &CallSlot) {
+        let mut sides = self.lock();
+        let call_queues = &mut sides.call_queues;
+        let Some(call_queue) = call_queues.queues.get_mut(&slot.name) else { return };
+        call_queue.waiting += 1;
+        // Calls that have begun go first: they keep workers.
+        call_queue.resume_waiting(&call_queues.ready, &slot.name, self.bounds);
+        let handed_over = call_queues.hand_over(&slot.name, &slot.slots, self.bounds, Instant::now());
+        self.wake_for_slot(sides, handed_over);
+    }
+
+    fn call_resumes(&self, slot: &CallSlot, waker: &Waker) -> Option<Arc<Resumption>> {
+        let mut sides = self.lock();
+        let CallQueues { queues, ready, .. } = &mut sides.call_queues;
+        queues.get_mut(&slot.name)?.ask_to_resume(ready, &slot.name, self.bounds, waker)
+    }
+
+    fn call_goes_on(&self, slot: &CallSlot, resumption: &Arc<Resumption>) {
+        let mut sides = self.lock();
+        let Some(call_queue) = sides.call_queues.queues.get_mut(&slot.name) else { return };
+        call_queue.waiting -= usize::from(call_queue.forget(resumption));
+    }
+
     fn leave(&self, slot: &CallSlot) {
         let mut sides = self.lock();
         let now = Instant::now();
@@ -210,9 +146,9 @@ impl Queue {
         let all_were_taken = call_queues.taken >= self.bounds.shared;
         call_queues.taken -= 1;
         let handed_over = if all_were_taken {
-            call_queues.hand_over_to_fewest(&slot.queue, self.bounds, now)
+            call_queues.hand_over_to_fewest(&slot.slots, self.bounds, now)
         } else {
-            call_queues.hand_over(&slot.name, &slot.queue, self.bounds, now)
+            call_queues.hand_over(&slot.name, &slot.slots, self.bounds, now)
         };
         self.wake_for_slot(sides, handed_over);
     }
@@ -220,11 +156,11 @@ impl Queue {
 
 impl CallQueues {
     /// Gives a free slot to the first event that waits for one of this name. False when none does, or no slot is free.
-    fn hand_over(&mut self, name: &Arc<str>, queue: &Weak<Queue>, bounds: Bounds, now: Instant) -> bool {
+    fn hand_over(&mut self, name: &Arc<str>, slots: &Weak<dyn CallSlots>, bounds: Bounds, now: Instant) -> bool {
         let Some(call_queue) = self.queues.get_mut(name) else { return false };
         let free = call_queue.has_slot(self.taken, bounds);
         let Some(mut next) = free.then(|| call_queue.pop()).flatten() else { return false };
-        next.slot = Some(call_queue.slot(queue.clone(), name, now));
+        next.slot = Some(call_queue.slot(slots.clone(), name, now));
         self.taken += 1;
         self.ready.push_back(next);
         true
@@ -232,13 +168,13 @@ impl CallQueues {
 
     /// Gives a slot that became free to the listener with the fewest of those that wait for one: while there are not enough for
     /// all, each comes to have its share.
-    fn hand_over_to_fewest(&mut self, queue: &Weak<Queue>, bounds: Bounds, now: Instant) -> bool {
+    fn hand_over_to_fewest(&mut self, slots: &Weak<dyn CallSlots>, bounds: Bounds, now: Instant) -> bool {
         let waiting = self.queues.iter().filter(|(_, call_queue)| !call_queue.is_empty());
         let free = waiting.filter(|(_, call_queue)| call_queue.has_slot(self.taken, bounds));
         let Some(name) = free.min_by_key(|(_, call_queue)| call_queue.taken).map(|(name, _)| name.clone()) else {
             return false;
         };
-        self.hand_over(&name, queue, bounds, now)
+        self.hand_over(&name, slots, bounds, now)
     }
 
     /// How much of the queue's room for events that come this way is taken by events that wait here. A call queue has room of its

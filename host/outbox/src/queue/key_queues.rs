@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
+use super::turn::{Key, Turn, Turns, key};
 use super::{Delivery, Room};
 use crate::event::{AggregateType, Event};
 use crate::sync::{Mutex, MutexGuard, PoisonError};
@@ -44,9 +45,6 @@ struct State {
     waiting: Room,
 }
 
-/// An aggregate.
-pub(crate) type Key = (AggregateType, Arc<str>);
-
 /// The events of one aggregate: one on its way, the others waiting for it, in order.
 #[derive(Debug)]
 struct KeyQueue {
@@ -60,7 +58,7 @@ struct KeyQueue {
 pub(crate) enum KeyAdmission {
     /// It may start.
     Start(Delivery),
-    /// It waits for another in this process's hands, and comes back from [`Turn::end`].
+    /// It waits for another in this process's hands, and comes back from [`KeyQueues::end`].
     Waits,
     /// The given event waits in the table behind the one of this `seq`, the last of its queue in this process's hands: the queue is
     /// full, or other events stand between. It is the event that was admitted, or the one that was the last of the queue and gave
@@ -140,7 +138,7 @@ impl KeyQueues {
             (None, None) => {
                 state.held.insert(sequence);
                 state.queues.insert(key.clone(), KeyQueue::begun_by(sequence));
-                delivery.turn = Some(Box::new(Turn { queues: self.clone(), key, sequence, ended: false }));
+                delivery.turn = Some(Box::new(Turn::new(self.clone(), key, sequence)));
                 KeyAdmission::Start(delivery)
             }
             (None, Some(nearest)) => KeyAdmission::Elsewhere(delivery, nearest),
@@ -228,9 +226,71 @@ impl KeyQueues {
         taken
     }
 
+    /// Ends a turn once the outcome is stored: `resolved` when nobody has to wait for the event any more.
+    pub(crate) fn end(self: &Arc<Self>, mut turn: Turn, resolved: bool) -> AfterTurn {
+        turn.set_ended();
+        let mut after = self.leave(turn.key(), turn.sequence(), resolved);
+        if let Some(next) = &mut after.next {
+            next.turn = Some(Box::new(Turn::new(self.clone(), turn.key().clone(), next.event.sequence())));
+        }
+        after
+    }
+
+    fn leave(&self, key: &Key, sequence: u64, resolved: bool) -> AfterTurn {
+        let state = &mut *self.lock();
+        state.held.remove(&sequence);
+        if !resolved {
+            state.note_unresolved(key, sequence);
+        }
+        let Some(queue) = state.queues.get_mut(key) else {
+            return AfterTurn::default();
+        };
+        if !resolved {
+            let behind: Vec<Delivery> = queue.waiting.drain(..).collect();
+            state.queues.remove(key);
+            for waiting in &behind {
+                state.held.remove(&waiting.event.sequence());
+                state.note_unresolved(key, waiting.event.sequence());
+            }
+            state.waiting.events -= behind.len();
+            state.waiting.bytes -= behind.iter().map(|waiting| waiting.event.size_bytes()).sum::<usize>();
+            return AfterTurn { next: None, behind };
+        }
+        let next = queue.waiting.pop_front();
+        match &next {
+            Some(next) => {
+                let bytes = next.event.size_bytes();
+                queue.running = next.event.sequence();
+                queue.waiting_bytes -= bytes;
+                state.waiting.events -= 1;
+                state.waiting.bytes -= bytes;
+            }
+            None => {
+                state.queues.remove(key);
+            }
+        }
+        state.resolved.insert(sequence);
+        AfterTurn { next, behind: Vec::new() }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl Turns for KeyQueues {
+    fn abandon(&self, key: &Key, sequence: u64) {
+        drop(self.leave(key, sequence, false));
+    }
+}
+
+/// What follows the end of a turn.
+#[derive(Debug, Default)]
+pub(crate) struct AfterTurn {
+    /// Whose turn it is.
+    pub(crate) next: Option<Delivery>,
+    /// Those that may not start, since this event is not resolved.
+    pub(crate) behind: Vec<Delivery>,
 }
 
 impl State {
@@ -247,100 +307,6 @@ impl KeyQueue {
 
     fn last(&self) -> u64 {
         self.waiting.back().map_or(self.running, |last| last.event.sequence())
-    }
-}
-
-/// The aggregate that an event belongs to, if any.
-pub(crate) fn key(event: &Event) -> Option<Key> {
-    Some((event.route().aggregate_type.clone(), Arc::from(event.aggregate_id()?)))
-}
-
-/// Says that an event is the one of its aggregate that may be delivered. Dropped without an end (its claim was lost, its worker
-/// was cut off), those that wait for it are dropped, too.
-#[derive(Debug)]
-pub(crate) struct Turn {
-    queues: Arc<KeyQueues>,
-    key: Key,
-    sequence: u64,
-    ended: bool,
-}
-
-/// What follows the end of a turn.
-#[derive(Debug, Default)]
-pub(crate) struct AfterTurn {
-    /// Whose turn it is.
-    pub(crate) next: Option<Delivery>,
-    /// Those that may not start, since this event is not resolved.
-    pub(crate) behind: Vec<Delivery>,
-}
-
-impl Turn {
-    /// The `seq` of the event.
-    pub(crate) fn sequence(&self) -> u64 {
-        self.sequence
-    }
-
-    /// The aggregate.
-    pub(crate) fn key(&self) -> &Key {
-        &self.key
-    }
-
-    /// Ends the turn once the outcome is stored: `resolved` when nobody has to wait for the event any more.
-    pub(crate) fn end(mut self, resolved: bool) -> AfterTurn {
-        self.ended = true;
-        self.leave(resolved)
-    }
-
-    fn leave(&self, resolved: bool) -> AfterTurn {
-        let state = &mut *self.queues.lock();
-        state.held.remove(&self.sequence);
-        if !resolved {
-            state.note_unresolved(&self.key, self.sequence);
-        }
-        let Some(queue) = state.queues.get_mut(&self.key) else {
-            return AfterTurn::default();
-        };
-        if !resolved {
-            let behind: Vec<Delivery> = queue.waiting.drain(..).collect();
-            state.queues.remove(&self.key);
-            for waiting in &behind {
-                state.held.remove(&waiting.event.sequence());
-                state.note_unresolved(&self.key, waiting.event.sequence());
-            }
-            state.waiting.events -= behind.len();
-            state.waiting.bytes -= behind.iter().map(|waiting| waiting.event.size_bytes()).sum::<usize>();
-            return AfterTurn { next: None, behind };
-        }
-        let next = queue.waiting.pop_front();
-        match &next {
-            Some(next) => {
-                let bytes = next.event.size_bytes();
-                queue.running = next.event.sequence();
-                queue.waiting_bytes -= bytes;
-                state.waiting.events -= 1;
-                state.waiting.bytes -= bytes;
-            }
-            None => {
-                state.queues.remove(&self.key);
-            }
-        }
-        state.resolved.insert(self.sequence);
-        let next = next.map(|mut next| {
-            let (key, sequence) = (self.key.clone(), next.event.sequence());
-            next.turn = Some(Box::new(Turn { queues: self.queues.clone(), key, sequence, ended: false }));
-            next
-        });
-        AfterTurn { next, behind: Vec::new() }
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        if !self.ended {
-            // Nobody is there to settle the events that wait: they are dropped, and due again when their claims end, or claimed
-            // when they are read again.
-            drop(self.leave(false));
-        }
     }
 }
 

@@ -181,7 +181,7 @@ impl Scene {
         // One that began before the poller noted it waits no more.
         let waits = |placed: &u64| *placed != sequence && !rows[usize::try_from(*placed - 1).expect("small")].is_resolved;
         let placed: Vec<u64> = self.placed().iter().copied().filter(waits).collect();
-        let after = delivery.turn.take().expect("its turn").end(is_resolved);
+        let after = self.key_queues.end(*delivery.turn.take().expect("its turn"), is_resolved);
         if let Some(next) = after.next {
             let next_one = next.event.sequence();
             assert!(placed.iter().all(|placed| *placed >= next_one), "{next_one} comes next, though {placed:?} wait");
@@ -284,8 +284,10 @@ fn begin_first(key_queues: &Arc<KeyQueues>, in_flight: &Arc<InFlight>) -> Delive
     }
 }
 
-fn end(mut delivery: Delivery) -> Option<Delivery> {
-    delivery.turn.take().expect("its turn").end(true).next
+/// Ends the turn of an event. Returns the next one, or those that may not start.
+fn end(key_queues: &Arc<KeyQueues>, mut delivery: Delivery, resolved: bool) -> (Option<Delivery>, Vec<Delivery>) {
+    let after = key_queues.end(*delivery.turn.take().expect("its turn"), resolved);
+    (after.next, after.behind)
 }
 
 /// The outcome of an event is stored while the table is asked what others wait for. Later somebody brings the event back.
@@ -294,10 +296,10 @@ fn resolved_and_again() {
     let first = begin_first(&key_queues, &in_flight);
     let (is_resolved, next) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(None)));
     let worker = {
-        let (is_resolved, next) = (is_resolved.clone(), next.clone());
+        let (key_queues, is_resolved, next) = (key_queues.clone(), is_resolved.clone(), next.clone());
         begin(move || async move {
             is_resolved.store(true, Ordering::SeqCst);
-            *next.lock().expect("no panic") = end(first);
+            *next.lock().expect("no panic") = end(&key_queues, first, true).0;
         })
     };
     key_queues.asking();
@@ -310,7 +312,7 @@ fn resolved_and_again() {
     };
     join([worker]);
     let second = second.or_else(|| next.lock().expect("no panic").take()).expect("its turn");
-    assert!(end(second).is_none());
+    assert!(end(&key_queues, second, true).0.is_none());
     key_queues.asking();
     let third = admit(&key_queues, &in_flight, 3, Some(1));
     assert!(matches!(third, KeyAdmission::Elsewhere(_, 1)), "it waits for the first again: {third:?}");
@@ -321,8 +323,9 @@ fn behind_the_last() {
     let (key_queues, in_flight) = (Arc::new(roomy()), Arc::<InFlight>::default());
     let first = begin_first(&key_queues, &in_flight);
     assert!(matches!(admit(&key_queues, &in_flight, 2, Some(1)), KeyAdmission::Waits));
+    let queues = key_queues.clone();
     let worker = begin(move || async move {
-        let second = end(first).expect("it waits");
+        let second = end(&queues, first, true).0.expect("it waits");
         // It is at work until the end.
         std::mem::forget(second);
     });
@@ -337,18 +340,18 @@ fn behind_the_last() {
 /// and 3 fails: it is to be tried again, and 6 does not start before it.
 fn none_passes_a_late_one_that_failed() {
     let (key_queues, in_flight) = (Arc::new(roomy()), Arc::<InFlight>::default());
-    let KeyAdmission::Start(mut fifth) = admit(&key_queues, &in_flight, 5, None) else { panic!("nothing is in its way") };
+    let KeyAdmission::Start(fifth) = admit(&key_queues, &in_flight, 5, None) else { panic!("nothing is in its way") };
     assert!(matches!(admit(&key_queues, &in_flight, 3, None), KeyAdmission::Waits));
     let (is_resolved, behind) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let worker = {
-        let (is_resolved, behind) = (is_resolved.clone(), behind.clone());
+        let (key_queues, is_resolved, behind) = (key_queues.clone(), is_resolved.clone(), behind.clone());
         begin(move || async move {
             is_resolved.store(true, Ordering::SeqCst);
-            let mut third = fifth.turn.take().expect("its turn").end(true).next.expect("it waits");
+            let third = end(&key_queues, fifth, true).0.expect("it waits");
             cast::pause();
-            let after = third.turn.take().expect("its turn").end(false);
-            assert!(after.next.is_none(), "nothing goes on before it");
-            behind.store(after.behind.len(), Ordering::SeqCst);
+            let (next, waited) = end(&key_queues, third, false);
+            assert!(next.is_none(), "nothing goes on before it");
+            behind.store(waited.len(), Ordering::SeqCst);
         })
     };
     let queued = key_queues.asking();

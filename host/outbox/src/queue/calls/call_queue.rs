@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Bounds, CallSlot, Doing};
-use crate::queue::{Delivery, Queue, QueueLimits, Via};
-use crate::sync::atomic::{AtomicBool, Ordering};
+use super::Bounds;
+use crate::queue::call_slot::{CallSlot, CallSlots, Resumption};
+use crate::queue::{Delivery, QueueLimits, Via};
 
 /// A call queue whose first event has waited for this long is a slow one: its events take no room from others any more.
 pub(super) const SLOW_AFTER: Duration = Duration::from_secs(1);
@@ -45,19 +45,6 @@ pub(super) struct CallQueue {
 pub(super) struct CallSide {
     pub(super) deliveries: VecDeque<(Instant, Delivery)>,
     pub(super) bytes: usize,
-}
-
-/// One call's wait to go on.
-#[derive(Debug)]
-pub(super) struct Resumption {
-    granted: AtomicBool,
-    waker: Waker,
-}
-
-impl Resumption {
-    pub(super) fn is_granted(&self) -> bool {
-        self.granted.load(Ordering::Acquire)
-    }
 }
 
 impl CallQueue {
@@ -128,9 +115,9 @@ impl CallQueue {
             && (self.taken == 0 || taken_by_all < bounds.shared)
     }
 
-    pub(super) fn slot(&mut self, queue: Weak<Queue>, name: &Arc<str>, now: Instant) -> CallSlot {
+    pub(super) fn slot(&mut self, slots: Weak<dyn CallSlots>, name: &Arc<str>, now: Instant) -> CallSlot {
         self.taken += 1;
-        CallSlot { queue, name: name.clone(), since: now, doing: Doing::Computes }
+        CallSlot::new(slots, name.clone(), now)
     }
 
     /// Whether one more of the calls that have begun may compute. Events that were given slots but have no worker yet do not
@@ -153,7 +140,7 @@ impl CallQueue {
             self.waiting -= 1;
             return None;
         }
-        let resumption = Arc::new(Resumption { granted: AtomicBool::new(false), waker: waker.clone() });
+        let resumption = Resumption::new(waker);
         self.resuming.push_back(resumption.clone());
         Some(resumption)
     }
@@ -163,8 +150,7 @@ impl CallQueue {
         while !self.resuming.is_empty() && self.may_compute(ready, name, bounds) {
             let Some(next) = self.resuming.pop_front() else { return };
             self.waiting -= 1;
-            next.granted.store(true, Ordering::Release);
-            next.waker.wake_by_ref();
+            next.grant();
         }
     }
 

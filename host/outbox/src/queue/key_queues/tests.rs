@@ -36,10 +36,20 @@ impl Hands {
             other => panic!("it may start: {other:?}"),
         }
     }
-}
 
-fn end(mut delivery: Delivery, resolved: bool) -> AfterTurn {
-    delivery.turn.take().expect("its turn").end(resolved)
+    fn end(&self, mut delivery: Delivery, resolved: bool) -> AfterTurn {
+        self.queues.end(*delivery.turn.take().expect("its turn"), resolved)
+    }
+
+    /// What goes on after the end of a turn, in order.
+    fn rest_of(&self, first: Delivery) -> Vec<u64> {
+        let (mut next, mut order) = (self.end(first, true).next, Vec::new());
+        while let Some(delivery) = next {
+            order.push(delivery.event.sequence());
+            next = self.end(delivery, true).next;
+        }
+        order
+    }
 }
 
 #[test]
@@ -51,11 +61,11 @@ fn events_of_one_aggregate_start_one_after_the_other() {
     let _other = hands.start("7", 4);
     assert_eq!(hands.queues.waiting().events, 2);
 
-    let second = end(first, true).next.expect("the next one");
+    let second = hands.end(first, true).next.expect("the next one");
     assert_eq!(second.event.sequence(), 2);
-    let third = end(second, true).next.expect("the next one");
+    let third = hands.end(second, true).next.expect("the next one");
     assert_eq!(third.event.sequence(), 3);
-    assert!(end(third, true).next.is_none());
+    assert!(hands.end(third, true).next.is_none());
     assert_eq!((hands.queues.waiting(), hands.queues.lock().queues.len()), (Room::default(), 1));
 }
 
@@ -68,7 +78,7 @@ fn an_event_whose_time_comes_late_waits_in_its_place() {
     assert!(matches!(hands.admit("42", 3, None), KeyAdmission::Waits));
     assert!(matches!(hands.admit("42", 7, Some(6)), KeyAdmission::Waits));
 
-    assert_eq!(rest_of(first), [3, 6, 7, 9]);
+    assert_eq!(hands.rest_of(first), [3, 6, 7, 9]);
 }
 
 #[test]
@@ -83,18 +93,8 @@ fn what_waits_behind_a_late_event_is_not_held_up_by_later_ones() {
 
     assert!(matches!(hands.admit("42", 3, None), KeyAdmission::Waits));
     assert!(held_up(3), "it is in the queue itself");
-    assert_eq!(rest_of(first), [3, 6]);
+    assert_eq!(hands.rest_of(first), [3, 6]);
     assert!(!held_up(9), "nothing of the aggregate is in hand");
-}
-
-/// What goes on after the end of a turn, in order.
-fn rest_of(first: Delivery) -> Vec<u64> {
-    let (mut next, mut order) = (end(first, true).next, Vec::new());
-    while let Some(delivery) = next {
-        order.push(delivery.event.sequence());
-        next = end(delivery, true).next;
-    }
-    order
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn for_an_event_whose_time_comes_late_the_last_of_a_full_queue_is_set_aside() {
 
     assert_eq!(hands.queues.waiting(), waiting, "they are all alike");
     assert_eq!([3, 5, 7, 9].map(|sequence| hands.queues.holds(sequence)), [true, true, false, false]);
-    assert_eq!(rest_of(first), [3]);
+    assert_eq!(hands.rest_of(first), [3]);
     assert_eq!(hands.queues.waiting(), Room::default());
 }
 
@@ -123,7 +123,7 @@ fn an_event_whose_time_comes_late_waits_beside_a_later_one_at_work_though_there_
     assert!(matches!(hands.admit("42", 9, Some(5)), KeyAdmission::Behind(_, 5)), "nothing may wait");
     assert!(matches!(hands.admit("42", 3, None), KeyAdmission::Waits));
     assert!(matches!(hands.admit("42", 4, Some(3)), KeyAdmission::Behind(_, 3)));
-    assert_eq!(rest_of(first), [3]);
+    assert_eq!(hands.rest_of(first), [3]);
 }
 
 #[test]
@@ -138,14 +138,14 @@ fn what_is_set_aside_waits_behind_the_event_that_is_at_work_now() {
     let hands = Hands::new();
     let first = hands.start("42", 1);
     hands.admit("42", 2, Some(1));
-    let _second = end(first, true).next.expect("the next one");
+    let _second = hands.end(first, true).next.expect("the next one");
     assert!(matches!(hands.admit("42", 4, Some(3)), KeyAdmission::Behind(_, 2)));
 }
 
 #[test]
 fn what_was_resolved_is_waited_for_when_the_table_says_so_later() {
     let hands = Hands::new();
-    end(hands.start("42", 1), true);
+    hands.end(hands.start("42", 1), true);
     hands.queues.asking();
     assert!(matches!(hands.admit("42", 2, Some(1)), KeyAdmission::Elsewhere(_, 1)), "it was brought back from the dead");
 }
@@ -160,7 +160,7 @@ fn in_one_queue_events_wait_for_each_other_whatever_they_belong_to_and_however_m
     }
     assert_eq!(hands.queues.asking().len(), hands.queues.waiting().events + 1);
 
-    let after = end(first, false);
+    let after = hands.end(first, false);
 
     assert_eq!(after.behind.len(), hands.in_flight.len());
     assert!(after.behind.iter().map(|waiting| waiting.event.sequence()).is_sorted());
@@ -174,7 +174,7 @@ fn what_waits_for_an_unresolved_event_is_set_aside_behind_it() {
     hands.admit("42", 2, Some(1));
     hands.admit("42", 3, Some(2));
 
-    let after = end(first, false);
+    let after = hands.end(first, false);
 
     assert!(after.next.is_none());
     assert_eq!(after.behind.iter().map(|waiting| waiting.event.sequence()).collect::<Vec<_>>(), [2, 3]);
@@ -274,7 +274,7 @@ fn what_waits_is_counted_in_events_and_bytes_until_it_is_taken_out() {
     assert_eq!(hands.queues.waiting(), Room { events: 2, bytes: 2 * bytes }, "they are all alike");
     assert_eq!([1, 2, 3, 4].map(|sequence| hands.queues.holds(sequence)), [true, true, true, false]);
 
-    let second = end(first, true).next.expect("the next one");
+    let second = hands.end(first, true).next.expect("the next one");
     assert_eq!((hands.queues.waiting(), hands.queues.holds(1)), (Room { events: 1, bytes }, false));
     let drained = hands.queues.drain();
 
@@ -282,7 +282,7 @@ fn what_waits_is_counted_in_events_and_bytes_until_it_is_taken_out() {
     assert_eq!((hands.queues.waiting(), hands.queues.holds(2), hands.queues.holds(3)), (Room::default(), true, false));
     let key = key(&second.event).expect("it has an aggregate");
     assert!(hands.queues.comes_before(&key, 9), "the second is on its way still");
-    assert!(end(second, true).next.is_none());
+    assert!(hands.end(second, true).next.is_none());
     assert!(!hands.queues.comes_before(&key, 9));
 }
 
@@ -301,7 +301,7 @@ fn an_event_is_taken_out_with_everything_that_waits_behind_it() {
     assert_eq!(taken.iter().map(|taken| taken.event.sequence()).collect::<Vec<_>>(), [5, 6]);
     assert_eq!(hands.queues.waiting(), Room { events: 2, bytes: 2 * bytes });
     assert_eq!([3, 4, 5, 6].map(|sequence| hands.queues.holds(sequence)), [true, true, false, false]);
-    assert_eq!(end(first, true).next.expect("it waited before them").event.sequence(), 3);
+    assert_eq!(hands.end(first, true).next.expect("it waited before them").event.sequence(), 3);
 }
 
 #[test]
@@ -309,7 +309,7 @@ fn what_was_resolved_while_a_claim_was_on_its_way_is_not_waited_for() {
     let hands = Hands::new();
     let first = hands.start("42", 1);
     hands.queues.asking();
-    end(first, true);
+    hands.end(first, true);
     assert!(matches!(hands.admit("42", 2, Some(1)), KeyAdmission::Start(_)));
 }
 
@@ -343,12 +343,12 @@ fn an_event_that_was_set_aside_for_a_late_one_while_the_table_was_asked_is_not_p
     assert_eq!(hands.queues.asking().len(), 2);
     let KeyAdmission::Behind(aside, 7) = hands.admit("42", 7, Some(5)) else { panic!("7 takes the place of 9") };
     assert_eq!(aside.event.sequence(), 9);
-    let seventh = end(running, true).next.expect("it waits");
+    let seventh = hands.end(running, true).next.expect("it waits");
 
     assert!(
         matches!(hands.admit("42", 12, Some(7)), KeyAdmission::Behind(_, 7)),
         "the table was told that 9 is queued: it comes first"
     );
-    assert!(end(seventh, true).next.is_none());
+    assert!(hands.end(seventh, true).next.is_none());
     assert!(matches!(hands.admit("42", 13, Some(7)), KeyAdmission::Elsewhere(_, 9)));
 }
