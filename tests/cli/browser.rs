@@ -39,6 +39,7 @@ fn run(file: &str, settings: &[(&str, &str)]) {
 }
 
 #[test]
+#[ignore = "takes long: .ci/nightly runs it"]
 fn every_page_fits_every_screen_and_is_accessible_and_light() {
     run("pages.test.js", &[]);
 }
@@ -59,6 +60,7 @@ fn nothing_that_a_writer_wrote_runs() {
 }
 
 #[test]
+#[ignore = "takes long: .ci/nightly runs it"]
 fn what_is_wrong_is_seen_at_once() {
     let home = Home::on_postgres();
     run("states.test.js", &[("OUTBOX_TEST_OWN_POSTGRES_URL", home.url())]);

@@ -37,7 +37,7 @@ cargo xtask COMMAND [ARGUMENTS]
   dev [ARGUMENTS]      builds the host and the sample plugins, then runs `outbox dev ARGUMENTS`;
                        while it runs, a plugin whose source changes is rebuilt and reloaded
   test [ARGUMENTS]     builds the sample plugins, starts a PostgreSQL, a MariaDB, a NATS, a Redis and a RabbitMQ of
-                       its own, then runs every test: `cargo test --workspace ARGUMENTS`; where
+                       its own, then runs the tests: `cargo test --workspace ARGUMENTS`, with `-- --ignored` those that take long; where
                        OUTBOX_TEST_POSTGRES_URL, OUTBOX_TEST_MYSQL_URL, OUTBOX_TEST_NATS_URL, OUTBOX_TEST_REDIS_URL
                        or OUTBOX_TEST_AMQP_URL names a server, or OUTBOX_TEST_PYTHON a Python with drivers for
                        both databases, or OUTBOX_TEST_CHROMIUM a Chromium, or OUTBOX_TEST_TANSU a Tansu (for Kafka),

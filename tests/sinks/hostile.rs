@@ -1,0 +1,211 @@
+//! Brokers that answer wrongly, without an end, or not at all: only their own sink is down, and it comes back by itself.
+
+use std::io;
+
+use outbox::sink::{Sink, SinkError};
+use serde_json::{Value, json};
+use support::PATIENCE;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+
+use crate::common::{order, send_one, send_until_confirmed, sink};
+
+/// A server that treats each connection so. Returns its address, and how many connections of it have ended.
+async fn server<F>(serve: impl Fn(usize, TcpStream) -> F + Send + 'static) -> (String, mpsc::UnboundedReceiver<usize>)
+where
+    F: Future<Output = io::Result<()>> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+    let address = listener.local_addr().expect("it is bound").to_string();
+    let (ended, ends) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        for number in 0.. {
+            let Ok((stream, _)) = listener.accept().await else { return };
+            let (ended, served) = (ended.clone(), serve(number, stream));
+            tokio::spawn(async move {
+                let _ = served.await;
+                let _ = ended.send(number);
+            });
+        }
+    });
+    (address, ends)
+}
+
+/// Reads until the client closes.
+async fn listen(stream: &mut (impl AsyncReadExt + Unpin)) -> io::Result<()> {
+    let mut buffer = [0; 4096];
+    while stream.read(&mut buffer).await? > 0 {}
+    Ok(())
+}
+
+/// Sends without an end, as fast as the client reads.
+async fn flood(stream: &mut (impl AsyncWriteExt + Unpin)) -> io::Result<()> {
+    loop {
+        stream.write_all(&[b'x'; 1 << 16]).await?;
+    }
+}
+
+/// The next connection has ended.
+async fn ended(ends: &mut mpsc::UnboundedReceiver<usize>) {
+    let end = tokio::time::timeout(PATIENCE, ends.recv()).await;
+    assert!(end.is_ok(), "the connection is kept though nobody needs it");
+}
+
+async fn is_down(sink: &dyn Sink) -> String {
+    match send_one(sink, order(1)).await {
+        Err(SinkError::Down { reason, .. }) => reason,
+        other => panic!("the server does not answer as one: {other:?}"),
+    }
+}
+
+fn amqp(address: &str, timeout: &str) -> Value {
+    json!({"kind": "amqp", "url": format!("amqp://{address}"), "routing_key": "orders", "timeout": timeout})
+}
+
+fn method(channel: u16, class: u16, method: u16, arguments: &[u8]) -> Vec<u8> {
+    let mut payload = [class.to_be_bytes(), method.to_be_bytes()].concat();
+    payload.extend(arguments);
+    let mut frame = vec![1];
+    frame.extend(channel.to_be_bytes());
+    frame.extend(u32::try_from(payload.len()).expect("short").to_be_bytes());
+    frame.extend(payload);
+    frame.push(0xCE);
+    frame
+}
+
+/// Reads one frame of the client.
+async fn frame(stream: &mut TcpStream) -> io::Result<()> {
+    let mut head = [0; 7];
+    stream.read_exact(&mut head).await?;
+    let length = u32::from_be_bytes(head[3..].try_into().expect("four bytes"));
+    let mut rest = vec![0; usize::try_from(length).expect("short") + 1];
+    stream.read_exact(&mut rest).await.map(|_| ())
+}
+
+/// Greets as RabbitMQ does, with these bounds, up to the open connection.
+async fn greet(stream: &mut TcpStream, frame_max: u32, heartbeat: u16) -> io::Result<()> {
+    stream.read_exact(&mut [0; 8]).await?;
+    let long = |text: &str| [&u32::try_from(text.len()).expect("short").to_be_bytes()[..], text.as_bytes()].concat();
+    let start = [&[0, 9, 0, 0, 0, 0][..], &long("PLAIN"), &long("en_US")].concat();
+    stream.write_all(&method(0, 10, 10, &start)).await?;
+    frame(stream).await?; // start-ok
+    let tune = [&2047_u16.to_be_bytes()[..], &frame_max.to_be_bytes(), &heartbeat.to_be_bytes()].concat();
+    stream.write_all(&method(0, 10, 30, &tune)).await?;
+    frame(stream).await?; // tune-ok
+    frame(stream).await?; // open
+    stream.write_all(&method(0, 10, 41, &[0])).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_of_amqp_without_a_bound_for_frames_or_with_a_huge_one_takes_no_memory() {
+    for frame_max in [0, u32::MAX, 64 << 20] {
+        let (address, mut ends) = server(move |_, mut stream| async move {
+            greet(&mut stream, frame_max, 0).await?;
+            listen(&mut stream).await
+        })
+        .await;
+
+        let reason = is_down(&*sink(amqp(&address, "500ms"))).await;
+
+        assert!(reason.contains("does not answer"), "{frame_max}: {reason}");
+        ended(&mut ends).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_of_amqp_that_says_nothing_keeps_no_connection_of_ours() {
+    let (address, mut ends) = server(|_, mut stream| async move { listen(&mut stream).await }).await;
+
+    let reason = is_down(&*sink(amqp(&address, "300ms"))).await;
+
+    assert!(reason.contains("does not answer"), "{reason}");
+    ended(&mut ends).await;
+}
+
+const INFO: &str = r#"INFO {"server_id":"x","server_name":"x","version":"2.10.0","go":"x","host":"127.0.0.1","port":4222,"headers":true,"max_payload":1048576,"proto":1,"client_id":1}"#;
+
+/// Plays NATS on a connection until a message comes. Returns the stream, and the beginning of an answer: `MSG` with all but its length.
+async fn nats_until_a_message(stream: TcpStream) -> io::Result<(BufReader<TcpStream>, String)> {
+    let mut subscription = String::new();
+    let mut stream = BufReader::new(stream);
+    stream.write_all(format!("{INFO}\r\n").as_bytes()).await?;
+    loop {
+        let mut line = String::new();
+        if stream.read_line(&mut line).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if line.starts_with("PING") {
+            stream.write_all(b"PONG\r\n").await?;
+        }
+        let words: Vec<&str> = line.split_whitespace().collect();
+        if let ["SUB", _, number] = words[..] {
+            number.clone_into(&mut subscription);
+        }
+        if let ["HPUB", _, answers, _, all] = words[..] {
+            let mut rest = vec![0; all.parse::<usize>().expect("a length") + 2];
+            stream.read_exact(&mut rest).await?;
+            return Ok((stream, format!("MSG {answers} {subscription}")));
+        }
+    }
+}
+
+fn nats(address: &str) -> Value {
+    json!({"kind": "nats", "url": format!("nats://{address}"), "subject": "orders", "timeout": "3s"})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sink_of_nats_connects_anew_after_answers_that_break_its_client() {
+    for broken in ["-ERR\r\n", "MSG a 1 18446744073709551615\r\n"] {
+        let (address, _ends) = server(move |number, stream| async move {
+            let (mut stream, answer) = nats_until_a_message(stream).await?;
+            if number == 0 {
+                stream.write_all(broken.as_bytes()).await?;
+            } else {
+                let ack = r#"{"stream":"ORDERS","seq":7}"#;
+                stream.write_all(format!("{answer} {}\r\n{ack}\r\n", ack.len()).as_bytes()).await?;
+            }
+            listen(&mut stream).await
+        })
+        .await;
+
+        let failures = send_until_confirmed(&*sink(nats(&address)), order(1)).await;
+
+        assert!(failures > 0, "the first answer was none: {broken}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_of_nats_without_an_end_is_not_collected() {
+    let (address, mut ends) = server(|_, stream| async move {
+        let (mut stream, answer) = nats_until_a_message(stream).await?;
+        stream.write_all(format!("{answer} 99999999999\r\n").as_bytes()).await?;
+        flood(&mut stream).await
+    })
+    .await;
+
+    let reason =
+        is_down(&*sink(json!({"kind": "nats", "url": format!("nats://{address}"), "subject": "orders", "timeout": "60s"})))
+            .await;
+
+    assert!(reason.contains("sends more than 16 MiB"), "{reason}");
+    ended(&mut ends).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_of_redis_without_an_end_is_not_collected() {
+    for beginning in ["+", "$100000000000\r\n"] {
+        let (address, mut ends) = server(move |_, mut stream| async move {
+            let _command = stream.read(&mut [0; 4096]).await?;
+            stream.write_all(beginning.as_bytes()).await?;
+            flood(&mut stream).await
+        })
+        .await;
+        let config = json!({"kind": "redis", "url": format!("redis://{address}"), "timeout": "60s"});
+
+        let reason = is_down(&*sink(config)).await;
+
+        assert!(reason.contains("sends more than 16 MiB"), "{beginning}: {reason}");
+        ended(&mut ends).await;
+    }
+}
