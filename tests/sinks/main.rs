@@ -8,6 +8,7 @@ mod certificate;
 mod common;
 mod endpoint;
 mod example;
+mod hostile;
 mod http;
 mod kafka;
 mod nats;

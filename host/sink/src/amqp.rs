@@ -32,6 +32,7 @@ use super::connection::Connection;
 use super::error::quoted;
 use super::headers::{carried, own};
 use super::kind::Kind;
+use super::stream::Lifeline;
 use super::{CommonConfig, Message, Secret, SinkError, Template, target, tls};
 
 const LIMITS: Limits = Limits { messages: 256, bytes: 1 << 20, in_flight: 4 };
@@ -40,6 +41,15 @@ const LIMITS: Limits = Limits { messages: 256, bytes: 1 << 20, in_flight: 4 };
 const SHORT: usize = 255;
 /// The most bytes of headers. They travel in one frame, and a broker closes the connection over one that is too large.
 const MAX_HEADER_BYTES: usize = 64 << 10;
+/// Most bytes of a frame, whatever the broker allows: lapin keeps 32 of them for each direction. RabbitMQ's own bound is the usual one.
+const USUAL_FRAME: u32 = 128 << 10;
+const MAX_FRAME: u32 = 1 << 20;
+/// What a frame of headers holds beside them.
+const FRAME_REST: usize = 2 << 10;
+/// Seconds between two signs of life, unless the address says otherwise. RabbitMQ's own.
+const HEARTBEAT: u16 = 60;
+/// How long a connection that was given up may take to close in order.
+const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 /// `delivery_mode` of a message that survives the broker's restart.
 const PERSISTENT: u8 = 2;
 
@@ -130,6 +140,10 @@ impl AmqpConfig {
         if let Some(password) = &self.password {
             password.reveal().clone_into(&mut userinfo.password);
         }
+        let query = &mut uri.query;
+        // Without a bound of ours the broker's counts, and none at all means 4 GiB.
+        query.frame_max = Some(query.frame_max.filter(|frame| *frame > 0).unwrap_or(USUAL_FRAME).min(MAX_FRAME));
+        query.heartbeat = Some(query.heartbeat.unwrap_or(HEARTBEAT));
         Ok(uri)
     }
 }
@@ -156,11 +170,37 @@ struct Open {
     channel: Channel,
     /// It is closed when this value is dropped.
     connection: lapin::Connection,
+    /// Without it lapin would wait, in a thread of its own, for a broker that never answers. `None` while this value is dropped.
+    lifeline: Option<Lifeline>,
 }
 
 impl Open {
     fn works(&self) -> bool {
         self.connection.status().connected() && self.channel.status().connected()
+    }
+
+    /// The broker may send as much again as it may for a batch.
+    fn begin_batch(&self) {
+        self.lifeline.iter().for_each(Lifeline::allow);
+    }
+
+    /// Most bytes of a message's headers on this connection.
+    fn max_header_bytes(&self) -> usize {
+        let frame = usize::try_from(self.connection.configuration().frame_max()).unwrap_or(usize::MAX);
+        MAX_HEADER_BYTES.min(frame.saturating_sub(FRAME_REST))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let Some(lifeline) = self.lifeline.take() else { return };
+        // A broker that answers gets to close the connection in order.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                tokio::time::sleep(CLOSE_WITHIN).await;
+                drop(lifeline);
+            });
+        }
     }
 }
 
@@ -184,8 +224,10 @@ impl Amqp {
 
     async fn open(&self) -> lapin::Result<Open> {
         let tls = self.tls.clone();
+        let lifeline = Lifeline::default();
+        let opener = lifeline.opener();
         let connect = async move |uri: AMQPUri, _: Runtime<transport::Kit>| {
-            let stream = transport::connect(&uri.authority.host, uri.authority.port, tls.clone()).await;
+            let stream = transport::connect(&opener, &uri.authority.host, uri.authority.port, tls.clone()).await;
             stream.map_err(lapin::Error::from)
         };
         let properties = ConnectionProperties::default().with_connection_name(format!("outbox {}", self.name).into());
@@ -193,16 +235,17 @@ impl Amqp {
         let connection = lapin::Connection::connector(self.uri.clone(), runtime, connect, properties).await?;
         let channel = connection.create_channel().await?;
         channel.confirm_select(ConfirmSelectOptions::default()).await?;
-        Ok(Open { channel, connection })
+        Ok(Open { channel, connection, lifeline: Some(lifeline) })
     }
 
     /// Hands a message to the channel; the broker confirms it later.
-    async fn publish(&self, channel: &Channel, message: &Message) -> Result<PublisherConfirm, SinkError> {
+    async fn publish(&self, open: &Open, message: &Message) -> Result<PublisherConfirm, SinkError> {
         let key = self.config.routing_key.subject_of(message, clean);
         let key = ShortString::try_new(key.into_owned())
             .map_err(|_| SinkError::rejected(format!("the routing key has more than {SHORT} bytes")))?;
         let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
-        let sent = channel.basic_publish(self.exchange.clone(), key, options, &message.body, properties(message)?).await;
+        let properties = properties(message, open.max_header_bytes())?;
+        let sent = open.channel.basic_publish(self.exchange.clone(), key, options, &message.body, properties).await;
         sent.map_err(|error| self.lost(&error))
     }
 
@@ -243,9 +286,10 @@ impl Link for Amqp {
             Ok(Err(error)) => return batch.fail(&error),
             Err(_) => return batch.fail(&self.silent()),
         };
+        open.begin_batch();
         let mut sent = Vec::with_capacity(batch.messages().len());
         for message in batch.messages() {
-            let publishing = tokio::time::timeout_at(deadline.into(), self.publish(&open.channel, message));
+            let publishing = tokio::time::timeout_at(deadline.into(), self.publish(&open, message));
             sent.push(publishing.await.unwrap_or_else(|_| Err(self.silent())));
         }
         let confirming = sent.into_iter().enumerate().map(async |(index, sent)| {
@@ -265,11 +309,11 @@ impl Link for Amqp {
 }
 
 /// Id, content type, headers. `CC` and `BCC` would make RabbitMQ route the message elsewhere too, `x-…` control its plugins.
-fn properties(message: &Message) -> Result<BasicProperties, SinkError> {
+fn properties(message: &Message, max_header_bytes: usize) -> Result<BasicProperties, SinkError> {
     let bytes: usize = message.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
-    if bytes > MAX_HEADER_BYTES {
+    if bytes > max_header_bytes {
         return Err(SinkError::rejected(format!(
-            "the message has {bytes} bytes of headers; at most {MAX_HEADER_BYTES} are sent"
+            "the message has {bytes} bytes of headers; at most {max_header_bytes} are sent"
         )));
     }
     let short = |what: &str, text: &str| {

@@ -36,6 +36,8 @@ mod redis;
 mod secret;
 mod set;
 mod stdout;
+#[cfg(any(feature = "amqp", feature = "redis"))]
+mod stream;
 #[cfg(any(feature = "amqp", feature = "http", feature = "kafka", feature = "nats", feature = "redis"))]
 mod target;
 mod template;

@@ -6,6 +6,7 @@
 
 mod config;
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use async_nats::header::{HeaderName, HeaderValue};
@@ -25,6 +26,11 @@ use super::kind::Kind;
 use super::{Message, SinkError, tls};
 
 const LIMITS: Limits = Limits { messages: 256, bytes: 1 << 20, in_flight: PLACES };
+
+/// Most bytes that the server may send from one answer to the next. An answer has some hundred.
+const MAX_READ: u64 = 16 << 20;
+/// How often it is looked at how many they are.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Whether a character may not stand in a subject to publish to. Dots may, in the operator's text.
 fn is_no_token(c: char) -> bool {
@@ -51,6 +57,29 @@ struct Open {
     /// Becomes true when the connection is gone. The client is not used after that: it would keep messages for a server that
     /// may never come back, and the answers to messages that were sent would never arrive.
     lost: watch::Receiver<bool>,
+}
+
+impl Open {
+    /// False from when the connection was lost, or its task has ended: it panics over some answers that are none.
+    fn works(&self) -> bool {
+        !*self.lost.borrow() && self.lost.has_changed().is_ok()
+    }
+
+    /// Waits until the server has sent more than any answer can be, without an end. The client would keep all of it.
+    async fn floods(&self) {
+        let statistics = self.client.statistics();
+        let read = || (statistics.in_messages.load(Ordering::Relaxed), statistics.in_bytes.load(Ordering::Relaxed));
+        let (mut messages, mut bytes) = read();
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            let now = read();
+            if now.0 != messages {
+                (messages, bytes) = now;
+            } else if now.1.saturating_sub(bytes) > MAX_READ {
+                return;
+            }
+        }
+    }
 }
 
 impl Nats {
@@ -132,6 +161,12 @@ impl Nats {
         SinkError::down(format!("the connection to NATS at {} was lost", self.config.target()))
     }
 
+    fn floods(&self) -> SinkError {
+        let what =
+            format!("NATS at {} sends more than {} MiB where short answers are due", self.config.target(), MAX_READ >> 20);
+        SinkError::down(what)
+    }
+
     /// The connection works, but there was no answer for this message; others may be confirmed.
     fn unanswered(subject: &str) -> SinkError {
         SinkError::unavailable(format!(
@@ -148,7 +183,7 @@ impl Nats {
 #[async_trait]
 impl Link for Nats {
     async fn send(&self, batch: &Batch<'_>, deadline: Instant) {
-        let connecting = self.connection.get(|open| !*open.lost.borrow(), self.connect());
+        let connecting = self.connection.get(Open::works, self.connect());
         let open = match tokio::time::timeout_at(deadline.into(), connecting).await {
             Ok(Ok(open)) => open,
             Ok(Err(error)) => return batch.fail(&error),
@@ -159,7 +194,13 @@ impl Link for Nats {
             .iter()
             .enumerate()
             .map(async |(index, message)| batch.answer(index, self.publish(&open, message, deadline).await));
-        join_all(publishing).await;
+        tokio::select! {
+            _ = join_all(publishing) => {}
+            () = open.floods() => {
+                self.cut_off();
+                batch.fail(&self.floods());
+            }
+        }
     }
 
     fn cut_off(&self) {

@@ -7,16 +7,18 @@
 //! is slow to answer holds up those behind it, since a server does one thing after another.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{
-    AsyncConnectionConfig, Client, ErrorKind, IntoConnectionInfo, Pipeline, RedisError, RedisResult, ServerErrorKind,
-    TlsCertificates, Value,
+    AsyncConnectionConfig, ConnectionAddr, ErrorKind, IntoConnectionInfo, Pipeline, RedisConnectionInfo, RedisError,
+    RedisResult, ServerErrorKind, Value,
 };
 use async_trait::async_trait;
 use outbox_event::chain::chain;
 use outbox_event::units::duration;
+use rustls::ClientConfig;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
@@ -26,6 +28,7 @@ use super::connection::Connection;
 use super::error::quoted;
 use super::headers::{carried, own};
 use super::kind::Kind;
+use super::stream::Lifeline;
 use super::{CommonConfig, Message, Secret, SinkError, Template, target, tls};
 
 const LIMITS: Limits = Limits { messages: 256, bytes: 1 << 20, in_flight: 2 };
@@ -110,9 +113,17 @@ impl Kind for RedisConfig {
 }
 
 impl RedisConfig {
-    fn client(&self) -> Result<Client, String> {
+    /// Where the server is and how to log in; with TLS or without.
+    fn server(&self) -> Result<Server, String> {
         let bad = |error: RedisError| format!("the address is none of Redis: {}", error.kind_text());
-        let info = self.url.trim().into_connection_info().map_err(bad)?;
+        let url = self.url.trim();
+        // The client does not need to know of TLS, which is below its stream.
+        let encrypted = url.split_once("://").filter(|(scheme, _)| scheme.eq_ignore_ascii_case("rediss"));
+        let plain = encrypted.map(|(_, rest)| format!("redis://{rest}"));
+        let info = plain.as_deref().unwrap_or(url).into_connection_info().map_err(bad)?;
+        let ConnectionAddr::Tcp(host, port) = info.addr().clone() else {
+            return Err("the address is none of a server".to_owned());
+        };
         let mut settings = info.redis_settings().clone();
         if let Some(user) = &self.user {
             settings = settings.set_username(user);
@@ -120,10 +131,8 @@ impl RedisConfig {
         if let Some(password) = &self.password {
             settings = settings.set_password(password.reveal());
         }
-        let info = info.set_redis_settings(settings);
-        let Some(file) = &self.ca_file else { return Client::open(info).map_err(bad) };
-        let root_cert = Some(std::fs::read(file).map_err(|error| format!("{}: {error}", file.display()))?);
-        Client::build_with_tls(info, TlsCertificates { client_tls: None, root_cert }).map_err(bad)
+        let tls = encrypted.map(|_| tls::client(self.ca_file.as_deref())).transpose()?.map(Arc::new);
+        Ok(Server { host, port, tls, settings })
     }
 }
 
@@ -138,29 +147,54 @@ impl KindText for RedisError {
     }
 }
 
+/// A server of Redis.
+struct Server {
+    host: String,
+    port: u16,
+    /// `None` without TLS.
+    tls: Option<Arc<ClientConfig>>,
+    settings: RedisConnectionInfo,
+}
+
 /// A connection to Redis.
 struct Redis {
     config: RedisConfig,
-    client: Client,
-    connection: Connection<MultiplexedConnection>,
+    server: Server,
+    connection: Connection<Open>,
+}
+
+/// An open connection.
+#[derive(Clone)]
+struct Open {
+    connection: MultiplexedConnection,
+    /// Ends the task of the connection when nobody has it any more.
+    lifeline: Arc<Lifeline>,
 }
 
 impl Redis {
     fn new(config: RedisConfig) -> Result<Self, String> {
-        let client = config.client()?;
-        Ok(Self { config, client, connection: Connection::default() })
+        let server = config.server()?;
+        Ok(Self { config, server, connection: Connection::default() })
     }
 
-    async fn connect(&self) -> Result<MultiplexedConnection, SinkError> {
-        let timeout = self.config.timeout;
-        let options = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(timeout.min(Duration::from_secs(5))))
-            .set_response_timeout(Some(timeout));
-        let connection = self.client.get_multiplexed_async_connection_with_config(&options).await;
-        connection.map_err(|error| {
-            let reason = tls::reason(&error, self.config.ca_file.as_deref());
-            SinkError::down(format!("Redis at {} cannot be connected to: {reason}", self.config.target()))
-        })
+    async fn connect(&self) -> Result<Open, SinkError> {
+        let patience = self.config.timeout.min(Duration::from_secs(5));
+        let opening = tokio::time::timeout(patience, self.open()).await;
+        opening
+            .unwrap_or_else(|_| Err("it does not answer".to_owned()))
+            .map_err(|reason| SinkError::down(format!("Redis at {} cannot be connected to: {reason}", self.config.target())))
+    }
+
+    async fn open(&self) -> Result<Open, String> {
+        let Server { host, port, tls, settings } = &self.server;
+        let lifeline = Lifeline::default();
+        let ca_file = self.config.ca_file.as_deref();
+        let stream = lifeline.opener().connect(host, *port, tls.clone()).await.map_err(|error| tls::reason(&error, ca_file))?;
+        let options = AsyncConnectionConfig::new().set_response_timeout(Some(self.config.timeout));
+        let opened = MultiplexedConnection::new_with_config(settings, stream, options).await;
+        let (connection, task) = opened.map_err(|error| tls::reason(&error, ca_file))?;
+        tokio::spawn(task);
+        Ok(Open { connection, lifeline: Arc::new(lifeline) })
     }
 
     /// Adds one command for a message.
@@ -210,7 +244,8 @@ impl Redis {
 impl Link for Redis {
     async fn send(&self, batch: &Batch<'_>, deadline: Instant) {
         let sending = async {
-            let mut connection = self.connection.get(|_| true, self.connect()).await?;
+            let Open { mut connection, lifeline } = self.connection.get(|_| true, self.connect()).await?;
+            lifeline.allow();
             let mut pipeline = Pipeline::with_capacity(batch.messages().len());
             for message in batch.messages() {
                 self.add(&mut pipeline, message);

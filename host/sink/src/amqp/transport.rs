@@ -1,4 +1,4 @@
-//! The stream below AMQP: TCP, or TLS with the same crypto as everywhere else.
+//! The stream below AMQP, as lapin takes it.
 //!
 //! lapin's own TLS reads PKCS#12, whose crates are many and old; so it is given a stream that is encrypted already.
 
@@ -12,35 +12,21 @@ use async_compat::{Compat, CompatExt};
 use async_rs::Tokio;
 use async_rs::traits::{Executor, Reactor, RuntimeKit};
 use async_rs::util::Task;
-use futures_util::Stream;
 use lapin::AsyncTcpStream;
 use rustls::ClientConfig;
-use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
 
-/// TCP or TLS.
-pub(super) trait Transport: AsyncRead + AsyncWrite + Send + Unpin {}
+use crate::stream::{self, Opener};
 
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Transport for T {}
+type Stream = Compat<stream::Stream>;
 
-type Boxed = Compat<Box<dyn Transport>>;
-
-/// Connects; with TLS when a configuration for it is given.
-pub(super) async fn connect(host: &str, port: u16, tls: Option<Arc<ClientConfig>>) -> io::Result<AsyncTcpStream<Boxed>> {
-    // In a URL an IPv6 address stands in brackets.
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    let tcp = TcpStream::connect((host, port)).await?;
-    tcp.set_nodelay(true)?;
-    let stream: Box<dyn Transport> = match tls {
-        None => Box::new(tcp),
-        Some(config) => {
-            let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
-            Box::new(TlsConnector::from(config).connect(name, tcp).await?)
-        }
-    };
-    Ok(AsyncTcpStream::Plain(stream.compat()))
+/// A stream as lapin takes it.
+pub(super) async fn connect(
+    opener: &Opener,
+    host: &str,
+    port: u16,
+    tls: Option<Arc<ClientConfig>>,
+) -> io::Result<AsyncTcpStream<Stream>> {
+    Ok(AsyncTcpStream::Plain(opener.connect(host, port, tls).await?.compat()))
 }
 
 /// Tokio, with streams of ours.
@@ -66,11 +52,11 @@ impl Executor for Kit {
 }
 
 impl Reactor for Kit {
-    type TcpStream = Boxed;
+    type TcpStream = Stream;
     type Sleep = <Tokio as Reactor>::Sleep;
 
     #[expect(refining_impl_trait, reason = "it never makes one; the type is only to be named")]
-    fn register<H: io::Read + io::Write + AsFd + AsRawFd + Send + 'static>(&self, _: H) -> io::Result<Boxed> {
+    fn register<H: io::Read + io::Write + AsFd + AsRawFd + Send + 'static>(&self, _: H) -> io::Result<Stream> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
@@ -78,15 +64,12 @@ impl Reactor for Kit {
         self.0.sleep(span)
     }
 
-    fn interval(&self, span: Duration) -> impl Stream<Item = Instant> + Send + 'static {
+    fn interval(&self, span: Duration) -> impl futures_util::Stream<Item = Instant> + Send + 'static {
         self.0.interval(span)
     }
 
-    #[expect(clippy::manual_async_fn, reason = "an async function would borrow the kit, and the future must not")]
-    fn tcp_connect_addr(&self, address: SocketAddr) -> impl Future<Output = io::Result<Boxed>> + Send + 'static {
-        async move {
-            let tcp: Box<dyn Transport> = Box::new(TcpStream::connect(address).await?);
-            Ok(tcp.compat())
-        }
+    #[expect(refining_impl_trait, reason = "as above")]
+    fn tcp_connect_addr(&self, _: SocketAddr) -> std::future::Ready<io::Result<Stream>> {
+        std::future::ready(Err(io::ErrorKind::Unsupported.into()))
     }
 }
