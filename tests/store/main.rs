@@ -221,7 +221,7 @@ conformance! {
     session::a_session_holds_its_lock_until_it_is_dropped,
     session::a_session_that_is_ended_lets_its_lock_go_at_once,
     session::the_lock_of_an_owner_is_held_once_and_locks_of_two_owners_do_not_meet,
-    session::only_owners_of_partitions_that_said_that_they_have_a_session_are_missed,
+    session::live_owners_that_said_that_they_have_a_session_are_missed_with_partitions_or_without,
     session::the_overview_of_a_session_is_what_others_are_told,
     session::partitions_of_an_owner_that_is_gone_are_taken_at_once_and_were_abandoned,
     session::an_owner_that_says_that_it_has_no_session_loses_nothing,

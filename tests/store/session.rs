@@ -89,7 +89,7 @@ pub(crate) async fn the_lock_of_an_owner_is_held_once_and_locks_of_two_owners_do
     assert_eq!(free(&*store).await, names(&[&one]));
 }
 
-pub(crate) async fn only_owners_of_partitions_that_said_that_they_have_a_session_are_missed(db: &dyn Harness) {
+pub(crate) async fn live_owners_that_said_that_they_have_a_session_are_missed_with_partitions_or_without(db: &dyn Harness) {
     let store = db.store();
     let missed = serving(&*store, "missed", 2).await;
     let silent = serving(&*store, "silent", 2).await;
@@ -102,8 +102,10 @@ pub(crate) async fn only_owners_of_partitions_that_said_that_they_have_a_session
     let unknown = owner("unknown");
     assert_eq!(taken(&*store, &unknown, 2, PARTITIONS).await.len(), 2, "it never said that it is alive");
 
-    assert_eq!(free(&*store).await, names(&[&missed]));
-    assert!(store.free_sessions(&missed).await.expect("looks").is_empty(), "nobody misses itself");
+    assert_eq!(free(&*store).await, names(&[&missed, &idle, &gave_back]));
+    assert_eq!(store.free_sessions(&missed).await.expect("looks"), names(&[&idle, &gave_back]), "nobody misses itself");
+    assert!(store.abandon(idle.as_str()).await.expect("abandons"), "the others keep a share for it");
+    assert_eq!(free(&*store).await, names(&[&missed, &gave_back]));
     db.let_pass(LEASE + MOMENT).await;
     assert!(free(&*store).await.is_empty(), "the lease has ended: whoever wants its partitions takes them");
 }

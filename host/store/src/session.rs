@@ -24,8 +24,8 @@ pub trait SessionStore: Send + Sync {
     /// [`StoreError::Locked`] while an earlier session of the owner is not yet gone; the database's own. A repeat is safe.
     async fn hold_session(&self, owner: &OwnerId) -> Result<Option<Box<dyn Session>>, StoreError>;
 
-    /// Owners other than this one that have said that a session of theirs holds their lock, and hold partitions, but whose lock
-    /// nobody holds at this moment. Writes nothing.
+    /// Live owners other than this one that have said that a session of theirs holds their lock, but whose lock nobody holds at this
+    /// moment. Writes nothing. One without partitions is among them: as long as it counts as alive, a share of them waits for it.
     ///
     /// # Errors
     /// The database's own. A repeat is safe.
@@ -33,7 +33,7 @@ pub trait SessionStore: Send + Sync {
 
     /// Ends the lease of a host whose lock is free, so that its partitions are free. They keep its name, so that the host that takes them
     /// knows that they were abandoned. Rows that it claimed stay claimed. Does nothing if the lock is held, if the host says by now
-    /// that it has no session, or if it owns no partition. Returns whether the lease was ended.
+    /// that it has no session. Returns whether the lease was ended.
     ///
     /// # Errors
     /// The database's own. A repeat is safe.

@@ -114,11 +114,6 @@ impl Table {
         self.nodes.get(owner).is_some_and(|node| node.alive_until > self.now)
     }
 
-    /// The partitions that the owner holds now.
-    pub(super) fn held_partitions(&self, owner: &str) -> Vec<u16> {
-        (0..outbox::store::PARTITIONS).filter(|partition| self.holds(owner, *partition)).collect()
-    }
-
     /// Takes the first partitions without a live owner, until the owner has `most`.
     pub(super) fn keep_partitions(&mut self, owner: &str, most: u16, of: u16) -> Vec<HeldPartition> {
         let is_ours = |partition: &u16| self.is_owner(owner, *partition);
@@ -186,22 +181,19 @@ impl Table {
 
     /// The others that said that they have a session, and hold partitions, but not their lock.
     pub(super) fn free_sessions(&self, owner: &str) -> Vec<String> {
-        let is_missed = |other: &String, row: &NodeRow| row.session && other != owner && !self.sessions.contains(other);
-        let others = self.nodes.iter().filter(|(other, row)| is_missed(other, row));
-        others.map(|(other, _)| other.clone()).filter(|other| !self.held_partitions(other).is_empty()).collect()
+        let is_missed = |other: &String, row: &NodeRow| {
+            row.session && row.alive_until > self.now && other != owner && !self.sessions.contains(other)
+        };
+        self.nodes.iter().filter(|(other, row)| is_missed(other, row)).map(|(other, _)| other.clone()).collect()
     }
 
-    /// Ends the lease of an owner that said that it has a session, and does not hold its lock. Returns whether it held any
-    /// partition.
+    /// Ends the lease of a live owner that said that it has a session, and does not hold its lock. Returns whether it had one.
     pub(super) fn abandon(&mut self, owner: &str) -> bool {
         if self.sessions.contains(owner) {
             return false;
         }
-        let (now, held) = (self.now, self.held_partitions(owner));
-        let Some(row) = self.nodes.get_mut(owner).filter(|row| row.session) else { return false };
-        if held.is_empty() {
-            return false;
-        }
+        let now = self.now;
+        let Some(row) = self.nodes.get_mut(owner).filter(|row| row.session && row.alive_until > now) else { return false };
         row.alive_until = now;
         true
     }

@@ -176,7 +176,7 @@ impl SessionKeeper {
             if self.store.abandon(&owner).await? {
                 tracing::info!(
                     host = owner,
-                    "a host is gone, since the lock of its session is free: its partitions are taken over"
+                    "a host is gone, since the lock of its session is free: what it held is taken over"
                 );
                 self.partitions.request_beat();
             }

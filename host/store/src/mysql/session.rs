@@ -40,7 +40,6 @@ SELECT IS_USED_LOCK(CONCAT('outbox/', SHA2(CONCAT(LOWER(CONCAT(DATABASE(), '.out
 const FREE: &str = "
 SELECT owner FROM outbox_event_node
 WHERE session = 1 AND owner <> ? AND alive_until > UTC_TIMESTAMP(6)
-  AND owner IN (SELECT held.owner FROM outbox_event_partition AS held)
   AND IS_FREE_LOCK(CONCAT('outbox/', SHA2(CONCAT(LOWER(CONCAT(DATABASE(), '.outbox_event_node/')), owner), 224))) = 1
 ORDER BY owner";
 
@@ -48,7 +47,6 @@ ORDER BY owner";
 const GONE: &str = "
 SELECT owner FROM outbox_event_node
 WHERE owner = ? AND session = 1 AND alive_until > UTC_TIMESTAMP(6)
-  AND owner IN (SELECT held.owner FROM outbox_event_partition AS held)
   AND IS_FREE_LOCK(CONCAT('outbox/', SHA2(CONCAT(LOWER(CONCAT(DATABASE(), '.outbox_event_node/')), owner), 224))) = 1
 FOR UPDATE";
 

@@ -54,7 +54,7 @@ WITH locks AS MATERIALIZED (
   WHERE locktype = 'advisory' AND objsubid = 1 AND granted
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))
 SELECT owner FROM outbox_event_node
-WHERE session = 1 AND owner <> $1::text AND alive_until > now() AND owner IN (SELECT owner FROM outbox_event_partition)
+WHERE session = 1 AND owner <> $1::text AND alive_until > now()
   AND hashtextextended('outbox_event_node'::regclass::oid::text || '/' || owner, 0) NOT IN (SELECT key FROM locks)
 ORDER BY owner";
 
@@ -72,7 +72,7 @@ SELECT EXISTS (
            AND key = hashtextextended('outbox_event_node'::regclass::oid::text || '/' || ($1::text COLLATE "C"), 0)) AS is_held,
        ARRAY (
          SELECT owner FROM outbox_event_node
-         WHERE session = 1 AND owner <> $1::text AND alive_until > now() AND owner IN (SELECT owner FROM outbox_event_partition)
+         WHERE session = 1 AND owner <> $1::text AND alive_until > now()
            AND hashtextextended('outbox_event_node'::regclass::oid::text || '/' || owner, 0) NOT IN (SELECT key FROM locks)
          ORDER BY owner)::text[] AS free_sessions,
        (SELECT hashtextextended(coalesce(json_agg(json_build_array(aggregate_type, event_type, first_seen_at, paused_at, paused_by, reason)
@@ -86,7 +86,7 @@ WITH locks AS MATERIALIZED (
   WHERE locktype = 'advisory' AND objsubid = 1 AND granted
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))
 UPDATE outbox_event_node SET alive_until = now()
-WHERE owner = $1::text AND session = 1 AND alive_until > now() AND owner IN (SELECT owner FROM outbox_event_partition)
+WHERE owner = $1::text AND session = 1 AND alive_until > now()
   AND hashtextextended('outbox_event_node'::regclass::oid::text || '/' || owner, 0) NOT IN (SELECT key FROM locks)";
 
 #[async_trait]

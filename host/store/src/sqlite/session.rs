@@ -13,7 +13,7 @@ use crate::{Session, SessionStore, StoreError};
 /// Whose lock may be free. ?1 the owner who asks, ?2 now.
 const WITH_SESSION: &str = "
 SELECT owner FROM outbox_event_node
-WHERE session = 1 AND owner <> ?1 AND alive_until > ?2 AND owner IN (SELECT owner FROM outbox_event_partition) ORDER BY owner";
+WHERE session = 1 AND owner <> ?1 AND alive_until > ?2 ORDER BY owner";
 
 /// ?1 the owner that is gone.
 const HAS_SESSION: &str = "SELECT owner FROM outbox_event_node WHERE owner = ?1 AND session = 1";
@@ -21,7 +21,7 @@ const HAS_SESSION: &str = "SELECT owner FROM outbox_event_node WHERE owner = ?1 
 /// ?1 the owner that is gone, ?2 now.
 const END_LEASE: &str = "
 UPDATE outbox_event_node SET alive_until = ?2
-WHERE owner = ?1 AND alive_until > ?2 AND owner IN (SELECT owner FROM outbox_event_partition)";
+WHERE owner = ?1 AND alive_until > ?2";
 
 #[async_trait]
 impl SessionStore for SqliteStore {
