@@ -11,6 +11,7 @@ mod session;
 mod share;
 mod slots;
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -29,6 +30,9 @@ use crate::sync::{Mutex, MutexGuard, PoisonError};
 
 /// How often the lease may be doubted.
 const DOUBTS: Duration = Duration::from_secs(1);
+
+/// How long a partition that is leaving may keep its other events waiting for those in flight. A call may take hours.
+const EMPTIES_WITHIN: Duration = Duration::from_secs(10);
 
 /// The partitions that this host works on, taken and given back as hosts come and go.
 #[derive(Debug)]
@@ -76,6 +80,8 @@ struct State {
     careful: Careful,
     /// Closed partitions that still have events in flight. Each is given back when the last of its events has ended.
     leaving: Vec<u16>,
+    /// Since when partitions were to be given back that have had events in flight at every beat since.
+    in_hand_since: HashMap<u16, Instant>,
     /// Those that are being given back, with their epochs, until the database has said that they are: it may hear of it late, so
     /// nothing is taken of them meanwhile.
     given_back: Vec<(u16, u32)>,
@@ -234,8 +240,9 @@ impl Partitions {
         for held in held.iter_mut().filter(|_| was_unsure) {
             held.abandoned |= self.slots.epoch(held.number) != held.epoch;
         }
-        let mut open = held;
+        let mut open = self.those_to_keep_first(held);
         let mut leaving = open.split_off(open.len().min(usize::from(share)));
+        open.sort_unstable_by_key(|held| held.number);
         let given_back = self.lock().given_back.clone();
         leaving.extend(open.extract_if(.., |held| given_back.contains(&(held.number, held.epoch))));
         let (are_new, to_give_back) = self.update(&open, &leaving);
@@ -258,6 +265,18 @@ impl Partitions {
         let said = |number| released.iter().any(|held| held.number == number);
         self.lock().given_back.retain(|(number, _)| !said(*number));
         Ok(are_new || self.is_leaving())
+    }
+
+    /// A partition that does not empty is kept as long as others can go instead: nobody reads what is leaving.
+    fn those_to_keep_first(&self, held: Vec<HeldPartition>) -> Vec<HeldPartition> {
+        let (now, state) = (Instant::now(), self.lock());
+        let does_not_empty = |held: &HeldPartition| {
+            let since = state.in_hand_since.get(&held.number);
+            since.is_some_and(|since| now.saturating_duration_since(*since) >= EMPTIES_WITHIN)
+        };
+        let (mut first, others): (Vec<_>, Vec<_>) = held.into_iter().partition(does_not_empty);
+        first.extend(others);
+        first
     }
 
     /// Logs once that another host holds what only one can hold.
@@ -284,7 +303,13 @@ impl Partitions {
         state.open = open.iter().map(|held| held.number).collect();
         state.careful.retain(|number, epoch| epochs[usize::from(number)] == (epoch, true));
         state.careful.add_abandoned(open, self.careful_for);
-        let (to_give_back, in_hand) = leaving.iter().map(|held| held.number).partition(|number| self.slots.is_empty(*number));
+        let (to_give_back, in_hand): (Vec<u16>, Vec<u16>) =
+            leaving.iter().map(|held| held.number).partition(|number| self.slots.is_empty(*number));
+        let now = Instant::now();
+        state.in_hand_since.retain(|number, _| !self.slots.is_empty(*number));
+        for number in &in_hand {
+            state.in_hand_since.entry(*number).or_insert(now);
+        }
         state.leaving = in_hand;
         (are_new, to_give_back)
     }

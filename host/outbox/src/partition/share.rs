@@ -23,14 +23,14 @@ impl Share {
         live: u32,
     ) -> Result<(Vec<HeldPartition>, u16), StoreError> {
         if self == Self::None {
-            return Ok((keep(store, owner, 0, PARTITIONS).await?, 0));
+            return Ok((keep_known(store, owner, 0, PARTITIONS).await?, 0));
         }
         if self == Self::Even {
             let share = PARTITIONS.div_ceil(u16::try_from(live.max(1)).unwrap_or(u16::MAX));
-            return Ok((keep(store, owner, share, PARTITIONS).await?, share));
+            return Ok((keep_known(store, owner, share, PARTITIONS).await?, share));
         }
         // Who has the first has them all: two hosts that begin at once do not end with a part each.
-        let held = keep(store, owner, PARTITIONS, 1).await?;
+        let held = keep_known(store, owner, PARTITIONS, 1).await?;
         if held.first().is_none_or(|first| first.number != 0) {
             return Ok((held, 0));
         }
@@ -38,7 +38,7 @@ impl Share {
             return Ok((held, PARTITIONS));
         }
         // The first may have been taken by the statement before, which says so only once.
-        let mut all = keep(store, owner, PARTITIONS, PARTITIONS).await?;
+        let mut all = keep_known(store, owner, PARTITIONS, PARTITIONS).await?;
         for before in held.iter().filter(|before| before.abandoned) {
             if let Some(now) = all.iter_mut().find(|now| (now.number, now.epoch) == (before.number, before.epoch)) {
                 now.abandoned = true;
@@ -48,8 +48,8 @@ impl Share {
     }
 }
 
-/// Skips surplus rows, which an operator inserted.
-async fn keep(store: &dyn Store, owner: &OwnerId, most: u16, of: u16) -> Result<Vec<HeldPartition>, StoreError> {
+/// Keeps partitions as [`keep_partitions`](crate::store::PartitionStore::keep_partitions) does. Skips surplus rows, which an operator inserted.
+async fn keep_known(store: &dyn Store, owner: &OwnerId, most: u16, of: u16) -> Result<Vec<HeldPartition>, StoreError> {
     let mut held = store.keep_partitions(owner, most, of).await?;
     held.retain(|held| held.number < PARTITIONS);
     Ok(held)

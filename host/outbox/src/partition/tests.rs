@@ -96,6 +96,13 @@ impl Host {
     }
 }
 
+/// An event of each of these partitions in hand.
+async fn in_hand(host: &Host, numbers: std::ops::Range<u16>) -> Vec<Hold> {
+    let held = host.store.keep_partitions(&host.owner, 0, PARTITIONS).await.expect("keeps");
+    let held = held.into_iter().filter(|held| numbers.contains(&held.number));
+    held.map(|held| host.partitions.hold(held.number, held.epoch).expect("it is open")).collect()
+}
+
 #[tokio::test]
 async fn hosts_come_to_an_even_share_and_what_is_in_hand_stays_until_it_is_not() {
     let table = Table::new().await;
@@ -103,22 +110,41 @@ async fn hosts_come_to_an_even_share_and_what_is_in_hand_stays_until_it_is_not()
     assert!(first.keep(1).await && first.partitions.is_whole());
     let last = PARTITIONS - 1;
     let epoch = first.epoch(last).await;
-    let hold = first.partitions.hold(last, epoch).expect("it is open");
+    let holds = in_hand(&first, 0..PARTITIONS).await;
 
     assert!(first.keep(2).await, "its poller gives back what waits for a worker");
     assert_eq!(first.partitions.open().all, (0..PARTITIONS / 2).collect::<Vec<_>>());
     assert!(first.partitions.hold(last, epoch).is_none(), "nothing more is taken of what is leaving");
-    assert!(hold.lease_end().is_some(), "and what was taken is this host's still");
-    assert!(second.keep(2).await);
-    assert_eq!(second.partitions.open().all, (PARTITIONS / 2..last).collect::<Vec<_>>(), "all but the one that is in hand");
+    assert!(holds[usize::from(last)].lease_end().is_some(), "and what was taken is this host's still");
+    second.keep(2).await;
+    assert!(second.partitions.open().all.is_empty(), "all are in hand");
 
-    drop(hold);
+    drop(holds);
     assert!(!first.keep(2).await, "nothing new, and nothing to give back");
     assert!(second.keep(2).await);
     assert_eq!(second.partitions.open().all, (PARTITIONS / 2..PARTITIONS).collect::<Vec<_>>());
     assert_eq!(second.epoch(last).await, epoch + 1);
     assert_eq!(first.partitions.is_held(last, epoch), Some(false));
     assert!(second.partitions.open().careful.is_empty(), "they were given back");
+}
+
+#[tokio::test]
+async fn a_partition_that_does_not_become_empty_is_read_again() {
+    let table = Table::new().await;
+    let host = table.host(Share::Even);
+    host.keep(1).await;
+    let holds = in_hand(&host, 0..PARTITIONS).await;
+    host.keep(2).await;
+    host.keep(2).await;
+    assert_eq!(host.partitions.open().all, (0..PARTITIONS / 2).collect::<Vec<_>>(), "they may still become empty");
+    host.partitions.lock().in_hand_since.values_mut().for_each(|since| *since -= EMPTIES_WITHIN);
+
+    assert!(host.keep(2).await);
+
+    assert_eq!(host.partitions.open().all, (PARTITIONS / 2..PARTITIONS).collect::<Vec<_>>(), "now the others may");
+    drop(holds);
+    host.keep(2).await;
+    assert!(host.partitions.lock().in_hand_since.is_empty());
 }
 
 #[tokio::test]
