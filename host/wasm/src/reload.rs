@@ -227,8 +227,9 @@ impl Plugins {
             }
         };
         warn_of_absent(&required, &reloader.list());
-        let turning = reloader.clone();
-        watch.run(first, reloader.progress.subscribe(), health, move |reason| {
+        let (hearing, turning) = (reloader.clone(), reloader.clone());
+        let hear = move || hearing.hear_of_change();
+        watch.run(first, reloader.progress.subscribe(), health, hear, move |reason| {
             let reloader = turning.clone();
             let scan_of = match reason {
                 ScanReason::Change => ScanOf::All,

@@ -304,6 +304,11 @@ impl Reloader {
         ))
     }
 
+    /// Until the next scan, events of unknown routes may be those of a plugin that was just put into the directory.
+    pub(crate) fn hear_of_change(&self) {
+        self.listeners.set_incomplete(Some("the plugins directory has changed, and was not read since".to_owned()));
+    }
+
     /// Tells of the plugins as they stand, and whether events of unknown routes may be theirs.
     pub(crate) fn show(&self, state: &State) {
         let is_loading = |name: &String| state.job.as_ref().is_some_and(|job| job.name == *name);

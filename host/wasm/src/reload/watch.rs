@@ -88,12 +88,14 @@ impl Watch {
         }
     }
 
-    /// Calls `scan` after changes, after every interval and on progress, until stopped; a scan that runs then is dropped.
+    /// Calls `scan` after changes, after every interval and on progress, until stopped; a scan that runs then is dropped. Calls `hear`
+    /// at each change, before the directory is quiet.
     pub(crate) fn run<F>(
         &mut self,
         first: FirstScan,
         mut progress: watch::Receiver<u64>,
         health: &Health,
+        hear: impl Fn() + Send + Sync + 'static,
         scan: impl Fn(ScanReason) -> F + Send + 'static,
     ) where
         F: Future<Output = ()> + Send,
@@ -110,6 +112,7 @@ impl Watch {
                         }
                         tokio::select! {
                             () = changed.notified() => {
+                                hear();
                                 quiet(&changed, debounce).await;
                                 ScanReason::Change
                             }
@@ -201,13 +204,28 @@ mod tests {
     use super::*;
 
     #[tokio::test]
+    async fn a_change_is_heard_long_before_the_directory_is_quiet() {
+        let directory = tempfile::tempdir().expect("a directory can be made");
+        let (long, health) = (Duration::from_secs(3_600), Health::default());
+        let mut watch = Watch::new(directory.path().to_owned(), long, long);
+        let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let hear = move || tell.send(()).expect("the test listens");
+        watch.run(FirstScan::AfterAChange, watch::channel(0).1, &health, hear, |_| async { panic!("it is not quiet yet") });
+
+        std::fs::write(directory.path().join("mailer.wasm"), "").expect("can be written");
+
+        assert_eq!(tokio::time::timeout(Duration::from_secs(60), told.recv()).await, Ok(Some(())));
+        watch.stop().await;
+    }
+
+    #[tokio::test]
     async fn a_scan_that_panics_is_noticed() {
         let directory = tempfile::tempdir().expect("a directory can be made");
         let soon = Duration::from_millis(1);
         let health = Health::default();
         let mut watch = Watch::new(directory.path().to_owned(), soon, soon);
 
-        watch.run(FirstScan::AfterAChange, watch::channel(0).1, &health, |_| async { panic!("on purpose") });
+        watch.run(FirstScan::AfterAChange, watch::channel(0).1, &health, || {}, |_| async { panic!("on purpose") });
 
         assert_eq!(tokio::time::timeout(Duration::from_secs(60), health.broken()).await, Ok("watcher of the plugins"));
         watch.stop().await;
