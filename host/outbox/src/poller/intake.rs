@@ -24,7 +24,7 @@ use crate::partition::Partitions;
 use crate::queue::{Batches, Dropped, InFlight, Queue};
 use crate::settlement::SettlementRules;
 use crate::settler::SettlerHandle;
-use crate::store::{Store, StoreError};
+use crate::store::Store;
 use crate::wake::Wake;
 
 /// Turns rows into deliveries, with the parts of the host that this needs.
@@ -51,17 +51,16 @@ pub(crate) struct Intake {
 }
 
 impl Intake {
-    /// Whether nobody else has an event of the one queue in hand.
-    pub(crate) async fn is_front_ours(&self) -> Result<bool, StoreError> {
-        // The host before this one may have died with events in its hands: they come first, when their leases end.
+    /// Whether this host has nothing in hand that it took before the one queue was its own. What another host may still have in hand
+    /// comes first, when its lease ends: no read passes it.
+    pub(crate) fn is_front_ours(&self) -> bool {
         if !self.partitions.is_settled() {
-            let is_ours_alone = self.partitions.is_whole() && self.in_flight.is_empty();
-            if !is_ours_alone || self.store.stats().await?.in_flight > 0 {
-                return Ok(false);
+            if !self.partitions.is_whole() || !self.in_flight.is_empty() {
+                return false;
             }
             self.partitions.mark_settled();
         }
-        Ok(true)
+        true
     }
 
     /// Whether all events stand in one queue.
@@ -71,7 +70,7 @@ impl Intake {
 
     /// The `seq` of events that no read needs to bring. In the ordered modes a read brings events that this host dropped without an
     /// outcome, to learn which events they wait for.
-    pub(super) fn not_to_read(&self) -> Vec<u64> {
+    pub(super) fn held(&self) -> Vec<u64> {
         if self.order.is_some() { self.in_flight.in_hand() } else { self.in_flight.known() }
     }
 

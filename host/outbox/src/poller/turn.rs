@@ -29,12 +29,16 @@ impl Poller {
     /// Unparks events that have a listener now, unblocks events, takes due events and queues them.
     pub(super) async fn turn(&mut self, begins: Begins, changes: &mut watch::Receiver<u64>) -> Result<Polled, StoreError> {
         let changed = changes.has_changed().unwrap_or(false);
-        if changed || begins == Begins::Woken || self.unparking.is_due(self.reader.schedule.interval()) {
+        let unparked = if changed || begins == Begins::Woken || self.unparking.is_due(self.reader.schedule.interval()) {
             changes.mark_unchanged();
-            self.unparking.step(&mut self.reader, changed).await?;
-        }
-        self.unblock(begins).await?;
+            self.unparking.step(&mut self.reader, changed).await
+        } else {
+            Ok(())
+        };
+        let unblocked = self.unblock(begins).await;
+        // Events that are due do not wait until those that are set aside can be made due again.
         let (turn, taken) = self.take(begins).await?;
+        unparked.and(unblocked)?;
         if turn == Polled::Drained && self.unparking.has_more() {
             return Ok(Polled::Full);
         }
@@ -89,11 +93,16 @@ impl Poller {
         if room == 0 {
             return Ok((Polled::NoRoom, 0));
         }
-        if reader.intake.order.is_none() {
-            reader.intake.claim_dropped().await?;
-        }
+        let dropped = if reader.intake.order.is_none() { reader.intake.claim_dropped().await } else { Ok(()) };
         let limit = reader.schedule.limit(begins != Begins::Again, room);
-        match self.way().await? {
+        let taken = self.take_by(self.way(), limit, max_bytes).await?;
+        dropped?;
+        Ok(taken)
+    }
+
+    /// Takes due events and queues them. Returns how many were taken, too.
+    async fn take_by(&mut self, way: Way, limit: u32, max_bytes: usize) -> Result<(Polled, usize), StoreError> {
+        match way {
             Way::Closed => {
                 self.reader.schedule.cursor.rests();
                 Ok((Polled::Drained, 0))
@@ -117,20 +126,20 @@ impl Poller {
     }
 
     /// How events may be taken now.
-    async fn way(&self) -> Result<Way, StoreError> {
+    fn way(&self) -> Way {
         let intake = &self.reader.intake;
         let Open { mut all, careful } = intake.partitions.open();
-        if intake.is_one_queue() && !intake.is_front_ours().await? {
-            return Ok(Way::Closed);
+        if intake.is_one_queue() && !intake.is_front_ours() {
+            return Way::Closed;
         }
-        Ok(match (all.is_empty(), careful.is_empty()) {
+        match (all.is_empty(), careful.is_empty()) {
             (true, _) => Way::Closed,
             (false, true) => Way::Read(all),
             (false, false) => {
                 all.retain(|number| !careful.contains(*number));
                 Way::Carefully { careful, others: all }
             }
-        })
+        }
     }
 
     /// How long until the next event may be taken, after a turn that took this many; `None` if no event waits.
@@ -153,7 +162,7 @@ impl Poller {
         if let Some(due) = schedule.known_due(now, known_for) {
             return Ok(due);
         }
-        let due = intake.store.next_to_read(&intake.owner, &intake.not_to_read(), intake.busy.routes()).await?;
+        let due = intake.store.next_to_read(&intake.owner, &intake.held(), intake.busy.routes()).await?;
         schedule.note_due(Instant::now(), due);
         // An event is due and was not read: perhaps this host no longer holds its partition. In the one queue of all events, a due event
         // may wait behind the front for any time.

@@ -73,7 +73,7 @@ impl Unparking {
             return Ok(());
         }
         let began_at = Instant::now();
-        let mut routes = intake.listeners.open_routes();
+        let (mut routes, mut goes_on) = (intake.listeners.open_routes(), false);
         if intake.listeners.has_patterns() || (gives_up(intake) && self.walks) {
             match self.routes_to_unpark(intake).await? {
                 Some(free) => routes.extend(free),
@@ -86,6 +86,8 @@ impl Unparking {
             // walks.
             self.walks = self.after.is_some();
             self.walked_at = Instant::now();
+            // The next turn goes on at once: a few routes in each interval would take hours for many.
+            goes_on = self.walks;
         }
         self.has_more = !routes.is_empty();
         if self.has_more {
@@ -101,6 +103,7 @@ impl Unparking {
                 schedule.cursor.begin_again();
             }
         }
+        self.has_more |= goes_on;
         // Not noted after a failure: the next turn tries again. Otherwise a database that takes no writes would seem healthy at every
         // other turn.
         self.looked_at = began_at;
