@@ -89,7 +89,10 @@ pub(crate) fn described(report: &PluginReport) -> String {
         ("not granted", list(&report.not_granted)),
         ("imports", if report.imports.is_empty() { "-".to_owned() } else { shown(&report.imports.join(", ")).into_owned() }),
         ("size", whole_size(report.size_bytes)),
-        (if report.was_compiled { "read from cache in" } else { "compiled in" }, format!("{:?}", milliseconds(report.compile))),
+        (
+            if report.is_from_cache { "read from cache in" } else { "compiled in" },
+            format!("{:?}", milliseconds(report.compile)),
+        ),
         ("isolation", isolation.trim_matches('"').to_owned()),
         ("limits", told_limits(limits)),
     ];

@@ -248,32 +248,7 @@ async fn execute(cli: Cli, words: &str) -> Result<(), Failure> {
     };
     let defaults = if matches!(command, Command::Dev { .. }) { dev::defaults() } else { Vec::new() };
     let overrides = flags::overrides(&global, host, defaults)?;
-    let settings = match &global.url {
-        Some(url) if command.can_ask_host() => global.settings_of_host(url, &overrides)?,
-        Some(_) => {
-            let what = format!(
-                "`{words}` works on the database or on files of this machine, not over HTTP; leave out --url, and run it where the \
-                 database or the files are"
-            );
-            return Err(Failure::new(Exit::Usage, what));
-        }
-        // The parser would ask for --url, even of a command that refuses it.
-        None if global.token.is_some() => {
-            let what = if command.can_ask_host() {
-                "--token is for --url; add --url URL with the address of the host, or leave out --token".to_owned()
-            } else {
-                format!("`{words}` works on the database or on files of this machine, and needs no token; leave out --token")
-            };
-            return Err(Failure::new(Exit::Usage, what));
-        }
-        None => {
-            let more: config::ExtraChecks<'_> = match &command {
-                Command::Config(settings::ConfigCommand::Check) => &settings::faults_beside,
-                _ => &|_| Vec::new(),
-            };
-            Settings::load(global.config.as_deref(), &overrides, more)?
-        }
-    };
+    let settings = load_settings(&command, &global, &overrides, words)?;
     let runs_host = matches!(command, Command::Run { .. } | Command::Dev { .. });
     logging::start(&settings, runs_host);
     if runs_host {
@@ -299,6 +274,41 @@ async fn execute(cli: Cli, words: &str) -> Result<(), Failure> {
         },
     };
     ended.map_err(|failure| if failure.is_forbidden() { failure.detail(database::how_to_grant(role, config)) } else { failure })
+}
+
+/// The settings of a command, from the files and variables of this machine, or for the host that `--url` names.
+fn load_settings(
+    command: &Command,
+    global: &flags::Global,
+    overrides: &[config::Override],
+    words: &str,
+) -> Result<Settings, Failure> {
+    match &global.url {
+        Some(url) if command.can_ask_host() => global.settings_of_host(url, overrides),
+        Some(_) => {
+            let what = format!(
+                "`{words}` works on the database or on files of this machine, not over HTTP; leave out --url, and run it where the \
+                 database or the files are"
+            );
+            Err(Failure::new(Exit::Usage, what))
+        }
+        // The parser would ask for --url, even of a command that refuses it.
+        None if global.token.is_some() => {
+            let what = if command.can_ask_host() {
+                "--token is for --url; add --url URL with the address of the host, or leave out --token".to_owned()
+            } else {
+                format!("`{words}` works on the database or on files of this machine, and needs no token; leave out --token")
+            };
+            Err(Failure::new(Exit::Usage, what))
+        }
+        None => {
+            let more: config::ExtraChecks<'_> = match command {
+                Command::Config(settings::ConfigCommand::Check) => &settings::faults_beside,
+                _ => &|_| Vec::new(),
+            };
+            Settings::load(global.config.as_deref(), overrides, more)
+        }
+    }
 }
 
 /// A command that does one thing and ends.

@@ -143,7 +143,7 @@ impl Queue {
 
     /// Puts an event at the end of the cold side without asking for room: it was counted when it was claimed. Given back after
     /// the closing.
-    pub(crate) fn push_claimed(&self, delivery: Delivery) -> Option<Delivery> {
+    pub(crate) fn push_counted(&self, delivery: Delivery) -> Option<Delivery> {
         let mut sides = self.lock();
         if sides.closed {
             return Some(delivery);

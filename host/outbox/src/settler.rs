@@ -245,7 +245,7 @@ impl Settler {
             self.wake.now();
         }
         batch.extend(next.aside.into_iter().filter_map(|(waiting, settlement)| Completion::of(waiting, settlement)));
-        if let Some(refused) = next.start.and_then(|next| self.queue.push_claimed(next)) {
+        if let Some(refused) = next.start.and_then(|next| self.queue.push_counted(next)) {
             batch.extend(Completion::of(refused, given_back()));
         }
     }

@@ -55,7 +55,7 @@ pub(super) struct Loaded {
     /// How long it took to compile the component, or to read what was compiled before.
     pub(super) compile: Duration,
     /// Whether the compiled component came from the cache.
-    pub(super) was_compiled: bool,
+    pub(super) is_from_cache: bool,
 }
 
 /// What a load needs beside the bytes.
@@ -109,7 +109,7 @@ impl Loader {
         let manifest = accepted(name, &bytes.file, &bytes.digest, &written)?;
         let grants = self.grants(name, written.origin, &manifest)?;
         let started = Instant::now();
-        let (component, was_compiled) = match component {
+        let (component, is_from_cache) = match component {
             Some(component) => (component, true),
             None => self.compile(bytes.clone()).await?,
         };
@@ -153,7 +153,7 @@ impl Loader {
         let on_events = on_events::export(&component);
         let imports = contract::imports(&component);
         let plugin = Arc::new(Plugin { linked, manifest, version, described_name, routes, imports, on_events });
-        Ok(Loaded { plugin, compile, was_compiled })
+        Ok(Loaded { plugin, compile, is_from_cache })
     }
 
     /// Whether the component need not be compiled now: it has been before, or must not be.

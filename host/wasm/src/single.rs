@@ -56,7 +56,7 @@ pub async fn check_at(file: &Path, at: &Path, config: PluginsConfig, workers: us
 
 /// What is told of a component that was loaded.
 pub(super) fn report(bytes: &Bytes, loaded: &Loaded) -> PluginReport {
-    let Loaded { plugin, compile, was_compiled } = loaded;
+    let Loaded { plugin, compile, is_from_cache } = loaded;
     let capabilities = plugin.capabilities();
     let name = &plugin.linked.identity.name;
     PluginReport {
@@ -70,7 +70,7 @@ pub(super) fn report(bytes: &Bytes, loaded: &Loaded) -> PluginReport {
         imports: plugin.imports.clone(),
         size_bytes: bytes.bytes.len() as u64,
         compile: *compile,
-        was_compiled: *was_compiled,
+        is_from_cache: *is_from_cache,
         isolation: plugin.isolation(),
         limits: plugin.manifest.limits,
     }

@@ -92,7 +92,7 @@ async fn every_waiting_worker_is_woken_by_a_push_and_by_the_closing() {
     in_time("four cold events one by one wake four workers", all_have_one.wait()).await;
     waiting(&queue, 4).await;
     for delivery in deliveries(Via::Cold, 4, 1) {
-        assert!(queue.push_claimed(delivery).is_none());
+        assert!(queue.push_counted(delivery).is_none());
     }
     in_time("four events whose turn has come wake four workers", all_have_one.wait()).await;
     waiting(&queue, 4).await;
@@ -106,13 +106,13 @@ async fn every_waiting_worker_is_woken_by_a_push_and_by_the_closing() {
 async fn what_is_queued_at_the_closing_is_taken_and_nothing_comes_after_it() {
     let queue = Queue::new(QueueLimits::default());
     assert!(queue.push(Via::Hot, deliveries(Via::Hot, 1, 1)).is_empty());
-    assert!(queue.push_claimed(deliveries(Via::Cold, 1, 1).remove(0)).is_none());
+    assert!(queue.push_counted(deliveries(Via::Cold, 1, 1).remove(0)).is_none());
     assert_eq!((queue.depth(), queue.hot_room()), ((1, 1), 999));
     assert_eq!(queue.cold_room().events, 999);
 
     queue.close();
 
-    assert!(queue.push_claimed(deliveries(Via::Cold, 1, 1).remove(0)).is_some(), "given back");
+    assert!(queue.push_counted(deliveries(Via::Cold, 1, 1).remove(0)).is_some(), "given back");
     assert_eq!((queue.cold_room(), queue.hot_room()), (Room::default(), 0));
     for left in [true, true, false] {
         assert_eq!(in_time("an answer", queue.take()).await.is_some(), left);

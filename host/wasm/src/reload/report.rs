@@ -32,7 +32,7 @@ pub struct PluginReport {
     #[serde(rename = "compile_ms", serialize_with = "milliseconds")]
     pub compile: Duration,
     /// Whether the cache had it compiled already.
-    pub was_compiled: bool,
+    pub is_from_cache: bool,
     /// How long one instance would live.
     pub isolation: Isolation,
     /// What one call may use.

@@ -68,7 +68,7 @@ async fn a_check_warms_the_cache_for_the_host() {
     let first = check(&file, cached(dir.path(), &cache), 2).await.unwrap();
     let second = check(&file, cached(dir.path(), &cache), 2).await.unwrap();
 
-    assert_eq!((first.was_compiled, second.was_compiled), (false, true));
+    assert_eq!((first.is_from_cache, second.is_from_cache), (false, true));
     let plugins = Plugins::start(cached(dir.path(), &cache), 2, Arc::default()).await.unwrap();
     assert_eq!(one(&plugins, "mailer").state, PluginState::Serving, "ready at once");
     assert_eq!(compiled(&cache).len(), 1);

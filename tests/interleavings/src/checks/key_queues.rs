@@ -146,7 +146,7 @@ impl Scene {
     }
 
     fn start(&self, delivery: Delivery) {
-        assert!(self.queue.push_claimed(delivery).is_none(), "not closed");
+        assert!(self.queue.push_counted(delivery).is_none(), "not closed");
     }
 
     /// A call, and what the settler does with its outcome.

@@ -58,7 +58,7 @@ fn no_worker_sleeps_beside_an_event() {
     let (cold, read) = (queue.clone(), in_flight.clone());
     let cold = begin(|| async move {
         assert!(cold.push(Via::Cold, deliveries(&read, Via::Cold, [4])).is_empty());
-        assert!(cold.push_claimed(delivery(&read, Via::Cold, 5)).is_none());
+        assert!(cold.push_counted(delivery(&read, Via::Cold, 5)).is_none());
     });
     taken.wait_for(5);
     queue.close();
@@ -279,7 +279,7 @@ fn a_closing_ends_everybody() {
             note(&ended, queue.push(Via::Hot, deliveries(&in_flight, Via::Hot, [1])));
             let kept = queue.reserve([1].into_iter());
             note(&ended, queue.push_reserved(kept, deliveries(&in_flight, Via::Hot, [2])));
-            note(&ended, queue.push_claimed(delivery(&in_flight, Via::Cold, 3)).into_iter().collect());
+            note(&ended, queue.push_counted(delivery(&in_flight, Via::Cold, 3)).into_iter().collect());
         })
     };
     let cold = {
