@@ -1,7 +1,7 @@
 //! `outbox dev`: everything on one machine, for trying it out.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,8 @@ const AGGREGATE_TYPE: &str = "Order";
 const EVENT_TYPE: &str = "OrderPlaced";
 /// The directory of the samples in a checkout of this repository.
 const SAMPLES: &str = "target/plugins";
+/// Where their sources are, in a clone of the repository.
+const SOURCES: &str = "plugins/order-mailer-rust";
 /// How often the sample's row is looked at: fine enough to feel immediate.
 const LOOK: Duration = Duration::from_millis(20);
 /// How often, once it has waited for a while.
@@ -206,13 +208,20 @@ impl Dev {
         eprintln!("emitted    {id}  {}  {payload}", self.route);
         if answering(&self.plugins(), &self.route).is_none() {
             eprintln!("           no plugin answers {}, so the event waits for one.", self.route);
-            // Where `cargo xtask plugins` puts them.
-            let again =
-                if self.dir.ends_with(SAMPLES) { String::new() } else { format!(" and start again with --plugins {SAMPLES}") };
             eprintln!(
-                "           Build the samples with `cargo xtask plugins`{again}, or copy your NAME.wasm into {}.",
+                "           Write one with `outbox plugin new NAME --lang rust --route {}`, and copy its NAME.wasm into {}.",
+                self.route,
                 self.dir.display()
             );
+            if Path::new(SOURCES).is_dir() {
+                // Where `cargo xtask plugins` puts them.
+                let again = if self.dir.ends_with(SAMPLES) {
+                    String::new()
+                } else {
+                    format!(" and start again with --plugins {SAMPLES}")
+                };
+                eprintln!("           Or build the samples with `cargo xtask plugins`{again}.");
+            }
         }
         self.waiting.push(Sample { id, since: Instant::now(), attempts: 0, parked: false });
         Ok(())

@@ -23,7 +23,7 @@ impl StatsCommand {
         output::one(&stats, self.output.output, |stats| {
             let oldest = stats.oldest_pending_seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
             let rows = [
-                ("new", stats.new.to_string(), "waiting for their first attempt"),
+                ("new", stats.new.to_string(), "waiting for their first attempt, or put off by their listener"),
                 ("retry", stats.retry.to_string(), "failed, waiting for another attempt"),
                 ("claimed", stats.in_flight.to_string(), "of these two: claimed by a host now; `in_flight` in JSON"),
                 ("parked", stats.parked.to_string(), "waiting for a listener, or for the end of a pause"),

@@ -211,7 +211,10 @@ fn run(command: &mut Command, tool: &str) -> Result<String, Failure> {
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    eprint!("{}", String::from_utf8_lossy(&output.stdout));
+    // What cargo writes for programs tells nothing that it has not said to people too.
+    for line in String::from_utf8_lossy(&output.stdout).lines().filter(|line| !line.starts_with('{')) {
+        eprintln!("{line}");
+    }
     Err(Failure::new(Exit::Failed, format!("{tool} could not build the plugin; see its output above")))
 }
 

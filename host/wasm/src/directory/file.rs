@@ -74,7 +74,7 @@ impl Bytes {
             }
             bytes if bytes.len() < HEADER_BYTES => not("it ends within its header; was it copied completely?"),
             bytes if bytes[6..8] == [0, 0] => {
-                not("it is a core module; build for wasm32-wasip2, or wrap it with `wasm-tools component new`")
+                not("it is a core module; build for wasm32-wasip2, or make a component of it with `outbox plugin componentize`")
             }
             bytes if bytes.len() == HEADER_BYTES => not("it holds a header and nothing else; was it copied completely?"),
             _ => Ok(()),

@@ -33,7 +33,7 @@ pub(crate) fn scan(bytes: &Bytes) -> Result<(), LoadError> {
             Payload::Version { encoding: Encoding::Module, .. } if index == 0 => {
                 return Err(LoadError::NotAComponent {
                     file: bytes.file.clone(),
-                    reason: "it is a core module; build for wasm32-wasip2, or wrap it with `wasm-tools component new`"
+                    reason: "it is a core module; build for wasm32-wasip2, or make a component of it with `outbox plugin componentize`"
                         .to_owned(),
                 });
             }

@@ -1,7 +1,7 @@
 //! The findings of the status line: what is wrong, the worst first, each with a link to its cause. Pure: facts in, sentences
 //! out.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use outbox::why::Pauses;
@@ -115,7 +115,7 @@ fn database(known: &Known) -> Option<Finding> {
     let outage = known.outage.as_ref()?;
     let since = utc(outage.since, known.now());
     let sentence = match &known.snapshot {
-        Some(_) => format!("The database has not answered since {since}; what you see is from then."),
+        Some(_) => format!("The database does not answer; what you see is from {since}."),
         None => format!("The database has not answered since {since}, so there is nothing to show yet."),
     };
     // Whole: what to do stands at its end.
@@ -211,6 +211,16 @@ fn plugins(snapshot: &Snapshot) -> Vec<Finding> {
     Trouble::ALL.into_iter().flat_map(told).collect()
 }
 
+/// The largest group of the route with the most dead events among these groups.
+fn of_worst_route(groups: &[Group]) -> Option<&Group> {
+    let mut of_routes: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    for group in groups {
+        *of_routes.entry((&group.aggregate_type, &group.event_type)).or_default() += group.count;
+    }
+    let most = of_routes.values().copied().max()?;
+    groups.iter().find(|group| of_routes[&(&*group.aggregate_type, &*group.event_type)] == most)
+}
+
 fn dead(snapshot: &Snapshot, now: Timestamp) -> Option<Finding> {
     let dead = snapshot.stats.dead;
     if dead == 0 {
@@ -218,7 +228,7 @@ fn dead(snapshot: &Snapshot, now: Timestamp) -> Option<Finding> {
     }
     let groups = groups(&snapshot.dead);
     let is_whole = dead <= u64::from(SAMPLE);
-    let Some(largest) = groups.first() else {
+    let Some(largest) = of_worst_route(&groups) else {
         let sentence = format!("{} {} dead.", count(dead, "event"), verb(dead, "is", "are"));
         return Some(Finding::new(Severity::Fault, sentence, "dead", "Show dead events"));
     };

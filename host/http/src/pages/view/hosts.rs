@@ -70,7 +70,7 @@ pub(crate) fn this_host(frame: &Frame, own: &Own) -> Markup {
         dl.facts {
             dt { "Owner" } dd.mono.all { (visible(&own.owner)) }
             dt { "Delivery rate" } dd { (frame.rate.map_or_else(|| "–".to_owned(), figure)) " events a second" }
-            dt { "In flight" } dd { (number(own.in_flight as u64)) " events" }
+            dt { "In flight" } dd { (number(own.in_flight as u64)) (if own.in_flight == 1 { " event" } else { " events" }) }
             dt { "Queued" } dd { (number(own.queued.0 as u64)) " hot, " (number(own.queued.1 as u64)) " cold" }
             dt { "Since it started" } dd { (number(own.leases_lost)) " leases lost, " (number(own.fenced)) " outcomes reported too late, " (number(own.db_errors)) " failed database statements" }
         }

@@ -109,7 +109,7 @@ fn charts(hour: &[Option<Minute>], now: Timestamp) -> [Chart; 3] {
 fn waits(frame: &Frame, snapshot: &Snapshot, in_hand: usize) -> Markup {
     let stats = &snapshot.stats;
     let states = [
-        (Stand::Waiting, stats.new, "new", "not attempted yet"),
+        (Stand::Waiting, stats.new, "new", "not attempted yet, or put off by their listener"),
         (Stand::Retry, stats.retry, "retry", "failed, and will be retried"),
         (Stand::Parked, stats.parked, "parked", "waiting for a listener, or for a pause to end"),
         (Stand::Blocked, stats.blocked, "blocked", "waiting behind an earlier event of their aggregate"),

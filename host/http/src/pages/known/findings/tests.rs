@@ -113,6 +113,10 @@ fn number_time_and_error_of_dead_events_are_those_of_the_route_that_is_named() {
         ["3 events are dead, 2 of them of Order/Lost, the first of these 2 since 14:05:00 UTC: no listener"]
     );
 
+    let scattered = [lost(), dead(1, "Paid", "timeout"), dead(1, "Paid", "no stock")].concat();
+    let said_of = said(Snapshot { stats: stats(3), dead: scattered, ..snapshot() });
+    assert!(said_of[0].starts_with("3 events are dead, 2 of them of Order/Paid"), "as many errors as events: {said_of:?}");
+
     let placed = || [dead(3, "Placed", "y"), at("14:01:00", dead(1, "Placed", "z"))].concat();
     let of_route = Snapshot { stats: stats(4), dead: placed(), ..snapshot() };
     assert_eq!(said(of_route), ["4 events are dead, all of Order/Placed, the first since 14:01:00 UTC, most often: y"]);
@@ -208,7 +212,7 @@ fn a_database_that_is_gone_comes_first_and_says_how_old_the_rest_is() {
     let snapshot = Snapshot { stats, dead: dead(1, "Paid", "x"), ..snapshot() };
     let outage = Outage { since: now(), why: "connection refused".to_owned(), is_silence: true };
     let all = findings(&Known { snapshot: Some(Arc::new(snapshot)), outage: Some(outage.clone()) });
-    assert_eq!(all[0].sentence, "The database has not answered since 14:10:00 UTC; what you see is from then.");
+    assert_eq!(all[0].sentence, "The database does not answer; what you see is from 14:10:00 UTC.");
     assert_eq!((all[0].said.as_deref(), all.len()), (Some("connection refused"), 2));
     let blind = findings(&Known { snapshot: None, outage: Some(outage) });
     assert!(blind[0].sentence.ends_with("there is nothing to show yet."));
