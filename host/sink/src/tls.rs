@@ -80,15 +80,18 @@ pub fn client(ca_file: Option<&Path>) -> Result<ClientConfig, String> {
 )]
 pub(super) fn reason(error: &(dyn Error + 'static), ca_file: Option<&Path>) -> String {
     let text = quoted(&chain(error));
-    match advice(error, ca_file, "sinks of this kind have none") {
+    match advice(error, ca_file, "the server asks for a client certificate; sinks of this kind have none") {
         Some(advice) => format!("{text}; {advice}"),
         None => text,
     }
 }
 
-/// Advice about a connection that failed; `None` unless TLS is the reason. `ca_file` is the sink's; `no_certificate` is the advice if the
-/// server asks for a client certificate.
-pub(super) fn advice(error: &(dyn Error + 'static), ca_file: Option<&Path>, no_certificate: &str) -> Option<String> {
+/// Advice about a connection that failed; `None` unless TLS is the reason. `ca_file` is the sink's; `client_certificate` is the advice if
+/// the server rejects the client's certificate or misses one.
+pub(super) fn advice(error: &(dyn Error + 'static), ca_file: Option<&Path>, client_certificate: &str) -> Option<String> {
+    use AlertDescription::{
+        BadCertificate, CertificateExpired, CertificateRequired, CertificateRevoked, CertificateUnknown, UnknownCA,
+    };
     use rustls::Error::{AlertReceived, InvalidCertificate, InvalidMessage};
     Some(match (failure(error)?, ca_file) {
         (InvalidCertificate(CertificateError::UnknownIssuer), None) => {
@@ -102,9 +105,13 @@ pub(super) fn advice(error: &(dyn Error + 'static), ca_file: Option<&Path>, no_c
             "its certificate is for another name; put one of the certificate's names into the address".to_owned()
         }
         (InvalidMessage(_), _) => "the server does not speak TLS at this address".to_owned(),
-        (AlertReceived(AlertDescription::CertificateRequired), _) => {
-            format!("the server asks for a client certificate; {no_certificate}")
-        }
+        // A server that runs on Java, such as Kafka, reports a missing certificate as a bad one.
+        (
+            AlertReceived(
+                BadCertificate | CertificateExpired | CertificateRequired | CertificateRevoked | CertificateUnknown | UnknownCA,
+            ),
+            _,
+        ) => client_certificate.to_owned(),
         _ => return None,
     })
 }
@@ -137,9 +144,11 @@ mod tests {
     #[test]
     fn a_failure_of_tls_is_found_wherever_a_client_keeps_it_and_said_with_what_to_do() {
         let wants_one = || rustls::Error::AlertReceived(AlertDescription::CertificateRequired);
+        let wants_one_in_java = rustls::Error::AlertReceived(AlertDescription::BadCertificate);
         let held: Arc<dyn Error + Send + Sync> = Arc::new(io::Error::other(wants_one()));
-        let errors: [Box<dyn Error>; 5] = [
+        let errors: [Box<dyn Error>; 6] = [
             Box::new(wants_one()),
+            Box::new(wants_one_in_java),
             Box::new(io::Error::other(wants_one())),
             Box::new(Arc::new(io::Error::other(wants_one()))),
             Box::new(held.clone()),

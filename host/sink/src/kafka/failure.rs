@@ -133,7 +133,11 @@ impl Diagnosis<'_> {
             KrafkaError::Broker { code, .. } => format!("it answers {code:?}"),
             _ => quoted(&deepest.to_string()),
         };
-        match tls::advice(error, self.0.ca_file.as_deref(), "name its files in cert_file and key_file") {
+        let client_certificate = match &self.0.cert_file {
+            None => "the server asks for a client certificate; name its files in cert_file and key_file".to_owned(),
+            Some(file) => format!("the server does not accept the client certificate in cert_file ({})", file.display()),
+        };
+        match tls::advice(error, self.0.ca_file.as_deref(), &client_certificate) {
             Some(advice) => format!("{text}; {advice}"),
             None => text,
         }
