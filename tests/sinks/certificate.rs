@@ -7,8 +7,6 @@ use std::sync::{Arc, OnceLock};
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::rustls::server::danger::ClientCertVerifier;
-use tokio_rustls::rustls::server::{NoClientAuth, WebPkiClientVerifier};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
@@ -56,22 +54,11 @@ pub(crate) fn certificate() -> &'static Certificate {
 impl Certificate {
     /// A server's side of TLS, with this certificate.
     pub(crate) fn acceptor(&self) -> TlsAcceptor {
-        self.acceptor_of(Arc::new(NoClientAuth))
-    }
-
-    /// The same, for clients alone that show a certificate of the authority.
-    pub(crate) fn acceptor_of_known_clients(&self) -> TlsAcceptor {
-        let roots = Arc::new(self.roots());
-        let verifier = WebPkiClientVerifier::builder_with_provider(roots, Arc::new(default_provider()));
-        self.acceptor_of(verifier.build().expect("an authority"))
-    }
-
-    fn acceptor_of(&self, clients: Arc<dyn ClientCertVerifier>) -> TlsAcceptor {
         let chain = CertificateDer::pem_slice_iter(self.certificate.as_bytes());
         let chain = chain.collect::<Result<Vec<_>, _>>().expect("certificates");
         let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).expect("a key");
         let config = ServerConfig::builder_with_provider(Arc::new(default_provider()));
-        let config = config.with_safe_default_protocol_versions().expect("known").with_client_cert_verifier(clients);
+        let config = config.with_safe_default_protocol_versions().expect("known").with_no_client_auth();
         TlsAcceptor::from(Arc::new(config.with_single_cert(chain, key).expect("they belong together")))
     }
 

@@ -1,7 +1,7 @@
-//! Kafka: Tansu, with a relay in front of it if a test needs what Tansu does not do on demand.
+//! Kafka: Tansu. A relay in front of it adds faults, and a gate in front of the relay adds TLS and authentication.
 
 mod authentication;
-mod login;
+mod gate;
 mod relay;
 mod wire;
 
@@ -14,19 +14,18 @@ use krafka::consumer::AutoOffsetReset;
 use krafka::{ConsumerRecord, Record};
 use outbox::sink::{Message, SinkError};
 use serde_json::{Value, json};
-use servers::{Access, Kafka};
+use servers::Kafka;
 use support::{eventually, in_time};
 
-pub(crate) use self::login::Login;
-pub(crate) use self::relay::Relay;
+pub(crate) use self::gate::{Gate, Tls};
 
-use self::relay::{DENIED, FENCED, TOO_FEW_REPLICAS, TOO_LARGE, Trouble};
+use self::relay::{DENIED, FENCED, Relay, TOO_FEW_REPLICAS, TOO_LARGE, Trouble};
 use crate::common::{Unconfirmed, order, send_all_while, send_one, send_until_confirmed, sink, to, unique};
 
 /// The broker that all tests of this program share. No test stops it.
 pub(crate) fn broker() -> SocketAddr {
     static SHARED: OnceLock<Kafka> = OnceLock::new();
-    let shared = tokio::task::block_in_place(|| SHARED.get_or_init(|| Kafka::start(Access::Open).expect("it starts")));
+    let shared = tokio::task::block_in_place(|| SHARED.get_or_init(|| Kafka::start().expect("it starts")));
     (Ipv4Addr::LOCALHOST, shared.port()).into()
 }
 

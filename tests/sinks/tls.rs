@@ -18,7 +18,7 @@ use crate::broker::{encrypted, shared};
 use crate::certificate::certificate;
 use crate::common::{order, send_one, sink};
 use crate::endpoint::{Answer, Endpoint, OK};
-use crate::kafka::{Relay, Topic};
+use crate::kafka::{Gate, Tls, Topic};
 use crate::nats::Stream;
 use crate::{amqp, kafka, nats, redis};
 
@@ -111,30 +111,35 @@ async fn redis_is_spoken_to_with_tls_where_its_authority_is_trusted_and_its_name
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kafka_is_spoken_to_with_tls_where_its_authority_is_trusted_and_its_name_is_right() {
-    let (topic, relay) = (Topic::make().await, Relay::encrypted(kafka::broker(), certificate().acceptor()).await);
+    let (topic, gate) = (Topic::make().await, Gate::open(Tls::Server, None).await);
     let config = |brokers: &str| kafka::config(brokers, &topic);
 
-    let trusted = sink(trusting(config(&relay.brokers()), &certificate().authority));
+    let trusted = sink(trusting(config(&gate.brokers()), &certificate().authority));
     assert_eq!(send_one(&*trusted, order(7)).await, Ok(()));
     assert_eq!(topic.payloads().await, ["7"]);
 
-    nobody_else_is_trusted(&relay.brokers(), config).await;
+    nobody_else_is_trusted(&gate.brokers(), config).await;
     assert_eq!(topic.payloads().await, ["7"], "and nothing was sent");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kafka_is_shown_the_client_certificate_that_it_asks_for() {
     let (topic, pem) = (Topic::make().await, certificate());
-    let relay = Relay::encrypted(kafka::broker(), pem.acceptor_of_known_clients()).await;
-    let mut config = trusting(kafka::config(&relay.brokers(), &topic), &pem.authority);
+    let gate = Gate::open(Tls::Mutual, None).await;
+    let mut config = trusting(kafka::config(&gate.brokers(), &topic), &pem.authority);
 
-    let reason = down(config.clone()).await;
+    let missing = down(config.clone()).await;
+    config["cert_file"] = json!(pem.stranger);
+    config["key_file"] = json!(pem.stranger.with_extension("key"));
+    let untrusted = down(config.clone()).await;
     config["cert_file"] = json!(pem.certificate_file);
     config["key_file"] = json!(pem.key_file);
 
     assert_eq!(send_one(&*sink(config), order(7)).await, Ok(()));
     let advice = "the server asks for a client certificate; name its files in cert_file and key_file";
-    assert!(reason.ends_with(advice), "{reason}");
+    assert!(missing.ends_with(advice), "{missing}");
+    let advice = format!("the server does not accept the client certificate in cert_file ({})", pem.stranger.display());
+    assert!(untrusted.ends_with(&advice), "{untrusted}");
     assert_eq!(topic.payloads().await, ["7"]);
 }
 

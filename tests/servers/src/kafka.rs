@@ -13,16 +13,10 @@ use crate::server::free_port;
 
 const PROGRAM: &str = "tansu";
 
-/// Whether a [`Kafka`] lets everyone in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// Everyone may do everything.
-    Open,
-    /// Requires SCRAM. Refuses every user, since this build of Tansu stores no users.
-    Authenticated,
-}
-
-/// A private broker, without TLS. It keeps its records in memory. Stopped when dropped.
+/// A private broker. It keeps its records in memory. Stopped when dropped.
+///
+/// It admits everyone, without TLS: this build of Tansu has no storage for users and ignores its own settings for TLS. See
+/// [`KafkaGates`](crate::KafkaGates).
 pub struct Kafka {
     port: u16,
     child: Child,
@@ -38,7 +32,7 @@ impl Kafka {
     ///
     /// # Errors
     /// When the program is missing, or does not start; with the last lines of its log.
-    pub fn start(access: Access) -> Result<Self, Fault> {
+    pub fn start() -> Result<Self, Fault> {
         let program = program().ok_or_else(|| {
             Fault::new(format!(
                 "Kafka's tests need the program {PROGRAM}; type `cargo xtask test`, which installs it, or name it in {}",
@@ -52,9 +46,6 @@ impl Kafka {
         let mut command = account.command_of(&program, directory.path());
         command.args(["broker", "--silent", "--storage-engine", "memory://tansu/"]);
         command.args(["--listener-url", &address, "--advertised-listener-url", &address]);
-        if access == Access::Authenticated {
-            command.arg("--authentication");
-        }
         let child = process::start(command, &log, Signal::Kill)?;
         let child = process::wait_until(|| answers(port), child, PROGRAM, &log)?;
         Ok(Self { port, child, _directory: directory })

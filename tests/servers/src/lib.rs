@@ -9,6 +9,7 @@ mod certificate;
 mod directory;
 mod fault;
 mod kafka;
+mod kafka_gate;
 mod mariadb;
 mod pooler;
 mod postgres;
@@ -19,7 +20,8 @@ mod server;
 
 pub use broker::{Broker, BrokerServer};
 pub use fault::Fault;
-pub use kafka::{Access, Kafka};
+pub use kafka::Kafka;
+pub use kafka_gate::KafkaGates;
 pub use pooler::{Deal, Pooler};
 pub use server::{Server, Stop};
 

@@ -2,17 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio_rustls::TlsAcceptor;
 
-use super::login::{Login, Session};
 use super::wire::{self, API_VERSIONS, METADATA, PRODUCE, Reader, VERSIONS, Writer};
-use crate::certificate::certificate;
 
 /// Codes of Kafka's protocol.
 const NO_LEADER: i16 = 5;
@@ -47,10 +43,9 @@ pub(crate) struct Relay {
 
 struct Shared {
     address: SocketAddr,
+    /// The port that the metadata names, unless it is the relay's own.
+    advertised: OnceLock<u16>,
     broker: SocketAddr,
-    tls: Option<TlsAcceptor>,
-    /// `None` if everyone is admitted.
-    login: Option<Login>,
     troubles: Mutex<HashMap<String, Trouble>>,
 }
 
@@ -63,34 +58,25 @@ struct Records<'r> {
 
 impl Relay {
     pub(crate) async fn before(broker: SocketAddr) -> Self {
-        Self::start(broker, None, None).await
-    }
-
-    pub(crate) async fn encrypted(broker: SocketAddr, tls: TlsAcceptor) -> Self {
-        Self::start(broker, Some(tls), None).await
-    }
-
-    /// Admits this user only.
-    pub(crate) async fn guarded(broker: SocketAddr, login: Login) -> Self {
-        Self::start(broker, None, Some(login)).await
-    }
-
-    pub(crate) async fn guarded_and_encrypted(broker: SocketAddr, login: Login) -> Self {
-        Self::start(broker, Some(certificate().acceptor()), Some(login)).await
-    }
-
-    async fn start(broker: SocketAddr, tls: Option<TlsAcceptor>, login: Option<Login>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let address = listener.local_addr().expect("bound");
-        let shared = Arc::new(Shared { address, broker, tls, login, troubles: Mutex::default() });
+        let shared = Arc::new(Shared { address, advertised: OnceLock::new(), broker, troubles: Mutex::default() });
         let (is_there, watched) = watch::channel(true);
         let accepting = tokio::spawn(accept(listener, shared.clone(), watched));
         Self { address, shared, is_there, accepting }
     }
 
     pub(crate) fn brokers(&self) -> String {
-        let scheme = if self.shared.tls.is_some() { "tls://" } else { "" };
-        format!("{scheme}{}", self.address)
+        self.address.to_string()
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.address.port()
+    }
+
+    /// Names this port to clients instead of the relay's own.
+    pub(crate) fn advertise(&self, port: u16) {
+        self.shared.advertised.set(port).expect("set once");
     }
 
     pub(crate) fn trouble(&self, topic: &str, trouble: Trouble) {
@@ -124,24 +110,17 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, watched: watch::Rece
             continue; // which closes the connection
         }
         tokio::spawn(async move {
-            let serving = async {
-                match shared.tls.clone() {
-                    None => shared.serve(stream).await,
-                    Some(tls) => shared.serve(tls.accept(stream).await.ok()?).await,
-                }
-            };
             // The relay itself may be gone.
-            tokio::select! { _ = serving => {}, _ = watched.changed() => {} }
+            tokio::select! { _ = shared.serve(stream) => {}, _ = watched.changed() => {} }
         });
     }
 }
 
 impl Shared {
     /// Answers the requests of one connection in their order.
-    async fn serve(&self, mut client: impl AsyncRead + AsyncWrite + Unpin) -> Option<()> {
+    async fn serve(&self, mut client: TcpStream) -> Option<()> {
         let mut broker = TcpStream::connect(self.broker).await.ok()?;
         broker.set_nodelay(true).ok()?;
-        let mut session = self.login.as_ref().map(Session::of);
         loop {
             let request = wire::receive(&mut client).await?;
             let mut reader = Reader(&request);
@@ -151,8 +130,6 @@ impl Shared {
             answer.i32(number);
             if key == API_VERSIONS {
                 versions(version, &mut answer);
-            } else if let Some(open) = session.as_mut().filter(|session| !session.is_in()) {
-                answer.raw(&open.answer(key, &mut reader)?);
             } else if key == PRODUCE {
                 let header = &request[..request.len() - reader.0.len()];
                 self.produce(header, &mut reader, &mut broker, &mut answer).await?;
@@ -235,13 +212,14 @@ impl Shared {
         (!is_lost).then_some(())
     }
 
-    /// The broker's metadata, with the relay's own address, and with the troubles of topics.
+    /// The broker's metadata, with the relay's address, and with the troubles of topics.
     fn metadata(&self, response: &mut Reader<'_>, answer: &mut Writer) {
         answer.i32(response.i32());
         let brokers = response.list(|broker| (broker.i32(), broker.text(), broker.i32(), broker.text()));
         answer.count(brokers.len());
+        let port = self.advertised.get().copied().unwrap_or(self.address.port());
         for (id, _, _, rack) in &brokers {
-            answer.i32(*id).text(Some(&self.address.ip().to_string())).i32(self.address.port().into()).text(rack.as_deref());
+            answer.i32(*id).text(Some(&self.address.ip().to_string())).i32(port.into()).text(rack.as_deref());
         }
         answer.text(response.text().as_deref()).i32(response.i32());
         let topics = response.i32();

@@ -5,21 +5,17 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 /// The requests that the relay knows, by their number in the protocol.
 pub(crate) const PRODUCE: i16 = 0;
 pub(crate) const METADATA: i16 = 3;
-pub(crate) const SASL_HANDSHAKE: i16 = 17;
 pub(crate) const API_VERSIONS: i16 = 18;
-pub(crate) const SASL_AUTHENTICATE: i16 = 36;
 
 /// The requests that a relay lets through, with their lowest and highest version. At these the layouts below hold.
-pub(crate) const VERSIONS: [(i16, i16, i16); 9] = [
+pub(crate) const VERSIONS: [(i16, i16, i16); 7] = [
     (PRODUCE, 3, 7),
     (1, 4, 11), // fetch
     (2, 1, 5),  // list offsets
     (METADATA, 8, 8),
-    (SASL_HANDSHAKE, 1, 1),
     (API_VERSIONS, 0, 0),
     (19, 2, 4), // create topics
     (22, 3, 5), // initialise a producer ID; passed on as it is
-    (SASL_AUTHENTICATE, 1, 1),
 ];
 
 /// Reads one message, without its length. `None` if the connection ends.

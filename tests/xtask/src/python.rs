@@ -20,8 +20,8 @@ pub(crate) struct Packages {
 /// The tests write events from another language by these, and have requests made up for the API.
 const TESTS: Packages = Packages { what: "a Python for the tests", requirements: include_str!("../packages/tests.txt") };
 pub(crate) const NODE: Packages = Packages { what: "Node.js", requirements: include_str!("../packages/node.txt") };
-pub(crate) const TANSU: Packages =
-    Packages { what: "a broker for Kafka's tests", requirements: include_str!("../packages/tansu.txt") };
+pub(crate) const KAFKA: Packages =
+    Packages { what: "what Kafka's tests need", requirements: include_str!("../packages/kafka.txt") };
 pub(crate) const TOOLCHAINS: Packages =
     Packages { what: "a C compiler for WebAssembly, and Go", requirements: include_str!("../packages/toolchains.txt") };
 

@@ -8,8 +8,8 @@ use servers::{Broker, BrokerServer, Database, Durability, Pooler, Server};
 use crate::browser::Browser;
 use crate::fault::Fault;
 use crate::install;
+use crate::kafka;
 use crate::python;
-use crate::tansu;
 use crate::workspace::{Workspace, environment};
 
 /// Where the tests look for each server.
@@ -97,7 +97,7 @@ impl Servers {
 /// `cargo xtask servers`: one of each, until somebody has had enough.
 pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, Fault> {
     let python = python::ensure(workspace)?;
-    let tansu = tansu::ensure(workspace)?;
+    let kafka = kafka::Tools::ensure(workspace)?;
     let browser = Browser::ensure(workspace)?;
     // Whoever measures on them wants to know what users will see.
     let servers = Servers::start(|_| true, Durability::Durable)?;
@@ -105,8 +105,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, Fault> {
         println!("export {variable}='{}'", server.url());
     }
     println!("export {}='{}'", python::VARIABLE, python.display());
-    println!("export {}='{}'", tansu::VARIABLE, tansu.display());
-    for (variable, path) in browser.variables() {
+    for (variable, path) in kafka.variables().into_iter().chain(browser.variables()) {
         println!("export {variable}='{}'", path.display());
     }
     eprintln!("xtask: in a shell with these lines, `cargo test` finds the servers. Ctrl-C stops them.");

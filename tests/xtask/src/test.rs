@@ -9,12 +9,12 @@ use std::thread;
 use crate::browser::Browser;
 use crate::child;
 use crate::fault::Fault;
+use crate::kafka;
 use crate::languages;
 use crate::plugins;
 use crate::promtool;
 use crate::python;
 use crate::servers::Servers;
-use crate::tansu;
 use crate::workspace::{self, Workspace};
 
 /// Where the harness of tests looks for how many of a program run at once.
@@ -28,7 +28,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[OsString]) -> Result<ExitC
         let built = build(workspace, arguments);
         (tools.join(), built)
     });
-    let Tools { python, promtool, tansu, browser } =
+    let Tools { python, promtool, kafka, browser } =
         tools.map_err(|_| Fault::new("installing what the tests need broke"))??;
     built?;
     languages::build_native(workspace)?;
@@ -37,8 +37,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[OsString]) -> Result<ExitC
     let mut cargo = workspace.cargo();
     cargo.env("OUTBOX_TEST_PLUGINS", plugins::folder(workspace)).env(python::VARIABLE, python);
     cargo.env(languages::VARIABLE, languages::folder(workspace)).env(promtool::VARIABLE, promtool);
-    cargo.env(tansu::VARIABLE, tansu);
-    cargo.envs(browser.variables());
+    cargo.envs(kafka.variables()).envs(browser.variables());
     servers.tell(&mut cargo);
     #[expect(clippy::disallowed_methods, reason = "the environment is how people speak to cargo's tests")]
     let is_said = std::env::var_os(THREADS).is_some();
@@ -58,7 +57,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[OsString]) -> Result<ExitC
 struct Tools {
     python: PathBuf,
     promtool: PathBuf,
-    tansu: PathBuf,
+    kafka: kafka::Tools,
     browser: Browser,
 }
 
@@ -69,9 +68,9 @@ impl Tools {
         let promtool = promtool::ensure()?;
         let browser = Browser::ensure(workspace)?;
         let python = python::ensure(workspace)?;
-        let tansu = tansu::ensure(workspace)?;
+        let kafka = kafka::Tools::ensure(workspace)?;
         languages::build_interpreted(workspace)?;
-        Ok(Self { python, promtool, tansu, browser })
+        Ok(Self { python, promtool, kafka, browser })
     }
 }
 
