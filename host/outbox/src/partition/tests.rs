@@ -158,11 +158,12 @@ async fn a_claimed_event_keeps_its_partition_until_it_has_ended_or_its_claim_is_
         let in_flight = Arc::new(InFlight::default());
         let is_given_back = async || {
             first.keep(2).await;
-            second.keep(2).await;
+            second.keep(1).await;
             second.partitions.open().all.contains(&number)
         };
 
         let hold = first.partitions.hold(number, first.epoch(number).await).expect("it is open");
+        first.partitions.close();
         assert!(!is_given_back().await, "the claim is on its way");
         let fence = first.claim().await[0].fence;
         let later = Instant::now() + LEASE;

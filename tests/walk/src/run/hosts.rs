@@ -7,6 +7,7 @@ use outbox::dispatcher::{DispatcherConfig, Unroutable};
 use outbox::listener::{BreakerConfig, Exponential};
 use outbox::poller::PollerConfig;
 use outbox::purge::PurgeConfig;
+use outbox::store::PARTITIONS;
 use outbox::{Mode, Outbox, OutboxBuilder};
 use tokio::time::{Instant, sleep};
 
@@ -160,7 +161,8 @@ impl Stage {
             self.stop(life, outbox).await;
             let mut world = self.world();
             let owner = world.lives[life].owner.clone().unwrap_or_default();
-            if world.table.nodes.contains_key(&owner) || !world.table.held_partitions(&owner).is_empty() {
+            let holds_any = (0..PARTITIONS).any(|partition| world.table.holds(&owner, partition));
+            if world.table.nodes.contains_key(&owner) || holds_any {
                 let fault = format!("{} has stopped and stands in the tables still", world.name(life));
                 world.violated(fault);
             }
