@@ -158,7 +158,7 @@ pub(crate) async fn an_event_whose_listener_is_paused_by_its_breaker_holds_up_al
 
 pub(crate) async fn a_delayed_event_holds_up_nobody_and_takes_its_place_when_its_time_comes<D: Database>(db: &D) {
     let now = db.another().await.now().await.expect("tells the time");
-    let late = Envelope::new("OrderPlaced").now(now).aggregate("Order", "1").deliver_after(Duration::from_millis(1_500));
+    let late = Envelope::new("OrderPlaced").now(now).aggregate("Order", "1").deliver_after(Duration::from_secs(5));
     let late = late.json(&9).expect("good");
     let written = backlog(db, &[late.clone(), order(1), order(2)]).await;
     let recorder = Recorder::done();
