@@ -1,4 +1,4 @@
-# What `run` and `nightly` share: to be sourced by them, from the top of the repository.
+# The parts that `run` and `nightly` share. They source this file.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 exec </dev/null
@@ -9,7 +9,7 @@ export CARGO_TERM_QUIET=true    # warnings and errors, not every crate's name
 current=
 trap '[[ -z $current ]] || echo "== $current: FAILED after $((SECONDS - started)) s"' EXIT
 
-# Not `"$@" || …`: behind `||`, bash goes on after a failure inside a function.
+# Not `"$@" || …`: behind `||`, bash continues after a failure inside a function.
 step() {
     current=$1 started=$SECONDS
     shift

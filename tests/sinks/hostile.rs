@@ -1,4 +1,4 @@
-//! Brokers that answer wrongly, without an end, or not at all: only their own sink is down, and it comes back by itself.
+//! Brokers that answer wrongly, endlessly, or not at all: only their own sink is down, and it comes back by itself.
 
 use std::io;
 
@@ -39,7 +39,7 @@ async fn listen(stream: &mut (impl AsyncReadExt + Unpin)) -> io::Result<()> {
     Ok(())
 }
 
-/// Sends without an end, as fast as the client reads.
+/// Sends endlessly, as fast as the client reads.
 async fn flood(stream: &mut (impl AsyncWriteExt + Unpin)) -> io::Result<()> {
     loop {
         stream.write_all(&[b'x'; 1 << 16]).await?;
@@ -49,7 +49,7 @@ async fn flood(stream: &mut (impl AsyncWriteExt + Unpin)) -> io::Result<()> {
 /// The next connection has ended.
 async fn ended(ends: &mut mpsc::UnboundedReceiver<usize>) {
     let end = tokio::time::timeout(PATIENCE, ends.recv()).await;
-    assert!(end.is_ok(), "the connection is kept though nobody needs it");
+    assert!(end.is_ok(), "a connection that was given up is kept");
 }
 
 async fn is_down(sink: &dyn Sink) -> String {
@@ -171,7 +171,7 @@ async fn a_sink_of_nats_connects_anew_after_answers_that_break_its_client() {
 
         let failures = send_until_confirmed(&*sink(nats(&address)), order(1)).await;
 
-        assert!(failures > 0, "the first answer was none: {broken}");
+        assert!(failures > 0, "the first answer was malformed: {broken}");
     }
 }
 

@@ -103,7 +103,7 @@ pub(crate) async fn live_owners_that_said_that_they_have_a_session_are_missed_wi
     assert_eq!(taken(&*store, &unknown, 2, PARTITIONS).await.len(), 2, "it never said that it is alive");
 
     assert_eq!(free(&*store).await, names(&[&missed, &idle, &gave_back]));
-    assert_eq!(store.free_sessions(&missed).await.expect("looks"), names(&[&idle, &gave_back]), "nobody misses itself");
+    assert_eq!(store.free_sessions(&missed).await.expect("looks"), names(&[&idle, &gave_back]), "no host misses itself");
     assert!(store.abandon(idle.as_str()).await.expect("abandons"), "the others keep a share for it");
     assert_eq!(free(&*store).await, names(&[&missed, &gave_back]));
     db.let_pass(LEASE + MOMENT).await;

@@ -210,7 +210,7 @@ impl Partitions {
         (lease_end > Instant::now()).then_some(true)
     }
 
-    /// What proves to others that this host is there.
+    /// The proof that this host is there.
     pub(crate) fn session(&self) -> &SessionProof {
         &self.session
     }
@@ -222,7 +222,7 @@ impl Partitions {
         }
     }
 
-    /// When calls of what was read must have ended. Where order is not kept, one may go on until the lease ends: the same event may
+    /// When calls of events that were read must have ended. Without order, a call may last until the lease ends: the same event may
     /// be with a listener of another host by then.
     fn calls_end(&self) -> Instant {
         let lease_end = self.lease_end();
@@ -267,7 +267,7 @@ impl Partitions {
         Ok(are_new || self.is_leaving())
     }
 
-    /// A partition that does not empty is kept as long as others can go instead: nobody reads what is leaving.
+    /// A partition that does not become empty is kept as long as others can go instead: no host reads a partition that is leaving.
     fn those_to_keep_first(&self, held: Vec<HeldPartition>) -> Vec<HeldPartition> {
         let (now, state) = (Instant::now(), self.lock());
         let does_not_empty = |held: &HeldPartition| {

@@ -44,7 +44,7 @@ const MAX_HEADER_BYTES: usize = 64 << 10;
 /// Most bytes of a frame, whatever the broker allows: lapin keeps 32 of them for each direction. RabbitMQ's own bound is the usual one.
 const USUAL_FRAME: u32 = 128 << 10;
 const MAX_FRAME: u32 = 1 << 20;
-/// What a frame of headers holds beside them.
+/// The bytes that a frame of headers holds beside them.
 const FRAME_REST: usize = 2 << 10;
 /// Seconds between two signs of life, unless the address says otherwise. RabbitMQ's own.
 const HEARTBEAT: u16 = 60;

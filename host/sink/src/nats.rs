@@ -60,12 +60,12 @@ struct Open {
 }
 
 impl Open {
-    /// False from when the connection was lost, or its task has ended: it panics over some answers that are none.
+    /// False once the connection was lost, or its task has ended: the task panics over some malformed answers.
     fn works(&self) -> bool {
         !*self.lost.borrow() && self.lost.has_changed().is_ok()
     }
 
-    /// Waits until the server has sent more than any answer can be, without an end. The client would keep all of it.
+    /// Waits until the server has sent more than an answer can be, and has not ended it. The client would keep all of it.
     async fn floods(&self) {
         let statistics = self.client.statistics();
         let read = || (statistics.in_messages.load(Ordering::Relaxed), statistics.in_bytes.load(Ordering::Relaxed));

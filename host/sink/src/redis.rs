@@ -122,7 +122,7 @@ impl RedisConfig {
         let plain = encrypted.map(|(_, rest)| format!("redis://{rest}"));
         let info = plain.as_deref().unwrap_or(url).into_connection_info().map_err(bad)?;
         let ConnectionAddr::Tcp(host, port) = info.addr().clone() else {
-            return Err("the address is none of a server".to_owned());
+            return Err("the address does not name a server".to_owned());
         };
         let mut settings = info.redis_settings().clone();
         if let Some(user) = &self.user {
@@ -167,7 +167,7 @@ struct Redis {
 #[derive(Clone)]
 struct Open {
     connection: MultiplexedConnection,
-    /// Ends the task of the connection when nobody has it any more.
+    /// Ends the task of the connection with the last clone.
     lifeline: Arc<Lifeline>,
 }
 

@@ -1,7 +1,7 @@
-//! The stream below a client of ours: TCP, or TLS with the same crypto as everywhere else. It ends when nobody needs it any more, and
+//! The stream below a client of ours: TCP, or TLS with the same crypto as everywhere else. It ends with its user, and
 //! brings no more than it may.
 //!
-//! A client may go on with a connection that was given up: one waits in a thread of its own for a broker that says nothing, another
+//! A client may keep a connection that was given up: one waits in a thread of its own for a broker that says nothing, another
 //! collects an answer that does not end. Neither can once its stream fails.
 
 use std::io;
@@ -39,7 +39,7 @@ struct Shared {
     writer: AtomicWaker,
 }
 
-/// What opens streams that live no longer than their lifeline.
+/// Opens streams that live no longer than their lifeline.
 #[derive(Clone, Debug)]
 pub(super) struct Opener(Arc<Shared>);
 
@@ -163,9 +163,9 @@ mod tests {
 
         drop(lifeline);
 
-        let failed = reading.await.expect("no panic").expect_err("nobody has sent anything");
+        let failed = reading.await.expect("no panic").expect_err("nothing was sent");
         assert_eq!(failed.kind(), io::ErrorKind::ConnectionAborted);
-        let refused = opener.connect("127.0.0.1", port, None).await.err().expect("nobody needs it");
+        let refused = opener.connect("127.0.0.1", port, None).await.err().expect("it is refused");
         assert_eq!(refused.kind(), io::ErrorKind::ConnectionAborted);
     }
 

@@ -24,7 +24,7 @@ pub trait SessionStore: Send + Sync {
     /// [`StoreError::Locked`] while an earlier session of the owner is not yet gone; the database's own. A repeat is safe.
     async fn hold_session(&self, owner: &OwnerId) -> Result<Option<Box<dyn Session>>, StoreError>;
 
-    /// Live owners other than this one that have said that a session of theirs holds their lock, but whose lock nobody holds at this
+    /// Live owners other than this one that have said that a session of theirs holds their lock, but whose lock is free at this
     /// moment. Writes nothing. One without partitions is among them: as long as it counts as alive, a share of them waits for it.
     ///
     /// # Errors

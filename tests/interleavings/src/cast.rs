@@ -1,4 +1,4 @@
-//! Who plays: threads, events, and what they tell each other outside of the modules.
+//! The players: threads, events, and what they tell each other outside of the modules.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;

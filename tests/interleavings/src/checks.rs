@@ -1,4 +1,4 @@
-//! What must hold, module by module.
+//! The checks, module by module.
 
 mod at_work;
 mod calls;

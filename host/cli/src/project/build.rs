@@ -211,7 +211,7 @@ fn run(command: &mut Command, tool: &str) -> Result<String, Failure> {
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    // What cargo writes for programs tells nothing that it has not said to people too.
+    // The messages that cargo writes for programs repeat those on standard error.
     for line in String::from_utf8_lossy(&output.stdout).lines().filter(|line| !line.starts_with('{')) {
         eprintln!("{line}");
     }

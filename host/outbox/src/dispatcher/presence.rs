@@ -80,7 +80,7 @@ impl Presence {
     }
 }
 
-/// The call slot of a visit, if its listener has a bound; free for the next event once it is let go.
+/// The call slot of a visit, if its listener has a bound; free for the next event after [`let_go`](Self::let_go).
 pub(super) struct VisitSlot(Mutex<Option<CallSlot>>);
 
 impl VisitSlot {

@@ -1,4 +1,4 @@
-//! What the modules of one outbox share, made once.
+//! The parts that the modules of one outbox share, made once.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -13,7 +13,7 @@ use crate::settler::SettlerHandle;
 use crate::wake::Wake;
 use crate::writer::{Abandoned, HotPath};
 
-/// What the modules share.
+/// The parts that the modules share.
 pub(super) struct Parts {
     pub(super) queue: Arc<Queue>,
     pub(super) in_flight: Arc<InFlight>,

@@ -1,4 +1,4 @@
-//! What proves to other hosts that this one is there.
+//! The proof that this host is there.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ const CALLS_END: Duration = Duration::from_millis(2_900);
 #[derive(Debug)]
 pub(crate) struct SessionProof {
     began: Instant,
-    /// When the session was last proven, in microseconds since `began`; 0 when there is none.
+    /// When the session was last proven, in microseconds since `began`; 0 without a session.
     proven_at: AtomicU64,
     /// When the last confirmed session was last proven, in the same way.
     confirmed_at: AtomicU64,
@@ -122,7 +122,7 @@ impl SessionProof {
             || (proven_at > 0 && self.began.elapsed() < Duration::from_micros(proven_at) + CALLS_BEGIN && self.is_confirmed())
     }
 
-    /// When calls must have ended where none may be under way when another host begins one; `None` while nobody relies on the session.
+    /// When calls must have ended if none may be running when another host begins one; `None` while no host relies on the session.
     pub(super) fn calls_end(&self) -> Option<Instant> {
         let confirmed_at = || self.began + Duration::from_micros(self.confirmed_at.load(Ordering::SeqCst));
         self.is_announced.load(Ordering::SeqCst).then(|| confirmed_at() + CALLS_END)

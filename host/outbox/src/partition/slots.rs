@@ -13,7 +13,7 @@ struct Slot {
     epoch: AtomicU32,
     /// Whether events are read of it.
     open: AtomicBool,
-    /// How many events that were read of it are in this process's hands.
+    /// How many events that were read of it are in flight here.
     in_hand: AtomicU32,
 }
 

@@ -96,7 +96,7 @@ impl Host {
     }
 }
 
-/// An event of each of these partitions in hand.
+/// An event in flight of each of these partitions.
 async fn in_hand(host: &Host, numbers: std::ops::Range<u16>) -> Vec<Hold> {
     let held = host.store.keep_partitions(&host.owner, 0, PARTITIONS).await.expect("keeps");
     let held = held.into_iter().filter(|held| numbers.contains(&held.number));
@@ -117,7 +117,7 @@ async fn hosts_come_to_an_even_share_and_what_is_in_hand_stays_until_it_is_not()
     assert!(first.partitions.hold(last, epoch).is_none(), "nothing more is taken of what is leaving");
     assert!(holds[usize::from(last)].lease_end().is_some(), "and what was taken is this host's still");
     second.keep(2).await;
-    assert!(second.partitions.open().all.is_empty(), "all are in hand");
+    assert!(second.partitions.open().all.is_empty(), "all have events in flight");
 
     drop(holds);
     assert!(!first.keep(2).await, "nothing new, and nothing to give back");

@@ -51,8 +51,8 @@ pub(crate) struct Intake {
 }
 
 impl Intake {
-    /// Whether this host has nothing in hand that it took before the one queue was its own. What another host may still have in hand
-    /// comes first, when its lease ends: no read passes it.
+    /// Whether no event is in flight here that was taken before this host owned the one queue. An event that another host may still
+    /// handle comes first, when its lease ends: no read passes it.
     pub(crate) fn is_front_ours(&self) -> bool {
         if !self.partitions.is_settled() {
             if !self.partitions.is_whole() || !self.in_flight.is_empty() {

@@ -66,7 +66,7 @@ impl Reader {
             max_bytes = max_bytes.min(left.bytes);
         }
         let (after, may_be_in_hand) = self.schedule.cursor.next(Instant::now(), beside);
-        // In the ordered modes, the store looks at what is in hand to learn which events each event waits for.
+        // In the ordered modes, the store needs the events in flight to tell which of them each event waits for.
         let request = self.request(partitions, after, limit, max_bytes, may_be_in_hand || is_ordered);
         let request = ReadRequest { busy: self.intake.busy.leave_out(), ..request };
         let asked_at = Instant::now();

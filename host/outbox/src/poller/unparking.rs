@@ -86,7 +86,7 @@ impl Unparking {
             // walks.
             self.walks = self.after.is_some();
             self.walked_at = Instant::now();
-            // The next turn goes on at once: a few routes in each interval would take hours for many.
+            // The next turn continues at once: with a few routes in each interval, many would take hours.
             goes_on = self.walks;
         }
         self.has_more = !routes.is_empty();

@@ -18,17 +18,17 @@ pub(crate) struct CallSlot {
     pub(super) doing: Doing,
 }
 
-/// What the call in a slot does.
+/// The state of the call in a slot.
 #[derive(Debug)]
 pub(super) enum Doing {
     Computes,
     /// It waits for something outside the host, so that another one may compute.
     Waits,
-    /// What it waited for is there, but as many other calls compute as may.
+    /// Its wait has ended, but as many other calls compute as may.
     Resumes(Arc<Resumption>),
 }
 
-/// Who gives the slots, and is told what the calls in them do.
+/// The owner of the slots, which is told of the calls in them.
 pub(super) trait CallSlots: fmt::Debug + Send + Sync {
     /// Takes note of a call that begins to wait, which gives its turn to compute to another.
     fn call_waits(&self, slot: &CallSlot);
@@ -36,14 +36,14 @@ pub(super) trait CallSlots: fmt::Debug + Send + Sync {
     /// Takes note of a call whose wait has ended. `None` when it may compute; otherwise what tells when it may.
     fn call_resumes(&self, slot: &CallSlot, waker: &Waker) -> Option<Arc<Resumption>>;
 
-    /// Takes note of a call that goes on without having been told that it may.
+    /// Notes a call that continues without having been told that it may.
     fn call_goes_on(&self, slot: &CallSlot, resumption: &Arc<Resumption>);
 
     /// Hands a slot to the next event that waits for it.
     fn leave(&self, slot: &CallSlot);
 }
 
-/// One call's wait to go on.
+/// One call's wait to continue.
 #[derive(Debug)]
 pub(super) struct Resumption {
     granted: AtomicBool,
@@ -74,7 +74,7 @@ impl CallSlot {
     /// Says that the call waits for something, such as a response. Of one listener only a few calls compute at a time, however
     /// many wait: a listener that computes for long leaves the threads to others.
     pub(crate) fn waits(&mut self) {
-        // A call that was cut off while it waited goes on waiting, for its outcome to be taken: it is counted already.
+        // A call that was cut off while it waited continues to wait until its outcome is taken: it is counted already.
         if !matches!(self.doing, Doing::Computes) {
             return;
         }
@@ -84,7 +84,7 @@ impl CallSlot {
         }
     }
 
-    /// Whether the call may go on and compute; `waker` is woken when it may.
+    /// Whether the call may continue and compute; `waker` is woken when it may.
     pub(crate) fn may_compute(&mut self, waker: &Waker) -> bool {
         let resumes = match &self.doing {
             Doing::Computes => None,
@@ -96,7 +96,7 @@ impl CallSlot {
         matches!(self.doing, Doing::Computes)
     }
 
-    /// The call goes on though as many other calls compute as may.
+    /// The call continues though as many other calls compute as may.
     pub(crate) fn compute_anyway(&mut self) {
         if let (Doing::Resumes(resumption), Some(slots)) = (&self.doing, self.slots.upgrade()) {
             slots.call_goes_on(self, resumption);

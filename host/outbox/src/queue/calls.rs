@@ -22,7 +22,7 @@ const FEW_WORKERS: usize = 4;
 /// One in this many workers is left to listeners that have no call yet.
 const SPARE_PART: usize = 8;
 
-/// What becomes of an event that asks for a slot.
+/// The answer to an event that asks for a slot.
 #[derive(Debug)]
 pub(crate) enum CallAdmission {
     /// It has one.
@@ -93,7 +93,7 @@ impl Queue {
         CallAdmission::Waits
     }
 
-    /// Wakes whoever waits for an event or for room, after an event was handed a slot.
+    /// Wakes the tasks that wait for an event or for room, after an event was given a slot.
     fn wake_for_slot(&self, sides: MutexGuard<'_, Sides>, handed_over: bool) {
         let wakes = handed_over && sides.waiting > 0;
         drop(sides);

@@ -66,7 +66,7 @@ enum State {
     Dropped,
 }
 
-/// An event that was read and dropped without an outcome: nobody knows how far its listener came.
+/// An event that was read and dropped without an outcome: how far its listener came is unknown.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Dropped {
     pub(crate) id: EventId,
@@ -189,7 +189,7 @@ impl InFlight {
         std::mem::take(&mut *self.dropped.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The events that were read and dropped without an outcome, and that nobody has claimed since.
+    /// The events that were read and dropped without an outcome, and were not claimed since.
     pub(crate) fn dropped(&self) -> Vec<Dropped> {
         // Not under both locks: who lets a mark go locks the list after the shard.
         let mut dropped = self.take_dropped();

@@ -58,7 +58,7 @@ struct KeyQueue {
 pub(crate) enum KeyAdmission {
     /// It may start.
     Start(Delivery),
-    /// It waits for another in this process's hands, and comes back from [`KeyQueues::end`].
+    /// It waits for another that is in flight here, and comes back from [`KeyQueues::end`].
     Waits,
     /// The given event waits in the table behind the one of this `seq`, the last of its queue in this process's hands: the queue is
     /// full, or other events stand between. It is the event that was admitted, or the one that was the last of the queue and gave
@@ -226,7 +226,7 @@ impl KeyQueues {
         taken
     }
 
-    /// Ends a turn once the outcome is stored: `resolved` when nobody has to wait for the event any more.
+    /// Ends a turn once the outcome is stored: `resolved` when no event has to wait for this one any more.
     pub(crate) fn end(self: &Arc<Self>, mut turn: Turn, resolved: bool) -> AfterTurn {
         turn.set_ended();
         let mut after = self.leave(turn.key(), turn.sequence(), resolved);
@@ -284,12 +284,12 @@ impl Turns for KeyQueues {
     }
 }
 
-/// What follows the end of a turn.
+/// The events that follow a turn.
 #[derive(Debug, Default)]
 pub(crate) struct AfterTurn {
-    /// Whose turn it is.
+    /// The event whose turn comes next.
     pub(crate) next: Option<Delivery>,
-    /// Those that may not start, since this event is not resolved.
+    /// The events that may not start, since this one is not resolved.
     pub(crate) behind: Vec<Delivery>,
 }
 

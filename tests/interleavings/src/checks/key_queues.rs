@@ -350,7 +350,7 @@ fn none_passes_a_late_one_that_failed() {
             let third = end(&key_queues, fifth, true).0.expect("it waits");
             cast::pause();
             let (next, waited) = end(&key_queues, third, false);
-            assert!(next.is_none(), "nothing goes on before it");
+            assert!(next.is_none(), "nothing starts before it");
             behind.store(waited.len(), Ordering::SeqCst);
         })
     };

@@ -147,7 +147,7 @@ fn play_reads(slow_after: Option<usize>) {
     host.assert_rid_of_all();
 }
 
-/// Two workers panic; one waits to be told of each event that is dropped, claims it and lets it go with an outcome. A poller reads
+/// Two workers panic; one waits for each event that is dropped, claims it and ends it with an outcome. A poller reads
 /// all the time and must not take what was dropped.
 fn one_left_is_found() {
     let (host, in_flight, found) = (Host::of_all(), Arc::<InFlight>::default(), Arc::<Tally>::default());

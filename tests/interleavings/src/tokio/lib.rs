@@ -1,4 +1,4 @@
-//! What the modules use of tokio, under a scheduler that chooses who goes on: the same names, and what tokio's documentation
+//! The parts of tokio that the modules use, under a scheduler that chooses who continues: the same names, and what tokio's documentation
 //! promises. Also what they use of foldhash, so that a schedule means the same in every run.
 
 #![forbid(unsafe_code)]

@@ -14,11 +14,11 @@ pub(super) struct Taken {
     pub(super) behind: Option<u64>,
 }
 
-/// What became of events where order is kept.
+/// The result of placing events.
 pub(super) struct Placed {
     /// The events that may start.
     pub(super) start: Vec<Delivery>,
-    /// How many others wait, in this process's hands or set aside in the table.
+    /// How many others wait, in key queues or set aside in the table.
     pub(super) others: usize,
 }
 
@@ -52,7 +52,7 @@ impl Intake {
         placed
     }
 
-    /// Sets events aside, each behind the head of its queue: when that is out of the way, all of them go on.
+    /// Sets events aside, each behind the head of its queue: when the head is resolved, all of them are unblocked.
     async fn set_aside(&self, elsewhere: Vec<(Delivery, u64)>) {
         let Some(order) = &self.order else { return };
         if elsewhere.is_empty() {
