@@ -70,14 +70,14 @@
 //!
 //! # What a listener answers
 //!
-//! | Answer | What follows | Counted as an attempt |
+//! | Answer | What follows | Counted as a failed attempt |
 //! |---|---|---|
-//! | `Ok(Done)` | the event is finished | |
+//! | `Ok(Done)` | the event is finished | no |
 //! | `Ok(retry_after(delay))` | delivered again after `delay` | no |
-//! | `Ok(dead("why"))` | never delivered again | |
+//! | `Ok(dead("why"))` | never delivered again | yes |
 //! | `Err(Failure::retryable("why"))`, or `?` on any error | delivered again when the retry policy says | yes |
 //! | `Err(Failure::retryable_after(delay, "why"))` | delivered again after `delay` | yes |
-//! | `Err(Failure::unrecoverable("why"))` | never delivered again | |
+//! | `Err(Failure::unrecoverable("why"))` | never delivered again | yes |
 //!
 //! An event is delivered **at least** once: [`Event::id`] stays the same and is the key for deduplication. A panic is a retryable
 //! failure, and its message goes to the host's log. A listener may find itself in a fresh instance or in one that served other
