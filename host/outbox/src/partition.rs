@@ -76,7 +76,7 @@ pub(crate) struct Open {
 struct State {
     /// The partitions that events are taken of.
     open: Vec<u16>,
-    /// Of these, those that an owner left without giving them back.
+    /// The partitions, open or leaving, that an owner left without giving them back. One that is leaving may be opened again.
     careful: Careful,
     /// Closed partitions that still have events in flight. Each is given back when the last of its events has ended.
     leaving: Vec<u16>,
@@ -115,7 +115,7 @@ impl Partitions {
     /// The partitions that events may be taken of.
     pub(crate) fn open(&self) -> Open {
         let state = self.lock();
-        Open { all: state.open.clone(), careful: state.careful.clone() }
+        Open { all: state.open.clone(), careful: state.careful.among(&state.open) }
     }
 
     /// Whether all partitions are open.
@@ -301,8 +301,8 @@ impl Partitions {
         }
         state.settled &= !are_new;
         state.open = open.iter().map(|held| held.number).collect();
-        state.careful.retain(|number, epoch| epochs[usize::from(number)] == (epoch, true));
-        state.careful.add_abandoned(open, self.careful_for);
+        state.careful.retain(|number, epoch| epochs[usize::from(number)].0 == epoch);
+        state.careful.add_abandoned(open.iter().chain(leaving), self.careful_for);
         let (to_give_back, in_hand): (Vec<u16>, Vec<u16>) =
             leaving.iter().map(|held| held.number).partition(|number| self.slots.is_empty(*number));
         let now = Instant::now();

@@ -18,17 +18,24 @@ pub(crate) struct Careful {
 
 impl Careful {
     /// Adds the abandoned ones of these partitions. Their last owner can have had up to `in_hand` events in flight.
-    pub(super) fn add_abandoned(&mut self, held: &[HeldPartition], in_hand: usize) {
+    pub(super) fn add_abandoned<'h>(&mut self, held: impl IntoIterator<Item = &'h HeldPartition>, in_hand: usize) {
         let before = self.partitions.len();
-        self.partitions.extend(held.iter().filter(|held| held.abandoned).map(|held| (held.number, held.epoch)));
+        self.partitions.extend(held.into_iter().filter(|held| held.abandoned).map(|held| (held.number, held.epoch)));
         if self.partitions.len() > before {
             (self.left, self.after) = (in_hand, None);
         }
     }
 
-    /// Keeps only the partitions that are still open under the same epoch.
-    pub(super) fn retain(&mut self, is_open: impl Fn(u16, u32) -> bool) {
-        self.partitions.retain(|(number, epoch)| is_open(*number, *epoch));
+    /// Keeps only the partitions that are still held under the same epoch.
+    pub(super) fn retain(&mut self, is_held: impl Fn(u16, u32) -> bool) {
+        self.partitions.retain(|(number, epoch)| is_held(*number, *epoch));
+    }
+
+    /// Of these partitions, those that are read carefully. `numbers` are in order.
+    pub(super) fn among(&self, numbers: &[u16]) -> Self {
+        let mut some = self.clone();
+        some.partitions.retain(|(number, _)| numbers.binary_search(number).is_ok());
+        some
     }
 
     /// Notes how a read of `read` ended: this many events were claimed, and `reached` is the last event if there may be more.

@@ -148,6 +148,25 @@ async fn a_partition_that_does_not_become_empty_is_read_again() {
 }
 
 #[tokio::test]
+async fn a_partition_that_was_abandoned_is_read_carefully_when_it_is_read_again() {
+    let table = Table::new().await;
+    let (gone, host) = (table.host(Share::Even), table.host(Share::Even));
+    gone.keep(1).await;
+    table.clock.advance(LEASE * 2);
+    host.keep(1).await;
+    assert_eq!(host.partitions.open().careful.numbers().len(), usize::from(PARTITIONS));
+    let _at_work = in_hand(&host, 0..PARTITIONS).await;
+    host.keep(2).await;
+    assert_eq!(host.partitions.open().careful.numbers(), host.partitions.open().all, "what is leaving is not read");
+    host.partitions.lock().in_hand_since.values_mut().for_each(|since| *since -= EMPTIES_WITHIN);
+
+    host.keep(2).await;
+
+    let again: Vec<u16> = (PARTITIONS / 2..PARTITIONS).collect();
+    assert_eq!(host.partitions.open().careful.numbers(), again, "its events may have stopped a host");
+}
+
+#[tokio::test]
 async fn a_claimed_event_keeps_its_partition_until_it_has_ended_or_its_claim_is_lost() {
     let number = PARTITIONS - 1;
     for is_lost in [false, true] {
