@@ -1,5 +1,4 @@
 # The parts that `run` and `nightly` share. They source this file.
-set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 exec </dev/null
 
