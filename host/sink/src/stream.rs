@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
+use futures_util::future::select_ok;
 use futures_util::task::AtomicWaker;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
@@ -77,7 +78,13 @@ impl Opener {
         self.0.check()?;
         // In a URL an IPv6 address stands in brackets.
         let host = host.trim_start_matches('[').trim_end_matches(']');
-        let tcp = TcpStream::connect((host, port)).await?;
+        let addresses = tokio::net::lookup_host((host, port)).await?;
+        // All at once: a name may stand for an address that does not answer.
+        let connecting: Vec<_> = addresses.map(|address| Box::pin(TcpStream::connect(address))).collect();
+        if connecting.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::NotFound, format!("{host} has no address")));
+        }
+        let (tcp, _) = select_ok(connecting).await?;
         tcp.set_nodelay(true)?;
         let inner: Box<dyn Transport> = match tls {
             None => Box::new(tcp),
