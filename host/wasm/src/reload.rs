@@ -228,8 +228,8 @@ impl Plugins {
         };
         warn_of_absent(&required, &reloader.list());
         let (hearing, turning) = (reloader.clone(), reloader.clone());
-        let hear = move || hearing.hear_of_change();
-        watch.run(first, reloader.progress.subscribe(), health, hear, move |reason| {
+        let on_change = move || hearing.note_change();
+        watch.run(first, reloader.progress.subscribe(), health, on_change, move |reason| {
             let reloader = turning.clone();
             let scan_of = match reason {
                 ScanReason::Change => ScanOf::All,

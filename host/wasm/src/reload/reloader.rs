@@ -305,7 +305,7 @@ impl Reloader {
     }
 
     /// Until the next scan, events of unknown routes may be those of a plugin that was just put into the directory.
-    pub(crate) fn hear_of_change(&self) {
+    pub(crate) fn note_change(&self) {
         self.listeners.set_incomplete(Some("the plugins directory has changed, and was not read since".to_owned()));
     }
 

@@ -88,14 +88,14 @@ impl Watch {
         }
     }
 
-    /// Calls `scan` after changes, after every interval and on progress, until stopped; a scan that runs then is dropped. Calls `hear`
+    /// Calls `scan` after changes, after every interval and on progress, until stopped; a scan that runs then is dropped. Calls `on_change`
     /// at each change, before the directory is quiet.
     pub(crate) fn run<F>(
         &mut self,
         first: FirstScan,
         mut progress: watch::Receiver<u64>,
         health: &Health,
-        hear: impl Fn() + Send + Sync + 'static,
+        on_change: impl Fn() + Send + Sync + 'static,
         scan: impl Fn(ScanReason) -> F + Send + 'static,
     ) where
         F: Future<Output = ()> + Send,
@@ -112,7 +112,7 @@ impl Watch {
                         }
                         tokio::select! {
                             () = changed.notified() => {
-                                hear();
+                                on_change();
                                 quiet(&changed, debounce).await;
                                 ScanReason::Change
                             }
@@ -209,8 +209,9 @@ mod tests {
         let (long, health) = (Duration::from_secs(3_600), Health::default());
         let mut watch = Watch::new(directory.path().to_owned(), long, long);
         let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
-        let hear = move || tell.send(()).expect("the test listens");
-        watch.run(FirstScan::AfterAChange, watch::channel(0).1, &health, hear, |_| async { panic!("it is not quiet yet") });
+        let on_change = move || tell.send(()).expect("the test listens");
+        watch
+            .run(FirstScan::AfterAChange, watch::channel(0).1, &health, on_change, |_| async { panic!("it is not quiet yet") });
 
         std::fs::write(directory.path().join("mailer.wasm"), "").expect("can be written");
 
