@@ -8,7 +8,7 @@ fn composed(file: &str, environment: &[(&str, &str)], flags: &[Override]) -> Res
         environment,
         flags,
         &|source, name| match (source, name) {
-            ("env", "TOKEN" | "OUTBOX_DATABASE_PASSWORD") => Ok("hunter2".to_owned()),
+            ("env", "TOKEN" | "DB_PASSWORD" | "OUTBOX_DATABASE_PASSWORD") => Ok("hunter2".to_owned()),
             _ => Err(format!("${{{source}:{name}}} is not there")),
         },
         &|_| Vec::new(),
@@ -242,11 +242,12 @@ fn a_mistyped_variable_is_refused_and_one_like_no_setting_is_only_told_of() {
 #[test]
 fn a_variable_that_a_setting_refers_to_may_have_any_name() {
     let password = [("OUTBOX_DATABASE_PASSWORD", "hunter2")];
-    let (config, layers) = composed(&crate::init::template(Kind::Postgres), &password, &[]).unwrap();
+    let file = crate::init::template(Kind::Postgres).replace("DB_PASSWORD", "OUTBOX_DATABASE_PASSWORD");
+    let (config, layers) = composed(&file, &password, &[]).unwrap();
     assert!(config.database.url.contains("outbox:hunter2@"), "{}", config.database.url);
     assert_eq!(layers.warnings().count(), 0);
     let url = Override::new("database.url", "postgres://me:other@db/shop", "--database-url");
-    let (config, _) = composed(&crate::init::template(Kind::Postgres), &password, &[url]).expect("the file refers to it still");
+    let (config, _) = composed(&file, &password, &[url]).expect("the file refers to it still");
     assert_eq!(config.database.url, "postgres://me:other@db/shop");
     assert!(composed("", &password, &[]).is_err(), "nothing refers to it");
 }
