@@ -1,8 +1,8 @@
 //! Which partitions this host holds, and until when it knows that.
 //!
 //! A partition has one owner, so what its owner reads of it needs no claim on each row. This module knows which partitions those are,
-//! under which epoch each is held, and how many events of each are in flight. A partition with events in flight is not given back. It
-//! does not know what an event is.
+//! under which epoch each is held, and how many events of each are in flight. A partition with events in flight is not given back. This
+//! module does not know what an event is.
 
 mod careful;
 mod hold;
@@ -80,7 +80,7 @@ struct State {
     careful: Careful,
     /// Closed partitions that still have events in flight. Each is given back when the last of its events has ended.
     leaving: Vec<u16>,
-    /// Since when partitions were to be given back that have had events in flight at every beat since.
+    /// While some are to be given back: since when each has not become empty that was chosen before.
     in_hand_since: HashMap<u16, Instant>,
     /// Those that are being given back, with their epochs, until the database has said that they are: it may hear of it late, so
     /// nothing is taken of them meanwhile.
@@ -240,7 +240,7 @@ impl Partitions {
         for held in held.iter_mut().filter(|_| was_unsure) {
             held.abandoned |= self.slots.epoch(held.number) != held.epoch;
         }
-        let mut open = self.those_to_keep_first(held);
+        let mut open = self.stuck_first(held);
         let mut leaving = open.split_off(open.len().min(usize::from(share)));
         open.sort_unstable_by_key(|held| held.number);
         let given_back = self.lock().given_back.clone();
@@ -267,16 +267,18 @@ impl Partitions {
         Ok(are_new || self.is_leaving())
     }
 
-    /// A partition that does not become empty is kept as long as others can go instead: no host reads a partition that is leaving.
-    fn those_to_keep_first(&self, held: Vec<HeldPartition>) -> Vec<HeldPartition> {
+    /// Puts partitions first that do not become empty, the longest so first: they are kept as long as others can go instead, since no
+    /// host reads a partition that is leaving.
+    fn stuck_first(&self, held: Vec<HeldPartition>) -> Vec<HeldPartition> {
         let (now, state) = (Instant::now(), self.lock());
         let does_not_empty = |held: &HeldPartition| {
             let since = state.in_hand_since.get(&held.number);
             since.is_some_and(|since| now.saturating_duration_since(*since) >= EMPTIES_WITHIN)
         };
-        let (mut first, others): (Vec<_>, Vec<_>) = held.into_iter().partition(does_not_empty);
-        first.extend(others);
-        first
+        let (mut stuck, others): (Vec<_>, Vec<_>) = held.into_iter().partition(does_not_empty);
+        stuck.sort_by_key(|held| state.in_hand_since.get(&held.number).copied());
+        stuck.extend(others);
+        stuck
     }
 
     /// Logs once that another host holds what only one can hold.
@@ -306,7 +308,8 @@ impl Partitions {
         let (to_give_back, in_hand): (Vec<u16>, Vec<u16>) =
             leaving.iter().map(|held| held.number).partition(|number| self.slots.is_empty(*number));
         let now = Instant::now();
-        state.in_hand_since.retain(|number, _| !self.slots.is_empty(*number));
+        let must_leave = !leaving.is_empty();
+        state.in_hand_since.retain(|number, _| must_leave && !self.slots.is_empty(*number));
         for number in &in_hand {
             state.in_hand_since.entry(*number).or_insert(now);
         }

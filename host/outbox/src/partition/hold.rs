@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+
 use tokio::time::Instant;
 
 use super::Partitions;
