@@ -196,6 +196,24 @@ async fn a_listener_goes_before_every_relay_and_the_most_exact_relay_before_the_
     outbox.shutdown().await;
 }
 
+/// More routes than one step of the poller looks at; the poller does not come again by itself.
+#[tokio::test]
+async fn events_of_many_parked_routes_arrive_soon_after_a_relay_for_all_of_them() {
+    let (db, store) = Sqlite::on_system_clock().await;
+    let nobody = outbox(store.clone()).start().await.expect("starts");
+    commit(&nobody, (0..100).map(|number| of_type(&format!("Order{number}"))).collect()).await;
+    eventually("all are parked", async || db.store().stats().await.expect("counts").parked == 100).await;
+    nobody.shutdown().await;
+    let sinks = Sinks::default().with("kept", Kept::that(Ok(())));
+
+    let seldom = PollerConfig { interval: HOUR, ..PollerConfig::default() };
+    let host = outbox(store).poller(seldom).sinks(sinks).relay(("Order", "*"), RelayConfig::to("kept"));
+    let host = host.start().await.expect("starts");
+
+    done(&db, 100).await;
+    host.shutdown().await;
+}
+
 #[tokio::test]
 async fn a_refused_event_is_counted_and_waits_for_its_next_attempt() {
     let (db, store) = Sqlite::on_system_clock().await;

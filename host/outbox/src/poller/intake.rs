@@ -70,7 +70,7 @@ impl Intake {
 
     /// The `seq` of events that no read needs to bring. In the ordered modes a read brings events that this host dropped without an
     /// outcome, to learn which events they wait for.
-    pub(super) fn held(&self) -> Vec<u64> {
+    pub(super) fn not_to_read(&self) -> Vec<u64> {
         if self.order.is_some() { self.in_flight.in_hand() } else { self.in_flight.known() }
     }
 

@@ -129,7 +129,7 @@ impl Reader {
         // First: from here on the key queues note which events are resolved. An event that is resolved between the two would be in
         // neither list.
         let order = self.intake.order.as_ref().map(|order| order.reading());
-        let held = if names_held { self.intake.held() } else { Vec::new() };
+        let held = if names_held { self.intake.not_to_read() } else { Vec::new() };
         let (owner, skip_recent) = (self.intake.owner.clone(), self.schedule.skip_recent());
         ReadRequest { owner, partitions, after, held, busy: Vec::new(), limit, max_bytes, skip_recent, order }
     }

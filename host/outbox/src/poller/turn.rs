@@ -162,7 +162,7 @@ impl Poller {
         if let Some(due) = schedule.known_due(now, known_for) {
             return Ok(due);
         }
-        let due = intake.store.next_to_read(&intake.owner, &intake.held(), intake.busy.routes()).await?;
+        let due = intake.store.next_to_read(&intake.owner, &intake.not_to_read(), intake.busy.routes()).await?;
         schedule.note_due(Instant::now(), due);
         // An event is due and was not read: perhaps this host no longer holds its partition. In the one queue of all events, a due event
         // may wait behind the front for any time.

@@ -50,7 +50,8 @@ impl Unparking {
     /// Whether to unpark though no listener has changed. A poller that never rests, because its queue is full, must not forget the
     /// events that are parked.
     pub(super) fn is_due(&self, interval: Duration) -> bool {
-        self.has_more || self.looked_at.elapsed() >= interval.max(UNPARK_MIN_INTERVAL)
+        let rest = if self.after.is_some() { UNPARK_MIN_INTERVAL } else { interval.max(UNPARK_MIN_INTERVAL) };
+        self.has_more || self.looked_at.elapsed() >= rest
     }
 
     /// Unparks a batch; `changed` says that the listeners changed. No more events than this host can claim at once: another host
@@ -73,10 +74,13 @@ impl Unparking {
             return Ok(());
         }
         let began_at = Instant::now();
-        let (mut routes, mut goes_on) = (intake.listeners.open_routes(), false);
+        let (mut routes, mut found) = (intake.listeners.open_routes(), false);
         if intake.listeners.has_patterns() || (gives_up(intake) && self.walks) {
             match self.routes_to_unpark(intake).await? {
-                Some(free) => routes.extend(free),
+                Some(free) => {
+                    found = !free.is_empty();
+                    routes.extend(free);
+                }
                 None if !self.failed => routes.clear(),
                 None => {}
             }
@@ -86,8 +90,10 @@ impl Unparking {
             // walks.
             self.walks = self.after.is_some();
             self.walked_at = Instant::now();
-            // The next turn continues at once: with a few routes in each interval, many would take hours.
-            goes_on = self.walks;
+            if self.walks {
+                // With a few routes in each interval, many would take hours.
+                intake.wake.within(UNPARK_MIN_INTERVAL);
+            }
         }
         self.has_more = !routes.is_empty();
         if self.has_more {
@@ -103,7 +109,7 @@ impl Unparking {
                 schedule.cursor.begin_again();
             }
         }
-        self.has_more |= goes_on;
+        self.has_more |= found && self.walks;
         // Not noted after a failure: the next turn tries again. Otherwise a database that takes no writes would seem healthy at every
         // other turn.
         self.looked_at = began_at;

@@ -1,4 +1,4 @@
-//! The roles that no host asks of its store while it delivers, but for the numbers of its table: those of people and their tools.
+//! The roles that no host asks of its store while it delivers: those of people and their tools.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use super::MemoryStore;
 #[async_trait]
 impl InspectStore for MemoryStore {
     async fn stats(&self) -> Result<Stats, StoreError> {
-        self.run("stats", |world| world.table.stats()).await
+        unreachable!("to count a large table takes longer than the server allows")
     }
 
     async fn sample(&self, _: u32) -> Result<Stats, StoreError> {

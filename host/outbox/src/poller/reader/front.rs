@@ -185,7 +185,7 @@ impl Reader {
     fn ask_when_due(&mut self, none_read: bool) {
         let Intake { store, owner, busy, .. } = &self.intake;
         let (store, owner, busy) = (store.clone(), owner.clone(), busy.routes().to_vec());
-        let held = self.intake.held();
+        let held = self.intake.not_to_read();
         self.front.task.spawn(async move {
             let due = store.next_to_read(&owner, &held, &busy).await;
             Answer::NextDue { due, answered_at: Instant::now(), none_read }
