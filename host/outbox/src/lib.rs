@@ -66,7 +66,7 @@
 //!
 //! # The walk of an event
 //!
-//! Each is a module of this name below `src/`; those without a link are private.
+//! Each row is a module of this name below `src/`; those without a link are private.
 //!
 //! ```text
 //! Envelope ──writer──▶ row ──poller, or at once after the commit──▶ queue ──▶ Delivery

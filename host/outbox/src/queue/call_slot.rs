@@ -28,7 +28,7 @@ pub(super) enum Doing {
     Resumes(Arc<Resumption>),
 }
 
-/// The owner of the slots, which is told of the calls in them.
+/// The owner of the slots. It notes how the calls in them stand.
 pub(super) trait CallSlots: fmt::Debug + Send + Sync {
     /// Takes note of a call that begins to wait, which gives its turn to compute to another.
     fn call_waits(&self, slot: &CallSlot);

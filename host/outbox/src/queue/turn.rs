@@ -13,7 +13,7 @@ pub(crate) fn key(event: &Event) -> Option<Key> {
     Some((event.route().aggregate_type.clone(), Arc::from(event.aggregate_id()?)))
 }
 
-/// Says that an event is the one of its aggregate that may be delivered. Dropped without an end (its claim was lost, its worker
+/// Says that an event is the one of its aggregate that may be delivered. Dropped before its end (its claim was lost, its worker
 /// was cut off), those that wait for it are dropped, too.
 #[derive(Debug)]
 pub(crate) struct Turn {
@@ -23,9 +23,9 @@ pub(crate) struct Turn {
     ended: bool,
 }
 
-/// Who gives the turns.
+/// The owner of the turns.
 pub(super) trait Turns: fmt::Debug + Send + Sync {
-    /// Drops the events that wait for this one, which is not resolved: nobody is there to settle them. They are due again when their
+    /// Drops the events that wait for this one, which is not resolved: no task settles them. They are due again when their
     /// claims end, or claimed when they are read again.
     fn abandon(&self, key: &Key, sequence: u64);
 }
