@@ -196,7 +196,7 @@ test('a database that goes while a page is open is told, what is shown is marked
 
   wire.mend();
 
-  for (const open of [page, list.page]) await open.locator('#status', { hasText: /The database has not answered/ }).waitFor({ state: 'detached' });
+  for (const open of [page, list.page]) await open.locator('#status', { hasText: /The database does not answer/ }).waitFor({ state: 'detached' });
   assert.equal(await ink(), before);
   for (const open of [visit, list]) {
     nothingWrong(open, 'while the database was away');
