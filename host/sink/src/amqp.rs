@@ -41,8 +41,9 @@ const LIMITS: Limits = Limits { messages: 256, bytes: 1 << 20, in_flight: 4 };
 const SHORT: usize = 255;
 /// The most bytes of headers. They travel in one frame, and a broker closes the connection over one that is too large.
 const MAX_HEADER_BYTES: usize = 64 << 10;
-/// Most bytes of a frame, whatever the broker allows: lapin keeps 32 of them for each direction. RabbitMQ's own bound is the usual one.
+/// Most bytes of a frame, unless the address says otherwise. RabbitMQ's own.
 const USUAL_FRAME: u32 = 128 << 10;
+/// Most bytes of a frame, whatever the address or the broker says: lapin keeps 32 frames for each direction.
 const MAX_FRAME: u32 = 1 << 20;
 /// The bytes that a frame of headers holds beside them.
 const FRAME_REST: usize = 2 << 10;

@@ -41,6 +41,7 @@ cargo xtask COMMAND [ARGUMENTS]
                        OUTBOX_TEST_POSTGRES_URL, OUTBOX_TEST_MYSQL_URL, OUTBOX_TEST_NATS_URL, OUTBOX_TEST_REDIS_URL
                        or OUTBOX_TEST_AMQP_URL names a server, or OUTBOX_TEST_PYTHON a Python with drivers for
                        both databases, or OUTBOX_TEST_CHROMIUM a Chromium, or OUTBOX_TEST_TANSU a Tansu (for Kafka),
+                       or OUTBOX_TEST_KAFKA_PYTHON a Python with Kafka's library for Java,
                        that one is used; with OUTBOX_TEST_PICTURES=1, the browser tests keep pictures in target/browser/screenshots
   walk [ARGUMENTS]     runs whole hosts under a paused clock, over a store that fails on purpose: 1,000 seeds, all modes; with
                        `--seeds COUNT` as many, with `--seed FIRST` from there on, or that one alone with all that happens
@@ -58,7 +59,8 @@ cargo xtask COMMAND [ARGUMENTS]
 
 What is missing is installed first: the Rust target wasm32-wasip2 by rustup; the servers by apt-get, if you
 are root; what the tests need of Python by pip, into target/python; what builds plugins in other languages, into
-target/languages; Chromium by apt-get, and what drives it by npm, into target/browser.
+target/languages; Chromium and Java by apt-get; what drives Chromium by npm, into target/browser; Kafka's library
+by pip, into target/kafka.
 ";
 
 fn main() -> ExitCode {

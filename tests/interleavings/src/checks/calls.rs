@@ -18,7 +18,7 @@ pub(crate) const ALL: &[Check] = &[
     Check { name: "calls: calls that are cut off leave their slots", play: calls_that_are_cut_off_leave_their_slots },
     Check { name: "calls: new slots are given to those that wait", play: new_slots_are_given_to_those_that_wait },
     Check { name: "calls: the poller hears of events that were given slots", play: the_poller_hears_of_slots },
-    Check { name: "calls: the poller hears of slots that nobody uses yet", play: the_poller_hears_of_slots_that_nobody_uses },
+    Check { name: "calls: the poller hears of slots that no call uses yet", play: the_poller_hears_of_slots_that_no_call_uses },
     Check { name: "calls: a closing ends events that wait for slots", play: a_closing_ends_events_that_wait },
 ];
 
@@ -194,7 +194,7 @@ fn calls_that_are_cut_off_leave_their_slots() {
     scene.assert_all_slots_are_free();
 }
 
-/// A listener is given more slots while its events wait: whoever comes next sees to it that they get them.
+/// A listener is given more slots while its events wait: the next event that comes gives the slots to them.
 fn new_slots_are_given_to_those_that_wait() {
     let scene = Scene::new(1, 10);
     let admit = |calls, sequence| scene.queue.admit(&scene.name, calls, delivery(&scene.in_flight, Via::Cold, sequence));
@@ -228,7 +228,7 @@ fn the_poller_hears_of_slots() {
 }
 
 /// The same when no worker comes for them.
-fn the_poller_hears_of_slots_that_nobody_uses() {
+fn the_poller_hears_of_slots_that_no_call_uses() {
     let scene = Scene::new(1, 2);
     let mut admitted = (1..=5).map(|n| scene.queue.admit(&scene.name, 1, delivery(&scene.in_flight, Via::Cold, n)));
     let first = admitted.next().expect("the first");

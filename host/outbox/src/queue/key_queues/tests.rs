@@ -41,7 +41,7 @@ impl Hands {
         self.queues.end(*delivery.turn.take().expect("its turn"), resolved)
     }
 
-    /// What goes on after the end of a turn, in order.
+    /// The events that follow the end of a turn, in order.
     fn rest_of(&self, first: Delivery) -> Vec<u64> {
         let (mut next, mut order) = (self.end(first, true).next, Vec::new());
         while let Some(delivery) = next {
@@ -179,7 +179,7 @@ fn what_waits_for_an_unresolved_event_is_set_aside_behind_it() {
     assert!(after.next.is_none());
     assert_eq!(after.behind.iter().map(|waiting| waiting.event.sequence()).collect::<Vec<_>>(), [2, 3]);
     assert_eq!(hands.queues.waiting(), Room::default());
-    assert!(matches!(hands.admit("42", 4, Some(3)), KeyAdmission::Elsewhere(_, 3)), "it is not in our hands any more");
+    assert!(matches!(hands.admit("42", 4, Some(3)), KeyAdmission::Elsewhere(_, 3)), "it is not in flight here any more");
 }
 
 /// Adds events to the queue of an aggregate until it takes no more. Returns how many wait in it then.
@@ -205,7 +205,7 @@ fn a_long_queue_takes_no_more_and_others_go_on() {
     let hands = Hands::new();
     assert_eq!(fill(&hands, "42", 1), 111, "the eighth part of what it leaves of a thousand");
     assert_eq!(hands.queues.longest().events, 125);
-    assert!(matches!(hands.admit("7", 5_000, None), KeyAdmission::Start(_)), "others go on");
+    assert!(matches!(hands.admit("7", 5_000, None), KeyAdmission::Start(_)), "others start");
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn an_event_that_waits_for_more_than_its_queue_is_set_aside_behind_the_last_of_i
     let _first = hands.start("42", 1);
     hands.admit("42", 2, Some(1));
     let refused = hands.admit("42", 4, Some(3));
-    assert!(matches!(refused, KeyAdmission::Behind(_, 2)), "the third is not in our hands: {refused:?}");
+    assert!(matches!(refused, KeyAdmission::Behind(_, 2)), "the third is not in flight here: {refused:?}");
     assert_eq!(hands.queues.waiting().events, 1);
 }
 
