@@ -23,6 +23,8 @@ const CUTS: [u64; 40] = [
 /// The plan of the cuts: how long each is, and how long it is until the next.
 const CUT_FOR: Duration = Duration::from_millis(60);
 const BETWEEN_CUTS: Duration = Duration::from_millis(150);
+/// How much of its lease the host has left before a cut. Without a lease it repeats calls that no cut interrupted.
+const LEASE_BEFORE_A_CUT: Duration = Duration::from_secs(3);
 
 /// A proxy in front of a database of its own.
 struct Wire {
@@ -99,6 +101,7 @@ fn nothing_is_lost_however_early_or_late_connections_are_cut(name: &str, wire: &
     let (mut cuts, started) = (0, Instant::now());
     while cuts < CUTS.len() || !writers.is_finished() {
         assert!(started.elapsed() < patience(EVENTS), "expected within {:?}: everything is written", patience(EVENTS));
+        node.wait_for_lease(&witness, LEASE_BEFORE_A_CUT);
         let cut = node.trouble(&witness, FaultKind::CutOff, || wire.proxy.set(Network::CutAfter(CUTS[cuts % CUTS.len()])));
         thread::sleep(CUT_FOR);
         witness.over(cut);

@@ -102,6 +102,20 @@ impl Node {
         witness.unseen(&self.name, FaultKind::CutOff, act)
     }
 
+    /// Waits until its lease ends this much later or more.
+    pub(crate) fn wait_for_lease(&self, witness: &Witness, left: Duration) {
+        let started = Instant::now();
+        while witness.lease_left(self.child.id()) < left {
+            assert!(
+                started.elapsed() < PATIENCE,
+                "expected within {PATIENCE:?}: {} renews its lease: {}",
+                self.name,
+                self.tail()
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Starts it anew after its end; its log goes on.
     pub(crate) fn revive(&mut self, place: &Place, settings: Settings<'_>) {
         self.log_before = fs::metadata(&self.log).expect("it was started before").len();

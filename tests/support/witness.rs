@@ -139,6 +139,17 @@ impl Witness {
         self.runtime.block_on(future)
     }
 
+    /// How long the lease of a host of this process lasts; zero while it has none. The database is on this machine: one clock.
+    ///
+    /// # Panics
+    /// When the hosts cannot be listed.
+    #[must_use]
+    pub fn lease_left(&self, process: u32) -> Duration {
+        let nodes = self.runtime.block_on(self.store.nodes()).expect("the hosts can be listed");
+        let ends = nodes.iter().filter(|node| ends_with(&node.label, process)).map(|node| node.alive_until);
+        ends.max().map_or(Duration::ZERO, |ends| ends.since(self.clock.now()))
+    }
+
     /// The events that hosts of this process have claimed, and those that they may have read, each with its claim. A host that
     /// is not in the list of hosts yet may be of this process.
     fn held(&self, process: u32) -> (Vec<Claim>, Vec<Claim>) {

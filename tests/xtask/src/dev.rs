@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn a_first_run_builds_sqlite_alone_and_a_configured_one_builds_everything() {
         let root = std::env::temp_dir().join("a-folder-without-a-configuration");
-        let workspace = Workspace { target: root.join("target"), root };
+        let workspace = Workspace { target: root.join("target"), root, clippy: false };
         let extent = |arguments: &[&str], variables: &[&str]| {
             let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
             extent(&workspace, &arguments, variables.iter().map(OsString::from))

@@ -42,7 +42,8 @@ cargo xtask COMMAND [ARGUMENTS]
                        or OUTBOX_TEST_AMQP_URL names a server, or OUTBOX_TEST_PYTHON a Python with drivers for
                        both databases, or OUTBOX_TEST_CHROMIUM a Chromium, or OUTBOX_TEST_TANSU a Tansu (for Kafka),
                        or OUTBOX_TEST_KAFKA_PYTHON a Python with Kafka's library for Java,
-                       that one is used; with OUTBOX_TEST_PICTURES=1, the browser tests keep pictures in target/browser/screenshots
+                       that one is used; with OUTBOX_TEST_PICTURES=1, the browser tests keep pictures in target/browser/screenshots;
+                       with --clippy, clippy checks the workspace while it compiles the tests, and its warnings are errors
   walk [ARGUMENTS]     runs whole hosts under a paused clock, over a store that fails on purpose: 1,000 seeds, all modes; with
                        `--seeds COUNT` as many, with `--seed FIRST` from there on, or that one alone with all that happens
   servers              starts the five servers, prints for a shell what tells the tests of them, and runs until Ctrl-C

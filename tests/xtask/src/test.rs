@@ -20,12 +20,17 @@ use crate::workspace::{self, Workspace};
 /// Where the harness of tests looks for how many of a program run at once.
 const THREADS: &str = "RUST_TEST_THREADS";
 
+/// The argument that has clippy compile the workspace.
+const CLIPPY: &str = "--clippy";
+
 /// Runs `cargo test` with these arguments, over the whole workspace unless they name packages.
 pub(crate) fn run(workspace: &Workspace, arguments: &[OsString]) -> Result<ExitCode, Fault> {
+    let (own, arguments) = arguments.iter().cloned().partition::<Vec<_>, _>(|argument| argument == CLIPPY);
+    let workspace = &Workspace { clippy: !own.is_empty(), ..workspace.clone() };
     // Side by side: installing waits for the network, building for the processor.
     let (tools, built) = thread::scope(|scope| {
         let tools = scope.spawn(|| Tools::ensure(workspace));
-        let built = build(workspace, arguments);
+        let built = build(workspace, &arguments);
         (tools.join(), built)
     });
     let Tools { python, promtool, kafka, browser } =
@@ -34,7 +39,8 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[OsString]) -> Result<ExitC
     languages::build_native(workspace)?;
     let servers = Servers::start_missing()?; // they run until the tests have ended, well or not
 
-    let mut cargo = workspace.cargo();
+    let mut cargo = workspace.cargo_for_host();
+    cargo.arg("test");
     cargo.env("OUTBOX_TEST_PLUGINS", plugins::folder(workspace)).env(python::VARIABLE, python);
     cargo.env(languages::VARIABLE, languages::folder(workspace)).env(promtool::VARIABLE, promtool);
     cargo.envs(kafka.variables()).envs(browser.variables());
@@ -44,10 +50,9 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[OsString]) -> Result<ExitC
     if !is_said {
         // Most tests wait: for servers, for processes, for leases. With one thread for each core half of the machine does nothing.
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
-        cargo.env(THREADS, (cores * 2).to_string());
+        cargo.env(THREADS, (cores * 3).to_string());
     }
-    cargo.arg("test");
-    if !names_packages(arguments) {
+    if !names_packages(&arguments) {
         cargo.arg("--workspace");
     }
     child::run(cargo.args(arguments))
@@ -79,7 +84,7 @@ fn build(workspace: &Workspace, arguments: &[OsString]) -> Result<(), Fault> {
     eprintln!("xtask: building the plugins");
     plugins::build_all(workspace)?;
     eprintln!("xtask: building the tests");
-    let mut cargo = workspace.cargo();
+    let mut cargo = workspace.cargo_for_host();
     cargo.args(["test", "--no-run", "--quiet"]);
     if !names_packages(arguments) {
         cargo.arg("--workspace");

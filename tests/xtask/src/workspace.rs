@@ -13,7 +13,15 @@ pub(crate) struct Workspace {
     pub(crate) root: PathBuf,
     /// Where cargo builds, be it by default, by an environment variable or by a configuration file.
     pub(crate) target: PathBuf,
+    /// Whether clippy compiles the host and the tests: its warnings are errors, and what it checks is not compiled again.
+    pub(crate) clippy: bool,
 }
+
+/// What cargo and clippy hear of it, as `cargo clippy` would set it.
+const COMPILER: (&str, &str) = ("RUSTC_WORKSPACE_WRAPPER", "clippy-driver");
+const LEVELS: (&str, &str) = ("CLIPPY_ARGS", "-Dwarnings__CLIPPY_HACKERY__");
+/// The tests call cargo for projects of users, which are compiled as those compile them.
+const RUNNER: &str = r#"target.'cfg(unix)'.runner = ["env", "-u", "RUSTC_WORKSPACE_WRAPPER", "-u", "CLIPPY_ARGS"]"#;
 
 /// What `cargo run` tells its child and a cargo inside it would take for its own: flags and wrappers of another build, and the
 /// package that is run. The target directory is passed on, but as an absolute path.
@@ -33,13 +41,22 @@ impl Workspace {
         let target = json_string(&text, "target_directory").ok_or_else(|| {
             Fault::new(format!("cargo metadata did not name the target directory: {}", String::from_utf8_lossy(&output.stderr)))
         })?;
-        Ok(Self { root: root.to_owned(), target: target.into() })
+        Ok(Self { root: root.to_owned(), target: target.into(), clippy: false })
     }
 
     /// A cargo for this workspace.
     pub(crate) fn cargo(&self) -> Command {
         let mut cargo = cargo();
         cargo.current_dir(&self.root).env("CARGO_TARGET_DIR", &self.target);
+        cargo
+    }
+
+    /// A cargo that builds the host or the tests.
+    pub(crate) fn cargo_for_host(&self) -> Command {
+        let mut cargo = self.cargo();
+        if self.clippy {
+            cargo.args(["--config", RUNNER]).envs([COMPILER, LEVELS]);
+        }
         cargo
     }
 }
