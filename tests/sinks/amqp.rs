@@ -21,8 +21,10 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
+    /// A server that was started just now accepts connections before it serves them.
     pub(crate) async fn make(url: &str, name: &str) -> Self {
-        Self::try_make(url, name).await.expect("a queue")
+        eventually("RabbitMQ has the queue", async || Self::try_make(url, name).await.is_ok()).await;
+        Self::try_make(url, name).await.expect("it had it just now")
     }
 
     async fn try_make(url: &str, name: &str) -> Result<Self, lapin::Error> {
@@ -120,7 +122,7 @@ async fn of_a_thousand_messages_none_is_lost_when_the_server_is_killed_in_the_mi
         assert!(matches!(down, Err(SinkError::Down { .. })), "{down:?}");
         resume(&mut server);
         // As its readers do when they come back.
-        eventually("RabbitMQ has the queue", async || Queue::try_make(&url, "orders").await.is_ok()).await;
+        drop(Queue::make(&url, "orders").await);
     })
     .await;
     let bodies: BTreeSet<String> = Queue::make(&url, "orders").await.take_all().await.into_iter().collect();
