@@ -91,6 +91,7 @@ CREATE TABLE IF NOT EXISTS outbox_event_node (
   version     VARCHAR(64)  NOT NULL,
   started_at  DATETIME(6)  NOT NULL,
   alive_until DATETIME(6)  NOT NULL,
+  refused     MEDIUMTEXT,                                           -- outcomes that the database refuses to it, a JSON object
   plugins     MEDIUMTEXT,                                           -- what it last said of its plugins, a JSON list
   room        INT          NOT NULL,                               -- most events that it may have in flight
   session     SMALLINT     NOT NULL                                -- 1: a session of it holds its lock

@@ -120,6 +120,7 @@ CREATE TABLE outbox_event_node (
   version     text        NOT NULL,
   started_at  timestamptz NOT NULL,
   alive_until timestamptz NOT NULL,
+  refused     text,                                          -- outcomes that the database refuses to it, a JSON object
   plugins     text,                                          -- what it last said of its plugins, a JSON list
   room        integer     NOT NULL,                          -- most events that it may have in flight
   session     smallint    NOT NULL                           -- 1: a session of it holds its lock

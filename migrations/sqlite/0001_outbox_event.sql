@@ -97,6 +97,7 @@ CREATE TABLE outbox_event_node (
   version     TEXT    NOT NULL,
   started_at  INTEGER NOT NULL,
   alive_until INTEGER NOT NULL,
+  refused     TEXT,                                -- outcomes that the database refuses to it, a JSON object
   plugins     TEXT,                                -- what it last said of its plugins, a JSON list
   room        INTEGER NOT NULL,                    -- most events that it may have in flight
   session     INTEGER NOT NULL                     -- 1: a session of it holds its lock

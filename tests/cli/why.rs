@@ -52,6 +52,12 @@ fn each_state_has_its_sentence() {
             "lease_over",
             "The host gone-1 (not in the table of hosts) claimed it",
         ),
+        (
+            // The row of the host names the event.
+            "attempts = attempts".to_owned(),
+            "refused",
+            "the database has refused to store the outcome since 2001-",
+        ),
         (format!("status = 1, due_at = NULL, done_at = {PAST}"), "done", "It was delivered at 2001-"),
         (
             format!("status = 3, due_at = NULL, done_at = {PAST}, attempts = 3, last_error = 'no'"),
@@ -65,6 +71,12 @@ fn each_state_has_its_sentence() {
     ] {
         let place = place(&columns);
         place.sql(NODE);
+        if state == "refused" {
+            let refused = r#"{"count":1,"first":[{"seq":1,"event_id":"one","error":"no","since":"2001-09-09T01:46:40Z"}]}"#;
+            place.sql(&format!("UPDATE outbox_event_node SET refused = '{refused}'"));
+            let doctor = place.run(&["doctor"]);
+            assert!(doctor.stdout.contains("refuses to store the outcome of 1 event"), "{}", doctor.stdout);
+        }
 
         let (said, next) = why(&place, "one");
 

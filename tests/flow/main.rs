@@ -30,6 +30,7 @@ mod purge;
 mod queues;
 mod reading;
 mod receipts;
+mod refused;
 mod rolling;
 mod routes;
 mod savepoints;
@@ -82,6 +83,10 @@ on_every_database! {
     reading::few_events_of_quick_aggregates_are_set_aside_in_the_table,
     reading::what_waits_for_a_worker_does_not_keep_partitions_from_another_host,
     reading::what_an_owner_left_is_claimed_row_by_row,
+    refused::an_outcome_that_the_database_refuses_holds_up_no_other_and_is_stored_later,
+    refused::a_row_that_cannot_be_deleted_keeps_no_other_from_being_deleted,
+    refused::an_error_that_the_table_cannot_keep_is_stored_in_ascii,
+    refused::a_failure_is_stored_though_the_counter_is_at_its_end,
     careful::a_host_claims_as_many_events_as_the_last_owner_can_have_had_in_flight,
     rolling::a_host_whose_plugin_did_not_load_kills_nothing_that_it_might_have_answered,
     rolling::a_host_without_any_listener_parks_what_is_due,
@@ -126,6 +131,16 @@ on_every_database! {
     by_hand::a_host_restores_the_partition_table_and_goes_on_in_every_mode,
     by_hand::a_host_that_cannot_give_partitions_back_is_taken_over,
     by_hand::hosts_in_every_two_modes_lose_nothing_and_deliver_nothing_twice,
+}
+
+/// Facts about triggers that have a change do nothing, which MySQL does not have.
+mod without_effect {
+    mod postgres {
+        walks! { Postgres => refused::an_outcome_that_changes_nothing_is_not_delivered_in_a_loop }
+    }
+    mod sqlite {
+        walks! { Sqlite => refused::an_outcome_that_changes_nothing_is_not_delivered_in_a_loop }
+    }
 }
 
 /// Facts about transactions that are open beside each other, which SQLite does not have.

@@ -123,6 +123,7 @@ async fn contents(store: &dyn Store, here: &look::Here, findings: &mut Vec<Findi
     }
     look::served_by_hosts(findings, &here.failed, &nodes);
     findings.extend(look::nodes(&nodes));
+    findings.extend(look::refused(&nodes, &here.flags));
     let delivers = nodes.iter().any(|node| node.alive);
     let stats = store.stats().await?;
     let of = |status| Filter { status: Some(status), ..Filter::default() };

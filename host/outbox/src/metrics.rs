@@ -3,6 +3,7 @@
 //! Counting is a relaxed addition in memory. What only the table knows is asked for by the sampler, at an interval of its own: a
 //! count over a large table on every look would slow the table down.
 
+mod apart;
 mod config;
 mod db_errors;
 mod exposition;
@@ -14,6 +15,7 @@ pub(crate) mod span_counts;
 
 use std::sync::Arc;
 
+use apart::OutcomesApart;
 pub use config::MetricsConfig;
 pub use db_errors::DbErrors;
 pub(crate) use exposition::Exposition;
@@ -39,6 +41,8 @@ macro_rules! metrics {
             pub routes: Arc<Routes>,
             /// Statements that the database did not do, by kind of error; `db_errors` is their sum.
             pub db_errors_by_kind: DbErrors,
+            /// Outcomes that cannot be stored although others can.
+            pub(crate) outcomes_apart: OutcomesApart,
         }
 
         /// The numbers at one moment.

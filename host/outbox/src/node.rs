@@ -14,7 +14,7 @@ use crate::metrics::Metrics;
 use crate::partition::Partitions;
 use crate::readiness::Pulse;
 use crate::recurring::Outage;
-use crate::store::{Node, NodeRecord, Store, StoreError};
+use crate::store::{Node, NodeRecord, RefusedOutcomes, Store, StoreError};
 use crate::time::Timestamp;
 use crate::wake::Wake;
 use others::{Notice, Others};
@@ -31,7 +31,7 @@ pub(crate) const HEARTBEATS: u32 = 10;
 const FIRST_SESSION: Duration = Duration::from_secs(1);
 /// The least rest between two beats when one is asked for.
 const LEAST_REST: Duration = Duration::from_millis(250);
-/// How often a host looks whether its plugins changed, to tell of them before the next beat is due.
+/// How often a host looks whether its plugins or its refused outcomes changed, so that a change is written before the next beat is due.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// After this many beats, which is once in a lease, a host looks for missing and surplus rows of the partition table.
@@ -64,7 +64,7 @@ impl Heartbeat {
     pub(crate) async fn run(self, mut stopped: watch::Receiver<bool>) {
         let (outage, mut beats) = (Outage::default(), 0_u32);
         let mut others = Others::new(self.node.owner.as_str(), self.node.mode, self.lease);
-        let (mut told, mut unkept) = (None, None);
+        let (mut told, mut told_refused, mut unkept) = (None, RefusedOutcomes::default(), None);
         let mut look: Option<Look> = None;
         self.partitions.session().wait_until_known(FIRST_SESSION).await;
         'alive: loop {
@@ -74,15 +74,16 @@ impl Heartbeat {
             beats = beats.wrapping_add(1);
             // Written when it changed; a beat that failed is repeated whole.
             let plugins = self.report.as_ref().and_then(|report| report());
+            let refused = self.metrics.outcomes_apart.refused();
             let news = plugins.clone().filter(|_| plugins != told);
             let live = outage.note(
-                self.run_once(news, &mut unkept).await.inspect_err(|error| self.metrics.db_error(error)),
+                self.run_once(news, refused.clone(), &mut unkept).await.inspect_err(|error| self.metrics.db_error(error)),
                 |error| tracing::error!(%error, "this host cannot write its heartbeat; trying again"),
                 || tracing::info!("this host is seen by the others again"),
             );
             if let Some(live) = live {
                 self.pulse.beat();
-                told = plugins;
+                (told, told_refused) = (plugins, refused);
                 if look.is_none() && others.should_look(live) {
                     look = Some(self.look());
                 }
@@ -92,10 +93,11 @@ impl Heartbeat {
                 tokio::time::sleep(LEAST_REST).await;
             };
             let news = async {
-                // Looked at often where there is something to tell: who asks for the plugins wants to see them as they are.
+                // Looked at often: who asks for plugins or refused outcomes wants to see them as they are.
                 loop {
                     tokio::time::sleep(LOOK).await;
-                    if self.report.as_ref().is_some_and(|report| report() != told) {
+                    let has_other_plugins = self.report.as_ref().is_some_and(|report| report() != told);
+                    if has_other_plugins || self.metrics.outcomes_apart.refused() != told_refused {
                         return;
                     }
                 }
@@ -121,7 +123,12 @@ impl Heartbeat {
 
     /// Writes a heartbeat, then keeps the partitions. Returns how many live hosts have this one's mode. `unkept` is that number if the
     /// last heartbeat was written, and the partitions could not be kept.
-    async fn run_once(&self, plugins: Option<String>, unkept: &mut Option<u32>) -> Result<u32, StoreError> {
+    async fn run_once(
+        &self,
+        plugins: Option<String>,
+        refused: RefusedOutcomes,
+        unkept: &mut Option<u32>,
+    ) -> Result<u32, StoreError> {
         let mut is_news = false;
         if let Some(hosts) = *unkept {
             // A host that cannot keep its partitions must not look alive: no other host could take them over.
@@ -131,7 +138,7 @@ impl Heartbeat {
         let session = self.partitions.session().begin_announcing();
         // A host that stops takes nothing: the others share the partitions without it.
         let room = if self.partitions.is_closed() { 0 } else { self.node.room };
-        let node = Node { plugins, session, room, ..self.node.clone() };
+        let node = Node { plugins, refused, session, room, ..self.node.clone() };
         let beat = self.partitions.begin_beat();
         let hosts = self.store.heartbeat(&node, self.lease).await?;
         *unkept = Some(hosts);

@@ -1,48 +1,47 @@
 //! Writes outcomes in batches: one statement for each event is thirty times slower.
 //!
 //! A batch goes out when it is full, when nobody is with a listener any more, or a moment after its first outcome. The marks
-//! of its events are let go after the commit. When the database fails, the outcome is kept and tried again: the listener has
-//! done its work, and must not do it twice for our own error.
+//! of its events are dropped after the commit. An outcome that the database does not store is kept and retried: the listener has done its
+//! work, and must not do it twice because of an error of ours.
 
+mod apart;
 mod completion;
 mod effects;
 mod excluded;
 mod failures;
 mod give_back;
 mod handle;
+mod obstacle;
 mod trying;
+mod write;
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tokio::sync::{Mutex, mpsc, watch};
+use tokio::sync::{Mutex, Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+pub(crate) use apart::MOST as MOST_APART;
 use completion::{Batch, Completion, writes_nothing};
 pub(crate) use completion::{Conclusion, IfNotTaken};
 pub(crate) use failures::{Died, FailureLog};
 pub(crate) use give_back::Unused;
-use handle::WAITING;
 pub(crate) use handle::{SettlerHandle, SettlerInbox, channels};
 use outbox_listener::Health;
-use trying::Trying;
 
 use crate::metrics::Metrics;
 use crate::notifier::Notifier;
 use crate::order::Order;
 use crate::queue::{AtWork, Mark, Queue, Turn};
 use crate::settlement::{SettlementRules, given_back};
-use crate::store::{Settled, Settlement, Store, StoreError};
+use crate::store::{Settled, Settlement, Store};
 use crate::wake::Wake;
 
 /// Batches that are on their way to the database at once: while one commit waits for the disk, another is at work.
 const AT_ONCE: usize = 2;
-/// How often it is looked whether locked rows are free.
-const LOOK_AGAIN: Duration = Duration::from_millis(250);
 /// Bytes of an error that go into the log.
 const MAX_ERROR: usize = 500;
 
@@ -66,8 +65,8 @@ pub(crate) struct Settler {
     pub(crate) batch_size: usize,
     /// Longest that an outcome waits for others to be written with.
     pub(crate) delay: Duration,
-    /// How long outcomes are tried again while the database fails.
-    pub(crate) patience: Duration,
+    /// How many more outcomes may wait apart.
+    pub(crate) places_apart: Arc<Semaphore>,
     /// When a stop must be over, once it has begun: what could not be written by then is given up.
     pub(crate) give_up_at: watch::Receiver<Option<Instant>>,
     pub(crate) gave_up: AtomicBool,
@@ -93,19 +92,20 @@ impl Settler {
 
     async fn write_all(&self, completions: mpsc::Receiver<Completion>, stopped: watch::Receiver<bool>) {
         let completions = Mutex::new(completions);
-        let (locked, apart) = mpsc::unbounded_channel();
+        // Bounded by the places of what waits apart.
+        let (apart, waiting) = mpsc::unbounded_channel();
         let writers = async {
-            join_all((0..AT_ONCE).map(|_| self.write_batches(&completions, &locked, stopped.clone()))).await;
-            drop(locked);
+            join_all((0..AT_ONCE).map(|_| self.write_batches(&completions, &apart, stopped.clone()))).await;
+            drop(apart);
         };
-        tokio::join!(writers, self.write_locked(apart));
+        tokio::join!(writers, self.write_apart(waiting));
     }
 
     /// Gathers a batch and writes it, again and again; only one gathers at a time.
     async fn write_batches(
         &self,
         completions: &Mutex<mpsc::Receiver<Completion>>,
-        locked: &mpsc::UnboundedSender<Completion>,
+        apart: &mpsc::UnboundedSender<Completion>,
         mut stopped: watch::Receiver<bool>,
     ) {
         let mut batch = Batch::with_capacity(self.batch_size);
@@ -124,44 +124,13 @@ impl Settler {
             self.fill(&mut completions, &mut received).await;
             drop(completions);
             for one in self.store_all(&mut received, &mut batch).await {
-                // Fails only when the patience at a stop has ended; then the claim ends with its lease.
-                let _ = locked.send(one);
+                // Fails only when a stop must be over; then the claim ends with its lease.
+                let _ = apart.send(one);
             }
         }
     }
 
-    /// Writes the outcomes of events whose rows somebody else has locked, when he lets them go. Nobody can claim them before,
-    /// so there is no hurry, and no end while the host runs.
-    async fn write_locked(&self, mut apart: mpsc::UnboundedReceiver<Completion>) {
-        let mut batch = Batch::with_capacity(self.batch_size);
-        let mut waiting = Vec::new();
-        while apart.recv_many(&mut waiting, WAITING).await > 0 {
-            while !waiting.is_empty() {
-                tokio::time::sleep(LOOK_AGAIN).await;
-                while let Ok(one) = apart.try_recv() {
-                    waiting.push(one);
-                }
-                if self.must_give_up() {
-                    tracing::error!(events = waiting.len(), "the rows of events are still locked; they are delivered again");
-                    return;
-                }
-                let Ok(locked) = self.locked(waiting.iter().map(|one| &one.settled)).await else { continue };
-                let mut free: Vec<Completion> =
-                    waiting.extract_if(.., |one| !locked.contains(&one.settled.fence.sequence)).collect();
-                waiting.extend(self.store_all(&mut free, &mut batch).await);
-            }
-            tracing::info!("no outcome waits for a locked row any more");
-        }
-    }
-
-    /// The `seq` of those whose rows somebody else has locked.
-    async fn locked(&self, settled: impl Iterator<Item = &Settled>) -> Result<HashSet<u64>, StoreError> {
-        let sequences: Vec<u64> = settled.map(|settled| settled.fence.sequence).collect();
-        let locked = self.store.locked(&sequences).await.inspect_err(|error| self.metrics.db_error(error))?;
-        Ok(locked.into_iter().collect())
-    }
-
-    /// Stores outcomes, and what follows from them for the key queues of their events. Returns those that wait for locked rows.
+    /// Stores outcomes, and what follows from them for the key queues of their events. Returns those that cannot be stored now.
     async fn store_all(&self, completions: &mut Vec<Completion>, batch: &mut Batch) -> Vec<Completion> {
         let mut apart = Vec::new();
         while !completions.is_empty() {
@@ -173,8 +142,7 @@ impl Settler {
             }
             if !completions.is_empty() {
                 batch.extend(completions.drain(..));
-                let stored = self.write(batch, &mut apart).await;
-                self.conclude(batch, stored, completions);
+                self.write(batch, completions, &mut apart).await;
             }
             // The others first: these may take their time.
             self.store_effects(with_effects, completions, &mut apart).await;
@@ -265,47 +233,9 @@ impl Settler {
         }
     }
 
-    /// Writes until it is written, or until patience ends and somebody else delivers: `None` when it was given up, else how
-    /// many outcomes were fenced off. Outcomes that wait for locked rows are moved to `apart`: they must not hold up the
-    /// others.
-    async fn write(&self, batch: &mut Batch, apart: &mut Vec<Completion>) -> Option<u64> {
-        let mut trying = Trying::begin(self)?;
-        loop {
-            let error = match self.store.settle(&batch.settled).await {
-                Ok(fenced) => {
-                    self.metrics.fenced_outcomes.add(fenced);
-                    fenced_off(fenced);
-                    trying.stored(batch.settled.len());
-                    return Some(fenced);
-                }
-                Err(error) => error,
-            };
-            self.metrics.db_error(&error);
-            if matches!(error, StoreError::Locked { .. }) && self.set_apart(batch, apart).await {
-                continue;
-            }
-            if !trying.may_repeat(batch.settled.len(), &error).await {
-                return None;
-            }
-        }
-    }
-
     /// Whether a stop must be over by now.
     fn must_give_up(&self) -> bool {
         self.give_up_at.borrow().is_some_and(|at| at <= Instant::now())
-    }
-
-    /// Moves those out of a batch that wait for locked rows. False when there are none.
-    async fn set_apart(&self, batch: &mut Batch, apart: &mut Vec<Completion>) -> bool {
-        let Ok(locked) = self.locked(batch.settled.iter()).await else { return false };
-        let Some(first) = locked.iter().min() else { return false };
-        tracing::warn!(
-            events = locked.len(),
-            event.sequence = first,
-            "somebody has locked the rows of events whose outcomes are to be stored; they wait, and hold up no others"
-        );
-        apart.extend(batch.take(&locked));
-        true
     }
 }
 

@@ -27,9 +27,10 @@ pub use outbox_store::{
     DoctorStore, Due, EffectStore, Expectations, Filter, Finding, HeldPartition, Index, InspectStore, KeyStore, LeaseStore,
     MOST_ROUTES, Migration, NewRow, Node, NodeRecord, NodeStore, NotifyStore, Overview, Ownership, PARTITIONS, PartitionFaults,
     PartitionStore, Plan, PlanStore, PluginUsage, Position, PurgeBatch, PurgeRequest, PurgeStore, Purgeable, Purged, ReadEvent,
-    ReadOrder, ReadRequest, ReadStore, Record, Renewed, RetriedNow, RouteRecord, RouteStore, SchemaStore, Session,
-    SessionStore, SetAside, SettleStore, SettledWithEffects, Severity, SharedStore, StateRecord, StateStore, Stats, Store,
-    StoreError, TableName, TransactionalStore, Unblocked, WaitsFor, WakeUp, WakeUps, Whole, WriteStore, hide_password,
+    ReadOrder, ReadRequest, ReadStore, Record, RefusedOutcome, RefusedOutcomes, Renewed, RetriedNow, RouteRecord, RouteStore,
+    SchemaStore, Session, SessionStore, SetAside, SettleStore, SettledWithEffects, Severity, SharedStore, StateRecord,
+    StateStore, Stats, Store, StoreError, TableName, TransactionalStore, Unblocked, WaitsFor, WakeUp, WakeUps, Whole,
+    WriteStore, hide_password,
 };
 #[cfg(feature = "postgres")]
 #[doc(no_inline)]

@@ -78,7 +78,7 @@ pub use keys::{BlockedKey, Blocker, KeyStore, Unblocked, WaitsFor};
 pub use lease::{LeaseStore, Renewed};
 #[cfg(feature = "mysql")]
 pub use mysql::MySqlStore;
-pub use node::{Node, NodeRecord, NodeStore};
+pub use node::{Node, NodeRecord, NodeStore, RefusedOutcome, RefusedOutcomes};
 pub use notify::{NotifyStore, WakeUp, WakeUps};
 pub use partition::{HeldPartition, PARTITIONS, PartitionFaults, PartitionStore};
 pub use plan::{Plan, PlanStore};

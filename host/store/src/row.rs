@@ -9,7 +9,10 @@ use sqlx::ColumnIndex;
 pub(super) use super::columns::{Columns, Named, filled};
 use super::last_cost::from_column;
 use super::number::unsigned;
-use super::{AuditRecord, BlockedKey, NodeRecord, PluginUsage, Purgeable, Record, RouteRecord, StateRecord, Stats, StoreError};
+use super::{
+    AuditRecord, BlockedKey, NodeRecord, PluginUsage, Purgeable, Record, RefusedOutcomes, RouteRecord, StateRecord, Stats,
+    StoreError,
+};
 
 /// The `seq` of a row.
 pub(super) fn sequence(row: &impl Named) -> Result<u64, StoreError> {
@@ -157,6 +160,7 @@ pub(super) fn node(row: &impl Named, alive: bool) -> Result<NodeRecord, sqlx::Er
         alive,
         partitions: row.count("partitions")?,
         plugins: row.optional_string("plugins")?,
+        refused: RefusedOutcomes::read(row.optional_string("refused")?.as_deref()),
         room: row.count("room")?,
         session: row.count::<u32>("session")? > 0,
     }

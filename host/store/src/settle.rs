@@ -30,6 +30,10 @@ pub trait SettleStore: Send + Sync {
     /// Which of these events somebody else has locked just now, of those that there are. Their outcomes would have to wait, and
     /// the whole batch with them. None where a database is locked as a whole.
     async fn locked(&self, sequences: &[u64]) -> Result<Vec<u64>, StoreError>;
+
+    /// The `seq` of the events that are unfinished and held under one of these fences. If [`settle`](Self::settle) dropped an outcome
+    /// under such a fence, the database accepted the statement and left the row as it was: a trigger or a row-level policy does that.
+    async fn unsettled(&self, fences: &[Fence]) -> Result<Vec<u64>, StoreError>;
 }
 
 /// The longest delay that is kept: a thousand years. A listener may ask for more than the columns can count, and a time that

@@ -62,6 +62,8 @@ pub(crate) struct Faults {
     pub(crate) kills: usize,
     pub(crate) restarts: usize,
     pub(crate) storms: Vec<Storm>,
+    /// Of how many events the database refuses the outcomes, for as long as faults come.
+    pub(crate) refused: usize,
 }
 
 /// A time in which much goes wrong at once.
@@ -138,12 +140,12 @@ impl Plan {
             sessions: chance.per_mille(750),
             notifies: chance.per_mille(500),
             front_takes: Duration::from_millis(Chance::of(seed, 10).one_of(&[0, 0, 0, 30, 300, 3_000])),
-            faults: Faults::by(chance, hosts, chaos),
+            faults: Faults::by(chance, hosts, chaos).with_refused(&mut Chance::of(seed, 12)),
             listeners: Manners::by(chance, lease, chaos),
         }
     }
 
-    /// Whether the database does what it is asked, at once, and no host goes.
+    /// Whether the database does everything at once, except for outcomes that it refuses, and no host goes.
     pub(crate) fn is_quiet(&self) -> bool {
         let Faults { before, after, slow, locks, lost_sessions, kills, restarts, ref storms, .. } = self.faults;
         before + after + slow == 0 && locks + lost_sessions + kills + restarts == 0 && storms.is_empty()
@@ -172,7 +174,14 @@ impl Faults {
             kills: chance.one_of(&[0, 0, 1, 3]),
             restarts: chance.one_of(&[0, 0, 1, 2]),
             storms,
+            refused: 0,
         }
+    }
+
+    /// With outcomes that are refused, in some runs: beside everything else, or alone.
+    fn with_refused(self, chance: &mut Chance) -> Self {
+        let refused = chance.one_of(&[0, 0, 0, 0, 1, 2, 3]);
+        if refused > 0 && chance.per_mille(500) { Self { refused, ..Self::default() } } else { Self { refused, ..self } }
     }
 }
 

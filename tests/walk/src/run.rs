@@ -149,6 +149,8 @@ impl Stage {
         let over = self.plan.faults.storms.iter().map(|storm| storm.to).max().unwrap_or_default();
         sleep(over.saturating_sub(again::elapsed())).await;
         let mut world = self.world();
+        world.tick();
+        world.check_progress();
         world.healed.send_replace(true);
         world.note("the database is well from now on");
     }

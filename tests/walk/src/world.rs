@@ -8,7 +8,7 @@ use std::time::Duration;
 use outbox::event::Fence;
 use outbox::store::{PARTITIONS, Record};
 use outbox::time::Timestamp;
-use outbox::{Envelope, EventId};
+use outbox::{Envelope, EventId, Mode};
 use tokio::sync::{broadcast, watch};
 use tokio::time::Instant;
 
@@ -16,7 +16,7 @@ use crate::again;
 use crate::calls::Calls;
 use crate::chance::Chance;
 use crate::plan::Plan;
-use crate::table::Table;
+use crate::table::{Table, is_unfinished};
 
 /// The world, as each host and each writer holds it.
 pub(crate) type Shared = Arc<Mutex<World>>;
@@ -62,6 +62,8 @@ pub(crate) struct World {
     pub(crate) lives: Vec<Life>,
     /// Rows that somebody else has locked, and until when.
     pub(crate) locked: BTreeMap<u64, Instant>,
+    /// The rows whose outcomes are refused, as far as they are chosen.
+    pub(crate) refused_rows: Vec<u64>,
     /// The session that holds each owner's lock.
     pub(crate) sessions: HashMap<String, Held>,
     pub(crate) next_session: u64,
@@ -95,6 +97,7 @@ impl World {
             healed: watch::Sender::new(false),
             lives: Vec::new(),
             locked: BTreeMap::new(),
+            refused_rows: Vec::new(),
             sessions: HashMap::new(),
             next_session: 1,
             next_seq: 1,
@@ -209,6 +212,37 @@ impl World {
     /// The life that has this owner.
     pub(crate) fn life_of(&self, owner: &str) -> Option<usize> {
         self.lives.iter().position(|life| life.owner.as_deref() == Some(owner))
+    }
+
+    /// Whether the database refuses to store these outcomes, for one of them. The first outcomes of a run are those.
+    pub(crate) fn refuses(&mut self, rows: &[u64]) -> bool {
+        if self.is_healed() {
+            return false;
+        }
+        let is_chosen = rows.iter().any(|row| self.refused_rows.contains(row));
+        if !is_chosen && self.refused_rows.len() < self.plan.faults.refused {
+            self.refused_rows.extend(rows.first());
+            return !rows.is_empty();
+        }
+        is_chosen
+    }
+
+    /// Finds an event that has been due for long, though nothing is wrong but the outcome of another, and calls are short.
+    pub(crate) fn check_progress(&mut self) {
+        const LONG: Duration = Duration::from_secs(60);
+        const SHORT: Duration = Duration::from_secs(1);
+        let Plan { mode, ref listeners, .. } = self.plan;
+        let keeps_order = matches!(mode, Mode::Ordered | Mode::OrderedByAggregate);
+        if keeps_order || !self.plan.is_quiet() || listeners.breaks.is_some() || listeners.longest > SHORT {
+            return;
+        }
+        let (before, refused) = (self.table.now.minus(LONG), &self.refused_rows);
+        let is_late =
+            |row: &&Record| is_unfinished(row) && !refused.contains(&row.seq) && row.due_at.is_some_and(|due| due <= before);
+        if let Some(row) = self.table.rows.values().find(is_late) {
+            let fault = format!("{} has been due for {LONG:?}, though the outcomes of {refused:?} alone are refused", row.seq);
+            self.violated(fault);
+        }
     }
 
     /// Notes that the database failed a host, or was slow.

@@ -8,20 +8,23 @@ use std::path::Path;
 use std::time::Duration;
 
 use outbox::listener::{Cause, error_kind, is_unroutable};
-use outbox::store::{Finding, NodeRecord, Record, Stats};
+use outbox::store::{Finding, NodeRecord, Record, RefusedOutcome, RefusedOutcomes, Stats};
 use outbox::time::Timestamp;
 use outbox::wasm::Manifest;
 use outbox::{Mode, Route};
 
 use crate::config::{Flags, Settings};
 use crate::host;
-use crate::output::{argument, count, relative_to, routes as names, short, span};
+use crate::output::{argument, count, relative_to, routes as names, short, shown, span};
 use crate::plugins::{self, PluginState, PluginStatus};
 pub(super) use routes::{Here, routes};
 pub(super) use served::served_by_hosts;
 
 /// A due event that has waited for this long is a sign that nobody delivers, or too slowly.
 const LONG: Duration = Duration::from_secs(5 * 60);
+
+/// The most refused outcomes that are named one by one.
+const NAMED: usize = 3;
 
 /// The mode in which a host takes the table to be its own.
 const ALONE: &str = "single_node";
@@ -165,6 +168,33 @@ pub(super) fn served_elsewhere(nodes: &[NodeRecord], dir: &Path, flags: &Flags) 
     let lacks = if dir.exists() { "holds no plugins" } else { "does not exist here" };
     let what = format!("{} {lacks}, but hosts that run serve plugins from {others}; to look at those: {again}", dir.display());
     Some(Finding::good("plugins", what))
+}
+
+/// Outcomes that the database refuses to hosts although it stores others.
+pub(super) fn refused(nodes: &[NodeRecord], flags: &Flags) -> Option<Finding> {
+    let refused: Vec<&RefusedOutcomes> = nodes.iter().filter(|node| node.alive).map(|node| &node.refused).collect();
+    let events: u64 = refused.iter().map(|refused| u64::from(refused.count)).sum();
+    if events == 0 {
+        return None;
+    }
+    let mut named: Vec<&RefusedOutcome> = refused.iter().flat_map(|refused| &refused.first).collect();
+    named.sort_by_key(|one| (one.since, one.seq));
+    let (outcomes, them) = if events == 1 { ("outcome", "it") } else { ("outcomes", "them") };
+    let mut what = format!(
+        "the database refuses to store the {outcomes} of {}; no listener is called for {them} meanwhile",
+        count(events, "event")
+    );
+    for one in named.iter().take(NAMED) {
+        let id = one.event_id.map_or_else(String::new, |id| format!(", {id}"));
+        what.push_str(&format!("\nseq {}{id}: {}", one.seq, shown(&one.error)));
+    }
+    let example = named.iter().find_map(|one| one.event_id);
+    let explain = example.map(|id| format!("\n{}", flags.command(&format!("outbox event why {id}")))).unwrap_or_default();
+    let fix = format!(
+        "find the trigger, constraint or row-level policy of the table that is in the way, and let the change pass; the hosts store the \
+         outcomes by themselves within a minute{explain}"
+    );
+    Some(Finding::fault("outcomes", what, fix))
 }
 
 /// Who else works on the table, and whether they go together.

@@ -60,6 +60,16 @@ impl Exposition<'_> {
                 "Events in this host's hands: queued, with a listener, or waiting for their outcome to be stored.",
             )
             .series(&[], self.in_flight);
+        let apart = &self.metrics.outcomes_apart;
+        snapshot
+            .family(
+                "outcomes_apart",
+                MetricType::Gauge,
+                "Outcomes that cannot be stored although others can: their rows are locked by another transaction, or the database \
+                 refuses them. Their events are not delivered again meanwhile.",
+            )
+            .series(&[("obstacle", "locked")], u64::try_from(apart.locked()).unwrap_or(u64::MAX))
+            .series(&[("obstacle", "refused")], u64::from(apart.refused().count));
     }
 
     fn table(&self, snapshot: &mut Snapshot) {

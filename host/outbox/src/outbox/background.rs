@@ -25,7 +25,7 @@ use crate::recurring::{Outage, Recurring};
 use crate::routes::RouteKeeper;
 use crate::settlement::SettlementRules;
 use crate::settler::{SettlerHandle, SettlerInbox};
-use crate::store::{Node, Store};
+use crate::store::{Node, RefusedOutcomes, Store};
 
 /// The settler's two ends.
 pub(super) type Settling = (SettlerHandle, SettlerInbox);
@@ -147,6 +147,7 @@ impl<S> Background<'_, S> {
             mode: wanted.mode.as_str(),
             version: env!("CARGO_PKG_VERSION"),
             plugins: None,
+            refused: RefusedOutcomes::default(),
             room: u32::try_from(wanted.dispatcher.most_in_hand()).unwrap_or(u32::MAX),
             session: false,
         };

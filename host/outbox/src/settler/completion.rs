@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::obstacle::Apart;
 use crate::event::{Effects, Event, Fence};
 use crate::queue::{Delivery, Mark, Turn};
 use crate::store::{AttemptCost, Settled, Settlement};
@@ -55,6 +56,8 @@ pub(super) struct Held {
     /// What its effects take up until they are stored.
     pub(super) room: Option<OwnedSemaphorePermit>,
     pub(super) if_not_taken: IfNotTaken,
+    /// Why it waits apart from the others, if it does.
+    pub(super) apart: Option<Box<Apart>>,
 }
 
 impl Completion {
@@ -110,12 +113,31 @@ impl Batch {
         }
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.settled.len()
+    }
+
+    pub(super) fn fences(&self) -> impl Iterator<Item = Fence> {
+        self.settled.iter().map(|settled| settled.fence)
+    }
+
     /// Takes out those whose `seq` is one of these.
-    pub(super) fn take(&mut self, sequences: &HashSet<u64>) -> impl Iterator<Item = Completion> {
+    pub(super) fn take(&mut self, sequences: &HashSet<u64>) -> Vec<Completion> {
+        let (taken, left) = self.drain().partition(|one| sequences.contains(&one.settled.fence.sequence));
+        self.extend(Vec::into_iter(left));
+        taken
+    }
+
+    /// Takes out the second half; of a single outcome, nothing.
+    pub(super) fn split_half(&mut self) -> Vec<Completion> {
+        let half = self.len().div_ceil(2);
+        let settled = self.settled.drain(half..);
+        settled.zip(self.held.drain(half..)).map(|(settled, held)| Completion { settled, effects: None, held }).collect()
+    }
+
+    /// Takes out all.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Completion> {
         let all = self.settled.drain(..).zip(self.held.drain(..));
-        let all = all.map(|(settled, held)| Completion { settled, effects: None, held });
-        let (taken, left): (Vec<_>, Vec<_>) = all.partition(|one| sequences.contains(&one.settled.fence.sequence));
-        self.extend(left.into_iter());
-        taken.into_iter()
+        all.map(|(settled, held)| Completion { settled, effects: None, held })
     }
 }

@@ -1,13 +1,16 @@
 //! Outcomes whose listeners emitted events or wrote state: each outcome is stored together with its effects, in one transaction.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use rand::RngExt;
 
 use super::completion::{Batch, Completion};
+use super::obstacle::Obstacle;
 use super::trying::Trying;
+use super::write::may_be_of_rows;
 use super::{Settler, fenced_off};
-use crate::event::{Effects, Envelope};
+use crate::event::{Effects, Envelope, Fence};
 use crate::settlement::{self, given_back_for};
 use crate::store::{AttemptCost, Committed, Settled, SettledWithEffects, Settlement, StoreError};
 use crate::time::system_clock;
@@ -45,8 +48,14 @@ impl Settler {
             let mut now = std::mem::replace(&mut waiting, later);
             match self.commit(&mut now, apart).await {
                 Tried::Stored(committed) => {
+                    let unchanged = self.unchanged(&now, &committed).await;
                     for (completion, committed) in now.into_iter().zip(committed) {
-                        self.ended(completion, committed, completions);
+                        if unchanged.contains(&completion.settled.fence.sequence) {
+                            let unplaced = self.set_apart(vec![completion], &Obstacle::Unchanged, apart);
+                            completions.extend(unplaced.into_iter().map(held_up));
+                        } else {
+                            self.ended(completion, committed, completions);
+                        }
                     }
                 }
                 Tried::GivenUp => self.conclude(&mut batch_of(now), None, completions),
@@ -71,6 +80,19 @@ impl Settler {
                     waiting = now;
                 }
             }
+        }
+    }
+
+    /// The `seq` of those that were dropped although their events are still ours; of all that were dropped if that cannot be asked.
+    async fn unchanged(&self, completions: &[Completion], committed: &[Committed]) -> HashSet<u64> {
+        let dropped = completions.iter().zip(committed).filter(|(_, committed)| matches!(committed, Committed::Fenced));
+        let fences: Vec<Fence> = dropped.map(|(completion, _)| completion.settled.fence).collect();
+        if fences.is_empty() {
+            return HashSet::new();
+        }
+        match self.store.unsettled(&fences).await.inspect_err(|error| self.metrics.db_error(error)) {
+            Ok(unsettled) => unsettled.into_iter().collect(),
+            Err(_) => fences.iter().map(|fence| fence.sequence).collect(),
         }
     }
 
@@ -125,19 +147,23 @@ impl Settler {
                 && let Ok(locked) = self.locked(completions.iter().map(|one| &one.settled)).await
                 && !locked.is_empty()
             {
-                apart.extend(completions.extract_if(.., |one| locked.contains(&one.settled.fence.sequence)));
-                continue;
+                let before = completions.len();
+                let locked = completions.extract_if(.., |one| locked.contains(&one.settled.fence.sequence)).collect();
+                completions.append(&mut self.set_apart(locked, &Obstacle::Locked, apart));
+                if completions.len() < before {
+                    continue;
+                }
             }
             if is_held_up {
                 trying.abandoned();
                 return Tried::HeldUp;
             }
             repeats += 1;
-            if !error.is_transient() || (repeats >= REPEATS && completions.len() > 1) {
+            if !error.is_transient() || may_be_of_rows(&error, &trying) || (repeats >= REPEATS && completions.len() > 1) {
                 trying.abandoned();
                 return Tried::Refused(error);
             }
-            if !trying.may_repeat(completions.len(), &error).await {
+            if !trying.may_repeat(completions.len(), || crate::chain(&error)).await {
                 return Tried::GivenUp;
             }
         }

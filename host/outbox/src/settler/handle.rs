@@ -17,7 +17,7 @@ use crate::store::Settlement;
 const EFFECTS_KIB: u32 = 64 << 10;
 
 /// Outcomes that may wait for the database; workers wait beyond that.
-pub(super) const WAITING: usize = 2_048;
+const WAITING: usize = 2_048;
 
 /// What effects take up until they are stored; `None` for none.
 pub(crate) type EffectsRoom = Option<OwnedSemaphorePermit>;

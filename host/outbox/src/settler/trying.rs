@@ -1,20 +1,17 @@
-//! How a batch is tried again while the database fails.
+//! How a batch is tried again while the database fails. There is no end but that of a stop: the listeners have done their work, and an
+//! outcome that comes too late changes nothing.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use super::Settler;
-use crate::store::StoreError;
 
 /// The rest after the first failure of the database; doubled up to a second.
 const FIRST_REST: Duration = Duration::from_millis(20);
 
-/// One batch on its way to the database, again and again until it is stored or patience ends.
+/// One batch on its way to the database, again and again until it is stored or a stop must be over.
 pub(super) struct Trying<'a> {
     settler: &'a Settler,
-    started: Instant,
     rest: Duration,
     failed: bool,
 }
@@ -23,7 +20,7 @@ impl<'a> Trying<'a> {
     /// `None` when a stop was given up already: a database that let a whole stop pass is not waited for again.
     pub(super) fn begin(settler: &'a Settler) -> Option<Self> {
         let gave_up = settler.gave_up.load(Ordering::Relaxed);
-        (!gave_up).then(|| Self { settler, started: Instant::now(), rest: FIRST_REST, failed: false })
+        (!gave_up).then_some(Self { settler, rest: FIRST_REST, failed: false })
     }
 
     /// The batch is stored.
@@ -40,16 +37,20 @@ impl<'a> Trying<'a> {
         }
     }
 
+    /// Whether the database has failed at least twice.
+    pub(super) fn has_failed_twice(&self) -> bool {
+        self.rest > FIRST_REST * 2
+    }
+
     /// The batch was not stored; waits until it is time to try again. False when it is given up: somebody else delivers.
-    pub(super) async fn may_repeat(&mut self, events: usize, error: &StoreError) -> bool {
+    pub(super) async fn may_repeat(&mut self, events: usize, error: impl FnOnce() -> String) -> bool {
         let settler = self.settler;
         // Said once, by the first batch that fails and the last that gets through.
         if !std::mem::replace(&mut self.failed, true) && settler.failing.fetch_add(1, Ordering::Relaxed) == 0 {
-            tracing::error!(events, error = %crate::chain(error), "outcomes could not be stored; trying again");
+            tracing::error!(events, error = error(), "outcomes could not be stored; trying again");
         }
-        let must_give_up = settler.must_give_up();
-        if must_give_up || self.started.elapsed() > settler.patience {
-            settler.gave_up.fetch_or(must_give_up, Ordering::Relaxed);
+        if settler.must_give_up() {
+            settler.gave_up.store(true, Ordering::Relaxed);
             settler.failing.fetch_sub(1, Ordering::Relaxed);
             tracing::error!(events, "outcomes could not be stored in time; their events are delivered again");
             return false;

@@ -31,6 +31,8 @@ pub enum ReasonCode {
     HeldByLostHost,
     /// A host claimed it and reported nothing before its lease ended.
     LeaseOver,
+    /// Its listener has answered, and the database refuses the outcome.
+    OutcomeRefused,
     /// It is due, and a live host takes it.
     WaitsForHost,
     /// It is due, and no host is alive.
@@ -138,6 +140,7 @@ fn code(facts: &Facts, state: State) -> ReasonCode {
             if is_alive { ReasonCode::HeldByHost } else { ReasonCode::HeldByLostHost }
         }
         State::LeaseOver => ReasonCode::LeaseOver,
+        State::Refused => ReasonCode::OutcomeRefused,
         State::Due if hosts(facts) > 0 => ReasonCode::WaitsForHost,
         State::Due => ReasonCode::NoHost,
         State::Delayed => ReasonCode::DelayedByWriter,
@@ -179,7 +182,7 @@ fn actions(facts: &Facts, state: State) -> Vec<Action> {
         }),
         State::Paused => pauses(facts, record).into_iter().map(|pause| resume(&pause.route)).collect(),
         State::Parked => vec![list_plugins("see which plugin answers which route")],
-        State::Stranded => vec![Action {
+        State::Stranded | State::Refused => vec![Action {
             code: ActionCode::ExamineDatabase,
             meaning: "look at the database".to_owned(),
             command: "outbox doctor".to_owned(),

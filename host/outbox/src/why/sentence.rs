@@ -4,7 +4,7 @@ use super::Facts;
 use super::parked::parked;
 use super::pauses::pause_in_full;
 use super::reason::{hosts, is_unroutable};
-use super::state::{State, pauses, state_of};
+use super::state::{State, pauses, refusal, state_of};
 use crate::deceptive::shown;
 use crate::store::Record;
 use crate::time::Timestamp;
@@ -60,6 +60,7 @@ fn of_one(known: &Facts, record: &Record, state: State) -> String {
             let (holder, end) = (holder(known, record), when(record.lease_end, now));
             format!("{holder} claimed it and reported no outcome before its lease ended {end}. {}", next_host(known, true))
         }
+        State::Refused => before + &refused(known, record),
         State::Due => format!("{before}It has been due {}. {}", since(record, now), next_host(known, false)),
         State::Delayed => {
             let ready = record.available_at.max(record.due_at.unwrap_or(record.available_at));
@@ -113,6 +114,17 @@ fn deferred(known: &Facts, record: &Record) -> String {
             .to_owned()
     };
     format!("{asked}: it is due {}. {}", at(record.due_at.unwrap_or(known.now), known.now), then(known))
+}
+
+fn refused(known: &Facts, record: &Record) -> String {
+    let Some((node, refused)) = refusal(known, record) else { return String::new() };
+    let (host, error, since) = (shown(&node.label), shown(&refused.error), at(refused.since, known.now));
+    format!(
+        "Its listener has answered, but the database has refused to store the outcome since {} ({since}): {error}. The host {host} tries \
+         again at least once a minute, and calls no listener for it meanwhile. A trigger, a constraint or a row-level policy of the table \
+         may be the reason.",
+        refused.since
+    )
 }
 
 /// The host that holds the event, by its label.

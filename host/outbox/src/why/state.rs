@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::Facts;
 use super::pauses::holding;
 use crate::event::{Route, Status};
-use crate::store::{Record, RouteRecord};
+use crate::store::{NodeRecord, Record, RefusedOutcome, RouteRecord};
 
 /// Where an event stands, finer than its status. Programs may rely on the names; later versions may add some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -23,6 +23,8 @@ pub enum State {
     Claimed,
     /// A host had it, and said nothing until its lease was over.
     LeaseOver,
+    /// Its listener has answered, and the database refuses the outcome.
+    Refused,
     /// Any host may take it now.
     Due,
     /// Its writer wants it later.
@@ -50,6 +52,7 @@ pub(super) fn state_of(known: &Facts, record: &Record) -> State {
         (Status::Done, _) => State::Done,
         (Status::Dead, _) if record.blocks => State::DeadBlocking,
         (Status::Dead, _) => State::Dead,
+        _ if refusal(known, record).is_some() => State::Refused,
         _ if record.lease_end.is_some_and(|end| end > known.now) => State::Claimed,
         _ if record.behind.is_some() => State::Behind,
         _ if record.parked.is_some() && is_paused => State::Paused,
@@ -63,6 +66,11 @@ pub(super) fn state_of(known: &Facts, record: &Record) -> State {
         _ if record.available_at > known.now => State::Delayed,
         _ => State::Deferred,
     }
+}
+
+/// The outcome of an event that the database refuses, with the host that holds it.
+pub(super) fn refusal<'a>(known: &'a Facts, record: &Record) -> Option<(&'a NodeRecord, &'a RefusedOutcome)> {
+    known.nodes.iter().filter(|node| node.alive).find_map(|node| Some((node, node.refused.of(record.seq)?)))
 }
 
 /// The pauses that hold its route, the most exact first; none when it is not paused.

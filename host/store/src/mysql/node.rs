@@ -13,13 +13,13 @@ use crate::run::commit_or_roll_back;
 use crate::settle::delay_micros;
 use crate::{Node, NodeRecord, NodeStore, StoreError, row};
 
-/// Bound: owner, label, mode, version, the lease in microseconds, plugins, its room, whether it has a
-/// session, and the last four again.
+/// Bound: owner, label, mode, version, the lease in microseconds, plugins, the outcomes that are refused, its room, whether it has a
+/// session, and the last five again.
 const HEARTBEAT: &str = "
-INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until, plugins, room, session)
-VALUES (?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, ?, ?, ?)
+INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until, plugins, refused, room, session)
+VALUES (?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, ?, ?, ?, ?)
 ON DUPLICATE KEY UPDATE alive_until = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, plugins = COALESCE(?, plugins),
-                        room = ?, session = ?";
+                        refused = ?, room = ?, session = ?";
 
 /// How many other hosts share the work. Bound: the mode, the owner.
 const OTHERS: &str = "
@@ -44,6 +44,7 @@ const FREE_PARTITIONS: &str = "UPDATE outbox_event_partition SET owner = NULL WH
 /// Nobody may have beaten since a host was gone for too long.
 const NODES: &str = "
 SELECT owner, label, mode, version, CASE WHEN alive_until > UTC_TIMESTAMP(6) THEN plugins END AS plugins,
+       CASE WHEN alive_until > UTC_TIMESTAMP(6) THEN refused END AS refused,
        room, session,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', started_at) AS started_at,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', alive_until) AS alive_until, alive_until > UTC_TIMESTAMP(6) AS alive,
@@ -70,9 +71,9 @@ impl NodeStore for MySqlStore {
         }
         let statement =
             store.statement(HEARTBEAT).bind(node.owner.as_str()).bind(&node.label).bind(node.mode).bind(node.version);
-        let (plugins, (room, session)) = (node.plugins.as_deref(), node.columns());
-        let statement = statement.bind(lease).bind(plugins).bind(room).bind(session);
-        let statement = statement.bind(lease).bind(plugins).bind(room).bind(session);
+        let (plugins, (refused, room, session)) = (node.plugins.as_deref(), node.columns());
+        let statement = statement.bind(lease).bind(plugins).bind(refused.as_deref()).bind(room).bind(session);
+        let statement = statement.bind(lease).bind(plugins).bind(refused.as_deref()).bind(room).bind(session);
         store.execute(action, statement).await?;
         Ok(others.saturating_add(1))
     }

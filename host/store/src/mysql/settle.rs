@@ -12,7 +12,7 @@
 //! takes partitions skips those whose entries are locked.
 
 use async_trait::async_trait;
-use outbox_event::Settled;
+use outbox_event::{Fence, Settled};
 use sqlx::SqlStr;
 use sqlx::mysql::MySqlConnection;
 
@@ -76,8 +76,8 @@ SET claim_seq = claim_seq + 1,
     due_at = CASE WHEN kind IN ('deferred', 'retry') OR (kind = 'released' AND number > 0)
                     THEN UTC_TIMESTAMP(6) + INTERVAL number MICROSECOND
                   WHEN kind = 'released' THEN due_at END,
-    attempts = attempts + CASE kind WHEN 'retry' THEN 1 WHEN 'dead' THEN number ELSE 0 END,
-    deferrals = deferrals + (kind = 'deferred'),
+    attempts = LEAST(attempts + CASE kind WHEN 'retry' THEN 1 WHEN 'dead' THEN number ELSE 0 END, 2147483647),
+    deferrals = LEAST(deferrals + (kind = 'deferred'), 2147483647),
     last_error = CASE WHEN kind IN ('retry', 'dead') THEN note ELSE last_error END,
     last_cost = CASE WHEN kind IN ('retry', 'dead') THEN cost ELSE COALESCE(cost, last_cost) END,
     blocks = CASE WHEN kind <> 'dead' THEN blocks WHEN aggregate_id IS NULL THEN 0 ELSE stops END,
@@ -86,6 +86,16 @@ SET claim_seq = claim_seq + 1,
     claims = CASE WHEN kind NOT IN ('behind', 'released') THEN 0 WHEN locked_by IS NULL THEN claims ELSE GREATEST(claims - 1, 0) END,
     starts = CASE WHEN kind IN ('parked', 'behind', 'released') THEN starts ELSE 0 END,
     locked_by = NULL, locked_at = NULL, lease_end = NULL
+WHERE claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
+  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held FORCE INDEX (outbox_epoch)
+                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
+                                          AND held.epoch > 0))";
+
+/// Of these fences, those under which an outcome can still be written. Rows of [seq, fence].
+const UNSETTLED: &str = "
+SELECT outbox_event.seq
+FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]')) AS settled
+STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
 WHERE claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
   AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held FORCE INDEX (outbox_epoch)
                                         WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
@@ -109,6 +119,11 @@ impl SettleStore for MySqlStore {
 
     async fn locked(&self, sequences: &[u64]) -> Result<Vec<u64>, StoreError> {
         answered(self.longest, locked(self, sequences), |silence| self.failed(LOOK, silence)).await
+    }
+
+    async fn unsettled(&self, fences: &[Fence]) -> Result<Vec<u64>, StoreError> {
+        let statement = self.statement(UNSETTLED).bind(fence_rows(fences));
+        self.all("look for events without an outcome", statement).await?.iter().map(sequence).collect()
     }
 }
 

@@ -13,15 +13,15 @@ use crate::{Node, NodeRecord, NodeStore, StoreError, row};
 
 /// A statement does not see what it writes: this host is counted by itself. Skips hosts that another host is deleting. A host that
 /// owns partitions is not deleted, since its row says that they are free. $1 to $4 owner, label, mode, version, $5 the lease in
-/// microseconds, $6 its plugins, $7 and $8 its room and whether it has a session.
+/// microseconds, $6 its plugins, $7 the outcomes that are refused, $8 and $9 its room and whether it has a session.
 const HEARTBEAT: &str = "
 WITH alive AS (
-  INSERT INTO outbox_event_node AS node (owner, label, mode, version, started_at, alive_until, plugins, room, session)
+  INSERT INTO outbox_event_node AS node (owner, label, mode, version, started_at, alive_until, plugins, refused, room, session)
   VALUES ($1::text, $2::text, $3::text, $4::text, now(), now() + $5::bigint * interval '1 microsecond', $6::text,
-          $7::integer, $8::smallint)
+          $7::text, $8::integer, $9::smallint)
   ON CONFLICT (owner) DO UPDATE
   SET alive_until = excluded.alive_until, plugins = coalesce(excluded.plugins, node.plugins),
-      room = excluded.room, session = excluded.session),
+      refused = excluded.refused, room = excluded.room, session = excluded.session),
 forgotten AS (
   DELETE FROM outbox_event_node
   WHERE owner = ANY (ARRAY (SELECT owner FROM outbox_event_node
@@ -39,13 +39,14 @@ DELETE FROM outbox_event_node WHERE owner = $1::text";
 const NODES: &str = "
 SELECT owner, label, mode, version, started_at, alive_until, alive_until > now() AS alive, room, session,
        CASE WHEN alive_until > now() THEN plugins END AS plugins,
+       CASE WHEN alive_until > now() THEN refused END AS refused,
        (SELECT count(*) FROM outbox_event_partition AS held WHERE held.owner = node.owner) AS partitions
 FROM outbox_event_node AS node WHERE alive_until >= now() - interval '1 day' ORDER BY started_at, owner";
 
 #[async_trait]
 impl NodeStore for PostgresStore {
     async fn heartbeat(&self, node: &Node, lease: Duration) -> Result<u32, StoreError> {
-        let (store, (room, session)) = (&self.keeping(), node.columns());
+        let (store, (refused, room, session)) = (&self.keeping(), node.columns());
         let statement = store
             .statement(HEARTBEAT)
             .bind(node.owner.as_str())
@@ -54,6 +55,7 @@ impl NodeStore for PostgresStore {
             .bind(node.version)
             .bind(delay_micros(lease))
             .bind(node.plugins.as_deref())
+            .bind(refused)
             .bind(room)
             .bind(session);
         store.read_one("say that this host is alive", statement, |row| row.count("live")).await

@@ -4,7 +4,7 @@
 //! must still have the epoch of the fence. So a late outcome changes nothing, and neither does a repeated one.
 
 use async_trait::async_trait;
-use outbox_event::Settled;
+use outbox_event::{Fence, Settled};
 use sqlx::postgres::PgConnection;
 
 use super::run::Statement;
@@ -59,8 +59,8 @@ SET claim_seq = claim_seq + 1,
     due_at = CASE WHEN kind IN ('deferred', 'retry') OR (kind = 'released' AND number > 0)
                     THEN now() + number * interval '1 microsecond'
                   WHEN kind = 'released' THEN due_at END,
-    attempts = attempts + CASE kind WHEN 'retry' THEN 1 WHEN 'dead' THEN number::integer ELSE 0 END,
-    deferrals = deferrals + (kind = 'deferred')::integer,
+    attempts = least(attempts + CASE kind WHEN 'retry' THEN 1 WHEN 'dead' THEN number ELSE 0 END, 2147483647),
+    deferrals = least(deferrals::bigint + (kind = 'deferred')::integer, 2147483647),
     last_error = CASE WHEN kind IN ('retry', 'dead') THEN note ELSE last_error END,
     last_cost = CASE WHEN kind IN ('retry', 'dead') THEN cost ELSE coalesce(cost, last_cost) END,
     blocks = CASE WHEN kind <> 'dead' THEN blocks WHEN aggregate_id IS NULL THEN 0 ELSE stops END,
@@ -86,6 +86,14 @@ const LOCKED: &str = "
 WITH free AS MATERIALIZED (SELECT seq FROM outbox_event WHERE seq = ANY ($1::bigint[]) FOR NO KEY UPDATE SKIP LOCKED)
 SELECT seq FROM outbox_event WHERE seq = ANY ($1::bigint[]) AND seq NOT IN (SELECT seq FROM free)";
 
+/// Of these fences, those under which an outcome can still be written. $1 and $2 the fences.
+const UNSETTLED: &str = "
+SELECT seq FROM unnest($1::bigint[], $2::bigint[]) AS settled (sequence, fence) JOIN outbox_event ON seq = settled.sequence
+WHERE claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
+  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
+                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
+                                          AND held.epoch > 0))";
+
 const ACTION: &str = "store outcomes";
 
 const STATEMENTS: Statements = Statements { done: DONE, done_with_cost: DONE_WITH_COST, erased: ERASED, mixed: MIXED };
@@ -110,6 +118,13 @@ impl SettleStore for PostgresStore {
     async fn locked(&self, sequences: &[u64]) -> Result<Vec<u64>, StoreError> {
         let sequences: Vec<i64> = sequences.iter().copied().map(signed).collect();
         self.all("look for locked events", self.statement(LOCKED).bind(sequences)).await?.iter().map(sequence).collect()
+    }
+
+    async fn unsettled(&self, fences: &[Fence]) -> Result<Vec<u64>, StoreError> {
+        let (sequences, fences): (Vec<i64>, Vec<i64>) =
+            fences.iter().map(|fence| (signed(fence.sequence), signed(fence.claim))).unzip();
+        let statement = self.statement(UNSETTLED).bind(sequences).bind(fences);
+        self.all("look for events without an outcome", statement).await?.iter().map(sequence).collect()
     }
 }
 

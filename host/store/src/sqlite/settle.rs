@@ -4,13 +4,14 @@
 //! changes nothing, and neither does the same one a second time.
 
 use async_trait::async_trait;
-use outbox_event::Settled;
+use outbox_event::{Fence, Settled};
 use sqlx::SqlStr;
 use sqlx::sqlite::SqliteConnection;
 
 use super::claim::fences;
 use super::error::failed;
-use super::{SqliteStore, TransactionalStore};
+use super::{Run, SqliteStore, TransactionalStore};
+use crate::row::sequence;
 use crate::settle::{Statements, Written, grouped, objects};
 use crate::{SettleStore, StoreError};
 
@@ -59,8 +60,8 @@ SET claim_seq = claim_seq + 1,
     done_at = CASE WHEN kind IN ('done', 'dead') THEN ?2 ELSE done_at END,
     due_at = CASE WHEN kind IN ('deferred', 'retry') OR (kind = 'released' AND number > 0) THEN ?2 + number
                   WHEN kind = 'released' THEN due_at END,
-    attempts = attempts + CASE kind WHEN 'retry' THEN 1 WHEN 'dead' THEN number ELSE 0 END,
-    deferrals = deferrals + (kind = 'deferred'),
+    attempts = min(attempts + CASE kind WHEN 'retry' THEN 1 WHEN 'dead' THEN number ELSE 0 END, 2147483647),
+    deferrals = min(deferrals + (kind = 'deferred'), 2147483647),
     last_error = CASE WHEN kind IN ('retry', 'dead') THEN note ELSE last_error END,
     last_cost = CASE WHEN kind IN ('retry', 'dead') THEN cost ELSE coalesce(cost, last_cost) END,
     blocks = CASE WHEN kind <> 'dead' THEN blocks WHEN aggregate_id IS NULL THEN 0 ELSE stops END,
@@ -75,6 +76,14 @@ FROM (SELECT value ->> 'seq' AS sequence, value ->> 'fence' AS fence, value ->> 
 WHERE outbox_event.seq = settled.sequence AND claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
   AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
                                         WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
+                                          AND held.epoch > 0))";
+
+/// Of these fences, those under which an outcome can still be written. ?1 an object of seq → fence.
+const UNSETTLED: &str = "
+SELECT seq FROM json_each(?1) AS settled CROSS JOIN outbox_event ON seq = CAST(settled.key AS INTEGER)
+WHERE claim_seq & 4294967295 = settled.value & 4294967295 AND status IN (0, 2)
+  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
+                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.value >> 32
                                           AND held.epoch > 0))";
 
 const STATEMENTS: Statements = Statements { done: DONE, done_with_cost: DONE_WITH_COST, erased: ERASED, mixed: MIXED };
@@ -104,6 +113,11 @@ impl SettleStore for SqliteStore {
     /// None: the file is locked as a whole.
     async fn locked(&self, _sequences: &[u64]) -> Result<Vec<u64>, StoreError> {
         Ok(Vec::new())
+    }
+
+    async fn unsettled(&self, fences: &[Fence]) -> Result<Vec<u64>, StoreError> {
+        let statement = self.statement(UNSETTLED).bind(self::fences(fences.iter()));
+        self.all("look for events without an outcome", statement).await?.iter().map(sequence).collect()
     }
 }
 

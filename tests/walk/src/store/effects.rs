@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use outbox::StoreError;
-use outbox::event::OwnerId;
+use outbox::event::{Fence, OwnerId};
 use outbox::store::{Committed, EffectStore, NewRow, Ownership, SettledWithEffects};
 
 use super::MemoryStore;
@@ -14,6 +14,9 @@ impl EffectStore for MemoryStore {
     async fn settle_with_effects(&self, settled: &[SettledWithEffects<'_>]) -> Result<Vec<Committed>, StoreError> {
         let rows: Vec<u64> = settled.iter().map(|item| item.settled.fence.sequence).collect();
         let answer = self.run_on(&rows, "settle_with_effects", |world| {
+            if world.refuses(&rows) {
+                return None;
+            }
             let (mut answers, mut emitted) = (Vec::new(), Vec::new());
             for item in settled {
                 world.settles(self.life, item.settled);
@@ -26,12 +29,18 @@ impl EffectStore for MemoryStore {
             let mut inserted = Vec::new();
             world.insert(&mut inserted, &new, &nobodys);
             world.commit(inserted);
-            answers
+            Some(answers)
         });
         let answer = answer.await;
         if answer.is_err() {
             self.world().refused_effects(settled.iter().map(|item| item.settled.fence));
         }
-        answer
+        let Some(answers) = answer? else {
+            let fences: Vec<Fence> = settled.iter().map(|item| item.settled.fence).collect();
+            // Effects that are not taken are a failure of the call.
+            self.world().refused_effects(fences.iter().copied());
+            return Err(self.refusal(fences.into_iter()));
+        };
+        Ok(answers)
     }
 }

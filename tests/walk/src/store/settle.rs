@@ -2,6 +2,8 @@
 
 use async_trait::async_trait;
 use outbox::StoreError;
+use outbox::event::Fence;
+use outbox::sqlx;
 use outbox::store::{SettleStore, Settled};
 
 use super::MemoryStore;
@@ -12,22 +14,46 @@ impl SettleStore for MemoryStore {
     async fn settle(&self, settled: &[Settled]) -> Result<u64, StoreError> {
         let rows: Vec<u64> = settled.iter().map(|settled| settled.fence.sequence).collect();
         let answer = self.run_on(&rows, "settle", |world| {
+            if world.refuses(&rows) {
+                return None;
+            }
             let mut dropped = 0;
             for settled in settled {
                 world.settles(self.life, settled);
                 dropped += world.table.settle(std::slice::from_ref(settled));
             }
-            dropped
+            Some(dropped)
         });
         let answer = answer.await;
         if answer.is_err() {
             self.world().refused(settled.iter().map(|settled| settled.fence));
         }
-        answer
+        answer?.ok_or_else(|| self.refusal(settled.iter().map(|settled| settled.fence)))
     }
 
     async fn locked(&self, sequences: &[u64]) -> Result<Vec<u64>, StoreError> {
         self.run("locked", |world| sequences.iter().copied().filter(|seq| world.is_locked(*seq)).collect()).await
+    }
+
+    async fn unsettled(&self, fences: &[Fence]) -> Result<Vec<u64>, StoreError> {
+        self.run("unsettled", |world| {
+            let held = fences.iter().filter(|fence| world.table.held(**fence).is_some());
+            held.map(|fence| fence.sequence).collect()
+        })
+        .await
+    }
+}
+
+impl MemoryStore {
+    /// The answer to outcomes of which the database refuses one. If nothing else fails, no listener may be called again because of it.
+    pub(super) fn refusal(&self, fences: impl Iterator<Item = Fence>) -> StoreError {
+        let mut world = self.world();
+        let line = format!("{} may not store the outcomes of {:?}", world.name(self.life), world.refused_rows);
+        world.note(line);
+        if !world.plan.is_quiet() || world.plan.hosts > 1 {
+            world.refused(fences);
+        }
+        StoreError::Failed { action: "store outcomes", source: sqlx::Error::Protocol("a trigger refuses it".into()) }
     }
 }
 

@@ -14,7 +14,7 @@ use outbox_store::{NodeRecord, RouteRecord};
 use super::groups::{Group, groups};
 use super::plugins::{self, LivePlugin};
 use super::snapshot::{Known, SAMPLE, Snapshot};
-use crate::pages::link::{Link, query};
+use crate::pages::link::{Link, encoded, query};
 use crate::pages::words::{clock, short, verb, visible};
 use crate::standing::RouteCounts;
 
@@ -64,6 +64,7 @@ pub(crate) fn findings(known: &Known) -> Vec<Finding> {
         // Who is alive, and whether events move, cannot be known while the database does not answer.
         let current = known.outage.is_none().then_some(&**snapshot);
         all.extend(current.and_then(no_host));
+        all.extend(current.and_then(refused));
         all.extend(plugins(snapshot));
         all.extend(dead(snapshot, now));
         all.extend(current.and_then(gone_hosts));
@@ -130,6 +131,21 @@ fn no_host(snapshot: &Snapshot) -> Option<Finding> {
     }
     let sentence = format!("Nothing is being delivered: {}, and no host is alive.", waiting(events));
     Some(Finding::new(Severity::Fault, sentence, "hosts", "Show hosts"))
+}
+
+/// Outcomes that the database refuses.
+fn refused(snapshot: &Snapshot) -> Option<Finding> {
+    let hosts = || snapshot.nodes.iter().filter(|node| node.alive).map(|node| &node.refused);
+    let events: u64 = hosts().map(|refused| u64::from(refused.count)).sum();
+    let first = hosts().flat_map(|refused| &refused.first).min_by_key(|one| one.since)?;
+    let (outcomes, answered) =
+        (verb(events, "outcome", "outcomes"), verb(events, "listener has answered", "listeners have answered"));
+    let sentence = format!("The database refuses the {outcomes} of {}, whose {answered}.", count(events, "event"));
+    let finding = match first.event_id {
+        Some(id) => Finding::new(Severity::Fault, sentence, format!("events/{}", encoded(id.as_str())), "Show event"),
+        None => Finding::new(Severity::Fault, sentence, "hosts", "Show hosts"),
+    };
+    Some(finding.said(&first.error))
 }
 
 /// What is wrong with a plugin.

@@ -38,6 +38,11 @@ impl Mark {
         self.fence
     }
 
+    /// The event.
+    pub(crate) fn id(&self) -> EventId {
+        self.id
+    }
+
     /// Whether the event was read, and has no claim.
     pub(crate) fn is_read(&self) -> bool {
         self.hold.is_some()

@@ -6,7 +6,7 @@ use super::super::reason::{ActionCode, Cause, ReasonCode};
 use super::*;
 use crate::event::{Cost, Envelope, Event, OwnerId, Route, Status};
 use crate::listener::{DispatchResult, Failure, Listeners, Registration, waits_for_one};
-use crate::store::{AttemptCost, AttemptEnd, Node, NodeRecord, RouteRecord};
+use crate::store::{AttemptCost, AttemptEnd, Node, NodeRecord, RefusedOutcome, RefusedOutcomes, RouteRecord};
 use crate::why::Explanation;
 
 const NOW: Timestamp = Timestamp::from_micros(1_795_249_980_000_000);
@@ -111,6 +111,25 @@ fn an_event_that_waits_for_its_time_says_when_and_why() {
     assert!(told(&known(no_place)).1.starts_with(
         "It was given back without counting a failure, because its listener was paused after too many failures or lacked"
     ));
+}
+
+#[test]
+fn an_outcome_that_is_refused_is_told_with_what_the_database_says() {
+    let refused = |seq: u64, alive: bool| {
+        let event_id = Some(record(1).event_id);
+        let one = RefusedOutcome { seq, event_id, error: "the order is archived".to_owned(), since: ago(90) };
+        let mut facts = known(changed!(Record { due_at: Some(ago(100)), ..record(1) }));
+        facts.nodes = vec![changed!(NodeRecord { refused: RefusedOutcomes::new(1, [one]), ..node("one", alive) })];
+        told(&facts)
+    };
+
+    let (state, next, _) = refused(record(1).seq, true);
+    assert_eq!(state, State::Refused);
+    assert!(next.starts_with("Its listener has answered, but the database has refused to store the outcome since "), "{next}");
+    assert!(next.contains("(1 min ago): the order is archived. The host machine of one tries again"), "{next}");
+
+    assert_eq!(refused(record(1).seq + 1, true).0, State::Due, "it is another event's");
+    assert_eq!(refused(record(1).seq, false).0, State::Due, "the host is gone, and the outcome with it");
 }
 
 #[test]

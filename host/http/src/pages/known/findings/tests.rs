@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use outbox_event::Route;
-use outbox_store::{Record, Stats};
+use outbox_store::{Record, RefusedOutcome, RefusedOutcomes, Stats};
 
 use super::*;
 use crate::pages::fake::{node, record, route};
@@ -127,6 +127,18 @@ fn number_time_and_error_of_dead_events_are_those_of_the_route_that_is_named() {
     );
     let many = Snapshot { stats: stats(10_000), dead: placed(), ..snapshot() };
     assert_eq!(said(many), ["10,000 events are dead, the newest mostly of Order/Placed, most often: y"]);
+}
+
+#[test]
+fn refused_outcomes_are_told_with_what_the_database_says() {
+    let one = |seq: u64| RefusedOutcome { seq, event_id: None, error: "the order is archived".to_owned(), since: now() };
+    let host =
+        |name: &str, count: usize| changed!(NodeRecord { refused: RefusedOutcomes::new(count, [one(1)]), ..node(name, now()) });
+
+    let all = said(Snapshot { nodes: vec![host("web-1", 1)], ..snapshot() });
+    assert_eq!(all, ["The database refuses the outcome of 1 event, whose listener has answered. the order is archived"]);
+    let all = said(Snapshot { nodes: vec![host("web-1", 30), host("web-2", 1)], ..snapshot() });
+    assert!(all[0].starts_with("The database refuses the outcomes of 31 events, whose listeners have answered."), "{all:?}");
 }
 
 #[test]

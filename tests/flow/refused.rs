@@ -1,0 +1,183 @@
+//! A row whose outcome the database refuses: a trigger, a constraint, or a policy of the user's. It hurts nothing but itself.
+
+use std::collections::BTreeSet;
+
+use outbox::listener::Fixed;
+use outbox::purge::{OnDone, PurgeConfig};
+use outbox::store::RefusedOutcomes;
+use outbox::why::ReasonCode;
+use outbox::{EventId, Failure, Outbox, Status};
+use support::{Database, Harness, Recorder, eventually};
+
+use crate::common::{HOUR, ROUTE, at_rest, commit, done, orders, outbox, reaches, row, rows};
+
+const EVENTS: u32 = 400;
+/// The aggregate of the refused event: in the middle of a batch.
+const BAD: usize = 123;
+
+/// Has the database refuse every UPDATE, or every DELETE, of that one row.
+async fn refuse(db: &dyn Harness, change: &str) {
+    let trigger = format!("CREATE TRIGGER refused BEFORE {change} ON outbox_event");
+    let statement = match db.store().kind() {
+        "postgres" => {
+            let body = "BEGIN RAISE EXCEPTION 'the order is archived'; END";
+            db.execute(&format!("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$")).await;
+            format!("{trigger} FOR EACH ROW WHEN (OLD.aggregate_id = '{BAD}') EXECUTE FUNCTION refuse()")
+        }
+        "mysql" => {
+            let signal = "SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'the order is archived'";
+            format!("{trigger} FOR EACH ROW IF OLD.aggregate_id = '{BAD}' THEN {signal}; END IF")
+        }
+        _ => format!("{trigger} WHEN OLD.aggregate_id = '{BAD}' BEGIN SELECT RAISE(ABORT, 'the order is archived'); END"),
+    };
+    db.execute(&statement).await;
+}
+
+/// Has the database accept every change of that one row, and do nothing.
+async fn ignore(db: &dyn Harness) {
+    if db.store().kind() == "postgres" {
+        db.execute("CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$").await;
+        let when = format!("FOR EACH ROW WHEN (OLD.aggregate_id = '{BAD}') EXECUTE FUNCTION keep()");
+        db.execute(&format!("CREATE TRIGGER refused BEFORE UPDATE ON outbox_event {when}")).await;
+    } else {
+        let body = format!("WHEN OLD.aggregate_id = '{BAD}' BEGIN SELECT RAISE(IGNORE); END");
+        db.execute(&format!("CREATE TRIGGER refused BEFORE UPDATE ON outbox_event {body}")).await;
+    }
+}
+
+async fn allow(db: &dyn Harness) {
+    let table = if db.store().kind() == "postgres" { " ON outbox_event" } else { "" };
+    db.execute(&format!("DROP TRIGGER refused{table}")).await;
+}
+
+/// The refused outcomes in the row of the one host.
+async fn refused(db: &dyn Harness) -> RefusedOutcomes {
+    let nodes = db.store().nodes().await.expect("lists");
+    nodes.into_iter().next().map(|node| node.refused).unwrap_or_default()
+}
+
+/// Everything but the bad event ends, each after one call. The bad one is named, and not called again. Returns its id.
+async fn only_the_bad_one_waits<D: Database>(db: &D, host: &Outbox<D::Store>, error: &str) -> EventId {
+    let ids = commit(host, orders(EVENTS)).await;
+    let bad = ids[BAD];
+    done(db, u64::from(EVENTS) - 1).await;
+    eventually("the host names the refused outcome", async || refused(db).await.count == 1).await;
+
+    let named = refused(db).await.first.remove(0);
+    assert_eq!((named.seq, named.event_id), (row(db, bad).await.seq, Some(bad)));
+    assert!(named.error.contains(error), "{}", named.error);
+    let why = outbox::why::explain(&*db.store(), bad, Vec::new()).await.expect("explains").expect("is there");
+    assert_eq!(why.reason, ReasonCode::OutcomeRefused);
+    assert!(why.sentence.contains(error), "{}", why.sentence);
+    // The refusal holds up no later event.
+    let later = commit(host, orders(20)).await;
+    eventually("later events are DONE", async || {
+        let mut all = true;
+        for id in &later {
+            all &= row(db, *id).await.status == Status::Done;
+        }
+        all
+    })
+    .await;
+    assert_eq!(host.in_flight(), 1, "the host keeps only the refused one");
+    bad
+}
+
+/// Once the database takes it, the outcome is stored, without another call.
+async fn the_outcome_is_stored_later<D: Database>(db: &D, host: &Outbox<D::Store>, recorder: &Recorder, bad: EventId) {
+    allow(db).await;
+    eventually("the outcome is stored", async || row(db, bad).await.status == Status::Done).await;
+    at_rest(host).await;
+    eventually("the host names it no more", async || refused(db).await == RefusedOutcomes::default()).await;
+    let calls = recorder.ids();
+    assert_eq!(calls.iter().collect::<BTreeSet<_>>().len(), calls.len(), "nothing was delivered twice");
+}
+
+pub(crate) async fn an_outcome_that_the_database_refuses_holds_up_no_other_and_is_stored_later<D: Database>(db: &D) {
+    let recorder = Recorder::done();
+    let host = outbox(db).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+    refuse(db, "UPDATE").await;
+
+    let bad = only_the_bad_one_waits(db, &host, "the order is archived").await;
+
+    the_outcome_is_stored_later(db, &host, &recorder, bad).await;
+    host.shutdown().await;
+}
+
+pub(crate) async fn an_outcome_that_changes_nothing_is_not_delivered_in_a_loop<D: Database>(db: &D) {
+    let recorder = Recorder::done();
+    let host = outbox(db).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+    ignore(db).await;
+
+    let bad = only_the_bad_one_waits(db, &host, "left the row as it is").await;
+
+    the_outcome_is_stored_later(db, &host, &recorder, bad).await;
+    host.shutdown().await;
+}
+
+/// A foreign key of the user's, where finished events are deleted.
+pub(crate) async fn a_row_that_cannot_be_deleted_keeps_no_other_from_being_deleted<D: Database>(db: &D) {
+    let recorder = Recorder::done();
+    let delete = PurgeConfig { on_done: OnDone::Delete, ..PurgeConfig::default() };
+    let host = outbox(db).purge(delete).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+    refuse(db, "DELETE").await;
+
+    let ids = commit(&host, orders(EVENTS)).await;
+
+    eventually("all other rows are gone", async || rows(db).await == 1).await;
+    allow(db).await;
+    eventually("the last row is gone", async || rows(db).await == 0).await;
+    assert_eq!(recorder.ids().iter().collect::<BTreeSet<_>>().len(), ids.len());
+    assert_eq!(recorder.count(), ids.len(), "nothing was delivered twice");
+    host.shutdown().await;
+}
+
+/// An error that the table's character set does not have, as in a database of LATIN1.
+pub(crate) async fn an_error_that_the_table_cannot_keep_is_stored_in_ascii<D: Database>(db: &D) {
+    let recorder = Recorder::answering(|_| Err(Failure::retryable("✗ refused")));
+    let host = outbox(db).retry(Fixed(HOUR)).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+    let trigger = "CREATE TRIGGER refused BEFORE UPDATE ON outbox_event";
+    let statement = match db.store().kind() {
+        "postgres" => {
+            let body = "BEGIN RAISE EXCEPTION 'no equivalent in encoding LATIN1'; END";
+            db.execute(&format!("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$")).await;
+            let is_wide = "octet_length(NEW.last_error) <> char_length(NEW.last_error)";
+            format!("{trigger} FOR EACH ROW WHEN ({is_wide}) EXECUTE FUNCTION refuse()")
+        }
+        "mysql" => {
+            let signal = "SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'Incorrect string value'";
+            format!("{trigger} FOR EACH ROW IF LENGTH(NEW.last_error) <> CHAR_LENGTH(NEW.last_error) THEN {signal}; END IF")
+        }
+        _ => {
+            let is_wide = "length(CAST(NEW.last_error AS BLOB)) <> length(NEW.last_error)";
+            format!("{trigger} WHEN {is_wide} BEGIN SELECT RAISE(ABORT, 'not ASCII'); END")
+        }
+    };
+    db.execute(&statement).await;
+
+    let ids = commit(&host, orders(EVENTS)).await;
+
+    for id in ids {
+        let error = reaches(db, id, Status::Retry).await.last_error.expect("it failed");
+        assert!(error.starts_with("? refused"), "{error}");
+    }
+    host.shutdown().await;
+}
+
+/// A counter at the end of its column.
+pub(crate) async fn a_failure_is_stored_though_the_counter_is_at_its_end<D: Database>(db: &D) {
+    let recorder = Recorder::answering(|event| Err(Failure::retryable(format!("attempt {}", event.attempt()))));
+    let host = outbox(db).retry(Fixed(HOUR)).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+    let id = commit(&host, orders(1)).await[0];
+    reaches(db, id, Status::Retry).await;
+    db.execute("UPDATE outbox_event SET attempts = 2147483647").await;
+    db.let_pass(HOUR).await;
+
+    eventually("the second failure is stored", async || {
+        row(db, id).await.last_error.is_some_and(|error| error.contains("attempt 2147483648"))
+    })
+    .await;
+
+    assert_eq!(row(db, id).await.attempts, 2_147_483_647);
+    host.shutdown().await;
+}
