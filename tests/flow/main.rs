@@ -34,6 +34,7 @@ mod refused;
 mod rolling;
 mod routes;
 mod savepoints;
+mod settings;
 mod silence;
 mod slow_commit;
 mod stop;

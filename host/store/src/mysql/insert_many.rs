@@ -40,11 +40,13 @@ FROM JSON_TABLE(?, '$[*]' COLUMNS (
   content_type VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[6]', start BIGINT PATH '$[7]', bytes BIGINT PATH '$[8]',
   occurred BIGINT PATH '$[9]', available BIGINT PATH '$[10]', expires BIGINT PATH '$[11]', claimed INT PATH '$[12]')) AS given";
 
-/// The numbers of the rows that this transaction inserted. Bound: a JSON list of ids.
+/// The numbers of the rows that this transaction inserted: all of them, whatever `sql_select_limit` of the caller's session says. Bound:
+/// a JSON list of ids.
 const NUMBERS: &str = "
 SELECT seq, outbox_event.event_id
 FROM JSON_TABLE(?, '$[*]' COLUMNS (event_id VARCHAR(36) CHARACTER SET utf8mb4 PATH '$')) AS given
-STRAIGHT_JOIN outbox_event FORCE INDEX (outbox_id) ON outbox_event.event_id = given.event_id";
+STRAIGHT_JOIN outbox_event FORCE INDEX (outbox_id) ON outbox_event.event_id = given.event_id
+LIMIT 18446744073709551615";
 
 /// Those that are there already, whoever inserted them: as they are now, not as this transaction saw them first. By their ids
 /// and no other way: this database reads a small table from end to end, and would wait for every row of an open transaction.
@@ -52,6 +54,7 @@ const THERE: &str = "
 SELECT seq, outbox_event.event_id
 FROM JSON_TABLE(?, '$[*]' COLUMNS (event_id VARCHAR(36) CHARACTER SET utf8mb4 PATH '$')) AS given
 STRAIGHT_JOIN outbox_event FORCE INDEX (outbox_id) ON outbox_event.event_id = given.event_id
+LIMIT 18446744073709551615
 LOCK IN SHARE MODE";
 
 /// What is prepared here, in the caller's transaction.

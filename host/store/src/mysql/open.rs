@@ -20,6 +20,10 @@ use crate::{StoreError, TableName, hide_password};
 const STANDSTILL_S: u64 = 5;
 /// On MySQL, which knows no such thing, how long a session of the host may stand still.
 const SESSION_STANDSTILL_S: u64 = 30;
+/// The largest number of rows that a setting of the server can name: no limit.
+const MOST: u64 = u64::MAX;
+/// On MariaDB, how long a session of the host may do nothing at all, in seconds: more than its pool keeps it.
+const MARIADB_IDLE_S: u64 = 3_600;
 /// How long the first connection may take. A server of another kind waits for us to speak, and closes only after a minute.
 const FIRST_ANSWER: Duration = Duration::from_secs(10);
 /// A connection that was idle for this long is tested before it is used.
@@ -248,7 +252,9 @@ impl Session {
     }
 
     /// READ COMMITTED: without it, claims lock the gaps between rows, and writers wait. Strict: what does not fit a column is
-    /// an error, not cut. UTC, so that times in a transaction of the caller mean what they mean in the table.
+    /// an error, not cut. UTC, so that times in a transaction of the caller mean what they mean in the table. Autocommit, without a
+    /// chain of transactions: a statement outside of a transaction is one by itself. The host's own sessions get everything else that its
+    /// statements rely on, whatever the server or `init_connect` says.
     async fn begin(&self, connection: &mut MySqlConnection) -> Result<(), sqlx::Error> {
         let Self { whose, lock_timeout_s: seconds, statement_timeout_ms: milliseconds } = self;
         let version: String = sqlx::raw_sql("SELECT VERSION()").fetch_one(&mut *connection).await?.try_get(0)?;
@@ -260,20 +266,23 @@ impl Session {
             format!("max_execution_time = {milliseconds}")
         };
         let standstill = if is_mariadb {
-            format!("idle_transaction_timeout = {STANDSTILL_S}")
+            format!("idle_transaction_timeout = {STANDSTILL_S}, wait_timeout = {MARIADB_IDLE_S}")
         } else {
             format!("wait_timeout = {SESSION_STANDSTILL_S}")
         };
-        // How long the application's own transactions may wait and work is for the server to say.
-        let limits = match whose {
-            Whose::Callers => String::new(),
+        let strict = "STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO";
+        // How long the application's own transactions may wait and work is for the server to say, and what its statements mean.
+        let own = match whose {
+            Whose::Callers => format!("sql_mode = CONCAT(@@sql_mode, ',{strict}')"),
             Whose::Host => format!(
-                ", innodb_lock_wait_timeout = {seconds}, lock_wait_timeout = {seconds}, {statement_timeout}, {standstill}"
+                "sql_mode = '{strict},NO_ENGINE_SUBSTITUTION', sql_safe_updates = 0, sql_select_limit = {MOST}, \
+                 max_join_size = {MOST}, sql_big_selects = 1, unique_checks = 1, timestamp = DEFAULT, \
+                 innodb_lock_wait_timeout = {seconds}, lock_wait_timeout = {seconds}, {statement_timeout}, {standstill}"
             ),
         };
         let text = format!(
-            "SET time_zone = '+00:00', sql_mode = CONCAT(@@sql_mode, ',STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO'){limits};
-             SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
+            "SET autocommit = 1, completion_type = 0, time_zone = '+00:00', {own};
+             SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE"
         );
         // Safe: nothing but numbers is put in.
         connection.execute(sqlx::raw_sql(AssertSqlSafe(text))).await?;

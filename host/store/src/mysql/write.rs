@@ -21,11 +21,12 @@ const DELETE_INSERTED: &str = "
 DELETE outbox_event FROM JSON_TABLE(?, '$[*]' COLUMNS (event_id VARCHAR(36) CHARACTER SET utf8mb4 PATH '$')) AS given
 STRAIGHT_JOIN outbox_event FORCE INDEX (outbox_id) ON outbox_event.event_id = given.event_id";
 
-/// Bound: a JSON list of seq.
+/// All of them, whatever `sql_select_limit` of the caller's session says. Bound: a JSON list of seq.
 const FIND: &str = "
 SELECT outbox_event.seq, outbox_event.event_id
 FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS given
-STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = given.seq";
+STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = given.seq
+LIMIT 18446744073709551615";
 
 /// Around a batch of several statements. In text of our own: a savepoint of the driver's takes the whole transaction back when
 /// the future that makes it is dropped.
@@ -40,6 +41,8 @@ const STATEMENTS: [&str; 3] = [INSERT_ONE, FIND, DELETE_INSERTED];
 const MAX_BYTES: usize = 4 << 20;
 
 const BEGIN: &str = "begin a transaction";
+/// `BEGIN`, which the driver says by itself, opens a block where `sql_mode` is `ORACLE`.
+const START: &str = "START TRANSACTION";
 
 #[async_trait]
 impl WriteStore for MySqlStore {
@@ -69,7 +72,7 @@ impl TransactionalStore for MySqlStore {
     async fn begin(&self) -> Result<Self::Transaction, StoreError> {
         let this = self.clone();
         let begun = async move {
-            let mut transaction = this.callers.begin().await?;
+            let mut transaction = this.callers.begin_with(START).await?;
             for sql in STATEMENTS.into_iter().chain(insert_many::STATEMENTS) {
                 match transaction.prepare(this.table.sql(sql)).await {
                     // What this user may not do, or the table is not there for, he is told when he asks for it.

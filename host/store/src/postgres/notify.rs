@@ -58,6 +58,9 @@ impl NotifyStore for PostgresStore {
     }
 }
 
+/// A server before version 14 does not know the setting.
+const MAY_IDLE: &str = "SELECT set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name = 'idle_session_timeout'";
+
 /// Listens on a connection of its own, in a task of its own, so that whoever waits may be dropped at any time.
 pub(super) async fn listen(store: &PostgresStore) -> Result<Box<dyn WakeUps>, StoreError> {
     let action = ACTION;
@@ -70,6 +73,7 @@ pub(super) async fn listen(store: &PostgresStore) -> Result<Box<dyn WakeUps>, St
         .max_connections(1)
         .max_lifetime(None)
         .idle_timeout(None)
+        .after_connect(|connection, _| Box::pin(async move { connection.execute(MAY_IDLE).await.map(drop) }))
         .connect_with(store.connect.clone())
         .await
         .map_err(|error| failed(action, error))?;

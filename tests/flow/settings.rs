@@ -1,0 +1,122 @@
+//! Settings of a server that would break what the host's statements rely on: its sessions set them anew.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use outbox::store::{Filter, SchemaStore, SharedStore};
+use outbox::{MySqlStore, Outbox, PostgresStore, Status, Store, TransactionalStore};
+use servers::{Database as Kind, Durability, Server};
+use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection};
+use support::{Harness, Postgres, Recorder, eventually};
+
+use crate::common::{ROUTE, eager, order, orders};
+
+const EVENTS: u32 = 300;
+
+/// A host on such a server delivers everything once, and another session sees that.
+async fn delivers_each_event_once<S: TransactionalStore + SharedStore + Clone>(setting: &str, store: S, witness: &dyn Store) {
+    let recorder = Recorder::done();
+    let builder = Outbox::multi_node(store).poller(eager()).listener(ROUTE, recorder.listener());
+    let host = builder.start().await.unwrap_or_else(|error| panic!("{setting}: {error}"));
+
+    let mut transaction = host.begin().await.unwrap_or_else(|error| panic!("{setting}: {error}"));
+    let mut ids = transaction.write_all(orders(EVENTS)).await.unwrap_or_else(|error| panic!("{setting}: {error}"));
+    ids.extend(transaction.write(order(EVENTS)).await.unwrap_or_else(|error| panic!("{setting}: {error}")));
+    transaction.commit().await.unwrap_or_else(|error| panic!("{setting}: {error}"));
+
+    eventually(&format!("{setting}: everything is DONE for others"), async || {
+        let filter = Filter { status: Some(Status::Done), ..Filter::default() };
+        witness.list(&filter, u32::MAX).await.is_ok_and(|rows| ids.iter().all(|id| rows.iter().any(|row| row.event_id == *id)))
+    })
+    .await;
+    host.shutdown().await;
+    let calls = recorder.ids();
+    assert_eq!(calls.iter().collect::<BTreeSet<_>>().len(), calls.len(), "{setting}: nothing was delivered twice");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_setting_of_mariadb_breaks_what_the_host_relies_on() {
+    let server = Server::start(Kind::MariaDb, Durability::Volatile).expect("`cargo xtask test` installs the servers");
+    let witness = MySqlStore::connect(&server.url()).await.expect("connects");
+    witness.migrate_up().await.expect("migrates");
+    let mut admin = MySqlConnection::connect(&server.url()).await.expect("connects");
+    for (setting, worst) in [
+        ("autocommit", "0"),
+        ("completion_type", "'CHAIN'"),
+        ("sql_safe_updates", "1"),
+        ("sql_select_limit", "1"),
+        ("max_join_size", "1000"),
+        ("sql_mode", "'ORACLE'"),
+        ("sql_mode", "''"),
+        ("unique_checks", "0"),
+        ("tx_isolation", "'SERIALIZABLE'"),
+        ("tx_read_only", "1"),
+        ("time_zone", "'+05:30'"),
+        ("wait_timeout", "2"),
+    ] {
+        let before: String = format!("SET @before = @@GLOBAL.{setting}");
+        admin.execute(AssertSqlSafe(before)).await.expect("reads");
+        admin.execute(AssertSqlSafe(format!("SET GLOBAL {setting} = {worst}"))).await.expect("sets");
+        let store = MySqlStore::connect(&server.url()).await.unwrap_or_else(|error| panic!("{setting}: {error}"));
+        delivers_each_event_once(&format!("{setting} = {worst}"), store, &witness).await;
+        admin.execute(AssertSqlSafe(format!("SET GLOBAL {setting} = @before"))).await.expect("sets");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_setting_of_postgresql_breaks_what_the_host_relies_on() {
+    let db = Postgres::fresh().await;
+    let user = db.schema().replace("outbox_test", "outbox_settings");
+    db.execute(&format!("CREATE ROLE {user} SUPERUSER LOGIN PASSWORD 'for-a-test'")).await;
+    let (scheme, rest) = db.url().split_once("://").expect("an address");
+    let place = rest.split_once('@').map_or(rest, |(_, place)| place);
+    let url = format!("{scheme}://{user}:for-a-test@{place}");
+    let witness = db.store();
+    for (setting, worst) in [
+        ("default_transaction_isolation", "'serializable'"),
+        ("default_transaction_deferrable", "on"),
+        ("idle_session_timeout", "'1s'"),
+        ("enable_indexscan", "off"),
+        ("enable_nestloop", "off"),
+        ("timezone", "'Asia/Kolkata'"),
+        ("datestyle", "'SQL, DMY'"),
+        ("standard_conforming_strings", "off"),
+    ] {
+        db.execute(&format!("ALTER ROLE {user} SET {setting} = {worst}")).await;
+        let store = PostgresStore::connect(&url).await.unwrap_or_else(|error| panic!("{setting}: {error}"));
+        delivers_each_event_once(&format!("{setting} = {worst}"), store, &*witness).await;
+        db.execute(&format!("ALTER ROLE {user} RESET {setting}")).await;
+    }
+    db.execute(&format!("DROP ROLE {user}")).await;
+}
+
+/// A session that says nothing for longer than the server allows is not cut, and the host does not warn of it all the time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_that_idle_are_kept_by_postgresql() {
+    let db = Postgres::fresh().await;
+    let user = db.schema().replace("outbox_test", "outbox_idle");
+    support::Harness::execute(
+        &db,
+        &format!(
+            "CREATE ROLE {user} SUPERUSER LOGIN PASSWORD 'for-a-test'; ALTER ROLE {user} SET idle_session_timeout = '500ms'"
+        ),
+    )
+    .await;
+    let (scheme, rest) = db.url().split_once("://").expect("an address");
+    let place = rest.split_once('@').map_or(rest, |(_, place)| place);
+    let store = PostgresStore::connect(&format!("{scheme}://{user}:for-a-test@{place}")).await.expect("connects");
+    let host = Outbox::multi_node(store).listener(ROUTE, Recorder::done().listener()).start().await.expect("starts");
+    let sessions = format!("SELECT count(*) FROM pg_stat_activity WHERE usename = '{user}'");
+    let oldest = format!(
+        "SELECT (extract(epoch FROM min(backend_start)) * 1000000)::bigint FROM pg_stat_activity WHERE usename = '{user}'"
+    );
+    eventually("the host has its sessions", async || db.number(&sessions).await >= 3).await;
+    let first = db.number(&oldest).await;
+
+    tokio::time::sleep(Duration::from_secs(2)).await;
+
+    assert_eq!(db.number(&oldest).await, first, "its oldest session was not cut");
+    assert_eq!(host.metrics().counts().db_errors, 0);
+    host.shutdown().await;
+    db.execute(&format!("DROP ROLE {user}")).await;
+}
