@@ -1,4 +1,4 @@
-//! What somebody does to the partition table by hand, while hosts are at work and before they start.
+//! Tables that are changed by hand, while hosts are at work and before they start.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use outbox::dispatcher::DispatcherConfig;
 use outbox::event::OwnerId;
 use outbox::store::WriteStore as _;
 use outbox::store::{NewRow, Ownership};
-use outbox::{Mode, Outbox, OutboxBuilder, TransactionalStore};
+use outbox::{EventId, Mode, Outbox, OutboxBuilder, TransactionalStore};
 use support::{Database, Recorder, eventually};
 
-use crate::common::{HOUR, ROUTE, done, eager, orders};
+use crate::common::{HOUR, ROUTE, commit, done, eager, orders, outbox, row};
 
 /// Short enough to wait for: for so long nobody takes a partition whose row was missing.
 const LEASE: Duration = Duration::from_secs(1);
@@ -145,4 +145,32 @@ pub(crate) async fn hosts_in_every_two_modes_lose_nothing_and_deliver_nothing_tw
         })
         .await;
     }
+}
+
+const IN_CALLS: u32 = 20;
+
+/// Test suites empty tables between two tests, while calls of the first still run. The numbers begin anew.
+pub(crate) async fn an_outcome_is_not_written_to_another_event_that_has_got_the_same_number<D: Database>(db: &D) {
+    let recorder = Recorder::held();
+    let workers = DispatcherConfig { workers: IN_CALLS as usize, ..DispatcherConfig::default() };
+    let host = outbox(db).dispatcher(workers).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+    let before = commit(&host, orders(IN_CALLS)).await;
+    for _ in &before {
+        recorder.started().await;
+    }
+    match db.store().kind() {
+        "postgres" => db.execute("TRUNCATE outbox_event RESTART IDENTITY").await,
+        "mysql" => db.execute("TRUNCATE TABLE outbox_event").await,
+        _ => db.execute("DELETE FROM outbox_event; DELETE FROM sqlite_sequence WHERE name = 'outbox_event'").await,
+    };
+    let after = commit(&host, orders(IN_CALLS)).await;
+    assert_eq!(row(db, after[0]).await.seq, 1, "the numbers begin anew");
+
+    recorder.finish(2 * before.len());
+    done(db, u64::from(IN_CALLS)).await;
+
+    let called: BTreeSet<EventId> = recorder.ids().into_iter().collect();
+    assert_eq!(called, before.into_iter().chain(after).collect(), "each event was delivered");
+    assert_eq!(recorder.count(), called.len(), "nothing was delivered twice");
+    host.shutdown().await;
 }

@@ -139,6 +139,8 @@ conformance! {
     settle::a_released_event_gives_its_claim_back,
     settle::a_mixed_batch_writes_every_kind,
     settle::thousands_of_outcomes_are_written_in_one_call,
+    settle::an_outcome_of_another_event_with_the_same_number_is_dropped,
+    settle::an_outcome_can_be_stored_only_while_its_event_is_held_and_unfinished,
     settle::an_outcome_under_an_old_fence_changes_nothing_and_is_counted,
     settle::an_outcome_after_the_lease_but_before_another_claim_counts,
     settle::done_absorbs_every_later_outcome,

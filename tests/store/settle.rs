@@ -315,3 +315,52 @@ pub(crate) async fn a_delay_beyond_all_time_does_not_break_the_table(db: &dyn Ha
 pub(crate) async fn no_outcomes_are_no_work(db: &dyn Harness) {
     assert_eq!(db.store().settle(&[]).await.expect("nothing to do"), 0);
 }
+
+/// An outcome names its event by its number and its id: each kind of outcome, for another event with the same number, changes nothing.
+pub(crate) async fn an_outcome_of_another_event_with_the_same_number_is_dropped(db: &dyn Harness) {
+    let kinds = every_kind();
+    write(db, &plains(db, kinds.len()).await).await;
+    let claimed = claim(db, 100).await;
+    let unfinished = |record: &Record| (record.seq, record.status, record.claim_seq, record.locked_by.clone());
+    let mut before = Vec::new();
+    for id in ids(&claimed) {
+        before.push(unfinished(&row(db, id).await));
+    }
+    let other = EventId::generate(db.now().await);
+    let batch = |id: Option<EventId>| -> Vec<Settled> {
+        let settled = claimed.iter().zip(&kinds);
+        settled.map(|(one, kind)| Settled { id, ..Settled::new(one.fence, kind.clone()) }).collect()
+    };
+
+    for alone in batch(Some(other)) {
+        assert_eq!(db.store().settle(std::slice::from_ref(&alone)).await.expect("runs"), 1, "{alone:?}");
+        assert_eq!(db.store().unsettled(std::slice::from_ref(&alone)).await.expect("runs"), Vec::<u64>::new(), "{alone:?}");
+    }
+    assert_eq!(db.store().settle(&batch(Some(other))).await.expect("runs"), batch(None).len() as u64);
+    for (id, before) in ids(&claimed).into_iter().zip(before) {
+        assert_eq!(unfinished(&row(db, id).await), before);
+    }
+
+    let own: Vec<Settled> =
+        ids(&claimed).into_iter().zip(batch(None)).map(|(id, settled)| Settled { id: Some(id), ..settled }).collect();
+    assert_eq!(db.store().settle(&own).await.expect("runs"), 0);
+}
+
+pub(crate) async fn an_outcome_can_be_stored_only_while_its_event_is_held_and_unfinished(db: &dyn Harness) {
+    write(db, &plains(db, 4).await).await;
+    let claimed = claim(db, 100).await;
+    let all: Vec<Settled> = claimed.iter().map(|one| Settled::new(one.fence, Settlement::Done)).collect();
+    let sequences = |settled: &[Settled]| settled.iter().map(|one| one.fence.sequence).collect::<Vec<u64>>();
+    let unsettled = async || {
+        let mut unsettled = db.store().unsettled(&all).await.expect("runs");
+        unsettled.sort_unstable();
+        unsettled
+    };
+    assert_eq!(unsettled().await, sequences(&all));
+
+    settle(db, all[0].fence, Settlement::Done).await;
+    settle(db, all[1].fence, Settlement::Erased).await;
+    settle(db, all[2].fence, retry(DELAY)).await;
+
+    assert_eq!(unsettled().await, sequences(&all[3..]), "the others have an outcome, or no row");
+}

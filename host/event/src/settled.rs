@@ -1,12 +1,15 @@
 //! A settlement on its way to the store.
 
-use super::{AttemptCost, Fence, Settlement};
+use super::{AttemptCost, EventId, Fence, Settlement};
 
 /// A settlement, and the claim under which it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settled {
     /// The proof that the claim is still ours.
     pub fence: Fence,
+    /// The event. A row of another event that has got the same `seq`, because the table was emptied by hand, is left alone. `None` for a
+    /// row whose event cannot be read.
+    pub id: Option<EventId>,
     /// The change to write.
     pub settlement: Settlement,
     /// The attempt's cost, to be stored with the event. `None` keeps the stored cost, except for a failure, which clears it.
@@ -14,9 +17,9 @@ pub struct Settled {
 }
 
 impl Settled {
-    /// A settlement without a cost.
+    /// A settlement without a cost, of whatever event has the row.
     #[must_use]
     pub const fn new(fence: Fence, settlement: Settlement) -> Self {
-        Self { fence, settlement, cost: None }
+        Self { fence, id: None, settlement, cost: None }
     }
 }

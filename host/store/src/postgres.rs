@@ -15,6 +15,7 @@ mod error;
 mod front;
 mod grants;
 mod health;
+mod id;
 mod index;
 mod inspect;
 mod keys;

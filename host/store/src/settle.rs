@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use outbox_event::time::micros;
-use outbox_event::{Fence, Settled, Settlement};
+use outbox_event::{EventId, Fence, Settled, Settlement};
 use serde::Serialize;
 
 use super::StoreError;
@@ -31,9 +31,9 @@ pub trait SettleStore: Send + Sync {
     /// the whole batch with them. None where a database is locked as a whole.
     async fn locked(&self, sequences: &[u64]) -> Result<Vec<u64>, StoreError>;
 
-    /// The `seq` of the events that are unfinished and held under one of these fences. If [`settle`](Self::settle) dropped an outcome
-    /// under such a fence, the database accepted the statement and left the row as it was: a trigger or a row-level policy does that.
-    async fn unsettled(&self, fences: &[Fence]) -> Result<Vec<u64>, StoreError>;
+    /// Which of these outcomes could still be stored, by `seq`. If [`settle`](Self::settle) dropped one of them, the database accepted
+    /// the statement and left the row as it was: a trigger or a row-level policy does that.
+    async fn unsettled(&self, settled: &[Settled]) -> Result<Vec<u64>, StoreError>;
 }
 
 /// The longest delay that is kept: a thousand years. A listener may ask for more than the columns can count, and a time that
@@ -61,6 +61,8 @@ pub(super) struct Statements {
 pub(super) struct Written {
     pub(super) seq: u64,
     pub(super) fence: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) id: Option<EventId>,
     pub(super) kind: &'static str,
     /// A delay in microseconds, the `seq` of the event that it waits behind, or how many failures it adds.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -88,12 +90,7 @@ impl Written {
         };
         let Fence { sequence: seq, claim: fence } = settled.fence;
         let cost = settled.cost.as_deref().map(to_column);
-        Self { seq, fence, kind, number, text, stops: u8::from(stops), cost }
-    }
-
-    #[cfg(any(feature = "sqlite", feature = "mysql"))]
-    pub(super) const fn fence(&self) -> Fence {
-        Fence { sequence: self.seq, claim: self.fence }
+        Self { seq, fence, id: settled.id, kind, number, text, stops: u8::from(stops), cost }
     }
 }
 
@@ -117,6 +114,12 @@ pub(super) fn grouped<'s>(
     let groups = [(statements.erased, erased), (of_kept, kept)];
     let filled = groups.into_iter().filter(|(_, group)| !group.is_empty());
     filled.map(|(sql, group)| (sql, group.into_iter().map(Written::of).collect())).collect()
+}
+
+/// Events as a JSON list of `[seq, fence, id]`.
+#[cfg(any(feature = "sqlite", feature = "mysql"))]
+pub(super) fn fenced<'s>(settled: impl Iterator<Item = (u64, u64, &'s Option<EventId>)>) -> String {
+    serde_json::to_string(&settled.collect::<Vec<_>>()).expect("numbers and texts are JSON")
 }
 
 /// Outcomes as a list of JSON objects.

@@ -71,7 +71,7 @@ impl Completion {
         // Its payload is gone with it: an outcome is small.
         drop(counted_bytes);
         Some(Self {
-            settled: Settled { fence, settlement, cost },
+            settled: Settled { fence, id: Some(mark.id()), settlement, cost },
             effects,
             held: Held { mark: Some(mark), event, turn, if_not_taken, ..Held::default() },
         })
@@ -115,10 +115,6 @@ impl Batch {
 
     pub(super) fn len(&self) -> usize {
         self.settled.len()
-    }
-
-    pub(super) fn fences(&self) -> impl Iterator<Item = Fence> {
-        self.settled.iter().map(|settled| settled.fence)
     }
 
     /// Takes out those whose `seq` is one of these.

@@ -10,7 +10,7 @@ use super::obstacle::Obstacle;
 use super::trying::Trying;
 use super::write::may_be_of_rows;
 use super::{Settler, fenced_off};
-use crate::event::{Effects, Envelope, Fence};
+use crate::event::{Effects, Envelope};
 use crate::settlement::{self, given_back_for};
 use crate::store::{AttemptCost, Committed, Settled, SettledWithEffects, Settlement, StoreError};
 use crate::time::system_clock;
@@ -86,13 +86,13 @@ impl Settler {
     /// The `seq` of those that were dropped although their events are still ours; of all that were dropped if that cannot be asked.
     async fn unchanged(&self, completions: &[Completion], committed: &[Committed]) -> HashSet<u64> {
         let dropped = completions.iter().zip(committed).filter(|(_, committed)| matches!(committed, Committed::Fenced));
-        let fences: Vec<Fence> = dropped.map(|(completion, _)| completion.settled.fence).collect();
-        if fences.is_empty() {
+        let dropped: Vec<Settled> = dropped.map(|(completion, _)| completion.settled.clone()).collect();
+        if dropped.is_empty() {
             return HashSet::new();
         }
-        match self.store.unsettled(&fences).await.inspect_err(|error| self.metrics.db_error(error)) {
+        match self.store.unsettled(&dropped).await.inspect_err(|error| self.metrics.db_error(error)) {
             Ok(unsettled) => unsettled.into_iter().collect(),
-            Err(_) => fences.iter().map(|fence| fence.sequence).collect(),
+            Err(_) => dropped.iter().map(|settled| settled.fence.sequence).collect(),
         }
     }
 

@@ -7,7 +7,6 @@ use super::completion::{Batch, Completion};
 use super::obstacle::Obstacle;
 use super::trying::Trying;
 use super::{Settler, fenced_off};
-use crate::event::Fence;
 use crate::store::{Settled, Settlement, StoreError};
 
 /// Why an outcome is tried again and again where it is.
@@ -82,8 +81,7 @@ impl Settler {
         let mut dropped = self.store.settle(&batch.settled).await?;
         let mut unplaced = Vec::new();
         if dropped > 0 {
-            let fences: Vec<Fence> = batch.fences().collect();
-            let unchanged: HashSet<u64> = self.store.unsettled(&fences).await?.into_iter().collect();
+            let unchanged: HashSet<u64> = self.store.unsettled(&batch.settled).await?.into_iter().collect();
             dropped = dropped.saturating_sub(u64::try_from(unchanged.len()).unwrap_or(u64::MAX));
             unplaced = self.set_apart(batch.take(&unchanged), &Obstacle::Unchanged, apart);
         }

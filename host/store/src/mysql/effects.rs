@@ -5,24 +5,26 @@ use sqlx::mysql::MySqlConnection;
 
 use super::patience::patiently;
 use super::run::Statement;
-use super::settle::settle_in;
+use super::settle::{held, rows_of, settle_in};
 use super::{MySqlStore, Run, TransactionalStore};
 use crate::effects::{Found, Plan, StoredValue, UsageRow, decide, keys, plugins, until_written};
-use crate::number::{fence_rows, signed};
+use crate::number::signed;
 use crate::run::commit_if_some;
 use crate::{Committed, EffectStore, Ownership, SettledWithEffects, StoreError, row};
 
-/// The events that are held under these fences, locked in the order in which all statements lock. Bound: rows of [seq, fence], in
-/// order.
-const HELD: &str = "
+/// The events for which these outcomes can still be written, locked in the order in which all statements lock. Bound: rows of
+/// [seq, fence, id], in order.
+const HELD: &str = concat!(
+    "
 SELECT settled.seq, settled.fence
-FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]')) AS settled
+FROM JSON_TABLE(?, '$[*]' COLUMNS (
+       seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]', id VARCHAR(36) CHARACTER SET utf8mb4 PATH '$[2]')) AS settled
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
-WHERE claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
-  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
-                                          AND held.epoch > 0))
-FOR UPDATE";
+",
+    held!(),
+    "
+FOR UPDATE"
+);
 
 /// Bound: the plugin.
 const OPEN_USAGE: &str = "INSERT IGNORE INTO outbox_event_state_usage (plugin) VALUES (?)";
@@ -83,7 +85,7 @@ async fn read<'a>(
     items: &[SettledWithEffects<'a>],
 ) -> Result<Found<'a>, StoreError> {
     let failed = |error| store.failed(ACTION, error);
-    let query = store.statement(HELD).bind(fence_rows(items.iter().map(|item| &item.settled.fence)));
+    let query = store.statement(HELD).bind(rows_of(items.iter().map(|item| item.settled)));
     let rows = query.fetch_all(&mut *connection).await.map_err(failed)?;
     let mut found = Found { held: rows.iter().map(row::fence).collect::<Result<_, _>>().map_err(failed)?, ..Found::default() };
     for plugin in plugins(items) {

@@ -12,61 +12,77 @@
 //! takes partitions skips those whose entries are locked.
 
 use async_trait::async_trait;
-use outbox_event::{Fence, Settled};
+use outbox_event::Settled;
 use sqlx::SqlStr;
 use sqlx::mysql::MySqlConnection;
 
 use super::lock::{THERE, free};
 use super::patience::patiently;
 use super::{MySqlStore, Run};
-use crate::number::{fence_rows, numbers};
+use crate::number::numbers;
 use crate::row::sequence;
 use crate::run::{answered, commit_or_roll_back};
-use crate::settle::{Statements, Written, grouped, objects};
+use crate::settle::{Statements, Written, fenced, grouped, objects};
 use crate::{SettleStore, StoreError};
 
-/// Rows of [seq, fence].
-pub(super) const DONE: &str = "
-UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]')) AS settled
+/// The rows that are still ours of those that the outcomes `settled` are joined with. An id that is NULL is not known.
+macro_rules! held {
+    () => {
+        "WHERE claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
+  AND (settled.id IS NULL OR outbox_event.event_id = settled.id)
+  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held FORCE INDEX (outbox_epoch)
+                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
+                                          AND held.epoch > 0))"
+    };
+}
+pub(super) use held;
+
+/// Rows of [seq, fence, id].
+pub(super) const DONE: &str = concat!(
+    "
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
+         seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]', id VARCHAR(36) CHARACTER SET utf8mb4 PATH '$[2]')) AS settled
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
 SET claim_seq = claim_seq + 1,
     status = 1, done_at = UTC_TIMESTAMP(6), due_at = NULL, claims = 0, starts = 0, parked = NULL,
     locked_by = NULL, locked_at = NULL, lease_end = NULL
-WHERE claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
-  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held FORCE INDEX (outbox_epoch)
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
-                                          AND held.epoch > 0))";
+",
+    held!()
+);
 
-/// [`DONE`] for outcomes whose cost is kept, apart from it because it writes one column more. Objects with seq, fence and cost.
-const DONE_WITH_COST: &str = "
-UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$.seq', fence BIGINT PATH '$.fence',
-                                     cost TEXT CHARACTER SET utf8mb4 PATH '$.cost')) AS settled
+/// [`DONE`] for outcomes whose cost is kept, apart from it because it writes one column more. Objects with seq, fence, id and cost.
+const DONE_WITH_COST: &str = concat!(
+    "
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
+         seq BIGINT PATH '$.seq', fence BIGINT PATH '$.fence', id VARCHAR(36) CHARACTER SET utf8mb4 PATH '$.id',
+         cost TEXT CHARACTER SET utf8mb4 PATH '$.cost')) AS settled
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
 SET claim_seq = claim_seq + 1,
     status = 1, done_at = UTC_TIMESTAMP(6), due_at = NULL, last_cost = settled.cost, claims = 0, starts = 0, parked = NULL,
     locked_by = NULL, locked_at = NULL, lease_end = NULL
-WHERE claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
-  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held FORCE INDEX (outbox_epoch)
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
-                                          AND held.epoch > 0))";
+",
+    held!()
+);
 
-/// Rows of [seq, fence].
-const ERASED: &str = "
+/// Rows of [seq, fence, id].
+const ERASED: &str = concat!(
+    "
 DELETE outbox_event
-FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]')) AS settled
+FROM JSON_TABLE(?, '$[*]' COLUMNS (
+         seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]', id VARCHAR(36) CHARACTER SET utf8mb4 PATH '$[2]')) AS settled
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
-WHERE claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
-  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held FORCE INDEX (outbox_epoch)
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
-                                          AND held.epoch > 0))";
+",
+    held!()
+);
 
 /// Outcomes of any kinds but erased ones: what each kind does to a column stands beside the others. A number is a delay in
 /// microseconds, how many failures are counted, or the event that this one waits behind. Where an event never started (behind,
 /// released), its claim is given back; released without a delay, it keeps its place among those that are due. Without an
 /// aggregate there is nobody to block. Objects with the columns of `settled`.
-pub(super) const MIXED: &str = "
+pub(super) const MIXED: &str = concat!("
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
-         seq BIGINT PATH '$.seq', fence BIGINT PATH '$.fence', kind VARCHAR(16) CHARACTER SET ascii COLLATE ascii_bin PATH '$.kind',
+         seq BIGINT PATH '$.seq', fence BIGINT PATH '$.fence', id VARCHAR(36) CHARACTER SET utf8mb4 PATH '$.id',
+         kind VARCHAR(16) CHARACTER SET ascii COLLATE ascii_bin PATH '$.kind',
          number BIGINT PATH '$.number', note TEXT CHARACTER SET utf8mb4 PATH '$.text', stops INT PATH '$.stops',
          cost TEXT CHARACTER SET utf8mb4 PATH '$.cost')) AS settled
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
@@ -86,20 +102,18 @@ SET claim_seq = claim_seq + 1,
     claims = CASE WHEN kind NOT IN ('behind', 'released') THEN 0 WHEN locked_by IS NULL THEN claims ELSE GREATEST(claims - 1, 0) END,
     starts = CASE WHEN kind IN ('parked', 'behind', 'released') THEN starts ELSE 0 END,
     locked_by = NULL, locked_at = NULL, lease_end = NULL
-WHERE claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
-  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held FORCE INDEX (outbox_epoch)
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
-                                          AND held.epoch > 0))";
+", held!());
 
 /// Of these fences, those under which an outcome can still be written. Rows of [seq, fence].
-const UNSETTLED: &str = "
+const UNSETTLED: &str = concat!(
+    "
 SELECT outbox_event.seq
-FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]')) AS settled
+FROM JSON_TABLE(?, '$[*]' COLUMNS (
+         seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]', id VARCHAR(36) CHARACTER SET utf8mb4 PATH '$[2]')) AS settled
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
-WHERE claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
-  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held FORCE INDEX (outbox_epoch)
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
-                                          AND held.epoch > 0))";
+",
+    held!()
+);
 
 const ACTION: &str = "store outcomes";
 const LOOK: &str = "look for locked events";
@@ -121,8 +135,8 @@ impl SettleStore for MySqlStore {
         answered(self.longest, locked(self, sequences), |silence| self.failed(LOOK, silence)).await
     }
 
-    async fn unsettled(&self, fences: &[Fence]) -> Result<Vec<u64>, StoreError> {
-        let statement = self.statement(UNSETTLED).bind(fence_rows(fences));
+    async fn unsettled(&self, settled: &[Settled]) -> Result<Vec<u64>, StoreError> {
+        let statement = self.statement(UNSETTLED).bind(rows_of(settled.iter()));
         self.all("look for events without an outcome", statement).await?.iter().map(sequence).collect()
     }
 }
@@ -184,10 +198,17 @@ async fn run(store: &MySqlStore, connection: &mut MySqlConnection, sql: &SqlStr,
     Ok(result.rows_affected())
 }
 
+/// Rows of [seq, fence, id], in the order of `seq`.
+pub(super) fn rows_of<'s>(settled: impl Iterator<Item = &'s Settled>) -> String {
+    let mut sorted: Vec<&Settled> = settled.collect();
+    sorted.sort_unstable_by_key(|settled| settled.fence.sequence);
+    fenced(sorted.into_iter().map(|settled| (settled.fence.sequence, settled.fence.claim, &settled.id)))
+}
+
 /// The statements that have something to do, with their rows.
 fn statements<'s>(store: &MySqlStore, settled: impl IntoIterator<Item = &'s Settled>) -> Vec<(SqlStr, String)> {
     let rows = |sql, written: &[Written]| match sql {
-        DONE | ERASED => fence_rows(written.iter().map(Written::fence)),
+        DONE | ERASED => fenced(written.iter().map(|one| (one.seq, one.fence, &one.id))),
         _ => objects(written),
     };
     grouped(settled, &STATEMENTS).iter().map(|(sql, written)| (store.table.sql(sql), rows(*sql, written))).collect()

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use outbox_event::Settled;
 use sqlx::postgres::{PgConnection, PgRow};
 
-use super::settle::settle_locked;
+use super::settle::{fenced, held, settle_locked};
 use super::{PostgresStore, Run, TransactionalStore};
 use crate::effects::{Found, Plan, StateKey, StoredValue, UsageRow, decide, keys, plugins, until_written};
 use crate::number::signed;
@@ -13,16 +13,16 @@ use crate::row::Named;
 use crate::run::{answered, commit_if_some};
 use crate::{Committed, EffectStore, Ownership, SettledWithEffects, StoreError, row};
 
-/// The events that are held under these fences, locked in the order in which all statements lock. $1 and $2 the fences.
-const HELD: &str = "
-SELECT seq, settled.fence FROM outbox_event
-JOIN unnest($1::bigint[], $2::bigint[]) AS settled (sequence, fence)
-  ON seq = settled.sequence AND claim_seq & 4294967295 = settled.fence & 4294967295
-WHERE status IN (0, 2)
-  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
-                                          AND held.epoch > 0))
-ORDER BY seq FOR UPDATE OF outbox_event";
+/// The events for which these outcomes can still be written, locked in the order in which all statements lock. $1 and $2 the fences,
+/// $3 ids.
+const HELD: &str = concat!(
+    "
+SELECT seq, settled.fence FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS settled (sequence, fence, id), outbox_event
+",
+    held!(),
+    "
+ORDER BY seq FOR UPDATE OF outbox_event"
+);
 
 /// $1 plugins, in order.
 const OPEN_USAGE: &str = "
@@ -88,9 +88,8 @@ async fn read<'a>(
     items: &[SettledWithEffects<'a>],
 ) -> Result<Found<'a>, StoreError> {
     let failed = |error| store.failed(ACTION, error);
-    let sequences: Vec<i64> = items.iter().map(|item| signed(item.settled.fence.sequence)).collect();
-    let fences: Vec<i64> = items.iter().map(|item| signed(item.settled.fence.claim)).collect();
-    let held = store.statement(HELD).bind(sequences).bind(fences).fetch_all(&mut *connection).await.map_err(failed)?;
+    let held = fenced(store.statement(HELD), items.iter().map(|item| item.settled));
+    let held = held.fetch_all(&mut *connection).await.map_err(failed)?;
     let held = held.iter().map(row::fence).collect::<Result<_, _>>().map_err(failed)?;
     let mut found = Found { held, ..Found::default() };
     let plugins = plugins(items);

@@ -62,6 +62,7 @@ fn bound<'q>(name: &str, statement: Statement<'q>) -> Statement<'q> {
     const LEASE: i64 = 30_000_000;
     const NAME: &str = "outbox";
     let numbers: Vec<i64> = (1..=BATCH).collect();
+    let many = numbers.len();
     match name {
         "next to read" => statement.bind(NAME).bind(vec![1_i64, 2]).bind(vec![NAME]).bind(vec![NAME]),
         "read" => bound("read what is due", statement).bind(vec![NAME]).bind(vec![NAME]),
@@ -81,15 +82,11 @@ fn bound<'q>(name: &str, statement: Statement<'q>) -> Statement<'q> {
         "read the front" => statement.bind(NAME).bind(BATCH).bind(i64::MAX).bind(0_i64).bind(Vec::<i64>::new()),
         "claim" => statement.bind(NAME).bind(LEASE).bind(numbers.clone()).bind(numbers),
         "heads of queues" => statement.bind(numbers).bind(keys::waited_for(crate::WaitsFor::Unresolved)),
-        "settle" => statement.bind(numbers.clone()).bind(numbers),
+        "settle" => statement.bind(numbers.clone()).bind(numbers).bind(vec![NAME; many]),
         "settle any" => {
-            let statement = statement.bind(numbers.clone()).bind(numbers.clone()).bind(vec!["retry"; numbers.len()]);
-            statement.bind(numbers.clone()).bind(vec![NAME; numbers.len()]).bind(vec![0_i16; numbers.len()]).bind(vec![
-                NAME;
-                numbers
-                    .len(
-                    )
-            ])
+            let names = vec![NAME; many];
+            let statement = statement.bind(numbers.clone()).bind(numbers.clone()).bind(names.clone()).bind(vec!["retry"; many]);
+            statement.bind(numbers).bind(names.clone()).bind(vec![0_i16; many]).bind(names)
         }
         "renew" => statement.bind(numbers.clone()).bind(numbers).bind(LEASE),
         "purge" => statement.bind(1_i16).bind(super::time::Moment(Timestamp::from_micros(LEASE))).bind(BATCH),

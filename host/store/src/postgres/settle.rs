@@ -4,9 +4,10 @@
 //! must still have the epoch of the fence. So a late outcome changes nothing, and neither does a repeated one.
 
 use async_trait::async_trait;
-use outbox_event::{Fence, Settled};
+use outbox_event::Settled;
 use sqlx::postgres::PgConnection;
 
+use super::id::Id;
 use super::run::Statement;
 use super::{PostgresStore, Run};
 use crate::number::signed;
@@ -15,43 +16,49 @@ use crate::run::{answered, commit_or_roll_back};
 use crate::settle::{Statements, Written, grouped};
 use crate::{SettleStore, StoreError};
 
-/// $1 and $2 the fences.
-pub(super) const DONE: &str = "
+/// The rows that belong to the outcomes `settled` and are still ours. An id that is NULL is not known.
+macro_rules! held {
+    () => {
+        "WHERE seq = settled.sequence AND claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
+  AND (settled.id IS NULL OR event_id = settled.id)
+  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
+                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
+                                          AND held.epoch > 0))"
+    };
+}
+pub(super) use held;
+
+/// $1 and $2 the fences, $3 ids.
+pub(super) const DONE: &str = concat!("
 UPDATE outbox_event
 SET claim_seq = claim_seq + 1,
     status = 1, done_at = now(), due_at = NULL, claims = 0, starts = 0, parked = NULL, locked_by = NULL, locked_at = NULL, lease_end = NULL
-FROM unnest($1::bigint[], $2::bigint[]) AS settled (sequence, fence)
-WHERE seq = settled.sequence AND claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
-  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
-                                          AND held.epoch > 0))";
+FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS settled (sequence, fence, id)
+", held!());
 
-/// [`DONE`] for outcomes whose cost is kept, apart from it because it writes one column more. $1 and $2 the fences, $3 costs.
-const DONE_WITH_COST: &str = "
+/// [`DONE`] for outcomes whose cost is kept, apart from it because it writes one column more. $1 and $2 the fences, $3 ids, $4 costs.
+const DONE_WITH_COST: &str = concat!("
 UPDATE outbox_event
 SET claim_seq = claim_seq + 1,
     status = 1, done_at = now(), due_at = NULL, claims = 0, starts = 0, parked = NULL, locked_by = NULL, locked_at = NULL, lease_end = NULL,
     last_cost = cost
-FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS settled (sequence, fence, cost)
-WHERE seq = settled.sequence AND claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
-  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
-                                          AND held.epoch > 0))";
+FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[]) AS settled (sequence, fence, id, cost)
+", held!());
 
-/// $1 and $2 the fences.
-const ERASED: &str = "
+/// $1 and $2 the fences, $3 ids.
+const ERASED: &str = concat!(
+    "
 DELETE FROM outbox_event
-USING unnest($1::bigint[], $2::bigint[]) AS settled (sequence, fence)
-WHERE seq = settled.sequence AND claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
-  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
-                                          AND held.epoch > 0))";
+USING unnest($1::bigint[], $2::bigint[], $3::text[]) AS settled (sequence, fence, id)
+",
+    held!()
+);
 
 /// Outcomes of any kinds but erased ones: what each kind does to a column stands beside the others. A number is a delay in
 /// microseconds, how many failures are counted, or the event that this one waits behind. Where an event never started (behind,
 /// released), its claim is given back; released without a delay, it keeps its place among those that are due. Without an
-/// aggregate there is nobody to block. $1 and $2 the fences, $3 kinds, $4 numbers, $5 texts, $6 whether each blocks, $7 costs.
-pub(super) const MIXED: &str = "
+/// aggregate there is nobody to block. $1 and $2 the fences, $3 ids, $4 kinds, $5 numbers, $6 texts, $7 whether each blocks, $8 costs.
+pub(super) const MIXED: &str = concat!("
 UPDATE outbox_event
 SET claim_seq = claim_seq + 1,
     status = CASE kind WHEN 'done' THEN 1 WHEN 'deferred' THEN 0 WHEN 'retry' THEN 2 WHEN 'dead' THEN 3 ELSE status END,
@@ -69,12 +76,9 @@ SET claim_seq = claim_seq + 1,
     claims = CASE WHEN kind NOT IN ('behind', 'released') THEN 0 WHEN locked_by IS NULL THEN claims ELSE greatest(claims - 1, 0) END,
     starts = CASE WHEN kind IN ('parked', 'behind', 'released') THEN starts ELSE 0 END,
     locked_by = NULL, locked_at = NULL, lease_end = NULL
-FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::bigint[], $5::text[], $6::smallint[], $7::text[])
-  AS settled (sequence, fence, kind, number, note, stops, cost)
-WHERE seq = settled.sequence AND claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
-  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
-                                          AND held.epoch > 0))";
+FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::bigint[], $6::text[], $7::smallint[], $8::text[])
+  AS settled (sequence, fence, id, kind, number, note, stops, cost)
+", held!());
 
 /// Locks all rows of a batch in the order of their `seq`, as the renewal does: several statements in one transaction would
 /// lock them by kind of outcome, and the two could wait for each other. $1 their `seq`.
@@ -86,13 +90,13 @@ const LOCKED: &str = "
 WITH free AS MATERIALIZED (SELECT seq FROM outbox_event WHERE seq = ANY ($1::bigint[]) FOR NO KEY UPDATE SKIP LOCKED)
 SELECT seq FROM outbox_event WHERE seq = ANY ($1::bigint[]) AND seq NOT IN (SELECT seq FROM free)";
 
-/// Of these fences, those under which an outcome can still be written. $1 and $2 the fences.
-const UNSETTLED: &str = "
-SELECT seq FROM unnest($1::bigint[], $2::bigint[]) AS settled (sequence, fence) JOIN outbox_event ON seq = settled.sequence
-WHERE claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
-  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
-                                          AND held.epoch > 0))";
+/// The events for which these outcomes can still be written. $1 and $2 the fences, $3 ids.
+const UNSETTLED: &str = concat!(
+    "
+SELECT seq FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS settled (sequence, fence, id), outbox_event
+",
+    held!()
+);
 
 const ACTION: &str = "store outcomes";
 
@@ -120,10 +124,8 @@ impl SettleStore for PostgresStore {
         self.all("look for locked events", self.statement(LOCKED).bind(sequences)).await?.iter().map(sequence).collect()
     }
 
-    async fn unsettled(&self, fences: &[Fence]) -> Result<Vec<u64>, StoreError> {
-        let (sequences, fences): (Vec<i64>, Vec<i64>) =
-            fences.iter().map(|fence| (signed(fence.sequence), signed(fence.claim))).unzip();
-        let statement = self.statement(UNSETTLED).bind(sequences).bind(fences);
+    async fn unsettled(&self, settled: &[Settled]) -> Result<Vec<u64>, StoreError> {
+        let statement = fenced(self.statement(UNSETTLED), settled.iter());
         self.all("look for events without an outcome", statement).await?.iter().map(sequence).collect()
     }
 }
@@ -151,11 +153,20 @@ async fn lock_and_run(
     run(store, connection, statements).await
 }
 
+/// Binds fences and ids, the first three lists of a statement.
+pub(super) fn fenced<'q, 's>(statement: Statement<'q>, settled: impl Iterator<Item = &'s Settled> + Clone) -> Statement<'q> {
+    let fences = settled.clone().map(|settled| settled.fence);
+    let (sequences, fences): (Vec<i64>, Vec<i64>) = fences.map(|fence| (signed(fence.sequence), signed(fence.claim))).unzip();
+    let ids: Vec<Option<Id>> = settled.map(|settled| settled.id.map(Id)).collect();
+    statement.bind(sequences).bind(fences).bind(ids)
+}
+
 /// What one statement writes: a list for each of its columns.
 #[derive(Default)]
 struct Lists {
     sequences: Vec<i64>,
     fences: Vec<i64>,
+    ids: Vec<Option<Id>>,
     kinds: Vec<&'static str>,
     numbers: Vec<Option<i64>>,
     texts: Vec<Option<String>>,
@@ -166,9 +177,10 @@ struct Lists {
 impl Lists {
     fn of(written: Vec<Written>) -> Self {
         let mut lists = Self::default();
-        for Written { seq, fence, kind, number, text, stops, cost } in written {
+        for Written { seq, fence, id, kind, number, text, stops, cost } in written {
             lists.sequences.push(signed(seq));
             lists.fences.push(signed(fence));
+            lists.ids.push(id.map(Id));
             lists.kinds.push(kind);
             lists.numbers.push(number);
             lists.texts.push(text);
@@ -180,7 +192,7 @@ impl Lists {
 
     /// Binds the lists that this statement has.
     fn bind<'q>(self, sql: &str, statement: Statement<'q>) -> Statement<'q> {
-        let statement = statement.bind(self.sequences).bind(self.fences);
+        let statement = statement.bind(self.sequences).bind(self.fences).bind(self.ids);
         match sql {
             DONE | ERASED => statement,
             DONE_WITH_COST => statement.bind(self.costs),

@@ -13,10 +13,10 @@ use crate::effects::{Found, Plan, StoredValue, UsageRow, decide, keys, plugins};
 use crate::number::signed;
 use crate::{Committed, EffectStore, Ownership, SettledWithEffects, StoreError};
 
-/// ?1 the seq, ?2 the fence.
+/// ?1 the seq, ?2 the fence, ?3 the id, NULL if it is not known.
 const HELD: &str = "
 SELECT 1 FROM outbox_event
-WHERE seq = ?1 AND claim_seq & 4294967295 = ?2 & 4294967295 AND status IN (0, 2)
+WHERE seq = ?1 AND claim_seq & 4294967295 = ?2 & 4294967295 AND status IN (0, 2) AND (?3 IS NULL OR event_id = ?3)
   AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
                                         WHERE held.partition_id = outbox_event.partition_id AND held.epoch = ?2 >> 32
                                           AND held.epoch > 0))";
@@ -65,6 +65,7 @@ async fn read<'a>(
     for item in items {
         let fence = item.settled.fence;
         let statement = store.statement(HELD).bind(signed(fence.sequence)).bind(signed(fence.claim));
+        let statement = statement.bind(item.settled.id.map(|id| id.as_str().to_owned()));
         if statement.fetch_optional(&mut *connection).await.map_err(failed)?.is_some() {
             found.held.insert(fence);
         }

@@ -4,56 +4,73 @@
 //! changes nothing, and neither does the same one a second time.
 
 use async_trait::async_trait;
-use outbox_event::{Fence, Settled};
+use outbox_event::Settled;
 use sqlx::SqlStr;
 use sqlx::sqlite::SqliteConnection;
 
-use super::claim::fences;
 use super::error::failed;
 use super::{Run, SqliteStore, TransactionalStore};
 use crate::row::sequence;
-use crate::settle::{Statements, Written, grouped, objects};
+use crate::settle::{Statements, Written, fenced, grouped, objects};
 use crate::{SettleStore, StoreError};
 
-/// ?1 an object of seq → fence, ?2 now.
-pub(super) const DONE: &str = "
+/// The outcomes of a list of [seq, fence, id], as rows.
+macro_rules! listed {
+    () => {
+        "(SELECT value ->> 0 AS sequence, value ->> 1 AS fence, value ->> 2 AS id FROM jsonb_each(?1)) AS settled"
+    };
+}
+
+/// The rows that belong to the outcomes `settled` and are still ours. An id that is NULL is not known.
+macro_rules! held {
+    () => {
+        "WHERE outbox_event.seq = settled.sequence AND claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
+  AND (settled.id IS NULL OR event_id = settled.id)
+  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
+                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
+                                          AND held.epoch > 0))"
+    };
+}
+
+/// ?1 a list of [seq, fence, id], ?2 now.
+pub(super) const DONE: &str = concat!("
 UPDATE outbox_event
 SET claim_seq = claim_seq + 1,
     status = 1, done_at = ?2, due_at = NULL, claims = 0, starts = 0, parked = NULL, locked_by = NULL, locked_at = NULL, lease_end = NULL
-FROM json_each(?1) AS settled
-WHERE outbox_event.seq = CAST(settled.key AS INTEGER) AND claim_seq & 4294967295 = settled.value & 4294967295 AND status IN (0, 2)
-  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.value >> 32
-                                          AND held.epoch > 0))";
+FROM ", listed!(), "
+", held!());
 
-/// [`DONE`] for outcomes whose cost is kept, which writes one column more. ?1 objects with seq, fence and cost, ?2 now.
-const DONE_WITH_COST: &str = "
+/// [`DONE`] for outcomes whose cost is kept, which writes one column more. ?1 objects with seq, fence, id and cost, ?2 now.
+const DONE_WITH_COST: &str = concat!(
+    "
 UPDATE outbox_event
 SET claim_seq = claim_seq + 1,
-    status = 1, done_at = ?2, due_at = NULL, last_cost = settled.value ->> 'cost', claims = 0, starts = 0, parked = NULL,
-    locked_by = NULL, locked_at = NULL, lease_end = NULL
-FROM jsonb_each(?1) AS settled
-WHERE outbox_event.seq = settled.value ->> 'seq' AND claim_seq & 4294967295 = (settled.value ->> 'fence') & 4294967295 AND status IN (0, 2)
-  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
-                                        WHERE held.partition_id = outbox_event.partition_id
-                                          AND held.epoch = (settled.value ->> 'fence') >> 32
-                                          AND held.epoch > 0))";
+    status = 1, done_at = ?2, due_at = NULL, last_cost = settled.cost, claims = 0, starts = 0, parked = NULL, locked_by = NULL,
+    locked_at = NULL, lease_end = NULL
+FROM (SELECT value ->> 'seq' AS sequence, value ->> 'fence' AS fence, value ->> 'id' AS id, value ->> 'cost' AS cost
+      FROM jsonb_each(?1)) AS settled
+",
+    held!()
+);
 
-/// ?1 an object of seq → fence.
-const ERASED: &str = "
+/// ?1 a list of [seq, fence, id].
+const ERASED: &str = concat!(
+    "
 DELETE FROM outbox_event
-WHERE seq IN (
-  SELECT seq FROM json_each(?1) AS settled CROSS JOIN outbox_event ON seq = CAST(settled.key AS INTEGER)
-  WHERE claim_seq & 4294967295 = settled.value & 4294967295 AND status IN (0, 2)
-    AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.value >> 32
-                                          AND held.epoch > 0)))";
+WHERE seq IN (SELECT outbox_event.seq FROM ",
+    listed!(),
+    " CROSS JOIN outbox_event
+",
+    held!(),
+    ")"
+);
 
 /// Outcomes of any kinds but erased ones: what each kind does to a column stands beside the others. A number is a delay in
 /// microseconds, how many failures are counted, or the event that this one waits behind. Where an event never started (behind,
 /// released), its claim is given back; released without a delay, it keeps its place among those that are due. Without an
 /// aggregate there is nobody to block. ?1 objects with the columns of `settled`, ?2 now.
-pub(super) const MIXED: &str = "
+pub(super) const MIXED: &str = concat!(
+    "
 UPDATE outbox_event
 SET claim_seq = claim_seq + 1,
     status = CASE kind WHEN 'done' THEN 1 WHEN 'deferred' THEN 0 WHEN 'retry' THEN 2 WHEN 'dead' THEN 3 ELSE status END,
@@ -70,21 +87,22 @@ SET claim_seq = claim_seq + 1,
     claims = CASE WHEN kind NOT IN ('behind', 'released') THEN 0 WHEN locked_by IS NULL THEN claims ELSE max(claims - 1, 0) END,
     starts = CASE WHEN kind IN ('parked', 'behind', 'released') THEN starts ELSE 0 END,
     locked_by = NULL, locked_at = NULL, lease_end = NULL
-FROM (SELECT value ->> 'seq' AS sequence, value ->> 'fence' AS fence, value ->> 'kind' AS kind, value ->> 'number' AS number,
-             value ->> 'text' AS note, value ->> 'stops' AS stops, value ->> 'cost' AS cost
+FROM (SELECT value ->> 'seq' AS sequence, value ->> 'fence' AS fence, value ->> 'id' AS id, value ->> 'kind' AS kind,
+             value ->> 'number' AS number, value ->> 'text' AS note, value ->> 'stops' AS stops, value ->> 'cost' AS cost
       FROM jsonb_each(?1)) AS settled
-WHERE outbox_event.seq = settled.sequence AND claim_seq & 4294967295 = settled.fence & 4294967295 AND status IN (0, 2)
-  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.fence >> 32
-                                          AND held.epoch > 0))";
+",
+    held!()
+);
 
-/// Of these fences, those under which an outcome can still be written. ?1 an object of seq → fence.
-const UNSETTLED: &str = "
-SELECT seq FROM json_each(?1) AS settled CROSS JOIN outbox_event ON seq = CAST(settled.key AS INTEGER)
-WHERE claim_seq & 4294967295 = settled.value & 4294967295 AND status IN (0, 2)
-  AND (locked_by IS NOT NULL OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
-                                        WHERE held.partition_id = outbox_event.partition_id AND held.epoch = settled.value >> 32
-                                          AND held.epoch > 0))";
+/// The events for which these outcomes can still be written. ?1 a list of [seq, fence, id].
+const UNSETTLED: &str = concat!(
+    "
+SELECT outbox_event.seq FROM ",
+    listed!(),
+    " CROSS JOIN outbox_event
+",
+    held!()
+);
 
 const STATEMENTS: Statements = Statements { done: DONE, done_with_cost: DONE_WITH_COST, erased: ERASED, mixed: MIXED };
 
@@ -115,8 +133,9 @@ impl SettleStore for SqliteStore {
         Ok(Vec::new())
     }
 
-    async fn unsettled(&self, fences: &[Fence]) -> Result<Vec<u64>, StoreError> {
-        let statement = self.statement(UNSETTLED).bind(self::fences(fences.iter()));
+    async fn unsettled(&self, settled: &[Settled]) -> Result<Vec<u64>, StoreError> {
+        let settled = settled.iter().map(|settled| (settled.fence.sequence, settled.fence.claim, &settled.id));
+        let statement = self.statement(UNSETTLED).bind(fenced(settled));
         self.all("look for events without an outcome", statement).await?.iter().map(sequence).collect()
     }
 }
@@ -147,7 +166,7 @@ async fn run(store: &SqliteStore, connection: &mut SqliteConnection, sql: SqlStr
 /// The statements that have something to do, with their rows.
 fn statements<'s>(store: &SqliteStore, settled: impl IntoIterator<Item = &'s Settled>) -> Vec<(SqlStr, String)> {
     let rows = |sql, written: &[Written]| match sql {
-        DONE | ERASED => fences(written.iter().map(Written::fence)),
+        DONE | ERASED => fenced(written.iter().map(|one| (one.seq, one.fence, &one.id))),
         _ => objects(written),
     };
     grouped(settled, &STATEMENTS).iter().map(|(sql, written)| (store.table.sql(sql), rows(*sql, written))).collect()

@@ -35,10 +35,10 @@ impl SettleStore for MemoryStore {
         self.run("locked", |world| sequences.iter().copied().filter(|seq| world.is_locked(*seq)).collect()).await
     }
 
-    async fn unsettled(&self, fences: &[Fence]) -> Result<Vec<u64>, StoreError> {
+    async fn unsettled(&self, settled: &[Settled]) -> Result<Vec<u64>, StoreError> {
         self.run("unsettled", |world| {
-            let held = fences.iter().filter(|fence| world.table.held(**fence).is_some());
-            held.map(|fence| fence.sequence).collect()
+            let held = settled.iter().filter(|settled| world.table.held(settled.fence).is_some());
+            held.map(|settled| settled.fence.sequence).collect()
         })
         .await
     }
