@@ -39,7 +39,7 @@ pub(crate) enum Extent {
 /// Builds `outbox` and returns its path.
 pub(crate) fn build(workspace: &Workspace, profile: Profile, extent: Extent) -> Result<PathBuf, Fault> {
     let (name, folder) = profile.name_and_folder();
-    let mut cargo = workspace.cargo_for_host();
+    let mut cargo = workspace.linting_cargo();
     cargo.args(["build", "--package", "outbox-cli", "--bin", "outbox", "--profile", name]);
     if extent == Extent::Sqlite {
         cargo.arg("--no-default-features");

@@ -39,7 +39,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[OsString]) -> Result<ExitC
     languages::build_native(workspace)?;
     let servers = Servers::start_missing()?; // they run until the tests have ended, well or not
 
-    let mut cargo = workspace.cargo_for_host();
+    let mut cargo = workspace.linting_cargo();
     cargo.arg("test");
     cargo.env("OUTBOX_TEST_PLUGINS", plugins::folder(workspace)).env(python::VARIABLE, python);
     cargo.env(languages::VARIABLE, languages::folder(workspace)).env(promtool::VARIABLE, promtool);
@@ -84,7 +84,7 @@ fn build(workspace: &Workspace, arguments: &[OsString]) -> Result<(), Fault> {
     eprintln!("xtask: building the plugins");
     plugins::build_all(workspace)?;
     eprintln!("xtask: building the tests");
-    let mut cargo = workspace.cargo_for_host();
+    let mut cargo = workspace.linting_cargo();
     cargo.args(["test", "--no-run", "--quiet"]);
     if !names_packages(arguments) {
         cargo.arg("--workspace");

@@ -17,10 +17,11 @@ pub(crate) struct Workspace {
     pub(crate) clippy: bool,
 }
 
-/// What cargo and clippy hear of it, as `cargo clippy` would set it.
+/// The environment that `cargo clippy -- -D warnings` sets. The separator of `CLIPPY_ARGS` is clippy's own: look at it when the toolchain
+/// changes.
 const COMPILER: (&str, &str) = ("RUSTC_WORKSPACE_WRAPPER", "clippy-driver");
 const LEVELS: (&str, &str) = ("CLIPPY_ARGS", "-Dwarnings__CLIPPY_HACKERY__");
-/// The tests call cargo for projects of users, which are compiled as those compile them.
+/// Tests run cargo on projects of users, which must not be compiled by clippy.
 const RUNNER: &str = r#"target.'cfg(unix)'.runner = ["env", "-u", "RUSTC_WORKSPACE_WRAPPER", "-u", "CLIPPY_ARGS"]"#;
 
 /// What `cargo run` tells its child and a cargo inside it would take for its own: flags and wrappers of another build, and the
@@ -51,8 +52,8 @@ impl Workspace {
         cargo
     }
 
-    /// A cargo that builds the host or the tests.
-    pub(crate) fn cargo_for_host(&self) -> Command {
+    /// A cargo for the host and the tests, which clippy may check.
+    pub(crate) fn linting_cargo(&self) -> Command {
         let mut cargo = self.cargo();
         if self.clippy {
             cargo.args(["--config", RUNNER]).envs([COMPILER, LEVELS]);
