@@ -1,15 +1,18 @@
 //! A row whose outcome the database refuses: a trigger, a constraint, or a policy of the user's. It hurts nothing but itself.
 
 use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use outbox::dispatcher::DispatcherConfig;
 use outbox::listener::Fixed;
 use outbox::purge::{OnDone, PurgeConfig};
 use outbox::store::RefusedOutcomes;
 use outbox::why::ReasonCode;
-use outbox::{EventId, Failure, Outbox, Status};
-use support::{Database, Harness, Recorder, eventually};
+use outbox::{DispatchResult, Event, EventId, Failure, Outbox, Status};
+use support::{Database, Harness, Recorder, eventually, in_time};
 
-use crate::common::{HOUR, ROUTE, at_rest, commit, done, orders, outbox, reaches, row, rows};
+use crate::common::{HOUR, ROUTE, at_rest, commit, done, drowsy, order, orders, outbox, reaches, row, rows};
 
 const EVENTS: u32 = 400;
 /// The aggregate of the refused event: in the middle of a batch.
@@ -109,7 +112,7 @@ pub(crate) async fn an_outcome_that_changes_nothing_is_not_delivered_in_a_loop<D
     let host = outbox(db).listener(ROUTE, recorder.listener()).start().await.expect("starts");
     ignore(db).await;
 
-    let bad = only_the_bad_one_waits(db, &host, "left the row as it is").await;
+    let bad = only_the_bad_one_waits(db, &host, "left the row as it was").await;
 
     the_outcome_is_stored_later(db, &host, &recorder, bad).await;
     host.shutdown().await;
@@ -130,6 +133,46 @@ pub(crate) async fn a_row_that_cannot_be_deleted_keeps_no_other_from_being_delet
     assert_eq!(recorder.ids().iter().collect::<BTreeSet<_>>().len(), ids.len());
     assert_eq!(recorder.count(), ids.len(), "nothing was delivered twice");
     host.shutdown().await;
+}
+
+/// Claims are renewed many at a time: one that the database refuses must not end the claims of events that wait for a worker.
+pub(crate) async fn a_claim_that_cannot_be_renewed_ends_no_other<D: Database>(db: &D) {
+    const LEASE: Duration = Duration::from_secs(1);
+    let config = DispatcherConfig { lease: LEASE, deadline: LEASE * 9 / 10, workers: 1, ..DispatcherConfig::default() };
+    let called = Arc::<Mutex<Vec<EventId>>>::default();
+    let slow = {
+        let called = called.clone();
+        move |event: Arc<Event>| {
+            called.lock().expect("nobody panicked").push(event.id());
+            async {
+                tokio::time::sleep(LEASE / 4).await;
+                Ok(DispatchResult::Done)
+            }
+        }
+    };
+    let host = outbox(db).poller(drowsy()).dispatcher(config).listener(ROUTE, slow).start().await.expect("starts");
+    refuse(db, "UPDATE").await;
+    let bad = u32::try_from(BAD).expect("small");
+
+    let ids = commit(&host, (bad..bad + 12).map(order).collect()).await;
+
+    done(db, 11).await;
+    assert_eq!(*called.lock().expect("nobody panicked"), ids, "each was called once");
+    assert_eq!(host.metrics().counts().leases_lost, 0);
+    host.shutdown().await;
+}
+
+/// The event is delivered again by the next host, as every event without an outcome.
+pub(crate) async fn a_stop_does_not_wait_for_an_outcome_that_is_refused<D: Database>(db: &D) {
+    let recorder = Recorder::done();
+    let patient = DispatcherConfig { drain_timeout: HOUR, ..DispatcherConfig::default() };
+    let host = outbox(db).dispatcher(patient).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+    refuse(db, "UPDATE").await;
+    let bad = only_the_bad_one_waits(db, &host, "the order is archived").await;
+
+    in_time("the host stops", host.shutdown()).await;
+
+    assert_eq!((row(db, bad).await.status, recorder.ids().iter().filter(|id| **id == bad).count()), (Status::New, 1));
 }
 
 /// An error that the table's character set does not have, as in a database of LATIN1.

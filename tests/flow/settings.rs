@@ -35,7 +35,7 @@ async fn delivers_each_event_once<S: TransactionalStore + SharedStore + Clone>(s
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_setting_of_mariadb_breaks_what_the_host_relies_on() {
+async fn listed_settings_of_mariadb_do_not_affect_delivery() {
     let server = Server::start(Kind::MariaDb, Durability::Volatile).expect("`cargo xtask test` installs the servers");
     let witness = MySqlStore::connect(&server.url()).await.expect("connects");
     witness.migrate_up().await.expect("migrates");
@@ -64,7 +64,7 @@ async fn no_setting_of_mariadb_breaks_what_the_host_relies_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_setting_of_postgresql_breaks_what_the_host_relies_on() {
+async fn listed_settings_of_postgresql_do_not_affect_delivery() {
     let db = Postgres::fresh().await;
     let user = db.schema().replace("outbox_test", "outbox_settings");
     db.execute(&format!("CREATE ROLE {user} SUPERUSER LOGIN PASSWORD 'for-a-test'")).await;
@@ -92,7 +92,7 @@ async fn no_setting_of_postgresql_breaks_what_the_host_relies_on() {
 
 /// A session that says nothing for longer than the server allows is not cut, and the host does not warn of it all the time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sessions_that_idle_are_kept_by_postgresql() {
+async fn idle_session_timeout_ends_no_session_of_a_host() {
     let db = Postgres::fresh().await;
     let user = db.schema().replace("outbox_test", "outbox_idle");
     support::Harness::execute(

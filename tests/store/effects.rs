@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use outbox::event::{Effects, Fence, StateChange, StateChanges, StateQuota, StateWrite};
 use outbox::store::{Committed, Settled, SettledWithEffects, Settlement};
-use outbox::{Envelope, Status};
+use outbox::{Envelope, Status, StoreError};
 use support::Harness;
 
 use crate::common::{LEASE, MOMENT, claim, claim_one, plain, plains, row, settle, write, write_one};
@@ -213,4 +213,41 @@ pub(crate) async fn an_outcome_that_could_not_be_written_leaves_its_event_unlock
         assert_eq!(db.store().locked(&[fence.sequence]).await.expect("looks"), [0_u64; 0], "its transaction is open still");
         assert_eq!(settle(db, fence, Settlement::Done).await, 0);
     }
+}
+
+/// A trigger that has the UPDATE of an outcome do nothing: its effects must not be committed without it.
+async fn the_effects_of_a_suppressed_outcome_are_not_written(db: &dyn Harness, suppress: &[&str]) {
+    write_one(db).await;
+    let fence = claim_one(db).await;
+    for statement in suppress {
+        db.execute(statement).await;
+    }
+    let settled = Settled::new(fence, Settlement::Done);
+    let effects = effects(plains(db, 2).await, "sums", &[("total", None, set("9.5"))]);
+
+    let refused = db.store().settle_with_effects(&[SettledWithEffects { settled: &settled, effects: &effects }]).await;
+
+    assert!(matches!(refused, Err(StoreError::PartitionsMoved { .. })), "{refused:?}");
+    assert_eq!(db.number("SELECT count(*) FROM outbox_event").await, 1, "nothing is emitted");
+    assert_eq!(value(db, "sums", "total").await, None);
+    assert_eq!(
+        db.store().unsettled(std::slice::from_ref(&settled)).await.expect("looks"),
+        [fence.sequence],
+        "it is still ours"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_effects_of_a_suppressed_outcome_are_not_written_on_sqlite() {
+    let suppress = ["CREATE TRIGGER suppress BEFORE UPDATE ON outbox_event BEGIN SELECT RAISE(IGNORE); END"];
+    the_effects_of_a_suppressed_outcome_are_not_written(&support::Sqlite::fresh().await, &suppress).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_effects_of_a_suppressed_outcome_are_not_written_on_postgres() {
+    let suppress = [
+        "CREATE FUNCTION suppress() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$",
+        "CREATE TRIGGER suppress BEFORE UPDATE ON outbox_event FOR EACH ROW EXECUTE FUNCTION suppress()",
+    ];
+    the_effects_of_a_suppressed_outcome_are_not_written(&support::Postgres::fresh().await, &suppress).await;
 }

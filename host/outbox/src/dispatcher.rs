@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
@@ -35,7 +35,7 @@ use outbox_listener::Health;
 use crate::notifier::Notifier;
 use crate::queue::InFlight;
 use crate::recurring::{Outage, Recurring};
-use crate::settler::{MOST_APART, Settler, SettlerHandle, SettlerInbox};
+use crate::settler::{Places, Settler, SettlerHandle, SettlerInbox};
 use crate::wake::Wake;
 use lease::LeaseKeeper;
 
@@ -92,7 +92,7 @@ impl Dispatcher {
             failing: AtomicUsize::new(0),
             batch_size: config.settle_batch,
             delay: config.settle_delay,
-            places_apart: Arc::new(Semaphore::new(MOST_APART)),
+            places: Places::default(),
             give_up_at: signals.give_up_at.subscribe(),
             gave_up: AtomicBool::new(false),
         };

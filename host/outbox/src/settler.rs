@@ -20,17 +20,18 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tokio::sync::{Mutex, Semaphore, mpsc, watch};
+use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-pub(crate) use apart::MOST as MOST_APART;
 use completion::{Batch, Completion, writes_nothing};
 pub(crate) use completion::{Conclusion, IfNotTaken};
 pub(crate) use failures::{Died, FailureLog};
 pub(crate) use give_back::Unused;
 pub(crate) use handle::{SettlerHandle, SettlerInbox, channels};
+pub(crate) use obstacle::Places;
 use outbox_listener::Health;
+use trying::Round;
 
 use crate::metrics::Metrics;
 use crate::notifier::Notifier;
@@ -65,8 +66,8 @@ pub(crate) struct Settler {
     pub(crate) batch_size: usize,
     /// Longest that an outcome waits for others to be written with.
     pub(crate) delay: Duration,
-    /// How many more outcomes may wait apart.
-    pub(crate) places_apart: Arc<Semaphore>,
+    /// For outcomes that wait apart.
+    pub(crate) places: Places,
     /// When a stop must be over, once it has begun: what could not be written by then is given up.
     pub(crate) give_up_at: watch::Receiver<Option<Instant>>,
     pub(crate) gave_up: AtomicBool,
@@ -123,7 +124,7 @@ impl Settler {
             }
             self.fill(&mut completions, &mut received).await;
             drop(completions);
-            for one in self.store_all(&mut received, &mut batch).await {
+            for one in self.store_all(&mut received, &mut batch, Round::First).await {
                 // Fails only when a stop must be over; then the claim ends with its lease.
                 let _ = apart.send(one);
             }
@@ -131,7 +132,7 @@ impl Settler {
     }
 
     /// Stores outcomes, and what follows from them for the key queues of their events. Returns those that cannot be stored now.
-    async fn store_all(&self, completions: &mut Vec<Completion>, batch: &mut Batch) -> Vec<Completion> {
+    async fn store_all(&self, completions: &mut Vec<Completion>, batch: &mut Batch, round: Round) -> Vec<Completion> {
         let mut apart = Vec::new();
         while !completions.is_empty() {
             let with_effects: Vec<Completion> = completions.extract_if(.., |one| one.effects.is_some()).collect();
@@ -142,10 +143,10 @@ impl Settler {
             }
             if !completions.is_empty() {
                 batch.extend(completions.drain(..));
-                self.write(batch, completions, &mut apart).await;
+                self.write(batch, round, completions, &mut apart).await;
             }
             // The others first: these may take their time.
-            self.store_effects(with_effects, completions, &mut apart).await;
+            self.store_effects(with_effects, round, completions, &mut apart).await;
         }
         apart
     }

@@ -160,7 +160,7 @@ pub struct NodeRecord {
     /// host that starts again and again leaves many rows.
     #[serde(skip)]
     pub plugins: Option<String>,
-    /// The outcomes that the database refuses to it, as it said last; none of a host that is gone.
+    /// The outcomes that the database refused, as of the last heartbeat; empty if the host is gone.
     #[serde(default)]
     pub refused: RefusedOutcomes,
     /// Most events that it may have in flight; 0 for a host that is about to stop.

@@ -24,7 +24,7 @@ pub(super) use served::served_by_hosts;
 const LONG: Duration = Duration::from_secs(5 * 60);
 
 /// The most refused outcomes that are named one by one.
-const NAMED: usize = 3;
+const LISTED: usize = 3;
 
 /// The mode in which a host takes the table to be its own.
 const ALONE: &str = "single_node";
@@ -179,20 +179,25 @@ pub(super) fn refused(nodes: &[NodeRecord], flags: &Flags) -> Option<Finding> {
     }
     let mut named: Vec<&RefusedOutcome> = refused.iter().flat_map(|refused| &refused.first).collect();
     named.sort_by_key(|one| (one.since, one.seq));
-    let (outcomes, them) = if events == 1 { ("outcome", "it") } else { ("outcomes", "them") };
+    let outcomes = if events == 1 { "outcome" } else { "outcomes" };
     let mut what = format!(
-        "the database refuses to store the {outcomes} of {}; no listener is called for {them} meanwhile",
+        "the database refuses to store the {outcomes} of {}; the hosts retry, and call no listener again",
         count(events, "event")
     );
-    for one in named.iter().take(NAMED) {
+    for one in named.iter().take(LISTED) {
         let id = one.event_id.map_or_else(String::new, |id| format!(", {id}"));
         what.push_str(&format!("\nseq {}{id}: {}", one.seq, shown(&one.error)));
+    }
+    let more = events.saturating_sub(u64::try_from(named.len().min(LISTED)).unwrap_or(0));
+    if more > 0 {
+        what.push_str(&format!("\nand {more} more"));
     }
     let example = named.iter().find_map(|one| one.event_id);
     let explain = example.map(|id| format!("\n{}", flags.command(&format!("outbox event why {id}")))).unwrap_or_default();
     let fix = format!(
-        "find the trigger, constraint or row-level policy of the table that is in the way, and let the change pass; the hosts store the \
-         outcomes by themselves within a minute{explain}"
+        "find the trigger, constraint or row-level policy of the table that rejects the change, or grant the missing right \
+         (`outbox doctor --grants`); the hosts then store the outcomes by themselves, within about a minute. Do not restart them before: \
+         their events would be delivered again{explain}"
     );
     Some(Finding::fault("outcomes", what, fix))
 }

@@ -15,6 +15,8 @@ use crate::store::{Store, StoreError};
 
 /// Most claims renewed by one statement.
 const BATCH: usize = 2_000;
+/// After this many refused renewals the reason is no matter of single rows.
+const MOST_REFUSED: usize = 16;
 
 /// Renews at every third of the lease, until it is stopped. One failed renewal does no harm: two more fit into the lease. The
 /// claim of an event whose call is overdue is not renewed, so that another host may take the event over.
@@ -46,8 +48,7 @@ impl Recurring for LeaseKeeper {
         held.retain(|(id, fence)| !overdue.contains(&(*id, Some(*fence))));
         let mut all = Ok(());
         for claims in held.chunks(BATCH) {
-            let renewed = self.renew(claims).await.inspect_err(|error| self.metrics.db_error(error));
-            all = renewed.and(all);
+            all = self.renew_each(claims).await.and(all);
         }
         self.outage.note(
             all,
@@ -59,6 +60,26 @@ impl Recurring for LeaseKeeper {
 }
 
 impl LeaseKeeper {
+    /// Renews claims. If the database refuses one of them, because a trigger or a constraint of the table does, the others are renewed: it
+    /// is found by halving. Returns the first error.
+    async fn renew_each(&self, claims: &[(EventId, Fence)]) -> Result<(), StoreError> {
+        let (mut parts, mut refused) = (vec![claims], 0);
+        let mut all = Ok(());
+        while let Some(part) = parts.pop() {
+            let Err(error) = self.renew(part).await.inspect_err(|error| self.metrics.db_error(error)) else { continue };
+            if error.is_transient() || refused >= MOST_REFUSED {
+                return Err(error);
+            }
+            if let (first, second @ [_, ..]) = part.split_at(part.len().div_ceil(2)) {
+                parts.extend([second, first]);
+            } else {
+                refused += 1;
+                all = all.and(Err(error));
+            }
+        }
+        all
+    }
+
     async fn renew(&self, claims: &[(EventId, Fence)]) -> Result<(), StoreError> {
         let fences: Vec<Fence> = claims.iter().map(|(_, fence)| *fence).collect();
         // Taken before the statement is sent: by the database's clock the lease ends later than we believe, never earlier.

@@ -9,15 +9,14 @@ use tokio::time::Instant;
 use super::Settler;
 use super::completion::{Batch, Completion};
 use super::obstacle::{Apart, LOOK_AGAIN, Obstacle};
+use super::trying::Round;
 use crate::queue::Mark;
 use crate::store::{RefusedOutcome, RefusedOutcomes, Settled, StoreError};
 
-/// The most outcomes that wait apart. Beyond that the host stores nothing, and soon takes nothing: whatever is in the way is no matter
-/// of single rows.
-pub(crate) const MOST: usize = 1_000;
-
+/// How many outcomes are taken in at once.
+const TAKEN: usize = 1_000;
 /// The most outcomes that the log names one by one at each look.
-const NAMED: usize = 10;
+const LOGGED: usize = 10;
 
 impl Settler {
     /// Adds outcomes to those that wait apart. Returns those for which there is no place.
@@ -25,17 +24,14 @@ impl Settler {
         &self,
         mut outcomes: Vec<Completion>,
         obstacle: &Obstacle,
+        round: Round,
         apart: &mut Vec<Completion>,
     ) -> Vec<Completion> {
         for one in &mut outcomes {
-            let known = one.held.apart.take().or_else(|| {
-                let place = self.places_apart.clone().try_acquire_owned().ok()?;
-                Some(Box::new(Apart::new(place)))
-            });
-            one.held.apart = known.map(|mut known| {
-                known.met(obstacle.clone());
-                known
-            });
+            match &mut one.held.apart {
+                Some(waiting) => waiting.met(obstacle, &self.places),
+                none => *none = Apart::new(obstacle, round == Round::First, &self.places).map(Box::new),
+            }
         }
         apart.extend(outcomes.extract_if(.., |one| one.held.apart.is_some()));
         outcomes
@@ -46,7 +42,7 @@ impl Settler {
         let mut batch = Batch::with_capacity(self.batch_size);
         let mut waiting = Vec::new();
         loop {
-            if waiting.is_empty() && inbox.recv_many(&mut waiting, MOST).await == 0 {
+            if waiting.is_empty() && inbox.recv_many(&mut waiting, TAKEN).await == 0 {
                 return;
             }
             tokio::time::sleep(LOOK_AGAIN).await;
@@ -56,43 +52,41 @@ impl Settler {
             // At a stop nothing comes any more: what is refused is tried once more, what is locked until the stop must be over.
             let is_stopping = inbox.is_closed() && inbox.is_empty();
             if self.must_give_up() {
-                given_up(&waiting);
+                log_given_up(&waiting);
                 return;
             }
             let due = self.take_due(&mut waiting, is_stopping).await;
-            let tried = due.iter().filter(|one| !is_locked(one)).count();
-            let mut still = self.try_again(due, &mut batch).await;
-            let refused: Vec<Completion> = still.extract_if(.., |one| !is_locked(one)).collect();
-            waiting.append(&mut still);
+            let (mut unstored, is_over) = self.try_again(due, &mut batch).await;
+            let refused: Vec<Completion> = unstored.extract_if(.., |one| !is_locked(one)).collect();
+            waiting.append(&mut unstored);
             if is_stopping {
-                given_up(&refused);
+                log_given_up(&refused);
                 continue;
             }
-            let is_over = refused.len() < tried;
             waiting.extend(refused);
             if is_over {
                 // The obstacle of one is probably gone for the others too.
                 waiting.iter_mut().filter_map(|one| one.held.apart.as_mut()).for_each(|apart| apart.again_at = Instant::now());
             }
-            self.tell(&mut waiting).await;
-            self.report(&waiting);
+            self.log_new(&mut waiting).await;
+            self.publish(&waiting);
         }
     }
 
     /// Logs those that are new.
-    async fn tell(&self, waiting: &mut [Completion]) {
+    async fn log_new(&self, waiting: &mut [Completion]) {
         let mut locked = Vec::new();
         let mut named = 0;
         for one in waiting {
             let (sequence, id) = (one.settled.fence.sequence, one.held.mark.as_ref().map(Mark::id));
-            let Some(apart) = one.held.apart.as_mut().filter(|apart| !apart.is_told) else { continue };
-            apart.is_told = true;
+            let Some(apart) = one.held.apart.as_mut().filter(|apart| !apart.is_logged) else { continue };
+            apart.is_logged = true;
             let Some(error) = apart.obstacle.error() else {
                 locked.push(sequence);
                 continue;
             };
             named += 1;
-            if named > NAMED {
+            if named > LOGGED {
                 continue;
             }
             let record = match id {
@@ -104,26 +98,23 @@ impl Settler {
                 event.sequence = sequence,
                 route = record.map(|record| format!("{}/{}", record.aggregate_type, record.event_type)),
                 error,
-                "the database refuses an outcome; it is tried again, and its listener is not called again meanwhile"
+                "the database refuses an outcome; retrying without another call of the listener"
             );
         }
-        if named > NAMED {
-            tracing::error!(
-                events = named - NAMED,
-                "the database refuses the outcomes of more events; `outbox doctor` says of how many"
-            );
+        if named > LOGGED {
+            tracing::error!(events = named - LOGGED, "more refused outcomes are not logged one by one; see `outbox doctor`");
         }
         if let Some(first) = locked.iter().min() {
             tracing::warn!(
                 events = locked.len(),
                 event.sequence = first,
-                "another transaction has locked the rows of events whose outcomes are to be stored; they wait, and hold up no others"
+                "rows are locked by another transaction; their outcomes wait, and others are stored"
             );
         }
     }
 
     /// Publishes what waits, for the heartbeat and the metrics.
-    fn report(&self, waiting: &[Completion]) {
+    fn publish(&self, waiting: &[Completion]) {
         let refused = waiting.iter().filter_map(|one| {
             let apart = one.held.apart.as_ref()?;
             let error = apart.obstacle.error()?.to_owned();
@@ -154,22 +145,25 @@ impl Settler {
         waiting.extract_if(.., is_due).collect()
     }
 
-    /// Tries outcomes again: those that were locked together, those that were refused one by one. Returns those that meet an obstacle.
-    async fn try_again(&self, mut due: Vec<Completion>, batch: &mut Batch) -> Vec<Completion> {
+    /// Tries outcomes again: those that were locked together, those that were refused one by one. Returns those that meet an obstacle,
+    /// and whether one that was refused meets none any more.
+    async fn try_again(&self, mut due: Vec<Completion>, batch: &mut Batch) -> (Vec<Completion>, bool) {
         let mut free: Vec<Completion> = due.extract_if(.., |one| is_locked(one)).collect();
-        let mut still = self.store_all(&mut free, batch).await;
+        let mut unstored = self.store_all(&mut free, batch, Round::Again).await;
+        let mut is_over = false;
         for one in due {
             let sequence = one.settled.fence.sequence;
-            let before = still.len();
-            still.append(&mut self.store_all(&mut vec![one], batch).await);
-            if still.len() == before {
+            let mut obstructed = self.store_all(&mut vec![one], batch, Round::Again).await;
+            if obstructed.is_empty() {
+                is_over = true;
                 tracing::info!(
                     event.sequence = sequence,
-                    "an outcome that was refused is stored, or has become another host's"
+                    "an outcome that was refused is stored, or belongs to another host by now"
                 );
             }
+            unstored.append(&mut obstructed);
         }
-        still
+        (unstored, is_over)
     }
 
     /// The `seq` of the outcomes whose rows another transaction has locked.
@@ -181,16 +175,16 @@ impl Settler {
 }
 
 fn is_locked(one: &Completion) -> bool {
-    one.held.apart.as_ref().is_none_or(|apart| apart.obstacle == Obstacle::Locked)
+    one.held.apart.as_ref().is_none_or(|apart| apart.obstacle.is_lock())
 }
 
-fn given_up(outcomes: &[Completion]) {
+fn log_given_up(outcomes: &[Completion]) {
     if !outcomes.is_empty() {
         let first = outcomes.iter().map(|one| one.settled.fence.sequence).min();
         tracing::error!(
             events = outcomes.len(),
             event.sequence = first,
-            "outcomes could not be stored before the host stops; their events are delivered again"
+            "outcomes could not be stored before the stop; their events are delivered again"
         );
     }
 }

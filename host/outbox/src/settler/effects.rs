@@ -7,8 +7,7 @@ use rand::RngExt;
 
 use super::completion::{Batch, Completion};
 use super::obstacle::Obstacle;
-use super::trying::Trying;
-use super::write::may_be_of_rows;
+use super::trying::{Round, Trying};
 use super::{Settler, fenced_off};
 use crate::event::{Effects, Envelope};
 use crate::settlement::{self, given_back_for};
@@ -39,6 +38,7 @@ impl Settler {
     pub(super) async fn store_effects(
         &self,
         mut waiting: Vec<Completion>,
+        round: Round,
         completions: &mut Vec<Completion>,
         apart: &mut Vec<Completion>,
     ) {
@@ -46,12 +46,12 @@ impl Settler {
         while !waiting.is_empty() {
             let later = waiting.split_off(together.min(waiting.len()));
             let mut now = std::mem::replace(&mut waiting, later);
-            match self.commit(&mut now, apart).await {
+            match self.commit(&mut now, round, apart).await {
                 Tried::Stored(committed) => {
                     let unchanged = self.unchanged(&now, &committed).await;
                     for (completion, committed) in now.into_iter().zip(committed) {
                         if unchanged.contains(&completion.settled.fence.sequence) {
-                            let unplaced = self.set_apart(vec![completion], &Obstacle::Unchanged, apart);
+                            let unplaced = self.set_apart(vec![completion], &Obstacle::Unchanged, round, apart);
                             completions.extend(unplaced.into_iter().map(held_up));
                         } else {
                             self.ended(completion, committed, completions);
@@ -83,6 +83,18 @@ impl Settler {
         }
     }
 
+    /// Sets a single outcome apart that the database left unwritten although its event is still ours: no partition has moved.
+    async fn set_unchanged_apart(&self, completions: &mut Vec<Completion>, round: Round, apart: &mut Vec<Completion>) -> bool {
+        let [one] = completions.as_slice() else { return false };
+        let unsettled = self.store.unsettled(std::slice::from_ref(&one.settled)).await;
+        if !unsettled.inspect_err(|error| self.metrics.db_error(error)).is_ok_and(|unsettled| !unsettled.is_empty()) {
+            return false;
+        }
+        let alone = std::mem::take(completions);
+        completions.append(&mut self.set_apart(alone, &Obstacle::Unchanged, round, apart));
+        completions.is_empty()
+    }
+
     /// The `seq` of those that were dropped although their events are still ours; of all that were dropped if that cannot be asked.
     async fn unchanged(&self, completions: &[Completion], committed: &[Committed]) -> HashSet<u64> {
         let dropped = completions.iter().zip(committed).filter(|(_, committed)| matches!(committed, Committed::Fenced));
@@ -106,6 +118,7 @@ impl Settler {
                 let after = Duration::from_micros(rand::rng().random_range(CONFLICT_MICROS));
                 completion.settled.settlement = given_back_for(after);
                 completion.settled.cost = None;
+                completion.held.room = None;
                 completions.push(completion);
                 return;
             }
@@ -129,8 +142,8 @@ impl Settler {
     }
 
     /// Tries the transaction until it is committed or cannot be.
-    async fn commit(&self, completions: &mut Vec<Completion>, apart: &mut Vec<Completion>) -> Tried {
-        let Some(mut trying) = Trying::begin(self) else { return Tried::GivenUp };
+    async fn commit(&self, completions: &mut Vec<Completion>, round: Round, apart: &mut Vec<Completion>) -> Tried {
+        let Some(mut trying) = Trying::begin(self, round) else { return Tried::GivenUp };
         let mut repeats = 0;
         loop {
             let settled: Vec<SettledWithEffects<'_>> = completions.iter().filter_map(with_effects).collect();
@@ -149,21 +162,35 @@ impl Settler {
             {
                 let before = completions.len();
                 let locked = completions.extract_if(.., |one| locked.contains(&one.settled.fence.sequence)).collect();
-                completions.append(&mut self.set_apart(locked, &Obstacle::Locked, apart));
+                completions.append(&mut self.set_apart(locked, &Obstacle::Locked, round, apart));
                 if completions.len() < before {
                     continue;
                 }
+            }
+            if matches!(error, StoreError::PartitionsMoved { .. }) && self.set_unchanged_apart(completions, round, apart).await
+            {
+                trying.abandoned();
+                return Tried::Stored(Vec::new());
             }
             if is_held_up {
                 trying.abandoned();
                 return Tried::HeldUp;
             }
             repeats += 1;
-            if !error.is_transient() || may_be_of_rows(&error, &trying) || (repeats >= REPEATS && completions.len() > 1) {
+            if !error.is_transient() || (repeats >= REPEATS && completions.len() > 1) {
                 trying.abandoned();
                 return Tried::Refused(error);
             }
-            if !trying.may_repeat(completions.len(), || crate::chain(&error)).await {
+            if trying.may_be_of_rows(&error) {
+                // It takes too long again and again, and holds up all others.
+                let alone = std::mem::take(completions);
+                completions.append(&mut self.set_apart(alone, &Obstacle::Refused(crate::chain(&error)), round, apart));
+                if completions.is_empty() {
+                    trying.abandoned();
+                    return Tried::Stored(Vec::new());
+                }
+            }
+            if !trying.may_repeat(completions.len(), &crate::chain(&error)).await {
                 return Tried::GivenUp;
             }
         }
@@ -189,7 +216,7 @@ impl Settler {
         }
         let cost = completion.settled.cost.take().or(completion.held.if_not_taken.cost.take());
         let cost = cost.and_then(|spent| AttemptCost::new(spent.attempt, &settlement, spent.cost));
-        completion.effects = None;
+        (completion.effects, completion.held.room) = (None, None);
         completion.settled.cost = cost.map(Box::new);
         completion.settled.settlement = settlement;
         completion
@@ -210,7 +237,7 @@ impl Settler {
 /// A lock of another transaction, or partitions that changed their owners, are no failure of the listener: the event is delivered
 /// again, without counting an attempt.
 fn held_up(mut completion: Completion) -> Completion {
-    completion.effects = None;
+    (completion.effects, completion.held.room) = (None, None);
     completion.settled.settlement = settlement::held_up();
     completion.settled.cost = None;
     completion

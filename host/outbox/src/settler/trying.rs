@@ -1,26 +1,35 @@
-//! How a batch is tried again while the database fails. There is no end but that of a stop: the listeners have done their work, and an
-//! outcome that comes too late changes nothing.
+//! Retries a batch while the database fails. Only a stop ends the retries: a late outcome is fenced off anyway.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Settler;
+use crate::store::StoreError;
 
 /// The rest after the first failure of the database; doubled up to a second.
 const FIRST_REST: Duration = Duration::from_millis(20);
 
+/// Whether outcomes are to be stored for the first time, or have waited apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Round {
+    First,
+    /// They have a place apart. What follows from them gets one too: nothing may stop those that wait.
+    Again,
+}
+
 /// One batch on its way to the database, again and again until it is stored or a stop must be over.
 pub(super) struct Trying<'a> {
     settler: &'a Settler,
+    round: Round,
     rest: Duration,
     failed: bool,
 }
 
 impl<'a> Trying<'a> {
     /// `None` when a stop was given up already: a database that let a whole stop pass is not waited for again.
-    pub(super) fn begin(settler: &'a Settler) -> Option<Self> {
+    pub(super) fn begin(settler: &'a Settler, round: Round) -> Option<Self> {
         let gave_up = settler.gave_up.load(Ordering::Relaxed);
-        (!gave_up).then_some(Self { settler, rest: FIRST_REST, failed: false })
+        (!gave_up).then_some(Self { settler, round, rest: FIRST_REST, failed: false })
     }
 
     /// The batch is stored.
@@ -37,17 +46,26 @@ impl<'a> Trying<'a> {
         }
     }
 
-    /// Whether the database has failed at least twice.
-    pub(super) fn has_failed_twice(&self) -> bool {
+    /// Whether an error may be due to the rows of a batch, so that other outcomes could be stored: a constraint, a trigger, a policy, a
+    /// text that the table cannot keep; a lock or a timeout that comes again and again.
+    pub(super) fn may_be_of_rows(&self, error: &StoreError) -> bool {
+        match error {
+            StoreError::TimedOut { .. } | StoreError::Locked { .. } => self.round == Round::Again || self.has_failed_twice(),
+            StoreError::Forbidden { .. } | StoreError::Failed { .. } => !error.is_transient(),
+            _ => false,
+        }
+    }
+
+    fn has_failed_twice(&self) -> bool {
         self.rest > FIRST_REST * 2
     }
 
     /// The batch was not stored; waits until it is time to try again. False when it is given up: somebody else delivers.
-    pub(super) async fn may_repeat(&mut self, events: usize, error: impl FnOnce() -> String) -> bool {
+    pub(super) async fn may_repeat(&mut self, events: usize, reason: &str) -> bool {
         let settler = self.settler;
         // Said once, by the first batch that fails and the last that gets through.
         if !std::mem::replace(&mut self.failed, true) && settler.failing.fetch_add(1, Ordering::Relaxed) == 0 {
-            tracing::error!(events, error = error(), "outcomes could not be stored; trying again");
+            tracing::error!(events, error = reason, "outcomes could not be stored; trying again");
         }
         if settler.must_give_up() {
             settler.gave_up.store(true, Ordering::Relaxed);

@@ -5,125 +5,191 @@ use std::collections::HashSet;
 
 use super::completion::{Batch, Completion};
 use super::obstacle::Obstacle;
-use super::trying::Trying;
+use super::trying::{Round, Trying};
 use super::{Settler, fenced_off};
 use crate::store::{Settled, Settlement, StoreError};
 
-/// Why an outcome is tried again and again where it is.
-const NO_PLACE: &str = "the database refuses the outcomes of many events; `outbox doctor` says which";
+/// The reason why an outcome is retried where it is.
+const NO_PLACE: &str = "as many outcomes as may wait apart already wait for locked rows or are refused; see `outbox doctor`";
+
+/// The result of storing a part of a batch.
+enum Part {
+    /// Each outcome is stored, dropped, or set apart.
+    Stored,
+    /// The database did not store it.
+    Failed(StoreError),
+    /// Outcomes that cannot be stored are left, and no more may wait apart.
+    NoPlace,
+    /// A stop must be over.
+    GivenUp,
+}
 
 impl Settler {
     /// Stores a batch, and concludes each part of it. Outcomes that cannot be stored while others can are added to `apart`: they must
     /// not hold up the others. Returns when nothing is left of the batch.
-    pub(super) async fn write(&self, batch: &mut Batch, follows: &mut Vec<Completion>, apart: &mut Vec<Completion>) {
-        let Some(mut trying) = Trying::begin(self) else { return self.conclude(batch, None, follows) };
-        // The other halves of what was refused; nearly always none.
+    pub(super) async fn write(
+        &self,
+        batch: &mut Batch,
+        round: Round,
+        follows: &mut Vec<Completion>,
+        apart: &mut Vec<Completion>,
+    ) {
+        let Some(mut trying) = Trying::begin(self, round) else { return self.conclude(batch, None, follows) };
+        // The other halves of what was refused; nearly always empty.
         let mut rest: Vec<Completion> = Vec::new();
-        let mut part = self.batch_size;
+        let mut limit = self.batch_size;
         loop {
             let events = batch.len();
-            let error = match self.store_part(batch, follows, apart).await {
-                Ok(()) if !batch.settled.is_empty() => None,
-                Ok(()) => {
-                    if rest.is_empty() {
-                        trying.stored(events);
-                        return;
+            let reason = match self.store_part(batch, round, &mut trying, follows, apart).await {
+                Part::Stored if rest.is_empty() => return trying.stored(events),
+                Part::Stored => {
+                    // Double after each success, so that one refused outcome costs some twenty statements.
+                    limit = limit.saturating_mul(2);
+                    batch.extend(rest.drain(..limit.min(rest.len())));
+                    continue;
+                }
+                Part::Failed(error) => {
+                    self.metrics.db_error(&error);
+                    if matches!(error, StoreError::Locked { .. }) && self.set_locked_apart(batch, round, apart).await {
+                        continue;
                     }
-                    // Twice as many as went through: one outcome in a batch is found in some twenty statements.
-                    part = part.saturating_mul(2);
-                    batch.extend(rest.drain(..part.min(rest.len())));
-                    continue;
+                    if trying.may_be_of_rows(&error) && events > 1 {
+                        limit = events.div_ceil(2);
+                        let mut second = batch.split_half();
+                        second.append(&mut rest);
+                        rest = second;
+                        continue;
+                    }
+                    if trying.may_be_of_rows(&error) && self.set_failed_apart(batch, round, &error, follows, apart).await {
+                        continue;
+                    }
+                    crate::chain(&error)
                 }
-                Err(error) => Some(error),
+                Part::NoPlace => NO_PLACE.to_owned(),
+                Part::GivenUp => {
+                    batch.extend(rest.drain(..));
+                    return self.conclude(batch, None, follows);
+                }
             };
-            if let Some(error) = &error {
-                self.metrics.db_error(error);
-            }
-            if matches!(error, Some(StoreError::Locked { .. })) && self.set_locked_apart(batch, apart).await {
-                continue;
-            }
-            if let Some(error) = error.as_ref().filter(|error| may_be_of_rows(error, &trying)) {
-                if events > 1 {
-                    part = events.div_ceil(2);
-                    let mut second = batch.split_half();
-                    second.append(&mut rest);
-                    rest = second;
-                    continue;
-                }
-                if batch.settled.iter_mut().any(make_plain) {
-                    continue;
-                }
-                let unplaced = self.set_apart(batch.drain().collect(), &Obstacle::Refused(crate::chain(error)), apart);
-                batch.extend(unplaced.into_iter());
-                if batch.settled.is_empty() {
-                    continue;
-                }
-            }
-            let reason = || error.as_ref().map_or_else(|| NO_PLACE.to_owned(), |error| crate::chain(error));
-            if !trying.may_repeat(events + rest.len(), reason).await {
+            if !trying.may_repeat(events + rest.len(), &reason).await {
                 batch.extend(rest.drain(..));
                 return self.conclude(batch, None, follows);
             }
         }
     }
 
-    /// Stores and concludes what is in the batch. Outcomes that changed nothing although their events are still ours are moved to `apart`;
-    /// those for which there is no place stay in the batch.
+    /// Stores and concludes what is in the batch. An outcome that changed nothing although its event is still ours is moved to `apart`, or
+    /// stays in the batch if there is no place.
     async fn store_part(
         &self,
         batch: &mut Batch,
+        round: Round,
+        trying: &mut Trying<'_>,
         follows: &mut Vec<Completion>,
         apart: &mut Vec<Completion>,
-    ) -> Result<(), StoreError> {
+    ) -> Part {
         if batch.settled.is_empty() {
-            return Ok(());
+            return Part::Stored;
         }
-        let mut dropped = self.store.settle(&batch.settled).await?;
+        let mut dropped = match self.store.settle(&batch.settled).await {
+            Ok(dropped) => dropped,
+            Err(error) => return Part::Failed(error),
+        };
         let mut unplaced = Vec::new();
         if dropped > 0 {
-            let unchanged: HashSet<u64> = self.store.unsettled(&batch.settled).await?.into_iter().collect();
+            let Some(unchanged) = self.unsettled(batch, trying).await else { return Part::GivenUp };
             dropped = dropped.saturating_sub(u64::try_from(unchanged.len()).unwrap_or(u64::MAX));
-            unplaced = self.set_apart(batch.take(&unchanged), &Obstacle::Unchanged, apart);
+            unplaced = self.set_apart(batch.take(&unchanged), &Obstacle::Unchanged, round, apart);
         }
         self.metrics.fenced_outcomes.add(dropped);
         fenced_off(dropped);
         self.conclude(batch, Some(dropped), follows);
+        let is_whole = unplaced.is_empty();
         batch.extend(unplaced.into_iter());
-        Ok(())
+        if is_whole { Part::Stored } else { Part::NoPlace }
     }
 
-    /// Sets the outcomes apart whose rows are locked. Returns whether it could set any apart.
-    async fn set_locked_apart(&self, batch: &mut Batch, apart: &mut Vec<Completion>) -> bool {
-        let Ok(locked) = self.locked(batch.settled.iter()).await else { return false };
+    /// The `seq` of the outcomes that could still be stored; `None` if a stop must be over before the database answers. Asked until it
+    /// does: another `settle` would count everything as dropped.
+    async fn unsettled(&self, batch: &Batch, trying: &mut Trying<'_>) -> Option<HashSet<u64>> {
+        loop {
+            match self.store.unsettled(&batch.settled).await {
+                Ok(unsettled) => return Some(unsettled.into_iter().collect()),
+                Err(error) => {
+                    self.metrics.db_error(&error);
+                    if !trying.may_repeat(batch.len(), &crate::chain(&error)).await {
+                        return None;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sets the outcomes apart whose rows are locked. Returns whether the batch became smaller.
+    async fn set_locked_apart(&self, batch: &mut Batch, round: Round, apart: &mut Vec<Completion>) -> bool {
         let before = batch.len();
-        let unplaced = self.set_apart(batch.take(&locked), &Obstacle::Locked, apart);
+        let Ok(locked) = self.locked(batch.settled.iter()).await else { return false };
+        let unplaced = self.set_apart(batch.take(&locked), &Obstacle::Locked, round, apart);
         batch.extend(unplaced.into_iter());
         batch.len() < before
     }
-}
 
-/// Whether an error may be due to the rows of a batch, so that other outcomes could be stored: a constraint, a trigger, a policy, a text
-/// that the database cannot keep, or a statement that takes too long again and again.
-pub(super) fn may_be_of_rows(error: &StoreError, trying: &Trying<'_>) -> bool {
-    match error {
-        StoreError::TimedOut { .. } => trying.has_failed_twice(),
-        StoreError::Forbidden { .. } | StoreError::Failed { .. } => !error.is_transient(),
-        _ => false,
+    /// Sets the one outcome of a batch apart, unless the table can keep a plain copy. False if there is no place.
+    async fn set_failed_apart(
+        &self,
+        batch: &mut Batch,
+        round: Round,
+        error: &StoreError,
+        follows: &mut Vec<Completion>,
+        apart: &mut Vec<Completion>,
+    ) -> bool {
+        if self.store_plain(batch).await {
+            self.conclude(batch, Some(0), follows);
+            return true;
+        }
+        // A lock that the row does not show: of the whole table, or of what a trigger or a foreign key needs.
+        let is_lock = matches!(error, StoreError::Locked { .. });
+        let obstacle = if is_lock { Obstacle::Locked } else { Obstacle::Refused(crate::chain(error)) };
+        let unplaced = self.set_apart(batch.drain().collect(), &obstacle, round, apart);
+        batch.extend(unplaced.into_iter());
+        batch.settled.is_empty()
+    }
+
+    /// Stores the one outcome of a batch in ASCII and without its cost, for a table that cannot keep the original.
+    async fn store_plain(&self, batch: &Batch) -> bool {
+        let [settled] = batch.settled.as_slice() else { return false };
+        let Some(plain) = plain(settled) else { return false };
+        self.store.settle(&[plain]).await.is_ok_and(|dropped| dropped == 0)
     }
 }
 
-/// Reduces an outcome to what any database can keep: ASCII, and no cost. False if there is nothing to reduce.
-fn make_plain(settled: &mut Settled) -> bool {
-    let had_cost = settled.cost.take().is_some();
-    let text = match &mut settled.settlement {
-        Settlement::Retry { error: text, .. } | Settlement::Dead { error: text, .. } | Settlement::Parked { reason: text } => {
-            text
-        }
-        _ => return had_cost,
-    };
-    let is_plain = text.is_ascii();
-    if !is_plain {
+/// A copy with ASCII text and without cost; `None` if it would be the same.
+fn plain(settled: &Settled) -> Option<Settled> {
+    let mut plain = Settled { cost: None, ..settled.clone() };
+    if let Settlement::Retry { error: text, .. } | Settlement::Dead { error: text, .. } | Settlement::Parked { reason: text } =
+        &mut plain.settlement
+        && !text.is_ascii()
+    {
         *text = text.chars().map(|c| if c.is_ascii() { c } else { '?' }).collect();
     }
-    had_cost || !is_plain
+    (plain != *settled).then_some(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::event::Fence;
+
+    #[test]
+    fn a_plain_copy_is_ascii_and_is_made_only_where_it_differs() {
+        let fence = Fence::new(1, 2, 3);
+        let retry = |error: &str| Settlement::Retry { after: Duration::ZERO, error: error.to_owned() };
+
+        let copy = plain(&Settled::new(fence, retry("✗ für 1 €"))).expect("it differs");
+        assert_eq!(copy, Settled::new(fence, retry("? f?r 1 ?")));
+        assert_eq!(plain(&copy), None);
+        assert_eq!(plain(&Settled::new(fence, Settlement::Done)), None);
+    }
 }

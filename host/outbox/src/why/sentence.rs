@@ -120,9 +120,9 @@ fn refused(known: &Facts, record: &Record) -> String {
     let Some((node, refused)) = refusal(known, record) else { return String::new() };
     let (host, error, since) = (shown(&node.label), shown(&refused.error), at(refused.since, known.now));
     format!(
-        "Its listener has answered, but the database has refused to store the outcome since {} ({since}): {error}. The host {host} tries \
-         again at least once a minute, and calls no listener for it meanwhile. A trigger, a constraint or a row-level policy of the table \
-         may be the reason.",
+        "Its listener has answered, but the database has refused to store the outcome since {} ({since}): {error}. The host {host} retries \
+         about once a minute, and does not call the listener again while it runs. Look for a trigger, a constraint or a row-level policy of \
+         the table that rejects the change, and at the rights of the host.",
         refused.since
     )
 }

@@ -40,8 +40,7 @@ FROM JSON_TABLE(?, '$[*]' COLUMNS (
   content_type VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[6]', start BIGINT PATH '$[7]', bytes BIGINT PATH '$[8]',
   occurred BIGINT PATH '$[9]', available BIGINT PATH '$[10]', expires BIGINT PATH '$[11]', claimed INT PATH '$[12]')) AS given";
 
-/// The numbers of the rows that this transaction inserted: all of them, whatever `sql_select_limit` of the caller's session says. Bound:
-/// a JSON list of ids.
+/// The numbers of the rows that this transaction inserted. The LIMIT overrides the caller's `sql_select_limit`. Bound: a JSON list of ids.
 const NUMBERS: &str = "
 SELECT seq, outbox_event.event_id
 FROM JSON_TABLE(?, '$[*]' COLUMNS (event_id VARCHAR(36) CHARACTER SET utf8mb4 PATH '$')) AS given

@@ -20,9 +20,9 @@ use crate::{StoreError, TableName, hide_password};
 const STANDSTILL_S: u64 = 5;
 /// On MySQL, which knows no such thing, how long a session of the host may stand still.
 const SESSION_STANDSTILL_S: u64 = 30;
-/// The largest number of rows that a setting of the server can name: no limit.
+/// The value that disables `sql_select_limit` and `max_join_size`.
 const MOST: u64 = u64::MAX;
-/// On MariaDB, how long a session of the host may do nothing at all, in seconds: more than its pool keeps it.
+/// The idle timeout of the host's sessions on MariaDB, in seconds; longer than the pool keeps an idle connection.
 const MARIADB_IDLE_S: u64 = 3_600;
 /// How long the first connection may take. A server of another kind waits for us to speak, and closes only after a minute.
 const FIRST_ANSWER: Duration = Duration::from_secs(10);
@@ -271,12 +271,12 @@ impl Session {
             format!("wait_timeout = {SESSION_STANDSTILL_S}")
         };
         let strict = "STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO";
-        // How long the application's own transactions may wait and work is for the server to say, and what its statements mean.
+        // The server's own limits and SQL mode apply to the application's transactions.
         let own = match whose {
             Whose::Callers => format!("sql_mode = CONCAT(@@sql_mode, ',{strict}')"),
             Whose::Host => format!(
                 "sql_mode = '{strict},NO_ENGINE_SUBSTITUTION', sql_safe_updates = 0, sql_select_limit = {MOST}, \
-                 max_join_size = {MOST}, sql_big_selects = 1, unique_checks = 1, timestamp = DEFAULT, \
+                 max_join_size = {MOST}, sql_big_selects = 1, unique_checks = 1, \
                  innodb_lock_wait_timeout = {seconds}, lock_wait_timeout = {seconds}, {statement_timeout}, {standstill}"
             ),
         };
@@ -284,7 +284,7 @@ impl Session {
             "SET autocommit = 1, completion_type = 0, time_zone = '+00:00', {own};
              SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE"
         );
-        // Safe: nothing but numbers is put in.
+        // Safe: only numbers and our own constants are put in.
         connection.execute(sqlx::raw_sql(AssertSqlSafe(text))).await?;
         Ok(())
     }

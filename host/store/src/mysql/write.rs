@@ -21,7 +21,7 @@ const DELETE_INSERTED: &str = "
 DELETE outbox_event FROM JSON_TABLE(?, '$[*]' COLUMNS (event_id VARCHAR(36) CHARACTER SET utf8mb4 PATH '$')) AS given
 STRAIGHT_JOIN outbox_event FORCE INDEX (outbox_id) ON outbox_event.event_id = given.event_id";
 
-/// All of them, whatever `sql_select_limit` of the caller's session says. Bound: a JSON list of seq.
+/// The LIMIT overrides the caller's `sql_select_limit`. Bound: a JSON list of seq.
 const FIND: &str = "
 SELECT outbox_event.seq, outbox_event.event_id
 FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS given
@@ -41,7 +41,7 @@ const STATEMENTS: [&str; 3] = [INSERT_ONE, FIND, DELETE_INSERTED];
 const MAX_BYTES: usize = 4 << 20;
 
 const BEGIN: &str = "begin a transaction";
-/// `BEGIN`, which the driver says by itself, opens a block where `sql_mode` is `ORACLE`.
+/// Instead of the driver's `BEGIN`, which opens a compound statement if `sql_mode` is `ORACLE`.
 const START: &str = "START TRANSACTION";
 
 #[async_trait]

@@ -58,7 +58,7 @@ impl NotifyStore for PostgresStore {
     }
 }
 
-/// A server before version 14 does not know the setting.
+/// The session that listens is silent between notifications. Selects no row before version 14, which lacks the setting.
 const MAY_IDLE: &str = "SELECT set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name = 'idle_session_timeout'";
 
 /// Listens on a connection of its own, in a task of its own, so that whoever waits may be dropped at any time.

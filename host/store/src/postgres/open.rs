@@ -26,8 +26,8 @@ const TRUSTED_FOR: Duration = Duration::from_secs(1);
 /// table would stay in use while it fills; and a planner whose statistics are old, as those of a queue always are, must not
 /// read or sort all that is due (measured without statistics, 100,000 due: 250 ms for one claim, 9 to 27 ms by its index).
 /// A host that was stopped or cut off in the middle of a transaction must not keep its rows from the others: the server ends it.
-/// READ COMMITTED: under a stricter level, the host's statements and the application's would fail each other. What a server of
-/// this version does not know is left out. $1 and $2 how long a statement works, and waits for a lock.
+/// Stricter isolation would cause serialisation failures between the host and the application. Skips settings that this version of the
+/// server lacks.
 const SETTINGS: &str = "
 SELECT set_config(wanted.name, wanted.value, false)
 FROM (VALUES ('statement_timeout', $1::text), ('lock_timeout', $2::text),

@@ -37,8 +37,9 @@ impl Pooler {
     /// `statement` and `lock` are the longest statement and the longest wait for a lock.
     pub(super) fn new(statement: Duration, lock: Duration) -> Self {
         let begin = format!(
-            "BEGIN; SET LOCAL statement_timeout = {}; SET LOCAL lock_timeout = {}; \
-             SET LOCAL idle_in_transaction_session_timeout = 5000; SET LOCAL jit = off; SET LOCAL enable_seqscan = off; \
+            "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = {}; SET LOCAL lock_timeout = {}; \
+             SET LOCAL idle_in_transaction_session_timeout = 5000; SET LOCAL jit = off; SET LOCAL enable_indexscan = on; \
+             SET LOCAL enable_indexonlyscan = on; SET LOCAL enable_nestloop = on; SET LOCAL enable_seqscan = off; \
              SET LOCAL enable_bitmapscan = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off",
             statement.as_millis(),
             lock.as_millis()

@@ -86,7 +86,11 @@ async fn read<'a>(
 
 async fn write(store: &SqliteStore, connection: &mut SqliteConnection, plan: &Plan<'_>) -> Result<(), StoreError> {
     let failed = |error| failed(ACTION, error);
-    settle_in(store, connection, &plan.settled).await?;
+    let outcomes = plan.settled.len();
+    if settle_in(store, connection, &plan.settled).await? < outcomes as u64 {
+        // No other connection writes during this transaction, so a trigger has left a row as it was.
+        return Err(StoreError::PartitionsMoved { action: ACTION, outcomes });
+    }
     if !plan.emitted.is_empty() {
         store.insert(connection, &plan.emitted, &Ownership::nobodys()).await?;
     }

@@ -138,9 +138,10 @@ fn refused(snapshot: &Snapshot) -> Option<Finding> {
     let hosts = || snapshot.nodes.iter().filter(|node| node.alive).map(|node| &node.refused);
     let events: u64 = hosts().map(|refused| u64::from(refused.count)).sum();
     let first = hosts().flat_map(|refused| &refused.first).min_by_key(|one| one.since)?;
-    let (outcomes, answered) =
-        (verb(events, "outcome", "outcomes"), verb(events, "listener has answered", "listeners have answered"));
-    let sentence = format!("The database refuses the {outcomes} of {}, whose {answered}.", count(events, "event"));
+    let sentence = match events {
+        1 => "The database refuses to store the outcome of 1 event; the host retries it.".to_owned(),
+        _ => format!("The database refuses to store the outcomes of {}; the hosts retry them.", count(events, "event")),
+    };
     let finding = match first.event_id {
         Some(id) => Finding::new(Severity::Fault, sentence, format!("events/{}", encoded(id.as_str())), "Show event"),
         None => Finding::new(Severity::Fault, sentence, "hosts", "Show hosts"),

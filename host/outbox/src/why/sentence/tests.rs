@@ -126,7 +126,7 @@ fn an_outcome_that_is_refused_is_told_with_what_the_database_says() {
     let (state, next, _) = refused(record(1).seq, true);
     assert_eq!(state, State::Refused);
     assert!(next.starts_with("Its listener has answered, but the database has refused to store the outcome since "), "{next}");
-    assert!(next.contains("(1 min ago): the order is archived. The host machine of one tries again"), "{next}");
+    assert!(next.contains("(1 min ago): the order is archived. The host machine of one retries"), "{next}");
 
     assert_eq!(refused(record(1).seq + 1, true).0, State::Due, "it is another event's");
     assert_eq!(refused(record(1).seq, false).0, State::Due, "the host is gone, and the outcome with it");
