@@ -50,7 +50,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[OsString]) -> Result<ExitC
     if !is_said {
         // Most tests wait: for servers, for processes, for leases. With one thread for each core half of the machine does nothing.
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
-        cargo.env(THREADS, (cores * 3).to_string());
+        cargo.env(THREADS, (cores * 2).to_string());
     }
     if !names_packages(&arguments) {
         cargo.arg("--workspace");
