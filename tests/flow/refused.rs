@@ -12,7 +12,7 @@ use outbox::why::ReasonCode;
 use outbox::{DispatchResult, Event, EventId, Failure, Outbox, Status};
 use support::{Database, Harness, Recorder, eventually, in_time};
 
-use crate::common::{HOUR, ROUTE, at_rest, commit, done, drowsy, order, orders, outbox, reaches, row, rows};
+use crate::common::{HOUR, ROUTE, at_rest, commit, done, drowsy, eager, order, orders, outbox, reaches, row, rows};
 
 const EVENTS: u32 = 400;
 /// The aggregate of the refused event: in the middle of a batch.
@@ -135,6 +135,31 @@ pub(crate) async fn a_row_that_cannot_be_deleted_keeps_no_other_from_being_delet
     host.shutdown().await;
 }
 
+/// Where order is kept, the refused event keeps its place: later events of its aggregate wait, and those of others do not.
+pub(crate) async fn later_events_of_an_aggregate_wait_behind_a_refused_outcome<D: Database>(db: &D) {
+    let recorder = Recorder::done();
+    let host = Outbox::ordered_by_aggregate(db.typed()).poller(eager()).listener(ROUTE, recorder.listener());
+    let host = host.start().await.expect("starts");
+    refuse(db, "UPDATE").await;
+    let bad = u32::try_from(BAD).expect("small");
+
+    let first = commit(&host, vec![order(bad), order(bad), order(bad + 1)]).await;
+    eventually("the host names the refused outcome", async || refused(db).await.count == 1).await;
+    let later = commit(&host, vec![order(bad + 1), order(bad + 2)]).await;
+    for id in [first[2], later[0], later[1]] {
+        reaches(db, id, Status::Done).await;
+    }
+    assert!(!recorder.ids().contains(&first[1]), "the later event of the refused one's aggregate waits");
+
+    allow(db).await;
+    reaches(db, first[1], Status::Done).await;
+    let calls = recorder.ids();
+    let place = |id: EventId| calls.iter().position(|called| *called == id);
+    assert!(place(first[0]) < place(first[1]), "in order");
+    assert_eq!(calls.len(), 5, "nothing was delivered twice");
+    host.shutdown().await;
+}
+
 /// Claims are renewed many at a time: one that the database refuses must not end the claims of events that wait for a worker.
 pub(crate) async fn a_claim_that_cannot_be_renewed_ends_no_other<D: Database>(db: &D) {
     const LEASE: Duration = Duration::from_secs(1);
@@ -143,7 +168,7 @@ pub(crate) async fn a_claim_that_cannot_be_renewed_ends_no_other<D: Database>(db
     let slow = {
         let called = called.clone();
         move |event: Arc<Event>| {
-            called.lock().expect("nobody panicked").push(event.id());
+            called.lock().expect("not poisoned").push(event.id());
             async {
                 tokio::time::sleep(LEASE / 4).await;
                 Ok(DispatchResult::Done)
@@ -157,7 +182,7 @@ pub(crate) async fn a_claim_that_cannot_be_renewed_ends_no_other<D: Database>(db
     let ids = commit(&host, (bad..bad + 12).map(order).collect()).await;
 
     done(db, 11).await;
-    assert_eq!(*called.lock().expect("nobody panicked"), ids, "each was called once");
+    assert_eq!(*called.lock().expect("not poisoned"), ids, "each was called once");
     assert_eq!(host.metrics().counts().leases_lost, 0);
     host.shutdown().await;
 }

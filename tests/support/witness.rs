@@ -139,7 +139,7 @@ impl Witness {
         self.runtime.block_on(future)
     }
 
-    /// How long the lease of a host of this process lasts; zero while it has none. The database is on this machine: one clock.
+    /// How long the lease of a host of this process lasts; zero if it holds no lease. The database is on this machine and has the same clock.
     ///
     /// # Panics
     /// When the hosts cannot be listed.

@@ -7,8 +7,8 @@ use super::{AttemptCost, EventId, Fence, Settlement};
 pub struct Settled {
     /// The proof that the claim is still ours.
     pub fence: Fence,
-    /// The event. A row of another event that has got the same `seq`, because the table was emptied by hand, is left alone. `None` for a
-    /// row whose event cannot be read.
+    /// The event. A row of another event that has got the same `seq`, because the table was emptied by hand, is left alone. `None` if the
+    /// host does not know it.
     pub id: Option<EventId>,
     /// The change to write.
     pub settlement: Settlement,

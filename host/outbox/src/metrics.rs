@@ -3,10 +3,10 @@
 //! Counting is a relaxed addition in memory. What only the table knows is asked for by the sampler, at an interval of its own: a
 //! count over a large table on every look would slow the table down.
 
-mod apart;
 mod config;
 mod db_errors;
 mod exposition;
+mod outcomes_apart;
 mod prometheus;
 mod sampler;
 mod snapshot;
@@ -15,12 +15,12 @@ pub(crate) mod span_counts;
 
 use std::sync::Arc;
 
-use apart::OutcomesApart;
 pub use config::MetricsConfig;
 pub use db_errors::DbErrors;
 pub(crate) use exposition::Exposition;
 #[doc(inline)]
 pub use outbox_listener::{CallCounts, CallTotals, Calls, Counter, Histogram, RouteTotals, Routes};
+use outcomes_apart::OutcomesApart;
 pub use prometheus::CONTENT_TYPE;
 pub(crate) use sampler::{Sampled, Sampler};
 use serde::Serialize;

@@ -37,6 +37,7 @@ mod plan;
 mod purge;
 mod read;
 mod record;
+mod refused;
 mod route;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod row;
@@ -78,7 +79,7 @@ pub use keys::{BlockedKey, Blocker, KeyStore, Unblocked, WaitsFor};
 pub use lease::{LeaseStore, Renewed};
 #[cfg(feature = "mysql")]
 pub use mysql::MySqlStore;
-pub use node::{Node, NodeRecord, NodeStore, RefusedOutcome, RefusedOutcomes};
+pub use node::{Node, NodeRecord, NodeStore};
 pub use notify::{NotifyStore, WakeUp, WakeUps};
 pub use partition::{HeldPartition, PARTITIONS, PartitionFaults, PartitionStore};
 pub use plan::{Plan, PlanStore};
@@ -87,6 +88,7 @@ pub use postgres::PostgresStore;
 pub use purge::{PurgeBatch, PurgeRequest, PurgeStore, Purgeable, Purged};
 pub use read::{Position, ReadEvent, ReadOrder, ReadRequest, ReadStore};
 pub use record::{ASKED_FOR_LATER, Record, failures};
+pub use refused::{RefusedOutcome, RefusedOutcomes};
 pub use route::{MOST_ROUTES, RouteRecord, RouteStore, left_out};
 pub use schema::{Migration, SchemaStore};
 pub use session::{Overview, Session, SessionStore};

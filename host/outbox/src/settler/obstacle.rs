@@ -97,7 +97,7 @@ impl Apart {
     }
 
     /// Notes that the outcome met an obstacle once more. A lock that becomes a refusal, or the reverse, is another wait; it keeps its
-    /// place if the other kind has none left.
+    /// place if all places of the other kind are taken.
     pub(super) fn met(&mut self, obstacle: &Obstacle, places: &Places) {
         if self.obstacle.is_lock() != obstacle.is_lock() {
             (self.since, self.refusals, self.is_logged) = (system_clock().now(), 0, false);

@@ -78,7 +78,7 @@ STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.s
 /// Outcomes of any kinds but erased ones: what each kind does to a column stands beside the others. A number is a delay in
 /// microseconds, how many failures are counted, or the event that this one waits behind. Where an event never started (behind,
 /// released), its claim is given back; released without a delay, it keeps its place among those that are due. Without an
-/// aggregate there is nobody to block. Objects with the columns of `settled`.
+/// aggregate nothing is blocked. Objects with the columns of `settled`.
 pub(super) const MIXED: &str = concat!("
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
          seq BIGINT PATH '$.seq', fence BIGINT PATH '$.fence', id VARCHAR(36) CHARACTER SET utf8mb4 PATH '$.id',

@@ -57,7 +57,7 @@ USING unnest($1::bigint[], $2::bigint[], $3::text[]) AS settled (sequence, fence
 /// Outcomes of any kinds but erased ones: what each kind does to a column stands beside the others. A number is a delay in
 /// microseconds, how many failures are counted, or the event that this one waits behind. Where an event never started (behind,
 /// released), its claim is given back; released without a delay, it keeps its place among those that are due. Without an
-/// aggregate there is nobody to block. $1 and $2 the fences, $3 ids, $4 kinds, $5 numbers, $6 texts, $7 whether each blocks, $8 costs.
+/// aggregate nothing is blocked. $1 and $2 the fences, $3 ids, $4 kinds, $5 numbers, $6 texts, $7 whether each blocks, $8 costs.
 pub(super) const MIXED: &str = concat!("
 UPDATE outbox_event
 SET claim_seq = claim_seq + 1,

@@ -68,7 +68,7 @@ WHERE seq IN (SELECT outbox_event.seq FROM ",
 /// Outcomes of any kinds but erased ones: what each kind does to a column stands beside the others. A number is a delay in
 /// microseconds, how many failures are counted, or the event that this one waits behind. Where an event never started (behind,
 /// released), its claim is given back; released without a delay, it keeps its place among those that are due. Without an
-/// aggregate there is nobody to block. ?1 objects with the columns of `settled`, ?2 now.
+/// aggregate nothing is blocked. ?1 objects with the columns of `settled`, ?2 now.
 pub(super) const MIXED: &str = concat!(
     "
 UPDATE outbox_event

@@ -1,4 +1,4 @@
-//! Outcomes that cannot be stored although others can, as the settler last said.
+//! Outcomes that cannot be stored although others can, as the settler last published them.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -15,22 +15,22 @@ struct Apart {
 }
 
 impl OutcomesApart {
-    /// Says how many wait for locked rows, and which are refused.
+    /// Publishes how many wait for locked rows, and which are refused.
     pub(crate) fn set(&self, locked: usize, refused: RefusedOutcomes) {
-        *self.now() = Apart { locked, refused };
+        *self.lock() = Apart { locked, refused };
     }
 
     /// How many wait for locked rows.
     pub(crate) fn locked(&self) -> usize {
-        self.now().locked
+        self.lock().locked
     }
 
     /// The outcomes that the database refuses.
     pub(crate) fn refused(&self) -> RefusedOutcomes {
-        self.now().refused.clone()
+        self.lock().refused.clone()
     }
 
-    fn now(&self) -> MutexGuard<'_, Apart> {
+    fn lock(&self) -> MutexGuard<'_, Apart> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
