@@ -59,10 +59,20 @@ CREATE TABLE IF NOT EXISTS outbox_event (
   KEY outbox_behind (behind, seq),           -- what waits behind which event
   -- The mode `ordered_by_aggregate` needs one more index: see `outbox migrate add-index`.
   -- What a plain INSERT must not say: the host could neither read such a row nor ever be done with it.
-  CONSTRAINT outbox_event_id_length CHECK (CHAR_LENGTH(event_id) BETWEEN 1 AND 36),
-  CONSTRAINT outbox_event_fence CHECK (claim_seq >= 0),
-  CONSTRAINT outbox_event_due CHECK (status IN (0, 2) OR (status IN (1, 3) AND due_at IS NULL)),
-  CONSTRAINT outbox_event_lease CHECK ((locked_by IS NULL) = (lease_end IS NULL))
+  CONSTRAINT outbox_event_id_ascii CHECK (event_id <> '' AND event_id NOT REGEXP '[^!-~]'),
+  -- Where the session's sql_mode allows 0000-00-00 or 2026-11-00.
+  CONSTRAINT outbox_event_times_valid CHECK (
+    TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at) IS NOT NULL
+    AND TIMESTAMPDIFF(MICROSECOND, '1970-01-01', created_at) IS NOT NULL
+    AND TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at) IS NOT NULL
+    AND (due_at IS NULL OR TIMESTAMPDIFF(MICROSECOND, '1970-01-01', due_at) IS NOT NULL)
+    AND (expires_at IS NULL OR TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at) IS NOT NULL)),
+  CONSTRAINT outbox_event_claim_seq CHECK (claim_seq BETWEEN 0 AND 4611686018427387903),
+  CONSTRAINT outbox_event_due_unfinished CHECK (status IN (0, 2) OR (status IN (1, 3) AND due_at IS NULL)),
+  CONSTRAINT outbox_event_held_has_lease CHECK ((locked_by IS NULL) = (lease_end IS NULL)),
+  CONSTRAINT outbox_event_due_or_waiting CHECK (
+    status NOT IN (0, 2) OR due_at IS NOT NULL OR behind IS NOT NULL OR parked IS NOT NULL),
+  CONSTRAINT outbox_event_held_claimed CHECK (claim_seq > 0 OR COALESCE(lease_end <= locked_at, lease_end IS NULL))
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- Routes that have had a listener: their events are parked, never killed, while it is away.

@@ -45,8 +45,9 @@ CREATE TABLE outbox_event (
   partition_id   smallint     NOT NULL GENERATED ALWAYS AS
                    ((hashtextextended(coalesce(nullif(aggregate_id, ''), event_id), 0) & 255)::smallint) STORED,
   -- What a plain INSERT must not say: the host could neither read such a row nor ever be done with it.
-  CONSTRAINT event_id_is_not_empty CHECK (event_id <> ''),
-  CONSTRAINT claim_seq_is_not_negative CHECK (claim_seq >= 0),
+  CONSTRAINT seq_is_positive CHECK (seq > 0),
+  CONSTRAINT event_id_has_only_visible_ascii_characters CHECK (event_id ~ '^[!-~]+$'),
+  CONSTRAINT claim_seq_is_below_2_to_the_62 CHECK (claim_seq BETWEEN 0 AND 4611686018427387903),
   CONSTRAINT only_unfinished_events_are_due CHECK (status IN (0, 2) OR (status IN (1, 3) AND due_at IS NULL)),
   CONSTRAINT what_is_held_has_a_lease CHECK ((locked_by IS NULL) = (lease_end IS NULL)),
   -- Every host would read such a text. Names are bounded by their types: an UPDATE of other columns does not check these again. Names

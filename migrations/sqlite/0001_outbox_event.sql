@@ -3,7 +3,8 @@
 --   INSERT INTO outbox_event (event_type, aggregate_type, aggregate_id, payload) VALUES ('OrderPlaced', 'Order', '42', '{"total":9.5}');
 --
 -- event_type and payload are required, everything else has a default. To put a delivery off, set available_at.
--- All times are microseconds since 1970-01-01T00:00:00Z, UTC.
+-- All times are microseconds since 1970-01-01T00:00:00Z, UTC. A value of another type is refused, so each program that writes needs
+-- SQLite 3.37 (2021) or later.
 
 CREATE TABLE outbox_event (
   seq            INTEGER PRIMARY KEY AUTOINCREMENT,  -- the order of insertion; never reused
@@ -14,7 +15,7 @@ CREATE TABLE outbox_event (
   tenant_id      TEXT,
   headers        TEXT,                               -- a JSON object of strings, or NULL
   content_type   TEXT    NOT NULL DEFAULT 'application/json',
-  payload        BLOB    NOT NULL,                   -- the bytes written are the bytes delivered
+  payload        ANY     NOT NULL,                   -- the bytes of a BLOB, or of a text in UTF-8
   status         INTEGER NOT NULL DEFAULT 0,         -- 0 NEW, 1 DONE, 2 RETRY, 3 DEAD
   attempts       INTEGER NOT NULL DEFAULT 0,         -- counted failures
   deferrals      INTEGER NOT NULL DEFAULT 0,         -- times the listener asked for later, not counted as attempts
@@ -50,11 +51,29 @@ CREATE TABLE outbox_event (
      + unicode(substr(coalesce(nullif(aggregate_id, ''), event_id), -4)) * 231
      + unicode(substr(coalesce(nullif(aggregate_id, ''), event_id), -5)) * 227) % 256) VIRTUAL,
   -- What a plain INSERT must not say: the host could neither read such a row nor ever be done with it.
-  CONSTRAINT event_id_has_1_to_36_characters CHECK (length(event_id) BETWEEN 1 AND 36),
-  CONSTRAINT claim_seq_is_not_negative CHECK (claim_seq >= 0),
+  CONSTRAINT seq_is_positive CHECK (seq > 0),
+  CONSTRAINT event_id_has_1_to_36_visible_ascii_characters CHECK (
+    length(event_id) BETWEEN 1 AND 36 AND event_id NOT GLOB '*[^!-~]*' AND instr(event_id, char(0)) = 0),
+  CONSTRAINT aggregate_id_does_not_begin_with_nul CHECK (partition_id IS NOT NULL),
+  CONSTRAINT payload_is_a_blob_or_text CHECK (typeof(payload) IN ('blob', 'text')),
+  -- Seconds, milliseconds and nanoseconds of this century.
+  CONSTRAINT times_are_in_microseconds CHECK (
+    occurred_at NOT BETWEEN 1000000000 AND 99999999999999 AND occurred_at NOT BETWEEN 1000000000000000000 AND 4000000000000000000
+    AND created_at NOT BETWEEN 1000000000 AND 99999999999999 AND created_at NOT BETWEEN 1000000000000000000 AND 4000000000000000000
+    AND available_at NOT BETWEEN 1000000000 AND 99999999999999
+    AND available_at NOT BETWEEN 1000000000000000000 AND 4000000000000000000
+    AND coalesce(due_at, 0) NOT BETWEEN 1000000000 AND 99999999999999
+    AND coalesce(due_at, 0) NOT BETWEEN 1000000000000000000 AND 4000000000000000000
+    AND coalesce(expires_at, 0) NOT BETWEEN 1000000000 AND 99999999999999
+    AND coalesce(expires_at, 0) NOT BETWEEN 1000000000000000000 AND 4000000000000000000),
+  CONSTRAINT claim_seq_is_below_2_to_the_62 CHECK (claim_seq BETWEEN 0 AND 4611686018427387903),
   CONSTRAINT only_unfinished_events_are_due CHECK (status IN (0, 2) OR (status IN (1, 3) AND due_at IS NULL)),
-  CONSTRAINT what_is_held_has_a_lease CHECK ((locked_by IS NULL) = (lease_end IS NULL))
-);
+  CONSTRAINT what_is_held_has_a_lease CHECK ((locked_by IS NULL) = (lease_end IS NULL)),
+  CONSTRAINT what_is_unfinished_is_due_or_waits CHECK (
+    status NOT IN (0, 2) OR due_at IS NOT NULL OR behind IS NOT NULL OR parked IS NOT NULL),
+  -- An event that was unparked has a lease that has ended.
+  CONSTRAINT what_is_held_was_claimed CHECK (claim_seq > 0 OR coalesce(lease_end <= locked_at, lease_end IS NULL))
+) STRICT;
 
 -- What is due. Finished and parked rows have no due_at, so they cost the claim nothing.
 CREATE INDEX outbox_event_due ON outbox_event (due_at, seq) WHERE due_at IS NOT NULL;

@@ -66,7 +66,6 @@ fn each_state_has_its_sentence() {
         ),
         ("parked = 'no listener answers it', due_at = NULL".to_owned(), "parked", "had no listener for Order/OrderPlaced."),
         (format!("expires_at = {PAST}"), "expired", "marks it DEAD"),
-        ("due_at = NULL".to_owned(), "stranded", "no host will ever take it"),
         ("behind = 77, due_at = NULL".to_owned(), "behind", "That event no longer exists"),
     ] {
         let place = place(&columns);

@@ -278,6 +278,45 @@ pub(crate) async fn an_unreadable_row_does_not_hide_the_others_from_a_list(db: &
     assert_eq!(by_header.iter().map(|record| record.event_id).collect::<Vec<_>>(), [good.id()]);
 }
 
+/// Inserts rows that the checks of the table refuse, as a session may that switches them off.
+async fn insert_unchecked(db: &dyn Harness) {
+    let (unchecked, checked) = match db.store().kind() {
+        "sqlite" => ("PRAGMA ignore_check_constraints = 1", "PRAGMA ignore_check_constraints = 0"),
+        "postgres" => (
+            "ALTER TABLE outbox_event DROP CONSTRAINT event_id_has_only_visible_ascii_characters,
+                                      DROP CONSTRAINT only_unfinished_events_are_due, DROP CONSTRAINT claim_seq_is_below_2_to_the_62",
+            "SELECT",
+        ),
+        _ => ("SET SESSION check_constraint_checks = 0", "SET SESSION check_constraint_checks = 1"),
+    };
+    db.execute(&format!(
+        "{unchecked};
+         INSERT INTO outbox_event (event_id, event_type, payload) VALUES ('ü', 'X', '1');
+         INSERT INTO outbox_event (event_id, event_type, payload, claim_seq) VALUES ('negative', 'X', '1', -5);
+         INSERT INTO outbox_event (event_id, event_type, payload, status, due_at) VALUES ('seven', 'X', '1', 7, NULL);
+         {checked}"
+    ))
+    .await;
+}
+
+pub(crate) async fn a_row_with_columns_that_cannot_be_read_is_listed_with_the_reason(db: &dyn Harness) {
+    let first = write_one(db).await;
+    insert_unchecked(db).await;
+    let last = write_one(db).await;
+
+    let all = db.store().list(&Filter::default(), 10).await.expect("lists");
+
+    let reasons: Vec<_> = all.iter().map(|row| row.unreadable.as_deref()).collect();
+    assert_eq!(reasons[0], None);
+    assert!(reasons[1].is_some_and(|why| why.contains("event_id holds the character 'ü'")), "{reasons:?}");
+    assert_eq!(reasons[2], None);
+    assert_eq!(reasons[3], Some("status: it is 7; it must be 0 to 3"));
+    assert_eq!(reasons[4], None);
+    assert_eq!((all[0].event_id, all[4].event_id), (first, last));
+    assert_eq!(all[1].event_id.as_str(), format!("?{}", all[1].seq), "an id that no event has");
+    assert!(db.store().get("seven".parse().expect("an id")).await.expect("can be looked at").is_some());
+}
+
 pub(crate) async fn an_unknown_id_is_nothing(db: &dyn Harness) {
     assert!(db.store().get("no-such-event".parse().expect("an id")).await.expect("looks").is_none());
 }

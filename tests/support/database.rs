@@ -36,7 +36,15 @@ pub trait Harness: Send + Sync {
     async fn let_pass(&self, span: Duration);
 
     /// Runs statements as any other program would, on a connection of its own. Returns the rows that the last one changed.
-    async fn execute(&self, sql: &str) -> u64;
+    async fn execute(&self, sql: &str) -> u64 {
+        self.try_execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"))
+    }
+
+    /// As [`execute`](Self::execute), for statements that the database may refuse.
+    ///
+    /// # Errors
+    /// The database's own.
+    async fn try_execute(&self, sql: &str) -> Result<u64, sqlx::Error>;
 
     /// The one number that a query answers.
     async fn number(&self, sql: &str) -> i64;

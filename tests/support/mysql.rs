@@ -179,10 +179,10 @@ impl Harness for MySql {
         self.execute(&format!("UPDATE outbox_event_state SET {}", back("updated_at"))).await;
     }
 
-    async fn execute(&self, sql: &str) -> u64 {
+    async fn try_execute(&self, sql: &str) -> Result<u64, sqlx::Error> {
         // The text is a test's own.
         let result = sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&self.other_program).await;
-        result.unwrap_or_else(|error| panic!("{sql}: {error}")).rows_affected()
+        Ok(result?.rows_affected())
     }
 
     async fn number(&self, sql: &str) -> i64 {

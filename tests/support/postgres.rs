@@ -53,7 +53,8 @@ impl Postgres {
         let schema = format!("outbox_test_{}_{number}", std::process::id());
         let server = server();
         let admin = one_connection(&server).await;
-        run(&admin, &format!("DROP SCHEMA IF EXISTS {schema} CASCADE; CREATE SCHEMA {schema}")).await;
+        let made = run(&admin, &format!("DROP SCHEMA IF EXISTS {schema} CASCADE; CREATE SCHEMA {schema}")).await;
+        made.expect("the user of the tests may make a schema");
         admin.close().await;
         let separator = if server.contains('?') { '&' } else { '?' };
         let url = format!("{server}{separator}options=-csearch_path%3D{schema}");
@@ -107,10 +108,10 @@ async fn one_connection(url: &str) -> PgPool {
     PgPoolOptions::new().max_connections(1).connect(url).await.expect("the server of the tests answers")
 }
 
-async fn run(pool: &PgPool, sql: &str) -> u64 {
+async fn run(pool: &PgPool, sql: &str) -> Result<u64, sqlx::Error> {
     // The text is a test's own.
     let result = sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(pool).await;
-    result.unwrap_or_else(|error| panic!("{sql}: {error}")).rows_affected()
+    Ok(result?.rows_affected())
 }
 
 impl Drop for Postgres {
@@ -128,7 +129,8 @@ impl Drop for Postgres {
                         "SET lock_timeout = '5s'; SET client_min_messages = warning; DROP SCHEMA IF EXISTS {schema} CASCADE"
                     ),
                 )
-                .await;
+                .await
+                .expect("the schema of a test can be dropped");
                 admin.close().await;
             });
         });
@@ -173,7 +175,7 @@ impl Harness for Postgres {
         }
     }
 
-    async fn execute(&self, sql: &str) -> u64 {
+    async fn try_execute(&self, sql: &str) -> Result<u64, sqlx::Error> {
         run(&self.other_program, sql).await
     }
 

@@ -111,10 +111,10 @@ impl Harness for Sqlite {
         self.clock.advance(span);
     }
 
-    async fn execute(&self, sql: &str) -> u64 {
+    async fn try_execute(&self, sql: &str) -> Result<u64, sqlx::Error> {
         // The text is a test's own.
         let result = sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&self.other_program).await;
-        result.unwrap_or_else(|error| panic!("{sql}: {error}")).rows_affected()
+        Ok(result?.rows_affected())
     }
 
     async fn number(&self, sql: &str) -> i64 {

@@ -2,6 +2,8 @@
 
 mod tail;
 
+use std::borrow::Cow;
+
 use clap::{Args, Subcommand, ValueEnum};
 use outbox::event::Status;
 use outbox::store::{Filter, Record, SetAside, Whole};
@@ -262,7 +264,7 @@ fn rows_table(rows: &[Record]) -> String {
             aggregate_id(row),
             row.failures().to_string(),
             relative(row.created_at),
-            or_dash(row.last_error.as_deref().or(row.parked.as_deref())),
+            or_dash(trouble(row).as_deref().or(row.parked.as_deref())),
         ]
     });
     output::table(&header, rows)
@@ -280,10 +282,16 @@ fn dead_table(rows: &[Record]) -> String {
             row.failures().to_string(),
             relative(row.created_at),
             row.done_at.map_or_else(|| "-".to_owned(), relative),
-            or_dash(row.last_error.as_deref()),
+            or_dash(trouble(row).as_deref()),
         ]
     });
     output::table(&header, rows)
+}
+
+/// Its last error, or the columns that cannot be read.
+fn trouble(row: &Record) -> Option<Cow<'_, str>> {
+    let unreadable = row.unreadable.as_ref().map(|why| format!("this row cannot be read: {why}").into());
+    unreadable.or_else(|| row.last_error.as_deref().map(Into::into))
 }
 
 fn aggregate_id(row: &Record) -> String {
@@ -350,6 +358,9 @@ pub(crate) async fn show(id: EventId, status: Option<Status>, format: Format, co
             ("last_error", or_dash(row.last_error.as_deref())),
             ("last_cost", row.last_cost.as_ref().map_or_else(|| "-".to_owned(), |cost| attempt(cost, None))),
         ];
+        if let Some(why) = &row.unreadable {
+            pairs.push(("unreadable", shown(why).into_owned()));
+        }
         let headers: Vec<String> = row.headers.iter().map(|(key, value)| format!("{}={}", shown(key), shown(value))).collect();
         pairs.push(("headers", if headers.is_empty() { "-".to_owned() } else { headers.join(", ") }));
         pairs.push(("content_type", shown(&row.content_type).into_owned()));

@@ -151,17 +151,17 @@ impl EventColumns {
         usize: ColumnIndex<R>,
     {
         let sequence = self.sequence(row)?;
-        let claim_seq = number(row, "claim_seq", self.claim_seq).map_err(|why| StoreError::Row { sequence, why })?;
+        let claim_seq = number(row, "claim_seq", self.claim_seq);
         // NULL if the row of the partition was deleted.
         let epoch = number(row, "epoch", self.epoch).unwrap_or(0);
-        let fence = Fence::new(sequence, epoch, claim_seq);
+        let fence = Fence::new(sequence, epoch, claim_seq.clone().unwrap_or(0));
         let attempts = number(row, "attempts", self.attempts);
         let available_at = row.time(self.available_at).ok().flatten().unwrap_or(now);
         let expires_at = row.time(self.expires_at).ok().flatten();
         Ok(Claimed {
             fence,
             attempts: attempts.clone().unwrap_or(0),
-            event: attempts.and_then(|attempts| self.event(row, apart, fence, attempts)),
+            event: claim_seq.and(attempts).and_then(|attempts| self.event(row, apart, fence, attempts)),
             deferrals: number(row, "deferrals", self.deferrals).unwrap_or(0),
             claims: number(row, "claims", self.claims).unwrap_or(1),
             starts: number(row, "starts", self.starts).unwrap_or(0),
@@ -221,12 +221,14 @@ impl PositionColumns {
         usize: ColumnIndex<R>,
     {
         let failed = |source| StoreError::Failed { action: "read an event's position", source };
-        let due_at = filled("due_at", row.time(self.due_at)).map_err(failed)?;
+        let due_at = filled("due_at", row.time(self.due_at)).map_err(|error| format!("due_at: {error}"));
         let was_claimed = filled("was_claimed", row.integer(self.was_claimed)).map_err(failed)? != 0;
         let partition = filled("partition_id", row.integer(self.partition_id)).map_err(failed)?;
         // If the number is too large for any partition, no host owns the row, and no host reads it.
         let partition = u16::try_from(partition).unwrap_or(u16::MAX);
-        Ok(ReadEvent { position: Position { due_at, sequence: event.fence.sequence }, event, partition, was_claimed })
+        let position = Position { due_at: due_at.clone().unwrap_or(Timestamp::from_micros(0)), sequence: event.fence.sequence };
+        let event = Claimed { event: due_at.and(event.event), ..event };
+        Ok(ReadEvent { event, partition, position, was_claimed })
     }
 }
 

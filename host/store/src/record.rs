@@ -74,6 +74,9 @@ pub struct Record {
     /// What the attempt cost that wrote `last_error`, or a later one that ended well where that is kept too. `None` when no
     /// listener was called for it.
     pub last_cost: Option<AttemptCost>,
+    /// The columns that cannot be read, and why. Their fields are 0, empty, or, for the id, `?` and the `seq`. `None` if all can be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unreadable: Option<String>,
 }
 
 impl Record {
@@ -114,6 +117,7 @@ impl Record {
             lease_end: None,
             last_error: None,
             last_cost: None,
+            unreadable: None,
         }
     }
 

@@ -54,70 +54,118 @@ where
     Ok(found)
 }
 
-/// A whole row, read by name: this is for people, not for the hot walk.
+/// A whole row, read by name: this is for people, who must be able to look at a row that no listener can be given.
+///
+/// # Errors
+/// If the row has no `seq`.
 pub(super) fn record<R: Columns>(row: &R) -> Result<Record, StoreError>
 where
     usize: ColumnIndex<R>,
     for<'c> &'c str: ColumnIndex<R>,
 {
-    let sequence = sequence(row)?;
-    read_record(row, sequence).map_err(|why| StoreError::Row { sequence, why })
+    let seq = sequence(row)?;
+    let mut readable = Readable { row, faults: Vec::new() };
+    let record = read_record(row, seq, &mut readable);
+    let unreadable = (!readable.faults.is_empty()).then(|| readable.faults.join("; "));
+    Ok(Record { unreadable, ..record })
 }
 
-fn read_record<R: Columns>(row: &R, seq: u64) -> Result<Record, String>
+/// The columns of a row that may hold anything, and what is wrong with them.
+struct Readable<'r, R> {
+    row: &'r R,
+    faults: Vec<String>,
+}
+
+impl<R: Columns> Readable<'_, R>
 where
     usize: ColumnIndex<R>,
     for<'c> &'c str: ColumnIndex<R>,
 {
-    fn named<T>(name: &str, value: Result<T, sqlx::Error>) -> Result<T, String> {
-        value.map_err(|error| format!("{name}: {error}"))
+    /// The value of a column; `None` if it cannot be read, which is noted.
+    fn or_note<T>(&mut self, name: &str, value: Result<T, impl std::fmt::Display>) -> Option<T> {
+        value.map_err(|error| self.faults.push(format!("{name}: {error}"))).ok()
     }
-    let string = |name: &str| named(name, row.string(name));
-    let optional = |name: &str| named(name, row.optional_string(name));
-    let moment = |name: &str| named(name, row.moment(name));
-    let time = |name: &str| named(name, row.time(name));
-    // A plain INSERT may set a counter to anything: people see 0 then, rather than nothing at all.
+
+    fn text(&mut self, name: &str) -> String {
+        let text = self.row.string(name);
+        self.or_note(name, text).unwrap_or_default()
+    }
+
+    fn optional_text(&mut self, name: &str) -> Option<String> {
+        let text = self.row.optional_string(name);
+        self.or_note(name, text).flatten()
+    }
+
+    fn moment(&mut self, name: &str) -> Timestamp {
+        let moment = self.row.moment(name);
+        self.or_note(name, moment).unwrap_or(Timestamp::from_micros(0))
+    }
+
+    fn optional_moment(&mut self, name: &str) -> Option<Timestamp> {
+        let moment = self.row.time(name);
+        self.or_note(name, moment).flatten()
+    }
+
+    /// The id. In place of one that cannot be read, one that no event has.
+    fn event_id(&mut self, seq: u64) -> EventId {
+        let text = self.row.string("event_id");
+        let id = self.or_note("event_id", text).and_then(|text| self.or_note("event_id", text.parse::<EventId>()));
+        id.unwrap_or_else(|| format!("?{seq}").parse().expect("a number is an id"))
+    }
+
+    fn status(&mut self) -> Status {
+        let code = filled("status", self.row.integer("status"));
+        let status = self.or_note("status", code).and_then(|code| {
+            let status = i32::try_from(code).ok().and_then(Status::from_code);
+            self.or_note("status", status.ok_or_else(|| format!("it is {code}; it must be 0 to 3")))
+        });
+        status.unwrap_or(Status::New)
+    }
+}
+
+fn read_record<R: Columns>(row: &R, seq: u64, readable: &mut Readable<'_, R>) -> Record
+where
+    usize: ColumnIndex<R>,
+    for<'c> &'c str: ColumnIndex<R>,
+{
+    // A plain INSERT may set a counter to anything.
     let counter = |name: &str| row.count(name).unwrap_or_default();
-    let status = named("status", filled("status", row.integer("status")))?;
-    let status = i32::try_from(status)
-        .ok()
-        .and_then(Status::from_code)
-        .ok_or_else(|| format!("status is {status}; it must be 0 to 3"))?;
-    // People must be able to look at a row that no listener can be given; why it is dead stands in its last_error.
-    let headers = optional("headers")?.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
-    Ok(Record {
+    // Why an event with other headers is dead stands in its last_error.
+    let headers = readable.optional_text("headers").and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
+    Record {
         seq,
-        event_id: string("event_id")?.parse().map_err(|error| format!("{error}"))?,
-        event_type: string("event_type")?,
-        aggregate_type: string("aggregate_type")?,
-        aggregate_id: optional("aggregate_id")?,
-        tenant_id: optional("tenant_id")?,
+        event_id: readable.event_id(seq),
+        event_type: readable.text("event_type"),
+        aggregate_type: readable.text("aggregate_type"),
+        aggregate_id: readable.optional_text("aggregate_id"),
+        tenant_id: readable.optional_text("tenant_id"),
         headers,
-        content_type: string("content_type")?,
-        payload_bytes: named("payload_bytes", row.count("payload_bytes"))?,
+        content_type: readable.text("content_type"),
+        payload_bytes: row.count("payload_bytes").unwrap_or_default(),
         payload: row.bytes("payload").ok().flatten().map(Into::into),
-        status,
+        status: readable.status(),
         attempts: counter("attempts"),
         deferrals: counter("deferrals"),
         claims: counter("claims"),
         starts: counter("starts"),
         claim_seq: row.count("claim_seq").unwrap_or_default(),
         replays: counter("replays"),
-        occurred_at: moment("occurred_at")?,
-        created_at: moment("created_at")?,
-        available_at: moment("available_at")?,
-        due_at: time("due_at")?,
-        expires_at: time("expires_at")?,
-        done_at: time("done_at")?,
-        parked: optional("parked")?,
-        behind: named("behind", row.integer("behind"))?.and_then(|behind| u64::try_from(behind).ok()),
-        blocks: named("blocks", row.integer("blocks"))?.is_some_and(|blocks| blocks != 0),
-        locked_by: optional("locked_by")?,
-        locked_at: time("locked_at")?,
-        lease_end: time("lease_end")?,
-        last_error: optional("last_error")?,
-        last_cost: from_column(optional("last_cost")?.as_deref()),
-    })
+        occurred_at: readable.moment("occurred_at"),
+        created_at: readable.moment("created_at"),
+        available_at: readable.moment("available_at"),
+        due_at: readable.optional_moment("due_at"),
+        expires_at: readable.optional_moment("expires_at"),
+        done_at: readable.optional_moment("done_at"),
+        parked: readable.optional_text("parked"),
+        behind: row.integer("behind").ok().flatten().and_then(|behind| u64::try_from(behind).ok()),
+        blocks: row.integer("blocks").ok().flatten().is_some_and(|blocks| blocks != 0),
+        locked_by: readable.optional_text("locked_by"),
+        locked_at: readable.optional_moment("locked_at"),
+        lease_end: readable.optional_moment("lease_end"),
+        last_error: readable.optional_text("last_error"),
+        last_cost: from_column(readable.optional_text("last_cost").as_deref()),
+        unreadable: None,
+    }
 }
 
 /// A route by its names, which stand in the first two columns. `None` as for [`route`].

@@ -22,8 +22,9 @@ SELECT CAST(COALESCE(SUM(status = 0), 0) AS SIGNED) AS new,
        (SELECT COUNT(*) FROM outbox_event FORCE INDEX (outbox_parked) WHERE parked_route IS NOT NULL) AS parked,
        (SELECT COUNT(*) FROM outbox_event FORCE INDEX (outbox_behind) WHERE behind IS NOT NULL) AS blocked,
        TIMESTAMPDIFF(MICROSECOND,
-         MIN(CASE WHEN GREATEST(available_at, due_at) <= UTC_TIMESTAMP(6) THEN GREATEST(available_at, created_at,
-           IF(status = 2 OR deferrals > 0 OR replays > 0, due_at, created_at)) END),
+         MIN(CASE WHEN GREATEST(available_at, due_at) <= UTC_TIMESTAMP(6) THEN GREATEST(available_at,
+           IF(created_at <= UTC_TIMESTAMP(6), created_at, available_at),
+           IF(status = 2 OR deferrals > 0 OR replays > 0, due_at, available_at)) END),
          UTC_TIMESTAMP(6)) AS oldest
 FROM outbox_event FORCE INDEX (outbox_due) WHERE due_at IS NOT NULL";
 
@@ -40,8 +41,9 @@ SELECT CAST(COALESCE(SUM(status = 0), 0) AS SIGNED) AS new,
        (SELECT COUNT(*) FROM (SELECT 1 FROM outbox_event FORCE INDEX (outbox_behind) WHERE behind IS NOT NULL
                               LIMIT ?) AS waiting) AS blocked,
        TIMESTAMPDIFF(MICROSECOND,
-         MIN(CASE WHEN GREATEST(available_at, due_at) <= UTC_TIMESTAMP(6) THEN GREATEST(available_at, created_at,
-           IF(status = 2 OR deferrals > 0 OR replays > 0, due_at, created_at)) END),
+         MIN(CASE WHEN GREATEST(available_at, due_at) <= UTC_TIMESTAMP(6) THEN GREATEST(available_at,
+           IF(created_at <= UTC_TIMESTAMP(6), created_at, available_at),
+           IF(status = 2 OR deferrals > 0 OR replays > 0, due_at, available_at)) END),
          UTC_TIMESTAMP(6)) AS oldest
 FROM (SELECT status, lease_end, available_at, due_at, created_at, deferrals, replays FROM outbox_event FORCE INDEX (outbox_due) WHERE due_at IS NOT NULL
       ORDER BY due_at, seq LIMIT ?) AS pending";

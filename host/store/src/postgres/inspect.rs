@@ -21,7 +21,7 @@ SELECT count(*) FILTER (WHERE status = 0) AS new,
        (SELECT count(*) FROM outbox_event WHERE status = 3) AS dead,
        (SELECT count(*) FROM outbox_event WHERE parked IS NOT NULL) AS parked,
        (SELECT count(*) FROM outbox_event WHERE behind IS NOT NULL) AS blocked,
-       min(greatest(available_at, created_at, CASE WHEN status = 2 OR deferrals > 0 OR replays > 0 THEN due_at END))
+       min(greatest(available_at, CASE WHEN created_at <= now() THEN created_at END, CASE WHEN status = 2 OR deferrals > 0 OR replays > 0 THEN due_at END))
           FILTER (WHERE available_at <= now() AND due_at <= now()) AS oldest,
        now() AS now
 FROM outbox_event WHERE due_at IS NOT NULL";
@@ -37,7 +37,7 @@ SELECT count(*) FILTER (WHERE status = 0) AS new,
        (SELECT count(*) FROM (SELECT FROM outbox_event WHERE parked IS NOT NULL LIMIT $1::bigint) AS aside) AS parked,
        (SELECT count(*) FROM (SELECT FROM outbox_event WHERE behind IS NOT NULL
                               ORDER BY behind LIMIT $1::bigint) AS waiting) AS blocked,
-       min(greatest(available_at, created_at, CASE WHEN status = 2 OR deferrals > 0 OR replays > 0 THEN due_at END))
+       min(greatest(available_at, CASE WHEN created_at <= now() THEN created_at END, CASE WHEN status = 2 OR deferrals > 0 OR replays > 0 THEN due_at END))
           FILTER (WHERE available_at <= now() AND due_at <= now()) AS oldest,
        now() AS now
 FROM (SELECT status, lease_end, available_at, due_at, created_at, deferrals, replays FROM outbox_event WHERE due_at IS NOT NULL

@@ -19,7 +19,7 @@ SELECT coalesce(sum(status = 0), 0) AS new,
        (SELECT count(*) FROM outbox_event WHERE status = 3) AS dead,
        (SELECT count(*) FROM outbox_event WHERE parked IS NOT NULL) AS parked,
        (SELECT count(*) FROM outbox_event WHERE behind IS NOT NULL) AS blocked,
-       (SELECT min(max(available_at, created_at, CASE WHEN status = 2 OR deferrals > 0 OR replays > 0 THEN due_at ELSE 0 END)) FROM outbox_event
+       (SELECT min(max(available_at, iif(created_at <= ?1, created_at, 0), CASE WHEN status = 2 OR deferrals > 0 OR replays > 0 THEN due_at ELSE 0 END)) FROM outbox_event
         WHERE due_at <= ?1 AND available_at <= ?1) AS oldest
 FROM outbox_event WHERE due_at IS NOT NULL";
 
@@ -32,7 +32,7 @@ SELECT coalesce(sum(status = 0), 0) AS new,
        (SELECT count(*) FROM (SELECT 1 FROM outbox_event WHERE status = 3 LIMIT ?2)) AS dead,
        (SELECT count(*) FROM (SELECT 1 FROM outbox_event WHERE parked IS NOT NULL LIMIT ?2)) AS parked,
        (SELECT count(*) FROM (SELECT 1 FROM outbox_event WHERE behind IS NOT NULL LIMIT ?2)) AS blocked,
-       min(CASE WHEN due_at <= ?1 AND available_at <= ?1 THEN max(available_at, created_at,
+       min(CASE WHEN due_at <= ?1 AND available_at <= ?1 THEN max(available_at, iif(created_at <= ?1, created_at, 0),
          CASE WHEN status = 2 OR deferrals > 0 OR replays > 0 THEN due_at ELSE 0 END) END) AS oldest
 FROM (SELECT status, lease_end, due_at, available_at, created_at, deferrals, replays FROM outbox_event WHERE due_at IS NOT NULL ORDER BY due_at, seq LIMIT ?2)";
 

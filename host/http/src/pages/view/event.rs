@@ -52,6 +52,10 @@ pub(crate) fn moving(event: &OneEvent<'_>) -> Markup {
         h1 { (Stand::of(record, now).show()) " " span.mono { (visible(&route)) } @if let Some(id) = &record.aggregate_id { " " span.quiet.mono { (visible(id)) } } }
         p.mono.all { (record.event_id) }
         p.lead { (event.why.sentence) }
+        @if let Some(why) = &record.unreadable {
+            p.quiet { "Columns that cannot be read" }
+            pre.says { (visible(why)) }
+        }
         @if let Some(error) = &record.last_error {
             p.quiet { "Last error" }
             pre.says { (visible(error)) }

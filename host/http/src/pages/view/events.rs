@@ -148,7 +148,10 @@ pub(crate) fn rows(frame: &Frame, records: &[Record]) -> Markup {
                         td.mono data-name=[record.aggregate_id.as_ref().map(|_| "aggregate")] { (record.aggregate_id.as_deref().map(|id| visible(&short(id, 40))).unwrap_or_default()) }
                         td.tight { (when(record.created_at, now)) }
                         td.number data-name="failed" { @match record.failures() { 0 => span.zero { "–" }, failed => (number(failed.into())) } }
-                        td.error { @if let Some(error) = &record.last_error { span.clamp { (visible(&short(head(error), 160))) } } }
+                        td.error {
+                            @if let Some(why) = &record.unreadable { span.clamp { "This row cannot be read: " (visible(&short(why, 160))) } }
+                            @else if let Some(error) = &record.last_error { span.clamp { (visible(&short(head(error), 160))) } }
+                        }
                     }
                 }
             }
