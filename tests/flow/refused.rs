@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use outbox::dispatcher::DispatcherConfig;
+use outbox::event::OwnerId;
 use outbox::listener::Fixed;
 use outbox::purge::{OnDone, PurgeConfig};
-use outbox::store::RefusedOutcomes;
+use outbox::store::{NewRow, Ownership, RefusedOutcomes};
 use outbox::why::ReasonCode;
-use outbox::{DispatchResult, Event, EventId, Failure, Outbox, Status};
+use outbox::{DispatchResult, Event, EventId, Failure, Mode, Outbox, Status};
 use support::{Database, Harness, Recorder, eventually, in_time};
 
 use crate::common::{HOUR, ROUTE, at_rest, commit, done, drowsy, eager, order, orders, outbox, reaches, row, rows};
@@ -24,7 +25,7 @@ async fn refuse(db: &dyn Harness, change: &str) {
     let statement = match db.store().kind() {
         "postgres" => {
             let body = "BEGIN RAISE EXCEPTION 'the order is archived'; END";
-            db.execute(&format!("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$")).await;
+            db.execute(&format!("CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$")).await;
             format!("{trigger} FOR EACH ROW WHEN (OLD.aggregate_id = '{BAD}') EXECUTE FUNCTION refuse()")
         }
         "mysql" => {
@@ -187,6 +188,35 @@ pub(crate) async fn a_claim_that_cannot_be_renewed_ends_no_other<D: Database>(db
     host.shutdown().await;
 }
 
+/// Events that a host left under claims are claimed before they are delivered: here by one statement, of which one row is refused.
+pub(crate) async fn a_claim_that_the_database_refuses_holds_up_no_other<D: Database>(db: &D) {
+    for mode in [Mode::MultiNode, Mode::OrderedByAggregate] {
+        let recorder = Recorder::done();
+        let envelopes = orders(EVENTS);
+        let rows: Vec<_> = envelopes.iter().map(|envelope| NewRow { envelope, claimed: true }).collect();
+        let gone = Ownership { owner: OwnerId::generate("gone"), lease: HOUR };
+        db.store().write(&rows, &gone).await.expect("writes");
+        db.let_pass(HOUR * 2).await;
+        refuse(db, "UPDATE").await;
+        let host = Outbox::builder(db.typed()).mode(mode).poller(eager()).listener(ROUTE, recorder.listener());
+        let host = host.start().await.expect("starts");
+
+        done(db, u64::from(EVENTS) - 1).await;
+        let bad = envelopes[BAD].id();
+        assert!(!recorder.ids().contains(&bad), "it is not delivered without a claim");
+        let later = commit(&host, (EVENTS..EVENTS + 20).map(order).collect()).await;
+        eventually("later events are DONE", async || later.iter().all(|id| recorder.ids().contains(id))).await;
+
+        allow(db).await;
+        reaches(db, bad, Status::Done).await;
+        let calls = recorder.ids();
+        assert_eq!(calls.iter().collect::<BTreeSet<_>>().len(), calls.len(), "nothing was delivered twice");
+        at_rest(&host).await;
+        host.shutdown().await;
+        db.execute("DELETE FROM outbox_event").await;
+    }
+}
+
 /// The event is delivered again by the next host, as every event without an outcome.
 pub(crate) async fn a_stop_does_not_wait_for_an_outcome_that_is_refused<D: Database>(db: &D) {
     let recorder = Recorder::done();
@@ -208,7 +238,7 @@ pub(crate) async fn an_error_that_the_table_cannot_keep_is_stored_in_ascii<D: Da
     let statement = match db.store().kind() {
         "postgres" => {
             let body = "BEGIN RAISE EXCEPTION 'no equivalent in encoding LATIN1'; END";
-            db.execute(&format!("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$")).await;
+            db.execute(&format!("CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$")).await;
             let is_wide = "octet_length(NEW.last_error) <> char_length(NEW.last_error)";
             format!("{trigger} FOR EACH ROW WHEN ({is_wide}) EXECUTE FUNCTION refuse()")
         }

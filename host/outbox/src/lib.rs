@@ -110,6 +110,7 @@ pub mod conformance;
 pub mod dead;
 pub mod dispatcher;
 pub mod event;
+mod halving;
 pub mod listener;
 #[cfg(test)]
 mod log_lines;

@@ -24,7 +24,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 pub use self::config::PollerConfig;
-pub(crate) use self::intake::{Busy, Headroom, Intake};
+pub(crate) use self::intake::{Busy, Headroom, Intake, RefusedClaims};
 use self::reader::Reader;
 use self::schedule::Schedule;
 use self::unparking::Unparking;

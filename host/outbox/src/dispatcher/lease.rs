@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::overdue::Visits;
 use crate::event::{EventId, Fence};
+use crate::halving::{Failure, Halving};
 use crate::metrics::Metrics;
 use crate::queue::InFlight;
 use crate::recurring::{Outage, Recurring};
@@ -15,8 +16,6 @@ use crate::store::{Store, StoreError};
 
 /// Most claims renewed by one statement.
 const BATCH: usize = 2_000;
-/// After this many refused renewals the reason is no matter of single rows.
-const MOST_REFUSED: usize = 16;
 
 /// Renews at every third of the lease, until it is stopped. One failed renewal does no harm: two more fit into the lease. The
 /// claim of an event whose call is overdue is not renewed, so that another host may take the event over.
@@ -63,18 +62,14 @@ impl LeaseKeeper {
     /// Renews claims. If the database refuses one of them, because a trigger or a constraint of the table does, the others are renewed: it
     /// is found by halving. Returns the first error.
     async fn renew_each(&self, claims: &[(EventId, Fence)]) -> Result<(), StoreError> {
-        let (mut parts, mut refused) = (vec![claims], 0);
+        let mut halving = Halving::new(claims);
         let mut all = Ok(());
-        while let Some(part) = parts.pop() {
+        while let Some(part) = halving.next_part() {
             let Err(error) = self.renew(part).await.inspect_err(|error| self.metrics.db_error(error)) else { continue };
-            if error.is_transient() || refused >= MOST_REFUSED {
-                return Err(error);
-            }
-            if let (first, second @ [_, ..]) = part.split_at(part.len().div_ceil(2)) {
-                parts.extend([second, first]);
-            } else {
-                refused += 1;
-                all = all.and(Err(error));
+            match halving.failed(part, &error) {
+                Failure::Halved => {}
+                Failure::Refused(_) => all = all.and(Err(error)),
+                Failure::OfAll => return Err(error),
             }
         }
         all

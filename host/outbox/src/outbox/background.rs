@@ -18,7 +18,7 @@ use crate::node::{HEARTBEATS, Heartbeat, SessionKeeper};
 use crate::notifier;
 use crate::order::{Learner, Order};
 use crate::partition::Partitions;
-use crate::poller::{Busy, Headroom, Intake, Poller};
+use crate::poller::{Busy, Headroom, Intake, Poller, RefusedClaims};
 use crate::purge::{Purge, PurgeConfig};
 use crate::readiness::{SchemaFault, SchemaWatch};
 use crate::recurring::{Outage, Recurring};
@@ -110,6 +110,7 @@ impl<S> Background<'_, S> {
             partitions: self.partitions.clone(),
             busy: Busy::default(),
             headroom: Headroom::default(),
+            refused: RefusedClaims::default(),
         };
         let poller = Poller::new(wanted.poller.clone(), intake, parts.poller_pulse.clone());
         self.health.spawn("poller", poller.run(self.stop.clone()))

@@ -7,14 +7,18 @@ mod claim;
 mod judge;
 mod leaving;
 mod place;
+mod refused_claims;
 mod room;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 pub(super) use self::accept::{Claims, bytes_of};
 pub(crate) use self::busy::Busy;
 pub(super) use self::claim::Holds;
+pub(crate) use self::refused_claims::RefusedClaims;
 pub(crate) use self::room::Headroom;
 use crate::event::OwnerId;
 use crate::listener::Listeners;
@@ -48,6 +52,8 @@ pub(crate) struct Intake {
     pub(crate) busy: Busy,
     /// For order by aggregate.
     pub(crate) headroom: Headroom,
+    /// The rows that the database does not let this host claim.
+    pub(crate) refused: RefusedClaims,
 }
 
 impl Intake {
@@ -71,7 +77,12 @@ impl Intake {
     /// The `seq` of events that no read needs to bring. In the ordered modes a read brings events that this host dropped without an
     /// outcome, to learn which events they wait for.
     pub(super) fn not_to_read(&self) -> Vec<u64> {
-        if self.order.is_some() { self.in_flight.in_hand() } else { self.in_flight.known() }
+        let mut known = if self.order.is_some() { self.in_flight.in_hand() } else { self.in_flight.known() };
+        if !self.is_one_queue() {
+            // In one queue it would be stepped over, and later events delivered before it.
+            known.extend(self.refused.resting(Instant::now()));
+        }
+        known
     }
 
     /// Forgets the events that this host dropped without an outcome and whose partitions another host has by now: that host reads them

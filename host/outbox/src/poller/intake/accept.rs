@@ -113,7 +113,7 @@ impl Intake {
                 to_claim.iter().map(|(fence, behind)| (fence.sequence, *behind)).collect();
             let fences: Vec<Fence> = to_claim.into_iter().map(|(fence, _)| fence).collect();
             let claimed_at = Instant::now();
-            match self.store.claim(&self.owner, self.lease, &fences).await {
+            match self.claim_rows(&fences).await {
                 Ok(mut claimed) => {
                     settled = claimed.len();
                     for claim in &mut claimed {

@@ -10,6 +10,7 @@ use super::Intake;
 use super::judge::{Judged, is_delivered_alone};
 use super::place::Taken;
 use crate::event::Fence;
+use crate::halving::{Failure, Halving};
 use crate::partition::Hold;
 use crate::queue::{Delivery, Dropped, Via};
 use crate::settlement::{given_back, still_at_work};
@@ -23,14 +24,14 @@ pub(crate) type Holds = HashMap<u64, Hold>;
 pub(super) const MARK_PATIENCE: Duration = Duration::from_millis(100);
 
 impl Intake {
-    /// Claims these events and queues them. Returns how many were claimed: a row that somebody has locked is passed by.
+    /// Claims these events and queues them. Returns how many were claimed: a row that somebody has locked, or that the database refuses,
+    /// is passed by.
     pub(crate) async fn claim(&self, fences: &[Fence], holds: &mut Holds) -> Result<usize, StoreError> {
         if fences.is_empty() {
             return Ok(0);
         }
         let claimed_at = Instant::now();
-        let claimed = self.store.claim(&self.owner, self.lease, fences).await;
-        let claimed = claimed.inspect_err(|_| self.metrics.claims_failed.increment())?;
+        let claimed = self.claim_rows(fences).await.inspect_err(|_| self.metrics.claims_failed.increment())?;
         let count = claimed.len();
         self.queue_claimed(claimed, claimed_at + self.lease, holds).await;
         Ok(count)
@@ -78,9 +79,48 @@ impl Intake {
         Ok(())
     }
 
-    /// Claims these events, and returns the `seq` of those that somebody has locked: they cannot be claimed yet.
+    /// Claims rows. If the database refuses one of them, because a trigger or a constraint of the table does, the others are claimed: it is
+    /// found by halving, and rests.
+    ///
+    /// # Errors
+    /// The database's own. Nothing is claimed then.
+    pub(super) async fn claim_rows(&self, fences: &[Fence]) -> Result<Vec<Claimed>, StoreError> {
+        let mut halving = Halving::new(fences);
+        let mut claimed = Vec::new();
+        while let Some(part) = halving.next_part() {
+            let error = match self.store.claim(&self.owner, self.lease, part).await {
+                Ok(more) => {
+                    self.refused.claimed(more.iter().map(|claim| claim.fence.sequence));
+                    claimed.extend(more);
+                    continue;
+                }
+                Err(error) => error,
+            };
+            match halving.failed(part, &error) {
+                Failure::Halved => {}
+                Failure::Refused(fence) => self.refuse(fence.sequence, &error),
+                // Those that were claimed must be delivered.
+                Failure::OfAll if !claimed.is_empty() => self.metrics.db_error(&error),
+                Failure::OfAll => return Err(error),
+            }
+        }
+        Ok(claimed)
+    }
+
+    /// Lets a row rest that the database does not let this host claim.
+    fn refuse(&self, sequence: u64, error: &StoreError) {
+        self.metrics.db_error(error);
+        if self.refused.refuse(sequence, Instant::now()) {
+            tracing::error!(
+                event.sequence = sequence, error = %crate::chain(error),
+                "the database refuses to let this host claim an event; trying again about once a minute; other events go on"
+            );
+        }
+    }
+
+    /// Claims these events, and returns the `seq` of those that cannot be claimed yet: somebody has locked them, or the database refuses.
     async fn claim_or_lock(&self, fences: &[Fence]) -> Result<(Vec<Claimed>, Vec<u64>), StoreError> {
-        let mut claimed = self.store.claim(&self.owner, self.lease, fences).await?;
+        let mut claimed = self.claim_rows(fences).await?;
         let is_claimed = |fence: &&Fence| claimed.iter().any(|claimed| claimed.fence.sequence == fence.sequence);
         let others: Vec<u64> = fences.iter().filter(|fence| !is_claimed(fence)).map(|fence| fence.sequence).collect();
         if others.is_empty() {
@@ -89,6 +129,7 @@ impl Intake {
         // Without an answer all of them wait: a claim is lost with its lease, and a second look costs nothing.
         let locked = self.store.locked(&others).await.inspect_err(|error| self.metrics.db_error(error));
         let mut locked = locked.unwrap_or_else(|_| others.clone());
+        locked.extend(self.refused.resting(Instant::now()));
         let is_free = |fence: &&Fence| others.contains(&fence.sequence) && !locked.contains(&fence.sequence);
         let free: Vec<Fence> = fences.iter().filter(is_free).copied().collect();
         if free.is_empty() {
@@ -96,7 +137,7 @@ impl Intake {
         }
         // A row that was locked at the claim may have been unlocked before the look. If its event were taken for one that has
         // changed, it would be read again, and delivered under the same number.
-        match self.store.claim(&self.owner, self.lease, &free).await.inspect_err(|error| self.metrics.db_error(error)) {
+        match self.claim_rows(&free).await.inspect_err(|error| self.metrics.db_error(error)) {
             Ok(more) => claimed.extend(more),
             Err(_) => locked.extend(free.iter().map(|fence| fence.sequence)),
         }
