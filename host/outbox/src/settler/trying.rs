@@ -51,8 +51,7 @@ impl<'a> Trying<'a> {
     pub(super) fn may_be_of_rows(&self, error: &StoreError) -> bool {
         match error {
             StoreError::TimedOut { .. } | StoreError::Locked { .. } => self.round == Round::Again || self.has_failed_twice(),
-            StoreError::Forbidden { .. } | StoreError::Failed { .. } => !error.is_transient(),
-            _ => false,
+            error => error.may_concern_rows(),
         }
     }
 
