@@ -183,12 +183,15 @@ fn what_was_done_before_a_failure_is_told() {
     let place = place();
     place.sql("CREATE TRIGGER stuck BEFORE UPDATE ON outbox_event WHEN OLD.event_id = 'dead-2' BEGIN SELECT RAISE(ABORT, 'stuck'); END");
     place.sql(
-        "CREATE TRIGGER kept BEFORE DELETE ON outbox_event WHEN OLD.event_id = 'dead-2' BEGIN SELECT RAISE(ABORT, 'kept'); END",
+        "CREATE TRIGGER unnoted BEFORE INSERT ON outbox_event_audit
+         WHEN NEW.action = 'purge' AND EXISTS (SELECT 1 FROM outbox_event_audit WHERE action = 'purge')
+         BEGIN SELECT RAISE(ABORT, 'unnoted'); END",
     );
 
     let replay = place.run(&["dead", "replay", "--all", "--yes", "--batch-size", "1"]);
     place.sql(&format!("UPDATE outbox_event SET status = 3, due_at = NULL, done_at = {PAST} WHERE event_id = 'dead-1'"));
     let purge = place.run(&["purge", "--dead", "--older-than", "0s", "--yes", "--set", "purge.batch_size=1"]);
+    place.sql(&format!("UPDATE outbox_event SET status = 3, due_at = NULL, done_at = {PAST}"));
     let again = place.run(&["purge", "--dead", "--older-than", "0s", "--yes"]);
 
     for (ended, done) in [(replay, "1 event was replayed before this"), (purge, "1 event was deleted before this")] {

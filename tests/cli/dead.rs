@@ -167,6 +167,26 @@ fn a_purge_by_hand_keeps_what_blocks_others_and_says_so() {
 }
 
 #[test]
+fn a_purge_deletes_what_it_can_and_names_the_rest() {
+    let place = place(3);
+    place.sql(&format!("UPDATE outbox_event SET status = 1, done_at = {PAST}"));
+    place.sql(
+        "CREATE TRIGGER held BEFORE DELETE ON outbox_event WHEN OLD.event_id = 'dead-2' \
+         BEGIN SELECT RAISE(ABORT, 'the order is archived'); END",
+    );
+
+    let some = place.run(&["purge", "--yes", "--output", "json"]);
+    let nothing = place.run(&["purge", "--yes"]);
+
+    assert_eq!((some.code, nothing.code), (Some(6), Some(1)), "{}{}", some.stderr, nothing.stderr);
+    let report: serde_json::Value = serde_json::from_str(&some.stdout).expect("JSON");
+    assert_eq!((report["count"].as_u64(), report["undeletable"]["count"].as_u64()), (Some(2), Some(1)), "{report}");
+    assert_eq!(report["undeletable"]["first"][0]["event_id"], "dead-2");
+    assert!(some.stderr.contains("error: 1 event could not be deleted\n  seq 2, dead-2: "), "{}", some.stderr);
+    assert!(some.stderr.contains("the order is archived"), "{}", some.stderr);
+}
+
+#[test]
 fn what_cannot_be_replayed_is_told_with_how_it_stands() {
     let place = place(1);
     place.order("new", "42");

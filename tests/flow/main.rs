@@ -93,6 +93,9 @@ on_every_database! {
     refused::a_stop_does_not_wait_for_an_outcome_that_is_refused,
     refused::an_error_that_the_table_cannot_keep_is_stored_in_ascii,
     refused::a_failure_is_stored_though_the_counter_is_at_its_end,
+    purge::rows_that_the_database_refuses_to_delete_keep_no_other_row,
+    purge::undelivered_rows_that_cannot_be_deleted_keep_no_other_row,
+    purge::any_undeletable_rows_are_the_only_ones_that_a_purge_leaves,
     careful::a_host_claims_as_many_events_as_the_last_owner_can_have_had_in_flight,
     rolling::a_host_whose_plugin_did_not_load_kills_nothing_that_it_might_have_answered,
     rolling::a_host_without_any_listener_parks_what_is_due,
@@ -144,10 +147,17 @@ on_every_database! {
 /// Facts about triggers that have a change do nothing, which MySQL does not have.
 mod without_effect {
     mod postgres {
-        walks! { Postgres => refused::an_outcome_that_changes_nothing_is_not_delivered_in_a_loop }
+        walks! { Postgres =>
+            refused::an_outcome_that_changes_nothing_is_not_delivered_in_a_loop,
+            purge::a_purge_deletes_all_rows_but_those_that_a_trigger_keeps,
+            purge::rows_that_a_deferred_constraint_keeps_keep_no_other_row,
+        }
     }
     mod sqlite {
-        walks! { Sqlite => refused::an_outcome_that_changes_nothing_is_not_delivered_in_a_loop }
+        walks! { Sqlite =>
+            refused::an_outcome_that_changes_nothing_is_not_delivered_in_a_loop,
+            purge::a_purge_deletes_all_rows_but_those_that_a_trigger_keeps,
+        }
     }
 }
 

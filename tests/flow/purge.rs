@@ -1,14 +1,16 @@
 //! Old finished rows away.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use outbox::event::OwnerId;
 use outbox::metrics::Metrics;
 use outbox::purge::{PURGE_COMPLETED, Purge, PurgeConfig, PurgeError, PurgeLimits};
-use outbox::store::Node;
-use outbox::{Failure, Outbox, StartError, Status};
-use support::{Harness, Recorder, Sqlite, eventually};
+use outbox::store::{Filter, Node, Purged};
+use outbox::{EventId, Failure, Outbox, StartError, Status};
+use rand::RngExt;
+use support::{Database, Harness, Recorder, Seed, Sqlite, eventually};
 
 use crate::common::{ROUTE, commit, commit_one, done, orders, outbox, reaches, row, rows};
 
@@ -25,7 +27,7 @@ async fn finished(count: u32) -> Sqlite {
     db
 }
 
-fn purge(db: &Sqlite, config: PurgeConfig) -> Purge {
+fn purge(db: &dyn Harness, config: PurgeConfig) -> Purge {
     Purge::new(db.store(), config, Arc::new(Metrics::default()))
 }
 
@@ -179,4 +181,160 @@ async fn a_host_that_delivers_refuses_to_purge_what_is_undelivered() {
     let Err(StartError::Config(faults)) = outbox(&db).purge(config).start().await else { panic!("it starts") };
 
     assert!(faults[0].contains("purge.undelivered_retention") && faults[0].contains("single_node"), "{faults:?}");
+}
+
+/// Writes this many events, delivers them, and returns their IDs in the order of their `seq`.
+async fn delivered<D: Database>(db: &D, count: u32) -> Vec<EventId> {
+    let host = outbox(db).listener(ROUTE, Recorder::done().listener()).start().await.expect("starts");
+    let ids = commit(&host, orders(count)).await;
+    done(db, u64::from(count)).await;
+    host.shutdown().await;
+    ids
+}
+
+/// The `seq` and the ID of each row, oldest first.
+async fn rows_by_seq(db: &dyn Harness) -> Vec<(u64, EventId)> {
+    let rows = db.store().list(&Filter::default(), 1_000).await.expect("lists");
+    rows.into_iter().map(|row| (row.seq, row.event_id)).collect()
+}
+
+/// One purge of everything that is finished, in batches of this size.
+async fn purge_all(db: &dyn Harness, batch_size: u32) -> Purged {
+    let purge = purge(db, PurgeConfig { retention: Duration::ZERO, batch_size, ..PurgeConfig::default() });
+    purge.run_once(PurgeLimits::default()).await.expect("runs")
+}
+
+/// Marks rows, so that the triggers below keep them.
+async fn hold(db: &dyn Harness, rows: &[(u64, EventId)]) {
+    for (seq, _) in rows {
+        db.execute(&format!("UPDATE outbox_event SET tenant_id = 'held' WHERE seq = {seq}")).await;
+    }
+}
+
+/// Has the database refuse the DELETE of rows that are held.
+async fn refuse_held(db: &dyn Harness) {
+    let trigger = "CREATE TRIGGER held BEFORE DELETE ON outbox_event";
+    let statement = match db.store().kind() {
+        "postgres" => {
+            let body = "BEGIN RAISE EXCEPTION 'the order is archived'; END";
+            db.execute(&format!("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$")).await;
+            format!("{trigger} FOR EACH ROW WHEN (OLD.tenant_id = 'held') EXECUTE FUNCTION refuse()")
+        }
+        "mysql" => {
+            let signal = "SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'the order is archived'";
+            format!("{trigger} FOR EACH ROW IF OLD.tenant_id = 'held' THEN {signal}; END IF")
+        }
+        _ => format!("{trigger} WHEN OLD.tenant_id = 'held' BEGIN SELECT RAISE(ABORT, 'the order is archived'); END"),
+    };
+    db.execute(&statement).await;
+}
+
+/// Has the database accept the DELETE of rows that are held, and keep them.
+async fn suppress_held(db: &dyn Harness) {
+    let trigger = "CREATE TRIGGER held BEFORE DELETE ON outbox_event";
+    if db.store().kind() == "postgres" {
+        db.execute("CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$").await;
+        let when = "FOR EACH ROW WHEN (OLD.tenant_id = 'held') EXECUTE FUNCTION keep()";
+        db.execute(&format!("{trigger} {when}")).await;
+    } else {
+        db.execute(&format!("{trigger} WHEN OLD.tenant_id = 'held' BEGIN SELECT RAISE(IGNORE); END")).await;
+    }
+}
+
+/// Only these rows are left, and the purge names them with this error.
+async fn only_these_are_left(db: &dyn Harness, purged: &Purged, held: &[(u64, EventId)], error: &str) {
+    assert_eq!(rows_by_seq(db).await, held, "{purged:?}");
+    let found = &purged.undeletable;
+    assert_eq!((found.count, found.gave_up), (held.len() as u64, false), "{found:?}");
+    let named: BTreeSet<_> = found.first.iter().map(|row| (row.seq, row.event_id.expect("the ID is good"))).collect();
+    assert_eq!(named, held.iter().copied().collect(), "{found:?}");
+    assert!(found.first.iter().all(|row| row.error.to_lowercase().contains(error)), "{found:?}");
+}
+
+/// A table of the user's that refers to some rows.
+pub(crate) async fn rows_that_the_database_refuses_to_delete_keep_no_other_row<D: Database>(db: &D) {
+    delivered(db, 60).await;
+    let rows = rows_by_seq(db).await;
+    let held = [rows[0], rows[19], rows[20], rows[59]];
+    db.execute("CREATE TABLE note (seq BIGINT NOT NULL, FOREIGN KEY (seq) REFERENCES outbox_event (seq))").await;
+    for (seq, _) in held {
+        db.execute(&format!("INSERT INTO note (seq) VALUES ({seq})")).await;
+    }
+    let metrics = Arc::new(Metrics::default());
+    let config = PurgeConfig { retention: Duration::ZERO, batch_size: 7, ..PurgeConfig::default() };
+    let purge = Purge::new(db.store(), config, metrics.clone());
+
+    let purged = purge.run_once(PurgeLimits::default()).await.expect("runs");
+
+    only_these_are_left(db, &purged, &held, "foreign key").await;
+    let counts = metrics.counts();
+    assert_eq!((purged.count, counts.purged, counts.purge_undeletable), (56, 56, 4));
+    db.execute("DELETE FROM note").await;
+    let purged = purge_all(db, 7).await;
+    assert_eq!((purged.count, purged.undeletable.count), (4, 0), "the next purge deletes them");
+}
+
+/// For databases that can accept a DELETE and keep the row.
+pub(crate) async fn a_purge_deletes_all_rows_but_those_that_a_trigger_keeps<D: Database>(db: &D) {
+    delivered(db, 60).await;
+    let rows = rows_by_seq(db).await;
+    let held = [rows[0], rows[1], rows[30], rows[59]];
+    hold(db, &held).await;
+    suppress_held(db).await;
+
+    let purged = purge_all(db, 7).await;
+
+    assert_eq!(purged.count, 56);
+    only_these_are_left(db, &purged, &held, "accepted the delete").await;
+}
+
+/// A constraint that PostgreSQL checks when the statement is over.
+pub(crate) async fn rows_that_a_deferred_constraint_keeps_keep_no_other_row<D: Database>(db: &D) {
+    delivered(db, 20).await;
+    let rows = rows_by_seq(db).await;
+    db.execute("CREATE TABLE note (seq bigint REFERENCES outbox_event (seq) DEFERRABLE INITIALLY DEFERRED)").await;
+    db.execute(&format!("INSERT INTO note (seq) VALUES ({})", rows[3].0)).await;
+
+    let purged = purge_all(db, 500).await;
+
+    assert_eq!(purged.count, 19);
+    only_these_are_left(db, &purged, &rows[3..4], "foreign key").await;
+}
+
+pub(crate) async fn undelivered_rows_that_cannot_be_deleted_keep_no_other_row<D: Database>(db: &D) {
+    let writer = Outbox::writer_only(db.typed()).start().await.expect("starts");
+    commit(&writer, orders(20)).await;
+    let rows = rows_by_seq(db).await;
+    let held = [rows[4], rows[5]];
+    hold(db, &held).await;
+    refuse_held(db).await;
+    let config = PurgeConfig { undelivered_retention: Some(Duration::ZERO), batch_size: 6, ..PurgeConfig::default() };
+
+    let purged = purge(db, config).run_once(PurgeLimits::default()).await.expect("runs");
+
+    assert_eq!(purged.count, 18);
+    only_these_are_left(db, &purged, &held, "the order is archived").await;
+    writer.shutdown().await;
+}
+
+pub(crate) async fn any_undeletable_rows_are_the_only_ones_that_a_purge_leaves<D: Database>(db: &D) {
+    let seed = Seed::of_this_run();
+    let mut chance = seed.choices_of("undeletable rows");
+    refuse_held(db).await;
+    for round in 0..5 {
+        let (count, batch_size) = (chance.random_range(1..60), chance.random_range(1..30));
+        let share = chance.random_range(0..=10_u32);
+        delivered(db, count).await;
+        let rows = rows_by_seq(db).await;
+        let held: Vec<_> = rows.iter().copied().filter(|_| chance.random_range(0..20) < share).collect();
+        hold(db, &held).await;
+
+        let purged = purge_all(db, batch_size).await;
+
+        let of = format!("seed {}, round {round}: {} of {count} in batches of {batch_size}", seed.number(), held.len());
+        assert_eq!(rows_by_seq(db).await, held, "{of}");
+        assert_eq!((purged.count, purged.undeletable.count), (u64::from(count) - held.len() as u64, held.len() as u64), "{of}");
+        db.execute("UPDATE outbox_event SET tenant_id = NULL").await;
+        assert_eq!(purge_all(db, 500).await.count, held.len() as u64, "{of}");
+    }
 }

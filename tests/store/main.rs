@@ -247,6 +247,8 @@ conformance! {
     purge::what_its_writer_dated_back_is_as_old_as_its_row,
     purge::nothing_is_purged_as_undelivered_while_a_host_is_alive,
     purge::what_a_host_ever_took_or_is_not_due_is_not_undelivered,
+    purge::a_batch_begins_at_a_time_and_skips_rows,
+    purge::an_undelivered_batch_begins_at_a_time_and_skips_rows,
     migrate::migrating_twice_is_migrating_once,
     index::an_index_is_there_once_it_was_added,
     index::two_programs_may_add_an_index_at_once,
@@ -265,4 +267,14 @@ conformance! {
     migrate::the_printed_schema_is_one_that_the_host_accepts,
     concurrency::eight_tasks_finish_two_thousand_events_once_each,
     concurrency::writers_and_claimers_at_once_lose_nothing,
+}
+
+/// Facts about triggers that have a change do nothing, which MySQL does not have.
+mod without_effect {
+    mod postgres {
+        suite! { Postgres => purge::rows_that_a_trigger_keeps_remain_and_are_answered }
+    }
+    mod sqlite {
+        suite! { Sqlite => purge::rows_that_a_trigger_keeps_remain_and_are_answered }
+    }
 }

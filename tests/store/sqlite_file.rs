@@ -4,7 +4,7 @@ use std::task::Poll;
 
 use outbox::event::Status;
 use outbox::store::sqlite::SqliteOptions;
-use outbox::store::{DoctorStore, InspectStore, NewRow, PurgeRequest, SchemaStore, Severity};
+use outbox::store::{DoctorStore, InspectStore, NewRow, PurgeRequest, PurgeTarget, SchemaStore, Severity};
 use outbox::time::Timestamp;
 use outbox::{Outbox, SqliteStore, StoreError, TransactionalStore};
 use sqlx::Executor;
@@ -245,8 +245,9 @@ async fn nothing_is_written_to_a_file_that_was_deleted_or_moved() {
         matches!(&written, Err(StoreError::Moved { why, .. }) if why.contains("moved, deleted or replaced")),
         "{written:?}"
     );
-    let all = PurgeRequest { status: Status::Done, finished_before: Timestamp::from_micros(i64::MAX), limit: 10 };
-    assert!(matches!(db.store().purge(all).await, Err(StoreError::Moved { .. })), "nor is anything deleted");
+    let finished = PurgeTarget::Finished { status: Status::Done, finished_before: Timestamp::from_micros(i64::MAX) };
+    let all = PurgeRequest::first(finished, 10);
+    assert!(matches!(db.store().purge(&all).await, Err(StoreError::Moved { .. })), "nor is anything deleted");
     std::fs::rename(&elsewhere, db.file()).expect("put back");
     write_one(&db).await;
     assert_eq!(db.number("SELECT count(*) FROM outbox_event").await, 1);

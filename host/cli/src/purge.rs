@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use outbox::event::Status;
 use outbox::purge::PurgeLimits;
-use outbox::store::Purged;
+use outbox::store::{Purged, Undeletable};
 use outbox::units::duration;
 use serde::Serialize;
 
 use crate::audit::ManyArgs;
 use crate::config::Config;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::flags::at_least_one;
 use crate::output::{self, count, span};
 use crate::place::{self, Confirmed, Progress, Purging, WouldPurge};
@@ -37,9 +37,9 @@ pub(crate) struct PurgeCommand {
 }
 
 #[derive(Serialize)]
-struct Report {
+struct Report<'a> {
     #[serde(flatten)]
-    purged: Purged,
+    purged: &'a Purged,
     dry_run: bool,
 }
 
@@ -56,14 +56,14 @@ impl PurgeCommand {
                 count(purgeable.blocking, &format!("{status} event"))
             );
         }
-        let show = |purged: Purged, dry_run: bool| {
+        let show = |purged: &Purged, dry_run: bool| {
             output::one(&Report { purged, dry_run }, output.output, |report| {
                 let would = if dry_run { "would be " } else { "" };
                 format!("{} {would}deleted\n", count(report.purged.count, "event"))
             })
         };
         if dry_run || wanted == 0 {
-            return show(Purged { count: wanted, ..Purged::default() }, dry_run);
+            return show(&Purged { count: wanted, ..Purged::default() }, dry_run);
         }
         let events = format!("{} that finished more than {} ago", count(wanted, &format!("{status} event")), span(older_than));
         output::confirm(&format!("permanently delete {events}"), yes)?;
@@ -72,10 +72,37 @@ impl PurgeCommand {
         let (started, audit) = (Instant::now(), reason.audit());
         let purge = async |so_far: Progress<'_>| place.purge(what, confirmed, limits, &audit, so_far).await;
         let purged = output::counting("deleting", "deleted", wanted, purge).await?;
-        show(purged, false)?;
+        show(&purged, false)?;
         if purged.count < wanted && self.time_limit.is_some_and(|limit| started.elapsed() >= limit) {
             eprintln!("the time limit was reached; run the command again for the rest");
         }
-        Ok(())
+        if purged.undeletable.count > 0 { Err(undeletable(&purged)) } else { Ok(()) }
     }
+}
+
+/// Names the events that the database did not delete.
+fn undeletable(purged: &Purged) -> Failure {
+    let Undeletable { count: events, first, gave_up } = &purged.undeletable;
+    let exit = if purged.count > 0 { Exit::Partly } else { Exit::Failed };
+    let named = first.iter().take(Undeletable::NAMED);
+    let mut details: Vec<String> = named
+        .map(|row| {
+            let id = row.event_id.map_or_else(String::new, |id| format!(", {id}"));
+            format!("seq {}{id}: {}", row.seq, row.error)
+        })
+        .collect();
+    let more = events.saturating_sub(u64::try_from(details.len()).unwrap_or(u64::MAX));
+    if more > 0 {
+        details.push(format!("and {more} more"));
+    }
+    if *gave_up {
+        details.push(
+            "these are too many for one purge, so it ended early; other events that are old enough may be left".to_owned(),
+        );
+    }
+    details.push(
+        "help: find the foreign key, trigger or row-level policy of the table that keeps them, then run the command again"
+            .to_owned(),
+    );
+    Failure::new(exit, format!("{} could not be deleted", count(*events, "event"))).details(details)
 }

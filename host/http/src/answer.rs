@@ -54,10 +54,11 @@ pub struct ReplayReport {
 /// What a purge deleted.
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
 pub struct PurgeReport {
-    /// How many events were deleted, and when they had finished.
+    /// How many events were deleted, when they had finished, and which events the database did not delete.
     #[serde(flatten)]
     pub purged: Purged,
-    /// How many more events finished by `finished_before` and were not deleted, because a limit was reached.
+    /// How many more events finished by `finished_before` and were not deleted, because a limit was reached or the
+    /// database did not delete them.
     pub left: u64,
     /// How many events finished by `finished_before` and are kept, because later events of their aggregates wait behind them.
     pub blocking: u64,

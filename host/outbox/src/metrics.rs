@@ -112,6 +112,8 @@ metrics! {
     db_errors,
     /// Finished events deleted.
     purged,
+    /// Old events that a purge could not delete; each purge counts them again.
+    purge_undeletable,
 }
 
 impl Metrics {

@@ -1,16 +1,20 @@
 //! Deletes old finished rows, in small batches.
 
+mod walk;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
+use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
-use tokio::time::Instant;
 
+use self::walk::{Batches, Walk};
 use crate::event::{Envelope, OwnerId, Status};
 use crate::metrics::Metrics;
-use crate::store::{Audit, NewRow, Ownership, PurgeBatch, PurgeRequest, Purged, Store, StoreError};
+use crate::store::{
+    Audit, NewRow, Ownership, PurgeBatch, PurgeRequest, PurgeRow, PurgeTarget, Purged, Store, StoreError, Undeletable,
+};
 use crate::time::Timestamp;
 use crate::units::{duration, duration_option, too_long};
 
@@ -134,13 +138,15 @@ impl Purge {
         Self { store, config, metrics, closed: watch::Sender::new(false) }
     }
 
-    /// One purge: batches until nothing old is left or a limit is reached. Each batch is its own transaction.
+    /// One purge: batches until nothing old is left or a limit is reached. Each batch is its own transaction. Steps over rows that the
+    /// database does not delete although it deletes others, and logs a warning about them; see [`Purged::undeletable`].
     ///
     /// # Errors
     /// When it was closed, or the database's own; what earlier batches deleted stays deleted, and a repeat is safe.
     pub async fn run_once(&self, limits: PurgeLimits) -> Result<Purged, PurgeError> {
         let mut walk = self.walk(limits);
         let ended = self.everything(&mut walk).await;
+        log_undeletable(&walk.purged.undeletable);
         self.ended(walk.purged, ended).await
     }
 
@@ -148,12 +154,16 @@ impl Purge {
         for status in [Status::Done, Status::Dead] {
             let Some(older_than) = self.config.kept(status) else { continue };
             let finished_before = self.store.now().await?.minus(older_than);
-            walk.run(|limit| self.finished(status, finished_before, limit), |_| {}).await?;
+            self.walk_through(walk, PurgeTarget::Finished { status, finished_before }).await?;
         }
         if let Some(older_than) = self.config.undelivered_retention {
-            walk.run(|limit| self.counted(self.store.purge_undelivered(older_than, limit)), |_| {}).await?;
+            self.walk_through(walk, PurgeTarget::Undelivered { older_than }).await?;
         }
         Ok(())
+    }
+
+    async fn walk_through(&self, walk: &mut Walk, target: PurgeTarget) -> Result<(), PurgeError> {
+        walk.run(target, &Deleting { purge: self, noted: None }, |_| {}).await
     }
 
     /// Deletes events of one state that were finished by a time of the database's clock; what crosses it meanwhile is kept.
@@ -166,10 +176,11 @@ impl Purge {
         status: Status,
         finished_before: Timestamp,
         limits: PurgeLimits,
-        progress: impl FnMut(Purged),
+        progress: impl FnMut(&Purged),
     ) -> Result<Purged, PurgeError> {
         let mut walk = self.walk(limits);
-        let ended = walk.run(|limit| self.finished(status, finished_before, limit), progress).await;
+        let target = PurgeTarget::Finished { status, finished_before };
+        let ended = walk.run(target, &Deleting { purge: self, noted: None }, progress).await;
         self.ended(walk.purged, ended).await
     }
 
@@ -184,19 +195,12 @@ impl Purge {
         status: Status,
         finished_before: Timestamp,
         limits: PurgeLimits,
-        progress: impl FnMut(Purged),
+        progress: impl FnMut(&Purged),
     ) -> Result<Purged, PurgeError> {
         let selector = &serde_json::json!({ "status": status, "finished_before": finished_before });
         let mut walk = self.walk(limits);
-        let batch = |limit| -> Batch<'_> {
-            Box::pin(async move {
-                let purged = self.finished(status, finished_before, limit).await?;
-                // A row for each batch: hosts may add to the audit log, and may not change it.
-                self.store.note(audit, "purge", selector, purged.count).await?;
-                Ok(purged)
-            })
-        };
-        let ended = walk.run(batch, progress).await;
+        let target = PurgeTarget::Finished { status, finished_before };
+        let ended = walk.run(target, &Deleting { purge: self, noted: Some((audit, selector)) }, progress).await;
         self.ended(walk.purged, ended).await
     }
 
@@ -234,8 +238,7 @@ impl Purge {
         let purged = self.run_once(PurgeLimits::default()).await?;
         if let Some(older_than) = self.config.dead_retention {
             let finished_before = self.store.now().await?.minus(older_than);
-            let request = PurgeRequest { status: Status::Dead, finished_before, limit: u32::MAX };
-            let now = self.store.count_purgeable(request).await?.blocking;
+            let now = self.store.count_purgeable(Status::Dead, finished_before).await?.blocking;
             if std::mem::replace(blocking, now) != now && now > 0 {
                 tracing::warn!(
                     events = now,
@@ -253,26 +256,13 @@ impl Purge {
         Ok(nodes.iter().find(|node| node.alive).is_none_or(|first| first.owner == owner.as_str()))
     }
 
-    fn finished(&self, status: Status, finished_before: Timestamp, limit: u32) -> Batch<'_> {
-        self.counted(self.store.purge(PurgeRequest { status, finished_before, limit }))
-    }
-
-    fn counted<'a>(&'a self, batch: Batch<'a>) -> Batch<'a> {
-        Box::pin(async move { batch.await.inspect(|batch| self.metrics.purged.add(batch.count)) })
-    }
-
     fn walk(&self, limits: PurgeLimits) -> Walk {
-        Walk {
-            until: limits.time.and_then(|time| Instant::now().checked_add(time)),
-            rows: limits.rows,
-            batch_size: self.config.batch_size,
-            purged: Purged::default(),
-            closed: self.closed.subscribe(),
-        }
+        Walk::new(limits, self.config.batch_size, self.closed.subscribe())
     }
 
     /// Tells of what was deleted, when that is asked for: also after a purge that did not come to its end.
     async fn ended(&self, purged: Purged, ended: Result<(), PurgeError>) -> Result<Purged, PurgeError> {
+        self.metrics.purge_undeletable.add(purged.undeletable.count);
         let told = if purged.count > 0 && self.config.emit_event { self.tell(&purged).await } else { Ok(()) };
         ended?;
         told?;
@@ -288,62 +278,42 @@ impl Purge {
     }
 }
 
-/// A batch on its way. Boxed, as the store hands it out.
-type Batch<'a> = BoxFuture<'a, Result<PurgeBatch, StoreError>>;
-
-/// A batch that comes into others' way is halved down to this.
-const SMALLEST_BATCH: u32 = 10;
-/// The longest rest between two batches.
-const LONGEST_REST: Duration = Duration::from_secs(1);
-
-/// How far one purge has come, and how far it may go.
-struct Walk {
-    until: Option<Instant>,
-    rows: Option<u64>,
-    batch_size: u32,
-    purged: Purged,
-    closed: watch::Receiver<bool>,
+/// Deletes batches by the store.
+struct Deleting<'a> {
+    purge: &'a Purge,
+    /// Where each batch is recorded: a process that ends in the middle has recorded all batches but the last. `None` for the host's own
+    /// purge.
+    noted: Option<(&'a Audit, &'a serde_json::Value)>,
 }
 
-impl Walk {
-    /// Deletes batch by batch, until one is not full or a limit is reached.
-    async fn run<'a>(
-        &mut self,
-        mut delete: impl FnMut(u32) -> Batch<'a>,
-        mut progress: impl FnMut(Purged),
-    ) -> Result<(), PurgeError> {
-        loop {
-            if *self.closed.borrow() {
-                return Err(PurgeError::Closed);
-            }
-            let left = self.rows.map_or(u64::MAX, |rows| rows.saturating_sub(self.purged.count));
-            let limit = self.batch_size.min(u32::try_from(left).unwrap_or(u32::MAX));
-            let began = Instant::now();
-            if limit == 0 || self.until.is_some_and(|until| began >= until) {
-                return Ok(());
-            }
-            match delete(limit).await {
-                Ok(batch) => {
-                    self.purged.add(batch);
-                    progress(self.purged);
-                    if batch.count < u64::from(limit) || self.rows.is_some_and(|rows| self.purged.count >= rows) {
-                        return Ok(());
-                    }
-                }
-                // A smaller batch holds its locks for a shorter time.
-                Err(StoreError::Locked { .. } | StoreError::TimedOut { .. }) if limit > SMALLEST_BATCH => {
-                    self.batch_size = (limit / 2).max(SMALLEST_BATCH);
-                }
-                Err(error) => return Err(error.into()),
-            }
-            // Between two batches the database belongs to the events: a purge has it for half of the time at most.
-            let _ = tokio::time::timeout(rest(began.elapsed()), self.closed.wait_for(|closed| *closed)).await;
-        }
+#[async_trait]
+impl Batches for Deleting<'_> {
+    async fn delete(&self, request: &PurgeRequest) -> Result<PurgeBatch, StoreError> {
+        self.purge.store.purge(request).await.inspect(|batch| self.purge.metrics.purged.add(batch.count))
+    }
+
+    async fn note(&self, count: u64) -> Result<(), StoreError> {
+        let Some((audit, selector)) = self.noted else { return Ok(()) };
+        // A row for each batch: hosts may add to the audit log, and may not change it.
+        self.purge.store.note(audit, "purge", selector, count).await
+    }
+
+    async fn next(&self, request: &PurgeRequest) -> Result<Option<PurgeRow>, StoreError> {
+        self.purge.store.next_to_purge(request).await
     }
 }
 
-fn rest(took: Duration) -> Duration {
-    took.min(LONGEST_REST)
+/// One warning for each purge that could not delete some rows: their number, and the oldest of them.
+fn log_undeletable(undeletable: &Undeletable) {
+    let Some(oldest) = undeletable.first.first() else { return };
+    tracing::warn!(
+        events = undeletable.count,
+        gave_up = undeletable.gave_up,
+        seq = oldest.seq,
+        event.id = oldest.event_id.map(|id| id.to_string()).as_deref(),
+        error = oldest.error.as_str(),
+        "the database does not delete some old events; `outbox purge` lists them"
+    );
 }
 
 #[cfg(test)]

@@ -85,7 +85,7 @@ pub use partition::{HeldPartition, PARTITIONS, PartitionFaults, PartitionStore};
 pub use plan::{Plan, PlanStore};
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresStore;
-pub use purge::{PurgeBatch, PurgeRequest, PurgeStore, Purgeable, Purged};
+pub use purge::{PurgeBatch, PurgeRequest, PurgeRow, PurgeStore, PurgeTarget, Purgeable, Purged, Undeletable, UndeletableRow};
 pub use read::{Position, ReadEvent, ReadOrder, ReadRequest, ReadStore};
 pub use record::{ASKED_FOR_LATER, Record, failures};
 pub use refused::{RefusedOutcome, RefusedOutcomes};

@@ -3,36 +3,79 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use outbox_event::Status;
+use outbox_event::text::shorten;
 use outbox_event::time::Timestamp;
+use outbox_event::{EventId, Status};
 use serde::{Deserialize, Serialize};
 
 use super::StoreError;
+use super::refused::ERROR_BYTES;
 
 /// Deleting old events.
 #[async_trait]
 pub trait PurgeStore: Send + Sync {
-    /// Deletes finished rows, oldest first, at most `limit`; never one that later events of its aggregate wait behind.
-    async fn purge(&self, request: PurgeRequest) -> Result<PurgeBatch, StoreError>;
+    /// Deletes the oldest rows of the request. Skips rows that another transaction has locked, if the database can; their next chance is
+    /// the next purge.
+    ///
+    /// # Errors
+    /// The database's own; no row is deleted then.
+    async fn purge(&self, request: &PurgeRequest) -> Result<PurgeBatch, StoreError>;
 
-    /// How many rows [`purge`](Self::purge) would delete without a limit, and how many it leaves though they are old enough.
-    async fn count_purgeable(&self, request: PurgeRequest) -> Result<Purgeable, StoreError>;
+    /// The row that [`purge`](Self::purge) would delete first; `None` if there is no row.
+    async fn next_to_purge(&self, request: &PurgeRequest) -> Result<Option<PurgeRow>, StoreError>;
 
-    /// Deletes rows that have been due for at least `older_than` and that no host ever took, those that were due first at
-    /// first, at most `limit`; none while any node is alive, which is going to deliver them. `first` and `last` of the answer
-    /// are the times when they were due.
-    async fn purge_undelivered(&self, older_than: Duration, limit: u32) -> Result<PurgeBatch, StoreError>;
+    /// How many rows of this status finished by this time: the number that a purge deletes, and the number that it leaves because later
+    /// events wait behind them.
+    async fn count_purgeable(&self, status: Status, finished_before: Timestamp) -> Result<Purgeable, StoreError>;
 }
 
-/// What to purge.
+/// The rows that a purge deletes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PurgeTarget {
+    /// Finished events; never one that later events of its aggregate wait behind.
+    Finished {
+        /// DONE or DEAD.
+        status: Status,
+        /// The latest time of their end. Not an age, so that every batch of a purge means the same events.
+        finished_before: Timestamp,
+    },
+    /// Events that no host ever took; no event while any host is alive, because the host will deliver it.
+    Undelivered {
+        /// The shortest time since they were due and inserted.
+        older_than: Duration,
+    },
+}
+
+impl PurgeTarget {
+    /// For errors.
+    pub(super) const fn action(self) -> &'static str {
+        match self {
+            Self::Finished { .. } => "purge finished events",
+            Self::Undelivered { .. } => "purge undelivered events",
+        }
+    }
+}
+
+/// One batch of a purge.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PurgeRequest {
-    /// DONE or DEAD.
-    pub status: Status,
-    /// Finished no later than this. A time and no age, so that every batch of a purge means the same events.
-    pub finished_before: Timestamp,
+    /// The rows.
+    pub target: PurgeTarget,
+    /// Only rows that finished, or were due, at this time or later: where an earlier batch of the same purge ended. `None` for the first
+    /// batch.
+    pub from: Option<Timestamp>,
+    /// The `seq` of rows that the database did not delete in an earlier batch of the same purge.
+    pub skip: Vec<u64>,
     /// Most rows.
     pub limit: u32,
+}
+
+impl PurgeRequest {
+    /// The first batch.
+    #[must_use]
+    pub const fn first(target: PurgeTarget, limit: u32) -> Self {
+        Self { target, from: None, skip: Vec::new(), limit }
+    }
 }
 
 /// How many rows are old enough to be purged.
@@ -44,33 +87,132 @@ pub struct Purgeable {
     pub blocking: u64,
 }
 
-/// What one batch of a purge deleted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "utoipa", schema(as = Purged))]
+/// The result of one batch of a purge. Fewer rows in `count` and `remaining` together than the limit of the request mean that no more
+/// rows match.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PurgeBatch {
-    /// How many rows.
+    /// How many rows were deleted.
+    pub count: u64,
+    /// When the first of them finished, or was due.
+    pub first: Option<Timestamp>,
+    /// When the last of them finished, or was due.
+    pub last: Option<Timestamp>,
+    /// Rows that are still there although the database accepted the DELETE, because a trigger or a policy suppressed it.
+    pub remaining: Vec<PurgeRow>,
+}
+
+/// A row that is old enough to be purged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PurgeRow {
+    /// Its `seq`.
+    pub seq: u64,
+    /// Its event; `None` if the ID is not valid.
+    pub event_id: Option<EventId>,
+    /// When it finished, or was due.
+    pub at: Timestamp,
+}
+
+impl PurgeBatch {
+    /// Rows that finished, or were due, at these times were deleted.
+    #[must_use]
+    pub fn of(times: &[Timestamp]) -> Self {
+        let (first, last) = (times.iter().min().copied(), times.iter().max().copied());
+        Self { count: times.len() as u64, first, last, remaining: Vec::new() }
+    }
+
+    /// How many rows the batch tried to delete.
+    #[must_use]
+    pub fn chosen(&self) -> u64 {
+        self.count + self.remaining.len() as u64
+    }
+
+    /// When the last row that the batch tried to delete finished, or was due.
+    #[must_use]
+    pub fn end(&self) -> Option<Timestamp> {
+        self.remaining.iter().map(|row| row.at).chain(self.last).max()
+    }
+}
+
+/// The result of a purge.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
+pub struct Purged {
+    /// How many rows were deleted.
     pub count: u64,
     /// When the first of them was finished.
     pub first: Option<Timestamp>,
     /// When the last of them was finished.
     pub last: Option<Timestamp>,
+    /// Rows that the database did not delete, although it deleted others.
+    #[serde(default)]
+    pub undeletable: Undeletable,
 }
 
-impl PurgeBatch {
-    /// Rows that were finished at these times.
-    #[cfg(any(feature = "sqlite", feature = "mysql"))]
-    pub(super) fn of(times: &[Timestamp]) -> Self {
-        Self { count: times.len() as u64, first: times.iter().min().copied(), last: times.iter().max().copied() }
-    }
-
-    /// Adds another batch.
-    pub fn add(&mut self, other: Self) {
-        self.count += other.count;
-        self.first = [self.first, other.first].into_iter().flatten().min();
-        self.last = [self.last, other.last].into_iter().flatten().max();
+impl Purged {
+    /// Adds rows that were deleted.
+    pub fn add(&mut self, count: u64, first: Option<Timestamp>, last: Option<Timestamp>) {
+        self.count += count;
+        self.first = [self.first, first].into_iter().flatten().min();
+        self.last = [self.last, last].into_iter().flatten().max();
     }
 }
 
-/// What a purge deleted, all batches together.
-pub type Purged = PurgeBatch;
+/// Rows that a purge could not delete. The next purge tries them again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
+pub struct Undeletable {
+    /// How many there are.
+    pub count: u64,
+    /// The oldest of them, at most 20.
+    pub first: Vec<UndeletableRow>,
+    /// Whether the purge ended early because there are more than 1,000: rows that could be deleted may be left.
+    pub gave_up: bool,
+}
+
+/// A row that the database does not delete.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
+pub struct UndeletableRow {
+    /// The event's `seq`.
+    pub seq: u64,
+    /// The event; `None` for a row that cannot be read.
+    pub event_id: Option<EventId>,
+    /// The error of the database, at most 500 bytes.
+    pub error: String,
+}
+
+impl Undeletable {
+    /// The most rows that are named.
+    pub const NAMED: usize = 20;
+    /// The most rows that one purge steps over.
+    pub const MOST: u64 = 1_000;
+
+    /// Adds a row, with the error of the database. Beyond [`MOST`](Self::MOST) the purge must end.
+    pub fn add(&mut self, row: &PurgeRow, error: &str) {
+        self.count += 1;
+        self.gave_up |= self.count > Self::MOST;
+        if self.first.len() < Self::NAMED {
+            let mut error = error.to_owned();
+            shorten(&mut error, ERROR_BYTES);
+            self.first.push(UndeletableRow { seq: row.seq, event_id: row.event_id, error });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn twenty_rows_are_named_and_a_thousand_are_stepped_over() {
+        let mut undeletable = Undeletable::default();
+        for seq in 0..Undeletable::MOST {
+            undeletable.add(&PurgeRow { seq, event_id: None, at: Timestamp::from_micros(0) }, "no");
+        }
+        assert_eq!((undeletable.count, undeletable.first.len(), undeletable.gave_up), (1_000, 20, false));
+
+        undeletable.add(&PurgeRow { seq: 9_999, event_id: None, at: Timestamp::from_micros(0) }, "no");
+        assert!(undeletable.gave_up);
+        assert_eq!(undeletable.first[0].seq, 0, "the oldest are named");
+    }
+}

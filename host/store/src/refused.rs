@@ -31,8 +31,8 @@ pub struct RefusedOutcome {
     pub since: Timestamp,
 }
 
-/// The most bytes of an error in [`RefusedOutcome`].
-const ERROR_BYTES: usize = 500;
+/// The most bytes of an error in [`RefusedOutcome`], and of the error of a row that cannot be deleted.
+pub(super) const ERROR_BYTES: usize = 500;
 
 impl RefusedOutcomes {
     /// The most outcomes that are named.

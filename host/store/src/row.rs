@@ -10,8 +10,8 @@ pub(super) use super::columns::{Columns, Named, filled};
 use super::last_cost::from_column;
 use super::number::unsigned;
 use super::{
-    AuditRecord, BlockedKey, NodeRecord, PluginUsage, Purgeable, Record, RefusedOutcomes, RouteRecord, StateRecord, Stats,
-    StoreError,
+    AuditRecord, BlockedKey, NodeRecord, PluginUsage, PurgeRow, Purgeable, Record, RefusedOutcomes, RouteRecord, StateRecord,
+    Stats, StoreError,
 };
 
 /// The `seq` of a row.
@@ -281,6 +281,17 @@ pub(super) fn state_record(row: &impl Named, plugin: String, key: String) -> Res
         updated_at: row.moment("updated_at")?,
         value: row.optional_bytes("value")?.map(Into::into),
     })
+}
+
+/// A row that is old enough to be purged: `seq`, event ID and time are its first columns.
+pub(super) fn purge_row<R: Columns>(row: &R) -> Result<PurgeRow, sqlx::Error>
+where
+    usize: ColumnIndex<R>,
+{
+    let seq = unsigned(filled(0, row.integer(0))?);
+    // SQLite may hold an ID that is no text.
+    let event_id = row.text(1).ok().flatten().and_then(|id| id.parse().ok());
+    Ok(PurgeRow { seq, event_id, at: filled(2, row.time(2))? })
 }
 
 /// How many rows a purge would delete, and how many it would leave.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use outbox::event::OwnerId;
-use outbox::store::{Audit, AuditFilter, DeadFilter, PurgeBatch, PurgeRequest, Purgeable, Record, RetriedNow};
+use outbox::store::{Audit, AuditFilter, DeadFilter, PurgeBatch, Purgeable, Record, RetriedNow};
 use outbox::time::Timestamp;
 use outbox::{EventId, Route, Status};
 use serde_json::json;
@@ -156,13 +156,13 @@ impl Table {
     }
 
     /// What is old enough to be purged, with the times of the ends: what others wait behind, or the rest.
-    fn old_enough(&self, request: PurgeRequest, blocking: bool) -> Vec<(u64, Timestamp)> {
-        let finished = self.rows.values().filter(|row| row.status == request.status && row.blocks == blocking);
-        finished.filter_map(|row| Some((row.seq, row.done_at.filter(|done_at| *done_at <= request.finished_before)?))).collect()
+    fn old_enough(&self, status: Status, finished_before: Timestamp, blocking: bool) -> Vec<(u64, Timestamp)> {
+        let finished = self.rows.values().filter(|row| row.status == status && row.blocks == blocking);
+        finished.filter_map(|row| Some((row.seq, row.done_at.filter(|done_at| *done_at <= finished_before)?))).collect()
     }
 
-    pub(super) fn count_purgeable(&self, request: PurgeRequest) -> Purgeable {
-        let count = |blocking| self.old_enough(request, blocking).len() as u64;
+    pub(super) fn count_purgeable(&self, status: Status, finished_before: Timestamp) -> Purgeable {
+        let count = |blocking| self.old_enough(status, finished_before, blocking).len() as u64;
         Purgeable { count: count(false), blocking: count(true) }
     }
 
@@ -179,21 +179,26 @@ impl Table {
         for (_, seq) in &chosen {
             self.rows.remove(seq);
         }
-        let times = chosen.iter().map(|(due_at, _)| *due_at);
-        PurgeBatch { count: chosen.len() as u64, first: times.clone().min(), last: times.max() }
+        PurgeBatch::of(&chosen.iter().map(|(due_at, _)| *due_at).collect::<Vec<_>>())
     }
 
     /// Deletes finished rows, oldest first. Which of those that finished at the same time is the database's business.
-    pub(super) fn purge(&mut self, request: PurgeRequest, gone: &[u64]) -> Result<PurgeBatch, Fault> {
-        let purgeable = self.old_enough(request, false);
+    pub(super) fn purge(
+        &mut self,
+        status: Status,
+        finished_before: Timestamp,
+        limit: u32,
+        gone: &[u64],
+    ) -> Result<PurgeBatch, Fault> {
+        let purgeable = self.old_enough(status, finished_before, false);
         let (purged, left): (Vec<_>, Vec<_>) = purgeable.iter().partition(|(seq, _)| gone.contains(seq));
-        let count = purgeable.len().min(request.limit as usize);
+        let count = purgeable.len().min(limit as usize);
         let last = purged.iter().map(|(_, done_at)| *done_at).max();
         let oldest_left = left.iter().map(|(_, done_at)| *done_at).min();
         if gone.len() != count || purged.len() != count || oldest_left.zip(last).is_some_and(|(left, last)| left < last) {
-            return Err(format!("{gone:?} were purged, of {purgeable:?} at most {}, oldest first", request.limit));
+            return Err(format!("{gone:?} were purged, of {purgeable:?} at most {}, oldest first", limit));
         }
         self.rows.retain(|seq, _| !gone.contains(seq));
-        Ok(PurgeBatch { count: count as u64, first: purged.iter().map(|(_, done_at)| *done_at).min(), last })
+        Ok(PurgeBatch::of(&purged.iter().map(|(_, done_at)| *done_at).collect::<Vec<_>>()))
     }
 }

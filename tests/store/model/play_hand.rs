@@ -1,7 +1,7 @@
 //! Steps that people take by hand, and those that tidy up.
 
 use outbox::event::Fence;
-use outbox::store::{DeadFilter, DeadStore, PARTITIONS, PurgeBatch, PurgeRequest, PurgeStore, Record, RouteStore};
+use outbox::store::{DeadFilter, DeadStore, PARTITIONS, PurgeBatch, PurgeRequest, PurgeStore, PurgeTarget, Record, RouteStore};
 use support::Database;
 
 use super::compare::agree;
@@ -84,22 +84,20 @@ impl<D: Database> Player<'_, D> {
             }
             Step::Purge { status, older_than, limit } => {
                 let (theirs, ours) = self.clocks().await;
-                let by = |now: outbox::time::Timestamp| PurgeRequest {
-                    status: *status,
-                    finished_before: now.minus(span(*older_than)),
-                    limit: *limit,
-                };
-                let purgeable = said("count_purgeable", self.store.count_purgeable(by(theirs)).await)?;
-                agree("purgeable", self.table.count_purgeable(by(ours)), purgeable)?;
-                let batch = said("purge", self.store.purge(by(theirs)).await)?;
+                let (theirs, ours) = (theirs.minus(span(*older_than)), ours.minus(span(*older_than)));
+                let purgeable = said("count_purgeable", self.store.count_purgeable(*status, theirs).await)?;
+                agree("purgeable", self.table.count_purgeable(*status, ours), purgeable)?;
+                let target = PurgeTarget::Finished { status: *status, finished_before: theirs };
+                let batch = said("purge", self.store.purge(&PurgeRequest::first(target, *limit)).await)?;
                 let rows = self.list().await?;
                 let is_gone = |seq: &u64| rows.iter().all(|row| row.seq != *seq);
                 let gone: Vec<u64> = self.table.rows.keys().copied().filter(is_gone).collect();
-                let expected = self.table.purge(by(ours), &gone)?;
+                let expected = self.table.purge(*status, ours, *limit, &gone)?;
                 self.agree_batch(expected, batch)
             }
             Step::PurgeUndelivered { older_than, limit } => {
-                let batch = said("purge_undelivered", self.store.purge_undelivered(span(*older_than), *limit).await)?;
+                let target = PurgeTarget::Undelivered { older_than: span(*older_than) };
+                let batch = said("purge", self.store.purge(&PurgeRequest::first(target, *limit)).await)?;
                 let expected = self.table.purge_undelivered(span(*older_than), *limit);
                 self.agree_batch(expected, batch)
             }
@@ -110,7 +108,7 @@ impl<D: Database> Player<'_, D> {
     fn agree_batch(&self, expected: PurgeBatch, found: PurgeBatch) -> Result<(), Fault> {
         let same_times =
             self.times.same_option(expected.first, found.first) && self.times.same_option(expected.last, found.last);
-        if expected.count == found.count && same_times {
+        if expected.count == found.count && same_times && found.remaining.is_empty() {
             return Ok(());
         }
         Err(format!("purged: expected {expected:?}, the database said {found:?}"))

@@ -9,8 +9,8 @@ use outbox::event::Status;
 use outbox::metrics::Metrics;
 use outbox::purge::{Purge, PurgeConfig, PurgeLimits};
 use outbox::store::{
-    Audit, AuditFilter, AuditRecord, BlockedKey, DeadFilter, Filter, NodeRecord, PurgeRequest, Purged, Record, RouteRecord,
-    Stats, hide_password,
+    Audit, AuditFilter, AuditRecord, BlockedKey, DeadFilter, Filter, NodeRecord, Purged, Record, RouteRecord, Stats,
+    hide_password,
 };
 use outbox::time::Timestamp;
 use outbox::why::{Explanation, explain};
@@ -56,10 +56,6 @@ const fn status(what: Purging) -> Status {
         Purging::Done => Status::Done,
         Purging::Dead => Status::Dead,
     }
-}
-
-fn every(what: Purging, finished_before: Timestamp) -> PurgeRequest {
-    PurgeRequest { status: status(what), finished_before, limit: u32::MAX }
 }
 
 #[async_trait]
@@ -147,7 +143,7 @@ impl Place for Database {
             return Err(Failure::new(Exit::Usage, what));
         };
         let finished_before = self.store.now().await?.minus(older_than);
-        let purgeable = self.store.count_purgeable(every(what, finished_before)).await?;
+        let purgeable = self.store.count_purgeable(status(what), finished_before).await?;
         Ok(WouldPurge { older_than, finished_before, purgeable })
     }
 
@@ -160,7 +156,7 @@ impl Place for Database {
         progress: Progress<'_>,
     ) -> Result<Purged, Failure> {
         let Confirmed { finished_before, count } = confirmed;
-        let matching = self.store.count_purgeable(every(what, finished_before)).await?.count;
+        let matching = self.store.count_purgeable(status(what), finished_before).await?.count;
         // A dead event that blocks nothing any more is old enough at once. Where fewer match and not all are to be deleted,
         // others than those that were counted might be.
         let is_part = what == Purging::Dead || limits.rows.is_some_and(|rows| rows < count);

@@ -313,11 +313,15 @@ impl Place for Host {
                 }
                 Err(refused) => return Err(self.failure(refused)),
             };
-            purged.add(report.purged);
+            let Purged { count, first, last, undeletable } = report.purged;
+            purged.add(count, first, last);
             progress(purged.count);
             // Never more than was confirmed, whatever matches by now.
             expected = confirmed.count.saturating_sub(purged.count).min(report.left);
-            if report.purged.count == 0 {
+            // Each request meets again the events that the database does not delete.
+            let is_over = count == 0 || report.left <= undeletable.count || undeletable.gave_up;
+            purged.undeletable = undeletable;
+            if is_over {
                 return Ok(purged);
             }
         }

@@ -10,7 +10,7 @@ use outbox::purge::{Purge, PurgeError, PurgeLimits};
 use outbox_event::Status;
 use outbox_event::time::Timestamp;
 use outbox_event::units::duration_option;
-use outbox_store::{Audit, PurgeRequest, Purgeable, Purged};
+use outbox_store::{Audit, Purgeable, Purged};
 use serde::Deserialize;
 use serde_json::json;
 use utoipa::ToSchema;
@@ -89,8 +89,7 @@ pub(super) async fn purge(
     let place = host.read_place(Role::Operator).await?;
     let now = host.store.now().await?;
     let finished_before = oldest.by(now);
-    let every = PurgeRequest { status, finished_before, limit: u32::MAX };
-    let Purgeable { count: matching, blocking } = host.store.count_purgeable(every).await?;
+    let Purgeable { count: matching, blocking } = host.store.count_purgeable(status, finished_before).await?;
     drop(place);
     let wanted = matching.min(limit.unwrap_or(u64::MAX));
     let older_than_seconds = now.since(finished_before).as_secs_f64();
@@ -112,7 +111,7 @@ pub(super) async fn purge(
     let purged = run(purge, by.0.audit(reason), (status, finished_before), limits, confirming, cut_off).await?;
     // Counted again: another purge may have deleted events meanwhile. If that fails, the answer still says what was deleted.
     let uncounted = Purgeable { count: matching.saturating_sub(purged.count), blocking };
-    let left = host.store.count_purgeable(every).await.unwrap_or(uncounted);
+    let left = host.store.count_purgeable(status, finished_before).await.unwrap_or(uncounted);
     Ok(Json(report(purged, left.count, left.blocking)))
 }
 
@@ -166,7 +165,7 @@ async fn run(
 ) -> Result<Purged, Problem> {
     let closing = Closing(purge.clone());
     let mut running = tokio::spawn(async move {
-        let deleted = |_| drop(confirming.take());
+        let deleted = |_: &Purged| drop(confirming.take());
         purge.run_for(&audit, status, finished_before, limits, deleted).await
     });
     let ended = tokio::select! {

@@ -151,3 +151,24 @@ async fn purge_of(events: u64) -> (Served, OutboxTransaction<SqliteStore>, TcpSt
     client.write_all(request("/v1/purge", &body).as_bytes()).await.expect("it takes the request");
     (served, alone, client)
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_that_the_database_does_not_delete_are_named() {
+    let served = Served::start().await;
+    served.dead(&["d1", "d2", "d3"]).await;
+    let mut user = served.outbox.begin().await.expect("begins");
+    let trigger =
+        "CREATE TRIGGER held BEFORE DELETE ON outbox_event WHEN OLD.event_id = 'd2' BEGIN SELECT RAISE(ABORT, 'archived'); END";
+    sqlx::query(trigger).execute(&mut **user.inner_mut()).await.expect("creates");
+    user.commit().await.expect("commits");
+
+    let purged = served.post("/v1/purge", r#"{"dead":true,"older_than":"0s","expected_count":3}"#).await;
+
+    let answer = purged.json();
+    assert_eq!((purged.status, &answer["count"], &answer["left"]), (200, &json!(2), &json!(1)), "{answer}");
+    let (undeletable, named) = (&answer["undeletable"], &answer["undeletable"]["first"][0]);
+    assert_eq!((&undeletable["count"], &undeletable["gave_up"]), (&json!(1), &json!(false)), "{answer}");
+    assert_eq!(named["event_id"], "d2");
+    assert!(named["error"].as_str().is_some_and(|error| error.contains("archived")), "{answer}");
+    served.stop().await;
+}

@@ -149,6 +149,11 @@ impl Exposition<'_> {
                 counts.state_conflicts,
             ),
             ("purged_total", "Old finished events deleted.", counts.purged),
+            (
+                "purge_undeletable_total",
+                "Old events that the database did not delete; counted again by each purge.",
+                counts.purge_undeletable,
+            ),
         ] {
             snapshot.family(name, MetricType::Counter, help).series(&[], count);
         }

@@ -35,7 +35,7 @@ const STATEMENTS: [(&str, &str, &str, &[&str]); 22] = [
     ("settle", settle::DONE, "PRIMARY", &["'[[1,1],[2,1]]'"]),
     ("settle any", settle::MIXED, "PRIMARY", &["'[{\"seq\":1,\"fence\":1,\"kind\":\"retry\",\"number\":0}]'"]),
     ("renew", lease::RENEW, "PRIMARY", &["'[[1,1],[2,1]]'", "30000000"]),
-    ("purge", purge::CHOOSE, "outbox_done", &["1", "0", "500"]),
+    ("purge", purge::CHOOSE, "outbox_done", &["1", "0", "0", "'1,2'", "500"]),
     ("dead", dead::CHOOSE_DEAD, "outbox_dead", &ANY_DEAD),
     ("retry now", dead::CHOOSE_FAILED, "outbox_done", &["0", "NULL", "NULL", "500"]),
     ("retry put off", dead::CHOOSE_PUT_OFF, "outbox_done", &["0", "500", "NULL", "NULL", "500"]),

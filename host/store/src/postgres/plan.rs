@@ -89,7 +89,10 @@ fn bound<'q>(name: &str, statement: Statement<'q>) -> Statement<'q> {
             statement.bind(numbers).bind(names.clone()).bind(vec![0_i16; many]).bind(names)
         }
         "renew" => statement.bind(numbers.clone()).bind(numbers).bind(LEASE),
-        "purge" => statement.bind(1_i16).bind(super::time::Moment(Timestamp::from_micros(LEASE))).bind(BATCH),
+        "purge" => {
+            let statement = statement.bind(1_i16).bind(super::time::Moment(Timestamp::from_micros(LEASE)));
+            statement.bind(None::<super::time::Moment>).bind(vec![1_i64, 2]).bind(BATCH)
+        }
         "dead" => {
             let statement = statement.bind(NAME).bind(None::<&str>).bind("{}").bind(None::<&str>).bind(None::<&str>);
             let statement = statement.bind(None::<&str>).bind(None::<&str>).bind(None::<&str>).bind(None::<i32>);

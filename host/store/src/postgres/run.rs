@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgPool, PgRow};
-use sqlx::{AssertSqlSafe, Postgres};
+use sqlx::{AssertSqlSafe, Connection, Postgres};
 
 use super::error::{failed, is_silence, spoils_connection};
 use super::{PostgresStore, PostgresTransaction};
 use crate::keeper::{Keeper, alone, ask};
-use crate::run::{End, Run, commit_or_roll_back, in_own_task, in_time, within};
+use crate::run::{End, Run, SIGN_OF_LIFE, commit_or_roll_back, in_own_task, in_time, within};
 use crate::{StoreError, TableName, run};
 
 const BEGIN: &str = "begin a transaction";
@@ -120,6 +120,24 @@ impl PostgresStore {
             acquired.map_err(|error| failed(action, error))
         };
         in_time(self.patience, acquired, |late| failed(action, late)).await
+    }
+
+    /// As [`Run::all`]. After an error, waits until the server has rolled the statement back: it sends the error before it frees the
+    /// locks, and a statement that follows on another connection would skip the locked rows.
+    pub(super) async fn all_or_rolled_back(
+        &self,
+        action: &'static str,
+        statement: Statement<'_>,
+    ) -> Result<Vec<PgRow>, StoreError> {
+        if self.is_pooled(action).await? {
+            return self.all(action, statement).await;
+        }
+        let mut connection = self.connection(action).await?;
+        let rows = within(self.longest, statement.fetch_all(&mut *connection)).await;
+        if matches!(rows, Err(sqlx::Error::Database(_))) {
+            let _ = within(SIGN_OF_LIFE, connection.ping()).await;
+        }
+        rows.map_err(|error| self.judge(action, error, connection))
     }
 
     /// A statement that names no table of ours, for a transaction.

@@ -1,16 +1,14 @@
 //! The roles that a host hardly asks of its store while it delivers: those of people and their tools.
 
-use std::time::Duration;
-
 use async_trait::async_trait;
 use outbox::event::{StateUsage, StateValue};
 use outbox::store::{
     Audit, AuditFilter, AuditRecord, AuditStore, DeadFilter, DeadStore, DoctorStore, Expectations, Filter, Finding,
-    InspectStore, Plan, PlanStore, PluginUsage, PurgeBatch, PurgeRequest, PurgeStore, Purgeable, Record, RetriedNow,
+    InspectStore, Plan, PlanStore, PluginUsage, PurgeBatch, PurgeRequest, PurgeRow, PurgeStore, Purgeable, Record, RetriedNow,
     StateRecord, StateStore, Stats,
 };
 use outbox::time::Timestamp;
-use outbox::{EventId, StoreError};
+use outbox::{EventId, Status, StoreError};
 
 use super::MemoryStore;
 
@@ -78,15 +76,15 @@ impl AuditStore for MemoryStore {
 
 #[async_trait]
 impl PurgeStore for MemoryStore {
-    async fn purge(&self, _: PurgeRequest) -> Result<PurgeBatch, StoreError> {
+    async fn purge(&self, _: &PurgeRequest) -> Result<PurgeBatch, StoreError> {
         unreachable!("the purge is off")
     }
 
-    async fn count_purgeable(&self, _: PurgeRequest) -> Result<Purgeable, StoreError> {
+    async fn next_to_purge(&self, _: &PurgeRequest) -> Result<Option<PurgeRow>, StoreError> {
         unreachable!("the purge is off")
     }
 
-    async fn purge_undelivered(&self, _: Duration, _: u32) -> Result<PurgeBatch, StoreError> {
+    async fn count_purgeable(&self, _: Status, _: Timestamp) -> Result<Purgeable, StoreError> {
         unreachable!("the purge is off")
     }
 }
