@@ -177,6 +177,7 @@ fn a_purge_deletes_what_it_can_and_names_the_rest() {
 
     let some = place.run(&["purge", "--yes", "--output", "json"]);
     let nothing = place.run(&["purge", "--yes"]);
+    let doctor = place.run(&["doctor", "--output", "json"]);
 
     assert_eq!((some.code, nothing.code), (Some(6), Some(1)), "{}{}", some.stderr, nothing.stderr);
     let report: serde_json::Value = serde_json::from_str(&some.stdout).expect("JSON");
@@ -184,6 +185,12 @@ fn a_purge_deletes_what_it_can_and_names_the_rest() {
     assert_eq!(report["undeletable"]["first"][0]["event_id"], "dead-2");
     assert!(some.stderr.contains("error: 1 event could not be deleted\n  seq 2, dead-2: "), "{}", some.stderr);
     assert!(some.stderr.contains("the order is archived"), "{}", some.stderr);
+    let findings: Vec<serde_json::Value> = serde_json::from_str(&doctor.stdout).expect("JSON");
+    let purge: Vec<_> = findings.iter().filter(|finding| finding["check"] == "purge").collect();
+    let [finding] = purge[..] else { panic!("one finding: {purge:?}") };
+    assert_eq!(finding["severity"], "warning");
+    let found = finding["found"].as_str().unwrap_or_default();
+    assert!(found.starts_with("1 DONE event is older") && found.ends_with("the oldest: seq 2, dead-2"), "{found}");
 }
 
 #[test]

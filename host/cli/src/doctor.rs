@@ -6,8 +6,9 @@ mod look;
 
 use clap::Args;
 use outbox::event::{MAX_PAYLOAD_BYTES, Status};
+use outbox::purge::PurgeConfig;
 use outbox::store::{Expectations, Filter, Finding, Plan, Record, SetAside, Severity};
-use outbox::time::{Clock, SystemClock};
+use outbox::time::{Clock, SystemClock, Timestamp};
 use outbox::{Store, StoreError};
 
 use crate::config::{Config, Flags, Settings};
@@ -93,7 +94,7 @@ async fn database(store: &dyn Store, config: &Config, here: &look::Here, finding
     if store.check_schema().await.is_err() {
         return Ok(());
     }
-    match contents(store, here, findings).await {
+    match contents(store, config, here, findings).await {
         // Said already, too, with everything else that this user may not do.
         Err(StoreError::Forbidden { .. }) => Ok(()),
         looked => Ok(looked?),
@@ -115,7 +116,12 @@ fn with_grant(finding: Finding, config: &Config) -> Finding {
 }
 
 /// What the tables tell of hosts, routes and events.
-async fn contents(store: &dyn Store, here: &look::Here, findings: &mut Vec<Finding>) -> Result<(), StoreError> {
+async fn contents(
+    store: &dyn Store,
+    config: &Config,
+    here: &look::Here,
+    findings: &mut Vec<Finding>,
+) -> Result<(), StoreError> {
     let nodes = store.nodes().await?;
     let missing = findings.iter_mut().find(|finding| here.has_no_plugins && finding.check == "plugins");
     if let (Some(missing), Some(elsewhere)) = (missing, look::served_elsewhere(&nodes, &here.plugins_dir, &here.flags)) {
@@ -134,7 +140,29 @@ async fn contents(store: &dyn Store, here: &look::Here, findings: &mut Vec<Findi
     findings.push(look::retries(stats.retry, &newest(store, stats.retry, of(Status::Retry)).await?, &here.flags));
     findings.push(look::dead(stats.dead, &newest(store, stats.dead, of(Status::Dead)).await?, &here.flags, now));
     findings.extend(look::events(&stats, delivers, &here.flags));
+    for status in [Status::Done, Status::Dead] {
+        findings.extend(overdue(store, &config.purge, status, now, &here.flags).await?);
+    }
     Ok(())
+}
+
+/// Events that at least two purges should have deleted. Reads the index of finished events, and rows only if there are any.
+async fn overdue(
+    store: &dyn Store,
+    purge: &PurgeConfig,
+    status: Status,
+    now: Timestamp,
+    flags: &Flags,
+) -> Result<Option<Finding>, StoreError> {
+    let Some(kept) = purge.kept(status).filter(|_| purge.enabled) else { return Ok(None) };
+    let finished_before = now.minus(kept.saturating_add(purge.interval.saturating_mul(2)));
+    let events = store.count_purgeable(status, finished_before).await?.count;
+    if events == 0 {
+        return Ok(None);
+    }
+    let filter = Filter { status: Some(status), finished_before: Some(finished_before), ..Filter::default() };
+    let oldest = store.list(&filter, LOOKED_AT).await?.into_iter().find(|record| !record.blocks);
+    Ok(Some(look::overdue(status, events, oldest.as_ref(), flags)))
 }
 
 /// The newest of the `matching` events.

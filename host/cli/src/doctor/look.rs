@@ -11,7 +11,7 @@ use outbox::listener::{Cause, error_kind, is_unroutable};
 use outbox::store::{Finding, NodeRecord, Record, RefusedOutcome, RefusedOutcomes, Stats};
 use outbox::time::Timestamp;
 use outbox::wasm::Manifest;
-use outbox::{Mode, Route};
+use outbox::{Mode, Route, Status};
 
 use crate::config::{Flags, Settings};
 use crate::host;
@@ -200,6 +200,26 @@ pub(super) fn refused(nodes: &[NodeRecord], flags: &Flags) -> Option<Finding> {
          their events would be delivered again{explain}"
     );
     Some(Finding::fault("outcomes", what, fix))
+}
+
+/// Finished events that purges have not deleted, although they are old enough. `oldest` is the one with the lowest `seq`.
+pub(super) fn overdue(status: Status, events: u64, oldest: Option<&Record>, flags: &Flags) -> Finding {
+    let (setting, command) = match status {
+        Status::Dead => ("purge.dead_retention", "outbox purge --dead"),
+        _ => ("purge.retention", "outbox purge"),
+    };
+    let (is, was) = if events == 1 { ("is", "was") } else { ("are", "were") };
+    let oldest = oldest.map_or_else(String::new, |record| format!("; the oldest: seq {}, {}", record.seq, record.event_id));
+    let what = format!(
+        "{} {is} older than {setting} allows, and {was} not deleted for two purge.interval{oldest}",
+        count(events, &format!("{status} event"))
+    );
+    let fix = format!(
+        "{}\nnames each event that the database does not delete, with the reason, and deletes the others\n\
+         if no host is running, start one with `outbox run`: a host purges by itself",
+        flags.command(command)
+    );
+    Finding::warning("purge", what, fix)
 }
 
 /// Who else works on the table, and whether they go together.

@@ -1,6 +1,6 @@
+use outbox::Envelope;
 use outbox::event::OwnerId;
 use outbox::store::{Node, Severity};
-use outbox::{Envelope, Status};
 
 use super::*;
 
