@@ -38,6 +38,7 @@ CREATE TABLE IF NOT EXISTS outbox_event (
   locked_at      DATETIME(6),
   lease_end      DATETIME(6),                                      -- until when it is held; then it may be claimed again
   last_error     TEXT,
+  released       TEXT,                                             -- why a host gave it back uncounted; NULL after another outcome
   last_cost      TEXT,                                             -- what the last attempt whose cost was stored has cost, as JSON
   -- Which of 256 partitions an event belongs to; one host at a time reads a partition. All events of an aggregate are in the same
   -- partition, events without one are spread.

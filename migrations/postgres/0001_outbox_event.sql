@@ -39,6 +39,7 @@ CREATE TABLE outbox_event (
   locked_at      timestamptz,
   lease_end      timestamptz,                           -- until when it is held; then it may be claimed again
   last_error     text,
+  released       text,                                  -- why a host gave it back uncounted; NULL after another outcome
   last_cost      text,                                  -- what the last attempt whose cost was stored has cost, as JSON
   -- Which of 256 partitions an event belongs to; one host at a time reads a partition. All events of an aggregate are in the
   -- same partition, events without one are spread.
@@ -53,7 +54,8 @@ CREATE TABLE outbox_event (
   -- Every host would read such a text. Names are bounded by their types: an UPDATE of other columns does not check these again. Names
   -- of this length fit into every index.
   CONSTRAINT reasons_have_at_most_65535_bytes CHECK (
-    octet_length(parked) <= 65535 AND octet_length(last_error) <= 65535 AND octet_length(last_cost) <= 65535),
+    octet_length(parked) <= 65535 AND octet_length(last_error) <= 65535 AND octet_length(last_cost) <= 65535
+    AND octet_length(released) <= 65535),
   -- Until an event is claimed or settled, its writer alone says when it is due. No such event blocks itself, or events behind it, for
   -- ever. A bound that compares with now() stays true once it is true, so a dump can be restored.
   CONSTRAINT what_is_unfinished_is_due_or_waits CHECK (

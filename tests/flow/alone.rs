@@ -83,7 +83,9 @@ struct Crowded(AtomicU32);
 impl Listener for Crowded {
     fn call<'a>(&'a self, _: Visit<'a>) -> Pin<Box<dyn Future<Output = Reply> + Send + 'a>> {
         let call = self.0.fetch_add(1, Ordering::SeqCst);
-        Box::pin(async move { if call < 6 { Outcome::Busy { after: Duration::ZERO } } else { Outcome::Done }.into() })
+        Box::pin(async move {
+            if call < 6 { Outcome::Busy { after: Duration::ZERO, reason: "it is full".into() } } else { Outcome::Done }.into()
+        })
     }
 }
 

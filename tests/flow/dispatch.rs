@@ -355,9 +355,12 @@ async fn a_listener_is_paused_by_the_rule_that_the_host_was_given() {
     for id in &ids[..3] {
         reaches(&db, *id, Status::Retry).await;
     }
-    eventually("nobody holds the others", async || db.store().stats().await.expect("counts").in_flight == 0).await;
     for id in &ids[3..] {
-        assert_eq!(row(&db, *id).await.attempts, 0, "its listener is paused");
+        eventually("the row says why it waits", async || row(&db, *id).await.released.is_some()).await;
+        let waiting = row(&db, *id).await;
+        assert_eq!(waiting.attempts, 0);
+        let why = waiting.waits_for().expect("it waits");
+        assert!(why.starts_with("its listener ") && why.ends_with(" broke too often in a row and is paused"), "{why}");
     }
     outbox.shutdown().await;
 }

@@ -115,7 +115,7 @@ impl Listener for Full {
         let call = self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
         Box::pin(async move {
             assert!(call == 2, "on purpose");
-            Outcome::Busy { after: Duration::ZERO }.into()
+            Outcome::Busy { after: Duration::ZERO, reason: "it is full".into() }.into()
         })
     }
 }

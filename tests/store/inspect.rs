@@ -74,6 +74,42 @@ pub(crate) async fn a_sample_has_the_same_numbers_up_to_its_bound(db: &dyn Harne
     assert!(bounded.oldest_pending_seconds >= Some(10.0), "those that were due first are looked at: {bounded:?}");
 }
 
+pub(crate) async fn the_reasons_of_waiting_events_are_counted_by_route(db: &dyn Harness) {
+    let down = || Settlement::Released { after: Duration::from_secs(600), reason: Some("the sink is down".into()) };
+    for _ in 0..3 {
+        finished(db, down()).await;
+    }
+    let paid = event(db, "OrderPaid").await.aggregate("Order", "7").json(&1).expect("good");
+    write(db, std::slice::from_ref(&paid)).await;
+    let fence = claim_one(db).await;
+    settle(db, fence, Settlement::Released { after: Duration::from_secs(600), reason: Some("its listener is paused".into()) })
+        .await;
+    finished(db, Settlement::Done).await;
+    finished(db, Settlement::Released { after: Duration::from_secs(600), reason: None }).await;
+    let oldest = row(db, paid.id()).await.available_at;
+
+    let waits = db.store().waits(1_000).await.expect("looks");
+
+    let found: Vec<_> = waits
+        .iter()
+        .map(|wait| (wait.aggregate_type.as_str(), wait.event_type.as_str(), wait.reason.as_str(), wait.events))
+        .collect();
+    assert_eq!(found, [("Order", "OrderPlaced", "the sink is down", 3), ("Order", "OrderPaid", "its listener is paused", 1)]);
+    assert_eq!(waits[1].since, oldest);
+    assert_eq!(
+        db.store().waits(2).await.expect("looks").iter().map(|wait| wait.events).sum::<u64>(),
+        2,
+        "the look has a bound"
+    );
+
+    // Another outcome is another reason.
+    db.let_pass(Duration::from_secs(600)).await;
+    for claimed in claim(db, 10).await {
+        settle(db, claimed.fence, retry(Duration::from_secs(600))).await;
+    }
+    assert_eq!(db.store().waits(1_000).await.expect("looks"), []);
+}
+
 pub(crate) async fn an_empty_table_has_no_oldest_event(db: &dyn Harness) {
     assert_eq!(db.store().stats().await.expect("counts"), Stats::default());
     finished(db, Settlement::Done).await;
@@ -120,7 +156,7 @@ pub(crate) async fn what_is_given_back_has_waited_since_it_was_written(db: &dyn 
     write_one(db).await;
     db.let_pass(Duration::from_secs(7_200)).await;
     let fence = claim_one(db).await;
-    assert_eq!(settle(db, fence, Settlement::Released { after: Duration::from_secs(5) }).await, 0);
+    assert_eq!(settle(db, fence, Settlement::Released { after: Duration::from_secs(5), reason: None }).await, 0);
     db.let_pass(Duration::from_secs(10)).await;
 
     for stats in [db.store().stats().await, db.store().sample(10).await] {

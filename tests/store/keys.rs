@@ -194,11 +194,11 @@ pub(crate) async fn what_is_claimed_or_failed_is_still_waited_for(db: &dyn Harne
     assert_eq!(second[0].behind, Some(first.sequence), "while it is claimed");
 
     settle(db, first, retry(Duration::from_secs(3_600))).await;
-    settle(db, second[0].fence, Settlement::Released { after: Duration::ZERO }).await;
+    settle(db, second[0].fence, Settlement::Released { after: Duration::ZERO, reason: None }).await;
 
     let again = claim_in_order(db, &owner).await;
     assert_eq!(again[0].behind, Some(first.sequence), "while it waits for its retry");
-    settle(db, again[0].fence, Settlement::Released { after: Duration::ZERO }).await;
+    settle(db, again[0].fence, Settlement::Released { after: Duration::ZERO, reason: None }).await;
     let untried = read_and_claim(db, &owner, all(), WaitsFor::Untried).await;
     assert_eq!(untried[0].behind, None, "one that failed is overtaken when that is asked for");
 }

@@ -175,6 +175,7 @@ conformance! {
     inspect::a_list_carries_no_payloads,
     inspect::an_unreadable_row_does_not_hide_the_others_from_a_list,
     inspect::a_row_with_columns_that_cannot_be_read_is_listed_with_the_reason,
+    inspect::the_reasons_of_waiting_events_are_counted_by_route,
     inspect::an_unknown_id_is_nothing,
     inspect::the_table_is_named_as_a_console_takes_it,
     dead::a_replayed_event_begins_anew_under_a_later_fence,

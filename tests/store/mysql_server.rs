@@ -70,11 +70,11 @@ async fn claimers_settlers_and_renewers_at_once_never_see_a_deadlock() {
                     .map(|(index, fence)| {
                         // Each is given back at most once, so that there is an end.
                         let settlement = match (index + number) % 3 {
-                            0 if fence.claim == 1 => Settlement::Released { after: Duration::ZERO },
+                            0 if fence.claim == 1 => Settlement::Released { after: Duration::ZERO, reason: None },
                             1 => Settlement::Erased,
                             _ => Settlement::Done,
                         };
-                        finished += u64::from(settlement != Settlement::Released { after: Duration::ZERO });
+                        finished += u64::from(settlement != Settlement::Released { after: Duration::ZERO, reason: None });
                         Settled::new(*fence, settlement)
                     })
                     .collect();

@@ -207,7 +207,7 @@ pub(crate) async fn nothing_is_read_past_an_event_that_cannot_be_delivered(db: &
     let owner = holder(db).await;
     let obstacles = [
         Settlement::Deferred { after: HOUR },
-        Settlement::Released { after: HOUR },
+        Settlement::Released { after: HOUR, reason: None },
         Settlement::Parked { reason: "no listener".to_owned() },
         Settlement::Behind { sequence: 1 },
         retry(HOUR),

@@ -25,7 +25,7 @@ fn every_kind() -> [Settlement; 8] {
         retry(DELAY),
         dead("too late"),
         Settlement::Parked { reason: "nobody".to_owned() },
-        Settlement::Released { after: Duration::ZERO },
+        Settlement::Released { after: Duration::ZERO, reason: None },
         Settlement::Behind { sequence: 1 },
         Settlement::Erased,
     ]
@@ -126,7 +126,7 @@ pub(crate) async fn a_released_event_gives_its_claim_back(db: &dyn Harness) {
     db.let_pass(LEASE + MOMENT).await;
     let fence = claim_one(db).await;
 
-    assert_eq!(settle(db, fence, Settlement::Released { after: Duration::ZERO }).await, 0);
+    assert_eq!(settle(db, fence, Settlement::Released { after: Duration::ZERO, reason: None }).await, 0);
 
     let record = row(db, id).await;
     assert_eq!((record.claims, record.attempts, record.deferrals), (1, 0, 0), "this claim is given back, the lost one is not");
@@ -255,7 +255,7 @@ pub(crate) async fn the_same_outcome_twice_changes_nothing_the_second_time(db: &
 pub(crate) async fn an_outcome_after_a_release_is_dropped(db: &dyn Harness) {
     let id = write_one(db).await;
     let fence = claim_one(db).await;
-    settle(db, fence, Settlement::Released { after: DELAY }).await;
+    settle(db, fence, Settlement::Released { after: DELAY, reason: None }).await;
 
     assert_eq!(settle(db, fence, Settlement::Done).await, 1, "who gave the claim back has none");
 
@@ -297,9 +297,11 @@ pub(crate) async fn an_error_is_cut_to_four_thousand_characters(db: &dyn Harness
 }
 
 pub(crate) async fn a_delay_beyond_all_time_does_not_break_the_table(db: &dyn Harness) {
-    for settlement in
-        [Settlement::Deferred { after: Duration::MAX }, retry(Duration::MAX), Settlement::Released { after: Duration::MAX }]
-    {
+    for settlement in [
+        Settlement::Deferred { after: Duration::MAX },
+        retry(Duration::MAX),
+        Settlement::Released { after: Duration::MAX, reason: None },
+    ] {
         let id = write_one(db).await;
         let fence = claim_one(db).await;
 

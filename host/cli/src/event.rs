@@ -288,10 +288,10 @@ fn dead_table(rows: &[Record]) -> String {
     output::table(&header, rows)
 }
 
-/// Its last error, or the columns that cannot be read.
+/// The columns that cannot be read, or why it waits, or its last error.
 fn trouble(row: &Record) -> Option<Cow<'_, str>> {
     let unreadable = row.unreadable.as_ref().map(|why| format!("this row cannot be read: {why}").into());
-    unreadable.or_else(|| row.last_error.as_deref().map(Into::into))
+    unreadable.or_else(|| row.waits_for().or(row.last_error.as_deref()).map(Into::into))
 }
 
 fn aggregate_id(row: &Record) -> String {
@@ -358,6 +358,9 @@ pub(crate) async fn show(id: EventId, status: Option<Status>, format: Format, co
             ("last_error", or_dash(row.last_error.as_deref())),
             ("last_cost", row.last_cost.as_ref().map_or_else(|| "-".to_owned(), |cost| attempt(cost, None))),
         ];
+        if let Some(why) = row.waits_for() {
+            pairs.push(("waits, because", shown(why).into_owned()));
+        }
         if let Some(why) = &row.unreadable {
             pairs.push(("unreadable", shown(why).into_owned()));
         }

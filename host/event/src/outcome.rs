@@ -1,5 +1,6 @@
 //! All the ways a visit to a listener can end.
 
+use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 use std::time::Duration;
@@ -206,6 +207,8 @@ pub enum Outcome {
     Busy {
         /// When to look again.
         after: Duration,
+        /// Why, for people.
+        reason: Cow<'static, str>,
     },
 }
 

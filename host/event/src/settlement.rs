@@ -1,5 +1,6 @@
 //! The meaning of an outcome for the row of its event.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 /// The change that the store writes for one outcome. Delays, not times: the database's clock turns them into times.
@@ -45,5 +46,7 @@ pub enum Settlement {
     Released {
         /// How much later it may be claimed again; zero for at once.
         after: Duration,
+        /// Why, for people; `None` if it is given back at once, or waits for its own time.
+        reason: Option<Cow<'static, str>>,
     },
 }

@@ -142,8 +142,12 @@ const LEAST_REST: Duration = Duration::from_secs(1);
 fn outcome(sink: &str, answer: Result<(), SinkError>) -> Outcome {
     match answer {
         Ok(()) => Outcome::Done,
-        Err(SinkError::Down { retry_after, .. }) => Outcome::Busy { after: retry_after },
-        Err(SinkError::Unavailable { retry_after: Some(rest), .. }) => Outcome::Busy { after: rest.max(LEAST_REST) },
+        Err(SinkError::Down { reason, retry_after }) => {
+            Outcome::Busy { after: retry_after, reason: format!("the sink {sink} is down: {reason}").into() }
+        }
+        Err(SinkError::Unavailable { reason, retry_after: Some(rest) }) => {
+            Outcome::Busy { after: rest.max(LEAST_REST), reason: format!("the sink {sink} asks for it later: {reason}").into() }
+        }
         Err(error @ SinkError::Rejected { .. }) => Outcome::Failed(Failure {
             message: format!("the sink {sink} refused the event: {error}"),
             kind: FailureKind::Retryable,
@@ -165,11 +169,12 @@ mod tests {
         let reason = || "no".to_owned();
         let of = |error: SinkError| outcome("orders", Err(error));
         assert_eq!(outcome("orders", Ok(())), Outcome::Done);
-        assert_eq!(of(SinkError::Down { reason: reason(), retry_after: SECOND }), Outcome::Busy { after: SECOND });
+        let busy = |reason: &'static str| Outcome::Busy { after: SECOND, reason: reason.into() };
+        assert_eq!(of(SinkError::Down { reason: reason(), retry_after: SECOND }), busy("the sink orders is down: no"));
         let later = SinkError::Unavailable { reason: reason(), retry_after: Some(SECOND) };
-        assert_eq!(of(later), Outcome::Busy { after: SECOND });
+        assert_eq!(of(later), busy("the sink orders asks for it later: no"));
         let at_once = SinkError::Unavailable { reason: reason(), retry_after: Some(Duration::ZERO) };
-        assert_eq!(of(at_once), Outcome::Busy { after: SECOND }, "never in a tight loop");
+        assert_eq!(of(at_once), busy("the sink orders asks for it later: no"), "never in a tight loop");
         let failed = |error: SinkError| match of(error) {
             Outcome::Failed(failure) => (failure.kind, failure.cause.is_breakage(), failure.to_string()),
             other => panic!("{other:?}"),

@@ -7,6 +7,6 @@ mod released;
 mod rules;
 
 pub(crate) use released::{
-    given_back, given_back_for, held_up, not_alone, not_its_turn, start_not_counted, still_at_work, unknown_route,
+    full, given_back, given_back_for, held_up, not_alone, not_its_turn, start_not_counted, still_at_work, unknown_route, waits,
 };
 pub(crate) use rules::{Policy, SettlementRules};

@@ -254,7 +254,7 @@ fn is_dead(settled: &Settled) -> bool {
 /// In how long the first of these is due again; `None` when none is. The poller need not sleep longer.
 fn soonest(settled: &[Settled]) -> Option<Duration> {
     let afters = settled.iter().filter_map(|settled| match &settled.settlement {
-        Settlement::Deferred { after } | Settlement::Retry { after, .. } | Settlement::Released { after } => Some(*after),
+        Settlement::Deferred { after } | Settlement::Retry { after, .. } | Settlement::Released { after, .. } => Some(*after),
         _ => None,
     });
     afters.min()

@@ -30,7 +30,7 @@ pub use outbox_store::{
     Purgeable, Purged, ReadEvent, ReadOrder, ReadRequest, ReadStore, Record, RefusedOutcome, RefusedOutcomes, Renewed,
     RetriedNow, RouteRecord, RouteStore, SchemaStore, Session, SessionStore, SetAside, SettleStore, SettledWithEffects,
     Severity, SharedStore, StateRecord, StateStore, Stats, Store, StoreError, TableName, TransactionalStore, Unblocked,
-    Undeletable, UndeletableRow, WaitsFor, WakeUp, WakeUps, Whole, WriteStore, hide_password,
+    Undeletable, UndeletableRow, WAITS, Wait, WaitsFor, WakeUp, WakeUps, Whole, WriteStore, hide_password,
 };
 #[cfg(feature = "postgres")]
 #[doc(no_inline)]

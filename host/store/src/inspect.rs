@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use outbox_event::time::Timestamp;
-use outbox_event::{EventId, Status};
+use outbox_event::{EventId, Route, Status};
 use serde::{Deserialize, Serialize};
 
 use super::{Record, StoreError};
@@ -21,11 +21,43 @@ pub trait InspectStore: Send + Sync {
     /// that is `most` may be more.
     async fn sample(&self, most: u32) -> Result<Stats, StoreError>;
 
+    /// The reasons for which hosts gave events back that are not delivered yet, each with its route: of the `most` events that are due
+    /// first. The most frequent first, at most [`WAITS`].
+    async fn waits(&self, most: u32) -> Result<Vec<Wait>, StoreError>;
+
     /// Rows by filter, in order of insertion, without payloads; at most `limit`.
     async fn list(&self, filter: &Filter, limit: u32) -> Result<Vec<Record>, StoreError>;
 
     /// One row with its payload; `None` when there is none.
     async fn get(&self, id: EventId) -> Result<Option<Record>, StoreError>;
+}
+
+/// The most reasons that [`InspectStore::waits`] returns.
+pub const WAITS: u32 = 20;
+
+/// Events of one route that wait for one reason, although their time has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Wait {
+    /// The aggregate type.
+    pub aggregate_type: String,
+    /// The event type.
+    pub event_type: String,
+    /// The reason that a host noted when it gave them back.
+    pub reason: String,
+    /// How many there are.
+    pub events: u64,
+    /// Since when the first of them may be delivered, by its writer.
+    pub since: Timestamp,
+}
+
+impl Wait {
+    /// Events that wait; for stores of another kind, and for tests.
+    #[must_use]
+    pub fn new(route: &Route, reason: impl Into<String>, events: u64, since: Timestamp) -> Self {
+        let (aggregate_type, event_type) = (route.aggregate_type.to_string(), route.event_type.to_string());
+        Self { aggregate_type, event_type, reason: reason.into(), events, since }
+    }
 }
 
 /// Which rows to list; `None` and empty mean any.

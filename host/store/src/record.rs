@@ -71,6 +71,8 @@ pub struct Record {
     pub lease_end: Option<Timestamp>,
     /// What went wrong last.
     pub last_error: Option<String>,
+    /// Why a host gave it back without counting a failure; `None` after any other outcome but success.
+    pub released: Option<String>,
     /// What the attempt cost that wrote `last_error`, or a later one that ended well where that is kept too. `None` when no
     /// listener was called for it.
     pub last_cost: Option<AttemptCost>,
@@ -116,6 +118,7 @@ impl Record {
             locked_at: None,
             lease_end: None,
             last_error: None,
+            released: None,
             last_cost: None,
             unreadable: None,
         }
@@ -126,6 +129,12 @@ impl Record {
     #[must_use]
     pub fn failures(&self) -> u32 {
         failures(self.status, self.attempts, self.last_error.as_deref(), self.last_cost.as_ref())
+    }
+
+    /// Why it waits although its time has come, if a host gave it back for a reason and nothing has come of it since.
+    #[must_use]
+    pub fn waits_for(&self) -> Option<&str> {
+        self.released.as_deref().filter(|_| matches!(self.status, Status::New | Status::Retry))
     }
 
     /// The payload read as JSON.

@@ -11,7 +11,7 @@ use super::last_cost::from_column;
 use super::number::unsigned;
 use super::{
     AuditRecord, BlockedKey, NodeRecord, PluginUsage, PurgeRow, Purgeable, Record, RefusedOutcomes, RouteRecord, StateRecord,
-    Stats, StoreError,
+    Stats, StoreError, Wait,
 };
 
 /// The `seq` of a row.
@@ -163,6 +163,7 @@ where
         locked_at: readable.optional_moment("locked_at"),
         lease_end: readable.optional_moment("lease_end"),
         last_error: readable.optional_text("last_error"),
+        released: readable.optional_text("released"),
         last_cost: from_column(readable.optional_text("last_cost").as_deref()),
         unreadable: None,
     }
@@ -297,6 +298,17 @@ where
 /// How many rows a purge would delete, and how many it would leave.
 pub(super) fn purgeable(row: &impl Named) -> Result<Purgeable, sqlx::Error> {
     Ok(Purgeable { count: row.number(0)?, blocking: row.number(1)? })
+}
+
+/// Events that wait for one reason.
+pub(super) fn wait(row: &impl Named) -> Result<Wait, sqlx::Error> {
+    Ok(Wait {
+        aggregate_type: row.string("aggregate_type")?,
+        event_type: row.string("event_type")?,
+        reason: row.string("released")?,
+        events: row.count("events")?,
+        since: row.moment("since")?,
+    })
 }
 
 /// How many events are in each state, and how long the oldest that could be delivered has waited.

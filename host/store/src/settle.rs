@@ -86,7 +86,9 @@ impl Written {
             Settlement::Dead { error, counted, blocks } => ("dead", Some(i64::from(*counted)), Some(cut(error)), *blocks),
             Settlement::Parked { reason } => ("parked", None, Some(cut(reason)), false),
             Settlement::Behind { sequence } => ("behind", Some(signed(*sequence)), None, false),
-            Settlement::Released { after } => ("released", Some(delay_micros(*after)), None, false),
+            Settlement::Released { after, reason } => {
+                ("released", Some(delay_micros(*after)), reason.as_deref().map(cut), false)
+            }
         };
         let Fence { sequence: seq, claim: fence } = settled.fence;
         let cost = settled.cost.as_deref().map(to_column);

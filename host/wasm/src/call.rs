@@ -98,7 +98,8 @@ impl PluginListener {
     async fn visit(&self, visit: &Visit<'_>, began: Instant) -> Reply {
         // Asked before the call: what a call has done outside is not done again for this.
         if let Some(after) = self.rest_of_rate() {
-            return Outcome::Busy { after }.into();
+            let reason = "its plugin has emitted as much as emit.per_second or emit.bytes_per_second allow".into();
+            return Outcome::Busy { after, reason }.into();
         }
         let ends = began + self.plugin.manifest.limits.deadline;
         let reply = |outcome, used| Reply::with_cost(outcome, Cost { guest: Some(used), ..Cost::of_time(began.elapsed()) });

@@ -231,7 +231,7 @@ pub(super) fn outcome(chance: &mut Chance) -> Outcome {
         10..14 => Outcome::Dead { error: text, counted: chance.percent(50), blocks: chance.percent(70) },
         14..16 => Outcome::Parked(text),
         16..20 => Outcome::Behind(chance.place()),
-        _ => Outcome::Released(later),
+        _ => Outcome::Released(later, text),
     }
 }
 

@@ -118,7 +118,7 @@ pub(super) enum Outcome {
     Parked(usize),
     /// Behind an earlier event of its aggregate; released when there is none.
     Behind(usize),
-    Released(Hours),
+    Released(Hours, usize),
 }
 
 /// An outcome, and what its listener did beside.

@@ -266,9 +266,9 @@ impl<D: Database> Player<'_, D> {
             Outcome::Parked(text) => Settlement::Parked { reason: error(*text) },
             Outcome::Behind(number) => match round(&self.earlier(fence), *number) {
                 Some(earlier) => Settlement::Behind { sequence: *earlier },
-                None => Settlement::Released { after: span(0) },
+                None => Settlement::Released { after: span(0), reason: None },
             },
-            Outcome::Released(after) => Settlement::Released { after: span(*after) },
+            Outcome::Released(after, text) => Settlement::Released { after: span(*after), reason: Some(error(*text).into()) },
         }
     }
 }

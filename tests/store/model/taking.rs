@@ -239,6 +239,11 @@ impl Table {
             Settlement::Parked { .. } => (0, row.starts),
             _ => (0, 0),
         };
+        row.released = match &settled.settlement {
+            Settlement::Done => row.released.take(),
+            Settlement::Released { reason, .. } => reason.as_deref().map(kept),
+            _ => None,
+        };
         let cost = settled.cost.as_deref().cloned();
         match &settled.settlement {
             Settlement::Done => {
@@ -277,8 +282,8 @@ impl Table {
                 row.behind = Some(*sequence);
             }
             // At once: it keeps its place among those that are due.
-            Settlement::Released { after } if after.is_zero() => {}
-            Settlement::Released { after } => row.due_at = later(*after),
+            Settlement::Released { after, .. } if after.is_zero() => {}
+            Settlement::Released { after, .. } => row.due_at = later(*after),
         }
         true
     }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use outbox::listener::{Cause, error_kind, is_unroutable};
-use outbox::store::{Finding, NodeRecord, Record, RefusedOutcome, RefusedOutcomes, Stats};
+use outbox::store::{Finding, NodeRecord, Record, RefusedOutcome, RefusedOutcomes, Stats, Wait};
 use outbox::time::Timestamp;
 use outbox::wasm::Manifest;
 use outbox::{Mode, Route, Status};
@@ -254,6 +254,31 @@ pub(super) fn nodes(nodes: &[NodeRecord]) -> Vec<Finding> {
         findings.push(Finding::good("nodes", format!("{many}, version {version}: {}", named(&live))));
     }
     findings
+}
+
+/// Events that wait although their time has come, by the reasons that hosts noted.
+pub(super) fn waits(waits: &[Wait], flags: &Flags, now: Timestamp) -> Vec<Finding> {
+    let finding = |wait: &Wait| {
+        let verb = if wait.events == 1 { "waits" } else { "wait" };
+        let (events, route) = (count(wait.events, "event"), format!("{}/{}", wait.aggregate_type, wait.event_type));
+        let what = format!(
+            "{events} of {} {verb}, the first for {}: {}",
+            short(&route, 160),
+            span(now.since(wait.since)),
+            short(&wait.reason, 300)
+        );
+        let list = format!(
+            "outbox event list --status delayed --aggregate-type {} --type {}",
+            argument(&wait.aggregate_type),
+            argument(&wait.event_type)
+        );
+        let fix = format!(
+            "no failure is counted; once the cause is gone, they are delivered without any action\n{}",
+            flags.command(&list)
+        );
+        Finding::warning("waiting", what, fix)
+    };
+    waits.iter().take(LISTED).map(finding).collect()
 }
 
 /// Failed events that wait for another attempt: how many, and what the newest of them say. An event that fails stands nowhere

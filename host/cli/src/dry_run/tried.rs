@@ -79,7 +79,7 @@ impl Tried {
             Outcome::Failed(failure) if failure.kind == FailureKind::Unrecoverable => (Then::Dead, failure.to_string()),
             Outcome::Failed(failure) => (Then::Retry, failure.to_string()),
             Outcome::Unroutable(reason) => (Then::Unanswered, reason.clone()),
-            Outcome::Busy { .. } => (Then::Retry, "found no room for an instance".to_owned()),
+            Outcome::Busy { reason, .. } => (Then::Retry, reason.to_string()),
         };
         let written =
             report.effects.state.iter().flat_map(|state| state.keys.values()).filter_map(|change| change.write.as_ref());

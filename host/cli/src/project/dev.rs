@@ -181,7 +181,9 @@ fn answer(outcome: &Outcome) -> (Colour, String) {
             (Colour::Red, format!("{what}: {}", shown(&failure.to_string())))
         }
         Outcome::Unroutable(why) => (Colour::Red, format!("not answered: {}", shown(why))),
-        Outcome::Busy { after } => (Colour::Yellow, format!("busy; it would be asked again after {after:?}")),
+        Outcome::Busy { after, reason } => {
+            (Colour::Yellow, format!("not called: {reason}; it would be asked again after {after:?}"))
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use super::attempt::{Admission, Attempt, admit};
 use super::inside;
 use super::presence::Presence;
 use super::shared::Shared;
-use crate::settlement::given_back_for;
+use crate::settlement::full;
 use crate::settler::SettlerHandle;
 
 /// Takes deliveries until the queue is closed and empty, or an attempt is cut off.
@@ -23,7 +23,7 @@ pub(super) async fn work(worker: usize, shared: Arc<Shared>, settler: SettlerHan
             Admission::Attempt(delivery, target) => (delivery, target),
             Admission::Wait => continue,
             Admission::GiveBack(delivery, after) => {
-                settler.send(delivery, given_back_for(after)).await;
+                settler.send(delivery, full(after)).await;
                 continue;
             }
         };

@@ -1,5 +1,6 @@
 //! Events that are given back uncounted, as if they had not been claimed.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use crate::store::Settlement;
@@ -20,9 +21,14 @@ pub(crate) const fn given_back() -> Settlement {
     given_back_for(Duration::ZERO)
 }
 
-/// The event may be claimed again after this time: it is not due, or its listener has no place for it.
+/// The event may be claimed again after this time, which is its own: it is not due, or an earlier one of its queue is in the way.
 pub(crate) const fn given_back_for(after: Duration) -> Settlement {
-    Settlement::Released { after }
+    Settlement::Released { after, reason: None }
+}
+
+/// The event cannot be delivered now, for no fault of its own.
+pub(crate) fn waits(after: Duration, reason: impl Into<Cow<'static, str>>) -> Settlement {
+    Settlement::Released { after, reason: Some(reason.into()) }
 }
 
 /// An earlier event of its queue, the `blocker`, is not resolved. The event is set aside behind it; but where all events are in one
@@ -32,28 +38,33 @@ pub(crate) const fn not_its_turn(blocker: u64, one_for_all: bool) -> Settlement 
 }
 
 /// The event must be delivered alone, and other listeners did not end in time.
-pub(crate) const fn not_alone() -> Settlement {
-    given_back_for(NOT_ALONE)
+pub(crate) fn not_alone() -> Settlement {
+    waits(NOT_ALONE, "it must be delivered alone, and the other listeners of its host did not end in time")
 }
 
 /// The event must be delivered alone, and its start could not be counted in the table.
-pub(crate) const fn start_not_counted() -> Settlement {
-    given_back_for(NOT_COUNTED)
+pub(crate) fn start_not_counted() -> Settlement {
+    waits(NOT_COUNTED, "it must be delivered alone, and its start could not be counted in the table")
+}
+
+/// As many events wait for the event's listener as may; after zero the event is read again at once.
+pub(crate) fn full(after: Duration) -> Settlement {
+    if after.is_zero() { given_back() } else { waits(after, "its listener is busy, and as many events wait for it as may") }
 }
 
 /// No listener here answers the event, and the table does not say whether another host has one.
-pub(crate) const fn unknown_route() -> Settlement {
-    given_back_for(ASK_AGAIN)
+pub(crate) fn unknown_route() -> Settlement {
+    waits(ASK_AGAIN, "no listener of its host answers it, and the table did not say whether another host has one")
 }
 
 /// An earlier claim of the event by this host ended while its listener was at work. That outcome is fenced off.
-pub(crate) const fn still_at_work() -> Settlement {
-    given_back_for(STILL_AT_WORK)
+pub(crate) fn still_at_work() -> Settlement {
+    waits(STILL_AT_WORK, "an earlier call of its listener has not ended, though its claim has")
 }
 
 /// Somebody else has locked what the event's plugin keeps, or an id that it emitted.
-pub(crate) const fn held_up() -> Settlement {
-    given_back_for(HELD_UP)
+pub(crate) fn held_up() -> Settlement {
+    waits(HELD_UP, "somebody else has locked what its plugin keeps, or an id that it emitted")
 }
 
 #[cfg(test)]
@@ -63,6 +74,6 @@ mod tests {
     #[test]
     fn an_event_whose_turn_it_is_not_is_set_aside_except_in_one_queue_of_all_events() {
         assert_eq!(not_its_turn(7, false), Settlement::Behind { sequence: 7 });
-        assert_eq!(not_its_turn(7, true), Settlement::Released { after: Duration::ZERO });
+        assert_eq!(not_its_turn(7, true), given_back());
     }
 }

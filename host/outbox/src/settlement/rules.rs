@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::time::Duration;
 
-use super::given_back_for;
+use super::waits;
 use crate::listener::{Cause, Failure, FailureKind, Outcome, RetryPolicy, is_unroutable};
 use crate::store::{ASKED_FOR_LATER, AttemptEnd, EXPIRED, Settlement};
 
@@ -65,7 +65,7 @@ impl SettlementRules {
             Outcome::Unroutable(reason) if self.park_unroutable || policy.awaits_listener => Settlement::Parked { reason },
             Outcome::Unroutable(error) => self.dead(error),
             // Later than at once, so that it is written: the next call has another number.
-            Outcome::Busy { after } => given_back_for(after.max(SOON)),
+            Outcome::Busy { after, reason } => waits(after.max(SOON), reason),
         }
     }
 

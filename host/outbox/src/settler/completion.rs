@@ -90,7 +90,7 @@ impl Completion {
 
 /// Whether this settlement leaves the row of an event as it is.
 pub(super) fn writes_nothing(settlement: &Settlement, mark: &Mark) -> bool {
-    mark.is_read() && matches!(settlement, Settlement::Released { after } if after.is_zero())
+    mark.is_read() && matches!(settlement, Settlement::Released { after, .. } if after.is_zero())
 }
 
 /// Outcomes that are written together, as the store takes them and with what is let go for each.

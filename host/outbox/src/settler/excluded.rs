@@ -46,7 +46,7 @@ impl Resting {
                 (after, 1, 0)
             }
             Settlement::Deferred { after } => (after, 0, 1),
-            Settlement::Released { after } => (after, 0, 0),
+            Settlement::Released { after, .. } => (after, 0, 0),
             Settlement::Parked { .. } | Settlement::Behind { .. } => (LOOK_AGAIN, 0, 0),
         };
         let next = Event::of(event.envelope().clone()).attempt(event.attempt().saturating_add(attempts)).build();

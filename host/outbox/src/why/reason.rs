@@ -144,6 +144,8 @@ fn code(facts: &Facts, state: State) -> ReasonCode {
         State::Due if hosts(facts) > 0 => ReasonCode::WaitsForHost,
         State::Due => ReasonCode::NoHost,
         State::Delayed => ReasonCode::DelayedByWriter,
+        State::Retrying | State::Deferred if waits_for_listener(record) => ReasonCode::NoListener,
+        State::Retrying | State::Deferred if record.released.is_some() => ReasonCode::GivenBack,
         State::Retrying => ReasonCode::AttemptFailed,
         State::Deferred if record.deferrals > 0 => ReasonCode::DeferredByListener,
         State::Deferred => ReasonCode::GivenBack,
@@ -288,6 +290,11 @@ pub(super) fn hosts(facts: &Facts) -> usize {
 /// Whether it was given up because no listener was there for its route.
 pub(super) fn is_unroutable(record: &Record) -> bool {
     record.last_error.as_deref().is_some_and(crate::listener::is_unroutable)
+}
+
+/// Whether it waits for a listener, and is given up if none comes soon.
+fn waits_for_listener(record: &Record) -> bool {
+    record.waits_for().is_some_and(crate::listener::is_unroutable)
 }
 
 /// Why no relay takes it; `None` where none covers it, or one does.

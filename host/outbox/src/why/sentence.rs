@@ -61,12 +61,18 @@ fn of_one(known: &Facts, record: &Record, state: State) -> String {
             format!("{holder} claimed it and reported no outcome before its lease ended {end}. {}", next_host(known, true))
         }
         State::Refused => before + &refused(known, record),
-        State::Due => format!("{before}It has been due {}. {}", since(record, now), next_host(known, false)),
+        State::Due => {
+            let waited = given_back(record).map_or_else(String::new, |why| format!("{why}. "));
+            format!("{before}{waited}It has been due {}. {}", since(record, now), next_host(known, false))
+        }
         State::Delayed => {
             let ready = record.available_at.max(record.due_at.unwrap_or(record.available_at));
             format!("Its writer asked for delivery no earlier than {ready}: it is due {}. {}", at(ready, now), then(known))
         }
-        State::Retrying => format!("{before}It is due {}. {}", at(record.due_at.unwrap_or(now), now), then(known)),
+        State::Retrying => {
+            let waits = given_back(record).map_or_else(String::new, |why| format!("{why}. "));
+            format!("{before}{waits}It is due {}. {}", at(record.due_at.unwrap_or(now), now), then(known))
+        }
         State::Deferred => before + &deferred(known, record),
         State::Parked => parked(known, record),
         State::Paused => paused(known, record),
@@ -106,14 +112,18 @@ fn claimed(known: &Facts, record: &Record) -> String {
 }
 
 fn deferred(known: &Facts, record: &Record) -> String {
-    let asked = if record.deferrals > 0 {
-        format!("Its listener asked for later ({})", times(record.deferrals))
-    } else {
-        "It was given back without counting a failure, because its listener was paused after too many failures or lacked something \
-         it needs (a free place, memory, its sink, or room below emit.per_second or emit.bytes_per_second)"
-            .to_owned()
+    let why = match (given_back(record), record.deferrals) {
+        (Some(why), _) => why,
+        (None, 0) => "It was given back without counting a failure, and its host noted no reason".to_owned(),
+        (None, deferrals) => format!("Its listener asked for later ({})", times(deferrals)),
     };
-    format!("{asked}: it is due {}. {}", at(record.due_at.unwrap_or(known.now), known.now), then(known))
+    format!("{why}: it is due {}. {}", at(record.due_at.unwrap_or(known.now), known.now), then(known))
+}
+
+/// The reason that a host noted when it gave the event back, as the begin of a sentence.
+fn given_back(record: &Record) -> Option<String> {
+    let reason = record.released.as_deref()?;
+    Some(format!("It waits, and no failure is counted, because {}", shown(reason.trim_end_matches('.'))))
 }
 
 fn refused(known: &Facts, record: &Record) -> String {

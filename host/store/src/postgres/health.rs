@@ -38,7 +38,7 @@ WHERE to_regclass('outbox_event') IS NOT NULL
   AND NOT EXISTS (SELECT 1 FROM pg_attribute
                   WHERE attrelid = to_regclass('outbox_event') AND attname = wanted.name AND NOT attisdropped)";
 
-const COLUMNS: [&str; 31] = [
+const COLUMNS: [&str; 32] = [
     "seq",
     "event_id",
     "event_type",
@@ -68,6 +68,7 @@ const COLUMNS: [&str; 31] = [
     "locked_at",
     "lease_end",
     "last_error",
+    "released",
     "last_cost",
     "partition_id",
 ];

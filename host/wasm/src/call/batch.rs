@@ -42,6 +42,7 @@ const ALONE: Duration = Duration::from_secs(30);
 
 /// The rest of an event whose call with others has used up its time.
 const PUT_OFF: Duration = Duration::from_secs(1);
+const BROKE_OFF: &str = "a call for it and others broke off late; its listener gets it alone next";
 
 /// The calls of `on-events` of one listener.
 pub(crate) struct BatchCalls {
@@ -206,7 +207,7 @@ impl Shared {
         for (number, (asked, sender)) in (0..).zip(asked.iter().zip(senders)) {
             let share = cost.share(number, events);
             let _ = sender.send(if put_off && self.suspect(asked) {
-                Ok(Reply::with_cost(Outcome::Busy { after: PUT_OFF }, share))
+                Ok(Reply::with_cost(Outcome::Busy { after: PUT_OFF, reason: BROKE_OFF.into() }, share))
             } else {
                 Err(Alone { broken_call_cost: Some(Box::new(share)) })
             });

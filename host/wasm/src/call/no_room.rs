@@ -8,6 +8,7 @@ use outbox_event::Outcome;
 /// The shortest wait, and by how much each one is longer than the one before.
 const LEAST: Duration = Duration::from_millis(100);
 const STEP: Duration = Duration::from_millis(10);
+const NO_ROOM: &str = "its host has no room or no memory for another instance of its plugin";
 /// With these, a call waits for about as long as others may take by default: 5 s.
 const MOST_STEPS: u32 = 490;
 
@@ -23,7 +24,7 @@ impl NoRoom {
         if before == MOST_STEPS {
             self.0.store(MOST_STEPS, Ordering::Relaxed);
         }
-        Outcome::Busy { after: LEAST + STEP * before }
+        Outcome::Busy { after: LEAST + STEP * before, reason: NO_ROOM.into() }
     }
 
     /// Notes that a call had room.
@@ -43,7 +44,7 @@ mod tests {
     fn calls_without_room_come_back_one_after_another_and_soon_again_once_there_is_some() {
         let no_room = NoRoom::default();
         let waits: Vec<_> = (0..1_000).map(|_| no_room.busy()).collect();
-        let after = |millis| Outcome::Busy { after: Duration::from_millis(millis) };
+        let after = |millis| Outcome::Busy { after: Duration::from_millis(millis), reason: NO_ROOM.into() };
         assert_eq!(waits[..3], [after(100), after(110), after(120)]);
         assert_eq!(waits[999], after(5_000));
         no_room.over();

@@ -82,7 +82,7 @@ impl Ground {
 pub(super) fn breakage(report: &CallReport) -> Option<String> {
     match &report.outcome {
         Outcome::Failed(failure) if failure.cause.is_breakage() => Some(failure.to_string()),
-        Outcome::Busy { .. } => Some("found no room for an instance".to_owned()),
+        Outcome::Busy { reason, .. } => Some(reason.to_string()),
         _ => None,
     }
 }

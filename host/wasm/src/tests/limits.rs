@@ -199,7 +199,7 @@ async fn more_calls_than_slots_wait_and_lose_nothing() {
     let mut waits = std::collections::BTreeSet::new();
     for call in calls {
         match call.await.unwrap() {
-            Outcome::Busy { after } => {
+            Outcome::Busy { after, .. } => {
                 assert!(waits.insert(after), "each comes back at another time");
             }
             Outcome::Failed(failure) => assert_eq!(failure.cause, Cause::Deadline),

@@ -5,7 +5,7 @@ use outbox::event::{StateUsage, StateValue};
 use outbox::store::{
     Audit, AuditFilter, AuditRecord, AuditStore, DeadFilter, DeadStore, DoctorStore, Expectations, Filter, Finding,
     InspectStore, Plan, PlanStore, PluginUsage, PurgeBatch, PurgeRequest, PurgeRow, PurgeStore, Purgeable, Record, RetriedNow,
-    StateRecord, StateStore, Stats,
+    StateRecord, StateStore, Stats, Wait,
 };
 use outbox::time::Timestamp;
 use outbox::{EventId, Status, StoreError};
@@ -20,6 +20,10 @@ impl InspectStore for MemoryStore {
 
     async fn sample(&self, _: u32) -> Result<Stats, StoreError> {
         unreachable!("the sampler is off")
+    }
+
+    async fn waits(&self, _: u32) -> Result<Vec<Wait>, StoreError> {
+        unreachable!("only people ask for this")
     }
 
     async fn list(&self, _: &Filter, _: u32) -> Result<Vec<Record>, StoreError> {

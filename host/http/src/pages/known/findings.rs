@@ -9,7 +9,7 @@ use outbox_event::PluginState;
 use outbox_event::time::Timestamp;
 use outbox_event::units::{count, figure, number, relative_to, span};
 use outbox_listener::{NO_LISTENER, is_unroutable};
-use outbox_store::{NodeRecord, RouteRecord};
+use outbox_store::{NodeRecord, RouteRecord, Wait};
 
 use super::groups::{Group, groups};
 use super::plugins::{self, LivePlugin};
@@ -68,6 +68,7 @@ pub(crate) fn findings(known: &Known) -> Vec<Finding> {
         all.extend(plugins(snapshot));
         all.extend(dead(snapshot, now));
         all.extend(current.and_then(gone_hosts));
+        all.extend(waits(snapshot, now));
         all.extend(paused(snapshot, now));
         all.extend(unanswered(snapshot));
         all.extend(current.and_then(behind));
@@ -299,6 +300,19 @@ fn unroutable(snapshot: &Snapshot) -> Option<Finding> {
     );
     let to = format!("dead?{}", query(&[("error", NO_LISTENER)]));
     Some(Finding::new(Severity::Fault, sentence, to, "Show dead events"))
+}
+
+/// Events that wait although their time has come, by the reasons that hosts noted.
+fn waits(snapshot: &Snapshot, now: Timestamp) -> Vec<Finding> {
+    let finding = |wait: &Wait| {
+        let route = visible(&short(&format!("{}/{}", wait.aggregate_type, wait.event_type), 80));
+        let (events, since) = (count(wait.events, "event"), span(now.since(wait.since)));
+        let sentence = format!("{events} of {route} {} waiting, the first for {since}:", verb(wait.events, "is", "are"));
+        let of_route =
+            query(&[("status", "delayed"), ("aggregate_type", &wait.aggregate_type), ("event_type", &wait.event_type)]);
+        Finding::new(Severity::Warning, sentence, format!("events?{of_route}"), "Show events").said(wait.reason.clone())
+    };
+    snapshot.waits.iter().take(ONE_BY_ONE).map(finding).collect()
 }
 
 /// Hosts that are gone and whose partitions no other host has taken over yet.

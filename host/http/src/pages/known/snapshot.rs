@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::BoxFuture;
 use outbox_event::time::{Timestamp, system_clock};
 use outbox_event::{Headers, Status};
-use outbox_store::{Filter, NodeRecord, Record, RouteRecord, Stats, Store, StoreError};
+use outbox_store::{Filter, NodeRecord, Record, RouteRecord, Stats, Store, StoreError, Wait};
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
@@ -41,6 +41,8 @@ pub(crate) struct Snapshot {
     pub(crate) nodes: Vec<NodeRecord>,
     /// The newest dead events, at most [`SAMPLE`].
     pub(crate) dead: Vec<Record>,
+    /// Why events wait although their time has come, of the [`SAMPLE`] that are due first.
+    pub(crate) waits: Vec<Wait>,
 }
 
 /// What is known now: the last snapshot, and whether the database still answers.
@@ -85,7 +87,15 @@ impl Snapshot {
 
     #[cfg(test)]
     pub(crate) fn made_up(at: Timestamp) -> Self {
-        Self { at, taken: Instant::now(), stats: Stats::default(), routes: Vec::new(), nodes: Vec::new(), dead: Vec::new() }
+        Self {
+            at,
+            taken: Instant::now(),
+            stats: Stats::default(),
+            routes: Vec::new(),
+            nodes: Vec::new(),
+            dead: Vec::new(),
+            waits: Vec::new(),
+        }
     }
 }
 
@@ -251,7 +261,8 @@ async fn take(store: Arc<dyn Store>) -> Result<Snapshot, StoreError> {
     let nodes = store.nodes().await?;
     let newest = Filter { status: Some(Status::Dead), newest_first: true, ..Filter::default() };
     let dead = if stats.dead == 0 { Vec::new() } else { sample(&*store, newest).await? };
-    Ok(Snapshot { at, taken, stats, routes, nodes, dead })
+    let waits = store.waits(SAMPLE).await?;
+    Ok(Snapshot { at, taken, stats, routes, nodes, dead, waits })
 }
 
 /// The first [`SAMPLE`] events of a list, without their headers: no list shows headers, and they may be large.

@@ -150,6 +150,7 @@ pub(crate) fn rows(frame: &Frame, records: &[Record]) -> Markup {
                         td.number data-name="failed" { @match record.failures() { 0 => span.zero { "–" }, failed => (number(failed.into())) } }
                         td.error {
                             @if let Some(why) = &record.unreadable { span.clamp { "This row cannot be read: " (visible(&short(why, 160))) } }
+                            @else if let Some(why) = record.waits_for() { span.clamp { (visible(&short(why, 160))) } }
                             @else if let Some(error) = &record.last_error { span.clamp { (visible(&short(head(error), 160))) } }
                         }
                     }

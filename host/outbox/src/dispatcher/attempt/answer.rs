@@ -37,7 +37,7 @@ impl Attempt<'_> {
         let breaker = entry.breaker(route, now);
         let admittance = match breaker.admit(now) {
             Ok(admittance) => admittance,
-            Err(after) => return Some(Outcome::Busy { after }.into()),
+            Err(after) => return Some(Outcome::Busy { after, reason: paused(entry).into() }.into()),
         };
         let reply = self.call(entry, begun).await?;
         for cost in reply.cost.iter().chain(reply.broken_call_cost.as_deref()) {
@@ -48,8 +48,8 @@ impl Attempt<'_> {
             entry.route_totals().duration.observe(cost.took.saturating_mul(cost.events));
         }
         // A listener without capacity was not called.
-        if let Outcome::Busy { after } = reply.outcome {
-            return Some(Outcome::Busy { after: admittance.no_call(after, Instant::now()) }.into());
+        if let Outcome::Busy { after, reason } = reply.outcome {
+            return Some(Outcome::Busy { after: admittance.no_call(after, Instant::now()), reason }.into());
         }
         let broken = match &reply.outcome {
             Outcome::Failed(failure) if failure.cause.is_breakage() => Some(failure.cause),
@@ -78,4 +78,9 @@ impl Attempt<'_> {
         };
         (Outcome::Unroutable(reason).into(), awaits_listener)
     }
+}
+
+/// Why the events of a listener wait whose breaker is open.
+pub(super) fn paused(entry: &RegistryEntry) -> String {
+    format!("its listener {} broke too often in a row and is paused", entry.owner)
 }

@@ -2,12 +2,13 @@
 
 use tokio::time::Instant;
 
+use super::answer::paused;
 use super::{Attempt, Target};
 use crate::dispatcher::alone;
 use crate::dispatcher::overdue::Watched;
 use crate::dispatcher::shared::LostWhen;
 use crate::queue::{Via, Work};
-use crate::settlement::{given_back, given_back_for};
+use crate::settlement::{given_back, waits};
 use crate::store::Settlement;
 
 /// An attempt that may call its listener.
@@ -66,7 +67,7 @@ impl Attempt<'_> {
         if delivery.alone
             && let Err(after) = entry.breaker(delivery.event.route(), Instant::now()).admit(Instant::now())
         {
-            return Err(Some(given_back_for(after)));
+            return Err(Some(waits(after, paused(entry))));
         }
         Ok(())
     }

@@ -41,10 +41,11 @@ fn every_row_of_the_specification() {
     assert_eq!(failed(own, 2), dead_by_attempt("no"));
     assert_eq!(failed(Failure::unrecoverable("no"), 0), dead("no"));
     assert_eq!(settled(Outcome::Unroutable(no()), 0), dead("no"));
-    assert_eq!(settled(Outcome::Busy { after: SECOND }, 0), Settlement::Released { after: SECOND });
-    let at_once = settled(Outcome::Busy { after: Duration::ZERO }, 0);
+    let busy = |after| settled(Outcome::Busy { after, reason: "paused".into() }, 0);
+    assert_eq!(busy(SECOND), Settlement::Released { after: SECOND, reason: Some("paused".into()) });
+    let at_once = busy(Duration::ZERO);
     assert!(
-        matches!(at_once, Settlement::Released { after } if !after.is_zero()),
+        matches!(at_once, Settlement::Released { after, .. } if !after.is_zero()),
         "its next call has another number: {at_once:?}"
     );
 }
@@ -142,5 +143,5 @@ fn the_cost_of_an_attempt_is_recorded_when_it_failed_or_always() {
         assert!(!RULES.records_cost(&ended) && all.records_cost(&ended), "{ended:?}");
     }
     assert!(RULES.records_cost(&failed) && RULES.records_cost(&dead("no")));
-    assert!(!all.records_cost(&Settlement::Released { after: SECOND }), "no listener was called");
+    assert!(!all.records_cost(&Settlement::Released { after: SECOND, reason: None }), "no listener was called");
 }

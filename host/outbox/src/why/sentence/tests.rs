@@ -107,10 +107,22 @@ fn an_event_that_waits_for_its_time_says_when_and_why() {
     let (state, next, _) = told(&known(deferred));
     assert!(state == State::Deferred && next.starts_with("Its listener asked for later (once)"), "{next}");
 
-    let no_place = changed!(Record { due_at: Some(soon(1)), ..record(1) });
-    assert!(told(&known(no_place)).1.starts_with(
-        "It was given back without counting a failure, because its listener was paused after too many failures or lacked"
-    ));
+    let down = "the sink orders is down: connection refused";
+    let given_back = |record: Record| changed!(Record { released: Some(down.to_owned()), due_at: Some(soon(1)), ..record });
+    let facts = known(given_back(record(1)));
+    let because = format!("It waits, and no failure is counted, because {down}");
+    assert_eq!(told(&facts).1, format!("{because}: it is due in 1 s. Then the one live host takes it."));
+    assert_eq!(Cause::of(&facts).code, ReasonCode::GivenBack);
+    let failed = changed!(Record { status: Status::Retry, attempts: 2, last_error: Some("timeout".to_owned()), ..record(1) });
+    let facts = known(given_back(failed));
+    assert!(told(&facts).1.starts_with(&format!("It failed 2 times, last with: timeout. {because}. It is due in 1 s.")));
+    assert_eq!(Cause::of(&facts).code, ReasonCode::GivenBack);
+    let none =
+        "no listener answers Order/OrderPlaced (1 route is answered); it is dead if none comes within 1 min after its time";
+    let awaited = known(changed!(Record { released: Some(none.to_owned()), due_at: Some(soon(1)), ..record(1) }));
+    assert_eq!(Cause::of(&awaited).code, ReasonCode::NoListener);
+    let done = known(changed!(Record { status: Status::Done, due_at: None, ..given_back(record(1)) }));
+    assert!(!told(&done).1.contains(down), "it waits no more");
 }
 
 #[test]

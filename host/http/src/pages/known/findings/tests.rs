@@ -130,6 +130,23 @@ fn number_time_and_error_of_dead_events_are_those_of_the_route_that_is_named() {
 }
 
 #[test]
+fn events_that_wait_are_told_with_the_reason_that_their_host_noted() {
+    let since = now().minus(Duration::from_secs(240));
+    let wait = |event_type, reason: &str, events| Wait::new(&Route::new("Order", event_type).unwrap(), reason, events, since);
+    let down = "the sink orders is down: connection refused";
+    let waits =
+        vec![wait("OrderPaid", down, 400), wait("OrderLost", "no listener answers Order/OrderLost (1 route is answered)", 1)];
+    assert_eq!(
+        said(Snapshot { waits, ..snapshot() }),
+        [
+            format!("400 events of Order/OrderPaid are waiting, the first for 4 min: {down}"),
+            "1 event of Order/OrderLost is waiting, the first for 4 min: no listener answers Order/OrderLost (1 route is answered)"
+                .to_owned()
+        ]
+    );
+}
+
+#[test]
 fn refused_outcomes_are_told_with_what_the_database_says() {
     let one = |seq: u64| RefusedOutcome { seq, event_id: None, error: "the order is archived".to_owned(), since: now() };
     let host =
