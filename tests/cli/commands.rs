@@ -102,7 +102,9 @@ fn events_that_wait_for_their_time_or_that_a_host_holds_are_listed() {
     place.ok(&["event", "emit", "--type", "OrderPlaced", "--payload", "{}", "--id", "later", "--deliver-after", "1h"]);
     place.sql("UPDATE outbox_event SET status = 2, attempts = 1, due_at = 9000000000000000 WHERE event_id = 'retried'");
     place.sql("UPDATE outbox_event SET claim_seq = 1, locked_by = 'a', locked_at = 1, lease_end = 9000000000000000 WHERE event_id = 'held'");
-    place.sql("UPDATE outbox_event SET claim_seq = 1, locked_by = 'a', locked_at = 1, lease_end = 2 WHERE event_id = 'was-held'");
+    place.sql(
+        "UPDATE outbox_event SET claim_seq = 1, locked_by = 'a', locked_at = 1, lease_end = 2 WHERE event_id = 'was-held'",
+    );
 
     for (status, wanted) in [
         ("delayed", vec!["retried", "later"]),

@@ -12,7 +12,7 @@ const POLL_OFTEN: [(&str, &str); 1] = [("OUTBOX_POLLER__INTERVAL", "50ms")];
 /// Runs a host with these variables while `meanwhile` goes on; returns what it logged.
 fn logged(place: &Place, variables: &[(&str, &str)], meanwhile: impl Fn(&mut Host)) -> Vec<String> {
     place.plugin("trouble");
-    let mut command = place.command(&["run", "--plugins", "plugins"]);
+    let mut command = place.command(&["run", "--plugins", "plugins", "--set", "dispatcher.unroutable_grace=0s"]);
     command.envs(POLL_OFTEN).envs(variables.iter().copied());
     let mut host = Host::of(command);
     host.wait_for_line("it says that it is ready", |line| line == "ready" || line.contains("\"ready\""));

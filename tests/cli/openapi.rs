@@ -20,7 +20,7 @@ fn whatever_the_document_allows_or_forbids_is_answered_as_it_says() {
     let made = place.run(&["token", "new", "--name", "fuzzer", "--role", "admin"]);
     let (token, (_, lines)) = (made.stdout.trim(), made.stderr.split_once("\n\n").expect("the lines follow"));
     std::fs::write(place.path().join("outbox.toml"), lines).expect("can be written");
-    let (_host, address) = listening(&place, &[]);
+    let (_host, address) = listening(&place, &["--set", "dispatcher.unroutable_grace=0s"]);
     let bearer = format!("Authorization: Bearer {token}");
     // Some rows to find: no listener answers them, and they die.
     for number in 0..3 {

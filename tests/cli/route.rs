@@ -290,7 +290,15 @@ fn a_parked_event_that_blocks_its_aggregate_is_told_with_its_way_out_and_that_wa
     }
     assert_ne!(place.run(&["dead", "skip", "lost", "--reason", "misspelt"]).code, Some(0), "it is not dead");
 
-    let mut run = place.command(&["run", "--plugins", "plugins", "--set", "dispatcher.unroutable=dead"]);
+    let mut run = place.command(&[
+        "run",
+        "--plugins",
+        "plugins",
+        "--set",
+        "dispatcher.unroutable=dead",
+        "--set",
+        "dispatcher.unroutable_grace=0s",
+    ]);
     run.envs(IN_ORDER);
     let _host = Host::of(run);
     place.wait_for("dead", 1);

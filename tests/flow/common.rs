@@ -44,6 +44,11 @@ pub(crate) async fn start_rested<D: Database>(db: &D, builder: OutboxBuilder<D::
     outbox
 }
 
+/// No event waits for a listener that may come.
+pub(crate) fn without_grace() -> DispatcherConfig {
+    DispatcherConfig { unroutable_grace: Duration::ZERO, ..DispatcherConfig::default() }
+}
+
 pub(crate) fn one_worker() -> DispatcherConfig {
     DispatcherConfig { workers: 1, ..DispatcherConfig::default() }
 }

@@ -3,7 +3,7 @@
 use outbox::{Mode, Outbox, OutboxBuilder, Registration, Route, Status, TransactionalStore};
 use support::{Database, Recorder, eventually};
 
-use crate::common::{ROUTE, commit, done, eager, orders, reaches, row};
+use crate::common::{ROUTE, commit, done, eager, orders, reaches, row, without_grace};
 
 /// Written through the one host, through the other, and by a program that is neither.
 const HOT_HERE: u32 = 400;
@@ -78,7 +78,8 @@ pub(crate) async fn a_route_is_noted_before_its_host_has_started<D: Database>(db
 }
 
 pub(crate) async fn a_route_that_nobody_ever_answered_still_ends_dead<D: Database>(db: &D) {
-    let host = host(db.another().await).listener("Other", Recorder::done().listener()).start().await.expect("starts");
+    let host = host(db.another().await).dispatcher(without_grace()).listener("Other", Recorder::done().listener());
+    let host = host.start().await.expect("starts");
 
     let ids = commit(&host, orders(3)).await;
 

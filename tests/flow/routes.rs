@@ -2,10 +2,11 @@
 
 use outbox::dispatcher::{DispatcherConfig, Unroutable};
 use outbox::store::{Audit, RouteStore};
+use outbox::why::explain;
 use outbox::{Envelope, Registration, Route, StartError, Status};
-use support::{Recorder, Sqlite, eventually};
+use support::{Database, Recorder, Sqlite, eventually};
 
-use crate::common::{ROUTE, commit_one, drowsy, outbox, reaches, row};
+use crate::common::{HOUR, ROUTE, commit, commit_one, drowsy, outbox, reaches, row, without_grace};
 
 fn route() -> Route {
     ROUTE.try_into().expect("good names")
@@ -15,6 +16,7 @@ fn route() -> Route {
 async fn an_event_nobody_answers_dies_with_the_near_names() {
     let db = Sqlite::fresh().await;
     let outbox = outbox(&db)
+        .dispatcher(without_grace())
         .listener(("Order", "OrderPlacd"), Recorder::done().listener())
         .listener("SomethingElse", Recorder::done().listener())
         .start()
@@ -27,6 +29,40 @@ async fn an_event_nobody_answers_dies_with_the_near_names() {
     assert_eq!(record.attempts, 0);
     assert_eq!(record.last_error.as_deref(), Some("no listener answers Order/OrderPlaced (did you mean Order/OrderPlacd?)"));
     outbox.shutdown().await;
+}
+
+/// As if its plugin were deployed a moment after the service that writes its events.
+pub(crate) async fn an_event_waits_for_a_listener_that_comes_within_the_grace_and_is_dead_after_it<D: Database>(db: &D) {
+    let config = DispatcherConfig { unroutable_grace: HOUR, ..DispatcherConfig::default() };
+    let outbox = outbox(db).dispatcher(config).listener("Other", Recorder::done().listener()).start().await.expect("starts");
+    let (late, never) = (commit_one(&outbox).await, commit(&outbox, vec![unanswered()]).await[0]);
+    let awaited = async |id| {
+        eventually("its row says why it waits", async || row(db, id).await.released.is_some()).await;
+        row(db, id).await
+    };
+    for (id, name) in [(late, "Order/OrderPlaced"), (never, "Order/OrderLost")] {
+        let waiting = awaited(id).await;
+        assert_eq!((waiting.status, waiting.attempts, waiting.deferrals), (Status::New, 0, 0));
+        let reason = waiting.released.expect("a reason");
+        assert!(reason.starts_with(&format!("no listener answers {name} (")), "{reason}");
+        assert!(reason.ends_with("; it is dead if none comes within 1 h after its time"), "{reason}");
+        let why = explain(&*db.store(), id, Vec::new()).await.expect("explains").expect("is there");
+        assert!(why.sentence.contains(&reason), "{}", why.sentence);
+    }
+
+    let recorder = Recorder::done();
+    outbox.listeners().replace("late", vec![Registration::new(route(), recorder.listener())]).expect("free");
+    reaches(db, late, Status::Done).await;
+    assert_eq!(recorder.ids(), [late]);
+
+    db.let_pass(HOUR).await;
+    let dead = reaches(db, never, Status::Dead).await;
+    assert!(dead.last_error.is_some_and(|error| error.starts_with("no listener answers Order/OrderLost (")));
+    outbox.shutdown().await;
+}
+
+fn unanswered() -> Envelope {
+    Envelope::new("OrderLost").aggregate("Order", "1").json(&1).expect("good")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -12,7 +12,7 @@ use outbox::{DispatchResult, Envelope, Failure, Mode, Outbox, OutboxBuilder, Reg
 use sqlx::AssertSqlSafe;
 use support::{Database, MySql, Postgres, Recorder, eventually};
 
-use crate::common::{HOUR, ROUTE, done, drowsy, eager, order, orders, reaches, row};
+use crate::common::{HOUR, ROUTE, done, drowsy, eager, order, orders, reaches, row, without_grace};
 
 /// The route that is not [`ROUTE`].
 const OTHER: (&str, &str) = ("Order", "OrderShipped");
@@ -125,7 +125,8 @@ pub(crate) async fn an_event_that_nobody_answers_holds_up_no_other_once_its_paus
     let recorder = Recorder::done();
     let envelopes = [other(), order(1)];
     backlog(db, &envelopes).await;
-    let host = ordered(store.clone()).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+    let host = ordered(store.clone()).dispatcher(without_grace()).listener(ROUTE, recorder.listener());
+    let host = host.start().await.expect("starts");
     eventually("the first is parked", async || row(db, envelopes[0].id()).await.parked.is_some()).await;
 
     store.resume(&all, &Audit::by("me")).await.expect("resumes");

@@ -29,7 +29,8 @@ pub(crate) async fn a_replayed_event_begins_anew_under_a_later_fence(db: &dyn Ha
     assert_eq!((record.replays, record.done_at, record.claim_seq), (1, None, 4));
     assert_eq!(record.last_error.as_deref(), Some("boom"), "why it died stays readable");
     let again = claim(db, 1).await;
-    assert_eq!((again[0].fence.claim, again[0].due), (5, outbox::store::Due::Now), "due at once, not expired again");
+    assert_eq!(again[0].fence.claim, 5);
+    assert!(matches!(again[0].due, outbox::store::Due::Since(_)), "due at once, not expired again");
 }
 
 pub(crate) async fn only_dead_events_are_replayed_or_discarded(db: &dyn Harness) {

@@ -49,7 +49,7 @@ impl Claimed {
     /// An event claimed for the first time that waits for nothing; for stores of another kind, which change what they need.
     #[must_use]
     pub fn new(fence: Fence, event: Event) -> Self {
-        let (event, due) = (Ok(event), Due::Now);
+        let (event, due) = (Ok(event), Due::Since(Duration::ZERO));
         Self { fence, event, attempts: 0, deferrals: 0, claims: 1, starts: 0, due, expires_in: None, behind: None }
     }
 }
@@ -61,8 +61,8 @@ pub const EXPIRED: &str = "expired: expires_at passed before it was done";
 /// Whether it is really time for a claimed event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// It is.
-    Now,
+    /// It is, and has been for this long: since `available_at`.
+    Since(Duration),
     /// Its writer asked for later: a plain INSERT that set `available_at` alone.
     In(Duration),
     /// Its writer gave it until a time that is over.
@@ -77,7 +77,7 @@ impl Due {
         } else if available_at > now {
             Self::In(available_at.since(now))
         } else {
-            Self::Now
+            Self::Since(now.since(available_at))
         }
     }
 }

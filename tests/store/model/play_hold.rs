@@ -285,7 +285,7 @@ fn agree_claimed(taken: &Taken, claimed: &Claimed, times: Times) -> Result<(), F
     agree("counters", (row.attempts, row.deferrals, row.claims, row.starts), counters)?;
     agree("behind", taken.behind, claimed.behind)?;
     let same_due = match (taken.due, claimed.due) {
-        (Due::In(expected), Due::In(found)) => times.same_span(expected, found),
+        (Due::In(expected), Due::In(found)) | (Due::Since(expected), Due::Since(found)) => times.same_span(expected, found),
         (expected, found) => expected == found,
     };
     if !same_due {

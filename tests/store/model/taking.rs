@@ -80,7 +80,7 @@ impl Table {
         } else if row.available_at > self.now {
             Due::In(row.available_at.since(self.now))
         } else {
-            Due::Now
+            Due::Since(self.now.since(row.available_at))
         }
     }
 

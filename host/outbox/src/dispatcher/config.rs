@@ -46,6 +46,10 @@ pub struct DispatcherConfig {
     pub drain_timeout: Duration,
     /// What happens to an event whose route never had a listener. Default dead.
     pub unroutable: Unroutable,
+    /// How long after its time such an event waits for a listener before it is dead: a plugin or a host that answers it may be on its
+    /// way. Default 1 minute; 0 for not at all.
+    #[serde(with = "duration")]
+    pub unroutable_grace: Duration,
     /// For which attempts the cost is stored with the event. Default failures.
     pub record: RecordedCosts,
     /// Most outcomes written by one statement. Default 500; at least 1.
@@ -59,7 +63,7 @@ pub struct DispatcherConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unroutable {
-    /// Dead at once; the error suggests routes with similar names.
+    /// Dead after the grace; the error suggests routes with similar names.
     #[default]
     Dead,
     /// Set aside until a listener is there.
@@ -91,6 +95,7 @@ impl Default for DispatcherConfig {
             lease: Duration::from_secs(30),
             drain_timeout: Duration::from_secs(5),
             unroutable: Unroutable::Dead,
+            unroutable_grace: Duration::from_secs(60),
             record: RecordedCosts::Failures,
             settle_batch: 500,
             settle_delay: Duration::from_millis(2),
@@ -144,6 +149,7 @@ impl DispatcherConfig {
             faults.push(format!("{prefix}.deadline is 0; it must be above zero"));
         }
         faults.extend(too_long(format_args!("{prefix}.lease"), self.lease));
+        faults.extend(too_long(format_args!("{prefix}.unroutable_grace"), self.unroutable_grace));
         if self.deadline >= self.lease {
             faults.push(format!(
                 "{prefix}.deadline ({:?}) is not below {prefix}.lease ({:?}); a call could outlive its claim",

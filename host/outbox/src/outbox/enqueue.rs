@@ -36,8 +36,16 @@ impl<S: SharedStore> Outbox<S> {
     }
 
     fn enqueue(&self, via: Via, claimed: Claimed, lease_end: Instant) -> Option<Claimed> {
-        let Claimed { event: Ok(event), due: Due::Now, fence, deferrals, expires_in, claims: ..=HOSTS_GONE, starts: 0, .. } =
-            &claimed
+        let Claimed {
+            event: Ok(event),
+            due: Due::Since(_),
+            fence,
+            deferrals,
+            expires_in,
+            claims: ..=HOSTS_GONE,
+            starts: 0,
+            ..
+        } = &claimed
         else {
             return Some(claimed);
         };

@@ -1,6 +1,7 @@
 //! What an outbox is made of, and whether it can be.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Mode;
 use crate::dispatcher::{DispatcherConfig, Interceptor, RecordedCosts, Unroutable};
@@ -127,6 +128,10 @@ impl<S> Wanted<S> {
             dead_blocks: self.mode == Mode::OrderedByAggregate && self.order.dead_blocks(),
             all_costs: self.dispatcher.record == RecordedCosts::All,
             park_unroutable: self.dispatcher.unroutable == Unroutable::Park,
+            unroutable_grace: match self.dispatcher.unroutable {
+                Unroutable::Dead => self.dispatcher.unroutable_grace,
+                Unroutable::Park => Duration::ZERO,
+            },
             max_deferrals: self.dispatcher.max_deferrals,
             max_starts: self.dispatcher.max_starts,
         }

@@ -6,9 +6,12 @@ use std::time::Duration;
 use super::waits;
 use crate::listener::{Cause, Failure, FailureKind, Outcome, RetryPolicy, is_unroutable};
 use crate::store::{ASKED_FOR_LATER, AttemptEnd, EXPIRED, Settlement};
+use crate::units::span;
 
 /// The rest of an event whose effects the database does not take.
 const NOT_TAKEN: Duration = Duration::from_secs(10);
+/// The shortest rest of an event that nobody answers.
+const SHORTEST_REST: Duration = Duration::from_millis(250);
 /// The least rest of an event whose listener had no place for it.
 const SOON: Duration = Duration::from_millis(1);
 
@@ -23,6 +26,8 @@ pub(crate) struct SettlementRules {
     pub all_costs: bool,
     /// Whether an event is parked whose route never had a listener; otherwise it is dead.
     pub park_unroutable: bool,
+    /// How long after its time an event waits whose route never had a listener, before it is dead. Zero if it is parked.
+    pub unroutable_grace: Duration,
     /// Deferrals after which an event is dead.
     pub max_deferrals: u32,
     /// How often an event may stop its host before it is dead.
@@ -107,6 +112,18 @@ impl SettlementRules {
     pub(crate) fn stopped_its_host(self, starts: u32) -> Option<Settlement> {
         let error = || format!("its host stopped {starts} times while it delivered this event and no other");
         (starts >= self.max_starts).then(|| self.dead(error()))
+    }
+
+    /// The rest of an event that nobody answers, after it has waited for so long: half as long again, so that it is written a few times
+    /// and is delivered soon after its listener has come. `None` once it is given up.
+    pub(crate) fn rest_without_listener(self, waited: Duration) -> Option<Duration> {
+        let left = self.unroutable_grace.saturating_sub(waited);
+        (!left.is_zero()).then(|| (waited / 2).max(SHORTEST_REST).min(left))
+    }
+
+    /// Why an event that nobody answers waits.
+    pub(crate) fn awaited(self, unroutable: &str) -> String {
+        format!("{unroutable}; it is dead if none comes within {} after its time", span(self.unroutable_grace))
     }
 
     /// Whether the row says what an attempt cost that is settled like this.

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::Intake;
 use super::claim::{Holds, MARK_PATIENCE};
-use super::judge::stops_hosts;
+use super::judge::{Routes, stops_hosts};
 use super::place::{Placed, Taken};
 use crate::event::{Event, Fence};
 use crate::poller::{BATCH_BYTES, STOPPED_FRONT_REST};
@@ -38,7 +38,7 @@ impl Intake {
             return Ok(0);
         }
         let batch = self.batches.next();
-        let routes_known = self.ask_for_routes(read.iter().map(|one| &one.event)).await;
+        let routes = self.ask_for_routes(read.iter().map(|one| &one.event)).await;
         let patience = Instant::now() + MARK_PATIENCE;
         let mut taken = Vec::with_capacity(read.len());
         let (mut to_claim, mut unreadable, mut holds) = (Vec::new(), Vec::new(), Holds::new());
@@ -58,7 +58,7 @@ impl Intake {
                 holds.insert(fence.sequence, hold);
                 continue;
             }
-            let event = match self.without_claim(row, was_claimed || claims == Claims::All, routes_known) {
+            let event = match self.without_claim(row, was_claimed || claims == Claims::All, routes) {
                 Some(event) => event,
                 // Another read has brought it meanwhile: a claim would take it from its listener.
                 None if self.order.is_none() && id.is_some_and(|id| self.in_flight.knows(&id, fence)) => continue,
@@ -154,14 +154,15 @@ impl Intake {
 
     /// The event, if it may be delivered without a claim. `None` if a claim must come first: its last holder may still be at work, or
     /// this host dropped it without an outcome. The same holds if it may have stopped its host, or is settled without a call.
-    fn without_claim(&self, row: Claimed, must_be_claimed: bool, routes_known: bool) -> Option<Event> {
+    fn without_claim(&self, row: Claimed, must_be_claimed: bool, routes: Routes) -> Option<Event> {
         let is_dropped = self.order.is_some() && row.event.as_ref().is_ok_and(|event| self.in_flight.is_dropped(&event.id()));
         // The claim that would follow counts for `stops_hosts`.
-        if must_be_claimed || is_dropped || stops_hosts(row.claims.saturating_add(1), row.starts) || row.due != Due::Now {
+        let Due::Since(waited) = row.due else { return None };
+        if must_be_claimed || is_dropped || stops_hosts(row.claims.saturating_add(1), row.starts) {
             return None;
         }
         let event = row.event.ok()?;
-        (routes_known || !self.listeners.gives_up_any(std::iter::once(event.route()))).then_some(event)
+        self.may_go_on(event.route(), waited, routes).then_some(event)
     }
 }
 

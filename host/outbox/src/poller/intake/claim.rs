@@ -185,12 +185,12 @@ impl Intake {
         }
         let batch = self.batches.next();
         let mut accepted = Vec::with_capacity(claimed.len());
-        let routes_known = self.ask_for_routes(claimed.iter()).await;
+        let routes = self.ask_for_routes(claimed.iter()).await;
         let patience = Instant::now() + MARK_PATIENCE;
         for claim in claimed {
             let (fence, behind, expires_in, deferrals) = (claim.fence, claim.behind, claim.expires_in, claim.deferrals);
             let alone = is_delivered_alone(&claim);
-            match self.judge(claim, routes_known) {
+            match self.judge(claim, routes) {
                 Judged::Settled(settlement, event) => {
                     self.log_dead(fence.sequence, event.as_ref(), &settlement);
                     self.settler.send_claim(fence, settlement).await;

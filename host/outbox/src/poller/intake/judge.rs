@@ -1,12 +1,25 @@
 //! What becomes of a claimed event before any listener is called.
 
+use std::time::Duration;
+
 use super::Intake;
-use crate::event::Event;
+use crate::event::{Event, Route};
 use crate::poller::HOSTS_GONE;
 use crate::routes;
-use crate::settlement::{given_back_for, unknown_route};
+use crate::settlement::{given_back_for, unknown_route, waits};
 use crate::settler::Died;
 use crate::store::{Claimed, Due, Settlement};
+
+/// What is known of the routes of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Routes {
+    /// All of them have a listener, or wait for one.
+    Answered,
+    /// The table was asked for the routes of other hosts.
+    Known,
+    /// The table did not say.
+    Unknown,
+}
 
 /// What becomes of a claimed event.
 pub(super) enum Judged {
@@ -18,23 +31,40 @@ pub(super) enum Judged {
 
 impl Intake {
     /// Whether a claimed event is delivered.
-    pub(super) fn judge(&self, claim: Claimed, routes_known: bool) -> Judged {
+    pub(super) fn judge(&self, claim: Claimed, routes: Routes) -> Judged {
         let event = match claim.event {
             Ok(event) => event,
             Err(why) => return Judged::Settled(self.rules.unreadable(why), None),
         };
-        match claim.due {
+        let waited = match claim.due {
             Due::In(after) => return Judged::Settled(given_back_for(after), None),
             Due::Expired => return Judged::Settled(self.rules.expired(), Some(event)),
-            Due::Now => {}
-        }
+            Due::Since(waited) => waited,
+        };
         if let Some(dead) = self.rules.stopped_its_host(claim.starts) {
             return Judged::Settled(dead, Some(event));
         }
-        if !routes_known && self.listeners.gives_up_any([event.route()].into_iter()) {
-            return Judged::Settled(unknown_route(), None);
+        match self.awaits_listener(event.route(), waited, routes) {
+            Some(settlement) => Judged::Settled(settlement, None),
+            None => Judged::Wanted(event),
         }
-        Judged::Wanted(event)
+    }
+
+    /// The settlement of an event that nobody answers, and that must not be given up yet. `None` for any other event.
+    fn awaits_listener(&self, route: &Route, waited: Duration, routes: Routes) -> Option<Settlement> {
+        if routes == Routes::Answered || !self.listeners.gives_up_any([route].into_iter()) {
+            return None;
+        }
+        if routes == Routes::Unknown {
+            return Some(unknown_route());
+        }
+        let rest = self.rules.rest_without_listener(waited)?;
+        Some(waits(rest, self.rules.awaited(&self.listeners.unroutable(route))))
+    }
+
+    /// Whether an event that has been due for so long goes on to a worker, which gives it up if nobody answers it.
+    pub(super) fn may_go_on(&self, route: &Route, waited: Duration, routes: Routes) -> bool {
+        self.awaits_listener(route, waited, routes).is_none()
     }
 
     /// Logs and counts an event that is dead before any listener was called; `None` for one that cannot be read.
@@ -55,14 +85,17 @@ impl Intake {
     }
 
     /// Asks the table which routes have a listener in any host, before an event is given up because none is known here: another
-    /// host may have started a moment ago. False when the table does not say.
-    pub(super) async fn ask_for_routes(&self, claimed: impl Iterator<Item = &Claimed>) -> bool {
+    /// host may have started a moment ago.
+    pub(super) async fn ask_for_routes(&self, claimed: impl Iterator<Item = &Claimed>) -> Routes {
         let routes = claimed.filter_map(|claim| claim.event.as_ref().ok()).map(|event| event.route());
         if !self.listeners.gives_up_any(routes) {
-            return true;
+            return Routes::Answered;
         }
         let learned = routes::learn(&*self.store, &self.listeners).await;
-        learned.inspect_err(|error| self.metrics.db_error(error)).is_ok()
+        match learned.inspect_err(|error| self.metrics.db_error(error)) {
+            Ok(_) => Routes::Known,
+            Err(_) => Routes::Unknown,
+        }
     }
 }
 

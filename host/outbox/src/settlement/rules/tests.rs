@@ -7,6 +7,7 @@ const RULES: SettlementRules = SettlementRules {
     dead_blocks: false,
     all_costs: false,
     park_unroutable: false,
+    unroutable_grace: SECOND,
     max_deferrals: 2,
     max_starts: 5,
 };
@@ -60,6 +61,20 @@ fn a_listener_does_not_speak_for_the_host() {
         assert_eq!(settled(Outcome::Failed(Failure::retryable(said)), 0), Settlement::Retry { after: SECOND, error });
         assert_eq!(settled(Outcome::Unroutable(said.to_owned()), 0), dead(said), "the host's own word stays");
     }
+}
+
+#[test]
+fn an_event_that_nobody_answers_is_looked_at_a_few_times_until_its_grace_is_over() {
+    let rules = SettlementRules { unroutable_grace: Duration::from_secs(60), ..RULES };
+    let (mut waited, mut looks) = (Duration::ZERO, 0);
+    while let Some(rest) = rules.rest_without_listener(waited) {
+        assert!(rest <= (waited / 2).max(SHORTEST_REST), "a listener that comes now is found soon: {waited:?}, {rest:?}");
+        waited += rest;
+        looks += 1;
+    }
+    assert_eq!(waited, Duration::from_secs(60), "it is given up when its grace is over");
+    assert!(looks < 20, "{looks} looks");
+    assert_eq!(SettlementRules { unroutable_grace: Duration::ZERO, ..RULES }.rest_without_listener(Duration::ZERO), None);
 }
 
 #[test]
