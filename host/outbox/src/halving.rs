@@ -33,7 +33,7 @@ impl<'i, I> Halving<'i, I> {
 
     /// Notes that the statement for this part has failed.
     pub(crate) fn failed(&mut self, part: &'i [I], error: &StoreError) -> Failure<'i, I> {
-        if error.is_transient() || self.refused >= MOST_REFUSED {
+        if !error.may_concern_rows() || self.refused >= MOST_REFUSED {
             self.parts.clear();
             return Failure::OfAll;
         }
