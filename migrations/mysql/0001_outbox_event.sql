@@ -38,7 +38,7 @@ CREATE TABLE IF NOT EXISTS outbox_event (
   locked_at      DATETIME(6),
   lease_end      DATETIME(6),                                      -- until when it is held; then it may be claimed again
   last_error     TEXT,
-  released       TEXT,                                             -- why a host gave it back uncounted; NULL after another outcome
+  wait_reason    TEXT,                                             -- why a host gave it back although it was due; NULL after another outcome but done
   last_cost      TEXT,                                             -- what the last attempt whose cost was stored has cost, as JSON
   -- Which of 256 partitions an event belongs to; one host at a time reads a partition. All events of an aggregate are in the same
   -- partition, events without one are spread.
@@ -60,14 +60,16 @@ CREATE TABLE IF NOT EXISTS outbox_event (
   KEY outbox_behind (behind, seq),           -- what waits behind which event
   -- The mode `ordered_by_aggregate` needs one more index: see `outbox migrate add-index`.
   -- What a plain INSERT must not say: the host could neither read such a row nor ever be done with it.
-  CONSTRAINT outbox_event_id_ascii CHECK (event_id <> '' AND event_id NOT REGEXP '[^!-~]'),
+  -- An UPDATE by a host, which raises claim_seq, does not pay for what only a writer can do.
+  CONSTRAINT outbox_event_id_ascii CHECK (claim_seq > 0 OR event_id <> '' AND event_id NOT REGEXP '[^!-~]'),
   -- Where the session's sql_mode allows 0000-00-00 or 2026-11-00.
   CONSTRAINT outbox_event_times_valid CHECK (
-    TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at) IS NOT NULL
-    AND TIMESTAMPDIFF(MICROSECOND, '1970-01-01', created_at) IS NOT NULL
-    AND TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at) IS NOT NULL
-    AND (due_at IS NULL OR TIMESTAMPDIFF(MICROSECOND, '1970-01-01', due_at) IS NOT NULL)
-    AND (expires_at IS NULL OR TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at) IS NOT NULL)),
+    (due_at IS NULL OR TIMESTAMPDIFF(MICROSECOND, '1970-01-01', due_at) IS NOT NULL)
+    AND (claim_seq > 0
+         OR TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at) IS NOT NULL
+         AND TIMESTAMPDIFF(MICROSECOND, '1970-01-01', created_at) IS NOT NULL
+         AND TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at) IS NOT NULL
+         AND (expires_at IS NULL OR TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at) IS NOT NULL))),
   CONSTRAINT outbox_event_claim_seq CHECK (claim_seq BETWEEN 0 AND 4611686018427387903),
   CONSTRAINT outbox_event_due_unfinished CHECK (status IN (0, 2) OR (status IN (1, 3) AND due_at IS NULL)),
   CONSTRAINT outbox_event_held_has_lease CHECK ((locked_by IS NULL) = (lease_end IS NULL)),

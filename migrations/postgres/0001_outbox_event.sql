@@ -39,7 +39,7 @@ CREATE TABLE outbox_event (
   locked_at      timestamptz,
   lease_end      timestamptz,                           -- until when it is held; then it may be claimed again
   last_error     text,
-  released       text,                                  -- why a host gave it back uncounted; NULL after another outcome
+  wait_reason    text,                                  -- why a host gave it back although it was due; NULL after another outcome but done
   last_cost      text,                                  -- what the last attempt whose cost was stored has cost, as JSON
   -- Which of 256 partitions an event belongs to; one host at a time reads a partition. All events of an aggregate are in the
   -- same partition, events without one are spread.
@@ -47,7 +47,8 @@ CREATE TABLE outbox_event (
                    ((hashtextextended(coalesce(nullif(aggregate_id, ''), event_id), 0) & 255)::smallint) STORED,
   -- What a plain INSERT must not say: the host could neither read such a row nor ever be done with it.
   CONSTRAINT seq_is_positive CHECK (seq > 0),
-  CONSTRAINT event_id_has_only_visible_ascii_characters CHECK (event_id ~ '^[!-~]+$'),
+  -- Only its writer sets the id: an UPDATE by a host, which raises claim_seq, does not pay for the pattern.
+  CONSTRAINT event_id_has_only_visible_ascii_characters CHECK (claim_seq > 0 OR event_id ~ '^[!-~]+$'),
   CONSTRAINT claim_seq_is_below_2_to_the_62 CHECK (claim_seq BETWEEN 0 AND 4611686018427387903),
   CONSTRAINT only_unfinished_events_are_due CHECK (status IN (0, 2) OR (status IN (1, 3) AND due_at IS NULL)),
   CONSTRAINT what_is_held_has_a_lease CHECK ((locked_by IS NULL) = (lease_end IS NULL)),
@@ -55,7 +56,7 @@ CREATE TABLE outbox_event (
   -- of this length fit into every index.
   CONSTRAINT reasons_have_at_most_65535_bytes CHECK (
     octet_length(parked) <= 65535 AND octet_length(last_error) <= 65535 AND octet_length(last_cost) <= 65535
-    AND octet_length(released) <= 65535),
+    AND octet_length(wait_reason) <= 65535),
   -- Until an event is claimed or settled, its writer alone says when it is due. No such event blocks itself, or events behind it, for
   -- ever. A bound that compares with now() stays true once it is true, so a dump can be restored.
   CONSTRAINT what_is_unfinished_is_due_or_waits CHECK (

@@ -3,8 +3,8 @@
 --   INSERT INTO outbox_event (event_type, aggregate_type, aggregate_id, payload) VALUES ('OrderPlaced', 'Order', '42', '{"total":9.5}');
 --
 -- event_type and payload are required, everything else has a default. To put a delivery off, set available_at.
--- All times are microseconds since 1970-01-01T00:00:00Z, UTC. A value of another type is refused, so each program that writes needs
--- SQLite 3.37 (2021) or later.
+-- All times are microseconds since 1970-01-01T00:00:00Z, UTC. A value of another type is refused, so each program that opens the file
+-- needs SQLite 3.37 (2021) or later.
 
 CREATE TABLE outbox_event (
   seq            INTEGER PRIMARY KEY AUTOINCREMENT,  -- the order of insertion; never reused
@@ -39,7 +39,7 @@ CREATE TABLE outbox_event (
   locked_at      INTEGER,
   lease_end      INTEGER,                            -- until when it is held; then it may be claimed again
   last_error     TEXT,
-  released       TEXT,                               -- why a host gave it back uncounted; NULL after another outcome
+  wait_reason    TEXT,                               -- why a host gave it back although it was due; NULL after another outcome but done
   last_cost      TEXT,                               -- what the last attempt whose cost was stored has cost, as JSON
   -- Which of 256 partitions an event belongs to; one host at a time reads a partition. All events of an aggregate are in the same
   -- partition, events without one are spread. SQLite has no hash function: this one takes where names mostly differ, their ends.
@@ -57,16 +57,16 @@ CREATE TABLE outbox_event (
     length(event_id) BETWEEN 1 AND 36 AND event_id NOT GLOB '*[^!-~]*' AND instr(event_id, char(0)) = 0),
   CONSTRAINT aggregate_id_does_not_begin_with_nul CHECK (partition_id IS NOT NULL),
   CONSTRAINT payload_is_a_blob_or_text CHECK (typeof(payload) IN ('blob', 'text')),
-  -- Seconds, milliseconds and nanoseconds of this century.
+  -- Seconds, milliseconds and nanoseconds of this century. occurred_at delays nothing, and may be long ago.
   CONSTRAINT times_are_in_microseconds CHECK (
-    occurred_at NOT BETWEEN 1000000000 AND 99999999999999 AND occurred_at NOT BETWEEN 1000000000000000000 AND 4000000000000000000
-    AND created_at NOT BETWEEN 1000000000 AND 99999999999999 AND created_at NOT BETWEEN 1000000000000000000 AND 4000000000000000000
-    AND available_at NOT BETWEEN 1000000000 AND 99999999999999
-    AND available_at NOT BETWEEN 1000000000000000000 AND 4000000000000000000
-    AND coalesce(due_at, 0) NOT BETWEEN 1000000000 AND 99999999999999
-    AND coalesce(due_at, 0) NOT BETWEEN 1000000000000000000 AND 4000000000000000000
-    AND coalesce(expires_at, 0) NOT BETWEEN 1000000000 AND 99999999999999
-    AND coalesce(expires_at, 0) NOT BETWEEN 1000000000000000000 AND 4000000000000000000),
+    created_at NOT BETWEEN 946684800 AND 4102444800 AND created_at NOT BETWEEN 946684800000 AND 253402300799999
+    AND created_at NOT BETWEEN 946684800000000000 AND 4102444800000000000
+    AND available_at NOT BETWEEN 946684800 AND 4102444800 AND available_at NOT BETWEEN 946684800000 AND 253402300799999
+    AND available_at NOT BETWEEN 946684800000000000 AND 4102444800000000000
+    AND coalesce(due_at, 0) NOT BETWEEN 946684800 AND 4102444800 AND coalesce(due_at, 0) NOT BETWEEN 946684800000 AND 253402300799999
+    AND coalesce(due_at, 0) NOT BETWEEN 946684800000000000 AND 4102444800000000000
+    AND coalesce(expires_at, 0) NOT BETWEEN 946684800 AND 4102444800 AND coalesce(expires_at, 0) NOT BETWEEN 946684800000 AND 253402300799999
+    AND coalesce(expires_at, 0) NOT BETWEEN 946684800000000000 AND 4102444800000000000),
   CONSTRAINT claim_seq_is_below_2_to_the_62 CHECK (claim_seq BETWEEN 0 AND 4611686018427387903),
   CONSTRAINT only_unfinished_events_are_due CHECK (status IN (0, 2) OR (status IN (1, 3) AND due_at IS NULL)),
   CONSTRAINT what_is_held_has_a_lease CHECK ((locked_by IS NULL) = (lease_end IS NULL)),

@@ -80,7 +80,8 @@ pub(crate) async fn every_attempt_has_its_cost_with_it_when_that_is_asked_for<D:
 async fn an_event_that_no_listener_was_called_for_has_no_cost() {
     let db = Sqlite::fresh().await;
     let other = Recorder::done();
-    let outbox = outbox(&db).dispatcher(all()).listener("Other", other.listener()).start().await.expect("starts");
+    let config = DispatcherConfig { unroutable_grace: Duration::ZERO, ..all() };
+    let outbox = outbox(&db).dispatcher(config).listener("Other", other.listener()).start().await.expect("starts");
 
     let id = commit_one(&outbox).await;
 

@@ -356,11 +356,14 @@ async fn a_listener_is_paused_by_the_rule_that_the_host_was_given() {
         reaches(&db, *id, Status::Retry).await;
     }
     for id in &ids[3..] {
-        eventually("the row says why it waits", async || row(&db, *id).await.released.is_some()).await;
+        eventually("the row says why it waits", async || row(&db, *id).await.wait_reason.is_some()).await;
         let waiting = row(&db, *id).await;
         assert_eq!(waiting.attempts, 0);
         let why = waiting.waits_for().expect("it waits");
-        assert!(why.starts_with("its listener ") && why.ends_with(" broke too often in a row and is paused"), "{why}");
+        assert!(
+            why.starts_with("the circuit breaker of its listener ") && why.ends_with(" is open after repeated failures"),
+            "{why}"
+        );
     }
     outbox.shutdown().await;
 }

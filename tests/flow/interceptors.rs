@@ -8,7 +8,7 @@ use outbox::listener::Outcome;
 use outbox::{Envelope, Event, Route, Status};
 use support::{Recorder, Sqlite};
 
-use crate::common::{ROUTE, commit, commit_one, order, outbox, reaches};
+use crate::common::{ROUTE, commit, commit_one, order, outbox, reaches, without_grace};
 
 /// Notes its calls; refuses when told to.
 struct Guard {
@@ -84,7 +84,8 @@ async fn interceptors_see_an_event_before_it_is_known_whether_somebody_may_answe
     let lines = Arc::new(Mutex::new(Vec::new()));
     let guard = Guard { name: "a", lines: lines.clone(), refuses: true };
     let other = Recorder::done();
-    let outbox = outbox(&db).interceptor(guard).listener("Other", other.listener()).start().await.expect("starts");
+    let outbox = outbox(&db).dispatcher(without_grace()).interceptor(guard).listener("Other", other.listener());
+    let outbox = outbox.start().await.expect("starts");
     let paused = Route::try_from("Paused").expect("a good name");
     outbox.listeners().set_paused([(paused, "for the night".to_owned())].into());
 
@@ -104,7 +105,8 @@ async fn interceptors_are_told_that_nobody_answers_an_event() {
     let lines = Arc::new(Mutex::new(Vec::new()));
     let guard = Guard { name: "a", lines: lines.clone(), refuses: false };
     let other = Recorder::done();
-    let outbox = outbox(&db).interceptor(guard).listener("Other", other.listener()).start().await.expect("starts");
+    let outbox = outbox(&db).dispatcher(without_grace()).interceptor(guard).listener("Other", other.listener());
+    let outbox = outbox.start().await.expect("starts");
 
     let id = commit_one(&outbox).await;
 

@@ -9,7 +9,7 @@ use outbox::readiness::UnreadyCode;
 use outbox::{DispatchResult, Envelope, Failure, Outbox, Status};
 use support::{Database, Harness, Recorder, Scrape, Sqlite, eventually, promtool};
 
-use crate::common::{HOUR, at_rest, commit, done, order, orders, outbox, reaches, row};
+use crate::common::{HOUR, at_rest, commit, done, order, orders, outbox, reaches, row, without_grace};
 
 /// Looks at the table as often as is allowed.
 fn often() -> MetricsConfig {
@@ -32,7 +32,7 @@ fn asking(event_type: &str, what: &str) -> Envelope {
 
 pub(crate) async fn every_outcome_is_counted_for_its_route_and_every_number_of_the_table_is_shown(db: &impl Database) {
     let recorder = obedient();
-    let builder = outbox(db).metrics(often());
+    let builder = outbox(db).dispatcher(without_grace()).metrics(often());
     let builder = builder.listener(("Order", "Placed"), recorder.listener()).listener(("Order", "Paid"), recorder.listener());
     let outbox = builder.start().await.expect("starts");
 

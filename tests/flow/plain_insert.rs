@@ -1,4 +1,4 @@
-//! What writers set by habit in a plain INSERT: the database refuses it by a name that says why, or the event is delivered.
+//! Values that writers set by habit in a plain INSERT: the database refuses them by a name that says why, or the event is delivered.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use support::{Database, Recorder, eventually};
 
 use crate::common::{HOUR, ROUTE, outbox};
 
-/// What becomes of an INSERT.
+/// The fate of an INSERT.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
     /// The database refuses it, with an error that contains this.
@@ -82,7 +82,8 @@ const SQLITE: &[Case] = &[
     ("created_at", "(unixepoch() + 20000) * 1000000", Delivered),
     ("created_at", "0", Delivered),
     ("occurred_at", "CURRENT_TIMESTAMP", Refused("cannot store TEXT value in INTEGER column outbox_event.occurred_at")),
-    ("occurred_at", "unixepoch()", Refused("times_are_in_microseconds")),
+    ("occurred_at", "unixepoch()", Delivered),
+    ("occurred_at", "63072000000000", Delivered),
     ("occurred_at", "(unixepoch() + 20000) * 1000000", Delivered),
     ("occurred_at", "-2208988800000000", Delivered),
     (
@@ -100,6 +101,7 @@ const SQLITE: &[Case] = &[
     ("due_at", "0", Delivered),
     ("expires_at", "datetime('now', '+1 hour')", Refused("cannot store TEXT value in INTEGER column outbox_event.expires_at")),
     ("expires_at", "(unixepoch() + 3600) * 1000", Refused("times_are_in_microseconds")),
+    ("expires_at", "253402300799999", Refused("times_are_in_microseconds")),
     ("expires_at", "(unixepoch() - 3600) * 1000000", Dead("expired")),
     ("status", "1", Refused("only_unfinished_events_are_due")),
     ("status", "7", Refused("only_unfinished_events_are_due")),
@@ -174,6 +176,7 @@ const MYSQL: &[Case] = &[
     ("due_at", "'0000-00-00'", Refused("outbox_event_times_valid")),
     ("due_at", "'2026-00-01'", Refused("outbox_event_times_valid")),
     ("due_at", "'0001-01-01'", Delivered),
+    ("claim_seq, due_at", "1, '0000-00-00'", Refused("outbox_event_times_valid")),
     ("expires_at", "'0000-00-00'", Refused("outbox_event_times_valid")),
     ("expires_at", "UTC_TIMESTAMP(6) - INTERVAL 1 HOUR", Dead("expired")),
     ("status", "1", Refused("outbox_event_due_unfinished")),
@@ -248,6 +251,8 @@ pub(crate) async fn whatever_a_plain_insert_says_is_refused_by_name_or_delivered
         assert!(is_as_said, "{columns} = {values}: not {fate:?}: {row:#?}");
         assert!(store.get(row.event_id).await.expect("can be read").is_some());
     }
+    let delivered = fates.values().filter(|(.., fate)| matches!(fate, Delivered)).count();
+    assert_eq!(recorder.count(), delivered, "each that is DONE was with the listener, once");
     let stats = store.stats().await.expect("counts");
     assert_eq!(usize::try_from(stats.new + stats.retry).expect("few"), late);
     let host_is = Expectations { lease: HOUR, deadline: HOUR / 2, max_payload: 1 << 20, connections: 5, index: None };

@@ -8,7 +8,7 @@ use outbox::dispatcher::DispatcherConfig;
 use outbox::event::OwnerId;
 use outbox::listener::Fixed;
 use outbox::purge::{OnDone, PurgeConfig};
-use outbox::store::{NewRow, Ownership, RefusedOutcomes};
+use outbox::store::{NewRow, Node, Ownership, PARTITIONS, RefusedOutcomes};
 use outbox::why::ReasonCode;
 use outbox::{DispatchResult, Event, EventId, Failure, Mode, Outbox, Status};
 use support::{Database, Harness, Recorder, eventually, in_time};
@@ -188,24 +188,43 @@ pub(crate) async fn a_claim_that_cannot_be_renewed_ends_no_other<D: Database>(db
     host.shutdown().await;
 }
 
-/// Events that a host left under claims are claimed before they are delivered: here by one statement, of which one row is refused.
+/// How a host left its events.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Left {
+    UnderClaims,
+    /// It had read their partitions, and may have begun calls.
+    InItsPartitions,
+}
+
+/// Events that a host left are claimed before they are delivered: here by one statement, of which one row is refused.
 pub(crate) async fn a_claim_that_the_database_refuses_holds_up_no_other<D: Database>(db: &D) {
-    for mode in [Mode::MultiNode, Mode::OrderedByAggregate] {
+    for (mode, left) in [
+        (Mode::MultiNode, Left::UnderClaims),
+        (Mode::OrderedByAggregate, Left::UnderClaims),
+        (Mode::MultiNode, Left::InItsPartitions),
+    ] {
         let recorder = Recorder::done();
+        let (store, gone) = (db.store(), OwnerId::generate("gone"));
+        store.heartbeat(&Node::new(gone.clone(), "gone", "multi_node", "1"), HOUR).await.expect("writes");
+        if left == Left::InItsPartitions {
+            store.keep_partitions(&gone, PARTITIONS, PARTITIONS).await.expect("keeps");
+        }
         let envelopes = orders(EVENTS);
-        let rows: Vec<_> = envelopes.iter().map(|envelope| NewRow { envelope, claimed: true }).collect();
-        let gone = Ownership { owner: OwnerId::generate("gone"), lease: HOUR };
-        db.store().write(&rows, &gone).await.expect("writes");
+        let claimed = left == Left::UnderClaims;
+        let rows: Vec<_> = envelopes.iter().map(|envelope| NewRow { envelope, claimed }).collect();
+        store.write(&rows, &Ownership { owner: gone.clone(), lease: HOUR }).await.expect("writes");
         db.let_pass(HOUR * 2).await;
+        db.execute("UPDATE outbox_event_node SET alive_until = started_at").await;
         refuse(db, "UPDATE").await;
         let host = Outbox::builder(db.typed()).mode(mode).poller(eager()).listener(ROUTE, recorder.listener());
         let host = host.start().await.expect("starts");
 
         done(db, u64::from(EVENTS) - 1).await;
-        let bad = envelopes[BAD].id();
-        assert!(!recorder.ids().contains(&bad), "it is not delivered without a claim");
         let later = commit(&host, (EVENTS..EVENTS + 20).map(order).collect()).await;
         eventually("later events are DONE", async || later.iter().all(|id| recorder.ids().contains(id))).await;
+        eventually("it is refused again and again", async || host.metrics().counts().db_errors >= 3).await;
+        let bad = envelopes[BAD].id();
+        assert!(!recorder.ids().contains(&bad), "{mode:?}, {left:?}: it is not delivered without a claim");
 
         allow(db).await;
         reaches(db, bad, Status::Done).await;
@@ -214,6 +233,7 @@ pub(crate) async fn a_claim_that_the_database_refuses_holds_up_no_other<D: Datab
         at_rest(&host).await;
         host.shutdown().await;
         db.execute("DELETE FROM outbox_event").await;
+        db.execute("DELETE FROM outbox_event_node").await;
     }
 }
 

@@ -1,5 +1,7 @@
 //! Which listener answers which route.
 
+use std::time::Duration;
+
 use outbox::dispatcher::{DispatcherConfig, Unroutable};
 use outbox::store::{Audit, RouteStore};
 use outbox::why::explain;
@@ -37,27 +39,47 @@ pub(crate) async fn an_event_waits_for_a_listener_that_comes_within_the_grace_an
     let outbox = outbox(db).dispatcher(config).listener("Other", Recorder::done().listener()).start().await.expect("starts");
     let (late, never) = (commit_one(&outbox).await, commit(&outbox, vec![unanswered()]).await[0]);
     let awaited = async |id| {
-        eventually("its row says why it waits", async || row(db, id).await.released.is_some()).await;
+        eventually("its row says why it waits", async || row(db, id).await.wait_reason.is_some()).await;
         row(db, id).await
     };
     for (id, name) in [(late, "Order/OrderPlaced"), (never, "Order/OrderLost")] {
         let waiting = awaited(id).await;
         assert_eq!((waiting.status, waiting.attempts, waiting.deferrals), (Status::New, 0, 0));
-        let reason = waiting.released.expect("a reason");
+        let reason = waiting.wait_reason.expect("a reason");
         assert!(reason.starts_with(&format!("no listener answers {name} (")), "{reason}");
-        assert!(reason.ends_with("; it is dead if none comes within 1 h after its time"), "{reason}");
+        assert!(
+            reason.ends_with(
+                "; it is dead if none comes within 1 h after its time, or after the last change of its host's listeners"
+            ),
+            "{reason}"
+        );
         let why = explain(&*db.store(), id, Vec::new()).await.expect("explains").expect("is there");
         assert!(why.sentence.contains(&reason), "{}", why.sentence);
     }
 
     let recorder = Recorder::done();
     outbox.listeners().replace("late", vec![Registration::new(route(), recorder.listener())]).expect("free");
+    db.let_pass(Duration::from_secs(1)).await;
     reaches(db, late, Status::Done).await;
     assert_eq!(recorder.ids(), [late]);
+    outbox.shutdown().await;
 
+    // A host that starts later gives it a grace of its own.
     db.let_pass(HOUR).await;
-    let dead = reaches(db, never, Status::Dead).await;
-    assert!(dead.last_error.is_some_and(|error| error.starts_with("no listener answers Order/OrderLost (")));
+    let config = DispatcherConfig { unroutable_grace: Duration::from_secs(2), ..DispatcherConfig::default() };
+    let outbox =
+        self::outbox(db).dispatcher(config).listener("Other", Recorder::done().listener()).start().await.expect("starts");
+    eventually("it has a grace", async || {
+        row(db, never).await.wait_reason.is_some_and(|why| why.contains("comes within 2 s after"))
+    })
+    .await;
+    eventually("it is dead in the end", async || {
+        db.let_pass(Duration::from_millis(300)).await;
+        row(db, never).await.status == Status::Dead
+    })
+    .await;
+    let reason = row(db, never).await.last_error.expect("a reason");
+    assert!(reason.starts_with("no listener answers Order/OrderLost ("), "{reason}");
     outbox.shutdown().await;
 }
 

@@ -120,6 +120,7 @@ async fn events_that_nobody_answers_wait_while_a_plugin_is_in_fault_and_no_longe
 
     eventually("the event is done", async || row(id).await.status == Status::Done).await;
     let unknown = commit(&outbox, vec![event("Nobody", "Answers", "1")]).await[0];
-    eventually("nothing is in fault, so nothing is waited for", async || row(unknown).await.status == Status::Dead).await;
+    eventually("nothing is in fault, so it waits for its grace alone", async || row(unknown).await.wait_reason.is_some()).await;
+    assert_eq!(row(unknown).await.parked, None);
     outbox.shutdown().await;
 }

@@ -88,7 +88,7 @@ pub(crate) async fn the_reasons_of_waiting_events_are_counted_by_route(db: &dyn 
     finished(db, Settlement::Released { after: Duration::from_secs(600), reason: None }).await;
     let oldest = row(db, paid.id()).await.available_at;
 
-    let waits = db.store().waits(1_000).await.expect("looks");
+    let waits = db.store().wait_reasons(1_000).await.expect("looks");
 
     let found: Vec<_> = waits
         .iter()
@@ -97,7 +97,7 @@ pub(crate) async fn the_reasons_of_waiting_events_are_counted_by_route(db: &dyn 
     assert_eq!(found, [("Order", "OrderPlaced", "the sink is down", 3), ("Order", "OrderPaid", "its listener is paused", 1)]);
     assert_eq!(waits[1].since, oldest);
     assert_eq!(
-        db.store().waits(2).await.expect("looks").iter().map(|wait| wait.events).sum::<u64>(),
+        db.store().wait_reasons(2).await.expect("looks").iter().map(|wait| wait.events).sum::<u64>(),
         2,
         "the look has a bound"
     );
@@ -107,7 +107,7 @@ pub(crate) async fn the_reasons_of_waiting_events_are_counted_by_route(db: &dyn 
     for claimed in claim(db, 10).await {
         settle(db, claimed.fence, retry(Duration::from_secs(600))).await;
     }
-    assert_eq!(db.store().waits(1_000).await.expect("looks"), []);
+    assert_eq!(db.store().wait_reasons(1_000).await.expect("looks"), []);
 }
 
 pub(crate) async fn an_empty_table_has_no_oldest_event(db: &dyn Harness) {

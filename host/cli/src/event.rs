@@ -359,7 +359,7 @@ pub(crate) async fn show(id: EventId, status: Option<Status>, format: Format, co
             ("last_cost", row.last_cost.as_ref().map_or_else(|| "-".to_owned(), |cost| attempt(cost, None))),
         ];
         if let Some(why) = row.waits_for() {
-            pairs.push(("waits, because", shown(why).into_owned()));
+            pairs.push(("wait_reason", shown(why).into_owned()));
         }
         if let Some(why) = &row.unreadable {
             pairs.push(("unreadable", shown(why).into_owned()));

@@ -5,7 +5,7 @@ mod blocked;
 use clap::{Args, Subcommand};
 use outbox::listener::is_unroutable;
 use outbox::store::{Filter, Record, RouteRecord, SetAside, left_out};
-use outbox::why::{Pauses, covered, holding, resume_command};
+use outbox::why::{Pauses, covered, first_listener, holding, resume_command};
 use outbox::wording::did_you_mean;
 use outbox::{PAUSE_KNOWN_WITHIN, Route};
 use serde::Serialize;
@@ -139,7 +139,7 @@ fn table(routes: &[RouteRecord], pauses: &Pauses<'_>) -> String {
             counted(known.parked),
             counted(known.blocked),
             counted(known.dead),
-            known.first_seen_at.map_or_else(|| never.to_owned(), relative),
+            first_listener(known, routes).map_or_else(|| never.to_owned(), relative),
             paused(known, pauses),
         ]
     });

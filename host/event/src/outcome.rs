@@ -207,7 +207,7 @@ pub enum Outcome {
     Busy {
         /// When to look again.
         after: Duration,
-        /// Why, for people.
+        /// Why: a clause that completes "it waits because …", without payload or secret. It is stored in the row, cut to 300 characters.
         reason: Cow<'static, str>,
     },
 }

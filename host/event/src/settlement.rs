@@ -46,7 +46,8 @@ pub enum Settlement {
     Released {
         /// How much later it may be claimed again; zero for at once.
         after: Duration,
-        /// Why, for people; `None` if it is given back at once, or waits for its own time.
+        /// Why: a clause that completes "it waits because …", cut to 300 characters; `None` if it is given back at once, or waits for its
+        /// own time.
         reason: Option<Cow<'static, str>>,
     },
 }

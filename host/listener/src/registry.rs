@@ -87,6 +87,8 @@ pub struct Listeners {
     /// Serialises changes, and remembers every route that ever had a listener: events of such a route are parked, not killed.
     remembered: Mutex<BTreeSet<Route>>,
     version: watch::Sender<u64>,
+    /// When a listener last came or went.
+    changed_at: ArcSwap<Instant>,
     /// Routes that somebody paused, with what to say of it.
     paused: ArcSwap<HashMap<Route, String>>,
     /// Why routes may be missing here; see [`Listeners::set_incomplete`].
@@ -104,6 +106,7 @@ impl Default for Listeners {
             relays: ArcSwap::default(),
             remembered: Mutex::default(),
             version: watch::Sender::new(0),
+            changed_at: ArcSwap::from_pointee(Instant::now()),
             paused: ArcSwap::default(),
             incomplete: ArcSwapOption::empty(),
             breaker: BreakerConfig::default(),
@@ -183,7 +186,7 @@ impl Listeners {
         remembered.extend(entries.iter().map(|entry| entry.registration.route.clone()));
         self.relays.store(Arc::new(entries));
         drop(remembered);
-        self.version.send_modify(|version| *version += 1);
+        self.changed();
         Ok(())
     }
 
@@ -232,7 +235,7 @@ impl Listeners {
         remembered.extend(table.keys().filter(|route| !route.is_pattern()).cloned());
         self.table.store(Arc::new(table));
         drop(remembered);
-        self.version.send_modify(|version| *version += 1);
+        self.changed();
         Ok(())
     }
 
@@ -363,6 +366,18 @@ impl Listeners {
         let patterns = paused.iter().filter(|(known, _)| known.is_pattern() && known.covers(route));
         let by_pattern = || patterns.max_by_key(|(known, _)| known.exactness()).map(|(_, why)| why);
         paused.get(route).or_else(by_pattern).cloned()
+    }
+
+    fn changed(&self) {
+        self.changed_at.store(Arc::new(Instant::now()));
+        self.version.send_modify(|version| *version += 1);
+    }
+
+    /// How long ago a listener last came or went; since the start, if none did.
+    #[doc(hidden)] // for the host
+    #[must_use]
+    pub fn unchanged_for(&self) -> Duration {
+        self.changed_at.load().elapsed()
     }
 
     /// Tells of every change: the number grows. What is there now has been told already.

@@ -1,8 +1,9 @@
-//! Finds single rows that the database refuses, so that a statement for many rows can be repeated without them.
+//! Finds single rows that the database refuses, so that a statement for a fixed list can be repeated without them: claims and renewals.
+//! The settler, which must keep each outcome, and a purge, which chooses its rows in SQL, halve by themselves.
 
 use crate::store::StoreError;
 
-/// After this many refusals the reason is no matter of single rows.
+/// After this many refused rows the cause is probably not in the rows.
 const MOST_REFUSED: usize = 16;
 
 /// Items that a statement is sent for, together at first, and by halves after a failure.
@@ -11,11 +12,11 @@ pub(crate) struct Halving<'i, I> {
     refused: usize,
 }
 
-/// What a failure means.
+/// The conclusion from a failed statement.
 pub(crate) enum Failure<'i, I> {
     /// One of the items may be refused. The halves are next.
     Halved,
-    /// This item is refused. The others go on.
+    /// This item is refused. The others are next.
     Refused(&'i I),
     /// No item can be the reason, or too many are refused. The others are not tried.
     OfAll,

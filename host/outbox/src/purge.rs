@@ -312,7 +312,7 @@ fn log_undeletable(undeletable: &Undeletable) {
         seq = oldest.seq,
         event.id = oldest.event_id.map(|id| id.to_string()).as_deref(),
         error = oldest.error.as_str(),
-        "the database does not delete some old events; `outbox purge` lists them"
+        "the database does not delete some old events; see `outbox doctor`"
     );
 }
 

@@ -27,7 +27,7 @@ pub use attempt::attempt;
 #[doc(hidden)]
 pub use by_hand::{actions, selector};
 #[doc(hidden)]
-pub use parked::{MISSPELT, may_be_misspelt};
+pub use parked::{MISSPELT, first_listener, may_be_misspelt};
 #[doc(hidden)]
 pub use pauses::{Pauses, covered, holding, passed_over, resume_command};
 #[doc(hidden)]

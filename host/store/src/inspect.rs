@@ -22,8 +22,8 @@ pub trait InspectStore: Send + Sync {
     async fn sample(&self, most: u32) -> Result<Stats, StoreError>;
 
     /// The reasons for which hosts gave events back that are not delivered yet, each with its route: of the `most` events that are due
-    /// first. The most frequent first, at most [`WAITS`].
-    async fn waits(&self, most: u32) -> Result<Vec<Wait>, StoreError>;
+    /// first. The most frequent first, at most [`MOST_WAIT_REASONS`].
+    async fn wait_reasons(&self, most: u32) -> Result<Vec<WaitReason>, StoreError>;
 
     /// Rows by filter, in order of insertion, without payloads; at most `limit`.
     async fn list(&self, filter: &Filter, limit: u32) -> Result<Vec<Record>, StoreError>;
@@ -32,13 +32,13 @@ pub trait InspectStore: Send + Sync {
     async fn get(&self, id: EventId) -> Result<Option<Record>, StoreError>;
 }
 
-/// The most reasons that [`InspectStore::waits`] returns.
-pub const WAITS: u32 = 20;
+/// The most reasons that [`InspectStore::wait_reasons`] returns.
+pub const MOST_WAIT_REASONS: u32 = 20;
 
 /// Events of one route that wait for one reason, although their time has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Wait {
+pub struct WaitReason {
     /// The aggregate type.
     pub aggregate_type: String,
     /// The event type.
@@ -47,11 +47,11 @@ pub struct Wait {
     pub reason: String,
     /// How many there are.
     pub events: u64,
-    /// Since when the first of them may be delivered, by its writer.
+    /// The earliest `available_at` among them.
     pub since: Timestamp,
 }
 
-impl Wait {
+impl WaitReason {
     /// Events that wait; for stores of another kind, and for tests.
     #[must_use]
     pub fn new(route: &Route, reason: impl Into<String>, events: u64, since: Timestamp) -> Self {

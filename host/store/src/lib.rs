@@ -74,7 +74,7 @@ pub use doctor::{DoctorStore, Expectations, Finding, Severity};
 pub use effects::{Committed, EffectStore, SettledWithEffects};
 pub use error::StoreError;
 pub use index::Index;
-pub use inspect::{Filter, InspectStore, SetAside, Stats, WAITS, Wait};
+pub use inspect::{Filter, InspectStore, MOST_WAIT_REASONS, SetAside, Stats, WaitReason};
 pub use keys::{BlockedKey, Blocker, KeyStore, Unblocked, WaitsFor};
 pub use lease::{LeaseStore, Renewed};
 #[cfg(feature = "mysql")]

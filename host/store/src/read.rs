@@ -53,8 +53,8 @@ pub struct ReadRequest {
     pub limit: u32,
     /// No further event once those read have this many payload bytes together.
     pub max_bytes: usize,
-    /// Leave alone what was inserted within this span; zero for nothing. A `created_at` in the future, by another clock or in local
-    /// time, is no reason to wait.
+    /// Leave alone what was inserted within this span; zero for nothing. A `created_at` that is farther in the future, by another clock
+    /// or in local time, is no reason to wait.
     pub skip_recent: Duration,
     /// Where order is kept; `None` for any event, without looking at others.
     pub order: Option<ReadOrder>,

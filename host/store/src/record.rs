@@ -71,8 +71,8 @@ pub struct Record {
     pub lease_end: Option<Timestamp>,
     /// What went wrong last.
     pub last_error: Option<String>,
-    /// Why a host gave it back without counting a failure; `None` after any other outcome but success.
-    pub released: Option<String>,
+    /// Why a host gave it back, without counting a failure, although it was due; `None` after any other outcome but success.
+    pub wait_reason: Option<String>,
     /// What the attempt cost that wrote `last_error`, or a later one that ended well where that is kept too. `None` when no
     /// listener was called for it.
     pub last_cost: Option<AttemptCost>,
@@ -118,7 +118,7 @@ impl Record {
             locked_at: None,
             lease_end: None,
             last_error: None,
-            released: None,
+            wait_reason: None,
             last_cost: None,
             unreadable: None,
         }
@@ -134,7 +134,7 @@ impl Record {
     /// Why it waits although its time has come, if a host gave it back for a reason and nothing has come of it since.
     #[must_use]
     pub fn waits_for(&self) -> Option<&str> {
-        self.released.as_deref().filter(|_| matches!(self.status, Status::New | Status::Retry))
+        self.wait_reason.as_deref().filter(|_| matches!(self.status, Status::New | Status::Retry))
     }
 
     /// The payload read as JSON.

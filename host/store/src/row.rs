@@ -11,7 +11,7 @@ use super::last_cost::from_column;
 use super::number::unsigned;
 use super::{
     AuditRecord, BlockedKey, NodeRecord, PluginUsage, PurgeRow, Purgeable, Record, RefusedOutcomes, RouteRecord, StateRecord,
-    Stats, StoreError, Wait,
+    Stats, StoreError, WaitReason,
 };
 
 /// The `seq` of a row.
@@ -110,7 +110,7 @@ where
     fn event_id(&mut self, seq: u64) -> EventId {
         let text = self.row.string("event_id");
         let id = self.or_note("event_id", text).and_then(|text| self.or_note("event_id", text.parse::<EventId>()));
-        id.unwrap_or_else(|| format!("?{seq}").parse().expect("a number is an id"))
+        id.unwrap_or_else(|| format!("?{seq}").parse().expect("a question mark and digits are an id"))
     }
 
     fn status(&mut self) -> Status {
@@ -163,7 +163,7 @@ where
         locked_at: readable.optional_moment("locked_at"),
         lease_end: readable.optional_moment("lease_end"),
         last_error: readable.optional_text("last_error"),
-        released: readable.optional_text("released"),
+        wait_reason: readable.optional_text("wait_reason"),
         last_cost: from_column(readable.optional_text("last_cost").as_deref()),
         unreadable: None,
     }
@@ -301,11 +301,11 @@ pub(super) fn purgeable(row: &impl Named) -> Result<Purgeable, sqlx::Error> {
 }
 
 /// Events that wait for one reason.
-pub(super) fn wait(row: &impl Named) -> Result<Wait, sqlx::Error> {
-    Ok(Wait {
+pub(super) fn wait_reason(row: &impl Named) -> Result<WaitReason, sqlx::Error> {
+    Ok(WaitReason {
         aggregate_type: row.string("aggregate_type")?,
         event_type: row.string("event_type")?,
-        reason: row.string("released")?,
+        reason: row.string("wait_reason")?,
         events: row.count("events")?,
         since: row.moment("since")?,
     })

@@ -87,7 +87,7 @@ impl Written {
             Settlement::Parked { reason } => ("parked", None, Some(cut(reason)), false),
             Settlement::Behind { sequence } => ("behind", Some(signed(*sequence)), None, false),
             Settlement::Released { after, reason } => {
-                ("released", Some(delay_micros(*after)), reason.as_deref().map(cut), false)
+                ("released", Some(delay_micros(*after)), reason.as_deref().map(short), false)
             }
         };
         let Fence { sequence: seq, claim: fence } = settled.fence;
@@ -132,6 +132,13 @@ pub(super) fn objects(written: &[Written]) -> String {
 
 /// Longest stored error, in characters. Source: specification 8.3.
 const MAX_ERROR_CHARS: usize = 4_000;
+
+/// Longest stored reason of an event that was given back, in characters: it may be written for each event of a long queue.
+const MAX_REASON_CHARS: usize = 300;
+
+fn short(reason: &str) -> String {
+    cut(reason).chars().take(MAX_REASON_CHARS).collect()
+}
 
 /// At most 4,000 characters, without NUL, which SQL text cannot carry everywhere.
 fn cut(error: &str) -> String {

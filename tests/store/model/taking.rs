@@ -239,9 +239,9 @@ impl Table {
             Settlement::Parked { .. } => (0, row.starts),
             _ => (0, 0),
         };
-        row.released = match &settled.settlement {
-            Settlement::Done => row.released.take(),
-            Settlement::Released { reason, .. } => reason.as_deref().map(kept),
+        row.wait_reason = match &settled.settlement {
+            Settlement::Done => row.wait_reason.take(),
+            Settlement::Released { reason, .. } => reason.as_deref().map(|reason| kept(reason).chars().take(300).collect()),
             _ => None,
         };
         let cost = settled.cost.as_deref().cloned();

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use outbox::listener::{Cause, error_kind, is_unroutable};
-use outbox::store::{Finding, NodeRecord, Record, RefusedOutcome, RefusedOutcomes, Stats, Wait};
+use outbox::store::{Finding, NodeRecord, Record, RefusedOutcome, RefusedOutcomes, Stats, WaitReason};
 use outbox::time::Timestamp;
 use outbox::wasm::Manifest;
 use outbox::{Mode, Route, Status};
@@ -257,25 +257,24 @@ pub(super) fn nodes(nodes: &[NodeRecord]) -> Vec<Finding> {
 }
 
 /// Events that wait although their time has come, by the reasons that hosts noted.
-pub(super) fn waits(waits: &[Wait], flags: &Flags, now: Timestamp) -> Vec<Finding> {
-    let finding = |wait: &Wait| {
+pub(super) fn waits(waits: &[WaitReason], flags: &Flags, now: Timestamp) -> Vec<Finding> {
+    let finding = |wait: &WaitReason| {
         let verb = if wait.events == 1 { "waits" } else { "wait" };
         let (events, route) = (count(wait.events, "event"), format!("{}/{}", wait.aggregate_type, wait.event_type));
         let what = format!(
-            "{events} of {} {verb}, the first for {}: {}",
+            "{events} of {} {verb}, the oldest has been due for {}: {}",
             short(&route, 160),
             span(now.since(wait.since)),
             short(&wait.reason, 300)
         );
-        let list = format!(
-            "outbox event list --status delayed --aggregate-type {} --type {}",
-            argument(&wait.aggregate_type),
-            argument(&wait.event_type)
-        );
-        let fix = format!(
-            "no failure is counted; once the cause is gone, they are delivered without any action\n{}",
-            flags.command(&list)
-        );
+        let list = format!("outbox event list --status delayed --route {}", argument(&route));
+        let remedy = if is_unroutable(&wait.reason) {
+            "add a plugin or listener for this route, or correct the name where the events are written: after dispatcher.unroutable_grace \
+             they are DEAD"
+        } else {
+            "remove the cause; the host then delivers them by itself, and counts no failure"
+        };
+        let fix = format!("{remedy}\n{}", flags.command(&list));
         Finding::warning("waiting", what, fix)
     };
     waits.iter().take(LISTED).map(finding).collect()

@@ -129,8 +129,9 @@ impl<S> Wanted<S> {
             all_costs: self.dispatcher.record == RecordedCosts::All,
             park_unroutable: self.dispatcher.unroutable == Unroutable::Park,
             unroutable_grace: match self.dispatcher.unroutable {
-                Unroutable::Dead => self.dispatcher.unroutable_grace,
-                Unroutable::Park => Duration::ZERO,
+                // In one queue of all events, no other would be delivered meanwhile.
+                Unroutable::Dead if self.mode != Mode::Ordered => self.dispatcher.unroutable_grace,
+                Unroutable::Dead | Unroutable::Park => Duration::ZERO,
             },
             max_deferrals: self.dispatcher.max_deferrals,
             max_starts: self.dispatcher.max_starts,

@@ -39,7 +39,7 @@ pub(crate) const fn not_its_turn(blocker: u64, one_for_all: bool) -> Settlement 
 
 /// The event must be delivered alone, and other listeners did not end in time.
 pub(crate) fn not_alone() -> Settlement {
-    waits(NOT_ALONE, "it must be delivered alone, and the other listeners of its host did not end in time")
+    waits(NOT_ALONE, "it must be delivered alone, and other calls on its host did not end in time")
 }
 
 /// The event must be delivered alone, and its start could not be counted in the table.
@@ -49,7 +49,7 @@ pub(crate) fn start_not_counted() -> Settlement {
 
 /// As many events wait for the event's listener as may; after zero the event is read again at once.
 pub(crate) fn full(after: Duration) -> Settlement {
-    if after.is_zero() { given_back() } else { waits(after, "its listener is busy, and as many events wait for it as may") }
+    if after.is_zero() { given_back() } else { waits(after, "its listener is busy and its queue is full") }
 }
 
 /// No listener here answers the event, and the table does not say whether another host has one.
@@ -59,12 +59,12 @@ pub(crate) fn unknown_route() -> Settlement {
 
 /// An earlier claim of the event by this host ended while its listener was at work. That outcome is fenced off.
 pub(crate) fn still_at_work() -> Settlement {
-    waits(STILL_AT_WORK, "an earlier call of its listener has not ended, though its claim has")
+    waits(STILL_AT_WORK, "an earlier call for it is still running although its claim has ended")
 }
 
 /// Somebody else has locked what the event's plugin keeps, or an id that it emitted.
 pub(crate) fn held_up() -> Settlement {
-    waits(HELD_UP, "somebody else has locked what its plugin keeps, or an id that it emitted")
+    waits(HELD_UP, "plugin state or an emitted event ID is locked by another transaction")
 }
 
 #[cfg(test)]

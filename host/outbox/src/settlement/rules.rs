@@ -10,8 +10,9 @@ use crate::units::span;
 
 /// The rest of an event whose effects the database does not take.
 const NOT_TAKEN: Duration = Duration::from_secs(10);
-/// The shortest rest of an event that nobody answers.
+/// The shortest and the longest rest of an event without a listener.
 const SHORTEST_REST: Duration = Duration::from_millis(250);
+const LONGEST_REST: Duration = Duration::from_secs(5);
 /// The least rest of an event whose listener had no place for it.
 const SOON: Duration = Duration::from_millis(1);
 
@@ -114,16 +115,19 @@ impl SettlementRules {
         (starts >= self.max_starts).then(|| self.dead(error()))
     }
 
-    /// The rest of an event that nobody answers, after it has waited for so long: half as long again, so that it is written a few times
-    /// and is delivered soon after its listener has come. `None` once it is given up.
+    /// The rest of an event without a listener, after it has waited for so long: half as long again, and 5 s at most, so that it is
+    /// written a few times and is delivered soon after its listener has come. `None` once it is given up.
     pub(crate) fn rest_without_listener(self, waited: Duration) -> Option<Duration> {
         let left = self.unroutable_grace.saturating_sub(waited);
-        (!left.is_zero()).then(|| (waited / 2).max(SHORTEST_REST).min(left))
+        (!left.is_zero()).then(|| (waited / 2).clamp(SHORTEST_REST, LONGEST_REST).min(left))
     }
 
-    /// Why an event that nobody answers waits.
+    /// Why an event without a listener waits.
     pub(crate) fn awaited(self, unroutable: &str) -> String {
-        format!("{unroutable}; it is dead if none comes within {} after its time", span(self.unroutable_grace))
+        format!(
+            "{unroutable}; it is dead if none comes within {} after its time, or after the last change of its host's listeners",
+            span(self.unroutable_grace)
+        )
     }
 
     /// Whether the row says what an attempt cost that is settled like this.

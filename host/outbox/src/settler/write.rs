@@ -166,10 +166,14 @@ impl Settler {
 /// A copy with ASCII text and without cost; `None` if it would be the same.
 fn plain(settled: &Settled) -> Option<Settled> {
     let mut plain = Settled { cost: None, ..settled.clone() };
-    if let Settlement::Retry { error: text, .. } | Settlement::Dead { error: text, .. } | Settlement::Parked { reason: text } =
-        &mut plain.settlement
-        && !text.is_ascii()
-    {
+    let text = match &mut plain.settlement {
+        Settlement::Retry { error: text, .. } | Settlement::Dead { error: text, .. } | Settlement::Parked { reason: text } => {
+            Some(text)
+        }
+        Settlement::Released { reason: Some(reason), .. } => Some(reason.to_mut()),
+        _ => None,
+    };
+    if let Some(text) = text.filter(|text| !text.is_ascii()) {
         *text = text.chars().map(|c| if c.is_ascii() { c } else { '?' }).collect();
     }
     (plain != *settled).then_some(plain)
@@ -190,6 +194,9 @@ mod tests {
         let copy = plain(&Settled::new(fence, retry("✗ für 1 €"))).expect("it differs");
         assert_eq!(copy, Settled::new(fence, retry("? f?r 1 ?")));
         assert_eq!(plain(&copy), None);
+        let released = |reason: &'static str| Settlement::Released { after: Duration::ZERO, reason: Some(reason.into()) };
+        let copy = plain(&Settled::new(fence, released("the sink Käufe is down"))).expect("it differs");
+        assert_eq!(copy, Settled::new(fence, released("the sink K?ufe is down")));
         assert_eq!(plain(&Settled::new(fence, Settlement::Done)), None);
     }
 }

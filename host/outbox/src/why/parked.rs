@@ -6,6 +6,7 @@ use crate::deceptive::shown;
 use crate::event::Route;
 use crate::listener::{HAD_LISTENER, NO_LISTENER_AT_ALL, NoListener};
 use crate::store::{Record, RouteRecord};
+use crate::time::Timestamp;
 use crate::wording::DID_YOU_MEAN;
 
 /// Why a host parked the event, and what releases it.
@@ -25,8 +26,15 @@ pub(super) fn parked(known: &Facts, record: &Record) -> String {
 }
 
 /// How to get rid of the events of a route that [may be misspelt](may_be_misspelt); follows "if that name is a mistake".
-pub const MISSPELT: &str = "hosts that serve other routes give its events up when they are started with \
+pub const MISSPELT: &str = "a host that serves other routes gives its events up, unless its settings say otherwise: start one with \
                             `outbox run --set dispatcher.unroutable=dead`; then skip or discard them";
+
+/// When a host first had a listener for a route, or a relay whose pattern covers it; `None` if no host had one.
+#[must_use]
+pub fn first_listener(known: &RouteRecord, routes: &[RouteRecord]) -> Option<Timestamp> {
+    let relays = routes.iter().filter(|other| other.route.is_pattern() && other.route.covers(&known.route));
+    known.first_seen_at.or_else(|| relays.filter_map(|relay| relay.first_seen_at).min())
+}
 
 /// Whether an event of this route is parked only because of its host's settings, or because that host had no listener at all. A
 /// route that ever had a listener, or a relay whose pattern covers it, is remembered: hosts park its events whatever their

@@ -145,7 +145,7 @@ fn code(facts: &Facts, state: State) -> ReasonCode {
         State::Due => ReasonCode::NoHost,
         State::Delayed => ReasonCode::DelayedByWriter,
         State::Retrying | State::Deferred if waits_for_listener(record) => ReasonCode::NoListener,
-        State::Retrying | State::Deferred if record.released.is_some() => ReasonCode::GivenBack,
+        State::Retrying | State::Deferred if record.wait_reason.is_some() => ReasonCode::GivenBack,
         State::Retrying => ReasonCode::AttemptFailed,
         State::Deferred if record.deferrals > 0 => ReasonCode::DeferredByListener,
         State::Deferred => ReasonCode::GivenBack,

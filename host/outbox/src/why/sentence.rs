@@ -122,7 +122,7 @@ fn deferred(known: &Facts, record: &Record) -> String {
 
 /// The reason that a host noted when it gave the event back, as the begin of a sentence.
 fn given_back(record: &Record) -> Option<String> {
-    let reason = record.released.as_deref()?;
+    let reason = record.wait_reason.as_deref()?;
     Some(format!("It waits, and no failure is counted, because {}", shown(reason.trim_end_matches('.'))))
 }
 

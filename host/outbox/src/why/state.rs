@@ -64,6 +64,8 @@ pub(super) fn state_of(known: &Facts, record: &Record) -> State {
         (_, Some(due)) if due <= known.now && record.available_at <= known.now => State::Due,
         (Status::Retry, _) => State::Retrying,
         _ if record.available_at > known.now => State::Delayed,
+        // Its writer set due_at alone, and no host has had it.
+        _ if record.claim_seq == 0 && record.deferrals == 0 && record.wait_reason.is_none() => State::Delayed,
         _ => State::Deferred,
     }
 }

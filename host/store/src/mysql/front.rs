@@ -19,14 +19,14 @@ pub(super) const FRONT: &str = "
 SELECT seq, is_waited_for, is_free
 FROM ((SELECT seq, CAST(available_at <= UTC_TIMESTAMP(6) AS SIGNED) AS is_waited_for,
               CAST(COALESCE(due_at <= UTC_TIMESTAMP(6) AND (lease_end IS NULL OR lease_end <= UTC_TIMESTAMP(6))
-                            AND (created_at <= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND OR created_at > UTC_TIMESTAMP(6)), 0) AS SIGNED) AS is_free
+                            AND ABS(TIMESTAMPDIFF(MICROSECOND, created_at, UTC_TIMESTAMP(6))) >= ?, 0) AS SIGNED) AS is_free
        FROM outbox_event FORCE INDEX (outbox_done)
        WHERE status = 0 AND done_at IS NULL AND (available_at <= UTC_TIMESTAMP(6) OR due_at <= UTC_TIMESTAMP(6))
        ORDER BY seq LIMIT ?)
       UNION ALL
       (SELECT seq, CAST(available_at <= UTC_TIMESTAMP(6) AS SIGNED),
               CAST(COALESCE(due_at <= UTC_TIMESTAMP(6) AND (lease_end IS NULL OR lease_end <= UTC_TIMESTAMP(6))
-                            AND (created_at <= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND OR created_at > UTC_TIMESTAMP(6)), 0) AS SIGNED)
+                            AND ABS(TIMESTAMPDIFF(MICROSECOND, created_at, UTC_TIMESTAMP(6))) >= ?, 0) AS SIGNED)
        FROM outbox_event FORCE INDEX (outbox_done)
        WHERE status = 2 AND done_at IS NULL AND (available_at <= UTC_TIMESTAMP(6) OR due_at <= UTC_TIMESTAMP(6))
        ORDER BY seq LIMIT ?)) AS front

@@ -10,7 +10,7 @@ use super::row::bound;
 use super::{MySqlStore, Run};
 use crate::number::signed;
 use crate::row::{Named, record};
-use crate::{Filter, InspectStore, Record, SetAside, Stats, StoreError, Wait, row};
+use crate::{Filter, InspectStore, Record, SetAside, Stats, StoreError, WaitReason, row};
 
 /// Each number from the index that those rows stand apart in.
 const STATS: &str = "
@@ -49,12 +49,12 @@ FROM (SELECT status, lease_end, available_at, due_at, created_at, deferrals, rep
       ORDER BY due_at, seq LIMIT ?) AS pending";
 
 /// The events that are due first, by the index of what is due, whatever the rest of the table holds. In order of binding: the most events, the most reasons.
-const WAITS: &str = "
-SELECT aggregate_type, event_type, released, count(*) AS events, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', MIN(available_at)) AS since
-FROM (SELECT aggregate_type, event_type, released, available_at FROM outbox_event FORCE INDEX (outbox_due) WHERE due_at IS NOT NULL
+const WAIT_REASONS: &str = "
+SELECT aggregate_type, event_type, wait_reason, count(*) AS events, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', MIN(available_at)) AS since
+FROM (SELECT aggregate_type, event_type, wait_reason, available_at FROM outbox_event FORCE INDEX (outbox_due) WHERE due_at IS NOT NULL
       ORDER BY due_at, seq LIMIT ?) AS first
-WHERE released IS NOT NULL
-GROUP BY aggregate_type, event_type, released ORDER BY count(*) DESC, MIN(available_at) LIMIT ?";
+WHERE wait_reason IS NOT NULL
+GROUP BY aggregate_type, event_type, wait_reason ORDER BY count(*) DESC, MIN(available_at) LIMIT ?";
 
 /// NULL means any. Bound, each twice unless said otherwise: status, event type, aggregate type, aggregate id, tenant; header
 /// key twice, header value once; text of the last error; most failures, earliest and latest time of the end and of the insert;
@@ -73,7 +73,7 @@ SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at) AS expires_at,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', done_at) AS done_at, parked, behind, blocks, locked_by,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', locked_at) AS locked_at,
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', lease_end) AS lease_end, last_error, released, last_cost
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', lease_end) AS lease_end, last_error, wait_reason, last_cost
 FROM outbox_event
 WHERE (? IS NULL OR status = ?) AND (? IS NULL OR event_type = ?) AND (? IS NULL OR aggregate_type = ?)
   AND (? IS NULL OR aggregate_id = ?) AND (? IS NULL OR tenant_id = ?)
@@ -111,7 +111,7 @@ SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at) AS expires_at,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', done_at) AS done_at, parked, behind, blocks, locked_by,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', locked_at) AS locked_at,
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', lease_end) AS lease_end, last_error, released, last_cost
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', lease_end) AS lease_end, last_error, wait_reason, last_cost
 FROM outbox_event WHERE event_id = ?";
 
 #[async_trait]
@@ -128,10 +128,10 @@ impl InspectStore for MySqlStore {
         self.read_one("count events", query, read_stats).await
     }
 
-    async fn waits(&self, most: u32) -> Result<Vec<Wait>, StoreError> {
-        let statement = self.statement(WAITS).bind(i64::from(most)).bind(i64::from(crate::inspect::WAITS));
+    async fn wait_reasons(&self, most: u32) -> Result<Vec<WaitReason>, StoreError> {
+        let statement = self.statement(WAIT_REASONS).bind(i64::from(most)).bind(i64::from(crate::inspect::MOST_WAIT_REASONS));
         let rows = self.all("look for the reasons of waiting events", statement).await?;
-        rows.iter().map(|row| row::wait(row).map_err(|source| self.failed("read why events wait", source))).collect()
+        rows.iter().map(|row| row::wait_reason(row).map_err(|source| self.failed("read why events wait", source))).collect()
     }
 
     async fn list(&self, filter: &Filter, limit: u32) -> Result<Vec<Record>, StoreError> {

@@ -38,7 +38,7 @@ FROM (
   WHERE due_at <= UTC_TIMESTAMP(6) AND due_at >= COALESCE('1970-01-01' + INTERVAL ? MICROSECOND, CAST('0000-01-01' AS DATETIME(6)))
     AND (due_at > COALESCE('1970-01-01' + INTERVAL ? MICROSECOND, CAST('0000-01-01' AS DATETIME(6))) OR outbox_event.seq > ?)
     AND (outbox_event.lease_end IS NULL OR outbox_event.lease_end <= UTC_TIMESTAMP(6))
-    AND (created_at <= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND OR created_at > UTC_TIMESTAMP(6))
+    AND ABS(TIMESTAMPDIFF(MICROSECOND, created_at, UTC_TIMESTAMP(6))) >= ?
     AND held.owner = (SELECT node.owner FROM outbox_event_node AS node WHERE node.owner = ? AND alive_until > UTC_TIMESTAMP(6))
     AND SUBSTR(?, outbox_event.partition_id + 1, 1) = '1'
     AND outbox_event.seq NOT IN (SELECT in_hand.seq FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS in_hand)

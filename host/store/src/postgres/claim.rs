@@ -49,7 +49,8 @@ impl ClaimStore for PostgresStore {
         let (sequences, claims): (Vec<i64>, Vec<i64>) =
             fences.iter().map(|fence| (signed(fence.sequence), signed(fence.claim))).unzip();
         let statement = self.statement(CLAIM).bind(owner.as_str()).bind(delay_micros(lease)).bind(sequences).bind(claims);
-        let rows = self.all("claim events", statement).await?;
+        // The next claim would pass by the rows of one that failed as long as they are locked.
+        let rows = self.all_or_rolled_back("claim events", statement).await?;
         let mut claimed = claimed(&rows, now)?;
         // RETURNING promises no order.
         claimed.sort_unstable_by_key(|claimed| claimed.fence.sequence);

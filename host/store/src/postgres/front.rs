@@ -14,7 +14,8 @@ pub(super) const READ_FRONT: &str = concat!(
          octet_length(payload) + coalesce(octet_length(headers), 0) AS bytes, available_at <= now() AS is_waited_for,
          seq = ANY ($5::bigint[]) AS is_held,
          coalesce(due_at <= now() AND (lease_end IS NULL OR lease_end <= now())
-                  AND (created_at <= now() - $4::bigint * interval '1 microsecond' OR created_at > now()), false) AS is_free
+                  AND NOT (created_at > now() - $4::bigint * interval '1 microsecond'
+                           AND created_at <= now() + $4::bigint * interval '1 microsecond'), false) AS is_free
   FROM outbox_event WHERE done_at IS NULL AND status IN (0, 2) AND (available_at <= now() OR due_at <= now())
   ORDER BY seq LIMIT $2::bigint + cardinality($5::bigint[])),
 marked AS (

@@ -68,7 +68,7 @@ const COLUMNS: [&str; 32] = [
     "locked_at",
     "lease_end",
     "last_error",
-    "released",
+    "wait_reason",
     "last_cost",
     "partition_id",
 ];

@@ -10,7 +10,7 @@ use super::time::Moment;
 use super::{PostgresStore, Run};
 use crate::number::signed;
 use crate::row::{Named, record};
-use crate::{Filter, InspectStore, Record, SetAside, Stats, StoreError, Wait, row};
+use crate::{Filter, InspectStore, Record, SetAside, Stats, StoreError, WaitReason, row};
 
 /// Each number from the index that holds just those rows.
 const STATS: &str = "
@@ -44,12 +44,12 @@ FROM (SELECT status, lease_end, available_at, due_at, created_at, deferrals, rep
       ORDER BY due_at, seq LIMIT $1::bigint) AS pending";
 
 /// The events that are due first, by the index of what is due, whatever the rest of the table holds. $1 the most events, $2 the most reasons.
-const WAITS: &str = "
-SELECT aggregate_type, event_type, released, count(*) AS events, min(available_at) AS since
-FROM (SELECT aggregate_type, event_type, released, available_at FROM outbox_event WHERE due_at IS NOT NULL
+const WAIT_REASONS: &str = "
+SELECT aggregate_type, event_type, wait_reason, count(*) AS events, min(available_at) AS since
+FROM (SELECT aggregate_type, event_type, wait_reason, available_at FROM outbox_event WHERE due_at IS NOT NULL
       ORDER BY due_at, seq LIMIT $1::bigint) AS first
-WHERE released IS NOT NULL
-GROUP BY aggregate_type, event_type, released ORDER BY count(*) DESC, min(available_at) LIMIT $2::bigint";
+WHERE wait_reason IS NOT NULL
+GROUP BY aggregate_type, event_type, wait_reason ORDER BY count(*) DESC, min(available_at) LIMIT $2::bigint";
 
 /// A JSON object of strings, and nothing that its reader could stumble over: a row whose headers are something else must not
 /// spoil the list of those that are well.
@@ -69,7 +69,7 @@ SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
        CASE WHEN octet_length(headers) <= 1048576 THEN headers END AS headers, content_type, NULL::bytea AS payload,
        octet_length(payload) AS payload_bytes, status, attempts, deferrals, claims, starts, claim_seq, replays, occurred_at,
        created_at, available_at, due_at, expires_at, done_at, parked, behind, blocks, locked_by, locked_at, lease_end,
-       last_error, released, last_cost
+       last_error, wait_reason, last_cost
 FROM outbox_event
 WHERE ($1::smallint IS NULL OR status = $1::smallint) AND ($2::text IS NULL OR event_type = $2::text)
   AND ($3::text IS NULL OR aggregate_type = $3::text) AND ($4::text IS NULL OR aggregate_id = $4::text)
@@ -101,7 +101,7 @@ SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
        CASE WHEN octet_length(payload) <= 8388608 THEN payload END AS payload,
        octet_length(payload) AS payload_bytes, status, attempts, deferrals, claims, starts, claim_seq, replays, occurred_at,
        created_at, available_at, due_at, expires_at, done_at, parked, behind, blocks, locked_by, locked_at, lease_end,
-       last_error, released, last_cost
+       last_error, wait_reason, last_cost
 FROM outbox_event WHERE event_id = $1::text";
 
 #[async_trait]
@@ -114,10 +114,10 @@ impl InspectStore for PostgresStore {
         self.read_one("count events", self.statement(SAMPLE).bind(i64::from(most)), read_stats).await
     }
 
-    async fn waits(&self, most: u32) -> Result<Vec<Wait>, StoreError> {
-        let statement = self.statement(WAITS).bind(i64::from(most)).bind(i64::from(crate::inspect::WAITS));
+    async fn wait_reasons(&self, most: u32) -> Result<Vec<WaitReason>, StoreError> {
+        let statement = self.statement(WAIT_REASONS).bind(i64::from(most)).bind(i64::from(crate::inspect::MOST_WAIT_REASONS));
         let rows = self.all("look for the reasons of waiting events", statement).await?;
-        rows.iter().map(|row| row::wait(row).map_err(|source| self.failed("read why events wait", source))).collect()
+        rows.iter().map(|row| row::wait_reason(row).map_err(|source| self.failed("read why events wait", source))).collect()
     }
 
     async fn list(&self, filter: &Filter, limit: u32) -> Result<Vec<Record>, StoreError> {

@@ -10,7 +10,7 @@ pub(super) const READ_FRONT: &str = concat!(
     "\nWITH front AS (
   SELECT seq, octet_length(payload) + coalesce(octet_length(headers), 0) AS bytes, available_at <= ?1 AS is_waited_for,
          seq IN (SELECT value FROM json_each(?6)) AS is_held,
-         due_at IS NOT NULL AND due_at <= ?1 AND (lease_end IS NULL OR lease_end <= ?1) AND (created_at <= ?5 OR created_at > ?1) AS is_free
+         due_at IS NOT NULL AND due_at <= ?1 AND (lease_end IS NULL OR lease_end <= ?1) AND (created_at <= ?5 OR created_at - ?1 > ?1 - ?5) AS is_free
   FROM outbox_event INDEXED BY outbox_event_open
   WHERE done_at IS NULL AND status IN (0, 2) AND (available_at <= ?1 OR due_at <= ?1)
   ORDER BY seq LIMIT ?3 + json_array_length(?6)),

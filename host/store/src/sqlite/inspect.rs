@@ -8,7 +8,7 @@ use sqlx::sqlite::SqliteRow;
 use super::{Run, SqliteStore};
 use crate::number::signed;
 use crate::row::{Named, record};
-use crate::{Filter, InspectStore, Record, SetAside, Stats, StoreError, Wait, row};
+use crate::{Filter, InspectStore, Record, SetAside, Stats, StoreError, WaitReason, row};
 
 /// Each number from the index that holds just those rows. ?1 now.
 const STATS: &str = "
@@ -37,12 +37,12 @@ SELECT coalesce(sum(status = 0), 0) AS new,
 FROM (SELECT status, lease_end, due_at, available_at, created_at, deferrals, replays FROM outbox_event WHERE due_at IS NOT NULL ORDER BY due_at, seq LIMIT ?2)";
 
 /// The events that are due first, by the index of what is due, whatever the rest of the table holds. ?1 the most events, ?2 the most reasons.
-const WAITS: &str = "
-SELECT aggregate_type, event_type, released, count(*) AS events, min(available_at) AS since
-FROM (SELECT aggregate_type, event_type, released, available_at FROM outbox_event WHERE due_at IS NOT NULL
+const WAIT_REASONS: &str = "
+SELECT aggregate_type, event_type, wait_reason, count(*) AS events, min(available_at) AS since
+FROM (SELECT aggregate_type, event_type, wait_reason, available_at FROM outbox_event WHERE due_at IS NOT NULL
       ORDER BY due_at, seq LIMIT ?1) AS first
-WHERE released IS NOT NULL
-GROUP BY aggregate_type, event_type, released ORDER BY count(*) DESC, min(available_at) LIMIT ?2";
+WHERE wait_reason IS NOT NULL
+GROUP BY aggregate_type, event_type, wait_reason ORDER BY count(*) DESC, min(available_at) LIMIT ?2";
 
 /// Nothing bound means any. ?1 status, ?2 event type, ?3 aggregate type, ?4 aggregate id, ?5 tenant, ?6 header key, ?7 header
 /// value, ?8 text of the last error, ?9 after, ?10 before, ?11 limit, ?12 most failures, ?13 earliest and ?14 latest time of
@@ -55,7 +55,7 @@ SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
        CASE WHEN octet_length(headers) <= 1048576 THEN headers END AS headers, content_type, NULL AS payload,
        octet_length(payload) AS payload_bytes, status, attempts, deferrals, claims, starts, claim_seq, replays, occurred_at,
        created_at, available_at, due_at, expires_at, done_at, parked, behind, blocks, locked_by, locked_at, lease_end,
-       last_error, released, last_cost
+       last_error, wait_reason, last_cost
 FROM outbox_event
 WHERE (?1 IS NULL OR status = ?1) AND (?2 IS NULL OR event_type = ?2) AND (?3 IS NULL OR aggregate_type = ?3)
   AND ",
@@ -90,7 +90,7 @@ SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
        CASE WHEN octet_length(payload) <= 8388608 THEN payload END AS payload,
        octet_length(payload) AS payload_bytes, status, attempts, deferrals, claims, starts, claim_seq, replays, occurred_at,
        created_at, available_at, due_at, expires_at, done_at, parked, behind, blocks, locked_by, locked_at, lease_end,
-       last_error, released, last_cost
+       last_error, wait_reason, last_cost
 FROM outbox_event WHERE event_id = ?1";
 
 #[async_trait]
@@ -107,10 +107,10 @@ impl InspectStore for SqliteStore {
         self.read_one("count events", statement, |row| read_stats(row, now)).await
     }
 
-    async fn waits(&self, most: u32) -> Result<Vec<Wait>, StoreError> {
-        let statement = self.statement(WAITS).bind(i64::from(most)).bind(i64::from(crate::inspect::WAITS));
+    async fn wait_reasons(&self, most: u32) -> Result<Vec<WaitReason>, StoreError> {
+        let statement = self.statement(WAIT_REASONS).bind(i64::from(most)).bind(i64::from(crate::inspect::MOST_WAIT_REASONS));
         let rows = self.all("look for the reasons of waiting events", statement).await?;
-        rows.iter().map(|row| row::wait(row).map_err(|source| self.failed("read why events wait", source))).collect()
+        rows.iter().map(|row| row::wait_reason(row).map_err(|source| self.failed("read why events wait", source))).collect()
     }
 
     async fn list(&self, filter: &Filter, limit: u32) -> Result<Vec<Record>, StoreError> {

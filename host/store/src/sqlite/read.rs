@@ -31,7 +31,7 @@ FROM (
   FROM (SELECT seq, due_at, octet_length(payload) + coalesce(octet_length(headers), 0) AS bytes
         FROM outbox_event
         WHERE due_at <= ?1 AND (due_at, seq) > (?7, ?8) AND (lease_end IS NULL OR lease_end <= ?1) 
-          AND (created_at <= ?5 OR created_at > ?1)
+          AND (created_at <= ?5 OR created_at - ?1 > ?1 - ?5)
           AND partition_id IN (
             SELECT partition_id FROM outbox_event_partition
             WHERE owner = (SELECT owner FROM outbox_event_node WHERE owner = ?2 AND alive_until > ?1)

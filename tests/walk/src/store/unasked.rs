@@ -5,7 +5,7 @@ use outbox::event::{StateUsage, StateValue};
 use outbox::store::{
     Audit, AuditFilter, AuditRecord, AuditStore, DeadFilter, DeadStore, DoctorStore, Expectations, Filter, Finding,
     InspectStore, Plan, PlanStore, PluginUsage, PurgeBatch, PurgeRequest, PurgeRow, PurgeStore, Purgeable, Record, RetriedNow,
-    StateRecord, StateStore, Stats, Wait,
+    StateRecord, StateStore, Stats, WaitReason,
 };
 use outbox::time::Timestamp;
 use outbox::{EventId, Status, StoreError};
@@ -22,7 +22,7 @@ impl InspectStore for MemoryStore {
         unreachable!("the sampler is off")
     }
 
-    async fn waits(&self, _: u32) -> Result<Vec<Wait>, StoreError> {
+    async fn wait_reasons(&self, _: u32) -> Result<Vec<WaitReason>, StoreError> {
         unreachable!("only people ask for this")
     }
 

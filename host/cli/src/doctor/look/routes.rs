@@ -6,7 +6,7 @@ use outbox::Route;
 use outbox::listener::{awaited, is_unroutable};
 use outbox::store::{Finding, Record, RouteRecord};
 use outbox::time::Timestamp;
-use outbox::why::{MISSPELT, Pauses, may_be_misspelt, passed_over, resume_command};
+use outbox::why::{MISSPELT, Pauses, first_listener, may_be_misspelt, passed_over, resume_command};
 
 use super::most_often;
 use crate::config::Flags;
@@ -46,7 +46,7 @@ pub(in crate::doctor) fn routes(routes: &[RouteRecord], parked: &[Record], here:
         routes.iter().filter(|known| is_paused(known)).map(|known| paused(known, routes, parked, here, now)).collect();
     // A route that a paused pattern holds is part of what is told of the pattern.
     let unheld = routes.iter().filter(|known| !is_paused(known) && pauses.holding(&known.route).next().is_none());
-    let unanswered: Vec<&RouteRecord> = unheld.filter(|known| is_unanswered(known, here)).collect();
+    let unanswered: Vec<&RouteRecord> = unheld.filter(|known| is_unanswered(known, routes, here)).collect();
     let reasons = Reasons(parked);
     if unanswered.len() > ONE_BY_ONE {
         findings.push(many_unanswered(&unanswered, routes, &reasons, here));
@@ -60,9 +60,9 @@ pub(in crate::doctor) fn routes(routes: &[RouteRecord], parked: &[Record], here:
     findings
 }
 
-/// Whether events of the route wait for a listener: parked without one, or due and no host ever had one.
-fn is_unanswered(known: &RouteRecord, here: &Here) -> bool {
-    known.parked > 0 || (known.waiting > 0 && known.first_seen_at.is_none() && !here.answers(known))
+/// Whether events of the route wait for a listener: parked without one, or due and no host ever had one, nor a relay for its pattern.
+fn is_unanswered(known: &RouteRecord, routes: &[RouteRecord], here: &Here) -> bool {
+    known.parked > 0 || (known.waiting > 0 && first_listener(known, routes).is_none() && !here.answers(known))
 }
 
 fn paused(known: &RouteRecord, routes: &[RouteRecord], parked: &[Record], here: &Here, now: Timestamp) -> Finding {

@@ -9,7 +9,7 @@ use outbox_event::PluginState;
 use outbox_event::time::Timestamp;
 use outbox_event::units::{count, figure, number, relative_to, span};
 use outbox_listener::{NO_LISTENER, is_unroutable};
-use outbox_store::{NodeRecord, RouteRecord, Wait};
+use outbox_store::{NodeRecord, RouteRecord, WaitReason};
 
 use super::groups::{Group, groups};
 use super::plugins::{self, LivePlugin};
@@ -304,7 +304,7 @@ fn unroutable(snapshot: &Snapshot) -> Option<Finding> {
 
 /// Events that wait although their time has come, by the reasons that hosts noted.
 fn waits(snapshot: &Snapshot, now: Timestamp) -> Vec<Finding> {
-    let finding = |wait: &Wait| {
+    let finding = |wait: &WaitReason| {
         let route = visible(&short(&format!("{}/{}", wait.aggregate_type, wait.event_type), 80));
         let (events, since) = (count(wait.events, "event"), span(now.since(wait.since)));
         let sentence = format!("{events} of {route} {} waiting, the first for {since}:", verb(wait.events, "is", "are"));

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::BoxFuture;
 use outbox_event::time::{Timestamp, system_clock};
 use outbox_event::{Headers, Status};
-use outbox_store::{Filter, NodeRecord, Record, RouteRecord, Stats, Store, StoreError, Wait};
+use outbox_store::{Filter, NodeRecord, Record, RouteRecord, Stats, Store, StoreError, WaitReason};
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
@@ -42,7 +42,7 @@ pub(crate) struct Snapshot {
     /// The newest dead events, at most [`SAMPLE`].
     pub(crate) dead: Vec<Record>,
     /// Why events wait although their time has come, of the [`SAMPLE`] that are due first.
-    pub(crate) waits: Vec<Wait>,
+    pub(crate) waits: Vec<WaitReason>,
 }
 
 /// What is known now: the last snapshot, and whether the database still answers.
@@ -261,7 +261,7 @@ async fn take(store: Arc<dyn Store>) -> Result<Snapshot, StoreError> {
     let nodes = store.nodes().await?;
     let newest = Filter { status: Some(Status::Dead), newest_first: true, ..Filter::default() };
     let dead = if stats.dead == 0 { Vec::new() } else { sample(&*store, newest).await? };
-    let waits = store.waits(SAMPLE).await?;
+    let waits = store.wait_reasons(SAMPLE).await?;
     Ok(Snapshot { at, taken, stats, routes, nodes, dead, waits })
 }
 

@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use super::begin::Begun;
+use super::begin::{Begun, breaker_open};
 use super::{Attempt, Target};
 use crate::listener::{Outcome, RegistryEntry, Reply, waits_for_one};
 
@@ -37,7 +37,7 @@ impl Attempt<'_> {
         let breaker = entry.breaker(route, now);
         let admittance = match breaker.admit(now) {
             Ok(admittance) => admittance,
-            Err(after) => return Some(Outcome::Busy { after, reason: paused(entry).into() }.into()),
+            Err(after) => return Some(Outcome::Busy { after, reason: breaker_open(entry).into() }.into()),
         };
         let reply = self.call(entry, begun).await?;
         for cost in reply.cost.iter().chain(reply.broken_call_cost.as_deref()) {
@@ -78,9 +78,4 @@ impl Attempt<'_> {
         };
         (Outcome::Unroutable(reason).into(), awaits_listener)
     }
-}
-
-/// Why the events of a listener wait whose breaker is open.
-pub(super) fn paused(entry: &RegistryEntry) -> String {
-    format!("its listener {} broke too often in a row and is paused", entry.owner)
 }

@@ -2,11 +2,11 @@
 
 use tokio::time::Instant;
 
-use super::answer::paused;
 use super::{Attempt, Target};
 use crate::dispatcher::alone;
 use crate::dispatcher::overdue::Watched;
 use crate::dispatcher::shared::LostWhen;
+use crate::listener::RegistryEntry;
 use crate::queue::{Via, Work};
 use crate::settlement::{given_back, waits};
 use crate::store::Settlement;
@@ -67,8 +67,13 @@ impl Attempt<'_> {
         if delivery.alone
             && let Err(after) = entry.breaker(delivery.event.route(), Instant::now()).admit(Instant::now())
         {
-            return Err(Some(waits(after, paused(entry))));
+            return Err(Some(waits(after, breaker_open(entry))));
         }
         Ok(())
     }
+}
+
+/// Why the events of a listener wait whose breaker is open.
+pub(super) fn breaker_open(entry: &RegistryEntry) -> String {
+    format!("the circuit breaker of its listener {} is open after repeated failures", entry.owner)
 }

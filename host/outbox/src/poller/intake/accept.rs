@@ -106,42 +106,51 @@ impl Intake {
         to_claim: Vec<(Fence, Option<u64>)>,
         mut holds: Holds,
     ) -> Result<usize, StoreError> {
-        // How many events are settled without a call.
-        let mut settled = 0;
+        // How many events are settled without a call, and the error of those that were not claimed.
+        let (mut settled, mut failed) = (0, None);
         if !to_claim.is_empty() {
             let mut behind: HashMap<u64, Option<u64>> =
                 to_claim.iter().map(|(fence, behind)| (fence.sequence, *behind)).collect();
-            let fences: Vec<Fence> = to_claim.into_iter().map(|(fence, _)| fence).collect();
+            // In one queue, no event is delivered before an earlier one that rests.
+            let rests_at = if self.is_one_queue() { self.refused.resting(Instant::now()).into_iter().min() } else { None };
+            let fences = to_claim.into_iter().map(|(fence, _)| fence);
+            let fences: Vec<Fence> = fences.filter(|fence| rests_at.is_none_or(|rests| fence.sequence < rests)).collect();
             let claimed_at = Instant::now();
-            match self.claim_rows(&fences).await {
-                Ok(mut claimed) => {
-                    settled = claimed.len();
-                    for claim in &mut claimed {
-                        claim.behind = behind.remove(&claim.fence.sequence).flatten();
-                    }
-                    if let Some(stopped_at) = behind.keys().min().filter(|_| self.is_one_queue()) {
-                        // No event behind it may go on, and none of them has begun.
-                        let later = |taken: &mut Taken| taken.delivery.event.sequence() > *stopped_at;
-                        taken.extract_if(.., later).for_each(|taken| taken.delivery.mark.unchanged());
-                        for claim in claimed.extract_if(.., |claim| claim.fence.sequence > *stopped_at) {
-                            self.settler.send_claim(claim.fence, given_back_for(STOPPED_FRONT_REST)).await;
-                        }
-                        settled = claimed.len();
-                    }
-                    let accepted = self.accept_claimed(claimed, claimed_at + self.lease, Instant::now(), &mut holds).await;
-                    settled -= accepted.len();
-                    taken.extend(accepted);
-                }
-                Err(error) => {
-                    self.metrics.claims_failed.increment();
-                    // None of them has begun.
-                    taken.into_iter().for_each(|taken| taken.delivery.mark.unchanged());
-                    return Err(error);
-                }
+            let (mut claimed, not_claimed) = self.claim_rows(&fences).await;
+            failed = not_claimed;
+            if failed.is_some() {
+                self.metrics.claims_failed.increment();
             }
+            if claimed.is_empty()
+                && let Some(error) = failed
+            {
+                // None of them has begun.
+                taken.into_iter().for_each(|taken| taken.delivery.mark.unchanged());
+                return Err(error);
+            }
+            settled = claimed.len();
+            for claim in &mut claimed {
+                claim.behind = behind.remove(&claim.fence.sequence).flatten();
+            }
+            if let Some(stopped_at) = behind.keys().min().filter(|_| self.is_one_queue()) {
+                // No event behind it may go on, and none of them has begun.
+                let later = |taken: &mut Taken| taken.delivery.event.sequence() > *stopped_at;
+                taken.extract_if(.., later).for_each(|taken| taken.delivery.mark.unchanged());
+                for claim in claimed.extract_if(.., |claim| claim.fence.sequence > *stopped_at) {
+                    self.settler.send_claim(claim.fence, given_back_for(STOPPED_FRONT_REST)).await;
+                }
+                settled = claimed.len();
+            }
+            let accepted = self.accept_claimed(claimed, claimed_at + self.lease, Instant::now(), &mut holds).await;
+            settled -= accepted.len();
+            taken.extend(accepted);
         }
         taken.sort_unstable_by_key(|taken| taken.delivery.event.sequence());
-        Ok(settled + self.queue_placed(taken).await)
+        let queued = self.queue_placed(taken).await;
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(settled + queued),
+        }
     }
 
     /// Queues the events that may start, and puts the others in their places. Returns how many have one.
@@ -156,9 +165,11 @@ impl Intake {
     /// this host dropped it without an outcome. The same holds if it may have stopped its host, or is settled without a call.
     fn without_claim(&self, row: Claimed, must_be_claimed: bool, routes: Routes) -> Option<Event> {
         let is_dropped = self.order.is_some() && row.event.as_ref().is_ok_and(|event| self.in_flight.is_dropped(&event.id()));
-        // The claim that would follow counts for `stops_hosts`.
         let Due::Since(waited) = row.due else { return None };
-        if must_be_claimed || is_dropped || stops_hosts(row.claims.saturating_add(1), row.starts) {
+        // Its last owner may have delivered it under the number that it has without a claim.
+        let is_refused = self.refused.knows(row.fence.sequence);
+        // The claim that would follow counts for `stops_hosts`.
+        if must_be_claimed || is_dropped || is_refused || stops_hosts(row.claims.saturating_add(1), row.starts) {
             return None;
         }
         let event = row.event.ok()?;

@@ -24,17 +24,28 @@ pub(crate) type Holds = HashMap<u64, Hold>;
 pub(super) const MARK_PATIENCE: Duration = Duration::from_millis(100);
 
 impl Intake {
-    /// Claims these events and queues them. Returns how many were claimed: a row that somebody has locked, or that the database refuses,
+    /// Claims these events and queues them. Returns how many were claimed: a row that another transaction has locked, or that the database refuses,
     /// is passed by.
+    ///
+    /// # Errors
+    /// The database's own, if some rows were not tried; those that were claimed are queued.
     pub(crate) async fn claim(&self, fences: &[Fence], holds: &mut Holds) -> Result<usize, StoreError> {
         if fences.is_empty() {
             return Ok(0);
         }
         let claimed_at = Instant::now();
-        let claimed = self.claim_rows(fences).await.inspect_err(|_| self.metrics.claims_failed.increment())?;
+        let (claimed, failed) = self.claim_rows(fences).await;
         let count = claimed.len();
-        self.queue_claimed(claimed, claimed_at + self.lease, holds).await;
-        Ok(count)
+        if count > 0 {
+            self.queue_claimed(claimed, claimed_at + self.lease, holds).await;
+        }
+        match failed {
+            Some(error) => {
+                self.metrics.claims_failed.increment();
+                Err(error)
+            }
+            None => Ok(count),
+        }
     }
 
     /// Claims the events that were read here and dropped without an outcome, as far as this host still holds their partitions:
@@ -80,17 +91,13 @@ impl Intake {
     }
 
     /// Claims rows. If the database refuses one of them, because a trigger or a constraint of the table does, the others are claimed: it is
-    /// found by halving, and rests.
-    ///
-    /// # Errors
-    /// The database's own. Nothing is claimed then.
-    pub(super) async fn claim_rows(&self, fences: &[Fence]) -> Result<Vec<Claimed>, StoreError> {
+    /// found by halving, and rests. The error is that of rows that were not tried.
+    pub(super) async fn claim_rows(&self, fences: &[Fence]) -> (Vec<Claimed>, Option<StoreError>) {
         let mut halving = Halving::new(fences);
-        let mut claimed = Vec::new();
+        let (mut claimed, mut refused, mut failed) = (Vec::new(), Vec::new(), None);
         while let Some(part) = halving.next_part() {
             let error = match self.store.claim(&self.owner, self.lease, part).await {
                 Ok(more) => {
-                    self.refused.claimed(more.iter().map(|claim| claim.fence.sequence));
                     claimed.extend(more);
                     continue;
                 }
@@ -98,13 +105,25 @@ impl Intake {
             };
             match halving.failed(part, &error) {
                 Failure::Halved => {}
-                Failure::Refused(fence) => self.refuse(fence.sequence, &error),
-                // Those that were claimed must be delivered.
-                Failure::OfAll if !claimed.is_empty() => self.metrics.db_error(&error),
-                Failure::OfAll => return Err(error),
+                Failure::Refused(fence) => {
+                    refused.push((fence.sequence, error));
+                    if self.is_one_queue() {
+                        // No later event is delivered before it, and the halves come in order.
+                        break;
+                    }
+                }
+                Failure::OfAll => failed = Some(error),
             }
         }
-        Ok(claimed)
+        self.refused.claimed(claimed.iter().map(|claim| claim.fence.sequence));
+        // Otherwise the right to change the table may be missing.
+        let is_of_rows = !claimed.is_empty() || refused.iter().any(|(_, error)| !matches!(error, StoreError::Forbidden { .. }));
+        if is_of_rows {
+            refused.iter().for_each(|(sequence, error)| self.refuse(*sequence, error));
+        } else {
+            failed = failed.or_else(|| refused.pop().map(|(_, error)| error));
+        }
+        (claimed, failed)
     }
 
     /// Lets a row rest that the database does not let this host claim.
@@ -113,14 +132,19 @@ impl Intake {
         if self.refused.refuse(sequence, Instant::now()) {
             tracing::error!(
                 event.sequence = sequence, error = %crate::chain(error),
-                "the database refuses to let this host claim an event; trying again about once a minute; other events go on"
+                "the database refuses to let this host claim an event; retrying after 1 s, later after up to 60 s; other events are claimed"
             );
         }
     }
 
-    /// Claims these events, and returns the `seq` of those that cannot be claimed yet: somebody has locked them, or the database refuses.
+    /// Claims these events, and returns the `seq` of those that cannot be claimed yet: another transaction has locked them, or the database refuses.
     async fn claim_or_lock(&self, fences: &[Fence]) -> Result<(Vec<Claimed>, Vec<u64>), StoreError> {
-        let mut claimed = self.claim_rows(fences).await?;
+        let (mut claimed, failed) = self.claim_rows(fences).await;
+        match failed {
+            Some(error) if claimed.is_empty() => return Err(error),
+            Some(error) => self.metrics.db_error(&error),
+            None => {}
+        }
         let is_claimed = |fence: &&Fence| claimed.iter().any(|claimed| claimed.fence.sequence == fence.sequence);
         let others: Vec<u64> = fences.iter().filter(|fence| !is_claimed(fence)).map(|fence| fence.sequence).collect();
         if others.is_empty() {
@@ -129,7 +153,8 @@ impl Intake {
         // Without an answer all of them wait: a claim is lost with its lease, and a second look costs nothing.
         let locked = self.store.locked(&others).await.inspect_err(|error| self.metrics.db_error(error));
         let mut locked = locked.unwrap_or_else(|_| others.clone());
-        locked.extend(self.refused.resting(Instant::now()));
+        let is_refused = |sequence: &u64| self.refused.knows(*sequence);
+        locked.extend(others.iter().copied().filter(is_refused));
         let is_free = |fence: &&Fence| others.contains(&fence.sequence) && !locked.contains(&fence.sequence);
         let free: Vec<Fence> = fences.iter().filter(is_free).copied().collect();
         if free.is_empty() {
@@ -137,10 +162,14 @@ impl Intake {
         }
         // A row that was locked at the claim may have been unlocked before the look. If its event were taken for one that has
         // changed, it would be read again, and delivered under the same number.
-        match self.claim_rows(&free).await.inspect_err(|error| self.metrics.db_error(error)) {
-            Ok(more) => claimed.extend(more),
-            Err(_) => locked.extend(free.iter().map(|fence| fence.sequence)),
+        let (more, failed) = self.claim_rows(&free).await;
+        let is_claimed = |sequence: &u64| more.iter().any(|claimed| claimed.fence.sequence == *sequence);
+        let waits = |sequence: &u64| failed.is_some() && !is_claimed(sequence) || is_refused(sequence);
+        locked.extend(free.iter().map(|fence| fence.sequence).filter(waits));
+        if let Some(error) = &failed {
+            self.metrics.db_error(error);
         }
+        claimed.extend(more);
         Ok((claimed, locked))
     }
 

@@ -10,7 +10,7 @@ use crate::settlement::{given_back_for, unknown_route, waits};
 use crate::settler::Died;
 use crate::store::{Claimed, Due, Settlement};
 
-/// What is known of the routes of a batch.
+/// Whether the listeners of other hosts are known for the routes of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Routes {
     /// All of them have a listener, or wait for one.
@@ -50,7 +50,7 @@ impl Intake {
         }
     }
 
-    /// The settlement of an event that nobody answers, and that must not be given up yet. `None` for any other event.
+    /// The settlement of an event without a listener that must not be given up yet. `None` for any other event.
     fn awaits_listener(&self, route: &Route, waited: Duration, routes: Routes) -> Option<Settlement> {
         if routes == Routes::Answered || !self.listeners.gives_up_any([route].into_iter()) {
             return None;
@@ -58,11 +58,12 @@ impl Intake {
         if routes == Routes::Unknown {
             return Some(unknown_route());
         }
-        let rest = self.rules.rest_without_listener(waited)?;
+        // A host that starts after an outage finds old events, and its listeners may come one by one.
+        let rest = self.rules.rest_without_listener(waited.min(self.listeners.unchanged_for()))?;
         Some(waits(rest, self.rules.awaited(&self.listeners.unroutable(route))))
     }
 
-    /// Whether an event that has been due for so long goes on to a worker, which gives it up if nobody answers it.
+    /// Whether an event that has been due for so long is given to a worker, which gives it up if it has no listener.
     pub(super) fn may_go_on(&self, route: &Route, waited: Duration, routes: Routes) -> bool {
         self.awaits_listener(route, waited, routes).is_none()
     }

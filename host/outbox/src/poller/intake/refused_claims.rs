@@ -23,18 +23,25 @@ struct Rest {
 }
 
 impl RefusedClaims {
-    /// Lets a row rest. Returns whether it was refused for the first time.
+    /// Lets a row rest. Returns whether it is new among those that rest.
     pub(super) fn refuse(&self, sequence: u64, now: Instant) -> bool {
         let mut rests = self.lock();
         let before = rests.get(&sequence).copied();
-        if before.is_some() || rests.len() < MOST {
+        let fits = rests.len() < MOST;
+        if before.is_some() || fits {
             let rest = before.map_or(FIRST_REST, |before| (before.rest * 2).min(LONGEST_REST));
             rests.insert(sequence, Rest { rest, until: now + rest });
         }
-        before.is_none()
+        before.is_none() && fits
     }
 
-    /// The `seq` of rows that rest now. Forgets those that nobody has tried for long: they were deleted, or another host has them.
+    /// Whether a row was refused, and could not be claimed since.
+    pub(super) fn knows(&self, sequence: u64) -> bool {
+        let rests = self.lock();
+        !rests.is_empty() && rests.contains_key(&sequence)
+    }
+
+    /// The `seq` of rows that rest now. Forgets those that were not tried for long: they were deleted, or another host has them.
     pub(super) fn resting(&self, now: Instant) -> Vec<u64> {
         let mut rests = self.lock();
         rests.retain(|_, rest| now < rest.until + 2 * LONGEST_REST);
@@ -86,6 +93,7 @@ mod tests {
             refused.refuse(sequence, now);
         }
         assert_eq!(refused.resting(now).len(), MOST);
+        assert!(!refused.refuse(4_999, now), "it is not logged at each read");
 
         assert!(refused.resting(now + 3 * LONGEST_REST).is_empty());
         assert!(refused.refuse(1, now), "it was forgotten");

@@ -107,8 +107,11 @@ fn an_event_that_waits_for_its_time_says_when_and_why() {
     let (state, next, _) = told(&known(deferred));
     assert!(state == State::Deferred && next.starts_with("Its listener asked for later (once)"), "{next}");
 
+    let by_hand = changed!(Record { due_at: Some(soon(3)), ..record(1) });
+    assert_eq!(told(&known(by_hand)).0, State::Delayed, "no host has had it");
+
     let down = "the sink orders is down: connection refused";
-    let given_back = |record: Record| changed!(Record { released: Some(down.to_owned()), due_at: Some(soon(1)), ..record });
+    let given_back = |record: Record| changed!(Record { wait_reason: Some(down.to_owned()), due_at: Some(soon(1)), ..record });
     let facts = known(given_back(record(1)));
     let because = format!("It waits, and no failure is counted, because {down}");
     assert_eq!(told(&facts).1, format!("{because}: it is due in 1 s. Then the one live host takes it."));
@@ -119,7 +122,7 @@ fn an_event_that_waits_for_its_time_says_when_and_why() {
     assert_eq!(Cause::of(&facts).code, ReasonCode::GivenBack);
     let none =
         "no listener answers Order/OrderPlaced (1 route is answered); it is dead if none comes within 1 min after its time";
-    let awaited = known(changed!(Record { released: Some(none.to_owned()), due_at: Some(soon(1)), ..record(1) }));
+    let awaited = known(changed!(Record { wait_reason: Some(none.to_owned()), due_at: Some(soon(1)), ..record(1) }));
     assert_eq!(Cause::of(&awaited).code, ReasonCode::NoListener);
     let done = known(changed!(Record { status: Status::Done, due_at: None, ..given_back(record(1)) }));
     assert!(!told(&done).1.contains(down), "it waits no more");
@@ -265,7 +268,7 @@ fn a_parked_event_says_what_ends_its_wait() {
         next,
         "It was parked because, at that time, the host that took it had no listener for Order/OrderPlaced. \
          The event is delivered as soon as a host has a listener for Order/OrderPlaced. No host ever had one: if that name is a \
-         mistake, hosts that serve other routes give its events up when they are started with \
+         mistake, a host that serves other routes gives its events up, unless its settings say otherwise: start one with \
          `outbox run --set dispatcher.unroutable=dead`; then skip or discard them."
     );
 
@@ -413,8 +416,8 @@ fn each_case_has_a_code_that_programs_can_rely_on() {
     assert_eq!(of(changed!(Record { available_at: soon(9), ..later() })), ReasonCode::DelayedByWriter);
     assert_eq!(of(changed!(Record { status: Status::Retry, attempts: 1, ..later() })), ReasonCode::AttemptFailed);
     assert_eq!(
-        [of(changed!(Record { deferrals: 1, ..later() })), of(later())],
-        [ReasonCode::DeferredByListener, ReasonCode::GivenBack]
+        [of(changed!(Record { deferrals: 1, ..later() })), of(changed!(Record { claim_seq: 2, ..later() })), of(later())],
+        [ReasonCode::DeferredByListener, ReasonCode::GivenBack, ReasonCode::DelayedByWriter]
     );
     assert_eq!(of(parked()), ReasonCode::NoListener);
     assert_eq!(code(&Facts { routes: vec![paused()], ..known(parked()) }), ReasonCode::RoutePaused);

@@ -155,7 +155,7 @@ fn many_routes_without_a_listener_are_one_finding() {
             "1 route answered by plugins here: start a host with `outbox run`\n\
              1 route answered before: bring back their plugins or listeners; see `outbox plugin list`\n\
              138 routes never answered: correct the names where the events are written, or add plugins or listeners\n\
-             where a name is a mistake, hosts that serve other routes give its events up when they are started with \
+             where a name is a mistake, a host that serves other routes gives its events up, unless its settings say otherwise: start one with \
              `outbox run --set dispatcher.unroutable=dead`; then skip or discard them\n\
              outbox route list  shows them all"
         )

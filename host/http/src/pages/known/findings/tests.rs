@@ -132,7 +132,8 @@ fn number_time_and_error_of_dead_events_are_those_of_the_route_that_is_named() {
 #[test]
 fn events_that_wait_are_told_with_the_reason_that_their_host_noted() {
     let since = now().minus(Duration::from_secs(240));
-    let wait = |event_type, reason: &str, events| Wait::new(&Route::new("Order", event_type).unwrap(), reason, events, since);
+    let wait =
+        |event_type, reason: &str, events| WaitReason::new(&Route::new("Order", event_type).unwrap(), reason, events, since);
     let down = "the sink orders is down: connection refused";
     let waits =
         vec![wait("OrderPaid", down, 400), wait("OrderLost", "no listener answers Order/OrderLost (1 route is answered)", 1)];
