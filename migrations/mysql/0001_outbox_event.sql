@@ -38,7 +38,7 @@ CREATE TABLE IF NOT EXISTS outbox_event (
   locked_at      DATETIME(6),
   lease_end      DATETIME(6),                                      -- until when it is held; then it may be claimed again
   last_error     TEXT,
-  wait_reason    TEXT,                                             -- why a host gave it back although it was due; NULL after another outcome but done
+  wait_reason    TEXT,                                             -- why it last waited although it was due; done keeps it
   last_cost      TEXT,                                             -- what the last attempt whose cost was stored has cost, as JSON
   -- Which of 256 partitions an event belongs to; one host at a time reads a partition. All events of an aggregate are in the same
   -- partition, events without one are spread.

@@ -51,3 +51,55 @@ impl<'i, I> Halving<'i, I> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rand::RngExt;
+
+    use super::*;
+
+    fn refused() -> StoreError {
+        StoreError::Failed { action: "test", source: sqlx::Error::RowNotFound }
+    }
+
+    /// The items that a statement was accepted for, and those that were refused alone; `None` if the halving ended before.
+    fn halve(items: &[u32], bad: impl Fn(u32) -> bool) -> Option<(Vec<u32>, Vec<u32>)> {
+        let (mut halving, mut accepted, mut alone) = (Halving::new(items), Vec::new(), Vec::new());
+        while let Some(part) = halving.next_part() {
+            if !part.iter().any(|item| bad(*item)) {
+                accepted.extend(part);
+                continue;
+            }
+            match halving.failed(part, &refused()) {
+                Failure::Halved => {}
+                Failure::Refused(item) => alone.push(*item),
+                Failure::OfAll => return None,
+            }
+        }
+        Some((accepted, alone))
+    }
+
+    #[test]
+    fn any_few_refused_items_are_found_and_all_others_are_accepted_in_order() {
+        let mut chance = rand::rng();
+        for _ in 0..500 {
+            let items: Vec<u32> = (0..chance.random_range(0..300)).collect();
+            let bad: Vec<u32> = (0..chance.random_range(0..=MOST_REFUSED)).map(|_| chance.random_range(0..300)).collect();
+            let (accepted, alone) = halve(&items, |item| bad.contains(&item)).expect("they are few");
+            let (expected, others): (Vec<u32>, Vec<u32>) = items.iter().partition(|item| bad.contains(item));
+            assert_eq!((alone, accepted), (expected, others), "{bad:?} of {}", items.len());
+        }
+    }
+
+    #[test]
+    fn where_many_are_refused_or_no_item_can_be_the_reason_the_others_are_not_tried() {
+        let items: Vec<u32> = (0..100).collect();
+        assert_eq!(halve(&items, |_| true), None);
+
+        let mut halving = Halving::new(&items);
+        let part = halving.next_part().expect("all of them");
+        let lost = StoreError::Disconnected { action: "test", source: sqlx::Error::RowNotFound };
+        assert!(matches!(halving.failed(part, &lost), Failure::OfAll));
+        assert!(halving.next_part().is_none());
+    }
+}

@@ -208,10 +208,10 @@ pub(super) fn overdue(status: Status, events: u64, oldest: Option<&Record>, flag
         Status::Dead => ("purge.dead_retention", "outbox purge --dead"),
         _ => ("purge.retention", "outbox purge"),
     };
-    let (is, was) = if events == 1 { ("is", "was") } else { ("are", "were") };
+    let (is, them) = if events == 1 { ("is", "it") } else { ("are", "them") };
     let oldest = oldest.map_or_else(String::new, |record| format!("; the oldest: seq {}, {}", record.seq, record.event_id));
     let what = format!(
-        "{} {is} older than {setting} allows, and {was} not deleted for two purge.interval{oldest}",
+        "{} {is} older than {setting} allows, and two purges have not deleted {them}{oldest}",
         count(events, &format!("{status} event"))
     );
     let fix = format!(

@@ -48,7 +48,8 @@ SELECT CAST(COALESCE(SUM(status = 0), 0) AS SIGNED) AS new,
 FROM (SELECT status, lease_end, available_at, due_at, created_at, deferrals, replays FROM outbox_event FORCE INDEX (outbox_due) WHERE due_at IS NOT NULL
       ORDER BY due_at, seq LIMIT ?) AS pending";
 
-/// The events that are due first, by the index of what is due, whatever the rest of the table holds. In order of binding: the most events, the most reasons.
+/// Of the events that are due first, by the index of what is due.
+/// In order of binding: the most events, the most reasons.
 const WAIT_REASONS: &str = "
 SELECT aggregate_type, event_type, wait_reason, count(*) AS events, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', MIN(available_at)) AS since
 FROM (SELECT aggregate_type, event_type, wait_reason, available_at FROM outbox_event FORCE INDEX (outbox_due) WHERE due_at IS NOT NULL

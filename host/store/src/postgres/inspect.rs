@@ -21,7 +21,8 @@ SELECT count(*) FILTER (WHERE status = 0) AS new,
        (SELECT count(*) FROM outbox_event WHERE status = 3) AS dead,
        (SELECT count(*) FROM outbox_event WHERE parked IS NOT NULL) AS parked,
        (SELECT count(*) FROM outbox_event WHERE behind IS NOT NULL) AS blocked,
-       min(greatest(available_at, CASE WHEN created_at <= now() THEN created_at END, CASE WHEN status = 2 OR deferrals > 0 OR replays > 0 THEN due_at END))
+       min(greatest(available_at, CASE WHEN created_at <= now() THEN created_at END,
+                    CASE WHEN status = 2 OR deferrals > 0 OR replays > 0 THEN due_at END))
           FILTER (WHERE available_at <= now() AND due_at <= now()) AS oldest,
        now() AS now
 FROM outbox_event WHERE due_at IS NOT NULL";
@@ -37,13 +38,15 @@ SELECT count(*) FILTER (WHERE status = 0) AS new,
        (SELECT count(*) FROM (SELECT FROM outbox_event WHERE parked IS NOT NULL LIMIT $1::bigint) AS aside) AS parked,
        (SELECT count(*) FROM (SELECT FROM outbox_event WHERE behind IS NOT NULL
                               ORDER BY behind LIMIT $1::bigint) AS waiting) AS blocked,
-       min(greatest(available_at, CASE WHEN created_at <= now() THEN created_at END, CASE WHEN status = 2 OR deferrals > 0 OR replays > 0 THEN due_at END))
+       min(greatest(available_at, CASE WHEN created_at <= now() THEN created_at END,
+                    CASE WHEN status = 2 OR deferrals > 0 OR replays > 0 THEN due_at END))
           FILTER (WHERE available_at <= now() AND due_at <= now()) AS oldest,
        now() AS now
 FROM (SELECT status, lease_end, available_at, due_at, created_at, deferrals, replays FROM outbox_event WHERE due_at IS NOT NULL
       ORDER BY due_at, seq LIMIT $1::bigint) AS pending";
 
-/// The events that are due first, by the index of what is due, whatever the rest of the table holds. $1 the most events, $2 the most reasons.
+/// Of the events that are due first, by the index of what is due.
+/// $1 the most events, $2 the most reasons.
 const WAIT_REASONS: &str = "
 SELECT aggregate_type, event_type, wait_reason, count(*) AS events, min(available_at) AS since
 FROM (SELECT aggregate_type, event_type, wait_reason, available_at FROM outbox_event WHERE due_at IS NOT NULL

@@ -38,8 +38,9 @@ FROM (
                octet_length(payload) + coalesce(octet_length(headers), 0) AS bytes
         FROM outbox_event
         WHERE due_at <= now() AND (due_at, seq) > (coalesce($6::timestamptz, '-infinity'), coalesce($7::bigint, 0))
-          AND (lease_end IS NULL OR lease_end <= now()) 
-          AND NOT (created_at > now() - $4::bigint * interval '1 microsecond' AND created_at <= now() + $4::bigint * interval '1 microsecond')
+          AND (lease_end IS NULL OR lease_end <= now())
+          AND NOT (created_at > now() - $4::bigint * interval '1 microsecond'
+                   AND created_at <= now() + $4::bigint * interval '1 microsecond')
           AND partition_id = ANY (ARRAY (SELECT partition_id FROM outbox_event_partition
                                          WHERE owner = $1::text AND partition_id = ANY ($5::smallint[])
                                            AND EXISTS (SELECT FROM outbox_event_node AS node

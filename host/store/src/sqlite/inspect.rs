@@ -36,7 +36,8 @@ SELECT coalesce(sum(status = 0), 0) AS new,
          CASE WHEN status = 2 OR deferrals > 0 OR replays > 0 THEN due_at ELSE 0 END) END) AS oldest
 FROM (SELECT status, lease_end, due_at, available_at, created_at, deferrals, replays FROM outbox_event WHERE due_at IS NOT NULL ORDER BY due_at, seq LIMIT ?2)";
 
-/// The events that are due first, by the index of what is due, whatever the rest of the table holds. ?1 the most events, ?2 the most reasons.
+/// Of the events that are due first, by the index of what is due.
+/// ?1 the most events, ?2 the most reasons.
 const WAIT_REASONS: &str = "
 SELECT aggregate_type, event_type, wait_reason, count(*) AS events, min(available_at) AS since
 FROM (SELECT aggregate_type, event_type, wait_reason, available_at FROM outbox_event WHERE due_at IS NOT NULL

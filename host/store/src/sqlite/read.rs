@@ -30,7 +30,7 @@ FROM (
   SELECT seq, due_at, bytes, sum(bytes) OVER (ORDER BY due_at, seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
   FROM (SELECT seq, due_at, octet_length(payload) + coalesce(octet_length(headers), 0) AS bytes
         FROM outbox_event
-        WHERE due_at <= ?1 AND (due_at, seq) > (?7, ?8) AND (lease_end IS NULL OR lease_end <= ?1) 
+        WHERE due_at <= ?1 AND (due_at, seq) > (?7, ?8) AND (lease_end IS NULL OR lease_end <= ?1)
           AND (created_at <= ?5 OR created_at - ?1 > ?1 - ?5)
           AND partition_id IN (
             SELECT partition_id FROM outbox_event_partition

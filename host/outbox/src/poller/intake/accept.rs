@@ -133,7 +133,7 @@ impl Intake {
                 claim.behind = behind.remove(&claim.fence.sequence).flatten();
             }
             if let Some(stopped_at) = behind.keys().min().filter(|_| self.is_one_queue()) {
-                // No event behind it may go on, and none of them has begun.
+                // No later event may be delivered before it, and none of them has begun.
                 let later = |taken: &mut Taken| taken.delivery.event.sequence() > *stopped_at;
                 taken.extract_if(.., later).for_each(|taken| taken.delivery.mark.unchanged());
                 for claim in claimed.extract_if(.., |claim| claim.fence.sequence > *stopped_at) {

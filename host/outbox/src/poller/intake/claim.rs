@@ -24,8 +24,8 @@ pub(crate) type Holds = HashMap<u64, Hold>;
 pub(super) const MARK_PATIENCE: Duration = Duration::from_millis(100);
 
 impl Intake {
-    /// Claims these events and queues them. Returns how many were claimed: a row that another transaction has locked, or that the database refuses,
-    /// is passed by.
+    /// Claims these events and queues them. Returns how many were claimed: a row that another transaction has locked, or that the database
+    /// refuses, is passed by.
     ///
     /// # Errors
     /// The database's own, if some rows were not tried; those that were claimed are queued.
@@ -137,7 +137,8 @@ impl Intake {
         }
     }
 
-    /// Claims these events, and returns the `seq` of those that cannot be claimed yet: another transaction has locked them, or the database refuses.
+    /// Claims these events, and returns the `seq` of those that cannot be claimed yet: another transaction has locked them, or the database
+    /// refuses.
     async fn claim_or_lock(&self, fences: &[Fence]) -> Result<(Vec<Claimed>, Vec<u64>), StoreError> {
         let (mut claimed, failed) = self.claim_rows(fences).await;
         match failed {
