@@ -40,6 +40,7 @@ CREATE TABLE outbox_event (
   lease_end      timestamptz,                           -- until when it is held; then it may be claimed again
   last_error     text,
   wait_reason    text,                                  -- why it last waited although it was due; done keeps it
+  wait_since     timestamptz,                           -- since when it has been given back without an attempt; done keeps it
   last_cost      text,                                  -- what the last attempt whose cost was stored has cost, as JSON
   -- Which of 256 partitions an event belongs to; one host at a time reads a partition. All events of an aggregate are in the
   -- same partition, events without one are spread.

@@ -40,6 +40,7 @@ CREATE TABLE outbox_event (
   lease_end      INTEGER,                            -- until when it is held; then it may be claimed again
   last_error     TEXT,
   wait_reason    TEXT,                               -- why it last waited although it was due; done keeps it
+  wait_since     INTEGER,                            -- since when it has been given back without an attempt; done keeps it
   last_cost      TEXT,                               -- what the last attempt whose cost was stored has cost, as JSON
   -- Which of 256 partitions an event belongs to; one host at a time reads a partition. All events of an aggregate are in the same
   -- partition, events without one are spread. SQLite has no hash function: this one takes where names mostly differ, their ends.

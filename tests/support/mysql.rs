@@ -172,8 +172,18 @@ impl Harness for MySql {
     async fn let_pass(&self, span: Duration) {
         let micros = span.as_micros();
         let back = |column: &str| format!("{column} = {column} - INTERVAL {micros} MICROSECOND");
-        let event = ["occurred_at", "created_at", "available_at", "due_at", "expires_at", "done_at", "locked_at", "lease_end"]
-            .map(back);
+        let event = [
+            "occurred_at",
+            "created_at",
+            "available_at",
+            "due_at",
+            "expires_at",
+            "done_at",
+            "locked_at",
+            "lease_end",
+            "wait_since",
+        ]
+        .map(back);
         self.execute(&format!("UPDATE outbox_event SET {}", event.join(", "))).await;
         self.execute(&format!("UPDATE outbox_event_node SET {}, {}", back("started_at"), back("alive_until"))).await;
         self.execute(&format!("UPDATE outbox_event_state SET {}", back("updated_at"))).await;

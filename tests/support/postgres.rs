@@ -27,7 +27,7 @@ pub struct Postgres {
 const LET_PASS: &str = "
 UPDATE outbox_event SET occurred_at = occurred_at - span, created_at = created_at - span, available_at = available_at - span,
   due_at = due_at - span, expires_at = expires_at - span, done_at = done_at - span, locked_at = locked_at - span,
-  lease_end = lease_end - span
+  lease_end = lease_end - span, wait_since = wait_since - span
 FROM (SELECT $1::bigint * interval '1 microsecond' AS span) AS passed
 ";
 const LET_PASS_FOR_NODES: &str = "

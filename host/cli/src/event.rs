@@ -360,6 +360,7 @@ pub(crate) async fn show(id: EventId, status: Option<Status>, format: Format, co
         ];
         if let Some(why) = row.waits_for() {
             pairs.push(("wait_reason", shown(why).into_owned()));
+            pairs.push(("wait_since", time(row.wait_since)));
         }
         if let Some(why) = &row.unreadable {
             pairs.push(("unreadable", shown(why).into_owned()));

@@ -1,6 +1,7 @@
 //! An event as its listener is given it.
 
 use std::ops::Deref;
+use std::time::Duration;
 
 use super::{Envelope, EventId, TRACEPARENT, TraceParent};
 
@@ -23,6 +24,7 @@ pub struct Event {
     envelope: Envelope,
     sequence: u64,
     attempt: u32,
+    waited: Duration,
     fence: u64,
     /// Of this delivery's own span, where the host makes one.
     trace: Option<TraceParent>,
@@ -32,7 +34,7 @@ impl Event {
     /// Starts an event with every field set to what a first delivery has; for the host, and for tests of listeners.
     #[must_use]
     pub fn of(envelope: Envelope) -> EventBuilder {
-        EventBuilder(Self { envelope, sequence: 0, attempt: 1, fence: 1, trace: None })
+        EventBuilder(Self { envelope, sequence: 0, attempt: 1, waited: Duration::ZERO, fence: 1, trace: None })
     }
 
     /// The envelope as it was written.
@@ -51,6 +53,13 @@ impl Event {
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.attempt
+    }
+
+    /// For how long hosts have given it back without an attempt, because its listener or its sink could not take it. Zero if its last
+    /// visit was an attempt.
+    #[must_use]
+    pub fn waited(&self) -> Duration {
+        self.waited
     }
 
     /// The number that proves a claim is still ours; larger on every delivery.
@@ -112,6 +121,13 @@ impl EventBuilder {
     #[must_use]
     pub fn attempt(mut self, attempt: u32) -> Self {
         self.0.attempt = attempt;
+        self
+    }
+
+    /// For how long it was given back without an attempt. Default zero.
+    #[must_use]
+    pub fn waited(mut self, waited: Duration) -> Self {
+        self.0.waited = waited;
         self
     }
 

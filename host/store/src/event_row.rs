@@ -1,5 +1,7 @@
 //! Rows of events that are to be delivered.
 
+use std::time::Duration;
+
 use outbox_event::time::Timestamp;
 use outbox_event::{Envelope, Event, EventId, Fence, HeaderPairs, Headers, MAX_PAYLOAD_BYTES, Route};
 use sqlx::ColumnIndex;
@@ -46,7 +48,7 @@ positions! {
     /// The columns that every claim and every read return.
     EventColumns {
         seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
-        content_type, payload, occurred_at, available_at, expires_at, epoch, bytes,
+        content_type, payload, occurred_at, available_at, expires_at, wait_since, epoch, bytes,
     }
 }
 
@@ -161,7 +163,7 @@ impl EventColumns {
         Ok(Claimed {
             fence,
             attempts: attempts.clone().unwrap_or(0),
-            event: claim_seq.and(attempts).and_then(|attempts| self.event(row, apart, fence, attempts)),
+            event: claim_seq.and(attempts).and_then(|attempts| self.event(row, now, apart, fence, attempts)),
             deferrals: number(row, "deferrals", self.deferrals).unwrap_or(0),
             claims: number(row, "claims", self.claims).unwrap_or(1),
             starts: number(row, "starts", self.starts).unwrap_or(0),
@@ -171,7 +173,14 @@ impl EventColumns {
         })
     }
 
-    fn event<R: Columns>(&self, row: &R, apart: Option<Apart>, fence: Fence, attempts: u32) -> Result<Event, String>
+    fn event<R: Columns>(
+        &self,
+        row: &R,
+        now: Timestamp,
+        apart: Option<Apart>,
+        fence: Fence,
+        attempts: u32,
+    ) -> Result<Event, String>
     where
         usize: ColumnIndex<R>,
     {
@@ -210,7 +219,9 @@ impl EventColumns {
             text("content_type", self.content_type)?,
             payload.into(),
         );
-        Ok(Event::of(envelope).sequence(fence.sequence).fence(fence.claim).attempt(attempts.saturating_add(1)).build())
+        let waited = row.time(self.wait_since).ok().flatten().map_or(Duration::ZERO, |since| now.since(since));
+        let event = Event::of(envelope).sequence(fence.sequence).fence(fence.claim).attempt(attempts.saturating_add(1));
+        Ok(event.waited(waited).build())
     }
 }
 

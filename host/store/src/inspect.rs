@@ -47,7 +47,7 @@ pub struct WaitReason {
     pub reason: String,
     /// How many there are.
     pub events: u64,
-    /// The earliest `available_at` among them.
+    /// The earliest `wait_since` among them.
     pub since: Timestamp,
 }
 

@@ -73,6 +73,8 @@ pub struct Record {
     pub last_error: Option<String>,
     /// Why a host gave it back, without counting a failure, although it was due; `None` after any other outcome but success.
     pub wait_reason: Option<String>,
+    /// Since when hosts have given it back without an attempt.
+    pub wait_since: Option<Timestamp>,
     /// What the attempt cost that wrote `last_error`, or a later one that ended well where that is kept too. `None` when no
     /// listener was called for it.
     pub last_cost: Option<AttemptCost>,
@@ -119,6 +121,7 @@ impl Record {
             lease_end: None,
             last_error: None,
             wait_reason: None,
+            wait_since: None,
             last_cost: None,
             unreadable: None,
         }

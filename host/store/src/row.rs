@@ -164,6 +164,7 @@ where
         lease_end: readable.optional_moment("lease_end"),
         last_error: readable.optional_text("last_error"),
         wait_reason: readable.optional_text("wait_reason"),
+        wait_since: readable.optional_moment("wait_since"),
         last_cost: from_column(readable.optional_text("last_cost").as_deref()),
         unreadable: None,
     }

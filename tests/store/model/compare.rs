@@ -57,6 +57,7 @@ impl Times {
         self.settle_option(expected.due_at, &mut found.due_at);
         self.settle_option(expected.expires_at, &mut found.expires_at);
         self.settle_option(expected.done_at, &mut found.done_at);
+        self.settle_option(expected.wait_since, &mut found.wait_since);
         self.settle_option(expected.locked_at, &mut found.locked_at);
         self.settle_option(expected.lease_end, &mut found.lease_end);
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use outbox::store::Stats;
+use outbox::store::{Record, Stats};
 use outbox::{Route, Status};
 
 use super::table::{Table, route};
@@ -23,9 +23,10 @@ pub(super) struct RouteRow {
 impl Table {
     /// How many events stand where.
     pub(super) fn stats(&self) -> Stats {
-        let count = |test: &dyn Fn(&outbox::store::Record) -> bool| self.rows.values().filter(|row| test(row)).count() as u64;
+        let count = |test: &dyn Fn(&Record) -> bool| self.rows.values().filter(|row| test(row)).count() as u64;
         let now = self.now;
-        let ready = self.rows.values().filter(|row| row.due_at.is_some_and(|due_at| due_at <= now) && row.available_at <= now);
+        let waits = |row: &Record| row.due_at.is_some_and(|due_at| due_at <= now || row.wait_since.is_some());
+        let ready = self.rows.values().filter(|row| waits(row) && row.available_at <= now);
         let mut stats = Stats::default();
         stats.new = count(&|row| row.status == Status::New && row.due_at.is_some());
         stats.retry = count(&|row| row.status == Status::Retry && row.due_at.is_some());
@@ -36,7 +37,7 @@ impl Table {
         stats.in_flight = count(&|row| row.lease_end.is_some_and(|lease_end| lease_end > now));
         let oldest = ready.map(|row| {
             let is_due_again = row.status == Status::Retry || row.deferrals > 0 || row.replays > 0;
-            let due_at = row.due_at.filter(|_| is_due_again).unwrap_or(row.created_at);
+            let due_at = row.wait_since.or(row.due_at).filter(|_| is_due_again).unwrap_or(row.created_at);
             row.available_at.max(row.created_at).max(due_at)
         });
         let oldest = oldest.min();

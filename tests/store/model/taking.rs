@@ -239,6 +239,11 @@ impl Table {
             Settlement::Parked { .. } => (0, row.starts),
             _ => (0, 0),
         };
+        row.wait_since = match &settled.settlement {
+            Settlement::Released { reason: Some(_), .. } => row.wait_since.or(Some(now)),
+            Settlement::Done | Settlement::Released { .. } => row.wait_since,
+            _ => None,
+        };
         row.wait_reason = match &settled.settlement {
             Settlement::Done => row.wait_reason.take(),
             Settlement::Released { reason, .. } => reason.as_deref().map(|reason| kept(reason).chars().take(300).collect()),

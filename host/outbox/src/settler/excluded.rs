@@ -29,6 +29,7 @@ impl Resting {
     /// `None` when there is no further attempt.
     pub(super) fn of(delivery: Delivery, settlement: Settlement, queue: &Arc<Queue>) -> Option<Self> {
         let event = delivery.event.clone();
+        let has_waited = matches!(settlement, Settlement::Released { .. });
         let (after, attempts, deferrals) = match settlement {
             Settlement::Done | Settlement::Erased => return None,
             Settlement::Dead { error, .. } => {
@@ -49,7 +50,8 @@ impl Resting {
             Settlement::Released { after, .. } => (after, 0, 0),
             Settlement::Parked { .. } | Settlement::Behind { .. } => (LOOK_AGAIN, 0, 0),
         };
-        let next = Event::of(event.envelope().clone()).attempt(event.attempt().saturating_add(attempts)).build();
+        let waited = if has_waited { event.waited().saturating_add(after) } else { Duration::ZERO };
+        let next = Event::of(event.envelope().clone()).attempt(event.attempt().saturating_add(attempts)).waited(waited).build();
         let deferrals = delivery.deferrals.saturating_add(deferrals);
         let room = queue.reserve_again(next.size_bytes());
         Some(Self { delivery: Delivery { event: Arc::new(next), deferrals, ..delivery }, after, room })

@@ -62,7 +62,7 @@ fn of_one(known: &Facts, record: &Record, state: State) -> String {
         }
         State::Refused => before + &refused(known, record),
         State::Due => {
-            let waited = given_back(record).map_or_else(String::new, |why| format!("{why}. "));
+            let waited = given_back(record, known.now).map_or_else(String::new, |why| format!("{why}. "));
             format!("{before}{waited}It has been due {}. {}", since(record, now), next_host(known, false))
         }
         State::Delayed => {
@@ -70,7 +70,7 @@ fn of_one(known: &Facts, record: &Record, state: State) -> String {
             format!("Its writer asked for delivery no earlier than {ready}: it is due {}. {}", at(ready, now), then(known))
         }
         State::Retrying => {
-            let waits = given_back(record).map_or_else(String::new, |why| format!("{why}. "));
+            let waits = given_back(record, known.now).map_or_else(String::new, |why| format!("{why}. "));
             format!("{before}{waits}It is due {}. {}", at(record.due_at.unwrap_or(now), now), then(known))
         }
         State::Deferred => before + &deferred(known, record),
@@ -112,7 +112,7 @@ fn claimed(known: &Facts, record: &Record) -> String {
 }
 
 fn deferred(known: &Facts, record: &Record) -> String {
-    let why = match (given_back(record), record.deferrals) {
+    let why = match (given_back(record, known.now), record.deferrals) {
         (Some(why), _) => why,
         (None, 0) => "It was given back without counting a failure, and its host noted no reason".to_owned(),
         (None, deferrals) => format!("Its listener asked for later ({})", times(deferrals)),
@@ -121,9 +121,10 @@ fn deferred(known: &Facts, record: &Record) -> String {
 }
 
 /// The reason that a host noted when it gave the event back, as the begin of a sentence.
-fn given_back(record: &Record) -> Option<String> {
+fn given_back(record: &Record, now: Timestamp) -> Option<String> {
     let reason = record.wait_reason.as_deref()?;
-    Some(format!("It waits, and no failure is counted, because {}", shown(reason.trim_end_matches('.'))))
+    let for_so_long = record.wait_since.map_or_else(String::new, |since| format!(" for {}", span(now.since(since))));
+    Some(format!("It has waited{for_so_long}, and no failure is counted, because {}", shown(reason.trim_end_matches('.'))))
 }
 
 fn refused(known: &Facts, record: &Record) -> String {

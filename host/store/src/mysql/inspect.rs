@@ -22,9 +22,9 @@ SELECT CAST(COALESCE(SUM(status = 0), 0) AS SIGNED) AS new,
        (SELECT COUNT(*) FROM outbox_event FORCE INDEX (outbox_parked) WHERE parked_route IS NOT NULL) AS parked,
        (SELECT COUNT(*) FROM outbox_event FORCE INDEX (outbox_behind) WHERE behind IS NOT NULL) AS blocked,
        TIMESTAMPDIFF(MICROSECOND,
-         MIN(CASE WHEN GREATEST(available_at, due_at) <= UTC_TIMESTAMP(6) THEN GREATEST(available_at,
+         MIN(CASE WHEN available_at <= UTC_TIMESTAMP(6) AND (due_at <= UTC_TIMESTAMP(6) OR wait_since IS NOT NULL) THEN GREATEST(available_at,
            IF(created_at <= UTC_TIMESTAMP(6), created_at, available_at),
-           IF(status = 2 OR deferrals > 0 OR replays > 0, due_at, available_at)) END),
+           IF(status = 2 OR deferrals > 0 OR replays > 0, COALESCE(wait_since, due_at), available_at)) END),
          UTC_TIMESTAMP(6)) AS oldest
 FROM outbox_event FORCE INDEX (outbox_due) WHERE due_at IS NOT NULL";
 
@@ -41,21 +41,21 @@ SELECT CAST(COALESCE(SUM(status = 0), 0) AS SIGNED) AS new,
        (SELECT COUNT(*) FROM (SELECT 1 FROM outbox_event FORCE INDEX (outbox_behind) WHERE behind IS NOT NULL
                               LIMIT ?) AS waiting) AS blocked,
        TIMESTAMPDIFF(MICROSECOND,
-         MIN(CASE WHEN GREATEST(available_at, due_at) <= UTC_TIMESTAMP(6) THEN GREATEST(available_at,
+         MIN(CASE WHEN available_at <= UTC_TIMESTAMP(6) AND (due_at <= UTC_TIMESTAMP(6) OR wait_since IS NOT NULL) THEN GREATEST(available_at,
            IF(created_at <= UTC_TIMESTAMP(6), created_at, available_at),
-           IF(status = 2 OR deferrals > 0 OR replays > 0, due_at, available_at)) END),
+           IF(status = 2 OR deferrals > 0 OR replays > 0, COALESCE(wait_since, due_at), available_at)) END),
          UTC_TIMESTAMP(6)) AS oldest
-FROM (SELECT status, lease_end, available_at, due_at, created_at, deferrals, replays FROM outbox_event FORCE INDEX (outbox_due) WHERE due_at IS NOT NULL
+FROM (SELECT status, lease_end, available_at, due_at, wait_since, created_at, deferrals, replays FROM outbox_event FORCE INDEX (outbox_due) WHERE due_at IS NOT NULL
       ORDER BY due_at, seq LIMIT ?) AS pending";
 
 /// Of the events that are due first, by the index of what is due.
 /// In order of binding: the most events, the most reasons.
 const WAIT_REASONS: &str = "
-SELECT aggregate_type, event_type, wait_reason, count(*) AS events, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', MIN(available_at)) AS since
-FROM (SELECT aggregate_type, event_type, wait_reason, available_at FROM outbox_event FORCE INDEX (outbox_due) WHERE due_at IS NOT NULL
+SELECT aggregate_type, event_type, wait_reason, count(*) AS events, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', MIN(wait_since)) AS since
+FROM (SELECT aggregate_type, event_type, wait_reason, wait_since FROM outbox_event FORCE INDEX (outbox_due) WHERE due_at IS NOT NULL
       ORDER BY due_at, seq LIMIT ?) AS first
 WHERE wait_reason IS NOT NULL
-GROUP BY aggregate_type, event_type, wait_reason ORDER BY count(*) DESC, MIN(available_at) LIMIT ?";
+GROUP BY aggregate_type, event_type, wait_reason ORDER BY count(*) DESC, MIN(wait_since) LIMIT ?";
 
 /// NULL means any. Bound, each twice unless said otherwise: status, event type, aggregate type, aggregate id, tenant; header
 /// key twice, header value once; text of the last error; most failures, earliest and latest time of the end and of the insert;
@@ -74,7 +74,8 @@ SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at) AS expires_at,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', done_at) AS done_at, parked, behind, blocks, locked_by,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', locked_at) AS locked_at,
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', lease_end) AS lease_end, last_error, wait_reason, last_cost
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', lease_end) AS lease_end, last_error, wait_reason,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', wait_since) AS wait_since, last_cost
 FROM outbox_event
 WHERE (? IS NULL OR status = ?) AND (? IS NULL OR event_type = ?) AND (? IS NULL OR aggregate_type = ?)
   AND (? IS NULL OR aggregate_id = ?) AND (? IS NULL OR tenant_id = ?)
@@ -112,7 +113,8 @@ SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at) AS expires_at,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', done_at) AS done_at, parked, behind, blocks, locked_by,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', locked_at) AS locked_at,
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', lease_end) AS lease_end, last_error, wait_reason, last_cost
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', lease_end) AS lease_end, last_error, wait_reason,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', wait_since) AS wait_since, last_cost
 FROM outbox_event WHERE event_id = ?";
 
 #[async_trait]

@@ -55,6 +55,7 @@ macro_rules! event_columns {
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at) AS occurred_at,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at) AS available_at,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at) AS expires_at,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', wait_since) AS wait_since,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) AS now"
     };
 }

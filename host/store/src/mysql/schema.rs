@@ -80,7 +80,7 @@ impl SchemaStore for MySqlStore {
 const STEPS: &[Step] = &[Step {
     version: 1,
     // Until a version is published, the name changes with the text: a table of an earlier build is told apart by it.
-    name: "outbox-6",
+    name: "outbox-7",
     up: include_str!("../../migrations/mysql/0001_outbox_event.sql"),
     down: include_str!("../../migrations/mysql/0001_outbox_event.down.sql"),
 }];

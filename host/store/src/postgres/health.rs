@@ -38,7 +38,7 @@ WHERE to_regclass('outbox_event') IS NOT NULL
   AND NOT EXISTS (SELECT 1 FROM pg_attribute
                   WHERE attrelid = to_regclass('outbox_event') AND attname = wanted.name AND NOT attisdropped)";
 
-const COLUMNS: [&str; 32] = [
+const COLUMNS: [&str; 33] = [
     "seq",
     "event_id",
     "event_type",
@@ -69,6 +69,7 @@ const COLUMNS: [&str; 32] = [
     "lease_end",
     "last_error",
     "wait_reason",
+    "wait_since",
     "last_cost",
     "partition_id",
 ];

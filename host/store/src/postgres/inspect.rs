@@ -22,8 +22,8 @@ SELECT count(*) FILTER (WHERE status = 0) AS new,
        (SELECT count(*) FROM outbox_event WHERE parked IS NOT NULL) AS parked,
        (SELECT count(*) FROM outbox_event WHERE behind IS NOT NULL) AS blocked,
        min(greatest(available_at, CASE WHEN created_at <= now() THEN created_at END,
-                    CASE WHEN status = 2 OR deferrals > 0 OR replays > 0 THEN due_at END))
-          FILTER (WHERE available_at <= now() AND due_at <= now()) AS oldest,
+                    CASE WHEN status = 2 OR deferrals > 0 OR replays > 0 THEN coalesce(wait_since, due_at) END))
+          FILTER (WHERE available_at <= now() AND (due_at <= now() OR wait_since IS NOT NULL)) AS oldest,
        now() AS now
 FROM outbox_event WHERE due_at IS NOT NULL";
 
@@ -39,20 +39,20 @@ SELECT count(*) FILTER (WHERE status = 0) AS new,
        (SELECT count(*) FROM (SELECT FROM outbox_event WHERE behind IS NOT NULL
                               ORDER BY behind LIMIT $1::bigint) AS waiting) AS blocked,
        min(greatest(available_at, CASE WHEN created_at <= now() THEN created_at END,
-                    CASE WHEN status = 2 OR deferrals > 0 OR replays > 0 THEN due_at END))
-          FILTER (WHERE available_at <= now() AND due_at <= now()) AS oldest,
+                    CASE WHEN status = 2 OR deferrals > 0 OR replays > 0 THEN coalesce(wait_since, due_at) END))
+          FILTER (WHERE available_at <= now() AND (due_at <= now() OR wait_since IS NOT NULL)) AS oldest,
        now() AS now
-FROM (SELECT status, lease_end, available_at, due_at, created_at, deferrals, replays FROM outbox_event WHERE due_at IS NOT NULL
+FROM (SELECT status, lease_end, available_at, due_at, wait_since, created_at, deferrals, replays FROM outbox_event WHERE due_at IS NOT NULL
       ORDER BY due_at, seq LIMIT $1::bigint) AS pending";
 
 /// Of the events that are due first, by the index of what is due.
 /// $1 the most events, $2 the most reasons.
 const WAIT_REASONS: &str = "
-SELECT aggregate_type, event_type, wait_reason, count(*) AS events, min(available_at) AS since
-FROM (SELECT aggregate_type, event_type, wait_reason, available_at FROM outbox_event WHERE due_at IS NOT NULL
+SELECT aggregate_type, event_type, wait_reason, count(*) AS events, min(wait_since) AS since
+FROM (SELECT aggregate_type, event_type, wait_reason, wait_since FROM outbox_event WHERE due_at IS NOT NULL
       ORDER BY due_at, seq LIMIT $1::bigint) AS first
 WHERE wait_reason IS NOT NULL
-GROUP BY aggregate_type, event_type, wait_reason ORDER BY count(*) DESC, min(available_at) LIMIT $2::bigint";
+GROUP BY aggregate_type, event_type, wait_reason ORDER BY count(*) DESC, min(wait_since) LIMIT $2::bigint";
 
 /// A JSON object of strings, and nothing that its reader could stumble over: a row whose headers are something else must not
 /// spoil the list of those that are well.
@@ -72,7 +72,7 @@ SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
        CASE WHEN octet_length(headers) <= 1048576 THEN headers END AS headers, content_type, NULL::bytea AS payload,
        octet_length(payload) AS payload_bytes, status, attempts, deferrals, claims, starts, claim_seq, replays, occurred_at,
        created_at, available_at, due_at, expires_at, done_at, parked, behind, blocks, locked_by, locked_at, lease_end,
-       last_error, wait_reason, last_cost
+       last_error, wait_reason, wait_since, last_cost
 FROM outbox_event
 WHERE ($1::smallint IS NULL OR status = $1::smallint) AND ($2::text IS NULL OR event_type = $2::text)
   AND ($3::text IS NULL OR aggregate_type = $3::text) AND ($4::text IS NULL OR aggregate_id = $4::text)
@@ -104,7 +104,7 @@ SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
        CASE WHEN octet_length(payload) <= 8388608 THEN payload END AS payload,
        octet_length(payload) AS payload_bytes, status, attempts, deferrals, claims, starts, claim_seq, replays, occurred_at,
        created_at, available_at, due_at, expires_at, done_at, parked, behind, blocks, locked_by, locked_at, lease_end,
-       last_error, wait_reason, last_cost
+       last_error, wait_reason, wait_since, last_cost
 FROM outbox_event WHERE event_id = $1::text";
 
 #[async_trait]

@@ -30,7 +30,7 @@ impl Columns for PgRow {
 macro_rules! event_columns {
     () => {
         "seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
-       content_type, occurred_at, available_at, expires_at"
+       content_type, occurred_at, available_at, expires_at, wait_since"
     };
 }
 

@@ -19,8 +19,8 @@ SELECT coalesce(sum(status = 0), 0) AS new,
        (SELECT count(*) FROM outbox_event WHERE status = 3) AS dead,
        (SELECT count(*) FROM outbox_event WHERE parked IS NOT NULL) AS parked,
        (SELECT count(*) FROM outbox_event WHERE behind IS NOT NULL) AS blocked,
-       (SELECT min(max(available_at, iif(created_at <= ?1, created_at, 0), CASE WHEN status = 2 OR deferrals > 0 OR replays > 0 THEN due_at ELSE 0 END)) FROM outbox_event
-        WHERE due_at <= ?1 AND available_at <= ?1) AS oldest
+       min(CASE WHEN available_at <= ?1 AND (due_at <= ?1 OR wait_since IS NOT NULL) THEN max(available_at, iif(created_at <= ?1, created_at, 0),
+         CASE WHEN status = 2 OR deferrals > 0 OR replays > 0 THEN coalesce(wait_since, due_at) ELSE 0 END) END) AS oldest
 FROM outbox_event WHERE due_at IS NOT NULL";
 
 /// As above, each from the first rows of its index. ?1 now, ?2 the most rows of each kind.
@@ -32,18 +32,18 @@ SELECT coalesce(sum(status = 0), 0) AS new,
        (SELECT count(*) FROM (SELECT 1 FROM outbox_event WHERE status = 3 LIMIT ?2)) AS dead,
        (SELECT count(*) FROM (SELECT 1 FROM outbox_event WHERE parked IS NOT NULL LIMIT ?2)) AS parked,
        (SELECT count(*) FROM (SELECT 1 FROM outbox_event WHERE behind IS NOT NULL LIMIT ?2)) AS blocked,
-       min(CASE WHEN due_at <= ?1 AND available_at <= ?1 THEN max(available_at, iif(created_at <= ?1, created_at, 0),
-         CASE WHEN status = 2 OR deferrals > 0 OR replays > 0 THEN due_at ELSE 0 END) END) AS oldest
-FROM (SELECT status, lease_end, due_at, available_at, created_at, deferrals, replays FROM outbox_event WHERE due_at IS NOT NULL ORDER BY due_at, seq LIMIT ?2)";
+       min(CASE WHEN available_at <= ?1 AND (due_at <= ?1 OR wait_since IS NOT NULL) THEN max(available_at, iif(created_at <= ?1, created_at, 0),
+         CASE WHEN status = 2 OR deferrals > 0 OR replays > 0 THEN coalesce(wait_since, due_at) ELSE 0 END) END) AS oldest
+FROM (SELECT status, lease_end, due_at, wait_since, available_at, created_at, deferrals, replays FROM outbox_event WHERE due_at IS NOT NULL ORDER BY due_at, seq LIMIT ?2)";
 
 /// Of the events that are due first, by the index of what is due.
 /// ?1 the most events, ?2 the most reasons.
 const WAIT_REASONS: &str = "
-SELECT aggregate_type, event_type, wait_reason, count(*) AS events, min(available_at) AS since
-FROM (SELECT aggregate_type, event_type, wait_reason, available_at FROM outbox_event WHERE due_at IS NOT NULL
+SELECT aggregate_type, event_type, wait_reason, count(*) AS events, min(wait_since) AS since
+FROM (SELECT aggregate_type, event_type, wait_reason, wait_since FROM outbox_event WHERE due_at IS NOT NULL
       ORDER BY due_at, seq LIMIT ?1) AS first
 WHERE wait_reason IS NOT NULL
-GROUP BY aggregate_type, event_type, wait_reason ORDER BY count(*) DESC, min(available_at) LIMIT ?2";
+GROUP BY aggregate_type, event_type, wait_reason ORDER BY count(*) DESC, min(wait_since) LIMIT ?2";
 
 /// Nothing bound means any. ?1 status, ?2 event type, ?3 aggregate type, ?4 aggregate id, ?5 tenant, ?6 header key, ?7 header
 /// value, ?8 text of the last error, ?9 after, ?10 before, ?11 limit, ?12 most failures, ?13 earliest and ?14 latest time of
@@ -56,7 +56,7 @@ SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
        CASE WHEN octet_length(headers) <= 1048576 THEN headers END AS headers, content_type, NULL AS payload,
        octet_length(payload) AS payload_bytes, status, attempts, deferrals, claims, starts, claim_seq, replays, occurred_at,
        created_at, available_at, due_at, expires_at, done_at, parked, behind, blocks, locked_by, locked_at, lease_end,
-       last_error, wait_reason, last_cost
+       last_error, wait_reason, wait_since, last_cost
 FROM outbox_event
 WHERE (?1 IS NULL OR status = ?1) AND (?2 IS NULL OR event_type = ?2) AND (?3 IS NULL OR aggregate_type = ?3)
   AND ",
@@ -91,7 +91,7 @@ SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
        CASE WHEN octet_length(payload) <= 8388608 THEN payload END AS payload,
        octet_length(payload) AS payload_bytes, status, attempts, deferrals, claims, starts, claim_seq, replays, occurred_at,
        created_at, available_at, due_at, expires_at, done_at, parked, behind, blocks, locked_by, locked_at, lease_end,
-       last_error, wait_reason, last_cost
+       last_error, wait_reason, wait_since, last_cost
 FROM outbox_event WHERE event_id = ?1";
 
 #[async_trait]

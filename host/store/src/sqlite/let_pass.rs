@@ -11,7 +11,7 @@ use crate::StoreError;
 const LET_PASS: &str = "
 UPDATE outbox_event
 SET occurred_at = occurred_at - ?1, created_at = created_at - ?1, available_at = available_at - ?1, due_at = due_at - ?1,
-    expires_at = expires_at - ?1, done_at = done_at - ?1";
+    expires_at = expires_at - ?1, done_at = done_at - ?1, wait_since = wait_since - ?1";
 
 impl SqliteStore {
     /// Makes every event older by so much.

@@ -111,9 +111,11 @@ fn an_event_that_waits_for_its_time_says_when_and_why() {
     assert_eq!(told(&known(by_hand)).0, State::Delayed, "no host has had it");
 
     let down = "the sink orders is down: connection refused";
-    let given_back = |record: Record| changed!(Record { wait_reason: Some(down.to_owned()), due_at: Some(soon(1)), ..record });
+    let given_back = |record: Record| {
+        changed!(Record { wait_reason: Some(down.to_owned()), wait_since: Some(ago(120)), due_at: Some(soon(1)), ..record })
+    };
     let facts = known(given_back(record(1)));
-    let because = format!("It waits, and no failure is counted, because {down}");
+    let because = format!("It has waited for 2 min, and no failure is counted, because {down}");
     assert_eq!(told(&facts).1, format!("{because}: it is due in 1 s. Then the one live host takes it."));
     assert_eq!(Cause::of(&facts).code, ReasonCode::GivenBack);
     let failed = changed!(Record { status: Status::Retry, attempts: 2, last_error: Some("timeout".to_owned()), ..record(1) });
