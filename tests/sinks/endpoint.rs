@@ -52,6 +52,7 @@ pub(crate) struct Endpoint {
     scheme: &'static str,
     address: SocketAddr,
     requests: Arc<Mutex<Vec<Request>>>,
+    answer: Arc<Mutex<Answer>>,
     accepting: tokio::task::JoinHandle<()>,
 }
 
@@ -80,10 +81,12 @@ impl Endpoint {
         let scheme = if tls.is_some() { "https" } else { "http" };
         let requests = Arc::new(Mutex::new(Vec::new()));
         let seen = requests.clone();
+        let told = Arc::new(Mutex::new(answer));
+        let answer = told.clone();
         let accepting = tokio::spawn(async move {
             for connection in 0.. {
                 let Ok((stream, _)) = listener.accept().await else { return };
-                let (tls, seen) = (tls.clone(), seen.clone());
+                let (tls, seen, answer) = (tls.clone(), seen.clone(), answer.clone());
                 tokio::spawn(async move {
                     match tls {
                         None => serve(stream, connection, answer, seen).await,
@@ -97,7 +100,12 @@ impl Endpoint {
                 });
             }
         });
-        Self { scheme, address, requests, accepting }
+        Self { scheme, address, requests, answer: told, accepting }
+    }
+
+    /// How it answers from now on.
+    pub(crate) fn answers(&self, answer: Answer) {
+        *self.answer.lock().expect("nobody panicked") = answer;
     }
 
     pub(crate) fn url(&self) -> String {
@@ -116,7 +124,7 @@ async fn free() -> TcpListener {
 async fn serve(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     connection: usize,
-    answer: Answer,
+    answer: Arc<Mutex<Answer>>,
     seen: Arc<Mutex<Vec<Request>>>,
 ) {
     let mut read = Vec::new();
@@ -139,6 +147,7 @@ async fn serve(
         }
         read = request.body.split_off(length);
         seen.lock().expect("nobody panicked").push(request);
+        let answer = *answer.lock().expect("nobody panicked");
         match answer {
             Answer::Says(text) => {
                 if stream.write_all(text.as_bytes()).await.is_err() {

@@ -12,6 +12,7 @@ mod hostile;
 mod http;
 mod kafka;
 mod nats;
+mod receiver;
 mod redis;
 mod relay;
 mod stdout;

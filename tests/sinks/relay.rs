@@ -236,7 +236,7 @@ async fn a_refused_event_is_counted_and_waits_for_its_next_attempt() {
 #[tokio::test]
 async fn a_sink_that_fails_again_and_again_pauses_its_relay_and_burns_no_more_attempts() {
     let (db, store) = Sqlite::on_system_clock().await;
-    let kept = Kept::that(Err(SinkError::Unavailable { reason: "500".to_owned(), retry_after: None }));
+    let kept = Kept::that(Err(SinkError::Failed { reason: "500".to_owned() }));
     let outbox = outbox(store)
         .workers(1)
         .sinks(Sinks::default().with("kept", kept.clone()))
@@ -258,7 +258,7 @@ struct Choosy;
 impl Sink for Choosy {
     async fn send(&self, messages: &[Message]) -> Vec<Result<(), SinkError>> {
         let is_bad = |message: &Message| message.event.as_ref().is_some_and(|event| event.event_type().as_str() == "Bad");
-        let bad = || Err(SinkError::Unavailable { reason: "500".to_owned(), retry_after: None });
+        let bad = || Err(SinkError::Failed { reason: "500".to_owned() });
         messages.iter().map(|message| if is_bad(message) { bad() } else { Ok(()) }).collect()
     }
 }

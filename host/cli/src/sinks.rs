@@ -101,7 +101,7 @@ async fn test(settings: &Settings, name: &str, subject: Option<String>) -> Resul
             eprintln!("{name} ({kind}, {target}) confirmed the message {} after {took} ms", message.id);
             Ok(())
         }
-        Some(Err(error @ SinkError::Rejected { .. })) => {
+        Some(Err(error @ (SinkError::Rejected { .. } | SinkError::Denied { .. }))) => {
             Err(Failure::new(Exit::Failed, format!("{name} ({kind}, {target}) refused the message")).because(error))
         }
         Some(Err(error)) => {

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::event::{Event, Route};
 use crate::listener::{Cause, Concurrency, Failure, FailureKind, Listener, Outcome, Owner, Registration, Reply, Visit};
 use crate::sink::{Message, Sink, SinkError, Sinks, Template};
+use crate::units::span;
 
 /// How much longer than its sink a call may take, so that the error is the sink's.
 const LONGER: Duration = Duration::from_secs(1);
@@ -83,7 +84,7 @@ pub(crate) fn registrations(
                 config.sink
             ));
         }
-        let relay = Relay { sink, config: config.clone() };
+        let relay = Relay { sink, config: config.clone(), max_age: sinks.max_age(&config.sink) };
         // Half of the workers stay free for others, however slow one sink is.
         let calls = Some(Concurrency::OfOwner((workers / 2).max(1)));
         let registration = Registration { concurrency: calls, ..Registration::new(route.clone(), relay).deadline(deadline) };
@@ -102,6 +103,8 @@ fn known(sinks: &Sinks) -> String {
 struct Relay {
     sink: Arc<dyn Sink>,
     config: RelayConfig,
+    /// How long an event may wait while its receiver can take nothing.
+    max_age: Option<Duration>,
 }
 
 impl Relay {
@@ -128,32 +131,45 @@ impl Listener for Relay {
         Box::pin(async move {
             let answers = self.sink.send(&[self.message(visit.event)]).await;
             let answer = answers.into_iter().next().unwrap_or_else(SinkError::unanswered);
-            outcome(&self.config.sink, answer).into()
+            self.outcome(answer, visit.event.waited()).into()
         })
     }
 }
 
-/// The shortest rest of an event whose receiver asks to get it again: some ask for it at once, and refuse it again.
+/// The shortest rest of an event whose receiver can take nothing now: some ask for it at once, and refuse it again.
 const LEAST_REST: Duration = Duration::from_secs(1);
+/// The longest rest of an event whose receiver can take nothing, unless it asked for more.
+const LONGEST_REST: Duration = Duration::from_secs(5 * 60);
+/// The same while the whole sink is down, which its breaker tries for all of its events: once it works, none waits for longer.
+const LONGEST_REST_OF_ALL: Duration = Duration::from_secs(60);
 
-/// What a sink's answer means for the event. A sink that is down, or asks to get the event later, costs no attempt and no
-/// deferral: a maintenance must not use them up. A refused message is counted and tried again: nearly always a configuration is
-/// wrong, and once an operator corrects it, the event is delivered.
-fn outcome(sink: &str, answer: Result<(), SinkError>) -> Outcome {
-    match answer {
-        Ok(()) => Outcome::Done,
-        Err(SinkError::Down { reason, retry_after }) => {
-            Outcome::Busy { after: retry_after, reason: format!("the sink {sink} is down: {reason}").into() }
+impl Relay {
+    /// What a sink's answer means for an event that has `waited` for its receiver. A receiver that can take nothing, or a sink that is
+    /// down, costs no attempt and no deferral: a maintenance must not use them up. The event rests for half as long as it has waited. A
+    /// refused message is counted and tried again: nearly always a configuration is wrong, and once an operator corrects it, the event
+    /// is delivered.
+    fn outcome(&self, answer: Result<(), SinkError>, waited: Duration) -> Outcome {
+        let sink = &self.config.sink;
+        let (reason, least, longest) = match answer {
+            Ok(()) => return Outcome::Done,
+            Err(SinkError::Down { reason, retry_after }) => {
+                (format!("the sink {sink} is down: {reason}"), retry_after, LONGEST_REST_OF_ALL)
+            }
+            Err(SinkError::Unavailable { reason, retry_after }) => {
+                let least = retry_after.unwrap_or_default().max(LEAST_REST);
+                (format!("the receiver of the sink {sink} can take nothing now: {reason}"), least, LONGEST_REST)
+            }
+            Err(error @ (SinkError::Rejected { .. } | SinkError::Denied { .. })) => {
+                let message = format!("the sink {sink} refused the event: {error}");
+                return Outcome::Failed(Failure { message, kind: FailureKind::Retryable, cause: Cause::Listener });
+            }
+            Err(error) => return Outcome::Failed(Failure::broken(Cause::Sink, format!("{sink}: {error}"))),
+        };
+        if self.max_age.is_some_and(|max_age| waited >= max_age) {
+            let message = format!("it waited for {} (sinks.{sink}.max_age), and then {reason}", span(waited));
+            return Outcome::Failed(Failure { message, kind: FailureKind::Unrecoverable, cause: Cause::Sink });
         }
-        Err(SinkError::Unavailable { reason, retry_after: Some(rest) }) => {
-            Outcome::Busy { after: rest.max(LEAST_REST), reason: format!("the sink {sink} asks for it later: {reason}").into() }
-        }
-        Err(error @ SinkError::Rejected { .. }) => Outcome::Failed(Failure {
-            message: format!("the sink {sink} refused the event: {error}"),
-            kind: FailureKind::Retryable,
-            cause: Cause::Listener,
-        }),
-        Err(error) => Outcome::Failed(Failure::broken(Cause::Sink, format!("{sink}: {error}"))),
+        Outcome::Busy { after: (waited / 2).min(longest).max(least), reason: reason.into() }
     }
 }
 
@@ -164,25 +180,49 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    fn relay(config: RelayConfig) -> Relay {
+        Relay { sink: Arc::new(Nowhere), config, max_age: Some(72 * HOUR) }
+    }
+
     #[test]
-    fn a_sink_that_is_down_or_asks_for_later_costs_no_attempt_and_all_else_does() {
+    fn a_receiver_that_can_take_nothing_costs_no_attempt_and_all_else_does() {
+        let relay = relay(RelayConfig::to("orders"));
         let reason = || "no".to_owned();
-        let of = |error: SinkError| outcome("orders", Err(error));
-        assert_eq!(outcome("orders", Ok(())), Outcome::Done);
-        let busy = |reason: &'static str| Outcome::Busy { after: SECOND, reason: reason.into() };
-        assert_eq!(of(SinkError::Down { reason: reason(), retry_after: SECOND }), busy("the sink orders is down: no"));
-        let later = SinkError::Unavailable { reason: reason(), retry_after: Some(SECOND) };
-        assert_eq!(of(later), busy("the sink orders asks for it later: no"));
-        let at_once = SinkError::Unavailable { reason: reason(), retry_after: Some(Duration::ZERO) };
-        assert_eq!(of(at_once), busy("the sink orders asks for it later: no"), "never in a tight loop");
-        let failed = |error: SinkError| match of(error) {
+        let of = |error: SinkError, waited| relay.outcome(Err(error), waited);
+        let busy = |after, reason: &'static str| Outcome::Busy { after, reason: reason.into() };
+        assert_eq!(relay.outcome(Ok(()), HOUR), Outcome::Done);
+
+        let down = |waited| of(SinkError::Down { reason: reason(), retry_after: SECOND }, waited);
+        assert_eq!(down(Duration::ZERO), busy(SECOND, "the sink orders is down: no"));
+        assert_eq!(down(HOUR), busy(LONGEST_REST_OF_ALL, "the sink orders is down: no"));
+        let takes_nothing = "the receiver of the sink orders can take nothing now: no";
+        for (retry_after, waited, after) in [
+            (None, Duration::ZERO, SECOND),
+            (Some(Duration::ZERO), Duration::ZERO, SECOND),
+            (None, 10 * SECOND, 5 * SECOND),
+            (Some(20 * SECOND), 10 * SECOND, 20 * SECOND),
+            (None, HOUR, LONGEST_REST),
+            (Some(HOUR), HOUR, HOUR),
+        ] {
+            let outcome = of(SinkError::Unavailable { reason: reason(), retry_after }, waited);
+            assert_eq!(outcome, busy(after, takes_nothing), "asked for {retry_after:?} after {waited:?}");
+        }
+
+        let failed = |error: SinkError, waited| match of(error, waited) {
             Outcome::Failed(failure) => (failure.kind, failure.cause.is_breakage(), failure.to_string()),
             other => panic!("{other:?}"),
         };
-        let unavailable = failed(SinkError::Unavailable { reason: reason(), retry_after: None });
-        assert_eq!(unavailable, (FailureKind::Retryable, true, "sink: orders: no".to_owned()), "the breaker counts it");
-        let refused = failed(SinkError::Rejected { reason: reason() });
-        assert_eq!(refused, (FailureKind::Retryable, false, "the sink orders refused the event: no".to_owned()));
+        let broke = failed(SinkError::Failed { reason: reason() }, 72 * HOUR);
+        assert_eq!(broke, (FailureKind::Retryable, true, "sink: orders: no".to_owned()), "the breaker counts it");
+        for refused in [SinkError::Rejected { reason: reason() }, SinkError::Denied { reason: reason() }] {
+            let wanted = (FailureKind::Retryable, false, "the sink orders refused the event: no".to_owned());
+            assert_eq!(failed(refused, 72 * HOUR), wanted);
+        }
+        let given_up = failed(SinkError::Unavailable { reason: reason(), retry_after: None }, 72 * HOUR);
+        let wanted = format!("sink: it waited for {} (sinks.orders.max_age), and then {takes_nothing}", span(72 * HOUR));
+        assert_eq!(given_up, (FailureKind::Unrecoverable, true, wanted));
     }
 
     #[test]
@@ -193,7 +233,7 @@ mod tests {
             key: Some("{aggregate_type}/{aggregate_id}".parse().expect("valid")),
             ..RelayConfig::to("orders")
         };
-        let relay = Relay { sink: Arc::new(Nowhere), config };
+        let relay = relay(config);
         let message = relay.message(&Arc::new(Event::of(envelope).build()));
         assert_eq!(message.subject, "shop.a_________b");
         assert_eq!(message.key.as_deref(), Some("Order/a.>/../*# b"), "a key is any text");

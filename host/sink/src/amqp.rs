@@ -109,7 +109,7 @@ impl Kind for AmqpConfig {
 
     fn common(&self) -> CommonConfig {
         let usual = || if self.exchange.is_empty() { Vec::new() } else { any_subject() };
-        CommonConfig { timeout: self.timeout, subjects: self.subjects.clone().unwrap_or_else(usual) }
+        CommonConfig { timeout: self.timeout, subjects: self.subjects.clone().unwrap_or_else(usual), max_age: None }
     }
 
     fn faults(&self, prefix: &str) -> Vec<String> {

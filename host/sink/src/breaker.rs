@@ -37,7 +37,7 @@ impl State {
     /// claimed and given back again and again while the sink does not answer.
     fn refusal(&self, until: Instant, now: Instant) -> SinkError {
         let tried = self.trying_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-        let retry_after = until.saturating_duration_since(now).max(tried).clamp(TRYING, LONGEST_REST);
+        let retry_after = until.saturating_duration_since(now).max(tried.min(LONGEST_REST)).max(TRYING);
         SinkError::Down { reason: self.reason.clone(), retry_after }
     }
 }
@@ -70,14 +70,14 @@ impl Breaker {
         Ok(Pass { breaker: self, is_trial })
     }
 
-    fn record(&self, down: Option<&str>, is_trial: bool, now: Instant) -> Duration {
+    fn record(&self, down: Option<Down<'_>>, is_trial: bool, now: Instant) -> Duration {
         let mut state = self.lock();
         // A batch that was sent before the sink went down says nothing about what comes after it.
         if let (Some(until), false) = (state.open_until, is_trial) {
             return until.saturating_duration_since(now).max(TRYING);
         }
         state.trying_since = None;
-        let Some(reason) = down else {
+        let Some(Down { reason, rest: asked_for }) = down else {
             if state.open_until.take().is_some() {
                 tracing::info!(target: "outbox::sink::breaker", sink = self.sink, "the sink works again");
             }
@@ -94,7 +94,7 @@ impl Breaker {
         }
         let rest = FIRST_REST.saturating_mul(1 << state.failures.min(16)).min(LONGEST_REST);
         // Varied, so that hosts that lost it together do not come back together.
-        let rest = rest.mul_f64(rand::rng().random_range(0.75..1.0));
+        let rest = rest.mul_f64(rand::rng().random_range(0.75..1.0)).max(asked_for);
         state.failures = state.failures.saturating_add(1);
         reason.clone_into(&mut state.reason);
         state.open_until = Some(now + rest);
@@ -104,6 +104,14 @@ impl Breaker {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Why the whole sink did not work.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Down<'r> {
+    pub(super) reason: &'r str,
+    /// The least rest before the next try.
+    pub(super) rest: Duration,
 }
 
 /// The right to send a batch. If it is dropped without a result, another batch may try.
@@ -117,7 +125,7 @@ pub(super) struct Pass<'b> {
 impl Pass<'_> {
     /// Reports the result of the batch: `down` says why the whole sink did not work, if so. Returns the rest before the next
     /// try.
-    pub(super) fn record(mut self, down: Option<&str>, now: Instant) -> Duration {
+    pub(super) fn record(mut self, down: Option<Down<'_>>, now: Instant) -> Duration {
         let is_trial = std::mem::take(&mut self.is_trial);
         self.breaker.record(down, is_trial, now)
     }
@@ -135,8 +143,10 @@ impl Drop for Pass<'_> {
 mod tests {
     use super::*;
 
+    const REFUSED: Down<'_> = Down { reason: "refused", rest: Duration::ZERO };
+
     fn fail(breaker: &Breaker, now: Instant) -> Duration {
-        breaker.admit(now).expect("a batch may be sent").record(Some("refused"), now)
+        breaker.admit(now).expect("a batch may be sent").record(Some(REFUSED), now)
     }
 
     #[test]
@@ -186,7 +196,7 @@ mod tests {
         let now = Instant::now();
         let [early, late] = [0, 1].map(|_| breaker.admit(now).expect("closed"));
         let rest = fail(&breaker, now);
-        assert_eq!(late.record(Some("refused"), now), rest);
+        assert_eq!(late.record(Some(REFUSED), now), rest);
         let _ = early.record(None, now);
         assert!(breaker.look(now).is_err());
     }

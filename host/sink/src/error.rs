@@ -18,7 +18,19 @@ pub enum SinkError {
         /// Why, for people. Nothing in it is secret.
         reason: String,
     },
-    /// The message was not confirmed this time, but may be later. It may have arrived all the same.
+    /// The receiver refuses every message: there is nothing at its address, or these credentials are not accepted.
+    #[error("{reason}")]
+    Denied {
+        /// Why, for people. Nothing in it is secret.
+        reason: String,
+    },
+    /// The receiver failed at this message, and may not fail again. It may have arrived all the same.
+    #[error("{reason}")]
+    Failed {
+        /// Why, for people. Nothing in it is secret.
+        reason: String,
+    },
+    /// The receiver can take no message now, for no fault of this one. It may have arrived all the same.
     #[error("{reason}")]
     Unavailable {
         /// Why, for people. Nothing in it is secret.
@@ -42,13 +54,17 @@ impl SinkError {
         Self::Rejected { reason: reason.into() }
     }
 
-    /// Not confirmed this time, for a reason that concerns this message alone.
+    /// Refused as every message would be.
+    pub(super) fn denied(reason: impl Into<String>) -> Self {
+        Self::Denied { reason: reason.into() }
+    }
+
+    /// Not confirmed this time, for a reason that is none of the message's.
     pub(super) fn unavailable(reason: impl Into<String>) -> Self {
         Self::Unavailable { reason: reason.into(), retry_after: None }
     }
 
-    /// Not confirmed this time, for a reason that is none of the message's: it is sent again after a rest, and that is no failed
-    /// attempt.
+    /// The same, and not to be sent again before this rest is over.
     pub(super) fn unavailable_for(rest: Duration, reason: impl Into<String>) -> Self {
         Self::Unavailable { reason: reason.into(), retry_after: Some(rest) }
     }
@@ -60,7 +76,12 @@ impl SinkError {
 
     /// The sink as a whole does not work. The [breaker](super::breaker) says when it is tried again.
     pub(super) fn down(reason: impl Into<String>) -> Self {
-        Self::Down { reason: reason.into(), retry_after: Duration::ZERO }
+        Self::down_for(Duration::ZERO, reason)
+    }
+
+    /// The same, and not to be tried before this rest is over.
+    pub(super) fn down_for(rest: Duration, reason: impl Into<String>) -> Self {
+        Self::Down { reason: reason.into(), retry_after: rest }
     }
 
     /// The answer for a message that its sink forgot to answer: nothing says that the message was confirmed.
@@ -69,13 +90,13 @@ impl SinkError {
     /// Always.
     #[doc(hidden)] // for the host
     pub fn unanswered() -> Result<(), Self> {
-        Err(Self::unavailable("the sink gave no answer"))
+        Err(Self::Failed { reason: "the sink gave no answer".to_owned() })
     }
 
     /// Whether the message may be confirmed when it is sent again as it is.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        !matches!(self, Self::Rejected { .. })
+        !matches!(self, Self::Rejected { .. } | Self::Denied { .. })
     }
 
     /// Whether the whole sink is down.

@@ -6,6 +6,7 @@
 mod answer;
 mod config;
 mod hidden;
+mod receiver;
 mod sign;
 
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use url::Url;
 
 pub use config::{Format, HttpConfig};
 use hidden::Hidden;
+use receiver::Receiver;
 use sign::Signer;
 
 use super::batching::{Batch, Link};
@@ -45,6 +47,7 @@ struct Http {
     headers: HeaderMap,
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     clock: Arc<dyn Clock>,
+    receiver: Receiver,
 }
 
 impl Http {
@@ -70,7 +73,9 @@ impl Http {
         headers.entry(USER_AGENT).or_insert(HeaderValue::from_static(concat!("outbox/", env!("CARGO_PKG_VERSION"))));
         let signers = config.secrets.iter().filter_map(Signer::new).collect();
         let shown = config.target();
-        Ok(Self { config, url, shown, hidden, signers, headers, client, clock: Arc::new(SystemClock::default()) })
+        // A path of its own may lead each message to another receiver.
+        let receiver = Receiver::new(config.path.is_none());
+        Ok(Self { config, url, shown, hidden, signers, headers, client, clock: Arc::new(SystemClock::default()), receiver })
     }
 
     async fn post(&self, message: &Message, deadline: Instant) -> Result<(), SinkError> {
@@ -145,7 +150,7 @@ impl Http {
 impl Link for Http {
     async fn send(&self, batch: &Batch<'_>, deadline: Instant) {
         for (index, message) in batch.messages().iter().enumerate() {
-            batch.answer(index, self.post(message, deadline).await);
+            batch.answer(index, self.receiver.judge(self.post(message, deadline).await));
         }
     }
 }

@@ -250,10 +250,13 @@ fn kept(answer: &[u8], subject: &str) -> Result<(), SinkError> {
             Err(if code == 400 { SinkError::rejected(reason) } else { SinkError::unavailable(reason) })
         }
         Ok(Ack { stream: Some(_), error: None }) => Ok(()),
-        _ => Err(SinkError::unavailable(format!(
-            "the subject {} is answered by something that is not a JetStream stream; make a stream that takes it",
-            quoted(subject)
-        ))),
+        // It may keep the message, so it is not sent for ever.
+        _ => Err(SinkError::Failed {
+            reason: format!(
+                "the subject {} is answered by something that is not a JetStream stream; make a stream that takes it",
+                quoted(subject)
+            ),
+        }),
     }
 }
 
@@ -266,7 +269,7 @@ mod tests {
         assert_eq!(kept(br#"{"stream":"ORDERS","seq":7}"#, "a"), Ok(()));
         assert_eq!(kept(br#"{"stream":"ORDERS","seq":7,"duplicate":true}"#, "a"), Ok(()));
         for no_stream in [&b"{}"[..], b"ok", b"", b"{\"seq\":1}"] {
-            assert!(matches!(kept(no_stream, "a"), Err(SinkError::Unavailable { .. })), "{no_stream:?}");
+            assert!(matches!(kept(no_stream, "a"), Err(SinkError::Failed { .. })), "{no_stream:?}");
         }
         let too_large =
             br#"{"error":{"code":400,"err_code":10054,"description":"message size exceeds maximum allowed"},"stream":"S"}"#;

@@ -87,7 +87,7 @@ impl Kind for RedisConfig {
     }
 
     fn common(&self) -> CommonConfig {
-        CommonConfig { timeout: self.timeout, subjects: self.subjects.clone() }
+        CommonConfig { timeout: self.timeout, subjects: self.subjects.clone(), max_age: None }
     }
 
     fn faults(&self, prefix: &str) -> Vec<String> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::batching::Batching;
 use super::common::TIMEOUT;
-use super::{Sink, SinkConfig};
+use super::{CommonConfig, Sink, SinkConfig};
 
 /// Why there are no sinks.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +42,7 @@ pub struct Sinks(BTreeMap<Arc<str>, Entry>);
 struct Entry {
     sink: Origin,
     timeout: Duration,
+    max_age: Option<Duration>,
 }
 
 /// Who made a sink.
@@ -70,8 +71,8 @@ impl Sinks {
         for (name, config) in configs {
             match config.start(name) {
                 Ok(sink) => {
-                    let sink = Origin::Config(Arc::new(sink));
-                    sinks.0.insert(Arc::from(name.as_str()), Entry { sink, timeout: config.common().timeout });
+                    let CommonConfig { timeout, max_age, .. } = config.common();
+                    sinks.0.insert(Arc::from(name.as_str()), Entry { sink: Origin::Config(Arc::new(sink)), timeout, max_age });
                 }
                 Err(fault) => faults.push(format!("sinks.{name}: {fault}")),
             }
@@ -93,7 +94,7 @@ impl Sinks {
     /// Adds a sink of the application's own, with a timeout of 10 s; it replaces one of the same name.
     #[must_use]
     pub fn with(mut self, name: &str, sink: Arc<dyn Sink>) -> Self {
-        self.0.insert(Arc::from(name), Entry { sink: Origin::Application(sink), timeout: TIMEOUT });
+        self.0.insert(Arc::from(name), Entry { sink: Origin::Application(sink), timeout: TIMEOUT, max_age: None });
         self
     }
 
@@ -107,7 +108,7 @@ impl Sinks {
                 Origin::Config(sink) => Origin::Config(Arc::new(sink.with_own_share())),
                 Origin::Application(sink) => Origin::Application(sink.clone()),
             };
-            (name.clone(), Entry { sink, timeout: entry.timeout })
+            (name.clone(), Entry { sink, ..entry.clone() })
         };
         Self(self.0.iter().map(shared).collect())
     }
@@ -116,6 +117,12 @@ impl Sinks {
     #[must_use]
     pub fn timeout(&self, name: &str) -> Duration {
         self.0.get(name).map_or(TIMEOUT, |entry| entry.timeout)
+    }
+
+    /// How long an event may wait for a receiver of this sink that can take nothing; `None` for as long as it takes.
+    #[must_use]
+    pub fn max_age(&self, name: &str) -> Option<Duration> {
+        self.0.get(name).and_then(|entry| entry.max_age)
     }
 
     /// The sink of this name.

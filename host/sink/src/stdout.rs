@@ -39,7 +39,7 @@ impl Kind for StdoutConfig {
     }
 
     fn common(&self) -> CommonConfig {
-        CommonConfig { timeout: TIMEOUT, subjects: any_subject() }
+        CommonConfig { timeout: TIMEOUT, subjects: any_subject(), max_age: None }
     }
 
     fn faults(&self, prefix: &str) -> Vec<String> {

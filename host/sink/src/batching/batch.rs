@@ -1,10 +1,10 @@
 //! Messages that are sent together, each of which has its own answer.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{Answer, Caller, Job};
-use crate::breaker::Pass;
+use crate::breaker::{Down, Pass};
 use crate::{Message, SinkError};
 
 /// Messages that are sent together. A link answers each of them by [`answer`](Self::answer), as soon as it can.
@@ -16,8 +16,9 @@ pub(crate) struct Batch<'s> {
 struct State<'s> {
     /// The caller of each message; `None` when its answer is there.
     callers: Vec<Option<Caller>>,
-    /// Those whose messages say that the sink is down, and why: until the batch ends, another message may prove that it works.
-    down: Vec<(Caller, String)>,
+    /// Those whose messages say that the sink is down, why, and for how long at least: until the batch ends, another message may prove
+    /// that it works.
+    down: Vec<(Caller, String, Duration)>,
     /// Until the first message is confirmed.
     pass: Option<Pass<'s>>,
 }
@@ -40,14 +41,16 @@ impl<'s> Batch<'s> {
         let mut state = self.lock();
         let Some(caller) = state.callers.get_mut(index).and_then(Option::take) else { return };
         match answer {
-            Err(SinkError::Down { reason, .. }) if state.pass.is_some() => state.down.push((caller, reason)),
+            Err(SinkError::Down { reason, retry_after }) if state.pass.is_some() => {
+                state.down.push((caller, reason, retry_after))
+            }
             Err(SinkError::Down { reason, .. }) => caller.hear(Err(SinkError::unavailable(reason))),
             Err(error) => caller.hear(Err(error)),
             Ok(()) => {
                 if let Some(pass) = state.pass.take() {
                     pass.record(None, Instant::now());
                 }
-                for (caller, reason) in state.down.drain(..) {
+                for (caller, reason, _) in state.down.drain(..) {
                     caller.hear(Err(SinkError::unavailable(reason)));
                 }
                 caller.hear(Ok(()));
@@ -70,9 +73,9 @@ impl<'s> Batch<'s> {
         self.fail(without_answer);
         let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         let Some(pass) = state.pass else { return };
-        let reason = state.down.first().map(|(_, reason)| reason.as_str());
-        let retry_after = pass.record(reason, Instant::now());
-        for (caller, reason) in state.down {
+        let down = state.down.first().map(|(_, reason, rest)| Down { reason, rest: *rest });
+        let retry_after = pass.record(down, Instant::now());
+        for (caller, reason, _) in state.down {
             caller.hear(Err(SinkError::Down { reason, retry_after }));
         }
     }

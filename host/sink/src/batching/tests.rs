@@ -59,8 +59,12 @@ impl Link for Told {
     }
 }
 
+fn common(subjects: Vec<String>) -> CommonConfig {
+    CommonConfig { timeout: MINUTE, subjects, max_age: None }
+}
+
 fn sink(told: &Told, timeout: Duration, limits: Limits) -> Arc<Batching> {
-    Arc::new(Batching::start("orders", told.clone(), CommonConfig { timeout, subjects: any_subject() }, limits))
+    Arc::new(Batching::start("orders", told.clone(), CommonConfig { timeout, ..common(any_subject()) }, limits))
 }
 
 fn message(id: &str) -> Message {
@@ -150,7 +154,7 @@ async fn a_link_that_does_not_answer_is_cut_off_and_the_sink_counts_as_down() {
 
 #[tokio::test]
 async fn a_message_chooses_no_subject_that_the_operator_did_not_allow() {
-    let common = CommonConfig { timeout: MINUTE, subjects: vec!["orders.*".to_owned()] };
+    let common = common(vec!["orders.*".to_owned()]);
     let told = Told::default();
     let sink = Batching::start("orders", told.clone(), common, ONE);
     let of = |subject: &str| Message { subject: subject.to_owned(), ..message("a") };

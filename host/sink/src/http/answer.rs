@@ -45,12 +45,18 @@ fn verdict(
         300..=399 => {
             let to = headers.get(LOCATION).map(|to| quoted(&hidden.hide(&String::from_utf8_lossy(to.as_bytes()))));
             let to = to.map_or_else(String::new, |to| format!(" to {to}"));
-            SinkError::rejected(format!(
+            SinkError::denied(format!(
                 "{url} answered {} with a redirect{to}, which is not followed; set url to where it leads",
                 status.as_u16()
             ))
         }
-        408 | 425 | 429 | 500..=599 => SinkError::Unavailable { reason, retry_after: retry_after(headers, now) },
+        401 | 403..=405 | 407 | 410 => SinkError::denied(reason),
+        // 520 to 530: a proxy's own codes for a server that it cannot reach.
+        408 | 425 | 429 | 502..=504 | 520..=530 => SinkError::Unavailable { reason, retry_after: retry_after(headers, now) },
+        500..=599 => match retry_after(headers, now) {
+            Some(rest) => SinkError::unavailable_for(rest, reason),
+            None => SinkError::Failed { reason },
+        },
         _ => SinkError::rejected(reason),
     })
 }
@@ -99,16 +105,24 @@ mod tests {
         for status in [200, 201, 202, 204, 299] {
             assert_eq!(verdict_of(status, &[]), Ok(()), "{status}");
         }
-        for status in [408, 425, 429, 500, 502, 503, 504, 599] {
+        for status in [408, 425, 429, 502, 503, 504, 520, 530] {
             assert!(matches!(verdict_of(status, &[]), Err(SinkError::Unavailable { retry_after: None, .. })), "{status}");
         }
-        for status in [400, 401, 403, 404, 405, 409, 410, 413, 422] {
-            let reason = "https://a answered STATUS: no\\r\\n\\u{1b}[2J ***".replace("STATUS", &status.to_string());
-            assert_eq!(verdict_of(status, &[]), Err(SinkError::rejected(reason)));
+        let reason = |status: u16| format!("https://a answered {status}: no\\r\\n\\u{{1b}}[2J ***");
+        for status in [500, 501, 505, 599] {
+            assert_eq!(verdict_of(status, &[]), Err(SinkError::Failed { reason: reason(status) }));
+            let asked = verdict_of(status, &[(RETRY_AFTER, "7")]);
+            assert_eq!(asked, Err(SinkError::unavailable_for(Duration::from_secs(7), reason(status))));
+        }
+        for status in [401, 403, 404, 405, 407, 410] {
+            assert_eq!(verdict_of(status, &[]), Err(SinkError::denied(reason(status))));
+        }
+        for status in [400, 402, 406, 409, 413, 415, 422] {
+            assert_eq!(verdict_of(status, &[]), Err(SinkError::rejected(reason(status))));
         }
         let moved = verdict_of(308, &[(LOCATION, "http://169.254.169.254/")]);
         assert!(
-            matches!(&moved, Err(SinkError::Rejected { reason }) if reason.contains("redirect to http://169.254.169.254/, which is not followed"))
+            matches!(&moved, Err(SinkError::Denied { reason }) if reason.contains("redirect to http://169.254.169.254/, which is not followed"))
         );
     }
 

@@ -17,6 +17,9 @@ use crate::common::TIMEOUT;
 use crate::kind::Kind;
 use crate::{CommonConfig, Secret, Template, target, tls};
 
+/// The default time after which a receiver is given up.
+const MAX_AGE: Duration = Duration::from_secs(72 * 3600);
+
 /// Webhooks: a POST for each message.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
@@ -45,6 +48,9 @@ pub struct HttpConfig {
     /// The time within which the answer must have begun. Default 10 s; above zero.
     #[serde(with = "duration")]
     pub timeout: Duration,
+    /// How long an event may wait while its receiver can take nothing; then it is dead. Default 72 h; zero for as long as it takes.
+    #[serde(with = "duration")]
+    pub max_age: Duration,
     /// Most requests at once. Default 32; at least 1.
     pub max_in_flight: usize,
 }
@@ -74,6 +80,7 @@ impl Default for HttpConfig {
             ca_file: None,
             subjects: Vec::new(),
             timeout: TIMEOUT,
+            max_age: MAX_AGE,
             max_in_flight: 32,
         }
     }
@@ -89,7 +96,11 @@ impl Kind for HttpConfig {
     }
 
     fn common(&self) -> CommonConfig {
-        CommonConfig { timeout: self.timeout, subjects: self.subjects.clone() }
+        CommonConfig {
+            timeout: self.timeout,
+            subjects: self.subjects.clone(),
+            max_age: Some(self.max_age).filter(|age| !age.is_zero()),
+        }
     }
 
     fn faults(&self, prefix: &str) -> Vec<String> {

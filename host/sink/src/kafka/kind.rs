@@ -19,7 +19,7 @@ impl Kind for KafkaConfig {
     }
 
     fn common(&self) -> CommonConfig {
-        CommonConfig { timeout: self.timeout, subjects: self.subjects.clone() }
+        CommonConfig { timeout: self.timeout, subjects: self.subjects.clone(), max_age: None }
     }
 
     fn faults(&self, prefix: &str) -> Vec<String> {

@@ -80,7 +80,7 @@ impl Kind for NatsConfig {
     }
 
     fn common(&self) -> CommonConfig {
-        CommonConfig { timeout: self.timeout, subjects: self.subjects.clone() }
+        CommonConfig { timeout: self.timeout, subjects: self.subjects.clone(), max_age: None }
     }
 
     fn faults(&self, prefix: &str) -> Vec<String> {

@@ -87,7 +87,7 @@ impl HostState {
         }
         // The reason is for the operator: it names the sink's address and repeats what the other side said.
         let (kind, what) = match error {
-            SinkError::Rejected { .. } => (RefusalKind::Invalid, "refused the message"),
+            SinkError::Rejected { .. } | SinkError::Denied { .. } => (RefusalKind::Invalid, "refused the message"),
             SinkError::Down { .. } => (RefusalKind::Unavailable, "is down"),
             _ => (RefusalKind::Unavailable, "did not confirm the message"),
         };

@@ -1,0 +1,141 @@
+//! Receivers of webhooks that can take nothing for a while: their events wait, and no attempt is counted.
+
+use std::time::Duration;
+
+use outbox::listener::Fixed;
+use outbox::poller::PollerConfig;
+use outbox::sink::Sinks;
+use outbox::{Envelope, EventId, Outbox, RelayConfig, SqliteStore, Status};
+use serde_json::{Value, json};
+use support::{Harness, Sqlite, eventually};
+use tokio::net::TcpListener;
+
+use crate::common::sinks;
+use crate::endpoint::{Answer, Endpoint, OK};
+
+/// More than the attempts that an event has by default.
+const EVENTS: usize = 60;
+
+fn webhooks(url: &str) -> Value {
+    json!({"kind": "http", "url": url, "timeout": "1s"})
+}
+
+/// A host that relays every event, and would count a failure every 10 ms.
+async fn relaying(store: SqliteStore, sinks: Sinks) -> Outbox<SqliteStore> {
+    let poller = PollerConfig { interval: Duration::from_millis(20), ..PollerConfig::default() };
+    let builder = Outbox::single_node(store).poller(poller).retry(Fixed(Duration::from_millis(10))).workers(8);
+    builder.sinks(sinks).relay(("*", "*"), RelayConfig::to("tested")).start().await.expect("starts")
+}
+
+async fn commit(outbox: &Outbox<SqliteStore>, events: usize) -> Vec<EventId> {
+    let envelopes =
+        (0..events).map(|n| Envelope::new("OrderPlaced").aggregate("Order", n.to_string()).json(&n).expect("valid"));
+    let mut transaction = outbox.begin().await.expect("begins");
+    let ids = transaction.write_all(envelopes.collect::<Vec<_>>()).await.expect("writes");
+    transaction.commit().await.expect("commits");
+    ids
+}
+
+async fn done(db: &Sqlite, count: usize) {
+    eventually(&format!("{count} events are DONE"), async || {
+        db.store().stats().await.expect("counts").done == u64::try_from(count).expect("few")
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_a_receiver_can_take_nothing_its_events_wait_uncounted_and_then_all_arrive() {
+    for answer in [
+        Answer::Says("HTTP/1.1 408 Slow\r\ncontent-length: 0\r\n\r\n"),
+        Answer::Says("HTTP/1.1 425 Early\r\ncontent-length: 0\r\n\r\n"),
+        Answer::Says("HTTP/1.1 429 Many\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n"),
+        Answer::Says("HTTP/1.1 502 Bad\r\ncontent-length: 0\r\n\r\n"),
+        Answer::Says("HTTP/1.1 503 Down\r\ncontent-length: 0\r\n\r\n"),
+        Answer::Says("HTTP/1.1 504 Late\r\ncontent-length: 0\r\n\r\n"),
+        Answer::Silent,
+        Answer::Closes,
+    ] {
+        let (db, store) = Sqlite::on_system_clock().await;
+        let endpoint = Endpoint::that(answer).await;
+        let outbox = relaying(store, sinks(webhooks(&endpoint.url()))).await;
+        let first = commit(&outbox, EVENTS).await[0];
+        let row = async || db.store().get(first).await.expect("reads").expect("is there");
+        eventually("the first has waited twice", async || {
+            let row = row().await;
+            row.claim_seq >= 4 && row.wait_since.is_some()
+        })
+        .await;
+        let reason = row().await.wait_reason.expect("the reason is in the row");
+        assert!(
+            reason.starts_with("the receiver of the sink tested can take nothing now: ") || reason.contains("is down: "),
+            "{reason}"
+        );
+        let lag = db.store().stats().await.expect("counts").oldest_pending_seconds.expect("the oldest waits");
+        assert!(lag > 0.0, "an outage shows as lag: {lag}");
+
+        endpoint.answers(OK);
+
+        done(&db, EVENTS).await;
+        assert_eq!(db.number("SELECT sum(attempts) + sum(deferrals) FROM outbox_event").await, 0, "{reason}");
+        outbox.shutdown().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_receiver_that_refuses_whatever_comes_uses_up_no_backlog() {
+    let (db, store) = Sqlite::on_system_clock().await;
+    let endpoint = Endpoint::that(Answer::Says("HTTP/1.1 404 No\r\ncontent-length: 0\r\n\r\n")).await;
+    let outbox = relaying(store, sinks(webhooks(&endpoint.url()))).await;
+    commit(&outbox, EVENTS).await;
+    let waiting = "SELECT count(*) FROM outbox_event WHERE wait_reason LIKE 'the sink tested is down: %answered 404%'";
+    eventually("all wait", async || db.number(waiting).await == i64::try_from(EVENTS).expect("few")).await;
+    let counted = db.number("SELECT sum(attempts) FROM outbox_event").await;
+    assert!(counted < 10, "the tenth refusal in a row opened the breaker: {counted}");
+
+    endpoint.answers(OK);
+
+    done(&db, EVENTS).await;
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_that_a_receiver_refuses_does_not_stop_those_that_it_takes() {
+    let (db, store) = Sqlite::on_system_clock().await;
+    let endpoint = Endpoint::that(Answer::Says("HTTP/1.1 422 No\r\ncontent-length: 0\r\n\r\n")).await;
+    let outbox = relaying(store, sinks(webhooks(&endpoint.url()))).await;
+    commit(&outbox, EVENTS).await;
+    eventually("they are given up", async || db.store().stats().await.expect("counts").dead > 0).await;
+
+    endpoint.answers(OK);
+    commit(&outbox, EVENTS).await;
+
+    eventually("the others are DONE", async || {
+        let stats = db.store().stats().await.expect("counts");
+        stats.done >= u64::try_from(EVENTS).expect("few") && stats.done + stats.dead == 2 * u64::try_from(EVENTS).expect("few")
+    })
+    .await;
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_whose_receiver_is_away_for_longer_than_max_age_is_dead_with_that_history() {
+    let (db, store) = Sqlite::on_system_clock().await;
+    let port = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+    let address = port.local_addr().expect("bound");
+    drop(port);
+    let outbox = relaying(store, sinks(webhooks(&format!("http://{address}/hooks")))).await;
+    let id = commit(&outbox, 1).await[0];
+    let row = async || db.store().get(id).await.expect("reads").expect("is there");
+    eventually("it waits", async || row().await.wait_since.is_some()).await;
+    assert_eq!(row().await.status, Status::New);
+
+    db.execute("UPDATE outbox_event SET wait_since = wait_since - 72 * 3600 * 1000000").await;
+
+    eventually("it is dead", async || row().await.status == Status::Dead).await;
+    let row = row().await;
+    let error = row.last_error.expect("it says why");
+    assert!(error.starts_with("sink: it waited for 3 d") && error.contains("(sinks.tested.max_age)"), "{error}");
+    assert!(error.contains("the sink tested is down: "), "{error}");
+    assert_eq!((row.attempts, row.wait_since), (0, None));
+    outbox.shutdown().await;
+}
