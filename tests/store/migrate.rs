@@ -1,10 +1,10 @@
 //! The schema.
 
 use outbox::StoreError;
-use outbox::store::{Filter, NewRow, PARTITIONS};
+use outbox::store::{Filter, NewRow, PARTITIONS, Severity};
 use support::{Harness, Sqlite};
 
-use crate::common::{by_hand, claim_due, keep, owner, ownership, plain, write_one};
+use crate::common::{by_hand, claim_due, expectations, keep, owner, ownership, plain, write_one};
 
 pub(crate) async fn migrating_twice_is_migrating_once(db: &dyn Harness) {
     let id = write_one(db).await;
@@ -40,6 +40,35 @@ pub(crate) async fn a_missing_schema_is_named(db: &dyn Harness) {
     let steps = store.migrations().await.expect("lists");
     assert!(!steps.is_empty() && steps.iter().all(|step| step.applied_at.is_none()), "{steps:?}");
     assert!(claim_due(&*store, 1).await.is_err(), "no table is not an empty table");
+}
+
+pub(crate) async fn a_schema_whose_version_was_deleted_by_hand_is_named_and_recovered(db: &dyn Harness) {
+    let id = write_one(db).await;
+    db.execute("DELETE FROM outbox_event_partition").await;
+    db.execute("DELETE FROM outbox_event_migration").await;
+
+    let error = db.store().check_schema().await.expect_err("its version is unknown");
+
+    assert!(matches!(&error, StoreError::NoVersion { table } if table.ends_with("outbox_event")), "{error:?}");
+    let found = db.store().diagnose(&expectations()).await.expect("looks");
+    let schema = found.iter().find(|finding| finding.check == "schema").expect("is looked at");
+    assert_eq!((schema.severity, schema.fix.as_deref()), (Severity::Fault, Some("outbox migrate up")));
+    let applied = db.store().migrate_up().await.expect("notes the steps");
+    assert_eq!(applied, db.store().migrations().await.expect("lists"));
+    db.store().check_schema().await.expect("the version is known");
+    assert!(db.store().partition_faults().await.expect("looks").is_empty());
+    assert!(db.store().get(id).await.expect("reads").is_some(), "rows stay");
+}
+
+pub(crate) async fn tables_of_an_earlier_build_are_not_taken_for_ours_if_their_version_was_deleted(db: &dyn Harness) {
+    db.execute("DROP VIEW outbox_event_readable").await;
+    db.execute("ALTER TABLE outbox_event RENAME COLUMN wait_reason TO waiting_reason").await;
+    db.execute("CREATE VIEW outbox_event_readable AS SELECT event_id FROM outbox_event").await;
+    db.execute("DELETE FROM outbox_event_migration").await;
+
+    let error = db.store().migrate_up().await.expect_err("it lacks a column");
+
+    assert!(matches!(error, StoreError::EarlierBuild { .. }), "{error:?}");
 }
 
 pub(crate) async fn a_newer_schema_is_refused(db: &dyn Harness) {

@@ -197,6 +197,7 @@ impl From<StoreError> for Failure {
         let exit = match &error {
             StoreError::Url { .. } => Exit::Config,
             StoreError::NoSchema { .. }
+            | StoreError::NoVersion { .. }
             | StoreError::NoIndex { .. }
             | StoreError::SchemaOlder { .. }
             | StoreError::SchemaNewer { .. }

@@ -83,7 +83,7 @@ pub struct Expectations {
 pub(super) fn schema(checked: Result<(), StoreError>) -> Result<Finding, StoreError> {
     match checked {
         Ok(()) => Ok(Finding::good("schema", "the schema is there, of this program's version")),
-        Err(error @ (StoreError::NoSchema { .. } | StoreError::SchemaOlder { .. })) => {
+        Err(error @ (StoreError::NoSchema { .. } | StoreError::NoVersion { .. } | StoreError::SchemaOlder { .. })) => {
             Ok(Finding::fault("schema", error.to_string(), "outbox migrate up"))
         }
         Err(error @ StoreError::SchemaNewer { .. }) => {

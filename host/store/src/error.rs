@@ -174,6 +174,15 @@ pub enum StoreError {
         /// The table.
         table: String,
     },
+    /// The tables are there, and the rows that say which version they have are not.
+    #[error(
+        "the tables of {table} are there, but {table}_migration has no row, so their version is unknown: the table was emptied by hand; \
+         run `outbox migrate up`, which checks the tables, writes the row, and deletes no event"
+    )]
+    NoVersion {
+        /// The table.
+        table: String,
+    },
     /// An index is not there, or was not built to its end.
     #[error(
         "the table {table} lacks the index `{index}`, or it was not built to its end; run `outbox migrate add-index {index}`"
@@ -264,7 +273,7 @@ impl StoreError {
             Self::Forbidden { .. } => "forbidden",
             Self::Full { .. } => "full",
             Self::NotOurs { .. } | Self::EarlierBuild { .. } => "not_ours",
-            Self::NoNamespace { .. } | Self::NoSchema { .. } => "no_schema",
+            Self::NoNamespace { .. } | Self::NoSchema { .. } | Self::NoVersion { .. } => "no_schema",
             Self::NoIndex { .. } => "no_index",
             Self::SchemaOlder { .. } => "schema_older",
             Self::SchemaNewer { .. } => "schema_newer",

@@ -17,7 +17,7 @@ pub trait SchemaStore: Send + Sync {
     /// Checks that the schema is there and of our version.
     ///
     /// # Errors
-    /// [`StoreError::NoSchema`], [`StoreError::SchemaOlder`], [`StoreError::SchemaNewer`], or the database's own.
+    /// [`StoreError::NoSchema`], [`StoreError::NoVersion`], [`StoreError::SchemaOlder`], [`StoreError::SchemaNewer`], or the database's own.
     async fn check_schema(&self) -> Result<(), StoreError>;
 
     /// Every step of the schema, applied or not, in order.
@@ -27,10 +27,12 @@ pub trait SchemaStore: Send + Sync {
     async fn migrations(&self) -> Result<Vec<Migration>, StoreError>;
 
     /// Applies every step that is missing, each in one transaction; safe to repeat and to race. Inserts missing rows of the partition
-    /// table, and deletes surplus ones. Returns the steps applied.
+    /// table, and deletes surplus ones. Returns the steps applied. If the tables are there, and only the rows that note the steps were
+    /// deleted, it notes the steps anew, and returns them.
     ///
     /// # Errors
-    /// [`StoreError::SchemaNewer`]; [`StoreError::InUse`] when somebody uses the tables for longer than a few seconds, behind whom
+    /// [`StoreError::SchemaNewer`]; [`StoreError::EarlierBuild`] if the rows that note the steps were deleted, and the tables are not
+    /// those of the newest step; [`StoreError::InUse`] when somebody uses the tables for longer than a few seconds, behind whom
     /// everybody else would have to wait; or the database's own.
     async fn migrate_up(&self) -> Result<Vec<Migration>, StoreError>;
 
@@ -87,6 +89,16 @@ pub(super) struct Step {
     pub(super) name: &'static str,
     pub(super) up: &'static str,
     pub(super) down: &'static str,
+    /// A query that fails on the tables of every step before this one.
+    pub(super) probe: &'static str,
+}
+
+/// How many tables and views the steps make, without the table of notes.
+pub(super) const TABLES_AND_VIEWS: u64 = 9;
+
+/// Whether the tables are there although no step is noted. `objects` is how many of [`TABLES_AND_VIEWS`] are there.
+pub(super) fn has_lost_notes(history: &History<'_>, objects: u64) -> bool {
+    history.is_empty() && objects == TABLES_AND_VIEWS
 }
 
 /// What a lock that was not had in time means to somebody who changes the schema: nobody tries again by himself.
@@ -96,6 +108,11 @@ pub(super) fn in_use(table: &TableName, error: StoreError) -> StoreError {
         StoreError::Locked { source, .. } => StoreError::InUse { table: table.to_string(), source },
         error => error,
     }
+}
+
+/// The error when the probe of a step fails on tables whose notes were lost.
+pub(super) fn of_another_build(table: &TableName, error: StoreError) -> StoreError {
+    if error.is_transient() { error } else { StoreError::EarlierBuild { table: table.to_string() } }
 }
 
 /// How a database notes a step, before the values.
@@ -213,6 +230,11 @@ impl<'t> History<'t> {
     /// The steps that are missing, in order.
     pub(super) fn missing(&self) -> impl Iterator<Item = &'static Step> {
         self.steps.iter().filter(|step| self.at(step).is_none())
+    }
+
+    /// The newest step of this program.
+    pub(super) fn last(&self) -> Option<&'static Step> {
+        self.steps.last()
     }
 
     /// The step to take back, as it was applied, and whether it is the only one; `None` when there is none.

@@ -74,6 +74,7 @@ mod tests {
             StoreError::NotOurs { table: table() },
             StoreError::EarlierBuild { table: table() },
             StoreError::NoSchema { table: table() },
+            StoreError::NoVersion { table: table() },
             StoreError::NoIndex { table: table(), index: "ordered" },
             StoreError::SchemaOlder { table: table(), found: 1, wanted: 2 },
             StoreError::SchemaNewer { table: table(), found: 2, wanted: 1 },
@@ -97,7 +98,7 @@ mod tests {
             counted.counts().collect::<Vec<_>>()
         );
         assert!(
-            counted.counts().any(|found| found == ("no_schema", 2)),
+            counted.counts().any(|found| found == ("no_schema", 3)),
             "a missing schema is one kind, whatever is missing of it"
         );
     }

@@ -194,7 +194,12 @@ impl<S> Background<'_, S> {
     }
 
     fn schema_watcher(&self) -> JoinHandle<()> {
-        let watch = SchemaWatch { store: self.store.clone(), fault: self.schema.clone(), index: self.wanted.mode.index() };
+        let watch = SchemaWatch {
+            store: self.store.clone(),
+            fault: self.schema.clone(),
+            index: self.wanted.mode.index(),
+            unknown: Outage::default(),
+        };
         self.health.spawn("schema watcher", watch.run(self.stop.clone()))
     }
 

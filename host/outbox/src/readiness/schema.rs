@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::recurring::Recurring;
+use crate::recurring::{Outage, Recurring};
 use crate::store::{Index, Store, StoreError};
 
 /// The rest between two checks.
@@ -43,6 +43,8 @@ pub(crate) struct SchemaWatch {
     pub(crate) fault: Arc<SchemaFault>,
     /// The index that this host's mode needs.
     pub(crate) index: Option<Index>,
+    /// While the database no longer tells its version. The tables are as they were when this host started.
+    pub(crate) unknown: Outage,
 }
 
 impl SchemaWatch {
@@ -62,7 +64,15 @@ impl Recurring for SchemaWatch {
     }
 
     async fn run_once(&mut self) -> Duration {
-        self.fault.note(self.check().await);
+        let checked = self.check().await;
+        match &checked {
+            Err(error @ StoreError::NoVersion { .. }) if self.unknown.begins() => {
+                tracing::warn!(%error, "this host goes on, but no host can start on these tables")
+            }
+            Ok(()) if self.unknown.ends() => tracing::info!("the version of the schema is known again"),
+            _ => {}
+        }
+        self.fault.note(checked);
         INTERVAL
     }
 }

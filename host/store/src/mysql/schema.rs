@@ -9,7 +9,7 @@ use super::error::is_no_such_table;
 use super::grants::GRANTS;
 use super::{MySqlStore, Run, index};
 use crate::row::Named;
-use crate::schema::{self, FORGET_ALL, History, Step, has_notes};
+use crate::schema::{self, FORGET_ALL, History, Step, has_lost_notes, has_notes, of_another_build};
 use crate::{Index, Migration, PartitionStore, SchemaStore, StoreError, TableName};
 
 #[async_trait]
@@ -21,6 +21,9 @@ impl SchemaStore for MySqlStore {
     async fn check_schema(&self) -> Result<(), StoreError> {
         let mut connection = self.connection(READ_VERSION).await?;
         let history = history(self, &mut connection).await?;
+        if has_lost_notes(&history, objects(self, &mut connection).await?) && notes(self, &mut connection).await?.is_some() {
+            return Err(StoreError::NoVersion { table: self.table.to_string() });
+        }
         if history.is_empty() && exists(self, &mut connection, self.table.as_str()).await? {
             return Err(StoreError::NotOurs { table: self.table.to_string() });
         }
@@ -83,6 +86,7 @@ const STEPS: &[Step] = &[Step {
     name: "outbox-7",
     up: include_str!("../../migrations/mysql/0001_outbox_event.sql"),
     down: include_str!("../../migrations/mysql/0001_outbox_event.down.sql"),
+    probe: "SELECT wait_reason FROM outbox_event WHERE 1 = 0",
 }];
 
 const HISTORY: &str = "
@@ -93,7 +97,7 @@ CREATE TABLE IF NOT EXISTS outbox_event_migration (
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin";
 const EXISTS: &str = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?";
 /// How many of the tables, or of other things with the name of one, are there.
-const ANY_EXISTS: &str = "
+const OBJECTS: &str = "
 SELECT COUNT(*) FROM information_schema.tables
 WHERE table_schema = DATABASE()
   AND table_name IN ('outbox_event', 'outbox_event_route', 'outbox_event_pause', 'outbox_event_node', 'outbox_event_partition',
@@ -117,8 +121,15 @@ async fn locked_up(store: &MySqlStore, connection: &mut MySqlConnection) -> Resu
     refuse_foreign(store, connection).await?;
     store.statement(HISTORY).execute(&mut *connection).await.map_err(failed)?;
     let before = history(store, connection).await?.known()?;
+    let lost_notes = has_lost_notes(&before, objects(store, connection).await?);
+    if lost_notes && let Some(last) = before.last() {
+        let probe = store.statement(last.probe).execute(&mut *connection).await;
+        probe.map_err(|error| of_another_build(&store.table, store.failed(READ_VERSION, error)))?;
+    }
     for step in before.missing() {
-        run(store, connection, step.up).await?;
+        if !lost_notes {
+            run(store, connection, step.up).await?;
+        }
         let record = store.statement(RECORD).bind(i64::from(step.version)).bind(step.name);
         record.execute(&mut *connection).await.map_err(failed)?;
     }
@@ -134,8 +145,7 @@ async fn locked_reset(store: &MySqlStore, connection: &mut MySqlConnection) -> R
         store.statement(BEGIN_RESET).execute(&mut *connection).await.map_err(failed)?;
     } else if notes(store, connection).await?.is_none() {
         // A table of notes without a row belongs to a step that was cut off.
-        let any = store.statement(ANY_EXISTS).fetch_one(&mut *connection).await.and_then(|row| row.number(0));
-        if any.map_err(failed)? > 0 {
+        if objects(store, connection).await? > 0 {
             return Err(StoreError::NotOurs { table: store.table.to_string() });
         }
     }
@@ -144,6 +154,11 @@ async fn locked_reset(store: &MySqlStore, connection: &mut MySqlConnection) -> R
     }
     run(store, connection, FORGET_ALL).await?;
     locked_up(store, connection).await
+}
+
+async fn objects(store: &MySqlStore, connection: &mut MySqlConnection) -> Result<u64, StoreError> {
+    let objects = store.statement(OBJECTS).fetch_one(connection).await.and_then(|row| row.number(0));
+    objects.map_err(|error| store.failed(READ_VERSION, error))
 }
 
 /// Our history is made before our table, so a table without a history belongs to another program.

@@ -8,7 +8,7 @@ use super::ddl::{prepare, run};
 use super::grants::GRANTS;
 use super::{PostgresStore, Run, TransactionalStore, index};
 use crate::row::Named;
-use crate::schema::{self, FORGET_ALL, History, Step, has_notes};
+use crate::schema::{self, FORGET_ALL, History, Step, has_lost_notes, has_notes, of_another_build};
 use crate::{Index, Migration, PartitionStore, SchemaStore, StoreError, TableName};
 
 const TABLE_IN_FULL: &str = "
@@ -25,7 +25,11 @@ impl SchemaStore for PostgresStore {
 
     async fn check_schema(&self) -> Result<(), StoreError> {
         let mut transaction = self.transaction().await?;
-        history(self, &mut transaction).await?.check()
+        let history = history(self, &mut transaction).await?;
+        if has_lost_notes(&history, objects(self, &mut transaction).await?) {
+            return Err(StoreError::NoVersion { table: self.table.to_string() });
+        }
+        history.check()
     }
 
     async fn migrations(&self) -> Result<Vec<Migration>, StoreError> {
@@ -64,7 +68,7 @@ impl SchemaStore for PostgresStore {
     async fn migrate_reset(&self) -> Result<Vec<Migration>, StoreError> {
         let mut transaction = self.transaction().await?;
         prepare(self, &mut transaction).await?;
-        if !has_notes(history(self, &mut transaction).await)? && exists(self, &mut transaction, ANY_EXISTS).await? {
+        if !has_notes(history(self, &mut transaction).await)? && objects(self, &mut transaction).await? > 0 {
             return Err(StoreError::NotOurs { table: self.table.to_string() });
         }
         for step in STEPS.iter().rev() {
@@ -104,18 +108,19 @@ const STEPS: &[Step] = &[Step {
     name: "outbox-7",
     up: include_str!("../../migrations/postgres/0001_outbox_event.sql"),
     down: include_str!("../../migrations/postgres/0001_outbox_event.down.sql"),
+    probe: "SELECT wait_reason FROM outbox_event WHERE 1 = 0",
 }];
 
 const HISTORY: &str = "
 CREATE TABLE IF NOT EXISTS outbox_event_migration
   (version integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL)";
 const EXISTS: &str = "SELECT to_regclass('outbox_event_migration') IS NOT NULL AS there";
-/// Whether any of the tables, or something else with the name of one, is there.
-const ANY_EXISTS: &str = "
-SELECT coalesce(to_regclass('outbox_event'), to_regclass('outbox_event_route'), to_regclass('outbox_event_pause'),
-                to_regclass('outbox_event_node'), to_regclass('outbox_event_partition'),
-                to_regclass('outbox_event_audit'), to_regclass('outbox_event_state'),
-                to_regclass('outbox_event_state_usage'), to_regclass('outbox_event_readable')) IS NOT NULL AS there";
+/// How many of the tables, or of other things with the name of one, are there.
+const OBJECTS: &str = "
+SELECT num_nonnulls(to_regclass('outbox_event'), to_regclass('outbox_event_route'), to_regclass('outbox_event_pause'),
+                    to_regclass('outbox_event_node'), to_regclass('outbox_event_partition'),
+                    to_regclass('outbox_event_audit'), to_regclass('outbox_event_state'),
+                    to_regclass('outbox_event_state_usage'), to_regclass('outbox_event_readable'))::bigint";
 const APPLIED: &str = "SELECT version, applied_at, name FROM outbox_event_migration ORDER BY version";
 const RECORD: &str = "
 INSERT INTO outbox_event_migration (version, name, applied_at) VALUES ($1::integer, $2::text, now()) RETURNING applied_at";
@@ -137,15 +142,27 @@ fn place(table: &TableName) -> String {
 async fn apply_missing(store: &PostgresStore, connection: &mut PgConnection) -> Result<Vec<Migration>, StoreError> {
     run(store, connection, HISTORY).await?;
     let history = history(store, connection).await?.known()?;
+    let lost_notes = has_lost_notes(&history, objects(store, connection).await?);
+    if lost_notes && let Some(last) = history.last() {
+        let probe = store.statement(last.probe).execute(&mut *connection).await;
+        probe.map_err(|error| of_another_build(&store.table, store.failed(READING, error)))?;
+    }
     let mut done = Vec::new();
     for step in history.missing() {
-        run(store, connection, step.up).await?;
+        if !lost_notes {
+            run(store, connection, step.up).await?;
+        }
         let note = store.statement(RECORD).bind(signed(step.version)).bind(step.name).fetch_one(&mut *connection).await;
         let applied_at = note.and_then(|row| row.moment("applied_at"));
         let applied_at = applied_at.map_err(|error| store.failed("migrate the schema", error))?;
         done.push(Migration { version: step.version, name: step.name, applied_at: Some(applied_at) });
     }
     Ok(done)
+}
+
+async fn objects(store: &PostgresStore, connection: &mut PgConnection) -> Result<u64, StoreError> {
+    let objects = store.statement(OBJECTS).fetch_one(connection).await.and_then(|row| row.number(0));
+    objects.map_err(|error| store.failed(READING, error))
 }
 
 async fn exists(store: &PostgresStore, connection: &mut PgConnection, sql: &'static str) -> Result<bool, StoreError> {

@@ -7,7 +7,7 @@ use super::ddl::run;
 use super::error::failed;
 use super::{Run, SqliteStore, TransactionalStore, index};
 use crate::row::Named;
-use crate::schema::{self, FORGET_ALL, History, Step, has_notes};
+use crate::schema::{self, FORGET_ALL, History, Step, has_lost_notes, has_notes, of_another_build};
 use crate::{Index, Migration, PartitionStore, SchemaStore, StoreError, TableName};
 
 #[async_trait]
@@ -18,7 +18,11 @@ impl SchemaStore for SqliteStore {
 
     async fn check_schema(&self) -> Result<(), StoreError> {
         let mut connection = self.reading(READING).await?;
-        history(self, &mut connection).await?.check()
+        let history = history(self, &mut connection).await?;
+        if has_lost_notes(&history, count(self, &mut connection, OBJECTS).await?) {
+            return Err(StoreError::NoVersion { table: self.table.to_string() });
+        }
+        history.check()
     }
 
     async fn migrations(&self) -> Result<Vec<Migration>, StoreError> {
@@ -50,7 +54,7 @@ impl SchemaStore for SqliteStore {
 
     async fn migrate_reset(&self) -> Result<Vec<Migration>, StoreError> {
         let mut transaction = self.begin().await?;
-        if !has_notes(history(self, &mut transaction).await)? && exists(self, &mut transaction, ANY_EXISTS).await? {
+        if !has_notes(history(self, &mut transaction).await)? && count(self, &mut transaction, OBJECTS).await? > 0 {
             return Err(StoreError::NotOurs { table: self.table.to_string() });
         }
         for step in STEPS.iter().rev() {
@@ -90,13 +94,14 @@ const STEPS: &[Step] = &[Step {
     name: "outbox-7",
     up: include_str!("../../migrations/sqlite/0001_outbox_event.sql"),
     down: include_str!("../../migrations/sqlite/0001_outbox_event.down.sql"),
+    probe: "SELECT wait_reason FROM outbox_event WHERE 1 = 0",
 }];
 
 const HISTORY: &str = "
 CREATE TABLE IF NOT EXISTS outbox_event_migration (version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at INTEGER NOT NULL)";
 const EXISTS: &str = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'outbox_event_migration'";
-/// Whether any of the tables, or something else with the name of one, is there. SQLite compares names without case.
-const ANY_EXISTS: &str = "
+/// How many of the tables, or of other things with the name of one, are there. SQLite compares names without case.
+const OBJECTS: &str = "
 SELECT count(*) FROM sqlite_master
 WHERE name COLLATE NOCASE IN ('outbox_event', 'outbox_event_route', 'outbox_event_pause', 'outbox_event_node', 'outbox_event_partition',
                               'outbox_event_audit', 'outbox_event_state', 'outbox_event_state_usage', 'outbox_event_readable')";
@@ -115,10 +120,17 @@ pub(super) fn text(table: &TableName, index: Option<Index>) -> String {
 async fn apply_missing(store: &SqliteStore, connection: &mut SqliteConnection) -> Result<Vec<Migration>, StoreError> {
     run(store, connection, HISTORY).await?;
     let history = history(store, connection).await?.known()?;
+    let lost_notes = has_lost_notes(&history, count(store, connection, OBJECTS).await?);
+    if lost_notes && let Some(last) = history.last() {
+        let probe = store.statement(last.probe).execute(&mut *connection).await;
+        probe.map_err(|error| of_another_build(&store.table, failed(READING, error)))?;
+    }
     let now = store.clock.now();
     let mut done = Vec::new();
     for step in history.missing() {
-        run(store, connection, step.up).await?;
+        if !lost_notes {
+            run(store, connection, step.up).await?;
+        }
         let record = store.statement(RECORD).bind(i64::from(step.version)).bind(step.name).bind(now.as_micros());
         record.execute(&mut *connection).await.map_err(|error| failed("migrate the schema", error))?;
         done.push(Migration { version: step.version, name: step.name, applied_at: Some(now) });
@@ -126,14 +138,14 @@ async fn apply_missing(store: &SqliteStore, connection: &mut SqliteConnection) -
     Ok(done)
 }
 
-async fn exists(store: &SqliteStore, connection: &mut SqliteConnection, sql: &'static str) -> Result<bool, StoreError> {
+async fn count(store: &SqliteStore, connection: &mut SqliteConnection, sql: &'static str) -> Result<u64, StoreError> {
     let count = store.statement(sql).fetch_one(connection).await.and_then(|row| row.number(0));
-    Ok(count.map_err(|error| failed(READING, error))? > 0)
+    count.map_err(|error| failed(READING, error))
 }
 
 async fn history<'s>(store: &'s SqliteStore, connection: &mut SqliteConnection) -> Result<History<'s>, StoreError> {
     let failed = |error| failed(READING, error);
-    let there = exists(store, connection, EXISTS).await?;
+    let there = count(store, connection, EXISTS).await? > 0;
     let notes = if there { store.statement(APPLIED).fetch_all(connection).await.map_err(failed)? } else { Vec::new() };
     History::read(STEPS, &store.table, &notes).map_err(failed)?
 }
