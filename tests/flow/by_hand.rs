@@ -7,7 +7,7 @@ use outbox::dispatcher::DispatcherConfig;
 use outbox::event::OwnerId;
 use outbox::store::WriteStore as _;
 use outbox::store::{NewRow, Ownership};
-use outbox::{EventId, Mode, Outbox, OutboxBuilder, TransactionalStore};
+use outbox::{Envelope, EventId, Mode, Outbox, OutboxBuilder, TransactionalStore};
 use support::{Database, Recorder, eventually};
 
 use crate::common::{HOUR, ROUTE, commit, done, eager, orders, outbox, row};
@@ -24,7 +24,10 @@ fn host<S: TransactionalStore + Clone>(store: S, mode: Mode, recorder: &Recorder
 
 /// Inserts events that only a poller can find.
 async fn insert(db: &impl Database, count: u32) {
-    let envelopes = orders(count);
+    insert_all(db, &orders(count)).await;
+}
+
+async fn insert_all(db: &impl Database, envelopes: &[Envelope]) {
     let rows: Vec<_> = envelopes.iter().map(|envelope| NewRow { envelope, claimed: false }).collect();
     let nobody = Ownership { owner: OwnerId::generate("producer"), lease: HOUR };
     // By the clock that hosts go by.
@@ -173,4 +176,54 @@ pub(crate) async fn an_outcome_is_not_written_to_another_event_that_has_got_the_
     assert_eq!(called, before.into_iter().chain(after).collect(), "each event was delivered");
     assert_eq!(recorder.count(), called.len(), "nothing was delivered twice");
     host.shutdown().await;
+}
+
+/// Empties every table of the outbox, as test suites do. The numbers of events begin anew.
+async fn empty_all_tables(db: &impl Database) {
+    let kind = db.store().kind();
+    let tables = ["", "_route", "_pause", "_node", "_partition", "_audit", "_state", "_state_usage", "_migration"];
+    let tables = tables.map(|suffix| format!("outbox_event{suffix}"));
+    if kind == "postgres" {
+        db.execute(&format!("TRUNCATE {} RESTART IDENTITY", tables.join(", "))).await;
+        return;
+    }
+    for table in tables {
+        db.execute(&match kind {
+            "mysql" => format!("TRUNCATE TABLE {table}"),
+            _ => format!("DELETE FROM {table}; DELETE FROM sqlite_sequence WHERE name = '{table}'"),
+        })
+        .await;
+    }
+}
+
+/// What happens only once in a lease does not help the test.
+const LONG_LEASE: Duration = Duration::from_secs(100);
+
+pub(crate) async fn a_host_goes_on_after_all_tables_were_emptied_in_every_mode<D: Database>(db: &D) {
+    for mode in MODES {
+        let (recorder, long) = (Recorder::done(), Recorder::held());
+        // In the mode `ordered`, nothing begins beside the call that is under way.
+        let config = DispatcherConfig { lease: LONG_LEASE, deadline: LEASE, ..DispatcherConfig::default() };
+        let host = host(db.another().await, mode, &recorder).dispatcher(config).listener("Long", long.listener());
+        let host = host.start().await.expect("starts");
+        insert(db, 100).await;
+        done(db, 100).await;
+
+        for round in 2..4 {
+            let call = Envelope::new("Long").json(&0).expect("a good envelope");
+            insert_all(db, &[call]).await;
+            long.started().await;
+            empty_all_tables(db).await;
+            insert(db, 100).await;
+            done(db, 100).await;
+            assert_eq!(recorder.count(), round * 100, "{mode:?}: each once");
+        }
+        assert!(host.readiness().is_ready(), "{mode:?}: {:?}", host.readiness());
+        long.finish(2);
+        host.shutdown().await;
+        db.store().migrate_up().await.expect("restores what is missing");
+        db.store().check_schema().await.expect("the version is known");
+        empty_all_tables(db).await;
+        db.store().migrate_up().await.expect("restores what is missing");
+    }
 }

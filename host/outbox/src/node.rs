@@ -34,9 +34,6 @@ const LEAST_REST: Duration = Duration::from_millis(250);
 /// How often a host looks whether its plugins or its refused outcomes changed, so that a change is written before the next beat is due.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// After this many beats, which is once in a lease, a host looks for missing and surplus rows of the partition table.
-const RESTORES: u32 = HEARTBEATS;
-
 /// A look at all hosts on its way: what they are, and the database's time. In a task of its own, since it may have to wait for a
 /// connection: no heartbeat may be late for that.
 type Look = JoinHandle<Result<(Vec<NodeRecord>, Timestamp), StoreError>>;
@@ -62,22 +59,19 @@ impl Heartbeat {
     /// Sends heartbeats until the host stops, then signs the host off. Partitions without events in flight are free at once, the others when
     /// other hosts notice that this host is gone.
     pub(crate) async fn run(self, mut stopped: watch::Receiver<bool>) {
-        let (outage, mut beats) = (Outage::default(), 0_u32);
+        let (outage, restore_outage) = (Outage::default(), Outage::default());
         let mut others = Others::new(self.node.owner.as_str(), self.node.mode, self.lease);
         let (mut told, mut told_refused, mut unkept) = (None, RefusedOutcomes::default(), None);
         let mut look: Option<Look> = None;
         self.partitions.session().wait_until_known(FIRST_SESSION).await;
         'alive: loop {
-            if beats % RESTORES == 0 {
-                self.restore_partitions().await;
-            }
-            beats = beats.wrapping_add(1);
-            // Written when it changed; a beat that failed is repeated whole.
+            self.restore_partitions(&restore_outage).await;
             let plugins = self.report.as_ref().and_then(|report| report());
             let refused = self.metrics.outcomes_apart.refused();
-            let news = plugins.clone().filter(|_| plugins != told);
             let live = outage.note(
-                self.run_once(news, refused.clone(), &mut unkept).await.inspect_err(|error| self.metrics.db_error(error)),
+                self.run_once(plugins.clone(), refused.clone(), &mut unkept)
+                    .await
+                    .inspect_err(|error| self.metrics.db_error(error)),
                 |error| tracing::error!(%error, "this host cannot write its heartbeat; trying again"),
                 || tracing::info!("this host is seen by the others again"),
             );
@@ -159,20 +153,29 @@ impl Heartbeat {
     }
 
     /// Restores missing rows of the partition table: no host reads the events of a partition without a row. A failure that may pass is
-    /// retried with the next look.
-    async fn restore_partitions(&self) {
-        match self.store.restore_partitions().await.inspect_err(|error| self.metrics.db_error(error)) {
-            Ok(found) if !found.is_empty() => tracing::error!(
+    /// retried with the next beat.
+    async fn restore_partitions(&self, outage: &Outage) {
+        let restored = self.store.restore_partitions().await.inspect_err(|error| self.metrics.db_error(error));
+        if restored.as_ref().is_err_and(StoreError::is_transient) {
+            return;
+        }
+        let found = outage.note(
+            restored,
+            |error| {
+                tracing::error!(
+                    %error,
+                    "the partition table cannot be restored, and events of its partitions may wait for ever; see `outbox doctor`, and \
+                     run `outbox migrate up` as the user that owns the table"
+                )
+            },
+            || tracing::info!("the partition table is complete again"),
+        );
+        if let Some(found) = found.filter(|found| !found.is_empty()) {
+            tracing::error!(
                 missing = found.missing,
                 surplus = found.surplus,
                 "the partition table was changed by hand: {found}. Its rows were restored; events in flight may be delivered again"
-            ),
-            Err(error) if !error.is_transient() => tracing::error!(
-                error = %crate::chain(&error),
-                "the partition table cannot be restored, and events of its partitions may wait for ever; see `outbox doctor`, and run \
-                 `outbox migrate up` as the user that owns the table"
-            ),
-            _ => {}
+            );
         }
     }
 

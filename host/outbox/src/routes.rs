@@ -8,6 +8,7 @@ use tokio::sync::watch;
 
 use crate::event::Route;
 use crate::listener::Listeners;
+use crate::partition::Partitions;
 use crate::recurring::{Outage, Recurring};
 use crate::store::{RouteRecord, Store, StoreError};
 
@@ -25,19 +26,36 @@ pub(crate) struct RouteKeeper {
     store: Arc<dyn Store>,
     changes: watch::Receiver<u64>,
     listeners: Arc<Listeners>,
+    partitions: Arc<Partitions>,
     outage: Outage,
     /// What the session has seen of the table of routes; `None` while it does not tell.
     seen: watch::Receiver<Option<String>>,
+    /// Whether the session has not yet told of the routes that this host noted last. Until then, it cannot tell if they are deleted again.
+    is_noted_unseen: bool,
 }
 
 impl RouteKeeper {
-    pub(crate) fn new(store: Arc<dyn Store>, listeners: Arc<Listeners>, seen: watch::Receiver<Option<String>>) -> Self {
-        Self { store, changes: listeners.changes(), listeners, outage: Outage::default(), seen }
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        listeners: Arc<Listeners>,
+        partitions: Arc<Partitions>,
+        seen: watch::Receiver<Option<String>>,
+    ) -> Self {
+        Self {
+            store,
+            changes: listeners.changes(),
+            listeners,
+            partitions,
+            outage: Outage::default(),
+            seen,
+            is_noted_unseen: false,
+        }
     }
 
     async fn step(&mut self) -> Result<(), StoreError> {
         self.changes.mark_unchanged();
         // Before the look: what changes after it is seen once more.
+        self.is_noted_unseen &= !self.seen.has_changed().unwrap_or(false);
         self.seen.mark_unchanged();
         let (routes, mut known) = (self.listeners.routes(), self.store.routes().await?);
         // Those that are new here, and those that somebody had forgotten though this host answers them.
@@ -45,6 +63,9 @@ impl RouteKeeper {
             known.iter().filter(|known| known.first_seen_at.is_some()).map(|known| &known.route).collect();
         if routes.iter().any(|route| !noted.contains(route)) {
             self.store.remember_routes(&routes).await?;
+            self.is_noted_unseen = true;
+            // All tables may have been emptied, and the row of this host and its partitions be gone, too.
+            self.partitions.request_beat();
             known = self.store.routes().await?;
         }
         take_in(known, &self.listeners);
@@ -62,7 +83,8 @@ impl Recurring for RouteKeeper {
             || tracing::info!("the routes can be read and recorded again"),
         );
         // A look that failed is repeated soon.
-        if succeeded && self.seen.borrow().is_some() { LOOK_EVERY_TOLD } else { LOOK_EVERY }
+        let is_told = self.seen.borrow().is_some() && !self.is_noted_unseen;
+        if succeeded && is_told { LOOK_EVERY_TOLD } else { LOOK_EVERY }
     }
 
     async fn woken(&mut self) {

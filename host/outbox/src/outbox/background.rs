@@ -177,7 +177,7 @@ impl<S> Background<'_, S> {
     }
 
     fn route_keeper(&self, seen: watch::Receiver<Option<String>>) -> JoinHandle<()> {
-        let keeper = RouteKeeper::new(self.store.clone(), self.listeners.clone(), seen);
+        let keeper = RouteKeeper::new(self.store.clone(), self.listeners.clone(), self.partitions.clone(), seen);
         self.health.spawn("route keeper", keeper.run(self.stop.clone()))
     }
 

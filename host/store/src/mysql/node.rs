@@ -18,7 +18,7 @@ use crate::{Node, NodeRecord, NodeStore, StoreError, row};
 const HEARTBEAT: &str = "
 INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until, plugins, refused, room, session)
 VALUES (?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, ?, ?, ?, ?)
-ON DUPLICATE KEY UPDATE alive_until = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, plugins = COALESCE(?, plugins),
+ON DUPLICATE KEY UPDATE alive_until = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, plugins = ?,
                         refused = ?, room = ?, session = ?";
 
 /// How many other hosts share the work. Bound: the mode, the owner.

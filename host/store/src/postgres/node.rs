@@ -12,7 +12,7 @@ use crate::settle::delay_micros;
 use crate::{Node, NodeRecord, NodeStore, StoreError, row};
 
 /// A statement does not see what it writes: this host is counted by itself. Skips hosts that another host is deleting. A host that
-/// owns partitions is not deleted, since its row says that they are free. $1 to $4 owner, label, mode, version, $5 the lease in
+/// owns partitions is not deleted, since its row says that they are free. A long text that did not change is not written again. $1 to $4 owner, label, mode, version, $5 the lease in
 /// microseconds, $6 its plugins, $7 the outcomes that are refused, $8 and $9 its room and whether it has a session.
 const HEARTBEAT: &str = "
 WITH alive AS (
@@ -20,8 +20,8 @@ WITH alive AS (
   VALUES ($1::text, $2::text, $3::text, $4::text, now(), now() + $5::bigint * interval '1 microsecond', $6::text,
           $7::text, $8::integer, $9::smallint)
   ON CONFLICT (owner) DO UPDATE
-  SET alive_until = excluded.alive_until, plugins = coalesce(excluded.plugins, node.plugins),
-      refused = excluded.refused, room = excluded.room, session = excluded.session),
+  SET alive_until = excluded.alive_until, refused = excluded.refused, room = excluded.room, session = excluded.session,
+      plugins = CASE WHEN node.plugins = excluded.plugins THEN node.plugins ELSE excluded.plugins END),
 forgotten AS (
   DELETE FROM outbox_event_node
   WHERE owner = ANY (ARRAY (SELECT owner FROM outbox_event_node

@@ -17,7 +17,7 @@ const HEARTBEAT: &str = "
 INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until, plugins, refused, room, session)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
 ON CONFLICT (owner) DO UPDATE
-SET alive_until = excluded.alive_until, plugins = coalesce(excluded.plugins, plugins),
+SET alive_until = excluded.alive_until, plugins = excluded.plugins,
     refused = excluded.refused, room = excluded.room, session = excluded.session";
 
 /// A host that owns partitions is not deleted, since its row says that they are free. ?1 the oldest time that is kept.

@@ -42,8 +42,8 @@ fn every(plan: &Plan, name: &str) -> Option<Duration> {
         // A session tells of changes.
         "routes" => Duration::from_secs(if plan.sessions { 10 } else { 1 }),
         // A host that is not alone, and should be, looks around it with each.
-        "heartbeat" | "keep_partitions" | "nodes" | "now" => plan.lease / 10,
-        "restore_partitions" | "blockers" => plan.lease,
+        "heartbeat" | "restore_partitions" | "keep_partitions" | "nodes" | "now" => plan.lease / 10,
+        "blockers" => plan.lease,
         "check_schema" | "check_index" | "notify" => Duration::from_secs(30),
         _ => return None,
     })
