@@ -11,7 +11,7 @@ const LONG: Duration = Duration::from_secs(180);
 
 /// What ends by itself: the command with its arguments, and a part of what it prints, on standard output or, where that is
 /// empty, on standard error. In this order: what deletes comes last.
-const ONCE: [(&[&str], &str); 61] = [
+const ONCE: [(&[&str], &str); 62] = [
     (&["version"], "outbox 0."),
     (&["completions", "bash"], "_outbox()"),
     (&["wit"], "package outbox:listener@0.1.0;"),
@@ -71,6 +71,7 @@ const ONCE: [(&[&str], &str); 61] = [
     (&["bench", "--native", "--events", "1000", "--hosts", "2"], "several hosts together"),
     (&["bench", "--native", "--events", "1000", "--backlog", "20"], "beside a slow route, p99"),
     (&["bench", "--native", "--events", "1000", "--costs"], "a SQLite file has none"),
+    (&["testing", "reset", "--yes"], "deleted from"),
     (&["migrate", "reset", "--yes"], "APPLIED AT"),
     (&["migrate", "down", "--yes"], "APPLIED AT"),
 ];

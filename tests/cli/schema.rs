@@ -158,3 +158,20 @@ level = "info,outbox::poller=debug"
     let with_origins = without_variable(&["config", "show", "--config", "written.toml", "--origin"]);
     assert_eq!(with_origins.parse::<toml::Table>().ok(), Some(parsed), "{with_origins}");
 }
+
+#[test]
+fn a_reset_of_a_test_suite_names_its_database_and_deletes_nothing_without_a_yes() {
+    let place = Place::migrated();
+    place.order("one", "1");
+    place.ok(&["route", "pause", "*/*"]);
+    let events = || place.json(&["event", "list", "--output", "json"]).as_array().map(Vec::len);
+
+    let refused = place.run(&["testing", "reset"]);
+
+    assert_eq!((refused.code, events()), (Some(2), Some(1)), "{}", refused.stderr);
+    assert!(refused.stderr.contains("outbox.db") && refused.stderr.contains("add --yes"), "{}", refused.stderr);
+    let reset = place.run(&["testing", "reset", "--yes"]);
+    assert_eq!((reset.code, events()), (Some(0), Some(0)), "{}", reset.stderr);
+    assert!(reset.stderr.contains("1 event of outbox_event deleted from sqlite:"), "{}", reset.stderr);
+    assert_eq!(place.json(&["route", "list", "--output", "json"]).as_array().map(Vec::len), Some(0));
+}

@@ -227,3 +227,29 @@ pub(crate) async fn a_host_goes_on_after_all_tables_were_emptied_in_every_mode<D
         db.store().migrate_up().await.expect("restores what is missing");
     }
 }
+
+pub(crate) async fn hosts_deliver_the_next_event_after_a_test_suite_has_emptied_the_tables<D: Database>(db: &D) {
+    for mode in MODES {
+        let (recorder, long) = (Recorder::done(), Recorder::held());
+        let config = DispatcherConfig { lease: LONG_LEASE, deadline: LEASE, ..DispatcherConfig::default() };
+        let host = host(db.another().await, mode, &recorder).dispatcher(config).listener("Long", long.listener());
+        let host = host.start().await.expect("starts");
+        insert(db, 20).await;
+        done(db, 20).await;
+        insert_all(db, &[Envelope::new("Long").json(&0).expect("a good envelope")]).await;
+        long.started().await;
+
+        for round in 2..5 {
+            host.store().empty_tables().await.expect("empties");
+            insert(db, 20).await;
+            done(db, 20).await;
+            assert_eq!(recorder.count(), round * 20, "{mode:?}: each once");
+        }
+        let epochs = "SELECT count(*) FROM outbox_event_partition WHERE epoch > 4";
+        assert_eq!(db.number(epochs).await, 0, "{mode:?}: the host kept its partitions");
+        long.finish(1);
+        host.shutdown().await;
+        let deleted = db.store().empty_tables().await.expect("empties without a host");
+        assert_eq!(deleted, 20);
+    }
+}

@@ -260,6 +260,7 @@ conformance! {
     migrate::two_programs_may_migrate_at_once,
     migrate::a_missing_schema_is_named,
     migrate::a_newer_schema_is_refused,
+    migrate::emptied_tables_keep_only_live_hosts_with_their_partitions,
     migrate::a_schema_whose_version_was_deleted_by_hand_is_named_and_recovered,
     migrate::tables_of_an_earlier_build_are_not_taken_for_ours_if_their_version_was_deleted,
     migrate::a_table_of_an_earlier_build_is_refused_until_it_is_reset,

@@ -1,10 +1,10 @@
 //! The schema.
 
 use outbox::StoreError;
-use outbox::store::{Filter, NewRow, PARTITIONS, Severity};
+use outbox::store::{AuditFilter, Filter, HeldPartition, NewRow, Node, PARTITIONS, Severity};
 use support::{Harness, Sqlite};
 
-use crate::common::{by_hand, claim_due, expectations, keep, owner, ownership, plain, write_one};
+use crate::common::{LEASE, MOMENT, by_hand, claim_due, expectations, keep, owner, ownership, plain, write_one};
 
 pub(crate) async fn migrating_twice_is_migrating_once(db: &dyn Harness) {
     let id = write_one(db).await;
@@ -144,6 +144,35 @@ pub(crate) async fn a_reset_deletes_no_table_of_another_program(db: &dyn Harness
         assert!(matches!(&error, StoreError::NotOurs { table } if table.ends_with(name)), "{error:?}");
         assert_eq!(db.number(&format!("SELECT max(id) FROM {foreign}")).await, 7);
     }
+}
+
+pub(crate) async fn emptied_tables_keep_only_live_hosts_with_their_partitions(db: &dyn Harness) {
+    let (store, gone, alive) = (db.store(), owner("gone"), owner("alive"));
+    let id = write_one(db).await;
+    let event = store.get(id).await.expect("reads").expect("is there");
+    let route = plain(db).await.route().clone();
+    store.remember_routes(std::slice::from_ref(&route)).await.expect("notes");
+    store.pause(&route, &by_hand()).await.expect("pauses");
+    keep(&*store, &gone, 100, PARTITIONS).await;
+    db.let_pass(LEASE + MOMENT).await;
+    let node = Node::new(alive.clone(), "here 1", "multi_node", "1.2.3");
+    store.heartbeat(&node, LEASE).await.expect("says that it is alive");
+    let held = store.keep_partitions(&alive, 50, PARTITIONS).await.expect("keeps");
+
+    assert_eq!(store.empty_tables().await.expect("empties"), 1);
+
+    assert!(store.get(id).await.expect("looks").is_none());
+    assert!(store.routes().await.expect("lists").is_empty());
+    assert!(store.list_audit(&AuditFilter::default(), 10).await.expect("lists").is_empty());
+    let nodes = store.nodes().await.expect("lists");
+    let named: Vec<_> = nodes.iter().map(|node| (node.owner.as_str(), node.partitions)).collect();
+    assert_eq!(named, [(alive.as_str(), 50)]);
+    let held_still: Vec<_> = held.iter().map(|held| HeldPartition { abandoned: false, ..*held }).collect();
+    assert_eq!(store.keep_partitions(&alive, 50, PARTITIONS).await.expect("keeps"), held_still);
+    assert_eq!(db.number("SELECT count(*) FROM outbox_event_partition WHERE owner IS NOT NULL").await, 50);
+    store.check_schema().await.expect("the schema stays");
+    let next = store.get(write_one(db).await).await.expect("reads").expect("is there");
+    assert!(next.seq > event.seq, "no number is used again");
 }
 
 pub(crate) async fn taking_the_schema_back_leaves_nothing(db: &dyn Harness) {

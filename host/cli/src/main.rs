@@ -48,6 +48,7 @@ mod stderr;
 mod systemd;
 mod telemetry;
 mod terminal;
+mod testing;
 mod token;
 mod top;
 mod why;
@@ -127,6 +128,9 @@ enum Command {
     /// List the hosts that share the table
     #[command(subcommand)]
     Node(node::NodeCommand),
+    /// Empty the tables between two tests of a test suite
+    #[command(subcommand)]
+    Testing(testing::TestingCommand),
     /// Show the audit log: every manual change, with who made it and why
     #[command(subcommand)]
     Audit(audit::AuditCommand),
@@ -180,7 +184,7 @@ impl Command {
         use state::StateCommand as State;
         match self {
             Self::Event(Event::Emit(_)) => "outbox_writer",
-            Self::Migrate(_) => "outbox_migrator",
+            Self::Migrate(_) | Self::Testing(_) => "outbox_migrator",
             Self::Event(_) | Self::Stats(_) | Self::Top(_) | Self::Node(_) | Self::Audit(_) => "outbox_viewer",
             Self::Dead(Dead::List { .. } | Dead::Show { .. } | Dead::Count { .. } | Dead::Test(_)) => "outbox_viewer",
             Self::Route(Route::List { .. } | Route::Blocked { .. }) | Self::Plugin(Plugin::List { .. }) => "outbox_viewer",
@@ -317,6 +321,7 @@ async fn once(command: Command, settings: &Settings) -> Result<(), Failure> {
     match command {
         Command::Config(command) => command.run(settings),
         Command::Migrate(command) => command.run(config).await,
+        Command::Testing(command) => command.run(config).await,
         Command::Doctor(command) => command.run(settings).await,
         Command::Event(command) => command.run(config).await,
         Command::Dead(command) => command.run(config).await,

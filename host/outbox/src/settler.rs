@@ -243,7 +243,7 @@ impl Settler {
 /// Says that outcomes were dropped.
 fn fenced_off(fenced: u64) {
     if fenced > 0 {
-        tracing::warn!(fenced, "outcomes were dropped: their events are finished, or held by somebody else by now");
+        tracing::warn!(fenced, "outcomes were dropped: their events are finished, deleted, or held by another host");
     }
 }
 

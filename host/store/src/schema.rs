@@ -50,6 +50,15 @@ pub trait SchemaStore: Send + Sync {
     /// [`StoreError::InUse`], or the database's own.
     async fn migrate_reset(&self) -> Result<Vec<Migration>, StoreError>;
 
+    /// Deletes all events, routes, pauses, audit records, state of plugins, and hosts that are gone, in one transaction: for test suites.
+    /// Live hosts keep their rows and their partitions, so they deliver the next event as usual. Numbers of events are not used again, so
+    /// an outcome that a host stores late finds no event. On PostgreSQL, MySQL and MariaDB it waits for open transactions that wrote
+    /// events, for a few seconds; SQLite has one writer at a time. Returns how many events were deleted.
+    ///
+    /// # Errors
+    /// [`StoreError::InUse`], [`StoreError::Forbidden`], or the database's own. Then nothing was deleted, and a repeat is safe.
+    async fn empty_tables(&self) -> Result<u64, StoreError>;
+
     /// Creates an index if it is not there or was not built to its end. Returns whether it was created. PostgreSQL, MySQL and MariaDB let
     /// others write to a large table meanwhile. On PostgreSQL it waits without a limit until older transactions end.
     ///
@@ -100,6 +109,9 @@ pub(super) const TABLES_AND_VIEWS: u64 = 9;
 pub(super) fn has_lost_notes(history: &History<'_>, objects: u64) -> bool {
     history.is_empty() && objects == TABLES_AND_VIEWS
 }
+
+/// The action of [`SchemaStore::empty_tables`].
+pub(super) const EMPTY: &str = "delete all events";
 
 /// What a lock that was not had in time means to somebody who changes the schema: nobody tries again by himself.
 #[cfg(any(feature = "postgres", feature = "mysql"))]

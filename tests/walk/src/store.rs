@@ -163,6 +163,10 @@ impl SchemaStore for MemoryStore {
         unreachable!("the table in memory has no schema")
     }
 
+    async fn empty_tables(&self) -> Result<u64, StoreError> {
+        unreachable!("no host empties its tables")
+    }
+
     async fn add_index(&self, _: Index) -> Result<bool, StoreError> {
         unreachable!("the table in memory has no indexes")
     }

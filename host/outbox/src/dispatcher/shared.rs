@@ -41,7 +41,7 @@ impl Shared {
         let (event, when) = (&delivery.event, when.text());
         tracing::warn!(
             event.id = %event.id(), route = %event.route(), attempt = event.attempt(), when,
-            "lease lost; the host that holds the event now redelivers it"
+            "lease lost; the host that holds the event redelivers it, unless it was deleted"
         );
     }
 }

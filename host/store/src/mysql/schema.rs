@@ -7,9 +7,11 @@ use sqlx::mysql::{MySqlConnection, MySqlRow};
 use super::ddl::{ACTION, lock, run, unlock};
 use super::error::is_no_such_table;
 use super::grants::GRANTS;
+use super::patience::patiently;
 use super::{MySqlStore, Run, index};
 use crate::row::Named;
-use crate::schema::{self, FORGET_ALL, History, Step, has_lost_notes, has_notes, of_another_build};
+use crate::run::commit_or_roll_back;
+use crate::schema::{self, EMPTY, FORGET_ALL, History, Step, has_lost_notes, has_notes, in_use, of_another_build};
 use crate::{Index, Migration, PartitionStore, SchemaStore, StoreError, TableName};
 
 #[async_trait]
@@ -57,6 +59,10 @@ impl SchemaStore for MySqlStore {
         let done = locked_reset(self, &mut connection).await;
         let unlocked = unlock(self, &mut connection).await;
         done.and_then(|done| unlocked.map(|()| done))
+    }
+
+    async fn empty_tables(&self) -> Result<u64, StoreError> {
+        patiently(self, || try_empty(self)).await.map_err(|error| in_use(&self.table, error))
     }
 
     async fn add_index(&self, index: Index) -> Result<bool, StoreError> {
@@ -109,6 +115,19 @@ SELECT version, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', applied_at), name FROM 
 const RECORD: &str = "INSERT INTO outbox_event_migration (version, name, applied_at) VALUES (?, ?, UTC_TIMESTAMP(6))";
 const FORGET: &str = "DELETE FROM outbox_event_migration WHERE version = ?";
 
+/// The events first. Live hosts keep their rows and partitions.
+const EMPTY_TABLES: [&str; 8] = [
+    "DELETE FROM outbox_event",
+    "DELETE FROM outbox_event_route",
+    "DELETE FROM outbox_event_pause",
+    "DELETE FROM outbox_event_audit",
+    "DELETE FROM outbox_event_state",
+    "DELETE FROM outbox_event_state_usage",
+    "UPDATE outbox_event_partition SET owner = NULL
+     WHERE owner NOT IN (SELECT node.owner FROM outbox_event_node AS node WHERE node.alive_until > UTC_TIMESTAMP(6))",
+    "DELETE FROM outbox_event_node WHERE alive_until <= UTC_TIMESTAMP(6)",
+];
+
 const READ_VERSION: &str = "read the schema's version";
 
 pub(super) fn text(table: &TableName, index: Option<Index>) -> String {
@@ -159,6 +178,21 @@ async fn locked_reset(store: &MySqlStore, connection: &mut MySqlConnection) -> R
 async fn objects(store: &MySqlStore, connection: &mut MySqlConnection) -> Result<u64, StoreError> {
     let objects = store.statement(OBJECTS).fetch_one(connection).await.and_then(|row| row.number(0));
     objects.map_err(|error| store.failed(READ_VERSION, error))
+}
+
+async fn try_empty(store: &MySqlStore) -> Result<u64, StoreError> {
+    let mut transaction = store.transaction().await?;
+    let deleted = delete_all(store, &mut transaction).await.map_err(|error| store.failed(EMPTY, error));
+    commit_or_roll_back(store, transaction, deleted).await
+}
+
+/// Returns how many events were deleted.
+async fn delete_all(store: &MySqlStore, connection: &mut MySqlConnection) -> Result<u64, sqlx::Error> {
+    let mut deleted = Vec::with_capacity(EMPTY_TABLES.len());
+    for sql in EMPTY_TABLES {
+        deleted.push(store.statement(sql).execute(&mut *connection).await?.rows_affected());
+    }
+    Ok(deleted[0])
 }
 
 /// Our history is made before our table, so a table without a history belongs to another program.

@@ -8,7 +8,7 @@ use super::ddl::{prepare, run};
 use super::grants::GRANTS;
 use super::{PostgresStore, Run, TransactionalStore, index};
 use crate::row::Named;
-use crate::schema::{self, FORGET_ALL, History, Step, has_lost_notes, has_notes, of_another_build};
+use crate::schema::{self, EMPTY, FORGET_ALL, History, Step, has_lost_notes, has_notes, of_another_build};
 use crate::{Index, Migration, PartitionStore, SchemaStore, StoreError, TableName};
 
 const TABLE_IN_FULL: &str = "
@@ -80,6 +80,17 @@ impl SchemaStore for PostgresStore {
         Ok(done)
     }
 
+    async fn empty_tables(&self) -> Result<u64, StoreError> {
+        let mut transaction = self.transaction().await?;
+        prepare(self, &mut transaction).await?;
+        run(self, &mut transaction, KEEP_WRITERS_OUT).await?;
+        let deleted = self.statement(EMPTY_EVENTS).execute(&mut *transaction).await;
+        let deleted = deleted.map_err(|error| self.failed(EMPTY, error))?.rows_affected();
+        run(self, &mut transaction, EMPTY_OTHERS).await?;
+        Self::commit(transaction).await?;
+        Ok(deleted)
+    }
+
     async fn add_index(&self, index: Index) -> Result<bool, StoreError> {
         index::add(self, index).await
     }
@@ -125,6 +136,20 @@ const APPLIED: &str = "SELECT version, applied_at, name FROM outbox_event_migrat
 const RECORD: &str = "
 INSERT INTO outbox_event_migration (version, name, applied_at) VALUES ($1::integer, $2::text, now()) RETURNING applied_at";
 const FORGET: &str = "DELETE FROM outbox_event_migration WHERE version = $1::integer";
+
+/// Waits for those who write now, so that no deadlock breaks off what a host does.
+const KEEP_WRITERS_OUT: &str = "LOCK TABLE outbox_event IN SHARE ROW EXCLUSIVE MODE";
+const EMPTY_EVENTS: &str = "DELETE FROM outbox_event";
+/// Live hosts keep their rows and partitions.
+const EMPTY_OTHERS: &str = "
+DELETE FROM outbox_event_route;
+DELETE FROM outbox_event_pause;
+DELETE FROM outbox_event_audit;
+DELETE FROM outbox_event_state;
+DELETE FROM outbox_event_state_usage;
+UPDATE outbox_event_partition SET owner = NULL
+WHERE owner NOT IN (SELECT owner FROM outbox_event_node WHERE alive_until > now());
+DELETE FROM outbox_event_node WHERE alive_until <= now()";
 
 const READING: &str = "read the schema's version";
 

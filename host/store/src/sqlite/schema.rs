@@ -7,7 +7,7 @@ use super::ddl::run;
 use super::error::failed;
 use super::{Run, SqliteStore, TransactionalStore, index};
 use crate::row::Named;
-use crate::schema::{self, FORGET_ALL, History, Step, has_lost_notes, has_notes, of_another_build};
+use crate::schema::{self, EMPTY, FORGET_ALL, History, Step, has_lost_notes, has_notes, of_another_build};
 use crate::{Index, Migration, PartitionStore, SchemaStore, StoreError, TableName};
 
 #[async_trait]
@@ -66,6 +66,19 @@ impl SchemaStore for SqliteStore {
         Ok(done)
     }
 
+    async fn empty_tables(&self) -> Result<u64, StoreError> {
+        let mut transaction = self.begin().await?;
+        let deleted = self.statement(EMPTY_EVENTS).execute(&mut *transaction).await;
+        let deleted = deleted.map_err(|error| failed(EMPTY, error))?.rows_affected();
+        run(self, &mut transaction, EMPTY_OTHERS).await?;
+        for sql in [FREE_PARTITIONS, FORGET_HOSTS] {
+            let changed = self.statement(sql).bind(self.now_micros()).execute(&mut *transaction).await;
+            changed.map_err(|error| failed(EMPTY, error))?;
+        }
+        self.finish(transaction).await?;
+        Ok(deleted)
+    }
+
     async fn add_index(&self, index: Index) -> Result<bool, StoreError> {
         index::add(self, index).await
     }
@@ -109,6 +122,20 @@ const APPLIED: &str = "SELECT version, applied_at, name FROM outbox_event_migrat
 const RECORD: &str = "INSERT INTO outbox_event_migration (version, name, applied_at) VALUES (?1, ?2, ?3)";
 const NOW: &str = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000";
 const FORGET: &str = "DELETE FROM outbox_event_migration WHERE version = ?1";
+
+const EMPTY_EVENTS: &str = "DELETE FROM outbox_event";
+const EMPTY_OTHERS: &str = "
+DELETE FROM outbox_event_route;
+DELETE FROM outbox_event_pause;
+DELETE FROM outbox_event_audit;
+DELETE FROM outbox_event_state;
+DELETE FROM outbox_event_state_usage";
+/// Live hosts keep their partitions. ?1 now.
+const FREE_PARTITIONS: &str = "
+UPDATE outbox_event_partition SET owner = NULL
+WHERE owner NOT IN (SELECT owner FROM outbox_event_node WHERE alive_until > ?1)";
+/// ?1 now.
+const FORGET_HOSTS: &str = "DELETE FROM outbox_event_node WHERE alive_until <= ?1";
 
 const READING: &str = "read the schema's version";
 
