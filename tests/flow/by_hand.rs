@@ -196,7 +196,7 @@ async fn empty_all_tables(db: &impl Database) {
     }
 }
 
-/// What happens only once in a lease does not help the test.
+/// Longer than the test waits: nothing that happens once in a lease helps it.
 const LONG_LEASE: Duration = Duration::from_secs(100);
 
 pub(crate) async fn a_host_goes_on_after_all_tables_were_emptied_in_every_mode<D: Database>(db: &D) {

@@ -140,6 +140,7 @@ on_every_database! {
     by_hand::a_host_restores_the_partition_table_and_goes_on_in_every_mode,
     by_hand::a_host_that_cannot_give_partitions_back_is_taken_over,
     by_hand::hosts_in_every_two_modes_lose_nothing_and_deliver_nothing_twice,
+    routes::a_pause_of_all_routes_without_a_host_holds_whatever_a_host_finds_at_its_start,
     routes::an_event_waits_for_a_listener_that_comes_within_the_grace_and_is_dead_after_it,
     plain_insert::whatever_a_plain_insert_says_is_refused_by_name_or_delivered,
     by_hand::an_outcome_is_not_written_to_another_event_that_has_got_the_same_number,

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use outbox::dispatcher::{DispatcherConfig, Unroutable};
-use outbox::store::{Audit, RouteStore};
+use outbox::event::OwnerId;
+use outbox::store::{Audit, NewRow, Ownership, RouteStore};
 use outbox::why::explain;
 use outbox::{Envelope, Registration, Route, StartError, Status};
 use support::{Database, Recorder, Sqlite, eventually};
 
-use crate::common::{HOUR, ROUTE, commit, commit_one, drowsy, outbox, reaches, row, without_grace};
+use crate::common::{HOUR, ROUTE, commit, commit_one, done, drowsy, orders, outbox, reaches, row, without_grace};
 
 fn route() -> Route {
     ROUTE.try_into().expect("good names")
@@ -229,4 +230,22 @@ async fn a_route_that_somebody_forgot_is_noted_again_by_the_host_that_answers_it
 
     eventually("other hosts are told again that somebody answers it", is_noted).await;
     outbox.shutdown().await;
+}
+
+pub(crate) async fn a_pause_of_all_routes_without_a_host_holds_whatever_a_host_finds_at_its_start<D: Database>(db: &D) {
+    let (all, recorder) = (Route::new(Route::ANY, Route::ANY).expect("a pattern"), Recorder::done());
+    let by_hand = Audit { actor: "anna".to_owned(), reason: Some("the dump was restored".to_owned()) };
+    assert!(db.store().pause(&all, &by_hand).await.expect("pauses"));
+    let envelopes = orders(20);
+    let rows: Vec<_> = envelopes.iter().map(|envelope| NewRow { envelope, claimed: false }).collect();
+    let nobody = Ownership { owner: OwnerId::generate("restored"), lease: HOUR };
+    db.store().write(&rows, &nobody).await.expect("writes");
+
+    let host = outbox(db).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+
+    eventually("all events are parked", async || db.store().stats().await.expect("counts").parked == 20).await;
+    assert_eq!(recorder.count(), 0);
+    db.store().resume(&all, &by_hand).await.expect("resumes");
+    done(db, 20).await;
+    host.shutdown().await;
 }

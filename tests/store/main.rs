@@ -282,3 +282,13 @@ mod without_effect {
         suite! { Sqlite => purge::rows_that_a_trigger_keeps_remain_and_are_answered }
     }
 }
+
+/// Facts about databases whose sequences are never behind their tables.
+mod numbers {
+    mod mysql {
+        suite! { MySql => migrate::numbers_go_on_behind_rows_that_were_copied_in }
+    }
+    mod sqlite {
+        suite! { Sqlite => migrate::numbers_go_on_behind_rows_that_were_copied_in }
+    }
+}

@@ -175,6 +175,21 @@ pub(crate) async fn emptied_tables_keep_only_live_hosts_with_their_partitions(db
     assert!(next.seq > event.seq, "no number is used again");
 }
 
+/// On PostgreSQL the sequence stays behind: see `doctor_finds_a_sequence_that_is_behind_its_table_and_its_statement_mends_it`.
+pub(crate) async fn numbers_go_on_behind_rows_that_were_copied_in(db: &dyn Harness) {
+    let id = write_one(db).await;
+    let first = db.store().get(id).await.expect("reads").expect("is there").seq;
+    db.execute(&format!("INSERT INTO outbox_event (seq, event_type, payload) VALUES ({}, 'Copied', '')", first + 1_000)).await;
+    if db.store().kind() == "sqlite" {
+        db.execute("DELETE FROM sqlite_sequence").await;
+    }
+
+    let next = write_one(db).await;
+
+    let next = db.store().get(next).await.expect("reads").expect("is there").seq;
+    assert_eq!(next, first + 1_001);
+}
+
 pub(crate) async fn taking_the_schema_back_leaves_nothing(db: &dyn Harness) {
     write_one(db).await;
 

@@ -337,3 +337,35 @@ async fn a_migration_of_a_table_that_is_in_use_gives_up_and_holds_nobody_up() {
     db.store().check_schema().await.expect("nothing was half-done");
     assert_eq!(db.store().migrate_reset().await.expect("resets").len(), 1);
 }
+
+/// As after logical replication, which copies rows and no sequences.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn doctor_finds_a_sequence_that_is_behind_its_table_and_its_statement_mends_it() {
+    let db = Postgres::fresh().await;
+    let sequences = async || -> Vec<Finding> {
+        let findings = db.store().diagnose(&expectations()).await.expect("looks");
+        findings.into_iter().filter(|finding| finding.check == "sequences").collect()
+    };
+    write_one(&db).await;
+    let found = sequences().await;
+    assert!(found.iter().all(|finding| finding.severity == Severity::Good) && found.len() == 1, "{found:?}");
+    db.execute("INSERT INTO outbox_event (seq, event_type, payload) OVERRIDING SYSTEM VALUE SELECT 1 + number, 'Copied', '' FROM generate_series(1, 3) AS number").await;
+    db.execute(
+        "INSERT INTO outbox_event_audit (id, at, actor, action, selector, count) OVERRIDING SYSTEM VALUE
+         VALUES (7, now(), 'anna', 'purge', '{}', 1)",
+    )
+    .await;
+    let plain_insert = "INSERT INTO outbox_event (event_type, payload) VALUES ('Next', '')";
+    db.try_execute(plain_insert).await.expect_err("the number is taken");
+
+    let behind = sequences().await;
+
+    assert!(behind.iter().all(|finding| finding.severity == Severity::Fault) && behind.len() == 2, "{behind:?}");
+    assert!(behind[0].found.contains("seq goes up to 4, but its sequence is at 2"), "{behind:?}");
+    for finding in &behind {
+        db.execute(finding.fix.as_deref().expect("says what to do")).await;
+    }
+    db.execute(plain_insert).await;
+    let mended = sequences().await;
+    assert!(mended.iter().all(|finding| finding.severity == Severity::Good), "{mended:?}");
+}

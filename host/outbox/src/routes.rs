@@ -30,7 +30,7 @@ pub(crate) struct RouteKeeper {
     outage: Outage,
     /// What the session has seen of the table of routes; `None` while it does not tell.
     seen: watch::Receiver<Option<String>>,
-    /// Whether the session has not yet told of the routes that this host noted last. Until then, it cannot tell if they are deleted again.
+    /// Whether the session has not reported a change since this host noted its routes. Until then, it does not notice another deletion.
     is_noted_unseen: bool,
 }
 

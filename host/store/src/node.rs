@@ -38,7 +38,7 @@ pub struct Node {
     pub mode: &'static str,
     /// The version of its program.
     pub version: &'static str,
-    /// What its plugins are, as one JSON list, which the store does not read; `None` without plugins.
+    /// Its plugins as one JSON list, which the store does not read. `None` for a host without plugins.
     pub plugins: Option<String>,
     /// The outcomes that the database refuses.
     pub refused: RefusedOutcomes,

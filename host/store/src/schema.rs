@@ -32,8 +32,8 @@ pub trait SchemaStore: Send + Sync {
     ///
     /// # Errors
     /// [`StoreError::SchemaNewer`]; [`StoreError::EarlierBuild`] if the rows that note the steps were deleted, and the tables are not
-    /// those of the newest step; [`StoreError::InUse`] when somebody uses the tables for longer than a few seconds, behind whom
-    /// everybody else would have to wait; or the database's own.
+    /// those of the newest step; [`StoreError::InUse`] when another program uses the tables for longer than a few
+    /// seconds, and every later user would have to wait for it; or the database's own.
     async fn migrate_up(&self) -> Result<Vec<Migration>, StoreError>;
 
     /// Takes back the newest step **with its data**. Returns it, or `None` when there is none.

@@ -67,7 +67,7 @@ impl Recurring for SchemaWatch {
         let checked = self.check().await;
         match &checked {
             Err(error @ StoreError::NoVersion { .. }) if self.unknown.begins() => {
-                tracing::warn!(%error, "this host goes on, but no host can start on these tables")
+                tracing::warn!(%error, "this host keeps delivering, but no host can start on these tables")
             }
             Ok(()) if self.unknown.ends() => tracing::info!("the version of the schema is known again"),
             _ => {}

@@ -91,6 +91,18 @@ SELECT n_dead_tup AS dead, n_live_tup AS live,
        coalesce(to_char(greatest(last_autovacuum, last_vacuum), 'YYYY-MM-DD HH24:MI TZ'), 'never') AS cleaned
 FROM pg_stat_all_tables WHERE relid = 'outbox_event'::regclass";
 
+/// The largest number of each table that numbers its rows, and the last one that its sequence gave: NULL if this user may not read it.
+const SEQUENCES: &str = "
+WITH numbered AS (
+  SELECT 'outbox_event' AS name, 'seq' AS number, (SELECT max(seq) FROM outbox_event) AS largest,
+         pg_get_serial_sequence('outbox_event', 'seq')::regclass AS sequence
+  UNION ALL
+  SELECT 'outbox_event_audit', 'id', (SELECT max(id) FROM outbox_event_audit),
+         pg_get_serial_sequence('outbox_event_audit', 'id')::regclass)
+SELECT name, number, coalesce(largest, 0) AS largest,
+       CASE WHEN has_sequence_privilege(sequence, 'USAGE, SELECT') THEN coalesce(pg_sequence_last_value(sequence), 0) END AS last
+FROM numbered";
+
 /// What keeps dead rows from being cleaned: transactions, prepared transactions, replication slots.
 const HORIZON: &str = "
 SELECT coalesce((SELECT max(extract(epoch FROM clock_timestamp() - xact_start))::bigint FROM pg_stat_activity
@@ -120,11 +132,12 @@ pub(super) async fn columns(store: &PostgresStore) -> Result<Option<Finding>, St
     }))
 }
 
-/// Indexes, rights and dead rows.
+/// Indexes, rights, dead rows and sequences.
 pub(super) async fn table(store: &PostgresStore) -> Result<Vec<Finding>, StoreError> {
     let mut findings = indexes(store).await?;
     findings.push(rights(store).await?);
     findings.extend(bloat(store).await?);
+    findings.extend(sequences(store).await?);
     Ok(findings)
 }
 
@@ -186,6 +199,38 @@ async fn bloat(store: &PostgresStore) -> Result<Option<Finding>, StoreError> {
     } else {
         Finding::good("bloat", found)
     }))
+}
+
+/// Sequences are not replicated: after a switchover they may give numbers that are taken, and each INSERT fails.
+async fn sequences(store: &PostgresStore) -> Result<Vec<Finding>, StoreError> {
+    const CHECK: &str = "sequences";
+    let columns = |row: &PgRow| Ok((row.string("name")?, row.string("number")?, row.try_get("largest")?, row.try_get("last")?));
+    let unknown = || Finding::good(CHECK, "not compared with their tables, as this user may not read them");
+    let found: Vec<(String, String, i64, Option<i64>)> =
+        match store.read_all("look at the sequences", store.statement(SEQUENCES), columns).await {
+            // The finding `grants` names the rights.
+            Err(StoreError::Forbidden { .. }) => return Ok(vec![unknown()]),
+            found => found?,
+        };
+    let mut findings = Vec::new();
+    for (name, number, largest, last) in &found {
+        if last.is_some_and(|last| last < *largest) {
+            let last = last.unwrap_or_default();
+            findings.push(Finding::fault(
+                CHECK,
+                format!(
+                    "{name}.{number} goes up to {largest}, but its sequence is at {last}: an INSERT fails where it gives a number that \
+                     is taken, with the transaction around it"
+                ),
+                format!("SELECT setval(pg_get_serial_sequence('{name}', '{number}'), (SELECT max({number}) FROM {name}))"),
+            ));
+        }
+    }
+    if findings.is_empty() {
+        let is_known = found.iter().all(|(.., last)| last.is_some());
+        findings.push(if is_known { Finding::good(CHECK, "no sequence is behind its table") } else { unknown() });
+    }
+    Ok(findings)
 }
 
 /// What keeps dead rows from being cleaned.
