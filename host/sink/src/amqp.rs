@@ -25,6 +25,7 @@ use outbox_event::chain::chain;
 use outbox_event::units::duration;
 use rustls::ClientConfig;
 use serde::{Deserialize, Serialize};
+use url::{Host, Url};
 
 use super::batching::{Batch, Batching, Limits, Link};
 use super::common::{TIMEOUT, any_subject};
@@ -134,6 +135,12 @@ impl Kind for AmqpConfig {
 impl AmqpConfig {
     fn uri(&self) -> Result<AMQPUri, String> {
         let mut uri: AMQPUri = self.url.trim().parse()?;
+        // The parser replaces an IPv6 address by `localhost`.
+        if let Ok(url) = self.url.trim().parse::<Url>()
+            && let Some(Host::Ipv6(address)) = url.host()
+        {
+            uri.authority.host = address.to_string();
+        }
         let userinfo = &mut uri.authority.userinfo;
         if let Some(user) = &self.user {
             userinfo.username.clone_from(user);
