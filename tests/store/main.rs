@@ -1,5 +1,6 @@
 //! What every database must do: one suite, over the `Store` trait alone. A database joins it by one line.
 
+mod addresses;
 mod claim;
 mod common;
 mod concurrency;

@@ -12,6 +12,31 @@ pub enum StoreError {
         /// What is expected.
         hint: String,
     },
+    /// A parameter of the address has no effect.
+    #[error("the database address `{url}` has the parameter `{parameter}`, which is not supported; {hint}")]
+    Parameter {
+        /// The address, without its password.
+        url: String,
+        /// The parameter's name.
+        parameter: String,
+        /// What to do.
+        hint: String,
+    },
+    /// The address cannot be read from where it is kept.
+    #[error("the database address cannot be read: {0}")]
+    AddressUnread(String),
+    /// The server refuses the user or the password, which it accepted before.
+    #[error(
+        "the server refuses this user or its password, so the host cannot {action}; the host tries again, with a password that it \
+         reads anew if it comes from a file or a command"
+    )]
+    LoginRefused {
+        /// What was being done.
+        action: &'static str,
+        /// What the driver said.
+        #[source]
+        source: sqlx::Error,
+    },
     /// The database cannot be opened or reached.
     #[error("the database {database} cannot be opened: {why}")]
     Unreachable {
@@ -259,7 +284,8 @@ impl StoreError {
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
-            Self::Url { .. } => "url",
+            Self::Url { .. } | Self::Parameter { .. } | Self::AddressUnread(_) => "url",
+            Self::LoginRefused { .. } => "login_refused",
             Self::Unreachable { .. } => "unreachable",
             Self::Moved { .. } => "moved",
             Self::Locked { .. } | Self::InUse { .. } => "locked",
@@ -313,6 +339,7 @@ impl StoreError {
             | Self::ReadOnly { .. }
             | Self::Standby { .. }
             | Self::Disconnected { .. }
+            | Self::LoginRefused { .. }
             | Self::Outdated { .. }
             | Self::TooManyConnections { .. }
             | Self::TimedOut { .. }
@@ -339,6 +366,7 @@ impl StoreError {
     pub fn is_silence(&self) -> bool {
         match self {
             Self::Disconnected { .. }
+            | Self::LoginRefused { .. }
             | Self::Unreachable { .. }
             | Self::Moved { .. }
             | Self::TooManyConnections { .. }

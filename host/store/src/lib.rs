@@ -16,6 +16,8 @@ mod audit;
 mod claim;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod columns;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod connector;
 mod dead;
 mod doctor;
 mod effects;
@@ -66,7 +68,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use outbox_event::time::Timestamp;
 
-pub use address::hide_password;
+pub use address::{AddressSource, hide_password, hosts, with_hosts};
 pub use audit::{Audit, AuditFilter, AuditRecord, AuditStore};
 pub use claim::{ClaimStore, Claimed, Due, EXPIRED};
 pub use dead::{DeadFilter, DeadStore, RetriedNow};

@@ -4,6 +4,7 @@
 //! clock decides what is due. Every session is set to READ COMMITTED, UTC and strict mode, those in which a caller writes as
 //! well.
 
+mod address;
 mod audit;
 mod claim;
 mod ddl;
@@ -46,12 +47,14 @@ use outbox_event::time::Timestamp;
 use sqlx::MySql;
 use sqlx::mysql::MySqlPool;
 
+use super::connector::Connector;
 use super::keeper::Keeper;
 use super::row::{Columns, filled};
 use super::run::{KEEPERS_LONGEST, Run};
 use super::trust::Trust;
 use super::{Index, NotifyStore, Store, StoreError, TableName, TransactionalStore};
 
+use address::MySqlServers;
 pub use open::MySqlOptions;
 
 const NOW: &str = "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
@@ -66,6 +69,8 @@ pub struct MySqlStore {
     is_lent: bool,
     /// One connection, for what keeps our claims ours.
     keeper: Arc<Keeper<MySql>>,
+    /// Opens connections, and aims the pools.
+    connector: Arc<Connector<MySqlServers>>,
     table: TableName,
     /// Which database, for messages.
     database: Arc<str>,

@@ -5,6 +5,7 @@
 //! renewed on one more connection: neither transactions of the application nor anything that people ask keeps a lease from
 //! being renewed. Behind a pooler in transaction mode much of this is done in another way: see `pooler.rs`.
 
+mod address;
 mod audit;
 mod claim;
 mod ddl;
@@ -44,14 +45,16 @@ use std::time::Duration;
 use async_trait::async_trait;
 use outbox_event::time::Timestamp;
 use sqlx::Postgres;
-use sqlx::postgres::{PgConnectOptions, PgPool};
+use sqlx::postgres::PgPool;
 
+use super::connector::Connector;
 use super::keeper::Keeper;
 use super::row::{Columns, filled};
 use super::run::{KEEPERS_LONGEST, Run};
 use super::trust::Trust;
 use super::{Index, Store, StoreError, TableName, TransactionalStore};
 
+use address::PostgresServers;
 pub use open::PostgresOptions;
 use pooler::Pooler;
 
@@ -69,8 +72,8 @@ pub struct PostgresStore {
     callers: PgPool,
     /// Whether `callers` is the application's own, which closes it.
     is_lent: bool,
-    /// For connections outside the pools.
-    connect: PgConnectOptions,
+    /// Opens connections, and aims the pools.
+    connector: Arc<Connector<PostgresServers>>,
     table: TableName,
     /// The database, for messages.
     database: Arc<str>,

@@ -7,6 +7,8 @@ use async_trait::async_trait;
 use outbox_event::OwnerId;
 
 use super::StoreError;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+use super::connector::{ConnectionOf, Connector, Servers};
 
 /// Whether other hosts are still there. A lease protects a host that is slow, and keeps the others waiting when the host is dead.
 /// So each host holds a lock for as long as it lives, which its database lets go when the host is gone.
@@ -97,8 +99,10 @@ pub(super) const ANSWER: Duration = Duration::from_secs(1);
 
 /// Opens a connection with the settings of a pool, which no pool has to give back, close or replace.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
-pub(super) async fn opened_as_in<D: sqlx::Database>(pool: &sqlx::Pool<D>) -> Result<D::Connection, sqlx::Error> {
-    let connect = (*pool.connect_options()).clone();
-    let single = pool.options().clone().max_connections(1).acquire_timeout(OPENING).connect_lazy_with(connect);
-    Ok(single.acquire().await?.detach())
+pub(super) async fn opened_as_in<S: Servers>(
+    pool: &sqlx::Pool<S::Database>,
+    connector: &Connector<S>,
+) -> Result<ConnectionOf<S>, sqlx::Error> {
+    let single = pool.options().clone().max_connections(1).acquire_timeout(OPENING).connect_lazy_with(connector.current());
+    Ok(connector.ask_pool(single, |pool| async move { pool.acquire().await }).await?.detach())
 }

@@ -4,7 +4,7 @@ use super::Counter;
 use crate::store::StoreError;
 
 /// Every kind, as [`StoreError::code`] names them.
-const KINDS: [&str; 23] = [
+const KINDS: [&str; 24] = [
     "closed",
     "corrupt",
     "disconnected",
@@ -12,6 +12,7 @@ const KINDS: [&str; 23] = [
     "forbidden",
     "full",
     "locked",
+    "login_refused",
     "moved",
     "no_index",
     "no_schema",
@@ -58,6 +59,9 @@ mod tests {
         let source = || sqlx::Error::PoolClosed;
         let errors = [
             StoreError::Url { url: table(), hint: table() },
+            StoreError::Parameter { url: table(), parameter: table(), hint: table() },
+            StoreError::AddressUnread(table()),
+            StoreError::LoginRefused { action, source: source() },
             StoreError::Unreachable { database: table(), why: table(), source: None },
             StoreError::Moved { file: table(), why: action, advice: action },
             StoreError::Locked { action, source: source() },

@@ -17,6 +17,8 @@ const READ_ONLY: [u16; 2] = [1792, 1836];
 /// "The server is running with the … option": read-only among others.
 const PREVENTED: u16 = 1290;
 /// Too many connections, in all or for this user.
+/// Access denied (by two plugins), the password or the account is expired or locked.
+pub(super) const REFUSED_LOGIN: [u16; 6] = [1045, 1698, 1862, 3118, 4151, 3955];
 const CROWDED: [u16; 3] = [1040, 1203, 1226];
 /// On a table, on a column.
 pub(super) const DENIED: [u16; 2] = [1142, 1143];
@@ -52,6 +54,7 @@ pub(super) fn failed(action: &'static str, source: sqlx::Error) -> StoreError {
         }
         Some(code) if DENIED.contains(&code) => StoreError::Forbidden { action, source },
         Some(code) if CROWDED.contains(&code) => StoreError::TooManyConnections { action, source },
+        Some(code) if REFUSED_LOGIN.contains(&code) => StoreError::LoginRefused { action, source },
         Some(code) if CUT.contains(&code) => StoreError::Disconnected { action, source },
         None if matches!(source, sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_)) => {
             StoreError::Disconnected { action, source }

@@ -5,15 +5,17 @@ use std::time::Duration;
 
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlPool, MySqlPoolOptions};
 use sqlx::pool::PoolConnectionMetadata;
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, Row};
+use sqlx::{AssertSqlSafe, Connection, Executor, Row};
 
 use super::MySqlStore;
+use super::address::{MySqlServers, prepared};
 use super::error::number;
+use crate::connector::{Connector, Servers};
 use crate::error::is_of_tls;
 use crate::keeper::Keeper;
 use crate::run::{SIGN_OF_LIFE, longest_answer, within};
 use crate::trust::Trust;
-use crate::{StoreError, TableName, hide_password};
+use crate::{AddressSource, StoreError, TableName};
 
 /// How long a transaction of the host itself may stand still, in seconds. The server ends it then: a host that was stopped or
 /// cut off in the middle of a claim must not keep its rows from the others, which pass them by for as long as they are locked.
@@ -24,8 +26,6 @@ const SESSION_STANDSTILL_S: u64 = 30;
 const MOST: u64 = u64::MAX;
 /// The idle timeout of the host's sessions on MariaDB, in seconds; longer than the pool keeps an idle connection.
 const MARIADB_IDLE_S: u64 = 3_600;
-/// How long the first connection may take. A server of another kind waits for us to speak, and closes only after a minute.
-const FIRST_ANSWER: Duration = Duration::from_secs(10);
 /// A connection that was idle for this long is tested before it is used.
 const TRUSTED_FOR: Duration = Duration::from_secs(10);
 
@@ -33,7 +33,9 @@ const TRUSTED_FOR: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub struct MySqlOptions {
     /// Host, port or socket, user, password, database, TLS.
-    connect: MySqlConnectOptions,
+    servers: Arc<MySqlServers>,
+    /// The source of the address, and the address; `None` for one that does not change.
+    source: Option<(Arc<dyn AddressSource>, String)>,
     /// The application's own pool, for its transactions; `None` for one that the store opens.
     callers: Option<MySqlPool>,
     /// The table. Default `outbox_event`, in the database of the address.
@@ -52,32 +54,36 @@ pub struct MySqlOptions {
 
 impl MySqlOptions {
     /// The server and the database of an address: `mysql://user:password@host:3306/shop`, or `mariadb://…`. After `?` the
-    /// driver's own parameters, such as `ssl-mode=VERIFY_IDENTITY`, `ssl-ca=FILE` or `socket=FILE`.
+    /// driver's own parameters, such as `ssl-mode=VERIFY_IDENTITY`, `ssl-ca=FILE` or `socket=FILE`, and `enable-cleartext-plugin=true`
+    /// for a server that checks the password elsewhere.
     ///
     /// # Errors
-    /// When the address is none of these, or names no database. The password is never shown.
+    /// When the address has another scheme, no database, several hosts, or a parameter without effect. The password is never
+    /// shown.
     pub fn from_url(url: &str) -> Result<Self, StoreError> {
-        let wrong = |hint: &str| StoreError::Url { url: hide_password(url), hint: hint.to_owned() };
-        let rest = url
-            .strip_prefix("mysql://")
-            .or_else(|| url.strip_prefix("mariadb://"))
-            .ok_or_else(|| wrong("write it like mysql://user:password@host:3306/database"))?;
-        let connect: MySqlConnectOptions = format!("mysql://{rest}")
-            .parse()
-            .map_err(|_| wrong("it cannot be read; in a password, write @ : / ? # % as %40 %3A %2F %3F %23 %25"))?;
-        if connect.get_database().is_none() {
-            return Err(wrong("name a database after the host, like mysql://user:password@host:3306/database"));
-        }
-        Ok(Self::from_options(connect))
+        Ok(Self::with_servers(MySqlServers::of_url(url)?))
+    }
+
+    /// As [`from_url`](Self::from_url), with an address that is read from `source` now, and again while the store is used.
+    ///
+    /// # Errors
+    /// As [`from_url`](Self::from_url), and when the address cannot be read.
+    pub async fn from_source(source: Arc<dyn AddressSource>) -> Result<Self, StoreError> {
+        let url = source.address(false).await.map_err(StoreError::AddressUnread)?;
+        Ok(Self { source: Some((source, url.clone())), ..Self::from_url(&url)? })
     }
 
     /// A server and a database as the driver is told of them, with the defaults of the outbox. What the driver would do to new
     /// sessions (`timezone`, `pipes_as_concat`) does not concern those of the store.
     #[must_use]
     pub fn from_options(connect: MySqlConnectOptions) -> Self {
+        Self::with_servers(MySqlServers::one(prepared(connect)))
+    }
+
+    fn with_servers(servers: MySqlServers) -> Self {
         Self {
-            // Pipes stay what the server makes of them: the connection is the caller's too, in a transaction.
-            connect: connect.pipes_as_concat(false).timezone(None),
+            servers: Arc::new(servers),
+            source: None,
             callers: None,
             table: TableName::default(),
             connections: 10,
@@ -117,10 +123,16 @@ impl MySqlOptions {
     }
 }
 
+impl MySqlOptions {
+    fn connect(&self) -> &MySqlConnectOptions {
+        &self.servers.each()[0]
+    }
+}
+
 impl std::fmt::Debug for MySqlOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("MySqlOptions")
-            .field("database", &label(&self.connect))
+            .field("database", &label(self.connect()))
             .field("table", &self.table)
             .field("connections", &self.connections)
             .finish_non_exhaustive()
@@ -171,29 +183,29 @@ impl MySqlStore {
     /// When the server cannot be reached, refuses the user, or does not know the database.
     pub async fn connect_with(options: MySqlOptions) -> Result<Self, StoreError> {
         // A pool repeats refused connections until its timeout: the first one is made without it, and tells why at once.
-        let first =
-            tokio::time::timeout(FIRST_ANSWER, options.connect.connect()).await.unwrap_or(Err(sqlx::Error::PoolTimedOut));
-        let first = first.map_err(|error| unreachable(&label(&options.connect), error))?;
+        let store = Self::lazy(options);
+        let first = store.connector.connect().await.map_err(|error| unreachable(&store.database, error))?;
         // That it can be closed politely or not changes nothing.
         let _ = first.close().await;
-        Ok(Self::lazy(options))
+        Ok(store)
     }
 
     fn lazy(options: MySqlOptions) -> Self {
         let most = options.connections.max(1);
         let trust = Arc::new(Trust::new());
-        let host = pool(&options, most, Whose::Host, &trust).connect_lazy_with(options.connect.clone());
+        let connector = Arc::new(Connector::new(options.servers.clone(), options.source.clone()));
+        let host = pool(&options, most, Whose::Host, &trust).connect_lazy_with(connector.current());
         let is_lent = options.callers.is_some();
         let callers = options
             .callers
             .clone()
-            .unwrap_or_else(|| pool(&options, most, Whose::Callers, &trust).connect_lazy_with(options.connect.clone()));
+            .unwrap_or_else(|| pool(&options, most, Whose::Callers, &trust).connect_lazy_with(connector.current()));
         // Leases are renewed on a connection of their own: when all others are busy, it matters most.
-        let keeper = Arc::new(Keeper::new(pool(&options, 1, Whose::Host, &trust), options.connect.clone()));
-        let database = label(&options.connect).into();
+        let keeper = Arc::new(Keeper::new(pool(&options, 1, Whose::Host, &trust), connector.current()));
+        let database = label(options.connect()).into();
         let longest = longest_answer(options.statement_timeout);
         let table = options.table;
-        Self { pool: host, callers, is_lent, keeper, table, database, trust, patience: None, longest, keeps: false }
+        Self { pool: host, callers, is_lent, keeper, connector, table, database, trust, patience: None, longest, keeps: false }
     }
 }
 
@@ -295,7 +307,7 @@ fn label(connect: &MySqlConnectOptions) -> String {
     let database = connect.get_database().unwrap_or_default();
     match connect.get_socket() {
         Some(socket) => format!("{database} at {}", socket.display()),
-        None => format!("{database} at {}:{}", connect.get_host(), connect.get_port()),
+        None => format!("{database} at {}", MySqlServers::label(connect)),
     }
 }
 
@@ -329,7 +341,7 @@ mod tests {
 
         let options = MySqlOptions::from_pool(pool);
 
-        assert_eq!((options.most_connections(), label(&options.connect).as_str()), (12, "shop at db:3306"));
+        assert_eq!((options.most_connections(), label(options.connect()).as_str()), (12, "shop at db:3306"));
         assert_eq!(MySqlOptions::from_url("mysql://db/shop").expect("good").most_connections(), 22);
     }
 
@@ -349,7 +361,7 @@ mod tests {
     fn both_schemes_are_understood_and_a_password_is_never_shown() {
         for url in ["mysql://u:secret@db:3306/shop", "mariadb://u:secret@db/shop?ssl-mode=REQUIRED"] {
             let options = MySqlOptions::from_url(url).expect("good");
-            assert_eq!(options.connect.get_database(), Some("shop"));
+            assert_eq!(options.connect().get_database(), Some("shop"));
             assert!(!format!("{options:?}").contains("secret"));
         }
         for url in

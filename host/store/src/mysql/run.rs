@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sqlx::MySql;
-use sqlx::mysql::{MySqlRow, MySqlTransaction};
+use sqlx::mysql::{MySqlPool, MySqlRow, MySqlTransaction};
 use sqlx::pool::PoolConnection;
 
 use super::{MySqlStore, error};
@@ -76,7 +76,8 @@ impl MySqlStore {
 
     pub(super) async fn connection(&self, action: &'static str) -> Result<PoolConnection<MySql>, StoreError> {
         let acquired = async {
-            let acquired = ask(self.pool.clone(), self.stuck(), |pool| async move { pool.acquire().await }).await;
+            let acquire = |pool| self.connector.ask_pool(pool, |pool: MySqlPool| async move { pool.acquire().await });
+            let acquired = ask(self.pool.clone(), self.stuck(), acquire).await;
             acquired.map_err(|error| self.failed(action, error))
         };
         in_time(self.patience, acquired, |late| self.failed(action, late)).await
@@ -84,7 +85,10 @@ impl MySqlStore {
 
     /// Begins a transaction of the host's own.
     pub(super) async fn transaction(&self) -> Result<MySqlTransaction<'static>, StoreError> {
-        let begun = ask(self.pool.clone(), self.stuck(), |pool| async move { pool.begin().await });
+        let (pool, stuck, connector) = (self.pool.clone(), self.stuck(), self.connector.clone());
+        let begun = async move {
+            ask(pool, stuck, |pool| connector.ask_pool(pool, |pool: MySqlPool| async move { pool.begin().await })).await
+        };
         let begun = self.alone(BEGIN, begun);
         in_time(self.patience, begun, |late| self.failed(BEGIN, late)).await
     }

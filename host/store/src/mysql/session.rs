@@ -58,7 +58,7 @@ impl SessionStore for MySqlStore {
     async fn hold_session(&self, owner: &OwnerId) -> Result<Option<Box<dyn Session>>, StoreError> {
         let lock = self.statement(TAKE_LOCK).bind(owner.as_str());
         let taking = async {
-            let mut connection = opened_as_in(&self.keeper.pool()).await?;
+            let mut connection = opened_as_in(&self.keeper.pool(), &self.connector).await?;
             if sqlx::query(MANY_WRITERS).fetch_optional(&mut connection).await?.is_some() {
                 return Ok(None);
             }

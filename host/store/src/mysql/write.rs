@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use outbox_event::EventId;
 use serde_json::json;
-use sqlx::mysql::{MySqlConnection, MySqlTransaction};
+use sqlx::mysql::{MySqlConnection, MySqlPool, MySqlTransaction};
 use sqlx::{Connection, Executor};
 
 use super::error::failed;
@@ -72,7 +72,13 @@ impl TransactionalStore for MySqlStore {
     async fn begin(&self) -> Result<Self::Transaction, StoreError> {
         let this = self.clone();
         let begun = async move {
-            let mut transaction = this.callers.begin_with(START).await?;
+            let mut transaction = if this.is_lent {
+                this.callers.begin_with(START).await?
+            } else {
+                this.connector
+                    .ask_pool(this.callers.clone(), |pool: MySqlPool| async move { pool.begin_with(START).await })
+                    .await?
+            };
             for sql in STATEMENTS.into_iter().chain(insert_many::STATEMENTS) {
                 match transaction.prepare(this.table.sql(sql)).await {
                     // What this user may not do, or the table is not there for, he is told when he asks for it.

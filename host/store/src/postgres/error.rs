@@ -20,7 +20,8 @@ pub(super) fn failed(action: &'static str, source: sqlx::Error) -> StoreError {
     let source = without_line(source);
     match &source {
         sqlx::Error::PoolClosed => return StoreError::Closed { action },
-        sqlx::Error::Io(_) => return StoreError::Disconnected { action, source },
+        // A proxy whose server is gone accepts a connection and closes it: to the driver that is an answer it does not understand.
+        sqlx::Error::Io(_) | sqlx::Error::Protocol(_) => return StoreError::Disconnected { action, source },
         _ => {}
     }
     match code(&source).as_deref() {
@@ -36,6 +37,7 @@ pub(super) fn failed(action: &'static str, source: sqlx::Error) -> StoreError {
         // The server is stopping, was ended, or is starting; a transaction or a session idled for too long.
         Some("57P01" | "57P02" | "57P03" | "57P05" | "25P03") => StoreError::Disconnected { action, source },
         Some(code) if code.starts_with("08") => StoreError::Disconnected { action, source },
+        _ if is_login_refused(&source) => StoreError::LoginRefused { action, source },
         Some("42501") => StoreError::Forbidden { action, source },
         Some("XX001" | "XX002") => StoreError::Corrupt { action, source },
         _ => StoreError::Failed { action, source },
@@ -47,6 +49,11 @@ pub(super) fn failed(action: &'static str, source: sqlx::Error) -> StoreError {
 fn is_outdated_plan(error: &sqlx::Error) -> bool {
     let error = error.as_database_error().and_then(|error| error.try_downcast_ref::<PgDatabaseError>());
     error.is_some_and(|error| error.routine() == Some("RevalidateCachedQuery"))
+}
+
+/// Whether the server refuses the user or the password.
+pub(super) fn is_login_refused(error: &sqlx::Error) -> bool {
+    matches!(code(error).as_deref(), Some("28P01" | "28000"))
 }
 
 /// Whether nothing was heard of the server for too long.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnection, PgRow};
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Row};
+use sqlx::{AssertSqlSafe, Connection, Row};
 
 use super::ddl::{prepare, run};
 use super::{PostgresStore, Run, TransactionalStore};
@@ -125,7 +125,7 @@ async fn add_beside_writers(store: &PostgresStore, index: Index) -> Result<bool,
     }
     statements.push(format!("CREATE INDEX CONCURRENTLY {} ON {} {on}", store.table.unqualified(name), store.table));
     // A connection of its own: it keeps its settings, and no call of the host waits for it.
-    let mut connection = store.connect.connect().await.map_err(failed)?;
+    let mut connection = store.connector.connect().await.map_err(failed)?;
     if !store.is_pooled(ACTION).await? {
         sqlx::raw_sql(NO_HURRY).execute(&mut connection).await.map_err(failed)?;
     }

@@ -69,15 +69,15 @@ pub(super) async fn listen(store: &PostgresStore) -> Result<Box<dyn WakeUps>, St
         return Err(StoreError::NoSchema { table: store.table.to_string() });
     };
     let channel: String = row.try_get("channel").map_err(|error| failed(action, error))?;
+    let connector = &store.connector;
     let pool = PgPoolOptions::new()
         .max_connections(1)
         .max_lifetime(None)
         .idle_timeout(None)
         .after_connect(|connection, _| Box::pin(async move { connection.execute(MAY_IDLE).await.map(drop) }))
-        .connect_with(store.connect.clone())
-        .await
-        .map_err(|error| failed(action, error))?;
-    let mut listener = PgListener::connect_with(&pool).await.map_err(|error| failed(action, error))?;
+        .connect_lazy_with(connector.current());
+    let listening = connector.ask_pool(pool, |pool| async move { PgListener::connect_with(&pool).await });
+    let mut listener = listening.await.map_err(|error| failed(action, error))?;
     listener.ignore_pool_close_event(true);
     // Wake-ups that were sent while the connection was lost are lost too: whoever waits must look for events, and listen anew.
     listener.eager_reconnect(false);

@@ -1,22 +1,21 @@
 //! Opening connections to the server.
 
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
-use sqlx::{ConnectOptions, Connection, Executor};
+use sqlx::{Connection, Executor};
 
 use super::PostgresStore;
+use super::address::{PostgresServers, prepared};
 use super::error::unreachable;
 use super::pooler::Pooler;
+use crate::connector::{Connector, Servers};
 use crate::keeper::Keeper;
 use crate::run::{SIGN_OF_LIFE, longest_answer, within};
 use crate::trust::Trust;
-use crate::{StoreError, TableName, hide_password};
+use crate::{AddressSource, StoreError, TableName};
 
-/// How long the first connection may take. A server of another kind waits for us to speak, and closes only after a minute.
-const FIRST_ANSWER: Duration = Duration::from_secs(10);
 /// A connection that idled for longer is asked whether it still lives before it is used; a shorter rest is not worth the wait.
 const TRUSTED_FOR: Duration = Duration::from_secs(1);
 
@@ -41,8 +40,10 @@ FROM (VALUES ('statement_timeout', $1::text), ('lock_timeout', $2::text),
 /// How to reach a server.
 #[derive(Clone)]
 pub struct PostgresOptions {
-    /// Host, port or socket, user, password, database, TLS.
-    connect: PgConnectOptions,
+    /// Hosts and ports or sockets, user, password, database, TLS.
+    servers: Arc<PostgresServers>,
+    /// The source of the address, and the address; `None` for one that does not change.
+    source: Option<(Arc<dyn AddressSource>, String)>,
     /// The application's own pool, for its transactions; `None` for one that the store opens.
     callers: Option<PgPool>,
     /// The table. Default `outbox_event`; without a schema of its own, where the user's `search_path` finds it first.
@@ -67,16 +68,22 @@ impl PostgresOptions {
     /// programs after `?`: `sslmode`, `sslrootcert`, `sslcert`, `sslkey`, `host`, `options`, … What the address does not say is
     /// taken from the driver's usual places, `PGHOST` and its like and `~/.pgpass`.
     ///
+    /// Several hosts, as in `postgres://user@a:5432,b:5432/database`, are tried in their order whenever a connection is opened.
+    /// `target_session_attrs` says which of them is used: `any`, `read-write`, `primary`. Default for several hosts: `read-write`.
+    ///
     /// # Errors
-    /// When the address is no PostgreSQL address; the error does not show its password.
+    /// When the address is no PostgreSQL address, or has a parameter without effect; the error does not show its password.
     pub fn from_url(url: &str) -> Result<Self, StoreError> {
-        let wrong = |hint: String| StoreError::Url { url: hide_password(url), hint };
-        if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
-            return Err(wrong("write it like postgres://user:password@host:5432/database".to_owned()));
-        }
-        let connect = PgConnectOptions::from_str(url)
-            .map_err(|error| wrong(format!("{error}; in a password, write @ : / ? # % as %40 %3A %2F %3F %23 %25")))?;
-        Ok(Self::from_options(connect))
+        Ok(Self::with_servers(PostgresServers::of_url(url)?))
+    }
+
+    /// As [`from_url`](Self::from_url), with an address that is read from `source` now, and again while the store is used.
+    ///
+    /// # Errors
+    /// As [`from_url`](Self::from_url), and when the address cannot be read.
+    pub async fn from_source(source: Arc<dyn AddressSource>) -> Result<Self, StoreError> {
+        let url = source.address(false).await.map_err(StoreError::AddressUnread)?;
+        Ok(Self { source: Some((source, url.clone())), ..Self::from_url(&url)? })
     }
 
     /// A server as the driver is told of it, with the defaults of the outbox.
@@ -84,11 +91,13 @@ impl PostgresOptions {
     /// The statements of the host are not logged by the driver, and its sessions are named `outbox` unless these options name them.
     #[must_use]
     pub fn from_options(connect: PgConnectOptions) -> Self {
-        // Not sent: poolers refuse it, and no number is read as text here.
-        let connect = connect.extra_float_digits(None).disable_statement_logging();
-        let connect = if connect.get_application_name().is_none() { connect.application_name("outbox") } else { connect };
+        Self::with_servers(PostgresServers::one(prepared(connect)))
+    }
+
+    fn with_servers(servers: PostgresServers) -> Self {
         Self {
-            connect,
+            servers: Arc::new(servers),
+            source: None,
             callers: None,
             table: TableName::default(),
             connections: 8,
@@ -132,13 +141,11 @@ impl PostgresOptions {
 
     /// Which server and database, for messages: never with a password.
     fn database(&self) -> String {
-        let place = match self.connect.get_socket() {
-            Some(socket) => socket.display().to_string(),
-            None => self.connect.get_host().to_owned(),
-        };
-        let user = self.connect.get_username();
-        let database = self.connect.get_database().unwrap_or(user);
-        format!("postgres://{user}@{place}:{}/{database}", self.connect.get_port())
+        let first = self.servers.first();
+        let hosts: Vec<String> = self.servers.each().iter().map(PostgresServers::label).collect();
+        let user = first.get_username();
+        let database = first.get_database().unwrap_or(user);
+        format!("postgres://{user}@{}/{database}", hosts.join(","))
     }
 }
 
@@ -197,11 +204,10 @@ impl PostgresStore {
     /// When the server does not answer, refuses the user, or has no such database.
     pub async fn connect_with(options: PostgresOptions) -> Result<Self, StoreError> {
         // A pool repeats refused connections until its timeout: the first one is made without it, and tells why at once.
-        let first =
-            tokio::time::timeout(FIRST_ANSWER, options.connect.connect()).await.unwrap_or(Err(sqlx::Error::PoolTimedOut));
-        let first = first.map_err(|error| unreachable(options.database(), error))?;
         let store = Self::lazy(options);
-        let found = store.pooler.find_by(first, &store.connect).await;
+        let first = store.connector.connect().await;
+        let first = first.map_err(|error| unreachable(store.database.to_string(), error))?;
+        let found = store.pooler.find_by(first, &store.connector).await;
         found.map_err(|error| unreachable(store.database.to_string(), error))?;
         Ok(store)
     }
@@ -209,18 +215,20 @@ impl PostgresStore {
     fn lazy(options: PostgresOptions) -> Self {
         let trust = Arc::new(Trust::new());
         let pooler = Arc::new(Pooler::new(options.statement_timeout, options.lock_timeout));
-        let host = host_pool(&options, options.connections.max(1), &trust, &pooler).connect_lazy_with(options.connect.clone());
+        let connector = Arc::new(Connector::new(options.servers.clone(), options.source.clone()));
+        let of_host = |most| host_pool(&options, most, &trust, &pooler, &connector);
+        let host = of_host(options.connections.max(1)).connect_lazy_with(connector.current());
         // Leases are renewed on a connection of their own: when all others are busy, it matters most.
-        let keeper = Arc::new(Keeper::new(host_pool(&options, 1, &trust, &pooler), options.connect.clone()));
+        let keeper = Arc::new(Keeper::new(of_host(1), connector.current()));
         let database = options.database().into();
         let is_lent = options.callers.is_some();
-        let callers = options.callers.clone().unwrap_or_else(|| callers_pool(&options, &trust));
+        let callers = options.callers.clone().unwrap_or_else(|| callers_pool(&options, &trust, &connector));
         Self {
             host,
             keeper,
             callers,
             is_lent,
-            connect: options.connect,
+            connector,
             table: options.table,
             database,
             trust,
@@ -232,8 +240,8 @@ impl PostgresStore {
     }
 }
 
-fn callers_pool(options: &PostgresOptions, trust: &Arc<Trust>) -> PgPool {
-    let trust = trust.clone();
+fn callers_pool(options: &PostgresOptions, trust: &Arc<Trust>, connector: &Arc<Connector<PostgresServers>>) -> PgPool {
+    let (trust, of_connector) = (trust.clone(), connector.clone());
     PgPoolOptions::new()
         .max_connections(options.transactions.max(1))
         .acquire_timeout(options.acquire_timeout)
@@ -241,16 +249,29 @@ fn callers_pool(options: &PostgresOptions, trust: &Arc<Trust>) -> PgPool {
             let trusted = trust.holds_for(met.age);
             Box::pin(async move { Ok(trusted) })
         })
-        .connect_lazy_with(options.connect.clone())
+        .after_connect(move |connection, _| {
+            let servers = of_connector.servers();
+            Box::pin(async move { servers.check(connection).await })
+        })
+        .connect_lazy_with(connector.current())
 }
 
 /// For statements of the host itself.
-fn host_pool(options: &PostgresOptions, most: u32, trust: &Arc<Trust>, pooler: &Arc<Pooler>) -> PgPoolOptions {
-    let (trust, trust_of_returned, pooler) = (trust.clone(), trust.clone(), pooler.clone());
+fn host_pool(
+    options: &PostgresOptions,
+    most: u32,
+    trust: &Arc<Trust>,
+    pooler: &Arc<Pooler>,
+    connector: &Arc<Connector<PostgresServers>>,
+) -> PgPoolOptions {
+    let (trust, trust_of_returned, pooler, connector) = (trust.clone(), trust.clone(), pooler.clone(), connector.clone());
+    // A host that does not answer gives way to the next.
+    let acquire_timeout =
+        if options.servers.is_one() { options.acquire_timeout } else { options.acquire_timeout.min(SIGN_OF_LIFE) };
     let settings = [options.statement_timeout, options.lock_timeout].map(|span| span.as_millis().to_string());
     PgPoolOptions::new()
         .max_connections(most)
-        .acquire_timeout(options.acquire_timeout)
+        .acquire_timeout(acquire_timeout)
         .test_before_acquire(false)
         .before_acquire(move |connection, rest| {
             let trusted = trust.holds_for(rest.age);
@@ -270,8 +291,9 @@ fn host_pool(options: &PostgresOptions, most: u32, trust: &Arc<Trust>, pooler: &
             Box::pin(async move { Ok(trusted) })
         })
         .after_connect(move |connection, _| {
-            let ([statement, lock], pooler) = (settings.clone(), pooler.clone());
+            let ([statement, lock], pooler, servers) = (settings.clone(), pooler.clone(), connector.servers());
             Box::pin(async move {
+                servers.check(connection).await?;
                 // What would be set there, others of its users would meet.
                 if pooler.is_present() {
                     return Ok(());

@@ -8,10 +8,12 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::postgres::PgConnection;
 use sqlx::{ConnectOptions, Connection, Row};
 use tokio::sync::Mutex;
 
+use super::address::PostgresServers;
+use crate::connector::Connector;
 use crate::run::within;
 
 /// How often two connections are asked which backend they meet. While others use the pooler, each of the two may meet the same one
@@ -63,27 +65,27 @@ impl Pooler {
     }
 
     /// Whether there is one; asks when nothing is known.
-    pub(super) async fn find(&self, connect: &PgConnectOptions) -> Result<bool, sqlx::Error> {
+    pub(super) async fn find(&self, connector: &Connector<PostgresServers>) -> Result<bool, sqlx::Error> {
         if self.known.load(Ordering::Relaxed) == UNKNOWN {
             let _asking = self.asking.lock().await;
             if self.known.load(Ordering::Relaxed) == UNKNOWN {
-                within(PATIENCE, async { self.find_by(connect.connect().await?, connect).await }).await?;
+                within(PATIENCE, async { self.find_by(connector.connect().await?, connector).await }).await?;
             }
         }
         Ok(self.is_present())
     }
 
     /// The same with a connection that is open already, which it closes.
-    pub(super) async fn find_by(&self, first: PgConnection, connect: &PgConnectOptions) -> Result<(), sqlx::Error> {
-        let is_between = is_between(first, connect).await?;
+    pub(super) async fn find_by(&self, first: PgConnection, connector: &Connector<PostgresServers>) -> Result<(), sqlx::Error> {
+        let is_between = is_between(first, connector).await?;
         self.known.store(if is_between { PRESENT } else { ABSENT }, Ordering::Relaxed);
         Ok(())
     }
 }
 
 /// Needs two connections, as a host does: whether there is a pooler cannot be told by one.
-async fn is_between(mut first: PgConnection, connect: &PgConnectOptions) -> Result<bool, sqlx::Error> {
-    let mut second = connect.connect().await?;
+async fn is_between(mut first: PgConnection, connector: &Connector<PostgresServers>) -> Result<bool, sqlx::Error> {
+    let mut second = connector.current().connect().await?;
     let is_between = share_backends(&mut first, &mut second).await?;
     // That they can be closed politely or not changes nothing.
     let _ = (first.close().await, second.close().await);

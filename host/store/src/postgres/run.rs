@@ -8,8 +8,10 @@ use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgPool, PgRow};
 use sqlx::{AssertSqlSafe, Connection, Postgres};
 
+use super::address::PostgresServers;
 use super::error::{failed, is_silence, spoils_connection};
 use super::{PostgresStore, PostgresTransaction};
+use crate::connector::Connector;
 use crate::keeper::{Keeper, alone, ask};
 use crate::run::{End, Run, SIGN_OF_LIFE, commit_or_roll_back, in_own_task, in_time, within};
 use crate::{StoreError, TableName, run};
@@ -111,12 +113,13 @@ impl PostgresStore {
 
     /// Whether a pooler in transaction mode is between, so that statements go together in a transaction alone.
     pub(super) async fn is_pooled(&self, action: &'static str) -> Result<bool, StoreError> {
-        self.pooler.find(&self.connect).await.map_err(|error| failed(action, error))
+        self.pooler.find(&self.connector).await.map_err(|error| failed(action, error))
     }
 
     pub(super) async fn connection(&self, action: &'static str) -> Result<PoolConnection<Postgres>, StoreError> {
         let acquired = async {
-            let acquired = ask(self.host.clone(), self.stuck(), |pool| async move { pool.acquire().await }).await;
+            let acquire = |pool| self.connector.ask_pool(pool, |pool: PgPool| async move { pool.acquire().await });
+            let acquired = ask(self.host.clone(), self.stuck(), acquire).await;
             acquired.map_err(|error| failed(action, error))
         };
         in_time(self.patience, acquired, |late| failed(action, late)).await
@@ -148,17 +151,12 @@ impl PostgresStore {
     /// Begins a transaction of the host's own.
     pub(super) async fn transaction(&self) -> Result<PostgresTransaction, StoreError> {
         let begun = async {
-            let (pool, stuck) = (self.host.clone(), self.stuck());
+            let (pool, stuck, connector) = (self.host.clone(), self.stuck(), self.connector.clone());
             if !self.is_pooled(BEGIN).await? {
-                return self.alone(BEGIN, ask(pool, stuck, |pool| async move { pool.begin().await })).await;
+                return self.alone(BEGIN, async move { ask(pool, stuck, |pool| begun(&connector, pool, None)).await }).await;
             }
-            let begin: Arc<str> = self.pooler.begin().into();
-            // Safe: the only text put in is numbers.
-            let begun = move |pool: PgPool| {
-                let begin = AssertSqlSafe(begin.to_string());
-                async move { pool.begin_with(begin).await }
-            };
-            self.alone(BEGIN, ask(pool, stuck, begun)).await
+            let begin = Some(self.pooler.begin().to_owned());
+            self.alone(BEGIN, async move { ask(pool, stuck, |pool| begun(&connector, pool, begin.clone())).await }).await
         };
         in_time(self.patience, begun, |late| failed(BEGIN, late)).await
     }
@@ -181,8 +179,35 @@ impl PostgresStore {
     }
 }
 
-/// Begins a transaction of the application's.
-pub(super) async fn begin(pool: &PgPool) -> Result<PostgresTransaction, StoreError> {
+/// Begins a transaction of the application's. `connector` is `None` for the application's own pool.
+pub(super) async fn begin(
+    pool: &PgPool,
+    connector: Option<Arc<Connector<PostgresServers>>>,
+) -> Result<PostgresTransaction, StoreError> {
     let pool = pool.clone();
-    in_own_task(BEGIN, async move { pool.begin().await }, failed).await
+    let begun = async move {
+        match connector {
+            Some(connector) => begun(&connector, pool, None).await,
+            None => pool.begin().await,
+        }
+    };
+    in_own_task(BEGIN, begun, failed).await
+}
+
+async fn begun(
+    connector: &Connector<PostgresServers>,
+    pool: PgPool,
+    begin: Option<String>,
+) -> Result<PostgresTransaction, sqlx::Error> {
+    let ask = |pool: PgPool| {
+        let begin = begin.clone();
+        async move {
+            match begin {
+                // Safe: the only text put in is numbers.
+                Some(begin) => pool.begin_with(AssertSqlSafe(begin)).await,
+                None => pool.begin().await,
+            }
+        }
+    };
+    connector.ask_pool(pool, ask).await
 }

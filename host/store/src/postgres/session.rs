@@ -103,7 +103,7 @@ impl SessionStore for PostgresStore {
         }
         let lock = self.statement(TAKE_LOCK).bind(owner.as_str());
         let taking = async {
-            let mut connection = opened_as_in(&self.keeper.pool()).await?;
+            let mut connection = opened_as_in(&self.keeper.pool(), &self.connector).await?;
             connection.execute(KEEP_ALIVE).await?;
             connection.execute(TIMEOUTS).await?;
             let is_held: bool = lock.fetch_one(&mut connection).await?.try_get(0)?;

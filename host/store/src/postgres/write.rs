@@ -86,7 +86,7 @@ impl TransactionalStore for PostgresStore {
 
     async fn begin(&self) -> Result<Self::Transaction, StoreError> {
         self.is_pooled(ACTION).await?;
-        begin(&self.callers).await
+        begin(&self.callers, (!self.is_lent).then(|| self.connector.clone())).await
     }
 
     async fn commit(transaction: Self::Transaction) -> Result<(), StoreError> {
