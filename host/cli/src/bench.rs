@@ -25,6 +25,7 @@ use outbox::store::sqlite::SqliteOptions;
 use outbox::{MySqlStore, PostgresStore, SqliteStore};
 
 use crate::config::{Config, Kind};
+use crate::database;
 use crate::failure::{Exit, Failure};
 use crate::output::Output;
 use crate::telemetry::{self, Telemetry};
@@ -99,7 +100,7 @@ impl BenchCommand {
         let telemetry = self.telemetry.clone();
         self.check(kind)?;
         let sink = self.sink(config)?;
-        let url = config.database.url.clone();
+        let url = database::address(&config.database).await?;
         // On a worker's thread, like the host itself: the thread of `main` would be woken for every row.
         let measured = tokio::spawn(async move { self.measure(kind, &url, sink).await }).await;
         if let Some(telemetry) = telemetry {

@@ -2,6 +2,7 @@
 //!
 //! Each room owns its section; this composes them, finds every fault at once and says where each stands.
 
+mod address;
 mod database;
 mod environment;
 mod flags;
@@ -14,6 +15,7 @@ mod sinks;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use outbox::Mode;
@@ -33,6 +35,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::{Exit, Failure};
 use crate::remote::Remote;
+use address::ChangingAddress;
 pub(crate) use database::DatabaseConfig;
 pub(crate) use environment::{cache_dir, host_name, reference, rust_log, token, user_called, user_name};
 pub(crate) use flags::Flags;
@@ -296,6 +299,9 @@ fn compose(
     let address = layers.written("database.url").map(|(_, url)| url.to_owned()).unwrap_or_default();
     for part in database::parts_of(&address) {
         layers.leave_out_before(&format!("database.{part}"), "database.url");
+        if part == "password" {
+            layers.leave_out_before("database.password_command", "database.url");
+        }
     }
     // The file of `outbox init` refers to a variable. Whoever gives another address, which may need no password, need not set it.
     let is_unset = |name: &str| reference("env", name).is_err();
@@ -304,6 +310,8 @@ fn compose(
     }
     let mut finished = layers.finish::<Config>(reference);
     let Some(mut config) = finished.config.take() else { return Err(in_order(finished.faults)) };
+    let written = |part: &str| layers.written(&format!("database.{part}")).map(|(_, written)| written.to_owned());
+    config.database.changing = ChangingAddress::of(&config.database, written).map(|address| Arc::new(address) as _);
     let mut faults = config.database.put_parts_into_url().err().unwrap_or_default();
     faults.extend(cross_checks(&config, &|key| layers.is_set(key)));
     faults.extend(more(&config));

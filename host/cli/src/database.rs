@@ -7,12 +7,12 @@ use std::sync::Arc;
 use outbox::MySqlStore;
 #[cfg(feature = "postgres")]
 use outbox::PostgresStore;
-use outbox::store::TableName;
 #[cfg(feature = "mysql")]
 use outbox::store::mysql::MySqlOptions;
 #[cfg(feature = "postgres")]
 use outbox::store::postgres::PostgresOptions;
 use outbox::store::sqlite::SqliteOptions;
+use outbox::store::{TableName, with_hosts};
 use outbox::{Mode, SqliteStore, StartError, Store, StoreError};
 use percent_encoding::percent_decode_str;
 use url::Url;
@@ -52,9 +52,9 @@ pub(crate) async fn open(config: &Config, missing: Missing) -> Result<Arc<dyn St
             Ok(Arc::new(opened.map_err(told)?))
         }
         #[cfg(feature = "postgres")]
-        Kind::Postgres => Ok(Arc::new(PostgresStore::connect_with(postgres(database)?).await?)),
+        Kind::Postgres => Ok(Arc::new(PostgresStore::connect_with(postgres(database).await?).await?)),
         #[cfg(feature = "mysql")]
-        Kind::Mysql => Ok(Arc::new(MySqlStore::connect_with(mysql(database)?).await?)),
+        Kind::Mysql => Ok(Arc::new(MySqlStore::connect_with(mysql(database).await?).await?)),
         #[cfg(not(all(feature = "mysql", feature = "postgres")))]
         kind => Err(left_out(kind)),
     }
@@ -73,9 +73,9 @@ pub(crate) fn most_connections(config: &Config) -> Result<u32, Failure> {
     Ok(match database.kind()? {
         Kind::Sqlite => sqlite(database)?.most_connections(),
         #[cfg(feature = "postgres")]
-        Kind::Postgres => postgres(database)?.most_connections(),
+        Kind::Postgres => configured_postgres(PostgresOptions::from_url(&database.url)?, database).most_connections(),
         #[cfg(feature = "mysql")]
-        Kind::Mysql => mysql(database)?.most_connections(),
+        Kind::Mysql => configured_mysql(MySqlOptions::from_url(&database.url)?, database).most_connections(),
         #[cfg(not(all(feature = "mysql", feature = "postgres")))]
         kind => return Err(left_out(kind)),
     })
@@ -87,29 +87,42 @@ fn sqlite(database: &DatabaseConfig) -> Result<SqliteOptions, StoreError> {
     Ok(options)
 }
 
+/// The address as it is now: what a file holds, and what a command prints, is read.
+pub(crate) async fn address(database: &DatabaseConfig) -> Result<String, Failure> {
+    match &database.changing {
+        None => Ok(database.address()),
+        Some(changing) => Ok(changing.address(false).await.map_err(StoreError::AddressUnread)?),
+    }
+}
+
 #[cfg(feature = "postgres")]
-fn postgres(database: &DatabaseConfig) -> Result<PostgresOptions, StoreError> {
-    let mut options = PostgresOptions::from_url(&with_schema(database))?.table(database.table.clone());
+async fn postgres(database: &DatabaseConfig) -> Result<PostgresOptions, StoreError> {
+    let options = match &database.changing {
+        None => PostgresOptions::from_url(&database.address())?,
+        Some(changing) => PostgresOptions::from_source(changing.clone()).await?,
+    };
+    Ok(configured_postgres(options, database))
+}
+
+#[cfg(feature = "postgres")]
+fn configured_postgres(mut options: PostgresOptions, database: &DatabaseConfig) -> PostgresOptions {
     options.connections = database.max_connections.unwrap_or(options.connections);
-    Ok(options)
+    options.table(database.table.clone())
 }
 
 #[cfg(feature = "mysql")]
-fn mysql(database: &DatabaseConfig) -> Result<MySqlOptions, StoreError> {
-    let mut options = MySqlOptions::from_url(&database.url)?.table(database.table.clone());
-    options.connections = database.max_connections.unwrap_or(options.connections);
-    Ok(options)
+async fn mysql(database: &DatabaseConfig) -> Result<MySqlOptions, StoreError> {
+    let options = match &database.changing {
+        None => MySqlOptions::from_url(&database.address())?,
+        Some(changing) => MySqlOptions::from_source(changing.clone()).await?,
+    };
+    Ok(configured_mysql(options, database))
 }
 
-/// The address of a PostgreSQL server, with the schema as the first place where every connection looks for the table. The name
-/// was checked when the configuration was read.
-#[cfg(feature = "postgres")]
-fn with_schema(database: &DatabaseConfig) -> String {
-    let url = &database.url;
-    match &database.schema {
-        None => url.clone(),
-        Some(schema) => format!("{url}{}options[search_path]={schema}", if url.contains('?') { '&' } else { '?' }),
-    }
+#[cfg(feature = "mysql")]
+fn configured_mysql(mut options: MySqlOptions, database: &DatabaseConfig) -> MySqlOptions {
+    options.connections = database.max_connections.unwrap_or(options.connections);
+    options.table(database.table.clone())
 }
 
 /// The schema as SQL, with the index that a mode needs, without a connection.
@@ -161,7 +174,7 @@ pub(crate) fn grant_sql(role: &str, config: &Config) -> String {
 
 /// The user of an address; `None` where it names none.
 pub(crate) fn user(url: &str) -> Option<String> {
-    let url = Url::parse(url).ok()?;
+    let url = Url::parse(&with_hosts(url, "host")).ok()?;
     let user = percent_decode_str(url.username()).decode_utf8_lossy().into_owned();
     (!user.is_empty()).then_some(user)
 }
@@ -251,6 +264,7 @@ mod tests {
         for (url, user, sql) in [
             ("postgres://shop:s3cret@db/shop", "shop", "GRANT outbox_viewer TO shop".to_owned()),
             ("postgres://o%27neil%40shop@db/shop", "o'neil@shop", "GRANT outbox_viewer TO \"o'neil@shop\"".to_owned()),
+            ("postgres://shop:s3cret@a:5432,[::1]:5432/shop", "shop", "GRANT outbox_viewer TO shop".to_owned()),
             ("postgres://db/shop", unnamed, "GRANT outbox_viewer TO NAME".to_owned()),
             ("mysql://app@db/shop", "app", on_mysql("app")),
             ("mysql://o%27neil@db/shop", "o'neil", on_mysql("o''neil")),
@@ -258,15 +272,5 @@ mod tests {
         ] {
             assert_eq!(told(url), expected(user, &sql));
         }
-    }
-
-    #[test]
-    fn a_schema_is_where_every_connection_looks_first() {
-        let schema = Some("app".to_owned());
-        let database = |url: &str| DatabaseConfig { url: url.to_owned(), schema: schema.clone(), ..DatabaseConfig::default() };
-        assert_eq!(with_schema(&database("postgres://db/shop")), "postgres://db/shop?options[search_path]=app");
-        let url = with_schema(&database("postgres://db/shop?sslmode=require"));
-        assert_eq!(url, "postgres://db/shop?sslmode=require&options[search_path]=app");
-        assert!(PostgresOptions::from_url(&url).is_ok());
     }
 }

@@ -195,7 +195,7 @@ impl From<std::io::Error> for Failure {
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         let exit = match &error {
-            StoreError::Url { .. } => Exit::Config,
+            StoreError::Url { .. } | StoreError::Parameter { .. } | StoreError::AddressUnread(_) => Exit::Config,
             StoreError::NoSchema { .. }
             | StoreError::NoVersion { .. }
             | StoreError::NoIndex { .. }

@@ -1,10 +1,12 @@
 //! `[database]`: an address, its parts where they are given alone, and what fits the kind of database.
 
+use std::net::Ipv6Addr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
 use outbox::StoreError;
-use outbox::store::{TableName, hide_password};
+use outbox::store::{AddressSource, TableName, hide_password, hosts, with_hosts};
 use outbox::units::duration;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
@@ -26,6 +28,9 @@ pub(crate) struct DatabaseConfig {
     pub(crate) user: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) password: Option<String>,
+    /// A program and its arguments, which prints the password.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) password_command: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) host: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,6 +46,9 @@ pub(crate) struct DatabaseConfig {
     pub(crate) max_connections: Option<u32>,
     #[serde(with = "duration")]
     pub(crate) busy_timeout: Duration,
+    /// Reads the address again; `None` for one that does not change.
+    #[serde(skip)]
+    pub(crate) changing: Option<Arc<dyn AddressSource>>,
 }
 
 impl Default for DatabaseConfig {
@@ -49,6 +57,7 @@ impl Default for DatabaseConfig {
             url: "sqlite:outbox.db".to_owned(),
             user: None,
             password: None,
+            password_command: None,
             host: None,
             port: None,
             name: None,
@@ -56,6 +65,7 @@ impl Default for DatabaseConfig {
             schema: None,
             max_connections: None,
             busy_timeout: Duration::from_secs(5),
+            changing: None,
         }
     }
 }
@@ -80,18 +90,51 @@ pub(super) fn is_secret(key: &[String]) -> bool {
 
 /// The parts that an address says itself; a SQLite file says that there are none.
 pub(super) fn parts_of(address: &str) -> impl Iterator<Item = &'static str> {
-    let (is_file, url) = (address.starts_with("sqlite:"), Url::parse(address).ok());
-    PARTS.into_iter().filter(move |part| is_file || url.as_ref().is_some_and(|url| has_part(url, part)))
+    let (is_file, url) = (address.starts_with("sqlite:"), parsed(address));
+    PARTS.into_iter().filter(move |part| is_file || url.as_ref().is_some_and(|url| has_part(address, url, part)))
 }
 
-fn has_part(url: &Url, part: &str) -> bool {
+/// An address with one host in the place of its own, which may be several; `None` if it is no address.
+fn parsed(address: &str) -> Option<Url> {
+    if !address.contains("://") {
+        return None;
+    }
+    Url::parse(&with_hosts(address, "host")).ok()
+}
+
+fn has_part(address: &str, url: &Url, part: &str) -> bool {
     match part {
         "user" => !url.username().is_empty(),
         "password" => url.password().is_some(),
-        "host" => url.host_str().is_some_and(|host| !host.is_empty()),
-        "port" => url.port().is_some(),
+        "host" => !hosts(address).is_empty(),
+        "port" => hosts(address).split(',').any(has_port),
         _ => url.path().len() > 1,
     }
+}
+
+/// Whether a host of an address has a port. An IPv6 literal has brackets there.
+fn has_port(host: &str) -> bool {
+    host.rsplit_once(']').map_or(host, |(_, rest)| rest).contains(':')
+}
+
+/// A host as an address needs it; `None` if it cannot be part of one.
+fn host_of_address(host: &str) -> Option<String> {
+    let host = host.trim();
+    // A directory of sockets is a host only when it is escaped.
+    let host = match host.parse::<Ipv6Addr>() {
+        Ok(address) => format!("[{address}]"),
+        Err(_) if host.starts_with('/') => utf8_percent_encode(host, ESCAPED).to_string(),
+        Err(_) => host.to_owned(),
+    };
+    let url = Url::parse(&format!("host://{host}")).ok()?;
+    let is_host = !host.is_empty()
+        && url.username().is_empty()
+        && url.password().is_none()
+        && matches!(url.path(), "" | "/")
+        && url.query().is_none()
+        && url.fragment().is_none()
+        && !host.ends_with('/');
+    is_host.then_some(host)
 }
 
 impl DatabaseConfig {
@@ -105,11 +148,13 @@ impl DatabaseConfig {
             [&self.host, &self.port.map(|port| port.to_string()), &self.user, &self.password, &self.name].map(Clone::clone);
         let given: Vec<(&str, String)> =
             PARTS.into_iter().zip(given).filter_map(|(part, value)| Some((part, value?))).collect();
-        if given.is_empty() {
+        let command = self.password_command.as_ref().map(|_| "password_command");
+        if given.is_empty() && command.is_none() {
             return Ok(());
         }
         if self.url.starts_with("sqlite:") {
-            let keys: Vec<String> = given.iter().map(|(part, _)| format!("database.{part}")).collect();
+            let keys: Vec<String> =
+                given.iter().map(|(part, _)| *part).chain(command).map(|part| format!("database.{part}")).collect();
             return Err(vec![format!(
                 "{} is set, but database.url is a SQLite file, which has none; write database.url = \"postgres:\" or \"mysql:\", or take it out",
                 keys.join(", ")
@@ -121,18 +166,36 @@ impl DatabaseConfig {
         };
         let names_host = base == self.url;
         // What is no address is told by the driver, with its own words.
-        let Ok(mut url) = Url::parse(&base) else { return Ok(()) };
+        let Some(mut url) = parsed(&base) else { return Ok(()) };
         let mut faults = Vec::new();
+        if command.is_some() && (self.password.is_some() || has_part(&base, &url, "password")) {
+            faults.push("database.password_command is set, but there is a password as well; keep one of them".to_owned());
+        }
+        if self.password_command.as_ref().is_some_and(Vec::is_empty) {
+            faults.push(
+                "database.password_command is empty; write the program and its arguments: [\"program\", \"argument\"]"
+                    .to_owned(),
+            );
+        }
+        let mut places: Vec<String> = hosts(&base).split(',').map(str::to_owned).collect();
         for (part, value) in given {
-            let is_there = has_part(&url, part) && (names_host || part != "host");
+            let is_there = has_part(&base, &url, part) && (names_host || part != "host");
             let escaped = utf8_percent_encode(&value, ESCAPED).to_string();
             let fits = match part {
-                "user" => url.set_username(&escaped).is_ok(),
-                "password" => url.set_password(Some(&escaped)).is_ok(),
-                // A name stays as it is; a directory of sockets is one only when it is escaped.
-                "host" if value.starts_with('/') => url.set_host(Some(&escaped)).is_ok(),
-                "host" => url.set_host(Some(&value)).is_ok(),
-                "port" => value.parse().is_ok_and(|port| url.set_port(Some(port)).is_ok()),
+                "user" => has_host(&places) && url.set_username(&escaped).is_ok(),
+                "password" => has_host(&places) && url.set_password(Some(&escaped)).is_ok(),
+                "host" => match value.split(',').map(host_of_address).collect::<Option<_>>() {
+                    Some(named) => {
+                        places = named;
+                        true
+                    }
+                    None => false,
+                },
+                "port" if is_there || !has_host(&places) || places.iter().any(|host| has_port(host)) => false,
+                "port" => {
+                    places.iter_mut().for_each(|host| *host = format!("{host}:{value}"));
+                    true
+                }
                 _ => {
                     url.set_path(&escaped);
                     true
@@ -147,8 +210,18 @@ impl DatabaseConfig {
         if !faults.is_empty() {
             return Err(faults);
         }
-        self.url = url.into();
+        self.url = with_hosts(url.as_str(), &places.join(","));
         Ok(())
+    }
+
+    /// The address, with the schema as the first place where every connection looks for the table. The schema's name was checked when
+    /// the configuration was read.
+    pub(crate) fn address(&self) -> String {
+        let url = &self.url;
+        match &self.schema {
+            None => url.clone(),
+            Some(schema) => format!("{url}{}options[search_path]={schema}", if url.contains('?') { '&' } else { '?' }),
+        }
     }
 
     /// The kind of the database. An address of none was refused when the configuration was read.
@@ -166,10 +239,29 @@ impl DatabaseConfig {
     }
 }
 
+fn has_host(places: &[String]) -> bool {
+    places.iter().all(|host| !host.is_empty())
+}
+
+/// The change that an address of another program needs.
+fn habit(url: &str) -> Option<&'static str> {
+    if url.starts_with("jdbc:") {
+        return Some("that is an address of JDBC: take out `jdbc:`, and write user and password before the host");
+    }
+    match url.split_once("://") {
+        Some((scheme, _)) if scheme.contains('+') => Some("take out the `+` and the name of the driver behind it"),
+        None if ["host=", "server=", "dbname="].iter().any(|key| url.to_ascii_lowercase().contains(key)) => {
+            Some("`key=value` is not read; database.host, database.user and database.name take these values")
+        }
+        _ => None,
+    }
+}
+
 fn no_address(url: &str) -> String {
+    let habit = habit(url).map_or_else(String::new, |habit| format!("{habit}: "));
     let examples: Vec<&str> = Kind::value_variants().iter().map(|kind| kind.example()).collect();
     format!(
-        "database.url is `{}`, which is not a database address; write it like {}",
+        "database.url is `{}`, which is not a database address; {habit}write it like {}",
         hide_password(url),
         examples.join(" or ")
     )
@@ -177,7 +269,11 @@ fn no_address(url: &str) -> String {
 
 /// What the driver says of an address; of one with a password, also where it can be written as it is.
 fn unreadable(url: &str, error: &StoreError) -> String {
-    let hint = if url.contains('@') { "; or set database.password, where it is written as it is" } else { "" };
+    let hint = if url.contains('@') && matches!(error, StoreError::Url { .. }) {
+        "; or set database.password, where it is written as it is"
+    } else {
+        ""
+    };
     format!("database.url: {error}{hint}")
 }
 
@@ -242,6 +338,67 @@ mod tests {
         let url = whole("postgres:", [None, None, Some("/run/postgresql"), Some("shop")], None).unwrap();
         assert_eq!(url, "postgres://%2Frun%2Fpostgresql/shop");
         assert_eq!(whole("sqlite:a.db", [None; 4], None).unwrap(), "sqlite:a.db");
+    }
+
+    #[test]
+    fn ipv6_literals_and_several_hosts_are_parts_as_any_host() {
+        let url = whole("postgres:", [Some("app"), Some("p@ss"), Some("::1"), Some("shop")], Some(5433)).unwrap();
+        assert_eq!(url, "postgres://app:p%40ss@[::1]:5433/shop");
+        let url = whole("postgres://a:5432,b/shop?sslmode=require", [Some("app"), Some("x"), None, None], None).unwrap();
+        assert_eq!(url, "postgres://app:x@a:5432,b/shop?sslmode=require");
+        let url = whole("postgres:", [None, None, Some("a, fe80::2"), Some("shop")], Some(5433)).unwrap();
+        assert_eq!(url, "postgres://a:5433,[fe80::2]:5433/shop");
+        assert_eq!(whole("postgres:", [None, None, Some("a:1,b:2"), None], None).unwrap(), "postgres://a:1,b:2");
+        for wrong in ["a b", "joe@db", "db/shop", "db?x", "a,,b", ""] {
+            let faults = whole("postgres:", [None, None, Some(wrong), None], None).unwrap_err();
+            assert!(faults[0].starts_with("database.host cannot be"), "{wrong}: {faults:?}");
+        }
+        let faults = whole("postgres://a:1,b/shop", [None; 4], Some(5)).unwrap_err();
+        assert!(faults[0].starts_with("database.port is set, but database.url has one"), "{faults:?}");
+    }
+
+    #[test]
+    fn an_address_of_another_program_is_refused_with_what_to_change_and_without_its_password() {
+        for (url, hint) in [
+            ("jdbc:postgresql://db/shop?user=app&password=s3cret", "take out `jdbc:`"),
+            ("postgresql+psycopg2://app:s3cret@db/shop", "take out the `+`"),
+            ("host=db user=app password=s3cret", "database.host"),
+            ("Server=db;Uid=app;Pwd=s3cret", "database.host"),
+        ] {
+            let fault = no_address(url);
+            assert!(fault.contains(hint) && !fault.contains("s3cret"), "{fault}");
+        }
+    }
+
+    #[test]
+    fn a_command_beside_a_password_or_a_file_is_refused() {
+        let command = |url: &str, password: Option<&str>, command: &[&str]| {
+            let mut config = DatabaseConfig {
+                url: url.to_owned(),
+                password: password.map(str::to_owned),
+                password_command: Some(command.iter().map(|part| (*part).to_owned()).collect()),
+                ..DatabaseConfig::default()
+            };
+            config.put_parts_into_url().unwrap_err().join(" ")
+        };
+        assert!(command("postgres://app:s3cret@db/shop", None, &["x"]).starts_with("database.password_command is set"));
+        assert!(command("postgres://app@db/shop", Some("s3cret"), &["x"]).starts_with("database.password_command is set"));
+        assert!(command("postgres://app@db/shop", None, &[]).starts_with("database.password_command is empty"));
+        assert!(
+            command("sqlite:a.db", None, &["x"]).starts_with("database.password_command is set, but database.url is a SQLite")
+        );
+    }
+
+    #[test]
+    fn a_schema_is_where_every_connection_looks_first() {
+        let address = |url: &str| {
+            let schema = Some("app".to_owned());
+            DatabaseConfig { url: url.to_owned(), schema, ..DatabaseConfig::default() }.address()
+        };
+        assert_eq!(address("postgres://db/shop"), "postgres://db/shop?options[search_path]=app");
+        let url = address("postgres://db/shop?sslmode=require");
+        assert_eq!(url, "postgres://db/shop?sslmode=require&options[search_path]=app");
+        assert!(PostgresOptions::from_url(&url).is_ok());
     }
 
     #[test]

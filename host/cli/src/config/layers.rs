@@ -67,9 +67,10 @@ pub(crate) struct Layers {
 }
 
 /// Keys that are absent by default, so that the default configuration does not show them.
-const WITHOUT_DEFAULT: [&str; 13] = [
+const WITHOUT_DEFAULT: [&str; 14] = [
     "database.user",
     "database.password",
+    "database.password_command",
     "database.host",
     "database.port",
     "database.name",
