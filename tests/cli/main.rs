@@ -32,6 +32,7 @@ mod plugins;
 mod pooler;
 mod program;
 mod project;
+mod rotated;
 mod route;
 mod schema;
 mod sinks;
