@@ -90,8 +90,8 @@ async fn a_redirect_is_not_followed() {
 async fn an_endpoint_that_asks_for_later_is_heeded_and_one_that_refuses_is_quoted() {
     let busy = Endpoint::that(Answer::Says("HTTP/1.1 429 Slow\r\nretry-after: 7\r\ncontent-length: 0\r\n\r\n")).await;
     let later = send_one(&*sink(config(&busy.url())), order(1)).await;
-    let seven = Duration::from_secs(7);
-    assert!(matches!(later, Err(SinkError::Down { retry_after, .. }) if retry_after == seven), "{later:?}");
+    let seven = Some(Duration::from_secs(7));
+    assert!(matches!(later, Err(SinkError::Unavailable { retry_after, .. }) if retry_after == seven), "{later:?}");
     let text = "HTTP/1.1 422 No\r\ncontent-length: 13\r\n\r\nno \x1b[2Jbalance";
     let refusing = Endpoint::that(Answer::Says(text)).await;
     let refused = send_one(&*sink(config(&refusing.url())), order(1)).await;

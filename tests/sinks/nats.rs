@@ -124,7 +124,7 @@ async fn a_subject_without_a_stream_is_not_confirmed_and_a_plugin_reaches_nothin
     let stream = Stream::make(&url, json!({})).await;
     let sink = sink(config(&url, &stream));
     let nobody = send_one(&*sink, to("nobody.listens", order(1))).await;
-    assert!(matches!(&nobody, Err(SinkError::Unavailable { reason, .. }) if reason.contains("no stream")), "{nobody:?}");
+    assert!(matches!(&nobody, Err(SinkError::Failed { reason }) if reason.contains("no stream")), "{nobody:?}");
     let delete =
         outbox::sink::Message { trusts_subject: false, ..to(&format!("$JS.API.STREAM.DELETE.{}", stream.name), order(2)) };
     assert!(matches!(send_one(&*sink, delete).await, Err(SinkError::Rejected { .. })));

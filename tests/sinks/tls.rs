@@ -200,7 +200,7 @@ async fn a_redirect_out_of_tls_is_not_followed() {
 
     let moved = send_one(&*sink(trusting(webhook(&endpoint.url()), &certificate().authority)), order(1)).await;
 
-    assert!(matches!(&moved, Err(SinkError::Rejected { reason }) if reason.contains(&open.url())), "{moved:?}");
+    assert!(matches!(&moved, Err(SinkError::Denied { reason }) if reason.contains(&open.url())), "{moved:?}");
     assert_eq!((endpoint.requests().len(), open.requests().len()), (1, 0));
 }
 

@@ -86,7 +86,7 @@ pub(crate) async fn the_reasons_of_waiting_events_are_counted_by_route(db: &dyn 
         .await;
     finished(db, Settlement::Done).await;
     finished(db, Settlement::Released { after: Duration::from_secs(600), reason: None }).await;
-    let oldest = row(db, paid.id()).await.available_at;
+    let oldest = row(db, paid.id()).await.wait_since.expect("it waits");
 
     let waits = db.store().wait_reasons(1_000).await.expect("looks");
 

@@ -14,6 +14,7 @@ mod plugins;
 mod sinks;
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -242,6 +243,12 @@ impl Settings {
                 },
             )?;
         let mut settings = Self { config, layers, file, is_file_a_flag };
+        if settings.config.database.password_command.is_some()
+            && let Some(objection) = settings.file.as_deref().and_then(may_be_written_by_others)
+        {
+            let what = format!("{name} sets database.password_command, and {objection}");
+            return Err(Failure::new(Exit::Config, what));
+        }
         settings.config.has_file = settings.file.is_some();
         settings.config.flags = Flags { text: settings.flags(&Flags::KEYS), are_of_host: false };
         Ok(settings)
@@ -270,6 +277,17 @@ impl Settings {
         }
         flags
     }
+}
+
+/// Why a file that names a program to run is not trusted, and what to do; `None` if only root and this user may write it.
+fn may_be_written_by_others(file: &Path) -> Option<String> {
+    let found = std::fs::metadata(file).ok()?;
+    let (owner, us) = (found.uid(), rustix::process::geteuid().as_raw());
+    if owner != 0 && owner != us {
+        return Some(format!("it belongs to {}; change its owner to root or to the user of this program", user_called(owner)));
+    }
+    let by_others = found.mode() & 0o002 != 0 || found.mode() & 0o020 != 0 && found.gid() != owner;
+    by_others.then(|| "others may write to it, and so run a program as this user; run `chmod go-w` on it".to_owned())
 }
 
 /// Whether this key holds what nobody may see.

@@ -13,7 +13,8 @@ pub(crate) enum TestingCommand {
     /// Delete all events, routes, pauses, audit records and state of plugins; hosts may run meanwhile
     #[command(after_help = "Examples:\n  outbox testing reset --yes\n  \
                             outbox testing reset --yes --database-url postgres://test@localhost/shop_test\n\n\
-                            For test suites, between two tests. Running hosts deliver the next event as usual.")]
+                            For test databases alone, between two tests: there is no undo, and no record of it \
+                            stays. Running hosts deliver the next event as usual.")]
     Reset {
         /// Do not ask for confirmation
         #[arg(long, short)]
@@ -27,7 +28,10 @@ impl TestingCommand {
         let store = database::open(config, Missing::Refuse).await?;
         store.check_schema().await?;
         let (shown, table) = (hide_password(&config.database.url), &config.database.table);
-        output::confirm(&format!("delete all events of {table}, and all that belongs to them, from {shown}"), yes)?;
+        output::confirm(
+            &format!("delete all events, routes, pauses, audit records and plugin state of {table} from {shown}"),
+            yes,
+        )?;
         let deleted = output::busy("deleting all events", store.empty_tables()).await;
         store.close().await;
         let events = output::count(deleted?, "event");

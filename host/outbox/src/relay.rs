@@ -4,7 +4,7 @@
 //! its relays at the same time, so a relay is as fast as there are workers.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
@@ -84,7 +84,7 @@ pub(crate) fn registrations(
                 config.sink
             ));
         }
-        let relay = Relay { sink, config: config.clone(), max_age: sinks.max_age(&config.sink) };
+        let relay = Relay { sink, config: config.clone(), max_age: sinks.max_age(&config.sink), since: Instant::now() };
         // Half of the workers stay free for others, however slow one sink is.
         let calls = Some(Concurrency::OfOwner((workers / 2).max(1)));
         let registration = Registration { concurrency: calls, ..Registration::new(route.clone(), relay).deadline(deadline) };
@@ -105,6 +105,8 @@ struct Relay {
     config: RelayConfig,
     /// How long an event may wait while its receiver can take nothing.
     max_age: Option<Duration>,
+    /// When this host began to ask.
+    since: Instant,
 }
 
 impl Relay {
@@ -138,13 +140,15 @@ impl Listener for Relay {
 
 /// The shortest rest of an event whose receiver can take nothing now: some ask for it at once, and refuse it again.
 const LEAST_REST: Duration = Duration::from_secs(1);
+/// How long a host that has just started asks before it gives an event up: no host may have asked for days.
+const ASKS_FOR: Duration = Duration::from_secs(10 * 60);
 /// The longest rest of an event whose receiver can take nothing, unless it asked for more.
 const LONGEST_REST: Duration = Duration::from_secs(5 * 60);
-/// The same while the whole sink is down, which its breaker tries for all of its events: once it works, none waits for longer.
+/// The longest rest while the sink is down: its breaker tries one message for all, so events resume within a minute.
 const LONGEST_REST_OF_ALL: Duration = Duration::from_secs(60);
 
 impl Relay {
-    /// What a sink's answer means for an event that has `waited` for its receiver. A receiver that can take nothing, or a sink that is
+    /// Turns a sink's answer into the outcome of an event that has `waited` for its receiver. A receiver that can take nothing, or a sink that is
     /// down, costs no attempt and no deferral: a maintenance must not use them up. The event rests for half as long as it has waited. A
     /// refused message is counted and tried again: nearly always a configuration is wrong, and once an operator corrects it, the event
     /// is delivered.
@@ -165,8 +169,11 @@ impl Relay {
             }
             Err(error) => return Outcome::Failed(Failure::broken(Cause::Sink, format!("{sink}: {error}"))),
         };
-        if self.max_age.is_some_and(|max_age| waited >= max_age) {
-            let message = format!("it waited for {} (sinks.{sink}.max_age), and then {reason}", span(waited));
+        if self.max_age.is_some_and(|max_age| waited >= max_age && self.since.elapsed() >= ASKS_FOR.min(max_age)) {
+            let message = format!(
+                "the event waited for {}, longer than sinks.{sink}.max_age: {reason}; replay it when the receiver works again",
+                span(waited)
+            );
             return Outcome::Failed(Failure { message, kind: FailureKind::Unrecoverable, cause: Cause::Sink });
         }
         Outcome::Busy { after: (waited / 2).min(longest).max(least), reason: reason.into() }
@@ -183,7 +190,7 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3_600);
 
     fn relay(config: RelayConfig) -> Relay {
-        Relay { sink: Arc::new(Nowhere), config, max_age: Some(72 * HOUR) }
+        Relay { sink: Arc::new(Nowhere), config, max_age: Some(72 * HOUR), since: Instant::now() }
     }
 
     #[test]
@@ -220,9 +227,16 @@ mod tests {
             let wanted = (FailureKind::Retryable, false, "the sink orders refused the event: no".to_owned());
             assert_eq!(failed(refused, 72 * HOUR), wanted);
         }
-        let given_up = failed(SinkError::Unavailable { reason: reason(), retry_after: None }, 72 * HOUR);
-        let wanted = format!("sink: it waited for {} (sinks.orders.max_age), and then {takes_nothing}", span(72 * HOUR));
-        assert_eq!(given_up, (FailureKind::Unrecoverable, true, wanted));
+        let unavailable = || SinkError::Unavailable { reason: reason(), retry_after: None };
+        assert_eq!(of(unavailable(), 72 * HOUR), busy(LONGEST_REST, takes_nothing), "this host has asked for a moment only");
+        let asked = Relay { since: relay.since.checked_sub(ASKS_FOR).expect("the machine is up"), ..relay };
+        let given_up = asked.outcome(Err(unavailable()), 72 * HOUR);
+        assert!(
+            matches!(&given_up, Outcome::Failed(failure) if failure.kind == FailureKind::Unrecoverable
+                && failure.message.contains("longer than sinks.orders.max_age: the receiver of the sink orders can take nothing now: no")),
+            "{given_up:?}"
+        );
+        assert!(matches!(asked.outcome(Err(unavailable()), 71 * HOUR), Outcome::Busy { .. }));
     }
 
     #[test]

@@ -244,7 +244,7 @@ impl<L: Link> Shipping<L> {
         let ended = tokio::time::timeout_at((deadline + GRACE).into(), sending).await;
         drop(permit);
         match ended {
-            Ok(()) => batch.end(&SinkError::Failed { reason: format!("the sink {} gave no answer", self.name) }),
+            Ok(()) => batch.end(&SinkError::failed(format!("the sink {} gave no answer", self.name))),
             Err(_) => {
                 self.link.cut_off();
                 batch.end(&SinkError::down(format!("the sink {} does not answer", self.name)));

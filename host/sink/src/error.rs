@@ -30,7 +30,7 @@ pub enum SinkError {
         /// Why, for people. Nothing in it is secret.
         reason: String,
     },
-    /// The receiver can take no message now, for no fault of this one. It may have arrived all the same.
+    /// The receiver can take no message now; the cause is not this message. It may have arrived all the same.
     #[error("{reason}")]
     Unavailable {
         /// Why, for people. Nothing in it is secret.
@@ -54,12 +54,18 @@ impl SinkError {
         Self::Rejected { reason: reason.into() }
     }
 
+    /// Not confirmed this time, perhaps for a reason that is the message's.
+    pub(super) fn failed(reason: impl Into<String>) -> Self {
+        Self::Failed { reason: reason.into() }
+    }
+
     /// Refused as every message would be.
+    #[cfg(feature = "http")]
     pub(super) fn denied(reason: impl Into<String>) -> Self {
         Self::Denied { reason: reason.into() }
     }
 
-    /// Not confirmed this time, for a reason that is none of the message's.
+    /// Not confirmed this time; the cause is not the message.
     pub(super) fn unavailable(reason: impl Into<String>) -> Self {
         Self::Unavailable { reason: reason.into(), retry_after: None }
     }
@@ -90,7 +96,7 @@ impl SinkError {
     /// Always.
     #[doc(hidden)] // for the host
     pub fn unanswered() -> Result<(), Self> {
-        Err(Self::Failed { reason: "the sink gave no answer".to_owned() })
+        Err(Self::failed("the sink gave no answer"))
     }
 
     /// Whether the message may be confirmed when it is sent again as it is.

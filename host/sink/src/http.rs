@@ -150,7 +150,7 @@ impl Http {
 impl Link for Http {
     async fn send(&self, batch: &Batch<'_>, deadline: Instant) {
         for (index, message) in batch.messages().iter().enumerate() {
-            batch.answer(index, self.receiver.judge(self.post(message, deadline).await));
+            batch.answer(index, self.receiver.judge(self.post(message, deadline).await, &message.id, &self.shown));
         }
     }
 }

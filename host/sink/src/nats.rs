@@ -125,7 +125,7 @@ impl Nats {
             Ok(answer) => kept(&answer.payload, &subject),
             Err(error) => Err(match error.kind() {
                 // A cluster also answers this while the stream has no leader.
-                RequestErrorKind::NoResponders => SinkError::unavailable(format!(
+                RequestErrorKind::NoResponders => SinkError::failed(format!(
                     "no stream of JetStream takes the subject {}, or JetStream is not available there",
                     quoted(&subject)
                 )),
@@ -169,7 +169,7 @@ impl Nats {
 
     /// The connection works, but there was no answer for this message; others may be confirmed.
     fn unanswered(subject: &str) -> SinkError {
-        SinkError::unavailable(format!(
+        SinkError::failed(format!(
             "no stream of JetStream confirmed the subject {}: perhaps none takes it, or this user may not publish there",
             quoted(subject)
         ))
@@ -251,12 +251,10 @@ fn kept(answer: &[u8], subject: &str) -> Result<(), SinkError> {
         }
         Ok(Ack { stream: Some(_), error: None }) => Ok(()),
         // It may keep the message, so it is not sent for ever.
-        _ => Err(SinkError::Failed {
-            reason: format!(
-                "the subject {} is answered by something that is not a JetStream stream; make a stream that takes it",
-                quoted(subject)
-            ),
-        }),
+        _ => Err(SinkError::failed(format!(
+            "the subject {} is answered by something that is not a JetStream stream; make a stream that takes it",
+            quoted(subject)
+        ))),
     }
 }
 

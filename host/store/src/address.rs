@@ -32,10 +32,11 @@ pub fn hide_password(address: &str) -> String {
     }
     let Some((scheme, rest)) = address.split_once("://") else { return without_slashes(address) };
     let authority = hosts(address);
-    if authority.contains(',') {
-        // Several hosts, which are no URL.
-        let shown = hide_password(&with_hosts(address, "several"));
-        return if shown.contains("several") { shown.replacen("several", authority, 1) } else { shown };
+    // Several hosts, which are no URL. A comma may also be in a password that holds a `/`, `?` or `#`: then there is an `@` behind it.
+    if let Some((user, _)) = authority.contains(',').then(|| address.split_once(authority)).flatten()
+        && !address[user.len() + authority.len()..].contains(['@', '#'])
+    {
+        return hide_password(&with_hosts(address, "several")).replacen("several", authority, 1);
     }
     let (place, query) = match Url::parse(address) {
         // An `@` behind the server may be the end of a password that holds a `/`, `?` or `#`.
@@ -102,6 +103,14 @@ pub fn with_hosts(address: &str, hosts: &str) -> String {
     format!("{}{hosts}{}", &address[..range.start], &address[range.end..])
 }
 
+/// The address without its user and password.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(super) fn without_login(address: &str) -> String {
+    let range = host_range(address);
+    let scheme = address.find("://").map_or(0, |at| at + 3);
+    format!("{}{}", &address[..scheme], &address[range.start..])
+}
+
 /// Parameters of other programs' addresses, and what to do instead.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(super) type Habit = (&'static [&'static str], &'static str);
@@ -141,6 +150,10 @@ mod tests {
             ("postgres:app:s3cret@db/shop?password=s3cret", "postgres:***@db/shop"),
             ("postgres://app:p@ss@a:5432,b:5433/shop?x=1", "postgres://app:***@a:5432,b:5433/shop?x=1"),
             ("postgres://a,b/shop?token=s3cret", "postgres://a,b/shop?token=***"),
+            ("postgres://app:s3,c/ret@db/shop", "postgres://app:***@db/shop"),
+            ("postgres://app:s3,c?ret@db/shop", "postgres://app:***@db/shop"),
+            ("postgres://app:s3,c#ret@db/shop", "postgres://app:***@db/shop"),
+            ("postgres://app:several@a,b/shop", "postgres://app:***@a,b/shop"),
             ("host=db password=s3cret", "***"),
             ("sqlite:outbox.db", "sqlite:outbox.db"),
             ("sqlite:me@work:a.db", "sqlite:me@work:a.db"),

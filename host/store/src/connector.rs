@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use sqlx::{ConnectOptions, Connection, Database, Pool};
 
+use super::address::without_login;
 use super::{AddressSource, StoreError};
 
 /// How long a server may take to answer, if the address has no other. A server of another kind waits for the client to begin, and
@@ -56,6 +57,8 @@ pub(super) struct Connector<S: Servers> {
     state: Mutex<State<S>>,
     /// Held while the hosts are tried; the time of the last search.
     search: tokio::sync::Mutex<Option<Instant>>,
+    /// Held while the address is read although nothing has failed.
+    reading: tokio::sync::Mutex<()>,
 }
 
 struct State<S> {
@@ -67,6 +70,8 @@ struct State<S> {
     /// As it was read from the source.
     address: String,
     read_at: Instant,
+    /// Whether the last try to read it failed.
+    is_unread: bool,
 }
 
 impl<S: Servers> Connector<S> {
@@ -74,8 +79,14 @@ impl<S: Servers> Connector<S> {
     pub(super) fn new(servers: Arc<S>, source: Option<(Arc<dyn AddressSource>, String)>) -> Self {
         let (source, address) = source.map_or((None, String::new()), |(source, address)| (Some(source), address));
         let is_fixed = source.is_none() && servers.each().len() == 1;
-        let state = State { servers, current: 0, version: 0, address, read_at: Instant::now() };
-        Self { source, is_fixed, state: Mutex::new(state), search: tokio::sync::Mutex::default() }
+        let state = State { servers, current: 0, version: 0, address, read_at: Instant::now(), is_unread: false };
+        Self {
+            source,
+            is_fixed,
+            state: Mutex::new(state),
+            search: tokio::sync::Mutex::default(),
+            reading: tokio::sync::Mutex::default(),
+        }
     }
 
     /// How the next connection is opened.
@@ -103,8 +114,10 @@ impl<S: Servers> Connector<S> {
         let servers = self.servers();
         let each = servers.each();
         let longest = if each.len() == 1 { ONLY_HOST } else { EACH_HOST };
+        // The one that is in use first: while it answers, all connections are to one server.
+        let first = self.lock().current.min(each.len() - 1);
         let mut answers = Vec::new();
-        for (index, server) in each.iter().enumerate() {
+        for (index, server) in each.iter().enumerate().cycle().skip(first).take(each.len()) {
             let connecting = async {
                 let mut connection = server.connect().await?;
                 servers.check(&mut connection).await?;
@@ -125,35 +138,57 @@ impl<S: Servers> Connector<S> {
 
     /// Asks a pool for a connection, or for a transaction. Aims the pool at another server if the current one gives none.
     pub(super) async fn ask_pool<T, F: Future<Output = Result<T, sqlx::Error>>>(
-        &self,
+        self: &Arc<Self>,
         pool: Pool<S::Database>,
         ask: impl Fn(Pool<S::Database>) -> F,
     ) -> Result<T, sqlx::Error> {
         if self.is_fixed {
             return ask(pool).await;
         }
+        // Apart from the caller's future, which would have room for it in every statement.
+        Box::pin(self.ask_changing(pool, ask)).await
+    }
+
+    async fn ask_changing<T, F: Future<Output = Result<T, sqlx::Error>>>(
+        self: &Arc<Self>,
+        pool: Pool<S::Database>,
+        ask: impl Fn(Pool<S::Database>) -> F,
+    ) -> Result<T, sqlx::Error> {
         if self.is_due() {
-            self.read_again(false).await;
+            // Apart from this call, which a slow command or file would hold up.
+            let this = self.clone();
+            tokio::spawn(async move {
+                if let Ok(_reading) = this.reading.try_lock() {
+                    this.read_again(false).await;
+                }
+            });
         }
         let version = self.aim(&pool);
-        // A pool tries a refused connection again and again, with the options that it has by then.
+        // A pool tries one server until its time is over, with the options that it had when it began.
         let searching = async {
             loop {
                 tokio::time::sleep(SLOW).await;
-                if self.find(version).await.is_ok() {
-                    self.aim(&pool);
+                let most = pool.options().get_max_connections();
+                // All of them are in use: no other server would help.
+                let is_busy = most > 1 && pool.size() >= most;
+                if !is_busy && self.find(version).await.is_ok_and(|is_other| is_other) {
+                    return;
                 }
             }
         };
-        let asked: Result<T, sqlx::Error> = tokio::select! {
+        let asked: Option<Result<T, sqlx::Error>> = tokio::select! {
             biased;
-            asked = ask(pool.clone()) => asked,
-            never = searching => never,
+            asked = ask(pool.clone()) => Some(asked),
+            () = searching => None,
         };
         match asked {
-            Ok(asked) => Ok(asked),
-            Err(sqlx::Error::PoolClosed) => Err(sqlx::Error::PoolClosed),
-            Err(error) => {
+            Some(Ok(asked)) => Ok(asked),
+            Some(Err(sqlx::Error::PoolClosed)) => Err(sqlx::Error::PoolClosed),
+            None => {
+                self.aim(&pool);
+                ask(pool).await
+            }
+            Some(Err(error)) => {
                 if !self.find(version).await? {
                     return Err(error);
                 }
@@ -212,7 +247,16 @@ impl<S: Servers> Connector<S> {
     async fn read_again(&self, is_refused: bool) -> bool {
         let Some(source) = &self.source else { return false };
         let read = match source.address(is_refused).await {
-            Ok(address) if self.lock().address == address => return false,
+            Ok(address) if self.lock().address == address => {
+                if std::mem::take(&mut self.lock().is_unread) {
+                    tracing::info!(target: "outbox::store", "the database address can be read again");
+                }
+                return false;
+            }
+            // Connections to both would be in use, and events that are in both would be delivered twice.
+            Ok(address) if without_login(&address) != without_login(&self.lock().address) => {
+                Err("it names another server or database than before; restart the host to use it".to_owned())
+            }
             Ok(address) => S::of_url(&address).map(|servers| (address, servers)).map_err(|error| error.to_string()),
             Err(error) => Err(error),
         };
@@ -220,12 +264,14 @@ impl<S: Servers> Connector<S> {
         state.read_at = Instant::now();
         match read {
             Ok((address, servers)) => {
-                *state = State { servers: Arc::new(servers), current: 0, version: state.version + 1, address, ..*state };
+                *state = State { servers: Arc::new(servers), version: state.version + 1, address, is_unread: false, ..*state };
                 tracing::info!(target: "outbox::store", "the database address was read again and has changed");
                 true
             }
             Err(error) => {
-                tracing::warn!(target: "outbox::store", error, "the database address cannot be read again; the last one stays in use");
+                if !std::mem::replace(&mut state.is_unread, true) {
+                    tracing::warn!(target: "outbox::store", error, "the database address cannot be read again; the last one stays in use");
+                }
                 false
             }
         }

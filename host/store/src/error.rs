@@ -27,8 +27,8 @@ pub enum StoreError {
     AddressUnread(String),
     /// The server refuses the user or the password, which it accepted before.
     #[error(
-        "the server refuses this user or its password, so the host cannot {action}; the host tries again, with a password that it \
-         reads anew if it comes from a file or a command"
+        "the server refuses the user or the password of the database address, so the host cannot {action}; it tries again. A password \
+         in a file or from a command is read again; after any other change, restart the host"
     )]
     LoginRefused {
         /// What was being done.

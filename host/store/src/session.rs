@@ -1,6 +1,8 @@
 //! The sessions of hosts, which tell a host that is gone from one that is slow.
 
 #[cfg(any(feature = "postgres", feature = "mysql"))]
+use std::sync::Arc;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -101,7 +103,7 @@ pub(super) const ANSWER: Duration = Duration::from_secs(1);
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(super) async fn opened_as_in<S: Servers>(
     pool: &sqlx::Pool<S::Database>,
-    connector: &Connector<S>,
+    connector: &Arc<Connector<S>>,
 ) -> Result<ConnectionOf<S>, sqlx::Error> {
     let single = pool.options().clone().max_connections(1).acquire_timeout(OPENING).connect_lazy_with(connector.current());
     Ok(connector.ask_pool(single, |pool| async move { pool.acquire().await }).await?.detach())

@@ -14,7 +14,7 @@ use super::{environment, layers};
 
 /// How long a password that a command printed is used for new connections: cloud providers' tokens are valid for 15 minutes or more.
 const VALID_FOR: Duration = Duration::from_secs(600);
-/// How long the command is left alone when the server has refused what it printed.
+/// How long the command is left alone when it has failed, or the server has refused what it printed.
 const REFUSED_FOR: Duration = Duration::from_secs(5);
 /// How long the command may take.
 const LONGEST: Duration = Duration::from_secs(10);
@@ -27,8 +27,8 @@ pub(crate) struct ChangingAddress {
     parts: DatabaseConfig,
     /// The keys of the parts that refer to a file, and what is written there.
     written: Vec<(&'static str, String)>,
-    /// The last output of the command, and when it ran.
-    printed: Mutex<Option<(Instant, String)>>,
+    /// The last password of the command, or why there was none, and when it ended.
+    printed: Mutex<Option<(Instant, Result<String, String>)>>,
 }
 
 impl ChangingAddress {
@@ -40,11 +40,23 @@ impl ChangingAddress {
         changes.then(|| Self { parts: parts.clone(), written, printed: Mutex::default() })
     }
 
-    fn read_files(&self) -> Result<DatabaseConfig, String> {
-        let mut parts = self.parts.clone();
-        for (part, text) in &self.written {
-            let text = layers::expand(text, &environment::reference).map_err(|why| format!("database.{part}: {why}"))?;
-            match *part {
+    /// A file may be on a disk that hangs.
+    async fn read_files(&self) -> Result<DatabaseConfig, String> {
+        let (parts, written) = (self.parts.clone(), self.written.clone());
+        let reading = tokio::task::spawn_blocking(|| Self::with_files(parts, written));
+        let read = tokio::time::timeout(LONGEST, reading).await;
+        let read = read.map_err(|_| format!("a file of [database] could not be read within {} s", LONGEST.as_secs()))?;
+        read.map_err(|error| error.to_string())?
+    }
+
+    fn with_files(mut parts: DatabaseConfig, written: Vec<(&'static str, String)>) -> Result<DatabaseConfig, String> {
+        for (part, text) in written {
+            let text = layers::expand(&text, &environment::reference).map_err(|why| format!("database.{part}: {why}"))?;
+            // Caught while it was written.
+            if text.trim().is_empty() {
+                return Err(format!("database.{part}: its file is empty"));
+            }
+            match part {
                 "url" => parts.url = text,
                 "user" => parts.user = Some(text),
                 "password" => parts.password = Some(text),
@@ -57,23 +69,22 @@ impl ChangingAddress {
 
     /// The password that the command prints; the last one while that is valid.
     async fn printed(&self, command: &[String], is_refused: bool) -> Result<String, String> {
-        let valid_for = if is_refused { REFUSED_FOR } else { VALID_FOR };
         let mut printed = self.printed.lock().await;
         if let Some((at, password)) = &*printed
-            && at.elapsed() < valid_for
+            && at.elapsed() < if is_refused || password.is_err() { REFUSED_FOR } else { VALID_FOR }
         {
-            return Ok(password.clone());
+            return password.clone();
         }
-        let password = printed_by(command).await?;
+        let password = printed_by(command).await;
         *printed = Some((Instant::now(), password.clone()));
-        Ok(password)
+        password
     }
 }
 
 #[async_trait]
 impl AddressSource for ChangingAddress {
     async fn address(&self, is_refused: bool) -> Result<String, String> {
-        let mut parts = self.read_files()?;
+        let mut parts = self.read_files().await?;
         if let Some(command) = parts.password_command.take() {
             parts.password = Some(self.printed(&command, is_refused).await?);
         }
@@ -134,6 +145,8 @@ mod tests {
         std::fs::write(&file, "s@cond").expect("writes");
 
         assert_eq!(address.address(false).await.as_deref(), Ok("postgres://app:s%40cond@db/shop"));
+        std::fs::write(&file, "").expect("writes");
+        assert_eq!(address.address(false).await, Err("database.password: its file is empty".to_owned()));
         std::fs::remove_file(&file).expect("removes");
         assert!(address.address(false).await.is_err_and(|why| why.starts_with("database.password: ")));
         assert!(ChangingAddress::of(&parts, |_| Some("plain".to_owned())).is_none());
@@ -158,6 +171,23 @@ mod tests {
         assert_eq!(address.address(true).await.as_deref(), Ok("postgres://app:2@db/shop"));
         address.printed.lock().await.as_mut().expect("it has printed").0 -= VALID_FOR;
         assert_eq!(address.address(false).await.as_deref(), Ok("postgres://app:3@db/shop"));
+    }
+
+    #[tokio::test]
+    async fn a_command_that_has_failed_is_left_alone_for_a_while() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let runs = directory.path().join("runs");
+        let command = shell(&format!("echo x >> {}; exit 1", runs.display()));
+        let parts = DatabaseConfig {
+            url: "postgres://app@db/shop".to_owned(),
+            password_command: Some(command),
+            ..DatabaseConfig::default()
+        };
+        let address = ChangingAddress::of(&parts, |_| None).expect("it may change");
+        for is_refused in [false, true, false] {
+            assert!(address.address(is_refused).await.is_err_and(|why| why.contains("failed (exit status: 1)")));
+        }
+        assert_eq!(std::fs::read_to_string(&runs).expect("it ran"), "x\n");
     }
 
     #[tokio::test]

@@ -103,12 +103,14 @@ fn parsed(address: &str) -> Option<Url> {
 }
 
 fn has_part(address: &str, url: &Url, part: &str) -> bool {
+    // For the driver, a parameter overrides the other parts of the address.
+    let has_parameter = |names: &[&str]| url.query_pairs().any(|(name, _)| names.contains(&&*name));
     match part {
-        "user" => !url.username().is_empty(),
-        "password" => url.password().is_some(),
+        "user" => !url.username().is_empty() || has_parameter(&["user"]),
+        "password" => url.password().is_some() || has_parameter(&["password"]),
         "host" => !hosts(address).is_empty(),
-        "port" => hosts(address).split(',').any(has_port),
-        _ => url.path().len() > 1,
+        "port" => hosts(address).split(',').any(has_port) || has_parameter(&["port"]),
+        _ => url.path().len() > 1 || has_parameter(&["dbname"]),
     }
 }
 
@@ -169,7 +171,9 @@ impl DatabaseConfig {
         let Some(mut url) = parsed(&base) else { return Ok(()) };
         let mut faults = Vec::new();
         if command.is_some() && (self.password.is_some() || has_part(&base, &url, "password")) {
-            faults.push("database.password_command is set, but there is a password as well; keep one of them".to_owned());
+            let password =
+                if self.password.is_some() { "database.password is set too" } else { "database.url holds a password too" };
+            faults.push(format!("database.password_command is set, but {password}; take one of them out"));
         }
         if self.password_command.as_ref().is_some_and(Vec::is_empty) {
             faults.push(

@@ -416,3 +416,23 @@ fn commands_of_a_host_are_printed_with_its_address_and_never_with_its_token() {
     let reference = "outbox stats --url https://outbox.example --token '${file:token}'";
     assert_eq!(command(Some("${file:token}")), reference);
 }
+
+#[cfg(feature = "postgres")]
+#[test]
+fn a_file_that_others_may_write_names_no_program() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("outbox.toml");
+    let text = "[database]\nurl = \"postgres://app@db/shop\"\npassword_command = [\"true\"]\n";
+    std::fs::write(&file, text).expect("writes");
+    let load = |mode| {
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).expect("sets the mode");
+        Settings::load(Some(&file), &[], &|_| Vec::new()).map(drop)
+    };
+    assert!(load(0o644).is_ok());
+
+    let refused = load(0o666).expect_err("anybody could run a program");
+
+    assert!(format!("{refused:?}").contains("others may write to it"), "{refused:?}");
+}

@@ -16,8 +16,8 @@ pub(crate) struct Batch<'s> {
 struct State<'s> {
     /// The caller of each message; `None` when its answer is there.
     callers: Vec<Option<Caller>>,
-    /// Those whose messages say that the sink is down, why, and for how long at least: until the batch ends, another message may prove
-    /// that it works.
+    /// Callers whose message found the sink down, with the reason and the least rest. Answered when the batch ends, since another message
+    /// may still prove that the sink works.
     down: Vec<(Caller, String, Duration)>,
     /// Until the first message is confirmed.
     pass: Option<Pass<'s>>,
@@ -44,14 +44,14 @@ impl<'s> Batch<'s> {
             Err(SinkError::Down { reason, retry_after }) if state.pass.is_some() => {
                 state.down.push((caller, reason, retry_after))
             }
-            Err(SinkError::Down { reason, .. }) => caller.hear(Err(SinkError::unavailable(reason))),
+            Err(SinkError::Down { reason, .. }) => caller.hear(Err(SinkError::failed(reason))),
             Err(error) => caller.hear(Err(error)),
             Ok(()) => {
                 if let Some(pass) = state.pass.take() {
                     pass.record(None, Instant::now());
                 }
                 for (caller, reason, _) in state.down.drain(..) {
-                    caller.hear(Err(SinkError::unavailable(reason)));
+                    caller.hear(Err(SinkError::failed(reason)));
                 }
                 caller.hear(Ok(()));
             }

@@ -55,7 +55,7 @@ fn verdict(
         408 | 425 | 429 | 502..=504 | 520..=530 => SinkError::Unavailable { reason, retry_after: retry_after(headers, now) },
         500..=599 => match retry_after(headers, now) {
             Some(rest) => SinkError::unavailable_for(rest, reason),
-            None => SinkError::Failed { reason },
+            None => SinkError::failed(reason),
         },
         _ => SinkError::rejected(reason),
     })

@@ -76,9 +76,11 @@ impl Servers for MySqlServers {
         if connect.get_database().is_none() {
             return Err(wrong("name a database after the host, like mysql://user:password@host:3306/database"));
         }
-        let is_open = matches!(connect.get_ssl_mode(), MySqlSslMode::Disabled | MySqlSslMode::Preferred);
-        if sends_password && is_open {
-            return Err(wrong("enable-cleartext-plugin sends the password as it is; write ssl-mode=REQUIRED or stricter"));
+        let is_checked = matches!(connect.get_ssl_mode(), MySqlSslMode::VerifyCa | MySqlSslMode::VerifyIdentity);
+        if sends_password && !is_checked {
+            return Err(wrong(
+                "enable-cleartext-plugin sends the password as it is, so the server must be checked; write ssl-mode=VERIFY_IDENTITY, or VERIFY_CA",
+            ));
         }
         // In an address an IPv6 literal has brackets; the driver connects to the text as it is.
         let bare = connect.get_host().strip_prefix('[').and_then(|host| host.strip_suffix(']')).map(str::to_owned);
@@ -147,7 +149,7 @@ mod tests {
             ("allowPublicKeyRetrieval=true", "leave it out"),
             ("ssl-mod=REQUIRED", "`ssl-mode`"),
             ("frobnicate=1", "ssl-ca"),
-            ("enable-cleartext-plugin=true", "ssl-mode=REQUIRED"),
+            ("enable-cleartext-plugin=true&ssl-mode=REQUIRED", "ssl-mode=VERIFY_IDENTITY"),
         ] {
             let error = refusal(&format!("mysql://u:s3cret@db/shop?{parameter}"));
             let name = parameter.split('=').next().expect("one part");

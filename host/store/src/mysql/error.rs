@@ -16,9 +16,9 @@ const DISK_FULL: [u16; 3] = [1021, 1114, 3675];
 const READ_ONLY: [u16; 2] = [1792, 1836];
 /// "The server is running with the … option": read-only among others.
 const PREVENTED: u16 = 1290;
-/// Too many connections, in all or for this user.
 /// Access denied (by two plugins), the password or the account is expired or locked.
 pub(super) const REFUSED_LOGIN: [u16; 6] = [1045, 1698, 1862, 3118, 4151, 3955];
+/// Too many connections, in all or for this user.
 const CROWDED: [u16; 3] = [1040, 1203, 1226];
 /// On a table, on a column.
 pub(super) const DENIED: [u16; 2] = [1142, 1143];

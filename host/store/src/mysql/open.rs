@@ -9,6 +9,7 @@ use sqlx::{AssertSqlSafe, Connection, Executor, Row};
 
 use super::MySqlStore;
 use super::address::{MySqlServers, prepared};
+use super::error::REFUSED_LOGIN;
 use super::error::number;
 use crate::connector::{Connector, Servers};
 use crate::error::is_of_tls;
@@ -313,7 +314,9 @@ fn label(connect: &MySqlConnectOptions) -> String {
 
 fn unreachable(database: &str, source: sqlx::Error) -> StoreError {
     let why = match number(&source) {
-        Some(1045 | 1698) => "the server refuses this user or its password; check both, or create the user".to_owned(),
+        Some(number) if REFUSED_LOGIN.contains(&number) => {
+            "the server refuses this user or its password; check both, create the user, or unlock the account".to_owned()
+        }
         Some(1044) => "this user may not use this database; see `outbox doctor --grants`".to_owned(),
         Some(1049) => "the server does not know this database; run: CREATE DATABASE … CHARACTER SET utf8mb4".to_owned(),
         Some(1040 | 1203 | 1226) => "the server has no connection left; raise max_connections, or take fewer here".to_owned(),

@@ -179,7 +179,7 @@ fn server(whole: &str, host: &str, is_of_several: bool) -> Result<(PgConnectOpti
                 trusts_system = true;
                 continue;
             }
-            ("sslmode" | "ssl-mode", "allow") => {
+            ("sslmode" | "ssl-mode", value) if value.eq_ignore_ascii_case("allow") => {
                 return Err(wrong("sslmode is `allow`, which the driver lacks; write prefer, require or disable".to_owned()));
             }
             ("sslmode" | "ssl-mode", value) => mode = Some(value.to_owned()),

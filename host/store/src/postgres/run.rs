@@ -195,7 +195,7 @@ pub(super) async fn begin(
 }
 
 async fn begun(
-    connector: &Connector<PostgresServers>,
+    connector: &Arc<Connector<PostgresServers>>,
     pool: PgPool,
     begin: Option<String>,
 ) -> Result<PostgresTransaction, sqlx::Error> {

@@ -107,7 +107,7 @@ const STEPS: &[Step] = &[Step {
     name: "outbox-7",
     up: include_str!("../../migrations/sqlite/0001_outbox_event.sql"),
     down: include_str!("../../migrations/sqlite/0001_outbox_event.down.sql"),
-    probe: "SELECT wait_reason FROM outbox_event WHERE 1 = 0",
+    probe: "SELECT wait_since FROM outbox_event WHERE 1 = 0",
 }];
 
 const HISTORY: &str = "

@@ -314,7 +314,8 @@ mod tests {
         let expires_at = Some(frame().known.now().plus(Duration::from_secs(90)));
         let record = changed!(Record {
             expires_at,
-            locked_at: Some(frame().known.now()),
+            // Before the page is drawn.
+            locked_at: Some(frame().known.now().minus(Duration::from_secs(1))),
             locked_by: Some("owner-web-1".to_owned()),
             ..record()
         });
