@@ -117,6 +117,17 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_call_that_waits_between_short_computations_needs_a_turn_for_each_tick_of_them() {
+        for _ in 0..20 {
+            // On a busy machine, the first half of a tick may take a whole one.
+            if halves_of_a_tick_without_a_turn().await == 2 {
+                return;
+            }
+        }
+        panic!("no call has computed for two halves of a tick");
+    }
+
+    /// How many halves of a tick a call computes for while another call has the only turn.
+    async fn halves_of_a_tick_without_a_turn() -> usize {
         let turns = turns(1);
         let Poll::Ready(held) = turns.ask("other").poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) else {
             panic!("the turn is free");
@@ -134,11 +145,13 @@ mod tests {
         }));
 
         tokio::time::sleep(TICK * 10).await;
-        assert_eq!(polls.load(Ordering::SeqCst), 2, "a tick of it");
+        let computed = polls.load(Ordering::SeqCst);
+        assert!((1..=2).contains(&computed), "never more than a tick: {computed}");
         drop(held);
 
         call.await.unwrap();
         assert_eq!(polls.load(Ordering::SeqCst), 8);
+        computed
     }
 
     #[tokio::test]
