@@ -31,12 +31,10 @@ pub fn hide_password(address: &str) -> String {
         return address.to_owned();
     }
     let Some((scheme, rest)) = address.split_once("://") else { return without_slashes(address) };
-    let authority = hosts(address);
-    // Several hosts, which are no URL. A comma may also be in a password that holds a `/`, `?` or `#`: then there is an `@` behind it.
-    if let Some((user, _)) = authority.contains(',').then(|| address.split_once(authority)).flatten()
-        && !address[user.len() + authority.len()..].contains(['@', '#'])
-    {
-        return hide_password(&with_hosts(address, "several")).replacen("several", authority, 1);
+    let range = host_range(address);
+    // Several hosts are no URL. A comma may also be in a password that holds a `/`, `?` or `#`: then an `@` follows.
+    if address[range.clone()].contains(',') && !address[range.end..].contains(['@', '#']) {
+        return hide_password(&with_hosts(address, "several.invalid")).replacen("several.invalid", &address[range], 1);
     }
     let (place, query) = match Url::parse(address) {
         // An `@` behind the server may be the end of a password that holds a `/`, `?` or `#`.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use sqlx::{ConnectOptions, Connection, Database, Pool};
 
 use super::address::without_login;
-use super::{AddressSource, StoreError};
+use super::{AddressSource, StoreError, hide_password};
 
 /// How long a server may take to answer, if the address has no other. A server of another kind waits for the client to begin, and
 /// closes the connection only after a minute.
@@ -18,8 +18,9 @@ const ONLY_HOST: Duration = Duration::from_secs(10);
 const EACH_HOST: Duration = Duration::from_secs(3);
 /// How long a pool may take to give a connection before the other hosts are tried.
 const SLOW: Duration = Duration::from_millis(500);
-/// How often the address is read again while all is well, and how long its hosts are left alone after a search among them.
+/// How often the address is read again while connections can be opened.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// The least time between two searches.
 const SEARCH_EVERY: Duration = Duration::from_secs(1);
 
 pub(super) type ConnectionOf<S> = <<S as Servers>::Database as Database>::Connection;
@@ -254,7 +255,7 @@ impl<S: Servers> Connector<S> {
                 return false;
             }
             // Connections to both would be in use, and events that are in both would be delivered twice.
-            Ok(address) if without_login(&address) != without_login(&self.lock().address) => {
+            Ok(address) if hide_password(&without_login(&address)) != hide_password(&without_login(&self.lock().address)) => {
                 Err("it names another server or database than before; restart the host to use it".to_owned())
             }
             Ok(address) => S::of_url(&address).map(|servers| (address, servers)).map_err(|error| error.to_string()),

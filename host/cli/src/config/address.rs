@@ -27,7 +27,7 @@ pub(crate) struct ChangingAddress {
     parts: DatabaseConfig,
     /// The keys of the parts that refer to a file, and what is written there.
     written: Vec<(&'static str, String)>,
-    /// The last password of the command, or why there was none, and when it ended.
+    /// The last result of the command, and when it ended.
     printed: Mutex<Option<(Instant, Result<String, String>)>>,
 }
 

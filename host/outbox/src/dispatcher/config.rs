@@ -47,7 +47,8 @@ pub struct DispatcherConfig {
     /// What happens to an event whose route never had a listener. Default dead.
     pub unroutable: Unroutable,
     /// How long such an event waits for a listener before it is dead, counted from its time or from the last change of this host's
-    /// listeners, whichever is later: a plugin or a host that answers it may be on its way. Default 1 minute; 0 for not at all, as in the mode `ordered`, where all other events would wait too.
+    /// listeners, whichever is later: a plugin or a host that answers it may be on its way. Default 1 minute; 0 for not at all, as in
+    /// the mode `ordered`, where all other events would wait too.
     #[serde(with = "duration")]
     pub unroutable_grace: Duration,
     /// For which attempts the cost is stored with the event. Default failures.
