@@ -1,5 +1,6 @@
 //! An endpoint for webhooks that answers as it is told.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -39,7 +40,7 @@ pub(crate) enum Answer {
     Says(&'static str),
     /// With a head, and then one byte after the other for ever.
     Endless(&'static str),
-    /// Not at all.
+    /// Not at all, until the endpoint is told another answer.
     Silent,
     /// By closing the connection.
     Closes,
@@ -47,12 +48,24 @@ pub(crate) enum Answer {
 
 pub(crate) const OK: Answer = Answer::Says("HTTP/1.1 204 No Content\r\n\r\n");
 
+/// The answer to every request, and other answers for some paths.
+struct Answers {
+    usual: Answer,
+    at: HashMap<&'static str, Answer>,
+}
+
+impl Answers {
+    fn of(&self, request: &Request) -> Answer {
+        self.at.get(request.path()).copied().unwrap_or(self.usual)
+    }
+}
+
 /// An HTTP server of a test's own, gone with this value.
 pub(crate) struct Endpoint {
     scheme: &'static str,
     address: SocketAddr,
     requests: Arc<Mutex<Vec<Request>>>,
-    answer: Arc<Mutex<Answer>>,
+    answers: Arc<Mutex<Answers>>,
     accepting: tokio::task::JoinHandle<()>,
 }
 
@@ -81,31 +94,36 @@ impl Endpoint {
         let scheme = if tls.is_some() { "https" } else { "http" };
         let requests = Arc::new(Mutex::new(Vec::new()));
         let seen = requests.clone();
-        let told = Arc::new(Mutex::new(answer));
-        let answer = told.clone();
+        let answers = Arc::new(Mutex::new(Answers { usual: answer, at: HashMap::new() }));
+        let told = answers.clone();
         let accepting = tokio::spawn(async move {
             for connection in 0.. {
                 let Ok((stream, _)) = listener.accept().await else { return };
-                let (tls, seen, answer) = (tls.clone(), seen.clone(), answer.clone());
+                let (tls, seen, answers) = (tls.clone(), seen.clone(), answers.clone());
                 tokio::spawn(async move {
                     match tls {
-                        None => serve(stream, connection, answer, seen).await,
+                        None => serve(stream, connection, answers, seen).await,
                         // One whose handshake fails is no connection.
                         Some(tls) => {
                             if let Ok(stream) = tls.accept(stream).await {
-                                serve(stream, connection, answer, seen).await;
+                                serve(stream, connection, answers, seen).await;
                             }
                         }
                     }
                 });
             }
         });
-        Self { scheme, address, requests, answer: told, accepting }
+        Self { scheme, address, requests, answers: told, accepting }
     }
 
     /// How it answers from now on.
     pub(crate) fn answers(&self, answer: Answer) {
-        *self.answer.lock().expect("nobody panicked") = answer;
+        self.answers.lock().expect("no panic").usual = answer;
+    }
+
+    /// How it answers requests for this path from now on.
+    pub(crate) fn answers_at(&self, path: &'static str, answer: Answer) {
+        self.answers.lock().expect("no panic").at.insert(path, answer);
     }
 
     pub(crate) fn url(&self) -> String {
@@ -124,7 +142,7 @@ async fn free() -> TcpListener {
 async fn serve(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     connection: usize,
-    answer: Arc<Mutex<Answer>>,
+    answers: Arc<Mutex<Answers>>,
     seen: Arc<Mutex<Vec<Request>>>,
 ) {
     let mut read = Vec::new();
@@ -146,8 +164,14 @@ async fn serve(
             }
         }
         read = request.body.split_off(length);
-        seen.lock().expect("nobody panicked").push(request);
-        let answer = *answer.lock().expect("nobody panicked");
+        seen.lock().expect("no panic").push(request.clone());
+        let answer = loop {
+            match answers.lock().expect("no panic").of(&request) {
+                Answer::Silent => {}
+                answer => break answer,
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        };
         match answer {
             Answer::Says(text) => {
                 if stream.write_all(text.as_bytes()).await.is_err() {
@@ -161,8 +185,7 @@ async fn serve(
                 }
                 return;
             }
-            Answer::Silent => std::future::pending().await,
-            Answer::Closes => return,
+            Answer::Silent | Answer::Closes => return,
         }
     }
 }

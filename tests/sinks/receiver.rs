@@ -28,8 +28,15 @@ async fn relaying(store: SqliteStore, sinks: Sinks) -> Outbox<SqliteStore> {
 }
 
 async fn commit(outbox: &Outbox<SqliteStore>, events: usize) -> Vec<EventId> {
-    let envelopes =
-        (0..events).map(|n| Envelope::new("OrderPlaced").aggregate("Order", n.to_string()).json(&n).expect("valid"));
+    commit_of(outbox, &["Order"], events).await
+}
+
+/// So many events of each of these aggregate types, in turn.
+async fn commit_of(outbox: &Outbox<SqliteStore>, aggregate_types: &[&str], events: usize) -> Vec<EventId> {
+    let envelopes = (0..events).flat_map(|n| {
+        let of = move |of: &&str| Envelope::new("OrderPlaced").aggregate(*of, n.to_string()).json(&n).expect("valid");
+        aggregate_types.iter().map(of)
+    });
     let mut transaction = outbox.begin().await.expect("begins");
     let ids = transaction.write_all(envelopes.collect::<Vec<_>>()).await.expect("writes");
     transaction.commit().await.expect("commits");
@@ -95,6 +102,64 @@ async fn a_receiver_that_refuses_whatever_comes_uses_up_no_backlog() {
     endpoint.answers(OK);
 
     done(&db, EVENTS).await;
+    outbox.shutdown().await;
+}
+
+/// A sink with a receiver for each aggregate type.
+fn webhooks_by_type(url: &str, timeout: &str) -> Value {
+    json!({"kind": "http", "url": url, "path": "{aggregate_type}", "timeout": timeout})
+}
+
+/// Events of this aggregate type that are DONE.
+async fn done_of(db: &Sqlite, aggregate_type: &str) -> i64 {
+    db.number(&format!("SELECT count(*) FROM outbox_event WHERE status = 1 AND aggregate_type = '{aggregate_type}'")).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_receiver_that_hangs_holds_up_no_other_receiver_of_its_sink() {
+    const EACH: usize = 200;
+    // One that never answered, and one that stops answering.
+    for (has_worked, timeout) in [(false, "10s"), (true, "1s")] {
+        let (db, store) = Sqlite::on_system_clock().await;
+        let endpoint = Endpoint::that(OK).await;
+        let outbox = relaying(store, sinks(webhooks_by_type(&endpoint.url(), timeout))).await;
+        let before = if has_worked { EVENTS } else { 0 };
+        commit_of(&outbox, &["Hanging"], before).await;
+        done(&db, before).await;
+        endpoint.answers_at("/hooks/Hanging", Answer::Silent);
+
+        commit_of(&outbox, &["Hanging", "Healthy"], EACH).await;
+
+        eventually("all events of the healthy receiver are DONE", async || {
+            done_of(&db, "Healthy").await == i64::try_from(EACH).expect("few")
+        })
+        .await;
+        assert_eq!(done_of(&db, "Hanging").await, i64::try_from(before).expect("few"), "the hanging receiver still hangs");
+        endpoint.answers_at("/hooks/Hanging", OK);
+        done(&db, before + 2 * EACH).await;
+        assert_eq!(db.number("SELECT sum(attempts) + sum(deferrals) FROM outbox_event").await, 0);
+        outbox.shutdown().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_receiver_that_refuses_whatever_comes_uses_up_no_backlog_and_stops_no_other_receiver() {
+    let (db, store) = Sqlite::on_system_clock().await;
+    let endpoint = Endpoint::that(OK).await;
+    endpoint.answers_at("/hooks/Refusing", Answer::Says("HTTP/1.1 404 No\r\ncontent-length: 0\r\n\r\n"));
+    let outbox = relaying(store, sinks(webhooks_by_type(&endpoint.url(), "1s"))).await;
+    commit_of(&outbox, &["Refusing", "Healthy"], EVENTS).await;
+    let waiting = "SELECT count(*) FROM outbox_event WHERE wait_reason LIKE \
+                   'the receiver of the sink tested can take nothing now: %answered 404%'";
+    eventually("all of one wait", async || db.number(waiting).await == i64::try_from(EVENTS).expect("few")).await;
+    let counted = db.number("SELECT sum(attempts) FROM outbox_event WHERE aggregate_type = 'Refusing'").await;
+    assert!(counted < 20, "the tenth refusal in a row began its rest: {counted}");
+    done(&db, EVENTS).await;
+    assert_eq!(db.number("SELECT sum(attempts) FROM outbox_event WHERE aggregate_type = 'Healthy'").await, 0);
+
+    endpoint.answers_at("/hooks/Refusing", OK);
+
+    done(&db, 2 * EVENTS).await;
     outbox.shutdown().await;
 }
 

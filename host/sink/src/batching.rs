@@ -11,7 +11,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 pub(super) use batch::Batch;
 
-use super::breaker::Breaker;
+use super::breaker::{Breaker, Of};
+use super::receiver::{Receiver, Turn};
 use super::{CommonConfig, Message, Sink, SinkError};
 
 /// The most messages of a sink that have no answer yet; further ones wait for a place.
@@ -30,6 +31,14 @@ pub(super) trait Link: Send + Sync + 'static {
     /// Sends messages, and answers each of them by `deadline`: as soon as its own answer is there, where the other side answers
     /// messages one by one. Batches of one link may be sent side by side.
     async fn send(&self, batch: &Batch<'_>, deadline: Instant);
+
+    /// The receiver of a message, where the messages of a sink have one that may be away by itself; `None` for the whole sink.
+    ///
+    /// # Errors
+    /// When the message cannot be sent to any.
+    fn receiver(&self, _message: &Message) -> Result<Option<Arc<Receiver>>, SinkError> {
+        Ok(None)
+    }
 
     /// Called when a batch did not end by its deadline: the connection is not to be used any more.
     fn cut_off(&self) {}
@@ -51,6 +60,7 @@ pub(super) struct Limits {
 #[derive(Clone)]
 pub(super) struct Batching {
     name: String,
+    link: Arc<dyn Link>,
     jobs: mpsc::Sender<Job>,
     places: Arc<Semaphore>,
     /// The places that this user may still take; `None` for a user without a limit of its own.
@@ -63,13 +73,32 @@ pub(super) struct Batching {
 struct Job {
     message: Message,
     caller: Caller,
+    receiver: Option<Arc<Receiver>>,
     /// When the message has waited to be sent for too long.
     give_up_at: Instant,
+}
+
+impl Job {
+    /// Its receiver's turn, or its answer: the receiver may have failed since the message was queued.
+    fn admitted(mut self, now: Instant) -> Option<Self> {
+        if let Some(receiver) = self.receiver.take() {
+            match receiver.admit(&self.message.id, now) {
+                Ok(turn) => self.caller.turn = Some(turn),
+                Err(error) => {
+                    self.caller.hear(Err(error));
+                    return None;
+                }
+            }
+        }
+        Some(self)
+    }
 }
 
 /// Who waits for the answer of a message.
 struct Caller {
     answer: oneshot::Sender<Answer>,
+    /// From when the message is sent, if it has a receiver of its own.
+    turn: Option<Turn>,
     /// The place of the message, and of a share too where there is one.
     _places: (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>),
 }
@@ -77,6 +106,10 @@ struct Caller {
 impl Caller {
     /// Gives the place back, too. A caller that has gone away does not get its answer.
     fn hear(self, answer: Answer) {
+        let answer = match self.turn {
+            Some(turn) => turn.judge(answer, Instant::now()),
+            None => answer,
+        };
         let _ = self.answer.send(answer);
     }
 }
@@ -85,11 +118,12 @@ impl Batching {
     /// Starts the task that sends; it ends when this value is gone. Within a tokio runtime.
     pub(super) fn start(name: &str, link: impl Link, common: CommonConfig, limits: Limits) -> Self {
         let (sender, jobs) = mpsc::channel(PLACES);
-        let breaker = Arc::new(Breaker::new(name));
-        let shipping = Arc::new(Shipping { name: name.to_owned(), link, breaker: breaker.clone(), timeout: common.timeout });
+        let (link, breaker) = (Arc::new(link), Arc::new(Breaker::new(name, Of::Sink)));
+        let shipping =
+            Arc::new(Shipping { name: name.to_owned(), link: link.clone(), breaker: breaker.clone(), timeout: common.timeout });
         tokio::spawn(keep_sending(shipping, jobs, limits));
         let places = Arc::new(Semaphore::new(PLACES));
-        Self { name: name.to_owned(), jobs: sender, places, share: None, breaker, common }
+        Self { name: name.to_owned(), link, jobs: sender, places, share: None, breaker, common }
     }
 
     /// The same sink for one more user, who gets at most half of its places.
@@ -117,7 +151,12 @@ impl Batching {
     /// Queues one message. Dropping what this returns takes the message back, if it was not sent yet.
     async fn queue(&self, message: &Message, give_up_at: Instant) -> Result<oneshot::Receiver<Answer>, SinkError> {
         self.check(message)?;
-        self.breaker.look(Instant::now())?;
+        let now = Instant::now();
+        self.breaker.look(now)?;
+        let receiver = self.link.receiver(message)?;
+        if let Some(receiver) = &receiver {
+            receiver.look(now)?;
+        }
         let taking = async {
             // The share comes first: whoever has used up its own takes no place of the others, not even in their line.
             let share = match &self.share {
@@ -130,8 +169,8 @@ impl Batching {
             return Err(crowded(&self.name, self.common.timeout));
         };
         let (answer, answered) = oneshot::channel();
-        let caller = Caller { answer, _places: places };
-        let job = Job { message: message.clone(), caller, give_up_at };
+        let caller = Caller { answer, turn: None, _places: places };
+        let job = Job { message: message.clone(), caller, receiver, give_up_at };
         // There is room: whatever is in the channel has a place.
         self.jobs.try_send(job).map_err(|_| self.stopped())?;
         Ok(answered)
@@ -180,7 +219,7 @@ impl Sink for Batching {
 /// Sends the batches of one sink.
 struct Shipping<L> {
     name: String,
-    link: L,
+    link: Arc<L>,
     breaker: Arc<Breaker>,
     timeout: Duration,
 }
@@ -234,10 +273,15 @@ fn full_at(waiting: &[Job], limits: Limits) -> usize {
 impl<L: Link> Shipping<L> {
     /// Sends a batch, and sees to it that all its callers are answered.
     async fn ship(self: Arc<Self>, jobs: Vec<Job>, permit: OwnedSemaphorePermit) {
-        let pass = match self.breaker.admit(Instant::now()) {
+        let now = Instant::now();
+        let pass = match self.breaker.admit(now) {
             Ok(pass) => pass,
             Err(error) => return jobs.into_iter().for_each(|job| job.caller.hear(Err(error.clone()))),
         };
+        let jobs: Vec<Job> = jobs.into_iter().filter_map(|job| job.admitted(now)).collect();
+        if jobs.is_empty() {
+            return;
+        }
         let batch = Batch::new(jobs, pass);
         let deadline = Instant::now() + self.timeout;
         let sending = self.link.send(&batch, deadline);

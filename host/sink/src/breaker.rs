@@ -18,7 +18,28 @@ const TRYING: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct Breaker {
     sink: String,
+    of: Of,
     state: Mutex<State>,
+}
+
+/// What a breaker stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Of {
+    /// All messages of a sink.
+    Sink,
+    /// The messages for one of its receivers.
+    #[cfg_attr(not(feature = "http"), allow(dead_code, reason = "other kinds of sinks have one receiver"))]
+    Receiver,
+}
+
+impl Of {
+    /// The answer for a message that is not sent before this rest is over.
+    pub(super) fn error(self, reason: String, rest: Duration) -> SinkError {
+        match self {
+            Self::Sink => SinkError::down_for(rest, reason),
+            Self::Receiver => SinkError::unavailable_for(rest, reason),
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -35,42 +56,64 @@ struct State {
 impl State {
     /// Refuses until the rest is over, or for as long again as a batch has been trying: with a fixed wait, events would be
     /// claimed and given back again and again while the sink does not answer.
-    fn refusal(&self, until: Instant, now: Instant) -> SinkError {
+    fn refusal(&self, of: Of, until: Instant, now: Instant) -> SinkError {
         let tried = self.trying_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         let retry_after = until.saturating_duration_since(now).max(tried.min(LONGEST_REST)).max(TRYING);
-        SinkError::Down { reason: self.reason.clone(), retry_after }
+        of.error(self.reason.clone(), retry_after)
     }
 }
 
 impl Breaker {
-    pub(super) fn new(sink: &str) -> Self {
-        Self { sink: sink.to_owned(), state: Mutex::default() }
+    pub(super) fn new(sink: &str, of: Of) -> Self {
+        Self { sink: sink.to_owned(), of, state: Mutex::default() }
+    }
+
+    /// What it stops.
+    pub(super) fn of(&self) -> Of {
+        self.of
+    }
+
+    /// Whether everything may be sent.
+    pub(super) fn is_closed(&self) -> bool {
+        self.lock().open_until.is_none()
     }
 
     /// Whether a message may be queued.
     pub(super) fn look(&self, now: Instant) -> Result<(), SinkError> {
         let state = self.lock();
         match state.open_until {
-            Some(until) if now < until || state.trying_since.is_some() => Err(state.refusal(until, now)),
+            Some(until) if now < until || state.trying_since.is_some() => Err(state.refusal(self.of, until, now)),
             _ => Ok(()),
         }
     }
 
     /// Whether a batch may be sent. Report its result to the [`Pass`].
     pub(super) fn admit(&self, now: Instant) -> Result<Pass<'_>, SinkError> {
+        Ok(Pass { breaker: self, is_trial: self.try_admit(now)? })
+    }
+
+    /// The same, and whether the batch is the one that tries. The caller reports the result to [`record`](Self::record), or abandons
+    /// the trial.
+    pub(super) fn try_admit(&self, now: Instant) -> Result<bool, SinkError> {
         let mut state = self.lock();
         let is_trial = match state.open_until {
             None => false,
-            Some(until) if now < until || state.trying_since.is_some() => return Err(state.refusal(until, now)),
+            Some(until) if now < until || state.trying_since.is_some() => return Err(state.refusal(self.of, until, now)),
             Some(_) => true,
         };
         if is_trial {
             state.trying_since = Some(now);
         }
-        Ok(Pass { breaker: self, is_trial })
+        Ok(is_trial)
     }
 
-    fn record(&self, down: Option<Down<'_>>, is_trial: bool, now: Instant) -> Duration {
+    /// Another batch may try.
+    pub(super) fn abandon_trial(&self) {
+        self.lock().trying_since = None;
+    }
+
+    /// Records the result of a batch: `down` says why nothing could be sent, if so. Returns the rest before the next try.
+    pub(super) fn record(&self, down: Option<Down<'_>>, is_trial: bool, now: Instant) -> Duration {
         let mut state = self.lock();
         // A batch that was sent before the sink went down says nothing about what comes after it.
         if let (Some(until), false) = (state.open_until, is_trial) {
@@ -79,18 +122,13 @@ impl Breaker {
         state.trying_since = None;
         let Some(Down { reason, rest: asked_for }) = down else {
             if state.open_until.take().is_some() {
-                tracing::info!(target: "outbox::sink::breaker", sink = self.sink, "the sink works again");
+                self.log_recovery();
             }
             state.failures = 0;
             return Duration::ZERO;
         };
         if state.open_until.is_none() {
-            tracing::warn!(
-                target: "outbox::sink::breaker",
-                sink = self.sink,
-                reason,
-                "the sink is down; its events wait and lose no attempt"
-            );
+            self.log_failure(reason);
         }
         let rest = FIRST_REST.saturating_mul(1 << state.failures.min(16)).min(LONGEST_REST);
         // Varied, so that hosts that lost it together do not come back together.
@@ -99,6 +137,25 @@ impl Breaker {
         reason.clone_into(&mut state.reason);
         state.open_until = Some(now + rest);
         rest
+    }
+
+    fn log_failure(&self, reason: &str) {
+        let sink = &self.sink;
+        match self.of {
+            Of::Sink => {
+                tracing::warn!(target: "outbox::sink::breaker", sink, reason, "the sink is down; its events wait and lose no attempt");
+            }
+            // Events choose the receivers, and could fill the log. The reason is in the rows of the events.
+            Of::Receiver => tracing::debug!(target: "outbox::sink::breaker", sink, reason, "a receiver of the sink rests"),
+        }
+    }
+
+    fn log_recovery(&self) {
+        let sink = &self.sink;
+        match self.of {
+            Of::Sink => tracing::info!(target: "outbox::sink::breaker", sink, "the sink works again"),
+            Of::Receiver => tracing::debug!(target: "outbox::sink::breaker", sink, "a receiver of the sink works again"),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -134,7 +191,7 @@ impl Pass<'_> {
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
         if self.is_trial {
-            self.breaker.lock().trying_since = None;
+            self.breaker.abandon_trial();
         }
     }
 }
@@ -151,7 +208,7 @@ mod tests {
 
     #[test]
     fn rests_grow_to_the_longest_and_one_good_batch_ends_them() {
-        let breaker = Breaker::new("orders");
+        let breaker = Breaker::new("orders", Of::Sink);
         let mut now = Instant::now();
         for failure in 0..20 {
             let rest = fail(&breaker, now);
@@ -168,7 +225,7 @@ mod tests {
 
     #[test]
     fn one_batch_tries_after_a_rest_and_a_trial_that_was_none_leaves_it_to_the_next() {
-        let breaker = Breaker::new("orders");
+        let breaker = Breaker::new("orders", Of::Sink);
         let now = Instant::now();
         let later = now + fail(&breaker, now);
         let trial = breaker.admit(later).expect("one batch may try");
@@ -179,7 +236,7 @@ mod tests {
 
     #[test]
     fn others_wait_as_long_again_as_a_trial_has_taken_and_no_longer_than_the_longest_rest() {
-        let breaker = Breaker::new("orders");
+        let breaker = Breaker::new("orders", Of::Sink);
         let now = Instant::now();
         let later = now + fail(&breaker, now);
         let _hangs = breaker.admit(later).expect("one batch may try");
@@ -192,7 +249,7 @@ mod tests {
 
     #[test]
     fn a_batch_that_was_sent_before_the_sink_went_down_neither_closes_the_breaker_nor_lengthens_the_rest() {
-        let breaker = Breaker::new("orders");
+        let breaker = Breaker::new("orders", Of::Sink);
         let now = Instant::now();
         let [early, late] = [0, 1].map(|_| breaker.admit(now).expect("closed"));
         let rest = fail(&breaker, now);

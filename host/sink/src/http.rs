@@ -6,7 +6,7 @@
 mod answer;
 mod config;
 mod hidden;
-mod receiver;
+mod receivers;
 mod sign;
 
 use std::sync::Arc;
@@ -26,13 +26,14 @@ use url::Url;
 
 pub use config::{Format, HttpConfig};
 use hidden::Hidden;
-use receiver::Receiver;
+use receivers::Receivers;
 use sign::Signer;
 
 use super::batching::{Batch, Link};
 use super::cloud_event::{CloudEvent, STRUCTURED};
 use super::headers::{carried, encoded, own, printable, token};
 use super::kind::Kind;
+use super::receiver::Receiver;
 use super::{Message, SinkError, tls};
 
 /// An endpoint.
@@ -47,11 +48,11 @@ struct Http {
     headers: HeaderMap,
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     clock: Arc<dyn Clock>,
-    receiver: Receiver,
+    receivers: Receivers,
 }
 
 impl Http {
-    fn new(config: HttpConfig) -> Result<Self, String> {
+    fn new(name: &str, config: HttpConfig) -> Result<Self, String> {
         let url: Url = config.url.trim().parse().map_err(|error| format!("url is not a valid address: {error}"))?;
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
@@ -73,9 +74,8 @@ impl Http {
         headers.entry(USER_AGENT).or_insert(HeaderValue::from_static(concat!("outbox/", env!("CARGO_PKG_VERSION"))));
         let signers = config.secrets.iter().filter_map(Signer::new).collect();
         let shown = config.target();
-        // A path of its own may lead each message to another receiver.
-        let receiver = Receiver::new(config.path.is_none());
-        Ok(Self { config, url, shown, hidden, signers, headers, client, clock: Arc::new(SystemClock::default()), receiver })
+        let receivers = Receivers::new(name, &config);
+        Ok(Self { config, url, shown, hidden, signers, headers, client, clock: Arc::new(SystemClock::default()), receivers })
     }
 
     async fn post(&self, message: &Message, deadline: Instant) -> Result<(), SinkError> {
@@ -131,18 +131,23 @@ impl Http {
 
     /// The address, with the path of this message below it.
     fn uri(&self, message: &Message) -> Result<Uri, SinkError> {
-        let bad = |what: &str| SinkError::rejected(format!("the message's path {what}"));
         let mut url = self.url.clone();
-        if let Some(path) = &self.config.path {
-            let below =
-                path.render(message, |value| encoded(value, |byte| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)));
-            if below.split('/').any(|segment| matches!(segment, "." | "..")) {
-                return Err(bad("leads out of the address"));
-            }
-            url.set_path(&format!("{}/{}", self.url.path().trim_end_matches('/'), below.trim_start_matches('/')));
+        if let Some(path) = self.path(message)? {
+            url.set_path(&format!("{}/{}", self.url.path().trim_end_matches('/'), path));
         }
         url.set_fragment(None);
-        url.as_str().parse().map_err(|_| bad("makes no address"))
+        url.as_str().parse().map_err(|_| SinkError::rejected("the message's path makes no address"))
+    }
+
+    /// The path of this message below the address; `None` if all messages go to the address itself.
+    fn path(&self, message: &Message) -> Result<Option<String>, SinkError> {
+        let Some(template) = &self.config.path else { return Ok(None) };
+        let path =
+            template.render(message, |value| encoded(value, |byte| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)));
+        if path.split('/').any(|segment| matches!(segment, "." | "..")) {
+            return Err(SinkError::rejected("the message's path leads out of the address"));
+        }
+        Ok(Some(path.trim_start_matches('/').to_owned()))
     }
 }
 
@@ -150,8 +155,12 @@ impl Http {
 impl Link for Http {
     async fn send(&self, batch: &Batch<'_>, deadline: Instant) {
         for (index, message) in batch.messages().iter().enumerate() {
-            batch.answer(index, self.receiver.judge(self.post(message, deadline).await, &message.id, &self.shown));
+            batch.answer(index, self.post(message, deadline).await);
         }
+    }
+
+    fn receiver(&self, message: &Message) -> Result<Option<Arc<Receiver>>, SinkError> {
+        Ok(Some(self.receivers.at(&self.path(message)?.unwrap_or_default())))
     }
 }
 

@@ -4,8 +4,8 @@
 //! Two users: a relay, which sends the events of a route to a sink without any plugin, and the capability `publish` of plugins.
 //! A [`Sink`] answers each message once, and `Ok` means that the broker or endpoint confirmed it. All sinks share a queue of
 //! bounded length, which groups the messages that are waiting (`batching::Batching`), and a `breaker`, which sends nothing
-//! while a sink is down. Each kind of sink is one file or folder: its settings (`kind::Kind`), and its connection
-//! (`batching::Link`).
+//! while a sink is down. An endpoint has a `receiver` for each path, which rests by itself. Each kind of sink is one file or
+//! folder: its settings (`kind::Kind`), and its connection (`batching::Link`).
 //!
 //! This package knows events and time; it knows neither tables nor listeners nor plugins. Its log lines have targets below
 //! `outbox::sink`, the path that users of `outbox` know.
@@ -31,6 +31,8 @@ mod kind;
 mod message;
 #[cfg(feature = "nats")]
 mod nats;
+#[cfg_attr(not(feature = "http"), allow(dead_code, reason = "other kinds of sinks have one receiver"))]
+mod receiver;
 #[cfg(feature = "redis")]
 mod redis;
 mod secret;

@@ -27,7 +27,7 @@ pub struct HttpConfig {
     /// Where to: `https://hooks.example.com/orders`, or `http://`. Required.
     pub url: String,
     /// A path below the address, such as `{subject}`; the value of a placeholder is one segment. `None` for none: then a message's
-    /// subject is ignored.
+    /// subject is ignored. Each path is a receiver: one that does not answer holds up no other.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<Template>,
     /// How a message is written. Default raw.
@@ -128,7 +128,7 @@ impl Kind for HttpConfig {
 
     fn start(&self, name: &str) -> Result<Batching, String> {
         let limits = Limits { messages: 1, bytes: usize::MAX, in_flight: self.max_in_flight };
-        Ok(Batching::start(name, Http::new(self.clone())?, self.common(), limits))
+        Ok(Batching::start(name, Http::new(name, self.clone())?, self.common(), limits))
     }
 }
 

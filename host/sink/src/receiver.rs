@@ -1,0 +1,348 @@
+//! One receiver of a sink's messages: whether it may get a message now, by its last answers.
+//!
+//! The messages of an endpoint may go to many receivers. One that is slow or away must not use up the requests of the others, so
+//! a receiver that does not answer gets one message at a time, and one that takes none rests.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::SinkError;
+use super::breaker::{Breaker, Down, Of};
+
+/// The longest rest of all messages that a receiver is granted; one message rests for as long as it was asked to.
+const LONGEST_REST: Duration = Duration::from_secs(60);
+/// After so many messages in a row that it did not take for no fault of theirs, the receiver rests.
+const RESTS_AFTER: u32 = 10;
+
+type Answer = Result<(), SinkError>;
+
+/// The values that all receivers of one sink share.
+#[derive(Debug)]
+pub(super) struct Common {
+    /// The sink's name.
+    pub(super) sink: String,
+    /// The sink's address, with which every error begins.
+    pub(super) shown: String,
+    /// Whether the sink has several receivers. A single receiver can hold up no other, and gets as many messages as there are.
+    pub(super) has_others: bool,
+    /// A receiver with messages in flight that has answered none of them for so long is silent.
+    pub(super) patience: Duration,
+    /// The requests of receivers that did not answer their last message, all together.
+    pub(super) unproven: Arc<Semaphore>,
+    pub(super) hasher: RandomState,
+}
+
+/// One receiver.
+#[derive(Debug)]
+pub(super) struct Receiver {
+    common: Arc<Common>,
+    breaker: Breaker,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Messages that were sent and have no answer yet.
+    in_flight: usize,
+    /// Whether it answered the last message that it was sent.
+    answers: bool,
+    /// When it last answered, or got a message while it had no other.
+    heard_at: Instant,
+    /// Messages in a row that it did not take for no fault of theirs.
+    not_taken: u32,
+    /// The hash of the ID of the last of them: a message that comes again says nothing of the others.
+    last_not_taken: u64,
+}
+
+impl Receiver {
+    pub(super) fn new(common: Arc<Common>, now: Instant) -> Self {
+        let of = if common.has_others { Of::Receiver } else { Of::Sink };
+        let breaker = Breaker::new(&common.sink, of);
+        let state = State { in_flight: 0, answers: false, heard_at: now, not_taken: 0, last_not_taken: 0 };
+        Self { common, breaker, state: Mutex::new(state) }
+    }
+
+    /// Whether a message may be queued.
+    ///
+    /// # Errors
+    /// When the receiver rests, or owes an answer to an earlier message.
+    pub(super) fn look(&self, now: Instant) -> Answer {
+        self.breaker.look(now)?;
+        let needs_permit = self.check(&self.lock(), now)?;
+        if needs_permit && self.common.unproven.available_permits() == 0 { Err(self.others_hang()) } else { Ok(()) }
+    }
+
+    /// Whether a message may be sent. Give its answer to the [`Turn`].
+    ///
+    /// # Errors
+    /// As [`look`](Self::look) has.
+    pub(super) fn admit(self: Arc<Self>, message_id: &str, now: Instant) -> Result<Turn, SinkError> {
+        let mut state = self.lock();
+        let permit = match self.check(&state, now)? {
+            true => Some(self.common.unproven.clone().try_acquire_owned().map_err(|_| self.others_hang())?),
+            false => None,
+        };
+        let is_trial = self.breaker.try_admit(now)?;
+        if state.in_flight == 0 {
+            state.heard_at = now;
+        }
+        state.in_flight += 1;
+        drop(state);
+        let message = self.common.hasher.hash_one(message_id);
+        Ok(Turn { receiver: self, message, is_trial, _permit: permit })
+    }
+
+    /// Whether a message needs one of the permits of receivers that did not answer.
+    fn check(&self, state: &State, now: Instant) -> Result<bool, SinkError> {
+        if !self.common.has_others {
+            return Ok(false);
+        }
+        let is_silent = !state.answers || now.saturating_duration_since(state.heard_at) > self.common.patience;
+        if state.in_flight > 0 && is_silent {
+            let shown = &self.common.shown;
+            return Err(SinkError::crowded(format!("{shown} has not yet answered an earlier message of the same receiver")));
+        }
+        Ok(!state.answers)
+    }
+
+    fn others_hang(&self) -> SinkError {
+        let shown = &self.common.shown;
+        SinkError::crowded(format!(
+            "{shown} does not answer for too many other receivers; this one has not yet answered a message"
+        ))
+    }
+
+    /// Whether nothing would be lost if the receiver was forgotten.
+    pub(super) fn works(&self) -> bool {
+        self.breaker.is_closed() && self.lock().not_taken == 0
+    }
+
+    /// When it last answered, or got a message while it had no other.
+    pub(super) fn heard_at(&self) -> Instant {
+        self.lock().heard_at
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The right to send one message to a receiver. Dropped without an answer, it says nothing of the receiver.
+#[derive(Debug)]
+#[must_use = "give it the answer of the message"]
+pub(super) struct Turn {
+    receiver: Arc<Receiver>,
+    message: u64,
+    is_trial: bool,
+    /// Where the receiver did not answer its last message.
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Turn {
+    /// The answer for the message, in view of those before it: a receiver that takes no message rests.
+    pub(super) fn judge(mut self, answer: Answer, now: Instant) -> Answer {
+        let Receiver { common, breaker, state } = &*self.receiver;
+        let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.heard_at = now;
+        let rest = match &answer {
+            // This concerns the sink as a whole: its own breaker has seen it.
+            Err(SinkError::Down { .. }) => return answer,
+            Err(SinkError::Unavailable { retry_after, .. }) => {
+                state.answers = false;
+                retry_after.unwrap_or_default()
+            }
+            Err(SinkError::Denied { .. }) => {
+                state.answers = true;
+                Duration::ZERO
+            }
+            // It looked at the message.
+            Ok(()) | Err(_) => {
+                state.answers = true;
+                state.not_taken = 0;
+                breaker.record(None, std::mem::take(&mut self.is_trial), now);
+                return answer;
+            }
+        };
+        if state.not_taken == 0 || state.last_not_taken != self.message {
+            state.not_taken = state.not_taken.saturating_add(1);
+            state.last_not_taken = self.message;
+        }
+        let is_trial = std::mem::take(&mut self.is_trial);
+        match answer {
+            Err(error) if state.not_taken >= RESTS_AFTER => {
+                let reason = without_body(&error.to_string(), &common.shown);
+                let rest = breaker.record(Some(Down { reason: &reason, rest: rest.min(LONGEST_REST) }), is_trial, now);
+                Err(breaker.of().error(reason, rest))
+            }
+            answer => {
+                breaker.record(None, is_trial, now);
+                answer
+            }
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if self.is_trial {
+            self.receiver.breaker.abandon_trial();
+        }
+        self.receiver.lock().in_flight -= 1;
+    }
+}
+
+/// A reason without the response's body, which may repeat the message: events of other messages store it too.
+fn without_body(reason: &str, shown: &str) -> String {
+    let status = reason.strip_prefix(shown).and_then(|said| said.strip_prefix(" answered "));
+    match status.and_then(|said| said.split([':', ' ']).next()) {
+        Some(status) => format!("{shown} answered {status}"),
+        None => reason.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const URL: &str = "https://a";
+    const HOUR: Duration = Duration::from_secs(3_600);
+    const PATIENCE: Duration = Duration::from_secs(2);
+
+    fn common(has_others: bool, unproven: usize) -> Arc<Common> {
+        Arc::new(Common {
+            sink: "hooks".to_owned(),
+            shown: URL.to_owned(),
+            has_others,
+            patience: PATIENCE,
+            unproven: Arc::new(Semaphore::new(unproven)),
+            hasher: RandomState::new(),
+        })
+    }
+
+    fn receiver(has_others: bool) -> Arc<Receiver> {
+        Arc::new(Receiver::new(common(has_others, 16), Instant::now()))
+    }
+
+    /// Sends a message, once the receiver does not rest any more.
+    fn send(receiver: &Arc<Receiver>, id: &str, answer: Answer) -> Answer {
+        let turn = receiver.clone().admit(id, Instant::now() + HOUR).expect("it may be sent");
+        turn.judge(answer, Instant::now())
+    }
+
+    fn unavailable() -> Answer {
+        Err(SinkError::unavailable("https://a answered 503: card 4711"))
+    }
+
+    fn denied() -> Answer {
+        Err(SinkError::denied("https://a answered 404: card 4711"))
+    }
+
+    fn rests(answer: &Answer) -> bool {
+        matches!(answer, Err(SinkError::Down { retry_after, .. } | SinkError::Unavailable { retry_after: Some(retry_after), .. })
+            if !retry_after.is_zero())
+    }
+
+    #[test]
+    fn a_receiver_that_takes_nothing_rests_until_it_has_looked_at_a_message() {
+        for has_others in [false, true] {
+            let receiver = receiver(has_others);
+            let answers: Vec<_> = (0..12)
+                .map(|n: u32| send(&receiver, &n.to_string(), if n.is_multiple_of(2) { unavailable() } else { denied() }))
+                .collect();
+            let rest: Vec<_> = answers.iter().map(rests).collect();
+            assert_eq!(rest, [false, false, false, false, false, false, false, false, false, true, true, true]);
+            assert_eq!(answers[11].as_ref().is_err_and(SinkError::is_down), !has_others, "the sink is down if it has no other");
+            assert!(rests(&receiver.look(Instant::now())), "another message is answered at once");
+
+            for looked in [Ok(()), Err(SinkError::rejected("422")), Err(SinkError::Failed { reason: "500".to_owned() })] {
+                assert_eq!(send(&receiver, "looked", looked.clone()), looked);
+                assert_eq!(receiver.look(Instant::now()), Ok(()));
+                assert_eq!(send(&receiver, "next", denied()), denied(), "after {looked:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn one_message_that_is_refused_again_and_again_is_no_reason_to_send_no_other() {
+        let receiver = receiver(false);
+        assert!((0..30).all(|_| send(&receiver, "7", denied()) == denied()));
+    }
+
+    #[test]
+    fn what_a_receiver_says_of_one_message_is_not_told_of_others() {
+        let receiver = receiver(false);
+        let answers: Vec<_> = (0..10).map(|n: u32| send(&receiver, &n.to_string(), unavailable())).collect();
+        let last = &answers[9];
+        assert!(matches!(last, Err(SinkError::Down { reason, .. }) if reason == "https://a answered 503"), "{last:?}");
+        assert_eq!(without_body("https://a: connection reset", URL), "https://a: connection reset");
+    }
+
+    #[test]
+    fn a_rest_that_a_receiver_asks_for_is_that_of_its_message_and_bounded_for_all_others() {
+        let asks = || Err(SinkError::unavailable_for(HOUR, "https://a answered 429"));
+        for has_others in [false, true] {
+            let receiver = receiver(has_others);
+            assert!((1..10).all(|n: u32| send(&receiver, &n.to_string(), asks()) == asks()));
+            let tenth = send(&receiver, "10", asks());
+            assert_eq!(tenth, Err(receiver.breaker.of().error("https://a answered 429".to_owned(), LONGEST_REST)));
+        }
+    }
+
+    #[test]
+    fn a_receiver_that_has_not_answered_gets_one_message_and_one_that_answers_as_many_as_there_are() {
+        let (receiver, now) = (receiver(true), Instant::now());
+        let admit = |now| receiver.clone().admit("1", now);
+        let first = admit(now).expect("one may be sent");
+        assert!(rests(&receiver.look(now)) && admit(now).is_err());
+        assert_eq!(first.judge(Ok(()), now), Ok(()));
+
+        let many: Vec<_> = (0..100).map(|_| admit(now + PATIENCE).expect("it answers")).collect();
+        let later = now + 3 * PATIENCE;
+        assert!(admit(later).is_err(), "it is silent");
+        let mut many = many.into_iter();
+        let _ = many.next().expect("a hundred").judge(Ok(()), later);
+        drop(admit(later).expect("it answers again"));
+
+        let _ = many.next().expect("a hundred").judge(unavailable(), later);
+        assert!(admit(later).is_err(), "it did not answer that one");
+        drop(many);
+        assert!(admit(later).is_ok(), "none is in flight");
+    }
+
+    #[test]
+    fn receivers_that_have_not_answered_leave_requests_to_those_that_answer() {
+        let (common, now) = (common(true, 2), Instant::now());
+        let other = || Arc::new(Receiver::new(common.clone(), now));
+        let good = other();
+        let _ = good.clone().admit("1", now).expect("one may be sent").judge(Ok(()), now);
+        let hanging = [other().admit("2", now).expect("one"), other().admit("3", now).expect("two")];
+        assert!(other().look(now).is_err() && other().admit("4", now).is_err());
+        assert!(good.admit("5", now).is_ok());
+        drop(hanging);
+        assert!(other().admit("6", now).is_ok());
+    }
+
+    #[test]
+    fn the_only_receiver_of_a_sink_gets_as_many_messages_as_there_are() {
+        let (receiver, now) = (receiver(false), Instant::now());
+        let turns: Vec<_> =
+            (0..100).map(|n: u32| receiver.clone().admit(&n.to_string(), now + HOUR).expect("it may")).collect();
+        assert_eq!(turns.len(), 100);
+    }
+
+    #[test]
+    fn one_message_tries_after_a_rest() {
+        let receiver = receiver(true);
+        for n in 0..10 {
+            let _ = send(&receiver, &n.to_string(), denied());
+        }
+        let later = Instant::now() + HOUR;
+        let trial = receiver.clone().admit("10", later).expect("one may try");
+        assert!(receiver.clone().admit("11", later).is_err());
+        assert_eq!(trial.judge(Ok(()), later), Ok(()));
+        assert!(receiver.admit("11", later).is_ok());
+    }
+}
