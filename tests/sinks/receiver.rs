@@ -146,20 +146,23 @@ async fn a_receiver_that_hangs_holds_up_no_other_receiver_of_its_sink() {
 async fn a_receiver_that_refuses_whatever_comes_uses_up_no_backlog_and_stops_no_other_receiver() {
     let (db, store) = Sqlite::on_system_clock().await;
     let endpoint = Endpoint::that(OK).await;
-    endpoint.answers_at("/hooks/Refusing", Answer::Says("HTTP/1.1 404 No\r\ncontent-length: 0\r\n\r\n"));
     let outbox = relaying(store, sinks(webhooks_by_type(&endpoint.url(), "1s"))).await;
+    // A receiver that has not answered yet gets one message at a time, which would be refused again and again, every 10 ms.
+    commit_of(&outbox, &["Refusing"], 1).await;
+    done(&db, 1).await;
+    endpoint.answers_at("/hooks/Refusing", Answer::Says("HTTP/1.1 404 No\r\ncontent-length: 0\r\n\r\n"));
     commit_of(&outbox, &["Refusing", "Healthy"], EVENTS).await;
     let waiting = "SELECT count(*) FROM outbox_event WHERE wait_reason LIKE \
                    'the receiver of the sink tested can take nothing now: %answered 404%'";
     eventually("all of one wait", async || db.number(waiting).await == i64::try_from(EVENTS).expect("few")).await;
     let counted = db.number("SELECT sum(attempts) FROM outbox_event WHERE aggregate_type = 'Refusing'").await;
     assert!(counted < 20, "the tenth refusal in a row began its rest: {counted}");
-    done(&db, EVENTS).await;
+    done(&db, 1 + EVENTS).await;
     assert_eq!(db.number("SELECT sum(attempts) FROM outbox_event WHERE aggregate_type = 'Healthy'").await, 0);
 
     endpoint.answers_at("/hooks/Refusing", OK);
 
-    done(&db, 2 * EVENTS).await;
+    done(&db, 1 + 2 * EVENTS).await;
     outbox.shutdown().await;
 }
 
