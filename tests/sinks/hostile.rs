@@ -1,6 +1,8 @@
 //! Brokers that answer wrongly, endlessly, or not at all: only their own sink is down, and it comes back by itself.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use outbox::sink::{Sink, SinkError};
 use serde_json::{Value, json};
@@ -9,7 +11,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
-use crate::common::{order, send_one, send_until_confirmed, sink};
+use crate::common::{order, send_one, send_until_confirmed, sink, to};
 
 /// A server that treats each connection so. Returns its address, and how many connections of it have ended.
 async fn server<F>(serve: impl Fn(usize, TcpStream) -> F + Send + 'static) -> (String, mpsc::UnboundedReceiver<usize>)
@@ -208,4 +210,77 @@ async fn an_answer_of_redis_without_an_end_is_not_collected() {
         assert!(reason.contains("sends more than 16 MiB"), "{beginning}: {reason}");
         ended(&mut ends).await;
     }
+}
+
+/// The next command for Redis, and its arguments.
+async fn redis_command(stream: &mut BufReader<TcpStream>) -> io::Result<Vec<String>> {
+    async fn number(stream: &mut BufReader<TcpStream>) -> io::Result<usize> {
+        let mut line = String::new();
+        match stream.read_line(&mut line).await? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => Ok(line.trim_end()[1..].parse().expect("a number")),
+        }
+    }
+    let mut command = Vec::new();
+    for _ in 0..number(stream).await? {
+        let mut argument = vec![0; number(stream).await? + 2];
+        stream.read_exact(&mut argument).await?;
+        command.push(String::from_utf8_lossy(&argument[..argument.len() - 2]).into_owned());
+    }
+    Ok(command)
+}
+
+/// A server of Redis that refuses entries of some streams with these answers, and takes all others.
+async fn redis(refusal: impl Fn(&str) -> Option<String> + Clone + Send + Sync + 'static) -> String {
+    let serve = move |_, stream| {
+        let refusal = refusal.clone();
+        async move {
+            let mut stream = BufReader::new(stream);
+            loop {
+                let answer = match redis_command(&mut stream).await?.as_slice() {
+                    [add, key, ..] if add == "XADD" => refusal(key).unwrap_or_else(|| "+1-1".to_owned()),
+                    _ => "+OK".to_owned(),
+                };
+                stream.write_all(format!("{answer}\r\n").as_bytes()).await?;
+            }
+        }
+    };
+    server(serve).await.0
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entry_that_redis_has_no_memory_for_waits_though_another_one_was_taken() {
+    let address = redis(|stream| (stream == "full").then(|| "-OOM command not allowed".to_owned())).await;
+    let sink = sink(json!({"kind": "redis", "url": format!("redis://{address}"), "stream": "works"}));
+
+    let answers = sink.send(&[order(1), to("full", order(2))]).await;
+
+    assert_eq!(answers[0], Ok(()));
+    assert!(matches!(&answers[1], Err(SinkError::Unavailable { reason, .. }) if reason.contains("OOM")), "{answers:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_of_a_redis_cluster_that_hangs_is_left_alone_and_others_get_their_messages() {
+    let hangs = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+    let at = hangs.local_addr().expect("it is bound");
+    let connections = Arc::new(AtomicUsize::new(0));
+    let count = connections.clone();
+    tokio::spawn(async move {
+        let mut kept = Vec::new();
+        while let Ok(connection) = hangs.accept().await {
+            count.fetch_add(1, Ordering::SeqCst);
+            kept.push(connection);
+        }
+    });
+    let address = redis(move |stream| (stream == "hangs").then(|| format!("-MOVED 1 {at}"))).await;
+    let sink = sink(json!({"kind": "redis", "url": format!("redis://{address}"), "stream": "works", "timeout": "1s"}));
+
+    for number in 0..50 {
+        let [hanging, other] = sink.send(&[to("hangs", order(1)), order(number)]).await.try_into().expect("two answers");
+        assert!(matches!(&hanging, Err(SinkError::Unavailable { .. })), "{hanging:?}");
+        assert_eq!(other, Ok(()));
+    }
+
+    let tries = connections.load(Ordering::SeqCst);
+    assert!((1..25).contains(&tries), "most messages did not wait for the node: {tries}");
 }

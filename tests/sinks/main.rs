@@ -15,6 +15,8 @@ mod kafka;
 mod nats;
 mod receiver;
 mod redis;
+mod redis_cluster;
+mod redis_sentinel;
 mod relay;
 mod stdout;
 mod tls;

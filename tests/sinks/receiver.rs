@@ -21,13 +21,13 @@ fn webhooks(url: &str) -> Value {
 }
 
 /// A host that relays every event, and would count a failure every 10 ms.
-async fn relaying(store: SqliteStore, sinks: Sinks) -> Outbox<SqliteStore> {
+pub(crate) async fn relaying(store: SqliteStore, sinks: Sinks) -> Outbox<SqliteStore> {
     let poller = PollerConfig { interval: Duration::from_millis(20), ..PollerConfig::default() };
     let builder = Outbox::single_node(store).poller(poller).retry(Fixed(Duration::from_millis(10))).workers(8);
     builder.sinks(sinks).relay(("*", "*"), RelayConfig::to("tested")).start().await.expect("starts")
 }
 
-async fn commit(outbox: &Outbox<SqliteStore>, events: usize) -> Vec<EventId> {
+pub(crate) async fn commit(outbox: &Outbox<SqliteStore>, events: usize) -> Vec<EventId> {
     commit_of(outbox, &["Order"], events).await
 }
 
@@ -43,7 +43,7 @@ async fn commit_of(outbox: &Outbox<SqliteStore>, aggregate_types: &[&str], event
     ids
 }
 
-async fn done(db: &Sqlite, count: usize) {
+pub(crate) async fn done(db: &Sqlite, count: usize) {
     eventually(&format!("{count} events are DONE"), async || {
         db.store().stats().await.expect("counts").done == u64::try_from(count).expect("few")
     })

@@ -11,7 +11,8 @@ use servers::Broker;
 use crate::broker::{kill, own, resume, shared};
 use crate::common::{order, send_all_while, send_one, send_until_confirmed, sink, to, unique};
 
-async fn ask<T: redis::FromRedisValue>(url: &str, command: &[&str]) -> T {
+/// The answer of a server to a command.
+pub(crate) async fn ask<T: redis::FromRedisValue>(url: &str, command: &[&str]) -> T {
     let client = redis::Client::open(url).expect("an address");
     let patient = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None); // half a second otherwise
     let mut connection = client.get_multiplexed_async_connection_with_config(&patient).await.expect("connects");
@@ -23,12 +24,12 @@ async fn ask<T: redis::FromRedisValue>(url: &str, command: &[&str]) -> T {
 }
 
 /// The fields of all entries of a stream.
-async fn entries(url: &str, stream: &str) -> Vec<std::collections::HashMap<String, Answer>> {
+pub(crate) async fn entries(url: &str, stream: &str) -> Vec<std::collections::HashMap<String, Answer>> {
     let range: StreamRangeReply = ask(url, &["XRANGE", stream, "-", "+"]).await;
     range.ids.into_iter().map(|entry| entry.map).collect()
 }
 
-fn text(answer: Option<&Answer>) -> String {
+pub(crate) fn text(answer: Option<&Answer>) -> String {
     answer.map_or_else(String::new, |answer| redis::from_redis_value(answer.clone()).expect("text"))
 }
 

@@ -27,8 +27,11 @@ pub(super) struct Breaker {
 pub(super) enum Of {
     /// All messages of a sink.
     Sink,
-    /// The messages for one of its receivers.
-    #[cfg_attr(not(feature = "http"), allow(dead_code, reason = "other kinds of sinks have one receiver"))]
+    /// The messages for one of its receivers, such as a node of a cluster.
+    #[cfg_attr(
+        not(any(feature = "http", feature = "redis")),
+        allow(dead_code, reason = "other kinds of sinks have one receiver")
+    )]
     Receiver,
 }
 

@@ -16,6 +16,7 @@ mod postgres;
 mod process;
 mod program;
 mod rabbitmq;
+mod redis;
 mod server;
 
 pub use broker::{Broker, BrokerServer};
@@ -23,6 +24,7 @@ pub use fault::Fault;
 pub use kafka::Kafka;
 pub use kafka_gate::KafkaGates;
 pub use pooler::{Deal, Pooler};
+pub use redis::{RedisCluster, RedisSentinel};
 pub use server::{Server, Stop};
 
 /// Whether a server keeps what it acknowledged when it crashes.

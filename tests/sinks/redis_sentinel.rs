@@ -1,0 +1,73 @@
+//! Redis with Sentinel: the master's address is asked for, again whenever it fails.
+
+use std::collections::{BTreeSet, HashMap};
+
+use outbox::sink::SinkError;
+use serde_json::{Value, json};
+use servers::RedisSentinel;
+use support::{Harness, Sqlite, eventually};
+
+use crate::common::{order, send_one, sink, sinks};
+use crate::receiver::{commit, done, relaying};
+use crate::redis::{ask, entries, text};
+use crate::redis_cluster::replicated;
+
+fn sentinel() -> RedisSentinel {
+    tokio::task::block_in_place(|| RedisSentinel::start().expect("it starts"))
+}
+
+/// A Sentinel at the first address is away.
+fn config(sentinel: &RedisSentinel, master: &str) -> Value {
+    let url = format!("redis://127.0.0.1:1, {}", sentinel.url());
+    json!({"kind": "redis", "url": url, "sentinel": master, "password": sentinel.password(), "stream": "orders", "timeout": "2s"})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_the_failure_of_the_master_all_events_arrive_and_none_has_lost_an_attempt() {
+    const EVENTS: usize = 100;
+    let mut sentinel = sentinel();
+    let [master, replica] = sentinel.urls();
+    replicated(&master).await;
+    // It asks the master for its replicas every ten seconds.
+    eventually("the Sentinel knows the replica", async || {
+        let replicas: Vec<HashMap<String, String>> =
+            ask(&sentinel.url(), &["SENTINEL", "REPLICAS", RedisSentinel::MASTER]).await;
+        replicas.first().is_some_and(|replica| replica["master-link-status"] == "ok")
+    })
+    .await;
+    let (db, store) = Sqlite::on_system_clock().await;
+    let outbox = relaying(store, sinks(config(&sentinel, RedisSentinel::MASTER))).await;
+    commit(&outbox, EVENTS).await;
+    done(&db, EVENTS).await;
+    assert_eq!(entries(&master, "orders").await.len(), EVENTS);
+
+    replicated(&master).await;
+    sentinel.crash_master();
+    commit(&outbox, EVENTS).await;
+
+    done(&db, 2 * EVENTS).await;
+    assert_eq!(db.number("SELECT sum(attempts) + sum(deferrals) FROM outbox_event").await, 0);
+    let ids: BTreeSet<String> = entries(&replica, "orders").await.iter().map(|entry| text(entry.get("id"))).collect();
+    assert_eq!(ids.len(), 2 * EVENTS);
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_master_that_no_sentinel_knows_and_sentinels_that_are_away_are_told_by_name() {
+    let mut sentinel = sentinel();
+    let reason = async |config| match send_one(&*sink(config), order(1)).await {
+        Err(SinkError::Down { reason, .. }) => reason,
+        other => panic!("{other:?}"),
+    };
+    let unknown = reason(config(&sentinel, "invoices")).await;
+    assert!(unknown.contains("knows no master `invoices`; correct the setting sentinel"), "{unknown}");
+
+    let mut server = config(&sentinel, RedisSentinel::MASTER);
+    server["url"] = json!(sentinel.urls()[0]);
+    let no_sentinel = reason(server).await;
+    assert!(no_sentinel.contains("does not answer as a Sentinel"), "{no_sentinel}");
+
+    sentinel.crash_sentinel();
+    let away = reason(config(&sentinel, RedisSentinel::MASTER)).await;
+    assert!(away.contains("the Sentinel at 127.0.0.1:") && away.contains("refused"), "{away}");
+}
