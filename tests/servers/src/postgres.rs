@@ -1,8 +1,10 @@
 //! How a PostgreSQL is made, started, and known to be ready.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
 use std::process::{Child, Command};
+use std::time::Duration;
 
 use crate::certificate::Certificate;
 use crate::directory::Directory;
@@ -11,7 +13,7 @@ use crate::program::Account;
 use crate::server::Access;
 use crate::{Database, Durability, Fault};
 
-pub(crate) const PROGRAMS: &[&str] = &["initdb", "postgres"];
+pub(crate) const PROGRAMS: &[&str] = &["initdb", "pg_basebackup", "postgres"];
 
 /// The account that the package makes.
 pub(crate) const ACCOUNT: &str = "postgres";
@@ -34,6 +36,27 @@ pub(crate) fn prepare(directory: &Directory, account: Account, access: &Access) 
     let mut single = command(account, "postgres", directory.path())?;
     single.arg("--single").arg("-D").arg(data(directory.path())).arg("postgres");
     process::run(single, &format!("CREATE DATABASE {}\n", access.database), &log)
+}
+
+/// Makes the files of a standby that follows a server, and applies what it receives so much later.
+pub(crate) fn copy(directory: &Directory, account: Account, primary: &Access, apply_delay: Duration) -> Result<(), Fault> {
+    let mut backup = command(account, "pg_basebackup", directory.path())?;
+    backup.args(["--host=127.0.0.1", "--username", USER, "--port", &primary.port.to_string()]);
+    backup.args(["--checkpoint=fast", "--wal-method=stream", "--write-recovery-conf", "--no-sync", "--pgdata"]);
+    backup.arg(data(directory.path())).env("PGPASSWORD", &primary.password);
+    process::run(backup, "", &log(directory.path()))?;
+    let settings = format!("recovery_min_apply_delay = '{}ms'\n", apply_delay.as_millis());
+    append(&data(directory.path()).join("postgresql.auto.conf"), &settings)?;
+    // A password that is sent as it is can be sent by a proxy, too.
+    let access = "host all all 127.0.0.1/32 password\n";
+    let file = data(directory.path()).join("pg_hba.conf");
+    fs::write(&file, access).map_err(|error| Fault::file("write", &file, &error))
+}
+
+fn append(file: &Path, text: &str) -> Result<(), Fault> {
+    let opened = fs::OpenOptions::new().append(true).open(file);
+    let appended = opened.and_then(|mut opened| opened.write_all(text.as_bytes()));
+    appended.map_err(|error| Fault::file("write", file, &error))
 }
 
 /// What every server is told.

@@ -6,6 +6,7 @@ use std::fs;
 use std::hash::{BuildHasher, Hasher};
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::Child;
+use std::time::Duration;
 
 use crate::certificate::Certificate;
 use crate::directory::Directory;
@@ -68,6 +69,25 @@ impl Server {
         let mut server = Self { database, durability, account, access, child: None, directory };
         server.resume()?;
         Ok(server)
+    }
+
+    /// Makes a standby of this PostgreSQL, and starts it. It answers reads, takes no writes, and shows what was committed so much later.
+    /// It asks for the password in clear text.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    ///
+    /// # Panics
+    /// When this is no PostgreSQL.
+    pub fn standby(&self, apply_delay: Duration) -> Result<Self, Fault> {
+        assert_eq!(self.database, Database::PostgreSql, "no other server is copied");
+        let Self { database, durability, account, .. } = *self;
+        let directory = Directory::make(account)?;
+        postgres::copy(&directory, account, &self.access, apply_delay)?;
+        let access = Access { port: free_port()?, password: self.access.password.clone(), database: DATABASE };
+        let mut standby = Self { database, durability, account, access, child: None, directory };
+        standby.resume()?;
+        Ok(standby)
     }
 
     /// How to connect, as an account that may do everything. The same after every stop.
