@@ -38,6 +38,7 @@ mod savepoints;
 mod settings;
 mod silence;
 mod slow_commit;
+mod standby;
 mod stop;
 mod stuck;
 mod sweep;

@@ -26,6 +26,7 @@ mod session;
 mod settle;
 mod sqlite_clock;
 mod sqlite_file;
+mod standby;
 mod state;
 mod write;
 

@@ -5,7 +5,7 @@ use std::process::Command;
 use outbox::store::postgres::PostgresOptions;
 use outbox::store::{
     DeadStore, DoctorStore, Filter, Finding, Index, InspectStore, NewRow, NotifyStore, PlanStore, SchemaStore, SettleStore,
-    Settled, Settlement, Severity, TableName, WakeUp, WriteStore,
+    Settled, Settlement, Severity, StateStore, TableName, WakeUp, WriteStore,
 };
 use outbox::{PostgresStore, Store, StoreError, TransactionalStore};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
@@ -167,6 +167,28 @@ async fn a_session_that_takes_no_writes_is_not_used_for_ever() {
     db.execute(&format!("DROP ROLE {user}")).await;
     assert!(matches!(error, StoreError::Standby { .. }) && error.is_transient(), "{error:?}");
     assert_eq!(ids(&claimed.expect("by another session")), [id]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_takes_no_writes_is_not_used_for_further_transactions() {
+    let db = Postgres::fresh().await;
+    let user = db.schema().replace("outbox_test", "outbox_reader_2");
+    db.execute(&format!(
+        "CREATE ROLE {user} SUPERUSER LOGIN PASSWORD '{PASSWORD}'; ALTER ROLE {user} SET default_transaction_read_only = on"
+    ))
+    .await;
+    let options = PostgresOptions::from_url(&as_user(db.url(), &user)).expect("good").connections(1);
+    let store = PostgresStore::connect_with(options).await.expect("connects");
+    assert_eq!(store.state("plugin", "key").await.expect("it reads"), None);
+    db.execute(&format!("ALTER ROLE {user} SET default_transaction_read_only = off")).await;
+
+    let error = store.delete_state("plugin", "key", &by_hand()).await.expect_err("takes no writes");
+    let deleted = store.delete_state("plugin", "key", &by_hand()).await;
+
+    store.close().await;
+    db.execute(&format!("DROP ROLE {user}")).await;
+    assert!(matches!(error, StoreError::Standby { .. }), "{error:?}");
+    assert!(!deleted.expect("by another session"), "there is no such state");
 }
 
 /// Of the roles that these tests make.

@@ -112,6 +112,18 @@ pub enum StoreError {
         #[source]
         source: sqlx::Error,
     },
+    /// A standby, or a server that is read-only, has answered a read. What it shows may be old.
+    #[error(
+        "a standby answered ({server}), so the host cannot {action}: what a standby shows may be old, and events would be delivered \
+         twice; let all statements of the host reach the primary: no splitting of reads for its user, and an address that leads to \
+         the primary alone"
+    )]
+    StaleRead {
+        /// The action that needed the read.
+        action: &'static str,
+        /// The server that answered, or the database if the server does not say who it is.
+        server: String,
+    },
     /// The connection to the server was lost, or the server is starting or stopping.
     #[error("the connection to the database was lost while trying to {action}; the host opens another by itself")]
     Disconnected {
@@ -292,6 +304,7 @@ impl StoreError {
             Self::PartitionsMoved { .. } => "partitions_moved",
             Self::ReadOnly { .. } => "read_only",
             Self::Standby { .. } => "standby",
+            Self::StaleRead { .. } => "stale_read",
             Self::Disconnected { .. } => "disconnected",
             Self::Outdated { .. } => "outdated",
             Self::TooManyConnections { .. } => "too_many_connections",
@@ -338,6 +351,7 @@ impl StoreError {
             | Self::Full { .. }
             | Self::ReadOnly { .. }
             | Self::Standby { .. }
+            | Self::StaleRead { .. }
             | Self::Disconnected { .. }
             | Self::LoginRefused { .. }
             | Self::Outdated { .. }

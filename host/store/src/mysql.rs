@@ -28,6 +28,7 @@ mod partition;
 mod patience;
 mod place;
 mod plan;
+mod primary;
 mod purge;
 mod read;
 mod route;

@@ -27,6 +27,7 @@ mod open;
 mod partition;
 mod plan;
 mod pooler;
+mod primary;
 mod purge;
 mod read;
 mod route;

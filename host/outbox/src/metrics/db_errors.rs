@@ -4,7 +4,7 @@ use super::Counter;
 use crate::store::StoreError;
 
 /// Every kind, as [`StoreError::code`] names them.
-const KINDS: [&str; 24] = [
+const KINDS: [&str; 25] = [
     "closed",
     "corrupt",
     "disconnected",
@@ -24,6 +24,7 @@ const KINDS: [&str; 24] = [
     "schema_newer",
     "schema_older",
     "session_lost",
+    "stale_read",
     "standby",
     "timed_out",
     "too_many_connections",
@@ -68,6 +69,7 @@ mod tests {
             StoreError::PartitionsMoved { action, outcomes: 1 },
             StoreError::ReadOnly { action, source: source() },
             StoreError::Standby { action, source: source() },
+            StoreError::StaleRead { action, server: table() },
             StoreError::Disconnected { action, source: source() },
             StoreError::Outdated { action, source: source() },
             StoreError::TooManyConnections { action, source: source() },

@@ -8,6 +8,7 @@ use sqlx::mysql::MySqlConnection;
 
 use super::audit::note;
 use super::patience::patiently;
+use super::primary::on_primary;
 use super::row::bound;
 use super::run::Statement;
 use super::{MySqlStore, Run};
@@ -18,13 +19,17 @@ use crate::{Audit, DeadFilter, DeadStore, RetriedNow, StoreError};
 
 /// NULL means any. Bound: aggregate type and event type twice, for the bounds of the route's hash; then event type, aggregate
 /// type, aggregate id, tenant, text of the error, most failures, earliest and latest time of death, each twice.
-const COUNT: &str = "
+const COUNT: &str = concat!(
+    "
 SELECT COUNT(*) FROM outbox_event FORCE INDEX (outbox_dead)
 WHERE dead_route BETWEEN COALESCE(CRC32(CONCAT(?, '/', ?)), 0) AND COALESCE(CRC32(CONCAT(?, '/', ?)), 4294967295)
   AND (? IS NULL OR event_type = ?) AND (? IS NULL OR aggregate_type = ?) AND (? IS NULL OR aggregate_id = ?)
   AND (? IS NULL OR tenant_id = ?) AND (? IS NULL OR INSTR(last_error, ?) > 0) AND (? IS NULL OR attempts <= ?)
   AND (? IS NULL OR done_at >= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND)
-  AND (? IS NULL OR done_at <= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND)";
+  AND (? IS NULL OR done_at <= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND)
+  AND ",
+    on_primary!()
+);
 
 /// Read without a lock: [`REPLAY_CHOSEN`] looks again. Bound as [`COUNT`], then most rows.
 pub(super) const CHOOSE_DEAD: &str = "

@@ -73,7 +73,13 @@ fn says_read_only(error: &sqlx::Error) -> bool {
 /// Whether an error may concern every connection that is open now. A server that has no connection left serves those that there
 /// are.
 pub(super) fn concerns_all(error: &StoreError) -> bool {
-    matches!(error, StoreError::Standby { .. } | StoreError::Disconnected { .. } | StoreError::Outdated { .. })
+    matches!(
+        error,
+        StoreError::Standby { .. }
+            | StoreError::StaleRead { .. }
+            | StoreError::Disconnected { .. }
+            | StoreError::Outdated { .. }
+    )
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 
+use super::primary::on_primary;
 use super::row::event_columns;
 use super::{MySqlStore, Run};
 use crate::number::numbers;
@@ -15,7 +16,8 @@ use crate::{ReadRequest, StoreError};
 /// all partitions. Each with whether later ones wait for it, and whether it may be claimed. The index of what is done has the
 /// unfinished in this order too: they have no `done_at`, and every index of this engine ends with the primary key. In order of
 /// binding: the microseconds to leave alone, most rows, the same two again, the owner, most rows.
-pub(super) const FRONT: &str = "
+pub(super) const FRONT: &str = concat!(
+    "
 SELECT seq, is_waited_for, is_free
 FROM ((SELECT seq, CAST(available_at <= UTC_TIMESTAMP(6) AS SIGNED) AS is_waited_for,
               CAST(COALESCE(due_at <= UTC_TIMESTAMP(6) AND (lease_end IS NULL OR lease_end <= UTC_TIMESTAMP(6))
@@ -30,10 +32,13 @@ FROM ((SELECT seq, CAST(available_at <= UTC_TIMESTAMP(6) AS SIGNED) AS is_waited
        FROM outbox_event FORCE INDEX (outbox_done)
        WHERE status = 2 AND done_at IS NULL AND (available_at <= UTC_TIMESTAMP(6) OR due_at <= UTC_TIMESTAMP(6))
        ORDER BY seq LIMIT ?)) AS front
-WHERE (SELECT COUNT(*) FROM outbox_event_partition AS held
+WHERE ",
+    on_primary!(),
+    " AND (SELECT COUNT(*) FROM outbox_event_partition AS held
        WHERE held.owner = (SELECT node.owner FROM outbox_event_node AS node
                            WHERE node.owner = ? AND alive_until > UTC_TIMESTAMP(6))) = 256
-ORDER BY seq LIMIT ?";
+ORDER BY seq LIMIT ?"
+);
 
 /// The chosen that may still be read, of partitions that the owner holds: the epoch is read with the row, as by
 /// [`READ`](super::read::READ). In order of binding: a JSON list of seq, the owner.
@@ -46,7 +51,9 @@ FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
 STRAIGHT_JOIN outbox_event_partition AS held ON held.partition_id = outbox_event.partition_id
 WHERE due_at <= UTC_TIMESTAMP(6) AND (outbox_event.lease_end IS NULL OR outbox_event.lease_end <= UTC_TIMESTAMP(6))
-  AND held.owner = (SELECT node.owner FROM outbox_event_node AS node WHERE node.owner = ? AND alive_until > UTC_TIMESTAMP(6))"
+  AND ",
+    on_primary!(),
+    " AND held.owner = (SELECT node.owner FROM outbox_event_node AS node WHERE node.owner = ? AND alive_until > UTC_TIMESTAMP(6))"
 );
 
 /// The front of the queue, and for each event the last before it that is waited for.

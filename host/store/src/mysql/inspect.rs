@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use outbox_event::{EventId, Status};
 use sqlx::mysql::MySqlRow;
 
+use super::primary::on_primary;
 use super::row::bound;
 use super::{MySqlStore, Run};
 use crate::number::signed;
@@ -13,7 +14,7 @@ use crate::row::{Named, record};
 use crate::{Filter, InspectStore, Record, SetAside, Stats, StoreError, WaitReason, row};
 
 /// Each number from the index that those rows stand apart in.
-const STATS: &str = "
+const STATS: &str = concat!("
 SELECT CAST(COALESCE(SUM(status = 0), 0) AS SIGNED) AS new,
        CAST(COALESCE(SUM(status = 2), 0) AS SIGNED) AS retry,
        CAST(COALESCE(SUM(lease_end > UTC_TIMESTAMP(6)), 0) AS SIGNED) AS in_flight,
@@ -26,10 +27,10 @@ SELECT CAST(COALESCE(SUM(status = 0), 0) AS SIGNED) AS new,
            IF(created_at <= UTC_TIMESTAMP(6), created_at, available_at),
            IF(status = 2 OR deferrals > 0 OR replays > 0, COALESCE(wait_since, due_at), available_at)) END),
          UTC_TIMESTAMP(6)) AS oldest
-FROM outbox_event FORCE INDEX (outbox_due) WHERE due_at IS NOT NULL";
+FROM outbox_event FORCE INDEX (outbox_due) WHERE due_at IS NOT NULL AND ", on_primary!());
 
 /// As above, each from the first rows of its index. Bound five times: the most rows of each kind.
-const SAMPLE: &str = "
+const SAMPLE: &str = concat!("
 SELECT CAST(COALESCE(SUM(status = 0), 0) AS SIGNED) AS new,
        CAST(COALESCE(SUM(status = 2), 0) AS SIGNED) AS retry,
        CAST(COALESCE(SUM(lease_end > UTC_TIMESTAMP(6)), 0) AS SIGNED) AS in_flight,
@@ -46,16 +47,17 @@ SELECT CAST(COALESCE(SUM(status = 0), 0) AS SIGNED) AS new,
            IF(status = 2 OR deferrals > 0 OR replays > 0, COALESCE(wait_since, due_at), available_at)) END),
          UTC_TIMESTAMP(6)) AS oldest
 FROM (SELECT status, lease_end, available_at, due_at, wait_since, created_at, deferrals, replays FROM outbox_event FORCE INDEX (outbox_due) WHERE due_at IS NOT NULL
-      ORDER BY due_at, seq LIMIT ?) AS pending";
+      ORDER BY due_at, seq LIMIT ?) AS pending
+WHERE ", on_primary!());
 
 /// Of the events that are due first, by the index of what is due.
 /// In order of binding: the most events, the most reasons.
-const WAIT_REASONS: &str = "
+const WAIT_REASONS: &str = concat!("
 SELECT aggregate_type, event_type, wait_reason, count(*) AS events, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', MIN(wait_since)) AS since
 FROM (SELECT aggregate_type, event_type, wait_reason, wait_since FROM outbox_event FORCE INDEX (outbox_due) WHERE due_at IS NOT NULL
       ORDER BY due_at, seq LIMIT ?) AS first
-WHERE wait_reason IS NOT NULL
-GROUP BY aggregate_type, event_type, wait_reason ORDER BY count(*) DESC, MIN(wait_since) LIMIT ?";
+WHERE wait_reason IS NOT NULL AND ", on_primary!(), "
+GROUP BY aggregate_type, event_type, wait_reason ORDER BY count(*) DESC, MIN(wait_since) LIMIT ?");
 
 /// NULL means any. Bound, each twice unless said otherwise: status, event type, aggregate type, aggregate id, tenant; header
 /// key twice, header value once; text of the last error; most failures, earliest and latest time of the end and of the insert;
@@ -90,6 +92,9 @@ WHERE (? IS NULL OR status = ?) AND (? IS NULL OR event_type = ?) AND (? IS NULL
           AND (lease_end IS NULL OR lease_end <= UTC_TIMESTAMP(6))
        OR ? = 'in_flight' AND due_at IS NOT NULL AND lease_end > UTC_TIMESTAMP(6))
   AND seq > ? AND seq < ?
+  AND ",
+            on_primary!(),
+            "
 ORDER BY seq ",
             $order,
             " LIMIT ?"
@@ -101,7 +106,8 @@ const LIST: &str = list!("");
 pub(super) const LIST_NEWEST_FIRST: &str = list!("DESC");
 
 /// Bound: the id. A payload that no host reads is not read for people either; neither are headers beyond what a writer may write.
-const GET: &str = "
+const GET: &str = concat!(
+    "
 SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
        CASE WHEN OCTET_LENGTH(headers) <= 1048576 THEN headers END AS headers, content_type,
        CASE WHEN OCTET_LENGTH(payload) <= 8388608 THEN payload END AS payload,
@@ -115,7 +121,9 @@ SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', locked_at) AS locked_at,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', lease_end) AS lease_end, last_error, wait_reason,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', wait_since) AS wait_since, last_cost
-FROM outbox_event WHERE event_id = ?";
+FROM outbox_event WHERE event_id = ? AND ",
+    on_primary!()
+);
 
 #[async_trait]
 impl InspectStore for MySqlStore {

@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 use sqlx::mysql::MySqlRow;
 
+use super::primary::on_primary;
 use super::{MySqlStore, Run, lock};
 use crate::keys::Waiting;
 use crate::number::{numbers, signed};
@@ -11,7 +12,8 @@ use crate::{BlockedKey, Blocker, KeyStore, PARTITIONS, StoreError, Unblocked, Wa
 
 /// The first of each queue, which may be the event itself or a later one: this database would read on to the end if it were
 /// asked for an earlier one. In order of binding: the rule, then a JSON list of seq.
-pub(super) const HEADS: &str = "
+pub(super) const HEADS: &str = concat!(
+    "
 SELECT outbox_event.seq,
        (SELECT earlier.seq FROM outbox_event AS earlier FORCE INDEX (outbox_key)
         WHERE earlier.key_hash = outbox_event.key_hash
@@ -20,19 +22,29 @@ SELECT outbox_event.seq,
         ORDER BY earlier.seq LIMIT 1) AS first
 FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
-WHERE outbox_event.status IN (0, 2)";
+WHERE outbox_event.status IN (0, 2) AND ",
+    on_primary!()
+);
 
 /// One row for each: all that wait behind an event are of its aggregate. Bound: the last one of the page before, the partitions
 /// as 256 letters, most rows.
-const BLOCKERS: &str = "
+const BLOCKERS: &str = concat!(
+    "
 SELECT behind, MIN(aggregate_type), MIN(COALESCE(aggregate_id, '')) FROM outbox_event FORCE INDEX (outbox_behind)
-WHERE behind > ? AND SUBSTR(?, partition_id + 1, 1) = '1' GROUP BY behind ORDER BY behind LIMIT ?";
+WHERE ",
+    on_primary!(),
+    " AND behind > ? AND SUBSTR(?, partition_id + 1, 1) = '1' GROUP BY behind ORDER BY behind LIMIT ?"
+);
 
 /// The first that waits behind each. Bound: a JSON list of seq.
-const FIRSTS: &str = "
+const FIRSTS: &str = concat!(
+    "
 SELECT given.seq,
        (SELECT seq FROM outbox_event FORCE INDEX (outbox_behind) WHERE behind = given.seq ORDER BY seq LIMIT 1) AS first
-FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS given";
+FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS given
+WHERE ",
+    on_primary!()
+);
 
 /// The first that wait behind each, read without a lock. In order of binding: one less than the most rows behind each, a JSON
 /// list of seq.
@@ -52,14 +64,19 @@ STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.se
 SET due_at = UTC_TIMESTAMP(6), behind = NULL WHERE behind IS NOT NULL";
 
 /// Bound: most keys.
-const BLOCKED_KEYS: &str = "
+const BLOCKED_KEYS: &str = concat!(
+    "
 SELECT waits.behind, waits.aggregate_type, waits.aggregate_id, waits.waiting, event_id, event_type, status,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', due_at) AS due_at, last_error
 FROM (SELECT behind, aggregate_type, COALESCE(aggregate_id, '') AS aggregate_id, COUNT(*) AS waiting
       FROM outbox_event FORCE INDEX (outbox_behind) WHERE behind IS NOT NULL
       GROUP BY behind, aggregate_type, outbox_event.aggregate_id ORDER BY waiting DESC, behind LIMIT ?) AS waits
 LEFT JOIN outbox_event ON outbox_event.seq = waits.behind
-ORDER BY waits.waiting DESC, waits.behind";
+WHERE ",
+    on_primary!(),
+    "
+ORDER BY waits.waiting DESC, waits.behind"
+);
 
 #[async_trait]
 impl KeyStore for MySqlStore {

@@ -7,6 +7,7 @@ use sqlx::Row;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 
 use super::keys::{earlier, rule};
+use super::primary::on_primary;
 use super::{MySqlStore, Run};
 use crate::number::numbers;
 use crate::row::sequence;
@@ -16,16 +17,16 @@ use crate::{StoreError, WaitsFor};
 /// its names. One range of the index for each queue: asked for each event by itself, in a subquery, this database reads a queue
 /// from its far end (measured, 100 events in each of 1,000 queues: half of all time went there). In order of binding: the rule,
 /// the last of the taken, then as many hashes as [`CHUNK`].
-pub(super) const EARLIER: &str = "
+pub(super) const EARLIER: &str = concat!("
 SELECT seq, CAST(NULL AS SIGNED),
        CASE WHEN (? = 0 OR status = 0) AND available_at <= UTC_TIMESTAMP(6) THEN aggregate_type END AS aggregate_type, aggregate_id
 FROM outbox_event FORCE INDEX (outbox_key)
-WHERE seq < ? AND key_hash IN (
+WHERE ", on_primary!(), " AND seq < ? AND key_hash IN (
   ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
   ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
   ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
   ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-LIMIT 1000";
+LIMIT 1000");
 
 /// As the `LIMIT` of [`EARLIER`]: with so many rows it has not told all, and queues are too long to be read whole.
 const MOST: usize = 1_000;
@@ -35,7 +36,8 @@ const MOST: usize = 1_000;
 /// With a second `seq`, the first of each one's queue that the owner does not have, which may be a later one: a queue is read
 /// from its front, past what the owner has, and no further. Then, with the names of their aggregates, those that the owner has. In
 /// order of binding: the rule, what it has as a JSON list of seq, a JSON list of seq, what it has, the last of these, the rule.
-pub(super) const PLACES: &str = "
+pub(super) const PLACES: &str = concat!(
+    "
 SELECT outbox_event.seq,
        (SELECT earlier.seq FROM outbox_event AS earlier FORCE INDEX (outbox_key)
         WHERE earlier.key_hash = outbox_event.key_hash
@@ -45,11 +47,15 @@ SELECT outbox_event.seq,
         ORDER BY earlier.seq LIMIT 1), NULL AS aggregate_type, NULL AS aggregate_id
 FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
+WHERE ",
+    on_primary!(),
+    "
 UNION ALL
 SELECT ours.seq, NULL, ours.aggregate_type, ours.aggregate_id
 FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS listed
 STRAIGHT_JOIN outbox_event AS ours FORCE INDEX (PRIMARY) ON ours.seq = listed.seq
-WHERE ours.seq < ? AND ours.key_hash IS NOT NULL AND (? = 0 OR ours.status = 0) AND ours.available_at <= UTC_TIMESTAMP(6)";
+WHERE ours.seq < ? AND ours.key_hash IS NOT NULL AND (? = 0 OR ours.status = 0) AND ours.available_at <= UTC_TIMESTAMP(6)"
+);
 
 /// The events that the owner has, the taken ones included.
 pub(super) struct Ours<'o> {

@@ -9,6 +9,7 @@ use sqlx::Row;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 
 use super::place;
+use super::primary::on_primary;
 use super::row::{bound, event_columns, is_read_apart};
 use super::{MySqlStore, Run, front, keys};
 use crate::event_row::{Apart, EventColumns, PositionColumns, now};
@@ -35,7 +36,7 @@ pub(super) const READ: &str = concat!(
 FROM (
   SELECT outbox_event.seq, held.epoch FROM outbox_event FORCE INDEX (outbox_due)
   STRAIGHT_JOIN outbox_event_partition AS held ON held.partition_id = outbox_event.partition_id
-  WHERE due_at <= UTC_TIMESTAMP(6) AND due_at >= COALESCE('1970-01-01' + INTERVAL ? MICROSECOND, CAST('0000-01-01' AS DATETIME(6)))
+  WHERE ", on_primary!(), " AND due_at <= UTC_TIMESTAMP(6) AND due_at >= COALESCE('1970-01-01' + INTERVAL ? MICROSECOND, CAST('0000-01-01' AS DATETIME(6)))
     AND (due_at > COALESCE('1970-01-01' + INTERVAL ? MICROSECOND, CAST('0000-01-01' AS DATETIME(6))) OR outbox_event.seq > ?)
     AND (outbox_event.lease_end IS NULL OR outbox_event.lease_end <= UTC_TIMESTAMP(6))
     AND ABS(TIMESTAMPDIFF(MICROSECOND, created_at, UTC_TIMESTAMP(6))) >= ?
@@ -51,16 +52,20 @@ STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = due.seq"
 );
 
 /// The next that becomes due, or whose lease ends. Of what is due and held, the first are enough: it is a hint.
-pub(super) const NEXT_DUE: &str = "
+pub(super) const NEXT_DUE: &str = concat!(
+    "
 SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), MIN(next)) FROM (
   SELECT MIN(due_at) AS next FROM outbox_event FORCE INDEX (outbox_due) WHERE due_at > UTC_TIMESTAMP(6)
   UNION ALL
   SELECT MIN(COALESCE(lease_end, due_at))
   FROM (SELECT lease_end, due_at FROM outbox_event FORCE INDEX (outbox_due)
-        WHERE due_at <= UTC_TIMESTAMP(6) ORDER BY due_at, seq LIMIT 500) AS due) AS times";
+        WHERE due_at <= UTC_TIMESTAMP(6) ORDER BY due_at, seq LIMIT 500) AS due) AS times
+WHERE ",
+    on_primary!()
+);
 
 /// As [`NEXT_DUE`]. Bound: the owner, the owner, the events in flight as a JSON list, busy routes as above.
-pub(super) const NEXT_TO_READ: &str = "
+pub(super) const NEXT_TO_READ: &str = concat!("
 SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), MIN(next)) FROM (
   SELECT due_at AS next FROM (
     SELECT due_at FROM outbox_event FORCE INDEX (outbox_due)
@@ -77,12 +82,17 @@ SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), MIN(next)) FROM (
             SELECT CONCAT(busy.aggregate_type, '/'), CONCAT(busy.event_type, '/')
             FROM JSON_TABLE(?, '$[*]' COLUMNS (aggregate_type VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$[0]',
                                                event_type VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$[1]')) AS busy)
-        ORDER BY due_at, outbox_event.seq LIMIT 500) AS due) AS times";
+        ORDER BY due_at, outbox_event.seq LIMIT 500) AS due) AS times
+WHERE ", on_primary!());
 
 /// Bound: a JSON list of seq.
-const LARGE: &str = "
+const LARGE: &str = concat!(
+    "
 SELECT outbox_event.seq, headers, payload FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
-STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq";
+STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
+WHERE ",
+    on_primary!()
+);
 
 const ACTION: &str = "read events";
 

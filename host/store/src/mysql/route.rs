@@ -10,6 +10,7 @@ use super::dead::noted;
 use super::error::is_duplicate;
 use super::keys::letters;
 use super::patience::patiently;
+use super::primary::on_primary;
 use super::{MySqlStore, Run, lock};
 use crate::number::numbers;
 use crate::route::{by_name, pairs};
@@ -29,15 +30,23 @@ WHERE SUBSTR(?, partition_id + 1, 1) = '1'
 LIMIT ?";
 
 /// One step in the index on parked routes, which is in the order of the names' checksums, however many events are parked.
-const FIRST_PARKED: &str = "
+const FIRST_PARKED: &str = concat!(
+    "
 SELECT aggregate_type, event_type FROM outbox_event FORCE INDEX (outbox_parked)
-WHERE parked_route IS NOT NULL ORDER BY parked_route LIMIT 1";
+WHERE parked_route IS NOT NULL AND ",
+    on_primary!(),
+    " ORDER BY parked_route LIMIT 1"
+);
 
 /// Of two routes with one checksum the second is found when nothing of the first is parked any more. Bound: aggregate type, event
 /// type.
-const NEXT_PARKED: &str = "
+const NEXT_PARKED: &str = concat!(
+    "
 SELECT aggregate_type, event_type FROM outbox_event FORCE INDEX (outbox_parked)
-WHERE parked_route > CRC32(CONCAT(?, '/', ?)) ORDER BY parked_route LIMIT 1";
+WHERE parked_route > CRC32(CONCAT(?, '/', ?)) AND ",
+    on_primary!(),
+    " ORDER BY parked_route LIMIT 1"
+);
 
 /// Read under the lock: another host may have unparked some meanwhile. Bound: a JSON list of seq.
 const STILL_PARKED: &str = "
@@ -60,7 +69,8 @@ FROM JSON_TABLE(?, '$[*]' COLUMNS (aggregate_type VARCHAR(64) CHARACTER SET utf8
 ON DUPLICATE KEY UPDATE first_seen_at = outbox_event_route.first_seen_at";
 
 /// Without counts: the routes themselves are few.
-const ROUTES: &str = "
+const ROUTES: &str = concat!(
+    "
 SELECT name.aggregate_type, name.event_type, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', first_seen_at) AS first_seen_at,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', paused_at) AS paused_at, paused_by, reason,
        0 AS waiting, 0 AS parked, 0 AS blocked, 0 AS dead
@@ -68,10 +78,15 @@ FROM (SELECT aggregate_type, event_type FROM outbox_event_route
       UNION SELECT aggregate_type, event_type FROM outbox_event_pause) AS name
 LEFT JOIN outbox_event_route AS route ON route.aggregate_type = name.aggregate_type AND route.event_type = name.event_type
 LEFT JOIN outbox_event_pause AS pause ON pause.aggregate_type = name.aggregate_type AND pause.event_type = name.event_type
-ORDER BY 1, 2";
+WHERE ",
+    on_primary!(),
+    "
+ORDER BY 1, 2"
+);
 
 /// Bound: most routes. Each number from the index that those rows stand apart in.
-const COUNT: &str = "
+const COUNT: &str = concat!(
+    "
 SELECT name.aggregate_type, name.event_type, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', first_seen_at) AS first_seen_at,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', paused_at) AS paused_at, paused_by, reason, waiting, parked, blocked, dead
 FROM (
@@ -91,7 +106,11 @@ FROM (
   GROUP BY aggregate_type, event_type) AS name
 LEFT JOIN outbox_event_route AS route ON route.aggregate_type = name.aggregate_type AND route.event_type = name.event_type
 LEFT JOIN outbox_event_pause AS pause ON pause.aggregate_type = name.aggregate_type AND pause.event_type = name.event_type
-ORDER BY first_seen_at IS NULL AND paused_at IS NULL, waiting + parked + blocked + dead DESC, 1, 2 LIMIT ?";
+WHERE ",
+    on_primary!(),
+    "
+ORDER BY first_seen_at IS NULL AND paused_at IS NULL, waiting + parked + blocked + dead DESC, 1, 2 LIMIT ?"
+);
 
 /// Bound: aggregate type, event type, who, why.
 const PAUSE: &str = "

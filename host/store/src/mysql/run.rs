@@ -6,6 +6,7 @@ use sqlx::MySql;
 use sqlx::mysql::{MySqlPool, MySqlRow, MySqlTransaction};
 use sqlx::pool::PoolConnection;
 
+use super::primary::is_of_read_only_server;
 use super::{MySqlStore, error};
 use crate::keeper::{Keeper, alone, ask};
 use crate::run::{End, Run, in_time, within};
@@ -25,7 +26,11 @@ impl Run for MySqlStore {
 
     /// Sorts a driver's error, and draws what it says of the other connections.
     fn failed(&self, action: &'static str, source: sqlx::Error) -> StoreError {
-        let error = error::failed(action, source);
+        let error = if is_of_read_only_server(&source) {
+            StoreError::StaleRead { action, server: self.database.to_string() }
+        } else {
+            error::failed(action, source)
+        };
         if error::concerns_all(&error) {
             self.trust.lose();
         }

@@ -12,6 +12,7 @@ use sqlx::{Connection, Row};
 
 use super::error::failed;
 use super::patience::patiently;
+use super::primary::on_primary;
 use super::{MySqlStore, Run};
 use crate::row::Named;
 use crate::run::{commit_if_some, within};
@@ -25,8 +26,10 @@ SHOW VARIABLES WHERE (Variable_name = 'wsrep_on' AND Value = 'ON')
   OR (Variable_name = 'group_replication_single_primary_mode' AND Value = 'OFF')";
 
 /// Does not wait. Bound: the owner.
-const TAKE_LOCK: &str =
-    "SELECT GET_LOCK(CONCAT('outbox/', SHA2(CONCAT(LOWER(CONCAT(DATABASE(), '.outbox_event_node/')), ?), 224)), 0)";
+const TAKE_LOCK: &str = concat!(
+    "SELECT GET_LOCK(CONCAT('outbox/', SHA2(CONCAT(LOWER(CONCAT(DATABASE(), '.outbox_event_node/')), ?), 224)), 0) FROM DUAL WHERE ",
+    on_primary!()
+);
 
 /// Bound: the owner.
 const LET_GO: &str =
@@ -37,11 +40,16 @@ const IS_HELD: &str = "
 SELECT IS_USED_LOCK(CONCAT('outbox/', SHA2(CONCAT(LOWER(CONCAT(DATABASE(), '.outbox_event_node/')), ?), 224))) = CONNECTION_ID()";
 
 /// Bound: the owner who asks.
-const FREE: &str = "
+const FREE: &str = concat!(
+    "
 SELECT owner FROM outbox_event_node
 WHERE session = 1 AND owner <> ? AND alive_until > UTC_TIMESTAMP(6)
   AND IS_FREE_LOCK(CONCAT('outbox/', SHA2(CONCAT(LOWER(CONCAT(DATABASE(), '.outbox_event_node/')), owner), 224))) = 1
-ORDER BY owner";
+  AND ",
+    on_primary!(),
+    "
+ORDER BY owner"
+);
 
 /// Waits for a heartbeat of the owner that is under way, and keeps the next one waiting. Bound: the owner that is gone.
 const GONE: &str = "
@@ -67,7 +75,7 @@ impl SessionStore for MySqlStore {
             transaction.commit().await?;
             Ok(Some((connection, is_held)))
         };
-        match within(OPENING, taking).await.map_err(|error| failed(HOLD, error))? {
+        match within(OPENING, taking).await.map_err(|error| self.failed(HOLD, error))? {
             None => Ok(None),
             Some((_, false)) => Err(taken()),
             Some((connection, true)) => Ok(Some(Box::new(Held { store: self.clone(), connection, owner: owner.clone() }))),

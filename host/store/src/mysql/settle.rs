@@ -18,6 +18,7 @@ use sqlx::mysql::MySqlConnection;
 
 use super::lock::{THERE, free};
 use super::patience::patiently;
+use super::primary::on_primary;
 use super::{MySqlStore, Run};
 use crate::number::numbers;
 use crate::row::sequence;
@@ -114,7 +115,9 @@ FROM JSON_TABLE(?, '$[*]' COLUMNS (
          seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]', id VARCHAR(36) CHARACTER SET utf8mb4 PATH '$[2]')) AS settled
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
 ",
-    held!()
+    held!(),
+    " AND ",
+    on_primary!()
 );
 
 const ACTION: &str = "store outcomes";

@@ -7,6 +7,7 @@ use sqlx::mysql::{MySqlConnection, MySqlRow};
 use super::audit::note;
 use super::effects::{LOCK_USAGE, noting_usage};
 use super::patience::patiently;
+use super::primary::on_primary;
 use super::{MySqlStore, Run};
 use crate::effects::UsageRow;
 use crate::row::{Named, filled};
@@ -15,30 +16,43 @@ use crate::state::{DELETE_STATE, Deletion, end_of_prefix};
 use crate::{Audit, PluginUsage, StateRecord, StateStore, StoreError, row};
 
 /// Bound: the plugin, the key.
-const STATE: &str = "SELECT version, value FROM outbox_event_state WHERE plugin = ? AND name = ?";
+const STATE: &str = concat!("SELECT version, value FROM outbox_event_state WHERE plugin = ? AND name = ? AND ", on_primary!());
 
 /// Bound: the plugin.
-const USAGE: &str = "SELECT plugin, used_keys, used_bytes FROM outbox_event_state_usage WHERE plugin = ?";
+const USAGE: &str =
+    concat!("SELECT plugin, used_keys, used_bytes FROM outbox_event_state_usage WHERE plugin = ? AND ", on_primary!());
 
 /// Bound: after which plugin, most plugins.
-const USAGES: &str = "
+const USAGES: &str = concat!(
+    "
 SELECT plugin, used_keys, used_bytes FROM outbox_event_state_usage
-WHERE plugin > ? AND used_keys > 0
-ORDER BY plugin LIMIT ?";
+WHERE plugin > ? AND used_keys > 0 AND ",
+    on_primary!(),
+    "
+ORDER BY plugin LIMIT ?"
+);
 
 /// Bound: the plugin, the lowest key, twice the upper bound (exclusive) or NULL, after which key, most values.
-const LIST: &str = "
+const LIST: &str = concat!(
+    "
 SELECT plugin, name, version, LENGTH(value) AS value_bytes,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', updated_at) AS updated_at, CAST(NULL AS BINARY) AS value
 FROM outbox_event_state
 WHERE plugin = ? AND name >= ? AND (? IS NULL OR name < ?) AND name > ?
-ORDER BY name LIMIT ?";
+  AND ",
+    on_primary!(),
+    "
+ORDER BY name LIMIT ?"
+);
 
 /// Bound: the plugin, the key.
-const GET: &str = "
+const GET: &str = concat!(
+    "
 SELECT plugin, name, version, LENGTH(value) AS value_bytes,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', updated_at) AS updated_at, value
-FROM outbox_event_state WHERE plugin = ? AND name = ?";
+FROM outbox_event_state WHERE plugin = ? AND name = ? AND ",
+    on_primary!()
+);
 
 /// Read under a lock, or this database would answer what was true when the transaction began. Bound: the plugin, twice the key or
 /// NULL for every key, most values.

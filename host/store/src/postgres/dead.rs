@@ -6,6 +6,7 @@ use outbox_event::time::Timestamp;
 use serde_json::json;
 
 use super::audit::{doing, done};
+use super::primary::on_primary;
 use super::run::Statement;
 use super::time::Moment;
 use super::{PostgresStore, Run};
@@ -15,12 +16,16 @@ use crate::{Audit, DeadFilter, DeadStore, RetriedNow, StoreError, row};
 
 /// Nothing bound means any. $1 event type, $2 aggregate type, $3 aggregate id, $4 tenant, $5 text of the error, $6 most
 /// failures, $7 earliest and $8 latest time of death.
-const COUNT: &str = "
+const COUNT: &str = concat!(
+    "
 SELECT count(*) AS count FROM outbox_event
 WHERE status = 3 AND ($1::text IS NULL OR event_type = $1::text) AND ($2::text IS NULL OR aggregate_type = $2::text)
   AND ($3::text IS NULL OR aggregate_id = $3::text) AND ($4::text IS NULL OR tenant_id = $4::text)
   AND ($5::text IS NULL OR strpos(last_error, $5::text) > 0) AND ($6::integer IS NULL OR attempts <= $6::integer)
-  AND ($7::timestamptz IS NULL OR done_at >= $7::timestamptz) AND ($8::timestamptz IS NULL OR done_at <= $8::timestamptz)";
+  AND ($7::timestamptz IS NULL OR done_at >= $7::timestamptz) AND ($8::timestamptz IS NULL OR done_at <= $8::timestamptz)
+  AND ",
+    on_primary!()
+);
 
 /// claim_seq goes on, so an outcome of the earlier life stays fenced off. $1 to $3 actor, reason and selector, $4 the id.
 const REPLAY: &str = "

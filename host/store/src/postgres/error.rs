@@ -7,6 +7,7 @@ use std::fmt;
 use sqlx::error::{DatabaseError, ErrorKind};
 use sqlx::postgres::PgDatabaseError;
 
+use super::primary::standby_in;
 use crate::StoreError;
 use crate::error::is_of_tls;
 
@@ -30,6 +31,9 @@ pub(super) fn failed(action: &'static str, source: sqlx::Error) -> StoreError {
         // Prepared statements that another session has, or that this one has of somebody else.
         Some("26000" | "42P05") => StoreError::Outdated { action, source },
         Some("0A000") if is_outdated_plan(&source) => StoreError::Outdated { action, source },
+        Some("22P02") if let Some(server) = source.as_database_error().and_then(|error| standby_in(error.message())) => {
+            StoreError::StaleRead { action, server }
+        }
         Some("25006") => StoreError::Standby { action, source },
         Some("53100") => StoreError::Full { action, source },
         Some("53300") => StoreError::TooManyConnections { action, source },
@@ -63,7 +67,13 @@ pub(super) fn is_silence(error: &sqlx::Error) -> bool {
 
 /// Whether the connection that an error came from must not be used again.
 pub(super) fn spoils_connection(error: &StoreError) -> bool {
-    matches!(error, StoreError::Standby { .. } | StoreError::Disconnected { .. } | StoreError::TimedOut { .. })
+    matches!(
+        error,
+        StoreError::Standby { .. }
+            | StoreError::StaleRead { .. }
+            | StoreError::Disconnected { .. }
+            | StoreError::TimedOut { .. }
+    )
 }
 
 /// Why the first connection could not be had.

@@ -1,5 +1,6 @@
 //! One queue of all events: reading its front.
 
+use super::primary::on_primary;
 use super::row::{event_columns, read_columns};
 
 /// Reads the unfinished events whose time has come, in the order of their `seq`, up to the first that is neither deliverable nor in $5:
@@ -27,7 +28,9 @@ SELECT ",
     read_columns!(),
     ", earlier AS behind
 FROM marked AS chosen
-WHERE is_clear AND NOT is_held AND bytes_before < $3::bigint
+WHERE ",
+    on_primary!(),
+    " AND is_clear AND NOT is_held AND bytes_before < $3::bigint
   AND (SELECT count(*) FROM outbox_event_partition AS held WHERE held.owner = $1::text) = 256
   AND EXISTS (SELECT FROM outbox_event_node AS node WHERE node.owner = $1::text AND alive_until > now())
 ORDER BY seq LIMIT $2::bigint"

@@ -5,6 +5,7 @@ use outbox_event::{EventId, Status};
 use sqlx::postgres::PgRow;
 
 use super::dead::most;
+use super::primary::on_primary;
 use super::run::Statement;
 use super::time::Moment;
 use super::{PostgresStore, Run};
@@ -13,7 +14,8 @@ use crate::row::{Named, record};
 use crate::{Filter, InspectStore, Record, SetAside, Stats, StoreError, WaitReason, row};
 
 /// Each number from the index that holds just those rows.
-const STATS: &str = "
+const STATS: &str = concat!(
+    "
 SELECT count(*) FILTER (WHERE status = 0) AS new,
        count(*) FILTER (WHERE status = 2) AS retry,
        count(*) FILTER (WHERE lease_end > now()) AS in_flight,
@@ -25,10 +27,12 @@ SELECT count(*) FILTER (WHERE status = 0) AS new,
                     CASE WHEN status = 2 OR deferrals > 0 OR replays > 0 THEN coalesce(wait_since, due_at) END))
           FILTER (WHERE available_at <= now() AND (due_at <= now() OR wait_since IS NOT NULL)) AS oldest,
        now() AS now
-FROM outbox_event WHERE due_at IS NOT NULL";
+FROM outbox_event WHERE due_at IS NOT NULL AND ",
+    on_primary!()
+);
 
 /// As above, each from the first rows of its index. $1 the most rows of each kind.
-const SAMPLE: &str = "
+const SAMPLE: &str = concat!("
 SELECT count(*) FILTER (WHERE status = 0) AS new,
        count(*) FILTER (WHERE status = 2) AS retry,
        count(*) FILTER (WHERE lease_end > now()) AS in_flight,
@@ -43,16 +47,21 @@ SELECT count(*) FILTER (WHERE status = 0) AS new,
           FILTER (WHERE available_at <= now() AND (due_at <= now() OR wait_since IS NOT NULL)) AS oldest,
        now() AS now
 FROM (SELECT status, lease_end, available_at, due_at, wait_since, created_at, deferrals, replays FROM outbox_event WHERE due_at IS NOT NULL
-      ORDER BY due_at, seq LIMIT $1::bigint) AS pending";
+      ORDER BY due_at, seq LIMIT $1::bigint) AS pending
+WHERE ", on_primary!());
 
 /// Of the events that are due first, by the index of what is due.
 /// $1 the most events, $2 the most reasons.
-const WAIT_REASONS: &str = "
+const WAIT_REASONS: &str = concat!(
+    "
 SELECT aggregate_type, event_type, wait_reason, count(*) AS events, min(wait_since) AS since
 FROM (SELECT aggregate_type, event_type, wait_reason, wait_since FROM outbox_event WHERE due_at IS NOT NULL
       ORDER BY due_at, seq LIMIT $1::bigint) AS first
-WHERE wait_reason IS NOT NULL
-GROUP BY aggregate_type, event_type, wait_reason ORDER BY count(*) DESC, min(wait_since) LIMIT $2::bigint";
+WHERE wait_reason IS NOT NULL AND ",
+    on_primary!(),
+    "
+GROUP BY aggregate_type, event_type, wait_reason ORDER BY count(*) DESC, min(wait_since) LIMIT $2::bigint"
+);
 
 /// A JSON object of strings, and nothing that its reader could stumble over: a row whose headers are something else must not
 /// spoil the list of those that are well.
@@ -87,6 +96,7 @@ WHERE ($1::smallint IS NULL OR status = $1::smallint) AND ($2::text IS NULL OR e
           AND (lease_end IS NULL OR lease_end <= now())
        OR $16::text = 'in_flight' AND due_at IS NOT NULL AND lease_end > now())
   AND seq > $9::bigint AND seq < $10::bigint
+  AND ", on_primary!(), "
 ORDER BY seq ",
             $order,
             " LIMIT $11::bigint"
@@ -98,14 +108,17 @@ const LIST: &str = list!("");
 pub(super) const LIST_NEWEST_FIRST: &str = list!("DESC");
 
 /// $1 the id. A payload that no host reads is not read for people either; neither are headers beyond what a writer may write.
-const GET: &str = "
+const GET: &str = concat!(
+    "
 SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
        CASE WHEN octet_length(headers) <= 1048576 THEN headers END AS headers, content_type,
        CASE WHEN octet_length(payload) <= 8388608 THEN payload END AS payload,
        octet_length(payload) AS payload_bytes, status, attempts, deferrals, claims, starts, claim_seq, replays, occurred_at,
        created_at, available_at, due_at, expires_at, done_at, parked, behind, blocks, locked_by, locked_at, lease_end,
        last_error, wait_reason, wait_since, last_cost
-FROM outbox_event WHERE event_id = $1::text";
+FROM outbox_event WHERE event_id = $1::text AND ",
+    on_primary!()
+);
 
 #[async_trait]
 impl InspectStore for PostgresStore {

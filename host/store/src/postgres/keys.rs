@@ -3,24 +3,30 @@
 use async_trait::async_trait;
 
 use super::partition::column;
+use super::primary::on_primary;
 use super::{PostgresStore, Run};
 use crate::keys::Waiting;
 use crate::number::signed;
 use crate::{BlockedKey, Blocker, KeyStore, StoreError, Unblocked, WaitsFor, keys, row};
 
 /// $1 events, $2 the states of events that are waited for.
-pub(super) const HEADS: &str = "
+pub(super) const HEADS: &str = concat!(
+    "
 SELECT outbox_event.seq,
        (SELECT earlier.seq FROM outbox_event AS earlier
         WHERE earlier.aggregate_type = outbox_event.aggregate_type AND earlier.aggregate_id = outbox_event.aggregate_id
           AND (earlier.status IN (0, 2) OR earlier.blocks = 1) AND earlier.status = ANY ($2::smallint[])
           AND earlier.available_at <= now() AND earlier.seq < outbox_event.seq
         ORDER BY earlier.aggregate_type, earlier.aggregate_id, earlier.seq LIMIT 1)
-FROM outbox_event WHERE seq = ANY ($1::bigint[]) AND status IN (0, 2)";
+FROM outbox_event WHERE seq = ANY ($1::bigint[]) AND status IN (0, 2)
+  AND ",
+    on_primary!()
+);
 
 /// One row for each: all that wait behind an event are of its aggregate. Steps from one to the next in the index, since a million
 /// rows may wait behind one; so the partition of the first that waits counts for all. $1 partitions, $2 the last one of the page before, $3 most rows.
-pub(super) const BLOCKERS: &str = "
+pub(super) const BLOCKERS: &str = concat!(
+    "
 WITH RECURSIVE blocker AS (
   (SELECT behind, aggregate_type, aggregate_id, partition_id FROM outbox_event
    WHERE behind > $2::bigint ORDER BY behind, seq LIMIT 1)
@@ -32,14 +38,22 @@ WITH RECURSIVE blocker AS (
 SELECT behind, aggregate_type, aggregate_id
 FROM (SELECT behind, aggregate_type, coalesce(aggregate_id, '') AS aggregate_id FROM blocker
       WHERE partition_id = ANY ($1::smallint[]) LIMIT $3::bigint) AS page
-ORDER BY behind";
+WHERE ",
+    on_primary!(),
+    "
+ORDER BY behind"
+);
 
 /// The first that waits behind each. With bounds, since the planner would take an equal number for granted where most rows wait behind
 /// one event, and walk by seq through all of them. $1 events.
-pub(super) const FIRSTS: &str = "
+pub(super) const FIRSTS: &str = concat!(
+    "
 SELECT given.sequence, (SELECT seq FROM outbox_event WHERE behind >= given.sequence AND behind <= given.sequence
                         ORDER BY behind, seq LIMIT 1)
-FROM unnest($1::bigint[]) AS given (sequence)";
+FROM unnest($1::bigint[]) AS given (sequence)
+WHERE ",
+    on_primary!()
+);
 
 /// With bounds, as above. $1 events, $2 most rows behind each.
 pub(super) const UNBLOCK: &str = "
@@ -50,13 +64,18 @@ WHERE ctid = ANY (ARRAY (
              ORDER BY behind, seq LIMIT $2::bigint FOR UPDATE SKIP LOCKED) AS waiting))";
 
 /// $1 most keys.
-const BLOCKED_KEYS: &str = "
+const BLOCKED_KEYS: &str = concat!(
+    "
 SELECT waits.behind, waits.aggregate_type, waits.aggregate_id, waits.waiting, event_id, event_type, status, due_at, last_error
 FROM (SELECT behind, aggregate_type, coalesce(aggregate_id, '') AS aggregate_id, count(*) AS waiting FROM outbox_event
       WHERE behind IS NOT NULL GROUP BY behind, aggregate_type, aggregate_id
       ORDER BY waiting DESC, behind LIMIT $1::bigint) AS waits
 LEFT JOIN outbox_event ON outbox_event.seq = waits.behind
-ORDER BY waits.waiting DESC, waits.behind";
+WHERE ",
+    on_primary!(),
+    "
+ORDER BY waits.waiting DESC, waits.behind"
+);
 
 #[async_trait]
 impl KeyStore for PostgresStore {

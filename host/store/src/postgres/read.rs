@@ -8,6 +8,7 @@ use sqlx::postgres::PgRow;
 
 use super::keys::waited_for;
 use super::partition::column;
+use super::primary::on_primary;
 use super::route;
 use super::row::{event_columns, read_columns};
 use super::run::Statement;
@@ -49,7 +50,9 @@ FROM (
             $more_conditions,
             "
         ORDER BY due_at, seq LIMIT $2::bigint) AS due) AS chosen
-WHERE bytes_before < $3::bigint
+WHERE bytes_before < $3::bigint AND ",
+            on_primary!(),
+            "
 ORDER BY due_at, chosen.seq"
         )
     };
@@ -81,14 +84,18 @@ pub(super) const READ_IN_ORDER: &str = read!(
 );
 
 /// The next that becomes due, or whose lease ends. Of what is due and held, the first are enough: it is a hint.
-pub(super) const NEXT_DUE: &str = "
+pub(super) const NEXT_DUE: &str = concat!(
+    "
 SELECT least((SELECT due_at FROM outbox_event WHERE due_at > now() ORDER BY due_at, seq LIMIT 1),
              (SELECT min(coalesce(lease_end, due_at))
               FROM (SELECT lease_end, due_at FROM outbox_event WHERE due_at <= now() ORDER BY due_at, seq LIMIT 500) AS due)),
-       now()";
+       now()
+WHERE ",
+    on_primary!()
+);
 
 /// As [`NEXT_DUE`]. $1 the owner, $2 the events in flight, $3 and $4 the names of busy routes (NULL if no route is busy).
-pub(super) const NEXT_TO_READ: &str = "
+pub(super) const NEXT_TO_READ: &str = concat!("
 SELECT least((SELECT due_at FROM outbox_event
               WHERE due_at > now()
                 AND partition_id = ANY (ARRAY (SELECT partition_id FROM outbox_event_partition WHERE owner = $1::text))
@@ -100,7 +107,8 @@ SELECT least((SELECT due_at FROM outbox_event
                       AND seq NOT IN (SELECT unnest($2::bigint[]))
                       AND ($3::text[] IS NULL OR (aggregate_type, event_type) NOT IN (SELECT * FROM unnest($3::text[], $4::text[])))
                     ORDER BY due_at, seq LIMIT 500) AS due)),
-       now()";
+       now()
+WHERE ", on_primary!());
 
 /// Nothing is compared with the names where there are none.
 fn busy_names<'q>(statement: Statement<'q>, busy: &'q [Route]) -> Statement<'q> {

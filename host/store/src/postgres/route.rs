@@ -7,6 +7,7 @@ use sqlx::postgres::PgBindIterExt;
 
 use super::audit::{doing, done};
 use super::partition::column;
+use super::primary::on_primary;
 use super::run::Statement;
 use super::{PostgresStore, Run};
 use crate::route::{by_name, names as names_of};
@@ -31,10 +32,15 @@ WHERE ctid = ANY (ARRAY (
 RETURNING seq, claim_seq";
 
 /// $1 aggregate type, $2 event type; no name is empty. One step in the index on parked routes, however many events are parked.
-const NEXT_PARKED: &str = "
+const NEXT_PARKED: &str = concat!(
+    "
 SELECT aggregate_type, event_type FROM outbox_event
 WHERE parked IS NOT NULL AND (aggregate_type, event_type) > ($1::text, $2::text)
-ORDER BY aggregate_type, event_type LIMIT 1";
+  AND ",
+    on_primary!(),
+    "
+ORDER BY aggregate_type, event_type LIMIT 1"
+);
 
 /// $1 aggregate types, $2 event types.
 const REMEMBER: &str = "
@@ -44,14 +50,19 @@ ORDER BY aggregate_type, event_type
 ON CONFLICT DO NOTHING";
 
 /// Without counts: the routes themselves are few.
-const ROUTES: &str = "
+const ROUTES: &str = concat!(
+    "
 SELECT aggregate_type, event_type, first_seen_at, paused_at, paused_by, reason,
        0::bigint AS waiting, 0::bigint AS parked, 0::bigint AS blocked, 0::bigint AS dead
 FROM outbox_event_route FULL JOIN outbox_event_pause USING (aggregate_type, event_type)
-ORDER BY aggregate_type, event_type";
+WHERE ",
+    on_primary!(),
+    "
+ORDER BY aggregate_type, event_type"
+);
 
 /// $1 most routes. Each number from the index that holds just those rows.
-const COUNT: &str = "
+const COUNT: &str = concat!("
 SELECT aggregate_type, event_type, first_seen_at, paused_at, paused_by, reason, waiting, parked, blocked, dead
 FROM (
   SELECT aggregate_type, event_type, sum(waiting)::bigint AS waiting, sum(parked)::bigint AS parked,
@@ -67,7 +78,8 @@ FROM (
   GROUP BY aggregate_type, event_type) AS name
 LEFT JOIN outbox_event_route USING (aggregate_type, event_type)
 LEFT JOIN outbox_event_pause USING (aggregate_type, event_type)
-ORDER BY first_seen_at IS NULL AND paused_at IS NULL, waiting + parked + blocked + dead DESC, aggregate_type, event_type LIMIT $1::bigint";
+WHERE ", on_primary!(), "
+ORDER BY first_seen_at IS NULL AND paused_at IS NULL, waiting + parked + blocked + dead DESC, aggregate_type, event_type LIMIT $1::bigint");
 
 /// $1 to $3 actor, reason and selector, $4 aggregate type, $5 event type.
 const PAUSE: &str = "

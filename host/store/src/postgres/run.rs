@@ -32,21 +32,10 @@ impl Run for PostgresStore {
         sqlx::query(self.table.sql(sql)).persistent(!self.pooler.is_present())
     }
 
-    /// As [`failed`], names the table when that is what is missing, and draws what it says of the other connections.
+    /// As [`Self::sorted`]. A connection to a standby cannot be closed alone while a transaction is on it, so all are closed.
     fn failed(&self, action: &'static str, source: sqlx::Error) -> StoreError {
-        let code = source.as_database_error().and_then(sqlx::error::DatabaseError::code);
-        if let Some("42P01" | "3F000") = code.as_deref() {
-            return StoreError::NoSchema { table: self.table.to_string() };
-        }
-        let is_silence = is_silence(&source);
-        let error = failed(action, source);
-        if matches!(error, StoreError::Outdated { .. }) {
-            // The same statement was prepared on the others.
-            self.trust.lose();
-            self.pooler.forget();
-        }
-        if is_silence {
-            // The others are to the same server.
+        let error = self.sorted(action, source);
+        if matches!(error, StoreError::Standby { .. } | StoreError::StaleRead { .. }) {
             self.trust.lose();
         }
         error
@@ -170,8 +159,28 @@ impl PostgresStore {
         error
     }
 
+    /// As [`failed`], names the table when that is what is missing, and draws what it says of the other connections.
+    fn sorted(&self, action: &'static str, source: sqlx::Error) -> StoreError {
+        let code = source.as_database_error().and_then(sqlx::error::DatabaseError::code);
+        if let Some("42P01" | "3F000") = code.as_deref() {
+            return StoreError::NoSchema { table: self.table.to_string() };
+        }
+        let is_silence = is_silence(&source);
+        let error = failed(action, source);
+        if matches!(error, StoreError::Outdated { .. }) {
+            // The same statement was prepared on the others.
+            self.trust.lose();
+            self.pooler.forget();
+        }
+        if is_silence {
+            // The others are to the same server.
+            self.trust.lose();
+        }
+        error
+    }
+
     fn judge(&self, action: &'static str, error: sqlx::Error, mut connection: PoolConnection<Postgres>) -> StoreError {
-        let error = self.failed(action, error);
+        let error = self.sorted(action, error);
         if spoils_connection(&error) {
             connection.close_on_drop();
         }

@@ -15,6 +15,7 @@ use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{Connection, Executor, Row};
 
 use super::error::failed;
+use super::primary::on_primary;
 use super::{PostgresStore, Run};
 use crate::row::Named;
 use crate::run::within;
@@ -32,8 +33,12 @@ SELECT set_config('tcp_keepalives_idle', '2', false), set_config('tcp_keepalives
        set_config('tcp_keepalives_count', '3', false)";
 
 /// Does not wait. $1 the owner.
-const TAKE_LOCK: &str = r#"
-SELECT pg_try_advisory_lock(hashtextextended('outbox_event_node'::regclass::oid::text || '/' || ($1::text COLLATE "C"), 0))"#;
+const TAKE_LOCK: &str = concat!(
+    r#"
+SELECT pg_try_advisory_lock(hashtextextended('outbox_event_node'::regclass::oid::text || '/' || ($1::text COLLATE "C"), 0))
+WHERE "#,
+    on_primary!()
+);
 
 /// $1 the owner.
 const LET_GO: &str = r#"
@@ -48,7 +53,8 @@ SELECT EXISTS (
         = hashtextextended('outbox_event_node'::regclass::oid::text || '/' || ($1::text COLLATE "C"), 0))"#;
 
 /// The server's locks are read once. $1 the owner who asks.
-const FREE: &str = "
+const FREE: &str = concat!(
+    "
 WITH locks AS MATERIALIZED (
   SELECT classid::bigint << 32 | objid::bigint AS key FROM pg_locks
   WHERE locktype = 'advisory' AND objsubid = 1 AND granted
@@ -56,7 +62,11 @@ WITH locks AS MATERIALIZED (
 SELECT owner FROM outbox_event_node
 WHERE session = 1 AND owner <> $1::text AND alive_until > now()
   AND hashtextextended('outbox_event_node'::regclass::oid::text || '/' || owner, 0) NOT IN (SELECT key FROM locks)
-ORDER BY owner";
+  AND ",
+    on_primary!(),
+    "
+ORDER BY owner"
+);
 
 /// [`IS_HELD`], [`FREE`] and a digest of all routes and pauses in one statement, since an idle host asks for each of them every
 /// second.

@@ -8,6 +8,7 @@ use outbox_event::Settled;
 use sqlx::postgres::PgConnection;
 
 use super::id::Id;
+use super::primary::on_primary;
 use super::run::Statement;
 use super::{PostgresStore, Run};
 use crate::number::signed;
@@ -97,7 +98,9 @@ const UNSETTLED: &str = concat!(
     "
 SELECT seq FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS settled (sequence, fence, id), outbox_event
 ",
-    held!()
+    held!(),
+    " AND ",
+    on_primary!()
 );
 
 const ACTION: &str = "store outcomes";

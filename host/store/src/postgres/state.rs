@@ -6,6 +6,7 @@ use sqlx::postgres::{PgConnection, PgRow};
 
 use super::audit::noting;
 use super::effects::{LOCK_USAGE, NOTE_USAGE};
+use super::primary::on_primary;
 use super::{PostgresStore, Run};
 use crate::effects::UsageRow;
 use crate::number::signed;
@@ -15,28 +16,42 @@ use crate::state::{DELETE_STATE, Deletion, end_of_prefix};
 use crate::{Audit, PluginUsage, StateRecord, StateStore, StoreError, row};
 
 /// $1 the plugin, $2 the key.
-const STATE: &str = "SELECT version, value FROM outbox_event_state WHERE plugin = $1::text AND name = $2::text";
+const STATE: &str =
+    concat!("SELECT version, value FROM outbox_event_state WHERE plugin = $1::text AND name = $2::text AND ", on_primary!());
 
 /// $1 the plugin.
-const USAGE: &str = "SELECT plugin, used_keys, used_bytes FROM outbox_event_state_usage WHERE plugin = $1::text";
+const USAGE: &str =
+    concat!("SELECT plugin, used_keys, used_bytes FROM outbox_event_state_usage WHERE plugin = $1::text AND ", on_primary!());
 
 /// $1 after which plugin, $2 most plugins.
-const USAGES: &str = "
+const USAGES: &str = concat!(
+    "
 SELECT plugin, used_keys, used_bytes FROM outbox_event_state_usage
-WHERE plugin > $1::text AND used_keys > 0
-ORDER BY plugin LIMIT $2::bigint";
+WHERE plugin > $1::text AND used_keys > 0 AND ",
+    on_primary!(),
+    "
+ORDER BY plugin LIMIT $2::bigint"
+);
 
 /// $1 the plugin, $2 the lowest key, $3 the upper bound (exclusive) or NULL, $4 after which key, $5 most values.
-const LIST: &str = "
+const LIST: &str = concat!(
+    "
 SELECT plugin, name, version, octet_length(value)::bigint AS value_bytes, updated_at, NULL::bytea AS value
 FROM outbox_event_state
 WHERE plugin = $1::text AND name >= $2::text AND ($3::text IS NULL OR name < $3::text) AND name > $4::text
-ORDER BY name LIMIT $5::bigint";
+  AND ",
+    on_primary!(),
+    "
+ORDER BY name LIMIT $5::bigint"
+);
 
 /// $1 the plugin, $2 the key.
-const GET: &str = "
+const GET: &str = concat!(
+    "
 SELECT plugin, name, version, octet_length(value)::bigint AS value_bytes, updated_at, value FROM outbox_event_state
-WHERE plugin = $1::text AND name = $2::text";
+WHERE plugin = $1::text AND name = $2::text AND ",
+    on_primary!()
+);
 
 /// Runs when the plugin's usage is locked, so that nobody else changes its state. $1 the plugin, $2 the key or NULL for every key,
 /// $3 most values.

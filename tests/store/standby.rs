@@ -1,0 +1,125 @@
+//! A host acts on no answer of a standby.
+
+use std::time::Duration;
+
+use outbox::store::{Filter, Index, NewRow, Node, NodeStore, ReadOrder, ReadRequest, SchemaStore, WaitsFor, WriteStore};
+use outbox::{Envelope, EventId, MySqlStore, PostgresStore, Store, StoreError};
+use servers::{Database, Durability, Server};
+use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, Row};
+use support::{eventually, in_time};
+
+use crate::common::{beat, owner, ownership};
+
+fn request(order: Option<ReadOrder>) -> ReadRequest {
+    ReadRequest {
+        owner: owner("host"),
+        partitions: (0..256).collect(),
+        after: None,
+        held: Vec::new(),
+        busy: Vec::new(),
+        limit: 10,
+        max_bytes: 1 << 20,
+        skip_recent: Duration::ZERO,
+        order,
+    }
+}
+
+/// The error of each read, or `None`. No read finds a row, so an empty answer would be a good one.
+async fn reads(store: &dyn Store) -> Vec<(&'static str, Option<StoreError>)> {
+    let by_aggregate = Some(ReadOrder::ByAggregate { waits_for: WaitsFor::Unresolved, queued: Vec::new() });
+    let id: EventId = Envelope::new("Any").json(&1).expect("good").id();
+    let partitions: Vec<u16> = (0..256).collect();
+    vec![
+        ("read", store.read(&request(None)).await.err()),
+        ("read in order", store.read(&request(by_aggregate)).await.err()),
+        ("read the front", store.read(&request(Some(ReadOrder::OneForAll))).await.err()),
+        ("next to read", store.next_to_read(&owner("host"), &[], &[]).await.err()),
+        ("next due", store.next_due().await.err()),
+        ("heads", store.heads(&[1], WaitsFor::Unresolved).await.err()),
+        ("blockers", store.blockers(&partitions, 0, 10).await.err()),
+        ("blocked keys", store.blocked_keys(10).await.err()),
+        ("routes", store.routes().await.err()),
+        ("count of routes", store.count_routes().await.err()),
+        ("parked route", store.parked_route(None).await.err()),
+        ("state", store.state("plugin", "key").await.err()),
+        ("usage of state", store.state_usage("plugin").await.err()),
+        ("list of state", store.list_state("plugin", "", None, 10).await.err()),
+        ("statistics", store.stats().await.err()),
+        ("sample", store.sample(10).await.err()),
+        ("wait reasons", store.wait_reasons(10).await.err()),
+        ("list", store.list(&Filter::default(), 10).await.err()),
+        ("event", store.get(id).await.err()),
+        ("free sessions", store.free_sessions(&owner("host")).await.err()),
+        ("session", store.hold_session(&owner("host")).await.err()),
+    ]
+}
+
+async fn refuses_every_read(store: &dyn Store, server: &str) {
+    for (read, error) in reads(store).await {
+        let error = error.unwrap_or_else(|| panic!("{read} is refused"));
+        assert!(matches!(&error, StoreError::StaleRead { .. }) && error.is_transient(), "{read}: {error:?}");
+        assert!(error.to_string().contains(server), "{read}: {error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_standby_of_postgresql_answers_no_read() {
+    let primary = Server::start(Database::PostgreSql, Durability::Volatile).expect("`cargo xtask test` installs it");
+    let direct = PostgresStore::connect(&primary.url()).await.expect("connects");
+    direct.migrate_up().await.expect("migrates");
+    direct.add_index(Index::OrderedByAggregate).await.expect("adds it");
+    let standby = primary.standby(Duration::ZERO).expect("it starts");
+    let store = PostgresStore::connect(&standby.url()).await.expect("connects");
+    eventually("the standby shows the schema", async || store.check_schema().await.is_ok()).await;
+
+    refuses_every_read(&store, &format!("127.0.0.1:{}", standby.port())).await;
+
+    for (read, error) in reads(&direct).await {
+        assert!(error.is_none(), "{read} of the primary: {error:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_only_mariadb_answers_no_read_and_its_connections_are_not_used_again() {
+    let server = Server::start(Database::MariaDb, Durability::Volatile).expect("`cargo xtask test` installs it");
+    let mut admin = MySqlConnection::connect(&server.url()).await.expect("connects");
+    // An account with all rights may write even to a read-only server.
+    for statement in [
+        "CREATE USER host@'127.0.0.1' IDENTIFIED BY 'secret'",
+        "GRANT ALL PRIVILEGES ON outbox_test.* TO host@'127.0.0.1'",
+        "GRANT PROCESS ON *.* TO host@'127.0.0.1'",
+    ] {
+        admin.execute(statement).await.expect("may do everything");
+    }
+    let port = server.port();
+    let store = MySqlStore::connect(&format!("mysql://host:secret@127.0.0.1:{port}/outbox_test")).await.expect("connects");
+    store.migrate_up().await.expect("migrates");
+    store.add_index(Index::OrderedByAggregate).await.expect("adds it");
+    let before = sessions(&mut admin).await;
+
+    admin.execute("SET GLOBAL read_only = 1").await.expect("sets");
+
+    let host = owner("host");
+    let node = Node::new(host.clone(), "host 1", "multi_node", "1");
+    let error = store.heartbeat(&node, Duration::from_secs(30)).await.expect_err("takes no writes");
+    assert!(matches!(error, StoreError::Standby { .. }), "{error:?}");
+    refuses_every_read(&store, &format!("127.0.0.1:{port}")).await;
+    admin.execute("SET GLOBAL read_only = 0").await.expect("sets");
+    in_time("it is the primary again", beat(&store, &host)).await;
+    for (read, error) in reads(&store).await {
+        assert!(error.is_none(), "{read} of the primary: {error:?}");
+    }
+    assert!(!before.is_empty());
+    eventually("connections of before are closed", async || sessions(&mut admin).await.iter().all(|id| !before.contains(id)))
+        .await;
+    let envelope = Envelope::new("Any").json(&1).expect("good");
+    let row = NewRow { envelope: &envelope, claimed: false };
+    store.write(&[row], &ownership()).await.expect("writes");
+}
+
+/// The numbers of the host's connections.
+async fn sessions(admin: &mut MySqlConnection) -> Vec<i64> {
+    let sql = "SELECT CAST(id AS SIGNED) FROM information_schema.processlist WHERE user = 'host'";
+    let rows = admin.fetch_all(AssertSqlSafe(sql.to_owned())).await.expect("reads");
+    rows.iter().map(|row| row.try_get(0).expect("a number")).collect()
+}
