@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use outbox::store::{Filter, Index, NewRow, Node, NodeStore, ReadOrder, ReadRequest, SchemaStore, WaitsFor, WriteStore};
+use outbox::store::{
+    Filter, Index, NewRow, Node, NodeStore, ReadOrder, ReadRequest, SchemaStore, Severity, WaitsFor, WriteStore,
+};
 use outbox::{Envelope, EventId, MySqlStore, PostgresStore, Store, StoreError};
 use servers::{Database, Durability, Server};
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, Row};
 use support::{eventually, in_time};
 
-use crate::common::{beat, owner, ownership};
+use crate::common::{beat, expectations, owner, ownership};
 
 fn request(order: Option<ReadOrder>) -> ReadRequest {
     ReadRequest {
@@ -60,6 +62,9 @@ async fn refuses_every_read(store: &dyn Store, server: &str) {
         assert!(matches!(&error, StoreError::StaleRead { .. }) && error.is_transient(), "{read}: {error:?}");
         assert!(error.to_string().contains(server), "{read}: {error}");
     }
+    let findings = store.diagnose(&expectations()).await.expect("it is looked at");
+    let found = findings.iter().find(|finding| finding.check == "reads").expect("reads are looked at");
+    assert!(found.severity == Severity::Fault && found.found.contains(server), "{found:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -121,6 +121,29 @@ pub(super) async fn partitions(store: &impl PartitionStore) -> Result<Finding, S
     })
 }
 
+/// The number of new connections on which the doctor reads: a proxy may choose the server at random.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(super) const READS: usize = 8;
+
+/// The action in errors of these reads.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(super) const LOOK: &str = "see which server answers reads";
+
+/// The finding for these reads: whether the primary answered all of them.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(super) fn reads(answered: Result<(), StoreError>) -> Result<Finding, StoreError> {
+    match answered {
+        Ok(()) => Ok(Finding::good("reads", "the primary answers reads")),
+        Err(StoreError::StaleRead { server, .. }) => Ok(Finding::fault(
+            "reads",
+            format!("a standby answers reads ({server}), so hosts refuse them"),
+            "let all statements of this user reach the primary: switch the splitting of reads off for it, and use an address that \
+             leads to the primary alone",
+        )),
+        Err(error) => Err(error),
+    }
+}
+
 /// What an account that lacks rights needs.
 pub(super) const GRANT: &str = "run what `outbox doctor --grants` prints, then: GRANT outbox_dispatcher TO this user\n\
      or, for a service that only writes: grant it outbox_writer, and do not run this check with it";

@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 
 use async_trait::async_trait;
-use sqlx::Row;
 use sqlx::mysql::MySqlRow;
+use sqlx::{Connection, Row};
 
 use super::health::ACTION;
+use super::primary::on_primary;
 use super::{MySqlStore, Run, health};
-use crate::doctor::{clock, index, lease, partitions, schema};
+use crate::doctor::{LOOK, READS, clock, index, lease, partitions, reads, schema};
 use crate::{DoctorStore, Expectations, Finding, Index, SchemaStore, StoreError};
 
 /// Session values where there are some: those that hold for our statements. What a server does not have is not in the answer.
@@ -17,6 +18,8 @@ SHOW VARIABLES WHERE Variable_name IN (
   'version', 'read_only', 'innodb_read_only', 'transaction_isolation', 'tx_isolation', 'sql_mode', 'time_zone',
   'innodb_flush_log_at_trx_commit', 'log_bin', 'sync_binlog', 'binlog_format', 'max_allowed_packet', 'max_connections',
   'wait_timeout')";
+
+const ANSWERED: &str = concat!("SELECT 1 FROM DUAL WHERE ", on_primary!());
 
 /// Below it, a server lacks a construct that the schema or a statement needs.
 const OLDEST_MYSQL: (u32, u32, u32) = (8, 0, 16);
@@ -38,6 +41,7 @@ impl DoctorStore for MySqlStore {
         if variables.is_on("log_bin") {
             findings.extend(binlog(&variables));
         }
+        findings.push(reads(answered_by_primary(self).await)?);
         findings.push(clock(self).await?);
         findings.push(packet(&variables, expectations));
         findings.push(connections(&variables, expectations));
@@ -65,6 +69,19 @@ impl DoctorStore for MySqlStore {
         findings.push(lease(expectations));
         Ok(findings)
     }
+}
+
+/// Fails if a standby answers the first read of a new connection.
+async fn answered_by_primary(store: &MySqlStore) -> Result<(), StoreError> {
+    let asking = async {
+        for _read in 0..READS {
+            let mut connection = store.connector.connect().await?;
+            store.statement(ANSWERED).fetch_one(&mut connection).await?;
+            connection.close().await?;
+        }
+        Ok(())
+    };
+    asking.await.map_err(|error| store.failed(LOOK, error))
 }
 
 /// The server's variables by name.

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use outbox_event::time::system_clock;
-use sqlx::Row;
+use sqlx::{Connection, Row};
 
+use super::primary::on_primary;
 use super::{PostgresStore, Run, health};
-use crate::doctor::{clock, index, lease, partitions, schema};
+use crate::doctor::{LOOK, READS, clock, index, lease, partitions, reads, schema};
 use crate::{DoctorStore, Expectations, Finding, NotifyStore, SchemaStore, StoreError, TransactionalStore};
 
 /// The settings as a connection of the application has them, in their base units.
@@ -20,6 +21,8 @@ WHERE name IN ('server_version', 'server_version_num', 'server_encoding', 'synch
 UNION ALL SELECT 'in_recovery', pg_is_in_recovery()::text
 UNION ALL SELECT 'user', current_user::text
 UNION ALL SELECT 'database', current_database()::text";
+
+const ANSWERED: &str = concat!("SELECT 1 WHERE ", on_primary!());
 
 /// A shorter limit of the server's ends what is merely slow, in milliseconds.
 const SHORT: i64 = 1_000;
@@ -44,6 +47,7 @@ impl DoctorStore for PostgresStore {
             connections(&settings, expectations),
         ];
         findings.extend(timeouts(&settings));
+        findings.push(reads(answered_by_primary(self).await)?);
         findings.push(clock(self).await?);
         findings.push(pooler(self).await?);
         let checked = self.check_schema().await;
@@ -67,6 +71,19 @@ impl DoctorStore for PostgresStore {
         findings.push(lease(expectations));
         Ok(findings)
     }
+}
+
+/// Fails if a standby answers the first read of a new connection.
+async fn answered_by_primary(store: &PostgresStore) -> Result<(), StoreError> {
+    let asking = async {
+        for _read in 0..READS {
+            let mut connection = store.connector.connect().await?;
+            store.statement(ANSWERED).fetch_one(&mut connection).await?;
+            connection.close().await?;
+        }
+        Ok(())
+    };
+    asking.await.map_err(|error| store.failed(LOOK, error))
 }
 
 async fn settings(store: &PostgresStore) -> Result<Settings, StoreError> {
