@@ -7,6 +7,7 @@ use sqlx::mysql::MySqlRow;
 use sqlx::{Connection, Row};
 
 use super::health::ACTION;
+use super::open::WAIT_FOR_NODES;
 use super::primary::on_primary;
 use super::{MySqlStore, Run, health};
 use crate::doctor::{LOOK, READS, clock, index, lease, partitions, reads, schema};
@@ -17,7 +18,7 @@ const VARIABLES: &str = "
 SHOW VARIABLES WHERE Variable_name IN (
   'version', 'read_only', 'innodb_read_only', 'transaction_isolation', 'tx_isolation', 'sql_mode', 'time_zone',
   'innodb_flush_log_at_trx_commit', 'log_bin', 'sync_binlog', 'binlog_format', 'max_allowed_packet', 'max_connections',
-  'wait_timeout')";
+  'wait_timeout', 'wsrep_on', 'wsrep_sync_wait')";
 
 const ANSWERED: &str = concat!("SELECT 1 FROM DUAL WHERE ", on_primary!());
 
@@ -41,6 +42,7 @@ impl DoctorStore for MySqlStore {
         if variables.is_on("log_bin") {
             findings.extend(binlog(&variables));
         }
+        findings.extend(cluster(&variables));
         findings.push(reads(answered_by_primary(self).await)?);
         findings.push(clock(self).await?);
         findings.push(packet(&variables, expectations));
@@ -134,6 +136,24 @@ fn read_only(variables: &Variables) -> Finding {
     } else {
         Finding::good("read_only", "the server takes writes")
     }
+}
+
+/// Whether a read on a node of a Galera cluster waits for what other nodes have committed; `None` on a server that is no such node.
+fn cluster(variables: &Variables) -> Option<Finding> {
+    const CHECK: &str = "wsrep_sync_wait";
+    if !variables.is_on("wsrep_on") {
+        return None;
+    }
+    let found = variables.number(CHECK);
+    Some(if found & WAIT_FOR_NODES == WAIT_FOR_NODES {
+        Finding::good(CHECK, format!("{found}: statements of the host see what every node has committed"))
+    } else {
+        Finding::fault(
+            CHECK,
+            format!("{found} in a session of the host: it may see events as they were before another node delivered them"),
+            format!("let the proxy in between pass on: SET SESSION wsrep_sync_wait = {WAIT_FOR_NODES}"),
+        )
+    })
 }
 
 fn isolation(variables: &Variables) -> Finding {

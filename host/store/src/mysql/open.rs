@@ -27,6 +27,9 @@ const SESSION_STANDSTILL_S: u64 = 30;
 const MOST: u64 = u64::MAX;
 /// The idle timeout of the host's sessions on MariaDB, in seconds; longer than the pool keeps an idle connection.
 const MARIADB_IDLE_S: u64 = 3_600;
+/// `wsrep_sync_wait` of the host's sessions on a node of a Galera cluster: statements that read, update, delete or insert wait until the
+/// node has applied what was committed before on any node.
+pub(super) const WAIT_FOR_NODES: u64 = 7;
 /// A connection that was idle for this long is tested before it is used.
 const TRUSTED_FOR: Duration = Duration::from_secs(10);
 
@@ -247,6 +250,9 @@ async fn answers(connection: &mut MySqlConnection, met: PoolConnectionMetadata) 
     met.idle_for < TRUSTED_FOR || within(SIGN_OF_LIFE, connection.ping()).await.is_ok()
 }
 
+/// The variables that decide which settings a session gets.
+const SERVER: &str = "SHOW VARIABLES WHERE Variable_name IN ('version', 'wsrep_on')";
+
 /// What every session is told first.
 #[derive(Clone)]
 struct Session {
@@ -270,9 +276,15 @@ impl Session {
     /// statements rely on, whatever the server or `init_connect` says.
     async fn begin(&self, connection: &mut MySqlConnection) -> Result<(), sqlx::Error> {
         let Self { whose, lock_timeout_s: seconds, statement_timeout_ms: milliseconds } = self;
-        let version: String = sqlx::raw_sql("SELECT VERSION()").fetch_one(&mut *connection).await?.try_get(0)?;
+        let (mut is_mariadb, mut is_cluster) = (false, false);
+        for row in sqlx::raw_sql(SERVER).fetch_all(&mut *connection).await? {
+            let (name, value): (String, String) = (row.try_get_unchecked(0)?, row.try_get_unchecked(1)?);
+            match &*name {
+                "version" => is_mariadb = value.contains("MariaDB"),
+                _ => is_cluster = value == "ON",
+            }
+        }
         // The two servers have different names for it, in different units.
-        let is_mariadb = version.contains("MariaDB");
         let statement_timeout = if is_mariadb {
             format!("max_statement_time = {}.{:03}", milliseconds / 1_000, milliseconds % 1_000)
         } else {
@@ -284,13 +296,14 @@ impl Session {
             format!("wait_timeout = {SESSION_STANDSTILL_S}")
         };
         let strict = "STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO";
+        let cluster = if is_cluster { format!(", wsrep_sync_wait = {WAIT_FOR_NODES}") } else { String::new() };
         // The server's own limits and SQL mode apply to the application's transactions.
         let own = match whose {
             Whose::Callers => format!("sql_mode = CONCAT(@@sql_mode, ',{strict}')"),
             Whose::Host => format!(
                 "sql_mode = '{strict},NO_ENGINE_SUBSTITUTION', sql_safe_updates = 0, sql_select_limit = {MOST}, \
                  max_join_size = {MOST}, sql_big_selects = 1, unique_checks = 1, \
-                 innodb_lock_wait_timeout = {seconds}, lock_wait_timeout = {seconds}, {statement_timeout}, {standstill}"
+                 innodb_lock_wait_timeout = {seconds}, lock_wait_timeout = {seconds}, {statement_timeout}, {standstill}{cluster}"
             ),
         };
         let text = format!(
