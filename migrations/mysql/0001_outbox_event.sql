@@ -106,8 +106,9 @@ CREATE TABLE IF NOT EXISTS outbox_event_node (
   started_at  DATETIME(6)  NOT NULL,
   alive_until DATETIME(6)  NOT NULL,
   refused     MEDIUMTEXT,                                           -- outcomes that the database refuses to it, a JSON object
+  stalled     MEDIUMTEXT,                                           -- routes whose events it cannot deliver, a JSON list
   plugins     MEDIUMTEXT,                                           -- what it last said of its plugins, a JSON list
-  room        INT          NOT NULL,                               -- most events that it may have in flight
+  room        INT          NOT NULL,                               -- most events that it may have in flight; 0: it takes no partitions
   session     SMALLINT     NOT NULL                                -- 1: a session of it holds its lock
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 

@@ -3,6 +3,7 @@
 mod acceptance;
 mod adopted;
 mod alone;
+mod aside;
 mod bulk;
 mod busy;
 mod by_hand;
@@ -84,6 +85,10 @@ on_every_database! {
     reading::a_second_host_that_wants_the_table_for_itself_stands_by_and_takes_over,
     reading::hosts_that_share_the_table_read_different_events_and_go_on_for_one_that_leaves,
     reading::few_events_of_quick_aggregates_are_set_aside_in_the_table,
+    aside::a_host_that_cannot_reach_a_sink_stands_aside_for_one_that_can,
+    aside::a_host_whose_listener_keeps_breaking_stands_aside,
+    aside::no_host_stands_aside_while_none_can_reach_the_sink,
+    aside::a_standby_takes_over_from_a_host_that_cannot_deliver,
     reading::what_waits_for_a_worker_does_not_keep_partitions_from_another_host,
     reading::what_an_owner_left_is_claimed_row_by_row,
     refused::an_outcome_that_the_database_refuses_holds_up_no_other_and_is_stored_later,

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use outbox::Route;
 use outbox::event::OwnerId;
-use outbox::store::{Expectations, Node, PARTITIONS, Settlement, Severity};
+use outbox::store::{Expectations, Node, PARTITIONS, Settlement, Severity, StalledRoute};
+use outbox::time::Timestamp;
 use support::Harness;
 
 use crate::common::{LEASE, MOMENT, by_hand, claim, expectations, finished, kept, owner, plains, write, write_one};
@@ -66,6 +67,34 @@ pub(crate) async fn a_host_tells_how_it_works_and_each_beat_says_it_anew(db: &dy
     store.heartbeat(&Node { room: 7, session: false, ..reading }, LEASE).await.expect("says that it is alive");
 
     assert_eq!(told().await, (7, false));
+}
+
+pub(crate) async fn a_host_tells_what_it_cannot_deliver_until_it_can_or_is_gone(db: &dyn Harness) {
+    let (store, one) = (db.store(), owner("one"));
+    let stalled = async || store.nodes_beside_heartbeat().await.expect("lists").remove(0).stalled;
+    let beat = async |stalled: Vec<StalledRoute>| {
+        store.heartbeat(&Node { stalled, ..node(&one) }, LEASE).await.expect("says that it is alive");
+    };
+    let stall = |number: usize, reason: &str| StalledRoute {
+        route: format!("Order/{number}"),
+        listener: "the sink orders".to_owned(),
+        reason: reason.to_owned(),
+        since: Timestamp::from_micros(1_800_000_000_000_000),
+    };
+    let told = vec![stall(1, "connection refused: ü"), stall(2, "")];
+
+    beat(told.clone()).await;
+    assert_eq!(stalled().await, told);
+    beat((0..30).map(|number| stall(number, &"x".repeat(10_000))).collect()).await;
+    let bounded = stalled().await;
+    assert_eq!(bounded.len(), StalledRoute::NAMED);
+    assert!(bounded.iter().all(|one| one.reason.len() < 600), "{bounded:?}");
+    db.let_pass(LEASE + MOMENT).await;
+    assert_eq!(stalled().await, [], "nobody asks what a host cannot deliver that is gone");
+    beat(told).await;
+    beat(Vec::new()).await;
+
+    assert_eq!(stalled().await, []);
 }
 
 pub(crate) async fn a_host_that_is_about_to_stop_has_no_share_any_more(db: &dyn Harness) {

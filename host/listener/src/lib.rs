@@ -12,6 +12,7 @@ mod breakers;
 mod error_kind;
 mod health;
 mod or_fail;
+mod progress;
 mod registration;
 mod registry;
 mod reminder;
@@ -38,6 +39,8 @@ pub use error_kind::error_kind;
 #[doc(hidden)] // for the host
 pub use health::Health;
 pub use or_fail::OrFail;
+#[doc(hidden)] // for the host
+pub use progress::Stall;
 #[doc(hidden)] // for the host
 pub use registration::CallLimit;
 pub use registration::{Concurrency, Registration};

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::breakers::{BreakerOf, Breakers};
+use super::progress::{Progress, Stall};
 use super::totals::{CallTotals, Calls, RouteTotals, Routes};
 use super::unroutable::{HAD_LISTENER, NO_LISTENER_AT_ALL, no_listener};
 use super::{BreakerConfig, CallLimit, Registration};
@@ -23,6 +24,8 @@ pub struct RegistryEntry {
     pub owner: Owner,
     /// What its last calls came to.
     breakers: Breakers,
+    /// Whether its events get anywhere on this host.
+    progress: Progress,
     /// How many calls at once it may have; `None` for any number.
     #[doc(hidden)] // for the host
     pub call_limit: Option<CallLimit>,
@@ -45,6 +48,18 @@ impl RegistryEntry {
     #[must_use]
     pub fn is_paused(&self, route: &Route, now: Instant) -> bool {
         self.breakers.of(route, now).is_open(now)
+    }
+
+    /// Notes that it answered an event, whatever the answer was.
+    #[doc(hidden)] // for the host
+    pub fn answered(&self) {
+        self.progress.answered();
+    }
+
+    /// Notes that an event was given back, since this host cannot have it answered: the breaker is open, or a sink takes nothing.
+    #[doc(hidden)] // for the host
+    pub fn gave_back(&self, reason: &str, now: Instant) {
+        self.progress.gave_back(reason, now);
     }
 
     /// What became of the events that it answers; a relay's pattern counts as one route. Asked for at the first event: a plugin
@@ -194,6 +209,7 @@ impl Listeners {
         self.routes.announce(&registration.route);
         RegistryEntry {
             breakers: Breakers::new(&registration.route, registration.breaker.unwrap_or(self.breaker)),
+            progress: Progress::default(),
             call_limit: CallLimit::of(&registration, &owner),
             totals: self.calls.of(&owner),
             routes: self.routes.clone(),
@@ -323,6 +339,19 @@ impl Listeners {
         let mut routes = self.routes();
         routes.retain(|route| !route.is_pattern() && self.paused(route).is_none());
         routes
+    }
+
+    /// The listeners whose last events were all given back, sorted by their routes or patterns.
+    #[doc(hidden)] // for the host
+    pub fn stalls(&self, now: Instant) -> Vec<(Route, Owner, Stall)> {
+        let (table, relays) = (self.table.load(), self.relays.load());
+        let stall = |entry: &Arc<RegistryEntry>| {
+            let stall = entry.progress.stall(now)?;
+            Some((entry.registration.route.clone(), entry.owner.clone(), stall))
+        };
+        let mut stalls: Vec<_> = table.values().chain(relays.iter()).filter_map(stall).collect();
+        stalls.sort_by(|(one, ..), (other, ..)| one.cmp(other));
+        stalls
     }
 
     /// The routes whose listeners share the places of these names; without patterns.

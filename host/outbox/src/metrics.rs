@@ -12,6 +12,7 @@ mod sampler;
 mod snapshot;
 #[cfg(feature = "otel")]
 pub(crate) mod span_counts;
+mod standing;
 
 use std::sync::Arc;
 
@@ -26,6 +27,7 @@ pub(crate) use sampler::{Sampled, Sampler};
 use serde::Serialize;
 #[cfg(feature = "otel")]
 pub(crate) use snapshot::{Family, MetricType, Series, Snapshot, Value};
+use standing::Standing;
 
 use crate::store::StoreError;
 
@@ -43,6 +45,8 @@ macro_rules! metrics {
             pub db_errors_by_kind: DbErrors,
             /// Outcomes that cannot be stored although others can.
             pub(crate) outcomes_apart: OutcomesApart,
+            /// What this host cannot deliver, and whether it stands aside for that.
+            pub(crate) standing: Standing,
         }
 
         /// The numbers at one moment.

@@ -47,6 +47,8 @@ pub(crate) struct Partitions {
     session: SessionProof,
     /// Whether this host stops.
     closed: AtomicBool,
+    /// Whether this host takes nothing for now, since others can deliver what it cannot.
+    is_aside: AtomicBool,
     /// Whether the response to the last renewal was lost: partitions may have been taken without this host knowing it.
     is_unsure: AtomicBool,
     state: Mutex<State>,
@@ -105,6 +107,7 @@ impl Partitions {
             lease: Lease::new(),
             session: SessionProof::new(),
             closed: AtomicBool::new(false),
+            is_aside: AtomicBool::new(false),
             is_unsure: AtomicBool::new(false),
             state: Mutex::default(),
             opened: Notify::new(),
@@ -121,6 +124,12 @@ impl Partitions {
     /// Whether all partitions are open.
     pub(crate) fn is_whole(&self) -> bool {
         self.lock().open.len() == usize::from(PARTITIONS)
+    }
+
+    /// Whether this host holds any, open or leaving.
+    pub(crate) fn holds_any(&self) -> bool {
+        let state = self.lock();
+        !(state.open.is_empty() && state.leaving.is_empty())
     }
 
     /// Whether some are to be given back as soon as nothing of them is in hand.
@@ -143,6 +152,17 @@ impl Partitions {
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.request_beat();
+    }
+
+    /// Whether partitions may be taken: this host neither stops nor stands aside.
+    pub(crate) fn takes_any(&self) -> bool {
+        !self.is_closed() && !self.is_aside.load(Ordering::SeqCst)
+    }
+
+    /// Says whether this host takes nothing for now. What it holds is given back with the next beat, but for partitions that do not
+    /// become empty: this host goes on reading those.
+    pub(crate) fn set_aside(&self, is_aside: bool) {
+        self.is_aside.store(is_aside, Ordering::SeqCst);
     }
 
     /// Waits until partitions are opened that were not ours before. For one at a time.
@@ -234,19 +254,21 @@ impl Partitions {
     /// are open that were not before, or some are to be given back.
     pub(crate) async fn keep(&self, store: &dyn Store, owner: &OwnerId, live: u32) -> Result<bool, StoreError> {
         let was_unsure = self.is_unsure.swap(true, Ordering::SeqCst);
-        let share = if self.closed.load(Ordering::SeqCst) { Share::None } else { self.share };
+        let share = if self.takes_any() { self.share } else { Share::None };
         let (mut held, share) = share.keep(store, owner, live).await?;
         self.is_unsure.store(false, Ordering::SeqCst);
         for held in held.iter_mut().filter(|_| was_unsure) {
             held.abandoned |= self.slots.epoch(held.number) != held.epoch;
         }
-        let mut open = self.stuck_first(held);
-        let mut leaving = open.split_off(open.len().min(usize::from(share)));
+        let (mut open, stuck) = self.stuck_first(held);
+        // A host that stands aside goes on reading those, since nobody else can. In one order of all events nothing may overtake another.
+        let least = if self.share == Share::Even && !self.is_closed() && !self.takes_any() { stuck } else { 0 };
+        let mut leaving = open.split_off(open.len().min(usize::from(share).max(least)));
         open.sort_unstable_by_key(|held| held.number);
         let given_back = self.lock().given_back.clone();
         leaving.extend(open.extract_if(.., |held| given_back.contains(&(held.number, held.epoch))));
         let (are_new, to_give_back) = self.update(&open, &leaving);
-        if self.share == Share::Whole && !self.closed.load(Ordering::SeqCst) {
+        if self.share == Share::Whole && self.takes_any() {
             self.log_standby(share);
         }
         if are_new {
@@ -268,8 +290,8 @@ impl Partitions {
     }
 
     /// Puts partitions first that do not become empty, the longest so first: they are kept as long as others can go instead, since no
-    /// host reads a partition that is leaving.
-    fn stuck_first(&self, held: Vec<HeldPartition>) -> Vec<HeldPartition> {
+    /// host reads a partition that is leaving. Returns how many these are, too.
+    fn stuck_first(&self, held: Vec<HeldPartition>) -> (Vec<HeldPartition>, usize) {
         let (now, state) = (Instant::now(), self.lock());
         let does_not_empty = |held: &HeldPartition| {
             let since = state.in_hand_since.get(&held.number);
@@ -277,8 +299,9 @@ impl Partitions {
         };
         let (mut stuck, others): (Vec<_>, Vec<_>) = held.into_iter().partition(does_not_empty);
         stuck.sort_by_key(|held| state.in_hand_since.get(&held.number).copied());
+        let count = stuck.len();
         stuck.extend(others);
-        stuck
+        (stuck, count)
     }
 
     /// Logs once that another host holds what only one can hold.

@@ -10,11 +10,14 @@ pub(crate) use pulse::Pulse;
 pub(crate) use schema::{SchemaFault, SchemaWatch};
 use serde::Serialize;
 
+use crate::store::StalledRoute;
+
 /// Whether a host can do its work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Readiness {
     ready: bool,
     reasons: Vec<Unready>,
+    stalled: Vec<StalledRoute>,
 }
 
 /// One reason why a host cannot do its work.
@@ -49,7 +52,12 @@ pub enum UnreadyCode {
 impl Readiness {
     /// Ready when there is no reason against it.
     pub(crate) fn new(reasons: Vec<Unready>) -> Self {
-        Self { ready: reasons.is_empty(), reasons }
+        Self { ready: reasons.is_empty(), reasons, stalled: Vec::new() }
+    }
+
+    /// The same, with what the host cannot deliver: another host would not change that, so it is no reason against it.
+    pub(crate) fn with_stalled(self, stalled: Vec<StalledRoute>) -> Self {
+        Self { stalled, ..self }
     }
 
     /// Whether the host can do its work.
@@ -62,6 +70,13 @@ impl Readiness {
     #[must_use]
     pub fn reasons(&self) -> &[Unready] {
         &self.reasons
+    }
+
+    /// The routes whose events the host gives back, since their sink takes nothing or the breaker of their listener is open. It is
+    /// ready all the same: it stands aside where another host can deliver them.
+    #[must_use]
+    pub fn stalled(&self) -> &[StalledRoute] {
+        &self.stalled
     }
 }
 
@@ -81,10 +96,9 @@ mod tests {
 
         let told = serde_json::to_value(Readiness::new(vec![stopping])).expect("plain data");
 
-        let expected =
-            serde_json::json!({"ready": false, "reasons": [{"code": "poller_stuck", "message": "the poller is stuck"}]});
+        let expected = serde_json::json!({"ready": false, "reasons": [{"code": "poller_stuck", "message": "the poller is stuck"}], "stalled": []});
         assert_eq!(told, expected);
         let ready = serde_json::to_value(Readiness::new(Vec::new())).expect("plain data");
-        assert_eq!(ready, serde_json::json!({"ready": true, "reasons": []}));
+        assert_eq!(ready, serde_json::json!({"ready": true, "reasons": [], "stalled": []}));
     }
 }

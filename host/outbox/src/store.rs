@@ -29,9 +29,9 @@ pub use outbox_store::{
     Overview, Ownership, PARTITIONS, PartitionFaults, PartitionStore, Plan, PlanStore, PluginUsage, Position, PurgeBatch,
     PurgeRequest, PurgeRow, PurgeStore, PurgeTarget, Purgeable, Purged, ReadEvent, ReadOrder, ReadRequest, ReadStore, Record,
     RefusedOutcome, RefusedOutcomes, Renewed, RetriedNow, RouteRecord, RouteStore, SchemaStore, Session, SessionStore,
-    SetAside, SettleStore, SettledWithEffects, Severity, SharedStore, StateRecord, StateStore, Stats, Store, StoreError,
-    TableName, TransactionalStore, Unblocked, Undeletable, UndeletableRow, WaitReason, WaitsFor, WakeUp, WakeUps, Whole,
-    WriteStore, hide_password, hosts, with_hosts,
+    SetAside, SettleStore, SettledWithEffects, Severity, SharedStore, StalledRoute, StateRecord, StateStore, Stats, Store,
+    StoreError, TableName, TransactionalStore, Unblocked, Undeletable, UndeletableRow, WaitReason, WaitsFor, WakeUp, WakeUps,
+    Whole, WriteStore, hide_password, hosts, with_hosts,
 };
 #[cfg(feature = "postgres")]
 #[doc(no_inline)]

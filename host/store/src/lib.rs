@@ -48,6 +48,7 @@ mod schema;
 mod session;
 mod settle;
 mod shared;
+mod stalled;
 mod state;
 mod table;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
@@ -98,6 +99,7 @@ pub use settle::SettleStore;
 pub use shared::SharedStore;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;
+pub use stalled::StalledRoute;
 pub use state::{PluginUsage, StateRecord, StateStore};
 pub use table::TableName;
 pub use whole::Whole;

@@ -8,13 +8,13 @@ use outbox_event::text::shorten;
 use outbox_event::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{RefusedOutcomes, StoreError};
+use super::{RefusedOutcomes, StalledRoute, StoreError};
 
 /// The hosts that work on the table.
 #[async_trait]
 pub trait NodeStore: Send + Sync {
     /// Says that a host is alive for another `lease`, and how it works; forgets hosts that have been gone for a day. Returns how many
-    /// live hosts have its mode and are not about to stop, this one included.
+    /// live hosts have its mode and take partitions, this one included.
     async fn heartbeat(&self, node: &Node, lease: Duration) -> Result<u32, StoreError>;
 
     /// Forgets a host and gives its partitions back.
@@ -22,6 +22,11 @@ pub trait NodeStore: Send + Sync {
 
     /// Every host, live ones and those gone for less than a day, oldest start first.
     async fn nodes(&self) -> Result<Vec<NodeRecord>, StoreError>;
+
+    /// The same on the connection that is kept for heartbeats, for a host that may get no other.
+    async fn nodes_beside_heartbeat(&self) -> Result<Vec<NodeRecord>, StoreError> {
+        self.nodes().await
+    }
 }
 
 /// The most bytes of a text of a row: 255 characters, which is what the narrowest database has room for.
@@ -42,7 +47,9 @@ pub struct Node {
     pub plugins: Option<String>,
     /// The outcomes that the database refuses.
     pub refused: RefusedOutcomes,
-    /// Most events that it may have in flight; 0 for a host that is about to stop.
+    /// The routes whose events it cannot deliver; the first 20 are told.
+    pub stalled: Vec<StalledRoute>,
+    /// Most events that it may have in flight; 0 for a host that takes no partitions: it is about to stop, or stands aside.
     pub room: u32,
     /// Whether a session of it holds its lock.
     pub session: bool,
@@ -59,14 +66,16 @@ impl Node {
             version,
             plugins: None,
             refused: RefusedOutcomes::default(),
+            stalled: Vec::new(),
             room: 1,
             session: false,
         }
     }
 
-    /// `refused`, `room` and `session` as their columns have them.
-    pub(super) fn columns(&self) -> (Option<String>, i32, i16) {
-        (self.refused.column(), i32::try_from(self.room).unwrap_or(i32::MAX), self.session.into())
+    /// `refused`, `stalled`, `room` and `session` as their columns have them.
+    pub(super) fn columns(&self) -> (Option<String>, Option<String>, i32, i16) {
+        let room = i32::try_from(self.room).unwrap_or(i32::MAX);
+        (self.refused.column(), StalledRoute::column(&self.stalled), room, self.session.into())
     }
 }
 
@@ -98,7 +107,10 @@ pub struct NodeRecord {
     /// The outcomes that the database refused, as of the last heartbeat; empty if the host is gone.
     #[serde(default)]
     pub refused: RefusedOutcomes,
-    /// Most events that it may have in flight; 0 for a host that is about to stop.
+    /// The routes whose events it cannot deliver, at most 20, as of the last heartbeat; empty if the host is gone.
+    #[serde(default)]
+    pub stalled: Vec<StalledRoute>,
+    /// Most events that it may have in flight; 0 for a host that takes no partitions: it is about to stop, or stands aside.
     #[serde(default)]
     pub room: u32,
     /// Whether a session of it held its lock when it last said that it is alive.
@@ -121,9 +133,16 @@ impl NodeRecord {
             partitions: 0,
             plugins: node.plugins.clone(),
             refused: node.refused.clone(),
+            stalled: node.stalled.clone(),
             room: node.room,
             session: node.session,
         }
+    }
+
+    /// Whether it is alive and takes no partitions, since other hosts can deliver what it cannot.
+    #[must_use]
+    pub fn stands_aside(&self) -> bool {
+        self.alive && self.room == 0 && !self.stalled.is_empty()
     }
 
     /// A row that was read. Whoever can write into the table can tell anything: texts are no longer than a host's own.

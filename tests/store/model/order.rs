@@ -154,13 +154,15 @@ impl Table {
         }
     }
 
-    /// Says that a host is alive, and forgets those that have been gone for a day. Returns how many live hosts have its mode and are
-    /// not about to stop, this one included.
+    /// Says that a host is alive, and forgets those that have been gone for a day. Returns how many live hosts have its mode and take
+    /// partitions, this one included.
     pub(super) fn heartbeat(&mut self, node: &Node, lease: Duration) -> u32 {
         let (now, owner) = (self.now, node.owner.as_str().to_owned());
-        let new = NodeRow { mode: node.mode, started_at: now, alive_until: now, room: node.room, session: node.session };
+        let Node { mode, room, session, ref stalled, .. } = *node;
+        let new = NodeRow { mode, started_at: now, alive_until: now, room, session, stalled: Vec::new() };
         let row = self.nodes.entry(owner.clone()).or_insert(new);
-        (row.alive_until, row.room, row.session) = (now.plus(lease), node.room, node.session);
+        (row.alive_until, row.room, row.session) = (now.plus(lease), room, session);
+        row.stalled.clone_from(stalled);
         let owners: BTreeSet<&str> = self.partitions.iter().flatten().map(String::as_str).collect();
         self.nodes.retain(|owner, node| node.alive_until >= now.minus(REMEMBERED_FOR) || owners.contains(owner.as_str()));
         let has_a_share = |other: &str, row: &NodeRow| row.room > 0 || other == owner;

@@ -6,7 +6,8 @@ use super::prometheus;
 use super::sampler::Sample;
 use super::snapshot::{MetricType, Snapshot};
 use super::{Metrics, RouteTotals, Routes};
-use crate::store::Stats;
+use crate::store::{StalledRoute, Stats};
+use crate::time::system_clock;
 
 /// The metrics of one host at one moment.
 pub(crate) struct Exposition<'a> {
@@ -70,6 +71,25 @@ impl Exposition<'_> {
             )
             .series(&[("obstacle", "locked")], u64::try_from(apart.locked()).unwrap_or(u64::MAX))
             .series(&[("obstacle", "refused")], u64::from(apart.refused().count));
+        let standing = &self.metrics.standing;
+        snapshot
+            .family(
+                "aside",
+                MetricType::Gauge,
+                "1 while this host takes no partitions, since other hosts can deliver what it cannot.",
+            )
+            .series(&[], standing.is_aside());
+        let (now, stalled) = (system_clock().now(), standing.stalled());
+        let seconds = snapshot.family(
+            "stalled_seconds",
+            MetricType::Gauge,
+            "For how long this host has had no event of a route answered, since its sink takes nothing or the breaker of its listener \
+             is open. Absent while events are answered.",
+        );
+        for one in stalled.iter().take(StalledRoute::NAMED) {
+            let route = if one.is_all() { "*/*" } else { &one.route };
+            seconds.series(&[("route", route), ("listener", &one.listener)], now.since(one.since).as_secs_f64());
+        }
     }
 
     fn table(&self, snapshot: &mut Snapshot) {

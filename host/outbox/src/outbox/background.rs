@@ -149,6 +149,7 @@ impl<S> Background<'_, S> {
             version: env!("CARGO_PKG_VERSION"),
             plugins: None,
             refused: RefusedOutcomes::default(),
+            stalled: Vec::new(),
             room: u32::try_from(wanted.dispatcher.most_in_hand()).unwrap_or(u32::MAX),
             session: false,
         };
@@ -161,6 +162,9 @@ impl<S> Background<'_, S> {
             wake: parts.wake.clone(),
             metrics: parts.metrics.clone(),
             pulse: parts.heartbeat_pulse.clone(),
+            listeners: self.listeners.clone(),
+            poller_pulse: parts.poller_pulse.clone(),
+            poll_interval: wanted.poller.interval,
         };
         self.health.spawn("heartbeat", heartbeat.run(leave))
     }

@@ -10,7 +10,7 @@ pub(crate) enum Share {
     Even,
     /// All of them, or none: one host works, and another takes over when it is gone.
     Whole,
-    /// None: this host stops.
+    /// None: this host stops, or stands aside.
     None,
 }
 

@@ -13,13 +13,13 @@ use crate::run::commit_or_roll_back;
 use crate::settle::delay_micros;
 use crate::{Node, NodeRecord, NodeStore, StoreError, row};
 
-/// Bound: owner, label, mode, version, the lease in microseconds, plugins, the outcomes that are refused, its room, whether it has a
-/// session, and the last five again.
+/// Bound: owner, label, mode, version, the lease in microseconds, plugins, the outcomes that are refused, the routes that are stalled,
+/// its room, whether it has a session, and the last six again.
 const HEARTBEAT: &str = "
-INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until, plugins, refused, room, session)
-VALUES (?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, ?, ?, ?, ?)
+INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until, plugins, refused, stalled, room, session)
+VALUES (?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, ?, ?, ?, ?, ?)
 ON DUPLICATE KEY UPDATE alive_until = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, plugins = ?,
-                        refused = ?, room = ?, session = ?";
+                        refused = ?, stalled = ?, room = ?, session = ?";
 
 /// How many other hosts share the work. Bound: the mode, the owner.
 const OTHERS: &str = "
@@ -45,6 +45,7 @@ const FREE_PARTITIONS: &str = "UPDATE outbox_event_partition SET owner = NULL WH
 const NODES: &str = "
 SELECT owner, label, mode, version, CASE WHEN alive_until > UTC_TIMESTAMP(6) THEN plugins END AS plugins,
        CASE WHEN alive_until > UTC_TIMESTAMP(6) THEN refused END AS refused,
+       CASE WHEN alive_until > UTC_TIMESTAMP(6) THEN stalled END AS stalled,
        room, session,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', started_at) AS started_at,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', alive_until) AS alive_until, alive_until > UTC_TIMESTAMP(6) AS alive,
@@ -71,9 +72,10 @@ impl NodeStore for MySqlStore {
         }
         let statement =
             store.statement(HEARTBEAT).bind(node.owner.as_str()).bind(&node.label).bind(node.mode).bind(node.version);
-        let (plugins, (refused, room, session)) = (node.plugins.as_deref(), node.columns());
-        let statement = statement.bind(lease).bind(plugins).bind(refused.as_deref()).bind(room).bind(session);
-        let statement = statement.bind(lease).bind(plugins).bind(refused.as_deref()).bind(room).bind(session);
+        let (plugins, (refused, stalled, room, session)) = (node.plugins.as_deref(), node.columns());
+        let (refused, stalled) = (refused.as_deref(), stalled.as_deref());
+        let statement = statement.bind(lease).bind(plugins).bind(refused).bind(stalled).bind(room).bind(session);
+        let statement = statement.bind(lease).bind(plugins).bind(refused).bind(stalled).bind(room).bind(session);
         store.execute(action, statement).await?;
         Ok(others.saturating_add(1))
     }
@@ -85,6 +87,10 @@ impl NodeStore for MySqlStore {
     async fn nodes(&self) -> Result<Vec<NodeRecord>, StoreError> {
         let node = |row: &MySqlRow| row::node(row, row.count::<u64>("alive")? > 0);
         self.read_all("list hosts", self.statement(NODES), node).await
+    }
+
+    async fn nodes_beside_heartbeat(&self) -> Result<Vec<NodeRecord>, StoreError> {
+        self.keeping().nodes().await
     }
 }
 

@@ -13,14 +13,16 @@ use crate::{Node, NodeRecord, NodeStore, StoreError, row};
 
 /// A statement does not see what it writes: this host is counted by itself. Skips hosts that another host is deleting. A host that
 /// owns partitions is not deleted, since its row says that they are free. A long text that did not change is not written again. $1 to $4 owner, label, mode, version, $5 the lease in
-/// microseconds, $6 its plugins, $7 the outcomes that are refused, $8 and $9 its room and whether it has a session.
+/// microseconds, $6 its plugins, $7 the outcomes that are refused, $8 the routes that are stalled, $9 and $10 its room and whether it
+/// has a session.
 const HEARTBEAT: &str = "
 WITH alive AS (
-  INSERT INTO outbox_event_node AS node (owner, label, mode, version, started_at, alive_until, plugins, refused, room, session)
+  INSERT INTO outbox_event_node AS node (owner, label, mode, version, started_at, alive_until, plugins, refused, stalled, room, session)
   VALUES ($1::text, $2::text, $3::text, $4::text, now(), now() + $5::bigint * interval '1 microsecond', $6::text,
-          $7::text, $8::integer, $9::smallint)
+          $7::text, $8::text, $9::integer, $10::smallint)
   ON CONFLICT (owner) DO UPDATE
-  SET alive_until = excluded.alive_until, refused = excluded.refused, room = excluded.room, session = excluded.session,
+  SET alive_until = excluded.alive_until, refused = excluded.refused, stalled = excluded.stalled, room = excluded.room,
+      session = excluded.session,
       plugins = CASE WHEN node.plugins = excluded.plugins THEN node.plugins ELSE excluded.plugins END),
 forgotten AS (
   DELETE FROM outbox_event_node
@@ -40,13 +42,14 @@ const NODES: &str = "
 SELECT owner, label, mode, version, started_at, alive_until, alive_until > now() AS alive, room, session,
        CASE WHEN alive_until > now() THEN plugins END AS plugins,
        CASE WHEN alive_until > now() THEN refused END AS refused,
+       CASE WHEN alive_until > now() THEN stalled END AS stalled,
        (SELECT count(*) FROM outbox_event_partition AS held WHERE held.owner = node.owner) AS partitions
 FROM outbox_event_node AS node WHERE alive_until >= now() - interval '1 day' ORDER BY started_at, owner";
 
 #[async_trait]
 impl NodeStore for PostgresStore {
     async fn heartbeat(&self, node: &Node, lease: Duration) -> Result<u32, StoreError> {
-        let (store, (refused, room, session)) = (&self.keeping(), node.columns());
+        let (store, (refused, stalled, room, session)) = (&self.keeping(), node.columns());
         let statement = store
             .statement(HEARTBEAT)
             .bind(node.owner.as_str())
@@ -56,6 +59,7 @@ impl NodeStore for PostgresStore {
             .bind(delay_micros(lease))
             .bind(node.plugins.as_deref())
             .bind(refused)
+            .bind(stalled)
             .bind(room)
             .bind(session);
         store.read_one("say that this host is alive", statement, |row| row.count("live")).await
@@ -69,5 +73,9 @@ impl NodeStore for PostgresStore {
 
     async fn nodes(&self) -> Result<Vec<NodeRecord>, StoreError> {
         self.read_all("list hosts", self.statement(NODES), |row| row::node(row, row.try_get("alive")?)).await
+    }
+
+    async fn nodes_beside_heartbeat(&self) -> Result<Vec<NodeRecord>, StoreError> {
+        self.keeping().nodes().await
     }
 }

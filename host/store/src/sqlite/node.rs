@@ -12,13 +12,13 @@ use crate::row::Named;
 use crate::{Node, NodeRecord, NodeStore, StoreError, row};
 
 /// ?1 to ?4 owner, label, mode, version, ?5 now, ?6 until when it is taken to be alive, ?7 its plugins, ?8 the outcomes
-/// that are refused, ?9 and ?10 its room and whether it has a session.
+/// that are refused, ?9 the routes that are stalled, ?10 and ?11 its room and whether it has a session.
 const HEARTBEAT: &str = "
-INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until, plugins, refused, room, session)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until, plugins, refused, stalled, room, session)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
 ON CONFLICT (owner) DO UPDATE
 SET alive_until = excluded.alive_until, plugins = excluded.plugins,
-    refused = excluded.refused, room = excluded.room, session = excluded.session";
+    refused = excluded.refused, stalled = excluded.stalled, room = excluded.room, session = excluded.session";
 
 /// A host that owns partitions is not deleted, since its row says that they are free. ?1 the oldest time that is kept.
 const FORGET: &str = "
@@ -37,6 +37,7 @@ const FREE_PARTITIONS: &str = "UPDATE outbox_event_partition SET owner = NULL WH
 const NODES: &str = "
 SELECT owner, label, mode, version, started_at, alive_until, CASE WHEN alive_until > ?1 THEN plugins END AS plugins,
        CASE WHEN alive_until > ?1 THEN refused END AS refused,
+       CASE WHEN alive_until > ?1 THEN stalled END AS stalled,
        room, session,
        (SELECT count(*) FROM outbox_event_partition AS held WHERE held.owner = node.owner) AS partitions
 FROM outbox_event_node AS node WHERE alive_until >= ?2 ORDER BY started_at, owner";
@@ -53,8 +54,8 @@ impl NodeStore for SqliteStore {
         let statement =
             self.statement(HEARTBEAT).bind(node.owner.as_str()).bind(&node.label).bind(node.mode).bind(node.version);
         let statement = statement.bind(now).bind(now.saturating_add(micros(lease))).bind(node.plugins.as_deref());
-        let (refused, room, session) = node.columns();
-        let statement = statement.bind(refused).bind(room).bind(session);
+        let (refused, stalled, room, session) = node.columns();
+        let statement = statement.bind(refused).bind(stalled).bind(room).bind(session);
         statement.execute(&mut *transaction).await.map_err(failed)?;
         self.statement(FORGET).bind(now.saturating_sub(DAY)).execute(&mut *transaction).await.map_err(failed)?;
         let statement = self.statement(LIVE).bind(node.mode).bind(node.owner.as_str()).bind(now);

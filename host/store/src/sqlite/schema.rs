@@ -104,10 +104,10 @@ impl SchemaStore for SqliteStore {
 const STEPS: &[Step] = &[Step {
     version: 1,
     // Until a version is published, the name changes with the text: a table of an earlier build is told apart by it.
-    name: "outbox-7",
+    name: "outbox-8",
     up: include_str!("../../migrations/sqlite/0001_outbox_event.sql"),
     down: include_str!("../../migrations/sqlite/0001_outbox_event.down.sql"),
-    probe: "SELECT wait_since FROM outbox_event WHERE 1 = 0",
+    probe: "SELECT stalled FROM outbox_event_node WHERE 1 = 0",
 }];
 
 const HISTORY: &str = "

@@ -4,7 +4,7 @@ use tokio::time::Instant;
 
 use super::begin::{Begun, breaker_open};
 use super::{Attempt, Target};
-use crate::listener::{Outcome, RegistryEntry, Reply, waits_for_one};
+use crate::listener::{Outcome, Owner, RegistryEntry, Reply, waits_for_one};
 
 /// The answer of the listener, or the outcome that replaces it.
 pub(super) struct Answered {
@@ -37,7 +37,11 @@ impl Attempt<'_> {
         let breaker = entry.breaker(route, now);
         let admittance = match breaker.admit(now) {
             Ok(admittance) => admittance,
-            Err(after) => return Some(Outcome::Busy { after, reason: breaker_open(entry).into() }.into()),
+            Err(after) => {
+                let reason = breaker_open(entry);
+                entry.gave_back(&reason, now);
+                return Some(Outcome::Busy { after, reason: reason.into() }.into());
+            }
         };
         let reply = self.call(entry, begun).await?;
         for cost in reply.cost.iter().chain(reply.broken_call_cost.as_deref()) {
@@ -49,14 +53,19 @@ impl Attempt<'_> {
         }
         // A listener without capacity was not called.
         if let Outcome::Busy { after, reason } = reply.outcome {
+            // A plugin is busy with other events; a relay gives back only what its sink cannot take.
+            if matches!(entry.owner, Owner::Sink(_)) {
+                entry.gave_back(&reason, Instant::now());
+            }
             return Some(Outcome::Busy { after: admittance.no_call(after, Instant::now()), reason }.into());
         }
         let broken = match &reply.outcome {
             Outcome::Failed(failure) if failure.cause.is_breakage() => Some(failure.cause),
             _ => None,
         };
-        if let Some(cause) = broken {
-            entry.totals.trapped(cause);
+        match broken {
+            Some(cause) => entry.totals.trapped(cause),
+            None => entry.answered(),
         }
         if admittance.record(broken.is_some(), Instant::now()) {
             tracing::error!(

@@ -67,7 +67,9 @@ impl Attempt<'_> {
         if delivery.alone
             && let Err(after) = entry.breaker(delivery.event.route(), Instant::now()).admit(Instant::now())
         {
-            return Err(Some(waits(after, breaker_open(entry))));
+            let reason = breaker_open(entry);
+            entry.gave_back(&reason, Instant::now());
+            return Err(Some(waits(after, reason)));
         }
         Ok(())
     }

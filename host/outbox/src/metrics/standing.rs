@@ -1,0 +1,29 @@
+//! What this host cannot deliver, as its heartbeat last published it.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::store::StalledRoute;
+
+/// What this host cannot deliver, and whether it stands aside for that.
+#[derive(Debug, Default)]
+pub(crate) struct Standing(Mutex<(bool, Vec<StalledRoute>)>);
+
+impl Standing {
+    pub(crate) fn set(&self, is_aside: bool, stalled: Vec<StalledRoute>) {
+        *self.lock() = (is_aside, stalled);
+    }
+
+    /// Whether it takes no partitions, since other hosts can deliver what it cannot.
+    pub(crate) fn is_aside(&self) -> bool {
+        self.lock().0
+    }
+
+    /// The routes whose events it gives back.
+    pub(crate) fn stalled(&self) -> Vec<StalledRoute> {
+        self.lock().1.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (bool, Vec<StalledRoute>)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

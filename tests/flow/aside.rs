@@ -1,0 +1,160 @@
+//! A host that cannot deliver what another can: it stands aside, and its events go on.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use outbox::event::OwnerId;
+use outbox::listener::BreakerConfig;
+use outbox::sink::{Message, Sink, SinkError, Sinks};
+use outbox::store::{NewRow, NodeRecord, NodeStore as _, Ownership, WriteStore as _};
+use outbox::{DispatchResult, Event, Failure, Mode, Outbox, OutboxBuilder, RelayConfig, TransactionalStore};
+use support::{Database, eventually};
+
+use crate::common::{HOUR, ROUTE, done, eager, orders};
+
+/// A broker as one host sees it.
+#[derive(Default)]
+struct Broker {
+    is_unreachable: AtomicBool,
+}
+
+impl Broker {
+    fn reachable(&self, is_reachable: bool) {
+        self.is_unreachable.store(!is_reachable, Ordering::SeqCst);
+    }
+}
+
+#[async_trait]
+impl Sink for Broker {
+    async fn send(&self, messages: &[Message]) -> Vec<Result<(), SinkError>> {
+        let down = || SinkError::Down { reason: "no route to host".to_owned(), retry_after: Duration::from_millis(100) };
+        let answer = || if self.is_unreachable.load(Ordering::SeqCst) { Err(down()) } else { Ok(()) };
+        messages.iter().map(|_| answer()).collect()
+    }
+}
+
+/// A host that relays its events to this broker.
+fn relays<S: TransactionalStore + Clone>(store: S, mode: Mode, label: &str, broker: &Arc<Broker>) -> OutboxBuilder<S> {
+    let sinks = Sinks::default().with("orders", broker.clone());
+    Outbox::builder(store).mode(mode).label(label).poller(eager()).sinks(sinks).relay(("Order", "*"), RelayConfig::to("orders"))
+}
+
+/// Inserts events that only a poller can find.
+async fn insert(db: &impl Database, count: u32) {
+    let envelopes = orders(count);
+    let rows: Vec<_> = envelopes.iter().map(|envelope| NewRow { envelope, claimed: false }).collect();
+    let nobody = Ownership { owner: OwnerId::generate("producer"), lease: HOUR };
+    db.another().await.write(&rows, &nobody).await.expect("writes");
+}
+
+/// The row of the host with this label, once it is there.
+async fn node(db: &impl Database, label: &str) -> NodeRecord {
+    let (store, mut found) = (db.another().await, None);
+    eventually("the host has a row", async || {
+        let nodes = store.nodes().await.expect("lists");
+        found = nodes.into_iter().find(|node| node.label.starts_with(label));
+        found.is_some()
+    })
+    .await;
+    found.expect("it was found")
+}
+
+async fn shares_the_table(db: &impl Database, labels: [&str; 2]) {
+    eventually("both hold their share", async || {
+        node(db, labels[0]).await.partitions == 128 && node(db, labels[1]).await.partitions == 128
+    })
+    .await;
+}
+
+pub(crate) async fn a_host_that_cannot_reach_a_sink_stands_aside_for_one_that_can<D: Database>(db: &D) {
+    let [healthy_broker, sick_broker] = [(); 2].map(|()| Arc::new(Broker::default()));
+    let healthy = relays(db.another().await, Mode::MultiNode, "healthy", &healthy_broker).start().await.expect("starts");
+    let sick = relays(db.another().await, Mode::MultiNode, "sick", &sick_broker).start().await.expect("starts");
+    shares_the_table(db, ["healthy", "sick"]).await;
+    sick_broker.reachable(false);
+
+    insert(db, 300).await;
+    done(db, 300).await;
+
+    let row = node(db, "sick").await;
+    assert_eq!((row.room, row.partitions), (0, 0), "{row:?}");
+    let stalled = &row.stalled[0];
+    assert_eq!((stalled.route.as_str(), stalled.listener.as_str()), ("Order/*", "the sink orders"));
+    assert!(stalled.reason.contains("no route to host"), "{}", stalled.reason);
+    assert_eq!(db.number("SELECT count(*) FROM outbox_event WHERE attempts > 0").await, 0, "the outage counts for none");
+    let row = node(db, "healthy").await;
+    assert_eq!((row.stalled, row.partitions), (vec![], 256));
+
+    // Nobody else is left, so it works again, whatever it can deliver.
+    healthy.shutdown().await;
+    insert(db, 20).await;
+    eventually("it takes all partitions", async || node(db, "sick").await.partitions == 256).await;
+    sick_broker.reachable(true);
+    done(db, 320).await;
+    eventually("it tells of no stall", async || node(db, "sick").await.stalled.is_empty()).await;
+    sick.shutdown().await;
+}
+
+pub(crate) async fn a_host_whose_listener_keeps_breaking_stands_aside<D: Database>(db: &D) {
+    let breaker = BreakerConfig { pause: Duration::from_secs(5), ..BreakerConfig::default() };
+    let host = |store, label: &str| Outbox::multi_node(store).label(label).poller(eager()).breaker(breaker);
+    let good = |_: Arc<Event>| async { Ok(DispatchResult::Done) };
+    let bad = |event: Arc<Event>| async move {
+        assert!(event.attempt() > 1_000, "it breaks");
+        Ok::<_, Failure>(DispatchResult::Done)
+    };
+    let healthy = host(db.another().await, "healthy").listener(ROUTE, good).start().await.expect("starts");
+    let sick = host(db.another().await, "sick").listener(ROUTE, bad).start().await.expect("starts");
+    shares_the_table(db, ["healthy", "sick"]).await;
+
+    insert(db, 300).await;
+    done(db, 300).await;
+
+    let row = node(db, "sick").await;
+    assert_eq!((row.room, row.partitions), (0, 0), "{row:?}");
+    assert!(row.stalled[0].reason.contains("the circuit breaker of its listener native code is open"), "{row:?}");
+    tokio::join!(healthy.shutdown(), sick.shutdown());
+}
+
+pub(crate) async fn no_host_stands_aside_while_none_can_reach_the_sink<D: Database>(db: &D) {
+    let broker = Arc::new(Broker::default());
+    let first = relays(db.another().await, Mode::MultiNode, "first", &broker).start().await.expect("starts");
+    let second = relays(db.another().await, Mode::MultiNode, "second", &broker).start().await.expect("starts");
+    shares_the_table(db, ["first", "second"]).await;
+    broker.reachable(false);
+
+    insert(db, 100).await;
+    eventually("both tell of it", async || {
+        !node(db, "first").await.stalled.is_empty() && !node(db, "second").await.stalled.is_empty()
+    })
+    .await;
+
+    shares_the_table(db, ["first", "second"]).await;
+    for _ in 0..2 {
+        let seen = node(db, "first").await.alive_until;
+        eventually("there is another beat", async || node(db, "first").await.alive_until > seen).await;
+    }
+    shares_the_table(db, ["first", "second"]).await;
+    broker.reachable(true);
+    done(db, 100).await;
+    tokio::join!(first.shutdown(), second.shutdown());
+}
+
+pub(crate) async fn a_standby_takes_over_from_a_host_that_cannot_deliver<D: Database>(db: &D) {
+    let [first_broker, second_broker] = [(); 2].map(|()| Arc::new(Broker::default()));
+    let first = relays(db.another().await, Mode::Ordered, "first", &first_broker).start().await.expect("starts");
+    eventually("it holds all", async || node(db, "first").await.partitions == 256).await;
+    let second = relays(db.another().await, Mode::Ordered, "second", &second_broker).start().await.expect("starts");
+    insert(db, 20).await;
+    done(db, 20).await;
+    first_broker.reachable(false);
+
+    insert(db, 20).await;
+    done(db, 40).await;
+
+    assert_eq!(node(db, "second").await.partitions, 256);
+    assert_eq!(node(db, "first").await.room, 0);
+    tokio::join!(first.shutdown(), second.shutdown());
+}
