@@ -9,6 +9,20 @@ use crate::again;
 use crate::plan::{Faults, StormKind};
 use crate::world::World;
 
+/// What is asked on the connections that a host keeps for its heartbeat and its session.
+const HEARTBEAT: [&str; 10] = [
+    "heartbeat",
+    "keep_partitions",
+    "release_partitions",
+    "restore_partitions",
+    "nodes",
+    "now",
+    "leave",
+    "hold_session",
+    "prove",
+    "prove_with_overview",
+];
+
 /// What becomes of one call.
 #[derive(Debug)]
 pub(crate) struct Fate {
@@ -51,7 +65,7 @@ impl Fate {
 
 impl World {
     /// What becomes of the next call of a host.
-    pub(crate) fn fate(&mut self, life: usize) -> Fate {
+    pub(crate) fn fate(&mut self, life: usize, name: &str) -> Fate {
         let (before, after) = (self.chance.millis(0..2), self.chance.millis(0..2));
         let outlives = self.chance.per_mille(500);
         let mut fate = Fate { before, after, end: FateEnd::Answered, outlives };
@@ -59,6 +73,12 @@ impl World {
             return fate;
         }
         let (now, place) = (again::elapsed(), self.lives[life].place);
+        let is_sick = self.plan.faults.sick.is_some_and(|(sick, from)| sick == place && from <= now);
+        if is_sick && !HEARTBEAT.contains(&name) {
+            let source = sqlx::Error::from(std::io::Error::from(std::io::ErrorKind::ConnectionRefused));
+            fate.end = FateEnd::Refused(StoreError::TooManyConnections { action: "connect", source });
+            return fate;
+        }
         let storm = self
             .plan
             .faults

@@ -64,6 +64,8 @@ pub(crate) struct Faults {
     pub(crate) storms: Vec<Storm>,
     /// Of how many events the database refuses the outcomes, for as long as faults come.
     pub(crate) refused: usize,
+    /// Which host gets no connection but for its heartbeat, from when until faults are over.
+    pub(crate) sick: Option<(usize, Duration)>,
 }
 
 /// A time in which much goes wrong at once.
@@ -140,13 +142,34 @@ impl Plan {
             sessions: chance.per_mille(750),
             notifies: chance.per_mille(500),
             front_takes: Duration::from_millis(Chance::of(seed, 10).one_of(&[0, 0, 0, 30, 300, 3_000])),
-            faults: Faults::by(chance, hosts, chaos).with_refused(&mut Chance::of(seed, 12)),
+            faults: Faults::by(chance, hosts, chaos).with_refused(&mut Chance::of(seed, 12)).with_sick_host(
+                &mut Chance::of(seed, 13),
+                hosts,
+                chaos,
+            ),
             listeners: Manners::by(chance, lease, chaos),
         }
+        .with_time_to_notice()
+    }
+
+    /// Where one sick host is all that fails, it is sick for so long, and listeners are so good, that its events must go on meanwhile.
+    fn with_time_to_notice(mut self) -> Self {
+        if self.fails_few()
+            && let Some((_, from)) = &mut self.faults.sick
+        {
+            (*from, self.chaos) = (Duration::from_secs(20), Duration::from_secs(200));
+            self.listeners = Manners { longest: Duration::from_millis(200), ..Manners::default() };
+        }
+        self
     }
 
     /// Whether the database does everything at once, except for outcomes that it refuses, and no host goes.
     pub(crate) fn is_quiet(&self) -> bool {
+        self.fails_few() && self.faults.sick.is_none()
+    }
+
+    /// Whether some outcomes are refused, and one host gets no connections, and nothing else fails.
+    pub(crate) fn fails_few(&self) -> bool {
         let Faults { before, after, slow, locks, lost_sessions, kills, restarts, ref storms, .. } = self.faults;
         before + after + slow == 0 && locks + lost_sessions + kills + restarts == 0 && storms.is_empty()
     }
@@ -175,6 +198,7 @@ impl Faults {
             restarts: chance.one_of(&[0, 0, 1, 2]),
             storms,
             refused: 0,
+            sick: None,
         }
     }
 
@@ -182,6 +206,18 @@ impl Faults {
     fn with_refused(self, chance: &mut Chance) -> Self {
         let refused = chance.one_of(&[0, 0, 0, 0, 1, 2, 3]);
         if refused > 0 && chance.per_mille(500) { Self { refused, ..Self::default() } } else { Self { refused, ..self } }
+    }
+}
+
+impl Faults {
+    /// With a host that gets no connections for as long as faults come, in some runs: beside everything else, or alone. The first host
+    /// is always well, since it alone has all listeners for certain.
+    fn with_sick_host(self, chance: &mut Chance, hosts: usize, chaos: Duration) -> Self {
+        if hosts < 2 || !chance.per_mille(400) {
+            return self;
+        }
+        let sick = Some((1 + chance.index(hosts - 1), chaos.mul_f64(chance.number(0..500) as f64 / 1_000.0)));
+        if chance.per_mille(500) { Self { sick, ..Self::default() } } else { Self { sick, ..self } }
     }
 }
 

@@ -50,7 +50,7 @@ impl MemoryStore {
         let fate = {
             let mut world = self.world();
             world.is_asked(self.life, name);
-            world.fate(self.life)
+            world.fate(self.life, name)
         };
         if self.is_killed() {
             pending::<()>().await;

@@ -227,20 +227,28 @@ impl World {
         is_chosen
     }
 
-    /// Finds an event that has been due for long, though nothing is wrong but the outcome of another, and calls are short.
+    /// Finds an event that has been due for long, though nothing is wrong but the outcomes of others and one host, and calls are short.
     pub(crate) fn check_progress(&mut self) {
         const LONG: Duration = Duration::from_secs(60);
         const SHORT: Duration = Duration::from_secs(1);
-        let Plan { mode, ref listeners, .. } = self.plan;
+        let Plan { mode, deadline, ref listeners, ref faults, .. } = self.plan;
+        // Where order is kept, events wait behind one whose outcome is refused, or that waits for a deploy.
         let keeps_order = matches!(mode, Mode::Ordered | Mode::OrderedByAggregate);
-        if keeps_order || !self.plan.is_quiet() || listeners.breaks.is_some() || listeners.longest > SHORT {
+        let waits_behind = keeps_order && (faults.refused > 0 || self.lives.iter().any(|life| life.lacks_route));
+        // Calls that are cut off by their deadline keep the workers of a host.
+        let is_long = listeners.longest > SHORT || (listeners.troubled > 0 && deadline > SHORT);
+        if waits_behind || !self.plan.fails_few() || listeners.breaks.is_some() || is_long {
             return;
         }
         let (before, refused) = (self.table.now.minus(LONG), &self.refused_rows);
         let is_late =
             |row: &&Record| is_unfinished(row) && !refused.contains(&row.seq) && row.due_at.is_some_and(|due| due <= before);
         if let Some(row) = self.table.rows.values().find(is_late) {
-            let fault = format!("{} has been due for {LONG:?}, though the outcomes of {refused:?} alone are refused", row.seq);
+            let sick = self.plan.faults.sick.map(|(place, _)| place);
+            let fault = format!(
+                "{} has been due for {LONG:?}, though only the outcomes of {refused:?} are refused, and only host {sick:?} is sick",
+                row.seq
+            );
             self.violated(fault);
         }
     }

@@ -31,6 +31,7 @@ impl NodeStore for MemoryStore {
                 let node = Node { session: row.session, ..Node::new(OwnerId::known(owner), owner, row.mode, "1.0.0") };
                 let mut record = NodeRecord::new(&node, row.started_at);
                 (record.alive_until, record.alive) = (row.alive_until, row.alive_until > now);
+                (record.room, record.stalled) = (row.room, row.stalled.clone());
                 record
             });
             nodes.collect()
