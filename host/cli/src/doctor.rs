@@ -130,6 +130,7 @@ async fn contents(
     look::served_by_hosts(findings, &here.failed, &nodes);
     findings.extend(look::nodes(&nodes));
     findings.extend(look::refused(&nodes, &here.flags));
+    findings.extend(look::aside(&nodes, store.now().await?));
     let delivers = nodes.iter().any(|node| node.alive);
     let stats = store.stats().await?;
     let of = |status| Filter { status: Some(status), ..Filter::default() };

@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 use outbox::deceptive::shown;
-use outbox::store::NodeRecord;
+use outbox::store::{NodeRecord, StalledRoute};
 
 use crate::config::Config;
 use crate::failure::Failure;
@@ -31,11 +31,20 @@ impl NodeCommand {
     }
 }
 
+fn state(node: &NodeRecord) -> &'static str {
+    match (node.alive, node.stands_aside()) {
+        (false, _) => "gone",
+        (true, true) => "aside",
+        (true, false) => "alive",
+    }
+}
+
+/// The hosts, and below them what they cannot deliver.
 fn table(nodes: &[NodeRecord]) -> String {
     let rows = nodes.iter().map(|node| {
         [
             short(&node.label, 40),
-            if node.alive { "alive" } else { "gone" }.to_owned(),
+            state(node).to_owned(),
             shown(&node.mode).into_owned(),
             shown(&node.version).into_owned(),
             relative(node.started_at),
@@ -44,5 +53,12 @@ fn table(nodes: &[NodeRecord]) -> String {
             shown(&node.owner).into_owned(),
         ]
     });
-    output::table(&["host", "state", "mode", "version", "started", "alive until", ">partitions", "locked_by"], rows)
+    let columns = ["host", "state", "mode", "version", "started", "alive until", ">partitions", "locked_by"];
+    let hosts = output::table(&columns, rows);
+    let line = |node: &NodeRecord, stalled: &StalledRoute| {
+        let (label, what, reason) = (short(&node.label, 40), short(&stalled.to_string(), 100), shown(&stalled.reason));
+        format!("\n{label} cannot deliver {what} since {}: {reason}", relative(stalled.since))
+    };
+    let lines = nodes.iter().flat_map(|node| node.stalled.iter().map(move |stalled| line(node, stalled)));
+    std::iter::once(hosts).chain(lines).collect()
 }

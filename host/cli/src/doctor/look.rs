@@ -202,6 +202,26 @@ pub(super) fn refused(nodes: &[NodeRecord], flags: &Flags) -> Option<Finding> {
     Some(Finding::fault("outcomes", what, fix))
 }
 
+/// Hosts that stand aside, since other hosts can deliver what they cannot.
+pub(super) fn aside(nodes: &[NodeRecord], now: Timestamp) -> Vec<Finding> {
+    let finding = |node: &NodeRecord| {
+        let first = node.stalled.first().filter(|_| node.stands_aside())?;
+        let mut what = format!("{} takes no events, since other hosts can deliver what it cannot:", node.label);
+        for stalled in node.stalled.iter().take(LISTED) {
+            let (route, reason) = (short(&stalled.to_string(), 160), short(&stalled.reason, 300));
+            what.push_str(&format!("\n{route}, for {}: {reason}", span(now.since(stalled.since))));
+        }
+        let remedy = if first.is_all() {
+            "compare its connections to the database with those of the other hosts: limits, addresses, proxies, its password"
+        } else {
+            "compare that host with the others: its network and names, its files, its credentials"
+        };
+        let fix = format!("{remedy}; it tries again by itself, after 30 s at first and after 10 min at most");
+        Some(Finding::warning("nodes", what, fix))
+    };
+    nodes.iter().filter_map(finding).collect()
+}
+
 /// Finished events that purges have not deleted, although they are old enough. `oldest` is the one with the lowest `seq`.
 pub(super) fn overdue(status: Status, events: u64, oldest: Option<&Record>, flags: &Flags) -> Finding {
     let (setting, command) = match status {

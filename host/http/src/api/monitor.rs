@@ -5,6 +5,7 @@ use axum::extract::State;
 use axum::http::{HeaderName, StatusCode, header};
 use outbox::metrics::CONTENT_TYPE;
 use outbox::readiness::UnreadyCode;
+use outbox_store::StalledRoute;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -20,6 +21,10 @@ use super::super::problem::{Kind, Problem};
 pub(super) struct Ready {
     ready: bool,
     reasons: Vec<Reason>,
+    /// The routes whose events this host gives back, since their sink takes nothing or the breaker of their listener is open; no reason
+    /// against being ready. Only for whoever may look.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stalled: Option<Vec<StalledRoute>>,
 }
 
 /// Why the host cannot do its work.
@@ -36,7 +41,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     let text = "# TYPE outbox_events_written_total counter\noutbox_events_written_total 1\n";
     vec![
         Endpoint::get(crate::paths::READYZ, "ready", "Whether the host can do its work", ready)
-            .detail("A request with a token also gets the reasons in words.")
+            .detail("A request with a token also gets the reasons in words, and the routes that the host cannot deliver.")
             .checks_its_query()
             .refuses(&[Kind::Starting])
             .answers::<Ready>(StatusCode::OK, "The host can do its work.")
@@ -62,7 +67,8 @@ pub(super) async fn ready(
         .iter()
         .map(|reason| Reason { code: reason.code, message: viewer.is_some().then(|| reason.message.clone()) });
     let status = if readiness.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    Ok((status, Json(Ready { ready: readiness.is_ready(), reasons: reasons.collect() })))
+    let stalled = viewer.is_some().then(|| readiness.stalled().to_vec());
+    Ok((status, Json(Ready { ready: readiness.is_ready(), reasons: reasons.collect(), stalled })))
 }
 
 /// `GET /metrics`, in the text format of Prometheus.

@@ -65,6 +65,7 @@ pub(crate) fn findings(known: &Known) -> Vec<Finding> {
         let current = known.outage.is_none().then_some(&**snapshot);
         all.extend(current.and_then(no_host));
         all.extend(current.and_then(refused));
+        all.extend(current.into_iter().flat_map(aside));
         all.extend(plugins(snapshot));
         all.extend(dead(snapshot, now));
         all.extend(current.and_then(gone_hosts));
@@ -148,6 +149,22 @@ fn refused(snapshot: &Snapshot) -> Option<Finding> {
         None => Finding::new(Severity::Fault, sentence, "hosts", "Show hosts"),
     };
     Some(finding.said(&first.error))
+}
+
+/// Hosts that stand aside, since other hosts can deliver what they cannot.
+fn aside(snapshot: &Snapshot) -> Vec<Finding> {
+    let finding = |node: &NodeRecord| {
+        let first = node.stalled.first().filter(|_| node.stands_aside())?;
+        let more = node.stalled.len() - 1;
+        let and_more = if more == 0 { String::new() } else { format!(" and {}", count(more as u64, "other route")) };
+        let what = short(&visible(&first.to_string()), 100);
+        let sentence = format!(
+            "Host {} cannot deliver {what}{and_more}, and takes no events; other hosts can, and deliver them.",
+            visible(&node.label)
+        );
+        Some(Finding::new(Severity::Warning, sentence, "hosts", "Show hosts").said(&*first.reason))
+    };
+    snapshot.nodes.iter().filter_map(finding).take(ONE_BY_ONE).collect()
 }
 
 /// What is wrong with a plugin.
@@ -373,6 +390,11 @@ fn unanswered(snapshot: &Snapshot) -> Option<Finding> {
 fn behind(snapshot: &Snapshot) -> Option<Finding> {
     let oldest = Duration::try_from_secs_f64(snapshot.stats.oldest_pending_seconds?).ok()?;
     if oldest < LONG_WAIT || !snapshot.nodes.iter().any(|node| node.alive) {
+        return None;
+    }
+    // What waits for its receiver or its listener does not wait for hosts.
+    let is_explained = |wait: &WaitReason| snapshot.now().since(wait.since) + LONG_WAIT >= oldest;
+    if snapshot.waits.iter().any(is_explained) {
         return None;
     }
     // Without a count: many of the waiting events may not be due yet.

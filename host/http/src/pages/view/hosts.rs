@@ -1,13 +1,14 @@
 //! The hosts that share the table.
 
 use maud::{Markup, html};
+use outbox_event::time::Timestamp;
 use outbox_event::units::{figure, number};
 use outbox_store::NodeRecord;
 
 use super::paging::Paging;
 use crate::pages::asked::fields::Fields;
 use crate::pages::document::Frame;
-use crate::pages::words::{visible, when};
+use crate::pages::words::{short, visible, when};
 
 /// Rows of a page.
 const ROWS: usize = 100;
@@ -45,7 +46,8 @@ pub(crate) fn page(frame: &Frame, own: &Own, asked: &Fields) -> Markup {
                         tr {
                             td.first { span.mono { (visible(&node.label)) } @if node.owner == own.owner { " " span.quiet { "(this one)" } } }
                             td.tight {
-                                @if node.alive { span.state.done { span aria-hidden="true" { "●" } " alive" } }
+                                @if node.stands_aside() { span.state.retry { span aria-hidden="true" { "!" } " aside" } }
+                                @else if node.alive { span.state.done { span aria-hidden="true" { "●" } " alive" } }
                                 @else { span.state.retry { span aria-hidden="true" { "!" } " gone" } }
                             }
                             td { (visible(&node.mode.replace('_', " "))) }
@@ -58,9 +60,35 @@ pub(crate) fn page(frame: &Frame, own: &Own, asked: &Fields) -> Markup {
                 }
             }
             (paging.show(frame, "hosts", &[]))
+            (stalled(nodes, now))
         }
         h2 { "This host" }
         (this_host(frame, own))
+    }
+}
+
+/// What hosts cannot deliver.
+fn stalled(nodes: &[NodeRecord], now: Timestamp) -> Markup {
+    let all = || nodes.iter().flat_map(|node| node.stalled.iter().map(move |stalled| (node, stalled)));
+    html! {
+        @if all().next().is_some() {
+            h2 { "What hosts cannot deliver" }
+            p.quiet { "A host gives these events back: the sink takes nothing there, or the breaker of the listener is open. It stands aside while another host can deliver them." }
+            table.rows {
+                thead { tr { th scope="col" { "Host" } th scope="col" { "Route" } th scope="col" { "Listener" } th scope="col" { "Since" } th scope="col" { "Why" } } }
+                tbody {
+                    @for (node, stalled) in all().take(ROWS) {
+                        tr {
+                            td.first.mono { (visible(&node.label)) }
+                            td.mono { @if stalled.is_all() { "all" } @else { (visible(&short(&stalled.route, 80))) } }
+                            td { (visible(&short(&stalled.listener, 80))) }
+                            td.tight data-name="since" { (when(stalled.since, now)) }
+                            td { (visible(&short(&stalled.reason, 200))) }
+                        }
+                    }
+                }
+            }
+        }
     }
 }
 

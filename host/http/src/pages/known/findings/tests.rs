@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use outbox_event::Route;
-use outbox_store::{Record, RefusedOutcome, RefusedOutcomes, Stats};
+use outbox_store::{Record, RefusedOutcome, RefusedOutcomes, StalledRoute, Stats};
 
 use super::*;
 use crate::pages::fake::{node, record, route};
@@ -145,6 +145,44 @@ fn events_that_wait_are_told_with_the_reason_that_their_host_noted() {
                 .to_owned()
         ]
     );
+}
+
+#[test]
+fn a_host_that_stands_aside_is_told_with_what_it_cannot_deliver() {
+    let stalled = |route: &str, listener: &str| StalledRoute {
+        route: route.to_owned(),
+        listener: listener.to_owned(),
+        reason: "the sink orders is down: no route to host".to_owned(),
+        since: now(),
+    };
+    let host = |room, stalled| changed!(NodeRecord { room, stalled, ..node("web-1", now()) });
+    let one = vec![stalled("Order/*", "the sink orders")];
+
+    assert_eq!(
+        said(Snapshot { nodes: vec![host(0, one.clone())], ..snapshot() }),
+        ["Host web-1 cannot deliver Order/* (the sink orders), and takes no events; other hosts can, and deliver them. \
+          the sink orders is down: no route to host"]
+    );
+    let two = vec![stalled("", ""), stalled("Order/*", "the sink orders")];
+    let all = said(Snapshot { nodes: vec![host(0, two)], ..snapshot() });
+    assert!(all[0].starts_with("Host web-1 cannot deliver any event and 1 other route, and takes no events;"), "{all:?}");
+    assert_eq!(
+        said(Snapshot { nodes: vec![host(9, one)], ..snapshot() }),
+        Vec::<String>::new(),
+        "the events that wait tell of it"
+    );
+}
+
+#[test]
+fn hosts_are_not_behind_because_events_wait_for_their_receiver() {
+    let waited = Duration::from_secs(240);
+    let wait = WaitReason::new(&Route::new("Order", "OrderPaid").unwrap(), "the sink orders is down", 1, now().minus(waited));
+    let stats = |seconds| changed!(Stats { new: 1, oldest_pending_seconds: Some(seconds), ..Stats::default() });
+
+    let all = said(Snapshot { stats: stats(240.0), waits: vec![wait.clone()], ..snapshot() });
+    assert_eq!(all.len(), 1, "{all:?}");
+    let all = said(Snapshot { stats: stats(400.0), waits: vec![wait], ..snapshot() });
+    assert_eq!(all[1], "The hosts are falling behind: an event that is due has been waiting for 6 min.");
 }
 
 #[test]
