@@ -106,7 +106,7 @@ CREATE TABLE IF NOT EXISTS outbox_event_node (
   started_at  DATETIME(6)  NOT NULL,
   alive_until DATETIME(6)  NOT NULL,
   refused     MEDIUMTEXT,                                           -- outcomes that the database refuses to it, a JSON object
-  stalled     MEDIUMTEXT,                                           -- routes whose events it cannot deliver, a JSON list
+  listeners   MEDIUMTEXT,                                           -- which it has, and which routes it cannot deliver, a JSON object
   plugins     MEDIUMTEXT,                                           -- what it last said of its plugins, a JSON list
   room        INT          NOT NULL,                               -- most events that it may have in flight; 0: it takes no partitions
   session     SMALLINT     NOT NULL                                -- 1: a session of it holds its lock

@@ -80,12 +80,12 @@ pub(crate) async fn a_host_that_cannot_reach_a_sink_stands_aside_for_one_that_ca
 
     let row = node(db, "sick").await;
     assert_eq!((row.room, row.partitions), (0, 0), "{row:?}");
-    let stalled = &row.stalled[0];
+    let stalled = &row.listeners.stalled[0];
     assert_eq!((stalled.route.as_str(), stalled.listener.as_str()), ("Order/*", "the sink orders"));
     assert!(stalled.reason.contains("no route to host"), "{}", stalled.reason);
     assert_eq!(db.number("SELECT count(*) FROM outbox_event WHERE attempts > 0").await, 0, "the outage counts for none");
     let row = node(db, "healthy").await;
-    assert_eq!((row.stalled, row.partitions), (vec![], 256));
+    assert_eq!((row.listeners.stalled, row.partitions), (vec![], 256));
 
     // Nobody else is left, so it works again, whatever it can deliver.
     healthy.shutdown().await;
@@ -93,7 +93,7 @@ pub(crate) async fn a_host_that_cannot_reach_a_sink_stands_aside_for_one_that_ca
     eventually("it takes all partitions", async || node(db, "sick").await.partitions == 256).await;
     sick_broker.reachable(true);
     done(db, 320).await;
-    eventually("it tells of no stall", async || node(db, "sick").await.stalled.is_empty()).await;
+    eventually("it reports no stall", async || node(db, "sick").await.listeners.stalled.is_empty()).await;
     sick.shutdown().await;
 }
 
@@ -114,7 +114,7 @@ pub(crate) async fn a_host_whose_listener_keeps_breaking_stands_aside<D: Databas
 
     let row = node(db, "sick").await;
     assert_eq!((row.room, row.partitions), (0, 0), "{row:?}");
-    assert!(row.stalled[0].reason.contains("the circuit breaker of its listener native code is open"), "{row:?}");
+    assert!(row.listeners.stalled[0].reason.contains("the circuit breaker of its listener native code is open"), "{row:?}");
     tokio::join!(healthy.shutdown(), sick.shutdown());
 }
 
@@ -126,8 +126,8 @@ pub(crate) async fn no_host_stands_aside_while_none_can_reach_the_sink<D: Databa
     broker.reachable(false);
 
     insert(db, 100).await;
-    eventually("both tell of it", async || {
-        !node(db, "first").await.stalled.is_empty() && !node(db, "second").await.stalled.is_empty()
+    eventually("both report it", async || {
+        !node(db, "first").await.listeners.stalled.is_empty() && !node(db, "second").await.listeners.stalled.is_empty()
     })
     .await;
 
@@ -135,6 +135,10 @@ pub(crate) async fn no_host_stands_aside_while_none_can_reach_the_sink<D: Databa
     for _ in 0..2 {
         let seen = node(db, "first").await.alive_until;
         eventually("there is another beat", async || node(db, "first").await.alive_until > seen).await;
+        for label in ["first", "second"] {
+            let row = node(db, label).await;
+            assert!(row.room > 0 && row.partitions == 128, "{row:?}");
+        }
     }
     shares_the_table(db, ["first", "second"]).await;
     broker.reachable(true);

@@ -153,7 +153,7 @@ async fn no_more_requests_are_on_their_way_than_allowed() {
     let messages: Vec<_> = (0..20).map(order).collect();
     let answers = sink(config).send(&messages).await;
     assert!(answers.iter().all(Result::is_err));
-    let waited = |answer: &&Result<(), SinkError>| matches!(answer, Err(SinkError::Unavailable { retry_after: Some(_), .. }));
+    let waited = |answer: &&Result<(), SinkError>| matches!(answer, Err(SinkError::Crowded { .. }));
     assert!(answers.iter().filter(waited).count() >= 14, "what had no turn comes again, and costs no attempt: {answers:?}");
     assert!(silent.requests().len() <= 6, "three, and three more when those were given up: {}", silent.requests().len());
 }

@@ -221,7 +221,7 @@ conformance! {
     keys::an_erased_event_leaves_no_row,
     node::a_host_is_alive_as_long_as_it_says_so,
     node::a_host_tells_how_it_works_and_each_beat_says_it_anew,
-    node::a_host_tells_what_it_cannot_deliver_until_it_can_or_is_gone,
+    node::hosts_see_what_the_others_cannot_deliver,
     node::a_host_that_is_about_to_stop_has_no_share_any_more,
     node::a_host_that_has_been_gone_for_a_day_is_not_shown_though_no_other_is_alive,
     node::a_host_that_leaves_takes_nothing_with_it,

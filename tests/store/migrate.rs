@@ -61,9 +61,7 @@ pub(crate) async fn a_schema_whose_version_was_deleted_by_hand_is_named_and_reco
 }
 
 pub(crate) async fn tables_of_an_earlier_build_are_not_taken_for_ours_if_their_version_was_deleted(db: &dyn Harness) {
-    db.execute("DROP VIEW outbox_event_readable").await;
-    db.execute("ALTER TABLE outbox_event RENAME COLUMN wait_since TO waits_since").await;
-    db.execute("CREATE VIEW outbox_event_readable AS SELECT event_id FROM outbox_event").await;
+    db.execute("ALTER TABLE outbox_event_node RENAME COLUMN listeners TO stalled").await;
     db.execute("DELETE FROM outbox_event_migration").await;
 
     let error = db.store().migrate_up().await.expect_err("it lacks a column");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use outbox::Route;
 use outbox::event::OwnerId;
-use outbox::store::{Expectations, Node, PARTITIONS, Settlement, Severity, StalledRoute};
+use outbox::store::{Expectations, ListenerReport, Node, PARTITIONS, Settlement, Severity, StalledRoute};
 use outbox::time::Timestamp;
 use support::Harness;
 
@@ -69,32 +69,42 @@ pub(crate) async fn a_host_tells_how_it_works_and_each_beat_says_it_anew(db: &dy
     assert_eq!(told().await, (7, false));
 }
 
-pub(crate) async fn a_host_tells_what_it_cannot_deliver_until_it_can_or_is_gone(db: &dyn Harness) {
-    let (store, one) = (db.store(), owner("one"));
-    let stalled = async || store.nodes_beside_heartbeat().await.expect("lists").remove(0).stalled;
+pub(crate) async fn hosts_see_what_the_others_cannot_deliver(db: &dyn Harness) {
+    let (store, [one, two]) = (db.store(), ["one", "two"].map(|name| node(&owner(name))));
+    let seen = async || store.peers(&two).await.expect("lists");
     let beat = async |stalled: Vec<StalledRoute>| {
-        store.heartbeat(&Node { stalled, ..node(&one) }, LEASE).await.expect("says that it is alive");
+        let listeners = ListenerReport::new("digest".to_owned(), stalled);
+        store.heartbeat(&Node { listeners, room: 7, ..one.clone() }, LEASE).await.expect("says that it is alive");
     };
-    let stall = |number: usize, reason: &str| StalledRoute {
-        route: format!("Order/{number}"),
-        listener: "the sink orders".to_owned(),
-        reason: reason.to_owned(),
-        since: Timestamp::from_micros(1_800_000_000_000_000),
+    let stall = |number: usize, reason: &str| {
+        let since = Timestamp::from_micros(1_800_000_000_000_000);
+        StalledRoute::new(format!("Order/{number}"), "the sink orders".to_owned(), reason.to_owned(), since)
     };
     let told = vec![stall(1, "connection refused: ü"), stall(2, "")];
+    store.heartbeat(&two, LEASE).await.expect("says that it is alive");
+    assert!(seen().await.is_empty(), "it does not see itself");
 
     beat(told.clone()).await;
-    assert_eq!(stalled().await, told);
+    let peer = seen().await.remove(0);
+    assert_eq!((peer.label.as_str(), peer.room, peer.listeners.digest.as_str()), ("here 1", 7, "digest"));
+    assert_eq!(peer.listeners.stalled, told);
+    let row = async || {
+        store.nodes().await.expect("lists").into_iter().find(|row| row.owner == one.owner.as_str()).expect("it is there")
+    };
+    assert_eq!(row().await.listeners, peer.listeners);
     beat((0..30).map(|number| stall(number, &"x".repeat(10_000))).collect()).await;
-    let bounded = stalled().await;
+    let bounded = seen().await.remove(0).listeners.stalled;
     assert_eq!(bounded.len(), StalledRoute::NAMED);
     assert!(bounded.iter().all(|one| one.reason.len() < 600), "{bounded:?}");
-    db.let_pass(LEASE + MOMENT).await;
-    assert_eq!(stalled().await, [], "nobody asks what a host cannot deliver that is gone");
-    beat(told).await;
-    beat(Vec::new()).await;
+    db.execute(&format!("UPDATE outbox_event_node SET listeners = '{}' WHERE owner LIKE 'one%'", "x".repeat(100_000))).await;
+    assert_eq!(seen().await.remove(0).listeners, ListenerReport::default(), "no host writes so much");
 
-    assert_eq!(stalled().await, []);
+    beat(told).await;
+    let lonely = Node { mode: "single_node", ..two.clone() };
+    assert!(store.peers(&lonely).await.expect("lists").is_empty(), "hosts of another mode are not peers");
+    db.let_pass(LEASE + MOMENT).await;
+    assert!(seen().await.is_empty(), "it is gone");
+    assert_eq!(row().await.listeners, ListenerReport::default());
 }
 
 pub(crate) async fn a_host_that_is_about_to_stop_has_no_share_any_more(db: &dyn Harness) {

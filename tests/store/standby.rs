@@ -51,6 +51,8 @@ async fn reads(store: &dyn Store) -> Vec<(&'static str, Option<StoreError>)> {
         ("wait reasons", store.wait_reasons(10).await.err()),
         ("list", store.list(&Filter::default(), 10).await.err()),
         ("event", store.get(id).await.err()),
+        ("hosts", store.nodes().await.err()),
+        ("other hosts", store.peers(&Node::new(owner("host"), "host 1", "multi_node", "1")).await.err()),
         ("free sessions", store.free_sessions(&owner("host")).await.err()),
         ("session", store.hold_session(&owner("host")).await.err()),
     ]
@@ -120,6 +122,13 @@ async fn a_read_only_mariadb_answers_no_read_and_its_connections_are_not_used_ag
     let envelope = Envelope::new("Any").json(&1).expect("good");
     let row = NewRow { envelope: &envelope, claimed: false };
     store.write(&[row], &ownership()).await.expect("writes");
+
+    let trigger = "CREATE TRIGGER counts BEFORE INSERT ON outbox_event FOR EACH ROW
+                   BEGIN DECLARE number BIGINT UNSIGNED DEFAULT 0; SET number = number - 1; END";
+    admin.execute(trigger).await.expect("creates");
+    let envelope = Envelope::new("Any").json(&1).expect("good");
+    let error = store.write(&[NewRow { envelope: &envelope, claimed: false }], &ownership()).await.expect_err("out of range");
+    assert!(matches!(error, StoreError::Failed { .. }), "the error of a trigger: {error:?}");
 }
 
 /// The numbers of the host's connections.

@@ -7,8 +7,9 @@ use std::time::Duration;
 use outbox_event::time::{Timestamp, system_clock};
 use tokio::time::Instant;
 
-/// How long the last event given back is remembered: longer than one rests whose receiver can take nothing.
-const REMEMBERED: Duration = Duration::from_secs(10 * 60);
+/// How long a stall outlasts the last event that was given back: longer than any event rests (15 minutes, `Retry-After`). After that its
+/// events may be gone.
+const REMEMBERED: Duration = Duration::from_secs(20 * 60);
 
 /// Whether the last events of a listener were answered, or given back since nobody could take them here.
 #[derive(Debug, Default)]
@@ -36,7 +37,8 @@ impl Progress {
     /// Notes that an event was answered, whatever the answer was.
     pub(super) fn answered(&self) {
         if self.is_stalled.load(Ordering::Relaxed) {
-            *self.lock() = None;
+            let mut stall = self.lock();
+            *stall = None;
             self.is_stalled.store(false, Ordering::Relaxed);
         }
     }

@@ -1,6 +1,7 @@
 //! Which listener answers which route.
 
 use std::collections::{BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -56,10 +57,13 @@ impl RegistryEntry {
         self.progress.answered();
     }
 
-    /// Notes that an event was given back, since this host cannot have it answered: the breaker is open, or a sink takes nothing.
+    /// Notes that an event was given back, since this host cannot have it answered: the breaker is open, or a sink is down. Of a plugin
+    /// this says nothing of the host: a plugin breaks by its own fault, and must not move the events of others.
     #[doc(hidden)] // for the host
     pub fn gave_back(&self, reason: &str, now: Instant) {
-        self.progress.gave_back(reason, now);
+        if !matches!(self.owner, Owner::Plugin(_)) {
+            self.progress.gave_back(reason, now);
+        }
     }
 
     /// What became of the events that it answers; a relay's pattern counts as one route. Asked for at the first event: a plugin
@@ -339,6 +343,19 @@ impl Listeners {
         let mut routes = self.routes();
         routes.retain(|route| !route.is_pattern() && self.paused(route).is_none());
         routes
+    }
+
+    /// Stands for all listeners and their routes: equal on hosts that can deliver the same.
+    #[doc(hidden)] // for the host
+    #[must_use]
+    pub fn digest(&self) -> String {
+        let (table, relays) = (self.table.load(), self.relays.load());
+        let all = table.values().chain(relays.iter());
+        let mut named: Vec<_> = all.map(|entry| (entry.registration.route.clone(), entry.owner.to_string())).collect();
+        named.sort();
+        let mut hasher = DefaultHasher::new();
+        named.hash(&mut hasher);
+        format!("{:016x}", hasher.finish())
     }
 
     /// The listeners whose last events were all given back, sorted by their routes or patterns.

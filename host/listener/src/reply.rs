@@ -15,11 +15,14 @@ pub struct Reply {
     /// This event's share of a call for several events that broke off, before the event was called alone. Counted for the listener,
     /// not stored with the event. Usually `None`.
     pub broken_call_cost: Option<Box<Cost>>,
+    /// Whether the listener can have no event of its route answered on this host now, as while the sink of a relay is down. Usually false.
+    #[doc(hidden)] // for the host
+    pub is_stalled: bool,
 }
 
 impl From<Outcome> for Reply {
     fn from(outcome: Outcome) -> Self {
-        Self { outcome, effects: None, cost: None, broken_call_cost: None }
+        Self { outcome, effects: None, cost: None, broken_call_cost: None, is_stalled: false }
     }
 }
 

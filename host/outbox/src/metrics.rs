@@ -12,7 +12,7 @@ mod sampler;
 mod snapshot;
 #[cfg(feature = "otel")]
 pub(crate) mod span_counts;
-mod standing;
+mod stall_gauge;
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub(crate) use sampler::{Sampled, Sampler};
 use serde::Serialize;
 #[cfg(feature = "otel")]
 pub(crate) use snapshot::{Family, MetricType, Series, Snapshot, Value};
-use standing::Standing;
+use stall_gauge::StallGauge;
 
 use crate::store::StoreError;
 
@@ -46,7 +46,7 @@ macro_rules! metrics {
             /// Outcomes that cannot be stored although others can.
             pub(crate) outcomes_apart: OutcomesApart,
             /// What this host cannot deliver, and whether it stands aside for that.
-            pub(crate) standing: Standing,
+            pub(crate) stalls: StallGauge,
         }
 
         /// The numbers at one moment.

@@ -1,30 +1,29 @@
 //! This host among the others: says that it is alive, and keeps its partitions.
 
+mod availability;
 mod others;
 mod plugins;
 mod session;
-mod standing;
+mod stalls;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use outbox_listener::Stall;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::event::Route;
-use crate::listener::{Listeners, Owner};
 use crate::metrics::Metrics;
 use crate::partition::Partitions;
 use crate::readiness::Pulse;
 use crate::recurring::Outage;
-use crate::store::{Node, NodeRecord, RefusedOutcomes, StalledRoute, Store, StoreError};
-use crate::time::{Timestamp, system_clock};
+use crate::store::{ListenerReport, Node, NodeRecord, RefusedOutcomes, StalledRoute, Store, StoreError};
+use crate::time::Timestamp;
 use crate::wake::Wake;
+use availability::{Availability, Change};
 use others::{Notice, Others};
 pub(crate) use session::SessionKeeper;
-use standing::{Change, STALLED_AFTER, Stalled, Standing};
+pub(crate) use stalls::Stalls;
 
 #[doc(inline)]
 pub use outbox_event::{PluginCapability, PluginDetails, PluginLimits, PluginState, PluginStatus, PluginSwap};
@@ -37,18 +36,18 @@ pub(crate) const HEARTBEATS: u32 = 10;
 const FIRST_SESSION: Duration = Duration::from_secs(1);
 /// The least rest between two beats when one is asked for.
 const LEAST_REST: Duration = Duration::from_millis(250);
-/// How long a turn of the poller may take, beside the rest before it, before this host says that it cannot read the table.
-const LONGEST_TURN: Duration = Duration::from_secs(10);
+/// How many stalls the log names.
+const LOGGED: usize = 5;
 /// How long a host that cannot use its connections waits for what it has in hand before it lets its lease end.
 const LETS_GO_AFTER: Duration = Duration::from_secs(10);
-/// The longest rest after a beat that told of a new stall.
+/// The longest rest after a beat that reported a new stall.
 const SOON: Duration = Duration::from_secs(2);
-/// How often a host looks whether what it tells the others changed, so that a change is written before the next beat is due.
-const LOOK: Duration = Duration::from_secs(1);
+/// How often a host looks whether its report changed, so that a change is written before the next beat is due.
+const REPORT_CHECK: Duration = Duration::from_secs(1);
 
 /// A look at all hosts on its way: what they are, and the database's time. In a task of its own, since it may have to wait for a
 /// connection: no heartbeat may be late for that.
-type Look = JoinHandle<Result<(Vec<NodeRecord>, Timestamp), StoreError>>;
+type HostsLookup = JoinHandle<Result<(Vec<NodeRecord>, Timestamp), StoreError>>;
 
 /// Tells of the plugins of this host, as one JSON list.
 pub(crate) type Report = Box<dyn Fn() -> Option<String> + Send + Sync>;
@@ -65,18 +64,15 @@ pub(crate) struct Heartbeat {
     pub(crate) metrics: Arc<Metrics>,
     /// Beats at each heartbeat that was written, with the partitions kept.
     pub(crate) pulse: Arc<Pulse>,
-    pub(crate) listeners: Arc<Listeners>,
-    /// Beats at each turn of the poller, which come at least once in `poll_interval`.
-    pub(crate) poller_pulse: Arc<Pulse>,
-    pub(crate) poll_interval: Duration,
+    pub(crate) stalls: Stalls,
 }
 
 /// What a host tells the others of itself.
 #[derive(Default)]
-struct Told {
+struct HostReport {
     plugins: Option<String>,
     refused: RefusedOutcomes,
-    stalled: Vec<StalledRoute>,
+    listeners: ListenerReport,
 }
 
 impl Heartbeat {
@@ -85,18 +81,18 @@ impl Heartbeat {
     pub(crate) async fn run(self, mut stopped: watch::Receiver<bool>) {
         let (outage, restore_outage) = (Outage::default(), Outage::default());
         let mut others = Others::new(self.node.owner.as_str(), self.node.mode, self.lease);
-        let (mut told, mut unkept, mut standing) = (Told::default(), None, Standing::new());
-        let mut look: Option<Look> = None;
+        let (mut last, mut unkept, mut availability) = (HostReport::default(), None, Availability::new());
+        let mut look: Option<HostsLookup> = None;
         self.partitions.session().wait_until_known(FIRST_SESSION).await;
         'alive: loop {
             self.restore_partitions(&restore_outage).await;
-            self.decide(&mut standing, &told.stalled).await;
-            let to_tell = self.to_tell(&standing);
-            let live = if self.lets_go(&standing, &to_tell.stalled) {
+            self.decide(&mut availability, &last.listeners.stalled).await;
+            let report = self.host_report(&availability);
+            let live = if self.lets_go(&availability) {
                 None
             } else {
                 outage.note(
-                    self.run_once(&to_tell, &mut unkept).await.inspect_err(|error| self.metrics.db_error(error)),
+                    self.run_once(&report, &mut unkept).await.inspect_err(|error| self.metrics.db_error(error)),
                     |error| tracing::error!(%error, "this host cannot write its heartbeat; trying again"),
                     || tracing::info!("this host is seen by the others again"),
                 )
@@ -104,10 +100,10 @@ impl Heartbeat {
             let mut longest = self.lease / HEARTBEATS;
             if let Some(live) = live {
                 self.pulse.beat();
-                if !is_same(&to_tell.stalled, &told.stalled) {
+                if !is_same(&report.listeners, &last.listeners) {
                     longest = longest.min(SOON);
                 }
-                told = to_tell;
+                last = report;
                 if look.is_none() && others.should_look(live) {
                     look = Some(self.look());
                 }
@@ -117,11 +113,13 @@ impl Heartbeat {
                 tokio::time::sleep(LEAST_REST).await;
             };
             let news = async {
-                // Looked at often: who asks for them wants to see them as they are.
+                // Checked every second, so that a change is published before the next regular beat.
                 loop {
-                    tokio::time::sleep(LOOK).await;
-                    let now = self.to_tell(&standing);
-                    if now.plugins != told.plugins || now.refused != told.refused || !is_same(&now.stalled, &told.stalled) {
+                    tokio::time::sleep(REPORT_CHECK).await;
+                    let now = self.host_report(&availability);
+                    self.metrics.stalls.set(availability.is_aside(), now.listeners.stalled.clone());
+                    let is_old = now.plugins == last.plugins && now.refused == last.refused;
+                    if !is_old || !is_same(&now.listeners, &last.listeners) {
                         return;
                     }
                 }
@@ -147,7 +145,7 @@ impl Heartbeat {
 
     /// Writes a heartbeat, then keeps the partitions. Returns how many live hosts have this one's mode. `unkept` is that number if the
     /// last heartbeat was written, and the partitions could not be kept.
-    async fn run_once(&self, to_tell: &Told, unkept: &mut Option<u32>) -> Result<u32, StoreError> {
+    async fn run_once(&self, report: &HostReport, unkept: &mut Option<u32>) -> Result<u32, StoreError> {
         let mut is_news = false;
         if let Some(hosts) = *unkept {
             // A host that cannot keep its partitions must not look alive: no other host could take them over.
@@ -157,9 +155,9 @@ impl Heartbeat {
         let session = self.partitions.session().begin_announcing();
         // A host that stops or stands aside takes nothing: the others share the partitions without it.
         let room = if self.partitions.takes_any() { self.node.room } else { 0 };
-        let Told { plugins, refused, stalled } = to_tell;
-        let (plugins, refused, stalled) = (plugins.clone(), refused.clone(), stalled.clone());
-        let node = Node { plugins, refused, stalled, session, room, ..self.node.clone() };
+        let HostReport { plugins, refused, listeners } = report;
+        let (plugins, refused, listeners) = (plugins.clone(), refused.clone(), listeners.clone());
+        let node = Node { plugins, refused, listeners, session, room, ..self.node.clone() };
         let beat = self.partitions.begin_beat();
         let hosts = self.store.heartbeat(&node, self.lease).await?;
         *unkept = Some(hosts);
@@ -179,65 +177,48 @@ impl Heartbeat {
         self.partitions.keep(&*self.store, &self.node.owner, hosts).await
     }
 
-    fn to_tell(&self, standing: &Standing) -> Told {
+    fn host_report(&self, availability: &Availability) -> HostReport {
         let plugins = self.report.as_ref().and_then(|report| report());
-        let stalled = standing.to_tell(&self.stalls(Instant::now()));
-        self.metrics.standing.set(standing.is_aside(), stalled.clone());
-        Told { plugins, refused: self.metrics.outcomes_apart.refused(), stalled }
+        let stalled = availability.reported(&self.stalls.current(Instant::now()));
+        let listeners = ListenerReport::new(self.stalls.listeners.digest(), stalled);
+        HostReport { plugins, refused: self.metrics.outcomes_apart.refused(), listeners }
     }
 
-    /// What this host cannot deliver now.
-    fn stalls(&self, now: Instant) -> Vec<Stalled> {
-        let of_listener = |(route, owner, stall): (Route, Owner, Stall)| {
-            let (route, listener) = (route.to_string(), owner.to_string());
-            let is_lasting = now.saturating_duration_since(stall.since) >= STALLED_AFTER;
-            let route = StalledRoute { route, listener, reason: stall.reason, since: stall.since_time };
-            Stalled { route, last: stall.last, is_lasting }
+    /// Decides whether this host works or stands aside. `last_reported` are the stalls that its row reports.
+    async fn decide(&self, availability: &mut Availability, last_reported: &[StalledRoute]) {
+        let stalls = self.stalls.current(Instant::now());
+        let peers = if availability.needs_peers(&stalls) {
+            // A heartbeat, which follows, says whether the database answers.
+            self.store.peers(&self.node).await.inspect_err(|error| self.metrics.db_error(error)).ok()
+        } else {
+            None
         };
-        let (silence, stillness) = (self.poller_pulse.silence(now), self.poller_pulse.stillness(now));
-        // A turn that fails says more than one that takes long.
-        let patience = if stillness < silence { STALLED_AFTER } else { LONGEST_TURN };
-        let of_poller = (silence > self.poll_interval.saturating_add(patience)).then(|| {
-            let reason = "this host cannot read the table".to_owned();
-            let since = system_clock().now().minus(silence);
-            let route = StalledRoute { route: String::new(), listener: String::new(), reason, since };
-            Stalled { route, last: now, is_lasting: true }
-        });
-        of_poller.into_iter().chain(self.listeners.stalls(now).into_iter().map(of_listener)).collect()
-    }
-
-    /// Decides whether this host works or stands aside. `told` is what its row says of its stalls.
-    async fn decide(&self, standing: &mut Standing, told: &[StalledRoute]) {
-        let stalls = self.stalls(Instant::now());
-        let others = if standing.asks_for_others(&stalls) { self.store.nodes_beside_heartbeat().await } else { Ok(Vec::new()) };
-        // A heartbeat says whether the database answers; nothing is decided without the others.
-        let Ok(mut others) = others else { return };
-        others.retain(|node| node.owner != self.node.owner.as_str() && node.mode == self.node.mode);
-        match standing.decide(Instant::now(), &stalls, told, &others) {
+        let digest = self.stalls.listeners.digest();
+        match availability.decide(Instant::now(), &stalls, last_reported, &digest, peers.as_deref()) {
             Some(Change::Aside { other, rest }) => {
-                for StalledRoute { route, listener, reason, .. } in standing.to_tell(&stalls) {
-                    tracing::warn!(
-                        route,
-                        listener,
-                        reason,
-                        other,
-                        rest_s = rest.as_secs(),
-                        "this host cannot deliver events that another host can; it gives its partitions to the others, and tries again \
-                         after a rest"
-                    );
-                }
+                let stalled = availability.reported(&stalls);
+                let reasons: Vec<String> =
+                    stalled.iter().take(LOGGED).map(|stalled| format!("{stalled}: {}", stalled.reason)).collect();
+                tracing::warn!(
+                    stalls = stalled.len(),
+                    reasons = reasons.join("; "),
+                    other,
+                    rest_s = rest.as_secs(),
+                    "another host reports fewer stalled routes than this one; this host gives its partitions to the others, and retries \
+                     after a rest"
+                );
             }
             Some(Change::Back) => tracing::info!("this host takes partitions again"),
             None => {}
         }
-        self.partitions.set_aside(standing.is_aside());
+        self.partitions.set_aside(availability.is_aside());
     }
 
     /// Whether this host lets its lease end: it stands aside since it cannot use its connections, so the outcomes of what it has in
     /// hand may never be stored, and nobody reads the partitions of those events.
-    fn lets_go(&self, standing: &Standing, stalled: &[StalledRoute]) -> bool {
-        let cannot_read = stalled.iter().any(StalledRoute::is_all);
-        cannot_read && standing.has_been_aside_for(LETS_GO_AFTER) && self.partitions.holds_any()
+    fn lets_go(&self, availability: &Availability) -> bool {
+        let cannot_read = || self.stalls.current(Instant::now()).iter().any(|stall| stall.route.is_all());
+        availability.has_been_aside_for(LETS_GO_AFTER) && self.partitions.holds_any() && cannot_read()
     }
 
     /// Restores missing rows of the partition table: no host reads the events of a partition without a row. A failure that may pass is
@@ -268,7 +249,7 @@ impl Heartbeat {
     }
 
     /// Modes that do not go together on one table are a mistake that nobody would see otherwise.
-    fn look(&self) -> Look {
+    fn look(&self) -> HostsLookup {
         let store = self.store.clone();
         tokio::spawn(async move { Ok((store.nodes().await?, store.now().await?)) })
     }
@@ -305,9 +286,12 @@ impl Heartbeat {
     }
 }
 
-/// Whether both name the same routes, for whatever reasons.
-fn is_same(one: &[StalledRoute], other: &[StalledRoute]) -> bool {
-    one.len() == other.len() && one.iter().zip(other).all(|(one, other)| one.is_same(other))
+/// Whether both report the same listeners and the same routes, for whatever reasons.
+fn is_same(one: &ListenerReport, other: &ListenerReport) -> bool {
+    let routes = || one.stalled.iter().zip(&other.stalled);
+    one.digest == other.digest
+        && one.stalled.len() == other.stalled.len()
+        && routes().all(|(one, other)| one.has_same_route(other))
 }
 
 /// What to do about two hosts of which at least one has the table for itself.
@@ -323,7 +307,7 @@ fn advice(mode: &str, other_mode: &str) -> String {
 }
 
 /// What a look has seen; waits for ever where none is under way, or where it failed: the next heartbeat begins another.
-async fn looked(look: &mut Option<Look>) -> (Vec<NodeRecord>, Timestamp) {
+async fn looked(look: &mut Option<HostsLookup>) -> (Vec<NodeRecord>, Timestamp) {
     if let Some(under_way) = look {
         let seen = under_way.await;
         *look = None;

@@ -126,6 +126,11 @@ impl Partitions {
         self.lock().open.len() == usize::from(PARTITIONS)
     }
 
+    /// Whether any are open.
+    pub(crate) fn is_reading(&self) -> bool {
+        !self.lock().open.is_empty()
+    }
+
     /// Whether this host holds any, open or leaving.
     pub(crate) fn holds_any(&self) -> bool {
         let state = self.lock();
@@ -157,6 +162,11 @@ impl Partitions {
     /// Whether partitions may be taken: this host neither stops nor stands aside.
     pub(crate) fn takes_any(&self) -> bool {
         !self.is_closed() && !self.is_aside.load(Ordering::SeqCst)
+    }
+
+    /// Whether this host stands aside.
+    fn stands_aside(&self) -> bool {
+        !self.is_closed() && self.is_aside.load(Ordering::SeqCst)
     }
 
     /// Says whether this host takes nothing for now. What it holds is given back with the next beat, but for partitions that do not
@@ -261,8 +271,8 @@ impl Partitions {
             held.abandoned |= self.slots.epoch(held.number) != held.epoch;
         }
         let (mut open, stuck) = self.stuck_first(held);
-        // A host that stands aside goes on reading those, since nobody else can. In one order of all events nothing may overtake another.
-        let least = if self.share == Share::Even && !self.is_closed() && !self.takes_any() { stuck } else { 0 };
+        // A host that stands aside keeps reading those, since no other host can. In one order of all events nothing may overtake another.
+        let least = if self.share == Share::Even && self.stands_aside() { stuck } else { 0 };
         let mut leaving = open.split_off(open.len().min(usize::from(share).max(least)));
         open.sort_unstable_by_key(|held| held.number);
         let given_back = self.lock().given_back.clone();
@@ -331,7 +341,8 @@ impl Partitions {
         let (to_give_back, in_hand): (Vec<u16>, Vec<u16>) =
             leaving.iter().map(|held| held.number).partition(|number| self.slots.is_empty(*number));
         let now = Instant::now();
-        let must_leave = !leaving.is_empty();
+        // A host that stands aside keeps reading those that do not become empty.
+        let must_leave = !leaving.is_empty() || self.stands_aside();
         state.in_hand_since.retain(|number, _| must_leave && !self.slots.is_empty(*number));
         for number in &in_hand {
             state.in_hand_since.entry(*number).or_insert(now);

@@ -40,6 +40,8 @@ pub(crate) struct Poller {
     unparking: Unparking,
     /// Beats after each turn that succeeded, and counts each that failed.
     pulse: Arc<Pulse>,
+    /// Beats after each turn that could take events, whatever else failed in it.
+    reads: Arc<Pulse>,
 }
 
 /// How a turn of the poller begins.
@@ -80,9 +82,9 @@ const LOOK_FOR_ROOM_EVERY: Duration = Duration::from_millis(100);
 const KEY_QUEUES_MOVE_WITHIN: Duration = Duration::from_millis(2);
 
 impl Poller {
-    pub(crate) fn new(config: PollerConfig, intake: Intake, pulse: Arc<Pulse>) -> Self {
+    pub(crate) fn new(config: PollerConfig, intake: Intake, pulse: Arc<Pulse>, reads: Arc<Pulse>) -> Self {
         let reader = Reader::new(Schedule::new(config), intake);
-        Self { reader, sweep: Sweep::default(), unparking: Unparking::default(), pulse }
+        Self { reader, sweep: Sweep::default(), unparking: Unparking::default(), pulse, reads }
     }
 
     /// Polls until it is stopped. A stop ends a rest early, never a statement.
@@ -105,6 +107,7 @@ impl Poller {
                 continue;
             };
             self.pulse.beat();
+            self.reads.beat();
             rest = OUTAGE_FIRST_REST;
             tokio::select! {
                 next = self.rest(turn) => begins = next,

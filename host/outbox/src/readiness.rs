@@ -55,7 +55,7 @@ impl Readiness {
         Self { ready: reasons.is_empty(), reasons, stalled: Vec::new() }
     }
 
-    /// The same, with what the host cannot deliver: another host would not change that, so it is no reason against it.
+    /// Adds stalled routes. They do not make the host unready: a restart would not help.
     pub(crate) fn with_stalled(self, stalled: Vec<StalledRoute>) -> Self {
         Self { stalled, ..self }
     }

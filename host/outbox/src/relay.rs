@@ -133,7 +133,8 @@ impl Listener for Relay {
         Box::pin(async move {
             let answers = self.sink.send(&[self.message(visit.event)]).await;
             let answer = answers.into_iter().next().unwrap_or_else(SinkError::unanswered);
-            self.outcome(answer, visit.event.waited()).into()
+            let is_stalled = matches!(answer, Err(SinkError::Down { .. }));
+            Reply { is_stalled, ..self.outcome(answer, visit.event.waited()).into() }
         })
     }
 }
@@ -159,6 +160,8 @@ impl Relay {
             Err(SinkError::Down { reason, retry_after }) => {
                 (format!("the sink {sink} is down: {reason}"), retry_after, LONGEST_REST_OF_ALL)
             }
+            // However long it has waited: it was not sent, and there may be room the next time.
+            Err(SinkError::Crowded { reason }) => (reason, LEAST_REST, LEAST_REST),
             Err(SinkError::Unavailable { reason, retry_after }) => {
                 let least = retry_after.unwrap_or_default().max(LEAST_REST);
                 (format!("the receiver of the sink {sink} can take nothing now: {reason}"), least, LONGEST_REST)
@@ -216,6 +219,8 @@ mod tests {
             let outcome = of(SinkError::Unavailable { reason: reason(), retry_after }, waited);
             assert_eq!(outcome, busy(after, takes_nothing), "asked for {retry_after:?} after {waited:?}");
         }
+
+        assert_eq!(of(SinkError::Crowded { reason: reason() }, HOUR), busy(SECOND, "no"), "it was not sent");
 
         let failed = |error: SinkError, waited| match of(error, waited) {
             Outcome::Failed(failure) => (failure.kind, failure.cause.is_breakage(), failure.to_string()),

@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 pub(super) use batch::Batch;
 
-use super::breaker::{Breaker, Of};
+use super::breaker::{Breaker, BreakerScope};
 use super::receiver::{Receiver, Turn};
 use super::{CommonConfig, Message, Sink, SinkError};
 
@@ -118,7 +118,7 @@ impl Batching {
     /// Starts the task that sends; it ends when this value is gone. Within a tokio runtime.
     pub(super) fn start(name: &str, link: impl Link, common: CommonConfig, limits: Limits) -> Self {
         let (sender, jobs) = mpsc::channel(PLACES);
-        let (link, breaker) = (Arc::new(link), Arc::new(Breaker::new(name, Of::Sink)));
+        let (link, breaker) = (Arc::new(link), Arc::new(Breaker::new(name, BreakerScope::Sink)));
         let shipping =
             Arc::new(Shipping { name: name.to_owned(), link: link.clone(), breaker: breaker.clone(), timeout: common.timeout });
         tokio::spawn(keep_sending(shipping, jobs, limits));

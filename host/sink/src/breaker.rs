@@ -18,13 +18,13 @@ const TRYING: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct Breaker {
     sink: String,
-    of: Of,
+    scope: BreakerScope,
     state: Mutex<State>,
 }
 
 /// What a breaker stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Of {
+pub(super) enum BreakerScope {
     /// All messages of a sink.
     Sink,
     /// The messages for one of its receivers, such as a node of a cluster.
@@ -35,7 +35,7 @@ pub(super) enum Of {
     Receiver,
 }
 
-impl Of {
+impl BreakerScope {
     /// The answer for a message that is not sent before this rest is over.
     pub(super) fn error(self, reason: String, rest: Duration) -> SinkError {
         match self {
@@ -59,21 +59,21 @@ struct State {
 impl State {
     /// Refuses until the rest is over, or for as long again as a batch has been trying: with a fixed wait, events would be
     /// claimed and given back again and again while the sink does not answer.
-    fn refusal(&self, of: Of, until: Instant, now: Instant) -> SinkError {
+    fn refusal(&self, scope: BreakerScope, until: Instant, now: Instant) -> SinkError {
         let tried = self.trying_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         let retry_after = until.saturating_duration_since(now).max(tried.min(LONGEST_REST)).max(TRYING);
-        of.error(self.reason.clone(), retry_after)
+        scope.error(self.reason.clone(), retry_after)
     }
 }
 
 impl Breaker {
-    pub(super) fn new(sink: &str, of: Of) -> Self {
-        Self { sink: sink.to_owned(), of, state: Mutex::default() }
+    pub(super) fn new(sink: &str, scope: BreakerScope) -> Self {
+        Self { sink: sink.to_owned(), scope, state: Mutex::default() }
     }
 
     /// What it stops.
-    pub(super) fn of(&self) -> Of {
-        self.of
+    pub(super) fn scope(&self) -> BreakerScope {
+        self.scope
     }
 
     /// Whether everything may be sent.
@@ -85,7 +85,7 @@ impl Breaker {
     pub(super) fn look(&self, now: Instant) -> Result<(), SinkError> {
         let state = self.lock();
         match state.open_until {
-            Some(until) if now < until || state.trying_since.is_some() => Err(state.refusal(self.of, until, now)),
+            Some(until) if now < until || state.trying_since.is_some() => Err(state.refusal(self.scope, until, now)),
             _ => Ok(()),
         }
     }
@@ -101,7 +101,7 @@ impl Breaker {
         let mut state = self.lock();
         let is_trial = match state.open_until {
             None => false,
-            Some(until) if now < until || state.trying_since.is_some() => return Err(state.refusal(self.of, until, now)),
+            Some(until) if now < until || state.trying_since.is_some() => return Err(state.refusal(self.scope, until, now)),
             Some(_) => true,
         };
         if is_trial {
@@ -144,20 +144,24 @@ impl Breaker {
 
     fn log_failure(&self, reason: &str) {
         let sink = &self.sink;
-        match self.of {
-            Of::Sink => {
+        match self.scope {
+            BreakerScope::Sink => {
                 tracing::warn!(target: "outbox::sink::breaker", sink, reason, "the sink is down; its events wait and lose no attempt");
             }
             // Events choose the receivers, and could fill the log. The reason is in the rows of the events.
-            Of::Receiver => tracing::debug!(target: "outbox::sink::breaker", sink, reason, "a receiver of the sink rests"),
+            BreakerScope::Receiver => {
+                tracing::debug!(target: "outbox::sink::breaker", sink, reason, "a receiver of the sink rests")
+            }
         }
     }
 
     fn log_recovery(&self) {
         let sink = &self.sink;
-        match self.of {
-            Of::Sink => tracing::info!(target: "outbox::sink::breaker", sink, "the sink works again"),
-            Of::Receiver => tracing::debug!(target: "outbox::sink::breaker", sink, "a receiver of the sink works again"),
+        match self.scope {
+            BreakerScope::Sink => tracing::info!(target: "outbox::sink::breaker", sink, "the sink works again"),
+            BreakerScope::Receiver => {
+                tracing::debug!(target: "outbox::sink::breaker", sink, "a receiver of the sink works again")
+            }
         }
     }
 
@@ -211,7 +215,7 @@ mod tests {
 
     #[test]
     fn rests_grow_to_the_longest_and_one_good_batch_ends_them() {
-        let breaker = Breaker::new("orders", Of::Sink);
+        let breaker = Breaker::new("orders", BreakerScope::Sink);
         let mut now = Instant::now();
         for failure in 0..20 {
             let rest = fail(&breaker, now);
@@ -228,7 +232,7 @@ mod tests {
 
     #[test]
     fn one_batch_tries_after_a_rest_and_a_trial_that_was_none_leaves_it_to_the_next() {
-        let breaker = Breaker::new("orders", Of::Sink);
+        let breaker = Breaker::new("orders", BreakerScope::Sink);
         let now = Instant::now();
         let later = now + fail(&breaker, now);
         let trial = breaker.admit(later).expect("one batch may try");
@@ -239,7 +243,7 @@ mod tests {
 
     #[test]
     fn others_wait_as_long_again_as_a_trial_has_taken_and_no_longer_than_the_longest_rest() {
-        let breaker = Breaker::new("orders", Of::Sink);
+        let breaker = Breaker::new("orders", BreakerScope::Sink);
         let now = Instant::now();
         let later = now + fail(&breaker, now);
         let _hangs = breaker.admit(later).expect("one batch may try");
@@ -252,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_batch_that_was_sent_before_the_sink_went_down_neither_closes_the_breaker_nor_lengthens_the_rest() {
-        let breaker = Breaker::new("orders", Of::Sink);
+        let breaker = Breaker::new("orders", BreakerScope::Sink);
         let now = Instant::now();
         let [early, late] = [0, 1].map(|_| breaker.admit(now).expect("closed"));
         let rest = fail(&breaker, now);

@@ -4,9 +4,6 @@ use std::time::Duration;
 
 use outbox_event::deceptive::is_deceptive;
 
-/// After how long a message that found no room may be sent again.
-const CROWDED_REST: Duration = Duration::from_secs(1);
-
 /// Why a message was not confirmed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -37,6 +34,12 @@ pub enum SinkError {
         reason: String,
         /// After how long the receiver asks to get it again; `None` when it did not say.
         retry_after: Option<Duration>,
+    },
+    /// There was no room for the message, which was not sent: nothing is wrong with it, nor with its receiver.
+    #[error("{reason}")]
+    Crowded {
+        /// Why, for people. Nothing in it is secret.
+        reason: String,
     },
     /// The whole sink is down: no message is sent before `retry_after` is over. This one may have arrived all the same.
     #[error("{reason}")]
@@ -77,7 +80,7 @@ impl SinkError {
 
     /// There was no room for the message, which is nobody's fault: it is sent again soon, and that is no failed attempt.
     pub(super) fn crowded(reason: impl Into<String>) -> Self {
-        Self::unavailable_for(CROWDED_REST, reason)
+        Self::Crowded { reason: reason.into() }
     }
 
     /// The sink as a whole does not work. The [breaker](super::breaker) says when it is tried again.

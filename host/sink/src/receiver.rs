@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::SinkError;
-use super::breaker::{Breaker, Down, Of};
+use super::breaker::{Breaker, BreakerScope, Down};
 
 /// The longest rest of all messages that a receiver is granted; one message rests for as long as it was asked to.
 const LONGEST_REST: Duration = Duration::from_secs(60);
@@ -59,8 +59,8 @@ struct State {
 
 impl Receiver {
     pub(super) fn new(common: Arc<Common>, now: Instant) -> Self {
-        let of = if common.has_others { Of::Receiver } else { Of::Sink };
-        let breaker = Breaker::new(&common.sink, of);
+        let scope = if common.has_others { BreakerScope::Receiver } else { BreakerScope::Sink };
+        let breaker = Breaker::new(&common.sink, scope);
         let state = State { in_flight: 0, answers: false, heard_at: now, not_taken: 0, last_not_taken: 0 };
         Self { common, breaker, state: Mutex::new(state) }
     }
@@ -175,7 +175,7 @@ impl Turn {
             Err(error) if state.not_taken >= RESTS_AFTER => {
                 let reason = without_body(&error.to_string(), &common.shown);
                 let rest = breaker.record(Some(Down { reason: &reason, rest: rest.min(LONGEST_REST) }), is_trial, now);
-                Err(breaker.of().error(reason, rest))
+                Err(breaker.scope().error(reason, rest))
             }
             answer => {
                 breaker.record(None, is_trial, now);
@@ -287,7 +287,7 @@ mod tests {
             let receiver = receiver(has_others);
             assert!((1..10).all(|n: u32| send(&receiver, &n.to_string(), asks()) == asks()));
             let tenth = send(&receiver, "10", asks());
-            assert_eq!(tenth, Err(receiver.breaker.of().error("https://a answered 429".to_owned(), LONGEST_REST)));
+            assert_eq!(tenth, Err(receiver.breaker.scope().error("https://a answered 429".to_owned(), LONGEST_REST)));
         }
     }
 
@@ -296,7 +296,8 @@ mod tests {
         let (receiver, now) = (receiver(true), Instant::now());
         let admit = |now| receiver.clone().admit("1", now);
         let first = admit(now).expect("one may be sent");
-        assert!(rests(&receiver.look(now)) && admit(now).is_err());
+        let crowded = |answer: &Answer| matches!(answer, Err(SinkError::Crowded { .. }));
+        assert!(crowded(&receiver.look(now)) && admit(now).is_err());
         assert_eq!(first.judge(Ok(()), now), Ok(()));
 
         let many: Vec<_> = (0..100).map(|_| admit(now + PATIENCE).expect("it answers")).collect();

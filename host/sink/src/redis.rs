@@ -206,7 +206,7 @@ impl Redis {
         let opening = async {
             match node {
                 Some(node) => node.server.open(&self.options).await,
-                None => self.entry.open(&self.options).await,
+                None => self.entry.open(&self.options, self.nodes.some()).await,
             }
         };
         let opened = tokio::time::timeout(self.options.patience(), opening).await;
@@ -299,7 +299,8 @@ impl Redis {
                     let rest = pass.record(Some(Down { reason: &reason, rest: Duration::ZERO }), Instant::now());
                     return fail(&SinkError::unavailable_for(rest, reason));
                 }
-                return fail(&of_some(error, sent.messages.len() < batch.messages().len()));
+                let is_partial = self.nodes.are_known() || sent.messages.len() < batch.messages().len();
+                return fail(&of_some(error, is_partial));
             }
         };
         if let Some(pass) = pass {

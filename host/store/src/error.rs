@@ -114,9 +114,8 @@ pub enum StoreError {
     },
     /// A standby, or a server that is read-only, has answered a read. What it shows may be old.
     #[error(
-        "a standby answered ({server}), so the host cannot {action}: what a standby shows may be old, and events would be delivered \
-         twice; let all statements of the host reach the primary: no splitting of reads for its user, and an address that leads to \
-         the primary alone"
+        "cannot {action}: a standby or read-only server answered ({server}), and what it shows may be old; route every statement of this \
+         user to the primary: no splitting of reads, and an address that leads to the primary alone"
     )]
     StaleRead {
         /// The action that needed the read.

@@ -31,6 +31,7 @@ mod keeper;
 mod keys;
 mod last_cost;
 mod lease;
+mod listener_report;
 mod node;
 mod notify;
 mod number;
@@ -48,7 +49,6 @@ mod schema;
 mod session;
 mod settle;
 mod shared;
-mod stalled;
 mod state;
 mod table;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
@@ -80,6 +80,7 @@ pub use index::Index;
 pub use inspect::{Filter, InspectStore, MOST_WAIT_REASONS, SetAside, Stats, WaitReason};
 pub use keys::{BlockedKey, Blocker, KeyStore, Unblocked, WaitsFor};
 pub use lease::{LeaseStore, Renewed};
+pub use listener_report::{ListenerReport, Peer, StalledRoute};
 #[cfg(feature = "mysql")]
 pub use mysql::MySqlStore;
 pub use node::{Node, NodeRecord, NodeStore};
@@ -99,7 +100,6 @@ pub use settle::SettleStore;
 pub use shared::SharedStore;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;
-pub use stalled::StalledRoute;
 pub use state::{PluginUsage, StateRecord, StateStore};
 pub use table::TableName;
 pub use whole::Whole;

@@ -8,7 +8,7 @@ use outbox_event::text::shorten;
 use outbox_event::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{RefusedOutcomes, StalledRoute, StoreError};
+use super::{ListenerReport, Peer, RefusedOutcomes, StoreError};
 
 /// The hosts that work on the table.
 #[async_trait]
@@ -23,10 +23,9 @@ pub trait NodeStore: Send + Sync {
     /// Every host, live ones and those gone for less than a day, oldest start first.
     async fn nodes(&self) -> Result<Vec<NodeRecord>, StoreError>;
 
-    /// The same on the connection that is kept for heartbeats, for a host that may get no other.
-    async fn nodes_beside_heartbeat(&self) -> Result<Vec<NodeRecord>, StoreError> {
-        self.nodes().await
-    }
+    /// The other live hosts of this one's mode, at most 1,000. Asked on the connection that is kept for heartbeats: this host may get
+    /// no other.
+    async fn peers(&self, node: &Node) -> Result<Vec<Peer>, StoreError>;
 }
 
 /// The most bytes of a text of a row: 255 characters, which is what the narrowest database has room for.
@@ -47,8 +46,8 @@ pub struct Node {
     pub plugins: Option<String>,
     /// The outcomes that the database refuses.
     pub refused: RefusedOutcomes,
-    /// The routes whose events it cannot deliver; the first 20 are told.
-    pub stalled: Vec<StalledRoute>,
+    /// Its listeners, and which of them get nowhere.
+    pub listeners: ListenerReport,
     /// Most events that it may have in flight; 0 for a host that takes no partitions: it is about to stop, or stands aside.
     pub room: u32,
     /// Whether a session of it holds its lock.
@@ -66,16 +65,16 @@ impl Node {
             version,
             plugins: None,
             refused: RefusedOutcomes::default(),
-            stalled: Vec::new(),
+            listeners: ListenerReport::default(),
             room: 1,
             session: false,
         }
     }
 
-    /// `refused`, `stalled`, `room` and `session` as their columns have them.
-    pub(super) fn columns(&self) -> (Option<String>, Option<String>, i32, i16) {
+    /// `refused`, `listeners`, `room` and `session` as their columns have them.
+    pub(super) fn columns(&self) -> (Option<String>, String, i32, i16) {
         let room = i32::try_from(self.room).unwrap_or(i32::MAX);
-        (self.refused.column(), StalledRoute::column(&self.stalled), room, self.session.into())
+        (self.refused.column(), self.listeners.column(), room, self.session.into())
     }
 }
 
@@ -107,9 +106,9 @@ pub struct NodeRecord {
     /// The outcomes that the database refused, as of the last heartbeat; empty if the host is gone.
     #[serde(default)]
     pub refused: RefusedOutcomes,
-    /// The routes whose events it cannot deliver, at most 20, as of the last heartbeat; empty if the host is gone.
+    /// Its listeners, as of the last heartbeat; empty if the host is gone.
     #[serde(default)]
-    pub stalled: Vec<StalledRoute>,
+    pub listeners: ListenerReport,
     /// Most events that it may have in flight; 0 for a host that takes no partitions: it is about to stop, or stands aside.
     #[serde(default)]
     pub room: u32,
@@ -133,7 +132,7 @@ impl NodeRecord {
             partitions: 0,
             plugins: node.plugins.clone(),
             refused: node.refused.clone(),
-            stalled: node.stalled.clone(),
+            listeners: node.listeners.clone(),
             room: node.room,
             session: node.session,
         }
@@ -142,7 +141,7 @@ impl NodeRecord {
     /// Whether it is alive and takes no partitions, since other hosts can deliver what it cannot.
     #[must_use]
     pub fn stands_aside(&self) -> bool {
-        self.alive && self.room == 0 && !self.stalled.is_empty()
+        self.alive && self.room == 0 && !self.listeners.stalled.is_empty()
     }
 
     /// A row that was read. Whoever can write into the table can tell anything: texts are no longer than a host's own.

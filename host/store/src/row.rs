@@ -10,8 +10,8 @@ pub(super) use super::columns::{Columns, Named, filled};
 use super::last_cost::from_column;
 use super::number::unsigned;
 use super::{
-    AuditRecord, BlockedKey, NodeRecord, PluginUsage, PurgeRow, Purgeable, Record, RefusedOutcomes, RouteRecord, StalledRoute,
-    StateRecord, Stats, StoreError, WaitReason,
+    AuditRecord, BlockedKey, ListenerReport, NodeRecord, Peer, PluginUsage, PurgeRow, Purgeable, Record, RefusedOutcomes,
+    RouteRecord, StateRecord, Stats, StoreError, WaitReason,
 };
 
 /// The `seq` of a row.
@@ -211,11 +211,17 @@ pub(super) fn node(row: &impl Named, alive: bool) -> Result<NodeRecord, sqlx::Er
         partitions: row.count("partitions")?,
         plugins: row.optional_string("plugins")?,
         refused: RefusedOutcomes::read(row.optional_string("refused")?.as_deref()),
-        stalled: StalledRoute::read(row.optional_string("stalled")?.as_deref()),
+        listeners: ListenerReport::read(row.optional_string("listeners")?.as_deref()),
         room: row.count("room")?,
         session: row.count::<u32>("session")? > 0,
     }
     .bounded())
+}
+
+/// Another host, as one looks at it that cannot deliver everything.
+pub(super) fn peer(row: &impl Named) -> Result<Peer, sqlx::Error> {
+    let listeners = ListenerReport::read(row.optional_string("listeners")?.as_deref());
+    Ok(Peer::new(row.string("label")?, row.count("room")?, listeners))
 }
 
 /// What somebody did, at this time.

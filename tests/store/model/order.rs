@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use outbox::store::{Blocker, HeldPartition, Node, Unblocked, WaitsFor};
+use outbox::store::{Blocker, HeldPartition, ListenerReport, Node, Unblocked, WaitsFor};
 use outbox::{EventId, Status};
 
 use super::table::{NodeRow, Table, is_unfinished};
@@ -158,11 +158,11 @@ impl Table {
     /// partitions, this one included.
     pub(super) fn heartbeat(&mut self, node: &Node, lease: Duration) -> u32 {
         let (now, owner) = (self.now, node.owner.as_str().to_owned());
-        let Node { mode, room, session, ref stalled, .. } = *node;
-        let new = NodeRow { mode, started_at: now, alive_until: now, room, session, stalled: Vec::new() };
+        let Node { mode, room, session, ref listeners, .. } = *node;
+        let new = NodeRow { mode, started_at: now, alive_until: now, room, session, listeners: ListenerReport::default() };
         let row = self.nodes.entry(owner.clone()).or_insert(new);
         (row.alive_until, row.room, row.session) = (now.plus(lease), room, session);
-        row.stalled.clone_from(stalled);
+        row.listeners.clone_from(listeners);
         let owners: BTreeSet<&str> = self.partitions.iter().flatten().map(String::as_str).collect();
         self.nodes.retain(|owner, node| node.alive_until >= now.minus(REMEMBERED_FOR) || owners.contains(owner.as_str()));
         let has_a_share = |other: &str, row: &NodeRow| row.room > 0 || other == owner;

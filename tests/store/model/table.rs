@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use outbox::store::{Audit, NewRow, Ownership, PARTITIONS, Record, StalledRoute};
+use outbox::store::{Audit, ListenerReport, NewRow, Ownership, PARTITIONS, Record};
 use outbox::time::Timestamp;
 use outbox::{EventId, Route, Status};
 
@@ -49,7 +49,7 @@ pub(super) struct NodeRow {
     pub(super) mode: &'static str,
     pub(super) room: u32,
     pub(super) session: bool,
-    pub(super) stalled: Vec<StalledRoute>,
+    pub(super) listeners: ListenerReport,
     pub(super) started_at: Timestamp,
     pub(super) alive_until: Timestamp,
 }

@@ -9,13 +9,14 @@ use crate::again;
 use crate::plan::{Faults, StormKind};
 use crate::world::World;
 
-/// What is asked on the connections that a host keeps for its heartbeat and its session.
-const HEARTBEAT: [&str; 10] = [
+/// Calls on the connections that are reserved for heartbeat and session.
+const RESERVED_CALLS: [&str; 11] = [
     "heartbeat",
     "keep_partitions",
     "release_partitions",
     "restore_partitions",
     "nodes",
+    "peers",
     "now",
     "leave",
     "hold_session",
@@ -74,7 +75,7 @@ impl World {
         }
         let (now, place) = (again::elapsed(), self.lives[life].place);
         let is_sick = self.plan.faults.sick.is_some_and(|(sick, from)| sick == place && from <= now);
-        if is_sick && !HEARTBEAT.contains(&name) {
+        if is_sick && !RESERVED_CALLS.contains(&name) {
             let source = sqlx::Error::from(std::io::Error::from(std::io::ErrorKind::ConnectionRefused));
             fate.end = FateEnd::Refused(StoreError::TooManyConnections { action: "connect", source });
             return fate;

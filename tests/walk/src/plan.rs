@@ -152,9 +152,9 @@ impl Plan {
         .with_time_to_notice()
     }
 
-    /// Where one sick host is all that fails, it is sick for so long, and listeners are so good, that its events must go on meanwhile.
+    /// If one sick host is the only fault, it is sick for so long, and calls are so short, that its events must be delivered meanwhile.
     fn with_time_to_notice(mut self) -> Self {
-        if self.fails_few()
+        if self.has_only_mild_faults()
             && let Some((_, from)) = &mut self.faults.sick
         {
             (*from, self.chaos) = (Duration::from_secs(20), Duration::from_secs(200));
@@ -165,11 +165,11 @@ impl Plan {
 
     /// Whether the database does everything at once, except for outcomes that it refuses, and no host goes.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.fails_few() && self.faults.sick.is_none()
+        self.has_only_mild_faults() && self.faults.sick.is_none()
     }
 
-    /// Whether some outcomes are refused, and one host gets no connections, and nothing else fails.
-    pub(crate) fn fails_few(&self) -> bool {
+    /// Whether the only faults are refused outcomes and one host without connections.
+    pub(crate) fn has_only_mild_faults(&self) -> bool {
         let Faults { before, after, slow, locks, lost_sessions, kills, restarts, ref storms, .. } = self.faults;
         before + after + slow == 0 && locks + lost_sessions + kills + restarts == 0 && storms.is_empty()
     }
@@ -207,9 +207,7 @@ impl Faults {
         let refused = chance.one_of(&[0, 0, 0, 0, 1, 2, 3]);
         if refused > 0 && chance.per_mille(500) { Self { refused, ..Self::default() } } else { Self { refused, ..self } }
     }
-}
 
-impl Faults {
     /// With a host that gets no connections for as long as faults come, in some runs: beside everything else, or alone. The first host
     /// is always well, since it alone has all listeners for certain.
     fn with_sick_host(self, chance: &mut Chance, hosts: usize, chaos: Duration) -> Self {

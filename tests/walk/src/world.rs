@@ -234,10 +234,13 @@ impl World {
         let Plan { mode, deadline, ref listeners, ref faults, .. } = self.plan;
         // Where order is kept, events wait behind one whose outcome is refused, or that waits for a deploy.
         let keeps_order = matches!(mode, Mode::Ordered | Mode::OrderedByAggregate);
-        let waits_behind = keeps_order && (faults.refused > 0 || self.lives.iter().any(|life| life.lacks_route));
+        let lacks_route = self.lives.iter().any(|life| life.lacks_route);
+        let waits_behind = keeps_order && (faults.refused > 0 || lacks_route);
+        // A host stands aside only for one with the same listeners.
+        let nobody_helps = faults.sick.is_some() && lacks_route;
         // Calls that are cut off by their deadline keep the workers of a host.
         let is_long = listeners.longest > SHORT || (listeners.troubled > 0 && deadline > SHORT);
-        if waits_behind || !self.plan.fails_few() || listeners.breaks.is_some() || is_long {
+        if waits_behind || nobody_helps || !self.plan.has_only_mild_faults() || listeners.breaks.is_some() || is_long {
             return;
         }
         let (before, refused) = (self.table.now.minus(LONG), &self.refused_rows);

@@ -205,9 +205,9 @@ pub(super) fn refused(nodes: &[NodeRecord], flags: &Flags) -> Option<Finding> {
 /// Hosts that stand aside, since other hosts can deliver what they cannot.
 pub(super) fn aside(nodes: &[NodeRecord], now: Timestamp) -> Vec<Finding> {
     let finding = |node: &NodeRecord| {
-        let first = node.stalled.first().filter(|_| node.stands_aside())?;
-        let mut what = format!("{} takes no events, since other hosts can deliver what it cannot:", node.label);
-        for stalled in node.stalled.iter().take(LISTED) {
+        let first = node.listeners.stalled.first().filter(|_| node.stands_aside())?;
+        let mut what = format!("{} stands aside: another host reports fewer stalled routes. It cannot deliver:", node.label);
+        for stalled in node.listeners.stalled.iter().take(LISTED) {
             let (route, reason) = (short(&stalled.to_string(), 160), short(&stalled.reason, 300));
             what.push_str(&format!("\n{route}, for {}: {reason}", span(now.since(stalled.since))));
         }
@@ -216,7 +216,7 @@ pub(super) fn aside(nodes: &[NodeRecord], now: Timestamp) -> Vec<Finding> {
         } else {
             "compare that host with the others: its network and names, its files, its credentials"
         };
-        let fix = format!("{remedy}; it tries again by itself, after 30 s at first and after 10 min at most");
+        let fix = format!("{remedy}; it retries by itself, after 30 s at first and after 10 min at most");
         Some(Finding::warning("nodes", what, fix))
     };
     nodes.iter().filter_map(finding).collect()

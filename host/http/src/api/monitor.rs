@@ -21,8 +21,7 @@ use super::super::problem::{Kind, Problem};
 pub(super) struct Ready {
     ready: bool,
     reasons: Vec<Reason>,
-    /// The routes whose events this host gives back, since their sink takes nothing or the breaker of their listener is open; no reason
-    /// against being ready. Only for whoever may look.
+    /// Routes that this host cannot deliver at the moment. They do not make it unready. Only for whoever may look.
     #[serde(skip_serializing_if = "Option::is_none")]
     stalled: Option<Vec<StalledRoute>>,
 }

@@ -168,3 +168,37 @@ fn a_route_with_the_same_event_type_is_near_whatever_its_aggregate_type() {
     );
     assert_eq!(unroutable(AggregateType::GLOBAL, "Other"), "no listener answers __GLOBAL__/Other (1 route is answered)");
 }
+
+#[test]
+fn hosts_with_the_same_listeners_have_the_same_digest() {
+    let hosts = [(); 2].map(|()| Listeners::default());
+    let digests = || hosts.each_ref().map(Listeners::digest);
+    let native = |event_type: &str| vec![registration("Order", event_type)];
+    for host in &hosts {
+        host.replace(Owner::Native, native("OrderPaid")).expect("free");
+    }
+    assert_eq!(digests()[0], digests()[1]);
+    hosts[0].replace("mailer", vec![registration("Order", "OrderPlaced")]).expect("free");
+    assert_ne!(digests()[0], digests()[1], "the plugin does not serve on the other");
+    hosts[1].replace("mailer", vec![registration("Order", "OrderPlaced")]).expect("free");
+    assert_eq!(digests()[0], digests()[1]);
+
+    hosts[1].set_relays(vec![(Owner::Sink("orders".into()), registration("Order", "*"))]).expect("one");
+    assert_ne!(digests()[0], digests()[1]);
+    hosts[0].set_relays(vec![(Owner::Sink("orders".into()), registration("Order", "*"))]).expect("one");
+    assert_eq!(digests()[0], digests()[1]);
+    hosts[0].set_relays(vec![(Owner::Sink("others".into()), registration("Order", "*"))]).expect("one");
+    assert_ne!(digests()[0], digests()[1]);
+}
+
+#[test]
+fn a_plugin_that_breaks_is_no_stall_of_its_host() {
+    let (listeners, now) = (Listeners::default(), Instant::now());
+    listeners.replace("mailer", vec![registration("Order", "OrderPlaced")]).expect("free");
+    listeners.replace(Owner::Native, vec![registration("Order", "OrderPaid")]).expect("free");
+    for event_type in ["OrderPlaced", "OrderPaid"] {
+        listeners.find(&Route::new("Order", event_type).expect("valid")).expect("it is there").gave_back("it breaks", now);
+    }
+    let stalls: Vec<_> = listeners.stalls(now).into_iter().map(|(route, ..)| route.to_string()).collect();
+    assert_eq!(stalls, ["Order/OrderPaid"]);
+}

@@ -93,7 +93,7 @@ impl Dispatcher {
         let mut left = self.shared.queue.drain();
         // The queue is closed: an event that ends now starts no other.
         left.extend(self.shared.order.iter().flat_map(|order| order.key_queues().drain()));
-        // Queues of listeners and keys come in any order, and the walk plays a seed twice.
+        // Hash maps have any order; sorted, a seed of the walk runs the same way again.
         left.sort_by_key(|delivery| delivery.fence().map(|fence| fence.sequence));
         let giving_back = async {
             for delivery in left {

@@ -71,20 +71,20 @@ impl Exposition<'_> {
             )
             .series(&[("obstacle", "locked")], u64::try_from(apart.locked()).unwrap_or(u64::MAX))
             .series(&[("obstacle", "refused")], u64::from(apart.refused().count));
-        let standing = &self.metrics.standing;
+        let stalls = &self.metrics.stalls;
         snapshot
             .family(
                 "aside",
                 MetricType::Gauge,
-                "1 while this host takes no partitions, since other hosts can deliver what it cannot.",
+                "1 while this host takes no partitions, since another host reports fewer stalled routes.",
             )
-            .series(&[], standing.is_aside());
-        let (now, stalled) = (system_clock().now(), standing.stalled());
+            .series(&[], stalls.is_aside());
+        let (now, stalled) = (system_clock().now(), stalls.routes());
         let seconds = snapshot.family(
             "stalled_seconds",
             MetricType::Gauge,
-            "For how long this host has had no event of a route answered, since its sink takes nothing or the breaker of its listener \
-             is open. Absent while events are answered.",
+            "Seconds since an event of a route was answered last on this host, while its sink is down or the breaker of its listener is \
+             open. Absent otherwise.",
         );
         for one in stalled.iter().take(StalledRoute::NAMED) {
             let route = if one.is_all() { "*/*" } else { &one.route };

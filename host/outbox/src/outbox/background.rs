@@ -14,7 +14,7 @@ use super::wanted::Wanted;
 use crate::dispatcher::{Dispatcher, Shared, Visits};
 use crate::listener::Listeners;
 use crate::metrics::{Sampled, Sampler};
-use crate::node::{HEARTBEATS, Heartbeat, SessionKeeper};
+use crate::node::{HEARTBEATS, Heartbeat, SessionKeeper, Stalls};
 use crate::notifier;
 use crate::order::{Learner, Order};
 use crate::partition::Partitions;
@@ -25,7 +25,7 @@ use crate::recurring::{Outage, Recurring};
 use crate::routes::RouteKeeper;
 use crate::settlement::SettlementRules;
 use crate::settler::{SettlerHandle, SettlerInbox};
-use crate::store::{Node, RefusedOutcomes, Store};
+use crate::store::{ListenerReport, Node, RefusedOutcomes, Store};
 
 /// The settler's two ends.
 pub(super) type Settling = (SettlerHandle, SettlerInbox);
@@ -112,7 +112,7 @@ impl<S> Background<'_, S> {
             headroom: Headroom::default(),
             refused: RefusedClaims::default(),
         };
-        let poller = Poller::new(wanted.poller.clone(), intake, parts.poller_pulse.clone());
+        let poller = Poller::new(wanted.poller.clone(), intake, parts.poller_pulse.clone(), parts.reads.clone());
         self.health.spawn("poller", poller.run(self.stop.clone()))
     }
 
@@ -149,7 +149,7 @@ impl<S> Background<'_, S> {
             version: env!("CARGO_PKG_VERSION"),
             plugins: None,
             refused: RefusedOutcomes::default(),
-            stalled: Vec::new(),
+            listeners: ListenerReport::default(),
             room: u32::try_from(wanted.dispatcher.most_in_hand()).unwrap_or(u32::MAX),
             session: false,
         };
@@ -162,9 +162,11 @@ impl<S> Background<'_, S> {
             wake: parts.wake.clone(),
             metrics: parts.metrics.clone(),
             pulse: parts.heartbeat_pulse.clone(),
-            listeners: self.listeners.clone(),
-            poller_pulse: parts.poller_pulse.clone(),
-            poll_interval: wanted.poller.interval,
+            stalls: Stalls {
+                listeners: self.listeners.clone(),
+                reads: parts.reads.clone(),
+                poll_interval: wanted.poller.interval,
+            },
         };
         self.health.spawn("heartbeat", heartbeat.run(leave))
     }

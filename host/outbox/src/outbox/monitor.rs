@@ -92,7 +92,7 @@ impl Monitor {
         let plugins = self.0.plugins.iter().flat_map(crate::wasm::RequiredPlugins::missing);
         #[cfg(feature = "wasm")]
         reasons.extend(plugins.map(|fault| Unready::new(UnreadyCode::Plugin, fault)));
-        Readiness::new(reasons).with_stalled(self.0.metrics.standing.stalled())
+        Readiness::new(reasons).with_stalled(self.0.metrics.stalls.routes())
     }
 
     /// The outbox's mode.

@@ -23,6 +23,7 @@ pub(super) struct Parts {
     pub(super) metrics: Arc<Metrics>,
     pub(super) owner: OwnerId,
     pub(super) poller_pulse: Arc<Pulse>,
+    pub(super) reads: Arc<Pulse>,
     pub(super) heartbeat_pulse: Arc<Pulse>,
 }
 
@@ -37,6 +38,7 @@ impl Parts {
             metrics: Arc::new(Metrics::for_routes(metrics.max_routes)),
             owner: OwnerId::generate(label),
             poller_pulse: Arc::new(Pulse::new()),
+            reads: Arc::new(Pulse::new()),
             heartbeat_pulse: Arc::new(Pulse::new()),
         }
     }

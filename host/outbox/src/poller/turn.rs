@@ -37,13 +37,20 @@ impl Poller {
         };
         let unblocked = self.unblock(begins).await;
         // Events that are due do not wait until those that are set aside can be made due again.
-        let (turn, taken) = self.take(begins).await?;
+        let (turn, taken) = match self.take(begins).await {
+            // Without open partitions nothing was read.
+            Ok((turn, taken)) if self.reader.intake.partitions.is_reading() => {
+                self.reads.beat();
+                (turn, taken)
+            }
+            taken => taken.inspect_err(|_| self.reads.failed())?,
+        };
         unparked.and(unblocked)?;
         if turn == Polled::Drained && self.unparking.has_more() {
             return Ok(Polled::Full);
         }
         if turn == Polled::Drained
-            && let Some(due) = self.next_due(taken, begins).await?
+            && let Some(due) = self.next_due(taken, begins).await.inspect_err(|_| self.reads.failed())?
         {
             // Looking again and again for events that other hosts hold, or are about to hold, would be work for nothing.
             let least = if self.reader.intake.is_one_queue() { STOPPED_FRONT_REST } else { NONE_TAKEN_REST };

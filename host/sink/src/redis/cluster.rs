@@ -4,18 +4,23 @@
 //! the stream. Source: Redis cluster specification, "Redirection and resharding".
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ::redis::{ErrorKind, RedisConnectionInfo, RedisError, ServerErrorKind};
 
 use super::server::{Open, Server};
-use crate::breaker::{Breaker, Of};
+use crate::breaker::{Breaker, BreakerScope};
 use crate::connection::Connection;
 
 /// The slots of a cluster.
 const SLOTS: u16 = 16_384;
-/// The most nodes that are remembered. Clusters have fewer than a thousand.
-const MAX_NODES: usize = 1_024;
+/// The most nodes that are remembered, each with a connection.
+const MAX_NODES: usize = 128;
+/// How many of them are tried when no configured address can be connected to.
+const SOME: usize = 3;
+/// The longest host name.
+const MAX_HOST: usize = 253;
 
 /// A node of a cluster.
 pub(super) struct Node {
@@ -72,6 +77,9 @@ impl Nodes {
         let (named, port) = address.rsplit_once(':')?;
         let port = port.parse().ok()?;
         let host = if named.is_empty() { host } else { named };
+        if !may_be_named(host) {
+            return None;
+        }
         let asking = matches!(answer.kind(), ErrorKind::Server(ServerErrorKind::Ask));
         let mut state = self.lock();
         if state.by_address.len() >= MAX_NODES {
@@ -79,13 +87,22 @@ impl Nodes {
         }
         let new = || {
             let server = Server { host: host.to_owned(), port, settings: self.login.clone() };
-            Arc::new(Node { server, connection: Connection::default(), breaker: Breaker::new(&self.sink, Of::Receiver) })
+            Arc::new(Node {
+                server,
+                connection: Connection::default(),
+                breaker: Breaker::new(&self.sink, BreakerScope::Receiver),
+            })
         };
         let node = state.by_address.entry(format!("{host}:{port}")).or_insert_with(new).clone();
         if !asking && slot < SLOTS {
             state.by_slot.insert(slot, node.clone());
         }
         Some(Redirect { node, asking })
+    }
+
+    /// Some of the nodes: the cluster may have others than when it was configured.
+    pub(super) fn some(&self) -> Vec<Server> {
+        self.lock().by_address.values().take(SOME).map(|node| node.server.clone()).collect()
     }
 
     /// The node failed: its slots may be on another one now, which any other node names.
@@ -104,6 +121,22 @@ impl Nodes {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether a server may name this host for others: a host that others can be at, of bounded length.
+pub(super) fn may_be_named(host: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b".:-_%".contains(&byte);
+    if host.is_empty() || host.len() > MAX_HOST || !host.bytes().all(is_plain) {
+        return false;
+    }
+    match host.parse() {
+        // Where a cloud keeps its secrets.
+        Ok(IpAddr::V4(address)) => {
+            !(address.is_unspecified() || address.is_multicast() || address.is_broadcast() || address.is_link_local())
+        }
+        Ok(IpAddr::V6(address)) => !(address.is_unspecified() || address.is_multicast() || address.is_unicast_link_local()),
+        Err(_) => true,
     }
 }
 
@@ -127,6 +160,19 @@ fn crc16(bytes: &[u8]) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_names_no_host_that_none_can_be_at() {
+        for host in ["10.0.0.7", "127.0.0.1", "::1", "fd00::7", "redis-1.example.com", "node_1"] {
+            assert!(may_be_named(host), "{host}");
+        }
+        let long = "a".repeat(MAX_HOST + 1);
+        for host in
+            ["", "169.254.169.254", "fe80::1", "0.0.0.0", "::", "224.0.0.1", "255.255.255.255", "a\r\nb", "a b", "ä", &long]
+        {
+            assert!(!may_be_named(host), "{host}");
+        }
+    }
 
     #[test]
     fn a_slot_is_that_of_the_specification() {

@@ -4,6 +4,7 @@ use ::redis::{RedisConnectionInfo, Value, cmd};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
+use super::cluster::may_be_named;
 use super::server::{KindText, Open, Options, Server};
 use crate::error::quoted;
 
@@ -21,12 +22,13 @@ impl Entry {
         Self { servers, master: sentinel.map(|name| (name, login)) }
     }
 
-    /// Connects to all servers at once, as some may be away, and takes the first that answers.
+    /// Connects to all servers at once, as some may be away, and takes the first that answers. `nodes` are further nodes of the cluster.
     ///
     /// # Errors
     /// Why none can be used, for an operator.
-    pub(super) async fn open(&self, options: &Options) -> Result<Open, String> {
-        let mut opening: FuturesUnordered<_> = self.servers.iter().map(|server| self.open_by(server, options)).collect();
+    pub(super) async fn open(&self, options: &Options, nodes: Vec<Server>) -> Result<Open, String> {
+        let servers = self.servers.iter().chain(&nodes);
+        let mut opening: FuturesUnordered<_> = servers.map(|server| self.open_by(server, options)).collect();
         let mut reasons = Vec::new();
         while let Some(opened) = opening.next().await {
             match opened {
@@ -61,7 +63,10 @@ async fn master(mut sentinel: Open, at: &Server, name: &str, login: &RedisConnec
     asking.arg("get-master-addr-by-name").arg(name);
     let answer: Result<Option<(String, u16)>, _> = asking.query_async(&mut sentinel.connection).await;
     match answer {
-        Ok(Some((host, port))) => Ok(Server { host, port, settings: login.clone() }),
+        Ok(Some((host, port))) if may_be_named(&host) => Ok(Server { host, port, settings: login.clone() }),
+        Ok(Some((host, _))) => {
+            Err(format!("the Sentinel at {} names `{}`, where no master can be", at.address(), quoted(&host)))
+        }
         Ok(None) => {
             Err(format!("the Sentinel at {} knows no master `{}`; correct the setting sentinel", at.address(), quoted(name)))
         }

@@ -49,7 +49,7 @@ impl Server {
 
     /// `host:port`.
     pub(super) fn address(&self) -> String {
-        format!("{}:{}", self.host, self.port)
+        format!("{}:{}", quoted(&self.host), self.port)
     }
 
     /// Connects and logs in.

@@ -7,19 +7,20 @@ use outbox_event::OwnerId;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 
 use super::patience::patiently;
+use super::primary::on_primary;
 use super::{MySqlStore, Run};
 use crate::row::Named;
 use crate::run::commit_or_roll_back;
 use crate::settle::delay_micros;
-use crate::{Node, NodeRecord, NodeStore, StoreError, row};
+use crate::{Node, NodeRecord, NodeStore, Peer, StoreError, row};
 
-/// Bound: owner, label, mode, version, the lease in microseconds, plugins, the outcomes that are refused, the routes that are stalled,
+/// Bound: owner, label, mode, version, the lease in microseconds, plugins, the outcomes that are refused, its report on its listeners,
 /// its room, whether it has a session, and the last six again.
 const HEARTBEAT: &str = "
-INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until, plugins, refused, stalled, room, session)
+INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until, plugins, refused, listeners, room, session)
 VALUES (?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, ?, ?, ?, ?, ?)
 ON DUPLICATE KEY UPDATE alive_until = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, plugins = ?,
-                        refused = ?, stalled = ?, room = ?, session = ?";
+                        refused = ?, listeners = ?, room = ?, session = ?";
 
 /// How many other hosts share the work. Bound: the mode, the owner.
 const OTHERS: &str = "
@@ -42,15 +43,28 @@ const LEAVE: &str = "DELETE FROM outbox_event_node WHERE owner = ?";
 const FREE_PARTITIONS: &str = "UPDATE outbox_event_partition SET owner = NULL WHERE owner = ?";
 
 /// Nobody may have beaten since a host was gone for too long.
-const NODES: &str = "
+const NODES: &str = concat!(
+    "
 SELECT owner, label, mode, version, CASE WHEN alive_until > UTC_TIMESTAMP(6) THEN plugins END AS plugins,
        CASE WHEN alive_until > UTC_TIMESTAMP(6) THEN refused END AS refused,
-       CASE WHEN alive_until > UTC_TIMESTAMP(6) THEN stalled END AS stalled,
+       CASE WHEN alive_until > UTC_TIMESTAMP(6) THEN listeners END AS listeners,
        room, session,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', started_at) AS started_at,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', alive_until) AS alive_until, alive_until > UTC_TIMESTAMP(6) AS alive,
        (SELECT COUNT(*) FROM outbox_event_partition AS held WHERE held.owner = node.owner) AS partitions
-FROM outbox_event_node AS node WHERE alive_until >= UTC_TIMESTAMP(6) - INTERVAL 1 DAY ORDER BY node.started_at, owner";
+FROM outbox_event_node AS node WHERE ",
+    on_primary!(),
+    " AND alive_until >= UTC_TIMESTAMP(6) - INTERVAL 1 DAY ORDER BY node.started_at, owner"
+);
+
+/// Bound: the most bytes of a report, the owner, the mode, the most hosts.
+const PEERS: &str = concat!(
+    "
+SELECT label, room, CASE WHEN OCTET_LENGTH(listeners) <= ? THEN listeners END AS listeners FROM outbox_event_node
+WHERE ",
+    on_primary!(),
+    " AND alive_until > UTC_TIMESTAMP(6) AND owner <> ? AND mode = ? ORDER BY owner LIMIT ?"
+);
 
 #[async_trait]
 impl NodeStore for MySqlStore {
@@ -72,10 +86,10 @@ impl NodeStore for MySqlStore {
         }
         let statement =
             store.statement(HEARTBEAT).bind(node.owner.as_str()).bind(&node.label).bind(node.mode).bind(node.version);
-        let (plugins, (refused, stalled, room, session)) = (node.plugins.as_deref(), node.columns());
-        let (refused, stalled) = (refused.as_deref(), stalled.as_deref());
-        let statement = statement.bind(lease).bind(plugins).bind(refused).bind(stalled).bind(room).bind(session);
-        let statement = statement.bind(lease).bind(plugins).bind(refused).bind(stalled).bind(room).bind(session);
+        let (plugins, (refused, listeners, room, session)) = (node.plugins.as_deref(), node.columns());
+        let (refused, listeners) = (refused.as_deref(), &*listeners);
+        let statement = statement.bind(lease).bind(plugins).bind(refused).bind(listeners).bind(room).bind(session);
+        let statement = statement.bind(lease).bind(plugins).bind(refused).bind(listeners).bind(room).bind(session);
         store.execute(action, statement).await?;
         Ok(others.saturating_add(1))
     }
@@ -89,8 +103,10 @@ impl NodeStore for MySqlStore {
         self.read_all("list hosts", self.statement(NODES), node).await
     }
 
-    async fn nodes_beside_heartbeat(&self) -> Result<Vec<NodeRecord>, StoreError> {
-        self.keeping().nodes().await
+    async fn peers(&self, node: &Node) -> Result<Vec<Peer>, StoreError> {
+        let store = &self.keeping();
+        let statement = store.statement(PEERS).bind(Peer::MOST_BYTES).bind(node.owner.as_str()).bind(node.mode);
+        store.read_all("look at the other hosts", statement.bind(Peer::MOST), row::peer).await
     }
 }
 

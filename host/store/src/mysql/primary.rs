@@ -16,10 +16,11 @@ macro_rules! on_primary {
 }
 pub(super) use on_primary;
 
-/// Value is out of range. No other statement of the store computes with numbers that large.
+/// Value is out of range.
 const OUT_OF_RANGE: u16 = 1690;
 
-/// Whether an error is that of [`on_primary!`].
+/// Whether an error is that of [`on_primary!`]. The server quotes the expression, so an error of a user's trigger is not taken for it.
 pub(super) fn is_of_read_only_server(error: &sqlx::Error) -> bool {
-    number(error) == Some(OUT_OF_RANGE)
+    let quotes_check = |message: &str| ["read_only", "~0 ", "~(0)"].iter().any(|part| message.contains(part));
+    number(error) == Some(OUT_OF_RANGE) && error.as_database_error().is_some_and(|error| quotes_check(error.message()))
 }

@@ -6,22 +6,23 @@ use async_trait::async_trait;
 use outbox_event::OwnerId;
 use sqlx::Row;
 
+use super::primary::on_primary;
 use super::{PostgresStore, Run};
 use crate::row::Named;
 use crate::settle::delay_micros;
-use crate::{Node, NodeRecord, NodeStore, StoreError, row};
+use crate::{Node, NodeRecord, NodeStore, Peer, StoreError, row};
 
 /// A statement does not see what it writes: this host is counted by itself. Skips hosts that another host is deleting. A host that
 /// owns partitions is not deleted, since its row says that they are free. A long text that did not change is not written again. $1 to $4 owner, label, mode, version, $5 the lease in
-/// microseconds, $6 its plugins, $7 the outcomes that are refused, $8 the routes that are stalled, $9 and $10 its room and whether it
+/// microseconds, $6 its plugins, $7 the outcomes that are refused, $8 its report on its listeners, $9 and $10 its room and whether it
 /// has a session.
 const HEARTBEAT: &str = "
 WITH alive AS (
-  INSERT INTO outbox_event_node AS node (owner, label, mode, version, started_at, alive_until, plugins, refused, stalled, room, session)
+  INSERT INTO outbox_event_node AS node (owner, label, mode, version, started_at, alive_until, plugins, refused, listeners, room, session)
   VALUES ($1::text, $2::text, $3::text, $4::text, now(), now() + $5::bigint * interval '1 microsecond', $6::text,
           $7::text, $8::text, $9::integer, $10::smallint)
   ON CONFLICT (owner) DO UPDATE
-  SET alive_until = excluded.alive_until, refused = excluded.refused, stalled = excluded.stalled, room = excluded.room,
+  SET alive_until = excluded.alive_until, refused = excluded.refused, listeners = excluded.listeners, room = excluded.room,
       session = excluded.session,
       plugins = CASE WHEN node.plugins = excluded.plugins THEN node.plugins ELSE excluded.plugins END),
 forgotten AS (
@@ -38,18 +39,31 @@ const LEAVE: &str = "
 WITH freed AS (UPDATE outbox_event_partition SET owner = NULL WHERE owner = $1::text)
 DELETE FROM outbox_event_node WHERE owner = $1::text";
 
-const NODES: &str = "
+const NODES: &str = concat!(
+    "
 SELECT owner, label, mode, version, started_at, alive_until, alive_until > now() AS alive, room, session,
        CASE WHEN alive_until > now() THEN plugins END AS plugins,
        CASE WHEN alive_until > now() THEN refused END AS refused,
-       CASE WHEN alive_until > now() THEN stalled END AS stalled,
+       CASE WHEN alive_until > now() THEN listeners END AS listeners,
        (SELECT count(*) FROM outbox_event_partition AS held WHERE held.owner = node.owner) AS partitions
-FROM outbox_event_node AS node WHERE alive_until >= now() - interval '1 day' ORDER BY started_at, owner";
+FROM outbox_event_node AS node WHERE ",
+    on_primary!(),
+    " AND alive_until >= now() - interval '1 day' ORDER BY started_at, owner"
+);
+
+/// $1 the owner, $2 the mode, $3 the most bytes of a report, $4 the most hosts.
+const PEERS: &str = concat!(
+    "
+SELECT label, room, CASE WHEN octet_length(listeners) <= $3::bigint THEN listeners END AS listeners FROM outbox_event_node
+WHERE ",
+    on_primary!(),
+    " AND alive_until > now() AND owner <> $1::text AND mode = $2::text ORDER BY owner LIMIT $4::bigint"
+);
 
 #[async_trait]
 impl NodeStore for PostgresStore {
     async fn heartbeat(&self, node: &Node, lease: Duration) -> Result<u32, StoreError> {
-        let (store, (refused, stalled, room, session)) = (&self.keeping(), node.columns());
+        let (store, (refused, listeners, room, session)) = (&self.keeping(), node.columns());
         let statement = store
             .statement(HEARTBEAT)
             .bind(node.owner.as_str())
@@ -59,7 +73,7 @@ impl NodeStore for PostgresStore {
             .bind(delay_micros(lease))
             .bind(node.plugins.as_deref())
             .bind(refused)
-            .bind(stalled)
+            .bind(listeners)
             .bind(room)
             .bind(session);
         store.read_one("say that this host is alive", statement, |row| row.count("live")).await
@@ -75,7 +89,10 @@ impl NodeStore for PostgresStore {
         self.read_all("list hosts", self.statement(NODES), |row| row::node(row, row.try_get("alive")?)).await
     }
 
-    async fn nodes_beside_heartbeat(&self) -> Result<Vec<NodeRecord>, StoreError> {
-        self.keeping().nodes().await
+    async fn peers(&self, node: &Node) -> Result<Vec<Peer>, StoreError> {
+        let store = &self.keeping();
+        let statement = store.statement(PEERS).bind(node.owner.as_str()).bind(node.mode);
+        let statement = statement.bind(i64::from(Peer::MOST_BYTES)).bind(i64::from(Peer::MOST));
+        store.read_all("look at the other hosts", statement, row::peer).await
     }
 }

@@ -4,9 +4,9 @@
 //! tables as they were some time ago: events that were delivered look due. A standby refuses statements that write by itself. Each
 //! statement that only reads, and that the host acts on, contains [`on_primary!`].
 
-/// A condition that is true on the primary. On a standby it is an error that names the server, even if the statement finds no row: the
-/// server evaluates it once for each statement, before it reads a row, if no other condition without columns comes first. `pg_is_in_recovery` is volatile, so pgpool-II sends a statement
-/// that contains it to the primary.
+/// True on the primary. On a standby the statement fails with an error that names the server, even if no row matches: PostgreSQL evaluates
+/// the condition once, before it reads rows. Put it before other conditions without columns. `pg_is_in_recovery` is volatile, so pgpool-II
+/// sends the statement to the primary.
 macro_rules! on_primary {
     () => {
         "(SELECT (CASE WHEN pg_is_in_recovery() THEN concat('outbox: standby ', host(inet_server_addr()), ':', inet_server_port())

@@ -160,7 +160,7 @@ impl PostgresStore {
     }
 
     /// As [`failed`], names the table when that is what is missing, and draws what it says of the other connections.
-    fn sorted(&self, action: &'static str, source: sqlx::Error) -> StoreError {
+    pub(super) fn sorted(&self, action: &'static str, source: sqlx::Error) -> StoreError {
         let code = source.as_database_error().and_then(sqlx::error::DatabaseError::code);
         if let Some("42P01" | "3F000") = code.as_deref() {
             return StoreError::NoSchema { table: self.table.to_string() };

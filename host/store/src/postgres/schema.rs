@@ -119,7 +119,7 @@ const STEPS: &[Step] = &[Step {
     name: "outbox-8",
     up: include_str!("../../migrations/postgres/0001_outbox_event.sql"),
     down: include_str!("../../migrations/postgres/0001_outbox_event.down.sql"),
-    probe: "SELECT stalled FROM outbox_event_node WHERE 1 = 0",
+    probe: "SELECT listeners FROM outbox_event_node WHERE 1 = 0",
 }];
 
 const HISTORY: &str = "

@@ -117,7 +117,8 @@ impl TransactionalStore for PostgresStore {
                 bind(self.statement(INSERT), chunk)
             };
             let inserted = inserted.fetch_all(&mut *connection).await;
-            let inserted = inserted.map_err(|error| self.failed(ACTION, error));
+            // A read-only transaction is the caller's own, and says nothing of the server.
+            let inserted = inserted.map_err(|error| self.sorted(ACTION, error));
             if let Err(StoreError::Outdated { .. }) = inserted {
                 // It may be the caller's own connection, which nobody replaces. That this can fail as well changes nothing.
                 let _ = connection.clear_cached_statements().await;

@@ -9,16 +9,16 @@ use outbox_event::time::micros;
 use super::error::failed;
 use super::{Run, SqliteStore, TransactionalStore};
 use crate::row::Named;
-use crate::{Node, NodeRecord, NodeStore, StoreError, row};
+use crate::{Node, NodeRecord, NodeStore, Peer, StoreError, row};
 
 /// ?1 to ?4 owner, label, mode, version, ?5 now, ?6 until when it is taken to be alive, ?7 its plugins, ?8 the outcomes
-/// that are refused, ?9 the routes that are stalled, ?10 and ?11 its room and whether it has a session.
+/// that are refused, ?9 its report on its listeners, ?10 and ?11 its room and whether it has a session.
 const HEARTBEAT: &str = "
-INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until, plugins, refused, stalled, room, session)
+INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until, plugins, refused, listeners, room, session)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
 ON CONFLICT (owner) DO UPDATE
 SET alive_until = excluded.alive_until, plugins = excluded.plugins,
-    refused = excluded.refused, stalled = excluded.stalled, room = excluded.room, session = excluded.session";
+    refused = excluded.refused, listeners = excluded.listeners, room = excluded.room, session = excluded.session";
 
 /// A host that owns partitions is not deleted, since its row says that they are free. ?1 the oldest time that is kept.
 const FORGET: &str = "
@@ -37,10 +37,15 @@ const FREE_PARTITIONS: &str = "UPDATE outbox_event_partition SET owner = NULL WH
 const NODES: &str = "
 SELECT owner, label, mode, version, started_at, alive_until, CASE WHEN alive_until > ?1 THEN plugins END AS plugins,
        CASE WHEN alive_until > ?1 THEN refused END AS refused,
-       CASE WHEN alive_until > ?1 THEN stalled END AS stalled,
+       CASE WHEN alive_until > ?1 THEN listeners END AS listeners,
        room, session,
        (SELECT count(*) FROM outbox_event_partition AS held WHERE held.owner = node.owner) AS partitions
 FROM outbox_event_node AS node WHERE alive_until >= ?2 ORDER BY started_at, owner";
+
+/// ?1 now, ?2 the owner, ?3 the mode, ?4 the most bytes of a report, ?5 the most hosts.
+const PEERS: &str = "
+SELECT label, room, CASE WHEN octet_length(listeners) <= ?4 THEN listeners END AS listeners FROM outbox_event_node
+WHERE alive_until > ?1 AND owner <> ?2 AND mode = ?3 ORDER BY owner LIMIT ?5";
 
 const DAY: i64 = 24 * 3_600 * 1_000_000;
 
@@ -54,8 +59,8 @@ impl NodeStore for SqliteStore {
         let statement =
             self.statement(HEARTBEAT).bind(node.owner.as_str()).bind(&node.label).bind(node.mode).bind(node.version);
         let statement = statement.bind(now).bind(now.saturating_add(micros(lease))).bind(node.plugins.as_deref());
-        let (refused, stalled, room, session) = node.columns();
-        let statement = statement.bind(refused).bind(stalled).bind(room).bind(session);
+        let (refused, listeners, room, session) = node.columns();
+        let statement = statement.bind(refused).bind(listeners).bind(room).bind(session);
         statement.execute(&mut *transaction).await.map_err(failed)?;
         self.statement(FORGET).bind(now.saturating_sub(DAY)).execute(&mut *transaction).await.map_err(failed)?;
         let statement = self.statement(LIVE).bind(node.mode).bind(node.owner.as_str()).bind(now);
@@ -77,5 +82,11 @@ impl NodeStore for SqliteStore {
         let now = self.clock.now();
         let statement = self.statement(NODES).bind(now.as_micros()).bind(now.as_micros().saturating_sub(DAY));
         self.read_all("list hosts", statement, |row| row::node(row, row.moment("alive_until")? > now)).await
+    }
+
+    async fn peers(&self, node: &Node) -> Result<Vec<Peer>, StoreError> {
+        let statement = self.statement(PEERS).bind(self.clock.now().as_micros()).bind(node.owner.as_str()).bind(node.mode);
+        let statement = statement.bind(Peer::MOST_BYTES).bind(Peer::MOST);
+        self.read_all("look at the other hosts", statement, row::peer).await
     }
 }

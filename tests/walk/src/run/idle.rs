@@ -42,9 +42,9 @@ fn every(plan: &Plan, name: &str) -> Option<Duration> {
         // A session tells of changes.
         "routes" => Duration::from_secs(if plan.sessions { 10 } else { 1 }),
         // A host that is not alone, and should be, looks around it with each.
-        "heartbeat" | "restore_partitions" | "keep_partitions" | "now" => plan.lease / 10,
-        // And so does one that stands aside.
-        "nodes" => plan.lease / 20,
+        "heartbeat" | "restore_partitions" | "keep_partitions" | "nodes" | "now" => plan.lease / 10,
+        // A host that stands aside, or has a stall.
+        "peers" => plan.lease / 10,
         // A host that stood aside comes back.
         "release_partitions" => Duration::from_secs(30),
         "blockers" => plan.lease,

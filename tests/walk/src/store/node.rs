@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use outbox::StoreError;
 use outbox::event::OwnerId;
-use outbox::store::{Node, NodeRecord, NodeStore};
+use outbox::store::{Node, NodeRecord, NodeStore, Peer};
 
 use super::MemoryStore;
 
@@ -31,10 +31,20 @@ impl NodeStore for MemoryStore {
                 let node = Node { session: row.session, ..Node::new(OwnerId::known(owner), owner, row.mode, "1.0.0") };
                 let mut record = NodeRecord::new(&node, row.started_at);
                 (record.alive_until, record.alive) = (row.alive_until, row.alive_until > now);
-                (record.room, record.stalled) = (row.room, row.stalled.clone());
+                (record.room, record.listeners) = (row.room, row.listeners.clone());
                 record
             });
             nodes.collect()
+        })
+        .await
+    }
+
+    async fn peers(&self, node: &Node) -> Result<Vec<Peer>, StoreError> {
+        self.run("peers", |world| {
+            let (now, own) = (world.table.now, node.owner.as_str());
+            let nodes = world.table.nodes.iter();
+            let others = nodes.filter(|(owner, row)| *owner != own && row.alive_until > now && row.mode == node.mode);
+            others.map(|(owner, row)| Peer::new(owner.clone(), row.room, row.listeners.clone())).collect()
         })
         .await
     }

@@ -154,12 +154,12 @@ fn refused(snapshot: &Snapshot) -> Option<Finding> {
 /// Hosts that stand aside, since other hosts can deliver what they cannot.
 fn aside(snapshot: &Snapshot) -> Vec<Finding> {
     let finding = |node: &NodeRecord| {
-        let first = node.stalled.first().filter(|_| node.stands_aside())?;
-        let more = node.stalled.len() - 1;
+        let first = node.listeners.stalled.first().filter(|_| node.stands_aside())?;
+        let more = node.listeners.stalled.len() - 1;
         let and_more = if more == 0 { String::new() } else { format!(" and {}", count(more as u64, "other route")) };
         let what = short(&visible(&first.to_string()), 100);
         let sentence = format!(
-            "Host {} cannot deliver {what}{and_more}, and takes no events; other hosts can, and deliver them.",
+            "Host {} stands aside: it cannot deliver {what}{and_more}. Other hosts take over its events.",
             visible(&node.label)
         );
         Some(Finding::new(Severity::Warning, sentence, "hosts", "Show hosts").said(&*first.reason))
@@ -392,7 +392,7 @@ fn behind(snapshot: &Snapshot) -> Option<Finding> {
     if oldest < LONG_WAIT || !snapshot.nodes.iter().any(|node| node.alive) {
         return None;
     }
-    // What waits for its receiver or its listener does not wait for hosts.
+    // An event that waits for its receiver or listener does not mean that the hosts are slow.
     let is_explained = |wait: &WaitReason| snapshot.now().since(wait.since) + LONG_WAIT >= oldest;
     if snapshot.waits.iter().any(is_explained) {
         return None;

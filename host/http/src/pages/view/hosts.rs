@@ -69,11 +69,11 @@ pub(crate) fn page(frame: &Frame, own: &Own, asked: &Fields) -> Markup {
 
 /// What hosts cannot deliver.
 fn stalled(nodes: &[NodeRecord], now: Timestamp) -> Markup {
-    let all = || nodes.iter().flat_map(|node| node.stalled.iter().map(move |stalled| (node, stalled)));
+    let all = || nodes.iter().flat_map(|node| node.listeners.stalled.iter().map(move |stalled| (node, stalled)));
     html! {
         @if all().next().is_some() {
             h2 { "What hosts cannot deliver" }
-            p.quiet { "A host gives these events back: the sink takes nothing there, or the breaker of the listener is open. It stands aside while another host can deliver them." }
+            p.quiet { "A host gives these events back: the sink is down there, or the breaker of the listener is open. It stands aside while another host reports less trouble." }
             table.rows {
                 thead { tr { th scope="col" { "Host" } th scope="col" { "Route" } th scope="col" { "Listener" } th scope="col" { "Since" } th scope="col" { "Why" } } }
                 tbody {

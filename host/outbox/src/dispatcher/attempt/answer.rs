@@ -4,7 +4,7 @@ use tokio::time::Instant;
 
 use super::begin::{Begun, breaker_open};
 use super::{Attempt, Target};
-use crate::listener::{Outcome, Owner, RegistryEntry, Reply, waits_for_one};
+use crate::listener::{Outcome, RegistryEntry, Reply, waits_for_one};
 
 /// The answer of the listener, or the outcome that replaces it.
 pub(super) struct Answered {
@@ -53,8 +53,7 @@ impl Attempt<'_> {
         }
         // A listener without capacity was not called.
         if let Outcome::Busy { after, reason } = reply.outcome {
-            // A plugin is busy with other events; a relay gives back only what its sink cannot take.
-            if matches!(entry.owner, Owner::Sink(_)) {
+            if reply.is_stalled {
                 entry.gave_back(&reason, Instant::now());
             }
             return Some(Outcome::Busy { after: admittance.no_call(after, Instant::now()), reason }.into());

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use outbox_event::Route;
-use outbox_store::{Record, RefusedOutcome, RefusedOutcomes, StalledRoute, Stats};
+use outbox_store::{ListenerReport, Record, RefusedOutcome, RefusedOutcomes, StalledRoute, Stats};
 
 use super::*;
 use crate::pages::fake::{node, record, route};
@@ -149,23 +149,24 @@ fn events_that_wait_are_told_with_the_reason_that_their_host_noted() {
 
 #[test]
 fn a_host_that_stands_aside_is_told_with_what_it_cannot_deliver() {
-    let stalled = |route: &str, listener: &str| StalledRoute {
-        route: route.to_owned(),
-        listener: listener.to_owned(),
-        reason: "the sink orders is down: no route to host".to_owned(),
-        since: now(),
+    let stalled = |route: &str, listener: &str| {
+        let reason = "the sink orders is down: no route to host".to_owned();
+        StalledRoute::new(route.to_owned(), listener.to_owned(), reason, now())
     };
-    let host = |room, stalled| changed!(NodeRecord { room, stalled, ..node("web-1", now()) });
+    let host = |room, stalled: Vec<StalledRoute>| {
+        let listeners = ListenerReport::new(String::new(), stalled);
+        changed!(NodeRecord { room, listeners, ..node("web-1", now()) })
+    };
     let one = vec![stalled("Order/*", "the sink orders")];
 
     assert_eq!(
         said(Snapshot { nodes: vec![host(0, one.clone())], ..snapshot() }),
-        ["Host web-1 cannot deliver Order/* (the sink orders), and takes no events; other hosts can, and deliver them. \
+        ["Host web-1 stands aside: it cannot deliver Order/* (the sink orders). Other hosts take over its events. \
           the sink orders is down: no route to host"]
     );
     let two = vec![stalled("", ""), stalled("Order/*", "the sink orders")];
     let all = said(Snapshot { nodes: vec![host(0, two)], ..snapshot() });
-    assert!(all[0].starts_with("Host web-1 cannot deliver any event and 1 other route, and takes no events;"), "{all:?}");
+    assert!(all[0].starts_with("Host web-1 stands aside: it cannot deliver any event and 1 other route."), "{all:?}");
     assert_eq!(
         said(Snapshot { nodes: vec![host(9, one)], ..snapshot() }),
         Vec::<String>::new(),

@@ -6,9 +6,9 @@ use crate::store::StalledRoute;
 
 /// What this host cannot deliver, and whether it stands aside for that.
 #[derive(Debug, Default)]
-pub(crate) struct Standing(Mutex<(bool, Vec<StalledRoute>)>);
+pub(crate) struct StallGauge(Mutex<(bool, Vec<StalledRoute>)>);
 
-impl Standing {
+impl StallGauge {
     pub(crate) fn set(&self, is_aside: bool, stalled: Vec<StalledRoute>) {
         *self.lock() = (is_aside, stalled);
     }
@@ -19,7 +19,7 @@ impl Standing {
     }
 
     /// The routes whose events it gives back.
-    pub(crate) fn stalled(&self) -> Vec<StalledRoute> {
+    pub(crate) fn routes(&self) -> Vec<StalledRoute> {
         self.lock().1.clone()
     }
 

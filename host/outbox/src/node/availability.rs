@@ -1,0 +1,144 @@
+//! Whether this host works, or stands aside because others can deliver what it cannot. Pure: stalls and rows in, decisions out.
+//!
+//! Every host reports in its row which routes are stalled there. A host that stands aside takes no partitions, so that the others
+//! deliver everything; after a rest it tries again. Where all hosts have the same stall, the fault is not the host's, and none stands
+//! aside.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::stalls::LocalStall;
+use crate::store::{Peer, StalledRoute};
+
+/// How long a host stands aside at first. Each further rest is twice as long, until an event is answered again.
+const FIRST_REST: Duration = Duration::from_secs(30);
+const LONGEST_REST: Duration = Duration::from_secs(10 * 60);
+
+/// Whether this host works.
+#[derive(Debug)]
+pub(super) struct Availability {
+    state: State,
+    next_rest: Duration,
+}
+
+#[derive(Debug)]
+enum State {
+    Works,
+    /// It takes no partitions for a time, since these routes are stalled here.
+    Aside {
+        since: Instant,
+        until: Instant,
+        stalled: Vec<StalledRoute>,
+    },
+    /// It works again. Whether these routes are stalled still is not known before one of their events is answered or given back.
+    Retrying {
+        since: Instant,
+        stalled: Vec<StalledRoute>,
+    },
+}
+
+/// The change that a decision made.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// This host stands aside for `rest`; `other` reports fewer stalls.
+    Aside { other: String, rest: Duration },
+    /// This host takes partitions again.
+    Back,
+}
+
+impl Availability {
+    pub(super) fn new() -> Self {
+        Self { state: State::Works, next_rest: FIRST_REST }
+    }
+
+    /// Whether this host stands aside.
+    pub(super) fn is_aside(&self) -> bool {
+        matches!(self.state, State::Aside { .. })
+    }
+
+    /// Whether this host has stood aside for at least this long.
+    pub(super) fn has_been_aside_for(&self, least: Duration) -> bool {
+        matches!(self.state, State::Aside { since, .. } if since.elapsed() >= least)
+    }
+
+    /// Whether the decision depends on the other hosts.
+    pub(super) fn needs_peers(&self, stalls: &[LocalStall]) -> bool {
+        self.is_aside() || stalls.iter().any(|stall| self.is_failing(stall))
+    }
+
+    /// The stalls for this host's row. While it stands aside it learns nothing new of those that it stood aside for.
+    pub(super) fn reported(&self, stalls: &[LocalStall]) -> Vec<StalledRoute> {
+        match &self.state {
+            State::Aside { stalled, .. } => stalled.clone(),
+            State::Works | State::Retrying { .. } => stalls.iter().map(|stall| stall.route.clone()).collect(),
+        }
+    }
+
+    /// Updates the state and returns the change, if any. A host stands aside only for stalls that its row already reports: otherwise
+    /// two hosts with the same fault could yield to each other. `digest` stands for this host's listeners; `peers` are the other hosts,
+    /// `None` if they could not be read, or were not needed.
+    pub(super) fn decide(
+        &mut self,
+        now: Instant,
+        stalls: &[LocalStall],
+        last_reported: &[StalledRoute],
+        digest: &str,
+        peers: Option<&[Peer]>,
+    ) -> Option<Change> {
+        let own = self.reported(stalls);
+        let other = peers.and_then(|peers| peer_with_fewer_stalls(&own, digest, peers));
+        match &self.state {
+            State::Aside { until, .. } if now < *until && (other.is_some() || peers.is_none()) => None,
+            State::Aside { stalled, .. } => {
+                self.state = State::Retrying { since: now, stalled: stalled.clone() };
+                Some(Change::Back)
+            }
+            State::Works | State::Retrying { .. } => {
+                let is_failing = stalls.iter().any(|stall| self.is_failing(stall));
+                let is_reported = own.iter().all(|route| contains(last_reported, route));
+                if let Some(other) = other.filter(|_| is_failing && is_reported) {
+                    let (other, rest) = (other.label.clone(), self.next_rest);
+                    self.next_rest = (rest * 2).min(LONGEST_REST);
+                    self.state = State::Aside { since: now, until: now + rest, stalled: own };
+                    return Some(Change::Aside { other, rest });
+                }
+                let remains = |retried: &[StalledRoute]| retried.iter().any(|route| contains(&own, route));
+                if matches!(&self.state, State::Retrying { stalled, .. } if !remains(stalled)) {
+                    *self = Self::new();
+                }
+                None
+            }
+        }
+    }
+
+    /// Whether a stall is a reason to stand aside. One that this host stood aside for counts once its events are given back
+    /// again.
+    fn is_failing(&self, stall: &LocalStall) -> bool {
+        match &self.state {
+            State::Retrying { since, stalled } if contains(stalled, &stall.route) => stall.last > *since,
+            _ => true,
+        }
+    }
+}
+
+fn contains(routes: &[StalledRoute], route: &StalledRoute) -> bool {
+    routes.iter().any(|known| known.has_same_route(route))
+}
+
+/// A host with the same listeners that can deliver more than this one, whose stalls are `own`. One that cannot read the table delivers
+/// nothing; otherwise the routes are counted. What no host can deliver does not count, and a full list may hold more than it names.
+fn peer_with_fewer_stalls<'p>(own: &[StalledRoute], digest: &str, peers: &'p [Peer]) -> Option<&'p Peer> {
+    let working = || peers.iter().filter(|peer| peer.room > 0 && peer.listeners.digest == digest);
+    let is_everywhere =
+        |route: &StalledRoute| contains(own, route) && working().all(|peer| contains(&peer.listeners.stalled, route));
+    let lacks = |stalled: &[StalledRoute]| {
+        let counted = || stalled.iter().filter(|route| !is_everywhere(route));
+        (counted().any(StalledRoute::is_all), counted().count())
+    };
+    let is_full = |peer: &Peer| peer.listeners.stalled.len() >= StalledRoute::NAMED;
+    working().find(|peer| !is_full(peer) && lacks(&peer.listeners.stalled) < lacks(own))
+}
+
+#[cfg(test)]
+mod tests;

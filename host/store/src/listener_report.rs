@@ -1,0 +1,125 @@
+//! A host's report on its listeners in its row: which it has, and which of them get nowhere.
+
+use std::fmt;
+
+use outbox_event::text::shorten;
+use outbox_event::time::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::refused::ERROR_BYTES;
+
+/// A route or pattern whose events a host gives back undelivered: the breaker of its listener is open, or its sink is down.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
+pub struct StalledRoute {
+    /// The route or pattern; empty for all events, when the host cannot read the table.
+    pub route: String,
+    /// The listener: `the sink NAME` or `native code`; empty for all events.
+    pub listener: String,
+    /// Why the last event was given back, at most 500 bytes.
+    pub reason: String,
+    /// Since when no event was answered, by the host's clock.
+    pub since: Timestamp,
+}
+
+/// The route with its listener: `Order/* (the sink orders)`; `any event` for all of them.
+impl fmt::Display for StalledRoute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_all() {
+            return f.write_str("any event");
+        }
+        write!(f, "{} ({})", self.route, self.listener)
+    }
+}
+
+impl StalledRoute {
+    /// The most routes that a host names.
+    pub const NAMED: usize = 20;
+
+    /// A route whose events are given back; long texts are cut.
+    #[must_use]
+    pub fn new(route: String, listener: String, reason: String, since: Timestamp) -> Self {
+        Self { route, listener, reason, since }.bounded()
+    }
+
+    /// All events: the host cannot read the table.
+    #[must_use]
+    pub fn all(reason: String, since: Timestamp) -> Self {
+        Self::new(String::new(), String::new(), reason, since)
+    }
+
+    /// Whether it stands for all events, since the host cannot read the table.
+    #[must_use]
+    pub fn is_all(&self) -> bool {
+        self.route.is_empty()
+    }
+
+    /// Whether route and listener are the same, whatever the reason and the time.
+    #[must_use]
+    pub fn has_same_route(&self, other: &Self) -> bool {
+        (&self.route, &self.listener) == (&other.route, &other.listener)
+    }
+
+    fn bounded(mut self) -> Self {
+        for text in [&mut self.route, &mut self.listener, &mut self.reason] {
+            shorten(text, ERROR_BYTES);
+        }
+        self
+    }
+}
+
+/// A host's report on its listeners, in its row.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
+#[non_exhaustive]
+pub struct ListenerReport {
+    /// Stands for its listeners and their routes: hosts with the same digest can deliver the same. Empty for a host that is gone.
+    pub digest: String,
+    /// The routes whose events it cannot deliver, at most 20.
+    pub stalled: Vec<StalledRoute>,
+}
+
+impl ListenerReport {
+    /// The first 20 of the routes are kept.
+    #[must_use]
+    pub fn new(digest: String, stalled: impl IntoIterator<Item = StalledRoute>) -> Self {
+        Self { digest, stalled: stalled.into_iter().take(StalledRoute::NAMED).map(StalledRoute::bounded).collect() }
+    }
+
+    /// As JSON.
+    pub(super) fn column(&self) -> String {
+        serde_json::to_string(self).expect("texts are JSON")
+    }
+
+    /// Reads what a host wrote; empty if it cannot be read, because the host may be of another version.
+    pub(super) fn read(column: Option<&str>) -> Self {
+        let Self { digest, stalled } = column.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+        Self::new(digest, stalled)
+    }
+}
+
+/// Another live host of the same mode, as a host that cannot deliver everything looks at it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Peer {
+    /// Where to find it.
+    pub label: String,
+    /// Most events that it may have in flight; 0 for a host that takes no partitions.
+    pub room: u32,
+    /// Its listeners, and which of them get nowhere.
+    pub listeners: ListenerReport,
+}
+
+impl Peer {
+    /// A host with this row.
+    #[must_use]
+    pub fn new(mut label: String, room: u32, listeners: ListenerReport) -> Self {
+        shorten(&mut label, ERROR_BYTES);
+        Self { label, room, listeners }
+    }
+
+    /// The most peers that are looked at.
+    pub(super) const MOST: u32 = 1_000;
+    /// The most bytes of a column that is read: a host writes fewer.
+    pub(super) const MOST_BYTES: u32 = 65_536;
+}
