@@ -57,8 +57,9 @@ fn table(nodes: &[NodeRecord]) -> String {
     let hosts = output::table(&columns, rows);
     let line = |node: &NodeRecord, stalled: &StalledRoute| {
         let (label, what, reason) = (short(&node.label, 40), short(&stalled.to_string(), 100), shown(&stalled.reason));
-        format!("\n{label}: cannot deliver {what}: {reason} (began {})", relative(stalled.since))
+        format!("{label}: cannot deliver {what}: {reason} (began {})\n", relative(stalled.since))
     };
-    let lines = nodes.iter().flat_map(|node| node.listeners.stalled.iter().map(move |stalled| line(node, stalled)));
-    std::iter::once(hosts).chain(lines).collect()
+    let lines: String =
+        nodes.iter().flat_map(|node| node.listeners.stalled.iter().map(move |stalled| line(node, stalled))).collect();
+    if lines.is_empty() { hosts } else { format!("{hosts}\n{lines}") }
 }

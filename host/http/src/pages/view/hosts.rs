@@ -79,8 +79,8 @@ fn stalled(nodes: &[NodeRecord], now: Timestamp) -> Markup {
                 tbody {
                     @for (node, stalled) in all().take(ROWS) {
                         tr {
-                            td.first.mono { (visible(&node.label)) }
-                            td.mono { @if stalled.is_all() { "all" } @else { (visible(&short(&stalled.route, 80))) } }
+                            td.first.mono.tight { (visible(&node.label)) }
+                            td.mono.tight { @if stalled.is_all() { "all" } @else { (visible(&short(&stalled.route, 80))) } }
                             td { (visible(&short(&stalled.listener, 80))) }
                             td.tight data-name="since" { (when(stalled.since, now)) }
                             td { (visible(&short(&stalled.reason, 200))) }
