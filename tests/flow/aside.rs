@@ -1,4 +1,4 @@
-//! A host that cannot deliver what another can: it stands aside, and its events go on.
+//! A host that cannot deliver what another can: it stands aside, and the other delivers its events.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -83,11 +83,11 @@ pub(crate) async fn a_host_that_cannot_reach_a_sink_stands_aside_for_one_that_ca
     let stalled = &row.listeners.stalled[0];
     assert_eq!((stalled.route.as_str(), stalled.listener.as_str()), ("Order/*", "the sink orders"));
     assert!(stalled.reason.contains("no route to host"), "{}", stalled.reason);
-    assert_eq!(db.number("SELECT count(*) FROM outbox_event WHERE attempts > 0").await, 0, "the outage counts for none");
+    assert_eq!(db.number("SELECT count(*) FROM outbox_event WHERE attempts > 0").await, 0, "the outage costs no attempt");
     let row = node(db, "healthy").await;
     assert_eq!((row.listeners.stalled, row.partitions), (vec![], 256));
 
-    // Nobody else is left, so it works again, whatever it can deliver.
+    // No other host is left, so it works again, whatever it can deliver.
     healthy.shutdown().await;
     insert(db, 20).await;
     eventually("it takes all partitions", async || node(db, "sick").await.partitions == 256).await;

@@ -1,4 +1,4 @@
-//! Redis with Sentinel: the master's address is asked for, again whenever it fails.
+//! Redis with Sentinel: the sink asks for the master's address, again whenever the master fails.
 
 use std::collections::{BTreeSet, HashMap};
 

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 /// events may be gone.
 const REMEMBERED: Duration = Duration::from_secs(20 * 60);
 
-/// Whether the last events of a listener were answered, or given back since nobody could take them here.
+/// Whether the last events of a listener were answered or given back undelivered.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     /// Whether the last events were given back. Read for each answer, so that those take no lock.
@@ -55,7 +55,7 @@ impl Progress {
         self.is_stalled.store(true, Ordering::Relaxed);
     }
 
-    /// The stall, unless its last event is older than anybody remembers: its events may be gone.
+    /// The stall, unless its last event was given back too long ago: its events may be gone.
     pub(super) fn stall(&self, now: Instant) -> Option<Stall> {
         if !self.is_stalled.load(Ordering::Relaxed) {
             return None;

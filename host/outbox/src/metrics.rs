@@ -45,7 +45,7 @@ macro_rules! metrics {
             pub db_errors_by_kind: DbErrors,
             /// Outcomes that cannot be stored although others can.
             pub(crate) outcomes_apart: OutcomesApart,
-            /// What this host cannot deliver, and whether it stands aside for that.
+            /// The routes that this host cannot deliver, and whether it stands aside for them.
             pub(crate) stalls: StallGauge,
         }
 

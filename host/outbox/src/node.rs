@@ -38,7 +38,7 @@ const FIRST_SESSION: Duration = Duration::from_secs(1);
 const LEAST_REST: Duration = Duration::from_millis(250);
 /// How many stalls the log names.
 const LOGGED: usize = 5;
-/// How long a host that cannot use its connections waits for what it has in hand before it lets its lease end.
+/// How long a host that cannot use its connections waits for its events in flight before it lets its lease end.
 const LETS_GO_AFTER: Duration = Duration::from_secs(10);
 /// The longest rest after a beat that reported a new stall.
 const SOON: Duration = Duration::from_secs(2);
@@ -67,7 +67,7 @@ pub(crate) struct Heartbeat {
     pub(crate) stalls: Stalls,
 }
 
-/// What a host tells the others of itself.
+/// A host's report on itself, for its row.
 #[derive(Default)]
 struct HostReport {
     plugins: Option<String>,
@@ -214,8 +214,8 @@ impl Heartbeat {
         self.partitions.set_aside(availability.is_aside());
     }
 
-    /// Whether this host lets its lease end: it stands aside since it cannot use its connections, so the outcomes of what it has in
-    /// hand may never be stored, and nobody reads the partitions of those events.
+    /// Whether this host lets its lease end: it stands aside since it cannot use its connections, so the outcomes of its events in
+    /// flight may never be stored, and no host reads their partitions.
     fn lets_go(&self, availability: &Availability) -> bool {
         let cannot_read = || self.stalls.current(Instant::now()).iter().any(|stall| stall.route.is_all());
         availability.has_been_aside_for(LETS_GO_AFTER) && self.partitions.holds_any() && cannot_read()

@@ -170,7 +170,7 @@ impl Partitions {
     }
 
     /// Says whether this host takes nothing for now. What it holds is given back with the next beat, but for partitions that do not
-    /// become empty: this host goes on reading those.
+    /// become empty: this host keeps reading those.
     pub(crate) fn set_aside(&self, is_aside: bool) {
         self.is_aside.store(is_aside, Ordering::SeqCst);
     }

@@ -22,7 +22,7 @@ pub(super) struct Breaker {
     state: Mutex<State>,
 }
 
-/// What a breaker stops.
+/// The messages that a breaker stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BreakerScope {
     /// All messages of a sink.
@@ -71,7 +71,7 @@ impl Breaker {
         Self { sink: sink.to_owned(), scope, state: Mutex::default() }
     }
 
-    /// What it stops.
+    /// The messages that it stops.
     pub(super) fn scope(&self) -> BreakerScope {
         self.scope
     }

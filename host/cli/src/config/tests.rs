@@ -432,7 +432,7 @@ fn a_file_that_others_may_write_names_no_program() {
     };
     assert!(load(0o644).is_ok());
 
-    let refused = load(0o666).expect_err("anybody could run a program");
+    let refused = load(0o666).expect_err("others could run a program");
 
     assert!(format!("{refused:?}").contains("others may write to it"), "{refused:?}");
 }

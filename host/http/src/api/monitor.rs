@@ -21,7 +21,7 @@ use super::super::problem::{Kind, Problem};
 pub(super) struct Ready {
     ready: bool,
     reasons: Vec<Reason>,
-    /// Routes that this host cannot deliver at the moment. They do not make it unready. Only for whoever may look.
+    /// Routes that this host cannot deliver at the moment. They do not make it unready. Sent only with a token.
     #[serde(skip_serializing_if = "Option::is_none")]
     stalled: Option<Vec<StalledRoute>>,
 }

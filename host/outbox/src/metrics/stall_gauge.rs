@@ -1,10 +1,10 @@
-//! What this host cannot deliver, as its heartbeat last published it.
+//! The routes that this host cannot deliver, as its heartbeat last published them.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::store::StalledRoute;
 
-/// What this host cannot deliver, and whether it stands aside for that.
+/// The routes that this host cannot deliver, and whether it stands aside for them.
 #[derive(Debug, Default)]
 pub(crate) struct StallGauge(Mutex<(bool, Vec<StalledRoute>)>);
 
@@ -13,7 +13,7 @@ impl StallGauge {
         *self.lock() = (is_aside, stalled);
     }
 
-    /// Whether it takes no partitions, since other hosts can deliver what it cannot.
+    /// Whether it takes no partitions, since another host reports fewer stalled routes.
     pub(crate) fn is_aside(&self) -> bool {
         self.lock().0
     }

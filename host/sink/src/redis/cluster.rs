@@ -1,7 +1,6 @@
 //! Which node of a cluster has a stream.
 //!
-//! Nothing is asked in advance: a node that does not have a stream names the node that does, and that is remembered for the slot of
-//! the stream. Source: Redis cluster specification, "Redirection and resharding".
+//! The topology is not queried: a node without the slot of a stream names the node that has it, and the sink remembers that. Source: Redis cluster specification, "Redirection and resharding".
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -201,7 +201,7 @@ async fn a_last_good_version_that_loads_slowly_beside_another_load_is_tried_agai
         ..config
     };
     let (plugins, listeners) = started(config).await;
-    // Scans go on, so the other one has taken the place beside them.
+    // Further scans begin only after the other plugin's load has taken the place beside them.
     while plugins.loads() < 4 {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

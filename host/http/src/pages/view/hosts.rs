@@ -67,7 +67,7 @@ pub(crate) fn page(frame: &Frame, own: &Own, asked: &Fields) -> Markup {
     }
 }
 
-/// What hosts cannot deliver.
+/// The routes that hosts cannot deliver.
 fn stalled(nodes: &[NodeRecord], now: Timestamp) -> Markup {
     let all = || nodes.iter().flat_map(|node| node.listeners.stalled.iter().map(move |stalled| (node, stalled)));
     html! {

@@ -170,7 +170,7 @@ fn a_host_that_stands_aside_is_told_with_what_it_cannot_deliver() {
     assert_eq!(
         said(Snapshot { nodes: vec![host(9, one)], ..snapshot() }),
         Vec::<String>::new(),
-        "the events that wait tell of it"
+        "the waiting events are a finding of their own"
     );
 }
 
