@@ -138,16 +138,15 @@ impl<S: Servers> Connector<S> {
     }
 
     /// Asks a pool for a connection, or for a transaction. Aims the pool at another server if the current one gives none.
+    ///
+    /// The wait is boxed. As a part of the future of each statement it made these large, and in a release build, where sqlx boxes less
+    /// than in one with debug assertions, it nested them deeper than the compiler allows.
     pub(super) async fn ask_pool<T, F: Future<Output = Result<T, sqlx::Error>>>(
         self: &Arc<Self>,
         pool: Pool<S::Database>,
         ask: impl Fn(Pool<S::Database>) -> F,
     ) -> Result<T, sqlx::Error> {
-        if self.is_fixed {
-            return ask(pool).await;
-        }
-        // Apart from the caller's future, which would have room for it in every statement.
-        Box::pin(self.ask_changing(pool, ask)).await
+        if self.is_fixed { Box::pin(ask(pool)).await } else { Box::pin(self.ask_changing(pool, ask)).await }
     }
 
     async fn ask_changing<T, F: Future<Output = Result<T, sqlx::Error>>>(

@@ -69,7 +69,8 @@ impl Pooler {
         if self.known.load(Ordering::Relaxed) == UNKNOWN {
             let _asking = self.asking.lock().await;
             if self.known.load(Ordering::Relaxed) == UNKNOWN {
-                within(PATIENCE, async { self.find_by(connector.connect().await?, connector).await }).await?;
+                // Boxed, since the future of each statement is ready to ask.
+                Box::pin(within(PATIENCE, async { self.find_by(connector.connect().await?, connector).await })).await?;
             }
         }
         Ok(self.is_present())
