@@ -9,7 +9,8 @@ use crate::workspace::Workspace;
 
 /// Builds `tests/interleavings`, which is no part of the workspace, in a target directory of its own, and runs it.
 pub(crate) fn run(workspace: &Workspace, arguments: &[OsString]) -> Result<ExitCode, Fault> {
-    let mut cargo = workspace.cargo();
+    let (workspace, arguments) = workspace.with_lints(arguments);
+    let mut cargo = workspace.linting_cargo();
     cargo.args(["run", "--quiet", "--locked", "--manifest-path", "tests/interleavings/Cargo.toml"]);
     cargo.env("CARGO_TARGET_DIR", workspace.target.join("interleavings"));
     child::run(cargo.arg("--").args(arguments))

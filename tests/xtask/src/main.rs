@@ -52,7 +52,8 @@ cargo xtask COMMAND [ARGUMENTS]
                        target/languages/plugins/NAME.wasm
   interleavings [ARGUMENTS]
                        plays the queue, the marks, the key queues and the partitions of the host under schedules that
-                       are drawn from a seed, 6000 of each check or --iterations N; --help names the other arguments
+                       are drawn from a seed, 6000 of each check or --iterations N; --help names the other arguments;
+                       with --clippy, clippy checks them while it compiles them, and its warnings are errors
   bench [--fast] [ARGUMENTS]
                        builds the host and the plugin noop, then runs `outbox bench ARGUMENTS`; measures the profile
                        `release`, which is what is shipped and takes many minutes to build, or with --fast the

@@ -20,17 +20,13 @@ use crate::workspace::{self, Workspace};
 /// Where the harness of tests looks for how many of a program run at once.
 const THREADS: &str = "RUST_TEST_THREADS";
 
-/// The argument that has clippy compile the workspace.
-const CLIPPY: &str = "--clippy";
-
 /// Runs `cargo test` with these arguments, over the whole workspace unless they name packages.
 pub(crate) fn run(workspace: &Workspace, arguments: &[OsString]) -> Result<ExitCode, Fault> {
-    let (own, arguments) = arguments.iter().cloned().partition::<Vec<_>, _>(|argument| argument == CLIPPY);
-    let workspace = &Workspace { clippy: !own.is_empty(), ..workspace.clone() };
+    let (workspace, arguments) = &workspace.with_lints(arguments);
     // Side by side: installing waits for the network, building for the processor.
     let (tools, built) = thread::scope(|scope| {
         let tools = scope.spawn(|| Tools::ensure(workspace));
-        let built = build(workspace, &arguments);
+        let built = build(workspace, arguments);
         (tools.join(), built)
     });
     let Tools { python, promtool, kafka, browser } =
@@ -52,7 +48,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[OsString]) -> Result<ExitC
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
         cargo.env(THREADS, (cores * 2).to_string());
     }
-    if !names_packages(&arguments) {
+    if !names_packages(arguments) {
         cargo.arg("--workspace");
     }
     child::run(cargo.args(arguments))

@@ -1,6 +1,6 @@
 //! Where things are, and how cargo is called. Nothing here depends on the current directory.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 
@@ -13,9 +13,12 @@ pub(crate) struct Workspace {
     pub(crate) root: PathBuf,
     /// Where cargo builds, be it by default, by an environment variable or by a configuration file.
     pub(crate) target: PathBuf,
-    /// Whether clippy compiles the host and the tests: its warnings are errors, and what it checks is not compiled again.
+    /// Whether clippy compiles our packages: its warnings are errors, and what it checks is not compiled again.
     pub(crate) clippy: bool,
 }
+
+/// The argument that has clippy compile what is built.
+const CLIPPY: &str = "--clippy";
 
 /// The environment that `cargo clippy -- -D warnings` sets. The separator of `CLIPPY_ARGS` is clippy's own: look at it when the toolchain
 /// changes.
@@ -52,7 +55,13 @@ impl Workspace {
         cargo
     }
 
-    /// A cargo for the host and the tests, which clippy may check.
+    /// Takes `--clippy` out of the arguments of a command whose build clippy may check.
+    pub(crate) fn with_lints(&self, arguments: &[OsString]) -> (Self, Vec<OsString>) {
+        let (own, arguments): (Vec<_>, Vec<_>) = arguments.iter().cloned().partition(|argument| argument == CLIPPY);
+        (Self { clippy: !own.is_empty(), ..self.clone() }, arguments)
+    }
+
+    /// A cargo for our packages, which clippy may check.
     pub(crate) fn linting_cargo(&self) -> Command {
         let mut cargo = self.cargo();
         if self.clippy {
