@@ -178,14 +178,25 @@ pub(crate) async fn an_outcome_is_not_written_to_another_event_that_has_got_the_
     host.shutdown().await;
 }
 
+/// PostgreSQL's code of the error.
+const DEADLOCK_DETECTED: &str = "40P01";
+
 /// Empties every table of the outbox, as test suites do. The numbers of events begin anew.
 async fn empty_all_tables(db: &impl Database) {
     let kind = db.store().kind();
     let tables = ["", "_route", "_pause", "_node", "_partition", "_audit", "_state", "_state_usage", "_migration"];
     let tables = tables.map(|suffix| format!("outbox_event{suffix}"));
     if kind == "postgres" {
-        db.execute(&format!("TRUNCATE {} RESTART IDENTITY", tables.join(", "))).await;
-        return;
+        let truncate = format!("TRUNCATE {} RESTART IDENTITY", tables.join(", "));
+        // It locks the tables one by one, and a host that writes meanwhile may lock them in another order.
+        for _ in 0..10 {
+            match db.try_execute(&truncate).await {
+                Ok(_) => return,
+                Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some(DEADLOCK_DETECTED) => {}
+                Err(error) => panic!("{truncate}: {error}"),
+            }
+        }
+        panic!("deadlocks, ten times: {truncate}");
     }
     for table in tables {
         db.execute(&match kind {

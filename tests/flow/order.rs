@@ -216,7 +216,9 @@ pub(crate) async fn hosts_share_the_aggregates_and_take_over_from_one_that_leave
 
 pub(crate) async fn what_waits_for_its_aggregate_does_not_keep_partitions_from_another_host<D: Database>(db: &D) {
     let (first_calls, second_calls) = (Recorder::held(), Recorder::done());
-    let config = DispatcherConfig { workers: 1, ..quick() };
+    // The first call lasts until the other host has delivered: a call that its deadline cuts off would be made again.
+    let (lease, deadline) = (Duration::from_secs(40), Duration::from_secs(38));
+    let config = DispatcherConfig { workers: 1, lease, deadline, ..DispatcherConfig::default() };
     let first = ordered(db.another().await).dispatcher(config.clone());
     let first = first.listener(ROUTE, first_calls.listener()).start().await.expect("starts");
     commit(&first, rounds_of(30, 10)).await;
