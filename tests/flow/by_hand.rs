@@ -178,7 +178,7 @@ pub(crate) async fn an_outcome_is_not_written_to_another_event_that_has_got_the_
     host.shutdown().await;
 }
 
-/// PostgreSQL's code of the error.
+/// PostgreSQL's SQLSTATE of a deadlock.
 const DEADLOCK_DETECTED: &str = "40P01";
 
 /// Empties every table of the outbox, as test suites do. The numbers of events begin anew.
@@ -196,7 +196,7 @@ async fn empty_all_tables(db: &impl Database) {
                 Err(error) => panic!("{truncate}: {error}"),
             }
         }
-        panic!("deadlocks, ten times: {truncate}");
+        panic!("ended by a deadlock ten times: {truncate}");
     }
     for table in tables {
         db.execute(&match kind {

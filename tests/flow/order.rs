@@ -216,7 +216,7 @@ pub(crate) async fn hosts_share_the_aggregates_and_take_over_from_one_that_leave
 
 pub(crate) async fn what_waits_for_its_aggregate_does_not_keep_partitions_from_another_host<D: Database>(db: &D) {
     let (first_calls, second_calls) = (Recorder::held(), Recorder::done());
-    // The first call lasts until the other host has delivered: a call that its deadline cuts off would be made again.
+    // The other host delivers while the first call lasts. A call that its deadline cuts off would be made again.
     let (lease, deadline) = (Duration::from_secs(40), Duration::from_secs(38));
     let config = DispatcherConfig { workers: 1, lease, deadline, ..DispatcherConfig::default() };
     let first = ordered(db.another().await).dispatcher(config.clone());

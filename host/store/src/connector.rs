@@ -139,8 +139,8 @@ impl<S: Servers> Connector<S> {
 
     /// Asks a pool for a connection, or for a transaction. Aims the pool at another server if the current one gives none.
     ///
-    /// The wait is boxed. As a part of the future of each statement it made these large, and in a release build, where sqlx boxes less
-    /// than in one with debug assertions, it nested them deeper than the compiler allows.
+    /// The wait is boxed. Unboxed, it is part of every statement's future, and a release build, in which sqlx boxes less, exceeds the
+    /// compiler's limit of 128 nested types.
     pub(super) async fn ask_pool<T, F: Future<Output = Result<T, sqlx::Error>>>(
         self: &Arc<Self>,
         pool: Pool<S::Database>,

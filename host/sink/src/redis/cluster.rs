@@ -1,6 +1,7 @@
 //! Which node of a cluster has a stream.
 //!
-//! The topology is not queried: a node without the slot of a stream names the node that has it, and the sink remembers that. Source: Redis cluster specification, "Redirection and resharding".
+//! The topology is not queried: a node without the slot of a stream names the node that has it, and the sink remembers that. Source:
+//! Redis cluster specification, "Redirection and resharding".
 
 use std::collections::HashMap;
 use std::net::IpAddr;

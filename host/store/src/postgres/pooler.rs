@@ -69,7 +69,7 @@ impl Pooler {
         if self.known.load(Ordering::Relaxed) == UNKNOWN {
             let _asking = self.asking.lock().await;
             if self.known.load(Ordering::Relaxed) == UNKNOWN {
-                // Boxed, since the future of each statement is ready to ask.
+                // Boxed: every statement's future contains this, and it runs once.
                 Box::pin(within(PATIENCE, async { self.find_by(connector.connect().await?, connector).await })).await?;
             }
         }
