@@ -44,9 +44,10 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[OsString]) -> Result<ExitC
     #[expect(clippy::disallowed_methods, reason = "the environment is how people speak to cargo's tests")]
     let is_said = std::env::var_os(THREADS).is_some();
     if !is_said {
-        // Most tests wait: for servers, for processes, for leases. With one thread for each core half of the machine does nothing.
+        // Most tests wait: for servers, for processes, for leases. With two threads for each core a quarter of the machine does nothing
+        // during the flow tests.
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
-        cargo.env(THREADS, (cores * 2).to_string());
+        cargo.env(THREADS, (cores * 3).to_string());
     }
     if !names_packages(arguments) {
         cargo.arg("--workspace");
