@@ -1,10 +1,10 @@
 //! What an attempt cost, as the program tells it, on every database.
 
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::home::Home;
-use crate::program::{PATIENCE, Place};
+use crate::program::{LOOK_AGAIN, PATIENCE, Place};
 
 const QUICK: (&str, &str) = ("OUTBOX_POLLER__INTERVAL", "100ms");
 const FUEL: u64 = 5_000_000;
@@ -96,7 +96,7 @@ fn a_component_is_called_by_its_name_while_a_host_tells_of_it() {
     let page = || place.ok(&["event", "why", "dead"]);
     while !page().contains(", by trouble 0.1.0 (") {
         assert!(started.elapsed() < PATIENCE, "{}", page());
-        std::thread::sleep(Duration::from_millis(50));
+        std::thread::sleep(LOOK_AGAIN);
     }
 }
 

@@ -11,7 +11,7 @@ const LONG: Duration = Duration::from_secs(180);
 
 /// What ends by itself: the command with its arguments, and a part of what it prints, on standard output or, where that is
 /// empty, on standard error. In this order: what deletes comes last.
-const ONCE: [(&[&str], &str); 62] = [
+const ONCE: [(&[&str], &str); 57] = [
     (&["version"], "outbox 0."),
     (&["completions", "bash"], "_outbox()"),
     (&["wit"], "package outbox:listener@0.1.0;"),
@@ -66,11 +66,6 @@ const ONCE: [(&[&str], &str); 62] = [
     (&["audit", "list"], "discard"),
     (&["purge", "--older-than", "1h", "--yes"], "1 event"),
     (&["bench", "--native", "--events", "1000"], "native listener"),
-    (&["bench", "--native", "--events", "1000", "--finished", "50", "--parked", "50", "--snapshot"], "ordered, empty table"),
-    (&["bench", "--native", "--events", "1000", "--blocked", "50"], "beside blocked events"),
-    (&["bench", "--native", "--events", "1000", "--hosts", "2"], "several hosts together"),
-    (&["bench", "--native", "--events", "1000", "--backlog", "20"], "beside a slow route, p99"),
-    (&["bench", "--native", "--events", "1000", "--costs"], "a SQLite file has none"),
     (&["testing", "reset", "--yes"], "deleted from"),
     (&["migrate", "reset", "--yes"], "APPLIED AT"),
     (&["migrate", "down", "--yes"], "APPLIED AT"),
@@ -147,14 +142,28 @@ fn every_command_that_ends_by_itself_does_its_work() {
             ["doctor"] | ["dead" | "event", "test", ..] => 8,
             // No host has served another version here.
             ["plugin", "rollback", _] => 3,
-            // Only a server counts what events cost.
-            ["bench", .., "--costs"] => 2,
             _ => 0,
         };
         assert_eq!(ended.code, Some(code), "{arguments:?}: {}", ended.stderr);
         let said = if ended.stdout.is_empty() { &ended.stderr } else { &ended.stdout };
         assert!(said.contains(part), "{arguments:?} does not say `{part}`: {said}");
     }
+}
+
+/// One run with all options: each run begins with the measurements that it makes without options.
+#[test]
+fn every_option_of_the_benchmark_adds_what_it_measures() {
+    let place = Place::migrated();
+    let options = ["--finished", "50", "--parked", "50", "--snapshot", "--blocked", "50", "--hosts", "2", "--backlog", "20"];
+    let measured = Ended::within(LONG, place.command(&[&["bench", "--native", "--events", "1000"][..], &options].concat()));
+    assert_eq!(measured.code, Some(0), "{}", measured.stderr);
+    for part in ["ordered, empty table", "beside blocked events", "several hosts together", "beside a slow route, p99"] {
+        assert!(measured.stdout.contains(part), "`{part}` is not in {}", measured.stdout);
+    }
+
+    let costs = Ended::within(LONG, place.command(&["bench", "--native", "--events", "1000", "--costs"]));
+    assert_eq!(costs.code, Some(2), "only a server counts what events cost: {}", costs.stderr);
+    assert!(costs.stderr.contains("a SQLite file has none"), "{}", costs.stderr);
 }
 
 #[test]

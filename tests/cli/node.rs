@@ -11,7 +11,7 @@ use serde_json::Value;
 use support::history::{FaultKind, History, Order, Report, Rules};
 use support::{Trouble, Witness, sample_plugins};
 
-use crate::program::{PATIENCE, Place, signal};
+use crate::program::{LOOK_AGAIN, PATIENCE, Place, signal};
 
 /// What the environment of a host says beside its database.
 pub(crate) type Settings<'a> = &'a [(&'a str, &'a str)];
@@ -132,7 +132,7 @@ impl Node {
                 self.name,
                 self.tail()
             );
-            std::thread::sleep(Duration::from_millis(10));
+            std::thread::sleep(Duration::from_millis(50));
         }
         self.end()
     }
@@ -155,7 +155,7 @@ impl Node {
                 return status.code();
             }
             assert!(started.elapsed() < PATIENCE, "expected within {PATIENCE:?}: {} ends: {}", self.name, self.tail());
-            std::thread::sleep(Duration::from_millis(10));
+            std::thread::sleep(Duration::from_millis(50));
         }
     }
 
@@ -184,7 +184,7 @@ impl Node {
                 self.name,
                 self.tail()
             );
-            std::thread::sleep(Duration::from_millis(10));
+            std::thread::sleep(Duration::from_millis(50));
         }
     }
 
@@ -323,7 +323,7 @@ pub(crate) fn wait_until_all_is_delivered(place: &Place, events: usize) -> Durat
             return started.elapsed();
         }
         assert!(started.elapsed() < patience, "expected within {patience:?}: every event is delivered: {stats}");
-        std::thread::sleep(Duration::from_millis(200));
+        std::thread::sleep(LOOK_AGAIN);
     }
 }
 

@@ -3,11 +3,11 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use support::sample_plugins;
 
-use crate::program::{Ended, PATIENCE, Place};
+use crate::program::{Ended, LOOK_AGAIN, PATIENCE, Place};
 
 /// A place with one good plugin.
 fn place() -> Place {
@@ -241,7 +241,7 @@ fn wait_until_it_serves(place: &Place) {
     let listed = || serde_json::from_str::<serde_json::Value>(&run(place, &["plugin", "list", "--output", "json"]).stdout);
     while !listed().is_ok_and(|list| list[0]["host"].is_string() && list[0]["state"] == "serving") {
         assert!(started.elapsed() < PATIENCE, "expected within {PATIENCE:?}: a host serves the plugin");
-        std::thread::sleep(Duration::from_millis(50));
+        std::thread::sleep(LOOK_AGAIN);
     }
 }
 

@@ -17,6 +17,8 @@ use crate::home::Home;
 
 /// How long a test waits for what must happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a test rests between two looks by the program: each start of it takes processor time, which a host may need.
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// A directory with a database of its own.
 pub(crate) struct Place {
@@ -132,7 +134,7 @@ impl Place {
         let started = Instant::now();
         while self.stat(name) != wanted {
             assert!(started.elapsed() < PATIENCE, "expected within {PATIENCE:?}: {wanted} {name}, not {}", self.stat(name));
-            std::thread::sleep(Duration::from_millis(50));
+            std::thread::sleep(LOOK_AGAIN);
         }
     }
 
@@ -142,7 +144,7 @@ impl Place {
         let listed = || self.run(&["plugin", "list", "--output", "json"]).stdout;
         while !serde_json::from_str::<serde_json::Value>(&listed()).is_ok_and(|list| list[0]["host"].is_string()) {
             assert!(started.elapsed() < PATIENCE, "expected within {PATIENCE:?}: a host tells of its plugins");
-            std::thread::sleep(Duration::from_millis(50));
+            std::thread::sleep(LOOK_AGAIN);
         }
     }
 

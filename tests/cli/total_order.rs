@@ -12,7 +12,7 @@ use crate::pooler::Pooled;
 use crate::program::{PATIENCE, Place};
 
 /// How many events wait for the first host, unless `OUTBOX_TEST_EVENTS` says more.
-const EVENTS: usize = 500;
+const EVENTS: usize = 250;
 /// How many times a host is restarted, unless `OUTBOX_TEST_RESTARTS` says more: by turns cleanly and by SIGKILL.
 const RESTARTS: usize = 4;
 /// How long the listener takes for each.
@@ -107,7 +107,7 @@ fn wait_for_deliveries(node: &mut Node, count: usize) {
             "expected within {PATIENCE:?}: more than {seen} of {count} deliveries: {:?}",
             node.complaints()
         );
-        std::thread::sleep(Duration::from_millis(50));
+        std::thread::sleep(Duration::from_millis(100));
         let deliveries = node.deliveries();
         if deliveries > seen {
             (seen, since) = (deliveries, Instant::now());

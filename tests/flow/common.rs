@@ -18,7 +18,7 @@ pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
 
 /// A poller that looks often, so that moving the clock shows at once.
 pub(crate) fn eager() -> PollerConfig {
-    PollerConfig { interval: Duration::from_millis(20), ..PollerConfig::default() }
+    PollerConfig { interval: Duration::from_millis(50), ..PollerConfig::default() }
 }
 
 /// A poller that looks once at the start, and then only when it is woken.

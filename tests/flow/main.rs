@@ -107,7 +107,7 @@ on_every_database! {
     rolling::a_host_without_any_listener_parks_what_is_due,
     rolling::a_route_is_noted_before_its_host_has_started,
     rolling::a_route_that_nobody_ever_answered_still_ends_dead,
-    bulk::a_transaction_with_twenty_thousand_events_leaves_none_to_wait_for_a_lease,
+    bulk::a_transaction_with_five_thousand_events_leaves_none_to_wait_for_a_lease,
     bulk::room_in_the_hot_queue_is_given_back_by_every_end_of_a_transaction,
     dropped::a_begin_dropped_at_any_await_leaves_no_transaction_open,
     dropped::a_commit_dropped_at_any_await_is_a_commit_or_a_rollback_and_hooks_are_told,

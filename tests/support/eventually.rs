@@ -6,15 +6,19 @@ use std::time::{Duration, Instant};
 /// How long a test waits for what must happen: long enough for a machine under load, and never reached by a passing test.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Looks until `holds`, at most [`PATIENCE`].
+/// The longest rest between two looks. A look often counts a table, and takes processor time from what it waits for.
+const LONGEST_REST: Duration = Duration::from_millis(40);
+
+/// Looks until `holds`, at most [`PATIENCE`]: often at first.
 ///
 /// # Panics
 /// When it does not come to hold; the message is the sentence `fact`.
 pub async fn eventually(fact: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let started = Instant::now();
+    let (started, mut rest) = (Instant::now(), Duration::from_millis(5));
     while !holds().await {
         assert!(started.elapsed() < PATIENCE, "expected within {PATIENCE:?}: {fact}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        tokio::time::sleep(rest).await;
+        rest = (rest * 2).min(LONGEST_REST);
     }
 }
 
