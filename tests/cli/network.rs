@@ -75,11 +75,13 @@ fn nothing_is_lost_however_early_or_late_connections_are_cut_on_postgres() {
 }
 
 #[test]
+#[ignore = "takes long: .ci/nightly runs it"]
 fn nothing_is_lost_however_early_or_late_connections_are_cut_in_order_on_postgres() {
     nothing_is_lost_however_early_or_late_connections_are_cut("PostgreSQL", &Wire::to(Home::on_postgres(), Mode::ByAggregate));
 }
 
 #[test]
+#[ignore = "takes long: .ci/nightly runs it"]
 fn nothing_is_lost_however_early_or_late_connections_are_cut_on_mysql() {
     nothing_is_lost_however_early_or_late_connections_are_cut("MySQL", &Wire::to(Home::on_mysql(), Mode::Any));
 }
@@ -121,6 +123,7 @@ fn a_host_that_was_cut_off_for_longer_than_its_leases_changes_nothing_on_postgre
 }
 
 #[test]
+#[ignore = "takes long: .ci/nightly runs it"]
 fn a_host_that_was_cut_off_for_longer_than_its_leases_changes_nothing_in_order_on_postgres() {
     a_host_that_was_cut_off_for_longer_than_its_leases_changes_nothing(
         "PostgreSQL",
@@ -129,6 +132,7 @@ fn a_host_that_was_cut_off_for_longer_than_its_leases_changes_nothing_in_order_o
 }
 
 #[test]
+#[ignore = "takes long: .ci/nightly runs it"]
 fn a_host_that_was_cut_off_for_longer_than_its_leases_changes_nothing_on_mysql() {
     a_host_that_was_cut_off_for_longer_than_its_leases_changes_nothing("MySQL", &Wire::to(Home::on_mysql(), Mode::Any));
 }

@@ -40,6 +40,7 @@ fn a_host_that_slept_through_its_leases_changes_nothing_when_it_wakes_on_postgre
 }
 
 #[test]
+#[ignore = "takes long: .ci/nightly runs it"]
 fn a_host_that_slept_through_its_leases_changes_nothing_when_it_wakes_in_order_on_postgres() {
     a_host_that_slept_through_its_leases_changes_nothing_when_it_wakes(
         "PostgreSQL",
@@ -49,6 +50,7 @@ fn a_host_that_slept_through_its_leases_changes_nothing_when_it_wakes_in_order_o
 }
 
 #[test]
+#[ignore = "takes long: .ci/nightly runs it"]
 fn a_host_that_slept_through_its_leases_changes_nothing_when_it_wakes_on_mysql() {
     a_host_that_slept_through_its_leases_changes_nothing_when_it_wakes("MySQL", &Place::on(Home::on_mysql()), Mode::Any);
 }
