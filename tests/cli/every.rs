@@ -150,7 +150,7 @@ fn every_command_that_ends_by_itself_does_its_work() {
     }
 }
 
-/// One run with all options: each run begins with the measurements that it makes without options.
+/// By one run with all options: each run repeats the measurements that need none.
 #[test]
 fn every_option_of_the_benchmark_adds_what_it_measures() {
     let place = Place::migrated();

@@ -139,8 +139,7 @@ impl<S: Servers> Connector<S> {
 
     /// Asks a pool for a connection, or for a transaction. Aims the pool at another server if the current one gives none.
     ///
-    /// The wait is boxed. Unboxed, it is part of every statement's future, and a release build, in which sqlx boxes less, exceeds the
-    /// compiler's limit of 128 nested types.
+    /// The wait is boxed. Unboxed, it is part of every statement's future, which then exceeds the compiler's limit of 128 nested types.
     pub(super) async fn ask_pool<T, F: Future<Output = Result<T, sqlx::Error>>>(
         self: &Arc<Self>,
         pool: Pool<S::Database>,

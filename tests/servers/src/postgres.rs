@@ -26,8 +26,8 @@ pub(crate) fn prepare(directory: &Directory, account: Account, access: &Access) 
     let log = log(directory.path());
     let password = directory.write("password", &access.password, account)?;
     let mut initdb = command(account, "initdb", directory.path())?;
-    // SCRAM has a client hash 4,096 times for each connection. Unoptimised, that took a seventh of the flow tests' processor time. The
-    // pooler asks for SCRAM.
+    // SCRAM has a client hash 4,096 times for each connection. Unoptimised, that took a seventh of the processor time of the flow tests
+    // on PostgreSQL. The pooler asks for SCRAM.
     // Flushing every file of an empty database takes longer than all the rest, and protects nothing yet.
     initdb.args(["--auth=md5", "--encoding=UTF8", "--locale=C", "--no-sync", "--username", USER]);
     initdb.arg("--pgdata").arg(data(directory.path())).arg("--pwfile").arg(&password);

@@ -44,8 +44,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[OsString]) -> Result<ExitC
     #[expect(clippy::disallowed_methods, reason = "the environment is how people speak to cargo's tests")]
     let is_said = std::env::var_os(THREADS).is_some();
     if !is_said {
-        // Most tests wait: for servers, for processes, for leases. With two threads for each core a quarter of the machine does nothing
-        // during the flow tests.
+        // Most tests wait: for servers, for processes, for leases. With two threads for each core, the flow tests took a quarter longer.
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
         cargo.env(THREADS, (cores * 3).to_string());
     }
