@@ -20,8 +20,10 @@ use self::host::{Host, LEASE, Orders, RETRY, TAKES};
 
 /// How many events the host commits that is left alone, unless `OUTBOX_TEST_EVENTS` says more. Those in trouble write until it comes.
 const EVENTS: usize = 300;
-/// How long a writer rests after a transaction.
-const REST: Duration = Duration::from_millis(20);
+/// How long a writer rests after a transaction. A doomed host passes its moment at most 14 times, so it needs few events.
+const REST: Duration = Duration::from_millis(50);
+/// The same for a cold writer that writes for as long as hosts are killed.
+const REST_OF_COLD_WRITER: Duration = Duration::from_millis(80);
 
 /// A database, and where the journals go.
 struct Ground {
@@ -77,8 +79,8 @@ impl Ground {
 
     /// A program beside the hosts, which only writes: all that there is in the mode of one queue.
     fn cold_writers(&self) -> ColdWriters {
-        let events = if self.mode == Mode::Ordered { events() } else { 0 };
-        let writers = Writers { writers: 1, events, rest: REST, takes: TAKES, faults: Faults::None };
+        let (events, rest) = if self.mode == Mode::Ordered { (events(), REST) } else { (0, REST_OF_COLD_WRITER) };
+        let writers = Writers { writers: 1, events, rest, takes: TAKES, faults: Faults::None };
         writers.start_cold(&self.url, self.evidence.path())
     }
 

@@ -25,6 +25,8 @@ const LAST: usize = 100;
 const BETWEEN_KILLS: Duration = Duration::from_secs(1);
 /// Where one host has everything, it has it for so long at least: to take over takes longer than a second.
 const HOLDS: Duration = Duration::from_secs(5);
+/// How long a writer rests after a transaction: a long run is to have many events in a short time.
+const REST: Duration = Duration::from_millis(20);
 /// One queue has one call at a time, and one writer, of whose events one order can be proved.
 const REST_OF_ONE_WRITER: Duration = Duration::from_millis(5);
 
@@ -77,7 +79,7 @@ fn killed_each_second(title: &str, ground: &Ground) {
     let events = asked("OUTBOX_TEST_EVENTS").unwrap_or(EVENTS);
     let witness = ground.witness();
     let mut choices = Seed::of_this_run().choices_of(title);
-    let rest = if ground.mode == Mode::Ordered { REST_OF_ONE_WRITER } else { super::REST };
+    let rest = if ground.mode == Mode::Ordered { REST_OF_ONE_WRITER } else { REST };
     let start = |number: usize, events| Host::start(Orders { rest, ..ground.orders(&format!("host-{number}"), events) });
     let writers = if ground.mode == Mode::Ordered { 1 } else { 3 };
     let writers = Writers { writers, events: 0, rest, takes: TAKES, faults: Faults::None };
@@ -188,5 +190,5 @@ fn rows(witness: &Witness) -> u64 {
 
 /// One queue may have much to do still.
 fn patience(events: usize) -> Duration {
-    4 * PATIENCE + super::REST * u32::try_from(events).expect("small")
+    4 * PATIENCE + REST * u32::try_from(events).expect("small")
 }
