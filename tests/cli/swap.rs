@@ -17,11 +17,14 @@ use crate::program::Place;
 
 const HOSTS: usize = 3;
 /// How often the plugin is replaced, unless `OUTBOX_TEST_SWAPS` says more.
-const SWAPS: u32 = 8;
+const SWAPS: u32 = 4;
 /// How long half of a file lies there: a plan, not a wait for something.
 const HALF: Duration = Duration::from_millis(300);
 /// How many events are written for each replacement, at least.
-const EVENTS: usize = 500;
+const EVENTS: usize = 125;
+const WRITERS: usize = 4;
+/// How long the plugin takes for each event: so long that calls are under way when it is replaced.
+const TAKES: Duration = Duration::from_millis(20);
 /// In one of this many replacements, half of the file comes first.
 const HALVES: u32 = 4;
 
@@ -67,8 +70,7 @@ fn a_plugin_that_three_hosts_share_is_swapped_under_load_and_nothing_is_lost_dea
     }
     let mut whole = BTreeSet::from([short_digest(&component)]);
     let started = Instant::now();
-    let writers =
-        Writers { writers: 16, events, rest: Duration::from_millis(40), takes: Duration::from_millis(5), faults: Faults::None };
+    let writers = Writers { writers: WRITERS, events, rest: Duration::from_millis(40), takes: TAKES, faults: Faults::None };
     let enough = Arc::new(AtomicBool::new(false));
     let writers = writers.start_until(place.url(), place.path(), enough.clone());
 
