@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use outbox::event::OwnerId;
 use outbox::store::postgres::PostgresOptions;
-use outbox::store::{Index, InspectStore, NewRow, Ownership, SchemaStore, WriteStore};
-use outbox::{EventId, Mode, Outbox, PostgresStore};
+use outbox::store::{InspectStore, NewRow, Ownership, SchemaStore, WriteStore};
+use outbox::{EventId, Mode, Outbox, PostgresStore, Store};
 use servers::{Database, Durability, Server};
-use sqlx::{Connection, Executor, PgConnection, Row};
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
 use support::{Recorder, Split, Splitter, eventually};
 
 use crate::common::{HOUR, ROUTE, eager, orders};
@@ -20,35 +20,70 @@ const EACH: u32 = 30;
 
 const MODES: [Mode; 3] = [Mode::MultiNode, Mode::OrderedByAggregate, Mode::Ordered];
 
-/// A migrated primary and its standby.
-struct Ground {
+/// A primary and its standby, with a migrated database for each mode.
+struct Servers {
     primary: Server,
     standby: Server,
+}
+
+impl Servers {
+    async fn start() -> Self {
+        let primary = Server::start(Database::PostgreSql, Durability::Volatile).expect("`cargo xtask test` installs it");
+        let mut admin = PgConnection::connect(&primary.url()).await.expect("connects");
+        for mode in MODES {
+            let create = format!("CREATE DATABASE {}", database(mode));
+            admin.execute(AssertSqlSafe(create)).await.expect("creates it");
+            let store = PostgresStore::connect(&url(&primary, mode)).await.expect("connects");
+            store.migrate_up().await.expect("migrates");
+            if let Some(index) = mode.index() {
+                store.add_index(index).await.expect("adds it");
+            }
+            store.close().await;
+        }
+        // After the databases were migrated: the standby starts with a copy of them, and applies later changes late.
+        let standby = primary.standby(APPLY_DELAY).expect("it starts");
+        Self { primary, standby }
+    }
+
+    async fn ground(&self, mode: Mode) -> Ground<'_> {
+        let direct = PostgresStore::connect(&url(&self.primary, mode)).await.expect("connects");
+        Ground { servers: self, mode, direct }
+    }
+}
+
+/// The name of a mode's database. Hosts of different modes share no table.
+fn database(mode: Mode) -> String {
+    format!("outbox_test_{}", mode.as_str())
+}
+
+/// The address of a mode's database on this server.
+fn url(server: &Server, mode: Mode) -> String {
+    let url = server.url();
+    let (server, _) = url.rsplit_once('/').expect("the address names a database");
+    format!("{server}/{}", database(mode))
+}
+
+/// A mode's database on both servers.
+struct Ground<'a> {
+    servers: &'a Servers,
+    mode: Mode,
     direct: PostgresStore,
 }
 
-impl Ground {
-    async fn make() -> Self {
-        let primary = Server::start(Database::PostgreSql, Durability::Volatile).expect("`cargo xtask test` installs it");
-        let direct = PostgresStore::connect(&primary.url()).await.expect("connects");
-        direct.migrate_up().await.expect("migrates");
-        for index in [Index::OrderedByAggregate, Index::Ordered] {
-            direct.add_index(index).await.expect("adds it");
-        }
-        let standby = primary.standby(APPLY_DELAY).expect("it starts");
-        Self { primary, standby, direct }
-    }
-
+impl Ground<'_> {
     async fn split(&self, split: Split) -> Splitter {
+        let Servers { primary, standby } = self.servers;
         let at = |server: &Server| SocketAddr::from((Ipv4Addr::LOCALHOST, server.port()));
-        let url = self.primary.url();
+        let url = primary.url();
         let (account, _) = url.rsplit_once('@').expect("the address names an account");
         let (_, password) = account.rsplit_once(':').expect("the address names a password");
-        Splitter::in_front_of(at(&self.primary), at(&self.standby), password, split).await
+        Splitter::in_front_of(at(primary), at(standby), password, split).await
     }
 
     async fn through(&self, splitter: &Splitter) -> PostgresStore {
-        let url = self.primary.url().replace(&format!("127.0.0.1:{}", self.primary.port()), &splitter.address().to_string());
+        let primary = &self.servers.primary;
+        let direct = format!("127.0.0.1:{}", primary.port());
+        let url = url(primary, self.mode).replace(&direct, &splitter.address().to_string());
         PostgresStore::connect_with(PostgresOptions::from_url(&url).expect("good")).await.expect("connects")
     }
 
@@ -67,7 +102,7 @@ impl Ground {
 
     /// Whether the standby shows that all events are DONE.
     async fn shows(&self, rounds: u32) -> bool {
-        let mut standby = PgConnection::connect(&self.standby.url()).await.expect("it answers");
+        let mut standby = PgConnection::connect(&url(&self.servers.standby, self.mode)).await.expect("it answers");
         let done = standby.fetch_one("SELECT count(*) FROM outbox_event WHERE status = 1").await.expect("counts");
         done.try_get::<i64, _>(0).expect("a number") == i64::from(rounds * EACH)
     }
@@ -92,8 +127,9 @@ async fn start(store: PostgresStore, mode: Mode, recorder: &Recorder) -> Outbox<
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_host_whose_reads_go_to_a_standby_refuses_them_and_calls_no_listener_twice() {
+    let servers = Servers::start().await;
     for mode in MODES {
-        let ground = Ground::make().await;
+        let ground = servers.ground(mode).await;
         let splitter = ground.split(Split::Off).await;
         let recorder = Recorder::done();
         let host = start(ground.through(&splitter).await, mode, &recorder).await;
@@ -117,8 +153,9 @@ async fn a_host_whose_reads_go_to_a_standby_refuses_them_and_calls_no_listener_t
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_host_whose_address_leads_to_primary_and_standby_in_turn_delivers_each_event_once() {
+    let servers = Servers::start().await;
     for mode in MODES {
-        let ground = Ground::make().await;
+        let ground = servers.ground(mode).await;
         let splitter = ground.split(Split::Off).await;
         let recorder = Recorder::done();
         let host = start(ground.through(&splitter).await, mode, &recorder).await;
