@@ -80,7 +80,7 @@ impl Drop for Host {
 
 #[expect(clippy::disallowed_methods, reason = "how often is the caller's choice")]
 fn kills() -> u32 {
-    std::env::var(KILLS).ok().and_then(|kills| kills.parse().ok()).unwrap_or(12)
+    std::env::var(KILLS).ok().and_then(|kills| kills.parse().ok()).unwrap_or(6)
 }
 
 async fn hosts_are_killed_at_work(name: &str, url: &str, store: &dyn Store) {
