@@ -55,6 +55,9 @@ fn a_good_plugin_ends_with_0_and_one_that_breaks_a_rule_with_8() {
     assert_eq!(test(&place, &["text.wasm"]).code, Some(8));
 }
 
+/// Rules of different kinds, whose breakers have different manifests. `tests/sandbox/conformance.rs` breaks every rule.
+const BROKEN: [&str; 3] = ["answers", "time-headroom", "host-call-refused"];
+
 #[test]
 fn a_plugin_that_breaks_one_rule_is_told_of_that_rule_and_of_no_other() {
     let place = Place::empty();
@@ -70,19 +73,15 @@ fn a_plugin_that_breaks_one_rule_is_told_of_that_rule_and_of_no_other() {
         };
         (ended.code, of("passed"), of("failed"), ended.stdout)
     };
-    let (code, mut all, failed, told) = report(&honest(), "state = true\nemit = true");
-    assert_eq!((code, failed), (Some(0), Vec::new()), "{told}");
+    let breakers = breakers();
+    let (code, passed, failed, told) = report(&honest(), "state = true\nemit = true");
+    assert_eq!((code, passed.len(), failed), (Some(0), breakers.len(), Vec::new()), "{told}");
 
-    let mut tried = Vec::new();
-    for (rule, guest, manifest) in breakers() {
-        let (code, _, failed, told) = report(&guest, manifest);
-        assert_eq!((code, failed), (Some(8), vec![rule.to_owned()]), "{told}");
-        tried.push(rule.to_owned());
+    for broken in BROKEN {
+        let (_, guest, manifest) = breakers.iter().find(|(rule, ..)| *rule == broken).expect("the rule has a breaker");
+        let (code, _, failed, told) = report(guest, manifest);
+        assert_eq!((code, failed), (Some(8), vec![broken.to_owned()]), "{told}");
     }
-
-    all.sort_unstable();
-    tried.sort_unstable();
-    assert_eq!(tried, all, "every rule has its breaker");
 }
 
 #[test]
