@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc;
+use std::sync::{OnceLock, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,9 @@ use crate::home::Home;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a test rests between two looks by the program: each start of it takes processor time, which a host may need.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
+/// The name of a place's database.
+const FILE: &str = "outbox.db";
 
 /// A directory with a database of its own.
 pub(crate) struct Place {
@@ -36,10 +39,19 @@ pub(crate) struct Ended {
 }
 
 impl Place {
-    /// With a migrated database.
+    /// With a migrated database: a copy of the one that the program migrates once for all tests of this process. It contains no ID of
+    /// its own, only the time of the migration.
     pub(crate) fn migrated() -> Self {
+        static MIGRATED: OnceLock<Vec<u8>> = OnceLock::new();
+        let database = MIGRATED.get_or_init(|| {
+            let place = Self::empty();
+            place.ok(&["migrate", "up"]);
+            let wal = place.path().join(format!("{FILE}-wal"));
+            assert!(!wal.exists(), "the program has ended and left nothing in {}", wal.display());
+            std::fs::read(place.path().join(FILE)).expect("the file is there")
+        });
         let place = Self::empty();
-        place.ok(&["migrate", "up"]);
+        std::fs::write(place.path().join(FILE), database).expect("can be written");
         place
     }
 
@@ -56,7 +68,7 @@ impl Place {
     /// With nothing in it.
     pub(crate) fn empty() -> Self {
         let directory = Evidence::of_this_test();
-        let url = format!("sqlite:{}", directory.path().join("outbox.db").display());
+        let url = format!("sqlite:{}", directory.path().join(FILE).display());
         Self { directory, url, _home: None }
     }
 
@@ -114,7 +126,7 @@ impl Place {
 
     /// Changes rows as another program would, or as a host did.
     pub(crate) fn sql(&self, statement: &str) {
-        let file = self.path().join("outbox.db");
+        let file = self.path().join(FILE);
         run(async {
             let options = SqliteConnectOptions::new().filename(file).busy_timeout(PATIENCE);
             let mut connection = options.connect().await.expect("the file is there");
