@@ -8,6 +8,7 @@ mod registrations;
 mod warm;
 
 use std::borrow::Cow;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -110,7 +111,10 @@ impl PluginListener {
             Err((outcome, used)) => return reply(outcome, used),
         };
         // The instance outlives a call that is cut off: it knows what that used.
-        let entered = tokio::time::timeout_at(ends.into(), self.in_turns(self.enter(&mut instance, visit, ends))).await;
+        let entered = {
+            let step = pin!(self.enter(&mut instance, visit, ends));
+            tokio::time::timeout_at(ends.into(), self.in_turns(step)).await
+        };
         let used = used(&instance.store);
         self.computes_long.learn(init_fuel.saturating_add(used.fuel));
         let (outcome, is_clean) = match entered {
@@ -152,8 +156,8 @@ impl PluginListener {
             return Ok(Ready { instance, calls, place: Some(place), init_fuel: 0 });
         }
         let linked = &self.plugin.linked;
-        let made = self.in_turns(linked.instantiate(linked.store(INIT_FUEL)));
-        match tokio::time::timeout_at(ends.into(), made).await {
+        let step = pin!(linked.instantiate(linked.store(INIT_FUEL)));
+        match tokio::time::timeout_at(ends.into(), self.in_turns(step)).await {
             Ok(Ok(instance)) => {
                 let init_fuel = used(&instance.store).fuel;
                 Ok(Ready { instance, calls: 0, place: None, init_fuel })
@@ -169,7 +173,8 @@ impl PluginListener {
         }
     }
 
-    async fn in_turns<T>(&self, step: impl Future<Output = T>) -> T {
+    /// `step` is pinned by its caller: passed by value, each wrapper would keep a copy of it in the future of the call.
+    async fn in_turns<T>(&self, step: Pin<&mut impl Future<Output = T>>) -> T {
         in_turns(&self.plugin.linked.identity.name, self.computes_long.get(), step).await
     }
 

@@ -5,6 +5,7 @@
 //! alone; after a few calls in a row that broke off, no more are made for a while.
 
 use std::collections::{HashSet, VecDeque};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -172,11 +173,14 @@ impl Shared {
             group.into_iter().map(|waiting| (waiting.asked, waiting.answer)).unzip();
         let mut store = self.plugin.linked.store(INIT_FUEL);
         let plugin = &self.plugin.linked.identity.name;
-        let call = in_turns(plugin, self.computes_long.get(), self.ask(&mut store, &asked, started + deadline));
-        let answered = tokio::select! {
-            biased;
-            answered = tokio::time::timeout(deadline, call) => answered,
-            () = all_closed(&mut senders) => return,
+        let answered = {
+            let call = pin!(self.ask(&mut store, &asked, started + deadline));
+            let call = in_turns(plugin, self.computes_long.get(), call);
+            tokio::select! {
+                biased;
+                answered = tokio::time::timeout(deadline, call) => answered,
+                () = all_closed(&mut senders) => return,
+            }
         };
         let guest = used(&store);
         self.computes_long.learn(guest.fuel);
