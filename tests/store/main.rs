@@ -268,7 +268,7 @@ conformance! {
     migrate::tables_of_an_earlier_build_are_not_taken_for_ours_if_their_version_was_deleted,
     migrate::a_table_of_an_earlier_build_is_refused_until_it_is_reset,
     migrate::a_reset_deletes_everything_and_leaves_an_empty_schema,
-    migrate::a_reset_deletes_no_table_of_another_program,
+    migrate::a_table_of_another_program_is_refused_and_left_alone,
     migrate::taking_the_schema_back_leaves_nothing,
     migrate::a_custom_table_lives_beside_the_default_one,
     migrate::the_printed_schema_is_one_that_the_host_accepts,

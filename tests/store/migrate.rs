@@ -131,15 +131,21 @@ pub(crate) async fn a_reset_deletes_everything_and_leaves_an_empty_schema(db: &d
     assert!(db.store().get(ours).await.expect("looks").is_some(), "other tables stay");
 }
 
-pub(crate) async fn a_reset_deletes_no_table_of_another_program(db: &dyn Harness) {
+pub(crate) async fn a_table_of_another_program_is_refused_and_left_alone(db: &dyn Harness) {
     for (name, foreign) in [("shop", "shop"), ("orders", "orders_audit"), ("cart", "cart_readable")] {
         let store = db.other_table(name).await;
         db.execute(&format!("CREATE TABLE {foreign} (id integer)")).await;
         db.execute(&format!("INSERT INTO {foreign} VALUES (7)")).await;
 
-        let error = store.migrate_reset().await.expect_err("it belongs to another program");
+        let [check, up, reset] = [
+            store.check_schema().await.expect_err("it belongs to another program"),
+            store.migrate_up().await.expect_err("it belongs to another program"),
+            store.migrate_reset().await.expect_err("it belongs to another program"),
+        ];
 
-        assert!(matches!(&error, StoreError::NotOurs { table } if table.ends_with(name)), "{error:?}");
+        for error in [check, up, reset] {
+            assert!(matches!(&error, StoreError::NotOurs { table } if table.ends_with(name)), "{error:?}");
+        }
         assert_eq!(db.number(&format!("SELECT max(id) FROM {foreign}")).await, 7);
     }
 }

@@ -89,6 +89,10 @@ pub(super) fn schema(checked: Result<(), StoreError>) -> Result<Finding, StoreEr
         Err(error @ StoreError::SchemaNewer { .. }) => {
             Ok(Finding::fault("schema", error.to_string(), "use the outbox that made it, or a newer one"))
         }
+        Err(error @ StoreError::NotOurs { .. }) => {
+            let fix = "set another name as database.table, or another database in the address";
+            Ok(Finding::fault("schema", error.to_string(), fix))
+        }
         Err(error @ StoreError::Forbidden { .. }) => Ok(Finding::fault("schema", error.to_string(), GRANT)),
         Err(error) => Err(error),
     }

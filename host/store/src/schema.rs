@@ -17,7 +17,8 @@ pub trait SchemaStore: Send + Sync {
     /// Checks that the schema is there and of our version.
     ///
     /// # Errors
-    /// [`StoreError::NoSchema`], [`StoreError::NoVersion`], [`StoreError::SchemaOlder`], [`StoreError::SchemaNewer`], or the database's own.
+    /// [`StoreError::NoSchema`], [`StoreError::NotOurs`], [`StoreError::NoVersion`], [`StoreError::SchemaOlder`],
+    /// [`StoreError::SchemaNewer`], or the database's own.
     async fn check_schema(&self) -> Result<(), StoreError>;
 
     /// Every step of the schema, applied or not, in order.
@@ -31,9 +32,10 @@ pub trait SchemaStore: Send + Sync {
     /// deleted, it notes the steps anew, and returns them.
     ///
     /// # Errors
-    /// [`StoreError::SchemaNewer`]; [`StoreError::EarlierBuild`] if the rows that note the steps were deleted, and the tables are not
-    /// those of the newest step; [`StoreError::InUse`] when another program uses the tables for longer than a few
-    /// seconds, and every later user would have to wait for it; or the database's own.
+    /// [`StoreError::SchemaNewer`]; [`StoreError::NotOurs`] if something else has the name of a table;
+    /// [`StoreError::EarlierBuild`] if the rows that note the steps were deleted, and the tables are not those of the newest step;
+    /// [`StoreError::InUse`] when another program uses the tables for longer than a few seconds, and every later user would have to
+    /// wait for it; or the database's own.
     async fn migrate_up(&self) -> Result<Vec<Migration>, StoreError>;
 
     /// Takes back the newest step **with its data**. Returns it, or `None` when there is none.
@@ -219,6 +221,19 @@ impl<'t> History<'t> {
             found if found > wanted => Err(StoreError::SchemaNewer { table, found, wanted }),
             _ => Ok(()),
         }
+    }
+
+    /// Refuses tables that another program created, where a step is whole or not there at all. `objects` is how many of
+    /// [`TABLES_AND_VIEWS`] exist.
+    ///
+    /// # Errors
+    /// [`StoreError::NotOurs`] if some of them exist, and no step is noted.
+    #[cfg(any(feature = "sqlite", feature = "postgres"))]
+    pub(super) fn refuse_foreign(&self, objects: u64) -> Result<(), StoreError> {
+        if self.is_empty() && (1..TABLES_AND_VIEWS).contains(&objects) {
+            return Err(StoreError::NotOurs { table: self.table.to_string() });
+        }
+        Ok(())
     }
 
     /// Refuses a step that is newer than this program.

@@ -50,12 +50,7 @@ impl DoctorStore for MySqlStore {
         findings.push(idle(&variables));
         let checked = self.check_schema().await;
         let forbidden = matches!(checked, Err(StoreError::Forbidden { .. }));
-        let known = match schema(checked) {
-            Err(error @ StoreError::NotOurs { .. }) => {
-                Finding::fault("schema", error.to_string(), "set another table name, or another database in the address")
-            }
-            known => known?,
-        };
+        let known = schema(checked)?;
         let there = known.fix.is_none();
         findings.push(known);
         if there {

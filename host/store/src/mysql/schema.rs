@@ -22,12 +22,10 @@ impl SchemaStore for MySqlStore {
 
     async fn check_schema(&self) -> Result<(), StoreError> {
         let mut connection = self.connection(READ_VERSION).await?;
+        refuse_foreign(self, &mut connection).await?;
         let history = history(self, &mut connection).await?;
-        if has_lost_notes(&history, objects(self, &mut connection).await?) && notes(self, &mut connection).await?.is_some() {
+        if has_lost_notes(&history, objects(self, &mut connection).await?) {
             return Err(StoreError::NoVersion { table: self.table.to_string() });
-        }
-        if history.is_empty() && exists(self, &mut connection, self.table.as_str()).await? {
-            return Err(StoreError::NotOurs { table: self.table.to_string() });
         }
         history.check()
     }
@@ -101,7 +99,6 @@ CREATE TABLE IF NOT EXISTS outbox_event_migration (
   name       VARCHAR(128) NOT NULL,
   applied_at DATETIME(6)  NOT NULL
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin";
-const EXISTS: &str = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?";
 /// How many of the tables, or of other things with the name of one, are there.
 const OBJECTS: &str = "
 SELECT COUNT(*) FROM information_schema.tables
@@ -162,11 +159,9 @@ async fn locked_reset(store: &MySqlStore, connection: &mut MySqlConnection) -> R
     let failed = |error| store.failed(ACTION, error);
     if has_notes(history(store, connection).await)? {
         store.statement(BEGIN_RESET).execute(&mut *connection).await.map_err(failed)?;
-    } else if notes(store, connection).await?.is_none() {
+    } else {
         // A table of notes without a row belongs to a step that was cut off.
-        if objects(store, connection).await? > 0 {
-            return Err(StoreError::NotOurs { table: store.table.to_string() });
-        }
+        refuse_foreign(store, connection).await?;
     }
     for step in STEPS.iter().rev() {
         run(store, connection, step.down).await?;
@@ -195,9 +190,9 @@ async fn delete_all(store: &MySqlStore, connection: &mut MySqlConnection) -> Res
     Ok(deleted[0])
 }
 
-/// Our history is made before our table, so a table without a history belongs to another program.
+/// The table of notes is created first, so without it the other tables belong to another program.
 async fn refuse_foreign(store: &MySqlStore, connection: &mut MySqlConnection) -> Result<(), StoreError> {
-    if exists(store, connection, store.table.as_str()).await? && notes(store, connection).await?.is_none() {
+    if notes(store, connection).await?.is_none() && objects(store, connection).await? > 0 {
         return Err(StoreError::NotOurs { table: store.table.to_string() });
     }
     Ok(())
@@ -227,9 +222,4 @@ async fn notes(store: &MySqlStore, connection: &mut MySqlConnection) -> Result<O
         Err(error) if is_no_such_table(&error) => Ok(None),
         notes => notes.map(Some).map_err(|error| store.failed(READ_VERSION, error)),
     }
-}
-
-pub(super) async fn exists(store: &MySqlStore, connection: &mut MySqlConnection, table: &str) -> Result<bool, StoreError> {
-    let row = sqlx::query(EXISTS).bind(table).fetch_one(connection).await;
-    Ok(row.and_then(|row| row.number(0)).map_err(|error| store.failed(READ_VERSION, error))? > 0)
 }

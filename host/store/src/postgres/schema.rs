@@ -26,9 +26,11 @@ impl SchemaStore for PostgresStore {
     async fn check_schema(&self) -> Result<(), StoreError> {
         let mut transaction = self.transaction().await?;
         let history = history(self, &mut transaction).await?;
-        if has_lost_notes(&history, objects(self, &mut transaction).await?) {
+        let objects = objects(self, &mut transaction).await?;
+        if has_lost_notes(&history, objects) {
             return Err(StoreError::NoVersion { table: self.table.to_string() });
         }
+        history.refuse_foreign(objects)?;
         history.check()
     }
 
@@ -167,7 +169,9 @@ fn place(table: &TableName) -> String {
 async fn apply_missing(store: &PostgresStore, connection: &mut PgConnection) -> Result<Vec<Migration>, StoreError> {
     run(store, connection, HISTORY).await?;
     let history = history(store, connection).await?.known()?;
-    let lost_notes = has_lost_notes(&history, objects(store, connection).await?);
+    let objects = objects(store, connection).await?;
+    history.refuse_foreign(objects)?;
+    let lost_notes = has_lost_notes(&history, objects);
     if lost_notes && let Some(last) = history.last() {
         let probe = store.statement(last.probe).execute(&mut *connection).await;
         probe.map_err(|error| of_another_build(&store.table, store.failed(READING, error)))?;

@@ -19,9 +19,11 @@ impl SchemaStore for SqliteStore {
     async fn check_schema(&self) -> Result<(), StoreError> {
         let mut connection = self.reading(READING).await?;
         let history = history(self, &mut connection).await?;
-        if has_lost_notes(&history, count(self, &mut connection, OBJECTS).await?) {
+        let objects = count(self, &mut connection, OBJECTS).await?;
+        if has_lost_notes(&history, objects) {
             return Err(StoreError::NoVersion { table: self.table.to_string() });
         }
+        history.refuse_foreign(objects)?;
         history.check()
     }
 
@@ -147,7 +149,9 @@ pub(super) fn text(table: &TableName, index: Option<Index>) -> String {
 async fn apply_missing(store: &SqliteStore, connection: &mut SqliteConnection) -> Result<Vec<Migration>, StoreError> {
     run(store, connection, HISTORY).await?;
     let history = history(store, connection).await?.known()?;
-    let lost_notes = has_lost_notes(&history, count(store, connection, OBJECTS).await?);
+    let objects = count(store, connection, OBJECTS).await?;
+    history.refuse_foreign(objects)?;
+    let lost_notes = has_lost_notes(&history, objects);
     if lost_notes && let Some(last) = history.last() {
         let probe = store.statement(last.probe).execute(&mut *connection).await;
         probe.map_err(|error| of_another_build(&store.table, failed(READING, error)))?;
