@@ -30,9 +30,15 @@ pub(crate) async fn bind_in_dev(config: HttpConfig, format: LogFormat) -> Result
 
 fn told(server: Option<Server>, format: LogFormat) -> Option<Server> {
     if let Some(server) = &server {
-        logging::announce(&format!("listening on {}", url(server)), format);
+        logging::announce(&listening(server.address()), format);
     }
     server
+}
+
+/// Where it listens, so that nobody takes a server that all networks reach for a local one.
+fn listening(address: SocketAddr) -> String {
+    let of_all = if address.ip().is_unspecified() { ", which stands for every address of this machine" } else { "" };
+    format!("listening on http://{address}{of_all}")
 }
 
 /// The address as somebody on this machine types it.
@@ -53,5 +59,19 @@ impl From<ServeError> for Failure {
                 Self::new(Exit::Failed, error.to_string()).because(error).details(vec![fix])
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_every_network_reaches_does_not_say_that_it_is_local() {
+        let said = |address: &str| listening(address.parse().unwrap());
+
+        assert_eq!(said("127.0.0.1:80"), "listening on http://127.0.0.1:80");
+        assert_eq!(said("0.0.0.0:80"), "listening on http://0.0.0.0:80, which stands for every address of this machine");
+        assert_eq!(said("[::]:80"), "listening on http://[::]:80, which stands for every address of this machine");
     }
 }
