@@ -63,7 +63,9 @@ fn wrong(file: &str, components: &BTreeSet<String>, bare: &BTreeSet<&str>) -> Op
     }
 }
 
-/// The component that was probably meant: one of a near name, rather one without a manifest; or the only one without.
+/// The component that was probably meant: one with a similar name, if possible one without a manifest. A manifest whose name belongs to
+/// no component, `manifest.toml`, may be meant for the only one without. No other name is taken for that: it would give one plugin the
+/// rights of another.
 fn meant<'a>(stem: &str, components: &'a BTreeSet<String>, bare: &BTreeSet<&'a str>) -> Option<&'a str> {
     let wanted = stem.to_lowercase();
     let begins = |component: &&str| {
@@ -72,7 +74,7 @@ fn meant<'a>(stem: &str, components: &'a BTreeSet<String>, bare: &BTreeSet<&'a s
     };
     let names = || components.iter().map(String::as_str);
     let near: Vec<&str> = near(stem, names()).into_iter().chain(names().filter(begins)).collect();
-    let only = || bare.first().copied().filter(|_| bare.len() == 1);
+    let only = || bare.first().copied().filter(|_| bare.len() == 1 && stem == "manifest");
     near.iter().find(|name| bare.contains(*name)).or(near.first()).copied().or_else(only)
 }
 
@@ -141,6 +143,7 @@ mod tests {
                 &["greeter-c.wasm", "mailer.wasm", "manifest.toml"],
                 "manifest.toml belongs to no component: there is no manifest.wasm",
             ),
+            (&["noop.wasm", "greeter.toml"], "greeter.toml belongs to no component: there is no greeter.wasm"),
             (&["greeter-c.WASM"], "greeter-c.WASM is not loaded; rename it to greeter-c.wasm"),
             (&["mailer.wasm", "mailer.Toml"], "mailer.Toml is not read; rename it to mailer.toml"),
         ] {
