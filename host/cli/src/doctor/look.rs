@@ -252,11 +252,15 @@ pub(super) fn nodes(nodes: &[NodeRecord]) -> Vec<Finding> {
     if live.is_empty() {
         return vec![Finding::good("nodes", "no host is running")];
     }
+    let others = |one: &NodeRecord| {
+        let others: Vec<&NodeRecord> = live.iter().copied().filter(|node| node.owner != one.owner).collect();
+        named(&others)
+    };
     let mut findings = Vec::new();
     if live.len() > 1
         && let Some(alone) = live.iter().find(|node| node.mode == ALONE)
     {
-        let what = format!("{} runs as {ALONE}, but others work on the table, too: {}", alone.label, named(&live));
+        let what = format!("{} runs as {ALONE}, but others work on the table, too: {}", alone.label, others(alone));
         let fix = "stop all but one, or set mode = \"multi_node\" for all of them; one that was killed is forgotten when its lease ends";
         findings.push(Finding::warning("nodes", what, fix));
     }
@@ -264,7 +268,7 @@ pub(super) fn nodes(nodes: &[NodeRecord]) -> Vec<Finding> {
         && live.iter().any(|node| node.mode != ordered.mode)
     {
         let mode = &ordered.mode;
-        let what = format!("{} keeps an order ({mode}) that other hosts do not: {}", ordered.label, named(&live));
+        let what = format!("{} keeps an order ({mode}) that other hosts do not: {}", ordered.label, others(ordered));
         findings.push(Finding::fault("nodes", what, format!("set mode = \"{mode}\" for all of them, or for none")));
     }
     let versions: BTreeSet<&str> = live.iter().map(|node| node.version.as_str()).collect();
