@@ -29,6 +29,24 @@ pub fn shown(text: &str) -> Cow<'_, str> {
     }))
 }
 
+/// A JSON document that cannot control a terminal, with the same meaning. JSON allows these characters in strings alone, where an escape
+/// stands for each of the units of UTF-16 that a character has. Line breaks between values stay.
+#[must_use]
+pub fn json(document: &str) -> Cow<'_, str> {
+    let is_escaped = |c: char| c != '\n' && is_deceptive(c);
+    if !document.chars().any(is_escaped) {
+        return Cow::Borrowed(document);
+    }
+    Cow::Owned(document.chars().fold(String::with_capacity(document.len() + 16), |mut safe, c| {
+        if is_escaped(c) {
+            safe.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")));
+        } else {
+            safe.push(c);
+        }
+        safe
+    }))
+}
+
 /// A word of a command line as a shell takes it whole: in quotes where it has to be.
 #[must_use]
 pub fn argument(word: &str) -> String {

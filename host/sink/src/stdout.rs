@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::Instant;
 
 use async_trait::async_trait;
-use outbox_event::deceptive::is_deceptive;
+use outbox_event::deceptive;
 use serde::{Deserialize, Serialize};
 
 use super::batching::{Batch, Batching, Limits, Link};
@@ -85,21 +85,7 @@ impl Link for Stdout {
 
 /// Escapes characters that JSON allows and that control a terminal: DEL, the C1 controls, marks of direction.
 fn escaped(json: Vec<u8>) -> Vec<u8> {
-    use std::fmt::Write as _;
-    let Ok(text) = String::from_utf8(json) else { return Vec::new() };
-    if !text.chars().any(is_deceptive) {
-        return text.into_bytes();
-    }
-    // They stand in JSON strings only: JSON allows them nowhere else.
-    let safe = text.chars().fold(String::with_capacity(text.len() + 16), |mut safe, c| {
-        if is_deceptive(c) {
-            let _ = write!(safe, "\\u{:04x}", u32::from(c));
-        } else {
-            safe.push(c);
-        }
-        safe
-    });
-    safe.into_bytes()
+    String::from_utf8(json).map(|json| deceptive::json(&json).into_owned().into_bytes()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -108,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_line_cannot_steer_a_terminal_and_is_still_the_same_json() {
-        let value = serde_json::json!({"data": "\u{1b}[2J\u{9b}31m\u{202e}\u{61c}\u{2028}\u{7f}x"});
+        let value = serde_json::json!({"data": "\u{1b}[2J\u{9b}31m\u{202e}\u{61c}\u{2028}\u{7f}\u{e0100}\u{1d173}x"});
         let line = escaped(serde_json::to_vec(&value).expect("plain data"));
         assert!(line.is_ascii() && !line.contains(&0x1b) && !line.contains(&0x7f));
         assert_eq!(serde_json::from_slice::<serde_json::Value>(&line).expect("is JSON"), value);
