@@ -28,7 +28,7 @@ use crate::turns::in_turns;
 
 /// The most events of one call.
 const MAX_EVENTS: usize = 100;
-/// The most bytes of payload of one call; one event may have more.
+/// The most bytes that the events of one call have together, headers included; one event may have more.
 const MAX_BYTES: usize = 1 << 20;
 /// Calls of one route at once.
 const MAX_CALLS: usize = 2;
@@ -320,7 +320,7 @@ impl Calls {
         let mut index = 0;
         while index < self.waiting.len() && group.len() < MAX_EVENTS {
             let next = &self.waiting[index].asked.event;
-            let size = next.payload_bytes().len();
+            let size = next.size_bytes();
             let fits = group
                 .first()
                 .is_none_or(|first| first.asked.event.tenant_id() == next.tenant_id() && bytes + size <= MAX_BYTES);
