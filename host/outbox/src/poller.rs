@@ -1,8 +1,8 @@
-//! Due rows into the cold queue.
+//! Reads due rows into the cold queue.
 //!
-//! The poller reads due rows of the partitions that this host holds. A read writes nothing: it is enough to hold the partition. Rows for
-//! which it is not enough are claimed after the read. The poll is the truth; everything that wakes the poller early is a hint.
-//! It never rests while there is work and room for it.
+//! The poller reads due rows of the partitions that this host holds. A read writes nothing, because the partition secures the events. Rows
+//! that the partition does not secure are claimed after the read. The poll is the truth; every wake-up is a hint. The poller never rests
+//! while there is work and free capacity.
 //!
 //! ```text
 //! Schedule: when to read, from where, how much ─┐
@@ -32,7 +32,7 @@ use crate::order::Sweep;
 use crate::readiness::Pulse;
 use crate::recurring::Outage;
 
-/// Brings due rows into the queue.
+/// Reads due rows into the queue.
 pub(crate) struct Poller {
     reader: Reader,
     /// Unblocks events in modes other than order by aggregate.
@@ -47,11 +47,11 @@ pub(crate) struct Poller {
 /// How a turn of the poller begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Begins {
-    /// At once, or when there was room again: the turn before left events in the table.
+    /// At once, or once capacity is free again: the previous turn left events in the table.
     Again,
-    /// When something ended the rest: there may be something new.
+    /// A wake-up ended the rest: there may be new events.
     Woken,
-    /// When the time of the rest was over, or a read of the front had ended.
+    /// The rest has ended, or a read of the front has.
     AfterTime,
 }
 
@@ -62,23 +62,23 @@ enum Polled {
     Full,
     /// Everything due was taken, or the rest cannot be taken now.
     Drained,
-    /// The queue has no room.
+    /// The queue has no free capacity.
     NoRoom,
 }
 
-/// An event that this many hosts held when they went may have stopped them; it is delivered alone from then on. One is not
-/// enough: after every `kill -9`, every event that was in hand would have to be delivered alone.
+/// An event that this many hosts held when they died may have stopped them: it is delivered alone from then on. One host is not enough:
+/// after every `kill -9`, every event in flight would have to be delivered alone.
 pub(crate) const HOSTS_GONE: u32 = 2;
-/// The rest after the first failure of the database, and the longest one: the rest is doubled at each failure.
+/// The delay after the first failure of the database, and the longest one. The delay doubles at each failure.
 const OUTAGE_FIRST_REST: Duration = Duration::from_millis(100);
 const OUTAGE_LONGEST_REST: Duration = Duration::from_secs(2);
-/// In the one queue of all events, the rest of the poller, and of an event behind the front, if the front cannot be taken.
+/// In the one queue of all events: the rest of the poller, and the delay of an event behind the front, while the front cannot be taken.
 const STOPPED_FRONT_REST: Duration = Duration::from_millis(500);
-/// Most bytes of payload that one statement brings: its answer is in memory twice while it is read.
+/// The most bytes of payload that one statement returns: its result is in memory twice while it is read.
 const BATCH_BYTES: usize = 4 << 20;
-/// How often to look for room that no task reports, while events wait for slow listeners.
+/// How often to check for free capacity that no task reports, while events wait for slow listeners.
 const LOOK_FOR_ROOM_EVERY: Duration = Duration::from_millis(100);
-/// How soon there may be room in the key queues.
+/// How soon the key queues may have free capacity.
 const KEY_QUEUES_MOVE_WITHIN: Duration = Duration::from_millis(2);
 
 impl Poller {
@@ -130,10 +130,10 @@ impl Poller {
             }
             Polled::Full => tokio::task::yield_now().await,
             Polled::NoRoom => {
-                // Once a listener turns out to be slow, its events take no more room from others, and no task reports that.
+                // Once a listener turns out to be slow, its events no longer take capacity from others, and no task reports that.
                 let _ = tokio::time::timeout(LOOK_FOR_ROOM_EVERY, intake.queue.cold_half_empty()).await;
                 if intake.order.is_some() {
-                    // The room may be taken by events that wait in key queues, which the queue does not count.
+                    // Events that wait in key queues, which the queue does not count, may take the capacity.
                     tokio::time::sleep(KEY_QUEUES_MOVE_WITHIN).await;
                 }
             }

@@ -1,4 +1,4 @@
-//! Events in this process's hands: queued hot or cold, bounded by count and by bytes, and marked while in flight.
+//! Events in flight in this process: queued hot or cold, bounded by count and by bytes, and marked until their outcome is stored.
 //!
 //! Hot events come straight from a commit, cold ones from the poller. This module knows nothing of databases or listeners.
 
@@ -39,7 +39,7 @@ pub(crate) use turn::{Key, Turn, key};
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 use crate::units::ByteSize;
 
-/// How much may be queued.
+/// The limits of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QueueLimits {
     /// Most hot events. Default 1,000.
@@ -57,7 +57,7 @@ impl Default for QueueLimits {
 }
 
 impl QueueLimits {
-    /// Room for events that come this way while none is queued.
+    /// The capacity for events of this side while no event is queued.
     fn room(self, via: Via) -> Room {
         let events = match via {
             Via::Hot => self.hot,
@@ -72,11 +72,11 @@ impl QueueLimits {
 pub(crate) struct Queue {
     limits: QueueLimits,
     sides: Mutex<Sides>,
-    /// Told when an event was put in.
+    /// Notified when an event is pushed.
     filled: Notify,
-    /// Told when an event was taken out, or there is room again.
+    /// Notified when an event is taken out, or when capacity becomes free.
     taken: Arc<Notify>,
-    /// Of cold events: those that are queued and those that workers have.
+    /// The bytes of cold events, both queued and held by workers.
     bytes_in_flight: Arc<BytesInFlight>,
     bounds: Bounds,
 }
@@ -106,14 +106,14 @@ impl Queue {
         Self { limits, sides: Mutex::default(), filled: Notify::new(), taken, bytes_in_flight, bounds }
     }
 
-    /// This many workers take events from it: listeners that wait for something outside leave some of them to others.
+    /// Sets how many workers take events. Listeners whose calls wait for something external leave some workers to other listeners.
     #[must_use]
     pub(crate) fn for_workers(mut self, workers: usize) -> Self {
         self.bounds = Bounds::of(self.bounds.threads, workers);
         self
     }
 
-    /// Puts events at the end of their side, in order. Those that find no room, or come after the closing, are given back.
+    /// Pushes events to the end of their side, in order. Returns the events that exceed the capacity, or all events if the queue is closed.
     pub(crate) fn push(&self, via: Via, deliveries: impl IntoIterator<Item = Delivery>) -> Vec<Delivery> {
         let mut refused = Vec::new();
         let mut sides = self.lock();
@@ -132,7 +132,7 @@ impl Queue {
                 refused.push(delivery);
             }
         }
-        // More could not run. One that has to wait with its event wakes the next.
+        // More workers could not run. A worker that has to wait during its call wakes the next.
         let wake = pushed.min(sides.waiting).min(self.bounds.threads);
         drop(sides);
         for _ in 0..wake {
@@ -141,8 +141,8 @@ impl Queue {
         refused
     }
 
-    /// Puts an event at the end of the cold side without asking for room: it was counted when it was claimed. Given back after
-    /// the closing.
+    /// Pushes an event to the end of the cold side without a check of the capacity: the event was counted when it was claimed. Returns the
+    /// event if the queue is closed.
     pub(crate) fn push_counted(&self, delivery: Delivery) -> Option<Delivery> {
         let mut sides = self.lock();
         if sides.closed {
@@ -157,7 +157,7 @@ impl Queue {
         None
     }
 
-    /// Wakes another worker if there is an event for it: said by one that has to wait with its own.
+    /// Wakes another worker if an event is queued. Called when a worker has to wait during its call.
     pub(crate) fn wake_next(&self) {
         let sides = self.lock();
         let wake = sides.waiting > 0 && !sides.is_empty();
@@ -167,7 +167,7 @@ impl Queue {
         }
     }
 
-    /// The one that came last: what it keeps for its next event is warm, and the others stay asleep.
+    /// Wakes the worker that began to wait last: its caches are warm, and the other workers stay asleep.
     fn wake_worker(&self) {
         self.filled.notify_last();
     }
@@ -178,7 +178,7 @@ impl Queue {
             if let Some(delivery) = self.try_take() {
                 return Some(delivery);
             }
-            // Ask to be woken before looking again, or an event that comes between the two is left lying.
+            // Register for a wake-up before checking again, or an event that is pushed in between is missed.
             let filled = self.filled.notified();
             tokio::pin!(filled);
             filled.as_mut().enable();
@@ -206,28 +206,28 @@ impl Queue {
         delivery
     }
 
-    /// Whether this many cold events find room in it when it is empty.
+    /// Whether the queue, when empty, has capacity for this many cold events.
     pub(crate) fn holds_cold(&self, events: usize) -> bool {
         self.limits.cold >= events
     }
 
-    /// How many more cold events, and how many bytes of them, would find room.
+    /// The free capacity for cold events.
     #[must_use]
     pub(crate) fn cold_room(&self) -> Room {
         self.room(Via::Cold)
     }
 
-    /// How many more bytes of cold events may be in this process's hands: those that workers have take up memory too.
+    /// How many more bytes of cold events may be in flight. Events that workers hold take up memory too.
     pub(crate) fn free_bytes(&self) -> usize {
         self.limits.bytes.as_usize().saturating_sub(self.bytes_in_flight.count(Instant::now()))
     }
 
-    /// Counts the bytes of one more cold event among those in this process's hands.
+    /// Counts the bytes of one more cold event in flight.
     pub(crate) fn count_bytes(&self, bytes: usize) -> CountedBytes {
         self.bytes_in_flight.add(bytes, Instant::now())
     }
 
-    /// How many more hot events would find room now.
+    /// How many more hot events fit now.
     #[must_use]
     pub(crate) fn hot_room(&self) -> usize {
         self.room(Via::Hot).events
@@ -236,7 +236,7 @@ impl Queue {
     fn room(&self, via: Via) -> Room {
         let sides = self.lock();
         let (all, taken) = (self.limits.room(via), sides.taken(via, self.limits));
-        // A single event larger than all of the room still gets in: otherwise it never would.
+        // A single event larger than the whole capacity is still accepted: otherwise it would never be delivered.
         if sides.closed || taken.events >= all.events || (taken.bytes >= all.bytes && taken.events > 0) {
             return Room::default();
         }
@@ -244,7 +244,7 @@ impl Queue {
         Room { bytes: free.bytes.max(1), ..free }
     }
 
-    /// Whether the call queue of a listener takes no more cold events: further ones go back to the table.
+    /// Whether the call queue of any listener takes no more cold events. Further ones go back to the table.
     pub(crate) fn one_is_full(&self) -> bool {
         self.lock().call_queues.one_is_full(self.limits)
     }
@@ -255,7 +255,7 @@ impl Queue {
         self.lock().call_queues.busy(self.limits)
     }
 
-    /// Waits until one of these listeners, which were busy, is busy no more; for ever where there are none.
+    /// Waits until one of these busy listeners is no longer busy. Never returns if the list is empty.
     pub(crate) async fn one_is_free(&self, busy: &[Arc<str>]) {
         if busy.is_empty() {
             std::future::pending::<()>().await;
@@ -263,7 +263,7 @@ impl Queue {
         loop {
             let taken = self.taken.notified();
             tokio::pin!(taken);
-            // Registered before looking: a take in between must not be missed.
+            // Register before checking, or a take in between is missed.
             taken.as_mut().enable();
             let still = self.busy();
             if busy.iter().any(|name| !still.contains(name)) {
@@ -278,7 +278,7 @@ impl Queue {
         loop {
             let taken = self.taken.notified();
             tokio::pin!(taken);
-            // Registered before looking: a take in between must not be missed.
+            // Register before checking, or a take in between is missed.
             taken.as_mut().enable();
             {
                 let sides = self.lock();
@@ -300,19 +300,19 @@ impl Queue {
         (sides.hot.deliveries.len() + call_queues.depth(Via::Hot), sides.cold.deliveries.len() + call_queues.depth(Via::Cold))
     }
 
-    /// Takes no more events; those queued can still be taken.
+    /// Closes the queue: it takes no more events. Queued events can still be taken.
     pub(crate) fn close(&self) {
         self.lock().closed = true;
         self.filled.notify_waiters();
         self.taken.notify_waiters();
     }
 
-    /// Whether it takes no more events.
+    /// Whether the queue takes no more events.
     pub(crate) fn is_closed(&self) -> bool {
         self.lock().closed
     }
 
-    /// Takes out the cold events that are queued or wait for a call slot, and for which this holds.
+    /// Takes out the cold events that are queued or wait for a call slot, and that `is_wanted` selects.
     pub(crate) fn take_out(&self, is_wanted: impl Fn(&Delivery) -> bool) -> Vec<Delivery> {
         let mut sides = self.lock();
         let mut taken = sides.cold.take_out(&is_wanted);
@@ -324,7 +324,7 @@ impl Queue {
         taken
     }
 
-    /// Takes everything that is still queued or waits for its listener.
+    /// Takes all events that are queued or wait for their listeners.
     #[must_use]
     pub(crate) fn drain(&self) -> Vec<Delivery> {
         let mut drained = self.lock().call_queues.drain();
@@ -351,7 +351,7 @@ impl Sides {
         self.hot.deliveries.is_empty() && self.cold.deliveries.is_empty() && self.call_queues.ready.is_empty()
     }
 
-    /// How much of the room for events that come this way is taken.
+    /// How much of this side's capacity is taken.
     fn taken(&self, via: Via, limits: QueueLimits) -> Room {
         let side = match via {
             Via::Hot => &self.hot,
@@ -361,7 +361,7 @@ impl Sides {
         Room { events: here.events + beyond.events, bytes: here.bytes + beyond.bytes }
     }
 
-    /// Events that waited for a slot take turns with the others: listeners with many events leave workers to the rest.
+    /// Events that waited for a slot take turns with the others: a listener with many events leaves workers to the other listeners.
     fn take(&mut self) -> Option<Delivery> {
         self.last_had_slot = !self.last_had_slot && !self.call_queues.ready.is_empty();
         if self.last_had_slot {
@@ -380,7 +380,7 @@ impl Sides {
     }
 }
 
-/// Counts a waiting worker as long as it waits, also when its wait is cut off.
+/// Counts a worker as waiting until dropped, even if the wait is cancelled.
 struct Idle<'a>(&'a Queue);
 
 impl Drop for Idle<'_> {

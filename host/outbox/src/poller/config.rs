@@ -17,7 +17,7 @@ pub struct PollerConfig {
     pub batch_size: u32,
     /// Most events taken by each further poll while they come back full. Default 500; at least 1.
     pub drain_batch_size: u32,
-    /// Leave alone what was inserted within this span. Default 0.
+    /// Skip events inserted within this span. Default 0.
     #[serde(with = "duration")]
     pub skip_recent: Duration,
 }

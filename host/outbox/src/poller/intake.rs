@@ -1,5 +1,4 @@
-//! Turns rows that were read into deliveries in the cold queue. A row is claimed first if its partition does not say which host delivers
-//! it.
+//! Turns rows that were read into deliveries in the cold queue. A row that its partition does not secure is claimed first.
 
 mod accept;
 mod busy;
@@ -57,8 +56,8 @@ pub(crate) struct Intake {
 }
 
 impl Intake {
-    /// Whether no event is in flight here that was taken before this host owned the one queue. An event that another host may still
-    /// handle comes first, when its lease ends: no read passes it.
+    /// Whether no event is in flight here that was taken before this host owned the one queue. An event that another host may still handle
+    /// is first in the queue once its lease ends: no read passes it.
     pub(crate) fn is_front_ours(&self) -> bool {
         if !self.partitions.is_settled() {
             if !self.partitions.is_whole() || !self.in_flight.is_empty() {
@@ -69,24 +68,25 @@ impl Intake {
         true
     }
 
-    /// Whether all events stand in one queue.
+    /// Whether all events are in one queue.
     pub(super) fn is_one_queue(&self) -> bool {
         self.order.as_ref().is_some_and(|order| order.is_one_for_all())
     }
 
-    /// The `seq` of events that no read needs to bring. In the ordered modes a read brings events that this host dropped without an
+    /// The `seq` of events that no read needs to return. In the ordered modes, a read returns events that this host dropped without an
     /// outcome, to learn which events they wait for.
     pub(super) fn not_to_read(&self) -> Vec<u64> {
         let mut known = if self.order.is_some() { self.in_flight.in_hand() } else { self.in_flight.known() };
         if !self.is_one_queue() {
-            // In one queue it would be stepped over, and later events delivered before it.
+            // In one queue, a read would skip these rows, and later events would be delivered before them.
             known.extend(self.refused.resting(Instant::now()));
         }
         known
     }
 
-    /// Forgets the events that this host dropped without an outcome and whose partitions another host has by now: that host reads them
-    /// under another epoch. The others are claimed when a read brings them. No read brings the events that have ended elsewhere, for example by an operator.
+    /// Forgets the events that this host dropped without an outcome and whose partitions another host holds now: that host reads them under
+    /// another epoch. The other events are claimed when a read returns them. No read returns events that ended elsewhere, for example by an
+    /// operator.
     pub(super) fn forget_lost(&self) {
         let is_lost = |one: &&Dropped| self.partitions.is_held(one.partition.0, one.partition.1) == Some(false);
         self.in_flight.dropped().iter().filter(is_lost).for_each(|one| self.in_flight.forget(one));

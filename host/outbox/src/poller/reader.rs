@@ -1,4 +1,4 @@
-//! Reads the due events of this host's partitions, and hands them to the intake.
+//! Reads the due events of this host's partitions, and passes them to the intake.
 
 mod front;
 
@@ -12,11 +12,11 @@ use crate::partition::Careful;
 use crate::queue::Room;
 use crate::store::{Position, ReadRequest, StoreError};
 
-/// Reads as the schedule says, and fills the intake.
+/// Reads by the schedule, and passes the events to the intake.
 pub(crate) struct Reader {
     pub(super) schedule: Schedule,
     pub(super) intake: Intake,
-    /// The read at a slow front, beside the others.
+    /// The read of a slow front, which runs concurrently with the other reads.
     pub(super) front: FrontRead,
 }
 
@@ -25,12 +25,12 @@ impl Reader {
         Self { schedule, intake, front: FrontRead::default() }
     }
 
-    /// Room for events that wait in the queue or in key queues.
+    /// The free capacity for events that wait in the queue or in key queues.
     pub(super) fn room(&self) -> Room {
         self.intake.room(self.front.room())
     }
 
-    /// Room for the events that are read now.
+    /// The free capacity for the events of the next read.
     pub(super) fn room_to_read(&mut self) -> Room {
         let Room { events, bytes } = self.intake.room_to_read(self.front.room());
         Room { events, bytes: bytes.min(BATCH_BYTES) }
@@ -47,7 +47,7 @@ impl Reader {
             return Ok((Polled::Drained, 0));
         }
         let in_flight = self.intake.in_flight.clone();
-        // Until the events that are read have been accepted.
+        // Held until the events of this read have been accepted.
         let reading = in_flight.begin_read();
         let is_ordered = self.intake.order.is_some();
         if is_ordered && self.schedule.cursor.dropped_since(in_flight.ever_dropped()) {
@@ -57,7 +57,7 @@ impl Reader {
         let beside = self.reads_front_beside();
         let (mut limit, mut max_bytes) = (limit, max_bytes);
         if beside && self.begin_front_read(&partitions) {
-            // A part of the room is kept for what that read brings.
+            // A part of the capacity is reserved for the events of that read.
             let left = self.room();
             if left.events == 0 {
                 return Ok((Polled::NoRoom, 0));
@@ -66,7 +66,7 @@ impl Reader {
             max_bytes = max_bytes.min(left.bytes);
         }
         let (after, may_be_in_hand) = self.schedule.cursor.next(Instant::now(), beside);
-        // In the ordered modes, the store needs the events in flight to tell which of them each event waits for.
+        // In the ordered modes, the store needs the events in flight to determine which of them each event waits for.
         let request = self.request(partitions, after, limit, max_bytes, may_be_in_hand || is_ordered);
         let request = ReadRequest { busy: self.intake.busy.leave_out(), ..request };
         let asked_at = Instant::now();
@@ -77,12 +77,13 @@ impl Reader {
         self.schedule.cursor.read(Ended { last: read.last().map(|last| last.position), more: full, asked_at, answered_at });
         let accepted = self.intake.accept_read(read, answered_at, Claims::AsNeeded).await?;
         drop(reading);
-        // If nothing became of a full batch, for example because other transactions have locked its rows, the next batch would be the same.
+        // If no event of a full batch was accepted, for example because other transactions have locked the rows, the next batch would be
+        // the same.
         Ok((if full && accepted > 0 { Polled::Full } else { Polled::Drained }, accepted))
     }
 
-    /// Reads due events of partitions whose last owner left without giving them back, and claims and queues them. Returns how many were
-    /// queued or settled.
+    /// Reads due events of partitions that their last owner did not give back, and claims and queues them. Returns how many were queued or
+    /// settled.
     pub(super) async fn read_carefully(
         &mut self,
         careful: &Careful,
@@ -90,7 +91,7 @@ impl Reader {
         max_bytes: usize,
     ) -> Result<usize, StoreError> {
         let in_flight = self.intake.in_flight.clone();
-        // Until the events that are read have been accepted.
+        // Held until the events of this read have been accepted.
         let reading = in_flight.begin_read();
         let request = self.request(careful.numbers(), careful.after(), limit, max_bytes, true);
         let read = self.intake.store.read(&request).await;
@@ -117,7 +118,7 @@ impl Reader {
         may
     }
 
-    /// A request that leaves out no listener's events. `names_held`: whether it names the events that it need not bring.
+    /// A request without busy listeners. `names_held`: whether the request lists the events that the read can skip.
     fn request(
         &self,
         partitions: Vec<u16>,
@@ -126,15 +127,15 @@ impl Reader {
         max_bytes: usize,
         names_held: bool,
     ) -> ReadRequest {
-        // First: from here on the key queues note which events are resolved. An event that is resolved between the two would be in
-        // neither list.
+        // The key queues first: they record resolved events from here on. In the reverse order, an event that is resolved in between would
+        // be in neither list.
         let order = self.intake.order.as_ref().map(|order| order.reading());
         let held = if names_held { self.intake.not_to_read() } else { Vec::new() };
         let (owner, skip_recent) = (self.intake.owner.clone(), self.schedule.skip_recent());
         ReadRequest { owner, partitions, after, held, busy: Vec::new(), limit, max_bytes, skip_recent, order }
     }
 
-    /// Counts the events that a read brought. Returns whether there may be more: a batch that its bytes cut short is full, too.
+    /// Counts the events of a read. Returns whether there may be more. A batch that reached the byte limit counts as full, too.
     fn count_read(&mut self, events: usize, bytes: usize, limit: u32, max_bytes: usize) -> bool {
         let full = events >= usize::try_from(limit).unwrap_or(usize::MAX) || bytes >= max_bytes;
         self.schedule.brought(events, limit, bytes >= BATCH_BYTES);

@@ -11,8 +11,8 @@ pub(super) use self::cursor::{Cursor, Ended};
 use self::fitting::Fitting;
 use super::PollerConfig;
 
-/// How long the poller relies on an answer when the next event is due, while nothing wakes it. The next read finds an event that another
-/// program writes without waking this host. If reads are rare, only a fresh answer shows an event that becomes due before the next one.
+/// How long the poller relies on a known due time of the next event, while nothing wakes it. Another program may write an event without
+/// waking this host; the next read finds it. If reads are rare, only a fresh answer shows an event that becomes due before the next read.
 const DUE_KNOWN_FOR: Duration = Duration::from_secs(5);
 const DUE_KNOWN_FOR_IF_READS_ARE_RARE: Duration = Duration::from_secs(1);
 
@@ -22,7 +22,7 @@ pub(crate) struct Schedule {
     config: PollerConfig,
     pub(super) cursor: Cursor,
     fitting: Fitting,
-    /// The last answer when the next event is due. `None` if the store was not asked yet.
+    /// The last known due time of the next event. `None` before the first query.
     due: Option<KnownDue>,
 }
 
@@ -48,13 +48,13 @@ impl Schedule {
         self.config.skip_recent
     }
 
-    /// How many events to ask for, with room for this many.
+    /// How many events to request if the free capacity is `room`.
     pub(super) fn limit(&self, after_a_rest: bool, room: usize) -> u32 {
         let batch_size = if after_a_rest { self.config.batch_size } else { self.config.drain_batch_size };
         batch_size.min(u32::try_from(room).unwrap_or(u32::MAX)).min(self.fitting.most())
     }
 
-    /// Notes how many events a read brought, and whether their bytes ended it.
+    /// Notes how many events a read returned, and whether the byte limit ended it.
     pub(super) fn brought(&mut self, events: usize, limit: u32, no_more_bytes: bool) {
         self.fitting.note(events, limit, no_more_bytes);
     }
@@ -71,7 +71,7 @@ impl Schedule {
         Some(self.due?.due_at?.saturating_duration_since(now)).filter(|rest| !rest.is_zero())
     }
 
-    /// How long to rely on an answer when the next event is due, if the turn took no event and nothing woke the poller.
+    /// How long to rely on a known due time, if the turn took no event and nothing woke the poller.
     pub(super) fn due_known_for(&self) -> Duration {
         if self.config.interval <= DUE_KNOWN_FOR_IF_READS_ARE_RARE { DUE_KNOWN_FOR } else { DUE_KNOWN_FOR_IF_READS_ARE_RARE }
     }

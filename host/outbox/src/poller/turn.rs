@@ -12,14 +12,14 @@ use crate::partition::{Careful, Open};
 use crate::queue::Room;
 use crate::store::StoreError;
 
-/// The least rest if an event is due but this host took none: other hosts hold it, or are about to.
+/// The shortest rest after a turn that took no event although one is due: other hosts hold it, or are about to.
 const NONE_TAKEN_REST: Duration = Duration::from_millis(100);
 
 /// How events may be taken.
 enum Way {
     /// Not at all: other hosts hold the partitions.
     Closed,
-    /// By reading some partitions, whose last owner may have been stopped by one of their events, and claiming each event.
+    /// By reading the abandoned partitions and claiming each event: one of these events may have stopped the last owner.
     Carefully { careful: Careful, others: Vec<u16> },
     /// By reading these partitions.
     Read(Vec<u16>),
@@ -36,7 +36,7 @@ impl Poller {
             Ok(())
         };
         let unblocked = self.unblock(begins).await;
-        // Events that are due do not wait until those that are set aside can be made due again.
+        // A failure to unpark or unblock events does not delay events that are due.
         let (turn, taken) = match self.take(begins).await {
             // Without open partitions nothing was read.
             Ok((turn, taken)) if self.reader.intake.partitions.is_reading() => {
@@ -52,14 +52,14 @@ impl Poller {
         if turn == Polled::Drained
             && let Some(due) = self.next_due(taken, begins).await.inspect_err(|_| self.reads.failed())?
         {
-            // Looking again and again for events that other hosts hold, or are about to hold, would be work for nothing.
+            // Repeated reads would find only events that other hosts hold or are about to hold.
             let least = if self.reader.intake.is_one_queue() { STOPPED_FRONT_REST } else { NONE_TAKEN_REST };
             self.reader.intake.wake.within(if taken == 0 { due.max(least) } else { due });
         }
         Ok(turn)
     }
 
-    /// Unblocks events whose blocker is out of the way.
+    /// Unblocks events whose blocker is resolved.
     async fn unblock(&mut self, begins: Begins) -> Result<(), StoreError> {
         let intake = &self.reader.intake;
         if let Some(order) = intake.order.as_ref().filter(|order| !order.is_one_for_all()) {
@@ -83,7 +83,7 @@ impl Poller {
         Ok(())
     }
 
-    /// Takes due events and queues them. Returns how many were taken, too.
+    /// Takes due events and queues them. Also returns how many it took.
     async fn take(&mut self, begins: Begins) -> Result<(Polled, usize), StoreError> {
         let reader = &mut self.reader;
         if reader.intake.note_busy_listeners() {
@@ -91,10 +91,10 @@ impl Poller {
         }
         let accepted = reader.accept_front().await?;
         if accepted > 0 {
-            // The other reads follow in the next turn, which comes at once.
+            // The other reads follow in the next turn, which begins at once.
             return Ok((Polled::Full, accepted));
         }
-        // Before anything is taken, since it makes room.
+        // First, because it frees capacity.
         reader.intake.give_back_leaving().await;
         let Room { events: room, bytes: max_bytes } = reader.room_to_read();
         if room == 0 {
@@ -107,7 +107,7 @@ impl Poller {
         Ok(taken)
     }
 
-    /// Takes due events and queues them. Returns how many were taken, too.
+    /// Takes due events and queues them. Also returns how many it took.
     async fn take_by(&mut self, way: Way, limit: u32, max_bytes: usize) -> Result<(Polled, usize), StoreError> {
         match way {
             Way::Closed => {
@@ -124,7 +124,8 @@ impl Poller {
                     // No event may overtake the front.
                     return Ok((Polled::Drained, 0));
                 }
-                // Other transactions may have locked many rows of those partitions: the other partitions do not wait for them.
+                // Other transactions may have locked many rows of the abandoned partitions. The other partitions do not wait for these
+                // rows.
                 let accepted = if others.is_empty() { 0 } else { self.reader.read(others, limit, max_bytes).await?.1 };
                 Ok((Polled::Full, accepted))
             }
@@ -160,7 +161,7 @@ impl Poller {
         let known_for = match slow_front_rest {
             Some(rest) => {
                 intake.wake.within(rest);
-                // The store would walk along the same rows once more, while other events wait.
+                // A query for the next due event would scan the same rows again, while other events wait.
                 rest
             }
             None if taken == 0 && begins == Begins::AfterTime => schedule.due_known_for(),

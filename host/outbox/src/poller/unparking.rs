@@ -9,28 +9,28 @@ use super::reader::Reader;
 use crate::event::Route;
 use crate::store::StoreError;
 
-/// Most parked routes that one turn looks at, one by one.
+/// The most parked routes that one turn checks, one by one.
 const PARKED_ROUTES_PER_TURN: usize = 16;
-/// Most parked events that one turn unparks.
+/// The most parked events that one turn unparks.
 const UNPARK_BATCH: usize = 1_000;
-/// The shortest time between two searches for parked events while no listener changes. An event may be parked just after its listener
-/// came.
+/// The shortest time between two searches for parked events while no listener changes. An event may be parked just after its listener was
+/// registered.
 const UNPARK_MIN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the poller remembers of unparking from turn to turn.
+/// The state of unparking, which is kept from turn to turn.
 #[derive(Debug)]
 pub(crate) struct Unparking {
-    /// Whether there may be more to unpark at once: the last batch was full, or there was no room for one.
+    /// Whether there may be more to unpark at once: the last batch was full, or there was no capacity for a batch.
     has_more: bool,
-    /// When parked events were last looked for.
+    /// When the last search for parked events began.
     looked_at: Instant,
-    /// Whether a walk along all parked routes is under way, and when it last went on.
+    /// Whether a scan of all parked routes is in progress, and when it last advanced.
     walks: bool,
     walked_at: Instant,
-    /// The parked route that the walk looked at last; `None` to begin with the first.
+    /// The parked route that the scan checked last. `None` to start at the first.
     after: Option<Route>,
-    /// Whether the last statement that unparks failed: the next turn sends it again, even where nothing is parked. Otherwise a
-    /// database that takes no writes would seem well whenever a walk has nothing to write.
+    /// Whether the last statement that unparks events failed. The next turn then sends it again, even if no event is parked. Otherwise a
+    /// read-only database would seem healthy whenever a scan has nothing to write.
     failed: bool,
 }
 
@@ -47,16 +47,15 @@ impl Unparking {
         self.has_more
     }
 
-    /// Whether to unpark though no listener has changed. A poller that never rests, because its queue is full, must not forget the
-    /// events that are parked.
+    /// Whether to unpark although no listener has changed. A poller with a full queue never rests, and must still unpark events.
     pub(super) fn is_due(&self, interval: Duration) -> bool {
         let rest = if self.after.is_some() { UNPARK_MIN_INTERVAL } else { interval.max(UNPARK_MIN_INTERVAL) };
         self.has_more || self.looked_at.elapsed() >= rest
     }
 
-    /// Unparks a batch; `changed` says that the listeners changed. No more events than this host can claim at once: another host
-    /// that has no listener for them could claim the rest, and would park it again. In the ordered modes, only the host that holds
-    /// an event's partition delivers it, so only that host unparks it.
+    /// Unparks a batch. `changed`: whether the listeners changed. The batch has no more events than this host can claim at once: another
+    /// host without a listener for them could claim the rest, and would park it again. In the ordered modes, only the host that holds an
+    /// event's partition delivers it, so only that host unparks it.
     pub(super) async fn step(&mut self, reader: &mut Reader, changed: bool) -> Result<(), StoreError> {
         let limit = reader.room().events.min(UNPARK_BATCH);
         let Reader { intake, schedule, .. } = reader;
@@ -86,12 +85,11 @@ impl Unparking {
             }
             routes.sort_unstable();
             routes.dedup();
-            // The next walk begins when a listener changes or the interval has passed; if relays have patterns, every step
-            // walks.
+            // The next scan begins when a listener changes or the interval has passed. If relays have patterns, every step scans.
             self.walks = self.after.is_some();
             self.walked_at = Instant::now();
             if self.walks {
-                // With a few routes in each interval, many would take hours.
+                // With a few routes in each interval, a scan of many routes would take hours.
                 intake.wake.within(UNPARK_MIN_INTERVAL);
             }
         }
@@ -103,22 +101,22 @@ impl Unparking {
             let unparked = unparked?;
             self.has_more = unparked.len() >= usize::try_from(limit).unwrap_or(usize::MAX);
             if intake.order.is_none() {
-                // At once: the host that holds their partitions may have no listener for them, and would park them again.
+                // At once: the host that holds the partitions of these events may have no listener for them, and would park them again.
                 intake.claim(&unparked, &mut Holds::new()).await?;
             } else if !unparked.is_empty() {
                 schedule.cursor.begin_again();
             }
         }
         self.has_more |= found && self.walks;
-        // Not noted after a failure: the next turn tries again. Otherwise a database that takes no writes would seem healthy at every
-        // other turn.
+        // Unchanged after a failure, so that the next turn tries again. Otherwise a read-only database would seem healthy at every other
+        // turn.
         self.looked_at = began_at;
         Ok(())
     }
 
-    /// Parked routes that are in no list of listeners, and whose events would not be parked now: a relay's pattern covers them, or
-    /// no listener answers them and the pause or the broken plugin that they waited for is gone. A few in each turn, from where the
-    /// last turn ended, since there may be any number of them. `None` if no event is parked at all.
+    /// Parked routes that are not among the registered routes, and whose events would not be parked now. Either a relay's pattern covers
+    /// the route, or no listener answers it and its pause or its broken plugin was removed. Checks a few routes in each turn, from where
+    /// the last turn ended, because there may be any number of them. `None` if no event is parked at all.
     async fn routes_to_unpark(&mut self, intake: &Intake) -> Result<Option<Vec<Route>>, StoreError> {
         let (mut free, from_the_first) = (Vec::new(), self.after.is_none());
         for looked_at in 0..PARKED_ROUTES_PER_TURN {
@@ -139,7 +137,7 @@ impl Unparking {
     }
 }
 
-/// Whether an event without a listener that waits for nothing is given up rather than parked.
+/// Whether an event without a listener, and without a reason to wait for one, is given up rather than parked.
 fn gives_up(intake: &Intake) -> bool {
     !intake.rules.park_unroutable
 }

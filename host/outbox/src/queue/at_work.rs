@@ -1,4 +1,4 @@
-//! How many workers are with a listener just now, and which of them has to be there alone.
+//! Counts the workers that are calling a listener, and lets one of them call alone.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use tokio::time::Instant;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How many workers are with a listener just now. One of them may ask to be there alone: then the others wait for it, and it
-/// waits for those that are there already.
+/// Counts the workers that are calling a listener. One worker may ask to call alone: it waits for the running calls, and the other workers
+/// wait for it.
 #[derive(Debug, Default)]
 pub(crate) struct AtWork {
-    /// How many workers, with the bit [`ALONE`] while one is alone or waits to be.
+    /// The number of calling workers, with the bit [`ALONE`] set while a worker is alone or waits to be.
     count: AtomicUsize,
-    /// Told when a worker leaves while one is alone or waits to be, and when that is over.
+    /// Notified when a worker leaves while another is alone or waits to be, and when that worker is done.
     changed: Notify,
     /// Held by the worker that is alone or waits to be: one at a time.
     turn: tokio::sync::Mutex<()>,
@@ -25,21 +25,21 @@ pub(crate) struct AtWork {
 
 #[derive(Debug, Default)]
 struct Times {
-    /// Until when the others wait for the worker that is alone: a listener that blocks its thread must not stop the whole host.
+    /// Until when the other workers wait for the worker that is alone: a listener that blocks its thread must not stop the whole host.
     until: Option<Instant>,
-    /// When the next worker may be alone: by then the others have had as much time as they waited for the last one.
+    /// When the next worker may be alone: by then the other workers have had as much time as they waited for the last one.
     next: Option<Instant>,
 }
 
 const ALONE: usize = 1 << (usize::BITS - 1);
 
 impl AtWork {
-    /// Whether no worker is with a listener.
+    /// Whether no worker is calling a listener.
     pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Ordering::SeqCst) & !ALONE == 0
     }
 
-    /// Goes to a listener, beside others.
+    /// Enters a call that runs concurrently with others.
     pub(crate) async fn enter(&self) -> Work<'_> {
         if self.try_enter() {
             return Work { at_work: self, _alone: None };
@@ -47,7 +47,7 @@ impl AtWork {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
-            // Registered before looking: an end in between must not be missed.
+            // Register before checking, or an end in between is missed.
             changed.as_mut().enable();
             if self.try_enter() {
                 return Work { at_work: self, _alone: None };
@@ -55,13 +55,13 @@ impl AtWork {
             self.waited.store(true, Ordering::SeqCst);
             let until = self.times().until;
             let Some(until) = until else {
-                // The other worker has just ceased to be alone, and tells of it.
+                // The other worker has just ceased to be alone, and is about to notify.
                 changed.await;
                 continue;
             };
             if tokio::time::timeout_at(until, changed).await.is_err() {
                 let times = self.times();
-                // Another worker that is alone by now has another time, and sets it under this lock: its turn is not ended here.
+                // If another worker is alone by now, it has set another time under this lock, and its turn must not end here.
                 if times.until == Some(until) {
                     self.end_alone();
                 }
@@ -69,9 +69,9 @@ impl AtWork {
         }
     }
 
-    /// Goes to a listener alone, once the workers that are there already are back. `None` when they are not back within `patience`,
-    /// or at once when the last worker that was alone should have been back long ago. Others wait meanwhile, at most `longest`
-    /// beyond that patience. If they waited for the last worker that was alone, they first have as much time for themselves.
+    /// Enters a call alone, after all running calls have ended. `None` if they do not end within `patience`, or at once if the last worker
+    /// that was alone is overdue. The other workers wait meanwhile, at most `longest` beyond that patience. If they waited for the last
+    /// worker that was alone, they first get as much time for themselves.
     pub(crate) async fn enter_alone(&self, patience: Duration, longest: Duration) -> Option<Work<'_>> {
         let turn = match self.turn.try_lock() {
             Ok(turn) => turn,
@@ -107,8 +107,8 @@ impl AtWork {
         }
     }
 
-    /// Counts no worker that has to wait: it would leave again, and each leaving wakes those that wait, so they would wake each
-    /// other for ever.
+    /// Does not count a worker that has to wait. It would have to leave again, and each leave wakes the waiting workers, so they would wake
+    /// each other for ever.
     fn try_enter(&self) -> bool {
         let beside = |count| (count & ALONE == 0).then_some(count + 1);
         self.count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, beside).is_ok()
@@ -126,7 +126,7 @@ impl AtWork {
     }
 }
 
-/// Counts a worker as at work, also when it is cut off.
+/// Counts a worker as calling a listener until dropped, even if the call is cut off.
 #[derive(Debug)]
 pub(crate) struct Work<'a> {
     at_work: &'a AtWork,

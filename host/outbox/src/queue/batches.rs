@@ -1,8 +1,8 @@
-//! Which events came together.
+//! Numbers for the batches of events.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// Numbers the claims of this process, so that a listener can tell which events came together.
+/// Numbers the commits, reads and claims of this process, so that a listener can tell which events belong to one batch.
 #[derive(Debug, Default)]
 pub(crate) struct Batches(AtomicU64);
 

@@ -1,4 +1,4 @@
-//! The bytes of cold events in this process's hands, from the read until the outcome is handed to the settler.
+//! The bytes of cold events in flight, from the read until the settler receives the outcome.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,21 +9,21 @@ use tokio::time::Instant;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Bytes are counted by spans of this length: those of an event stop counting one to two spans after it was read, so that a slow
-/// listener takes no room from others.
+/// Bytes are counted in spans of this length. The bytes of an event stop counting one to two spans after its read, so that a slow listener
+/// takes no capacity from others.
 const SPAN: Duration = Duration::from_secs(1);
 
-/// Counts the bytes of cold events in this process's hands, and says when there are few of them again.
+/// Counts the bytes of cold events in flight, and notifies when there are few again.
 #[derive(Debug)]
 pub(super) struct BytesInFlight {
     spans: Mutex<Spans>,
-    /// With no more bytes than this, more may be read.
+    /// Up to this many bytes, more events may be read.
     few: usize,
-    /// Told when there are few bytes again.
+    /// Notified when there are few bytes again.
     freed: Arc<Notify>,
 }
 
-/// The bytes of the events that were read in the present span, and of those that were read in the one before.
+/// The bytes of events that were read in the present span, and in the previous one.
 #[derive(Debug)]
 struct Spans {
     began_at: Instant,
@@ -32,7 +32,7 @@ struct Spans {
 }
 
 impl BytesInFlight {
-    /// Counts from `now` on. Whoever waits for `freed` is told when there are no more than `few` bytes again.
+    /// Begins the first span at `now`. Notifies `freed` when the count falls to `few` bytes or below.
     pub(super) fn new(few: usize, freed: Arc<Notify>, now: Instant) -> Arc<Self> {
         let spans = Spans { began_at: now, present: no_bytes(), before: no_bytes() };
         Arc::new(Self { spans: Mutex::new(spans), few, freed })
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn bytes_that_are_in_hand_for_long_stop_counting() {
-        // A drop reads the clock, which is never as late as this: no span ends by the time that the test itself takes.
+        // A drop reads the clock, which never reaches this time: no span ends because of the duration of the test.
         let start = Instant::now() + Duration::from_secs(3_600);
         let bytes = BytesInFlight::new(10, Arc::default(), start);
         let slow = bytes.add(20, start);

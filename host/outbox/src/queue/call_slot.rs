@@ -8,11 +8,11 @@ use tokio::time::Instant;
 
 use crate::sync::atomic::{AtomicBool, Ordering};
 
-/// Says that an event may be with its listener now. The next event of the call queue gets the slot when this is dropped.
+/// Permits one call of a listener. When it is dropped, the next event of the call queue gets the slot.
 #[derive(Debug)]
 pub(crate) struct CallSlot {
     pub(super) slots: Weak<dyn CallSlots>,
-    /// The listeners that share the slot go by this name.
+    /// The name of the slots. Listeners with the same name share them.
     pub(super) name: Arc<str>,
     pub(super) since: Instant,
     pub(super) doing: Doing,
@@ -22,21 +22,21 @@ pub(crate) struct CallSlot {
 #[derive(Debug)]
 pub(super) enum Doing {
     Computes,
-    /// It waits for something outside the host, so that another one may compute.
+    /// The call waits for something external, so another call may compute.
     Waits,
-    /// Its wait has ended, but as many other calls compute as may.
+    /// The wait of the call has ended, but as many other calls compute as allowed.
     Resumes(Arc<Resumption>),
 }
 
-/// The owner of the slots. It notes how the calls in them stand.
+/// The owner of the slots, which tracks the states of their calls.
 pub(super) trait CallSlots: fmt::Debug + Send + Sync {
-    /// Takes note of a call that begins to wait, which gives its turn to compute to another.
+    /// Notes that a call begins to wait, so that another call may compute.
     fn call_waits(&self, slot: &CallSlot);
 
-    /// Takes note of a call whose wait has ended. `None` when it may compute; otherwise what tells when it may.
+    /// Notes that the wait of a call has ended. `None` if the call may compute; otherwise the object that permits it later.
     fn call_resumes(&self, slot: &CallSlot, waker: &Waker) -> Option<Arc<Resumption>>;
 
-    /// Notes a call that continues without having been told that it may.
+    /// Notes that a call continues without that permission.
     fn call_goes_on(&self, slot: &CallSlot, resumption: &Arc<Resumption>);
 
     /// Hands a slot to the next event that waits for it.
@@ -66,15 +66,15 @@ impl Resumption {
 }
 
 impl CallSlot {
-    /// A slot of this name, whose call computes.
+    /// A slot of this name, for a call that computes.
     pub(super) fn new(slots: Weak<dyn CallSlots>, name: Arc<str>, since: Instant) -> Self {
         Self { slots, name, since, doing: Doing::Computes }
     }
 
-    /// Says that the call waits for something, such as a response. Of one listener only a few calls compute at a time, however
-    /// many wait: a listener that computes for long leaves the threads to others.
+    /// Notes that the call waits for something, such as a response. Only a few calls of one listener compute at a time, however many wait,
+    /// so that long computations leave threads to other listeners.
     pub(crate) fn waits(&mut self) {
-        // A call that was cut off while it waited continues to wait until its outcome is taken: it is counted already.
+        // A call that was cut off during a wait still counts as waiting until its outcome is taken.
         if !matches!(self.doing, Doing::Computes) {
             return;
         }
@@ -96,7 +96,7 @@ impl CallSlot {
         matches!(self.doing, Doing::Computes)
     }
 
-    /// The call continues though as many other calls compute as may.
+    /// Lets the call continue although as many other calls compute as allowed.
     pub(crate) fn compute_anyway(&mut self) {
         if let (Doing::Resumes(resumption), Some(slots)) = (&self.doing, self.slots.upgrade()) {
             slots.call_goes_on(self, resumption);

@@ -1,7 +1,7 @@
 //! Events whose listener has no free slot wait here, so that no worker waits for them.
 //!
-//! There are three bounds. A listener has at most so many calls at once; of these, no more compute than there are threads; and all
-//! listeners together leave some workers to listeners that have no call yet, however many calls wait for something outside.
+//! There are three limits. A listener has a maximum number of concurrent calls. No more of them compute than there are threads. All
+//! listeners together leave some workers to listeners without a call, however many calls wait for something external.
 
 mod call_queue;
 
@@ -17,19 +17,19 @@ use super::call_slot::{CallSlot, CallSlots, Doing, Resumption};
 use super::{Delivery, Queue, QueueLimits, Room, Sides, Via};
 use crate::sync::MutexGuard;
 
-/// With fewer workers than this, none is left to listeners without a call: the others would have hardly any.
+/// With fewer workers than this, no worker is reserved for listeners without a call: the others would have hardly any.
 const FEW_WORKERS: usize = 4;
-/// One in this many workers is left to listeners that have no call yet.
+/// One in this many workers is reserved for listeners without a call.
 const SPARE_PART: usize = 8;
 
-/// The answer to an event that asks for a slot.
+/// The result of a request for a call slot.
 #[derive(Debug)]
 pub(crate) enum CallAdmission {
-    /// It has one.
+    /// The event has a slot.
     Starts(Delivery),
-    /// It waits; a worker takes it again when there is a slot for it.
+    /// The event waits. A worker takes it again when there is a slot for it.
     Waits,
-    /// The call queue is full: the event should come again when its turn may have come.
+    /// The call queue is full. The event should be read again after this time.
     Full(Delivery, Duration),
 }
 
@@ -43,7 +43,7 @@ pub(super) struct CallQueues {
     taken: usize,
 }
 
-/// What all call queues are bounded by.
+/// The limits that all call queues share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     /// How many workers can run at once.
@@ -53,7 +53,7 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    /// For this many workers.
+    /// The limits for this many workers.
     pub(super) fn of(threads: usize, workers: usize) -> Self {
         let spare = if workers < FEW_WORKERS { 0 } else { workers.div_ceil(SPARE_PART) };
         Self { threads, shared: workers - spare }
@@ -61,12 +61,12 @@ impl Bounds {
 }
 
 impl Queue {
-    /// Gives an event one of the `calls` slots that go by this name, or lets it wait for one.
+    /// Gives an event one of the `calls` slots of this name, or lets it wait for one.
     pub(crate) fn admit(self: &Arc<Self>, name: &Arc<str>, calls: usize, mut delivery: Delivery) -> CallAdmission {
         if delivery.slot.as_ref().is_some_and(|slot| slot.name == *name) {
             return CallAdmission::Starts(delivery);
         }
-        // Another listener answered its route when it was given its slot. The drop takes the lock too, so it comes first.
+        // Another listener answered the route when the event got its slot. The drop locks the queue too, so it precedes the lock below.
         delivery.slot = None;
         let slots: Weak<dyn CallSlots> = Arc::downgrade(self) as Weak<Self>;
         let mut sides = self.lock();
@@ -84,7 +84,7 @@ impl Queue {
             return CallAdmission::Full(delivery, after);
         }
         call_queue.push(now, delivery);
-        // There may be more slots than there were.
+        // The number of slots may have grown.
         let wakes = call_queues.hand_over(name, &slots, self.bounds, now) && sides.waiting > 0;
         drop(sides);
         if wakes {
@@ -93,7 +93,7 @@ impl Queue {
         CallAdmission::Waits
     }
 
-    /// Wakes the tasks that wait for an event or for room, after an event was given a slot.
+    /// After an event was given a slot, wakes a worker that waits for an event, and the tasks that wait for capacity.
     fn wake_for_slot(&self, sides: MutexGuard<'_, Sides>, handed_over: bool) {
         let wakes = handed_over && sides.waiting > 0;
         drop(sides);
@@ -112,7 +112,7 @@ impl CallSlots for Queue {
         let call_queues = &mut sides.call_queues;
         let Some(call_queue) = call_queues.queues.get_mut(&slot.name) else { return };
         call_queue.waiting += 1;
-        // Calls that have begun go first: they keep workers.
+        // Calls that have begun resume first: they occupy workers.
         call_queue.resume_waiting(&call_queues.ready, &slot.name, self.bounds);
         let handed_over = call_queues.hand_over(&slot.name, &slot.slots, self.bounds, Instant::now());
         self.wake_for_slot(sides, handed_over);
@@ -155,7 +155,7 @@ impl CallSlots for Queue {
 }
 
 impl CallQueues {
-    /// Gives a free slot to the first event that waits for one of this name. False when none does, or no slot is free.
+    /// Gives a free slot to the first event that waits for one of this name. False if no event waits, or no slot is free.
     fn hand_over(&mut self, name: &Arc<str>, slots: &Weak<dyn CallSlots>, bounds: Bounds, now: Instant) -> bool {
         let Some(call_queue) = self.queues.get_mut(name) else { return false };
         let free = call_queue.has_slot(self.taken, bounds);
@@ -166,8 +166,8 @@ impl CallQueues {
         true
     }
 
-    /// Gives a slot that became free to the listener with the fewest of those that wait for one: while there are not enough for
-    /// all, each comes to have its share.
+    /// Gives a free slot to the waiting listener with the fewest slots. While there are not enough slots for all, each listener gets its
+    /// share over time.
     fn hand_over_to_fewest(&mut self, slots: &Weak<dyn CallSlots>, bounds: Bounds, now: Instant) -> bool {
         let waiting = self.queues.iter().filter(|(_, call_queue)| !call_queue.is_empty());
         let free = waiting.filter(|(_, call_queue)| call_queue.has_slot(self.taken, bounds));
@@ -177,9 +177,9 @@ impl CallQueues {
         self.hand_over(&name, slots, bounds, now)
     }
 
-    /// How much of the queue's room for events that come this way is taken by events that wait here. A call queue has room of its
-    /// own, as much as the queue has; only the events beyond it count. Those of slow call queues do not, so that others still get
-    /// in.
+    /// How much of the queue's capacity for this side is taken by events that wait for call slots. The call queues have a capacity of their
+    /// own, as large as the queue's; only events beyond it count. Events of slow call queues do not count, so that events of other
+    /// listeners are still accepted.
     pub(super) fn taken_beyond(&self, via: Via, limits: QueueLimits) -> Room {
         if self.queues.is_empty() {
             return Room::default();
@@ -216,7 +216,7 @@ impl CallQueues {
         waiting + self.ready.iter().filter(|delivery| delivery.via == via).count()
     }
 
-    /// Takes out the cold events that wait for a slot and for which this holds.
+    /// Takes out the cold events that wait for a slot and that `is_wanted` selects.
     pub(super) fn take_out(&mut self, is_wanted: &impl Fn(&Delivery) -> bool) -> Vec<Delivery> {
         self.queues.values_mut().flat_map(|call_queue| call_queue.take_out(is_wanted)).collect()
     }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::{CallSlot, CountedBytes, Mark, Turn};
 use crate::event::{Event, Fence};
 
-/// Which way an event came.
+/// How an event reached the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Via {
     /// Straight from the commit of its writer.
@@ -22,23 +22,23 @@ pub(crate) enum Via {
 pub(crate) struct Delivery {
     /// The event.
     pub event: Arc<Event>,
-    /// The number of the commit, read or claim that it came with.
+    /// The number of the commit, read or claim of its batch.
     pub batch: u64,
-    /// Which way it came.
+    /// How it reached the queue.
     pub via: Via,
     /// Deferrals so far.
     pub deferrals: u32,
     /// When it expires, by this process's own monotonic clock; `None` for never.
     pub expires: Option<Instant>,
-    /// Whether no other event may be with a listener meanwhile: two hosts have gone while they held this one.
+    /// Whether no other listener may run during its call: two hosts died while they held it.
     pub alone: bool,
-    /// Says that it is in this process's hands; let go when its outcome is stored.
+    /// Marks it as in flight until its outcome is stored.
     pub mark: Mark,
-    /// Says that it is the one of its aggregate that may be delivered; `None` where order is not asked for.
+    /// The right to be the one event of its aggregate that is delivered. `None` in modes without order.
     pub turn: Option<Box<Turn>>,
-    /// Its call slot with its listener; `None` until it was given one, and where calls are not bounded.
+    /// Its call slot. `None` until it is given one, and if the calls of its listener are not limited.
     pub slot: Option<CallSlot>,
-    /// Counts its bytes among those in this process's hands; `None` where nobody counts them.
+    /// Counts its bytes among those in flight. `None` for a hot event.
     pub counted_bytes: Option<CountedBytes>,
 }
 
@@ -50,14 +50,14 @@ impl Delivery {
         Self { event, batch, via, deferrals: 0, expires: None, alone: false, mark, turn, slot, counted_bytes }
     }
 
-    /// The same, with the time at which it expires: this long after `from`, if at all.
+    /// Sets when it expires: `expires_in` after `from`; never if `None`.
     #[must_use]
     pub(crate) fn expiring(self, from: Instant, expires_in: Option<Duration>) -> Self {
-        // Beyond all time is never.
+        // A time that the clock cannot represent means never.
         Self { expires: expires_in.and_then(|expires_in| from.checked_add(expires_in)), ..self }
     }
 
-    /// Whether its time is over.
+    /// Whether it has expired.
     pub(crate) fn is_expired(&self) -> bool {
         self.expires.is_some_and(|expires| expires <= Instant::now())
     }
@@ -68,7 +68,7 @@ impl Delivery {
         self.event.attempt().saturating_sub(1)
     }
 
-    /// The proof that its claim is ours; `None` for an event that was never stored.
+    /// The proof that this host holds it. `None` for an event that was never stored.
     #[must_use]
     pub(crate) fn fence(&self) -> Option<Fence> {
         self.mark.fence()

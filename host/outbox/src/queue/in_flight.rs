@@ -1,4 +1,4 @@
-//! Which events are in this process's hands, from enqueue until their outcome is stored.
+//! The events in flight in this process, from enqueue until their outcome is stored.
 
 mod mark;
 
@@ -18,23 +18,23 @@ use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 
 const SHARDS: usize = 16;
-/// How often to look whether a mark that is about to go has gone.
+/// How often to check whether a mark that is about to be released is released.
 const MARK_LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// Which events are in this process's hands. An event is there once.
+/// The events in flight in this process, each at most once.
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
     hasher: foldhash::fast::RandomState,
     shards: [Mutex<Shard>; SHARDS],
-    /// How many rests in memory have ended.
+    /// How many waits in memory between two attempts have ended.
     rests_ended: AtomicU64,
-    /// How many reads are on their way.
+    /// How many reads are in progress.
     reads: AtomicUsize,
-    /// The events that were let go meanwhile.
+    /// The events whose marks were released during these reads.
     gone: Mutex<Vec<EventId>>,
     /// The events that were read and dropped without an outcome.
     dropped: Mutex<Vec<Dropped>>,
-    /// How many events were ever dropped without an outcome, and who waits for the next.
+    /// How many events were ever dropped without an outcome, and the notification of the next one.
     ever_dropped: AtomicU64,
     one_dropped: Notify,
 }
@@ -60,22 +60,22 @@ enum State {
     },
     /// It was read, and belongs to this host as long as its partition does.
     Read(Arc<Hold>),
-    /// It is no longer in hand. It was let go while a read was on its way, which may show it as it was before.
+    /// It is no longer in flight. Its mark was released during a read, which may still return the row as it was before.
     Gone,
-    /// It is no longer in hand, and has no outcome: it must be claimed before it is delivered again.
+    /// It is no longer in flight and has no outcome: it must be claimed before its next delivery.
     Dropped,
 }
 
-/// An event that was read and dropped without an outcome: how far its listener came is unknown.
+/// An event that was read and dropped without an outcome: the progress of its listener is unknown.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Dropped {
     pub(crate) id: EventId,
     pub(crate) fence: Fence,
-    /// The partition that it was read of, and the epoch under which it was.
+    /// The partition that it was read from, and the epoch of that read.
     pub(crate) partition: (u16, u32),
 }
 
-/// Says that a read is on its way, as long as it lives.
+/// Marks a read as in progress until dropped.
 #[derive(Debug)]
 pub(crate) struct Reading(Arc<InFlight>);
 
@@ -86,13 +86,13 @@ impl Entry {
 }
 
 impl InFlight {
-    /// Marks an event whose claim holds for `lease` from now. `None` when it is marked already: somebody has it.
+    /// Marks an event whose claim holds for `lease` from now. `None` if it is in flight already.
     #[cfg(test)]
     pub(crate) fn mark(self: &Arc<Self>, id: EventId, fence: Option<Fence>, lease: Duration) -> Option<Mark> {
         self.mark_until(id, fence, Instant::now() + lease)
     }
 
-    /// Marks an event whose claim holds until `lease_end`. `None` when it is marked already: somebody has it.
+    /// Marks an event whose claim holds until `lease_end`. `None` if it is in flight already.
     #[must_use]
     pub(crate) fn mark_until(self: &Arc<Self>, id: EventId, fence: Option<Fence>, lease_end: Instant) -> Option<Mark> {
         self.mark_holding(id, fence, lease_end, &mut None)
@@ -115,8 +115,8 @@ impl InFlight {
         Some(Mark { in_flight: self.clone(), id, fence, hold: None, end: End::Dropped })
     }
 
-    /// Marks an event that was claimed from the table just now. If the mark of an earlier claim has not gone, its outcome is stored:
-    /// waits for that until `patience`. `hold` keeps the event's partition; `None` outside the ordered modes.
+    /// Marks an event that was claimed just now. If the mark of an earlier claim is not released yet, the outcome of that claim is stored:
+    /// waits for the release until `patience`. `hold` keeps the event's partition; `None` outside the ordered modes.
     pub(crate) async fn mark_claimed(
         self: &Arc<Self>,
         id: EventId,
@@ -141,8 +141,8 @@ impl InFlight {
         }
     }
 
-    /// Marks an event that was read just now, as long as `hold` lives. Where an earlier delivery of it is in our hands, its outcome
-    /// is stored and its mark is about to go: waits for that until `patience`.
+    /// Marks an event that was read just now, under `hold`. If an earlier delivery of it is in flight, its outcome is stored and its mark
+    /// is about to be released: waits for the release until `patience`.
     pub(crate) async fn mark_read(
         self: &Arc<Self>,
         id: EventId,
@@ -155,7 +155,7 @@ impl InFlight {
             {
                 let mut shard = self.shard(&id);
                 match shard.get(&id) {
-                    // We know the same row, or a later state of it.
+                    // The entry has the same state of the row, or a later one.
                     Some(known) if known.fence.is_some_and(|known| known.claim >= fence.claim) => return Err(NotMarked::Known),
                     Some(known) if known.is_in_hand() => {}
                     _ => {
@@ -177,21 +177,21 @@ impl InFlight {
         }
     }
 
-    /// Says that a read begins. Events that are let go until its end may be among those that it shows.
+    /// Notes that a read begins. It may return events whose marks are released before it ends.
     pub(crate) fn begin_read(self: &Arc<Self>) -> Reading {
         self.reads.fetch_add(1, Ordering::SeqCst);
         Reading(self.clone())
     }
 
-    /// Takes the events that were read and dropped without an outcome. They count as known until they are
-    /// [forgotten](Self::forget), so that no read brings them.
+    /// Takes the events that were read and dropped without an outcome. They count as known until they are [forgotten](Self::forget), so
+    /// that no read returns them.
     pub(crate) fn take_dropped(&self) -> Vec<Dropped> {
         std::mem::take(&mut *self.dropped.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The events that were read and dropped without an outcome, and were not claimed since.
     pub(crate) fn dropped(&self) -> Vec<Dropped> {
-        // Not under both locks: who lets a mark go locks the list after the shard.
+        // Not under both locks: `let_go` locks the list after the shard.
         let mut dropped = self.take_dropped();
         dropped.retain(|one| self.is_dropped(&one.id));
         self.put_back(dropped.iter().copied());
@@ -215,7 +215,7 @@ impl InFlight {
         self.one_dropped.notify_one();
     }
 
-    /// Puts back events that were [taken](Self::take_dropped) and could not be dealt with.
+    /// Puts back events that were [taken](Self::take_dropped) and could not be handled.
     pub(crate) fn put_back(&self, dropped: impl IntoIterator<Item = Dropped>) {
         self.dropped.lock().unwrap_or_else(PoisonError::into_inner).extend(dropped);
     }
@@ -243,7 +243,7 @@ impl InFlight {
         self.count(Entry::is_in_hand)
     }
 
-    /// How many events are marked and do not rest.
+    /// How many events are marked and do not wait in memory for their next attempt.
     pub(crate) fn not_resting(&self) -> usize {
         self.count(|entry| entry.is_in_hand() && !entry.rests)
     }
@@ -256,31 +256,31 @@ impl InFlight {
         self.shards.iter().map(count).sum()
     }
 
-    /// How many rests have ended so far. Whoever twice finds no event that does not rest, and this number as it was, knows that
-    /// there was none in between either.
+    /// How many waits in memory have ended so far. If this number is the same at two checks that find only waiting events, no event was
+    /// active in between either.
     pub(crate) fn rests_ended(&self) -> u64 {
         self.rests_ended.load(Ordering::Relaxed)
     }
 
-    /// Whether none is marked.
+    /// Whether no event is marked.
     #[must_use]
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The claims that may be renewed: of stored events, not lost.
+    /// The claims that may be renewed: those of stored events that are not lost.
     #[must_use]
     pub(crate) fn held(&self) -> Vec<(EventId, Fence)> {
         let is_claimed = |entry: &Entry| matches!(entry.state, State::Claimed { end: Some(_), .. });
         self.of(|id, entry| is_claimed(entry).then_some((id, entry.fence?)))
     }
 
-    /// The `seq` of every event that no read needs to bring: those in this process's hands, and those that must be claimed.
+    /// The `seq` of every event that no read needs to return: those in flight, and those that must be claimed.
     pub(crate) fn known(&self) -> Vec<u64> {
         self.sequences(|entry| !matches!(entry.state, State::Gone))
     }
 
-    /// The `seq` of every event in this process's hands.
+    /// The `seq` of every event in flight.
     pub(crate) fn in_hand(&self) -> Vec<u64> {
         self.sequences(Entry::is_in_hand)
     }
@@ -289,7 +289,7 @@ impl InFlight {
         self.of(|_, entry| Some(entry.fence.filter(|_| is_wanted(entry))?.sequence))
     }
 
-    /// Whether what is known of an event is as new as this fence, or newer.
+    /// Whether the entry of an event is as new as this fence, or newer.
     pub(crate) fn knows(&self, id: &EventId, fence: Fence) -> bool {
         self.shard(id).get(id).is_some_and(|entry| entry.fence.is_some_and(|known| known.claim >= fence.claim))
     }
@@ -320,11 +320,11 @@ impl InFlight {
         }
     }
 
-    /// Gives up an event whose listener blocks its thread: once it was claimed, it is delivered again, since nobody knows whether
-    /// that listener ever comes back.
+    /// Gives up an event whose listener blocks its thread. The event is claimed and delivered again, because that listener may never
+    /// return.
     pub(crate) fn give_up(&self, id: &EventId, fence: Fence) {
         let mut shard = self.shard(id);
-        // A later delivery of it is not the one that is stuck.
+        // A later delivery of the event is not the stuck one.
         let Some(entry) = shard.get_mut(id).filter(|entry| entry.fence == Some(fence)) else { return };
         match &entry.state {
             State::Read(hold) => {
@@ -332,16 +332,16 @@ impl InFlight {
                 self.note_dropped(Dropped { id: *id, fence, partition: hold.partition() });
                 entry.state = State::Dropped;
             }
-            // Its claim has not been renewed, and says so to whoever finds it.
+            // The claim was not renewed and has ended: another host may claim the event.
             State::Claimed { end, .. } if end.is_none_or(|end| end <= Instant::now()) => self.end(&mut shard, *id),
             _ => {}
         }
     }
 
-    /// Lets a mark go.
+    /// Releases a mark.
     fn let_go(&self, mark: &Mark) {
         let mut shard = self.shard(&mark.id);
-        // An event that was given up may be in hand again by now.
+        // An event that was given up may be in flight again by now.
         let Some(entry) = shard.get_mut(&mark.id).filter(|entry| entry.fence == mark.fence) else { return };
         match (&mark.hold, mark.fence) {
             (Some(hold), Some(fence)) if mark.end == End::Dropped => {
@@ -352,7 +352,7 @@ impl InFlight {
             }
             _ if mark.end == End::Unchanged => {
                 self.end(&mut shard, mark.id);
-                // As it is, every read may bring it again; as it was before, none that is on its way.
+                // Any read may return the row in its present state, but no read in progress may return an earlier one.
                 if let Some(fence) = shard.get_mut(&mark.id).and_then(|gone| gone.fence.as_mut()) {
                     match fence.claim.checked_sub(1) {
                         Some(before) => fence.claim = before,
@@ -364,7 +364,7 @@ impl InFlight {
         }
     }
 
-    /// Ends what is known of an event; where a read is on its way, at the end of that.
+    /// Removes the entry of an event; during a read, when the read ends.
     fn end(&self, shard: &mut Shard, id: EventId) {
         match shard.get_mut(&id) {
             Some(entry) if entry.fence.is_some() && self.reads.load(Ordering::SeqCst) > 0 => {
@@ -385,19 +385,19 @@ impl InFlight {
 /// Why an event that was read is not marked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotMarked {
-    /// What was read is in hand already, or is older than what is known of it.
+    /// The row that was read is in flight already, or is older than the entry.
     Known,
-    /// An earlier delivery of it is in this process's hands still.
+    /// An earlier delivery of it is still in flight.
     InHand,
 }
 
 impl Drop for Reading {
     fn drop(&mut self) {
         if self.0.reads.fetch_sub(1, Ordering::SeqCst) > 1 {
-            // What was let go may be among what the others show.
+            // The other reads may still return these events.
             return;
         }
-        // Not in the head of the loop, which would keep it locked: who lets a mark go locks it after the shard.
+        // Not in the head of the loop, which would keep the list locked: `let_go` locks it after the shard.
         let gone = std::mem::take(&mut *self.0.gone.lock().unwrap_or_else(PoisonError::into_inner));
         for id in gone {
             let mut shard = self.0.shard(&id);

@@ -1,4 +1,4 @@
-//! Who waits for whom among the events in this process's hands.
+//! Which of the events in flight wait for which others.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -8,27 +8,27 @@ use super::{Delivery, Room};
 use crate::event::{AggregateType, Event};
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The queues of the aggregates whose events are in this process's hands; or the one queue of all events.
+/// The queues of the aggregates that have events in flight; or the one queue of all events.
 #[derive(Debug)]
 pub(crate) struct KeyQueues {
     limits: KeyQueueLimits,
     state: Mutex<State>,
-    /// The key of every event, where all stand in one queue.
+    /// The key of every event, if all events are in one queue.
     one_for_all: Option<Key>,
 }
 
-/// How much may wait in queues.
+/// The limits of the key queues.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyQueueLimits {
     /// Most events, in all of them.
     pub(crate) events: usize,
     /// Most bytes, in all of them.
     pub(crate) bytes: usize,
-    /// How many events are with their listeners at once: as many queues can be slow.
+    /// How many calls run at once: as many queues can be slow.
     pub(crate) workers: usize,
 }
 
-/// How many slow queues the room is shared out for, at most.
+/// The most slow queues for which the capacity is divided.
 const MAX_SHARING: usize = 8;
 
 #[derive(Debug, Default)]
@@ -36,16 +36,16 @@ struct State {
     queues: HashMap<Key, KeyQueue, foldhash::fast::RandomState>,
     /// The `seq` of every event in them.
     held: HashSet<u64, foldhash::fast::RandomState>,
-    /// The `seq` of every event that was resolved since the table was last asked for events: its answer may not know of that.
+    /// The `seq` of every event that was resolved since the last read began: the result of that read may not show it.
     resolved: HashSet<u64, foldhash::fast::RandomState>,
-    /// The least `seq` of the events of an aggregate that left these queues unresolved since then: the answer may name a later one,
-    /// which was in hand as well and has been resolved meanwhile.
+    /// For each aggregate, the least `seq` of its events that left these queues unresolved since then. The read may name a later event,
+    /// which was in flight as well and has been resolved in the meantime.
     unresolved: HashMap<Key, u64, foldhash::fast::RandomState>,
-    /// The room that is taken by the events that wait.
+    /// The capacity that waiting events take.
     waiting: Room,
 }
 
-/// The events of one aggregate: one on its way, the others waiting for it, in order.
+/// The events of one aggregate: one is being delivered, and the others wait for it, in order.
 #[derive(Debug)]
 struct KeyQueue {
     running: u64,
@@ -53,23 +53,23 @@ struct KeyQueue {
     waiting_bytes: usize,
 }
 
-/// What becomes of an event that was taken from the table.
+/// The result of admitting an event that was taken from the table.
 #[derive(Debug)]
 pub(crate) enum KeyAdmission {
     /// It may start.
     Start(Delivery),
-    /// It waits for another that is in flight here, and comes back from [`KeyQueues::end`].
+    /// It waits for another event in flight here, and is returned by [`KeyQueues::end`].
     Waits,
-    /// The given event waits in the table behind the one of this `seq`, the last of its queue in this process's hands: the queue is
-    /// full, or other events stand between. It is the event that was admitted, or the one that was the last of the queue and gave
-    /// it its place.
+    /// The given event waits in the table behind the event of this `seq`, the last of its queue in this process. The queue is full, or
+    /// events in the table are in between. The given event is the admitted one, or the last of the queue if that made place for the
+    /// admitted one.
     Behind(Delivery, u64),
-    /// It waits for the event of this `seq`, which is not in this process's hands; of its aggregate only later events are.
+    /// It waits for the event of this `seq`, which is not in flight here. Of its aggregate, at most later events are in flight.
     Elsewhere(Delivery, u64),
 }
 
 impl KeyQueues {
-    /// One queue of all events, which may take all the room.
+    /// One queue of all events, with unlimited capacity.
     pub(crate) fn one_for_all() -> Self {
         let limits = KeyQueueLimits { events: usize::MAX, bytes: usize::MAX, workers: 0 };
         Self { one_for_all: Some((AggregateType::global(), Arc::from(""))), ..Self::new(limits) }
@@ -79,39 +79,39 @@ impl KeyQueues {
         Self { limits, state: Mutex::default(), one_for_all: None }
     }
 
-    /// The room that one queue has while no event waits in another.
+    /// The capacity of one queue while no event waits in another.
     pub(crate) fn longest(&self) -> Room {
         Room { events: (self.limits.events / self.share()).max(1), bytes: self.limits.bytes / self.share() }
     }
 
-    /// The headroom: how much of the room is to be left while events move. Where many queues are about equally long, each has its
-    /// share as long as so much is left; with less they would be full, though short. Where a few queues take all the room, the
-    /// events of other aggregates are to be found behind theirs in the table.
+    /// The headroom: how much of the capacity stays unused while events move. If many queues are about equally long, each gets its share
+    /// while this much is left; with less, they would be full although short. If a few queues take the whole capacity, the events of other
+    /// aggregates are behind theirs in the table.
     pub(crate) fn headroom(&self) -> Room {
         let Room { events, bytes } = self.longest();
         let (share, queues) = (self.share(), self.lock().queues.len());
         let of_many = share * (self.limits.events / (queues + share) + 2);
         let events = if queues < 2 * share { events } else { events.max(of_many) };
-        // Of a small room, never all is headroom.
+        // A small capacity must not be all headroom.
         Room { events: events.min(self.limits.events / 2), bytes }
     }
 
-    /// A queue may take one part in this many of the room that is left, so that however many aggregates are slow, they leave
-    /// room for others: eight of them leave half of it, and 32 an eighth. With one part for each of hundreds of workers, a
-    /// queue would take one event at a time, and all others would go back to the table and come again.
+    /// A queue may take one part in this many of the capacity that is left, so that slow aggregates always leave capacity for others. Eight
+    /// of them leave half of it, and 32 an eighth. With one part for each of hundreds of workers, a queue would take one event at a time.
+    /// All others would be given back to the table and read again.
     fn share(&self) -> usize {
         self.limits.workers.min(MAX_SHARING).saturating_mul(2).max(1)
     }
 
-    /// The room that one queue has now.
+    /// The present capacity of one queue.
     fn most(&self, state: &State) -> Room {
         let events = self.limits.events.saturating_sub(state.waiting.events) / self.share();
         let bytes = self.limits.bytes.saturating_sub(state.waiting.bytes) / self.share();
-        // In a small room one part is less than one event.
+        // One part of a small capacity is less than one event.
         Room { events: events.max(usize::from(state.waiting.events < self.limits.events / 2)), bytes }
     }
 
-    /// Says that the table is asked for events now, and returns the `seq` of every event in the queues. One such question at a time.
+    /// Notes that a read begins, and returns the `seq` of every event in the queues. One read at a time.
     pub(crate) fn asking(&self) -> Vec<u64> {
         let state = &mut *self.lock();
         state.resolved.clear();
@@ -119,17 +119,17 @@ impl KeyQueues {
         state.held.iter().copied().collect()
     }
 
-    /// The room that is taken by the events that wait here.
+    /// The capacity that waiting events take.
     pub(crate) fn waiting(&self) -> Room {
         self.lock().waiting
     }
 
-    /// Puts an event into its queue; `nearest` is the `seq` of the last event before it that was not resolved when the table was
-    /// asked. Events must come in the order of their `seq`.
+    /// Adds an event to its queue. `nearest` is the `seq` of the last earlier event that was unresolved when the table was read. Events
+    /// must be admitted in the order of their `seq`.
     pub(crate) fn admit(self: &Arc<Self>, mut delivery: Delivery, nearest: Option<u64>) -> KeyAdmission {
         let Some(key) = self.key_of(&delivery.event) else { return KeyAdmission::Start(delivery) };
         let state = &mut *self.lock();
-        // What was resolved while the answer was on its way is no longer waited for.
+        // An event that was resolved during the read blocks no other.
         let nearest = nearest.filter(|nearest| !state.resolved.contains(nearest));
         let sequence = delivery.event.sequence();
         let most = self.most(state);
@@ -143,18 +143,18 @@ impl KeyQueues {
             }
             (None, Some(nearest)) => KeyAdmission::Elsewhere(delivery, nearest),
             (Some(queue), nearest) => {
-                // Its time has just come, or it was dead and is replayed.
+                // It became due late, or it was dead and is replayed.
                 let is_late = sequence < queue.last();
                 let not_held = nearest.filter(|nearest| !state.held.contains(nearest));
                 match not_held.or(unresolved) {
-                    // The events in our hands do not stand in its way.
+                    // The events in flight do not block it.
                     Some(other) if is_late => return KeyAdmission::Elsewhere(delivery, other),
                     Some(_) => return KeyAdmission::Behind(delivery, queue.last()),
                     None => {}
                 }
                 let has_room = queue.waiting.len() < most.events && queue.waiting_bytes < most.bytes;
-                // Set aside behind a later event, it would be let go at once, and come back. So the last event of the queue is set
-                // aside instead; where none waits, this event is one more than there is room for.
+                // An event that is blocked behind a later one would be unblocked at once, and read again. So the last event of the queue is
+                // blocked instead. If no event waits, this event exceeds the capacity.
                 let aside = match (has_room, is_late) {
                     (true, _) => None,
                     (false, true) => queue.waiting.pop_back(),
@@ -173,7 +173,7 @@ impl KeyQueues {
                 let last = queue.last();
                 state.waiting.events -= 1;
                 state.waiting.bytes -= bytes;
-                // The table was told that it is queued, and brings later events without naming it.
+                // The read treats it as queued, and returns later events without naming it.
                 state.held.remove(&sequence);
                 state.note_unresolved(&key, sequence);
                 KeyAdmission::Behind(aside, last)
@@ -190,9 +190,8 @@ impl KeyQueues {
         self.lock().held.contains(&sequence)
     }
 
-    /// Whether events of an aggregate are in this process's hands that come before those that wait behind this `blocker`. A
-    /// blocker that is none of them, and earlier than their last, became due late: so did the events behind it, which take
-    /// their places in the queue.
+    /// Whether events of an aggregate are in flight that precede the events behind this `blocker`. A blocker that is not in flight, and
+    /// precedes the last of them, became due late. So did the events behind it, which take their places in the queue.
     pub(crate) fn comes_before(&self, key: &Key, blocker: u64) -> bool {
         let state = self.lock();
         state.queues.get(key).is_some_and(|queue| queue.last() <= blocker || state.held.contains(&blocker))
@@ -226,7 +225,7 @@ impl KeyQueues {
         taken
     }
 
-    /// Ends a turn once the outcome is stored: `resolved` when no event has to wait for this one any more.
+    /// Ends a turn once the outcome is stored. `resolved`: whether no event has to wait for this one any more.
     pub(crate) fn end(self: &Arc<Self>, mut turn: Turn, resolved: bool) -> AfterTurn {
         turn.set_ended();
         let mut after = self.leave(turn.key(), turn.sequence(), resolved);

@@ -1,22 +1,22 @@
-//! Room in the hot queue that is kept for events whose transaction is not decided yet.
+//! Reserved capacity in the hot queue, for events whose transaction is still open.
 //!
-//! Without it, transactions that are open at once would each claim rows for the same free places. The events that then find none
-//! would have to be given back to the table, row by row.
+//! Without it, open transactions would claim rows for the same free capacity. The events beyond the capacity would have to be given back to
+//! the table, row by row.
 
 use std::sync::Arc;
 
 use super::{Delivery, Queue, Room, Side, Via};
 
-/// Room in the hot queue, kept until it is used or dropped.
+/// Capacity in the hot queue, reserved until it is used or dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Reserved {
-    /// `None` where nothing is kept.
+    /// `None` if nothing is reserved.
     queue: Option<Arc<Queue>>,
     room: Room,
 }
 
 impl Reserved {
-    /// For how many events there is room.
+    /// How many events the reservation holds.
     pub(crate) fn events(&self) -> usize {
         self.room.events
     }
@@ -38,7 +38,7 @@ impl Drop for Reserved {
 }
 
 impl Queue {
-    /// Keeps room for the first of these events, given by their sizes in bytes, as far as there is room now.
+    /// Reserves capacity for the first of these events, given by their sizes in bytes, as far as capacity is free.
     pub(crate) fn reserve(self: &Arc<Self>, sizes: impl Iterator<Item = usize>) -> Reserved {
         let mut reserved = Room::default();
         let mut sides = self.lock();
@@ -56,15 +56,15 @@ impl Queue {
         Reserved { queue: Some(self.clone()), room: reserved }
     }
 
-    /// Keeps room for an event that was in the queue and comes again, whether there is any or not: fewer others get in
+    /// Reserves capacity for an event that was in the queue and returns to it, even if no capacity is free: fewer other events are accepted
     /// meanwhile.
     pub(crate) fn reserve_again(self: &Arc<Self>, bytes: usize) -> Reserved {
         self.lock().hot.reserve(bytes);
         Reserved { queue: Some(self.clone()), room: Room { events: 1, bytes } }
     }
 
-    /// Puts events for which room was kept at the end of the hot side, in order, and gives up the rest of the room. Those that
-    /// come after the closing are given back.
+    /// Pushes events with reserved capacity to the end of the hot side, in order, and frees the rest of the reservation. Returns the events
+    /// if the queue is closed.
     pub(crate) fn push_reserved(&self, mut reserved: Reserved, deliveries: Vec<Delivery>) -> Vec<Delivery> {
         let mut sides = self.lock();
         reserved.give_up(&mut sides.hot);

@@ -1,6 +1,6 @@
-//! Room for events.
+//! An amount of queue capacity.
 
-/// Room for a number of events and of bytes: how much there is, or how much is taken.
+/// A number of events and of bytes: free or taken capacity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Room {
     pub(crate) events: usize,
@@ -8,12 +8,12 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// This room and that one.
+    /// The sum of both.
     pub(crate) fn and(self, other: Self) -> Self {
         Self { events: self.events.saturating_add(other.events), bytes: self.bytes.saturating_add(other.bytes) }
     }
 
-    /// The part of this room that is left when `taken` is taken.
+    /// The part of this capacity that is left after `taken`.
     pub(crate) fn without(self, taken: Self) -> Self {
         Self { events: self.events.saturating_sub(taken.events), bytes: self.bytes.saturating_sub(taken.bytes) }
     }

@@ -1,4 +1,4 @@
-//! The hot or the cold side of the queue: its events, and the room that they take.
+//! The hot or the cold side of the queue: its events, and the capacity that they take.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use super::{Delivery, Room};
 pub(super) struct Side {
     pub(super) deliveries: VecDeque<Delivery>,
     bytes: usize,
-    /// Room that is kept for events to come.
+    /// Capacity that is reserved for later events.
     pub(super) reserved: Room,
 }
 
@@ -31,13 +31,13 @@ impl Side {
         taken
     }
 
-    /// How much room is taken here, by events and for events to come.
+    /// The capacity that events and reservations take.
     pub(super) fn taken(&self) -> Room {
         Room { events: self.deliveries.len() + self.reserved.events, bytes: self.bytes + self.reserved.bytes }
     }
 
-    /// Whether one more event gets in where there is so much room. A single event larger than all of the room still gets in:
-    /// otherwise it never would.
+    /// Whether one more event fits into this capacity. A single event larger than the whole capacity is still accepted: otherwise it would
+    /// never be delivered.
     pub(super) fn has_room(&self, room: Room) -> bool {
         let taken = self.taken();
         taken.events < room.events && (taken.bytes < room.bytes || taken.events == 0)

@@ -70,7 +70,7 @@ async fn waiting(queue: &Queue, workers: usize) {
 async fn every_waiting_worker_is_woken_by_a_push_and_by_the_closing() {
     let queue = Queue::new(QueueLimits::default());
     let queue = Arc::new(Queue { bounds: Bounds { threads: 4, ..queue.bounds }, ..queue });
-    // Whoever took an event goes on only when all have one: a worker that sleeps on cannot be stood in for by another.
+    // A worker that took an event continues only when all have one: no other worker can replace one that stays asleep.
     let all_have_one = Arc::new(tokio::sync::Barrier::new(5));
     let mut workers = tokio::task::JoinSet::new();
     for _ in 0..4 {
@@ -140,8 +140,8 @@ async fn the_wake_up_of_a_worker_that_is_cut_off_goes_to_another() {
     waiting(&queue, 0).await;
 }
 
-/// The bytes of events that workers have count as those of queued events do, so that large payloads take up no more memory where
-/// there are many workers.
+/// The bytes of events that workers hold count like those of queued events, so that many workers do not multiply the memory for large
+/// payloads.
 #[test]
 fn bytes_in_hand_leave_no_room_until_enough_of_them_are_let_go() {
     let queue = Queue::new(QueueLimits { hot: 1, cold: 100, bytes: ByteSize::kib(10) });

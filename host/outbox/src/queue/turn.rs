@@ -13,8 +13,8 @@ pub(crate) fn key(event: &Event) -> Option<Key> {
     Some((event.route().aggregate_type.clone(), Arc::from(event.aggregate_id()?)))
 }
 
-/// Says that an event is the one of its aggregate that may be delivered. Dropped before its end (its claim was lost, its worker
-/// was cut off), those that wait for it are dropped, too.
+/// The right of an event to be the one of its aggregate that is delivered. If it is dropped before its end (its claim was lost, its worker
+/// was cut off), the events that wait for it are dropped, too.
 #[derive(Debug)]
 pub(crate) struct Turn {
     turns: Arc<dyn Turns>,
@@ -45,7 +45,7 @@ impl Turn {
         &self.key
     }
 
-    /// Notes that the events that wait for this one are dealt with.
+    /// Notes that the events that wait for this one are handled.
     pub(super) fn set_ended(&mut self) {
         self.ended = true;
     }

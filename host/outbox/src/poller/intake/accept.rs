@@ -1,4 +1,4 @@
-//! Queues the events that a read brought.
+//! Queues the events of a read.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ pub(crate) enum Claims {
 }
 
 impl Intake {
-    /// Queues the events that were read; those that may not be delivered without a claim are claimed first. Returns how many were
-    /// queued, settled or set aside: an event that somebody has locked is not, and the next read brings it again.
+    /// Queues the events that were read, and claims first those that must not be delivered without a claim. Returns how many were queued,
+    /// settled or blocked. The count excludes events that another transaction has locked: the next read returns them again.
     pub(crate) async fn accept_read(
         &self,
         read: Vec<ReadEvent>,
@@ -42,8 +42,7 @@ impl Intake {
         let patience = Instant::now() + MARK_PATIENCE;
         let mut taken = Vec::with_capacity(read.len());
         let (mut to_claim, mut unreadable, mut holds) = (Vec::new(), Vec::new(), Holds::new());
-        // Partitions that were taken over from a host that is gone, while the read was on its way: each of their events is
-        // claimed before it is delivered.
+        // Partitions that this host took over, during the read, from a host that died. Each of their events is claimed before its delivery.
         let careful = self.partitions.open().careful;
         for ReadEvent { event: row, partition, was_claimed, .. } in read {
             if claims == Claims::AsNeeded && careful.contains(partition) {
@@ -60,7 +59,7 @@ impl Intake {
             }
             let event = match self.without_claim(row, was_claimed || claims == Claims::All, routes) {
                 Some(event) => event,
-                // Another read has brought it meanwhile: a claim would take it from its listener.
+                // Another read has returned the event in the meantime: a claim would take it from its listener.
                 None if self.order.is_none() && id.is_some_and(|id| self.in_flight.knows(&id, fence)) => continue,
                 None => {
                     to_claim.push((fence, behind));
@@ -87,8 +86,8 @@ impl Intake {
         Ok(queued + claimed + self.claim_unreadable(&unreadable, &mut holds).await)
     }
 
-    /// Claims events that cannot be read, which are dead then. Returns how many were claimed. If this claim fails, the read still
-    /// succeeds: a database may not have the memory to write a very large row (SQLite writes it anew, and in this process).
+    /// Claims events that cannot be read, so that they become dead. Returns how many were claimed. If this claim fails, the read still
+    /// succeeds: a database may lack the memory to write a very large row (SQLite rewrites the row in this process).
     async fn claim_unreadable(&self, fences: &[Fence], holds: &mut Holds) -> usize {
         self.claim(fences, holds).await.unwrap_or_else(|error| {
             tracing::error!(
@@ -99,19 +98,19 @@ impl Intake {
         })
     }
 
-    /// The same where order is kept: events that must be claimed have their places among the others.
+    /// As [`accept_read`](Self::accept_read), in the ordered modes: claimed events keep their order among the others.
     async fn accept_in_order(
         &self,
         mut taken: Vec<Taken>,
         to_claim: Vec<(Fence, Option<u64>)>,
         mut holds: Holds,
     ) -> Result<usize, StoreError> {
-        // How many events are settled without a call, and the error of those that were not claimed.
+        // How many events are settled without a call, and the error if some events were not claimed.
         let (mut settled, mut failed) = (0, None);
         if !to_claim.is_empty() {
             let mut behind: HashMap<u64, Option<u64>> =
                 to_claim.iter().map(|(fence, behind)| (fence.sequence, *behind)).collect();
-            // In one queue, no event is delivered before an earlier one that rests.
+            // In one queue, no event is delivered before an earlier one whose claim was refused and waits for its next try.
             let rests_at = if self.is_one_queue() { self.refused.resting(Instant::now()).into_iter().min() } else { None };
             let fences = to_claim.into_iter().map(|(fence, _)| fence);
             let fences: Vec<Fence> = fences.filter(|fence| rests_at.is_none_or(|rests| fence.sequence < rests)).collect();
@@ -124,7 +123,7 @@ impl Intake {
             if claimed.is_empty()
                 && let Some(error) = failed
             {
-                // None of them has begun.
+                // No delivery of these events has begun.
                 taken.into_iter().for_each(|taken| taken.delivery.mark.unchanged());
                 return Err(error);
             }
@@ -133,7 +132,7 @@ impl Intake {
                 claim.behind = behind.remove(&claim.fence.sequence).flatten();
             }
             if let Some(stopped_at) = behind.keys().min().filter(|_| self.is_one_queue()) {
-                // No later event may be delivered before it, and none of them has begun.
+                // No later event may be delivered before this one. No delivery of the later events has begun.
                 let later = |taken: &mut Taken| taken.delivery.event.sequence() > *stopped_at;
                 taken.extract_if(.., later).for_each(|taken| taken.delivery.mark.unchanged());
                 for claim in claimed.extract_if(.., |claim| claim.fence.sequence > *stopped_at) {
@@ -153,7 +152,7 @@ impl Intake {
         }
     }
 
-    /// Queues the events that may start, and puts the others in their places. Returns how many have one.
+    /// Queues the events that may start; the others wait in key queues or in the table. Returns how many were placed.
     async fn queue_placed(&self, taken: Vec<Taken>) -> usize {
         let Placed { start, others } = self.place_all(taken).await;
         let count = start.len() + others;
@@ -161,12 +160,12 @@ impl Intake {
         count
     }
 
-    /// The event, if it may be delivered without a claim. `None` if a claim must come first: its last holder may still be at work, or
-    /// this host dropped it without an outcome. The same holds if it may have stopped its host, or is settled without a call.
+    /// The event if it may be delivered without a claim. `None` if it must be claimed first: a call by its last holder may still be
+    /// running, or this host dropped it without an outcome. Also `None` if it may have stopped its host, or is settled without a call.
     fn without_claim(&self, row: Claimed, must_be_claimed: bool, routes: Routes) -> Option<Event> {
         let is_dropped = self.order.is_some() && row.event.as_ref().is_ok_and(|event| self.in_flight.is_dropped(&event.id()));
         let Due::Since(waited) = row.due else { return None };
-        // Its last owner may have delivered it under the number that it has without a claim.
+        // The last owner may have delivered the event under the `claim_seq` that it has now.
         let is_refused = self.refused.knows(row.fence.sequence);
         // The claim that would follow counts for `stops_hosts`.
         if must_be_claimed || is_dropped || is_refused || stops_hosts(row.claims.saturating_add(1), row.starts) {
@@ -177,13 +176,13 @@ impl Intake {
     }
 }
 
-/// Roughly how many bytes these events take.
+/// The approximate size of these events, in bytes.
 pub(crate) fn bytes_of(read: &[ReadEvent]) -> usize {
     read.iter().map(|one| size_bytes(&one.event)).sum()
 }
 
-/// Roughly how many bytes an event takes. No fewer than a store counts, or a batch that its bytes cut short would not look full: one that
-/// cannot be read may have cut it.
+/// The approximate size of an event, in bytes. Not less than what a store counts, or a batch that reached the byte limit would not look
+/// full. An unreadable event counts as a full batch, because it may have reached the limit.
 fn size_bytes(claimed: &Claimed) -> usize {
     claimed.event.as_ref().map_or(BATCH_BYTES, |event| event.size_bytes())
 }

@@ -16,19 +16,20 @@ use crate::queue::{Delivery, Dropped, Via};
 use crate::settlement::{given_back, still_at_work};
 use crate::store::{Claimed, StoreError};
 
-/// By `seq`, the holds of events that were read and are claimed before they are delivered. Each keeps its event's partition while the
-/// claim is on its way; in the ordered modes until the claimed event has ended.
+/// The holds of events that were read and must be claimed before their delivery, by `seq`. A hold keeps the event's partition until the
+/// claim is answered; in the ordered modes until the claimed event has ended.
 pub(crate) type Holds = HashMap<u64, Hold>;
 
-/// How long to wait for the mark of an earlier delivery of an event: its outcome is stored, and the settler is about to let it go.
+/// How long to wait for the release of the mark of an earlier delivery: its outcome is stored, and the settler is about to release the
+/// mark.
 pub(super) const MARK_PATIENCE: Duration = Duration::from_millis(100);
 
 impl Intake {
-    /// Claims these events and queues them. Returns how many were claimed: a row that another transaction has locked, or that the database
-    /// refuses, is passed by.
+    /// Claims these events and queues them. Returns how many were claimed. Skips rows that another transaction has locked or that the
+    /// database refuses.
     ///
     /// # Errors
-    /// The database's own, if some rows were not tried; those that were claimed are queued.
+    /// The database's own, if some rows were not tried. The claimed events are queued.
     pub(crate) async fn claim(&self, fences: &[Fence], holds: &mut Holds) -> Result<usize, StoreError> {
         if fences.is_empty() {
             return Ok(0);
@@ -48,8 +49,8 @@ impl Intake {
         }
     }
 
-    /// Claims the events that were read here and dropped without an outcome, as far as this host still holds their partitions:
-    /// nobody knows how far their listeners came, so their next deliveries must have other numbers.
+    /// Claims the events that this host read and dropped without an outcome, if it still holds their partitions. The progress of their
+    /// listeners is unknown, so their next deliveries need another `claim_seq`.
     pub(crate) async fn claim_dropped(&self) -> Result<(), StoreError> {
         let dropped = self.in_flight.take_dropped();
         if dropped.is_empty() {
@@ -63,7 +64,7 @@ impl Intake {
                     holds.insert(one.fence.sequence, hold);
                     ours.push(one);
                 }
-                // Whoever has the partition now reads it under another epoch.
+                // The host that holds the partition now reads the event under another epoch.
                 (_, Some(false)) => self.in_flight.forget(&one),
                 _ => self.in_flight.put_back([one]),
             }
@@ -84,14 +85,14 @@ impl Intake {
         let (waiting, over): (Vec<Dropped>, Vec<Dropped>) =
             ours.into_iter().partition(|one| locked.contains(&one.fence.sequence));
         self.in_flight.put_back(waiting);
-        // An event that is neither claimed nor locked has changed meanwhile, or another host holds its partition by now.
+        // An event that is neither claimed nor locked has changed in the meantime, or another host holds its partition now.
         over.iter().for_each(|one| self.in_flight.forget(one));
         self.queue_claimed(claimed, claimed_at + self.lease, &mut holds).await;
         Ok(())
     }
 
-    /// Claims rows. If the database refuses one of them, because a trigger or a constraint of the table does, the others are claimed: it is
-    /// found by halving, and rests. The error is that of rows that were not tried.
+    /// Claims rows. If the database refuses one of them, for example because of a trigger or a constraint, halving finds that row. Its next
+    /// claim is delayed, and the other rows are claimed. The error is that of rows that were not tried.
     pub(super) async fn claim_rows(&self, fences: &[Fence]) -> (Vec<Claimed>, Option<StoreError>) {
         let mut halving = Halving::new(fences);
         let (mut claimed, mut refused, mut failed) = (Vec::new(), Vec::new(), None);
@@ -108,7 +109,7 @@ impl Intake {
                 Failure::Refused(fence) => {
                     refused.push((fence.sequence, error));
                     if self.is_one_queue() {
-                        // No later event is delivered before it, and the halves come in order.
+                        // No later event is delivered before this one, and the halves are claimed in order.
                         break;
                     }
                 }
@@ -116,7 +117,7 @@ impl Intake {
             }
         }
         self.refused.claimed(claimed.iter().map(|claim| claim.fence.sequence));
-        // Otherwise the right to change the table may be missing.
+        // If every claim is forbidden, the user may lack the right to change the table.
         let is_of_rows = !claimed.is_empty() || refused.iter().any(|(_, error)| !matches!(error, StoreError::Forbidden { .. }));
         if is_of_rows {
             refused.iter().for_each(|(sequence, error)| self.refuse(*sequence, error));
@@ -126,7 +127,7 @@ impl Intake {
         (claimed, failed)
     }
 
-    /// Lets a row rest that the database does not let this host claim.
+    /// Delays the next claim of a row that the database refuses to let this host claim.
     fn refuse(&self, sequence: u64, error: &StoreError) {
         self.metrics.db_error(error);
         if self.refused.refuse(sequence, Instant::now()) {
@@ -151,7 +152,7 @@ impl Intake {
         if others.is_empty() {
             return Ok((claimed, others));
         }
-        // Without an answer all of them wait: a claim is lost with its lease, and a second look costs nothing.
+        // If the query fails, all of them count as locked: a lost claim ends with its lease, and a second check costs nothing.
         let locked = self.store.locked(&others).await.inspect_err(|error| self.metrics.db_error(error));
         let mut locked = locked.unwrap_or_else(|_| others.clone());
         let is_refused = |sequence: &u64| self.refused.knows(*sequence);
@@ -161,8 +162,8 @@ impl Intake {
         if free.is_empty() {
             return Ok((claimed, locked));
         }
-        // A row that was locked at the claim may have been unlocked before the look. If its event were taken for one that has
-        // changed, it would be read again, and delivered under the same number.
+        // A row that was locked at the claim may have been unlocked before this check. If its event counted as changed, it would be read
+        // again and delivered under the same `claim_seq`.
         let (more, failed) = self.claim_rows(&free).await;
         let is_claimed = |sequence: &u64| more.iter().any(|claimed| claimed.fence.sequence == *sequence);
         let waits = |sequence: &u64| failed.is_some() && !is_claimed(sequence) || is_refused(sequence);
@@ -179,7 +180,7 @@ impl Intake {
         // Taken after the answer, so that no event expires too early.
         let answered_at = Instant::now();
         if self.queue.is_closed() {
-            // A stop has begun meanwhile: this host delivers none of them.
+            // A stop has begun in the meantime: this host delivers none of these events.
             for claim in claimed {
                 self.settler.send_claim(claim.fence, given_back()).await;
             }
@@ -210,7 +211,7 @@ impl Intake {
         holds: &mut Holds,
     ) -> Vec<Taken> {
         if self.order.is_none() && claimed.iter().any(is_delivered_alone) {
-            // Events that may stop this host come last, the likeliest at the very end.
+            // Events that may stop this host are delivered last, the most likely cause at the very end.
             claimed.sort_by_key(|claim| (is_delivered_alone(claim), claim.starts));
         }
         let batch = self.batches.next();
@@ -235,8 +236,8 @@ impl Intake {
                         let delivery = Delivery::new(Arc::new(event), mark, Via::Cold, batch).expiring(answered_at, expires_in);
                         accepted.push(Taken { delivery: Delivery { deferrals, alone, counted_bytes, ..delivery }, behind });
                     }
-                    // This host's earlier claim of it has ended, but its listener is still at work. Its outcome will be fenced off,
-                    // so the event is given back for a while.
+                    // This host's earlier claim of the event has ended, but its listener is still running. The outcome of that call will be
+                    // fenced off, so the event is given back for a while.
                     None => self.settler.send_claim(fence, still_at_work()).await,
                 },
             }
@@ -244,8 +245,8 @@ impl Intake {
         accepted
     }
 
-    /// The hold of an event's partition, in the ordered modes. In the others the claim alone secures the event, so the partition may go to
-    /// another host at once. Otherwise a listener that never returns would keep it for as long as this host runs.
+    /// The hold of an event's partition in the ordered modes. In other modes the claim alone secures the event, so the partition may move
+    /// to another host at once. Otherwise a listener that never returns would keep the partition as long as this host runs.
     fn hold_for_order(&self, fence: Fence, holds: &mut Holds) -> Option<Hold> {
         holds.remove(&fence.sequence).filter(|_| self.order.is_some())
     }

@@ -1,4 +1,4 @@
-//! What becomes of a claimed event before any listener is called.
+//! Decides whether a claimed event is delivered or settled, before any listener is called.
 
 use std::time::Duration;
 
@@ -13,24 +13,24 @@ use crate::store::{Claimed, Due, Settlement};
 /// Whether the listeners of other hosts are known for the routes of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Routes {
-    /// All of them have a listener, or wait for one.
+    /// Each route has a listener here, or waits for one.
     Answered,
-    /// The table was asked for the routes of other hosts.
+    /// The routes of other hosts were read from the table.
     Known,
-    /// The table did not say.
+    /// The routes of other hosts could not be read.
     Unknown,
 }
 
-/// What becomes of a claimed event.
+/// The decision on a claimed event.
 pub(super) enum Judged {
     /// It is delivered.
     Wanted(Event),
-    /// This is settled at once; with the event where it is dead and could be read.
+    /// It is settled at once. The event is `Some` if it is dead and could be read.
     Settled(Settlement, Option<Event>),
 }
 
 impl Intake {
-    /// Whether a claimed event is delivered.
+    /// Decides on a claimed event.
     pub(super) fn judge(&self, claim: Claimed, routes: Routes) -> Judged {
         let event = match claim.event {
             Ok(event) => event,
@@ -50,7 +50,7 @@ impl Intake {
         }
     }
 
-    /// The settlement of an event without a listener that must not be given up yet. `None` for any other event.
+    /// The settlement of an event that has no listener and must not be given up yet. `None` for any other event.
     fn awaits_listener(&self, route: &Route, waited: Duration, routes: Routes) -> Option<Settlement> {
         if routes == Routes::Answered || !self.listeners.gives_up_any([route].into_iter()) {
             return None;
@@ -58,17 +58,17 @@ impl Intake {
         if routes == Routes::Unknown {
             return Some(unknown_route());
         }
-        // A host that starts after an outage finds old events, and its listeners may come one by one.
+        // A host that starts after an outage finds old events, and its listeners may be registered one by one.
         let rest = self.rules.rest_without_listener(waited.min(self.listeners.unchanged_for()))?;
         Some(waits(rest, self.rules.awaited(&self.listeners.unroutable(route))))
     }
 
-    /// Whether an event that has been due for so long is given to a worker, which gives it up if it has no listener.
+    /// Whether an event that has been due for `waited` goes to a worker, which gives it up if it has no listener.
     pub(super) fn may_go_on(&self, route: &Route, waited: Duration, routes: Routes) -> bool {
         self.awaits_listener(route, waited, routes).is_none()
     }
 
-    /// Logs and counts an event that is dead before any listener was called; `None` for one that cannot be read.
+    /// Logs and counts an event that died before any listener was called. `event` is `None` if it cannot be read.
     pub(super) fn log_dead(&self, sequence: u64, event: Option<&Event>, settlement: &Settlement) {
         let Settlement::Dead { error, .. } = settlement else { return };
         let Some(event) = event else {
@@ -85,8 +85,8 @@ impl Intake {
         }
     }
 
-    /// Asks the table which routes have a listener in any host, before an event is given up because none is known here: another
-    /// host may have started a moment ago.
+    /// Reads from the table which routes have a listener in any host, before an event without a listener here is given up: another host may
+    /// have started a moment ago.
     pub(super) async fn ask_for_routes(&self, claimed: impl Iterator<Item = &Claimed>) -> Routes {
         let routes = claimed.filter_map(|claim| claim.event.as_ref().ok()).map(|event| event.route());
         if !self.listeners.gives_up_any(routes) {
@@ -100,7 +100,7 @@ impl Intake {
     }
 }
 
-/// Whether no other event may be with a listener while this one is.
+/// Whether no other listener may run during the call for this event.
 pub(super) fn is_delivered_alone(claim: &Claimed) -> bool {
     stops_hosts(claim.claims, claim.starts)
 }

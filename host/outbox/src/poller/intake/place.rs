@@ -1,4 +1,4 @@
-//! Queues events, each in its place where order is kept.
+//! Queues events. In the ordered modes each event gets its place in its key queue.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use crate::poller::STOPPED_FRONT_REST;
 use crate::queue::{Delivery, Via};
 use crate::settlement::{given_back, given_back_for};
 
-/// An event that was taken from the table, and the `seq` of the last one that it waits for.
+/// An event that was taken from the table, and the `seq` of the last event that it waits for.
 pub(super) struct Taken {
     pub(super) delivery: Delivery,
     pub(super) behind: Option<u64>,
@@ -18,12 +18,12 @@ pub(super) struct Taken {
 pub(super) struct Placed {
     /// The events that may start.
     pub(super) start: Vec<Delivery>,
-    /// How many others wait, in key queues or set aside in the table.
+    /// How many others wait, in key queues or blocked in the table.
     pub(super) others: usize,
 }
 
 impl Intake {
-    /// Gives each event its place where order is kept. They must come in the order of their `seq`.
+    /// Decides for each event whether it starts, waits in its key queue, or is blocked in the table. `taken` must be in the order of `seq`.
     pub(super) async fn place_all(&self, taken: Vec<Taken>) -> Placed {
         let Some(order) = &self.order else {
             return Placed { start: taken.into_iter().map(|taken| taken.delivery).collect(), others: 0 };
@@ -35,8 +35,9 @@ impl Intake {
                 Placing::Start(delivery) => placed.start.push(delivery),
                 Placing::Waits => placed.others += 1,
                 Placing::Behind(delivery, last) => {
-                    // In one queue of all it only keeps its place. One that was claimed rests: given back at once, it would be read and
-                    // claimed again and again, until the outcome of the one before it is stored. After a stop another host takes it.
+                    // In one queue of all events, the event only keeps its place. A claimed event is delayed: given back at once, it would
+                    // be read and claimed again and again, until the outcome of the event before it is stored. After a stop another host
+                    // takes it.
                     let is_one_queue = order.is_one_for_all();
                     let must_rest = is_one_queue && !delivery.mark.is_read() && !self.queue.is_closed();
                     let settlement =
@@ -52,14 +53,14 @@ impl Intake {
         placed
     }
 
-    /// Sets events aside, each behind the head of its queue: when the head is resolved, all of them are unblocked.
+    /// Blocks events in the table, each behind the head of its queue: when the head is resolved, all of them are unblocked.
     async fn set_aside(&self, elsewhere: Vec<(Delivery, u64)>) {
         let Some(order) = &self.order else { return };
         if elsewhere.is_empty() {
             return;
         }
         let events: Vec<u64> = elsewhere.iter().map(|(delivery, _)| delivery.event.sequence()).collect();
-        // Without an answer each waits behind the one before it: slower, and not wrong.
+        // If the query fails, each event waits behind the one before it: slower, but correct.
         let heads = self.store.heads(&events, order.waits_for()).await.inspect_err(|error| self.metrics.db_error(error));
         let heads: HashMap<u64, u64> = heads.unwrap_or_default().into_iter().collect();
         for (delivery, nearest) in elsewhere {
@@ -69,7 +70,7 @@ impl Intake {
         }
     }
 
-    /// Puts deliveries into the cold queue; they go back to the table when it was closed meanwhile.
+    /// Puts deliveries into the cold queue. Gives them back to the table if the queue was closed in the meantime.
     pub(super) async fn queue_all(&self, deliveries: Vec<Delivery>) {
         let count = deliveries.len();
         let refused = self.queue.push(Via::Cold, deliveries);

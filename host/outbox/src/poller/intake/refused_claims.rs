@@ -1,4 +1,4 @@
-//! Rows that the database does not let this host claim, although it lets it claim others. They rest before they are tried again.
+//! Backoff for rows that the database refuses to let this host claim, although it accepts claims of other rows.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The rest after the first refusal; doubled up to the longest.
+/// The delay after the first refusal. It doubles up to the longest.
 const FIRST_REST: Duration = Duration::from_secs(1);
 const LONGEST_REST: Duration = Duration::from_secs(60);
-/// The most rows that rest. Beyond that, rows are tried again at each read.
+/// The most rows with a delay. Further rows are tried again at each read.
 const MOST: usize = 1_000;
 
-/// By `seq`, the rows that rest.
+/// The refused rows, by `seq`.
 #[derive(Debug, Default)]
 pub(crate) struct RefusedClaims(Mutex<HashMap<u64, Rest>>);
 
@@ -23,7 +23,7 @@ struct Rest {
 }
 
 impl RefusedClaims {
-    /// Lets a row rest. Returns whether it is new among those that rest.
+    /// Delays the next claim of a row. Returns whether the row is new among the refused rows.
     pub(super) fn refuse(&self, sequence: u64, now: Instant) -> bool {
         let mut rests = self.lock();
         let before = rests.get(&sequence).copied();
@@ -41,14 +41,15 @@ impl RefusedClaims {
         !rests.is_empty() && rests.contains_key(&sequence)
     }
 
-    /// The `seq` of rows that rest now. Forgets those that were not tried for long: they were deleted, or another host has them.
+    /// The `seq` of rows whose delay has not ended. Forgets rows that were not tried for long: they were deleted, or another host holds
+    /// them.
     pub(super) fn resting(&self, now: Instant) -> Vec<u64> {
         let mut rests = self.lock();
         rests.retain(|_, rest| now < rest.until + 2 * LONGEST_REST);
         rests.iter().filter(|(_, rest)| now < rest.until).map(|(sequence, _)| *sequence).collect()
     }
 
-    /// Notes that these rows could be claimed.
+    /// Notes that these rows were claimed.
     pub(super) fn claimed(&self, sequences: impl Iterator<Item = u64>) {
         let mut rests = self.lock();
         if !rests.is_empty() {

@@ -1,4 +1,4 @@
-//! Room for the events that are read.
+//! The free capacity for the events of a read.
 
 use std::time::Duration;
 
@@ -7,21 +7,20 @@ use tokio::time::Instant;
 use super::Intake;
 use crate::queue::Room;
 
-/// How long the headroom is left while the free room does not grow beyond it.
+/// How long the headroom stays unused after the free capacity has shrunk to it.
 const HEADROOM_LEFT_FOR: Duration = Duration::from_millis(100);
 
-/// The last part of the room, where order by aggregate is kept. An event that finds no place in its key queue is set aside in the
-/// table, and so is every later event of its aggregate, with two more writes for each. So the headroom is left while events move,
-/// and filled only when they do not: then slow aggregates have taken the rest, and events of quick ones may stand behind theirs in
-/// the table.
+/// The last part of the capacity, in order by aggregate. If a key queue is full, its next event is blocked in the table, and so is every
+/// later event of the aggregate. Each costs two more writes. So the headroom stays unused while events move. It is filled only when no
+/// event moves: then slow aggregates have filled the rest, and events of quick ones may be behind theirs in the table.
 #[derive(Debug, Default)]
 pub(crate) struct Headroom {
-    /// When the free room came to be no more than the headroom.
+    /// When the free capacity shrank to the headroom.
     reached_at: Option<Instant>,
 }
 
 impl Headroom {
-    /// How much of the free room may be filled now, where the headroom is so large.
+    /// How much of the free capacity may be filled now, with this headroom.
     fn leave(&mut self, free: Room, headroom: Room, now: Instant) -> Room {
         if free.events > headroom.events && free.bytes > headroom.bytes {
             self.reached_at = None;
@@ -33,7 +32,7 @@ impl Headroom {
 }
 
 impl Intake {
-    /// Room for the events that are read now. `reserved` is the room for a read that is under way.
+    /// The free capacity for the events of the next read. `reserved` is the capacity for a read in progress.
     pub(crate) fn room_to_read(&mut self, reserved: Room) -> Room {
         let free = self.room(reserved);
         match &self.order {
@@ -42,11 +41,11 @@ impl Intake {
         }
     }
 
-    /// Room for events that wait in the queue or in key queues. `reserved` is the room for a read that is under way.
+    /// The free capacity for events that wait in the queue or in key queues. `reserved` is the capacity for a read in progress.
     pub(crate) fn room(&self, reserved: Room) -> Room {
         let waiting = self.order.as_ref().map_or_else(Room::default, |order| order.key_queues().waiting());
         let free = free_room(self.queue.cold_room(), self.queue.free_bytes(), waiting.and(reserved));
-        // A single queue moves one by one: it is filled up when half of it is free, not at each step.
+        // A single queue advances one event at a time: it is refilled when half of it is free, not at each step.
         if self.is_one_queue() && (waiting.events > free.events || waiting.bytes > free.bytes) {
             return Room::default();
         }
@@ -54,11 +53,11 @@ impl Intake {
     }
 }
 
-/// What may be filled of the queue's room, where so many bytes are free in all and so much is taken by what the queue does not know of.
+/// The capacity that may be filled: that of the queue without `taken`, which the queue does not count, and at most `free_bytes`.
 fn free_room(queue: Room, free_bytes: usize, taken: Room) -> Room {
     let left = queue.without(taken);
     let bytes = left.bytes.min(free_bytes);
-    // A read without room for a byte would bring nothing, and look like one that brought all.
+    // A read with a limit of 0 bytes would return nothing, as if no event were due.
     if bytes == 0 { Room::default() } else { Room { bytes, ..left } }
 }
 

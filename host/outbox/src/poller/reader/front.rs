@@ -1,4 +1,4 @@
-//! A slow front of the table, read beside the other reads: no event waits until a long read is over.
+//! Reads a slow front of the table concurrently with the other reads, so that no event waits for the end of a long read.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,18 +11,18 @@ use crate::poller::LOOK_FOR_ROOM_EVERY;
 use crate::queue::{Reading, Room};
 use crate::store::{ReadEvent, ReadRequest, Store, StoreError};
 
-/// Such a read may fill one part in so many of the free room. The other reads have the rest, so that a queue that is half empty
-/// always has room for them.
+/// A read of the front may fill one part in this many of the free capacity. The other reads have the rest, so that a queue that is half
+/// empty always has capacity for them.
 const PARTS: usize = 4;
 
-/// The statement that is under way at a slow front: a read, or after a short one the question when the next event is due, which
-/// passes the same rows.
+/// The statement in progress at a slow front. It is a read, or after a short read the query for the next due event, which scans the same
+/// rows.
 #[derive(Debug, Default)]
 pub(crate) struct FrontRead {
     task: JoinSet<Answer>,
-    /// An answer that nobody has dealt with.
+    /// A result that was not handled yet.
     answer: Option<Answer>,
-    /// What the read was asked for; `None` while none is under way.
+    /// The parameters of the read. `None` while no read is in progress.
     asked: Option<Asked>,
 }
 
@@ -32,7 +32,7 @@ struct Asked {
     max_bytes: usize,
     room: Room,
     asked_at: Instant,
-    /// Until the events that the read brings are accepted.
+    /// Held until the events of the read are accepted.
     reading: Reading,
 }
 
@@ -42,24 +42,24 @@ enum Answer {
         read: Result<Vec<ReadEvent>, StoreError>,
         answered_at: Instant,
     },
-    /// How long from then until the next event can be read; `None` within where no event waits.
+    /// How long from then until the next event can be read. `Ok(None)` if no event waits.
     NextDue {
         due: Result<Option<Duration>, StoreError>,
         answered_at: Instant,
-        /// Whether the read before brought nothing.
+        /// Whether the previous read returned no event.
         none_read: bool,
     },
 }
 
 impl Drop for FrontRead {
-    /// A statement is never cut off, though nobody waits for its answer any more: the connection would be of no use to others.
+    /// A statement is never cancelled, even if its result is no longer needed: a cancelled one would make the connection unusable.
     fn drop(&mut self) {
         self.task.detach_all();
     }
 }
 
 impl FrontRead {
-    /// The room that is kept for what the read brings.
+    /// The capacity that is reserved for the events of the read.
     pub(super) fn room(&self) -> Room {
         self.asked.as_ref().map_or_else(Room::default, |asked| asked.room)
     }
@@ -76,7 +76,7 @@ impl FrontRead {
         });
     }
 
-    /// Waits until a statement is answered; for ever where none is under way.
+    /// Waits for the result of a statement. Never returns if no statement is in progress.
     pub(crate) async fn answered(&mut self) {
         while self.answer.is_none() {
             match self.task.join_next().await {
@@ -91,7 +91,7 @@ impl FrontRead {
     }
 }
 
-/// A panic of the store is one of the poller. `None` for a task that was cancelled, as when the runtime ends.
+/// Passes a panic of the store on to the poller. `None` for a task that was cancelled, for example at the end of the runtime.
 fn of_task(ended: Result<Answer, JoinError>) -> Option<Answer> {
     match ended.map_err(JoinError::try_into_panic) {
         Ok(answer) => Some(answer),
@@ -101,17 +101,17 @@ fn of_task(ended: Result<Answer, JoinError>) -> Option<Answer> {
 }
 
 impl Reader {
-    /// Whether a slow front is read beside the other reads. Not in the ordered modes: there one read at a time learns which events an
-    /// event waits for. Nor if the queue has too little room for two reads.
+    /// Whether a slow front is read concurrently with the other reads. False in the ordered modes: there one read at a time learns which
+    /// events an event waits for. False if the queue has too little capacity for two reads.
     pub(crate) fn reads_front_beside(&self) -> bool {
         self.intake.order.is_none() && self.intake.queue.holds_cold(PARTS)
     }
 
-    /// Begins to read the front if it is slow, due to be read, and there is room. Returns whether a read began.
+    /// Begins to read the front if it is slow and due to be read, and capacity is free. Returns whether a read began.
     pub(super) fn begin_front_read(&mut self, partitions: &[u16]) -> bool {
         let free = self.room();
         let is_due = !self.front.is_under_way() && self.schedule.cursor.front_is_due(Instant::now());
-        // The last place is the front's: where one becomes free at a time, the other reads would take each of them.
+        // The front gets the last free slot: if slots become free one by one, the other reads would take each of them.
         let room = Room { events: (free.events / PARTS).max(1), bytes: (free.bytes / PARTS).max(1) };
         if !is_due || free.events == 0 {
             return false;
@@ -127,23 +127,23 @@ impl Reader {
         true
     }
 
-    /// How long until the next event may be taken, as the last question beside the other reads was answered: to ask here would take
-    /// as long as a read of the front. The next read behind the front finds an event that has become due since then.
+    /// How long until the next event may be taken, by the last concurrent query: a query here would take as long as a read of the front.
+    /// The next read behind the front finds an event that has become due since then.
     pub(crate) fn next_due_beside(&self, now: Instant) -> Option<Duration> {
         if !self.front.is_under_way() {
-            // If the front is due already, there is no room for the events of a read.
+            // If the front is due already, there is no capacity for the events of a read.
             self.intake.wake.within(self.schedule.cursor.front_rests(now).max(LOOK_FOR_ROOM_EVERY));
         }
         self.schedule.last_known_due(now)
     }
 
-    /// Deals with the answer of the statement at the front, if it is there. Returns how many events were queued.
+    /// Handles the result of the statement at the front, if there is one. Returns how many events were queued.
     pub(crate) async fn accept_front(&mut self) -> Result<usize, StoreError> {
         match self.front.take() {
             None => Ok(0),
             Some(Answer::Read { read, answered_at }) => self.accept_front_read(read, answered_at).await,
             Some(Answer::NextDue { due, answered_at, none_read }) => {
-                // A failure does no harm: the next read of the front is followed by the same question.
+                // A failure does no harm: the same query follows the next read of the front.
                 let Ok(due) = due.inspect_err(|error| self.intake.metrics.db_error(error)) else { return Ok(0) };
                 self.schedule.note_due(answered_at, due);
                 if none_read && due.is_some_and(|due| due.is_zero()) {
@@ -181,7 +181,7 @@ impl Reader {
         Ok(accepted)
     }
 
-    /// Asks when the next event is due, beside the other reads.
+    /// Queries when the next event is due, concurrently with the other reads.
     fn ask_when_due(&mut self, none_read: bool) {
         let Intake { store, owner, busy, .. } = &self.intake;
         let (store, owner, busy) = (store.clone(), owner.clone(), busy.routes().to_vec());

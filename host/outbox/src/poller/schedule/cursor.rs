@@ -1,4 +1,4 @@
-//! How far the table was read.
+//! The read position in the table, and when a read returns to the front.
 
 use std::time::Duration;
 
@@ -6,48 +6,48 @@ use tokio::time::Instant;
 
 use crate::store::Position;
 
-/// How often a read begins at the front while reads come back full: transactions commit in another order than they began, and a
+/// How often a read begins at the front while reads return full batches. Transactions commit in another order than they began, and a
 /// replayed event is due in the past.
 const FRONT_EVERY: Duration = Duration::from_secs(1);
-/// A read at the front that takes this long is slow, unless other reads take as long: it passes many events that are left out, or,
-/// while somebody holds a snapshot, every event that was delivered since the snapshot was taken.
+/// A read at the front that takes this long is slow, unless other reads take as long. It passes many events that are left out. While a
+/// transaction holds a snapshot, it also passes every event that was delivered since the snapshot.
 const SLOW_FRONT: Duration = Duration::from_millis(20);
-/// How long the front is left alone after a slow read, as a multiple of what the read took: otherwise, where it takes a second,
-/// the database would be busy with nothing else.
+/// How long to skip the front after a slow read, as a multiple of the duration of that read. Otherwise reads of a slow front would keep the
+/// database busy.
 const SLOW_FRONT_REST_FACTOR: u32 = 4;
-/// The longest such rest: one read may have been slow by chance.
+/// The longest such pause: one read may have been slow by chance.
 const SLOW_FRONT_LONGEST_REST: Duration = Duration::from_secs(5);
-/// Where the front is slow, a read that follows a short one begins so long before the last event that was ever read. Most
-/// transactions are shorter than this; the events of the others are found at the front.
+/// If the front is slow, a read after a short one begins this long before the last event that was ever read. Most transactions are shorter;
+/// reads of the front find the events of longer ones.
 const LATE_COMMITS_WITHIN: Duration = Duration::from_secs(1);
 
-/// How far the table was read.
+/// The read position in the table, and when a read returns to the front.
 #[derive(Debug, Default)]
 pub(crate) struct Cursor {
     /// The last event of the last read; `None` to begin at the front.
     after: Option<Position>,
-    /// The last event that was ever read: no event behind it is in hand.
+    /// The furthest event that was ever read: no event behind it is in flight.
     furthest: Option<Position>,
-    /// When a read at the front was answered, and how long it took; `None` when the next one is due.
+    /// When the last read at the front was answered, and how long it took. `None` if the next one is due.
     front_at: Option<Instant>,
     front_took: Duration,
-    /// How long the last read took that began elsewhere, if there was one since then.
+    /// How long the last read elsewhere took, if there was one since then.
     other_took: Option<Duration>,
-    /// Where the next read beside the others begins; `None` for the front.
+    /// Where the next concurrent read of the front begins. `None` for the front itself.
     front_after: Option<Position>,
-    /// Whether such a read is under way, and whether the front is to be read again after it.
+    /// Whether such a read is in progress, and whether the front must be read again after it.
     front_under_way: bool,
     again: bool,
-    /// How many events had ever been dropped without an outcome.
+    /// How many events this host had ever dropped without an outcome, as of the last read.
     ever_dropped: u64,
 }
 
 /// How a read ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ended {
-    /// The last event that it brought.
+    /// The last event of the read.
     pub(crate) last: Option<Position>,
-    /// Whether there may be more behind that one.
+    /// Whether there may be more events behind it.
     pub(crate) more: bool,
     pub(crate) asked_at: Instant,
     pub(crate) answered_at: Instant,
@@ -60,8 +60,8 @@ impl Ended {
 }
 
 impl Cursor {
-    /// Where the next read begins, and whether events in hand may stand behind that position. `beside`: a slow front is read
-    /// [beside](Self::front_is_due) the other reads, so that this one begins behind it.
+    /// Where the next read begins, and whether events in flight may be behind that position. `beside`: whether a slow front is read
+    /// [concurrently](Self::front_is_due), so that this read begins behind it.
     pub(crate) fn next(&mut self, now: Instant, beside: bool) -> (Option<Position>, bool) {
         let slow = self.rest_of_a_slow_front();
         let is_due = self.is_due(now, slow.unwrap_or(FRONT_EVERY));
@@ -78,7 +78,7 @@ impl Cursor {
         self.rest_of_a_slow_front().is_some_and(|rest| self.is_due(now, rest))
     }
 
-    /// How long until it is due: zero while it is, or while it is being read.
+    /// How long until the front is due. Zero if it is due or is being read.
     pub(crate) fn front_rests(&self, now: Instant) -> Duration {
         let rest = self.rest_of_a_slow_front().unwrap_or_default();
         self.front_at.map_or(Duration::ZERO, |at| (at + rest).saturating_duration_since(now))
@@ -88,18 +88,18 @@ impl Cursor {
         self.front_at.is_none_or(|at| now.saturating_duration_since(at) >= rest)
     }
 
-    /// Whether events were dropped without an outcome since this was last asked; `ever_dropped` says how many ever were.
+    /// Whether events were dropped without an outcome since the last call. `ever_dropped`: how many ever were.
     pub(crate) fn dropped_since(&mut self, ever_dropped: u64) -> bool {
         std::mem::replace(&mut self.ever_dropped, ever_dropped) != ever_dropped
     }
 
-    /// How long to leave the front alone, where reading it is slow; `None` where it is not, or where every read is slow.
+    /// How long to skip a slow front. `None` if the front is not slow, or if every read is slow.
     pub(crate) fn rest_of_a_slow_front(&self) -> Option<Duration> {
         let is_slow = self.front_took >= SLOW_FRONT && self.other_took.is_none_or(|other| self.front_took >= 2 * other);
         is_slow.then(|| (SLOW_FRONT_REST_FACTOR * self.front_took).clamp(FRONT_EVERY, SLOW_FRONT_LONGEST_REST))
     }
 
-    /// Notes that nothing is read for now: how long the last read at the front took says nothing about the next one.
+    /// Notes that reads pause. The duration of the last read at the front then does not predict that of the next one.
     pub(crate) fn rests(&mut self) {
         self.front_took = Duration::ZERO;
     }
@@ -109,19 +109,19 @@ impl Cursor {
         (self.front_at, self.again) = (None, true);
     }
 
-    /// Notes how a read ended that began where [`next`](Self::next) said.
+    /// Notes how a read ended that began at the position of [`next`](Self::next).
     pub(crate) fn read(&mut self, ended: Ended) {
         if self.after.is_none() {
             (self.front_at, self.front_took, self.other_took) = (Some(ended.answered_at), ended.took(), None);
         } else if !self.front_under_way {
-            // Beside a read of the front, it may have waited for that one's connection.
+            // A read that ran concurrently with one of the front may have waited for its connection.
             self.other_took = Some(ended.took());
         }
         self.furthest = self.furthest.max(ended.last);
         self.after = ended.last.filter(|_| ended.more);
     }
 
-    /// A read at the slow front begins beside the others. Returns where.
+    /// Begins a concurrent read of the slow front. Returns its position.
     pub(crate) fn front_begins(&mut self) -> Option<Position> {
         if std::mem::take(&mut self.again) {
             self.front_after = None;
@@ -130,16 +130,16 @@ impl Cursor {
         self.front_after
     }
 
-    /// Notes that it failed: it begins at the front again, after a rest.
+    /// Notes that this read failed: the next one begins at the front, after a pause.
     pub(crate) fn front_failed(&mut self, now: Instant) {
         (self.front_at, self.front_under_way, self.again) = (Some(now), false, true);
     }
 
-    /// Notes how it ended. Between where it began and the last event that it brought there is nothing else to read.
+    /// Notes how this read ended. There is no other event to read between its start and the last event that it returned.
     pub(crate) fn front_read(&mut self, ended: Ended) {
         self.front_under_way = false;
         if self.front_after.is_none() {
-            // What goes on behind the front may be quick.
+            // A later read, which continues behind the front, may be quick.
             self.front_took = ended.took();
         }
         let reached = self.after.or(self.furthest);
@@ -161,12 +161,12 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
     const QUICK: Duration = Duration::from_millis(5);
 
-    /// A cursor, and the time by its reads: each takes so long.
+    /// A cursor, and a clock that each read advances by `takes`.
     struct Reads {
         cursor: Cursor,
         now: Instant,
         takes: Duration,
-        /// Whether a slow front is read beside these.
+        /// Whether a slow front is read concurrently.
         beside: bool,
     }
 
@@ -175,7 +175,7 @@ mod tests {
             Self { cursor: Cursor::default(), now: Instant::now(), takes: QUICK, beside: false }
         }
 
-        /// Where a read begins that ends at `last`, and whether what is in hand may stand behind that.
+        /// Where a read that ends at `last` begins, and whether events in flight may be behind that position.
         fn read(&mut self, last: Option<Position>, more: bool) -> (Option<Position>, bool) {
             let begins = self.cursor.next(self.now, self.beside);
             let ended = self.passes(last, more);
@@ -183,7 +183,7 @@ mod tests {
             begins
         }
 
-        /// A read at the slow front that takes so long. Returns where it begins.
+        /// A concurrent read of the slow front that takes this long. Returns where it begins.
         fn front(&mut self, takes: Duration, last: Option<Position>, more: bool) -> Option<Position> {
             let begins = self.cursor.front_begins();
             let others = std::mem::replace(&mut self.takes, takes);
@@ -193,7 +193,7 @@ mod tests {
             begins
         }
 
-        /// The time that a read takes passes.
+        /// Advances the clock by the duration of a read.
         fn passes(&mut self, last: Option<Position>, more: bool) -> Ended {
             let asked_at = self.now;
             self.now += self.takes;
@@ -205,7 +205,7 @@ mod tests {
         Some(Position { due_at: Timestamp::from_micros(60_000_000), sequence: number })
     }
 
-    /// Where a read begins that may find what was committed late.
+    /// Where a read begins that may find late commits.
     fn before() -> Option<Position> {
         Some(Position { due_at: Timestamp::from_micros(60_000_000).minus(LATE_COMMITS_WITHIN), sequence: 0 })
     }

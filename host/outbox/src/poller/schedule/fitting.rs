@@ -1,7 +1,7 @@
-//! How many events to ask for, where payloads are so large that the byte limit ends a batch.
+//! How many events to request if large payloads make the byte limit end a batch.
 
-/// How many events fit into one batch, as far as the batches before show. A database looks at the size of every row that it is
-/// asked for, and may have to read the whole payload for that.
+/// How many events fit into one batch, according to earlier batches. A database checks the size of every row that a read requests, and may
+/// have to load the whole payload for that.
 #[derive(Debug)]
 pub(super) struct Fitting {
     most: u32,
@@ -14,12 +14,12 @@ impl Default for Fitting {
 }
 
 impl Fitting {
-    /// Most events to ask for.
+    /// The most events to request.
     pub(super) fn most(&self) -> u32 {
         self.most
     }
 
-    /// Notes that `taken` events came where at most `limit` were asked for, and whether they used up the bytes of a batch.
+    /// Notes that a read returned `taken` of at most `limit` events, and whether it reached the byte limit of a batch.
     pub(super) fn note(&mut self, taken: usize, limit: u32, no_more_bytes: bool) {
         let taken = u32::try_from(taken).unwrap_or(u32::MAX);
         if no_more_bytes {

@@ -11,11 +11,11 @@ use super::Bounds;
 use crate::queue::call_slot::{CallSlot, CallSlots, Resumption};
 use crate::queue::{Delivery, QueueLimits, Via};
 
-/// A call queue whose first event has waited for this long is a slow one: its events take no room from others any more.
+/// A call queue is slow if its first event has waited for this long. Its events then take no capacity from other listeners.
 pub(super) const SLOW_AFTER: Duration = Duration::from_secs(1);
-/// The longest time for which an event goes back to the table, so that a listener that is quick again does not wait for its events.
+/// The longest delay of an event that goes back to the table, so that a listener that becomes quick again does not wait for its events.
 const LONGEST_PUT_OFF: Duration = Duration::from_secs(60);
-/// The mean of the latest calls may put an event off for at most this many times the wait of the first event.
+/// The mean duration of recent calls may delay an event by at most this many times the wait of the first event.
 const MOST_BY_MEAN: u32 = 4;
 
 /// The slots that some listeners share, and the events that wait for one.
@@ -23,9 +23,9 @@ const MOST_BY_MEAN: u32 = 4;
 pub(super) struct CallQueue {
     /// How many slots are taken.
     pub(super) taken: usize,
-    /// How many of these are taken by calls that wait: for something outside, or to go on after that.
+    /// How many of these are taken by calls that wait for something external, or to resume after that.
     pub(super) waiting: usize,
-    /// The calls that wait to go on, in the order in which their other waits ended.
+    /// The calls that wait to resume, in the order in which their external waits ended.
     resuming: VecDeque<Arc<Resumption>>,
     /// How many slots there are.
     pub(super) calls: usize,
@@ -33,11 +33,11 @@ pub(super) struct CallQueue {
     cold: CallSide,
     /// Counts the events given a slot while both sides had some.
     turn: u8,
-    /// How long a slot is taken, on average of the latest.
+    /// How long a slot is taken, as a moving average.
     pub(super) mean: Duration,
-    /// When the turn of the last event comes that went back to the table.
+    /// The expected turn of the last event that went back to the table.
     turns_end: Instant,
-    /// Whether it was full when this was last asked, and has not been half empty since.
+    /// Whether it was full at the last check, and has not been half empty since.
     busy: bool,
 }
 
@@ -74,7 +74,7 @@ impl CallQueue {
         self.hot.deliveries.is_empty() && self.cold.deliveries.is_empty()
     }
 
-    /// Whether fewer events that came this way wait than may.
+    /// Whether this side has free capacity.
     pub(super) fn has_room(&self, via: Via, limits: QueueLimits) -> bool {
         let (side, all) = (self.side(via), limits.room(via));
         side.deliveries.len() < all.events && side.bytes < all.bytes
@@ -84,8 +84,8 @@ impl CallQueue {
         self.first_came().is_some_and(|since| now.saturating_duration_since(since) >= SLOW_AFTER)
     }
 
-    /// Whether it takes no more events that come this way: as many wait as may, and it is slow. A quick one takes them, as long as
-    /// the queue has room for them.
+    /// Whether it takes no more events of this side: its capacity is used up, and it is slow. A quick one takes them as long as the queue
+    /// has capacity.
     pub(super) fn is_full(&self, via: Via, limits: QueueLimits, now: Instant) -> bool {
         !self.has_room(via, limits) && self.is_slow(now)
     }
@@ -107,8 +107,8 @@ impl CallQueue {
         side.deliveries.push_back((now, delivery));
     }
 
-    /// Whether one more call may begin, when all listeners have taken this many slots. Not when all slots are taken, nor when
-    /// as many calls compute as there are threads, nor when the slot is left to listeners that have no call.
+    /// Whether one more call may begin when all listeners together have taken this many slots. False if all slots are taken, if as many
+    /// calls compute as there are threads, or if the slot is reserved for listeners without a call.
     pub(super) fn has_slot(&self, taken_by_all: usize, bounds: Bounds) -> bool {
         self.taken < self.calls
             && self.taken - self.waiting < bounds.threads
@@ -120,15 +120,15 @@ impl CallQueue {
         CallSlot::new(slots, name.clone(), now)
     }
 
-    /// Whether one more of the calls that have begun may compute. Events that were given slots but have no worker yet do not
-    /// count: otherwise calls that keep all workers would wait for events that wait for a worker.
+    /// Whether one more of the calls that have begun may compute. Events that have a slot but no worker yet do not count. Otherwise calls
+    /// that occupy all workers would wait for events that wait for a worker.
     fn may_compute(&self, ready: &VecDeque<Delivery>, name: &Arc<str>, bounds: Bounds) -> bool {
         let computing = self.taken - self.waiting;
         let is_ours = |delivery: &&Delivery| delivery.slot.as_ref().is_some_and(|slot| slot.name == *name);
         computing < bounds.threads || computing - ready.iter().filter(is_ours).count() < bounds.threads
     }
 
-    /// A call's wait has ended: `None` when it may compute at once, otherwise what says when it may.
+    /// Notes that the wait of a call has ended. `None` if the call may compute at once; otherwise the object that permits it later.
     pub(super) fn ask_to_resume(
         &mut self,
         ready: &VecDeque<Delivery>,
@@ -145,7 +145,7 @@ impl CallQueue {
         Some(resumption)
     }
 
-    /// Lets calls whose wait has ended compute again, as many as the bound allows.
+    /// Lets calls whose wait has ended compute again, as many as the limit allows.
     pub(super) fn resume_waiting(&mut self, ready: &VecDeque<Delivery>, name: &Arc<str>, bounds: Bounds) {
         while !self.resuming.is_empty() && self.may_compute(ready, name, bounds) {
             let Some(next) = self.resuming.pop_front() else { return };
@@ -154,7 +154,7 @@ impl CallQueue {
         }
     }
 
-    /// Forgets a call that has ended before it went on; true when it was still waiting for that.
+    /// Forgets a call that has ended before it resumed. True if it was still waiting to resume.
     pub(super) fn forget(&mut self, resumption: &Arc<Resumption>) -> bool {
         self.resuming.retain(|other| !Arc::ptr_eq(other, resumption));
         !resumption.is_granted()
@@ -170,7 +170,7 @@ impl CallQueue {
         if cold_turn { self.cold.pop() } else { self.hot.pop() }
     }
 
-    /// Takes out the cold events that wait and for which this holds.
+    /// Takes out the waiting cold events that `is_wanted` selects.
     pub(super) fn take_out(&mut self, is_wanted: &impl Fn(&Delivery) -> bool) -> Vec<Delivery> {
         let all = std::mem::take(&mut self.cold.deliveries).into_iter();
         let (taken, left): (Vec<_>, Vec<_>) = all.partition(|(_, delivery)| is_wanted(delivery));
@@ -179,22 +179,22 @@ impl CallQueue {
         taken.into_iter().map(|(_, delivery)| delivery).collect()
     }
 
-    /// How long an event that finds the call queue full stays in the table: about until the events before it have had their turns.
-    /// If it were shorter, the same events would be read and go back again and again; longer, and the listener may have nothing to
-    /// do. Whole seconds, so that many of them are read at once.
+    /// How long an event stays in the table if the call queue is full: about until the events before it have been called. If the delay were
+    /// shorter, the same events would be read and given back again and again; if longer, the listener might be idle. Whole seconds, so that
+    /// one read finds many of these events.
     pub(super) fn put_off(&mut self, now: Instant) -> Duration {
         let calls = u32::try_from(self.calls).unwrap_or(u32::MAX).max(1);
         let waiting = u32::try_from(self.hot.deliveries.len() + self.cold.deliveries.len()).unwrap_or(u32::MAX).max(1);
-        // About as many events stood before the first one as wait now, so its wait is a measure of the queue.
+        // About as many events were before the first one as wait now, so its wait is a measure of the queue.
         let waited = self.first_came().map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-        // The mean also grows when one call was held up, which says little about the others; so it is bounded.
+        // The mean also grows after one long call, which says little about the others; so it is bounded.
         let by_mean = (self.mean / calls).saturating_mul(waiting);
         let here = by_mean.clamp(waited, waited * MOST_BY_MEAN).min(LONGEST_PUT_OFF);
         self.turns_end = (self.turns_end.max(now + here) + here / waiting).min(now + LONGEST_PUT_OFF);
         Duration::from_secs(self.turns_end.saturating_duration_since(now).as_secs() + 1)
     }
 
-    /// When the first of the events that wait came.
+    /// When the first waiting event arrived.
     fn first_came(&self) -> Option<Instant> {
         let first = |side: &CallSide| side.deliveries.front().map(|(since, _)| *since);
         first(&self.hot).into_iter().chain(first(&self.cold)).min()

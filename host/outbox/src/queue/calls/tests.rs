@@ -150,7 +150,7 @@ fn calls_whose_waits_have_ended_compute_again_only_as_many_as_there_are_threads(
     assert!(slot(&mut calls[1]).may_compute(&waker) && !slot(&mut calls[2]).may_compute(&waker));
     assert!(scene.queue.try_take().is_none(), "and nobody beside it");
 
-    // The one that waits to go on is cut off: it takes no turn.
+    // The call that waits to resume is cut off: it takes no turn.
     drop(calls.remove(2));
     slot(&mut calls[0]).waits();
     assert_eq!(rings.count(), 1);
@@ -199,7 +199,7 @@ fn a_slot_of_another_listener_goes_to_the_next_that_waits_there() {
     let scene = Scene::new();
     let first = scene.admit(Via::Cold, 1).expect("the slot is free");
     assert!(scene.admit(Via::Cold, 2).is_none());
-    // Its route was given to somebody else meanwhile.
+    // Another listener has got its route in the meantime.
     let moved = scene.queue.admit(&"other".into(), 1, first);
     assert!(matches!(moved, CallAdmission::Starts(_)));
     assert_eq!(sequence(scene.queue.try_take()), Some(2));
@@ -216,7 +216,7 @@ fn events_that_waited_take_turns_with_the_others_and_hot_ones_go_before_cold_one
     assert!(scene.queue.push(Via::Cold, others).is_empty());
     let mut taken = Vec::new();
     for _ in 0..10 {
-        // The call ends, and its slot is given on.
+        // The call ends, and the next event gets its slot.
         drop(at_work.take());
         let next = scene.queue.try_take().expect("there are more");
         taken.push(next.event.sequence());

@@ -1,4 +1,4 @@
-//! The mark of one event.
+//! The mark of one event in flight.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::event::{EventId, Fence};
 use crate::partition::Hold;
 use crate::sync::atomic::Ordering;
 
-/// Says that an event is in this process's hands, as long as it lives; let go even when a worker panics.
+/// Marks an event as in flight until dropped, even if a worker panics.
 #[derive(Debug)]
 pub(crate) struct Mark {
     pub(super) in_flight: Arc<InFlight>,
@@ -20,19 +20,19 @@ pub(crate) struct Mark {
     pub(super) end: End,
 }
 
-/// How a mark was let go.
+/// How a mark is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// Without an outcome: the event may have begun.
+    /// Without an outcome: the delivery may have begun.
     Dropped,
-    /// Its outcome is stored, or there is none to store. A read that is on its way may still bring it as it was.
+    /// Its outcome is stored, or there is no outcome to store. A read in progress may still return the old row.
     Settled,
-    /// It has not begun, and its row is as it was read: any read may bring it again.
+    /// The delivery has not begun, and the row is as it was read: any read may return it again.
     Unchanged,
 }
 
 impl Mark {
-    /// The proof that the event is ours; `None` for an event that was never stored.
+    /// The proof that this host holds the event. `None` for an event that was never stored.
     #[must_use]
     pub(crate) fn fence(&self) -> Option<Fence> {
         self.fence
@@ -48,18 +48,18 @@ impl Mark {
         self.hold.is_some()
     }
 
-    /// Whether a call may begin as far as this host's session goes; a claim does not depend on it.
+    /// Whether this host's session allows a call to begin. A claimed event does not depend on the session.
     pub(crate) fn may_begin(&self) -> bool {
         self.hold.as_ref().is_none_or(|hold| hold.may_begin())
     }
 
-    /// Whether the event was read of a partition that this host is about to give back. A claimed event stays with this host: given back,
+    /// Whether the event was read from a partition that this host is about to give back. A claimed event stays with this host: given back,
     /// it would lose the count of this claim, by which hosts find an event that stops them.
     pub(crate) fn is_leaving(&self) -> bool {
         self.hold.as_ref().is_some_and(|hold| hold.is_leaving())
     }
 
-    /// When the claim, or the lease of the partition, ends as of now; renewals move it. `None` when it was lost.
+    /// The present end of the claim, or of the partition's lease; renewals move it. `None` if it was lost.
     #[must_use]
     pub(crate) fn lease_end(&self) -> Option<Instant> {
         if let Some(hold) = &self.hold {
@@ -71,22 +71,22 @@ impl Mark {
         }
     }
 
-    /// Lets the event go: its outcome is stored, or its listener was never called and there is nothing to store.
+    /// Releases the event: its outcome is stored, or its listener was never called and there is nothing to store.
     pub(crate) fn settled(mut self) {
         self.end = End::Settled;
     }
 
-    /// Lets the event go as it was read: it has not begun, and nothing was written.
+    /// Releases the event as it was read: its delivery has not begun, and nothing was written.
     pub(crate) fn unchanged(mut self) {
         self.end = End::Unchanged;
     }
 
-    /// Says that the event waits in memory for its next attempt.
+    /// Notes that the event waits in memory for its next attempt.
     pub(crate) fn rest(&self) {
         self.set_rests(true);
     }
 
-    /// Says that its wait has ended.
+    /// Notes that this wait has ended.
     pub(crate) fn end_rest(&self) {
         self.in_flight.rests_ended.fetch_add(1, Ordering::Relaxed);
         self.set_rests(false);
@@ -101,7 +101,7 @@ impl Mark {
 
 impl Drop for Mark {
     fn drop(&mut self) {
-        // Before the hold, so that the partition is given back with nothing of it in hand.
+        // Before the hold, so that the partition has no event in flight when it is given back.
         self.in_flight.let_go(self);
     }
 }
