@@ -1,4 +1,4 @@
-//! Pauses a listener that keeps breaking, so that its events wait and everybody else goes on.
+//! Pauses a listener that keeps breaking, so that its events wait and other listeners continue.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -8,14 +8,14 @@ use tokio::time::Instant;
 
 use outbox_event::units::{duration, too_long};
 
-/// How long others wait at least while one call tries.
+/// The shortest wait of other events during a trial call.
 const TRYING: Duration = Duration::from_millis(100);
 
-/// When a listener is paused.
+/// When a listener is paused, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BreakerConfig {
-    /// How many calls are looked at together. Default 20; at least 1.
+    /// How many calls are counted together. Default 20; at least 1.
     pub window: u32,
     /// How many of them must have broken (trapped, panicked, run into a limit). Default 10; at least 1, at most the window.
     pub threshold: u32,
@@ -52,7 +52,7 @@ impl Default for BreakerConfig {
     }
 }
 
-/// Counts how a listener's calls end. After a pause one call may try; if it breaks too, the pause begins again.
+/// Counts how a listener's calls end. After a pause one trial call is allowed; if it breaks too, the pause begins again.
 #[derive(Debug, Default)]
 #[doc(hidden)] // for the host
 pub struct Breaker {
@@ -65,29 +65,29 @@ struct State {
     calls: u32,
     broken: u32,
     open_until: Option<Instant>,
-    /// When the first call tried after the pause; kept until one was a call.
+    /// When the first trial after the pause began; kept until a trial calls the listener.
     tried_since: Option<Instant>,
-    /// Whether one tries now.
+    /// Whether a trial is in progress.
     trying: bool,
 }
 
 impl Breaker {
-    /// A breaker that has seen nothing yet.
+    /// A closed breaker without counted calls.
     #[must_use]
     pub fn new(config: BreakerConfig) -> Self {
         Self { config, state: Mutex::default() }
     }
 
-    /// How long a pause is.
+    /// The length of a pause.
     #[must_use]
     pub fn pause(&self) -> Duration {
         self.config.pause
     }
 
-    /// Whether a call may be made at `now`; otherwise how long to wait. How the call ends is told to what this returns.
+    /// Asks whether a call may be made at `now`. The caller records the end of the call in the returned [`Admittance`].
     ///
     /// # Errors
-    /// The rest of the pause.
+    /// How long to wait.
     pub fn admit(&self, now: Instant) -> Result<Admittance<'_>, Duration> {
         let mut state = self.lock();
         match state.open_until {
@@ -101,17 +101,17 @@ impl Breaker {
         Ok(Admittance { breaker: self, is_trial: true })
     }
 
-    /// How long an event waits while it is tried whether the listener works again: as long again as that has taken. Were it always
-    /// the same rest, events would be claimed and given back again and again.
+    /// How long an event waits during a trial: as long again as the trial has taken. With a constant delay, events would be claimed and
+    /// given back again and again.
     fn rest(&self, state: &State, now: Instant) -> Duration {
         let tried = state.tried_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         tried.clamp(TRYING, self.config.pause.max(TRYING))
     }
 
-    /// True when this call opened the breaker.
+    /// Counts how a call ended. Returns whether it opened the breaker.
     fn record(&self, broke: bool, now: Instant) -> bool {
         let mut state = self.lock();
-        // A call that began before the pause says nothing about what comes after it.
+        // A call that began before the pause does not count after it.
         if state.open_until.is_some() {
             return false;
         }
@@ -137,7 +137,7 @@ impl Breaker {
     }
 }
 
-/// Says that a call may be made. Dropped without a word of how the call ended, it was none: after a pause another may try.
+/// Permits one call. If it is dropped without [`record`](Self::record), no call was made: after a pause another trial is allowed.
 #[derive(Debug)]
 #[must_use = "tell it how the call ended"]
 #[doc(hidden)] // for the host
@@ -147,13 +147,13 @@ pub struct Admittance<'b> {
 }
 
 impl Admittance<'_> {
-    /// The call was none, since the listener could not take the event: how long that waits, at least `after`.
+    /// Notes that no call was made, because the listener could not take the event. Returns how long the event waits, at least `after`.
     #[must_use]
     pub fn no_call(self, after: Duration, now: Instant) -> Duration {
         if self.is_trial { self.breaker.rest(&self.breaker.lock(), now).max(after) } else { after }
     }
 
-    /// Takes note of how the call ended; true when it opened the breaker.
+    /// Records how the call ended. Returns whether it opened the breaker.
     pub fn record(mut self, broke: bool, now: Instant) -> bool {
         if !std::mem::take(&mut self.is_trial) {
             return self.breaker.record(broke, now);

@@ -1,6 +1,6 @@
-//! The breakers of one listener: one, or one for each route where the listener is a relay whose pattern covers many.
+//! The circuit breakers of one listener. A relay whose pattern covers many routes has one for each route.
 //!
-//! Who writes events chooses their routes. Were the routes of a pattern paused together, a few events that a sink cannot take would
+//! The writers of events choose their routes. If the routes of a pattern were paused together, a few events that a sink cannot take would
 //! keep all others from it.
 
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::{Breaker, BreakerConfig};
 use outbox_event::Route;
 
-/// For how many routes of a pattern it is remembered how their calls ended.
+/// The most routes of a pattern that have a breaker of their own.
 const MOST_ROUTES: usize = 1_000;
 
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(super) enum Breakers {
 }
 
 impl Breakers {
-    /// Of a listener for this route or pattern.
+    /// The breakers of a listener for this route or pattern.
     pub(super) fn new(route: &Route, config: BreakerConfig) -> Self {
         if route.is_pattern() { Self::ByRoute { config, routes: Mutex::default() } } else { Self::One(Breaker::new(config)) }
     }
@@ -39,7 +39,7 @@ impl Breakers {
         }
         if routes.len() >= MOST_ROUTES {
             routes.retain(|_, breaker| breaker.is_open(now));
-            // With nearly all of them paused, the next route would soon look through all of them again.
+            // If nearly all of them stayed, the next routes would soon scan all of them again.
             if routes.len() > MOST_ROUTES / 2 {
                 routes.clear();
             }
@@ -48,7 +48,7 @@ impl Breakers {
     }
 }
 
-/// A breaker, which for a route of a pattern may be forgotten while it is in use.
+/// A breaker. The breaker of a pattern's route may be forgotten while it is in use.
 #[doc(hidden)] // for the host
 pub enum BreakerOf<'b> {
     One(&'b Breaker),
@@ -109,7 +109,7 @@ mod tests {
             assert!(known() <= MOST_ROUTES);
         }
         assert!(breakers.of(&route("Bad"), now).is_open(now));
-        // Each of them broken: others are not paused for them, whatever is forgotten.
+        // Each of these routes breaks: other routes are not paused for that, whatever is forgotten.
         for number in 0..3 * MOST_ROUTES {
             broken(&breakers, &route(&format!("Broken{number}")), now);
             assert!(known() <= MOST_ROUTES);

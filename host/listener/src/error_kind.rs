@@ -1,13 +1,12 @@
-//! Failures counted by their kind, which is read from what was stored of them.
+//! The kind of a stored error, by which failures are counted.
 
 use super::unroutable::{NO_LISTENER, is_unroutable};
 
 /// The longest [`error_kind`], in bytes.
 const MAX_KIND: usize = 80;
 
-/// Which kind of failure a stored error tells of, so that failures can be counted by it: its code, `[http-500]` or `fuel`;
-/// without one its beginning, up to the first colon, or without the name of the route that nobody answers. At most 80 bytes, of
-/// text that nobody has checked.
+/// The kind of a stored error, by which failures are counted. It is the error's code, such as `[http-500]` or `fuel`. Without a code it is
+/// the text before the first colon; if no listener answers the route, the text before the route's name. At most 80 bytes of unchecked text.
 #[must_use]
 pub fn error_kind(error: &str) -> &str {
     if is_unroutable(error) {

@@ -1,26 +1,26 @@
-//! Notices when a part of the host that must run has broken: a silent host with a growing backlog is worse than one that ends.
+//! Notices when a part of the host that must run has panicked: a silent host with a growing backlog is worse than one that ends.
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// Whether every part still runs: the parts that have broken, in the order of breaking.
+/// The parts of the host that have panicked, in order. Empty while every part runs.
 #[derive(Clone, Debug, Default)]
 #[doc(hidden)] // for the host
 pub struct Health(watch::Sender<Vec<&'static str>>);
 
 impl Health {
-    /// Starts a part under watch.
+    /// Spawns a part as a supervised task.
     pub fn spawn(&self, part: &'static str, running: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
         tokio::spawn(self.clone().watched(part, running))
     }
 
-    /// Runs a part under watch.
+    /// Runs a part under supervision.
     pub async fn watched(self, part: &'static str, running: impl Future<Output = ()>) {
         let _guard = Guard { health: &self, part };
         running.await;
     }
 
-    /// Waits until a part has broken, and tells which was the first; for ever when none does.
+    /// Waits until a part has panicked, and returns the first one. Never returns if no part panics.
     pub async fn broken(&self) -> &'static str {
         let mut health = self.0.subscribe();
         match health.wait_for(|parts| !parts.is_empty()).await.map(|parts| parts.first().copied()) {
@@ -29,18 +29,18 @@ impl Health {
         }
     }
 
-    /// The parts that have broken, in the order of breaking.
+    /// The parts that have panicked, in order.
     pub fn broken_parts(&self) -> Vec<&'static str> {
         self.0.borrow().clone()
     }
 
-    /// Waits until this part has broken.
+    /// Waits until this part has panicked.
     pub async fn breaks(&self, part: &str) {
         self.0.subscribe().wait_for(|parts| parts.contains(&part)).await.expect("its sender is here");
     }
 }
 
-/// Tells of a panic that passes by.
+/// Records a panic that unwinds through a part.
 struct Guard<'a> {
     health: &'a Health,
     part: &'static str,

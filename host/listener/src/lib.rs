@@ -64,11 +64,12 @@ pub use unroutable::{awaited, is_unroutable};
 pub struct Visit<'a> {
     /// The event.
     pub event: &'a Arc<Event>,
-    /// Which worker calls, from 0. One worker makes one call at a time, so what a listener keeps per worker needs no sharing.
+    /// The number of the worker that calls, from 0. A worker makes one call at a time, so state that a listener keeps per worker needs no
+    /// sharing.
     pub worker: usize,
-    /// Which claim the event came with; events of one claim share the number.
+    /// The number of the event's batch. Events of one batch share it.
     pub batch: u64,
-    /// How often the listener has put this event off before.
+    /// How often the listener has deferred this event before.
     pub deferrals: u32,
     /// Counted failures after which the event is dead.
     pub max_attempts: u32,

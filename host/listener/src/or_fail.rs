@@ -1,4 +1,4 @@
-//! An error as the failure that its author means.
+//! Turns an error into a failure of the kind that its author means.
 
 use std::error::Error;
 use std::fmt::Display;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use outbox_event::{Failure, FailureKind};
 
-/// Makes a failure of an error, with what the listener was doing in front, and the error's causes behind it.
+/// Turns an error into a failure. The message begins with what the listener was doing, and ends with the error's causes.
 ///
 /// ```
 /// # mod outbox { pub use outbox_listener::OrFail; }
@@ -16,7 +16,7 @@ use outbox_event::{Failure, FailureKind};
 /// assert_eq!(port.unwrap_err().message, "reading the port: invalid digit found in string");
 /// ```
 ///
-/// A plain `?` makes a retryable failure of any error, with its causes as well.
+/// A plain `?` turns any error into a retryable failure, with its causes as well.
 pub trait OrFail<T>: Sized {
     /// Retryable: counted, and tried again when the retry policy says.
     ///
@@ -32,7 +32,7 @@ pub trait OrFail<T>: Sized {
         self.or_retryable(doing).map_err(|failure| Failure { kind: FailureKind::RetryableAfter(delay), ..failure })
     }
 
-    /// It will never work: the event is dead.
+    /// Unrecoverable: the event is dead.
     ///
     /// # Errors
     /// The failure, when there was an error.

@@ -1,4 +1,4 @@
-//! Whether the events of a listener get anywhere on this host.
+//! Whether this host makes progress with the events of a listener.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,14 +7,14 @@ use std::time::Duration;
 use outbox_event::time::{Timestamp, system_clock};
 use tokio::time::Instant;
 
-/// How long a stall outlasts the last event that was given back: longer than any event rests (15 minutes, `Retry-After`). After that its
-/// events may be gone.
+/// How long a stall outlasts the last event that was given back: longer than the longest delay of an event (15 minutes, `Retry-After`).
+/// After that its events may no longer exist.
 const REMEMBERED: Duration = Duration::from_secs(20 * 60);
 
 /// Whether the last events of a listener were answered or given back undelivered.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
-    /// Whether the last events were given back. Read for each answer, so that those take no lock.
+    /// Whether the last events were given back. Each answer reads this flag first, and so takes no lock.
     is_stalled: AtomicBool,
     stall: Mutex<Option<Stall>>,
 }
@@ -29,7 +29,7 @@ pub struct Stall {
     pub since_time: Timestamp,
     /// When the last of them was given back.
     pub last: Instant,
-    /// Why the last of them was.
+    /// Why the last of them was given back.
     pub reason: String,
 }
 
@@ -43,7 +43,7 @@ impl Progress {
         }
     }
 
-    /// Notes that an event was given back, since this host cannot have it answered.
+    /// Notes that an event was given back, because its listener cannot answer it on this host now.
     pub(super) fn gave_back(&self, reason: &str, now: Instant) {
         let mut stall = self.lock();
         let new = || Stall { since: now, since_time: system_clock().now(), last: now, reason: String::new() };
@@ -55,7 +55,7 @@ impl Progress {
         self.is_stalled.store(true, Ordering::Relaxed);
     }
 
-    /// The stall, unless its last event was given back too long ago: its events may be gone.
+    /// The stall, if there is one. Ignored if its last event was given back too long ago: its events may no longer exist.
     pub(super) fn stall(&self, now: Instant) -> Option<Stall> {
         if !self.is_stalled.load(Ordering::Relaxed) {
             return None;

@@ -1,4 +1,4 @@
-//! What is registered: one listener, and how it wants to be called.
+//! A registered listener, and how it is called.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,16 +7,16 @@ use outbox_event::{Owner, Route};
 
 use super::{BreakerConfig, Listener, RetryPolicy};
 
-/// The most calls at once. At least 1; events beyond that wait, and keep no worker from others.
+/// The most concurrent calls, at least 1. Further events wait without occupying a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Concurrency {
     /// This many calls of this listener.
     OfListener(usize),
-    /// This many calls of all listeners together that the same owner registers with this.
+    /// This many calls of all listeners together that the same owner registers with this limit.
     OfOwner(usize),
 }
 
-/// One listener and how it wants to be called.
+/// A listener, and how it is called.
 #[derive(Clone)]
 pub struct Registration {
     /// The route that it answers.
@@ -31,12 +31,12 @@ pub struct Registration {
     pub deadline: Option<Duration>,
     /// The most calls at once; `None` for as many as there are workers.
     pub concurrency: Option<Concurrency>,
-    /// When it is paused; `None` for the host's rule.
+    /// Its own circuit breaker; `None` for the host's.
     pub breaker: Option<BreakerConfig>,
 }
 
 impl Registration {
-    /// A listener that wants nothing special.
+    /// A listener with the default settings.
     pub fn new(route: Route, listener: impl Listener) -> Self {
         Self {
             route,
@@ -49,35 +49,35 @@ impl Registration {
         }
     }
 
-    /// With a retry policy of its own.
+    /// Sets its own retry policy.
     #[must_use]
     pub fn retry(mut self, policy: impl RetryPolicy) -> Self {
         self.retry = Some(Arc::new(policy));
         self
     }
 
-    /// With a bound of its own on counted attempts.
+    /// Sets its own bound on counted attempts.
     #[must_use]
     pub fn max_attempts(mut self, max_attempts: u32) -> Self {
         self.max_attempts = Some(max_attempts);
         self
     }
 
-    /// With a rule of its own for when it is paused.
+    /// Sets its own circuit breaker.
     #[must_use]
     pub fn breaker(mut self, config: BreakerConfig) -> Self {
         self.breaker = Some(config);
         self
     }
 
-    /// With at most this many calls at once.
+    /// Limits it to this many concurrent calls.
     #[must_use]
     pub fn concurrency(mut self, calls: usize) -> Self {
         self.concurrency = Some(Concurrency::OfListener(calls));
         self
     }
 
-    /// With a deadline of its own.
+    /// Sets its own deadline.
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
@@ -85,14 +85,14 @@ impl Registration {
     }
 }
 
-/// How many calls at once, and by which name they are counted: listeners with the same name share the limit, and so does what
-/// replaces them.
+/// A limit on concurrent calls, and the name under which they are counted. Listeners with the same name share the limit, also after they
+/// are replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[doc(hidden)] // for the host
 pub struct CallLimit {
     /// The name.
     pub name: Arc<str>,
-    /// How many.
+    /// The most concurrent calls.
     pub calls: usize,
 }
 

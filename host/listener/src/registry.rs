@@ -17,29 +17,29 @@ use super::totals::{CallTotals, Calls, RouteTotals, Routes};
 use super::unroutable::{HAD_LISTENER, NO_LISTENER_AT_ALL, no_listener};
 use super::{BreakerConfig, CallLimit, Registration};
 
-/// A registered listener, with what is remembered of its calls.
+/// A registered listener, with the state of its calls.
 pub struct RegistryEntry {
-    /// The listener and how it wants to be called.
+    /// The listener, and how it is called.
     pub registration: Registration,
-    /// Who registered it.
+    /// The owner that registered it.
     pub owner: Owner,
-    /// What its last calls came to.
+    /// The circuit breakers, which count how its calls end.
     breakers: Breakers,
-    /// Whether its events get anywhere on this host.
+    /// Whether this host makes progress with its events.
     progress: Progress,
-    /// How many calls at once it may have; `None` for any number.
+    /// The limit on its concurrent calls; `None` for no limit.
     #[doc(hidden)] // for the host
     pub call_limit: Option<CallLimit>,
-    /// What the calls of all listeners of this owner cost.
+    /// The cost of the calls of all listeners of this owner.
     #[doc(hidden)] // for the host
     pub totals: Arc<CallTotals>,
     routes: Arc<Routes>,
-    /// Looked up once.
+    /// Looked up at the first event.
     route_totals: OnceLock<Arc<RouteTotals>>,
 }
 
 impl RegistryEntry {
-    /// The breaker for events of this route, which its own route is or covers.
+    /// The breaker for events of this route. The listener's own route is this route, or a pattern that covers it.
     #[doc(hidden)] // for the host
     pub fn breaker(&self, route: &Route, now: Instant) -> BreakerOf<'_> {
         self.breakers.of(route, now)
@@ -57,8 +57,8 @@ impl RegistryEntry {
         self.progress.answered();
     }
 
-    /// Notes that an event was given back, since this host cannot have it answered: the breaker is open, or a sink is down. Of a plugin
-    /// this says nothing of the host: a plugin breaks by its own fault, and must not move the events of others.
+    /// Notes that an event was given back, because the listener cannot answer it on this host now: the breaker is open, or a sink is down.
+    /// Ignored for a plugin: it breaks by its own fault, which must not move the events of other listeners to other hosts.
     #[doc(hidden)] // for the host
     pub fn gave_back(&self, reason: &str, now: Instant) {
         if !matches!(self.owner, Owner::Plugin(_)) {
@@ -66,8 +66,8 @@ impl RegistryEntry {
         }
     }
 
-    /// What became of the events that it answers; a relay's pattern counts as one route. Asked for at the first event: a plugin
-    /// that names a thousand routes takes no label from the routes that have events, though they are shown while there is room.
+    /// The totals of the events that it answers; a relay's pattern counts as one route. Looked up at the first event: a plugin with a
+    /// thousand routes must not take the labels of routes that have events. Routes without events are shown while there is capacity.
     #[doc(hidden)] // for the host
     pub fn route_totals(&self) -> &RouteTotals {
         self.route_totals.get_or_init(|| self.routes.of(&self.registration.route))
@@ -89,26 +89,27 @@ impl std::fmt::Debug for RegistryEntry {
 pub struct RouteConflict {
     /// The route.
     pub route: Route,
-    /// Who has it.
+    /// The owner that has it.
     pub holder: Owner,
-    /// Who wanted it.
+    /// The owner that wanted it.
     pub newcomer: Owner,
 }
 
 type Table = HashMap<Route, Arc<RegistryEntry>, foldhash::fast::RandomState>;
 
-/// Route → listener. Read by every event without a lock; changed as a whole, so no event ever sees half a change.
+/// Maps each route to its listener. Every event reads it without a lock. A change replaces the whole table, so no event sees a part of a
+/// change.
 #[derive(Debug)]
 pub struct Listeners {
     table: ArcSwap<Table>,
-    /// Who answers a route that is not in the table, by pattern: the most exact first.
+    /// The relays, which answer by pattern the routes that are not in the table. The most exact pattern is first.
     relays: ArcSwap<Vec<Arc<RegistryEntry>>>,
-    /// Serialises changes, and remembers every route that ever had a listener: events of such a route are parked, not killed.
+    /// Serializes changes, and keeps every route that ever had a listener: events of such a route are parked, not given up.
     remembered: Mutex<BTreeSet<Route>>,
     version: watch::Sender<u64>,
-    /// When a listener last came or went.
+    /// When a listener was last added or removed.
     changed_at: ArcSwap<Instant>,
-    /// Routes that somebody paused, with what to say of it.
+    /// The paused routes, each with its reason.
     paused: ArcSwap<HashMap<Route, String>>,
     /// Why routes may be missing here; see [`Listeners::set_incomplete`].
     incomplete: ArcSwapOption<String>,
@@ -136,35 +137,35 @@ impl Default for Listeners {
 }
 
 impl Listeners {
-    /// No listeners yet; those to come are paused by this rule unless they have their own.
+    /// An empty registry. Listeners without a breaker of their own use this one.
     #[must_use]
     #[doc(hidden)] // for the host
     pub fn with_breaker(breaker: BreakerConfig) -> Self {
         Self { breaker, ..Self::default() }
     }
 
-    /// The same listeners, which count the costs of calls and the results of events in these totals.
+    /// Counts the costs of calls and the results of events in these totals.
     #[must_use]
     #[doc(hidden)] // for the host
     pub fn counting_in(self, calls: Arc<Calls>, routes: Arc<Routes>) -> Self {
         Self { calls, routes, ..self }
     }
 
-    /// What is counted of one owner of listeners, whether it has any or not.
+    /// The totals of one owner, even if it has no listeners.
     #[doc(hidden)] // for the host
     pub fn totals_of(&self, owner: &Owner) -> Arc<CallTotals> {
         self.calls.of(owner)
     }
 
-    /// The listener of a route: the one that is registered for it, or else the relay with the most exact pattern. A pattern leaves
-    /// a route alone that had a listener of its own, here or in another host: its events wait for that. An operator who wants them
-    /// relayed for good names the route exactly.
+    /// The listener of a route: the one that is registered for it, or else the relay with the most exact pattern. A pattern does not apply
+    /// to a route that had a listener of its own, here or in another host: its events wait for that listener. To relay them permanently, an
+    /// operator names the route exactly.
     #[must_use]
     pub fn find(&self, route: &Route) -> Option<Arc<RegistryEntry>> {
         self.registered(route).or_else(|| self.relay(route))
     }
 
-    /// The listener that is registered for a route, whatever relays there are.
+    /// The listener that is registered for a route. Ignores relays.
     #[must_use]
     pub fn registered(&self, route: &Route) -> Option<Arc<RegistryEntry>> {
         self.table.load().get(route).cloned()
@@ -186,10 +187,10 @@ impl Listeners {
         self.relays.load().iter().map(|relay| relay.registration.route.clone()).collect()
     }
 
-    /// Makes these all relays: their routes are patterns, and a listener that is registered for a route goes before them.
+    /// Replaces all relays. Their routes may be patterns; a listener that is registered for a route takes precedence.
     ///
     /// # Errors
-    /// When a pattern is given twice. Then nothing has changed.
+    /// If a pattern is given twice. Then nothing has changed.
     #[doc(hidden)] // for the host
     pub fn set_relays(&self, relays: Vec<(Owner, Registration)>) -> Result<(), RouteConflict> {
         let mut remembered = self.remembered.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -223,20 +224,19 @@ impl Listeners {
         }
     }
 
-    /// Makes `registrations` everything that `owner` answers, in one step: what it answered before and no longer does is gone,
-    /// what stays is swapped.
+    /// Replaces everything that `owner` answers by `registrations`, in one step. Its other routes are removed.
     ///
     /// # Errors
-    /// When somebody else answers one of the routes, or one is given twice. Then nothing has changed.
+    /// If another owner answers one of the routes, or a route is given twice. Then nothing has changed.
     pub fn replace(&self, owner: impl Into<Owner>, registrations: Vec<Registration>) -> Result<(), RouteConflict> {
         self.replace_all([(owner.into(), registrations)])
     }
 
-    /// [`replace`](Self::replace) for several owners in one step, so that a route that goes from one of them to another is
-    /// never without a listener.
+    /// [`replace`](Self::replace) for several owners in one step, so that a route that moves from one of them to another is never without a
+    /// listener.
     ///
     /// # Errors
-    /// When somebody else answers one of the routes, or one is given twice. Then nothing has changed.
+    /// If another owner answers one of the routes, or a route is given twice. Then nothing has changed.
     pub fn replace_all(&self, changes: impl IntoIterator<Item = (Owner, Vec<Registration>)>) -> Result<(), RouteConflict> {
         let changes: Vec<(Owner, Vec<Registration>)> = changes.into_iter().collect();
         let mut remembered = self.remembered.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -262,7 +262,7 @@ impl Listeners {
     /// Adds one listener to what `owner` answers.
     ///
     /// # Errors
-    /// When somebody answers the route already. Then nothing has changed.
+    /// If the route is answered already. Then nothing has changed.
     pub fn add(&self, owner: impl Into<Owner>, registration: Registration) -> Result<(), RouteConflict> {
         let owner = owner.into();
         let mut registrations: Vec<Registration> =
@@ -271,12 +271,12 @@ impl Listeners {
         self.replace(owner, registrations)
     }
 
-    /// Takes away everything that `owner` answers. Events of its routes are parked until somebody answers them again.
+    /// Removes everything that `owner` answers. Events of its routes are parked until a listener answers them again.
     pub fn remove(&self, owner: impl Into<Owner>) {
         self.replace(owner, Vec::new()).expect("nothing is added, so nothing conflicts");
     }
 
-    /// Remembers routes that had a listener in an earlier life of the host.
+    /// Remembers routes that had a listener before this process started.
     #[doc(hidden)] // for the host
     pub fn remember(&self, routes: impl IntoIterator<Item = Route>) {
         self.remembered.lock().unwrap_or_else(std::sync::PoisonError::into_inner).extend(routes);
@@ -290,18 +290,18 @@ impl Listeners {
         remembered.contains(route) || remembered.iter().any(|known| known.is_pattern() && known.covers(route))
     }
 
-    /// Says why routes may be missing: a plugin did not load, or is still being loaded, and nobody knows yet what it answers.
-    /// `None` when none is missing.
+    /// Sets why routes may be missing: a plugin did not load or is still loading, and its routes are unknown. `None` if no route is
+    /// missing.
     pub fn set_incomplete(&self, why: Option<String>) {
         self.incomplete.store(why.map(Arc::new));
     }
 
-    /// Why events of a route that nobody answers here wait for a listener; `None` when there is no reason to wait.
+    /// Why events of a route without a listener here wait for one. `None` if there is no reason to wait.
     #[must_use]
     pub fn awaited(&self, route: &Route) -> Option<String> {
         let incomplete = self.incomplete.load();
         if self.is_remembered(route) {
-            // Which of the two it is, nobody can say who does not know what the plugin would answer.
+            // Both reasons may apply: the routes of a plugin that did not load are unknown.
             let here = incomplete.as_ref().map_or_else(String::new, |why| format!("; here {why}"));
             return Some(format!("{HAD_LISTENER}{here}"));
         }
@@ -312,20 +312,20 @@ impl Listeners {
         is_empty.then(|| NO_LISTENER_AT_ALL.to_owned())
     }
 
-    /// Whether events of any of these routes would be given up: nobody answers it, and there is no reason to wait.
+    /// Whether events of any of these routes would be given up: no listener answers it, and there is no reason to wait.
     #[doc(hidden)] // for the host
     pub fn gives_up_any<'r>(&self, mut routes: impl Iterator<Item = &'r Route>) -> bool {
         routes.any(|route| self.find(route).is_none() && self.awaited(route).is_none())
     }
 
-    /// The longest deadline that a listener has of its own; `None` when none has any.
+    /// The longest deadline that a listener sets for itself. `None` if no listener sets one.
     #[doc(hidden)] // for the host
     pub fn longest_deadline(&self) -> Option<Duration> {
         let (table, relays) = (self.table.load(), self.relays.load());
         table.values().chain(relays.iter()).filter_map(|entry| entry.registration.deadline).max()
     }
 
-    /// The routes that are answered now, sorted; those of relays as the patterns that they are.
+    /// The routes that are answered now, sorted. Relays appear as their patterns.
     #[must_use]
     pub fn routes(&self) -> Vec<Route> {
         let (table, relays) = (self.table.load(), self.relays.load());
@@ -345,7 +345,7 @@ impl Listeners {
         routes
     }
 
-    /// Stands for all listeners and their routes: equal on hosts that can deliver the same.
+    /// A digest of all listeners and their routes: equal on hosts that can deliver the same events.
     #[doc(hidden)] // for the host
     #[must_use]
     pub fn digest(&self) -> String {
@@ -371,7 +371,7 @@ impl Listeners {
         stalls
     }
 
-    /// The routes whose listeners share the places of these names; without patterns.
+    /// The routes whose listeners share the call slots of these names; without patterns.
     #[doc(hidden)] // for the host
     pub fn routes_sharing(&self, names: &[Arc<str>]) -> Vec<Route> {
         if names.is_empty() {
@@ -384,14 +384,14 @@ impl Listeners {
         listed.chain(relayed).filter(|route| !route.is_pattern()).collect()
     }
 
-    /// Whether any relay answers more than one route, so that nobody can list the routes that are answered.
+    /// Whether any relay answers more than one route, so that the answered routes cannot be listed.
     #[must_use]
     #[doc(hidden)] // for the host
     pub fn has_patterns(&self) -> bool {
         self.relays.load().iter().any(|relay| relay.registration.route.is_pattern())
     }
 
-    /// Pauses these routes and no others, each with what to say of it. True when that changed something.
+    /// Pauses these routes and no others, each with its reason. Returns whether that changed anything.
     pub fn set_paused(&self, paused: HashMap<Route, String>) -> bool {
         if **self.paused.load() == paused {
             return false;
@@ -401,11 +401,11 @@ impl Listeners {
         true
     }
 
-    /// Why a route is paused, itself or by a pattern that covers it; `None` when it is not.
+    /// Why a route is paused, itself or by a pattern that covers it. `None` if it is not paused.
     #[must_use]
     pub fn paused(&self, route: &Route) -> Option<String> {
         let paused = self.paused.load();
-        // Nearly always: nothing to hash.
+        // The usual case: nothing to hash.
         if paused.is_empty() {
             return None;
         }
@@ -419,20 +419,20 @@ impl Listeners {
         self.version.send_modify(|version| *version += 1);
     }
 
-    /// How long ago a listener last came or went; since the start, if none did.
+    /// How long ago a listener was last added or removed; since the start if never.
     #[doc(hidden)] // for the host
     #[must_use]
     pub fn unchanged_for(&self) -> Duration {
         self.changed_at.load().elapsed()
     }
 
-    /// Tells of every change: the number grows. What is there now has been told already.
+    /// Notifies of every change by a growing number. The present state counts as seen.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.version.subscribe()
     }
 
-    /// Why nobody answers a route, with the names that may have been meant: a few letters differ, or the aggregate type alone.
+    /// Why no listener answers a route, with the routes that may have been meant: a few letters differ, or only the aggregate type.
     #[must_use]
     pub fn unroutable(&self, route: &Route) -> String {
         let routes = self.routes();

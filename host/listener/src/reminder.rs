@@ -1,4 +1,4 @@
-//! Something that goes on, and is said once in a while.
+//! Throttles a repeated log line.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use tokio::time::Instant;
 
 const EVERY: Duration = Duration::from_secs(10);
 
-/// Lets the log say once in a while that something goes on.
+/// Throttles a repeated log line to one every ten seconds.
 #[derive(Debug, Default)]
 #[doc(hidden)] // for the host
 pub struct Reminder(Option<Instant>);
 
 impl Reminder {
-    /// Whether it is time to say it; then it counts as said.
+    /// Whether the line is due. If it is, it counts as logged.
     pub fn is_due(&mut self, now: Instant) -> bool {
         let is_due = !self.is_fresh(now);
         if is_due {
@@ -21,7 +21,7 @@ impl Reminder {
         is_due
     }
 
-    /// Whether it was said a short while ago.
+    /// Whether the line was logged in the last ten seconds.
     pub fn is_fresh(&self, now: Instant) -> bool {
         self.0.is_some_and(|said| now.saturating_duration_since(said) < EVERY)
     }

@@ -1,21 +1,21 @@
-//! What a listener hands back: an outcome, and what belongs to it.
+//! The reply of a listener: an outcome, with its effects and its cost.
 
 use outbox_event::{Cost, Effects, Outcome};
 
-/// What a visit to a listener came to: the outcome, and what is committed with it.
+/// The result of a visit to a listener: the outcome, and the effects that are committed with it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reply {
-    /// What the attempt came to.
+    /// The outcome of the attempt.
     pub outcome: Outcome,
-    /// What the listener did beside. `None` when it did nothing, and for every outcome in which it did not succeed: follow-up
-    /// events and state belong to an answer, not to an attempt.
+    /// The events that the listener emitted, and the state that it changed. `None` without effects, and for every outcome that is not
+    /// a success: effects belong to an answer, not to an attempt.
     pub effects: Option<Box<Effects>>,
-    /// What the call cost; `None` when the listener does not know. Then the dispatcher says how long it took.
+    /// The cost of the call. `None` if the listener does not know it: then the dispatcher measures the duration.
     pub cost: Option<Cost>,
     /// This event's share of a call for several events that broke off, before the event was called alone. Counted for the listener,
     /// not stored with the event. Usually `None`.
     pub broken_call_cost: Option<Box<Cost>>,
-    /// Whether the listener can have no event of its route answered on this host now, as while the sink of a relay is down. Usually false.
+    /// Whether the listener can answer no event of its route on this host now, for example while the sink of a relay is down.
     #[doc(hidden)] // for the host
     pub is_stalled: bool,
 }

@@ -31,16 +31,17 @@ use rand::RngExt;
 /// # }
 /// ```
 pub trait RetryPolicy: Send + Sync + std::fmt::Debug + 'static {
-    /// The rest before the next attempt, after the `attempt`th (from 1) failed; `None` when this failure is not worth another.
+    /// The delay before the next attempt, after the `attempt`th (from 1) failed. `None` to make no further attempt.
     fn delay(&self, attempt: u32, failure: &Failure) -> Option<Duration>;
 }
 
-/// Doubles from `base` with every attempt, varied by half either way, never above `max`. Default 200 ms and 60 s.
+/// Exponential backoff with jitter: the delay doubles from `base` with every attempt, varies by up to half either way, and never exceeds
+/// `max`. Default 200 ms and 60 s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exponential {
-    /// The rest after the first failure.
+    /// The delay after the first failure.
     pub base: Duration,
-    /// The longest rest.
+    /// The longest delay.
     pub max: Duration,
 }
 
@@ -51,7 +52,7 @@ impl Default for Exponential {
 }
 
 impl Exponential {
-    /// What cannot be meant, by the names that the fields have below `[retry]`; `None` when nothing is wrong.
+    /// The fault in these values, by the names that the fields have below `[retry]`. `None` if there is no fault.
     #[must_use]
     pub fn fault(&self) -> Option<&'static str> {
         (self.max < self.base).then_some("retry.max is below retry.base; it is the longest rest, so make it at least as long")
@@ -63,12 +64,12 @@ impl RetryPolicy for Exponential {
         let doublings = attempt.saturating_sub(1).min(63);
         let factor = u32::try_from(1_u64 << doublings).unwrap_or(u32::MAX);
         let delay = self.base.saturating_mul(factor).min(self.max);
-        // The cap comes last: varied after it, a delay could be half as long again as the longest.
+        // The cap comes last: a delay that is varied after the cap could exceed it by half.
         Some(varied(delay).min(self.max))
     }
 }
 
-/// Always the same rest.
+/// A constant delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fixed(pub Duration);
 
@@ -78,7 +79,7 @@ impl RetryPolicy for Fixed {
     }
 }
 
-/// Another policy's rest, varied by half either way, so that what failed together does not come back together.
+/// The delay of another policy, varied by up to half either way, so that events that failed together are not retried together.
 #[derive(Clone, Copy, Debug)]
 pub struct Jittered<P>(pub P);
 
@@ -88,9 +89,9 @@ impl<P: RetryPolicy> RetryPolicy for Jittered<P> {
     }
 }
 
-/// A rest, varied by half either way.
+/// A delay, varied by up to half either way.
 fn varied(rest: Duration) -> Duration {
-    // A longer one would make no difference, and could not be multiplied.
+    // A longer delay would make no difference, and could not be multiplied.
     rest.min(LONGEST).mul_f64(rand::rng().random_range(0.5..1.5))
 }
 

@@ -1,4 +1,4 @@
-//! Listeners that take the payload as a value, and share something with each other.
+//! Listeners that take the payload as a value and share state.
 
 use std::fmt::Display;
 use std::future::Future;
@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 
 use super::{Listener, Reply, Visit};
 
-/// What a typed listener is given beside its payload: the event, and what it shares with the others.
+/// The context in which a typed listener is called: the event, and the state that all listeners share.
 ///
 /// It reads as the [`Event`] itself: `context.id()`, `context.attempt()`, `context.headers()`.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub struct Context<T> {
 }
 
 impl<T> Context<T> {
-    /// What a listener is given for this event; for tests of listeners.
+    /// The context for this event; for tests of listeners.
     #[must_use]
     pub fn new(event: Arc<Event>, state: Arc<T>) -> Self {
         Self { event, state }
@@ -35,7 +35,7 @@ impl<T> Context<T> {
         &self.event
     }
 
-    /// The state that the outbox was given by `OutboxBuilder::state`.
+    /// The state that was passed to `OutboxBuilder::state`.
     #[must_use]
     pub fn state(&self) -> &Arc<T> {
         &self.state
@@ -100,7 +100,7 @@ where
     }
 }
 
-/// Reads the payload. Unrecoverable where it cannot be read: the same bytes will never be something else.
+/// Deserializes the payload. A failure is unrecoverable: the same bytes would fail again.
 fn read<P: DeserializeOwned>(event: &Event) -> Result<P, Failure> {
     if !is_json(event.content_type()) {
         return Err(unread(format_args!("its content type is `{}`, which is not JSON", event.content_type())));

@@ -1,42 +1,42 @@
-//! What is said of an event that no listener answers: written by the dispatcher, recognised by whoever explains the event.
+//! The stored text of an event that no listener answers: written by the dispatcher, and recognized where the event is explained.
 
 use outbox_event::Route;
 
-/// How it begins. Also the kind of such an error.
+/// The beginning of the text, and the kind of such an error.
 #[doc(hidden)] // for the host
 pub const NO_LISTENER: &str = "no listener answers";
-/// What stands before the reason for which an event waits for a listener instead of being given up.
+/// The text before the reason why an event waits for a listener instead of being given up.
 const WAITS_FOR_ONE: &str = "; it waits for one: ";
-/// Why events of a route wait that is remembered.
+/// Why events of a remembered route wait.
 #[doc(hidden)] // for the host
 pub const HAD_LISTENER: &str = "it had a listener before, or has one in another host";
-/// Why events wait where nothing is answered.
+/// Why events wait in a host without listeners.
 #[doc(hidden)] // for the host
 pub const NO_LISTENER_AT_ALL: &str = "this host has no listener at all";
 
-/// Nobody answers the route; `hint` names the routes that may have been meant.
+/// The text if no listener answers the route; `hint` names the routes that may have been meant.
 pub(super) fn no_listener(route: &Route, hint: &str) -> String {
     format!("{NO_LISTENER} {route} ({hint})")
 }
 
-/// The same of an event that waits for a listener.
+/// The text of an event that waits for a listener, and why.
 #[doc(hidden)] // for the host
 pub fn waits_for_one(no_listener: &str, why: &str) -> String {
     format!("{no_listener}{WAITS_FOR_ONE}{why}")
 }
 
-/// What such a text says.
+/// The parts of such a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[doc(hidden)] // for the host
 pub struct NoListener<'t> {
-    /// What follows the first words: the route, and the hint in brackets.
+    /// The text after the first words: the route, and the hint in brackets.
     pub said: &'t str,
-    /// Why the event waits for a listener; `None` when it was given up.
+    /// Why the event waits for a listener. `None` if it was given up.
     pub awaited: Option<&'t str>,
 }
 
 impl<'t> NoListener<'t> {
-    /// What a stored text says of an event that no listener answered; `None` for every other text.
+    /// Parses a stored text. `None` if it is not about an event that no listener answered.
     pub fn read(text: &'t str) -> Option<Self> {
         let rest = text.strip_prefix(NO_LISTENER)?;
         let said = if rest.is_empty() { rest } else { rest.strip_prefix(' ')? };
@@ -53,8 +53,8 @@ pub fn is_unroutable(error: &str) -> bool {
     NoListener::read(error).is_some()
 }
 
-/// Why a parked event waits for a listener, without the name of its route: the same for all events that wait for the same
-/// reason. The whole text where it gives no such reason.
+/// Why a parked event waits for a listener. Omits the name of its route, so that the text is the same for all events that wait for the same
+/// reason. The whole text if it gives no such reason.
 #[must_use]
 pub fn awaited(parked: &str) -> &str {
     NoListener::read(parked).and_then(|none| none.awaited).unwrap_or(parked)

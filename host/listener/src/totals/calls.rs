@@ -1,4 +1,4 @@
-//! What calls of listeners cost, one total for each owner of listeners: a plugin, a sink, the native code.
+//! The cost of the calls of listeners, with one total for each owner: a plugin, a sink, the native code.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,12 +10,11 @@ use serde::Serialize;
 
 use super::Counter;
 
-/// The totals of all owners. One that leaves and comes back goes on where it was, and so does a plugin that is replaced: a total
-/// only grows.
+/// The totals of all owners. A total only grows: it continues when its owner is removed and added again, and when a plugin is replaced.
 #[derive(Debug, Default)]
 pub struct Calls(Mutex<BTreeMap<Owner, Arc<CallTotals>>>);
 
-/// What the calls of one owner's listeners cost since the host started.
+/// The cost of the calls of one owner's listeners since the host started.
 #[derive(Debug, Default)]
 pub struct CallTotals {
     calls: Counter,
@@ -31,23 +30,23 @@ pub struct CallTotals {
     swaps: [Counter; SWAPS.len()],
 }
 
-/// The ways in which a listener breaks.
+/// The causes by which a listener breaks.
 const TRAPS: [Cause; 8] =
     [Cause::Panic, Cause::Fuel, Cause::Deadline, Cause::Memory, Cause::Stack, Cause::Trap, Cause::Output, Cause::HostCalls];
 
-/// A change of what serves as a plugin.
+/// A change of the active version of a plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[doc(hidden)] // for the host
 pub enum Swap {
-    /// It serves, and no version of it did before.
+    /// It is active, and no version of it was before.
     Loaded,
-    /// It serves in place of another version, or with another manifest.
+    /// It is active in place of another version, or with another manifest.
     Swapped,
-    /// It did not load, for a reason that was not known before.
+    /// It did not load, for a new reason.
     Failed,
-    /// The last version that served serves again, since the file does not load.
+    /// The last version that worked is active again, because the file does not load.
     LastGood,
-    /// Its file is gone.
+    /// Its file was removed.
     Unloaded,
 }
 
@@ -66,29 +65,29 @@ impl Swap {
     }
 }
 
-/// The totals of one owner at one moment. A call for several events counts once for each of them, with its share of the cost; so
-/// does one that broke off, beside the calls for each of its events alone.
+/// The totals of one owner at one moment. A call for several events counts once for each of them, with its share of the cost. So does one
+/// that broke off, in addition to the calls for each of its events alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct CallCounts {
-    /// Calls that ended, whatever they came to; those whose claim was lost on the way are left out.
+    /// Calls that ended, with any outcome. Calls whose claim was lost before that are left out.
     pub calls: u64,
-    /// Time that they took on the wall, together.
+    /// Their wall-clock time, together.
     #[serde(rename = "call_seconds", serialize_with = "seconds")]
     pub took: Duration,
-    /// Fuel that they used. 0 for native code and sinks, as is what follows.
+    /// Fuel that they used. 0 for native code and sinks.
     pub fuel_used: u64,
-    /// Their calls of the host.
+    /// Their calls of host functions. 0 for native code and sinks.
     pub host_calls: u64,
-    /// Bytes that those carried, either way.
+    /// Bytes that the calls of host functions carried, in both directions. 0 for native code and sinks.
     pub host_bytes: u64,
-    /// The most memory that one of them had, in bytes.
+    /// The most memory that one call had, in bytes. 0 for native code and sinks.
     pub memory_peak_bytes: u64,
-    /// The longest of them; of a call for several events about the whole of it, as for what follows.
+    /// The duration of the longest call. A call for several events counts as a whole, as in the fields below.
     #[serde(rename = "longest_call_seconds", serialize_with = "seconds")]
     pub longest: Duration,
-    /// The most fuel that one of them used.
+    /// The most fuel that one call used.
     pub fuel_peak: u64,
-    /// The most calls of the host in one of them.
+    /// The most calls of host functions in one call.
     pub host_calls_peak: u64,
 }
 
@@ -126,7 +125,7 @@ impl CallTotals {
     pub fn add(&self, cost: &Cost) {
         self.calls.increment();
         self.nanos.add(nanos(cost.took));
-        // Limits are those of a whole call, and a cost is one event's share of it.
+        // Limits apply to a whole call, and a cost is one event's share of it.
         let whole = |share: u64| share.saturating_mul(cost.events.into());
         self.longest_nanos.fetch_max(whole(nanos(cost.took)), Ordering::Relaxed);
         if let Some(guest) = &cost.guest {
@@ -139,7 +138,7 @@ impl CallTotals {
         }
     }
 
-    /// Counts a listener that broke; what is no breakage is not counted.
+    /// Counts a listener that broke. Ignores a cause that is not a breakage.
     #[doc(hidden)] // for the host
     pub fn trapped(&self, cause: Cause) {
         if let Some(trap) = TRAPS.iter().position(|trap| *trap == cause) {
@@ -152,7 +151,7 @@ impl CallTotals {
         TRAPS.iter().map(|trap| trap.code()).zip(self.traps.iter().map(Counter::get))
     }
 
-    /// Counts a change of what serves.
+    /// Counts a change of the active version.
     #[doc(hidden)] // for the host
     pub fn swapped(&self, swap: Swap) {
         if let Some(swap) = SWAPS.iter().position(|known| *known == swap) {
@@ -160,7 +159,7 @@ impl CallTotals {
         }
     }
 
-    /// How often what serves was changed: `loaded`, `swapped`, `failed`, `last_good`, `unloaded`.
+    /// How often the active version was changed: `loaded`, `swapped`, `failed`, `last_good`, `unloaded`.
     pub fn swaps(&self) -> impl Iterator<Item = (&'static str, u64)> {
         SWAPS.iter().map(|swap| swap.code()).zip(self.swaps.iter().map(Counter::get))
     }

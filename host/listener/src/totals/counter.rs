@@ -2,23 +2,23 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// One number that only grows.
+/// A number that only grows.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// One more.
+    /// Adds one.
     #[doc(hidden)] // for the host
     pub fn increment(&self) {
         self.add(1);
     }
 
-    /// This many more.
+    /// Adds this many.
     pub fn add(&self, count: u64) {
         self.0.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// How many so far.
+    /// The present number.
     #[must_use]
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)

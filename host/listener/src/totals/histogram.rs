@@ -1,4 +1,4 @@
-//! How long something took, counted in buckets.
+//! A histogram of durations.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -45,23 +45,23 @@ pub(super) const OF_LAGS: &[Duration] = &[
     Duration::from_secs(7_200),
 ];
 
-/// How long something took, counted in buckets. To count is two relaxed additions.
+/// A histogram of durations. Counting one takes two relaxed additions.
 #[derive(Debug)]
 pub struct Histogram {
     bounds: &'static [Duration],
-    /// One for each bound, and one for what is longer than all of them.
+    /// One for each bound, and one for longer durations.
     pub(super) buckets: Box<[AtomicU64]>,
     nanos: AtomicU64,
 }
 
 impl Histogram {
-    /// For how long attempts take: half a millisecond to 30 seconds.
+    /// For the durations of attempts: half a millisecond to 30 seconds.
     #[doc(hidden)] // for the host
     pub fn of_attempts() -> Self {
         Self::new(OF_ATTEMPTS)
     }
 
-    /// For how long events wait: a millisecond to two hours.
+    /// For the lags of events: a millisecond to two hours.
     pub(super) fn of_lags() -> Self {
         Self::new(OF_LAGS)
     }
@@ -77,7 +77,7 @@ impl Histogram {
         self.nanos.fetch_add(nanos(span), Ordering::Relaxed);
     }
 
-    /// How many were no longer than each bound, shortest first.
+    /// For each bound, shortest first, how many durations were no longer.
     #[doc(hidden)] // for the host
     pub fn cumulative(&self) -> impl Iterator<Item = (Duration, u64)> {
         let mut sum = 0;
@@ -87,13 +87,13 @@ impl Histogram {
         })
     }
 
-    /// How many there were that were longer than the last bound.
+    /// How many durations were longer than the last bound.
     #[must_use]
     pub fn longer(&self) -> u64 {
         self.buckets.last().map_or(0, |bucket| bucket.load(Ordering::Relaxed))
     }
 
-    /// All of them together.
+    /// The sum of all durations.
     #[must_use]
     pub fn sum(&self) -> Duration {
         Duration::from_nanos(self.nanos.load(Ordering::Relaxed))

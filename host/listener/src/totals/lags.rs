@@ -1,11 +1,11 @@
-//! How long events took from when they could be delivered until they were done, of all routes, for the charts of the dashboard.
+//! The lags of all routes, for the charts of the dashboard: from when an event could be delivered until it was done.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::histogram::{Histogram, OF_LAGS};
 
-/// How many events took how long at one moment, or between two: the buckets of the lags of all routes, added up.
+/// The buckets of the lags of all routes, added up: at one moment, or between two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[doc(hidden)] // for the host
 pub struct Lags([u64; OF_LAGS.len() + 1]);
@@ -18,7 +18,7 @@ impl Lags {
         }
     }
 
-    /// What was counted since `before`; of counters that began anew nothing.
+    /// The counts since `before`. Zero for counters that began anew.
     pub fn since(&self, before: &Self) -> Self {
         let mut since = *self;
         for (bucket, before) in since.0.iter_mut().zip(before.0) {
@@ -27,7 +27,7 @@ impl Lags {
         since
     }
 
-    /// Both together.
+    /// The sum of both.
     pub fn plus(&self, other: &Self) -> Self {
         let mut sum = *self;
         for (bucket, other) in sum.0.iter_mut().zip(other.0) {
@@ -36,8 +36,8 @@ impl Lags {
         sum
     }
 
-    /// The time that this part of all stayed within, 0.99 for 99 of 100; as exact as the buckets are. Of events that took
-    /// longer than the last bound, that bound. `None` when nothing was counted.
+    /// The lag that this part of all events did not exceed, 0.99 for 99 of 100; as exact as the buckets are. If that is beyond the last
+    /// bound, that bound. `None` if nothing was counted.
     #[expect(clippy::cast_precision_loss, reason = "a point of a chart")]
     pub fn quantile(&self, part: f64) -> Option<Duration> {
         let all: u64 = self.0.iter().sum();

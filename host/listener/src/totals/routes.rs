@@ -1,4 +1,4 @@
-//! What became of the events of each route.
+//! The results of the events of each route.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,37 +9,38 @@ use outbox_event::{Event, Route, Settlement};
 
 use super::{Counter, Histogram};
 
-/// The totals of the routes. A route that loses its listener and gets another goes on where it was.
+/// The totals of the routes. A route keeps its totals when it gets another listener.
 #[derive(Debug)]
 pub struct Routes {
     known: Mutex<HashMap<Route, Known>>,
-    /// Of the routes that have no totals of their own, and of events that no listener answers.
+    /// The totals of the routes without separate totals, and of events that no listener answers.
     other: Arc<RouteTotals>,
     most: usize,
 }
 
-/// A route that has totals of its own.
+/// A route that has separate totals.
 #[derive(Debug, Default)]
 struct Known {
     totals: Arc<RouteTotals>,
-    /// Whether it had an event; otherwise it is shown while nobody needs its place.
+    /// Whether it had an event. If not, a route that has one may take its place.
     is_used: bool,
 }
 
-/// What became of the events of one route since the host started.
+/// The results of the events of one route since the host started.
 #[derive(Debug)]
 pub struct RouteTotals {
-    /// Attempts that ended well.
+    /// Attempts that succeeded.
     pub success: Counter,
     /// Attempts that failed and are tried again.
     pub failure: Counter,
     /// Events given up.
     pub dead: Counter,
-    /// Attempts whose listener asked for later.
+    /// Attempts that the listener deferred.
     pub deferred: Counter,
-    /// How long attempts took, from the call of the listener to its answer; several events in one call have all of its time.
+    /// The durations of attempts, from the call of the listener to its answer. Each event of a call for several events counts the whole
+    /// call.
     pub duration: Histogram,
-    /// How long events that ended well took, from when they could be delivered to the end of their last attempt.
+    /// The lags of successful events: from when they could be delivered to the end of their last attempt.
     pub lag: Histogram,
 }
 
@@ -63,21 +64,21 @@ impl Default for RouteTotals {
 }
 
 impl Routes {
-    /// The name by which the routes without totals of their own are counted, in both halves of the route.
+    /// The name under which the routes without separate totals are counted, in both halves of the route.
     pub const OTHER: &'static str = "other";
 
     /// How many routes have separate totals by default.
     #[doc(hidden)] // for the host
     pub const DEFAULT_MOST: usize = 100;
 
-    /// With separate totals for this many routes: the first that have events.
+    /// Keeps separate totals for this many routes: the first that have events.
     #[doc(hidden)] // for the host
     pub fn new(most: usize) -> Self {
         Self { known: Mutex::default(), other: Arc::default(), most }
     }
 
-    /// Shows the totals of a route, all 0, from its registration on: what begins at 1 is no increase for Prometheus. While there is
-    /// room; a route that has events goes before one that has none.
+    /// Shows the totals of a route, all 0, from its registration on: Prometheus sees no increase in a counter that begins at 1. Does
+    /// nothing if the capacity is used up. A route that has events takes precedence over one without.
     #[doc(hidden)] // for the host
     pub fn announce(&self, route: &Route) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -86,7 +87,7 @@ impl Routes {
         }
     }
 
-    /// The totals of a route that has an event: its own while there is room, or those of all others.
+    /// The totals of a route that has an event: separate ones while there is capacity, or else those of all other routes.
     #[doc(hidden)] // for the host
     pub fn of(&self, route: &Route) -> Arc<RouteTotals> {
         if is_other(route) {
@@ -110,13 +111,13 @@ impl Routes {
         known.values().map(|known| &known.totals).chain([&self.other]).map(|totals| counter(totals).get()).sum()
     }
 
-    /// The totals of all routes that have none of their own, and of events that no listener answers.
+    /// The totals of the routes without separate totals, and of events that no listener answers.
     #[must_use]
     pub fn other(&self) -> &Arc<RouteTotals> {
         &self.other
     }
 
-    /// How long events took, all routes together.
+    /// The lags of all routes together.
     #[doc(hidden)] // for the host
     pub fn lags(&self) -> super::Lags {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -125,7 +126,7 @@ impl Routes {
         lags
     }
 
-    /// The totals by route, sorted; those of [`other`](Self::other) left out. A relay's route is the pattern that it answers.
+    /// The separate totals by route, sorted. A relay's route is the pattern that it answers.
     #[must_use]
     pub fn totals(&self) -> Vec<(Route, Arc<RouteTotals>)> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -136,13 +137,13 @@ impl Routes {
     }
 }
 
-/// Whether a route is called like the rest: two series would have one name.
+/// Whether a route has the name of the other routes: two series would have one name.
 fn is_other(route: &Route) -> bool {
     route.aggregate_type.as_str() == Routes::OTHER && route.event_type.as_str() == Routes::OTHER
 }
 
 impl RouteTotals {
-    /// Counts what became of an event.
+    /// Counts the settlement of an event, and its lag if it is done.
     #[doc(hidden)] // for the host
     pub fn count(&self, event: &Event, settlement: &Settlement) {
         if matches!(settlement, Settlement::Done | Settlement::Erased) {
@@ -153,7 +154,7 @@ impl RouteTotals {
         self.count_outcome(settlement);
     }
 
-    /// Counts what became of an event that cannot be read.
+    /// Counts the settlement of an event without its lag.
     #[doc(hidden)] // for the host
     pub fn count_outcome(&self, settlement: &Settlement) {
         match settlement {
