@@ -319,7 +319,8 @@ pub(crate) fn wait_until_all_is_delivered(place: &Place, events: usize) -> Durat
     let started = Instant::now();
     loop {
         let stats = place.json(&["stats", "--output", "json"]);
-        if ["new", "retry", "in_flight", "blocked"].iter().all(|name| stats[name].as_u64() == Some(0)) {
+        // Hosts park events until they have compiled the plugin.
+        if ["new", "retry", "in_flight", "blocked", "parked"].iter().all(|name| stats[name].as_u64() == Some(0)) {
             return started.elapsed();
         }
         assert!(started.elapsed() < patience, "expected within {patience:?}: every event is delivered: {stats}");

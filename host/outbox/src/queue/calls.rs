@@ -63,7 +63,9 @@ impl Bounds {
 impl Queue {
     /// Gives an event one of the `calls` slots of this name, or lets it wait for one.
     pub(crate) fn admit(self: &Arc<Self>, name: &Arc<str>, calls: usize, mut delivery: Delivery) -> CallAdmission {
-        if delivery.slot.as_ref().is_some_and(|slot| slot.name == *name) {
+        if let Some(slot) = delivery.slot.as_mut().filter(|slot| slot.name == *name) {
+            // The call begins now: how long the event waited for a worker says nothing about its listener.
+            slot.since = Instant::now();
             return CallAdmission::Starts(delivery);
         }
         // Another listener answered the route when the event got its slot. The drop locks the queue too, so it precedes the lock below.
@@ -141,7 +143,7 @@ impl CallSlots for Queue {
             Doing::Waits => true,
             Doing::Resumes(resumption) => call_queue.forget(resumption),
         });
-        call_queue.mean = (call_queue.mean * 7 + now.saturating_duration_since(slot.since)) / 8;
+        call_queue.note_call(now.saturating_duration_since(slot.since));
         call_queue.resume_waiting(&call_queues.ready, &slot.name, self.bounds);
         let all_were_taken = call_queues.taken >= self.bounds.shared;
         call_queues.taken -= 1;

@@ -17,6 +17,11 @@ pub(super) const SLOW_AFTER: Duration = Duration::from_secs(1);
 const LONGEST_PUT_OFF: Duration = Duration::from_secs(60);
 /// The mean duration of recent calls may delay an event by at most this many times the wait of the first event.
 const MOST_BY_MEAN: u32 = 4;
+/// The wait of the first event alone delays an event by at most this: the whole host may have been stopped meanwhile, for example by its
+/// database, and its listeners are idle now.
+const MOST_BY_WAIT: Duration = Duration::from_secs(5);
+/// The longest that one call counts in the mean of a quick listener. Several long calls in a row count more and more.
+const LONGEST_OF_QUICK: Duration = Duration::from_millis(10);
 
 /// The slots that some listeners share, and the events that wait for one.
 #[derive(Debug)]
@@ -99,6 +104,10 @@ impl CallQueue {
     }
 
     pub(super) fn push(&mut self, now: Instant, delivery: Delivery) {
+        if self.is_empty() {
+            // The events that were put off have no others before them now.
+            self.turns_end = now;
+        }
         let side = match delivery.via {
             Via::Hot => &mut self.hot,
             Via::Cold => &mut self.cold,
@@ -179,17 +188,25 @@ impl CallQueue {
         taken.into_iter().map(|(_, delivery)| delivery).collect()
     }
 
+    /// Counts how long a call took. One call that was held up says little about the others.
+    pub(super) fn note_call(&mut self, took: Duration) {
+        let most = self.mean * 8 + LONGEST_OF_QUICK;
+        self.mean = (self.mean * 7 + took.min(most)) / 8;
+    }
+
     /// How long an event stays in the table if the call queue is full: about until the events before it have been called. If the delay were
     /// shorter, the same events would be read and given back again and again; if longer, the listener might be idle. Whole seconds, so that
     /// one read finds many of these events.
     pub(super) fn put_off(&mut self, now: Instant) -> Duration {
-        let calls = u32::try_from(self.calls).unwrap_or(u32::MAX).max(1);
+        // A listener that computes has no more calls at once than there are threads.
+        let calls = if self.taken > 0 { self.taken.min(self.calls) } else { self.calls };
+        let calls = u32::try_from(calls).unwrap_or(u32::MAX).max(1);
         let waiting = u32::try_from(self.hot.deliveries.len() + self.cold.deliveries.len()).unwrap_or(u32::MAX).max(1);
         // About as many events were before the first one as wait now, so its wait is a measure of the queue.
         let waited = self.first_came().map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-        // The mean also grows after one long call, which says little about the others; so it is bounded.
+        // The mean also grows after some long calls, which say little about the others; so it is bounded.
         let by_mean = (self.mean / calls).saturating_mul(waiting);
-        let here = by_mean.clamp(waited, waited * MOST_BY_MEAN).min(LONGEST_PUT_OFF);
+        let here = by_mean.clamp(waited.min(MOST_BY_WAIT), waited * MOST_BY_MEAN).min(LONGEST_PUT_OFF);
         self.turns_end = (self.turns_end.max(now + here) + here / waiting).min(now + LONGEST_PUT_OFF);
         Duration::from_secs(self.turns_end.saturating_duration_since(now).as_secs() + 1)
     }

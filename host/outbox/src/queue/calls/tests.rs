@@ -316,3 +316,30 @@ fn one_call_that_was_held_up_does_not_keep_the_events_of_a_quick_listener_away()
     (call_queue.calls, call_queue.mean) = (1, Duration::from_millis(1));
     assert_eq!(call_queue.put_off(now).as_secs(), 2, "as long as the first has waited");
 }
+
+#[test]
+fn a_stall_of_the_whole_host_does_not_keep_the_events_of_a_quick_listener_away() {
+    let in_flight = Arc::default();
+    let start = Instant::now();
+    let mut call_queue = CallQueue::new(start);
+    (1..=1_000).for_each(|sequence| call_queue.push(start, delivery(&in_flight, Via::Cold, sequence)));
+    call_queue.calls = 256;
+    (0..100).for_each(|_| call_queue.note_call(Duration::from_micros(20)));
+    // No outcome could be stored for 34 s, and two calls took as long.
+    let now = start + Duration::from_secs(34);
+    (0..2).for_each(|_| call_queue.note_call(Duration::from_secs(34)));
+    let after: Vec<u64> = (0..500).map(|_| call_queue.put_off(now).as_secs()).collect();
+    assert!(after.iter().all(|seconds| *seconds <= 9), "they wait for an idle listener: {after:?}");
+
+    while call_queue.pop().is_some() {}
+    call_queue.push(now, delivery(&in_flight, Via::Cold, 1_001));
+    let soon = now + SLOW_AFTER;
+    assert_eq!(call_queue.put_off(soon).as_secs(), 3, "the events before it were delivered");
+}
+
+#[test]
+fn the_mean_of_a_slow_listener_is_known_after_some_calls() {
+    let mut call_queue = CallQueue::new(Instant::now());
+    (0..32).for_each(|_| call_queue.note_call(Duration::from_secs(4)));
+    assert!(call_queue.mean > Duration::from_secs(3), "{:?}", call_queue.mean);
+}
