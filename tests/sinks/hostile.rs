@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use outbox::sink::{Sink, SinkError};
 use serde_json::{Value, json};
@@ -11,6 +12,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
+use crate::certificate::certificate;
 use crate::common::{order, send_one, send_until_confirmed, sink, to};
 
 /// A server that treats each connection so. Returns its address, and how many connections of it have ended.
@@ -59,6 +61,55 @@ async fn is_down(sink: &dyn Sink) -> String {
         Err(SinkError::Down { reason, .. }) => reason,
         other => panic!("the server does not answer as one: {other:?}"),
     }
+}
+
+/// Answers one request after the other.
+async fn answer_all(stream: &mut (impl AsyncReadExt + AsyncWriteExt + Unpin)) -> io::Result<()> {
+    let mut stream = BufReader::new(stream);
+    loop {
+        let (mut line, mut length) = (String::new(), 0);
+        while line != "\r\n" {
+            line.clear();
+            if stream.read_line(&mut line).await? == 0 {
+                return Ok(());
+            }
+            if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                length = value.trim().parse().expect("a length");
+            }
+        }
+        stream.read_exact(&mut vec![0; length]).await?;
+        // Long enough that a second request begins to connect meanwhile.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await?;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_that_finishes_no_handshake_but_the_first_keeps_no_connection_of_ours() {
+    let opened = Arc::new(AtomicUsize::new(0));
+    let counted = opened.clone();
+    let (address, mut ends) = server(move |number, mut stream| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        async move {
+            if number > 0 {
+                return listen(&mut stream).await;
+            }
+            answer_all(&mut certificate().acceptor().accept(stream).await?).await
+        }
+    })
+    .await;
+    let config =
+        json!({"kind": "http", "url": format!("https://{address}"), "ca_file": certificate().authority, "timeout": "2s"});
+    let sink = sink(config);
+    send_until_confirmed(&*sink, order(0)).await;
+
+    while opened.load(Ordering::SeqCst) < 2 {
+        let _ = sink.send(&[order(1), order(2)]).await;
+    }
+
+    // The first connection stays open for later messages.
+    let end = tokio::time::timeout(PATIENCE, ends.recv()).await;
+    assert!(end.is_ok_and(|number| number.is_some_and(|number| number > 0)), "a connection that no request needs is kept");
 }
 
 fn amqp(address: &str, timeout: &str) -> Value {
@@ -129,9 +180,14 @@ const INFO: &str = r#"INFO {"server_id":"x","server_name":"x","version":"2.10.0"
 
 /// Plays NATS on a connection until a message comes. Returns the stream, and the beginning of an answer: `MSG` with all but its length.
 async fn nats_until_a_message(stream: TcpStream) -> io::Result<(BufReader<TcpStream>, String)> {
+    nats_with(INFO, stream).await
+}
+
+/// The same, with this greeting.
+async fn nats_with(info: &str, stream: TcpStream) -> io::Result<(BufReader<TcpStream>, String)> {
     let mut subscription = String::new();
     let mut stream = BufReader::new(stream);
-    stream.write_all(format!("{INFO}\r\n").as_bytes()).await?;
+    stream.write_all(format!("{info}\r\n").as_bytes()).await?;
     loop {
         let mut line = String::new();
         if stream.read_line(&mut line).await? == 0 {
@@ -175,6 +231,31 @@ async fn a_sink_of_nats_connects_anew_after_answers_that_break_its_client() {
 
         assert!(failures > 0, "the first answer was malformed: {broken}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_of_nats_sends_the_host_to_no_other_server() {
+    let connected = Arc::new(AtomicUsize::new(0));
+    let counted = connected.clone();
+    let (other, _ends) = server(move |_, mut stream| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        async move { listen(&mut stream).await }
+    })
+    .await;
+    let info = INFO.replacen('{', &format!(r#"{{"connect_urls":["{other}"],"#), 1);
+    // It closes the connection when a message comes.
+    let (address, _ends) = server(move |_, stream| {
+        let info = info.clone();
+        async move { nats_with(&info, stream).await.map(drop) }
+    })
+    .await;
+    let sink = sink(nats(&address));
+
+    for number in 0..20 {
+        send_one(&*sink, order(number)).await.expect_err("nobody confirms it");
+    }
+
+    assert_eq!(connected.load(Ordering::SeqCst), 0, "it would be sent the password of the sink");
 }
 
 #[tokio::test(flavor = "multi_thread")]

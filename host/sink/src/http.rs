@@ -5,6 +5,7 @@
 
 mod answer;
 mod config;
+mod connector;
 mod hidden;
 mod receivers;
 mod sign;
@@ -17,7 +18,7 @@ use ::http::{Request, Uri};
 use async_trait::async_trait;
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -25,6 +26,7 @@ use outbox_event::time::{Clock, SystemClock};
 use url::Url;
 
 pub use config::{Format, HttpConfig};
+use connector::InTime;
 use hidden::Hidden;
 use receivers::Receivers;
 use sign::Signer;
@@ -46,7 +48,7 @@ struct Http {
     hidden: Hidden,
     signers: Vec<Signer>,
     headers: HeaderMap,
-    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    client: Client<InTime, Full<Bytes>>,
     clock: Arc<dyn Clock>,
     receivers: Receivers,
 }
@@ -68,7 +70,7 @@ impl Http {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(Duration::from_secs(30))
             .pool_max_idle_per_host(config.max_in_flight)
-            .build(connector);
+            .build(InTime::new(connector, config.timeout));
         let mut headers: HeaderMap = config.headers().collect();
         let hidden = Hidden::of(&url, &headers);
         headers.entry(USER_AGENT).or_insert(HeaderValue::from_static(concat!("outbox/", env!("CARGO_PKG_VERSION"))));

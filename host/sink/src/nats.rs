@@ -96,6 +96,8 @@ impl Nats {
             .name(format!("outbox {}", self.name))
             .connection_timeout(self.config.timeout.min(Duration::from_secs(5)))
             .ping_interval(Duration::from_secs(5))
+            // A server may not say where else the host is to connect to, and log in.
+            .ignore_discovered_servers()
             // One try for each server; after that a new client is made.
             .max_reconnects(urls.len())
             .event_callback(move |event| {

@@ -139,7 +139,7 @@ impl NatsConfig {
                     options.credentials(text.reveal()).map_err(|_| "the credentials are not a file of NATS".to_owned())?;
             }
         }
-        // A cluster names its other servers without a scheme: they must not be met without TLS when this one was not.
+        // Addresses without a scheme may stand beside those with `tls:`.
         Ok(options.require_tls(self.is_tls()).tls_client_config(tls::client(self.ca_file.as_deref())?))
     }
 
