@@ -132,12 +132,7 @@ impl Queue {
                 refused.push(delivery);
             }
         }
-        // More workers could not run. A worker that has to wait during its call wakes the next.
-        let wake = pushed.min(sides.waiting).min(self.bounds.threads);
-        drop(sides);
-        for _ in 0..wake {
-            self.wake_worker();
-        }
+        self.wake_workers(sides, pushed);
         refused
     }
 
@@ -149,11 +144,7 @@ impl Queue {
             return Some(delivery);
         }
         sides.cold.push(delivery);
-        let wake = sides.waiting > 0;
-        drop(sides);
-        if wake {
-            self.wake_worker();
-        }
+        self.wake_workers(sides, 1);
         None
     }
 
@@ -163,6 +154,16 @@ impl Queue {
         let wake = sides.waiting > 0 && !sides.is_empty();
         drop(sides);
         if wake {
+            self.wake_worker();
+        }
+    }
+
+    /// Wakes workers for events that were pushed.
+    fn wake_workers(&self, sides: MutexGuard<'_, Sides>, pushed: usize) {
+        // More workers could not run. A worker that has to wait during its call wakes the next.
+        let wake = pushed.min(sides.waiting).min(self.bounds.threads);
+        drop(sides);
+        for _ in 0..wake {
             self.wake_worker();
         }
     }

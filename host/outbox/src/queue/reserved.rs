@@ -71,14 +71,11 @@ impl Queue {
         if sides.closed {
             return deliveries;
         }
-        let wake = deliveries.len().min(sides.waiting);
+        let pushed = deliveries.len();
         for delivery in deliveries {
             sides.hot.push(delivery);
         }
-        drop(sides);
-        for _ in 0..wake {
-            self.filled.notify_one();
-        }
+        self.wake_workers(sides, pushed);
         Vec::new()
     }
 }
