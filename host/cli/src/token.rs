@@ -79,7 +79,7 @@ impl TokenCommand {
         output::one(&New { token: &token, kept: &kept, toml: &toml }, output.output, |new| format!("{}\n", new.token))?;
         if output.output == Format::Table {
             eprintln!(
-                "this token is shown only once; the host stores only its SHA-256. Put this section at the end of outbox.toml:\n\n{toml}"
+                "# This token is shown only once; the host stores only its SHA-256. Put this section at the end of outbox.toml:\n\n{toml}"
             );
         }
         Ok(())
