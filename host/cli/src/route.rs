@@ -176,7 +176,8 @@ async fn pause(Change { route, reason, output }: Change, yes: bool, config: &Con
                 // To forget a route needs the database.
                 Some(_) => config.flags.command(&resume_command(&route)),
             };
-            eprintln!("warning: {unknown}; if the name is misspelt, run `{undo}`");
+            let next = if unknown.ends_with('?') { " If" } else { "; if" };
+            eprintln!("warning: {unknown}{next} the name is misspelt, run `{undo}`");
         }
     }
     let changed = place.pause(&route, &reason.audit()).await?;
