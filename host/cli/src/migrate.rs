@@ -99,12 +99,13 @@ impl MigrateCommand {
                 store.close().await;
                 let applied = done?;
                 eprintln!("all events were deleted; applied:");
+                output::many(&applied, output.output, table)?;
                 if store.kind() != "sqlite" {
                     eprintln!(
                         "rights on the tables were deleted with them; to grant them again, run the SQL of `outbox doctor --grants`"
                     );
                 }
-                output::many(&applied, output.output, table)
+                Ok(())
             }
             Self::AddIndex { index } => {
                 let (store, index) = (database::ready(config).await?, index.index());
