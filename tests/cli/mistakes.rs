@@ -20,6 +20,11 @@ fn a_mistake_is_told_with_what_was_probably_meant() {
         (&["event", "why", "1"], 3, "1 looks like a SEQ"),
         (&["event", "list", "--url", "http://127.0.0.1:1/v1"], 2, "give the address without /v1"),
         (&["plugin", "retry", "nope"], 3, "no such plugin"),
+        (
+            &["event", "emit", "--type", "A", "--payload", "1", "--header", "a=1", "--header", "a=2"],
+            2,
+            "--header a is given twice",
+        ),
         (&["dead", "replay", "--all"], 2, "set 1 dead event back to new and deliver it again"),
     ] {
         let ended = place.run(arguments);

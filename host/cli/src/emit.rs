@@ -1,5 +1,6 @@
 //! `outbox event emit`: events into the outbox, one or many.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, IsTerminal, Read};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -159,6 +160,11 @@ impl Emit {
     }
 
     fn envelope(self) -> Result<Envelope, Failure> {
+        let mut names = BTreeSet::new();
+        if let Some((name, _)) = self.header.iter().find(|(name, _)| !names.insert(name)) {
+            let why = format!("--header {} is given twice; an event has one value for each name", output::argument(name));
+            return Err(Failure::new(Exit::Usage, why));
+        }
         let payload = self.payload_bytes()?;
         // As curl writes it.
         let file = self.payload.as_deref().and_then(|text| text.strip_prefix('@')).map(str::to_owned);
