@@ -5,7 +5,7 @@ mod http;
 mod look;
 
 use clap::Args;
-use outbox::event::{MAX_PAYLOAD_BYTES, Status};
+use outbox::event::{MAX_PAYLOAD_BYTES, OwnerId, Status};
 use outbox::purge::PurgeConfig;
 use outbox::store::{Expectations, Filter, Finding, Plan, Record, SetAside, Severity};
 use outbox::time::{Clock, SystemClock, Timestamp};
@@ -128,7 +128,8 @@ async fn contents(
         *missing = elsewhere;
     }
     look::served_by_hosts(findings, &here.failed, &nodes);
-    findings.extend(look::nodes(&nodes));
+    let without_lock = store.free_sessions(&OwnerId::generate("doctor")).await?;
+    findings.extend(look::nodes(&nodes, &without_lock));
     findings.extend(look::refused(&nodes, &here.flags));
     findings.extend(look::aside(&nodes, store.now().await?));
     let delivers = nodes.iter().any(|node| node.alive);

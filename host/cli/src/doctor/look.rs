@@ -242,16 +242,14 @@ pub(super) fn overdue(status: Status, events: u64, oldest: Option<&Record>, flag
     Finding::warning("purge", what, fix)
 }
 
-/// Who else works on the table, and whether they go together.
-pub(super) fn nodes(nodes: &[NodeRecord]) -> Vec<Finding> {
-    let live: Vec<&NodeRecord> = nodes.iter().filter(|node| node.alive).collect();
+/// Who else works on the table, and whether they go together. `without_lock` are the owners of leases whose session's lock is free.
+pub(super) fn nodes(nodes: &[NodeRecord], without_lock: &[String]) -> Vec<Finding> {
+    let (killed, live): (Vec<&NodeRecord>, Vec<&NodeRecord>) =
+        nodes.iter().filter(|node| node.alive).partition(|node| without_lock.contains(&node.owner));
     let named = |nodes: &[&NodeRecord]| {
         let names: Vec<String> = nodes.iter().map(|node| format!("{} ({})", node.label, node.mode)).collect();
         names.join(", ")
     };
-    if live.is_empty() {
-        return vec![Finding::good("nodes", "no host is running")];
-    }
     let others = |one: &NodeRecord| {
         let others: Vec<&NodeRecord> = live.iter().copied().filter(|node| node.owner != one.owner).collect();
         named(&others)
@@ -273,9 +271,17 @@ pub(super) fn nodes(nodes: &[NodeRecord]) -> Vec<Finding> {
     }
     let versions: BTreeSet<&str> = live.iter().map(|node| node.version.as_str()).collect();
     let version = versions.into_iter().collect::<Vec<_>>().join(" and ");
-    if findings.is_empty() {
+    if findings.is_empty() && !live.is_empty() {
         let many = count(u64::try_from(live.len()).unwrap_or(u64::MAX), "live host");
         findings.push(Finding::good("nodes", format!("{many}, version {version}: {}", named(&live))));
+    }
+    if !killed.is_empty() {
+        let what = format!("a host's lease has not ended, but its session has; was it killed? {}", named(&killed));
+        let fix = "if no other host runs, start one: it takes over within about 5 s (`outbox migrate reset` waits for the end of the lease)";
+        findings.push(Finding::warning("nodes", what, fix));
+    }
+    if findings.is_empty() {
+        findings.push(Finding::good("nodes", "no host is running"));
     }
     findings
 }

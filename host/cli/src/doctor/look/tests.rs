@@ -39,10 +39,22 @@ fn hosts_that_share_a_table_must_know_it() {
     ] {
         // Two hosts of one name are two machines whose names are the same: that hurts nobody.
         let live: Vec<NodeRecord> = modes.iter().map(|mode| node("same", mode, true)).collect();
-        assert_eq!(worst(&nodes(&live)), severity, "{modes:?}: {:?}", nodes(&live));
+        assert_eq!(worst(&nodes(&live, &[])), severity, "{modes:?}: {:?}", nodes(&live, &[]));
     }
     let gone = [node("a", "single_node", true), node("b", "multi_node", false)];
-    assert_eq!(worst(&nodes(&gone)), Good, "one that is gone disturbs nobody");
+    assert_eq!(worst(&nodes(&gone, &[])), Good, "one that is gone disturbs nobody");
+}
+
+#[test]
+fn a_host_whose_session_has_ended_is_not_called_live() {
+    let hosts = [node("killed 1", "single_node", true), node("runs 2", "single_node", true)];
+    let without_lock = [hosts[0].owner.clone()];
+
+    let alone = nodes(&hosts[..1], &without_lock);
+    assert!(matches!(&alone[..], [one] if one.found.ends_with("was it killed? killed 1 (single_node)")), "{alone:?}");
+
+    let both = nodes(&hosts, &without_lock);
+    assert!(both[0].found.starts_with("1 live host") && both[0].found.ends_with("runs 2 (single_node)"), "{both:?}");
 }
 
 #[test]
