@@ -17,7 +17,7 @@ fn tells_of(line: &str, other: u32) -> bool {
 
 /// Whether it leaves open that the other was killed.
 fn is_unsure(line: &str) -> bool {
-    line.contains("was killed, do nothing: it is forgotten in ")
+    line.contains("was killed, do nothing: this host takes over within seconds")
 }
 
 fn write(place: &Place, ids: &[&str]) {

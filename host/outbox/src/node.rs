@@ -268,8 +268,8 @@ impl Heartbeat {
                 } else {
                     format!(
                         "another host may be working on this table, and single_node is for one host alone: {label} ({other_mode}) was \
-                         last heard from {heard} s ago; if it was killed, do nothing: it is forgotten in {forgotten} s; if it is \
-                         running, the next warning says what to do"
+                         last heard from {heard} s ago; if it was killed, do nothing: this host takes over within seconds, at the \
+                         latest in {forgotten} s; if it is running, the next warning says what to do"
                     )
                 };
                 tracing::warn!(mode, other = label, other_mode, heard_s = heard, "{told}");
