@@ -9,6 +9,7 @@
 
 mod cluster;
 mod entry;
+mod named;
 mod server;
 
 use std::borrow::Cow;

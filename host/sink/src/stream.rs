@@ -5,6 +5,7 @@
 //! collects an answer that does not end. Neither can once its stream fails.
 
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -42,7 +43,11 @@ struct Shared {
 
 /// Opens streams that live no longer than their lifeline.
 #[derive(Clone, Debug)]
-pub(super) struct Opener(Arc<Shared>);
+pub(super) struct Opener {
+    shared: Arc<Shared>,
+    /// Whether a server may be at an address. An IPv4 address is given as such, also where it is written as IPv6.
+    allows: fn(IpAddr) -> bool,
+}
 
 /// A connection to a server.
 pub(super) struct Stream {
@@ -52,7 +57,7 @@ pub(super) struct Stream {
 
 impl Lifeline {
     pub(super) fn opener(&self) -> Opener {
-        Opener(self.0.clone())
+        Opener { shared: self.0.clone(), allows: |_| true }
     }
 
     /// From now on the server may send so many bytes again.
@@ -70,19 +75,25 @@ impl Drop for Lifeline {
 }
 
 impl Opener {
+    /// Connects to these addresses alone, however a host is written and whatever its name resolves to.
+    pub(super) fn only_at(self, allows: fn(IpAddr) -> bool) -> Self {
+        Self { allows, ..self }
+    }
+
     /// Connects; with TLS when a configuration for it is given.
     ///
     /// # Errors
-    /// When the server cannot be connected to, when TLS fails, and when the lifeline is gone.
+    /// If the host has no address that is allowed, the server cannot be connected to, TLS fails, or the lifeline is dropped.
     pub(super) async fn connect(&self, host: &str, port: u16, tls: Option<Arc<ClientConfig>>) -> io::Result<Stream> {
-        self.0.check()?;
+        self.shared.check()?;
         // In a URL an IPv6 address stands in brackets.
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let addresses = tokio::net::lookup_host((host, port)).await?;
+        let addresses = addresses.filter(|address| (self.allows)(address.ip().to_canonical()));
         // All at once: a name may stand for an address that does not answer.
         let connecting: Vec<_> = addresses.map(|address| Box::pin(TcpStream::connect(address))).collect();
         if connecting.is_empty() {
-            return Err(io::Error::new(io::ErrorKind::NotFound, format!("{host} has no address")));
+            return Err(io::Error::new(io::ErrorKind::NotFound, format!("{host} has no address that may be connected to")));
         }
         let (tcp, _) = select_ok(connecting).await?;
         tcp.set_nodelay(true)?;
@@ -93,7 +104,7 @@ impl Opener {
                 Box::new(TlsConnector::from(config).connect(name, tcp).await?)
             }
         };
-        Ok(Stream { inner, shared: self.0.clone() })
+        Ok(Stream { inner, shared: self.shared.clone() })
     }
 }
 
@@ -174,6 +185,17 @@ mod tests {
         assert_eq!(failed.kind(), io::ErrorKind::ConnectionAborted);
         let refused = opener.connect("127.0.0.1", port, None).await.err().expect("it is refused");
         assert_eq!(refused.kind(), io::ErrorKind::ConnectionAborted);
+    }
+
+    #[tokio::test]
+    async fn only_allowed_addresses_are_connected_to_however_a_host_is_written() {
+        let lifeline = Lifeline::default();
+        let (_stream, _server, port) = connected(&lifeline).await;
+        let opener = lifeline.opener().only_at(|address| !address.is_loopback());
+        for host in ["127.0.0.1", "::ffff:127.0.0.1", "[::ffff:127.0.0.1]", "localhost", "2130706433", "0x7f000001", "127.1"] {
+            let error = opener.connect(host, port, None).await.err().expect("it is refused");
+            assert!(error.to_string().contains("no address that may be connected to"), "{host}: {error}");
+        }
     }
 
     #[tokio::test]

@@ -4,11 +4,11 @@
 //! Redis cluster specification, "Redirection and resharding".
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ::redis::{ErrorKind, RedisConnectionInfo, RedisError, ServerErrorKind};
 
+use super::named::may_be_named;
 use super::server::{Open, Server};
 use crate::breaker::{Breaker, BreakerScope};
 use crate::connection::Connection;
@@ -19,8 +19,6 @@ const SLOTS: u16 = 16_384;
 const MAX_NODES: usize = 128;
 /// How many of them are tried when no configured address can be connected to.
 const SOME: usize = 3;
-/// The longest host name.
-const MAX_HOST: usize = 253;
 
 /// A node of a cluster.
 pub(super) struct Node {
@@ -86,7 +84,7 @@ impl Nodes {
             *state = State::default();
         }
         let new = || {
-            let server = Server { host: host.to_owned(), port, settings: self.login.clone() };
+            let server = Server { host: host.to_owned(), port, settings: self.login.clone(), is_named: !named.is_empty() };
             Arc::new(Node {
                 server,
                 connection: Connection::default(),
@@ -124,22 +122,6 @@ impl Nodes {
     }
 }
 
-/// Whether a server may name this host for others: a host that others can be at, of bounded length.
-pub(super) fn may_be_named(host: &str) -> bool {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b".:-_%".contains(&byte);
-    if host.is_empty() || host.len() > MAX_HOST || !host.bytes().all(is_plain) {
-        return false;
-    }
-    match host.parse() {
-        // Where a cloud keeps its secrets.
-        Ok(IpAddr::V4(address)) => {
-            !(address.is_unspecified() || address.is_multicast() || address.is_broadcast() || address.is_link_local())
-        }
-        Ok(IpAddr::V6(address)) => !(address.is_unspecified() || address.is_multicast() || address.is_unicast_link_local()),
-        Err(_) => true,
-    }
-}
-
 /// The slot of a key: by the part in braces, if there is one.
 fn slot(key: &[u8]) -> u16 {
     let braced = key.iter().position(|byte| *byte == b'{').and_then(|open| {
@@ -160,19 +142,6 @@ fn crc16(bytes: &[u8]) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_server_names_no_host_that_none_can_be_at() {
-        for host in ["10.0.0.7", "127.0.0.1", "::1", "fd00::7", "redis-1.example.com", "node_1"] {
-            assert!(may_be_named(host), "{host}");
-        }
-        let long = "a".repeat(MAX_HOST + 1);
-        for host in
-            ["", "169.254.169.254", "fe80::1", "0.0.0.0", "::", "224.0.0.1", "255.255.255.255", "a\r\nb", "a b", "ä", &long]
-        {
-            assert!(!may_be_named(host), "{host}");
-        }
-    }
 
     #[test]
     fn a_slot_is_that_of_the_specification() {

@@ -4,7 +4,7 @@ use ::redis::{RedisConnectionInfo, Value, cmd};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
-use super::cluster::may_be_named;
+use super::named::may_be_named;
 use super::server::{KindText, Open, Options, Server};
 use crate::error::quoted;
 
@@ -63,7 +63,7 @@ async fn master(mut sentinel: Open, at: &Server, name: &str, login: &RedisConnec
     asking.arg("get-master-addr-by-name").arg(name);
     let answer: Result<Option<(String, u16)>, _> = asking.query_async(&mut sentinel.connection).await;
     match answer {
-        Ok(Some((host, port))) if may_be_named(&host) => Ok(Server { host, port, settings: login.clone() }),
+        Ok(Some((host, port))) if may_be_named(&host) => Ok(Server { host, port, settings: login.clone(), is_named: true }),
         Ok(Some((host, _))) => {
             Err(format!("the Sentinel at {} names `{}`, where no master can be", at.address(), quoted(&host)))
         }

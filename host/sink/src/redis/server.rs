@@ -9,6 +9,7 @@ use outbox_event::chain::chain;
 use rustls::ClientConfig;
 
 use super::RedisConfig;
+use super::named::may_be_at;
 use crate::error::quoted;
 use crate::stream::Lifeline;
 use crate::tls;
@@ -19,6 +20,8 @@ pub(super) struct Server {
     pub(super) host: String,
     pub(super) port: u16,
     pub(super) settings: RedisConnectionInfo,
+    /// Whether another server named it. The operator named the others.
+    pub(super) is_named: bool,
 }
 
 /// An open connection.
@@ -44,7 +47,7 @@ impl Server {
         let ConnectionAddr::Tcp(host, port) = info.addr().clone() else {
             return Err("the address does not name a server".to_owned());
         };
-        Ok(Self { host, port, settings: info.redis_settings().clone() })
+        Ok(Self { host, port, settings: info.redis_settings().clone(), is_named: false })
     }
 
     /// `host:port`.
@@ -59,7 +62,7 @@ impl Server {
     pub(super) async fn open(&self, options: &Options) -> Result<Open, String> {
         let lifeline = Lifeline::default();
         let reason = |error: &(dyn std::error::Error + 'static)| tls::reason(error, options.config.ca_file.as_deref());
-        let opener = lifeline.opener();
+        let opener = if self.is_named { lifeline.opener().only_at(may_be_at) } else { lifeline.opener() };
         let stream = opener.connect(&self.host, self.port, options.tls.clone()).await.map_err(|error| reason(&error))?;
         let patient = AsyncConnectionConfig::new().set_response_timeout(Some(options.config.timeout));
         let opened = MultiplexedConnection::new_with_config(&self.settings, stream, patient).await;
