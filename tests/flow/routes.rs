@@ -236,15 +236,19 @@ pub(crate) async fn a_pause_of_all_routes_without_a_host_holds_whatever_a_host_f
     let (all, recorder) = (Route::new(Route::ANY, Route::ANY).expect("a pattern"), Recorder::done());
     let by_hand = Audit { actor: "anna".to_owned(), reason: Some("the dump was restored".to_owned()) };
     assert!(db.store().pause(&all, &by_hand).await.expect("pauses"));
-    let envelopes = orders(20);
+    let mut envelopes = orders(20);
+    let unanswered = Envelope::new("Unanswered").json(&1).expect("valid");
+    let id = unanswered.id();
+    envelopes.push(unanswered);
     let rows: Vec<_> = envelopes.iter().map(|envelope| NewRow { envelope, claimed: false }).collect();
     let nobody = Ownership { owner: OwnerId::generate("restored"), lease: HOUR };
     db.store().write(&rows, &nobody).await.expect("writes");
 
     let host = outbox(db).listener(ROUTE, recorder.listener()).start().await.expect("starts");
 
-    eventually("all events are parked", async || db.store().stats().await.expect("counts").parked == 20).await;
+    eventually("all events are parked", async || db.store().stats().await.expect("counts").parked == 21).await;
     assert_eq!(recorder.count(), 0);
+    assert_eq!(row(db, id).await.wait_reason, None, "nothing announces that an event without a listener dies soon");
     db.store().resume(&all, &by_hand).await.expect("resumes");
     done(db, 20).await;
     host.shutdown().await;

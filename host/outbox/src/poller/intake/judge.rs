@@ -52,7 +52,9 @@ impl Intake {
 
     /// The settlement of an event that has no listener and must not be given up yet. `None` for any other event.
     fn awaits_listener(&self, route: &Route, waited: Duration, routes: Routes) -> Option<Settlement> {
-        if routes == Routes::Answered || !self.listeners.gives_up_any([route].into_iter()) {
+        // An event of a paused route goes to a worker, which parks it, with or without a listener.
+        let is_paused = || self.listeners.paused(route).is_some();
+        if routes == Routes::Answered || is_paused() || !self.listeners.gives_up_any([route].into_iter()) {
             return None;
         }
         if routes == Routes::Unknown {
