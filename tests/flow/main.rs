@@ -97,6 +97,7 @@ on_every_database! {
     refused::a_claim_that_cannot_be_renewed_ends_no_other,
     refused::a_claim_that_the_database_refuses_holds_up_no_other,
     refused::a_stop_does_not_wait_for_an_outcome_that_is_refused,
+    refused::a_parked_event_that_cannot_be_changed_keeps_neither_other_routes_nor_the_poller_waiting,
     refused::an_error_that_the_table_cannot_keep_is_stored_in_ascii,
     refused::a_failure_is_stored_though_the_counter_is_at_its_end,
     purge::rows_that_the_database_refuses_to_delete_keep_no_other_row,

@@ -8,9 +8,9 @@ use outbox::dispatcher::DispatcherConfig;
 use outbox::event::OwnerId;
 use outbox::listener::Fixed;
 use outbox::purge::{OnDone, PurgeConfig};
-use outbox::store::{NewRow, Node, Ownership, PARTITIONS, RefusedOutcomes};
+use outbox::store::{Audit, NewRow, Node, Ownership, PARTITIONS, RefusedOutcomes};
 use outbox::why::ReasonCode;
-use outbox::{DispatchResult, Event, EventId, Failure, Mode, Outbox, Status};
+use outbox::{DispatchResult, Envelope, Event, EventId, Failure, Mode, Outbox, Route, Status};
 use support::{Database, Harness, Recorder, eventually, in_time};
 
 use crate::common::{HOUR, ROUTE, at_rest, commit, done, drowsy, eager, order, orders, outbox, reaches, row, rows};
@@ -236,6 +236,46 @@ pub(crate) async fn a_claim_that_the_database_refuses_holds_up_no_other<D: Datab
         db.execute("DELETE FROM outbox_event").await;
         db.execute("DELETE FROM outbox_event_node").await;
     }
+}
+
+/// Parked events of all routes are unparked by one statement, and the poller sends it beside its reads.
+pub(crate) async fn a_parked_event_that_cannot_be_changed_keeps_neither_other_routes_nor_the_poller_waiting<D: Database>(
+    db: &D,
+) {
+    const MANY: u32 = 2_000;
+    let (store, recorder) = (db.store(), Recorder::done());
+    let paused = [ROUTE, ("Order", "OrderPaid")].map(|route| Route::try_from(route).expect("good names"));
+    for route in &paused {
+        store.pause(route, &Audit::by("tester")).await.expect("pauses");
+    }
+    let host = outbox(db).listener(ROUTE, recorder.listener()).listener(("Order", "OrderPaid"), recorder.listener());
+    let host = host.listener(("Order", "OrderSent"), recorder.listener()).start().await.expect("starts");
+    let named = |name: &str, number: u32| {
+        Envelope::new(name).aggregate("Order", format!("other {number}")).json(&number).expect("a good envelope")
+    };
+    let bad = order(u32::try_from(BAD).expect("small"));
+    let parked = commit(&host, vec![bad, named("OrderPaid", 1)]).await;
+    eventually("both are parked", async || store.stats().await.expect("counts").parked == 2).await;
+    refuse(db, "UPDATE").await;
+
+    for route in &paused {
+        store.resume(route, &Audit::by("tester")).await.expect("resumes");
+    }
+    eventually("it is refused", async || host.metrics().counts().db_errors > 0).await;
+    let envelopes: Vec<Envelope> = (0..MANY).map(|number| named("OrderSent", number)).collect();
+    let rows: Vec<_> = envelopes.iter().map(|envelope| NewRow { envelope, claimed: false }).collect();
+    let nobody = Ownership { owner: OwnerId::generate("writer"), lease: HOUR };
+    for some in rows.chunks(1_000) {
+        store.write(some, &nobody).await.expect("writes");
+    }
+
+    done(db, u64::from(MANY) + 1).await;
+    assert_eq!(row(db, parked[1]).await.status, Status::Done, "its route is unparked");
+    assert!(row(db, parked[0]).await.parked.is_some(), "the refused event waits");
+    allow(db).await;
+    reaches(db, parked[0], Status::Done).await;
+    at_rest(&host).await;
+    host.shutdown().await;
 }
 
 /// The event is delivered again by the next host, as every event without an outcome.

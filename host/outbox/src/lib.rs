@@ -125,6 +125,7 @@ pub mod purge;
 mod queue;
 pub mod readiness;
 mod recurring;
+mod refusals;
 #[cfg(feature = "sinks")]
 mod relay;
 mod routes;

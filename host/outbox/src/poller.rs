@@ -10,6 +10,7 @@
 //! Intake: rows that were read into deliveries ──┘
 //! ```
 
+mod chore;
 mod config;
 mod intake;
 mod reader;
@@ -23,8 +24,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use self::chore::Chores;
 pub use self::config::PollerConfig;
-pub(crate) use self::intake::{Busy, Headroom, Intake, RefusedClaims};
+pub(crate) use self::intake::{Busy, Headroom, Intake};
 use self::reader::Reader;
 use self::schedule::Schedule;
 use self::unparking::Unparking;
@@ -38,7 +40,9 @@ pub(crate) struct Poller {
     /// Unblocks events in modes other than order by aggregate.
     sweep: Sweep,
     unparking: Unparking,
-    /// Beats after each turn that succeeded, and counts each that failed.
+    /// How unparking, unblocking and the claims of dropped events go.
+    chores: Chores,
+    /// Beats after each turn that succeeded while no chore fails. Notes each other turn as failed.
     pulse: Arc<Pulse>,
     /// Beats after each turn that could take events, whatever else failed in it.
     reads: Arc<Pulse>,
@@ -84,7 +88,8 @@ const KEY_QUEUES_MOVE_WITHIN: Duration = Duration::from_millis(2);
 impl Poller {
     pub(crate) fn new(config: PollerConfig, intake: Intake, pulse: Arc<Pulse>, reads: Arc<Pulse>) -> Self {
         let reader = Reader::new(Schedule::new(config), intake);
-        Self { reader, sweep: Sweep::default(), unparking: Unparking::default(), pulse, reads }
+        let (sweep, unparking, chores) = (Sweep::default(), Unparking::default(), Chores::default());
+        Self { reader, sweep, unparking, chores, pulse, reads }
     }
 
     /// Polls until it is stopped. A stop ends a rest early, never a statement.
@@ -106,8 +111,13 @@ impl Poller {
                 rest = (rest * 2).min(OUTAGE_LONGEST_REST);
                 continue;
             };
-            self.pulse.beat();
-            self.reads.beat();
+            if self.chores.is_one_failing() {
+                // Otherwise a database that takes no writes would seem healthy.
+                self.pulse.failed();
+            } else {
+                self.pulse.beat();
+                self.reads.beat();
+            }
             rest = OUTAGE_FIRST_REST;
             tokio::select! {
                 next = self.rest(turn) => begins = next,

@@ -18,10 +18,11 @@ use crate::node::{HEARTBEATS, Heartbeat, SessionKeeper, Stalls};
 use crate::notifier;
 use crate::order::{Learner, Order};
 use crate::partition::Partitions;
-use crate::poller::{Busy, Headroom, Intake, Poller, RefusedClaims};
+use crate::poller::{Busy, Headroom, Intake, Poller};
 use crate::purge::{Purge, PurgeConfig};
 use crate::readiness::{SchemaFault, SchemaWatch};
 use crate::recurring::{Outage, Recurring};
+use crate::refusals::Refusals;
 use crate::routes::RouteKeeper;
 use crate::settlement::SettlementRules;
 use crate::settler::{SettlerHandle, SettlerInbox};
@@ -110,7 +111,7 @@ impl<S> Background<'_, S> {
             partitions: self.partitions.clone(),
             busy: Busy::default(),
             headroom: Headroom::default(),
-            refused: RefusedClaims::default(),
+            refused: Refusals::default(),
         };
         let poller = Poller::new(wanted.poller.clone(), intake, parts.poller_pulse.clone(), parts.reads.clone());
         self.health.spawn("poller", poller.run(self.stop.clone()))

@@ -6,7 +6,6 @@ mod claim;
 mod judge;
 mod leaving;
 mod place;
-mod refused_claims;
 mod room;
 
 use std::sync::Arc;
@@ -17,7 +16,6 @@ use tokio::time::Instant;
 pub(super) use self::accept::{Claims, bytes_of};
 pub(crate) use self::busy::Busy;
 pub(super) use self::claim::Holds;
-pub(crate) use self::refused_claims::RefusedClaims;
 pub(crate) use self::room::Headroom;
 use crate::event::OwnerId;
 use crate::listener::Listeners;
@@ -25,6 +23,7 @@ use crate::metrics::Metrics;
 use crate::order::Order;
 use crate::partition::Partitions;
 use crate::queue::{Batches, Dropped, InFlight, Queue};
+use crate::refusals::Refusals;
 use crate::settlement::SettlementRules;
 use crate::settler::SettlerHandle;
 use crate::store::Store;
@@ -51,8 +50,8 @@ pub(crate) struct Intake {
     pub(crate) busy: Busy,
     /// For order by aggregate.
     pub(crate) headroom: Headroom,
-    /// The rows that the database does not let this host claim.
-    pub(crate) refused: RefusedClaims,
+    /// By `seq`, the rows that the database does not let this host claim.
+    pub(crate) refused: Refusals<u64>,
 }
 
 impl Intake {

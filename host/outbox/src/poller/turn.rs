@@ -28,15 +28,13 @@ enum Way {
 impl Poller {
     /// Unparks events that have a listener now, unblocks events, takes due events and queues them.
     pub(super) async fn turn(&mut self, begins: Begins, changes: &mut watch::Receiver<u64>) -> Result<Polled, StoreError> {
-        let changed = changes.has_changed().unwrap_or(false);
-        let unparked = if changed || begins == Begins::Woken || self.unparking.is_due(self.reader.schedule.interval()) {
+        if changes.has_changed().unwrap_or(false) {
             changes.mark_unchanged();
-            self.unparking.step(&mut self.reader, changed).await
-        } else {
-            Ok(())
-        };
-        let unblocked = self.unblock(begins).await;
-        // A failure to unpark or unblock events does not delay events that are due.
+            self.unparking.note_change();
+        }
+        let unparked = if self.unparks(begins) { Some(self.unparking.step(&mut self.reader).await) } else { None };
+        let unblocked = if self.chores.unblock.may_run() { Some(self.unblock(begins).await) } else { None };
+        // Events that are due do not wait until those that are set aside can be made due again.
         let (turn, taken) = match self.take(begins).await {
             // Without open partitions nothing was read.
             Ok((turn, taken)) if self.reader.intake.partitions.is_reading() => {
@@ -45,8 +43,13 @@ impl Poller {
             }
             taken => taken.inspect_err(|_| self.reads.failed())?,
         };
-        unparked.and(unblocked)?;
-        if turn == Polled::Drained && self.unparking.has_more() {
+        // Not noted if no event can be taken: then all of them fail for the same reason, which is logged once.
+        self.chores.unpark.note(unparked, &self.reader.intake);
+        self.chores.unblock.note(unblocked, &self.reader.intake);
+        if let Some(rest) = self.unparking.next_retry() {
+            self.reader.intake.wake.within(rest);
+        }
+        if turn == Polled::Drained && self.unparking.has_more() && !self.chores.unpark.is_failing() {
             return Ok(Polled::Full);
         }
         if turn == Polled::Drained
@@ -59,13 +62,19 @@ impl Poller {
         Ok(turn)
     }
 
-    /// Unblocks events whose blocker is resolved.
-    async fn unblock(&mut self, begins: Begins) -> Result<(), StoreError> {
+    /// Whether this turn unparks events.
+    fn unparks(&self, begins: Begins) -> bool {
+        let (chore, interval) = (&self.chores.unpark, self.reader.schedule.interval());
+        chore.may_run() && (begins == Begins::Woken || chore.is_failing() || self.unparking.is_due(interval))
+    }
+
+    /// Unblocks events whose blocker is out of the way. Returns whether there was room for some.
+    async fn unblock(&mut self, begins: Begins) -> Result<bool, StoreError> {
         let intake = &self.reader.intake;
         if let Some(order) = intake.order.as_ref().filter(|order| !order.is_one_for_all()) {
             let room = self.reader.room().events;
             if room == 0 {
-                return Ok(());
+                return Ok(false);
             }
             let unblocked = order.unblock(&*intake.store, begins != Begins::Again, room).await?;
             if unblocked.more {
@@ -75,12 +84,12 @@ impl Poller {
                 // These events have been due for long, so their positions are before the cursor.
                 self.reader.schedule.cursor.begin_again();
             }
-            return Ok(());
+            return Ok(true);
         }
         if let Some(soon) = self.sweep.step(&*intake.store).await? {
             intake.wake.within(soon);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Takes due events and queues them. Also returns how many it took.
@@ -98,12 +107,14 @@ impl Poller {
         reader.intake.give_back_leaving().await;
         let Room { events: room, bytes: max_bytes } = reader.room_to_read();
         if room == 0 {
+            self.chores.claim_dropped.note(Some(Ok(false)), &self.reader.intake);
             return Ok((Polled::NoRoom, 0));
         }
-        let dropped = if reader.intake.order.is_none() { reader.intake.claim_dropped().await } else { Ok(()) };
+        let claims_dropped = reader.intake.order.is_none() && self.chores.claim_dropped.may_run();
+        let dropped = if claims_dropped { Some(reader.intake.claim_dropped().await.map(|()| true)) } else { None };
         let limit = reader.schedule.limit(begins != Begins::Again, room);
         let taken = self.take_by(self.way(), limit, max_bytes).await?;
-        dropped?;
+        self.chores.claim_dropped.note(dropped, &self.reader.intake);
         Ok(taken)
     }
 

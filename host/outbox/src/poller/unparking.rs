@@ -6,7 +6,9 @@ use tokio::time::Instant;
 
 use super::intake::{Holds, Intake};
 use super::reader::Reader;
-use crate::event::Route;
+use crate::event::{Fence, Route};
+use crate::halving::{Failure, Halving};
+use crate::refusals::Refusals;
 use crate::store::StoreError;
 
 /// The most parked routes that one turn checks, one by one.
@@ -20,7 +22,9 @@ const UNPARK_MIN_INTERVAL: Duration = Duration::from_secs(1);
 /// The state of unparking, which is kept from turn to turn.
 #[derive(Debug)]
 pub(crate) struct Unparking {
-    /// Whether there may be more to unpark at once: the last batch was full, or there was no capacity for a batch.
+    /// Whether the listeners have changed since events were last unparked.
+    changed: bool,
+    /// Whether there may be more to unpark at once: the last batch was full.
     has_more: bool,
     /// When the last search for parked events began.
     looked_at: Instant,
@@ -32,49 +36,68 @@ pub(crate) struct Unparking {
     /// Whether the last statement that unparks events failed. The next turn then sends it again, even if no event is parked. Otherwise a
     /// read-only database would seem healthy whenever a scan has nothing to write.
     failed: bool,
+    /// The routes whose parked events the database refuses to change.
+    refused: Refusals<Route>,
 }
 
 impl Default for Unparking {
     fn default() -> Self {
         let now = Instant::now();
-        Self { has_more: false, looked_at: now, walks: true, walked_at: now, after: None, failed: false }
+        Self {
+            changed: false,
+            has_more: false,
+            looked_at: now,
+            walks: true,
+            walked_at: now,
+            after: None,
+            failed: false,
+            refused: Refusals::default(),
+        }
     }
 }
 
 impl Unparking {
     /// Whether there may be more to unpark at once.
     pub(super) fn has_more(&self) -> bool {
-        self.has_more
+        self.has_more || self.changed
     }
 
-    /// Whether to unpark although no listener has changed. A poller with a full queue never rests, and must still unpark events.
+    /// How long until the first refused route is retried. `None` if none is refused now.
+    pub(super) fn next_retry(&self) -> Option<Duration> {
+        self.refused.next_retry(Instant::now())
+    }
+
+    /// Notes that the listeners have changed.
+    pub(super) fn note_change(&mut self) {
+        (self.changed, self.walks, self.after) = (true, true, None);
+    }
+
+    /// Whether to unpark though nothing woke the poller. A poller that never rests, because its queue is full, must not forget the
+    /// events that are parked.
     pub(super) fn is_due(&self, interval: Duration) -> bool {
         let rest = if self.after.is_some() { UNPARK_MIN_INTERVAL } else { interval.max(UNPARK_MIN_INTERVAL) };
-        self.has_more || self.looked_at.elapsed() >= rest
+        self.has_more() || self.looked_at.elapsed() >= rest
     }
 
-    /// Unparks a batch. `changed`: whether the listeners changed. The batch has no more events than this host can claim at once: another
-    /// host without a listener for them could claim the rest, and would park it again. In the ordered modes, only the host that holds an
-    /// event's partition delivers it, so only that host unparks it.
-    pub(super) async fn step(&mut self, reader: &mut Reader, changed: bool) -> Result<(), StoreError> {
+    /// Unparks a batch. No more events than this host can claim at once: another host that has no listener for them could claim the
+    /// rest, and would park it again. In the ordered modes, only the host that holds an event's partition delivers it, so only that
+    /// host unparks it. Returns whether the database was asked.
+    pub(super) async fn step(&mut self, reader: &mut Reader) -> Result<bool, StoreError> {
         let limit = reader.room().events.min(UNPARK_BATCH);
         let Reader { intake, schedule, .. } = reader;
-        if changed {
-            self.after = None;
-        }
-        self.walks |= changed || self.walked_at.elapsed() >= schedule.interval().max(UNPARK_MIN_INTERVAL);
+        self.walks |= self.walked_at.elapsed() >= schedule.interval().max(UNPARK_MIN_INTERVAL);
         if limit == 0 {
-            self.has_more |= changed;
-            return Ok(());
+            return Ok(false);
         }
         let partitions = intake.order.as_ref().map(|_| intake.partitions.open().all);
         if partitions.as_ref().is_some_and(Vec::is_empty) {
-            self.has_more = false;
-            return Ok(());
+            (self.changed, self.has_more) = (false, false);
+            return Ok(false);
         }
         let began_at = Instant::now();
-        let (mut routes, mut found) = (intake.listeners.open_routes(), false);
+        let (mut routes, mut found, mut asked) = (intake.listeners.open_routes(), false, false);
         if intake.listeners.has_patterns() || (gives_up(intake) && self.walks) {
+            asked = true;
             match self.routes_to_unpark(intake).await? {
                 Some(free) => {
                     found = !free.is_empty();
@@ -93,25 +116,79 @@ impl Unparking {
                 intake.wake.within(UNPARK_MIN_INTERVAL);
             }
         }
+        let resting = self.refused.resting(began_at);
+        routes.retain(|route| !resting.contains(route));
         self.has_more = !routes.is_empty();
         if self.has_more {
-            let limit = u32::try_from(limit).expect("at most a thousand");
-            let unparked = intake.store.unpark(&intake.owner, &routes, partitions.as_deref(), limit).await;
-            self.failed = unparked.is_err();
-            let unparked = unparked?;
-            self.has_more = unparked.len() >= usize::try_from(limit).unwrap_or(usize::MAX);
+            asked = true;
+            let (unparked, failed) = self.unpark(intake, &routes, partitions.as_deref(), limit).await;
+            self.failed = failed.is_some();
+            self.has_more = self.failed || unparked.len() >= limit;
             if intake.order.is_none() {
                 // At once: the host that holds the partitions of these events may have no listener for them, and would park them again.
                 intake.claim(&unparked, &mut Holds::new()).await?;
             } else if !unparked.is_empty() {
                 schedule.cursor.begin_again();
             }
+            if let Some(error) = failed {
+                return Err(error);
+            }
         }
         self.has_more |= found && self.walks;
-        // Unchanged after a failure, so that the next turn tries again. Otherwise a read-only database would seem healthy at every other
-        // turn.
-        self.looked_at = began_at;
-        Ok(())
+        // Not noted after a failure: the next turn that may try does so.
+        (self.looked_at, self.changed) = (began_at, false);
+        Ok(asked)
+    }
+
+    /// Unparks events of these routes, `limit` at most. If the database refuses a change to an event of one route, because a trigger or a
+    /// constraint of the table does, the events of the other routes are unparked: the route is found by halving, and rests. The error is
+    /// that of routes that were not tried.
+    async fn unpark(
+        &self,
+        intake: &Intake,
+        routes: &[Route],
+        partitions: Option<&[u16]>,
+        limit: usize,
+    ) -> (Vec<Fence>, Option<StoreError>) {
+        let mut halving = Halving::new(routes);
+        let (mut unparked, mut refused, mut failed, mut is_one_accepted) = (Vec::new(), Vec::new(), None, false);
+        while unparked.len() < limit {
+            let Some(part) = halving.next_part() else { break };
+            let room = u32::try_from(limit - unparked.len()).expect("at most a thousand");
+            let error = match intake.store.unpark(&intake.owner, part, partitions, room).await {
+                Ok(more) => {
+                    is_one_accepted = true;
+                    self.refused.accepted(part.iter().cloned());
+                    unparked.extend(more);
+                    continue;
+                }
+                Err(error) => error,
+            };
+            match halving.failed(part, &error) {
+                Failure::Halved => {}
+                Failure::Refused(route) => refused.push((route, error)),
+                Failure::OfAll => failed = Some(error),
+            }
+        }
+        // Otherwise the right to change the table may be missing.
+        let is_of_routes = is_one_accepted || refused.iter().any(|(_, error)| !matches!(error, StoreError::Forbidden { .. }));
+        if is_of_routes {
+            refused.iter().for_each(|(route, error)| self.refuse(route, error, intake));
+        } else {
+            failed = failed.or_else(|| refused.pop().map(|(_, error)| error));
+        }
+        (unparked, failed)
+    }
+
+    /// Lets a route rest whose parked events the database refuses to change.
+    fn refuse(&self, route: &Route, error: &StoreError, intake: &Intake) {
+        intake.metrics.db_error(error);
+        if self.refused.refuse(route.clone(), Instant::now()) {
+            tracing::error!(
+                %route, error = %crate::chain(error),
+                "the database refuses to unpark a route's events; retrying after 1 s, later after up to 60 s; other routes are unparked"
+            );
+        }
     }
 
     /// Parked routes that are not among the registered routes, and whose events would not be parked now. Either a relay's pattern covers

@@ -116,8 +116,8 @@ impl Intake {
                 Failure::OfAll => failed = Some(error),
             }
         }
-        self.refused.claimed(claimed.iter().map(|claim| claim.fence.sequence));
-        // If every claim is forbidden, the user may lack the right to change the table.
+        self.refused.accepted(claimed.iter().map(|claim| claim.fence.sequence));
+        // Otherwise the right to change the table may be missing.
         let is_of_rows = !claimed.is_empty() || refused.iter().any(|(_, error)| !matches!(error, StoreError::Forbidden { .. }));
         if is_of_rows {
             refused.iter().for_each(|(sequence, error)| self.refuse(*sequence, error));
@@ -155,7 +155,7 @@ impl Intake {
         // If the query fails, all of them count as locked: a lost claim ends with its lease, and a second check costs nothing.
         let locked = self.store.locked(&others).await.inspect_err(|error| self.metrics.db_error(error));
         let mut locked = locked.unwrap_or_else(|_| others.clone());
-        let is_refused = |sequence: &u64| self.refused.knows(*sequence);
+        let is_refused = |sequence: &u64| self.refused.knows(sequence);
         locked.extend(others.iter().copied().filter(is_refused));
         let is_free = |fence: &&Fence| others.contains(&fence.sequence) && !locked.contains(&fence.sequence);
         let free: Vec<Fence> = fences.iter().filter(is_free).copied().collect();
