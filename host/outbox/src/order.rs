@@ -10,6 +10,7 @@ mod config;
 mod keys;
 mod learn;
 mod sweep;
+mod unblock;
 
 pub(crate) use blockers::LOOK_AGAIN;
 pub use config::{OnDead, OrderConfig};

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::queue::Key;
+use crate::refusals::Refusals;
 use crate::store::Unblocked;
 
 /// Most blockers looked at by one statement.
@@ -31,6 +32,8 @@ pub(super) struct Blockers {
     looked_until: u64,
     /// Those that something was set aside behind since the latest statement began: it may not have seen that.
     touched: BTreeSet<u64>,
+    /// The blockers behind which the database refuses to unblock an event.
+    refused: Refusals<u64>,
 }
 
 impl Blockers {
@@ -103,11 +106,14 @@ impl Blockers {
     }
 
     /// The blockers to look at now: open ones, and when `all` is asked for or it is time, a part of the others. Left out are
-    /// those that are `held_up`: an event let go from behind one of these would be set aside again at once.
+    /// those that are `held_up`: an event let go from behind one of these would be set aside again at once. So are those that rest
+    /// because the database refused to unblock an event behind them.
     pub(super) fn candidates(&mut self, all: bool, held_up: impl Fn(&Key, u64) -> bool) -> Vec<u64> {
         self.touched.clear();
+        let resting: BTreeSet<u64> = self.refused.resting(Instant::now()).into_iter().collect();
         let is_due = |let_go_at: &Option<Instant>| let_go_at.is_none_or(|at| at.elapsed() >= LOOK_AGAIN);
-        let is_free = |blocker: &u64| self.keys.get(blocker).is_none_or(|key| !held_up(key, *blocker));
+        let is_free =
+            |blocker: &u64| !resting.contains(blocker) && self.keys.get(blocker).is_none_or(|key| !held_up(key, *blocker));
         let open = self.open.iter().filter(|(blocker, let_go_at)| is_due(let_go_at) && is_free(blocker));
         let mut candidates: Vec<u64> = open.map(|(blocker, _)| *blocker).take(BATCH).collect();
         if all || self.looked_at.is_none_or(|at| at.elapsed() >= LOOK_AGAIN) {
@@ -120,6 +126,21 @@ impl Blockers {
             candidates.extend(others);
         }
         candidates
+    }
+
+    /// Lets a blocker rest behind which the database refused to unblock an event. Returns whether it is new among those that rest.
+    pub(super) fn refuse(&mut self, blocker: u64, now: Instant) -> bool {
+        self.refused.refuse(blocker, now)
+    }
+
+    /// How long until the first of those that rest is looked at again. `None` if none rests.
+    pub(super) fn next_retry(&self, now: Instant) -> Option<Duration> {
+        self.refused.next_retry(now)
+    }
+
+    /// Notes that the database has refused to unblock no event behind these.
+    pub(super) fn accepted(&mut self, blockers: &[u64]) {
+        self.refused.accepted(blockers.iter().copied());
     }
 
     /// Notes what became of the candidates. True when some are open still.
@@ -183,6 +204,24 @@ mod tests {
         blockers.insert(2, key("7"));
         assert_eq!(blockers.candidates(true, |in_hands, _| *in_hands == key("42")), [2]);
         assert_eq!(blockers.candidates(true, |_, _| false), [1, 2]);
+    }
+
+    #[test]
+    fn a_blocker_rests_after_a_refusal_and_is_looked_at_again_after_it() {
+        let (mut blockers, now) = (Blockers::default(), Instant::now());
+        blockers.learn(1, Some(key("42")));
+        blockers.learn(2, None);
+        assert_eq!(blockers.candidates(true, |_, _| false), [1, 2]);
+
+        assert!(!blockers.note(&[1, 2], &Unblocked { cleared: vec![2], left: vec![] }));
+        assert!(blockers.refuse(1, now), "it is logged once");
+        assert!(blockers.candidates(true, |_, _| false).is_empty(), "it rests");
+        assert!(blockers.next_retry(now).is_some());
+        assert!(!blockers.refuse(1, now));
+
+        blockers.accepted(&[1]);
+        assert_eq!(blockers.next_retry(now), None);
+        assert_eq!(blockers.candidates(true, |_, _| false), [1]);
     }
 
     #[test]

@@ -1,11 +1,16 @@
 //! Which events that were taken from the table may start, and which wait there behind others.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::OrderConfig;
 use super::blockers::Blockers;
 use super::config::resolves;
+use super::unblock::{log_refused, unblock_each};
 use crate::event::Event;
+use crate::metrics::Metrics;
 use crate::queue::{Delivery, KeyAdmission, KeyQueueLimits, KeyQueues, Turn, key};
 use crate::settlement::{given_back, not_its_turn};
 use crate::store::{Blocker, ReadOrder, Settlement, Store, StoreError, WaitsFor};
@@ -41,6 +46,8 @@ pub(crate) struct LetGo {
     pub(crate) some: bool,
     /// Whether more are to be let go soon.
     pub(crate) more: bool,
+    /// How long until the first event that the database refuses to unblock is retried. `None` if it refuses none now.
+    pub(crate) retry_in: Option<Duration>,
 }
 
 /// What follows the end of a turn.
@@ -153,16 +160,36 @@ impl Order {
 
     /// Lets events in the table go whose turn it is, no more than there is `room` for. What may be in the way no more is looked
     /// at always, all else now and then, and when `all` is asked for.
-    pub(crate) async fn unblock(&self, store: &dyn Store, all: bool, room: usize) -> Result<LetGo, StoreError> {
+    ///
+    /// If the database refuses to unblock an event, those behind other blockers are unblocked: it is found by halving, and rests. The
+    /// error is that of events that were not tried.
+    pub(crate) async fn unblock(
+        &self,
+        store: &dyn Store,
+        metrics: &Metrics,
+        all: bool,
+        room: usize,
+    ) -> (LetGo, Result<(), StoreError>) {
         let candidates = self.lock().candidates(all, |key, blocker| self.key_queues.comes_before(key, blocker));
         if candidates.is_empty() {
-            return Ok(LetGo::default());
+            return (LetGo { retry_in: self.lock().next_retry(Instant::now()), ..LetGo::default() }, Ok(()));
         }
         let limit = (room / candidates.len()).clamp(1, self.key_queues.longest().events);
         let limit = u32::try_from(limit).unwrap_or(u32::MAX);
-        let unblocked = store.unblock(&candidates, self.waits_for, limit).await?;
-        let some = !unblocked.cleared.is_empty() || !unblocked.left.is_empty();
-        Ok(LetGo { some, more: self.lock().note(&candidates, &unblocked) })
+        let ended = unblock_each(store, &candidates, self.waits_for, limit).await;
+        let some = !ended.unblocked.cleared.is_empty() || !ended.unblocked.left.is_empty();
+        let (mut blockers, now) = (self.lock(), Instant::now());
+        blockers.accepted(&ended.accepted);
+        let mut looked_at = ended.accepted;
+        looked_at.extend(ended.refused.iter().map(|(blocker, _)| *blocker));
+        let more = blockers.note(&looked_at, &ended.unblocked);
+        for (blocker, error) in &ended.refused {
+            metrics.db_error(error);
+            if blockers.refuse(*blocker, now) {
+                log_refused(*blocker, error);
+            }
+        }
+        (LetGo { some, more, retry_in: blockers.next_retry(now) }, ended.failed.map_or(Ok(()), Err))
     }
 
     fn lock(&self) -> MutexGuard<'_, Blockers> {

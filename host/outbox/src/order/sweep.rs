@@ -5,6 +5,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::LOOK_AGAIN;
+use super::unblock::{log_refused, unblock_each};
+use crate::metrics::Metrics;
+use crate::refusals::Refusals;
 use crate::store::{PARTITIONS, Store, StoreError, WaitsFor};
 
 /// How often such events are looked for.
@@ -23,11 +26,13 @@ pub(crate) struct Sweep {
     left: bool,
     /// When the next walk begins; `None` for the first.
     next: Option<Instant>,
+    /// The blockers behind which the database refused to change an event.
+    refused: Refusals<u64>,
 }
 
 impl Sweep {
     /// Lets one batch go, when it is time. Returns how soon to come again, if that is sooner than the next regular walk.
-    pub(crate) async fn step(&mut self, store: &dyn Store) -> Result<Option<Duration>, StoreError> {
+    pub(crate) async fn step(&mut self, store: &dyn Store, metrics: &Metrics) -> Result<Option<Duration>, StoreError> {
         if self.after == 0 && self.next.is_some_and(|next| Instant::now() < next) {
             return Ok(None);
         }
@@ -40,8 +45,17 @@ impl Sweep {
             return Ok((rest < EVERY).then_some(rest));
         };
         self.after = *last;
-        let unblocked = store.unblock(&blockers, WaitsFor::Nothing, BEHIND_EACH).await?;
-        self.left |= !unblocked.left.is_empty();
-        Ok(Some(Duration::ZERO))
+        let resting = self.refused.resting(Instant::now());
+        let blockers: Vec<u64> = blockers.iter().copied().filter(|blocker| !resting.contains(blocker)).collect();
+        let ended = unblock_each(store, &blockers, WaitsFor::Nothing, BEHIND_EACH).await;
+        self.left |= !ended.unblocked.left.is_empty();
+        self.refused.accepted(ended.accepted.into_iter());
+        for (blocker, error) in &ended.refused {
+            metrics.db_error(error);
+            if self.refused.refuse(*blocker, Instant::now()) {
+                log_refused(*blocker, error);
+            }
+        }
+        ended.failed.map_or(Ok(Some(Duration::ZERO)), Err)
     }
 }

@@ -76,7 +76,10 @@ impl Poller {
             if room == 0 {
                 return Ok(false);
             }
-            let unblocked = order.unblock(&*intake.store, begins != Begins::Again, room).await?;
+            let (unblocked, ended) = order.unblock(&*intake.store, &intake.metrics, begins != Begins::Again, room).await;
+            if let Some(rest) = unblocked.retry_in {
+                intake.wake.within(rest);
+            }
             if unblocked.more {
                 intake.wake.within(LOOK_AGAIN);
             }
@@ -84,9 +87,9 @@ impl Poller {
                 // These events have been due for long, so their positions are before the cursor.
                 self.reader.schedule.cursor.begin_again();
             }
-            return Ok(true);
+            return ended.map(|()| true);
         }
-        if let Some(soon) = self.sweep.step(&*intake.store).await? {
+        if let Some(soon) = self.sweep.step(&*intake.store, &intake.metrics).await? {
             intake.wake.within(soon);
         }
         Ok(true)
