@@ -6,9 +6,10 @@ use std::time::Duration;
 use outbox::dispatcher::DispatcherConfig;
 use outbox::event::OwnerId;
 use outbox::poller::PollerConfig;
+use outbox::store::postgres::PostgresOptions;
 use outbox::store::{NewRow, Node, NodeStore as _, Ownership, PARTITIONS, PartitionStore as _, WriteStore as _};
-use outbox::{Mode, Outbox, OutboxBuilder};
-use support::{Database, MySql, Postgres, Recorder, eventually};
+use outbox::{Mode, Outbox, OutboxBuilder, PostgresStore};
+use support::{Database, Harness, MySql, Postgres, Recorder, eventually};
 
 use crate::common::{HOUR, ROUTE, done, eager, orders};
 
@@ -88,6 +89,34 @@ async fn events_behind_locked_ones_of_a_host_that_is_gone_are_claimed_and_delive
     sqlx::query(FIRST).execute(&mut *other).await.expect("locks");
 
     goes_on_behind_locked_events(&db, async { other.rollback().await.expect("unlocks") }).await;
+}
+
+/// A trigger needs a lock for one row alone, so that the row itself is free. Other events of its batch are claimed all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_whose_claim_waits_for_another_tables_lock_holds_up_no_other_on_postgres() {
+    let db = Postgres::fresh().await;
+    left_behind(&db, 40).await;
+    let held = format!("{}.held", db.schema());
+    db.execute(&format!("CREATE TABLE {held} (id integer PRIMARY KEY); INSERT INTO {held} VALUES (1)")).await;
+    let body = format!("BEGIN PERFORM id FROM {held} FOR SHARE; RETURN NEW; END");
+    db.execute(&format!("CREATE FUNCTION share() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$")).await;
+    let when = "FOR EACH ROW WHEN (OLD.aggregate_id = '3') EXECUTE FUNCTION share()";
+    db.execute(&format!("CREATE TRIGGER shares BEFORE UPDATE ON outbox_event {when}")).await;
+    let mut other = sqlx::PgPool::connect(db.url()).await.expect("connects").begin().await.expect("begins");
+    db.run_on(&mut other, &format!("SELECT id FROM {held} FOR UPDATE")).await;
+    let mut options = PostgresOptions::from_url(db.url()).expect("good");
+    options.lock_timeout = Duration::from_millis(100);
+    let store = PostgresStore::connect_with(options).await.expect("connects");
+    let recorder = Recorder::done();
+
+    let host = host::<Postgres>(store, Mode::MultiNode, &recorder).start().await.expect("starts");
+
+    done(&db, 39).await;
+    assert_eq!(recorder.count(), 39, "the locked one is not delivered without a claim");
+    other.rollback().await.expect("unlocks");
+    done(&db, 40).await;
+    assert_eq!(recorder.count(), 40, "each once");
+    host.shutdown().await;
 }
 
 /// The first event of one queue is locked while the host reads carefully: it is claimed as soon as it is free.

@@ -1,20 +1,33 @@
 //! Finds single rows that the database refuses, so that a statement for a fixed list can be repeated without them: claims and renewals.
 //! The settler, which must keep each outcome, and a purge, which chooses its rows in SQL, halve by themselves.
 
+use std::time::Duration;
+
+use tokio::time::Instant;
+
 use crate::store::StoreError;
 
 /// After this many refused rows the cause is probably not in the rows.
 const MOST_REFUSED: usize = 16;
+/// How many parts a part is split into after a statement that waited for a lock or took too long. Each such failure takes as long as the
+/// database's timeout, so there should be few until the item is found.
+const PARTS_IF_HELD_UP: usize = 8;
+/// The most such failures, and the longest time that they may take together. Otherwise a locked table would hold up the caller.
+const MOST_HELD_UP: u32 = 6;
+const HELD_UP_FOR: Duration = Duration::from_secs(15);
 
 /// Items that a statement is sent for, together at first, and by halves after a failure.
 pub(crate) struct Halving<'i, I> {
     parts: Vec<&'i [I]>,
     refused: usize,
+    /// How many statements waited for a lock or took too long.
+    held_up: u32,
+    began_at: Instant,
 }
 
 /// The conclusion from a failed statement.
 pub(crate) enum Failure<'i, I> {
-    /// One of the items may be refused. The halves are next.
+    /// One of the items may be refused. Smaller parts are next, or the same part once more.
     Halved,
     /// This item is refused. The others are next.
     Refused(&'i I),
@@ -24,7 +37,7 @@ pub(crate) enum Failure<'i, I> {
 
 impl<'i, I> Halving<'i, I> {
     pub(crate) fn new(items: &'i [I]) -> Self {
-        Self { parts: vec![items], refused: 0 }
+        Self { parts: vec![items], refused: 0, held_up: 0, began_at: Instant::now() }
     }
 
     /// The items of the next statement; at least one.
@@ -34,9 +47,17 @@ impl<'i, I> Halving<'i, I> {
 
     /// Notes that the statement for this part has failed.
     pub(crate) fn failed(&mut self, part: &'i [I], error: &StoreError) -> Failure<'i, I> {
-        if !error.may_concern_rows() || self.refused >= MOST_REFUSED {
+        let is_held_up = is_held_up(error);
+        self.held_up += u32::from(is_held_up);
+        let may_be_of_items = if is_held_up { self.is_patient() } else { error.may_concern_rows() };
+        if !may_be_of_items || self.refused >= MOST_REFUSED {
             self.parts.clear();
             return Failure::OfAll;
+        }
+        if is_held_up && self.held_up == 1 {
+            // Most locks are held for a moment.
+            self.parts.push(part);
+            return Failure::Halved;
         }
         match part {
             [one] => {
@@ -44,12 +65,27 @@ impl<'i, I> Halving<'i, I> {
                 Failure::Refused(one)
             }
             _ => {
-                let (first, second) = part.split_at(part.len().div_ceil(2));
-                self.parts.extend([second, first]);
+                let count = if is_held_up { PARTS_IF_HELD_UP } else { 2 };
+                self.parts.extend(part.chunks(part.len().div_ceil(count)).rev());
                 Failure::Halved
             }
         }
     }
+
+    /// Whether another statement may wait for a lock or take too long.
+    fn is_patient(&self) -> bool {
+        self.held_up <= MOST_HELD_UP && self.began_at.elapsed() < HELD_UP_FOR
+    }
+}
+
+/// Whether a statement waited for a lock for too long, or took too long. A trigger or a foreign key may need a lock for one row alone.
+fn is_held_up(error: &StoreError) -> bool {
+    matches!(error, StoreError::Locked { .. } | StoreError::TimedOut { .. })
+}
+
+/// Whether a refusal of one item says nothing about the others: neither the right to change the table is missing, nor is it locked.
+pub(crate) fn is_of_one_item(error: &StoreError) -> bool {
+    !matches!(error, StoreError::Forbidden { .. }) && !is_held_up(error)
 }
 
 #[cfg(test)]
@@ -89,6 +125,57 @@ mod tests {
             let (expected, others): (Vec<u32>, Vec<u32>) = items.iter().partition(|item| bad.contains(item));
             assert_eq!((alone, accepted), (expected, others), "{bad:?} of {}", items.len());
         }
+    }
+
+    /// How many statements fail for these items, of which the bad ones wait for a lock; and the items that were found.
+    fn halve_locked(items: &[u32], bad: &[u32]) -> (u32, Option<Vec<u32>>) {
+        let locked = StoreError::Locked { action: "test", source: sqlx::Error::RowNotFound };
+        let (mut accepted, mut alone): (Vec<u32>, Vec<u32>) = (Vec::new(), Vec::new());
+        let (mut halving, mut failures) = (Halving::new(items), 0);
+        while let Some(part) = halving.next_part() {
+            if !part.iter().any(|item| bad.contains(item)) {
+                accepted.extend(part);
+                continue;
+            }
+            failures += 1;
+            match halving.failed(part, &locked) {
+                Failure::Halved => {}
+                Failure::Refused(item) => alone.push(*item),
+                Failure::OfAll => return (failures, None),
+            }
+        }
+        accepted.extend(&alone);
+        accepted.sort_unstable();
+        assert_eq!(accepted, items, "each item is accepted or found");
+        (failures, Some(alone))
+    }
+
+    #[test]
+    fn an_item_that_waits_for_a_lock_is_found_by_few_statements() {
+        let items: Vec<u32> = (0..2_000).collect();
+        for bad in [0, 777, 1_999] {
+            let (failures, alone) = halve_locked(&items, &[bad]);
+            assert_eq!(alone, Some(vec![bad]));
+            assert!(failures <= MOST_HELD_UP, "{failures}");
+        }
+        assert_eq!(halve_locked(&[7], &[7]), (2, Some(vec![7])), "it is tried twice");
+    }
+
+    #[test]
+    fn a_locked_table_is_given_up_after_few_statements() {
+        let items: Vec<u32> = (0..2_000).collect();
+        assert_eq!(halve_locked(&items, &items), (MOST_HELD_UP + 1, None));
+    }
+
+    #[test]
+    fn a_lock_that_is_released_after_the_first_failure_leaves_the_items_together() {
+        let items: Vec<u32> = (0..100).collect();
+        let mut halving = Halving::new(&items);
+        let part = halving.next_part().expect("all of them");
+        let locked = StoreError::Locked { action: "test", source: sqlx::Error::RowNotFound };
+        assert!(matches!(halving.failed(part, &locked), Failure::Halved));
+        assert_eq!(halving.next_part(), Some(&items[..]));
+        assert_eq!(halving.next_part(), None);
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub(crate) struct Poller {
     /// Unblocks events in modes other than order by aggregate.
     sweep: Sweep,
     unparking: Unparking,
-    /// How unparking, unblocking and the claims of dropped events go.
+    /// How unparking, unblocking, the claims of dropped events and careful reads go.
     chores: Chores,
     /// Beats after each turn that succeeded while no chore fails. Notes each other turn as failed.
     pulse: Arc<Pulse>,

@@ -1,6 +1,6 @@
 //! Unblocks the events behind many others. One that the database refuses to change is found by halving, so that the others are unblocked.
 
-use crate::halving::{Failure, Halving};
+use crate::halving::{Failure, Halving, is_of_one_item};
 use crate::store::{Store, StoreError, Unblocked, WaitsFor};
 
 /// How it ended.
@@ -34,9 +34,8 @@ pub(super) async fn unblock_each(store: &dyn Store, blockers: &[u64], waits_for:
             Failure::OfAll => ended.failed = Some(error),
         }
     }
-    // Otherwise the right to change the table may be missing.
-    let is_of_rows =
-        !ended.accepted.is_empty() || ended.refused.iter().any(|(_, error)| !matches!(error, StoreError::Forbidden { .. }));
+    // Otherwise the right to change the table may be missing, or the table is locked.
+    let is_of_rows = !ended.accepted.is_empty() || ended.refused.iter().any(|(_, error)| is_of_one_item(error));
     if !is_of_rows {
         let forbidden = ended.refused.drain(..).next().map(|(_, error)| error);
         ended.failed = ended.failed.take().or(forbidden);

@@ -15,6 +15,7 @@ pub(super) struct Chores {
     pub(super) unpark: Chore,
     pub(super) unblock: Chore,
     pub(super) claim_dropped: Chore,
+    pub(super) read_carefully: Chore,
 }
 
 impl Default for Chores {
@@ -23,6 +24,7 @@ impl Default for Chores {
             unpark: Chore::new("unpark events"),
             unblock: Chore::new("unblock events"),
             claim_dropped: Chore::new("claim the events that it dropped"),
+            read_carefully: Chore::new("take the events of hosts that are gone"),
         }
     }
 }
@@ -30,7 +32,7 @@ impl Default for Chores {
 impl Chores {
     /// Whether one of them fails now.
     pub(super) fn is_one_failing(&self) -> bool {
-        [&self.unpark, &self.unblock, &self.claim_dropped].into_iter().any(Chore::is_failing)
+        [&self.unpark, &self.unblock, &self.claim_dropped, &self.read_carefully].into_iter().any(Chore::is_failing)
     }
 }
 

@@ -123,25 +123,34 @@ impl Poller {
 
     /// Takes due events and queues them. Also returns how many it took.
     async fn take_by(&mut self, way: Way, limit: u32, max_bytes: usize) -> Result<(Polled, usize), StoreError> {
+        if !matches!(&way, Way::Carefully { others, .. } if !others.is_empty()) {
+            // Nothing is read carefully beside other partitions any more.
+            self.chores.read_carefully.note(Some(Ok(false)), &self.reader.intake);
+        }
         match way {
             Way::Closed => {
                 self.reader.schedule.cursor.rests();
                 Ok((Polled::Drained, 0))
             }
             Way::Carefully { .. } if !self.reader.may_deliver() => Ok((Polled::Drained, 0)),
-            Way::Carefully { careful, others } => {
+            Way::Carefully { careful, others } if others.is_empty() || self.reader.intake.is_one_queue() => {
                 let accepted = self.reader.read_carefully(&careful, limit, max_bytes).await?;
-                if accepted > 0 {
+                // In one queue, no event may overtake the front.
+                let is_stopped = accepted == 0 && self.reader.intake.is_one_queue();
+                Ok((if is_stopped { Polled::Drained } else { Polled::Full }, accepted))
+            }
+            Way::Carefully { careful, others } => {
+                let may_read = self.chores.read_carefully.may_run();
+                let read = if may_read { Some(self.reader.read_carefully(&careful, limit, max_bytes).await) } else { None };
+                if let Some(Ok(accepted @ 1..)) = read {
+                    self.chores.read_carefully.note(Some(Ok(true)), &self.reader.intake);
                     return Ok((Polled::Full, accepted));
                 }
-                if self.reader.intake.is_one_queue() {
-                    // No event may overtake the front.
-                    return Ok((Polled::Drained, 0));
-                }
-                // Other transactions may have locked many rows of the abandoned partitions. The other partitions do not wait for these
-                // rows.
-                let accepted = if others.is_empty() { 0 } else { self.reader.read(others, limit, max_bytes).await?.1 };
-                Ok((Polled::Full, accepted))
+                // Rows of those partitions may be locked or refused: the other partitions do not wait for them.
+                let (polled, accepted) = self.reader.read(others, limit, max_bytes).await?;
+                let is_read = matches!(read, Some(Ok(_)));
+                self.chores.read_carefully.note(read.map(|read| read.map(|_| true)), &self.reader.intake);
+                Ok((if is_read { Polled::Full } else { polled }, accepted))
             }
             Way::Read(partitions) => self.reader.read(partitions, limit, max_bytes).await,
         }

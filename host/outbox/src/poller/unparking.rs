@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::intake::{Holds, Intake};
 use super::reader::Reader;
 use crate::event::{Fence, Route};
-use crate::halving::{Failure, Halving};
+use crate::halving::{Failure, Halving, is_of_one_item};
 use crate::refusals::Refusals;
 use crate::store::StoreError;
 
@@ -170,8 +170,8 @@ impl Unparking {
                 Failure::OfAll => failed = Some(error),
             }
         }
-        // Otherwise the right to change the table may be missing.
-        let is_of_routes = is_one_accepted || refused.iter().any(|(_, error)| !matches!(error, StoreError::Forbidden { .. }));
+        // Otherwise the right to change the table may be missing, or the table is locked.
+        let is_of_routes = is_one_accepted || refused.iter().any(|(_, error)| is_of_one_item(error));
         if is_of_routes {
             refused.iter().for_each(|(route, error)| self.refuse(route, error, intake));
         } else {

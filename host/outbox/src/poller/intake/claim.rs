@@ -10,7 +10,7 @@ use super::Intake;
 use super::judge::{Judged, is_delivered_alone};
 use super::place::Taken;
 use crate::event::Fence;
-use crate::halving::{Failure, Halving};
+use crate::halving::{Failure, Halving, is_of_one_item};
 use crate::partition::Hold;
 use crate::queue::{Delivery, Dropped, Via};
 use crate::settlement::{given_back, still_at_work};
@@ -117,8 +117,8 @@ impl Intake {
             }
         }
         self.refused.accepted(claimed.iter().map(|claim| claim.fence.sequence));
-        // Otherwise the right to change the table may be missing.
-        let is_of_rows = !claimed.is_empty() || refused.iter().any(|(_, error)| !matches!(error, StoreError::Forbidden { .. }));
+        // Otherwise the right to change the table may be missing, or the table is locked.
+        let is_of_rows = !claimed.is_empty() || refused.iter().any(|(_, error)| is_of_one_item(error));
         if is_of_rows {
             refused.iter().for_each(|(sequence, error)| self.refuse(*sequence, error));
         } else {
