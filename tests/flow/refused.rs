@@ -11,7 +11,7 @@ use outbox::purge::{OnDone, PurgeConfig};
 use outbox::store::{Audit, NewRow, Node, Ownership, PARTITIONS, RefusedOutcomes};
 use outbox::why::ReasonCode;
 use outbox::{DispatchResult, Envelope, Event, EventId, Failure, Mode, Outbox, Route, Status};
-use support::{Database, Harness, Recorder, eventually, in_time};
+use support::{Database, Harness, Postgres, Recorder, eventually, in_time};
 
 use crate::common::{HOUR, ROUTE, at_rest, commit, done, drowsy, eager, order, orders, outbox, reaches, row, rows};
 
@@ -116,6 +116,23 @@ pub(crate) async fn an_outcome_that_changes_nothing_is_not_delivered_in_a_loop<D
     let bad = only_the_bad_one_waits(db, &host, "left the row as it was").await;
 
     the_outcome_is_stored_later(db, &host, &recorder, bad).await;
+    host.shutdown().await;
+}
+
+/// As by a pooler that ends the connection of a statement that takes too long.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outcome_that_ends_its_connection_holds_up_no_other_on_postgres() {
+    let db = Postgres::fresh().await;
+    let recorder = Recorder::done();
+    let host = outbox(&db).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+    let body = "BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NEW; END";
+    db.execute(&format!("CREATE FUNCTION disconnect() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$")).await;
+    let when = format!("FOR EACH ROW WHEN (OLD.aggregate_id = '{BAD}') EXECUTE FUNCTION disconnect()");
+    db.execute(&format!("CREATE TRIGGER refused BEFORE UPDATE ON outbox_event {when}")).await;
+
+    let bad = only_the_bad_one_waits(&db, &host, "the connection to the database was lost").await;
+
+    the_outcome_is_stored_later(&db, &host, &recorder, bad).await;
     host.shutdown().await;
 }
 

@@ -181,8 +181,10 @@ impl Settler {
                 trying.abandoned();
                 return Tried::Refused(error);
             }
+            let sequences: Vec<u64> = completions.iter().map(|one| one.settled.fence.sequence).collect();
+            trying.note_failure(&sequences, &error).await;
             if trying.may_be_of_rows(&error) {
-                // It takes too long again and again, and holds up all others.
+                // It takes too long or loses its connection again and again, and holds up all others.
                 let alone = std::mem::take(completions);
                 completions.append(&mut self.set_apart(alone, &Obstacle::Refused(crate::chain(&error)), round, apart));
                 if completions.is_empty() {

@@ -53,6 +53,7 @@ impl Settler {
                     if matches!(error, StoreError::Locked { .. }) && self.set_locked_apart(batch, round, apart).await {
                         continue;
                     }
+                    trying.note_failure(&sequences(&batch.settled), &error).await;
                     if trying.may_be_of_rows(&error) && events > 1 {
                         limit = events.div_ceil(2);
                         let mut second = batch.split_half();
@@ -161,6 +162,11 @@ impl Settler {
         let Some(plain) = plain(settled) else { return false };
         self.store.settle(&[plain]).await.is_ok_and(|dropped| dropped == 0)
     }
+}
+
+/// The `seq` of the events of these outcomes.
+fn sequences(settled: &[Settled]) -> Vec<u64> {
+    settled.iter().map(|settled| settled.fence.sequence).collect()
 }
 
 /// A copy with ASCII text and without cost; `None` if it would be the same.
