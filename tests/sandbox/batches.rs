@@ -3,7 +3,7 @@
 use std::fs;
 
 use outbox::store::{Filter, InspectStore, Record};
-use outbox::{Outbox, SqliteStore, Status};
+use outbox::{Envelope, Outbox, SqliteStore, Status};
 use support::{Sqlite, eventually, sample_languages};
 use tokio::time::Instant;
 
@@ -48,7 +48,11 @@ impl Batches {
 
     /// Commits events with these payloads together, and returns their rows once all have ended.
     async fn ended(&self, payloads: &[&str]) -> Vec<Record> {
-        let envelopes = payloads.iter().map(|payload| event("Batches", "Do", &format!("\"{payload}\""))).collect();
+        self.all_ended(payloads.iter().map(|payload| with_payload(payload)).collect()).await
+    }
+
+    /// Commits these events together, and returns their rows once all have ended.
+    async fn all_ended(&self, envelopes: Vec<Envelope>) -> Vec<Record> {
         let ids = commit(&self.outbox, envelopes).await;
         let mut rows = Vec::new();
         for id in ids {
@@ -65,8 +69,17 @@ impl Batches {
     }
 }
 
+fn with_payload(payload: &str) -> Envelope {
+    event("Batches", "Do", &format!("\"{payload}\""))
+}
+
 fn reason(row: &Record) -> &str {
     row.last_error.as_deref().unwrap_or_default()
+}
+
+/// The number of events in the call of a dead event, from its reason; `None` if the reason has no number.
+fn events_in_call(row: &Record) -> Option<usize> {
+    reason(row).rsplit_once("one of ").and_then(|(_, size)| size.trim().parse().ok())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -86,7 +99,7 @@ async fn each_has_its_own_answer(batches: Batches) {
     let mut together = Vec::new();
     for (row, payload) in rows.iter().zip(&payloads) {
         let said = reason(row);
-        let size: Option<usize> = said.rsplit_once("one of ").and_then(|(_, size)| size.trim().parse().ok());
+        let size = events_in_call(row);
         match *payload {
             "done" => assert_eq!((row.status, row.attempts, said), (Status::Done, 0, "")),
             _ => {
@@ -182,6 +195,33 @@ async fn effects_that_belong_to_one_event_are_refused_in_a_call_for_several() {
     }
     let emitted = Filter { event_type: Some("Emitted".to_owned()), ..Filter::default() };
     assert!(batches.store.list(&emitted, 10).await.expect("lists").is_empty());
+    batches.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn headers_count_for_the_size_of_a_call() {
+    // Four of these events fit into one call, and five do not.
+    const MAX_CALL_BYTES: usize = 1 << 20;
+    const HEADER_BYTES: usize = 250_000;
+    let batches = Batches::with(MANIFEST).await;
+    let header = "x".repeat(HEADER_BYTES);
+    let payloads = ["count", "done"].repeat(20);
+    let with_header =
+        |payload: &&str| with_payload(payload).with(|event| event.header("large", header.as_str())).expect("a good envelope");
+
+    let rows = batches.all_ended(payloads.iter().map(with_header).collect()).await;
+
+    let mut largest = 0;
+    for (row, payload) in rows.iter().zip(&payloads) {
+        if *payload == "done" {
+            assert_eq!((row.status, row.attempts, reason(row)), (Status::Done, 0, ""));
+            continue;
+        }
+        let events = events_in_call(row).unwrap_or_else(|| panic!("it came with others: {}", reason(row)));
+        assert!(events * HEADER_BYTES <= MAX_CALL_BYTES, "{events} events in one call");
+        largest = largest.max(events);
+    }
+    assert!(largest > 1, "some events were in a call with others");
     batches.stop().await;
 }
 
