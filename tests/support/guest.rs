@@ -6,18 +6,40 @@ use std::path::Path;
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::Resolve;
 
-/// The world of these guests: everything that a listener may import, and clocks to wait for.
+/// The world of these guests: everything that a listener may import, clocks to wait for, and more of WASI that every host links.
 const WORLD: &str = "package test:guest@0.1.0;
 world guest {
   include outbox:listener/http-listener@0.1.0;
   import wasi:clocks/monotonic-clock@0.2.12;
   import wasi:io/poll@0.2.12;
   import wasi:cli/stderr@0.2.12;
+  import wasi:sockets/instance-network@0.2.12;
+  import wasi:sockets/ip-name-lookup@0.2.12;
 }
 package wasi:cli@0.2.12 {
   interface stderr {
     use wasi:io/streams@0.2.12.{output-stream};
     get-stderr: func() -> output-stream;
+  }
+}
+package wasi:sockets@0.2.12 {
+  interface network {
+    resource network;
+    enum error-code {
+      unknown, access-denied, not-supported, invalid-argument, out-of-memory, timeout, concurrency-conflict, not-in-progress,
+      would-block, invalid-state, new-socket-limit, address-not-bindable, address-in-use, remote-unreachable, connection-refused,
+      connection-reset, connection-aborted, datagram-too-large, name-unresolvable, temporary-resolver-failure,
+      permanent-resolver-failure,
+    }
+  }
+  interface instance-network {
+    use network.{network};
+    instance-network: func() -> network;
+  }
+  interface ip-name-lookup {
+    use network.{network, error-code};
+    resource resolve-address-stream;
+    resolve-addresses: func(network: borrow<network>, name: string) -> result<resolve-address-stream, error-code>;
   }
 }";
 

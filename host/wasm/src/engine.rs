@@ -17,6 +17,7 @@ use self::compatibility::compatibility;
 use self::machine::Machine;
 use self::probe::slots_come_back_clean;
 use super::bindings::Listener;
+use super::capability::wasi::count_arguments;
 use super::capability::{HostState, count_what_is_kept};
 use super::error::LoadError;
 use super::manifest::MAX_MEMORY;
@@ -341,6 +342,7 @@ fn link(engine: &wasmtime::Engine) -> wasmtime::Result<Linker<HostState>> {
     wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
     wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut linker)?;
     count_what_is_kept(&mut linker)?;
+    count_arguments(&mut linker)?;
     Ok(linker)
 }
 

@@ -81,7 +81,7 @@ impl Meter {
         *self = Self { ends: Some(ends), kept: self.kept, ..Self::new(self.max_calls) };
     }
 
-    /// Takes note of bytes that go the other way, into the guest.
+    /// Counts bytes of a call that is counted elsewhere: bytes into the guest, or arguments of a function of wasmtime.
     pub(super) fn charge_bytes(&mut self, bytes: usize) -> Result<(), Exceeded> {
         self.bytes = self.bytes.saturating_add(bytes as u64);
         self.check()

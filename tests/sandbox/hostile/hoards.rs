@@ -1,4 +1,5 @@
-//! Guests that leave with the host what would not fit into their own memory: behind handles, in streams, in its log.
+//! Guests that leave with the host what would not fit into their own memory: behind handles, in streams, in its log. Others pass it
+//! arguments that take its time.
 
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use outbox::wasm::{Call, HttpStandIn, InstanceUse};
 use support::Guest;
 
 use super::calls::Evil;
-use super::{LIMITS, called, event, load};
+use super::{LIMITS, called, event, failure, load};
 
 /// What these guests call beside what all call.
 const IMPORTS: &str = r#"
@@ -22,6 +23,9 @@ const IMPORTS: &str = r#"
     (import "wasi:http/types@0.2.12" "[static]fields.from-list" (func $fields_of (param i32 i32 i32)))
     (import "wasi:http/types@0.2.12" "[method]fields.append" (func $append (param i32 i32 i32 i32 i32 i32)))
     (import "wasi:http/types@0.2.12" "[method]fields.set" (func $set (param i32 i32 i32 i32 i32 i32)))
+    (import "wasi:http/types@0.2.12" "[method]fields.get" (func $get (param i32 i32 i32 i32)))
+    (import "wasi:http/types@0.2.12" "[method]fields.has" (func $has (param i32 i32 i32) (result i32)))
+    (import "wasi:http/types@0.2.12" "[method]fields.delete" (func $delete (param i32 i32 i32 i32)))
     (import "wasi:http/types@0.2.12" "[method]fields.clone" (func $copy (param i32) (result i32)))
     (import "wasi:http/types@0.2.12" "[resource-drop]fields" (func $drop_fields (param i32)))
     (import "wasi:http/types@0.2.12" "[method]future-incoming-response.get" (func $response (param i32 i32)))
@@ -30,6 +34,8 @@ const IMPORTS: &str = r#"
     (import "wasi:io/streams@0.2.12" "[method]output-stream.write" (func $write (param i32 i32 i32 i32)))
     (import "wasi:io/streams@0.2.12" "[resource-drop]output-stream" (func $drop_stream (param i32)))
     (import "wasi:cli/stderr@0.2.12" "get-stderr" (func $stderr (result i32)))
+    (import "wasi:sockets/instance-network@0.2.12" "instance-network" (func $network (result i32)))
+    (import "wasi:sockets/ip-name-lookup@0.2.12" "resolve-addresses" (func $resolve (param i32 i32 i32 i32)))
 "#;
 
 /// A guest with two million letters from 131072 on, the first of which is a slash, and the name of a header at 2048.
@@ -54,8 +60,56 @@ const LONG_HEADERS: &str = "(local.set $r (call $fields))
 
 /// Every guest whose call must break.
 pub(super) fn all() -> Vec<Evil> {
-    let evil = |name, cause, body: &str| Evil { name, cause, guest: guest(body) };
-    let for_ever = |each: &str| format!("(loop {each} (br 0)) (unreachable)");
+    [keep(), pass_on()].into_iter().flatten().collect()
+}
+
+fn evil(name: &'static str, cause: Cause, body: &str) -> Evil {
+    Evil { name, cause, guest: guest(body) }
+}
+
+fn for_ever(each: &str) -> String {
+    format!("(loop {each} (br 0)) (unreachable)")
+}
+
+/// Guests that pass large arguments to functions that keep none of them.
+fn pass_on() -> Vec<Evil> {
+    let on_fields = |each: &str| format!("(local.set $r (call $fields)) {}", for_ever(each));
+    vec![
+        evil(
+            "reads a header with a long name",
+            Cause::HostCalls,
+            &on_fields("(call $get (local.get $r) (i32.const 131073) (i32.const 1000000) (i32.const 32768))"),
+        ),
+        evil(
+            "looks for a header with a long name",
+            Cause::HostCalls,
+            &on_fields("(drop (call $has (local.get $r) (i32.const 131073) (i32.const 1000000)))"),
+        ),
+        evil(
+            "deletes a header with a long name",
+            Cause::HostCalls,
+            &on_fields("(call $delete (local.get $r) (i32.const 131073) (i32.const 1000000) (i32.const 32768))"),
+        ),
+        evil(
+            "sets a header with a long name to no values",
+            Cause::HostCalls,
+            &on_fields(
+                "(call $set (local.get $r) (i32.const 131073) (i32.const 1000000) (i32.const 0) (i32.const 0) (i32.const 32768))",
+            ),
+        ),
+        evil(
+            "resolves a long name",
+            Cause::HostCalls,
+            &format!(
+                "(local.set $r (call $network)) {}",
+                for_ever("(call $resolve (local.get $r) (i32.const 131073) (i32.const 1000000) (i32.const 32768))")
+            ),
+        ),
+    ]
+}
+
+/// Guests that leave with the host more than one call may exchange with it.
+fn keep() -> Vec<Evil> {
     vec![
         evil("keeps requests with the longest addresses", Cause::HostCalls, &for_ever(LONG_REQUEST)),
         evil("keeps long headers", Cause::HostCalls, &for_ever(LONG_HEADERS)),
@@ -117,6 +171,16 @@ pub(super) fn all() -> Vec<Evil> {
             "(call $write (call $stderr) (i32.const 131072) (i32.const 65537) (i32.const 32784)) (call $done)",
         ),
     ]
+}
+
+#[tokio::test]
+async fn arguments_count_even_if_the_host_keeps_none_of_them() {
+    for Evil { name, guest, .. } in pass_on() {
+        let report = called(&guest, LIMITS).await;
+        let failure = failure(&report);
+        assert!(failure.message.contains("exchanged more than 4194304 bytes with the host"), "a guest that {name}: {failure}");
+        assert!(report.used.host_calls < 20, "a guest that {name}: {:?}", report.used);
+    }
 }
 
 #[tokio::test]

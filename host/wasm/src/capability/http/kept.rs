@@ -42,6 +42,7 @@ pub(crate) fn count_what_is_kept(linker: &mut Linker<HostState>) -> wasmtime::Re
     linker.allow_shadowing(true);
     let mut types = linker.instance(TYPES)?;
     headers(&mut types)?;
+    names(&mut types)?;
     addresses(&mut types)?;
     responses(&mut types)?;
     types.func_wrap("[method]outgoing-body.write", |mut store: Context<'_>, (body,): (Resource<HostOutgoingBody>,)| {
@@ -67,12 +68,6 @@ pub(crate) fn count_what_is_kept(linker: &mut Linker<HostState>) -> wasmtime::Re
 
 /// Each set of headers is bounded by wasmtime; all of them together are bounded by what one call may exchange with the host.
 fn headers(types: &mut LinkerInstance<'_, HostState>) -> wasmtime::Result<()> {
-    fn answer<T>(done: HeaderResult<T>) -> wasmtime::Result<(Result<T, HeaderError>,)> {
-        Ok((match done {
-            Ok(value) => Ok(value),
-            Err(error) => Err(error.downcast()?),
-        },))
-    }
     types.func_wrap("[static]fields.from-list", |mut store: Context<'_>, (entries,): (Vec<(String, Vec<u8>)>,)| {
         let state = store.data_mut();
         state.meter.keep(entries.iter().map(|(name, value)| field_bytes(name.len(), value.len())).sum())?;
@@ -82,7 +77,9 @@ fn headers(types: &mut LinkerInstance<'_, HostState>) -> wasmtime::Result<()> {
         "[method]fields.set",
         |mut store: Context<'_>, (fields, name, values): (Fields, String, Vec<Vec<u8>>)| {
             let state = store.data_mut();
-            state.meter.keep(values.iter().map(|value| field_bytes(name.len(), value.len())).sum())?;
+            let kept: usize = values.iter().map(|value| field_bytes(name.len(), value.len())).sum();
+            // Without values, the name alone crosses the boundary.
+            state.meter.keep(name.len() + kept)?;
             answer(HostFields::set(&mut state.http(), fields, name, values))
         },
     )?;
@@ -97,6 +94,33 @@ fn headers(types: &mut LinkerInstance<'_, HostState>) -> wasmtime::Result<()> {
         state.keep_fields(&fields)?;
         Ok((HostFields::clone(&mut state.http(), fields)?,))
     })
+}
+
+/// wasmtime accepts a name of any length, even for a header that it only looks up or removes.
+fn names(types: &mut LinkerInstance<'_, HostState>) -> wasmtime::Result<()> {
+    types.func_wrap("[method]fields.get", |mut store: Context<'_>, (fields, name): (Fields, String)| {
+        let state = store.data_mut();
+        state.meter.charge_bytes(name.len())?;
+        Ok((HostFields::get(&mut state.http(), fields, name)?,))
+    })?;
+    types.func_wrap("[method]fields.has", |mut store: Context<'_>, (fields, name): (Fields, String)| {
+        let state = store.data_mut();
+        state.meter.charge_bytes(name.len())?;
+        Ok((HostFields::has(&mut state.http(), fields, name)?,))
+    })?;
+    types.func_wrap("[method]fields.delete", |mut store: Context<'_>, (fields, name): (Fields, String)| {
+        let state = store.data_mut();
+        state.meter.charge_bytes(name.len())?;
+        answer(HostFields::delete(&mut state.http(), fields, name))
+    })
+}
+
+/// The answer of a function that may refuse a header.
+fn answer<T>(done: HeaderResult<T>) -> wasmtime::Result<(Result<T, HeaderError>,)> {
+    Ok((match done {
+        Ok(value) => Ok(value),
+        Err(error) => Err(error.downcast()?),
+    },))
 }
 
 /// Who holds on to a response's headers holds on to what its endpoint has sent, also when the response is gone.
