@@ -32,6 +32,8 @@ pub(super) const MAX_MESSAGE_BYTES: usize = 2 << 10;
 pub(super) const DELAYS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(24 * 60 * 60));
 
 const MAX_HOST_BYTES: u64 = 4 << 20;
+/// How much of the host's heap every instance may take before it counts as its memory. No sample takes more.
+const FREE_HOST_BYTES: usize = 1 << 20;
 const FUEL_PER_HOST_CALL: u64 = 1_000;
 
 /// The delay that a guest asked for, within bounds.
@@ -149,6 +151,8 @@ impl Meter {
 pub(super) struct Limiter {
     max: usize,
     share: InstanceShare,
+    /// Bytes of the host's heap that count together with the first memory or table.
+    uncounted: usize,
     /// Whether something was refused because all guests together, or those of the plugin, have too much: no fault of this one.
     pub(super) starved: bool,
     /// Whether something was refused in this call. A guest that is refused memory aborts, which looks like any other trap.
@@ -157,7 +161,13 @@ pub(super) struct Limiter {
 
 impl Limiter {
     pub(super) fn new(max: usize, share: &Arc<PluginShare>) -> Self {
-        Self { max, share: share.instance(), starved: false, denied: false }
+        Self { max, share: share.instance(), uncounted: 0, starved: false, denied: false }
+    }
+
+    /// Counts the bytes that the instance takes of the host's heap, beyond those that are free. They are taken together with its
+    /// first memory or table, since wasmtime asks before it makes one and can be refused.
+    pub(super) fn count_host_bytes(&mut self, bytes: usize) {
+        self.uncounted = bytes.saturating_sub(FREE_HOST_BYTES);
     }
 
     /// Bytes in use now; memory never shrinks.
@@ -175,12 +185,13 @@ impl Limiter {
     }
 
     fn grow(&mut self, current: usize, desired: usize) -> bool {
-        let more = desired.saturating_sub(current);
+        let more = desired.saturating_sub(current).saturating_add(self.uncounted);
         if self.used().saturating_add(more) > self.max {
             self.denied = true;
             return false;
         }
         if self.share.take(more) {
+            self.uncounted = 0;
             return true;
         }
         if !self.starved {
@@ -236,6 +247,23 @@ mod tests {
         assert!(!limiter.memory_growing(600, 601, None).unwrap());
         assert!(limiter.denied);
         assert_eq!(limiter.used(), 1_000);
+    }
+
+    #[test]
+    fn bytes_of_the_hosts_heap_beyond_the_free_ones_count_as_memory() {
+        let share = MemoryBudget::new(1 << 20).share("p");
+        let with = |max, host_bytes| {
+            let mut limiter = Limiter::new(max, &share);
+            limiter.count_host_bytes(host_bytes);
+            limiter
+        };
+        let mut free = with(1_000, FREE_HOST_BYTES);
+        assert!(free.memory_growing(0, 1_000, None).unwrap());
+        let mut counted = with(2_000, FREE_HOST_BYTES + 1_000);
+        assert!(counted.memory_growing(0, 600, None).unwrap() && counted.table_growing(0, 50, None).unwrap());
+        assert_eq!((free.used(), counted.used()), (1_000, 2_000));
+        let mut refused = with(1_000, FREE_HOST_BYTES + 1_000);
+        assert!(!refused.memory_growing(0, 1, None).unwrap() && refused.denied);
     }
 
     #[test]

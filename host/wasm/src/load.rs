@@ -3,8 +3,10 @@
 pub(super) mod anatomy;
 pub(super) mod compile;
 mod contract;
+mod damaged;
 mod description;
 pub(super) mod grants;
+mod instance_size;
 pub(super) mod on_events;
 pub(super) mod plugin;
 mod scan;
@@ -28,6 +30,7 @@ use wasmtime::component::Component;
 use self::anatomy::most_table_elements;
 use self::compile::{CompileFailure, in_proportion};
 use self::description::{check_on_events, check_settings, describe, routes};
+use self::instance_size::check_instance_size;
 use self::plugin::{Linked, Plugin, engine_for};
 use self::scan::scan;
 use super::bindings::ListenerPre;
@@ -120,6 +123,8 @@ impl Loader {
             return Err(LoadError::WrongWorld { file: file.to_owned(), differences });
         }
         check_needs(file, name, &component, &manifest.limits)?;
+        // Also for a component from the cache, which no scan has seen.
+        let host_bytes = check_instance_size(&bytes)?;
         let has_small_tables = has_small_tables(&component, &bytes.bytes);
         let engine = engine_for(&self.engine, manifest.isolation, has_small_tables)?;
         // Compiled for the engine that all begin with; what serves already may be of any, for its isolation may have been another.
@@ -140,7 +145,7 @@ impl Loader {
         // The version that serves may have all that the plugin may have: this one is tried beside it.
         let share = self.engine.memory.share(&format!("{name} (loading)"));
         let (bare, weight) = (identity(Grants::default()), weight(&component));
-        let bare = Linked { engine, pre, identity: bare, share, limits, weight, has_small_tables };
+        let bare = Linked { engine, pre, identity: bare, share, limits, weight, host_bytes, has_small_tables };
         let description = describe(file, &bare).await?;
         let routes = routes(file, &description)?;
         check_on_events(file, &component, &bare).await?;

@@ -107,6 +107,30 @@ async fn what_asks_for_too_much_before_it_has_done_anything_is_refused() {
     }
 }
 
+#[tokio::test]
+async fn a_component_whose_instances_take_much_of_the_hosts_memory_never_loads() {
+    let component = |module: &str, times: usize| {
+        wat(&format!("(component (core module $m {module}) {})", "(core instance (instantiate $m))".repeat(times)))
+    };
+    let globals = "(global i32 (i32.const 0))".repeat(10_000);
+    let passive = format!("(func $f) (elem func {})", "$f ".repeat(10_000));
+    let exported = (0..5_000).fold(String::new(), |mut all, number| {
+        write!(all, "(func (export \"f{number}\"))").expect("a String takes everything");
+        all
+    });
+    // An instance of each takes about 160,000 bytes.
+    for (what, module) in [("globals", &globals), ("passive element segments", &passive), ("references", &exported)] {
+        for times in [30, 60] {
+            let error = refused(component(module, times)).await;
+            let told =
+                "bytes of the host's memory for each instance, beside its memories and tables, and at most 4,194,304 are given";
+            assert!(error.contains(told), "{what}, {times} times: {error}");
+        }
+        let error = refused(component(module, 5)).await;
+        assert!(error.contains("it exports nothing"), "{what}, 5 times: {error}");
+    }
+}
+
 /// The component with another core module in it, which nobody makes an instance of.
 fn with_module(mut component: Vec<u8>, text: &str) -> Vec<u8> {
     let module = wat(text);

@@ -7,6 +7,7 @@ use serde::Serialize;
 use wasmparser::{Encoding, Parser, Payload};
 
 use super::contract;
+use super::damaged::damaged;
 use super::scan::scan;
 use crate::directory::file::Bytes;
 use crate::directory::place::{Place, parent};
@@ -57,12 +58,7 @@ pub fn anatomy(file: &Path) -> Result<Anatomy, LoadError> {
     let bytes = Bytes::read(&Place::open(parent(file), None)?, file)?;
     // Damaged, or larger than anything that is loaded: told as a load would tell it.
     scan(&bytes)?;
-    let damaged = |error: wasmparser::BinaryReaderError| LoadError::Damaged {
-        file: bytes.file.clone(),
-        offset: error.offset() as u64,
-        bytes: bytes.bytes.len() as u64,
-        reason: error.message().to_owned(),
-    };
+    let damaged = |error: wasmparser::BinaryReaderError| damaged(&bytes, &error);
     let mut found = Found::default();
     for payload in Parser::new(0).parse_all(&bytes.bytes) {
         found.take(&payload.map_err(damaged)?).map_err(damaged)?;

@@ -35,6 +35,8 @@ pub(crate) struct Linked {
     pub(crate) limits: Limits,
     /// What an instance counts for while it is kept.
     pub(crate) weight: usize,
+    /// The most bytes that an instance takes of the host's heap, beside its memories and tables.
+    pub(crate) host_bytes: usize,
     /// Whether no table in it can grow beyond a small one.
     pub(crate) has_small_tables: bool,
 }
@@ -42,7 +44,9 @@ pub(crate) struct Linked {
 impl Linked {
     /// An empty store with all limits set.
     pub(crate) fn store(&self, fuel: u64) -> Store<HostState> {
-        let mut store = Store::new(&self.engine.wasm, HostState::new(&self.share, &self.identity, &self.limits));
+        let mut state = HostState::new(&self.share, &self.identity, &self.limits);
+        state.limiter.count_host_bytes(self.host_bytes);
+        let mut store = Store::new(&self.engine.wasm, state);
         store.limiter(|state| &mut state.limiter);
         store.set_hostcall_fuel(HOSTCALL_BYTES);
         store.set_max_component_handles(MAX_HANDLES);
@@ -148,14 +152,14 @@ impl Plugin {
 
     /// The same plugin in another sandbox; instances that this one keeps stay behind.
     pub(crate) fn moved_to(&self, engine: &Arc<Engine>) -> wasmtime::Result<Arc<Self>> {
-        let Linked { identity, share, limits, weight, has_small_tables, .. } = &self.linked;
-        let (limits, weight, has_small_tables) = (*limits, *weight, *has_small_tables);
+        let Linked { identity, share, limits, weight, host_bytes, has_small_tables, .. } = &self.linked;
+        let (limits, weight, host_bytes, has_small_tables) = (*limits, *weight, *host_bytes, *has_small_tables);
         let engine = engine_for(engine, self.isolation(), has_small_tables);
         let engine = engine.map_err(|error| wasmtime::format_err!("{error}"))?;
         let component = copied(self.linked.pre.instance_pre().component(), &engine.wasm)?;
         let pre = engine.linker.instantiate_pre(&component).and_then(ListenerPre::new)?;
         let (identity, share) = (identity.clone(), share.clone());
-        let linked = Linked { engine, pre, identity, share, limits, weight, has_small_tables };
+        let linked = Linked { engine, pre, identity, share, limits, weight, host_bytes, has_small_tables };
         let Self { manifest, version, described_name, routes, imports, .. } = self;
         let on_events = on_events::export(&component);
         Ok(Arc::new(Self {

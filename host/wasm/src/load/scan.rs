@@ -2,6 +2,8 @@
 
 use wasmparser::{Encoding, FunctionBody, Operator, Parser, Payload};
 
+use super::damaged::damaged;
+use super::instance_size::check_instance_size;
 use crate::directory::file::Bytes;
 use crate::error::LoadError;
 
@@ -17,14 +19,10 @@ const MAX_LOOPS: u64 = 20_000;
 /// 143,000; 10 million in 26 kB took 20 s and 1 GiB.
 const MAX_LOOPED_LOCALS: u64 = 2_000_000;
 
-/// Refuses what is damaged, what is no component, and what would take the compiler too long.
+/// Refuses what is damaged, what is no component, what would take the compiler too long, and what would take too much of the host's
+/// memory in every instance.
 pub(crate) fn scan(bytes: &Bytes) -> Result<(), LoadError> {
-    let damaged = |error: wasmparser::BinaryReaderError| LoadError::Damaged {
-        file: bytes.file.clone(),
-        offset: error.offset() as u64,
-        bytes: bytes.bytes.len() as u64,
-        reason: error.message().to_owned(),
-    };
+    let damaged = |error: wasmparser::BinaryReaderError| damaged(bytes, &error);
     let mut functions = 0;
     let mut modules = 0;
     let mut looped_locals: u64 = 0;
@@ -57,6 +55,7 @@ pub(crate) fn scan(bytes: &Bytes) -> Result<(), LoadError> {
             _ => {}
         }
     }
+    check_instance_size(bytes)?;
     Ok(())
 }
 

@@ -151,7 +151,7 @@ impl PluginHost {
         // Named one by one: a capability without a stand-in behind the gate would really do what it is asked.
         let grants = Grants { config, secrets, emit, state: keeps, publish, http };
         let Plugin { linked, manifest, version, described_name, routes, imports, on_events } = plugin;
-        let Linked { engine, pre, identity, share, limits, weight, has_small_tables } = linked;
+        let Linked { engine, pre, identity, share, limits, weight, host_bytes, has_small_tables } = linked;
         let identity = Identity::new(identity.name.clone(), identity.digest.clone(), grants).reporting();
         let (engine, pre) = (engine.clone(), pre.clone());
         let plugin = Arc::new(Plugin {
@@ -162,6 +162,7 @@ impl PluginHost {
                 share: share.clone(),
                 limits: *limits,
                 weight: *weight,
+                host_bytes: *host_bytes,
                 has_small_tables: *has_small_tables,
             },
             manifest: manifest.clone(),
