@@ -4,7 +4,7 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 /// How long a test waits for what must happen: long enough for a machine under load, and never reached by a passing test.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The longest rest between two looks. A look often counts a table, and takes processor time from what it waits for.
 const LONGEST_REST: Duration = Duration::from_millis(40);
