@@ -252,7 +252,7 @@ async fn a_server_of_nats_sends_the_host_to_no_other_server() {
     let sink = sink(nats(&address));
 
     for number in 0..20 {
-        send_one(&*sink, order(number)).await.expect_err("nobody confirms it");
+        send_one(&*sink, order(number)).await.expect_err("it is not confirmed");
     }
 
     assert_eq!(connected.load(Ordering::SeqCst), 0, "it would be sent the password of the sink");

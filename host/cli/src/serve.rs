@@ -35,7 +35,7 @@ fn told(server: Option<Server>, format: LogFormat) -> Option<Server> {
     server
 }
 
-/// Where it listens, so that nobody takes a server that all networks reach for a local one.
+/// Where it listens: a server that all networks reach must not seem to be a local one.
 fn listening(address: SocketAddr) -> String {
     let of_all = if address.ip().is_unspecified() { ", which stands for every address of this machine" } else { "" };
     format!("listening on http://{address}{of_all}")

@@ -242,7 +242,7 @@ pub(super) fn overdue(status: Status, events: u64, oldest: Option<&Record>, flag
     Finding::warning("purge", what, fix)
 }
 
-/// Who else works on the table, and whether they go together. `without_lock` are the owners of leases whose session's lock is free.
+/// The hosts that work on the table, and whether their modes go together. `without_lock` are the owners of leases whose session's lock is free.
 pub(super) fn nodes(nodes: &[NodeRecord], without_lock: &[String]) -> Vec<Finding> {
     let (killed, live): (Vec<&NodeRecord>, Vec<&NodeRecord>) =
         nodes.iter().filter(|node| node.alive).partition(|node| without_lock.contains(&node.owner));

@@ -139,7 +139,7 @@ impl NatsConfig {
                     options.credentials(text.reveal()).map_err(|_| "the credentials are not a file of NATS".to_owned())?;
             }
         }
-        // Addresses without a scheme may stand beside those with `tls:`.
+        // The list may contain addresses without a scheme as well as some with `tls:`.
         Ok(options.require_tls(self.is_tls()).tls_client_config(tls::client(self.ca_file.as_deref())?))
     }
 

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 /// The longest host name.
 const MAX_HOST: usize = 253;
+
 /// Whether a server may name this host for others: a host that others can be at, of bounded length.
 pub(super) fn may_be_named(host: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b".:-_".contains(&byte);
