@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use outbox::sink::{Sink, SinkError};
 use serde_json::{Value, json};
-use support::PATIENCE;
+use support::{PATIENCE, eventually};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -103,9 +103,11 @@ async fn an_endpoint_that_finishes_no_handshake_but_the_first_keeps_no_connectio
     let sink = sink(config);
     send_until_confirmed(&*sink, order(0)).await;
 
-    while opened.load(Ordering::SeqCst) < 2 {
-        let _ = sink.send(&[order(1), order(2)]).await;
-    }
+    eventually("a second connection begins", async || {
+        sink.send(&[order(1), order(2)]).await;
+        opened.load(Ordering::SeqCst) >= 2
+    })
+    .await;
 
     // The first connection stays open for later messages.
     let end = tokio::time::timeout(PATIENCE, ends.recv()).await;

@@ -34,7 +34,7 @@ pub(super) async fn unblock_each(store: &dyn Store, blockers: &[u64], waits_for:
             Failure::OfAll => ended.failed = Some(error),
         }
     }
-    // Otherwise the right to change the table may be missing, or the table is locked.
+    // If none was accepted, the user may lack the right to change the table, or the table is locked.
     let is_of_rows = !ended.accepted.is_empty() || ended.refused.iter().any(|(_, error)| is_of_one_item(error));
     if !is_of_rows {
         let forbidden = ended.refused.drain(..).next().map(|(_, error)| error);

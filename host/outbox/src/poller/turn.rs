@@ -34,7 +34,7 @@ impl Poller {
         }
         let unparked = if self.unparks(begins) { Some(self.unparking.step(&mut self.reader).await) } else { None };
         let unblocked = if self.chores.unblock.may_run() { Some(self.unblock(begins).await) } else { None };
-        // Events that are due do not wait until those that are set aside can be made due again.
+        // A failure to unpark or unblock events does not delay events that are due.
         let (turn, taken) = match self.take(begins).await {
             // Without open partitions nothing was read.
             Ok((turn, taken)) if self.reader.intake.partitions.is_reading() => {
@@ -68,7 +68,7 @@ impl Poller {
         chore.may_run() && (begins == Begins::Woken || chore.is_failing() || self.unparking.is_due(interval))
     }
 
-    /// Unblocks events whose blocker is out of the way. Returns whether there was room for some.
+    /// Unblocks events whose blocker is resolved. Returns whether there was capacity for some.
     async fn unblock(&mut self, begins: Begins) -> Result<bool, StoreError> {
         let intake = &self.reader.intake;
         if let Some(order) = intake.order.as_ref().filter(|order| !order.is_one_for_all()) {
@@ -124,7 +124,7 @@ impl Poller {
     /// Takes due events and queues them. Also returns how many it took.
     async fn take_by(&mut self, way: Way, limit: u32, max_bytes: usize) -> Result<(Polled, usize), StoreError> {
         if !matches!(&way, Way::Carefully { others, .. } if !others.is_empty()) {
-            // Nothing is read carefully beside other partitions any more.
+            // No partition is read carefully together with others now.
             self.chores.read_carefully.note(Some(Ok(false)), &self.reader.intake);
         }
         match way {
@@ -146,7 +146,7 @@ impl Poller {
                     self.chores.read_carefully.note(Some(Ok(true)), &self.reader.intake);
                     return Ok((Polled::Full, accepted));
                 }
-                // Rows of those partitions may be locked or refused: the other partitions do not wait for them.
+                // Rows of the abandoned partitions may be locked or refused. The other partitions do not wait for these rows.
                 let (polled, accepted) = self.reader.read(others, limit, max_bytes).await?;
                 let is_read = matches!(read, Some(Ok(_)));
                 self.chores.read_carefully.note(read.map(|read| read.map(|_| true)), &self.reader.intake);

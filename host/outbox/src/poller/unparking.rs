@@ -72,16 +72,15 @@ impl Unparking {
         (self.changed, self.walks, self.after) = (true, true, None);
     }
 
-    /// Whether to unpark though nothing woke the poller. A poller that never rests, because its queue is full, must not forget the
-    /// events that are parked.
+    /// Whether to unpark although nothing woke the poller. A poller with a full queue never rests, and must still unpark events.
     pub(super) fn is_due(&self, interval: Duration) -> bool {
         let rest = if self.after.is_some() { UNPARK_MIN_INTERVAL } else { interval.max(UNPARK_MIN_INTERVAL) };
         self.has_more() || self.looked_at.elapsed() >= rest
     }
 
-    /// Unparks a batch. No more events than this host can claim at once: another host that has no listener for them could claim the
-    /// rest, and would park it again. In the ordered modes, only the host that holds an event's partition delivers it, so only that
-    /// host unparks it. Returns whether the database was asked.
+    /// Unparks a batch. The batch has no more events than this host can claim at once: another host without a listener for them could
+    /// claim the rest, and would park it again. In the ordered modes, only the host that holds an event's partition delivers it, so only
+    /// that host unparks it. Returns whether the database was asked.
     pub(super) async fn step(&mut self, reader: &mut Reader) -> Result<bool, StoreError> {
         let limit = reader.room().events.min(UNPARK_BATCH);
         let Reader { intake, schedule, .. } = reader;
@@ -135,7 +134,7 @@ impl Unparking {
             }
         }
         self.has_more |= found && self.walks;
-        // Not noted after a failure: the next turn that may try does so.
+        // Unchanged after a failure, so that the next turn that may unpark tries again.
         (self.looked_at, self.changed) = (began_at, false);
         Ok(asked)
     }
@@ -170,7 +169,7 @@ impl Unparking {
                 Failure::OfAll => failed = Some(error),
             }
         }
-        // Otherwise the right to change the table may be missing, or the table is locked.
+        // If none was accepted, the user may lack the right to change the table, or the table is locked.
         let is_of_routes = is_one_accepted || refused.iter().any(|(_, error)| is_of_one_item(error));
         if is_of_routes {
             refused.iter().for_each(|(route, error)| self.refuse(route, error, intake));

@@ -165,7 +165,7 @@ impl Intake {
     fn without_claim(&self, row: Claimed, must_be_claimed: bool, routes: Routes) -> Option<Event> {
         let is_dropped = self.order.is_some() && row.event.as_ref().is_ok_and(|event| self.in_flight.is_dropped(&event.id()));
         let Due::Since(waited) = row.due else { return None };
-        // Its last owner may have delivered it under the number that it has without a claim.
+        // The last owner may have delivered the event under the `claim_seq` that it has now.
         let is_refused = self.refused.knows(&row.fence.sequence);
         // The claim that would follow counts for `stops_hosts`.
         if must_be_claimed || is_dropped || is_refused || stops_hosts(row.claims.saturating_add(1), row.starts) {

@@ -117,7 +117,7 @@ impl Intake {
             }
         }
         self.refused.accepted(claimed.iter().map(|claim| claim.fence.sequence));
-        // Otherwise the right to change the table may be missing, or the table is locked.
+        // If none was accepted, the user may lack the right to change the table, or the table is locked.
         let is_of_rows = !claimed.is_empty() || refused.iter().any(|(_, error)| is_of_one_item(error));
         if is_of_rows {
             refused.iter().for_each(|(sequence, error)| self.refuse(*sequence, error));

@@ -54,7 +54,7 @@ impl Intake {
     fn awaits_listener(&self, route: &Route, waited: Duration, routes: Routes) -> Option<Settlement> {
         // An event of a paused route goes to a worker, which parks it, with or without a listener.
         let is_paused = || self.listeners.paused(route).is_some();
-        if routes == Routes::Answered || is_paused() || !self.listeners.gives_up_any([route].into_iter()) {
+        if routes == Routes::Answered || !self.listeners.gives_up_any([route].into_iter()) || is_paused() {
             return None;
         }
         if routes == Routes::Unknown {
