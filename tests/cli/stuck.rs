@@ -8,7 +8,7 @@ use support::{Faults, Witness, Writers, sample_plugins};
 
 use crate::home::Home;
 use crate::node::{Mode, Node, SHORT_LEASES, Settings, conclude, say, wait_for_writers, wait_until_all_is_delivered};
-use crate::program::{PATIENCE, Place, run};
+use crate::program::{LOOK_AGAIN, PATIENCE, Place, run};
 
 const EVENTS: usize = 500;
 
@@ -183,4 +183,51 @@ fn sixteen_workers_share_the_smallest_pool(name: &str, place: &Place) {
     assert!(node.runs() && node.complaints().is_empty(), "{:?}", node.complaints());
     let witness = Witness::of(place.url(), place.path());
     conclude(&format!("{name}, sixteen workers, four connections"), place, &mut [node], EVENTS, &Mode::Any.rules(), &witness);
+}
+
+#[test]
+fn a_command_waits_longer_for_a_lock_than_a_host_on_postgres() {
+    let home = Home::on_postgres();
+    let waits = || {
+        let waiting = "SELECT EXISTS (SELECT FROM pg_locks JOIN pg_stat_activity USING (pid)
+                       WHERE relation = 'outbox_event'::regclass AND NOT granted AND now() - query_start > interval '3 s')";
+        run(async {
+            let mut third = PgConnection::connect(home.url()).await.expect("it answers");
+            sqlx::query_scalar::<_, bool>(waiting).fetch_one(&mut third).await.expect("it answers")
+        })
+    };
+    let lock = "BEGIN; LOCK TABLE outbox_event IN SHARE MODE";
+    a_command_waits_longer_for_a_lock_than_a_host(&home, lock, "ROLLBACK", waits);
+}
+
+#[test]
+fn a_command_waits_longer_for_a_lock_than_a_host_on_mysql() {
+    let home = Home::on_mysql();
+    let waits = || {
+        let waiting = "SELECT EXISTS (SELECT * FROM information_schema.processlist
+                       WHERE db = DATABASE() AND state LIKE '%metadata lock%' AND time > 3)";
+        run(async {
+            let mut third = MySqlConnection::connect(home.url()).await.expect("it answers");
+            sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut third).await.expect("it answers") > 0
+        })
+    };
+    a_command_waits_longer_for_a_lock_than_a_host(&home, "LOCK TABLES outbox_event READ", "UNLOCK TABLES", waits);
+}
+
+/// `waits`: whether a statement has waited for the table for longer than one of a host does.
+fn a_command_waits_longer_for_a_lock_than_a_host(home: &Home, lock: &str, unlock: &str, waits: impl Fn() -> bool) {
+    let place = Place::at(home.url());
+    home.execute(lock);
+
+    let ended = std::thread::scope(|scope| {
+        let emitting = scope.spawn(|| place.run(&["event", "emit", "--type", "OrderPlaced", "--payload", "{}"]));
+        while !emitting.is_finished() && !waits() {
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        home.execute(unlock);
+        emitting.join().expect("it does not panic")
+    });
+
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert_eq!(place.stat("new"), 1);
 }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 #[cfg(feature = "mysql")]
 use outbox::MySqlStore;
@@ -30,8 +31,22 @@ pub(crate) enum Missing {
     Create,
 }
 
-/// Opens the database.
+/// How long a statement of a command waits for a lock. A host gives up sooner, since it tries again by itself.
+const LOCK_TIMEOUT_OF_COMMANDS: Duration = Duration::from_secs(20);
+
+/// Opens the database for a host, to look at it, or to change its schema.
 pub(crate) async fn open(config: &Config, missing: Missing) -> Result<Arc<dyn Store>, Failure> {
+    open_with(config, missing, None).await
+}
+
+/// Opens the database for a command that reads and changes events.
+pub(crate) async fn open_for_command(config: &Config) -> Result<Arc<dyn Store>, Failure> {
+    open_with(config, Missing::Refuse, Some(LOCK_TIMEOUT_OF_COMMANDS)).await
+}
+
+/// Opens the database. SQLite has its own time for locks, `busy_timeout`.
+#[cfg_attr(not(any(feature = "mysql", feature = "postgres")), expect(unused_variables, reason = "SQLite alone"))]
+async fn open_with(config: &Config, missing: Missing, lock_timeout: Option<Duration>) -> Result<Arc<dyn Store>, Failure> {
     let database = &config.database;
     match database.kind()? {
         Kind::Sqlite => {
@@ -52,9 +67,17 @@ pub(crate) async fn open(config: &Config, missing: Missing) -> Result<Arc<dyn St
             Ok(Arc::new(opened.map_err(told)?))
         }
         #[cfg(feature = "postgres")]
-        Kind::Postgres => Ok(Arc::new(PostgresStore::connect_with(postgres(database).await?).await?)),
+        Kind::Postgres => {
+            let mut options = postgres(database).await?;
+            options.lock_timeout = lock_timeout.unwrap_or(options.lock_timeout);
+            Ok(Arc::new(PostgresStore::connect_with(options).await?))
+        }
         #[cfg(feature = "mysql")]
-        Kind::Mysql => Ok(Arc::new(MySqlStore::connect_with(mysql(database).await?).await?)),
+        Kind::Mysql => {
+            let mut options = mysql(database).await?;
+            options.lock_timeout = lock_timeout.unwrap_or(options.lock_timeout);
+            Ok(Arc::new(MySqlStore::connect_with(options).await?))
+        }
         #[cfg(not(all(feature = "mysql", feature = "postgres")))]
         kind => Err(left_out(kind)),
     }
@@ -147,7 +170,7 @@ fn left_out(kind: Kind) -> Failure {
 
 /// Opens the database, whose schema must be ours.
 pub(crate) async fn ready(config: &Config) -> Result<Arc<dyn Store>, Failure> {
-    let store = open(config, Missing::Refuse).await?;
+    let store = open_for_command(config).await?;
     store.check_schema().await.map_err(|error| followed(error, config))?;
     Ok(store)
 }

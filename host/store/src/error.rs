@@ -59,7 +59,7 @@ pub enum StoreError {
         advice: &'static str,
     },
     /// Somebody else holds a lock for too long.
-    #[error("the database is locked by another program while trying to {action}; it is tried again")]
+    #[error("the database is locked by another program while trying to {action}")]
     Locked {
         /// What was being done.
         action: &'static str,
@@ -154,7 +154,7 @@ pub enum StoreError {
         source: sqlx::Error,
     },
     /// The server ended a statement that took too long.
-    #[error("the database did not {action} within the statement timeout; it is tried again, find out what slows it down")]
+    #[error("the database did not {action} within the statement timeout; find out what slows it down")]
     TimedOut {
         /// What was being done.
         action: &'static str,

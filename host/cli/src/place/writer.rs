@@ -50,7 +50,7 @@ pub(crate) async fn writer(config: &Config) -> Result<Writer, Failure> {
     if let Some(remote) = &config.remote {
         return Ok(Writer::Host(Box::new(HostWriter { client: Client::new(remote)?, flags: config.flags.clone() })));
     }
-    let store = database::open(config, database::Missing::Refuse).await?;
+    let store = database::open_for_command(config).await?;
     let outbox = Outbox::writer_only(store).label("outbox event emit").start().await;
     let outbox = outbox.map_err(|error| database::not_started(error, config))?;
     Ok(Writer::Database { outbox, flags: config.flags.clone() })
