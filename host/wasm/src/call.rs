@@ -164,6 +164,7 @@ impl PluginListener {
             }
             Ok(Err((error, mut store))) => {
                 let used = used(&store);
+                self.computes_long.learn(used.fuel);
                 Err((self.broken(&error, &mut store), used))
             }
             Err(_) => {

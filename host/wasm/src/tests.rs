@@ -76,7 +76,7 @@ impl Guest {
     }
 
     /// The core module, whose answers lie at 512, whose description lies at 1024, and whose heap begins at 65536.
-    fn core(&self) -> Vec<u8> {
+    pub(super) fn core(&self) -> Vec<u8> {
         let text = format!(
             r#"(module
             (import "outbox:listener/log@0.1.0" "write" (func $log (param i32 i32 i32 i32 i32)))

@@ -173,8 +173,9 @@ impl Shared {
             group.into_iter().map(|waiting| (waiting.asked, waiting.answer)).unzip();
         let mut store = self.plugin.linked.store(INIT_FUEL);
         let plugin = &self.plugin.linked.identity.name;
+        let mut init_fuel = 0;
         let answered = {
-            let call = pin!(self.ask(&mut store, &asked, started + deadline));
+            let call = pin!(self.ask(&mut store, &mut init_fuel, &asked, started + deadline));
             let call = in_turns(plugin, self.computes_long.get(), call);
             tokio::select! {
                 biased;
@@ -183,7 +184,7 @@ impl Shared {
             }
         };
         let guest = used(&store);
-        self.computes_long.learn(guest.fuel);
+        self.computes_long.learn(init_fuel.saturating_add(guest.fuel));
         let cost = Cost { guest: Some(guest), ..Cost::of_time(started.elapsed()) };
         // It was refused memory for no fault of its own, and may have failed its events for that.
         let starved = store.data().limiter.starved;
@@ -271,8 +272,15 @@ impl Shared {
         has_room
     }
 
-    /// One call in an instance of its own, with the fuel of all its events and the deadline of one.
-    async fn ask(&self, store: &mut Store<HostState>, group: &[Asked], ends: Instant) -> Result<Answers, Break> {
+    /// One call in an instance of its own, with the fuel of all its events and the deadline of one. Sets `init_fuel` to the fuel that the
+    /// instantiation used, before the store gets the fuel of the call.
+    async fn ask(
+        &self,
+        store: &mut Store<HostState>,
+        init_fuel: &mut u64,
+        group: &[Asked],
+        ends: Instant,
+    ) -> Result<Answers, Break> {
         let linked = &self.plugin.linked;
         let events: Vec<GuestEvent<'_>> =
             group.iter().map(|asked| GuestEvent::new(&asked.event, asked.max_attempts, asked.deferrals)).collect();
@@ -282,6 +290,7 @@ impl Shared {
         let answers: wasmtime::Result<Answers> = async {
             let instance = linked.pre.instance_pre().instantiate_async(&mut *store).await?;
             let function = instance.get_typed_func::<(&[wit::Event<'_>],), (Answers,)>(&mut *store, &self.function)?;
+            *init_fuel = used(store).fuel;
             store.data_mut().begin_many(group.iter().map(|asked| asked.event.clone()).collect(), ends);
             refuel(store, fuel)?;
             store.set_epoch_deadline(1);
@@ -353,5 +362,53 @@ impl Drop for UnderWay<'_> {
             // Nobody is left who would answer: they are delivered alone.
             calls.waiting.clear();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
+    use wit_parser::Resolve;
+
+    use super::*;
+    use crate::directory::ManifestFile;
+    use crate::directory::file::Bytes;
+    use crate::engine::{Engine, PagemapScan};
+    use crate::load::Loader;
+    use crate::tests::{Guest, event, visit};
+
+    /// A guest that computes for long when it is instantiated, and answers `on-events` with one `done`.
+    fn slow_to_make() -> Vec<u8> {
+        let guest = Guest::new("(call $done)").outside(
+            r#"(func $begin (local $i i32)
+                (loop (br_if 0 (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const 1000000)))))
+            (start $begin)
+            (func (export "outbox:listener/batch-handler@0.1.0#on-events") (param i32 i32) (result i32)
+                (i32.store (i32.const 768) (i32.const 784)) (i32.store (i32.const 772) (i32.const 1)) (i32.const 768))"#,
+        );
+        let mut resolve = Resolve::default();
+        let (package, _) = resolve.push_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("wit/0.1.0")).unwrap();
+        let world = resolve.select_world(&[package], Some("batch-listener")).unwrap();
+        let mut core = guest.core();
+        embed_component_metadata(&mut core, &resolve, world, StringEncoding::UTF8).unwrap();
+        ComponentEncoder::default().validate(true).module(&core).unwrap().encode().unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_long_instantiation_counts_for_whether_calls_compute_for_long() {
+        let loader = Loader::bare(Engine::new(2, PagemapScan::Off).unwrap());
+        let bytes = Arc::new(Bytes::of(Path::new("guest.wasm"), slow_to_make()));
+        let manifest = toml::from_str("isolation = \"batch\"").unwrap();
+        let plugin = loader.load("guest", bytes, ManifestFile::from_config(manifest)).await.unwrap().plugin;
+        let function = plugin.on_events.expect("it exports on-events");
+        let calls = BatchCalls::new(plugin, function, "5000".to_owned());
+        let event = event(None);
+
+        let Ok(reply) = calls.answer(&visit(&event, 0, 1)).await else { panic!("the call broke off") };
+
+        assert_eq!(reply.outcome, Outcome::Done);
+        assert!(calls.shared.computes_long.get());
     }
 }

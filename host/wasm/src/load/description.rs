@@ -111,7 +111,8 @@ pub(super) async fn check_on_events(file: &Path, component: &Component, linked: 
     let Some(function) = on_events::export(component) else { return Ok(()) };
     let mut store = linked.store(INIT_FUEL);
     store.data_mut().begin(None, Instant::now() + DESCRIBE_DEADLINE);
-    let made = tokio::time::timeout(DESCRIBE_DEADLINE, linked.pre.instance_pre().instantiate_async(&mut store)).await;
+    let make = linked.pre.instance_pre().instantiate_async(&mut store);
+    let made = tokio::time::timeout(DESCRIBE_DEADLINE, in_turns(&linked.identity.name, false, make)).await;
     // It was instantiated a moment ago: what fails now is the room for it.
     let Ok(Ok(instance)) = made else { return Err(LoadError::NoSlot { file: file.to_owned() }) };
     on_events::check(&instance, &mut store, &function)
