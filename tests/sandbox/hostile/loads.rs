@@ -131,6 +131,22 @@ async fn a_component_whose_instances_take_much_of_the_hosts_memory_never_loads()
     }
 }
 
+#[tokio::test]
+async fn a_component_that_instantiates_components_without_a_module_very_often_never_loads() {
+    let component = |times: usize| {
+        let many = format!(
+            "(component $many (alias outer $outer $empty (component $e)) {})",
+            "(instance (instantiate $e))".repeat(1_000)
+        );
+        wat(&format!("(component $outer (component $empty) {many} {})", "(instance (instantiate $many))".repeat(times)))
+    };
+    // The pool alone would take 250 of them, and about 30 MB of the host's memory for each instance.
+    let error = refused(component(100)).await;
+    assert!(error.contains("up to 12,812,928 bytes of the host's memory for each instance"), "{error}");
+    let error = refused(component(10)).await;
+    assert!(error.contains("it exports nothing"), "{error}");
+}
+
 /// The component with another core module in it, which nobody makes an instance of.
 fn with_module(mut component: Vec<u8>, text: &str) -> Vec<u8> {
     let module = wat(text);

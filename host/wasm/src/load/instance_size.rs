@@ -1,14 +1,14 @@
 //! How many bytes of the host's heap an instance of a component takes, beside its memories and tables: an upper bound, read from the
 //! component's bytes.
 //!
-//! wasmtime keeps the globals, imports, function references and passive element segments of every core instance there. The pool
-//! counts the passive segments nowhere, and an engine without a pool bounds nothing. The context of the component itself is not
-//! counted here: every part of it has machine code, and machine code is bounded by the size of the file.
+//! wasmtime keeps the globals, imports, function references and passive element segments of every core instance there, and for the
+//! component its context: the state of every component instance in it, its resource types and its canonical functions. The pool
+//! counts neither passive segments nor the state of component instances, and an engine without a pool bounds nothing.
 
 use outbox_event::units::number;
 use wasmparser::{
-    ComponentAlias, ComponentExternalKind as Kind, ComponentInstance, ComponentOuterAliasKind as OuterKind, ElementItems,
-    ElementKind, Encoding, Imports, Instance, Parser, Payload,
+    ComponentAlias, ComponentExternalKind as Kind, ComponentInstance, ComponentOuterAliasKind as OuterKind, ComponentType,
+    ElementItems, ElementKind, Encoding, Imports, Instance, Parser, Payload,
 };
 
 use super::damaged::damaged;
@@ -28,10 +28,19 @@ const DATA_SEGMENT: u64 = 12;
 const PASSIVE_SEGMENT: u64 = 32;
 const PASSIVE_ELEMENT: u64 = 16;
 
-/// The size of a module or component that another component passes in.
-const UNKNOWN: u64 = u64::MAX;
+// Bytes of each part of a component's context, by `VMComponentOffsets` and `ComponentInstance` of wasmtime 48, rounded up.
+/// A component instance: its flags, and its tables of handles and of threads.
+const COMPONENT_INSTANCE: u64 = 128;
+/// A resource type: its destructor, and its identity in a list that grows by doubling.
+const RESOURCE_TYPE: u64 = 96;
+/// A canonical function: its trampoline, its options, and its part of the core module by which wasmtime connects two components.
+const CANONICAL_FUNCTION: u64 = 512;
 
-/// The most bytes that an instance takes of the host's heap, beside its memories and tables.
+/// More than any bound.
+const UNBOUNDED: u64 = u64::MAX;
+
+/// The most bytes that an instance takes of the host's heap, beside its memories and tables. A component that another component passes
+/// in has no bound.
 ///
 /// # Errors
 /// When an instance may take more than [`MAX_INSTANCE_BYTES`], or the component is damaged.
@@ -42,14 +51,13 @@ pub(super) fn check_instance_size(bytes: &Bytes) -> Result<usize, LoadError> {
         _ => Err(LoadError::Needs {
             file: bytes.file.clone(),
             what: format!(
-                "up to {} bytes of the host's memory for each instance, beside its memories and tables, and at most {} are given",
-                number(size),
+                "{} bytes of the host's memory for each instance, beside its memories and tables, and at most {} are given",
+                if size == UNBOUNDED { "any number of".to_owned() } else { format!("up to {}", number(size)) },
                 number(MAX_INSTANCE_BYTES as u64)
             ),
-            advice:
-                "build it with fewer globals, imports, function references and passive element segments, or instantiate fewer \
-                     core modules"
-                    .to_owned(),
+            advice: "build it with fewer globals, imports, function references, passive element segments, resource types and \
+                     canonical functions, or instantiate fewer core modules and components"
+                .to_owned(),
         }),
     }
 }
@@ -59,8 +67,38 @@ fn instance_size(component: &[u8]) -> wasmparser::Result<u64> {
     for payload in Parser::new(0).parse_all(component) {
         walk.take(&payload?)?;
     }
+    let Size { core, context } = walk.total;
     // No store takes more core instances than these, whatever the component passes to its parts.
-    Ok(walk.total.min(walk.largest_module.saturating_mul(u64::from(MAX_CORE_INSTANCES))))
+    let most_core = walk.largest_module.saturating_mul(u64::from(MAX_CORE_INSTANCES));
+    Ok(core.min(most_core).saturating_add(context))
+}
+
+/// The bytes that an instance of a module or component takes.
+#[derive(Clone, Copy, Default)]
+struct Size {
+    /// For its core instances.
+    core: u64,
+    /// In the context of the outermost component.
+    context: u64,
+}
+
+impl Size {
+    fn of_module(core: u64) -> Self {
+        Self { core, context: 0 }
+    }
+
+    /// The size of a module or component that another component passes in.
+    fn passed_in(kind: Kind) -> Self {
+        match kind {
+            Kind::Module => Self::of_module(UNBOUNDED),
+            _ => Self { core: UNBOUNDED, context: UNBOUNDED },
+        }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.core = self.core.saturating_add(other.core);
+        self.context = self.context.saturating_add(other.context);
+    }
 }
 
 /// One walk through a component's bytes. A component refers only to parts that come before.
@@ -72,14 +110,14 @@ struct Walk {
     module: Option<Module>,
     largest_module: u64,
     /// The size of the outermost component, once it has been read.
-    total: u64,
+    total: Size,
 }
 
 impl Walk {
     fn take(&mut self, payload: &Payload<'_>) -> wasmparser::Result<()> {
         match payload {
             Payload::Version { encoding: Encoding::Module, .. } => self.module = Some(Module::default()),
-            Payload::Version { encoding: Encoding::Component, .. } => self.components.push(Component::default()),
+            Payload::Version { encoding: Encoding::Component, .. } => self.components.push(Component::new()),
             Payload::End(_) => self.close(),
             Payload::ComponentAliasSection(aliases) => {
                 for alias in aliases.clone() {
@@ -102,7 +140,7 @@ impl Walk {
         if let Some(module) = self.module.take() {
             let size = module.size();
             self.largest_module = self.largest_module.max(size);
-            self.add(Kind::Module, size);
+            self.add(Kind::Module, Size::of_module(size));
         } else if let Some(component) = self.components.pop() {
             if self.components.is_empty() {
                 self.total = component.total;
@@ -114,10 +152,10 @@ impl Walk {
     fn alias(&mut self, alias: &ComponentAlias<'_>) {
         let outer = |count: u32, kind: Kind, index: u32| {
             let component = self.components.iter().rev().nth(count as usize);
-            component.map_or(UNKNOWN, |component| component.size_of(kind, index))
+            component.map_or_else(|| Size::passed_in(kind), |component| component.size_of(kind, index))
         };
         let (kind, size) = match alias {
-            ComponentAlias::InstanceExport { kind, .. } => (*kind, UNKNOWN),
+            ComponentAlias::InstanceExport { kind, .. } => (*kind, Size::passed_in(*kind)),
             ComponentAlias::Outer { kind: OuterKind::CoreModule, count, index } => {
                 (Kind::Module, outer(*count, Kind::Module, *index))
             }
@@ -129,7 +167,7 @@ impl Walk {
         self.add(kind, size);
     }
 
-    fn add(&mut self, kind: Kind, size: u64) {
+    fn add(&mut self, kind: Kind, size: Size) {
         if let Some(component) = self.components.last_mut() {
             component.add(kind, size);
         }
@@ -137,15 +175,19 @@ impl Walk {
 }
 
 /// A component, and the sizes of the modules and components that it can instantiate, by their indexes.
-#[derive(Default)]
 struct Component {
-    modules: Vec<u64>,
-    components: Vec<u64>,
-    /// The size of all that it instantiates.
-    total: u64,
+    modules: Vec<Size>,
+    components: Vec<Size>,
+    /// The size of an instance, with all that it instantiates.
+    total: Size,
 }
 
 impl Component {
+    fn new() -> Self {
+        let total = Size { core: 0, context: COMPONENT_INSTANCE };
+        Self { modules: Vec::new(), components: Vec::new(), total }
+    }
+
     fn take(&mut self, payload: &Payload<'_>) -> wasmparser::Result<()> {
         match payload {
             Payload::InstanceSection(instances) => {
@@ -162,9 +204,18 @@ impl Component {
                     }
                 }
             }
+            Payload::ComponentTypeSection(types) => {
+                for ty in types.clone() {
+                    if matches!(ty?, ComponentType::Resource { .. }) {
+                        self.add_to_context(1, RESOURCE_TYPE);
+                    }
+                }
+            }
+            Payload::ComponentCanonicalSection(functions) => self.add_to_context(functions.count(), CANONICAL_FUNCTION),
             Payload::ComponentImportSection(imports) => {
                 for import in imports.clone() {
-                    self.add(import?.ty.kind(), UNKNOWN);
+                    let kind = import?.ty.kind();
+                    self.add(kind, Size::passed_in(kind));
                 }
             }
             // An export has an index of its own.
@@ -180,11 +231,16 @@ impl Component {
     }
 
     fn instantiate(&mut self, kind: Kind, index: u32) {
-        self.total = self.total.saturating_add(self.size_of(kind, index));
+        let size = self.size_of(kind, index);
+        self.total.add(size);
+    }
+
+    fn add_to_context(&mut self, count: u32, each: u64) {
+        self.total.add(Size { core: 0, context: u64::from(count) * each });
     }
 
     /// Adds a module or component to its index space; other kinds have no size.
-    fn add(&mut self, kind: Kind, size: u64) {
+    fn add(&mut self, kind: Kind, size: Size) {
         match kind {
             Kind::Module => self.modules.push(size),
             Kind::Component => self.components.push(size),
@@ -192,9 +248,9 @@ impl Component {
         }
     }
 
-    fn size_of(&self, kind: Kind, index: u32) -> u64 {
+    fn size_of(&self, kind: Kind, index: u32) -> Size {
         let sizes = if kind == Kind::Module { &self.modules } else { &self.components };
-        sizes.get(index as usize).copied().unwrap_or(UNKNOWN)
+        sizes.get(index as usize).copied().unwrap_or_else(|| Size::passed_in(kind))
     }
 }
 
@@ -276,8 +332,13 @@ mod tests {
     /// The size of an instance of [`ONE_GLOBAL`].
     const SIZE: u64 = EMPTY + GLOBAL;
 
-    fn size(inside: &str) -> u64 {
+    fn whole_size(inside: &str) -> u64 {
         instance_size(&wat::parse_str(format!("(component $outer {inside})")).unwrap()).unwrap()
+    }
+
+    /// Without the outermost component instance.
+    fn size(inside: &str) -> u64 {
+        whole_size(inside) - COMPONENT_INSTANCE
     }
 
     #[test]
@@ -291,17 +352,45 @@ mod tests {
     fn a_component_in_a_component_counts_as_often_as_it_is_instantiated() {
         let inner = format!("(component $c {ONE_GLOBAL} {})", INSTANTIATED.repeat(2));
         assert_eq!(size(&inner), 0);
-        assert_eq!(size(&format!("{inner} {}", "(instance (instantiate $c))".repeat(3))), 6 * SIZE);
+        let three_times = size(&format!("{inner} {}", "(instance (instantiate $c))".repeat(3)));
+        assert_eq!(three_times, 6 * SIZE + 3 * COMPONENT_INSTANCE);
         let aliased = "(component $c (alias outer $outer $m (core module $i)) (core instance (instantiate $i)))";
         let twice = "(instance (instantiate $c))".repeat(2);
-        assert_eq!(size(&format!("{ONE_GLOBAL} (core module (func)) {aliased} {twice}")), 2 * SIZE);
+        let with_alias = size(&format!("{ONE_GLOBAL} (core module (func)) {aliased} {twice}"));
+        assert_eq!(with_alias, 2 * (SIZE + COMPONENT_INSTANCE));
+    }
+
+    #[test]
+    fn component_instances_without_a_module_count() {
+        let many = format!(
+            "(component $many (alias outer $outer $empty (component $e)) {})",
+            "(instance (instantiate $e))".repeat(10)
+        );
+        let instances = "(instance (instantiate $many))".repeat(10);
+        assert_eq!(size(&format!("(component $empty) {many} {instances}")), 10 * (1 + 10) * COMPONENT_INSTANCE);
+    }
+
+    #[test]
+    fn resource_types_and_canonical_functions_count_in_every_component_instance() {
+        let resource = "(component $r (type $t (resource (rep i32))) (core func (canon resource.drop $t)))";
+        let twice = "(instance (instantiate $r))".repeat(2);
+        let each = COMPONENT_INSTANCE + RESOURCE_TYPE + CANONICAL_FUNCTION;
+        assert_eq!(size(&format!("{resource} {twice}")), 2 * each);
+    }
+
+    #[test]
+    fn a_component_that_is_passed_in_has_no_bound() {
+        let imports = "(component $c (import \"c\" (component $i)) (instance (instantiate $i)))";
+        let passed = "(component $e) (instance (instantiate $c (with \"c\" (component $e))))";
+        assert_eq!(whole_size(&format!("{imports} {passed}")), UNBOUNDED);
     }
 
     #[test]
     fn a_module_that_is_passed_in_counts_as_the_largest_in_every_instance_of_a_store() {
         let imports = "(component $c (import \"m\" (core module $i)) (core instance (instantiate $i)))";
         let passed = "(instance (instantiate $c (with \"m\" (core module $m))))";
-        assert_eq!(size(&format!("{imports} {ONE_GLOBAL} {passed}")), u64::from(MAX_CORE_INSTANCES) * SIZE);
+        let bound = u64::from(MAX_CORE_INSTANCES) * SIZE + COMPONENT_INSTANCE;
+        assert_eq!(size(&format!("{imports} {ONE_GLOBAL} {passed}")), bound);
     }
 
     #[test]
