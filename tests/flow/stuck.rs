@@ -10,11 +10,11 @@ use outbox::dispatcher::{DispatcherConfig, Interceptor};
 use outbox::event::OwnerId;
 use outbox::listener::{BreakerConfig, Fixed, Outcome, Reply, Visit};
 use outbox::store::{NewRow, Ownership, WriteStore};
-use outbox::{DispatchResult, Event, Listener, Outbox, Registration, SqliteStore, Status};
-use support::{Recorder, Sqlite, eventually};
+use outbox::{DispatchResult, Envelope, Event, Listener, Outbox, Registration, SqliteStore, Status};
+use support::{Recorder, Sqlite, eventually, in_time};
 use tokio::time::Instant;
 
-use crate::common::{HOUR, ROUTE, commit_one, drowsy, eager, one_worker, order, outbox, reaches, row};
+use crate::common::{HOUR, ROUTE, commit, commit_one, drowsy, eager, one_worker, order, outbox, reaches, row};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -77,6 +77,41 @@ async fn a_cold_event_whose_listener_blocks_its_thread_is_delivered_again_by_its
     drop(let_go);
     outbox.shutdown().await;
     assert_eq!(row(&db, envelope.id()).await.status, Status::Done, "the late outcome of the first changes nothing");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_call_that_blocks_its_thread_keeps_its_slot_and_delays_no_other_listener() {
+    let (db, store) = Sqlite::on_system_clock().await;
+    let (let_go, held) = mpsc::channel::<()>();
+    let (started, mut starts) = tokio::sync::mpsc::unbounded_channel();
+    let held = Mutex::new(held);
+    let blocking = move |event: Arc<Event>| {
+        let _ = started.send(event.id());
+        let _ = held.lock().expect("not poisoned").recv();
+        async { Ok(DispatchResult::Done) }
+    };
+    let registration = Registration::new(ROUTE.try_into().expect("good"), blocking).concurrency(1);
+    let other = Recorder::done();
+    let config = DispatcherConfig { workers: 4, lease: SECOND, deadline: SECOND / 4, ..DispatcherConfig::default() };
+    let outbox = Outbox::single_node(store).poller(eager()).dispatcher(config).registration(registration);
+    let outbox = outbox.listener("Other", other.listener()).start().await.expect("starts");
+
+    let blocked = commit_one(&outbox).await;
+    assert_eq!(in_time("the first call begins", starts.recv()).await, Some(blocked));
+    let waiting = commit_one(&outbox).await;
+    let others = (0..40).map(|number| Envelope::new("Other").json(&number).expect("a good envelope")).collect();
+
+    for id in commit(&outbox, others).await {
+        reaches(&db, id, Status::Done).await;
+    }
+    assert!(starts.try_recv().is_err(), "the only slot is taken");
+    assert_eq!(row(&db, waiting).await.status, Status::New);
+
+    drop(let_go);
+    for id in [blocked, waiting] {
+        reaches(&db, id, Status::Done).await;
+    }
+    outbox.shutdown().await;
 }
 
 /// Never lets an event through, and never says so.
