@@ -10,9 +10,9 @@ mod calls;
 mod delivery;
 mod in_flight;
 mod key_queues;
+mod lanes;
 mod reserved;
 mod room;
-mod side;
 mod turn;
 
 use std::num::NonZeroUsize;
@@ -31,9 +31,9 @@ pub(crate) use calls::CallAdmission;
 pub(crate) use delivery::{Delivery, Via};
 pub(crate) use in_flight::{Dropped, InFlight, Mark, NotMarked, Reading};
 pub(crate) use key_queues::{KeyAdmission, KeyQueueLimits, KeyQueues};
+use lanes::Lanes;
 pub(crate) use reserved::Reserved;
 pub(crate) use room::Room;
-use side::Side;
 pub(crate) use turn::{Key, Turn, key};
 
 use crate::sync::{Mutex, MutexGuard, PoisonError};
@@ -83,10 +83,9 @@ pub(crate) struct Queue {
 
 #[derive(Debug, Default)]
 struct Sides {
-    hot: Side,
-    cold: Side,
-    /// Counts the events taken while both sides had some.
-    turn: u8,
+    lanes: Lanes<Delivery>,
+    /// Capacity of the hot side that is reserved for later events.
+    reserved: Room,
     closed: bool,
     /// How many workers wait for an event.
     waiting: usize,
@@ -117,16 +116,11 @@ impl Queue {
     pub(crate) fn push(&self, via: Via, deliveries: impl IntoIterator<Item = Delivery>) -> Vec<Delivery> {
         let mut refused = Vec::new();
         let mut sides = self.lock();
-        let closed = sides.closed;
         let room = self.limits.room(via);
-        let side = match via {
-            Via::Hot => &mut sides.hot,
-            Via::Cold => &mut sides.cold,
-        };
         let mut pushed = 0;
         for delivery in deliveries {
-            if !closed && side.has_room(room) {
-                side.push(delivery);
+            if !sides.closed && sides.has_room(via, room) {
+                sides.lanes.lane_mut(via).push(delivery);
                 pushed += 1;
             } else {
                 refused.push(delivery);
@@ -143,7 +137,7 @@ impl Queue {
         if sides.closed {
             return Some(delivery);
         }
-        sides.cold.push(delivery);
+        sides.lanes.lane_mut(Via::Cold).push(delivery);
         self.wake_workers(sides, 1);
         None
     }
@@ -297,8 +291,8 @@ impl Queue {
     #[must_use]
     pub(crate) fn depth(&self) -> (usize, usize) {
         let sides = self.lock();
-        let call_queues = &sides.call_queues;
-        (sides.hot.deliveries.len() + call_queues.depth(Via::Hot), sides.cold.deliveries.len() + call_queues.depth(Via::Cold))
+        let depth = |via: Via| sides.lanes.lane(via).taken().events + sides.call_queues.depth(via);
+        (depth(Via::Hot), depth(Via::Cold))
     }
 
     /// Closes the queue: it takes no more events. Queued events can still be taken.
@@ -316,7 +310,7 @@ impl Queue {
     /// Takes out the cold events that are queued or wait for a call slot, and that `is_wanted` selects.
     pub(crate) fn take_out(&self, is_wanted: impl Fn(&Delivery) -> bool) -> Vec<Delivery> {
         let mut sides = self.lock();
-        let mut taken = sides.cold.take_out(&is_wanted);
+        let mut taken = sides.lanes.lane_mut(Via::Cold).take_out(&is_wanted);
         taken.extend(sides.call_queues.take_out(&is_wanted));
         drop(sides);
         if !taken.is_empty() {
@@ -349,17 +343,32 @@ fn threads() -> usize {
 
 impl Sides {
     fn is_empty(&self) -> bool {
-        self.hot.deliveries.is_empty() && self.cold.deliveries.is_empty() && self.call_queues.ready.is_empty()
+        self.lanes.is_empty() && self.call_queues.ready.is_empty()
     }
 
     /// How much of this side's capacity is taken.
     fn taken(&self, via: Via, limits: QueueLimits) -> Room {
-        let side = match via {
-            Via::Hot => &self.hot,
-            Via::Cold => &self.cold,
-        };
-        let (here, beyond) = (side.taken(), self.call_queues.taken_beyond(via, limits));
-        Room { events: here.events + beyond.events, bytes: here.bytes + beyond.bytes }
+        self.taken_here(via).and(self.call_queues.taken_beyond(via, limits))
+    }
+
+    /// The capacity that the events of this side and its reservations take.
+    fn taken_here(&self, via: Via) -> Room {
+        let taken = self.lanes.lane(via).taken();
+        match via {
+            Via::Hot => taken.and(self.reserved),
+            Via::Cold => taken,
+        }
+    }
+
+    /// Whether one more event fits into this capacity of the side. A single event larger than the whole capacity is still accepted:
+    /// otherwise it would never be delivered.
+    fn has_room(&self, via: Via, room: Room) -> bool {
+        let taken = self.taken_here(via);
+        taken.events < room.events && (taken.bytes < room.bytes || taken.events == 0)
+    }
+
+    fn reserve(&mut self, bytes: usize) {
+        self.reserved = self.reserved.and(Room { events: 1, bytes });
     }
 
     /// Events that waited for a slot take turns with the others: a listener with many events leaves workers to the other listeners.
@@ -368,16 +377,7 @@ impl Sides {
         if self.last_had_slot {
             return self.call_queues.ready.pop_front();
         }
-        self.take_queued().or_else(|| self.call_queues.ready.pop_front())
-    }
-
-    fn take_queued(&mut self) -> Option<Delivery> {
-        if self.hot.deliveries.is_empty() || self.cold.deliveries.is_empty() {
-            return self.hot.pop().or_else(|| self.cold.pop());
-        }
-        let cold_turn = self.turn == 2;
-        self.turn = if cold_turn { 0 } else { self.turn + 1 };
-        if cold_turn { self.cold.pop() } else { self.hot.pop() }
+        self.lanes.pop().or_else(|| self.call_queues.ready.pop_front())
     }
 }
 

@@ -187,11 +187,8 @@ impl CallQueues {
             return Room::default();
         }
         let now = Instant::now();
-        let queues = self.queues.values().filter(|call_queue| !call_queue.is_slow(now)).map(|call_queue| call_queue.side(via));
-        let waiting = queues.fold(Room::default(), |waiting, side| Room {
-            events: waiting.events + side.deliveries.len(),
-            bytes: waiting.bytes + side.bytes,
-        });
+        let queues = self.queues.values().filter(|call_queue| !call_queue.is_slow(now));
+        let waiting = queues.map(|call_queue| call_queue.queued(via)).fold(Room::default(), Room::and);
         waiting.without(limits.room(via))
     }
 
@@ -214,7 +211,7 @@ impl CallQueues {
 
     /// How many events wait or are ready.
     pub(super) fn depth(&self, via: Via) -> usize {
-        let waiting: usize = self.queues.values().map(|call_queue| call_queue.side(via).deliveries.len()).sum();
+        let waiting: usize = self.queues.values().map(|call_queue| call_queue.queued(via).events).sum();
         waiting + self.ready.iter().filter(|delivery| delivery.via == via).count()
     }
 

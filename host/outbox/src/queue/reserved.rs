@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::{Delivery, Queue, Room, Side, Via};
+use super::{Delivery, Queue, Room, Sides, Via};
 
 /// Capacity in the hot queue, reserved until it is used or dropped.
 #[derive(Debug, Default)]
@@ -21,10 +21,9 @@ impl Reserved {
         self.room.events
     }
 
-    fn give_up(&mut self, hot: &mut Side) {
+    fn give_up(&mut self, sides: &mut Sides) {
         if self.queue.take().is_some() {
-            hot.reserved.events -= self.room.events;
-            hot.reserved.bytes -= self.room.bytes;
+            sides.reserved = sides.reserved.without(self.room);
         }
     }
 }
@@ -32,7 +31,7 @@ impl Reserved {
 impl Drop for Reserved {
     fn drop(&mut self) {
         if let Some(queue) = self.queue.clone() {
-            self.give_up(&mut queue.lock().hot);
+            self.give_up(&mut queue.lock());
         }
     }
 }
@@ -45,10 +44,10 @@ impl Queue {
         if !sides.closed {
             let room = self.limits.room(Via::Hot).without(sides.call_queues.taken_beyond(Via::Hot, self.limits));
             for bytes in sizes {
-                if !sides.hot.has_room(room) {
+                if !sides.has_room(Via::Hot, room) {
                     break;
                 }
-                sides.hot.reserve(bytes);
+                sides.reserve(bytes);
                 reserved = Room { events: reserved.events + 1, bytes: reserved.bytes + bytes };
             }
         }
@@ -59,7 +58,7 @@ impl Queue {
     /// Reserves capacity for an event that was in the queue and returns to it, even if no capacity is free: fewer other events are accepted
     /// meanwhile.
     pub(crate) fn reserve_again(self: &Arc<Self>, bytes: usize) -> Reserved {
-        self.lock().hot.reserve(bytes);
+        self.lock().reserve(bytes);
         Reserved { queue: Some(self.clone()), room: Room { events: 1, bytes } }
     }
 
@@ -67,13 +66,13 @@ impl Queue {
     /// if the queue is closed.
     pub(crate) fn push_reserved(&self, mut reserved: Reserved, deliveries: Vec<Delivery>) -> Vec<Delivery> {
         let mut sides = self.lock();
-        reserved.give_up(&mut sides.hot);
+        reserved.give_up(&mut sides);
         if sides.closed {
             return deliveries;
         }
         let pushed = deliveries.len();
         for delivery in deliveries {
-            sides.hot.push(delivery);
+            sides.lanes.lane_mut(Via::Hot).push(delivery);
         }
         self.wake_workers(sides, pushed);
         Vec::new()

@@ -9,7 +9,8 @@ use tokio::time::Instant;
 
 use super::Bounds;
 use crate::queue::call_slot::{CallSlot, CallSlots, Resumption};
-use crate::queue::{Delivery, QueueLimits, Via};
+use crate::queue::lanes::Lanes;
+use crate::queue::{Delivery, QueueLimits, Room, Via};
 
 /// A call queue is slow if its first event has waited for this long. Its events then take no capacity from other listeners.
 pub(super) const SLOW_AFTER: Duration = Duration::from_secs(1);
@@ -34,22 +35,14 @@ pub(super) struct CallQueue {
     resuming: VecDeque<Arc<Resumption>>,
     /// How many slots there are.
     pub(super) calls: usize,
-    hot: CallSide,
-    cold: CallSide,
-    /// Counts the events given a slot while both sides had some.
-    turn: u8,
+    /// The events that wait for a slot, each with the time when it arrived.
+    lanes: Lanes<(Instant, Delivery)>,
     /// How long a slot is taken, as a moving average.
     pub(super) mean: Duration,
     /// The expected turn of the last event that went back to the table.
     turns_end: Instant,
     /// Whether it was full at the last check, and has not been half empty since.
     busy: bool,
-}
-
-#[derive(Debug, Default)]
-pub(super) struct CallSide {
-    pub(super) deliveries: VecDeque<(Instant, Delivery)>,
-    pub(super) bytes: usize,
 }
 
 impl CallQueue {
@@ -59,30 +52,26 @@ impl CallQueue {
             waiting: 0,
             resuming: VecDeque::new(),
             calls: 0,
-            hot: CallSide::default(),
-            cold: CallSide::default(),
-            turn: 0,
+            lanes: Lanes::default(),
             mean: Duration::ZERO,
             turns_end: now,
             busy: false,
         }
     }
 
-    pub(super) fn side(&self, via: Via) -> &CallSide {
-        match via {
-            Via::Hot => &self.hot,
-            Via::Cold => &self.cold,
-        }
+    /// The capacity that the waiting events of this side take.
+    pub(super) fn queued(&self, via: Via) -> Room {
+        self.lanes.lane(via).taken()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.hot.deliveries.is_empty() && self.cold.deliveries.is_empty()
+        self.lanes.is_empty()
     }
 
     /// Whether this side has free capacity.
     pub(super) fn has_room(&self, via: Via, limits: QueueLimits) -> bool {
-        let (side, all) = (self.side(via), limits.room(via));
-        side.deliveries.len() < all.events && side.bytes < all.bytes
+        let (queued, all) = (self.queued(via), limits.room(via));
+        queued.events < all.events && queued.bytes < all.bytes
     }
 
     pub(super) fn is_slow(&self, now: Instant) -> bool {
@@ -97,8 +86,8 @@ impl CallQueue {
 
     /// Whether no more cold events should be read for it: from when it is full until half of it is empty.
     pub(super) fn is_busy(&mut self, limits: QueueLimits, now: Instant) -> bool {
-        let (side, all) = (self.side(Via::Cold), limits.room(Via::Cold));
-        let is_half_empty = side.deliveries.len() <= all.events / 2 && side.bytes <= all.bytes / 2;
+        let (queued, all) = (self.queued(Via::Cold), limits.room(Via::Cold));
+        let is_half_empty = queued.events <= all.events / 2 && queued.bytes <= all.bytes / 2;
         self.busy = self.is_full(Via::Cold, limits, now) || (self.busy && self.is_slow(now) && !is_half_empty);
         self.busy
     }
@@ -108,12 +97,7 @@ impl CallQueue {
             // The events that were put off have no others before them now.
             self.turns_end = now;
         }
-        let side = match delivery.via {
-            Via::Hot => &mut self.hot,
-            Via::Cold => &mut self.cold,
-        };
-        side.bytes += delivery.event.size_bytes();
-        side.deliveries.push_back((now, delivery));
+        self.lanes.lane_mut(delivery.via).push((now, delivery));
     }
 
     /// Whether one more call may begin when all listeners together have taken this many slots. False if all slots are taken, if as many
@@ -169,22 +153,14 @@ impl CallQueue {
         !resumption.is_granted()
     }
 
-    /// Takes the next event: two hot ones for each cold one while both wait, as the queue does.
+    /// Takes the next event.
     pub(super) fn pop(&mut self) -> Option<Delivery> {
-        if self.hot.deliveries.is_empty() || self.cold.deliveries.is_empty() {
-            return self.hot.pop().or_else(|| self.cold.pop());
-        }
-        let cold_turn = self.turn == 2;
-        self.turn = if cold_turn { 0 } else { self.turn + 1 };
-        if cold_turn { self.cold.pop() } else { self.hot.pop() }
+        self.lanes.pop().map(|(_, delivery)| delivery)
     }
 
     /// Takes out the waiting cold events that `is_wanted` selects.
     pub(super) fn take_out(&mut self, is_wanted: &impl Fn(&Delivery) -> bool) -> Vec<Delivery> {
-        let all = std::mem::take(&mut self.cold.deliveries).into_iter();
-        let (taken, left): (Vec<_>, Vec<_>) = all.partition(|(_, delivery)| is_wanted(delivery));
-        self.cold.deliveries = left.into();
-        self.cold.bytes -= taken.iter().map(|(_, delivery)| delivery.event.size_bytes()).sum::<usize>();
+        let taken = self.lanes.lane_mut(Via::Cold).take_out(is_wanted);
         taken.into_iter().map(|(_, delivery)| delivery).collect()
     }
 
@@ -201,7 +177,8 @@ impl CallQueue {
         // A listener that computes has no more calls at once than there are threads.
         let calls = if self.taken > 0 { self.taken.min(self.calls) } else { self.calls };
         let calls = u32::try_from(calls).unwrap_or(u32::MAX).max(1);
-        let waiting = u32::try_from(self.hot.deliveries.len() + self.cold.deliveries.len()).unwrap_or(u32::MAX).max(1);
+        let waiting = self.queued(Via::Hot).events + self.queued(Via::Cold).events;
+        let waiting = u32::try_from(waiting).unwrap_or(u32::MAX).max(1);
         // About as many events were before the first one as wait now, so its wait is a measure of the queue.
         let waited = self.first_came().map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         // The mean also grows after some long calls, which say little about the others; so it is bounded.
@@ -213,15 +190,7 @@ impl CallQueue {
 
     /// When the first waiting event arrived.
     fn first_came(&self) -> Option<Instant> {
-        let first = |side: &CallSide| side.deliveries.front().map(|(since, _)| *since);
-        first(&self.hot).into_iter().chain(first(&self.cold)).min()
-    }
-}
-
-impl CallSide {
-    fn pop(&mut self) -> Option<Delivery> {
-        let (_, delivery) = self.deliveries.pop_front()?;
-        self.bytes -= delivery.event.size_bytes();
-        Some(delivery)
+        let first = |via: Via| self.lanes.lane(via).first().map(|(since, _)| *since);
+        [Via::Hot, Via::Cold].into_iter().filter_map(first).min()
     }
 }
