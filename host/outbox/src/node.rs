@@ -17,7 +17,7 @@ use crate::metrics::Metrics;
 use crate::partition::Partitions;
 use crate::readiness::Pulse;
 use crate::recurring::Outage;
-use crate::store::{ListenerReport, Node, NodeRecord, RefusedOutcomes, StalledRoute, Store, StoreError};
+use crate::store::{ListenerReport, Node, NodeRecord, StalledRoute, Store, StoreError};
 use crate::time::Timestamp;
 use crate::wake::Wake;
 use availability::{Availability, Change};
@@ -67,21 +67,13 @@ pub(crate) struct Heartbeat {
     pub(crate) stalls: Stalls,
 }
 
-/// A host's report on itself, for its row.
-#[derive(Default)]
-struct HostReport {
-    plugins: Option<String>,
-    refused: RefusedOutcomes,
-    listeners: ListenerReport,
-}
-
 impl Heartbeat {
     /// Sends heartbeats until the host stops, then signs the host off. Partitions without events in flight are free at once, the others when
     /// other hosts notice that this host is gone.
     pub(crate) async fn run(self, mut stopped: watch::Receiver<bool>) {
         let (outage, restore_outage) = (Outage::default(), Outage::default());
         let mut others = Others::new(self.node.owner.as_str(), self.node.mode, self.lease);
-        let (mut last, mut unkept, mut availability) = (HostReport::default(), None, Availability::new());
+        let (mut last, mut unkept, mut availability) = (self.node.clone(), None, Availability::new());
         let mut look: Option<HostsLookup> = None;
         self.partitions.session().wait_until_known(FIRST_SESSION).await;
         'alive: loop {
@@ -145,7 +137,7 @@ impl Heartbeat {
 
     /// Writes a heartbeat, then keeps the partitions. Returns how many live hosts have this one's mode. `unkept` is that number if the
     /// last heartbeat was written, and the partitions could not be kept.
-    async fn run_once(&self, report: &HostReport, unkept: &mut Option<u32>) -> Result<u32, StoreError> {
+    async fn run_once(&self, report: &Node, unkept: &mut Option<u32>) -> Result<u32, StoreError> {
         let mut is_news = false;
         if let Some(hosts) = *unkept {
             // A host that cannot keep its partitions must not look alive: no other host could take them over.
@@ -155,9 +147,7 @@ impl Heartbeat {
         let session = self.partitions.session().begin_announcing();
         // A host that stops or stands aside takes nothing: the others share the partitions without it.
         let room = if self.partitions.takes_any() { self.node.room } else { 0 };
-        let HostReport { plugins, refused, listeners } = report;
-        let (plugins, refused, listeners) = (plugins.clone(), refused.clone(), listeners.clone());
-        let node = Node { plugins, refused, listeners, session, room, ..self.node.clone() };
+        let node = Node { session, room, ..report.clone() };
         let beat = self.partitions.begin_beat();
         let hosts = self.store.heartbeat(&node, self.lease).await?;
         *unkept = Some(hosts);
@@ -177,11 +167,12 @@ impl Heartbeat {
         self.partitions.keep(&*self.store, &self.node.owner, hosts).await
     }
 
-    fn host_report(&self, availability: &Availability) -> HostReport {
+    /// This host with its present plugins, refused outcomes and listeners.
+    fn host_report(&self, availability: &Availability) -> Node {
         let plugins = self.report.as_ref().and_then(|report| report());
         let stalled = availability.reported(&self.stalls.current(Instant::now()));
         let listeners = ListenerReport::new(self.stalls.listeners.digest(), stalled);
-        HostReport { plugins, refused: self.metrics.outcomes_apart.refused(), listeners }
+        Node { plugins, refused: self.metrics.outcomes_apart.refused(), listeners, ..self.node.clone() }
     }
 
     /// Decides whether this host works or stands aside. `last_reported` are the stalls that its row reports.
