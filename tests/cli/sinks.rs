@@ -64,6 +64,39 @@ fn a_sink_that_cannot_be_reached_is_told_without_its_password() {
 }
 
 #[test]
+fn unset_secrets_of_sinks_and_plugins_stop_only_the_commands_that_need_them() {
+    let place = place(
+        "[sinks.orders]\nkind = \"nats\"\nurl = \"nats://127.0.0.1:1\"\nuser = \"app\"\npassword = \"${env:NO_SUCH_PASSWORD}\"\n\
+         [routes.\"Order/*\"]\nsink = \"orders\"\n[plugins.mailer.secrets]\ntoken = \"${file:no-such-file}\"\n",
+    );
+    place.order("one", "42");
+
+    for command in [
+        &["stats"][..],
+        &["event", "list"],
+        &["event", "why", "one"],
+        &["route", "list"],
+        &["node", "list"],
+        &["migrate", "up"],
+        &["config", "show"],
+    ] {
+        let ended = place.run(command);
+        assert_eq!(ended.code, Some(0), "{command:?}: {}", ended.stderr);
+        assert!(!ended.stderr.contains("NO_SUCH_PASSWORD"), "{command:?}: {}", ended.stderr);
+    }
+    for command in [&["run"][..], &["dev"], &["sinks", "test", "orders"], &["config", "check"], &["doctor"]] {
+        let ended = place.run(command);
+        assert_eq!(ended.code, Some(4), "{command:?}: {}", ended.stderr);
+        for part in [
+            "outbox.toml:5: sinks.orders.password: ${env:NO_SUCH_PASSWORD}: the environment variable NO_SUCH_PASSWORD is not set; set it",
+            "outbox.toml:9: plugins.mailer.secrets.token: ${file:no-such-file}: ",
+        ] {
+            assert!(ended.stderr.contains(part), "{command:?}: {part}\n---\n{}", ended.stderr);
+        }
+    }
+}
+
+#[test]
 fn what_is_configured_is_listed_and_shown_without_secrets() {
     let place = place(NOWHERE);
     let list = place.ok(&["sinks", "list"]);

@@ -13,7 +13,7 @@ pub(crate) mod otel;
 mod plugins;
 mod sinks;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -65,6 +65,9 @@ pub(crate) struct Config {
     pub(crate) http: HttpConfig,
     /// As they are written: a kind decides what the other keys mean, so that none can be read alone.
     pub(crate) sinks: BTreeMap<String, toml::Value>,
+    /// Sinks with a reference that leads nowhere; `sinks` lacks them. Empty for a command that uses sinks.
+    #[serde(skip)]
+    pub(crate) incomplete_sinks: BTreeSet<String>,
     pub(crate) routes: BTreeMap<String, toml::Value>,
     pub(crate) log: LogConfig,
     #[serde(skip)]
@@ -106,6 +109,7 @@ impl Default for Config {
             plugins: PluginsConfig { ready_when: ReadyWhen::Cached, ..PluginsConfig::default() },
             http: HttpConfig::default(),
             sinks: BTreeMap::new(),
+            incomplete_sinks: BTreeSet::new(),
             routes: BTreeMap::new(),
             log: LogConfig::default(),
             flags: Flags::default(),
@@ -183,17 +187,17 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Reads everything and checks everything, and `more`.
+    /// Reads everything and checks what the command needs.
     ///
     /// # Errors
     /// All faults together, each with its place.
-    pub(crate) fn load(file: Option<&Path>, overrides: &[Override], more: ExtraChecks<'_>) -> Result<Self, Failure> {
+    pub(crate) fn load(file: Option<&Path>, overrides: &[Override], checks: Checks<'_>) -> Result<Self, Failure> {
         let file = file.map(Path::to_owned);
         let is_file_a_flag = file.is_some();
         #[expect(clippy::disallowed_methods, reason = "part of the one room that reads the environment")]
         let named = file.or_else(|| std::env::var_os("OUTBOX_CONFIG").map(PathBuf::from));
         let file = named.or_else(|| Path::new(FILE).exists().then(|| PathBuf::from(FILE)));
-        Self::read(file, is_file_a_flag, overrides, more)
+        Self::read(file, is_file_a_flag, overrides, checks)
     }
 
     /// Those of a command that goes to a host: no file of this machine belongs to it, unless a flag names one.
@@ -206,7 +210,7 @@ impl Settings {
         remote: Remote,
         token: Option<&str>,
     ) -> Result<Self, Failure> {
-        let mut settings = Self::read(file.map(Path::to_owned), file.is_some(), overrides, &|_| Vec::new())?;
+        let mut settings = Self::read(file.map(Path::to_owned), file.is_some(), overrides, Checks::WITHOUT_LISTENERS)?;
         let mut text = format!("{} --url {}", settings.flags(&[]), argument(remote.base()));
         // A token that was typed is repeated nowhere; a reference tells nothing.
         if let Some(reference) = token.filter(|token| token.starts_with("${") && token.find('}') == Some(token.len() - 1)) {
@@ -217,12 +221,7 @@ impl Settings {
         Ok(settings)
     }
 
-    fn read(
-        file: Option<PathBuf>,
-        is_file_a_flag: bool,
-        overrides: &[Override],
-        more: ExtraChecks<'_>,
-    ) -> Result<Self, Failure> {
+    fn read(file: Option<PathBuf>, is_file_a_flag: bool, overrides: &[Override], checks: Checks<'_>) -> Result<Self, Failure> {
         let text = match &file {
             None => None,
             Some(path) => Some(std::fs::read_to_string(path).map_err(|error| {
@@ -236,7 +235,7 @@ impl Settings {
             .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()));
         let name = file.as_ref().map_or_else(|| FILE.to_owned(), |path| path.display().to_string());
         let (config, layers) =
-            compose(text.as_deref().map(|text| (name.as_str(), text)), environment, overrides, &reference, more).map_err(
+            compose(text.as_deref().map(|text| (name.as_str(), text)), environment, overrides, &reference, checks).map_err(
                 |faults| {
                     let what = if faults.len() == 1 { "1 fault".to_owned() } else { format!("{} faults", faults.len()) };
                     Failure::new(Exit::Config, format!("the configuration is not valid ({what})")).details(faults)
@@ -295,8 +294,22 @@ pub(crate) fn is_secret(key: &[String]) -> bool {
     database::is_secret(key) || sinks::is_secret(key)
 }
 
-/// What a command wants to have checked beside the values.
-pub(crate) type ExtraChecks<'m> = &'m dyn Fn(&Config) -> Vec<String>;
+/// The checks that a command needs.
+#[derive(Clone, Copy)]
+pub(crate) struct Checks<'m> {
+    /// Whether the command uses sinks or loads plugins. If not, their references may lead nowhere: an operator need not have the
+    /// secrets of a host.
+    pub(crate) uses_listeners: bool,
+    /// Checks beside the values.
+    pub(crate) more: &'m dyn Fn(&Config) -> Vec<String>,
+}
+
+impl Checks<'_> {
+    /// For a command that uses neither sinks nor plugins.
+    pub(crate) const WITHOUT_LISTENERS: Checks<'static> = Checks { uses_listeners: false, more: &|_| Vec::new() };
+    /// For a command that may use all of the configuration.
+    pub(crate) const ALL: Checks<'static> = Checks { uses_listeners: true, more: &|_| Vec::new() };
+}
 
 /// Puts the layers together; all that is wrong with them.
 fn compose(
@@ -304,7 +317,7 @@ fn compose(
     environment: impl Iterator<Item = (String, String)>,
     overrides: &[Override],
     reference: &dyn Fn(&str, &str) -> Result<String, String>,
-    more: ExtraChecks<'_>,
+    checks: Checks<'_>,
 ) -> Result<(Config, Layers), Vec<String>> {
     let mut layers = Layers::new(&Config::default());
     if let Some((name, text)) = file {
@@ -327,12 +340,20 @@ fn compose(
         layers.leave_out_before("database.password", "database.url");
     }
     let mut finished = layers.finish::<Config>(reference);
+    // Without a configuration, the other faults are not known: what is known is reported.
+    if checks.uses_listeners || finished.config.is_none() {
+        finished.faults.append(&mut finished.unresolved);
+    }
     let Some(mut config) = finished.config.take() else { return Err(in_order(finished.faults)) };
     let written = |part: &str| layers.written(&format!("database.{part}")).map(|(_, written)| written.to_owned());
+    config.incomplete_sinks = std::mem::take(&mut finished.incomplete_sinks);
+    if !checks.uses_listeners {
+        config.sinks.retain(|name, _| !config.incomplete_sinks.contains(name));
+    }
     config.database.changing = ChangingAddress::of(&config.database, written).map(|address| Arc::new(address) as _);
     let mut faults = config.database.put_parts_into_url().err().unwrap_or_default();
     faults.extend(cross_checks(&config, &|key| layers.is_set(key)));
-    faults.extend(more(&config));
+    faults.extend((checks.more)(&config));
     faults.retain(|fault| !finished.may_follow(fault));
     finished.faults.extend(faults.into_iter().map(|fault| layers.placed(fault)));
     if finished.faults.is_empty() { Ok((config, layers)) } else { Err(in_order(finished.faults)) }
@@ -352,7 +373,7 @@ fn in_order(mut faults: Vec<String>) -> Vec<String> {
 /// A file's settings, as [`Settings::load`] reads them where nothing else is set.
 #[cfg(test)]
 pub(crate) fn of_text(text: &str) -> Result<(Config, Layers), Vec<String>> {
-    compose(Some((FILE, text)), std::iter::empty(), &[], &|_, name| Err(format!("{name} is not there")), &|_| Vec::new())
+    compose(Some((FILE, text)), std::iter::empty(), &[], &|_, name| Err(format!("{name} is not there")), Checks::ALL)
 }
 
 fn cross_checks(config: &Config, is_set: &dyn Fn(&str) -> bool) -> Vec<String> {
@@ -364,7 +385,7 @@ fn cross_checks(config: &Config, is_set: &dyn Fn(&str) -> bool) -> Vec<String> {
     faults.extend(config.mode.purge_fault(&config.purge, "purge"));
     faults.extend(plugins::faults(&config.plugins));
     faults.extend(config.http.faults("http"));
-    faults.extend(sinks::faults(&config.sinks, &config.routes, config.dispatcher.lease));
+    faults.extend(sinks::faults(&config.sinks, &config.incomplete_sinks, &config.routes, config.dispatcher.lease));
     faults.extend(config.database.faults(is_set));
     if config.mode == Mode::Ordered {
         let one = [

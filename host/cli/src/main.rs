@@ -58,7 +58,7 @@ use std::process::ExitCode;
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use config::Settings;
+use config::{Checks, Settings};
 use failure::{Exit, Failure};
 use flags::{Global, HostArgs};
 use help::command_line;
@@ -171,6 +171,30 @@ impl Command {
             }
             Self::Plugin(command) => matches!(command, Plugin::List { .. }),
             Self::Replay(_) | Self::Stats(_) | Self::Top(_) | Self::Purge(_) | Self::Node(_) | Self::Audit(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Whether the command uses sinks or loads plugins, and so needs what their settings refer to.
+    fn uses_listeners(&self) -> bool {
+        use dead::DeadCommand as Dead;
+        use event::EventCommand as Event;
+        use plugin::PluginCommand as Plugin;
+        match self {
+            Self::Dev { .. } | Self::Run { .. } | Self::Doctor(_) | Self::Sinks(_) => true,
+            Self::Config(command) => matches!(command, settings::ConfigCommand::Check),
+            Self::Event(command) => matches!(command, Event::Test { .. }),
+            Self::Dead(command) => matches!(command, Dead::Test(_)),
+            Self::Plugin(command) => !matches!(
+                command,
+                Plugin::Build(_)
+                    | Plugin::Lock { .. }
+                    | Plugin::Rollback { .. }
+                    | Plugin::Retry { .. }
+                    | Plugin::Componentize { .. }
+            ),
+            #[cfg(all(feature = "mysql", feature = "otel", feature = "postgres"))]
+            Self::Bench(_) => true,
             _ => false,
         }
     }
@@ -306,11 +330,12 @@ fn load_settings(
             Err(Failure::new(Exit::Usage, what))
         }
         None => {
-            let more: config::ExtraChecks<'_> = match command {
-                Command::Config(settings::ConfigCommand::Check) => &settings::faults_beside,
-                _ => &|_| Vec::new(),
+            let checks = match command {
+                Command::Config(settings::ConfigCommand::Check) => Checks { more: &settings::faults_beside, ..Checks::ALL },
+                command if command.uses_listeners() => Checks::ALL,
+                _ => Checks::WITHOUT_LISTENERS,
             };
-            Settings::load(global.config.as_deref(), overrides, more)
+            Settings::load(global.config.as_deref(), overrides, checks)
         }
     }
 }

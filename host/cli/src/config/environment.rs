@@ -74,7 +74,9 @@ pub(crate) fn reference(source: &str, name: &str) -> Result<String, String> {
         "env" => {
             #[expect(clippy::disallowed_methods, reason = "part of the one room that reads the environment")]
             let value = std::env::var(name);
-            value.map_err(|_| format!("${{env:{name}}}: the environment variable {name} is not set"))
+            value.map_err(|_| {
+                format!("${{env:{name}}}: the environment variable {name} is not set; set it, or correct the name")
+            })
         }
         "file" => std::fs::read_to_string(name)
             // Editors end files with a line break; no secret does.

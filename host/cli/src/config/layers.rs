@@ -5,7 +5,7 @@ mod origin;
 mod values;
 mod variables;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use outbox::wording::{Misfit, in_words, nearest};
 use serde::de::DeserializeOwned;
@@ -260,9 +260,29 @@ impl Layers {
         faults.extend(mistyped.map(|(name, fix)| format!("{name} is not a setting; {fix}")));
         let mut suspect_keys = std::mem::take(&mut self.near_keys);
         let mut whole = Table::new();
+        let (mut unresolved, mut incomplete_sinks) = (Vec::new(), BTreeSet::new());
         for (key, leaf) in &mut self.leaves {
-            let unresolved = |words| vec![Misfit { path: String::new(), words }];
-            let found = resolved(key, leaf, reference).map_err(unresolved);
+            let found = resolved(key, leaf, reference);
+            if let Err(words) = &found
+                && let Some(section) = listener_section(key)
+            {
+                let name = key.join(".");
+                unresolved.push(format!("{}: {name}: {words}", self.lines.of_entry(&leaf.origin, &name)));
+                suspect_keys.push(name);
+                match section {
+                    ListenerSection::Sink(sink) => {
+                        incomplete_sinks.insert(sink.to_owned());
+                    }
+                    // The plugin's loader resolves it again.
+                    ListenerSection::Plugin => {
+                        if let Ok(written) = first_that_fits::<T>(key, vec![leaf.written.clone()]) {
+                            insert(&mut whole, key, written);
+                        }
+                    }
+                }
+                continue;
+            }
+            let found = found.map_err(|words| vec![Misfit { path: String::new(), words }]);
             let (value, misfits) = match found {
                 Ok(values) if is_of_tokens(key) => tokens::<T>(key, values),
                 Ok(values) => match first_that_fits::<T>(key, values) {
@@ -290,13 +310,13 @@ impl Layers {
             _ if self.has_syntax_error => None,
             Ok(config) => Some(config),
             // What is wrong with one value has been told.
-            Err(_) if !faults.is_empty() => None,
+            Err(_) if !faults.is_empty() || !unresolved.is_empty() => None,
             Err(error) => {
                 faults.push(Misfit::of::<T>(whole, error.message()).to_string());
                 None
             }
         };
-        Finished { config, faults, suspect_keys }
+        Finished { config, faults, unresolved, incomplete_sinks, suspect_keys }
     }
 }
 
@@ -306,6 +326,10 @@ pub(crate) struct Finished<T> {
     pub(crate) config: Option<T>,
     /// One text each, with its place.
     pub(crate) faults: Vec<String>,
+    /// References of sinks and plugins that lead nowhere, one text each, with its place.
+    pub(crate) unresolved: Vec<String>,
+    /// The sinks that such references belong to. Their settings lack these values.
+    pub(crate) incomplete_sinks: BTreeSet<String>,
     /// The keys whose values are wrong, and those of which a mistyped one is probably meant.
     suspect_keys: Vec<String>,
 }
@@ -321,6 +345,22 @@ impl<T> Finished<T> {
             "http.tokens" => fault.contains("no token is configured"),
             key => names(key),
         })
+    }
+}
+
+/// A section that only commands with listeners use.
+enum ListenerSection<'k> {
+    /// The sink with this name.
+    Sink(&'k str),
+    Plugin,
+}
+
+/// The sink or plugin that a key belongs to. `None` for all other keys.
+fn listener_section(key: &[String]) -> Option<ListenerSection<'_>> {
+    match key {
+        [sinks, name, _, ..] if sinks == "sinks" => Some(ListenerSection::Sink(name)),
+        [plugins, name, _, ..] if plugins == "plugins" && !is_setting(name) => Some(ListenerSection::Plugin),
+        _ => None,
     }
 }
 

@@ -1,6 +1,6 @@
 //! `[sinks.*]` and `[routes.*]`: read whole, since one of their keys decides what the others mean.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use outbox::sink::{SinkConfig, Sinks};
@@ -77,13 +77,20 @@ fn refused<T: DeserializeOwned>(table: &Table) -> Option<Misfit> {
     Some(Misfit::of::<T>(table.clone(), error.message()))
 }
 
-/// Everything that is wrong with the sinks and the relays of a configuration; `lease` is how long a call's claim holds.
-pub(super) fn faults(sinks: &BTreeMap<String, Value>, routes: &BTreeMap<String, Value>, lease: Duration) -> Vec<String> {
+/// Everything that is wrong with the sinks and the relays of a configuration. A relay may lead to one of the `incomplete` sinks,
+/// which are not checked. `lease` is how long a call's claim holds.
+pub(super) fn faults(
+    sinks: &BTreeMap<String, Value>,
+    incomplete: &BTreeSet<String>,
+    routes: &BTreeMap<String, Value>,
+    lease: Duration,
+) -> Vec<String> {
     let (written, sinks, relays) = (sinks, read(sinks), relays(routes));
     let mut faults = Vec::new();
     if let Ok(relays) = &relays {
-        for (route, relay) in relays.iter().filter(|(_, relay)| !written.contains_key(&relay.sink)) {
-            let known: Vec<&str> = written.keys().map(String::as_str).collect();
+        let known: BTreeSet<&str> = written.keys().chain(incomplete).map(String::as_str).collect();
+        for (route, relay) in relays.iter().filter(|(_, relay)| !known.contains(relay.sink.as_str())) {
+            let known: Vec<&str> = known.iter().copied().collect();
             let known =
                 if known.is_empty() { "there are no sinks".to_owned() } else { format!("the sinks are: {}", known.join(", ")) };
             faults.push(format!("routes.{:?}.sink is `{}`; {known}", route.to_string(), relay.sink));

@@ -2,6 +2,15 @@ use super::layers::Origin;
 use super::*;
 
 fn composed(file: &str, environment: &[(&str, &str)], flags: &[Override]) -> Result<(Config, Layers), Vec<String>> {
+    composed_for(Checks::ALL, file, environment, flags)
+}
+
+fn composed_for(
+    checks: Checks<'_>,
+    file: &str,
+    environment: &[(&str, &str)],
+    flags: &[Override],
+) -> Result<(Config, Layers), Vec<String>> {
     let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     compose(
         Some(("outbox.toml", file)),
@@ -11,7 +20,7 @@ fn composed(file: &str, environment: &[(&str, &str)], flags: &[Override]) -> Res
             ("env", "TOKEN" | "DB_PASSWORD" | "OUTBOX_DATABASE_PASSWORD") => Ok("hunter2".to_owned()),
             _ => Err(format!("${{{source}:{name}}} is not there")),
         },
-        &|_| Vec::new(),
+        checks,
     )
 }
 
@@ -355,13 +364,49 @@ fn sinks_and_relays_are_read_with_their_references_and_none_of_their_secrets_is_
         ("env", "KEY") => Ok("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".to_owned()),
         _ => Err("not there".to_owned()),
     };
-    let (config, layers) = compose(Some(("outbox.toml", file)), environment, &[], &key, &|_| Vec::new()).unwrap();
+    let (config, layers) = compose(Some(("outbox.toml", file)), environment, &[], &key, Checks::ALL).unwrap();
     let outbox::sink::SinkConfig::Http(hooks) = &config.sinks()["hooks"] else { panic!("another kind") };
     assert_eq!((hooks.max_in_flight, hooks.secrets.len()), (3, 1));
     assert_eq!(hooks.secrets[0].reveal(), "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
     let relays = config.relays();
     assert_eq!((relays[0].0.to_string().as_str(), relays[0].1.sink.as_str()), ("Order/*", "hooks"));
     assert!(!format!("{:?}", layers.leaves).contains("MfKQ9r8"), "what is shown is what was written");
+}
+
+#[test]
+fn references_of_sinks_and_plugins_may_be_unset_for_a_command_that_uses_neither() {
+    let file = "[sinks.a]\nkind = \"nats\"\nurl = \"${env:A_URL}\"\n[sinks.b]\nkind = \"${env:B_KIND}\"\n[sinks.c]\nkind = \"stdout\"\n\
+                [routes.\"Order/*\"]\nsink = \"a\"\n[routes.\"User/*\"]\nsink = \"b\"\n\
+                [plugins.mailer.secrets]\ntoken = \"${env:MAIL_TOKEN}\"\n";
+
+    let (config, layers) = composed_for(Checks::WITHOUT_LISTENERS, file, &[], &[]).unwrap();
+    let faults = composed(file, &[], &[]).unwrap_err();
+
+    assert_eq!((config.sinks.len(), config.relays().len()), (1, 2));
+    assert!(config.plugins.manifests.contains_key("mailer"));
+    let written = layers.written("sinks.a.url").map(|(_, url)| url);
+    assert_eq!(written, Some("${env:A_URL}"), "`config show` shows it");
+    assert_eq!(
+        faults,
+        [
+            "outbox.toml:3: sinks.a.url: ${env:A_URL} is not there",
+            "outbox.toml:5: sinks.b.kind: ${env:B_KIND} is not there",
+            "outbox.toml:13: plugins.mailer.secrets.token: ${env:MAIL_TOKEN} is not there",
+        ]
+    );
+}
+
+#[test]
+fn other_faults_of_sinks_and_plugins_are_told_to_every_command() {
+    let file = "[sinks.a]\nkind = \"nats\"\nurl = \"https://a\"\n[sinks.b]\nkind = \"nats\"\nurl = \"${env:B_URL}\"\n\
+                [routes.\"Order/*\"]\nsink = \"c\"\n[database]\ntable = \"${env:TABLE}\"\n";
+
+    let faults = composed_for(Checks::WITHOUT_LISTENERS, file, &[], &[]).unwrap_err().join("\n");
+
+    for part in ["sinks.a.url begins with `https://`", "sink is `c`; the sinks are: a, b", "database.table: ${env:TABLE}"] {
+        assert!(faults.contains(part), "{part}\n---\n{faults}");
+    }
+    assert!(!faults.contains("B_URL"), "{faults}");
 }
 
 #[test]
@@ -400,7 +445,7 @@ fn a_command_that_is_printed_holds_no_password_that_was_typed() {
         Override::new("database.url", "postgres://app:s3cret@db/shop", "--database-url"),
         Override::new("database.table", "orders_outbox", "--set"),
     ];
-    let settings = Settings::read(None, false, &typed, &|_| Vec::new()).unwrap();
+    let settings = Settings::read(None, false, &typed, Checks::ALL).unwrap();
     assert_eq!(
         settings.config.flags.command("outbox dead list"),
         "outbox dead list --database-url 'postgres://app:***@db/shop' --set database.table=orders_outbox"
@@ -428,7 +473,7 @@ fn a_file_that_others_may_write_names_no_program() {
     std::fs::write(&file, text).expect("writes");
     let load = |mode| {
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).expect("sets the mode");
-        Settings::load(Some(&file), &[], &|_| Vec::new()).map(drop)
+        Settings::load(Some(&file), &[], Checks::ALL).map(drop)
     };
     assert!(load(0o644).is_ok());
 
