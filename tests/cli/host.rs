@@ -3,9 +3,10 @@
 use std::fs;
 use std::io::Read;
 use std::process::Stdio;
+use std::time::Instant;
 
 use crate::home::Home;
-use crate::program::{Place, end, mails, signal};
+use crate::program::{LOOK_AGAIN, PATIENCE, Place, end, mails, signal};
 
 /// Leases short enough that what a killed host held is due again soon, and so long that a busy machine alone does not end them.
 const QUICK: [(&str, &str); 3] =
@@ -50,6 +51,36 @@ fn events_written_by_another_process_are_delivered_and_end_done() {
     assert_eq!(status.code(), Some(0), "{said:#?}");
     let mails = mails(&said);
     assert!(ids.iter().all(|id| mails.get(id) == Some(&1)), "each once: {mails:?}");
+}
+
+#[test]
+fn a_killed_host_is_not_called_alive_for_the_rest_of_its_lease() {
+    let place = Place::migrated();
+    let host = place.host(&PATIENT);
+    let node = || place.json(&["node", "list", "--output", "json"])[0].clone();
+    let started = Instant::now();
+    while node()["session"] != true {
+        assert!(started.elapsed() < PATIENCE, "expected within {PATIENCE:?}: the host reports its session");
+        std::thread::sleep(LOOK_AGAIN);
+    }
+    host.kill();
+
+    let paused = place.ok(&["route", "pause", "Order/OrderPlaced"]);
+    let resumed = place.ok(&["route", "resume", "Order/OrderPlaced"]);
+    place.order("one", "42");
+    let why = place.ok(&["event", "why", "one"]);
+    let reset = place.run(&["migrate", "reset", "--yes"]);
+
+    assert_eq!(node()["alive"], false, "{}", node());
+    assert!(paused.contains("is paused; no host is running."), "{paused}");
+    assert!(resumed.contains("no host is running"), "{resumed}");
+    assert!(why.contains("no host is running: start one with `outbox run`"), "{why}");
+    assert!(
+        reset.stderr.contains("no host is running on outbox_event, but an outcome of a host that was killed"),
+        "{}",
+        reset.stderr
+    );
+    assert!(place.ok(&["event", "list"]).contains("one"), "a late outcome could end another event, so nothing was reset");
 }
 
 /// More than a pipe holds, by what the plugin logs of each order.

@@ -1,13 +1,13 @@
 //! `outbox migrate`: the schema, step by step.
 
 use clap::{Subcommand, ValueEnum};
-use outbox::store::{Index, Migration, hide_password};
+use outbox::store::{Index, Migration, NodeRecord, hide_password};
 use outbox::{Mode, Store, StoreError};
 
 use crate::config::{Config, Kind};
 use crate::database::{self, Missing};
 use crate::failure::{Exit, Failure};
-use crate::output::{self, Output};
+use crate::output::{self, Output, span};
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum MigrateCommand {
@@ -194,19 +194,29 @@ async fn check_index(store: &dyn Store, index: Index) -> Result<(), Failure> {
     }
 }
 
-/// Fails if a host is alive: a reset gives events their numbers anew, and a late outcome could end another event.
+/// Fails if a host is alive, or its lease has not ended: a reset gives events their numbers anew, and a late outcome could end another event.
 async fn refuse_under_live_hosts(store: &dyn Store, config: &Config) -> Result<(), Failure> {
     if store.check_schema().await.is_err() {
         // The tables of an earlier build may lack columns of this query.
         return Ok(());
     }
-    let nodes = store.nodes().await?;
-    let alive: Vec<String> = nodes.into_iter().filter(|node| node.alive).map(|node| node.label).collect();
-    if alive.is_empty() {
-        return Ok(());
+    let (now, hosts) = (store.now().await?, outbox::node::hosts(store).await?);
+    let table = &config.database.table;
+    let names = |nodes: &[&NodeRecord]| nodes.iter().map(|node| node.label.as_str()).collect::<Vec<_>>().join(", ");
+    let alive: Vec<&NodeRecord> = hosts.iter().filter(|node| node.alive).collect();
+    if !alive.is_empty() {
+        let why = format!("hosts work on {table}: {}; stop them first", names(&alive));
+        return Err(Failure::new(Exit::Usage, why));
     }
-    let (table, hosts) = (&config.database.table, alive.join(", "));
-    let why = format!("hosts work on {table}: {hosts}; stop them first (a killed host counts until its lease ends)");
+    // A session can end although its host is alive: only the lease tells when no outcome can arrive any more.
+    let killed: Vec<&NodeRecord> = hosts.iter().filter(|node| node.alive_until > now).collect();
+    let Some(end) = killed.iter().map(|node| node.alive_until).max() else { return Ok(()) };
+    let why = format!(
+        "no host is running on {table}, but an outcome of a host that was killed could still arrive: {}; run the command again in {}, \
+         when its lease has ended",
+        names(&killed),
+        span(end.since(now))
+    );
     Err(Failure::new(Exit::Usage, why))
 }
 

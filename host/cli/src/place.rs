@@ -107,6 +107,7 @@ pub(crate) trait Place: Send + Sync {
     /// Resumes a route or a pattern; false when it was not paused.
     async fn resume(&self, route: &Route, audit: &Audit) -> Result<bool, Failure>;
 
+    /// The hosts. One whose session has ended is not alive.
     async fn nodes(&self) -> Result<Vec<NodeRecord>, Failure>;
 
     async fn audit(&self, filter: &AuditFilter, limit: u32) -> Result<Vec<AuditRecord>, Failure>;

@@ -259,7 +259,7 @@ async fn forget(Change { route, reason, output }: Change, config: &Config) -> Re
         let list = config.flags.command(&format!("outbox event list --route {}", argument(&route.to_string())));
         return refused(format!("{} not delivered yet; see {list}", count(unfinished, "event")));
     }
-    let live = store.nodes().await?.into_iter().filter(|node| node.alive);
+    let live = outbox::node::hosts(&*store).await?.into_iter().filter(|node| node.alive);
     for node in live {
         if let Some(plugin) = answering(&outbox::node::plugins(&node), &route) {
             return refused(format!("the plugin {} on {} answers it", shown(&plugin.name), shown(&node.label)));

@@ -1,6 +1,7 @@
 //! This host among the others: says that it is alive, and keeps its partitions.
 
 mod availability;
+mod hosts;
 mod others;
 mod plugins;
 mod session;
@@ -25,6 +26,7 @@ use others::{Notice, Others};
 pub(crate) use session::SessionKeeper;
 pub(crate) use stalls::Stalls;
 
+pub use hosts::hosts;
 #[doc(inline)]
 pub use outbox_event::{PluginCapability, PluginDetails, PluginLimits, PluginState, PluginStatus, PluginSwap};
 pub use plugins::plugins;

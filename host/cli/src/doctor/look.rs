@@ -277,7 +277,7 @@ pub(super) fn nodes(nodes: &[NodeRecord], without_lock: &[String]) -> Vec<Findin
     }
     if !killed.is_empty() {
         let what = format!("a host's lease has not ended, but its session has; was it killed? {}", named(&killed));
-        let fix = "if no other host runs, start one: it takes over within about 5 s (`outbox migrate reset` waits for the end of the lease)";
+        let fix = "if no other host runs, start one: it takes over within about 5 s (`outbox migrate reset` is refused until the lease ends)";
         findings.push(Finding::warning("nodes", what, fix));
     }
     if findings.is_empty() {

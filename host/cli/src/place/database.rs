@@ -188,7 +188,7 @@ impl Place for Database {
     }
 
     async fn nodes(&self) -> Result<Vec<NodeRecord>, Failure> {
-        Ok(self.store.nodes().await?)
+        Ok(outbox::node::hosts(&*self.store).await?)
     }
 
     async fn audit(&self, filter: &AuditFilter, limit: u32) -> Result<Vec<AuditRecord>, Failure> {

@@ -25,5 +25,5 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 /// `GET /v1/nodes`: those that live, and those that were gone for less than a day.
 pub(super) async fn list(State(host): State<Host>, _: Viewer, params: Params) -> Result<Json<Vec<NodeRecord>>, Problem> {
     params.finish()?;
-    Ok(Json(host.store.nodes().await?))
+    Ok(Json(outbox::node::hosts(&*host.store).await?))
 }

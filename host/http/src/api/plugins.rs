@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use outbox::node::plugins;
+use outbox::node::{hosts, plugins};
 use outbox_event::PluginStatus;
 use outbox_store::NodeRecord;
 use serde::Serialize;
@@ -39,7 +39,7 @@ struct Plugin {
 /// `GET /v1/plugins`: those of this host as they are now, and those that the other live hosts have told of. Each with its `host`.
 async fn list(State(host): State<Host>, _: Viewer, params: Params) -> Result<Json<Vec<Plugin>>, Problem> {
     params.finish()?;
-    let nodes = host.store.nodes().await?;
+    let nodes = hosts(&*host.store).await?;
     let of_node = |node: NodeRecord| {
         let own = node.owner == host.owner.as_str();
         let plugins = if own { host.plugins() } else { plugins(&node) };

@@ -219,7 +219,7 @@ async fn told(host: &Host, route: Route, changed: bool) -> Result<Json<Changed>,
         host.tell_hosts().await;
     }
     let held_by = Pauses::of(&host.store.routes().await?).names_holding(&route);
-    let hosts = host.store.nodes().await?.iter().filter(|node| node.alive).count();
+    let hosts = outbox::node::hosts(&*host.store).await?.iter().filter(|node| node.alive).count();
     let (paused, known_within_seconds) = (!held_by.is_empty(), PAUSE_KNOWN_WITHIN.as_secs());
     Ok(Json(Changed { route, paused, changed, held_by, hosts, known_within_seconds }))
 }

@@ -2,6 +2,7 @@
 
 use super::by_hand::ByHand;
 use crate::event::Route;
+use crate::node::hosts;
 use crate::store::{Filter, NodeRecord, Record, RouteRecord, Store, StoreError};
 use crate::time::Timestamp;
 
@@ -18,7 +19,7 @@ pub struct Facts {
     pub record: Record,
     /// The present time by the database's clock, which decides what is due.
     pub now: Timestamp,
-    /// The hosts, including those that have been gone for less than a day.
+    /// The hosts, including those that have been gone for less than a day, as [`hosts`] returns them.
     pub nodes: Vec<NodeRecord>,
     /// The known routes, and their pauses.
     pub routes: Vec<RouteRecord>,
@@ -55,7 +56,7 @@ impl Facts {
     pub async fn gather(store: &dyn Store, record: Record, relays: Vec<Route>) -> Result<Self, StoreError> {
         Ok(Self {
             now: store.now().await?,
-            nodes: store.nodes().await?,
+            nodes: hosts(store).await?,
             routes: store.routes().await?,
             relays,
             queue: queue(store, &record).await?,

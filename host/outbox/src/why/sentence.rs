@@ -106,9 +106,12 @@ fn dead(record: &Record, now: Timestamp) -> String {
 }
 
 fn claimed(known: &Facts, record: &Record) -> String {
-    let (holder, end) = (holder(known, record), record.lease_end.unwrap_or(known.now));
+    let (name, end) = (holder(known, record), record.lease_end.unwrap_or(known.now));
     let left = at(end, known.now);
-    format!("{holder} has it until {end} ({left}) and may renew its claim; after that, any host may take the event.")
+    if ended_session(known, record) {
+        return format!("{name} claimed it until {end} ({left}); after that, any host may take the event.");
+    }
+    format!("{name} has it until {end} ({left}) and may renew its claim; after that, any host may take the event.")
 }
 
 fn deferred(known: &Facts, record: &Record) -> String {
@@ -143,9 +146,18 @@ fn holder(known: &Facts, record: &Record) -> String {
     let owner = record.locked_by.as_deref().unwrap_or_default();
     match known.nodes.iter().find(|node| node.owner == owner) {
         Some(node) if node.alive => format!("The host {} (alive)", shown(&node.label)),
+        Some(node) if node.alive_until > known.now => {
+            format!("The host {} (gone: its session has ended)", shown(&node.label))
+        }
         Some(node) => format!("The host {} (gone for {})", shown(&node.label), span(known.now.since(node.alive_until))),
         None => format!("The host {} (not in the table of hosts)", shown(owner)),
     }
+}
+
+/// Whether the session of the host that holds the event has ended before its lease.
+fn ended_session(known: &Facts, record: &Record) -> bool {
+    let mut nodes = known.nodes.iter().filter(|node| Some(&node.owner) == record.locked_by.as_ref());
+    nodes.any(|node| !node.alive && node.alive_until > known.now)
 }
 
 /// Which host takes a due event. A host may have the event in hand already: reading a partition writes nothing. An event that

@@ -258,7 +258,7 @@ async fn take(store: Arc<dyn Store>) -> Result<Snapshot, StoreError> {
     let taken = Instant::now();
     let stats = store.stats().await?;
     let routes = store.count_routes().await?;
-    let nodes = store.nodes().await?;
+    let nodes = outbox::node::hosts(&*store).await?;
     let newest = Filter { status: Some(Status::Dead), newest_first: true, ..Filter::default() };
     let dead = if stats.dead == 0 { Vec::new() } else { sample(&*store, newest).await? };
     let waits = store.wait_reasons(SAMPLE).await?;

@@ -150,6 +150,22 @@ fn an_outcome_that_is_refused_is_told_with_what_the_database_says() {
 }
 
 #[test]
+fn a_host_whose_session_has_ended_is_gone_although_its_lease_goes_on() {
+    let held = changed!(Record { locked_by: Some("one".to_owned()), lease_end: Some(soon(15)), claim_seq: 1, ..record(1) });
+    let mut known = known(held);
+    known.nodes = vec![changed!(NodeRecord { alive: false, ..node("one", true) })];
+
+    let (state, next, _) = told(&known);
+    let code = Cause::of(&known).code;
+
+    assert_eq!((state, code), (State::Claimed, ReasonCode::HeldByLostHost));
+    assert!(next.starts_with("The host machine of one (gone: its session has ended) claimed it until "), "{next}");
+    assert!(next.contains("(in 15 s)") && !next.contains("may renew"), "{next}");
+    known.record = record(1);
+    assert!(told(&known).1.ends_with("no host is running: start one with `outbox run`."), "{}", told(&known).1);
+}
+
+#[test]
 fn an_event_that_is_held_names_its_holder() {
     let held = |end: Timestamp, owner: &str| {
         changed!(Record {
