@@ -87,6 +87,20 @@ fn each_state_has_its_sentence() {
 }
 
 #[test]
+fn an_event_without_a_listener_says_so_and_what_to_do() {
+    let place = place("");
+
+    let page = place.ok(&["event", "why", "one"]);
+
+    let advice = "No host has had a listener for Order/OrderPlaced yet: add a plugin, listener or relay for it.";
+    assert!(page.contains(advice) && page.contains("outbox plugin list"), "{page}");
+    let relay = "[sinks.console]\nkind = \"stdout\"\n[routes.\"Order/*\"]\nsink = \"console\"\n";
+    std::fs::write(place.path().join("outbox.toml"), relay).expect("written");
+    let page = place.ok(&["event", "why", "one"]);
+    assert!(!page.contains("listener"), "{page}");
+}
+
+#[test]
 fn a_key_queue_is_followed_to_its_head_and_says_how_to_release_it() {
     let place = place("");
     place.order("two", "42");

@@ -1,7 +1,7 @@
 //! Why an event was parked, from the reason that the host wrote into the row, in sentences.
 
 use super::Facts;
-use super::reason::passed_by_relays;
+use super::reason::{never_had_listener, passed_by_relays, waits_for_listener};
 use crate::deceptive::shown;
 use crate::event::Route;
 use crate::listener::{HAD_LISTENER, NO_LISTENER_AT_ALL, NoListener};
@@ -23,6 +23,19 @@ pub(super) fn parked(known: &Facts, record: &Record) -> String {
         if misspelt { format!(" No host ever had one: if that name is a mistake, {MISSPELT}.") } else { String::new() };
     let (why, route) = (shown(&why), shown(&route));
     format!("{why} The event is delivered as soon as a host has a listener for {route}.{relay}{way_out}")
+}
+
+/// Advice for a due event that waits for a listener, or whose route never had one. Empty for all other events.
+pub(super) fn listener_advice(known: &Facts, record: &Record) -> String {
+    let route = format!("{}/{}", record.aggregate_type, record.event_type);
+    if waits_for_listener(record) {
+        let add = format!("Add a plugin, listener or relay for {}", shown(&route));
+        format!(" {add}; if that name is a mistake, write the event again under the right name.")
+    } else if never_had_listener(known, record) {
+        format!(" No host has had a listener for {} yet: add a plugin, listener or relay for it.", shown(&route))
+    } else {
+        String::new()
+    }
 }
 
 /// How to get rid of the events of a route that [may be misspelt](may_be_misspelt); follows "if that name is a mistake".

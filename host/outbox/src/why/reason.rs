@@ -106,6 +106,9 @@ pub struct Action {
     pub route: Option<Route>,
 }
 
+/// The purpose of `outbox plugin list`.
+const WHO_ANSWERS: &str = "see which plugin answers which route";
+
 /// Why an event stands where it stands, as values.
 #[derive(Clone, Debug)]
 pub struct Cause {
@@ -183,7 +186,10 @@ fn actions(facts: &Facts, state: State) -> Vec<Action> {
             [vec![explain(head.event_id)], of_head].concat()
         }),
         State::Paused => pauses(facts, record).into_iter().map(|pause| resume(&pause.route)).collect(),
-        State::Parked => vec![list_plugins("see which plugin answers which route")],
+        State::Parked => vec![list_plugins(WHO_ANSWERS)],
+        State::Due | State::Retrying | State::Deferred if waits_for_listener(record) || never_had_listener(facts, record) => {
+            vec![list_plugins(WHO_ANSWERS)]
+        }
         State::Stranded | State::Refused => vec![Action {
             code: ActionCode::ExamineDatabase,
             meaning: "look at the database".to_owned(),
@@ -293,8 +299,20 @@ pub(super) fn is_unroutable(record: &Record) -> bool {
 }
 
 /// Whether it waits for a listener, and is given up if none comes soon.
-fn waits_for_listener(record: &Record) -> bool {
+pub(super) fn waits_for_listener(record: &Record) -> bool {
     record.waits_for().is_some_and(crate::listener::is_unroutable)
+}
+
+/// Whether no host has had a listener for its route, and no relay of this configuration covers it. An event that was called or given
+/// back had one.
+pub(super) fn never_had_listener(facts: &Facts, record: &Record) -> bool {
+    if record.attempts > 0 || record.deferrals > 0 || record.wait_reason.is_some() {
+        return false;
+    }
+    let Ok(route) = Route::new(record.aggregate_type.as_str(), record.event_type.as_str()) else { return false };
+    let answers = |other: &Route| *other == route || other.is_pattern() && other.covers(&route);
+    let ever = facts.routes.iter().filter(|known| known.first_seen_at.is_some()).map(|known| &known.route);
+    !ever.chain(&facts.relays).any(answers)
 }
 
 /// Why no relay takes it; `None` where none covers it, or one does.

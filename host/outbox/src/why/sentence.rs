@@ -1,7 +1,7 @@
 //! The state of an event and what happens next, in words. Pure: rows in, sentences out.
 
 use super::Facts;
-use super::parked::parked;
+use super::parked::{listener_advice, parked};
 use super::pauses::pause_in_full;
 use super::reason::{hosts, is_unroutable};
 use super::state::{State, pauses, refusal, state_of};
@@ -63,7 +63,8 @@ fn of_one(known: &Facts, record: &Record, state: State) -> String {
         State::Refused => before + &refused(known, record),
         State::Due => {
             let waited = given_back(record, known.now).map_or_else(String::new, |why| format!("{why}. "));
-            format!("{before}{waited}It has been due {}. {}", since(record, now), next_host(known, false))
+            let advice = listener_advice(known, record);
+            format!("{before}{waited}It has been due {}. {}{advice}", since(record, now), next_host(known, false))
         }
         State::Delayed => {
             let ready = record.available_at.max(record.due_at.unwrap_or(record.available_at));
@@ -71,9 +72,10 @@ fn of_one(known: &Facts, record: &Record, state: State) -> String {
         }
         State::Retrying => {
             let waits = given_back(record, known.now).map_or_else(String::new, |why| format!("{why}. "));
-            format!("{before}{waits}It is due {}. {}", at(record.due_at.unwrap_or(now), now), then(known))
+            let advice = listener_advice(known, record);
+            format!("{before}{waits}It is due {}. {}{advice}", at(record.due_at.unwrap_or(now), now), then(known))
         }
-        State::Deferred => before + &deferred(known, record),
+        State::Deferred => before + &deferred(known, record) + &listener_advice(known, record),
         State::Parked => parked(known, record),
         State::Paused => paused(known, record),
         State::Behind => {

@@ -76,6 +76,8 @@ fn told(known: &Facts) -> (State, String, String) {
 #[test]
 fn an_event_that_is_due_is_taken_by_whoever_lives() {
     let mut known = known(record(1));
+    let route = Route::new("Order", "OrderPlaced").unwrap();
+    known.routes = vec![changed!(RouteRecord { first_seen_at: Some(ago(600)), ..RouteRecord::new(route) })];
     let said = |known: &Facts| told(known).1;
     assert_eq!(told(&known).0, State::Due);
     assert_eq!(said(&known), "It has been due for 1 min. The one live host has it in hand, or takes it when it has room.");
@@ -85,6 +87,35 @@ fn an_event_that_is_due_is_taken_by_whoever_lives() {
     assert!(said(&known).contains("Of the 2 live hosts, the one that holds its partition has it in hand"), "{}", said(&known));
     known.nodes.clear();
     assert!(said(&known).contains("no host is running: start one with `outbox run`"), "{}", said(&known));
+}
+
+#[test]
+fn a_due_event_that_no_listener_answers_says_so_and_what_to_do() {
+    let mut known = known(record(1));
+    let never = "No host has had a listener for Order/OrderPlaced yet: add a plugin, listener or relay for it.";
+
+    let (state, next, commands) = told(&known);
+    assert_eq!((state, commands.as_str()), (State::Due, "outbox plugin list"));
+    assert!(next.ends_with(never), "{next}");
+
+    known.relays = vec![Route::new("Order", "*").unwrap()];
+    let (_, next, commands) = told(&known);
+    assert!(!next.contains("listener") && commands.is_empty(), "a relay takes it: {next}");
+
+    known.relays.clear();
+    let wait = "no listener answers Order/OrderPlaced (1 route is answered); it is dead if none comes within 1 min";
+    for due_at in [ago(1), soon(1)] {
+        known.record = changed!(Record {
+            wait_reason: Some(wait.to_owned()),
+            wait_since: Some(ago(2)),
+            due_at: Some(due_at),
+            ..record(1)
+        });
+        let (_, next, commands) = told(&known);
+        let advice = "Add a plugin, listener or relay for Order/OrderPlaced; if that name is a mistake, write the event again";
+        assert!(next.contains(advice) && !next.contains(never), "{next}");
+        assert_eq!(commands, "outbox plugin list");
+    }
 }
 
 #[test]
@@ -162,7 +193,7 @@ fn a_host_whose_session_has_ended_is_gone_although_its_lease_goes_on() {
     assert!(next.starts_with("The host machine of one (gone: its session has ended) claimed it until "), "{next}");
     assert!(next.contains("(in 15 s)") && !next.contains("may renew"), "{next}");
     known.record = record(1);
-    assert!(told(&known).1.ends_with("no host is running: start one with `outbox run`."), "{}", told(&known).1);
+    assert!(told(&known).1.contains("no host is running: start one with `outbox run`."), "{}", told(&known).1);
 }
 
 #[test]
