@@ -218,6 +218,50 @@ fn the_check_of_the_configuration_reads_the_manifests_beside_the_components() {
 }
 
 #[test]
+fn the_check_of_the_configuration_finds_what_a_host_would_not_load() {
+    let place = place();
+    let check = || run(&place, &["config", "check"]);
+    let digest = "0".repeat(64);
+    for (manifest, part) in [
+        (
+            "[secrets]\ntoken = \"${env:OUTBOX_PLUGIN_ABSENT}\"\n",
+            "secrets.token of order-mailer.toml has no value: ${env:OUTBOX_PLUGIN_ABSENT}",
+        ),
+        ("[config]\ntoken = \"${env:SHOP_SECRET}\"\n", "may not read the variable SHOP_SECRET"),
+        ("[publish]\nsinks = [\"orders\"]\n", "names the sink `orders`, and this host has no sinks"),
+        (format!("digest = \"{digest}\"\n").as_str(), format!("asks for {digest}").as_str()),
+    ] {
+        put(&place, "order-mailer.toml", manifest);
+        let ended = check();
+        assert_eq!(ended.code, Some(4), "{manifest}: {}", ended.stderr);
+        assert!(ended.stderr.contains(part), "{manifest}: {}", ended.stderr);
+        let writer = run(&place, &["config", "check", "--set", "mode=writer_only"]);
+        assert_eq!(writer.code, Some(0), "it loads no plugin: {}", writer.stderr);
+    }
+
+    put(&place, "order-mailer.toml", "[config]\ntoken = \"${env:OUTBOX_PLUGIN_MAILER__TOKEN}\"\n");
+    assert_eq!(check().code, Some(0), "{}", check().stderr);
+    let strict = run(&place, &["config", "check", "--set", "plugins.strict=true"]);
+    assert!(strict.code == Some(4) && strict.stderr.contains("order-mailer is not pinned"), "{}", strict.stderr);
+    assert_eq!(run(&place, &["plugin", "lock"]).code, Some(0));
+    assert_eq!(check().code, Some(0), "{}", check().stderr);
+    put(&place, "order-mailer.toml", "isolation = \"batch\"\n");
+    let pinned = check();
+    assert!(
+        pinned.code == Some(4) && pinned.stderr.contains("the manifest of order-mailer has the digest"),
+        "{}",
+        pinned.stderr
+    );
+
+    fs::remove_file(place.path().join("plugins/plugins.lock")).expect("it is there");
+    put(&place, "order-mailr.toml", "isolation = \"batch\"\n");
+    let stray = check();
+    assert_eq!(stray.code, Some(0), "{}", stray.stderr);
+    assert!(stray.stderr.contains("warning: order-mailr.toml belongs to no component"), "{}", stray.stderr);
+    assert_eq!(compiled(&place), [], "and compiles nothing");
+}
+
+#[test]
 fn settings_that_are_missing_are_told_once_with_the_file_to_write() {
     let place = place();
     place.plugin("order-webhook");

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use outbox::Mode;
 pub(crate) use outbox::node::{PluginState, PluginStatus};
 use outbox::wasm::{self, ChildCompiler, Compile, Resolve, Source, State};
 pub(crate) use outbox::wasm::{
@@ -68,9 +69,13 @@ pub(crate) async fn inspect(config: &Config) -> Result<Vec<PluginStatus>, LoadEr
     busy("loading the plugins", wasm::inspect(alone(config), config.dispatcher.workers)).await
 }
 
-/// Everything that is wrong with the manifests beside the components; nothing when there is no such directory.
+/// Everything that is wrong with the manifests and pins of the plugins directory. Empty when there is no such directory, or the mode
+/// loads no plugin.
 pub(crate) fn manifest_faults(config: &Config) -> Vec<String> {
-    let faults = wasm::check_manifests(&config.plugins).unwrap_or_default();
+    if config.mode == Mode::WriterOnly {
+        return Vec::new();
+    }
+    let faults = wasm::check_manifests(&alone(config)).unwrap_or_default();
     faults.iter().map(|fault| outbox::chain(fault)).collect()
 }
 

@@ -18,7 +18,7 @@ use crate::telemetry;
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum ConfigCommand {
-    /// Check the configuration and the manifests of the plugins; exits with 4 when something is wrong
+    /// Check the configuration, and the manifests and pins of the plugins; exits with 4 when something is wrong
     #[command(after_help = "Example:\n  outbox config check --config /etc/outbox.toml")]
     Check,
     /// Print a JSON Schema of outbox.toml, with which editors complete and check it
@@ -73,6 +73,9 @@ impl ConfigCommand {
                 for warning in host::plugins_missing(&settings.config) {
                     eprintln!("warning: {warning}");
                 }
+                for stray in plugins::strays(&settings.config.plugins.dir) {
+                    eprintln!("warning: {}", output::shown(&stray));
+                }
                 Ok(())
             }
             Self::Schema => Self::schema(),
@@ -84,7 +87,7 @@ impl ConfigCommand {
     }
 }
 
-/// What is wrong beside the values, for `config check`: manifests beside components, and the variables of OpenTelemetry.
+/// Faults beside those of the values, for `config check`: manifests and pins of plugins, and the variables of OpenTelemetry.
 pub(crate) fn faults_beside(config: &Config) -> Vec<String> {
     telemetry::faults().into_iter().chain(plugins::manifest_faults(config)).collect()
 }

@@ -14,7 +14,6 @@ mod scan;
 pub use self::anatomy::{Anatomy, CoreModule, anatomy};
 pub use self::compile::{ChildCompiler, Compile, CompileLimits, run_compiler};
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -190,21 +189,14 @@ impl Loader {
     }
 
     fn grants(&self, name: &str, origin: Origin, manifest: &Manifest) -> Result<Grants, LoadError> {
-        let resolved = |table: &'static str, values: &BTreeMap<String, String>| {
-            let resolve = |(key, value): (&String, &String)| match self.references.text(name, origin, value) {
-                Ok(value) => Ok((key.clone(), value)),
-                Err(reason) => Err(LoadError::Config { plugin: name.to_owned(), table, key: key.clone(), reason }),
-            };
-            values.iter().map(resolve).collect::<Result<BTreeMap<_, _>, _>>()
-        };
         let grant = |source: &Arc<dyn StateSource>| {
             let state = manifest.state?;
             let quota = StateQuota { keys: state.max_keys, bytes: state.max_bytes.0 };
             Some(StateGrant { source: source.clone(), quota })
         };
         Ok(Grants {
-            config: resolved("config", &manifest.config)?,
-            secrets: resolved("secrets", &manifest.secrets)?.into(),
+            config: self.references.table(name, origin, "config", &manifest.config)?,
+            secrets: self.references.table(name, origin, "secrets", &manifest.secrets)?.into(),
             emit: manifest.emit.clone().map(|emit| Arc::new(EmitGrant::new(emit))),
             state: self.state.as_ref().and_then(grant),
             publish: manifest.publish.as_ref().map(|publish| self.publishes(name, publish)).transpose()?,
@@ -213,10 +205,8 @@ impl Loader {
     }
 
     fn publishes(&self, name: &str, publish: &Publish) -> Result<Arc<PublishGrant>, LoadError> {
-        let missing = |sink: &&String| self.sinks.as_ref().is_some_and(|sinks| sinks.get(sink).is_none());
-        if let Some(sink) = publish.sinks.iter().find(missing) {
-            let known = self.sinks.iter().flat_map(Sinks::names).map(str::to_owned).collect();
-            return Err(LoadError::Sink { plugin: name.to_owned(), sink: keepable(sink, 100), known });
+        if let Some(sinks) = &self.sinks {
+            check_sinks(name, publish, sinks)?;
         }
         Ok(Arc::new(PublishGrant {
             names: publish.sinks.clone(),
@@ -310,6 +300,13 @@ async fn blocking<T: Send + 'static>(
 ) -> Result<T, LoadError> {
     let gave_up = |panic| LoadError::Compile { file: bytes.file.clone(), reason: format!("the compiler gave up ({panic})") };
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|panic| Err(gave_up(panic)))
+}
+
+/// Refuses a manifest that grants a sink which the host does not have.
+pub(super) fn check_sinks(name: &str, publish: &Publish, sinks: &Sinks) -> Result<(), LoadError> {
+    let Some(sink) = publish.sinks.iter().find(|sink| sinks.get(sink).is_none()) else { return Ok(()) };
+    let known = sinks.names().map(str::to_owned).collect();
+    Err(LoadError::Sink { plugin: name.to_owned(), sink: keepable(sink, 100), known })
 }
 
 /// The manifest, if name, manifest and bytes of this digest go together.

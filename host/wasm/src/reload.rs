@@ -1,6 +1,7 @@
 //! The plugins of a directory, from their configuration to the task that keeps them up to date.
 
 mod by_hand;
+mod check;
 mod conflicts;
 pub(super) mod entry;
 mod job;
@@ -12,6 +13,7 @@ mod swap;
 mod watch;
 
 pub use self::by_hand::{LockChange, Locked, WherePinned, lock, retry, rollback};
+pub use self::check::check_manifests;
 pub use self::report::PluginReport;
 pub use self::required::RequiredPlugins;
 use self::required::warn_of_absent;
@@ -362,22 +364,4 @@ pub fn manifest_of(config: &PluginsConfig, name: &str) -> Result<Option<Manifest
 pub fn strays(dir: &Path) -> std::io::Result<Vec<String>> {
     let place = Place::open(dir, None).map_err(std::io::Error::other)?;
     Ok(directory::strays::strays(&place)?.into_iter().map(|stray| stray.what).collect())
-}
-
-/// Everything that is wrong with the manifests in the directory; nothing is loaded or compiled.
-///
-/// # Errors
-/// When the directory cannot be read.
-pub fn check_manifests(config: &PluginsConfig) -> std::io::Result<Vec<LoadError>> {
-    if !config.dir.is_dir() {
-        return Err(std::io::ErrorKind::NotFound.into());
-    }
-    let place = Place::open(&config.dir, None).map_err(std::io::Error::other)?;
-    let found = place.list()?;
-    let beside = found.iter().filter(|(name, _)| !config.manifests.contains_key(*name));
-    let fault = |file: &Path| match directory::manifest_beside(&place, file) {
-        Ok(written) => written.checked(file).err(),
-        Err(error) => Some(error),
-    };
-    Ok(beside.filter_map(|(_, file)| fault(file)).collect())
 }

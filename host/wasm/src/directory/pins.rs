@@ -134,6 +134,11 @@ impl Pins {
         self.plugins
     }
 
+    /// Whether [`check`](Self::check) may refuse this plugin.
+    pub(crate) fn apply_to(&self, name: &str) -> bool {
+        self.strict || self.plugins.contains_key(name)
+    }
+
     /// Refuses a plugin that is not what its pin says, or has none though all must.
     pub(crate) fn check(&self, name: &str, digest: &str, written: &ManifestFile) -> Result<(), LoadError> {
         let Some(pin) = self.plugins.get(name) else {

@@ -4,9 +4,12 @@
 //! manifest hands it. So only the host's own configuration refers to whatever the host can read; a manifest beside a component
 //! refers to what was set aside for plugins.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use crate::error::LoadError;
 
 /// The variables that a manifest beside a component may refer to.
 const VARIABLES: &str = "OUTBOX_PLUGIN_";
@@ -72,6 +75,21 @@ pub(crate) struct References {
 }
 
 impl References {
+    /// The values of a table of a plugin's manifest with every reference replaced. `table` is `config` or `secrets`.
+    pub(crate) fn table(
+        &self,
+        plugin: &str,
+        origin: Origin,
+        table: &'static str,
+        values: &BTreeMap<String, String>,
+    ) -> Result<BTreeMap<String, String>, LoadError> {
+        let resolve = |(key, value): (&String, &String)| match self.text(plugin, origin, value) {
+            Ok(value) => Ok((key.clone(), value)),
+            Err(reason) => Err(LoadError::Config { plugin: plugin.to_owned(), table, key: key.clone(), reason }),
+        };
+        values.iter().map(resolve).collect()
+    }
+
     /// The text of a plugin's manifest with every reference replaced.
     pub(crate) fn text(&self, plugin: &str, origin: Origin, text: &str) -> Result<String, String> {
         let mut resolved = String::with_capacity(text.len());
