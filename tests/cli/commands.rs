@@ -424,7 +424,7 @@ fn the_tables_are_not_reset_while_a_host_is_alive() {
 
     let refused = place.run(&["migrate", "reset", "--yes"]);
 
-    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+    assert_eq!(refused.code, Some(7), "{}", refused.stderr);
     assert!(refused.stderr.contains("hosts work on outbox_event: shop 1; stop them first"), "{}", refused.stderr);
     assert!(place.ok(&["event", "list"]).contains("new"));
 }

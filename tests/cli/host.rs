@@ -75,6 +75,7 @@ fn a_killed_host_is_not_called_alive_for_the_rest_of_its_lease() {
     assert!(paused.contains("is paused; no host is running."), "{paused}");
     assert!(resumed.contains("no host is running"), "{resumed}");
     assert!(why.contains("no host is running: start one with `outbox run`"), "{why}");
+    assert_eq!(reset.code, Some(7), "{}", reset.stderr);
     assert!(
         reset.stderr.contains("no host is running on outbox_event, but an outcome of a host that was killed"),
         "{}",

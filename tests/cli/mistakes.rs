@@ -48,6 +48,7 @@ fn a_mistake_is_told_with_what_was_probably_meant() {
     ] {
         fs::write(place.path().join("events.jsonl"), text).expect("written");
         let ended = place.run(&["event", "emit", "--jsonl", "events.jsonl"]);
+        assert_eq!(ended.code, Some(2), "as for --payload: {}", ended.stderr);
         assert!(ended.stderr.contains(hint) && ended.stderr.contains("nothing was written"), "{}", ended.stderr);
     }
 }

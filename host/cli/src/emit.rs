@@ -413,7 +413,7 @@ fn bad(error: EnvelopeJsonError, line: &[u8]) -> Failure {
         ),
         _ => None,
     };
-    let failure = Failure::new(Exit::Failed, "").because(error);
+    let failure = Failure::new(Exit::Usage, "").because(error);
     match hint {
         Some(hint) => failure.detail(hint.to_owned()),
         None => failure,

@@ -15,17 +15,17 @@ use crate::stderr;
 pub(crate) enum Exit {
     /// It went wrong.
     Failed = 1,
-    /// The command line is wrong.
+    /// The command line is wrong, or an event that it gives.
     Usage = 2,
     /// What was named does not exist: an event, a plugin, a file that an argument names.
     NotFound = 3,
     /// The configuration is not valid, or a host refuses the token.
     Config = 4,
-    /// The database or the host cannot be used.
+    /// The database or the host cannot be reached, or the database lacks our tables.
     Unreachable = 5,
     /// Some of it was done.
     Partly = 6,
-    /// It is there already.
+    /// The event or file exists already, or the state of events, routes or hosts does not allow the change.
     Conflict = 7,
     /// It was looked at, and something was found.
     Findings = 8,

@@ -73,8 +73,8 @@ use help::command_line;
     after_help = "Settings come from outbox.toml, then the environment (OUTBOX_DATABASE_URL, OUTBOX_DISPATCHER__WORKERS=8, …), then \
                         flags; `outbox config show --origin` shows them all.\n\n\
                         Commands that show or change events use the database, or with --url a running host over HTTP.\n\n\
-                        Exit codes: 0 ok, 1 failed, 2 usage, 3 not found (an event, a plugin, a file that an argument names), \
-                        4 configuration or token, 5 database or host unreachable, \
+                        Exit codes: 0 ok, 1 failed, 2 usage (or an event that is not valid), 3 not found (an event, a plugin, a \
+                        file that an argument names), 4 configuration or token, 5 database or host unreachable (or no tables), \
                         6 partly done, 7 conflict, 8 findings, 130 interrupted"
 )]
 struct Cli {

@@ -206,7 +206,7 @@ async fn refuse_under_live_hosts(store: &dyn Store, config: &Config) -> Result<(
     let alive: Vec<&NodeRecord> = hosts.iter().filter(|node| node.alive).collect();
     if !alive.is_empty() {
         let why = format!("hosts work on {table}: {}; stop them first", names(&alive));
-        return Err(Failure::new(Exit::Usage, why));
+        return Err(Failure::new(Exit::Conflict, why));
     }
     // A session can end although its host is alive: only the lease tells when no outcome can arrive any more.
     let killed: Vec<&NodeRecord> = hosts.iter().filter(|node| node.alive_until > now).collect();
@@ -217,7 +217,7 @@ async fn refuse_under_live_hosts(store: &dyn Store, config: &Config) -> Result<(
         names(&killed),
         span(end.since(now))
     );
-    Err(Failure::new(Exit::Usage, why))
+    Err(Failure::new(Exit::Conflict, why))
 }
 
 fn table(steps: &[Migration]) -> String {
