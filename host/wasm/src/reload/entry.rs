@@ -103,6 +103,8 @@ pub(crate) struct Fault {
     /// Not tried again while this stays the same; `None` for a fault that may pass by itself.
     key: Option<Key>,
     error: String,
+    /// The words of the log if no version serves; `None` once the fault is logged.
+    unlogged: Option<&'static str>,
 }
 
 /// What a plugin was made from.
@@ -219,31 +221,43 @@ impl Entry {
         (self.loading, self.quarantined, self.fallback) = (false, false, Fallback::MayBeTried);
     }
 
-    /// Remembers why the file does not serve; logged once for each reason.
-    pub(crate) fn fail(&mut self, name: &str, key: Option<Key>, error: String) {
-        self.note_fault(name, Fault { key, error }, "was not loaded, its routes have no listener");
+    /// Remembers why the file does not serve.
+    pub(crate) fn fail(&mut self, key: Option<Key>, error: String) {
+        self.note_fault(key, error, "was not loaded, its routes have no listener");
     }
 
-    /// Remembers that a version which loads does not serve, since somebody else answers one of its routes; logged once for each
-    /// reason.
-    pub(crate) fn refuse(&mut self, name: &str, key: Key, error: String) {
-        self.note_fault(name, Fault { key: Some(key), error }, "is not loaded");
+    /// Remembers that a version which loads does not serve, because another listener answers one of its routes.
+    pub(crate) fn refuse(&mut self, key: Key, error: String) {
+        self.note_fault(Some(key), error, "is not loaded");
     }
 
-    fn note_fault(&mut self, name: &str, fault: Fault, without_older: &str) {
-        if self.fault.as_ref().is_none_or(|before| before.error != fault.error) {
-            let fate = match &self.serving {
-                Some(serving) => {
-                    format!("was not loaded, version {} ({}) goes on serving", serving.plugin.version, serving.key.short())
-                }
-                None => without_older.to_owned(),
-            };
-            tracing::error!(target: LOADS, plugin = name, "plugin {} {fate}: {}", escape(name), fault.error);
-            let digest = fault.key.as_ref().map(|key| key.short().to_owned());
+    fn note_fault(&mut self, key: Option<Key>, error: String, without_older: &'static str) {
+        let before = self.fault.as_ref().filter(|before| before.error == error);
+        let unlogged = before.map_or(Some(without_older), |before| before.unlogged);
+        if before.is_none() {
+            let digest = key.as_ref().map(|key| key.short().to_owned());
             self.note_swap(Swap::Failed, None, digest);
         }
-        self.fault = Some(fault);
+        self.fault = Some(Fault { key, error, unlogged });
         (self.loading, self.quarantined) = (false, false);
+    }
+
+    /// Logs why the file does not serve, once for each reason. Called when it is decided which version serves instead.
+    pub(crate) fn log_fault(&mut self, name: &str) {
+        let Some(fault) = &mut self.fault else { return };
+        let Some(without_older) = fault.unlogged.take() else { return };
+        let fate = match &self.serving {
+            Some(serving) => {
+                format!("was not loaded, version {} ({}) serves instead", serving.plugin.version, serving.key.short())
+            }
+            None => without_older.to_owned(),
+        };
+        tracing::error!(target: LOADS, plugin = name, "plugin {} {fate}: {}", escape(name), fault.error);
+    }
+
+    /// Whether [`log_fault`](Self::log_fault) has something to log.
+    pub(crate) fn has_unlogged_fault(&self) -> bool {
+        self.fault.as_ref().is_some_and(|fault| fault.unlogged.is_some())
     }
 
     /// Counts a change of what serves, and keeps it for whoever looks.
@@ -256,6 +270,7 @@ impl Entry {
     /// Remembers why the last good version does not load either; logged once for each reason.
     pub(crate) fn fail_last_good(&mut self, name: &str, error: String) {
         if self.last_good_error.as_ref() != Some(&error) {
+            self.log_fault(name);
             let shown = escape(name);
             tracing::error!(
                 target: LOADS,
@@ -269,6 +284,7 @@ impl Entry {
     /// Remembers which grant of the last good version was taken back, so that it stays away; logged once for each.
     pub(crate) fn note_revoked(&mut self, name: &str, revoked: Option<String>) {
         if let Some(grant) = revoked.as_deref().filter(|_| self.revoked != revoked) {
+            self.log_fault(name);
             tracing::error!(
                 target: "outbox::wasm::reload::entry",
                 plugin = name,

@@ -44,7 +44,7 @@ impl Reloader {
                 let entry = entry(state, name);
                 entry.withdraw();
                 entry.wanted = None;
-                entry.fail(name, None, chain(&error));
+                entry.fail(None, chain(&error));
                 if matches!(error, LoadError::Changing { .. }) {
                     complete = false;
                     continue;
@@ -72,7 +72,7 @@ impl Reloader {
         entry.wanted = Some(key.clone());
         if let Err(error) = pinned {
             entry.withdraw();
-            entry.fail(name, None, chain(&error));
+            entry.fail(None, chain(&error));
             return Ok(());
         }
         if entry.serving.as_ref().is_some_and(|serving| serving.key == key) {
@@ -104,7 +104,7 @@ impl Reloader {
         entry.withdraw();
         // What is wrong with the manifest is told at once: it takes no compiler.
         if let Err(error) = accepted(name, file, &seen.digest, &seen.written) {
-            entry.fail(name, (!error.may_pass()).then_some(key), chain(&error));
+            entry.fail((!error.may_pass()).then_some(key), chain(&error));
             return Ok(());
         }
         let is_quick = state.loader.is_quick(&key.digest) || self::entry(state, name).component(&key.digest).is_some();
@@ -229,7 +229,7 @@ impl Reloader {
             (Ok(_), LoadedFrom::LastGood) => {}
             (Err(error), LoadedFrom::File) => {
                 entry.note_failed_load(&job.key, error.may_pass(), self.interval, Instant::now());
-                entry.fail(&job.name, (!error.may_pass()).then(|| job.key.clone()), chain(&error));
+                entry.fail((!error.may_pass()).then(|| job.key.clone()), chain(&error));
                 entry.quarantined = matches!(error, LoadError::Stopped { .. } | LoadError::Quarantined { .. });
             }
             (Err(error), LoadedFrom::LastGood) => {

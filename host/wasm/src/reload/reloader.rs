@@ -239,6 +239,9 @@ impl Reloader {
                 }
             }
         }
+        for (name, entry) in &mut state.plugins {
+            entry.log_fault(name);
+        }
         for serving in state.plugins.values().filter_map(|entry| entry.serving.as_ref()) {
             serving.listeners.iter().for_each(|listener| listener.sweep(IDLE));
         }

@@ -71,7 +71,7 @@ impl Reloader {
                 let (from, key) = (candidate.from, candidate.key.clone());
                 let error = LoadError::Conflict { file: entry.file.clone(), conflict: conflict.clone() };
                 match from {
-                    LoadedFrom::File => entry.refuse(name, key, chain(&error)),
+                    LoadedFrom::File => entry.refuse(key, chain(&error)),
                     LoadedFrom::LastGood => entry.fail_last_good(name, chain(&error)),
                 }
             }
@@ -106,7 +106,10 @@ impl Reloader {
     fn serve(&self, name: &str, entry: &mut Entry, listeners: Vec<Arc<PluginListener>>) {
         let Some(candidate) = entry.candidate.take() else { return };
         let before = entry.serving.as_ref().map(|serving| serving.key.short().to_owned());
-        log_serving(name, &candidate, before.as_deref());
+        // The line on the file's fault says so too.
+        if candidate.from == LoadedFrom::File || !entry.has_unlogged_fault() {
+            log_serving(name, &candidate, before.as_deref());
+        }
         let swap = match (candidate.from, &before) {
             (LoadedFrom::LastGood, _) => Swap::LastGood,
             (LoadedFrom::File, None) => Swap::Loaded,
@@ -191,8 +194,7 @@ fn log_serving(name: &str, candidate: &Candidate, before: Option<&str>) {
             digest,
             routes,
             duration_ms,
-            "plugin {name}: the last version that served, {version} ({digest}), serves again, since the file does not load; it answers \
-             {answered}"
+            "plugin {name}: the last version that served, {version} ({digest}), serves until the file does; it answers {answered}"
         ),
         (Some(before), LoadedFrom::File) if before == digest => tracing::info!(
             target: "outbox::wasm::reload::swap",
