@@ -93,6 +93,31 @@ fn a_host_whose_only_plugin_is_still_loading_says_so_and_not_that_it_has_no_list
     assert!(!said.iter().any(|line| line.contains("this host has no listener")), "{said:#?}");
 }
 
+#[test]
+fn a_host_without_a_required_plugin_delivers_but_is_ready_only_when_that_serves() {
+    let place = Place::migrated();
+    place.plugin("order-mailer");
+    let mut command = place.command(&["run", "--plugins", "plugins", "--log", "info"]);
+    command.args(["--set", "plugins.required=[\"noop\"]"]);
+    let mut host = Host::of(command);
+    host.wait_for_line("why it is not ready", |line| {
+        line.contains("it is not ready: the required plugin noop is not in the plugins directory")
+    });
+    let order = r#"{"order_id":7,"total":12.5,"customer":"ada@example.com"}"#;
+    place.ok(&["event", "emit", "--type", "OrderPlaced", "--aggregate-type", "Order", "--payload", order]);
+    host.wait_for_mails(1);
+
+    place.plugin("noop");
+    host.wait_for_line("it is ready", |line| line == "ready");
+
+    host.signal("TERM");
+    let (status, said) = host.end();
+    assert_eq!(status.code(), Some(0), "{said:#?}");
+    let at = |wanted: &dyn Fn(&str) -> bool| said.iter().position(|line| wanted(line)).expect("it was said");
+    assert_eq!(said.iter().filter(|line| *line == "ready").count(), 1, "{said:#?}");
+    assert!(at(&|line| line.contains("mail from ")) < at(&|line| line == "ready"), "{said:#?}");
+}
+
 fn wait<T>(fact: &str, look: impl Fn() -> Option<T>) -> T {
     let started = Instant::now();
     loop {

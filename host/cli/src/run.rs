@@ -1,16 +1,18 @@
 //! `outbox run`: the host.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use outbox::{Mode, Outbox, Store};
 
-use crate::config::{Config, Kind, hide_password};
+use crate::config::{Config, Kind, LogFormat, hide_password};
 use crate::database::{self, Missing};
 use crate::failure::{Exit, Failure};
 use crate::host::{self, Stop};
 use crate::logging;
+use crate::output::shown;
 use crate::plugins::PluginState;
 use crate::serve;
 use crate::systemd;
@@ -19,12 +21,15 @@ use crate::telemetry::{self, Telemetry};
 /// How soon a server that is not there is asked again, at first and in the end.
 const FIRST_REST: Duration = Duration::from_millis(100);
 const LONGEST_REST: Duration = Duration::from_secs(2);
+/// How often a host that is not ready looks whether it is.
+const READY_CHECK: Duration = Duration::from_millis(500);
 
 /// Run a host: deliver events to plugins and sinks, and serve the HTTP API
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  outbox run --database-url sqlite:shop.db --plugins plugins --migrate\n\n\
                         If the HTTP API is switched on by --listen or http.listen, the host prints `listening on http://…` on stderr. \
-                        It prints `ready` when it starts to deliver events. If the database server is not up yet, the host waits for it.\n\n\
+                        It prints `ready` when it delivers events and the plugins of plugins.required serve. If the database server is \
+                        not up yet, the host waits for it.\n\n\
                         Plugins that are not in the compile cache are compiled in the background; their events wait until then (see the \
                         setting plugins.ready_when). `outbox plugin check` compiles a plugin in advance.\n\n\
                         SIGINT or SIGTERM stops the host: it finishes the events in its queue and gives its other claims back. \
@@ -64,12 +69,16 @@ impl RunCommand {
             owner = outbox.owner().as_str(),
             "the host runs"
         );
-        logging::announce("ready", config.log.format);
+        let is_ready = outbox.readiness().is_ready();
+        if is_ready {
+            logging::announce("ready", config.log.format);
+        }
         systemd::ready().await;
         tokio::spawn(systemd::watch(outbox.clone()));
         let broken = tokio::select! {
             () = stop.wait() => None,
             part = outbox.broken() => Some(part),
+            never = announce_when_ready(&outbox, config.log.format), if !is_ready => match never {},
         };
         systemd::stopping().await;
         host::shutdown(outbox, server, telemetry, stop, config.dispatcher.drain_timeout).await;
@@ -112,5 +121,25 @@ impl RunCommand {
         let store = database::open(config, if self.migrate { Missing::Create } else { Missing::Refuse }).await?;
         let outbox = host::builder(store, config, telemetry).migrate(self.migrate).start().await;
         outbox.map_err(|error| database::not_started(error, config))
+    }
+}
+
+/// Logs why the host is not ready, and prints `ready` when `/readyz` says so too. Never ends.
+async fn announce_when_ready(outbox: &Outbox<Arc<dyn Store>>, format: LogFormat) -> Infallible {
+    let mut logged = Vec::new();
+    loop {
+        let readiness = outbox.readiness();
+        if readiness.is_ready() {
+            logging::announce("ready", format);
+            return std::future::pending().await;
+        }
+        // A message may count seconds, a code does not.
+        let codes: Vec<_> = readiness.reasons().iter().map(|reason| reason.code).collect();
+        if codes != logged {
+            let reasons: Vec<_> = readiness.reasons().iter().map(|reason| reason.message.as_str()).collect();
+            tracing::warn!("the host delivers events, but it is not ready: {}", shown(&reasons.join("; ")));
+            logged = codes;
+        }
+        tokio::time::sleep(READY_CHECK).await;
     }
 }
