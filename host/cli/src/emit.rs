@@ -230,6 +230,8 @@ fn unreadable(what: &str, error: std::io::Error) -> Failure {
 /// Why a line is no event.
 struct BadLine {
     number: u64,
+    /// The fault, as it follows the number.
+    fault: &'static str,
     why: Failure,
 }
 
@@ -241,6 +243,10 @@ async fn lines(file: PathBuf, dry_run: bool, config: &Config) -> Result<(), Fail
         }
         Box::new(std::io::stdin())
     } else {
+        if file.is_dir() {
+            let what = format!("{} is a directory; give --jsonl a file with one JSON envelope per line", file.display());
+            return Err(Failure::new(Exit::Failed, what));
+        }
         Box::new(std::fs::File::open(&file).map_err(|error| unreadable(&file.display().to_string(), error))?)
     };
     let mut interrupt = Interrupt::listen()?;
@@ -269,7 +275,7 @@ async fn lines(file: PathBuf, dry_run: bool, config: &Config) -> Result<(), Fail
                     None => Ok(()),
                 }
             }
-            Err(BadLine { number, why }) => Err(why.named(format!("line {number} of {} is not an event", name(&file)))),
+            Err(BadLine { number, fault, why }) => Err(why.named(format!("line {number} of {} {fault}", name(&file)))),
         };
         if step.is_err() {
             ended = step;
@@ -372,7 +378,7 @@ fn read(mut input: impl BufRead, chunks: &mpsc::Sender<Result<Chunk, BadLine>>) 
             Ok(length) => length == 0,
             Err(error) => {
                 let why = Failure::new(Exit::Failed, "").because(error);
-                let _ = chunks.blocking_send(Err(BadLine { number, why }));
+                let _ = chunks.blocking_send(Err(BadLine { number, fault: "cannot be read", why }));
                 return;
             }
         };
@@ -383,7 +389,8 @@ fn read(mut input: impl BufRead, chunks: &mpsc::Sender<Result<Chunk, BadLine>>) 
                     chunk.lines.push(number);
                 }
                 Err(error) => {
-                    let _ = chunks.blocking_send(Err(BadLine { number, why: bad(error, &line) }));
+                    let why = bad(error, &line);
+                    let _ = chunks.blocking_send(Err(BadLine { number, fault: "is not an event", why }));
                     return;
                 }
             }
