@@ -64,6 +64,17 @@ fn a_sink_that_cannot_be_reached_is_told_without_its_password() {
 }
 
 #[test]
+fn a_test_of_a_sink_logs_like_a_host_only_if_asked() {
+    let place = place(&format!("[log]\nlevel = \"debug\"\n{NOWHERE}"));
+
+    let quiet = place.run(&["sinks", "test", "orders"]).stderr;
+    let asked = place.run(&["sinks", "test", "orders", "--log", "warn"]).stderr;
+
+    assert!(quiet.starts_with("error: orders (nats, nats://127.0.0.1:1) did not confirm the message\n"), "{quiet}");
+    assert!(asked.contains(" WARN ") && asked.contains("the sink is down"), "{asked}");
+}
+
+#[test]
 fn unset_secrets_of_sinks_and_plugins_stop_only_the_commands_that_need_them() {
     let place = place(
         "[sinks.orders]\nkind = \"nats\"\nurl = \"nats://127.0.0.1:1\"\nuser = \"app\"\npassword = \"${env:NO_SUCH_PASSWORD}\"\n\

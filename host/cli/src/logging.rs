@@ -8,7 +8,8 @@ use crate::config::{LogFormat, Settings, rust_log};
 use crate::stderr::{self, Lines};
 use crate::terminal;
 
-/// Begins logging. A host says what it does; other commands speak up only when something is wrong, unless a level was set.
+/// Begins logging. A host says what it does; other commands log only when something is wrong, unless a flag or a variable sets a level:
+/// the level of the file is that of hosts.
 ///
 /// `RUST_LOG` goes before the level of the file, module by module. What was said to this program alone, by a flag or by
 /// `OUTBOX_LOG`, goes before both: `RUST_LOG` does not count then.
@@ -57,15 +58,20 @@ fn is_below_rust_log(origin: &Origin) -> bool {
 
 /// What is logged by the configuration alone.
 fn directives(level: &str, origin: &Origin, host: bool) -> String {
-    let level = if host || *origin != Origin::Default { level } else { "warn" };
+    let is_asked_for = host || !is_below_rust_log(origin);
+    let level = if is_asked_for { level } else { "warn" };
     let plain = !level.contains(['=', ',']);
     // A bare level is meant for the host: at `debug` the compiler alone would say thousands of lines. The driver warns of each
     // connection that a restart cuts, and of each call that waits for another, and Kafka's client of each try to connect; the host says
     // once what failed and what it does.
     if plain && level != "off" {
-        // Other commands than a host tell themselves why a plugin does not load.
-        let loads = if host { "" } else { ",outbox::plugin_loads=off" };
-        format!("{level},sqlx=error,wasmtime=warn,wasmtime_wasi_http=error,cranelift_codegen=warn,krafka=off{loads}")
+        // Other commands than a host print why a plugin does not load, or a sink does not take a message.
+        let printed = match (host, is_asked_for) {
+            (true, _) => "",
+            (false, true) => ",outbox::plugin_loads=off",
+            (false, false) => ",outbox::plugin_loads=off,outbox::sink=off",
+        };
+        format!("{level},sqlx=error,wasmtime=warn,wasmtime_wasi_http=error,cranelift_codegen=warn,krafka=off{printed}")
     } else {
         level.to_owned()
     }
