@@ -85,6 +85,7 @@ fn a_host_whose_only_plugin_is_still_loading_says_so_and_not_that_it_has_no_list
     command.env("XDG_CACHE_HOME", place.path().join("cache"));
     let mut host = Host::of(command);
     host.wait_for_line("it says that it is ready", |line| line == "ready");
+    host.wait_until_it_said("it compiles for seconds", |line| line.contains(" INFO plugins/bomb.wasm is still being compiled"));
 
     host.signal("INT");
     let (_, said) = host.end();

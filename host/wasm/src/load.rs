@@ -50,6 +50,8 @@ use super::private::cache::{Cache, copied, from_child};
 use super::private::quarantine::{Quarantine, Record};
 
 const DESCRIBE_MEMORY_PAGES: u64 = 65_536;
+/// A compilation that takes longer is logged while it runs.
+const SLOW_COMPILATION: Duration = Duration::from_secs(2);
 
 /// A plugin just loaded, and what it cost.
 pub(super) struct Loaded {
@@ -228,10 +230,14 @@ impl Loader {
         if let Some(record) = self.quarantined(&bytes.digest) {
             return Err(LoadError::Quarantined { file: bytes.file.clone(), how: record.reason, since: record.since });
         }
-        let component = match &self.compile {
-            Compile::InProcess => self.in_process(bytes).await,
-            Compile::Child(child) => self.in_child(child, bytes).await,
+        let file = bytes.file.clone();
+        let compiling = async {
+            match &self.compile {
+                Compile::InProcess => self.in_process(bytes).await,
+                Compile::Child(child) => self.in_child(child, bytes).await,
+            }
         };
+        let component = log_if_slow(&file, compiling).await;
         drop(turn);
         Ok((component?, false))
     }
@@ -291,6 +297,16 @@ impl Loader {
         })
         .await
     }
+}
+
+/// Logs that a compilation is still running when it takes long.
+async fn log_if_slow<T>(file: &Path, compiling: impl Future<Output = T>) -> T {
+    let mut compiling = std::pin::pin!(compiling);
+    if let Ok(done) = tokio::time::timeout(SLOW_COMPILATION, compiling.as_mut()).await {
+        return done;
+    }
+    tracing::info!(target: "outbox::wasm::load", "{} is still being compiled", file.display());
+    compiling.await
 }
 
 /// Runs what takes a processor or a disk off the runtime's threads.
