@@ -12,6 +12,7 @@ mod chaos;
 mod claims;
 mod common;
 mod costs;
+mod damaged;
 mod dispatch;
 mod dropped;
 mod effects;
@@ -188,5 +189,12 @@ mod side_by_side {
         receipts::an_event_that_is_written_again_after_a_rollback_nobody_told_of_is_delivered_once,
         receipts::a_receipt_dropped_before_its_rollback_leaves_nothing_behind,
         receipts::a_hot_copy_never_runs_under_a_lease_that_ended_during_the_insert }
+    }
+}
+
+/// Facts about damage that a test can do to PostgreSQL alone.
+mod damage {
+    mod postgres {
+        walks! { Postgres => damaged::an_event_whose_payload_cannot_be_returned_holds_up_no_other }
     }
 }

@@ -69,6 +69,30 @@ pub(crate) async fn reading_writes_nothing_and_reads_the_same_again(db: &dyn Har
     assert_eq!((after.claim_seq, after.claims, after.locked_by, after.due_at), (0, 0, None, before.due_at));
 }
 
+pub(crate) async fn a_read_without_payloads_returns_the_same_rows(db: &dyn Harness) {
+    let owner = holder(db).await;
+    let mut written = Vec::new();
+    for aggregate in ["1", "2", "1"] {
+        written.push(event(db, "OrderPlaced").await.aggregate("Order", aggregate).json(&aggregate).expect("good"));
+    }
+    let rows: Vec<_> = written.iter().map(|envelope| NewRow { envelope, claimed: false }).collect();
+    let nobody = Ownership { owner: self::owner("producer"), lease: LEASE };
+    db.store().write(&rows, &nobody).await.expect("writes");
+    let by_aggregate = ReadOrder::ByAggregate { waits_for: WaitsFor::Unresolved, queued: Vec::new() };
+    let shape = |read: &[ReadEvent]| -> Vec<_> {
+        read.iter().map(|one| (one.event.fence, one.event.behind, one.partition, one.position, one.was_claimed)).collect()
+    };
+
+    for order in [None, Some(by_aggregate), Some(ReadOrder::OneForAll)] {
+        let request = ReadRequest { order, ..request(&owner) };
+        let with = read_by(db, &request).await;
+        let without = db.store().read_without_payloads(&request).await.expect("reads");
+
+        assert_eq!((with.len(), shape(&without)), (3, shape(&with)), "{:?}", request.order);
+        assert!(without.iter().all(|one| one.event.event.is_err()), "{without:?}");
+    }
+}
+
 pub(crate) async fn only_who_holds_a_partition_reads_it(db: &dyn Harness) {
     let (one, two) = (owner("one"), owner("two"));
     let store = db.store();

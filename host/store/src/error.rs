@@ -366,11 +366,11 @@ impl StoreError {
     }
 
     /// Whether the error may concern single rows, so that the same statement may succeed for other rows: a constraint, a trigger, a
-    /// policy, a text that the table cannot store.
+    /// policy, a text that the table cannot store, a damaged row.
     #[doc(hidden)] // for the host
     #[must_use]
     pub fn may_concern_rows(&self) -> bool {
-        matches!(self, Self::Forbidden { .. } | Self::Failed { .. }) && !self.is_transient()
+        matches!(self, Self::Forbidden { .. } | Self::Corrupt { .. } | Self::Failed { .. }) && !self.is_transient()
     }
 
     /// Whether the database could not be asked at all.

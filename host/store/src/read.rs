@@ -19,6 +19,10 @@ pub trait ReadStore: Send + Sync {
     /// returns.
     async fn read(&self, request: &ReadRequest) -> Result<Vec<ReadEvent>, StoreError>;
 
+    /// As [`read`](Self::read), but leaves out payloads and headers, so that each event is an error. For a read that failed because the
+    /// database cannot return the payload of a row. A store may ignore `max_bytes`.
+    async fn read_without_payloads(&self, request: &ReadRequest) -> Result<Vec<ReadEvent>, StoreError>;
+
     /// How long until the next event of the owner's partitions can be read, by the database's clock: zero when one can be read now,
     /// `None` when none waits. Of the events that are due, those are left out whose `seq` is in `held` or whose route is in `busy`,
     /// and one that is held under a claim counts from the end of that claim. An event that is not yet due counts whatever its `seq`

@@ -1,9 +1,11 @@
 //! Reads the due events of this host's partitions, and passes them to the intake.
 
+mod due;
 mod front;
 
 use tokio::time::Instant;
 
+use self::due::read_due;
 use self::front::FrontRead;
 use super::intake::{Claims, Intake, bytes_of};
 use super::schedule::{Ended, Schedule};
@@ -70,12 +72,11 @@ impl Reader {
         let request = self.request(partitions, after, limit, max_bytes, may_be_in_hand || is_ordered);
         let request = ReadRequest { busy: self.intake.busy.leave_out(), ..request };
         let asked_at = Instant::now();
-        let read = self.intake.store.read(&request).await;
-        let read = read.inspect_err(|_| self.intake.metrics.claims_failed.increment())?;
+        let (read, claims) = read_due(&*self.intake.store, &request, Claims::AsNeeded, &self.intake.metrics).await?;
         let answered_at = Instant::now();
         let full = self.count_read(read.len(), bytes_of(&read), limit, max_bytes);
         self.schedule.cursor.read(Ended { last: read.last().map(|last| last.position), more: full, asked_at, answered_at });
-        let accepted = self.intake.accept_read(read, answered_at, Claims::AsNeeded).await?;
+        let accepted = self.intake.accept_read(read, answered_at, claims).await?;
         drop(reading);
         // If no event of a full batch was accepted, for example because other transactions have locked the rows, the next batch would be
         // the same.
@@ -94,12 +95,11 @@ impl Reader {
         // Held until the events of this read have been accepted.
         let reading = in_flight.begin_read();
         let request = self.request(careful.numbers(), careful.after(), limit, max_bytes, true);
-        let read = self.intake.store.read(&request).await;
-        let read = read.inspect_err(|_| self.intake.metrics.claims_failed.increment())?;
+        let (read, claims) = read_due(&*self.intake.store, &request, Claims::All, &self.intake.metrics).await?;
         let answered_at = Instant::now();
         let full = self.count_read(read.len(), bytes_of(&read), limit, max_bytes);
         let last = read.last().map(|last| last.position);
-        let accepted = self.intake.accept_read(read, answered_at, Claims::All).await?;
+        let accepted = self.intake.accept_read(read, answered_at, claims).await?;
         drop(reading);
         // In one queue, the front is read again until it can be claimed.
         let is_front_locked = accepted == 0 && self.intake.is_one_queue();

@@ -22,7 +22,7 @@ use crate::{ClaimStore, Claimed, StoreError};
 /// a claim never waits. Settlers wait for no more than this short transaction. Large payloads and headers are read apart. In order of binding: rows of [seq, fence], the owner.
 pub(super) const LOCK: &str = concat!(
     "\nSELECT ",
-    event_columns!(),
+    event_columns!(with_payload),
     ", claim_seq + 1 AS claim_seq, claims + 1 AS claims,
        (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id) AS epoch, key_hash
 FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]')) AS given

@@ -42,28 +42,36 @@ ORDER BY seq LIMIT ?"
 
 /// The chosen that may still be read, of partitions that the owner holds: the epoch is read with the row, as by
 /// [`READ`](super::read::READ). In order of binding: a JSON list of seq, the owner.
-pub(super) const READ_CHOSEN: &str = concat!(
-    "\nSELECT ",
-    event_columns!(),
-    ", claim_seq, claims, held.epoch, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', due_at) AS due_at,
+macro_rules! read_chosen {
+    ($payload:ident) => {
+        concat!(
+            "\nSELECT ",
+            event_columns!($payload),
+            ", claim_seq, claims, held.epoch, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', due_at) AS due_at,
        outbox_event.lease_end IS NOT NULL AS was_claimed, outbox_event.partition_id
 FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
 STRAIGHT_JOIN outbox_event_partition AS held ON held.partition_id = outbox_event.partition_id
 WHERE due_at <= UTC_TIMESTAMP(6) AND (outbox_event.lease_end IS NULL OR outbox_event.lease_end <= UTC_TIMESTAMP(6))
   AND ",
-    on_primary!(),
-    " AND held.owner = (SELECT node.owner FROM outbox_event_node AS node WHERE node.owner = ? AND alive_until > UTC_TIMESTAMP(6))"
-);
+            on_primary!(),
+            " AND held.owner = (SELECT node.owner FROM outbox_event_node AS node WHERE node.owner = ? AND alive_until > UTC_TIMESTAMP(6))"
+        )
+    };
+}
+
+pub(super) const READ_CHOSEN: &str = read_chosen!(with_payload);
+pub(super) const READ_CHOSEN_WITHOUT_PAYLOADS: &str = read_chosen!(without_payload);
 
 /// The front of the queue, and for each event the last before it that is waited for.
 type Front = (Vec<MySqlRow>, HashMap<u64, u64>);
 
 /// Reads the front of the queue for a host that holds all partitions, up to the first event that can neither be delivered nor is in
-/// hand already.
+/// hand already. `read_chosen` is the statement that reads the chosen rows.
 pub(super) async fn read(
     store: &MySqlStore,
     connection: &mut MySqlConnection,
+    read_chosen: &'static str,
     request: &ReadRequest,
 ) -> Result<Front, StoreError> {
     let ReadRequest { owner, held, limit, .. } = request;
@@ -78,7 +86,7 @@ pub(super) async fn read(
     if chosen.is_empty() {
         return Ok((Vec::new(), behind));
     }
-    let query = store.statement(READ_CHOSEN).bind(numbers(&chosen)).bind(owner.as_str());
+    let query = store.statement(read_chosen).bind(numbers(&chosen)).bind(owner.as_str());
     let mut rows = query.fetch_all(connection).await.map_err(failed)?;
     rows.sort_by_cached_key(|row| sequence(row).unwrap_or(0));
     // If another host has taken one meanwhile, the events behind it may not pass.

@@ -28,10 +28,12 @@ use crate::{ReadEvent, ReadOrder, ReadRequest, ReadStore, StoreError};
 /// microseconds to leave alone, the owner, the partitions as 256 letters of which 1 means asked for, the events in hand as a JSON
 /// list, busy routes as rows of [aggregate_type, event_type], most rows. Names are compared with something behind them, since this
 /// collation takes no notice of spaces at the end.
-pub(super) const READ: &str = concat!(
-    "\nSELECT ",
-    event_columns!(),
-    ", claim_seq, claims, due.epoch, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', due_at) AS due_at,
+macro_rules! read {
+    ($payload:ident) => {
+        concat!(
+            "\nSELECT ",
+            event_columns!($payload),
+            ", claim_seq, claims, due.epoch, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', due_at) AS due_at,
        outbox_event.lease_end IS NOT NULL AS was_claimed, outbox_event.partition_id, key_hash
 FROM (
   SELECT outbox_event.seq, held.epoch FROM outbox_event FORCE INDEX (outbox_due)
@@ -49,7 +51,12 @@ FROM (
                                          event_type VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$[1]')) AS busy)
   ORDER BY due_at, outbox_event.seq LIMIT ?) AS due
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = due.seq"
-);
+        )
+    };
+}
+
+pub(super) const READ: &str = read!(with_payload);
+const READ_WITHOUT_PAYLOADS: &str = read!(without_payload);
 
 /// The next that becomes due, or whose lease ends. Of what is due and held, the first are enough: it is a hint.
 pub(super) const NEXT_DUE: &str = concat!(
@@ -99,7 +106,13 @@ const ACTION: &str = "read events";
 #[async_trait]
 impl ReadStore for MySqlStore {
     async fn read(&self, request: &ReadRequest) -> Result<Vec<ReadEvent>, StoreError> {
-        answered(self.longest, try_read(self, request), |silence| self.failed(ACTION, silence)).await
+        let read = try_read(self, [READ, front::READ_CHOSEN], request);
+        answered(self.longest, read, |silence| self.failed(ACTION, silence)).await
+    }
+
+    async fn read_without_payloads(&self, request: &ReadRequest) -> Result<Vec<ReadEvent>, StoreError> {
+        let read = try_read(self, [READ_WITHOUT_PAYLOADS, front::READ_CHOSEN_WITHOUT_PAYLOADS], request);
+        answered(self.longest, read, |silence| self.failed(ACTION, silence)).await
     }
 
     async fn next_to_read(&self, owner: &OwnerId, held: &[u64], busy: &[Route]) -> Result<Option<Duration>, StoreError> {
@@ -115,11 +128,16 @@ impl ReadStore for MySqlStore {
     }
 }
 
-async fn try_read(store: &MySqlStore, request: &ReadRequest) -> Result<Vec<ReadEvent>, StoreError> {
+/// Reads events by one of these statements: that of events, or that of the chosen events of one queue.
+async fn try_read(
+    store: &MySqlStore,
+    [any, chosen]: [&'static str; 2],
+    request: &ReadRequest,
+) -> Result<Vec<ReadEvent>, StoreError> {
     let mut connection = store.connection(ACTION).await?;
     let (mut rows, mut behind) = match request.order {
-        Some(ReadOrder::OneForAll) => front::read(store, &mut connection, request).await?,
-        _ => (due(store, &mut connection, request).await?, HashMap::new()),
+        Some(ReadOrder::OneForAll) => front::read(store, &mut connection, chosen, request).await?,
+        _ => (due(store, &mut connection, any, request).await?, HashMap::new()),
     };
     let Some(first) = rows.first() else { return Ok(Vec::new()) };
     let (columns, positions, now) = (EventColumns::of(first)?, PositionColumns::of(first)?, now(first)?);
@@ -143,10 +161,15 @@ async fn try_read(store: &MySqlStore, request: &ReadRequest) -> Result<Vec<ReadE
 }
 
 /// Due rows of the owner's partitions, by the time since when they are due.
-async fn due(store: &MySqlStore, connection: &mut MySqlConnection, request: &ReadRequest) -> Result<Vec<MySqlRow>, StoreError> {
+async fn due(
+    store: &MySqlStore,
+    connection: &mut MySqlConnection,
+    sql: &'static str,
+    request: &ReadRequest,
+) -> Result<Vec<MySqlRow>, StoreError> {
     let (after, before) = request.after.map_or((None, 0), |after| (Some(bound(after.due_at)), after.sequence));
     let statement = store
-        .statement(READ)
+        .statement(sql)
         .bind(after)
         .bind(after)
         .bind(signed(before))

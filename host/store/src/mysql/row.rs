@@ -45,18 +45,31 @@ pub(super) fn is_read_apart(columns: &EventColumns, row: &MySqlRow) -> Result<bo
 }
 
 /// The columns that [`EventColumns`](crate::event_row::EventColumns) finds, except for the epoch and the two numbers that a claim raises.
-/// If payload and headers are large, they are NULL, and are read apart.
+/// If payload and headers are large, they are NULL, and are read apart. Without them, their size is unknown too: to count the bytes, this
+/// engine reads them.
 macro_rules! event_columns {
-    () => {
-        "outbox_event.seq, attempts, deferrals, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, content_type,
-       CASE WHEN OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0) <= 16384 THEN headers END AS headers,
+    (with_payload) => {
+        event_columns!(
+            "CASE WHEN OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0) <= 16384 THEN headers END AS headers,
        CASE WHEN OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0) <= 16384 THEN payload END AS payload,
-       OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0) AS bytes,
+       OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0) AS bytes"
+        )
+    };
+    (without_payload) => {
+        event_columns!("NULL AS headers, NULL AS payload, 0 AS bytes")
+    };
+    ($large:literal) => {
+        concat!(
+            "outbox_event.seq, attempts, deferrals, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, content_type,
+       ",
+            $large,
+            ",
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at) AS occurred_at,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at) AS available_at,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at) AS expires_at,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', wait_since) AS wait_since,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) AS now"
+        )
     };
 }
 

@@ -7,11 +7,13 @@ use super::row::{event_columns, read_columns};
 /// no event may overtake it. Returns nothing unless the owner is alive by the database's clock and holds all partitions. Each row has
 /// the `seq` of the last earlier event that it waits for. $1 the owner, $2 most rows, $3 most bytes, $4 the youngest age in
 /// microseconds, $5 the events in hand.
-pub(super) const READ_FRONT: &str = concat!(
-    "\nWITH front AS (
+macro_rules! read_front {
+    ($payload:ident) => {
+        concat!(
+            "\nWITH front AS (
   SELECT ",
-    event_columns!(),
-    ", headers, payload, partition_id, due_at, lease_end,
+            event_columns!(),
+            ", headers, payload, partition_id, due_at, lease_end,
          octet_length(payload) + coalesce(octet_length(headers), 0) AS bytes, available_at <= now() AS is_waited_for,
          seq = ANY ($5::bigint[]) AS is_held,
          coalesce(due_at <= now() AND (lease_end IS NULL OR lease_end <= now())
@@ -25,13 +27,18 @@ marked AS (
          max(seq) FILTER (WHERE is_waited_for) OVER (ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS earlier
   FROM front)
 SELECT ",
-    read_columns!(),
-    ", earlier AS behind
+            read_columns!($payload),
+            ", earlier AS behind
 FROM marked AS chosen
 WHERE ",
-    on_primary!(),
-    " AND is_clear AND NOT is_held AND bytes_before < $3::bigint
+            on_primary!(),
+            " AND is_clear AND NOT is_held AND bytes_before < $3::bigint
   AND (SELECT count(*) FROM outbox_event_partition AS held WHERE held.owner = $1::text) = 256
   AND EXISTS (SELECT FROM outbox_event_node AS node WHERE node.owner = $1::text AND alive_until > now())
 ORDER BY seq LIMIT $2::bigint"
-);
+        )
+    };
+}
+
+pub(super) const READ_FRONT: &str = read_front!(with_payload);
+pub(super) const READ_FRONT_WITHOUT_PAYLOADS: &str = read_front!(without_payload);

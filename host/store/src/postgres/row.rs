@@ -34,13 +34,21 @@ macro_rules! event_columns {
     };
 }
 
-/// All columns of a read, from rows named `chosen` whose size is in `bytes`.
+/// All columns of a read, from rows named `chosen` whose size is in `bytes`, with or without payload and headers.
 macro_rules! read_columns {
-    () => {
+    (with_payload) => {
+        read_columns!("CASE WHEN bytes <= 8388608 THEN headers END AS headers, CASE WHEN bytes <= 8388608 THEN payload END AS payload")
+    };
+    (without_payload) => {
+        read_columns!("NULL::text AS headers, NULL::bytea AS payload")
+    };
+    ($large:literal) => {
         concat!(
             event_columns!(),
             ",
-       CASE WHEN bytes <= 8388608 THEN headers END AS headers, CASE WHEN bytes <= 8388608 THEN payload END AS payload, bytes,
+       ",
+            $large,
+            ", bytes,
        (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = chosen.partition_id) AS epoch, now() AS now,
        due_at, (lease_end IS NOT NULL)::integer AS was_claimed, partition_id::integer"
         )

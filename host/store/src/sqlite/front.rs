@@ -6,8 +6,10 @@ use super::row::{event_columns, read_columns};
 /// no event may overtake it. Returns nothing unless the owner is alive by the database's clock and holds all partitions. Each row has
 /// the `seq` of the last earlier event that it waits for. ?1 now, ?2 the owner, ?3 most rows, ?4 most bytes, ?5 the newest insertion
 /// time, ?6 the events in hand as a JSON list.
-pub(super) const READ_FRONT: &str = concat!(
-    "\nWITH front AS (
+macro_rules! read_front {
+    ($payload:ident) => {
+        concat!(
+            "\nWITH front AS (
   SELECT seq, octet_length(payload) + coalesce(octet_length(headers), 0) AS bytes, available_at <= ?1 AS is_waited_for,
          seq IN (SELECT value FROM json_each(?6)) AS is_held,
          due_at IS NOT NULL AND due_at <= ?1 AND (lease_end IS NULL OR lease_end <= ?1) AND (created_at <= ?5 OR created_at - ?1 > ?1 - ?5) AS is_free
@@ -20,11 +22,16 @@ marked AS (
          max(iif(is_waited_for, seq, NULL)) OVER (ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS earlier
   FROM front)
 SELECT ",
-    read_columns!(),
-    ", earlier AS behind
+            read_columns!($payload),
+            ", earlier AS behind
 FROM marked CROSS JOIN outbox_event AS event ON event.seq = marked.seq
 WHERE is_clear AND NOT is_held AND bytes_before < ?4
   AND (SELECT count(*) FROM outbox_event_partition AS held
        WHERE held.owner = (SELECT owner FROM outbox_event_node WHERE owner = ?2 AND alive_until > ?1)) = 256
 ORDER BY marked.seq LIMIT ?3"
-);
+        )
+    };
+}
+
+pub(super) const READ_FRONT: &str = read_front!(with_payload);
+pub(super) const READ_FRONT_WITHOUT_PAYLOADS: &str = read_front!(without_payload);

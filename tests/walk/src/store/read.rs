@@ -37,6 +37,12 @@ impl ReadStore for MemoryStore {
         self.answer(Duration::ZERO, read).await
     }
 
+    async fn read_without_payloads(&self, request: &ReadRequest) -> Result<Vec<ReadEvent>, StoreError> {
+        let mut read = self.read(request).await?;
+        read.iter_mut().for_each(|one| one.event.event = Err("it was read without its payload".to_owned()));
+        Ok(read)
+    }
+
     async fn next_to_read(&self, owner: &OwnerId, held: &[u64], busy: &[Route]) -> Result<Option<Duration>, StoreError> {
         self.run("next_to_read", |world| world.table.next_to_read(owner.as_str(), held, busy)).await
     }

@@ -22,6 +22,8 @@ pub(crate) enum Claims {
     AsNeeded,
     /// All of them.
     All,
+    /// All of them. They were read without payloads, which the claims return.
+    Unread,
 }
 
 impl Intake {
@@ -44,20 +46,23 @@ impl Intake {
         let (mut to_claim, mut unreadable, mut holds) = (Vec::new(), Vec::new(), Holds::new());
         // Partitions that this host took over, during the read, from a host that died. Each of their events is claimed before its delivery.
         let careful = self.partitions.open().careful;
+        let has_payloads = claims != Claims::Unread;
+        // Without an order, two reads may return the same event, and a claim would take it from its listener.
+        let known = if has_payloads || self.order.is_some() { Vec::new() } else { self.in_flight.known() };
         for ReadEvent { event: row, partition, was_claimed, .. } in read {
-            if claims == Claims::AsNeeded && careful.contains(partition) {
+            if claims == Claims::AsNeeded && careful.contains(partition) || known.contains(&row.fence.sequence) {
                 continue;
             }
             // The partition was given back or lost since the read began: the host that holds it now reads the event itself.
             let Some(hold) = self.partitions.hold(partition, row.fence.epoch()) else { continue };
             let (fence, behind, expires_in, deferrals) = (row.fence, row.behind, row.expires_in, row.deferrals);
             let id = row.event.as_ref().ok().map(|event| event.id());
-            if id.is_none() && self.order.is_none() {
+            if id.is_none() && self.order.is_none() && has_payloads {
                 unreadable.push(fence);
                 holds.insert(fence.sequence, hold);
                 continue;
             }
-            let event = match self.without_claim(row, was_claimed || claims == Claims::All, routes) {
+            let event = match self.without_claim(row, was_claimed || claims != Claims::AsNeeded, routes) {
                 Some(event) => event,
                 // Another read has returned the event in the meantime: a claim would take it from its listener.
                 None if self.order.is_none() && id.is_some_and(|id| self.in_flight.knows(&id, fence)) => continue,

@@ -6,7 +6,8 @@ use std::time::Duration;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
-use super::{BATCH_BYTES, Claims, Ended, Intake, Reader, bytes_of};
+use super::{BATCH_BYTES, Claims, Ended, Intake, Reader, bytes_of, read_due};
+use crate::metrics::Metrics;
 use crate::poller::LOOK_FOR_ROOM_EVERY;
 use crate::queue::{Reading, Room};
 use crate::store::{ReadEvent, ReadRequest, Store, StoreError};
@@ -39,7 +40,7 @@ struct Asked {
 #[derive(Debug)]
 enum Answer {
     Read {
-        read: Result<Vec<ReadEvent>, StoreError>,
+        read: Result<(Vec<ReadEvent>, Claims), StoreError>,
         answered_at: Instant,
     },
     /// How long from then until the next event can be read. `Ok(None)` if no event waits.
@@ -68,10 +69,10 @@ impl FrontRead {
         self.answer.is_some() || !self.task.is_empty()
     }
 
-    fn begin(&mut self, store: Arc<dyn Store>, request: ReadRequest, asked: Asked) {
+    fn begin(&mut self, store: Arc<dyn Store>, metrics: Arc<Metrics>, request: ReadRequest, asked: Asked) {
         self.asked = Some(asked);
         self.task.spawn(async move {
-            let read = store.read(&request).await;
+            let read = read_due(&*store, &request, Claims::AsNeeded, &metrics).await;
             Answer::Read { read, answered_at: Instant::now() }
         });
     }
@@ -123,7 +124,7 @@ impl Reader {
         let request = self.request(partitions.to_vec(), after, limit, max_bytes, true);
         let request = ReadRequest { busy: self.intake.busy.leave_out(), ..request };
         let asked = Asked { limit, max_bytes, room, asked_at: Instant::now(), reading };
-        self.front.begin(self.intake.store.clone(), request, asked);
+        self.front.begin(self.intake.store.clone(), self.intake.metrics.clone(), request, asked);
         true
     }
 
@@ -156,14 +157,13 @@ impl Reader {
 
     async fn accept_front_read(
         &mut self,
-        read: Result<Vec<ReadEvent>, StoreError>,
+        read: Result<(Vec<ReadEvent>, Claims), StoreError>,
         answered_at: Instant,
     ) -> Result<usize, StoreError> {
         let Asked { limit, max_bytes, asked_at, reading, .. } = self.front.asked.take().expect("a read was asked for");
-        let read = match read {
+        let (read, claims) = match read {
             Ok(read) => read,
             Err(error) => {
-                self.intake.metrics.claims_failed.increment();
                 self.schedule.cursor.front_failed(answered_at);
                 return Err(error);
             }
@@ -172,7 +172,7 @@ impl Reader {
         let more = self.count_read(read.len(), bytes_of(&read), limit, max_bytes);
         let last = read.last().map(|last| last.position);
         self.schedule.cursor.front_read(Ended { last, more, asked_at, answered_at });
-        let accepted = self.intake.accept_read(read, answered_at, Claims::AsNeeded).await?;
+        let accepted = self.intake.accept_read(read, answered_at, claims).await?;
         drop(reading);
         self.intake.busy.were_left_out();
         if !more {
