@@ -119,20 +119,47 @@ pub(crate) async fn an_outcome_that_changes_nothing_is_not_delivered_in_a_loop<D
     host.shutdown().await;
 }
 
+/// Has the server end the connection of every UPDATE of that one row.
+async fn disconnect(db: &Postgres) {
+    let body = "BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NEW; END";
+    db.execute(&format!("CREATE FUNCTION disconnect() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$")).await;
+    let when = format!("FOR EACH ROW WHEN (OLD.aggregate_id = '{BAD}') EXECUTE FUNCTION disconnect()");
+    db.execute(&format!("CREATE TRIGGER refused BEFORE UPDATE ON outbox_event {when}")).await;
+}
+
 /// As by a pooler that ends the connection of a statement that takes too long.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_outcome_that_ends_its_connection_holds_up_no_other_on_postgres() {
     let db = Postgres::fresh().await;
     let recorder = Recorder::done();
     let host = outbox(&db).listener(ROUTE, recorder.listener()).start().await.expect("starts");
-    let body = "BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NEW; END";
-    db.execute(&format!("CREATE FUNCTION disconnect() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$")).await;
-    let when = format!("FOR EACH ROW WHEN (OLD.aggregate_id = '{BAD}') EXECUTE FUNCTION disconnect()");
-    db.execute(&format!("CREATE TRIGGER refused BEFORE UPDATE ON outbox_event {when}")).await;
+    disconnect(&db).await;
 
     let bad = only_the_bad_one_waits(&db, &host, "the connection to the database was lost").await;
 
     the_outcome_is_stored_later(&db, &host, &recorder, bad).await;
+    host.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_ends_its_connection_holds_up_no_other_on_postgres() {
+    let db = Postgres::fresh().await;
+    let (recorder, gone) = (Recorder::done(), OwnerId::generate("gone"));
+    let envelopes = orders(EVENTS);
+    let rows: Vec<_> = envelopes.iter().map(|envelope| NewRow { envelope, claimed: true }).collect();
+    db.store().write(&rows, &Ownership { owner: gone, lease: HOUR }).await.expect("writes");
+    db.let_pass(HOUR * 2).await;
+    disconnect(&db).await;
+
+    let host = outbox(&db).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+
+    done(&db, u64::from(EVENTS) - 1).await;
+    let bad = envelopes[BAD].id();
+    assert!(!recorder.ids().contains(&bad), "it is not delivered without a claim");
+    allow(&db).await;
+    reaches(&db, bad, Status::Done).await;
+    let calls = recorder.ids();
+    assert_eq!(calls.iter().collect::<BTreeSet<_>>().len(), calls.len(), "nothing was delivered twice");
     host.shutdown().await;
 }
 

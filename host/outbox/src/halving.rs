@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::store::StoreError;
+use crate::store::{Store, StoreError};
 
 /// After this many refused rows the cause is probably not in the rows.
 const MOST_REFUSED: usize = 16;
@@ -16,6 +16,8 @@ const PARTS_IF_HELD_UP: usize = 8;
 /// The most such failures, and the longest time that they may take together. Otherwise a locked table would hold up the caller.
 const MOST_HELD_UP: u32 = 6;
 const HELD_UP_FOR: Duration = Duration::from_secs(15);
+/// After this many lost connections in a row, a row of the statement may be the reason, if the database answers right after the last loss.
+const MOST_LOST: u32 = 3;
 
 /// Items that a statement is sent for, together at first, and by halves after a failure.
 pub(crate) struct Halving<'i, I> {
@@ -23,7 +25,14 @@ pub(crate) struct Halving<'i, I> {
     refused: usize,
     /// How many statements waited for a lock or took too long.
     held_up: u32,
+    losses: Losses,
     began_at: Instant,
+}
+
+/// The connections that statements for the same rows lost in a row. A trigger or a pooler may end the connection because of one row.
+#[derive(Debug, Default)]
+pub(crate) struct Losses {
+    in_a_row: u32,
 }
 
 /// The conclusion from a failed statement.
@@ -38,7 +47,7 @@ pub(crate) enum Failure<'i, I> {
 
 impl<'i, I> Halving<'i, I> {
     pub(crate) fn new(items: &'i [I]) -> Self {
-        Self { parts: vec![items], refused: 0, held_up: 0, began_at: Instant::now() }
+        Self { parts: vec![items], refused: 0, held_up: 0, losses: Losses::default(), began_at: Instant::now() }
     }
 
     /// The items of the next statement; at least one.
@@ -46,17 +55,28 @@ impl<'i, I> Halving<'i, I> {
         self.parts.pop().filter(|part| !part.is_empty())
     }
 
-    /// Notes that the statement for this part has failed.
-    pub(crate) fn failed(&mut self, part: &'i [I], error: &StoreError) -> Failure<'i, I> {
+    /// Notes that the statement for this part has failed. `answers` asks the database something else.
+    pub(crate) async fn failed(
+        &mut self,
+        part: &'i [I],
+        error: &StoreError,
+        answers: impl Future<Output = bool>,
+    ) -> Failure<'i, I> {
         let is_held_up = is_held_up(error);
         self.held_up += u32::from(is_held_up);
-        let may_be_of_items = if is_held_up { self.is_patient() } else { error.may_concern_rows() };
+        let is_lost_by_rows = self.losses.note(error, false, answers).await;
+        // Most locks are held for a moment, and most connections are lost for another reason.
+        let is_repeated = if is_held_up { self.held_up == 1 } else { self.losses.are_few() && !is_silence(error) };
+        let may_be_of_items = match error {
+            StoreError::Disconnected { .. } => is_repeated || is_lost_by_rows,
+            _ if is_held_up => self.is_patient(),
+            _ => error.may_concern_rows(),
+        };
         if !may_be_of_items || self.refused >= MOST_REFUSED {
             self.parts.clear();
             return Failure::OfAll;
         }
-        if is_held_up && self.held_up == 1 {
-            // Most locks are held for a moment.
+        if is_repeated {
             self.parts.push(part);
             return Failure::Halved;
         }
@@ -79,6 +99,35 @@ impl<'i, I> Halving<'i, I> {
     }
 }
 
+impl Losses {
+    /// Notes a failed statement. Returns whether one of its rows may end the connection: after repeated losses, or `at_once`, the database
+    /// answers. Without an answer, the database is not available, and no row is the reason.
+    pub(crate) async fn note(&mut self, error: &StoreError, at_once: bool, answers: impl Future<Output = bool>) -> bool {
+        if !matches!(error, StoreError::Disconnected { .. }) {
+            self.in_a_row = 0;
+            return false;
+        }
+        self.in_a_row = self.in_a_row.saturating_add(1);
+        (at_once || self.in_a_row >= MOST_LOST) && answers.await
+    }
+
+    /// Whether the last statement lost its connection, as one of the first.
+    fn are_few(&self) -> bool {
+        (1..MOST_LOST).contains(&self.in_a_row)
+    }
+}
+
+/// Whether the database answers.
+pub(crate) async fn answers(store: &dyn Store) -> bool {
+    store.now().await.is_ok()
+}
+
+/// Whether the server sent no answer in time. A repeated statement would wait as long again.
+fn is_silence(error: &StoreError) -> bool {
+    let StoreError::Disconnected { source: sqlx::Error::Io(error), .. } = error else { return false };
+    error.kind() == std::io::ErrorKind::TimedOut
+}
+
 /// Whether a statement waited for a lock for too long, or took too long. A trigger or a foreign key may need a lock for one row alone.
 fn is_held_up(error: &StoreError) -> bool {
     matches!(error, StoreError::Locked { .. } | StoreError::TimedOut { .. })
@@ -91,9 +140,29 @@ pub(crate) fn is_of_one_item(error: &StoreError) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
     use rand::RngExt;
 
     use super::*;
+
+    /// Notes a failure while the database answers.
+    fn failed<'i, I>(halving: &mut Halving<'i, I>, part: &'i [I], error: &StoreError) -> Failure<'i, I> {
+        failed_while(true, halving, part, error)
+    }
+
+    fn failed_while<'i, I>(answers: bool, halving: &mut Halving<'i, I>, part: &'i [I], error: &StoreError) -> Failure<'i, I> {
+        let failed = pin!(halving.failed(part, error, std::future::ready(answers)));
+        match failed.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(failure) => failure,
+            Poll::Pending => unreachable!("it waits for nothing"),
+        }
+    }
+
+    fn lost(source: sqlx::Error) -> StoreError {
+        StoreError::Disconnected { action: "test", source }
+    }
 
     fn refused() -> StoreError {
         StoreError::Failed { action: "test", source: sqlx::Error::RowNotFound }
@@ -107,7 +176,7 @@ mod tests {
                 accepted.extend(part);
                 continue;
             }
-            match halving.failed(part, &refused()) {
+            match failed(&mut halving, part, &refused()) {
                 Failure::Halved => {}
                 Failure::Refused(item) => alone.push(*item),
                 Failure::OfAll => return None,
@@ -139,7 +208,7 @@ mod tests {
                 continue;
             }
             failures += 1;
-            match halving.failed(part, &locked) {
+            match failed(&mut halving, part, &locked) {
                 Failure::Halved => {}
                 Failure::Refused(item) => alone.push(*item),
                 Failure::OfAll => return (failures, None),
@@ -174,7 +243,7 @@ mod tests {
         let mut halving = Halving::new(&items);
         let part = halving.next_part().expect("all of them");
         let locked = StoreError::Locked { action: "test", source: sqlx::Error::RowNotFound };
-        assert!(matches!(halving.failed(part, &locked), Failure::Halved));
+        assert!(matches!(failed(&mut halving, part, &locked), Failure::Halved));
         assert_eq!(halving.next_part(), Some(&items[..]));
         assert_eq!(halving.next_part(), None);
     }
@@ -184,10 +253,46 @@ mod tests {
         let items: Vec<u32> = (0..100).collect();
         assert_eq!(halve(&items, |_| true), None);
 
+        let silence = || sqlx::Error::Io(std::io::ErrorKind::TimedOut.into());
+        let full = StoreError::Full { action: "test", source: sqlx::Error::RowNotFound };
+        for error in [full, lost(silence())] {
+            let mut halving = Halving::new(&items);
+            let part = halving.next_part().expect("all of them");
+            assert!(matches!(failed(&mut halving, part, &error), Failure::OfAll));
+            assert!(halving.next_part().is_none());
+        }
+    }
+
+    #[test]
+    fn an_item_that_ends_each_connection_is_found_if_the_database_answers() {
+        const BAD: u32 = 77;
+        let items: Vec<u32> = (0..100).collect();
+        let (mut halving, mut accepted, mut refused, mut losses) = (Halving::new(&items), Vec::<u32>::new(), Vec::new(), 0);
+        while let Some(part) = halving.next_part() {
+            if !part.contains(&BAD) {
+                accepted.extend(part);
+                continue;
+            }
+            losses += 1;
+            match failed(&mut halving, part, &lost(sqlx::Error::RowNotFound)) {
+                Failure::Halved => assert!(losses > MOST_LOST || part.len() == items.len()),
+                Failure::Refused(item) => refused.push(*item),
+                Failure::OfAll => panic!("the database answers"),
+            }
+        }
+        assert_eq!((refused, accepted.len()), (vec![BAD], 99));
+    }
+
+    #[test]
+    fn no_item_is_the_reason_if_the_database_does_not_answer_after_the_last_loss() {
+        let items: Vec<u32> = (0..100).collect();
         let mut halving = Halving::new(&items);
-        let part = halving.next_part().expect("all of them");
-        let lost = StoreError::Disconnected { action: "test", source: sqlx::Error::RowNotFound };
-        assert!(matches!(halving.failed(part, &lost), Failure::OfAll));
+        for number in 1..=MOST_LOST {
+            let part = halving.next_part().expect("all of them");
+            assert_eq!(part.len(), items.len());
+            let failure = failed_while(false, &mut halving, part, &lost(sqlx::Error::RowNotFound));
+            assert_eq!(matches!(failure, Failure::OfAll), number == MOST_LOST);
+        }
         assert!(halving.next_part().is_none());
     }
 }

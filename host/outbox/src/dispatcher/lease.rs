@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::overdue::Visits;
 use crate::event::{EventId, Fence};
-use crate::halving::{Failure, Halving};
+use crate::halving::{Failure, Halving, answers};
 use crate::metrics::Metrics;
 use crate::queue::InFlight;
 use crate::recurring::{Outage, Recurring};
@@ -59,14 +59,14 @@ impl Recurring for LeaseKeeper {
 }
 
 impl LeaseKeeper {
-    /// Renews claims. If the database refuses one of them, because a trigger or a constraint of the table does, the others are renewed: it
-    /// is found by halving. Returns the first error.
+    /// Renews claims. If the database refuses one of them, because a trigger or a constraint of the table does, or if one of them ends the
+    /// connection, halving finds it, and the others are renewed. Returns the first error.
     async fn renew_each(&self, claims: &[(EventId, Fence)]) -> Result<(), StoreError> {
         let mut halving = Halving::new(claims);
         let mut all = Ok(());
         while let Some(part) = halving.next_part() {
             let Err(error) = self.renew(part).await.inspect_err(|error| self.metrics.db_error(error)) else { continue };
-            match halving.failed(part, &error) {
+            match halving.failed(part, &error, answers(&*self.store)).await {
                 Failure::Halved => {}
                 Failure::Refused(_) => all = all.and(Err(error)),
                 Failure::OfAll => return Err(error),

@@ -1,6 +1,6 @@
 //! Unblocks the events behind many others. One that the database refuses to change is found by halving, so that the others are unblocked.
 
-use crate::halving::{Failure, Halving, is_of_one_item};
+use crate::halving::{Failure, Halving, answers, is_of_one_item};
 use crate::store::{Store, StoreError, Unblocked, WaitsFor};
 
 /// How it ended.
@@ -28,7 +28,7 @@ pub(super) async fn unblock_each(store: &dyn Store, blockers: &[u64], waits_for:
             }
             Err(error) => error,
         };
-        match halving.failed(part, &error) {
+        match halving.failed(part, &error, answers(store)).await {
             Failure::Halved => {}
             Failure::Refused(blocker) => ended.refused.push((*blocker, error)),
             Failure::OfAll => ended.failed = Some(error),

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::intake::{Holds, Intake};
 use super::reader::Reader;
 use crate::event::{Fence, Route};
-use crate::halving::{Failure, Halving, is_of_one_item};
+use crate::halving::{Failure, Halving, answers, is_of_one_item};
 use crate::refusals::Refusals;
 use crate::store::StoreError;
 
@@ -163,7 +163,7 @@ impl Unparking {
                 }
                 Err(error) => error,
             };
-            match halving.failed(part, &error) {
+            match halving.failed(part, &error, answers(&*intake.store)).await {
                 Failure::Halved => {}
                 Failure::Refused(route) => refused.push((route, error)),
                 Failure::OfAll => failed = Some(error),

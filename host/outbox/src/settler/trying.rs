@@ -4,12 +4,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Settler;
+use crate::halving::Losses;
 use crate::store::StoreError;
 
 /// The rest after the first failure of the database; doubled up to a second.
 const FIRST_REST: Duration = Duration::from_millis(20);
-/// A batch that has lost its connection this often in a row may be the reason, if the database answers right after that.
-const MOST_LOST: u32 = 3;
 
 /// Whether outcomes are to be stored for the first time, or have waited apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,8 +24,7 @@ pub(super) struct Trying<'a> {
     round: Round,
     rest: Duration,
     failed: bool,
-    /// How often in a row the batch has lost its connection.
-    lost: u32,
+    losses: Losses,
     /// Whether the database answered right after the last loss, so that the rows of the batch may be the reason.
     is_lost_by_rows: bool,
 }
@@ -35,7 +33,14 @@ impl<'a> Trying<'a> {
     /// `None` when a stop was given up already: a database that let a whole stop pass is not waited for again.
     pub(super) fn begin(settler: &'a Settler, round: Round) -> Option<Self> {
         let gave_up = settler.gave_up.load(Ordering::Relaxed);
-        (!gave_up).then_some(Self { settler, round, rest: FIRST_REST, failed: false, lost: 0, is_lost_by_rows: false })
+        (!gave_up).then_some(Self {
+            settler,
+            round,
+            rest: FIRST_REST,
+            failed: false,
+            losses: Losses::default(),
+            is_lost_by_rows: false,
+        })
     }
 
     /// The batch is stored.
@@ -62,18 +67,11 @@ impl<'a> Trying<'a> {
         }
     }
 
-    /// Notes a failure. A pooler or a trigger may end the connection because of a row. After repeated losses this asks the database
-    /// something else about the same rows: without an answer, the database is not available, and no row is the reason.
+    /// Notes a failure. After repeated losses of the connection this asks the database something else about the same rows.
     pub(super) async fn note_failure(&mut self, sequences: &[u64], error: &StoreError) {
-        self.is_lost_by_rows = false;
-        if !matches!(error, StoreError::Disconnected { .. }) {
-            self.lost = 0;
-            return;
-        }
-        self.lost = self.lost.saturating_add(1);
-        if (self.lost >= MOST_LOST || self.round == Round::Again) && !self.settler.must_give_up() {
-            self.is_lost_by_rows = self.settler.store.locked(sequences).await.is_ok();
-        }
+        let settler = self.settler;
+        let answers = async { !settler.must_give_up() && settler.store.locked(sequences).await.is_ok() };
+        self.is_lost_by_rows = self.losses.note(error, self.round == Round::Again, answers).await;
     }
 
     fn has_failed_twice(&self) -> bool {

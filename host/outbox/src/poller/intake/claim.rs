@@ -10,7 +10,7 @@ use super::Intake;
 use super::judge::{Judged, is_delivered_alone};
 use super::place::Taken;
 use crate::event::Fence;
-use crate::halving::{Failure, Halving, is_of_one_item};
+use crate::halving::{Failure, Halving, answers, is_of_one_item};
 use crate::partition::Hold;
 use crate::queue::{Delivery, Dropped, Via};
 use crate::settlement::{given_back, still_at_work};
@@ -104,7 +104,7 @@ impl Intake {
                 }
                 Err(error) => error,
             };
-            match halving.failed(part, &error) {
+            match halving.failed(part, &error, answers(&*self.store)).await {
                 Failure::Halved => {}
                 Failure::Refused(fence) => {
                     refused.push((fence.sequence, error));
