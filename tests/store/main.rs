@@ -226,6 +226,7 @@ conformance! {
     node::a_host_that_is_about_to_stop_has_no_share_any_more,
     node::a_host_that_has_been_gone_for_a_day_is_not_shown_though_no_other_is_alive,
     node::a_host_that_leaves_takes_nothing_with_it,
+    node::a_late_heartbeat_does_not_bring_back_a_host_that_has_left,
     session::a_session_holds_its_lock_until_it_is_dropped,
     session::a_session_that_is_ended_lets_its_lock_go_at_once,
     session::the_lock_of_an_owner_is_held_once_and_locks_of_two_owners_do_not_meet,

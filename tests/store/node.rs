@@ -143,6 +143,25 @@ pub(crate) async fn a_host_that_leaves_takes_nothing_with_it(db: &dyn Harness) {
     assert_eq!(kept(&*store, &two, PARTITIONS, PARTITIONS).await.len(), usize::from(PARTITIONS));
 }
 
+pub(crate) async fn a_late_heartbeat_does_not_bring_back_a_host_that_has_left(db: &dyn Harness) {
+    let (store, one, two) = (db.store(), owner("one"), owner("two"));
+    store.heartbeat(&node(&one), LEASE).await.expect("registers");
+    kept(&*store, &one, PARTITIONS, PARTITIONS).await;
+    let registered = Node { room: 7, is_registered: true, ..node(&one) };
+    assert_eq!(store.heartbeat(&registered, LEASE).await.expect("renews"), 1);
+    assert_eq!(store.nodes().await.expect("lists")[0].room, 7);
+    store.leave(&one).await.expect("leaves");
+
+    // As the database executes them if the network delivers them late.
+    assert_eq!(store.heartbeat(&registered, LEASE).await.expect("finds no row"), 0);
+    store.keep_partitions(&one, PARTITIONS, PARTITIONS).await.expect("keeps");
+
+    assert!(store.nodes().await.expect("lists").is_empty());
+    assert_eq!(kept(&*store, &two, PARTITIONS, PARTITIONS).await.len(), usize::from(PARTITIONS), "no lease is waited for");
+    assert_eq!(store.heartbeat(&registered, LEASE).await.expect("finds no row"), 0, "though another host is live");
+    assert_eq!(store.heartbeat(&node(&one), LEASE).await.expect("registers again"), 2);
+}
+
 pub(crate) async fn a_good_database_has_only_good_findings(db: &dyn Harness) {
     let findings = db.store().diagnose(&expectations()).await.expect("looks");
 

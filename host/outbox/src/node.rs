@@ -72,7 +72,7 @@ pub(crate) struct Heartbeat {
 impl Heartbeat {
     /// Sends heartbeats until the host stops, then signs the host off. Partitions without events in flight are free at once, the others when
     /// other hosts notice that this host is gone.
-    pub(crate) async fn run(self, mut stopped: watch::Receiver<bool>) {
+    pub(crate) async fn run(mut self, mut stopped: watch::Receiver<bool>) {
         let (outage, restore_outage) = (Outage::default(), Outage::default());
         let mut others = Others::new(self.node.owner.as_str(), self.node.mode, self.lease);
         let (mut last, mut unkept, mut availability) = (self.node.clone(), None, Availability::new());
@@ -139,7 +139,7 @@ impl Heartbeat {
 
     /// Writes a heartbeat, then keeps the partitions. Returns how many live hosts have this one's mode. `unkept` is that number if the
     /// last heartbeat was written, and the partitions could not be kept.
-    async fn run_once(&self, report: &Node, unkept: &mut Option<u32>) -> Result<u32, StoreError> {
+    async fn run_once(&mut self, report: &Node, unkept: &mut Option<u32>) -> Result<u32, StoreError> {
         let mut is_news = false;
         if let Some(hosts) = *unkept {
             // A host that cannot keep its partitions must not look alive: no other host could take them over.
@@ -149,9 +149,9 @@ impl Heartbeat {
         let session = self.partitions.session().begin_announcing();
         // A host that stops or stands aside takes nothing: the others share the partitions without it.
         let room = if self.partitions.takes_any() { self.node.room } else { 0 };
-        let node = Node { session, room, ..report.clone() };
+        let node = Node { session, room, is_registered: self.node.is_registered, ..report.clone() };
         let beat = self.partitions.begin_beat();
-        let hosts = self.store.heartbeat(&node, self.lease).await?;
+        let hosts = self.beat(node).await?;
         *unkept = Some(hosts);
         is_news |= self.keep_partitions(hosts).await?;
         *unkept = None;
@@ -161,6 +161,17 @@ impl Heartbeat {
         }
         // Only now: others may have taken everything while they relied on a session that was lost.
         self.partitions.session().set_announced(session);
+        Ok(hosts)
+    }
+
+    /// Writes a heartbeat. Only the first one inserts the row of this host, or one that finds the row deleted by another program: a
+    /// heartbeat that the database executes after this host has left must find no row.
+    async fn beat(&mut self, node: Node) -> Result<u32, StoreError> {
+        let mut hosts = self.store.heartbeat(&node, self.lease).await?;
+        if hosts == 0 {
+            hosts = self.store.heartbeat(&Node { is_registered: false, ..node }, self.lease).await?;
+        }
+        self.node.is_registered = true;
         Ok(hosts)
     }
 

@@ -14,7 +14,8 @@ use super::{ListenerReport, Peer, RefusedOutcomes, StoreError};
 #[async_trait]
 pub trait NodeStore: Send + Sync {
     /// Says that a host is alive for another `lease`, and how it works; forgets hosts that have been gone for a day. Returns how many
-    /// live hosts have its mode and take partitions, this one included.
+    /// live hosts have its mode and take partitions, this one included: 0 if the host [is registered](Node::is_registered) and its row is
+    /// missing. Then nothing was written for this host.
     async fn heartbeat(&self, node: &Node, lease: Duration) -> Result<u32, StoreError>;
 
     /// Forgets a host and gives its partitions back.
@@ -52,6 +53,9 @@ pub struct Node {
     pub room: u32,
     /// Whether a session of it holds its lock.
     pub session: bool,
+    /// Whether its row was written before. Then a heartbeat only renews the row, and does not insert it: a heartbeat that the database
+    /// executes late must not bring back a host that has left.
+    pub is_registered: bool,
 }
 
 impl Node {
@@ -68,6 +72,7 @@ impl Node {
             listeners: ListenerReport::default(),
             room: 1,
             session: false,
+            is_registered: false,
         }
     }
 

@@ -155,10 +155,13 @@ impl Table {
     }
 
     /// Says that a host is alive, and forgets those that have been gone for a day. Returns how many live hosts have its mode and take
-    /// partitions, this one included.
+    /// partitions, this one included: 0 if its row should be there and is missing.
     pub(super) fn heartbeat(&mut self, node: &Node, lease: Duration) -> u32 {
         let (now, owner) = (self.now, node.owner.as_str().to_owned());
-        let Node { mode, room, session, ref listeners, .. } = *node;
+        let Node { mode, room, session, ref listeners, is_registered, .. } = *node;
+        if is_registered && !self.nodes.contains_key(&owner) {
+            return 0;
+        }
         let new = NodeRow { mode, started_at: now, alive_until: now, room, session, listeners: ListenerReport::default() };
         let row = self.nodes.entry(owner.clone()).or_insert(new);
         (row.alive_until, row.room, row.session) = (now.plus(lease), room, session);

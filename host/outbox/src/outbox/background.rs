@@ -153,6 +153,7 @@ impl<S> Background<'_, S> {
             listeners: ListenerReport::default(),
             room: u32::try_from(wanted.dispatcher.most_in_hand()).unwrap_or(u32::MAX),
             session: false,
+            is_registered: false,
         };
         let heartbeat = Heartbeat {
             store: self.store.clone(),

@@ -16,11 +16,17 @@ use crate::{Node, NodeRecord, NodeStore, Peer, StoreError, row};
 
 /// Bound: owner, label, mode, version, the lease in microseconds, plugins, the outcomes that are refused, its report on its listeners,
 /// its room, whether it has a session, and the last six again.
-const HEARTBEAT: &str = "
+const REGISTER: &str = "
 INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until, plugins, refused, listeners, room, session)
 VALUES (?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, ?, ?, ?, ?, ?)
 ON DUPLICATE KEY UPDATE alive_until = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, plugins = ?,
                         refused = ?, listeners = ?, room = ?, session = ?";
+
+/// Finds no row if the host has left. Bound: the lease in microseconds and the next five as above, the owner.
+const RENEW: &str = "
+UPDATE outbox_event_node
+SET alive_until = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, plugins = ?, refused = ?, listeners = ?, room = ?, session = ?
+WHERE owner = ?";
 
 /// How many other hosts share the work. Bound: the mode, the owner.
 const OTHERS: &str = "
@@ -84,10 +90,15 @@ impl NodeStore for MySqlStore {
                 "hosts that are gone for a day could not be deleted; retrying with the next heartbeat"
             );
         }
-        let statement =
-            store.statement(HEARTBEAT).bind(node.owner.as_str()).bind(&node.label).bind(node.mode).bind(node.version);
         let (plugins, (refused, listeners, room, session)) = (node.plugins.as_deref(), node.columns());
         let (refused, listeners) = (refused.as_deref(), &*listeners);
+        if node.is_registered {
+            let statement = store.statement(RENEW).bind(lease).bind(plugins).bind(refused).bind(listeners);
+            let renewed = store.execute(action, statement.bind(room).bind(session).bind(node.owner.as_str())).await?;
+            return Ok(if renewed > 0 { others.saturating_add(1) } else { 0 });
+        }
+        let statement = store.statement(REGISTER).bind(node.owner.as_str()).bind(&node.label).bind(node.mode);
+        let statement = statement.bind(node.version);
         let statement = statement.bind(lease).bind(plugins).bind(refused).bind(listeners).bind(room).bind(session);
         let statement = statement.bind(lease).bind(plugins).bind(refused).bind(listeners).bind(room).bind(session);
         store.execute(action, statement).await?;

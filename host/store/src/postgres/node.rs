@@ -16,23 +16,46 @@ use crate::{Node, NodeRecord, NodeStore, Peer, StoreError, row};
 /// owns partitions is not deleted, since its row says that they are free. A long text that did not change is not written again. $1 to $4 owner, label, mode, version, $5 the lease in
 /// microseconds, $6 its plugins, $7 the outcomes that are refused, $8 its report on its listeners, $9 and $10 its room and whether it
 /// has a session.
-const HEARTBEAT: &str = "
-WITH alive AS (
-  INSERT INTO outbox_event_node AS node (owner, label, mode, version, started_at, alive_until, plugins, refused, listeners, room, session)
-  VALUES ($1::text, $2::text, $3::text, $4::text, now(), now() + $5::bigint * interval '1 microsecond', $6::text,
-          $7::text, $8::text, $9::integer, $10::smallint)
-  ON CONFLICT (owner) DO UPDATE
-  SET alive_until = excluded.alive_until, refused = excluded.refused, listeners = excluded.listeners, room = excluded.room,
-      session = excluded.session,
-      plugins = CASE WHEN node.plugins = excluded.plugins THEN node.plugins ELSE excluded.plugins END),
+macro_rules! heartbeat {
+    ($written:literal) => {
+        concat!(
+            "
+WITH alive AS (",
+            $written,
+            "
+  RETURNING 1),
 forgotten AS (
   DELETE FROM outbox_event_node
   WHERE owner = ANY (ARRAY (SELECT owner FROM outbox_event_node
                             WHERE alive_until < now() - interval '1 day' AND owner <> $1::text
                               AND owner NOT IN (SELECT owner FROM outbox_event_partition WHERE owner IS NOT NULL)
                             FOR UPDATE SKIP LOCKED)))
-SELECT 1 + count(*) AS live FROM outbox_event_node
-WHERE alive_until > now() AND owner <> $1::text AND mode = $3::text AND room > 0";
+SELECT CASE WHEN EXISTS (SELECT FROM alive) THEN 1 + count(*) ELSE 0 END AS live FROM outbox_event_node
+WHERE alive_until > now() AND owner <> $1::text AND mode = $3::text AND room > 0"
+        )
+    };
+}
+
+const REGISTER: &str = heartbeat!(
+    "
+  INSERT INTO outbox_event_node AS node (owner, label, mode, version, started_at, alive_until, plugins, refused, listeners, room, session)
+  VALUES ($1::text, $2::text, $3::text, $4::text, now(), now() + $5::bigint * interval '1 microsecond', $6::text,
+          $7::text, $8::text, $9::integer, $10::smallint)
+  ON CONFLICT (owner) DO UPDATE
+  SET alive_until = excluded.alive_until, refused = excluded.refused, listeners = excluded.listeners, room = excluded.room,
+      session = excluded.session,
+      plugins = CASE WHEN node.plugins = excluded.plugins THEN node.plugins ELSE excluded.plugins END"
+);
+
+/// Without an insert, so that it finds no row if the host has left.
+const RENEW: &str = heartbeat!(
+    "
+  UPDATE outbox_event_node AS node
+  SET label = $2::text, version = $4::text, alive_until = now() + $5::bigint * interval '1 microsecond', refused = $7::text,
+      listeners = $8::text, room = $9::integer, session = $10::smallint,
+      plugins = CASE WHEN node.plugins = $6::text THEN node.plugins ELSE $6::text END
+  WHERE owner = $1::text"
+);
 
 /// $1 the owner.
 const LEAVE: &str = "
@@ -65,7 +88,7 @@ impl NodeStore for PostgresStore {
     async fn heartbeat(&self, node: &Node, lease: Duration) -> Result<u32, StoreError> {
         let (store, (refused, listeners, room, session)) = (&self.keeping(), node.columns());
         let statement = store
-            .statement(HEARTBEAT)
+            .statement(if node.is_registered { RENEW } else { REGISTER })
             .bind(node.owner.as_str())
             .bind(&node.label)
             .bind(node.mode)

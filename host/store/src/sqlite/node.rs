@@ -13,12 +13,18 @@ use crate::{Node, NodeRecord, NodeStore, Peer, StoreError, row};
 
 /// ?1 to ?4 owner, label, mode, version, ?5 now, ?6 until when it is taken to be alive, ?7 its plugins, ?8 the outcomes
 /// that are refused, ?9 its report on its listeners, ?10 and ?11 its room and whether it has a session.
-const HEARTBEAT: &str = "
+const REGISTER: &str = "
 INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until, plugins, refused, listeners, room, session)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
 ON CONFLICT (owner) DO UPDATE
 SET alive_until = excluded.alive_until, plugins = excluded.plugins,
     refused = excluded.refused, listeners = excluded.listeners, room = excluded.room, session = excluded.session";
+
+/// Finds no row if the host has left. ?1 to ?11 as above.
+const RENEW: &str = "
+UPDATE outbox_event_node
+SET alive_until = ?6, plugins = ?7, refused = ?8, listeners = ?9, room = ?10, session = ?11
+WHERE owner = ?1";
 
 /// A host that owns partitions is not deleted, since its row says that they are free. ?1 the oldest time that is kept.
 const FORGET: &str = "
@@ -56,17 +62,17 @@ impl NodeStore for SqliteStore {
         let mut transaction = self.begin().await?;
         // Only now: while others had the writer, time went by.
         let now = self.now_micros();
-        let statement =
-            self.statement(HEARTBEAT).bind(node.owner.as_str()).bind(&node.label).bind(node.mode).bind(node.version);
+        let sql = if node.is_registered { RENEW } else { REGISTER };
+        let statement = self.statement(sql).bind(node.owner.as_str()).bind(&node.label).bind(node.mode).bind(node.version);
         let statement = statement.bind(now).bind(now.saturating_add(micros(lease))).bind(node.plugins.as_deref());
         let (refused, listeners, room, session) = node.columns();
         let statement = statement.bind(refused).bind(listeners).bind(room).bind(session);
-        statement.execute(&mut *transaction).await.map_err(failed)?;
+        let is_written = statement.execute(&mut *transaction).await.map_err(failed)?.rows_affected() > 0;
         self.statement(FORGET).bind(now.saturating_sub(DAY)).execute(&mut *transaction).await.map_err(failed)?;
         let statement = self.statement(LIVE).bind(node.mode).bind(node.owner.as_str()).bind(now);
         let row = statement.fetch_one(&mut *transaction).await.map_err(failed)?;
         self.finish(transaction).await?;
-        row.count("live").map_err(failed)
+        if is_written { row.count("live").map_err(failed) } else { Ok(0) }
     }
 
     async fn leave(&self, owner: &OwnerId) -> Result<(), StoreError> {
