@@ -18,6 +18,7 @@ mod dropped;
 mod effects;
 mod excluded;
 mod handle;
+mod hanging_front;
 mod hooks;
 mod interceptors;
 mod killer;

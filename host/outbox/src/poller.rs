@@ -152,7 +152,7 @@ impl Poller {
                     was_woken = intake.wake.rest(Instant::now() + schedule.interval()) => {
                         if was_woken { Begins::Woken } else { Begins::AfterTime }
                     }
-                    () = front.answered() => Begins::AfterTime,
+                    () = front.answered(schedule.cursor.front_hangs_after()) => Begins::AfterTime,
                     () = intake.in_flight.one_dropped() => Begins::Woken,
                     () = intake.queue.one_is_free(intake.busy.slots()) => Begins::Woken,
                 };

@@ -21,6 +21,8 @@ const PARTS: usize = 4;
 #[derive(Debug, Default)]
 pub(crate) struct FrontRead {
     task: JoinSet<Answer>,
+    /// When the last statement began.
+    began_at: Option<Instant>,
     /// A result that was not handled yet.
     answer: Option<Answer>,
     /// The parameters of the read. `None` while no read is in progress.
@@ -71,14 +73,31 @@ impl FrontRead {
 
     fn begin(&mut self, store: Arc<dyn Store>, metrics: Arc<Metrics>, request: ReadRequest, asked: Asked) {
         self.asked = Some(asked);
+        self.began_at = Some(Instant::now());
         self.task.spawn(async move {
             let read = read_due(&*store, &request, Claims::AsNeeded, &metrics).await;
             Answer::Read { read, answered_at: Instant::now() }
         });
     }
 
-    /// Waits for the result of a statement. Never returns if no statement is in progress.
-    pub(crate) async fn answered(&mut self) {
+    /// How long until the statement in progress hangs. Zero if it hangs; `None` if no statement is in progress.
+    fn hangs_in(&self, now: Instant, after: Duration) -> Option<Duration> {
+        let began_at = self.began_at.filter(|_| self.is_under_way())?;
+        Some((began_at + after).saturating_duration_since(now))
+    }
+
+    /// Waits for the result of a statement, or until it hangs. Never returns if no statement is in progress.
+    pub(crate) async fn answered(&mut self, hangs_after: Duration) {
+        match self.hangs_in(Instant::now(), hangs_after).filter(|rest| !rest.is_zero()) {
+            // A timeout is no error: the other reads cover the front from then on.
+            Some(rest) => {
+                let _ = tokio::time::timeout(rest, self.joined()).await;
+            }
+            None => self.joined().await,
+        }
+    }
+
+    async fn joined(&mut self) {
         while self.answer.is_none() {
             match self.task.join_next().await {
                 Some(ended) => self.answer = of_task(ended),
@@ -103,9 +122,10 @@ fn of_task(ended: Result<Answer, JoinError>) -> Option<Answer> {
 
 impl Reader {
     /// Whether a slow front is read concurrently with the other reads. False in the ordered modes: there one read at a time learns which
-    /// events an event waits for. False if the queue has too little capacity for two reads.
+    /// events an event waits for. False if the queue has too little capacity for two reads, and while the statement at the front hangs.
     pub(crate) fn reads_front_beside(&self) -> bool {
-        self.intake.order.is_none() && self.intake.queue.holds_cold(PARTS)
+        let hangs_in = self.front.hangs_in(Instant::now(), self.schedule.cursor.front_hangs_after());
+        self.intake.order.is_none() && self.intake.queue.holds_cold(PARTS) && hangs_in.is_none_or(|rest| !rest.is_zero())
     }
 
     /// Begins to read the front if it is slow and due to be read, and capacity is free. Returns whether a read began.
@@ -186,9 +206,30 @@ impl Reader {
         let Intake { store, owner, busy, .. } = &self.intake;
         let (store, owner, busy) = (store.clone(), owner.clone(), busy.routes().to_vec());
         let held = self.intake.not_to_read();
+        self.front.began_at = Some(Instant::now());
         self.front.task.spawn(async move {
             let due = store.next_to_read(&owner, &held, &busy).await;
             Answer::NextDue { due, answered_at: Instant::now(), none_read }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_statement_that_hangs_ends_one_rest() {
+        const AFTER: Duration = Duration::from_millis(10);
+        let mut front = FrontRead::default();
+        assert_eq!(front.hangs_in(Instant::now(), AFTER), None);
+
+        front.task.spawn(std::future::pending());
+        front.began_at = Some(Instant::now());
+        front.answered(AFTER).await;
+
+        assert_eq!(front.hangs_in(Instant::now(), AFTER), Some(Duration::ZERO));
+        let second = tokio::time::timeout(2 * AFTER, front.answered(AFTER)).await;
+        assert!(second.is_err(), "the poller does not turn again and again");
     }
 }

@@ -17,6 +17,9 @@ const SLOW_FRONT: Duration = Duration::from_millis(20);
 const SLOW_FRONT_REST_FACTOR: u32 = 4;
 /// The longest such pause: one read may have been slow by chance.
 const SLOW_FRONT_LONGEST_REST: Duration = Duration::from_secs(5);
+/// A statement at the front that takes this long hangs, for example because its connection is silent, unless the last read of the front
+/// took half as long.
+const FRONT_HANGS: Duration = Duration::from_secs(5);
 /// If the front is slow, a read after a short one begins this long before the last event that was ever read. Most transactions are shorter;
 /// reads of the front find the events of longer ones.
 const LATE_COMMITS_WITHIN: Duration = Duration::from_secs(1);
@@ -97,6 +100,11 @@ impl Cursor {
     pub(crate) fn rest_of_a_slow_front(&self) -> Option<Duration> {
         let is_slow = self.front_took >= SLOW_FRONT && self.other_took.is_none_or(|other| self.front_took >= 2 * other);
         is_slow.then(|| (SLOW_FRONT_REST_FACTOR * self.front_took).clamp(FRONT_EVERY, SLOW_FRONT_LONGEST_REST))
+    }
+
+    /// After which time a statement at the front hangs.
+    pub(crate) fn front_hangs_after(&self) -> Duration {
+        FRONT_HANGS.max(2 * self.front_took)
     }
 
     /// Notes that reads pause. The duration of the last read at the front then does not predict that of the next one.
@@ -329,6 +337,25 @@ mod tests {
         let ended = reads.passes(None, false);
         reads.cursor.front_read(ended);
         assert!(reads.cursor.rest_of_a_slow_front().is_some());
+    }
+
+    #[test]
+    fn while_a_read_of_the_front_hangs_the_other_reads_begin_at_the_front() {
+        let mut reads = Reads { takes: SLOW_FRONT, beside: true, ..Reads::new() };
+        reads.read(position(9), false);
+        reads.takes = QUICK;
+        reads.read(position(20), true);
+        assert_eq!(reads.cursor.front_begins(), None);
+        assert_eq!(reads.cursor.front_hangs_after(), FRONT_HANGS);
+        reads.now += FRONT_HANGS;
+
+        reads.beside = false;
+        assert_eq!(reads.read(None, false), (None, true), "events in flight are left out");
+        assert_eq!(reads.read(position(25), false), (None, true));
+
+        let ended = Ended { asked_at: reads.now - 2 * FRONT_HANGS, ..reads.passes(position(5), false) };
+        reads.cursor.front_read(ended);
+        assert_eq!(reads.cursor.front_hangs_after(), 2 * ended.took(), "a front that takes so long does not hang");
     }
 
     #[test]
