@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpStream};
+use std::thread;
 
 use servers::{Broker, BrokerServer, Database, Durability, Server, Stop};
 
-fn answers(server: &Server) -> bool {
-    TcpStream::connect((Ipv4Addr::LOCALHOST, server.port())).is_ok()
+fn answers(port: u16) -> bool {
+    TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok()
 }
 
 /// How many directories of this process there are.
@@ -18,51 +19,50 @@ fn directories() -> usize {
 
 #[test]
 fn servers_come_back_on_their_ports_after_every_kind_of_stop_and_leave_nothing_behind() {
-    // One after the other: they count the same directories.
-    a_database_comes_back();
-    a_broker_comes_back();
+    let databases = [Database::PostgreSql, Database::MariaDb].into_iter();
+    let databases = databases.flat_map(|kind| [Durability::Durable, Durability::Volatile].map(|durability| (kind, durability)));
+    // Side by side: most of the time, each waits for its server.
+    let (databases, brokers): (Vec<Server>, Vec<BrokerServer>) = thread::scope(|scope| {
+        let databases: Vec<_> = databases.map(|(kind, durability)| scope.spawn(move || database(kind, durability))).collect();
+        let brokers = [Broker::Nats, Broker::Redis, Broker::RabbitMq].map(|kind| scope.spawn(move || broker(kind)));
+        let databases = databases.into_iter().map(|thread| thread.join().expect("the database comes back")).collect();
+        (databases, brokers.into_iter().map(|thread| thread.join().expect("the broker comes back")).collect())
+    });
+
+    assert_eq!(directories(), databases.len() + brokers.len());
+    let ports: Vec<u16> = databases.iter().map(Server::port).chain(brokers.iter().map(BrokerServer::port)).collect();
+    drop((databases, brokers));
+    assert!(!ports.into_iter().any(answers), "nobody listens any more");
+    assert_eq!(directories(), 0);
 }
 
-fn a_broker_comes_back() {
-    for broker in [Broker::Nats, Broker::Redis, Broker::RabbitMq] {
-        assert!(broker.is_installed(), "{} is missing; `cargo xtask test` installs it", broker.name());
-        let mut server = BrokerServer::start(broker).expect("it starts");
-        let (url, port) = (server.url(), server.port());
-        let answers = || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok();
-        for how in [Stop::Clean, Stop::Crash] {
-            server.stop(how);
-            assert!(!answers(), "{server:?} is stopped: {how:?}");
-            server.resume().expect("it starts again");
-            assert!(answers(), "{server:?} runs again after {how:?}");
-        }
-        assert_eq!(server.url(), url);
-        drop(server);
-        assert!(!answers(), "nobody listens any more");
-        assert_eq!(directories(), 0);
+/// A database that has come back after every kind of stop.
+fn database(kind: Database, durability: Durability) -> Server {
+    assert!(kind.is_installed(), "{} is missing; `cargo xtask test` installs it", kind.name());
+    let mut server = Server::start(kind, durability).expect("it starts");
+    let (url, port) = (server.url(), server.port());
+    assert!(answers(port), "{server:?} runs");
+    for how in [Stop::Clean, Stop::Crash] {
+        server.stop(how);
+        assert!(!answers(port), "{server:?} is stopped: {how:?}");
+        server.resume().expect("it starts again");
+        assert!(answers(port), "{server:?} runs again after {how:?}");
     }
+    assert_eq!(server.url(), url);
+    server
 }
 
-fn a_database_comes_back() {
-    let both = [Durability::Durable, Durability::Volatile];
-    for (database, durability) in [Database::PostgreSql, Database::MariaDb].into_iter().flat_map(|kind| both.map(|d| (kind, d)))
-    {
-        assert!(database.is_installed(), "{} is missing; `cargo xtask test` installs it", database.name());
-        let mut server = Server::start(database, durability).expect("it starts");
-        let url = server.url();
-        assert!(answers(&server), "{server:?} runs");
-
-        for how in [Stop::Clean, Stop::Crash] {
-            server.stop(how);
-            assert!(!answers(&server), "{server:?} is stopped: {how:?}");
-            server.resume().expect("it starts again");
-            assert!(answers(&server), "{server:?} runs again after {how:?}");
-        }
-        assert_eq!(server.url(), url);
-
-        assert_eq!(directories(), 1);
-        let port = server.port();
-        drop(server);
-        assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err(), "nobody listens any more");
-        assert_eq!(directories(), 0);
+/// A broker that has come back after every kind of stop.
+fn broker(kind: Broker) -> BrokerServer {
+    assert!(kind.is_installed(), "{} is missing; `cargo xtask test` installs it", kind.name());
+    let mut server = BrokerServer::start(kind).expect("it starts");
+    let (url, port) = (server.url(), server.port());
+    for how in [Stop::Clean, Stop::Crash] {
+        server.stop(how);
+        assert!(!answers(port), "{server:?} is stopped: {how:?}");
+        server.resume().expect("it starts again");
+        assert!(answers(port), "{server:?} runs again after {how:?}");
     }
+    assert_eq!(server.url(), url);
+    server
 }
