@@ -1,16 +1,18 @@
 //! A host that cannot deliver what another can: it stands aside, and the other delivers its events.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use outbox::dispatcher::DispatcherConfig;
 use outbox::event::OwnerId;
 use outbox::listener::BreakerConfig;
 use outbox::sink::{Message, Sink, SinkError, Sinks};
 use outbox::store::{NewRow, NodeRecord, NodeStore as _, Ownership, WriteStore as _};
-use outbox::{DispatchResult, Event, Failure, Mode, Outbox, OutboxBuilder, RelayConfig, TransactionalStore};
-use support::{Database, eventually};
+use outbox::{DispatchResult, Event, Failure, Mode, Outbox, OutboxBuilder, PostgresStore, RelayConfig, TransactionalStore};
+use support::{Database, Harness, Postgres, Recorder, eventually};
 
 use crate::common::{HOUR, ROUTE, done, eager, orders};
 
@@ -161,4 +163,48 @@ pub(crate) async fn a_standby_takes_over_from_a_host_that_cannot_deliver<D: Data
     assert_eq!(node(db, "second").await.partitions, 256);
     assert_eq!(node(db, "first").await.room, 0);
     tokio::join!(first.shutdown(), second.shutdown());
+}
+
+/// As by a user that lost the right to change one column: reads, claims and heartbeats work.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_that_cannot_store_outcomes_stands_aside_for_one_that_can() {
+    let db = Postgres::fresh().await;
+    let sick_name = format!("{}_sick", db.schema());
+    let body = format!(
+        "BEGIN IF current_setting('application_name') = '{sick_name}' THEN
+           RAISE EXCEPTION 'permission denied for column done_at' USING ERRCODE = '42501';
+         END IF; RETURN NULL; END"
+    );
+    db.execute(&format!("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$")).await;
+    let trigger = "CREATE TRIGGER refused BEFORE UPDATE OF done_at ON outbox_event";
+    db.execute(&format!("{trigger} FOR EACH STATEMENT EXECUTE FUNCTION refuse()")).await;
+    let [healthy_calls, sick_calls] = [(); 2].map(|()| Recorder::done());
+    let short = DispatcherConfig {
+        lease: Duration::from_secs(4),
+        deadline: Duration::from_secs(3),
+        drain_timeout: Duration::from_secs(1),
+        ..DispatcherConfig::default()
+    };
+    let host = |store: PostgresStore, label: &str, calls: &Recorder| {
+        let builder = Outbox::multi_node(store).label(label).poller(eager()).dispatcher(short.clone());
+        builder.listener(ROUTE, calls.listener())
+    };
+    let healthy = host(db.another().await, "healthy", &healthy_calls).start().await.expect("starts");
+    let sick_store = PostgresStore::connect(&format!("{}&application_name={sick_name}", db.url())).await.expect("connects");
+    let sick = host(sick_store, "sick", &sick_calls).start().await.expect("starts");
+    shares_the_table(&db, ["healthy", "sick"]).await;
+
+    insert(&db, 300).await;
+    eventually("it stands aside", async || node(&db, "sick").await.room == 0).await;
+    let row = node(&db, "sick").await;
+    let stalled = &row.listeners.stalled[0];
+    assert!(stalled.is_all() && stalled.reason.contains("permission denied for column done_at"), "{stalled:?}");
+    done(&db, 300).await;
+
+    for calls in [&healthy_calls, &sick_calls] {
+        let ids = calls.ids();
+        assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len(), "no host delivered an event twice");
+    }
+    assert_eq!(db.number("SELECT count(*) FROM outbox_event WHERE attempts > 0").await, 0);
+    tokio::join!(healthy.shutdown(), sick.shutdown());
 }

@@ -40,7 +40,7 @@ pub use error_kind::error_kind;
 pub use health::Health;
 pub use or_fail::OrFail;
 #[doc(hidden)] // for the host
-pub use progress::Stall;
+pub use progress::{Progress, Stall};
 #[doc(hidden)] // for the host
 pub use registration::CallLimit;
 pub use registration::{Concurrency, Registration};

@@ -54,7 +54,7 @@ impl RegistryEntry {
     /// Notes that it answered an event, whatever the answer was.
     #[doc(hidden)] // for the host
     pub fn answered(&self) {
-        self.progress.answered();
+        self.progress.succeeded();
     }
 
     /// Notes that an event was given back, because the listener cannot answer it on this host now: the breaker is open, or a sink is down.
@@ -62,7 +62,7 @@ impl RegistryEntry {
     #[doc(hidden)] // for the host
     pub fn gave_back(&self, reason: &str, now: Instant) {
         if !matches!(self.owner, Owner::Plugin(_)) {
-            self.progress.gave_back(reason, now);
+            self.progress.failed(reason, now);
         }
     }
 

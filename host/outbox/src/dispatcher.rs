@@ -113,6 +113,7 @@ impl Dispatcher {
             store: shared.store.clone(),
             in_flight: in_flight.clone(),
             visits: shared.visits.clone(),
+            partitions: shared.partitions.clone(),
             lease: shared.config.lease,
             is_ordered: shared.order.is_some(),
             metrics: shared.metrics.clone(),

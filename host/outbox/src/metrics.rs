@@ -19,6 +19,7 @@ use std::sync::Arc;
 pub use config::MetricsConfig;
 pub use db_errors::DbErrors;
 pub(crate) use exposition::Exposition;
+use outbox_listener::Progress;
 #[doc(inline)]
 pub use outbox_listener::{CallCounts, CallTotals, Calls, Counter, Histogram, RouteTotals, Routes};
 use outcomes_apart::OutcomesApart;
@@ -45,6 +46,8 @@ macro_rules! metrics {
             pub db_errors_by_kind: DbErrors,
             /// Outcomes that cannot be stored although others can.
             pub(crate) outcomes_apart: OutcomesApart,
+            /// Whether this host can store outcomes.
+            pub(crate) storing: Progress,
             /// The routes that this host cannot deliver, and whether it stands aside for them.
             pub(crate) stalls: StallGauge,
         }

@@ -21,7 +21,7 @@ use crate::recurring::Outage;
 use crate::store::{ListenerReport, Node, NodeRecord, StalledRoute, Store, StoreError};
 use crate::time::Timestamp;
 use crate::wake::Wake;
-use availability::{Availability, Change};
+use availability::{Availability, Change, has_all};
 use others::{Notice, Others};
 pub(crate) use session::SessionKeeper;
 pub(crate) use stalls::Stalls;
@@ -40,7 +40,7 @@ const FIRST_SESSION: Duration = Duration::from_secs(1);
 const LEAST_REST: Duration = Duration::from_millis(250);
 /// How many stalls the log names.
 const LOGGED: usize = 5;
-/// How long a host that cannot use its connections waits for its events in flight before it lets its lease end.
+/// How long a host that cannot read the table or store outcomes waits for its events in flight before it lets its lease and claims end.
 const LETS_GO_AFTER: Duration = Duration::from_secs(10);
 /// The longest rest after a beat that reported a new stall.
 const SOON: Duration = Duration::from_secs(2);
@@ -75,14 +75,14 @@ impl Heartbeat {
     pub(crate) async fn run(mut self, mut stopped: watch::Receiver<bool>) {
         let (outage, restore_outage) = (Outage::default(), Outage::default());
         let mut others = Others::new(self.node.owner.as_str(), self.node.mode, self.lease);
-        let (mut last, mut unkept, mut availability) = (self.node.clone(), None, Availability::new());
+        let (mut last, mut unkept, mut availability) = (self.node.clone(), None, Availability::new(self.lease));
         let mut look: Option<HostsLookup> = None;
         self.partitions.session().wait_until_known(FIRST_SESSION).await;
         'alive: loop {
             self.restore_partitions(&restore_outage).await;
             self.decide(&mut availability, &last.listeners.stalled).await;
             let report = self.host_report(&availability);
-            let live = if self.lets_go(&availability) {
+            let live = if self.partitions.lets_go() && self.partitions.holds_any() {
                 None
             } else {
                 outage.note(
@@ -111,7 +111,6 @@ impl Heartbeat {
                 loop {
                     tokio::time::sleep(REPORT_CHECK).await;
                     let now = self.host_report(&availability);
-                    self.metrics.stalls.set(availability.is_aside(), now.listeners.stalled.clone());
                     let is_old = now.plugins == last.plugins && now.refused == last.refused;
                     if !is_old || !is_same(&now.listeners, &last.listeners) {
                         return;
@@ -180,10 +179,11 @@ impl Heartbeat {
         self.partitions.keep(&*self.store, &self.node.owner, hosts).await
     }
 
-    /// This host with its present plugins, refused outcomes and listeners.
+    /// This host with its present plugins, refused outcomes and listeners. Publishes its stalls for the metrics, too.
     fn host_report(&self, availability: &Availability) -> Node {
         let plugins = self.report.as_ref().and_then(|report| report());
         let stalled = availability.reported(&self.stalls.current(Instant::now()));
+        self.metrics.stalls.set(availability.is_aside(), stalled.clone());
         let listeners = ListenerReport::new(self.stalls.listeners.digest(), stalled);
         Node { plugins, refused: self.metrics.outcomes_apart.refused(), listeners, ..self.node.clone() }
     }
@@ -215,14 +215,9 @@ impl Heartbeat {
             Some(Change::Back) => tracing::info!("this host takes partitions again"),
             None => {}
         }
-        self.partitions.set_aside(availability.is_aside());
-    }
-
-    /// Whether this host lets its lease end: it stands aside since it cannot use its connections, so the outcomes of its events in
-    /// flight may never be stored, and no host reads their partitions.
-    fn lets_go(&self, availability: &Availability) -> bool {
-        let cannot_read = || self.stalls.current(Instant::now()).iter().any(|stall| stall.route.is_all());
-        availability.has_been_aside_for(LETS_GO_AFTER) && self.partitions.holds_any() && cannot_read()
+        // The outcomes of its events in flight may never be stored, and no host reads their partitions.
+        let lets_go = availability.has_been_aside_for(LETS_GO_AFTER) && has_all(&stalls);
+        self.partitions.set_aside(availability.is_aside(), lets_go);
     }
 
     /// Restores missing rows of the partition table: no host reads the events of a partition without a row. A failure that may pass is

@@ -49,6 +49,8 @@ pub(crate) struct Partitions {
     closed: AtomicBool,
     /// Whether this host takes nothing for now, since others can deliver what it cannot.
     is_aside: AtomicBool,
+    /// Whether this host lets its lease and its claims end.
+    lets_go: AtomicBool,
     /// Whether the response to the last renewal was lost: partitions may have been taken without this host knowing it.
     is_unsure: AtomicBool,
     state: Mutex<State>,
@@ -108,6 +110,7 @@ impl Partitions {
             session: SessionProof::new(),
             closed: AtomicBool::new(false),
             is_aside: AtomicBool::new(false),
+            lets_go: AtomicBool::new(false),
             is_unsure: AtomicBool::new(false),
             state: Mutex::default(),
             opened: Notify::new(),
@@ -170,9 +173,15 @@ impl Partitions {
     }
 
     /// Says whether this host takes nothing for now. What it holds is given back with the next beat, but for partitions that do not
-    /// become empty: this host keeps reading those.
-    pub(crate) fn set_aside(&self, is_aside: bool) {
+    /// become empty: this host keeps reading those, unless it `lets_go`. Then its lease and its claims end, and other hosts take over.
+    pub(crate) fn set_aside(&self, is_aside: bool, lets_go: bool) {
         self.is_aside.store(is_aside, Ordering::SeqCst);
+        self.lets_go.store(lets_go, Ordering::SeqCst);
+    }
+
+    /// Whether this host lets its lease and its claims end.
+    pub(crate) fn lets_go(&self) -> bool {
+        self.lets_go.load(Ordering::SeqCst)
     }
 
     /// Waits until partitions are opened that were not ours before. For one at a time.

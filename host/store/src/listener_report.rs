@@ -12,7 +12,7 @@ use crate::refused::ERROR_BYTES;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
 pub struct StalledRoute {
-    /// The route or pattern; empty for all events, when the host cannot read the table.
+    /// The route or pattern; empty for all events, when the host cannot read the table or store outcomes.
     pub route: String,
     /// The listener: `the sink NAME` or `native code`; empty for all events.
     pub listener: String,
@@ -42,13 +42,13 @@ impl StalledRoute {
         Self { route, listener, reason, since }.bounded()
     }
 
-    /// All events: the host cannot read the table.
+    /// All events: the host cannot read the table or store outcomes.
     #[must_use]
     pub fn all(reason: String, since: Timestamp) -> Self {
         Self::new(String::new(), String::new(), reason, since)
     }
 
-    /// Whether it stands for all events, since the host cannot read the table.
+    /// Whether it stands for all events, since the host cannot read the table or store outcomes.
     #[must_use]
     pub fn is_all(&self) -> bool {
         self.route.is_empty()

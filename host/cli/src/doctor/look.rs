@@ -212,7 +212,7 @@ pub(super) fn aside(nodes: &[NodeRecord], now: Timestamp) -> Vec<Finding> {
             what.push_str(&format!("\n{route}, for {}: {reason}", span(now.since(stalled.since))));
         }
         let remedy = if first.is_all() {
-            "compare its connections to the database with those of the other hosts: limits, addresses, proxies, its password"
+            "compare its connections to the database with those of the other hosts: limits, addresses, proxies, its password, the rights of its user"
         } else {
             "compare that host with the others: its network and names, its files, its credentials"
         };

@@ -10,6 +10,7 @@ use super::overdue::Visits;
 use crate::event::{EventId, Fence};
 use crate::halving::{Failure, Halving, answers};
 use crate::metrics::Metrics;
+use crate::partition::Partitions;
 use crate::queue::InFlight;
 use crate::recurring::{Outage, Recurring};
 use crate::store::{Store, StoreError};
@@ -18,11 +19,13 @@ use crate::store::{Store, StoreError};
 const BATCH: usize = 2_000;
 
 /// Renews at every third of the lease, until it is stopped. One failed renewal does no harm: two more fit into the lease. The
-/// claim of an event whose call is overdue is not renewed, so that another host may take the event over.
+/// claim of an event whose call is overdue is not renewed, so that another host may take the event over. A host that lets its lease end
+/// renews none.
 pub(super) struct LeaseKeeper {
     pub(super) store: Arc<dyn Store>,
     pub(super) in_flight: Arc<InFlight>,
     pub(super) visits: Arc<Visits>,
+    pub(super) partitions: Arc<Partitions>,
     pub(super) lease: Duration,
     pub(super) is_ordered: bool,
     pub(super) metrics: Arc<Metrics>,
@@ -44,7 +47,7 @@ impl Recurring for LeaseKeeper {
             stuck.iter().for_each(|(id, fence)| self.in_flight.give_up(id, *fence));
         }
         let mut held = self.in_flight.held();
-        held.retain(|(id, fence)| !overdue.contains(&(*id, Some(*fence))));
+        held.retain(|(id, fence)| !self.partitions.lets_go() && !overdue.contains(&(*id, Some(*fence))));
         let mut all = Ok(());
         for claims in held.chunks(BATCH) {
             all = self.renew_each(claims).await.and(all);

@@ -8,6 +8,7 @@ use super::overdue::Visits;
 use crate::listener::{Listeners, RetryPolicy};
 use crate::metrics::Metrics;
 use crate::order::Order;
+use crate::partition::Partitions;
 use crate::queue::{AtWork, Delivery, Queue};
 use crate::settlement::SettlementRules;
 use crate::store::Store;
@@ -31,6 +32,8 @@ pub(crate) struct Shared {
     pub(crate) visits: Arc<Visits>,
     /// Begins a span for each delivery if tracing is on.
     pub(crate) spans: Spans,
+    /// Says whether this host lets its claims end.
+    pub(crate) partitions: Arc<Partitions>,
 }
 
 impl Shared {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::stalls::LocalStall;
+use super::{HEARTBEATS, LETS_GO_AFTER};
 use crate::store::{Peer, StalledRoute};
 
 /// How long a host stands aside at first. Each further rest is twice as long, until an event is answered again.
@@ -20,6 +21,8 @@ const LONGEST_REST: Duration = Duration::from_secs(10 * 60);
 pub(super) struct Availability {
     state: State,
     next_rest: Duration,
+    /// How long it takes until other hosts have the events in flight of a host that lets its lease end.
+    handover: Duration,
 }
 
 #[derive(Debug)]
@@ -48,8 +51,11 @@ pub(super) enum Change {
 }
 
 impl Availability {
-    pub(super) fn new() -> Self {
-        Self { state: State::Works, next_rest: FIRST_REST }
+    /// For a host with this lease.
+    pub(super) fn new(lease: Duration) -> Self {
+        // The last heartbeat comes shortly before this host lets go, and the others look at each of theirs.
+        let handover = LETS_GO_AFTER + lease + lease * 2 / HEARTBEATS;
+        Self { state: State::Works, next_rest: FIRST_REST, handover }
     }
 
     /// Whether this host stands aside.
@@ -90,6 +96,13 @@ impl Availability {
         let other = peers.and_then(|peers| peer_with_fewer_stalls(&own, digest, peers));
         match &self.state {
             State::Aside { until, .. } if now < *until && (other.is_some() || peers.is_none()) => None,
+            // Events of another try would have to be handed over, too.
+            State::Aside { stalled, .. } if other.is_some() && has_all(stalls) => {
+                let new = stalls.iter().map(|stall| &stall.route).filter(|route| route.is_all() && !contains(stalled, route));
+                let stalled: Vec<StalledRoute> = new.chain(stalled).cloned().collect();
+                self.stand_aside(now, stalled);
+                None
+            }
             State::Aside { stalled, .. } => {
                 self.state = State::Retrying { since: now, stalled: stalled.clone() };
                 Some(Change::Back)
@@ -98,18 +111,25 @@ impl Availability {
                 let is_failing = stalls.iter().any(|stall| self.is_failing(stall));
                 let is_reported = own.iter().all(|route| contains(last_reported, route));
                 if let Some(other) = other.filter(|_| is_failing && is_reported) {
-                    let (other, rest) = (other.label.clone(), self.next_rest);
-                    self.next_rest = (rest * 2).min(LONGEST_REST);
-                    self.state = State::Aside { since: now, until: now + rest, stalled: own };
-                    return Some(Change::Aside { other, rest });
+                    let other = other.label.clone();
+                    return Some(Change::Aside { other, rest: self.stand_aside(now, own) });
                 }
                 let remains = |retried: &[StalledRoute]| retried.iter().any(|route| contains(&own, route));
                 if matches!(&self.state, State::Retrying { stalled, .. } if !remains(stalled)) {
-                    *self = Self::new();
+                    (self.state, self.next_rest) = (State::Works, FIRST_REST);
                 }
                 None
             }
         }
+    }
+
+    /// Begins a rest, and returns its length.
+    fn stand_aside(&mut self, now: Instant, stalled: Vec<StalledRoute>) -> Duration {
+        let least = if stalled.iter().any(StalledRoute::is_all) { self.handover } else { Duration::ZERO };
+        let rest = self.next_rest.max(least);
+        self.next_rest = (self.next_rest * 2).min(LONGEST_REST);
+        self.state = State::Aside { since: now, until: now + rest, stalled };
+        rest
     }
 
     /// Whether a stall is a reason to stand aside. One that this host stood aside for counts once its events are given back
@@ -122,12 +142,17 @@ impl Availability {
     }
 }
 
+/// Whether this host can deliver nothing now.
+pub(super) fn has_all(stalls: &[LocalStall]) -> bool {
+    stalls.iter().any(|stall| stall.route.is_all())
+}
+
 fn contains(routes: &[StalledRoute], route: &StalledRoute) -> bool {
     routes.iter().any(|known| known.has_same_route(route))
 }
 
-/// A host with the same listeners that can deliver more than this one, whose stalls are `own`. One that cannot read the table delivers
-/// nothing; otherwise the routes are counted. What no host can deliver does not count, and a full list may hold more than it names.
+/// A host with the same listeners that can deliver more than this one, whose stalls are `own`. One that cannot read the table or store
+/// outcomes delivers nothing; otherwise the routes are counted. What no host can deliver does not count, and a full list may hold more than it names.
 fn peer_with_fewer_stalls<'p>(own: &[StalledRoute], digest: &str, peers: &'p [Peer]) -> Option<&'p Peer> {
     let working = || peers.iter().filter(|peer| peer.room > 0 && peer.listeners.digest == digest);
     let is_everywhere =

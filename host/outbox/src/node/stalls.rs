@@ -1,4 +1,4 @@
-//! The routes that this host cannot deliver now.
+//! The stalls of this host: routes that it cannot deliver, a table that it cannot read, outcomes that it cannot store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,11 +8,12 @@ use tokio::time::Instant;
 
 use crate::event::Route;
 use crate::listener::{Listeners, Owner};
+use crate::metrics::Metrics;
 use crate::readiness::Pulse;
 use crate::store::StalledRoute;
 use crate::time::system_clock;
 
-/// How long no event of a listener must have been answered since one was given back before its host says so.
+/// How long a kind of work must fail without a success before its host says so.
 const STALLED_AFTER: Duration = Duration::from_secs(3);
 /// How long a turn of the poller may take, beside the rest before it, before this host says that it cannot read the table.
 const LONGEST_TURN: Duration = Duration::from_secs(10);
@@ -23,26 +24,34 @@ pub(crate) struct Stalls {
     /// Beats each time that the poller has read the table, at least once in `poll_interval`.
     pub(crate) reads: Arc<Pulse>,
     pub(crate) poll_interval: Duration,
+    pub(crate) metrics: Arc<Metrics>,
 }
 
 /// A stall of this host.
 #[derive(Clone, Debug)]
 pub(super) struct LocalStall {
     pub(super) route: StalledRoute,
-    /// When the last event was given back.
+    /// When it last failed.
     pub(super) last: Instant,
 }
 
 impl Stalls {
     /// The stalls that have lasted: sorted, and no more than a row tells, so that the lists of two hosts can be compared.
     pub(super) fn current(&self, now: Instant) -> Vec<LocalStall> {
-        let is_lasting = |(_, _, stall): &(Route, Owner, Stall)| now.saturating_duration_since(stall.since) >= STALLED_AFTER;
+        let is_lasting = |(_, _, stall): &(Route, Owner, Stall)| is_lasting(stall, now);
         let of_listener = |(route, owner, stall): (Route, Owner, Stall)| LocalStall {
             route: StalledRoute::new(route.to_string(), owner.to_string(), stall.reason, stall.since_time),
             last: stall.last,
         };
         let of_listeners = self.listeners.stalls(now).into_iter().filter(is_lasting).map(of_listener);
-        self.of_reads(now).into_iter().chain(of_listeners).take(StalledRoute::NAMED).collect()
+        let of_all = self.of_reads(now).or_else(|| self.of_outcomes(now));
+        of_all.into_iter().chain(of_listeners).take(StalledRoute::NAMED).collect()
+    }
+
+    fn of_outcomes(&self, now: Instant) -> Option<LocalStall> {
+        let stall = self.metrics.storing.stall(now).filter(|stall| is_lasting(stall, now))?;
+        let reason = format!("this host cannot store outcomes: {}", stall.reason);
+        Some(LocalStall { route: StalledRoute::all(reason, stall.since_time), last: stall.last })
     }
 
     fn of_reads(&self, now: Instant) -> Option<LocalStall> {
@@ -53,5 +62,32 @@ impl Stalls {
             let since = system_clock().now().minus(silence);
             LocalStall { route: StalledRoute::all("this host cannot read the table".to_owned(), since), last: now }
         })
+    }
+}
+
+fn is_lasting(stall: &Stall, now: Instant) -> bool {
+    now.saturating_duration_since(stall.since) >= STALLED_AFTER
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outcomes_that_cannot_be_stored_are_a_stall_until_one_can() {
+        let hour = Duration::from_secs(3_600);
+        let (reads, metrics) = (Arc::new(Pulse::new()), Arc::new(Metrics::default()));
+        let stalls = Stalls { listeners: Arc::default(), reads, poll_interval: hour, metrics };
+        let (storing, now) = (&stalls.metrics.storing, Instant::now());
+
+        storing.failed("permission denied", now);
+
+        assert!(stalls.current(now).is_empty(), "it may pass");
+        let later = now + STALLED_AFTER;
+        let found = stalls.current(later);
+        assert!(found.len() == 1 && found[0].route.is_all(), "{found:?}");
+        assert_eq!(found[0].route.reason, "this host cannot store outcomes: permission denied");
+        storing.succeeded();
+        assert!(stalls.current(later).is_empty());
     }
 }

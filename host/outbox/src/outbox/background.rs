@@ -88,6 +88,7 @@ impl<S> Background<'_, S> {
             order: self.order.clone(),
             visits: Arc::new(Visits::new(wanted.dispatcher.workers)),
             spans: wanted.spans.clone(),
+            partitions: self.partitions.clone(),
         };
         let (wake, notifier) = (parts.wake.clone(), parts.notifier.clone());
         Dispatcher::start(shared, settler, inbox, parts.in_flight.clone(), wake, notifier, self.health)
@@ -168,6 +169,7 @@ impl<S> Background<'_, S> {
                 listeners: self.listeners.clone(),
                 reads: parts.reads.clone(),
                 poll_interval: wanted.poller.interval,
+                metrics: parts.metrics.clone(),
             },
         };
         self.health.spawn("heartbeat", heartbeat.run(leave))

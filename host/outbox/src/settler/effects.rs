@@ -149,6 +149,7 @@ impl Settler {
             let settled: Vec<SettledWithEffects<'_>> = completions.iter().filter_map(with_effects).collect();
             let error = match self.store.settle_with_effects(&settled).await {
                 Ok(committed) => {
+                    self.metrics.storing.succeeded();
                     trying.stored(completions.len());
                     return Tried::Stored(committed);
                 }
@@ -191,6 +192,9 @@ impl Settler {
                     trying.abandoned();
                     return Tried::Stored(Vec::new());
                 }
+            }
+            if let Some(one) = completions.first() {
+                trying.note_stall(&one.settled, &error).await;
             }
             if !trying.may_repeat(completions.len(), &crate::chain(&error)).await {
                 return Tried::GivenUp;

@@ -3,9 +3,11 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::Settler;
 use crate::halving::Losses;
-use crate::store::StoreError;
+use crate::store::{Settled, StoreError};
 
 /// The rest after the first failure of the database; doubled up to a second.
 const FIRST_REST: Duration = Duration::from_millis(20);
@@ -27,6 +29,8 @@ pub(super) struct Trying<'a> {
     losses: Losses,
     /// Whether the database answered right after the last loss, so that the rows of the batch may be the reason.
     is_lost_by_rows: bool,
+    /// Whether the database refuses the same statement for no row. `None` if it was not asked yet.
+    fails_without_rows: Option<bool>,
 }
 
 impl<'a> Trying<'a> {
@@ -40,6 +44,7 @@ impl<'a> Trying<'a> {
             failed: false,
             losses: Losses::default(),
             is_lost_by_rows: false,
+            fails_without_rows: None,
         })
     }
 
@@ -74,6 +79,25 @@ impl<'a> Trying<'a> {
         self.is_lost_by_rows = self.losses.note(error, self.round == Round::Again, answers).await;
     }
 
+    /// Notes that this host cannot store outcomes, if the error is neither due to the row of `settled` nor to a lock or a slow database,
+    /// which other hosts would meet too.
+    pub(super) async fn note_stall(&mut self, settled: &Settled, error: &StoreError) {
+        if is_of_others(error) || self.settler.must_give_up() {
+            return;
+        }
+        if self.may_be_of_rows(error) {
+            let fails_without_rows = match self.fails_without_rows {
+                Some(known) => known,
+                None => self.settler.fails_without_rows(settled).await,
+            };
+            self.fails_without_rows = Some(fails_without_rows);
+            if !fails_without_rows {
+                return;
+            }
+        }
+        self.settler.metrics.storing.failed(&crate::chain(error), Instant::now());
+    }
+
     fn has_failed_twice(&self) -> bool {
         self.rest > FIRST_REST * 2
     }
@@ -95,4 +119,9 @@ impl<'a> Trying<'a> {
         self.rest = (self.rest * 2).min(Duration::from_secs(1));
         true
     }
+}
+
+/// Whether another transaction or a slow database is the reason for an error.
+pub(super) fn is_of_others(error: &StoreError) -> bool {
+    matches!(error, StoreError::Locked { .. } | StoreError::TimedOut { .. } | StoreError::PartitionsMoved { .. })
 }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use super::completion::{Batch, Completion};
 use super::obstacle::Obstacle;
-use super::trying::{Round, Trying};
+use super::trying::{Round, Trying, is_of_others};
 use super::{Settler, fenced_off};
 use crate::store::{Settled, Settlement, StoreError};
 
@@ -61,6 +61,9 @@ impl Settler {
                         rest = second;
                         continue;
                     }
+                    if let Some(settled) = batch.settled.first() {
+                        trying.note_stall(settled, &error).await;
+                    }
                     if trying.may_be_of_rows(&error) && self.set_failed_apart(batch, round, &error, follows, apart).await {
                         continue;
                     }
@@ -94,8 +97,15 @@ impl Settler {
         }
         let mut dropped = match self.store.settle(&batch.settled).await {
             Ok(dropped) => dropped,
-            Err(error) => return Part::Failed(error),
+            Err(error) => {
+                if is_of_others(&error) {
+                    // The database has executed the statement.
+                    self.metrics.storing.succeeded();
+                }
+                return Part::Failed(error);
+            }
         };
+        self.metrics.storing.succeeded();
         let mut unplaced = Vec::new();
         if dropped > 0 {
             let Some(unchanged) = self.unsettled(batch, trying).await else { return Part::GivenUp };
@@ -161,6 +171,20 @@ impl Settler {
         let [settled] = batch.settled.as_slice() else { return false };
         let Some(plain) = plain(settled) else { return false };
         self.store.settle(&[plain]).await.is_ok_and(|dropped| dropped == 0)
+    }
+
+    /// Whether the database refuses the statement of this outcome even for no row, so that no trigger and no constraint is the reason.
+    pub(super) async fn fails_without_rows(&self, settled: &Settled) -> bool {
+        let mut of_no_row = plain(settled).unwrap_or_else(|| settled.clone());
+        // Rows are numbered from 1.
+        of_no_row.fence.sequence = 0;
+        match self.store.settle(&[of_no_row]).await {
+            Ok(_) => {
+                self.metrics.storing.succeeded();
+                false
+            }
+            Err(error) => !is_of_others(&error),
+        }
     }
 }
 

@@ -8,6 +8,8 @@ use crate::time::Timestamp;
 const SECOND: Duration = Duration::from_secs(1);
 /// How long after the last a beat comes.
 const BEAT: Duration = Duration::from_secs(3);
+/// The longest lease whose end fits into the first rest.
+const LEASE: Duration = Duration::from_secs(15);
 const DIGEST: &str = "0123456789abcdef";
 
 fn route(name: &str) -> StalledRoute {
@@ -32,7 +34,7 @@ struct Host {
 
 impl Host {
     fn new() -> Self {
-        Self { availability: Availability::new(), now: Instant::now(), reported: Vec::new() }
+        Self { availability: Availability::new(LEASE), now: Instant::now(), reported: Vec::new() }
     }
 
     /// A beat three seconds later, with events of these routes given back until now.
@@ -161,6 +163,31 @@ fn an_old_stall_is_reported_and_no_reason_to_stand_aside_until_another_event_is_
         assert_eq!(host.beat_with(&[("Order/*", last)], Some(&[other(&[])])), None, "nothing was tried");
         assert_eq!(host.reported, [route("Order/*")], "so it is not known to work");
     }
+}
+
+/// Another try would add events whose outcomes cannot be stored.
+#[test]
+fn a_host_that_still_cannot_store_outcomes_rests_again_without_a_try() {
+    let all: &[&str] = &[""];
+    let mut host = Host::new();
+    host.beat(all, &[other(&[])]);
+    assert_eq!(host.beat(all, &[other(&[])]), Some(aside_for(FIRST_REST)));
+    for rest in [FIRST_REST, FIRST_REST * 2, FIRST_REST * 4] {
+        host.now += rest;
+        assert_eq!(host.beat(all, &[other(&[])]), None);
+        assert!(host.availability.is_aside());
+    }
+    host.now += LONGEST_REST;
+    assert_eq!(host.beat(&[], &[other(&[])]), Some(Change::Back), "it can store them again");
+}
+
+#[test]
+fn a_host_that_delivers_nothing_stands_aside_for_longer_than_its_lease_lasts() {
+    let lease = Duration::from_secs(30);
+    let mut host = Host { availability: Availability::new(lease), ..Host::new() };
+    host.beat(&[""], &[other(&[])]);
+    let change = host.beat(&[""], &[other(&[])]);
+    assert!(matches!(change, Some(Change::Aside { rest, .. }) if rest > LETS_GO_AFTER + lease), "{change:?}");
 }
 
 /// Three hosts that see each other's rows late, and beat in any order.
