@@ -14,7 +14,7 @@ use outbox::store::{NewRow, NodeRecord, NodeStore as _, Ownership, WriteStore as
 use outbox::{DispatchResult, Event, Failure, Mode, Outbox, OutboxBuilder, PostgresStore, RelayConfig, TransactionalStore};
 use support::{Database, Harness, Postgres, Recorder, eventually};
 
-use crate::common::{HOUR, ROUTE, done, eager, orders};
+use crate::common::{HOUR, ROUTE, commit_one, done, eager, orders};
 
 /// A broker as one host sees it.
 #[derive(Default)]
@@ -206,5 +206,11 @@ async fn a_host_that_cannot_store_outcomes_stands_aside_for_one_that_can() {
         assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len(), "no host delivered an event twice");
     }
     assert_eq!(db.number("SELECT count(*) FROM outbox_event WHERE attempts > 0").await, 0);
+
+    // The event is not claimed by the host that could not store its outcome.
+    let called = sick_calls.count();
+    commit_one(&sick).await;
+    done(&db, 301).await;
+    assert_eq!(sick_calls.count(), called);
     tokio::join!(healthy.shutdown(), sick.shutdown());
 }

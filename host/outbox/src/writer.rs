@@ -162,7 +162,7 @@ impl<S> Writer<S> {
         // Those that are in no table come first: they have no other way.
         let room = self.hot.reserve(excluded().chain(hot).map(Envelope::size_bytes));
         self.check_excluded(excluded(), room.events())?;
-        let mut claims = room.events() - excluded().count();
+        let mut claims = if self.hot.may_claim() { room.events() - excluded().count() } else { 0 };
         let events = envelopes.into_iter().map(|envelope| {
             let row = match envelope.keeping() {
                 Keeping::Excluded => Row::None,

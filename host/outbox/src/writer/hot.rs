@@ -68,6 +68,11 @@ impl HotPath {
         self.queue.as_ref().map_or_else(Reserved::default, |queue| queue.reserve(sizes))
     }
 
+    /// Whether rows may be inserted already claimed. A host that stands aside leaves them to the others.
+    pub(super) fn may_claim(&self) -> bool {
+        !self.metrics.stalls.is_aside()
+    }
+
     /// Queues committed events, and wakes the poller for those that it must take.
     pub(super) fn enqueue(&self, events: Vec<(Envelope, Row)>, lease: &Lease, room: Reserved) {
         self.metrics.events_written.add(u64::try_from(events.len()).unwrap_or(0));
@@ -134,7 +139,7 @@ impl HotPath {
             self.notifier.notify();
             return true;
         }
-        if self.queue.is_some() {
+        if self.queue.is_some() && self.may_claim() {
             self.warn_full(envelope);
         }
         false
