@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use super::begin::{Begun, breaker_open};
+use super::begin::{Begun, give_back_paused};
 use super::{Attempt, Target};
 use crate::listener::{Outcome, RegistryEntry, Reply, waits_for_one};
 
@@ -37,9 +37,8 @@ impl Attempt<'_> {
         let breaker = entry.breaker(route, now);
         let admittance = match breaker.admit(now) {
             Ok(admittance) => admittance,
-            Err(after) => {
-                let reason = breaker_open(entry);
-                entry.gave_back(&reason, now);
+            Err(pause) => {
+                let (after, reason) = give_back_paused(entry, &self.delivery.event, pause, now);
                 return Some(Outcome::Busy { after, reason: reason.into() }.into());
             }
         };

@@ -1,15 +1,21 @@
 //! The second step: checks that the event may still be delivered, and waits until its listener may be called.
 
+use std::time::Duration;
+
 use tokio::time::Instant;
 
 use super::{Attempt, Target};
 use crate::dispatcher::alone;
 use crate::dispatcher::overdue::Watched;
 use crate::dispatcher::shared::LostWhen;
+use crate::event::Event;
 use crate::listener::RegistryEntry;
 use crate::queue::{Via, Work};
 use crate::settlement::{given_back, waits};
 use crate::store::Settlement;
+
+/// The rest of an event that has not waited yet, while the breaker of its listener is open for longer.
+const LEAST_REST: Duration = Duration::from_secs(1);
 
 /// An attempt that may call its listener.
 pub(super) struct Begun<'a> {
@@ -64,18 +70,22 @@ impl Attempt<'_> {
                 Via::Hot | Via::Cold => shared.rules.expired(),
             }));
         }
-        if delivery.alone
-            && let Err(after) = entry.breaker(delivery.event.route(), Instant::now()).admit(Instant::now())
-        {
-            let reason = breaker_open(entry);
-            entry.gave_back(&reason, Instant::now());
-            return Err(Some(waits(after, reason)));
+        if delivery.alone {
+            let now = Instant::now();
+            if let Err(pause) = entry.breaker(delivery.event.route(), now).admit(now) {
+                let (after, reason) = give_back_paused(entry, &delivery.event, pause, now);
+                return Err(Some(waits(after, reason)));
+            }
         }
         Ok(())
     }
 }
 
-/// Why the events of a listener wait whose breaker is open.
-pub(super) fn breaker_open(entry: &RegistryEntry) -> String {
-    format!("the circuit breaker of its listener {} is open after repeated failures", entry.owner)
+/// Notes that an event is given back because the breaker of its listener is open for `pause`. Returns the event's rest, and the reason.
+///
+/// Another host may take the event over, and its listener may work there. So an event rests for as long again as it has waited.
+pub(super) fn give_back_paused(entry: &RegistryEntry, event: &Event, pause: Duration, now: Instant) -> (Duration, String) {
+    let reason = format!("the circuit breaker of its listener {} is open after repeated failures", entry.owner);
+    entry.gave_back(&reason, now);
+    (pause.min(event.waited().max(LEAST_REST)), reason)
 }
