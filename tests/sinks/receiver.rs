@@ -204,3 +204,22 @@ async fn an_event_whose_receiver_is_away_for_longer_than_max_age_is_dead_with_th
     assert_eq!((row.attempts, row.wait_since), (0, None));
     outbox.shutdown().await;
 }
+
+/// As behind a proxy of this host that reaches none of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_whose_requests_to_every_path_fail_reports_its_sink() {
+    let (db, store) = Sqlite::on_system_clock().await;
+    let endpoint = Endpoint::that(Answer::Says("HTTP/1.1 503 Down\r\ncontent-length: 0\r\n\r\n")).await;
+    let outbox = relaying(store, sinks(webhooks_by_type(&endpoint.url(), "1s"))).await;
+
+    commit_of(&outbox, &["One", "Two", "Three"], 5).await;
+
+    eventually("it cannot deliver what is relayed", async || !outbox.readiness().stalled().is_empty()).await;
+    let reason = outbox.readiness().stalled()[0].reason.clone();
+    assert!(reason.contains("the sink tested is down: "), "{reason}");
+    endpoint.answers(OK);
+    done(&db, 15).await;
+    eventually("it can", async || outbox.readiness().stalled().is_empty()).await;
+    assert_eq!(db.number("SELECT sum(attempts) + sum(deferrals) FROM outbox_event").await, 0);
+    outbox.shutdown().await;
+}

@@ -3,6 +3,7 @@
 //! The messages of an endpoint may go to many receivers. One that is slow or away must not use up the requests of the others, so
 //! a receiver that does not answer gets one message at a time, and one that takes none rests.
 
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,6 +17,10 @@ use super::breaker::{Breaker, BreakerScope, Down};
 const LONGEST_REST: Duration = Duration::from_secs(60);
 /// After so many messages in a row that it did not take for no fault of theirs, the receiver rests.
 const RESTS_AFTER: u32 = 10;
+/// After so many receivers in a row that could take nothing, the sink counts as down: the fault is more likely in between.
+const MANY: usize = 3;
+/// The least rest of a message then.
+const LEAST_REST: Duration = Duration::from_secs(1);
 
 type Answer = Result<(), SinkError>;
 
@@ -33,12 +38,35 @@ pub(super) struct Common {
     /// The requests of receivers that did not answer their last message, all together.
     pub(super) unproven: Arc<Semaphore>,
     pub(super) hasher: RandomState,
+    pub(super) away: Away,
+}
+
+/// The receivers that could take nothing since any receiver answered, by their keys; at most [`MANY`].
+#[derive(Debug, Default)]
+pub(super) struct Away(Mutex<BTreeSet<u64>>);
+
+impl Away {
+    /// Notes a receiver that can take nothing. Returns whether there are many.
+    fn add(&self, key: u64) -> bool {
+        let mut away = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if away.len() < MANY {
+            away.insert(key);
+        }
+        away.len() >= MANY
+    }
+
+    /// Notes that a receiver answered.
+    fn clear(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
 }
 
 /// One receiver.
 #[derive(Debug)]
 pub(super) struct Receiver {
     common: Arc<Common>,
+    /// Tells it from the others of its sink.
+    key: u64,
     breaker: Breaker,
     state: Mutex<State>,
 }
@@ -58,11 +86,11 @@ struct State {
 }
 
 impl Receiver {
-    pub(super) fn new(common: Arc<Common>, now: Instant) -> Self {
+    pub(super) fn new(common: Arc<Common>, key: u64, now: Instant) -> Self {
         let scope = if common.has_others { BreakerScope::Receiver } else { BreakerScope::Sink };
         let breaker = Breaker::new(&common.sink, scope);
         let state = State { in_flight: 0, answers: false, heard_at: now, not_taken: 0, last_not_taken: 0 };
-        Self { common, breaker, state: Mutex::new(state) }
+        Self { common, key, breaker, state: Mutex::new(state) }
     }
 
     /// Whether a message may be queued.
@@ -144,12 +172,20 @@ pub(super) struct Turn {
 impl Turn {
     /// The answer for the message, in view of those before it: a receiver that takes no message rests.
     pub(super) fn judge(mut self, answer: Answer, now: Instant) -> Answer {
-        let Receiver { common, breaker, state } = &*self.receiver;
+        let Receiver { common, key, breaker, state } = &*self.receiver;
         let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
         state.heard_at = now;
-        let rest = match &answer {
+        let are_many_away = match &answer {
             // This concerns the sink as a whole: its own breaker has seen it.
             Err(SinkError::Down { .. }) => return answer,
+            Err(SinkError::Unavailable { retry_after: None, .. }) => common.away.add(*key),
+            // It answered, or said when it will.
+            Ok(()) | Err(_) => {
+                common.away.clear();
+                false
+            }
+        };
+        let rest = match &answer {
             Err(SinkError::Unavailable { retry_after, .. }) => {
                 state.answers = false;
                 retry_after.unwrap_or_default()
@@ -171,7 +207,7 @@ impl Turn {
             state.last_not_taken = self.message;
         }
         let is_trial = std::mem::take(&mut self.is_trial);
-        match answer {
+        let answer = match answer {
             Err(error) if state.not_taken >= RESTS_AFTER => {
                 let reason = without_body(&error.to_string(), &common.shown);
                 let rest = breaker.record(Some(Down { reason: &reason, rest: rest.min(LONGEST_REST) }), is_trial, now);
@@ -181,6 +217,12 @@ impl Turn {
                 breaker.record(None, is_trial, now);
                 answer
             }
+        };
+        match answer {
+            Err(SinkError::Unavailable { reason, retry_after }) if are_many_away => {
+                Err(SinkError::down_for(retry_after.unwrap_or_default().max(LEAST_REST), reason))
+            }
+            answer => answer,
         }
     }
 }
@@ -219,11 +261,12 @@ mod tests {
             patience: PATIENCE,
             unproven: Arc::new(Semaphore::new(unproven)),
             hasher: RandomState::new(),
+            away: Away::default(),
         })
     }
 
     fn receiver(has_others: bool) -> Arc<Receiver> {
-        Arc::new(Receiver::new(common(has_others, 16), Instant::now()))
+        Arc::new(Receiver::new(common(has_others, 16), 1, Instant::now()))
     }
 
     /// Sends a message, once the receiver does not rest any more.
@@ -263,6 +306,20 @@ mod tests {
                 assert_eq!(send(&receiver, "next", denied()), denied(), "after {looked:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_sink_is_down_while_many_receivers_can_take_nothing_and_none_answers() {
+        let (common, now) = (common(true, 16), Instant::now());
+        let receivers: Vec<_> = (0..4).map(|key| Arc::new(Receiver::new(common.clone(), key, now))).collect();
+        let is_down = |receiver, id, answer| send(receiver, id, answer).is_err_and(|error| error.is_down());
+
+        let all: Vec<bool> = receivers.iter().map(|receiver| is_down(receiver, "1", unavailable())).collect();
+        assert_eq!(all, [false, false, true, true]);
+
+        assert!(!is_down(&receivers[0], "2", denied()), "it answers");
+        let of_one = ["3", "4", "5"].map(|id| is_down(&receivers[1], id, unavailable()));
+        assert_eq!(of_one, [false; 3], "the others may work");
     }
 
     #[test]
@@ -316,7 +373,7 @@ mod tests {
     #[test]
     fn receivers_that_have_not_answered_leave_requests_to_those_that_answer() {
         let (common, now) = (common(true, 2), Instant::now());
-        let other = || Arc::new(Receiver::new(common.clone(), now));
+        let other = || Arc::new(Receiver::new(common.clone(), 1, now));
         let good = other();
         let _ = good.clone().admit("1", now).expect("one may be sent").judge(Ok(()), now);
         let hanging = [other().admit("2", now).expect("one"), other().admit("3", now).expect("two")];

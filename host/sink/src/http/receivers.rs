@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 
 use super::HttpConfig;
 use crate::kind::Kind;
-use crate::receiver::{Common, Receiver};
+use crate::receiver::{Away, Common, Receiver};
 
 /// The most receivers that are remembered. Events choose paths, and may choose millions.
 const REMEMBERED: usize = 4_096;
@@ -30,6 +30,7 @@ impl Receivers {
             // The other half is left to receivers that answer.
             unproven: Arc::new(Semaphore::new((config.max_in_flight / 2).max(1))),
             hasher: RandomState::new(),
+            away: Away::default(),
         };
         Self { common: Arc::new(common), remembered: Mutex::default() }
     }
@@ -42,7 +43,8 @@ impl Receivers {
         if remembered.len() >= REMEMBERED && !remembered.contains_key(&key) {
             forget_half(&mut remembered);
         }
-        let receiver = remembered.entry(key).or_insert_with(|| Arc::new(Receiver::new(self.common.clone(), Instant::now())));
+        let receiver =
+            remembered.entry(key).or_insert_with(|| Arc::new(Receiver::new(self.common.clone(), key, Instant::now())));
         receiver.clone()
     }
 }
