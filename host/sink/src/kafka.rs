@@ -188,7 +188,7 @@ impl Kafka {
             Failure::Message(error) | Failure::Sink(error) => return error,
             Failure::Topic(error) => error,
         };
-        let is_due = self.resting().rest(topic, error.clone(), Instant::now());
+        let is_due = self.resting().rest(topic, error.to_string(), Instant::now());
         // No event keeps the reason of a delivery that is not counted.
         if is_due && error.is_retryable() {
             tracing::warn!(

@@ -22,13 +22,13 @@ struct Topic {
     /// When the next message is tried.
     next: Instant,
     logged: Instant,
-    /// The answer for messages until then.
-    answer: SinkError,
+    /// Why its last message failed.
+    reason: String,
 }
 
 impl RestingTopics {
     /// Lets a message of the topic be tried, or answers it. While one message is tried, the others are answered until the cluster
-    /// has decided about it, for at most `patience`.
+    /// has decided about it, for at most `patience`. They are not sent, so they wait, even if the last one was refused.
     pub(super) fn admit(&mut self, topic: &str, patience: Duration, now: Instant) -> Result<(), SinkError> {
         let Some(topic) = self.0.get_mut(topic) else { return Ok(()) };
         let left = topic.next.saturating_duration_since(now);
@@ -36,19 +36,16 @@ impl RestingTopics {
             topic.next = now + patience;
             return Ok(());
         }
-        Err(match &topic.answer {
-            SinkError::Unavailable { reason, .. } => SinkError::unavailable_for(left.min(REST), reason),
-            refused => refused.clone(),
-        })
+        Err(SinkError::unavailable_for(left.min(REST), &topic.reason))
     }
 
     /// Lets the topic rest. Returns whether that is to be logged.
-    pub(super) fn rest(&mut self, topic: &str, answer: SinkError, now: Instant) -> bool {
+    pub(super) fn rest(&mut self, topic: &str, reason: String, now: Instant) -> bool {
         let next = now + REST;
         if let Some(known) = self.0.get_mut(topic) {
             let is_due = now.saturating_duration_since(known.logged) >= LOGGED_EVERY;
             let logged = if is_due { now } else { known.logged };
-            *known = Topic { next, logged, answer };
+            *known = Topic { next, logged, reason };
             return is_due;
         }
         if self.0.len() >= MOST {
@@ -56,7 +53,7 @@ impl RestingTopics {
         }
         let has_room = self.0.len() < MOST;
         if has_room {
-            self.0.insert(topic.to_owned(), Topic { next, logged: now, answer });
+            self.0.insert(topic.to_owned(), Topic { next, logged: now, reason });
         }
         has_room
     }
@@ -73,8 +70,8 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(10);
 
-    fn unconfirmed() -> SinkError {
-        SinkError::unavailable_for(REST, "no leader")
+    fn unconfirmed() -> String {
+        "no leader".to_owned()
     }
 
     fn left(answer: Result<(), SinkError>) -> Option<Duration> {
@@ -99,17 +96,6 @@ mod tests {
         assert!(topics.rest("a", unconfirmed(), start + Duration::from_secs(60)));
         assert!(topics.wake("a") && !topics.wake("a"));
         assert_eq!(admit(&mut topics, 61), Ok(()));
-    }
-
-    #[test]
-    fn messages_of_a_missing_topic_are_refused_while_it_rests() {
-        let (mut topics, start) = (RestingTopics::default(), Instant::now());
-        topics.rest("a", SinkError::rejected("no topic"), start);
-
-        let refused = topics.admit("a", PATIENCE, start + Duration::from_secs(1));
-
-        assert_eq!(refused, Err(SinkError::rejected("no topic")));
-        assert_eq!(topics.admit("a", PATIENCE, start + REST), Ok(()));
     }
 
     #[test]
