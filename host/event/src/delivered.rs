@@ -3,7 +3,9 @@
 use std::ops::Deref;
 use std::time::Duration;
 
-use super::{Envelope, EventId, TRACEPARENT, TraceParent};
+use bytes::Bytes;
+
+use super::{Envelope, EventId, Headers, TRACEPARENT, TraceParent};
 
 /// One delivery of an event: its envelope, and which delivery this is.
 ///
@@ -79,6 +81,12 @@ impl Event {
     #[doc(hidden)] // for the host
     pub fn set_trace(&mut self, trace: TraceParent) {
         self.trace = Some(trace);
+    }
+
+    /// Frees the payload and the headers, which may be large.
+    #[doc(hidden)] // for the host
+    pub fn drop_content(&mut self) {
+        (self.envelope.payload, self.envelope.headers) = (Bytes::new(), Headers::default());
     }
 
     /// The headers, with the trace context of this delivery in place of the writer's.

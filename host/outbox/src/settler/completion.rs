@@ -49,7 +49,7 @@ pub(super) struct Completion {
 pub(super) struct Held {
     /// Keeps the event marked until its outcome is stored; `None` for a claim whose delivery is gone already.
     pub(super) mark: Option<Mark>,
-    /// Of an event that is dead, or may be yet, for the log; of one that is set aside for its aggregate.
+    /// Of an event that is dead, or may be yet, for the log; of one that is set aside for its aggregate. Without payload and headers.
     pub(super) event: Option<Arc<Event>>,
     /// Ends when the outcome is stored.
     pub(super) turn: Option<Box<Turn>>,
@@ -63,12 +63,15 @@ pub(super) struct Held {
 impl Completion {
     /// `None` for an event that was never stored: there is nothing to write.
     pub(super) fn of(delivery: Delivery, conclusion: impl Into<Conclusion>) -> Option<Self> {
-        let Delivery { event, mark, turn, counted_bytes, .. } = delivery;
+        let Delivery { mut event, mark, turn, counted_bytes, .. } = delivery;
         let Conclusion { settlement, effects, cost, if_not_taken } = conclusion.into();
         let fence = mark.fence()?;
         let is_told = matches!(settlement, Settlement::Dead { .. } | Settlement::Behind { .. }) || effects.is_some();
-        let event = is_told.then_some(event);
-        // Its payload is gone with it: an outcome is small.
+        let event = is_told.then(|| {
+            // Outcomes may wait by the thousand, for a database that is slow or for locked rows.
+            Arc::make_mut(&mut event).drop_content();
+            event
+        });
         drop(counted_bytes);
         Some(Self {
             settled: Settled { fence, id: Some(mark.id()), settlement, cost },
@@ -135,5 +138,31 @@ impl Batch {
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Completion> {
         let all = self.settled.drain(..).zip(self.held.drain(..));
         all.map(|(settled, held)| Completion { settled, effects: None, held })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::event::Envelope;
+    use crate::queue::{InFlight, Via};
+
+    #[test]
+    fn the_outcome_of_a_dead_event_keeps_neither_payload_nor_headers() {
+        let envelope = Envelope::new("X").header("a", "1").json(&"large").expect("valid");
+        let (id, in_flight) = (envelope.id(), Arc::new(InFlight::default()));
+        let mark = in_flight.mark(id, Some(Fence::new(1, 2, 3)), Duration::from_secs(30)).expect("new");
+        let event = Arc::new(Event::of(envelope).attempt(4).build());
+        let delivery = Delivery::new(event.clone(), mark, Via::Cold, 0);
+
+        let dead = Settlement::Dead { error: "no".to_owned(), counted: true, blocks: false };
+        let completion = Completion::of(delivery, dead).expect("it is stored");
+
+        let kept = completion.held.event.expect("the log names it");
+        assert_eq!((kept.id(), kept.attempt()), (id, 4));
+        assert!(kept.payload_bytes().is_empty() && kept.headers().is_empty());
+        assert!(!event.payload_bytes().is_empty(), "the listener's copy is whole");
     }
 }
