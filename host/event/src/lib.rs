@@ -26,6 +26,7 @@ mod plugin;
 mod schemas;
 mod settled;
 mod settlement;
+mod sink;
 mod status;
 pub mod text;
 pub mod time;
@@ -51,5 +52,6 @@ pub use plugin::{MOST_SWAPS, PluginCapability, PluginDetails, PluginLimits, Plug
 pub use schemas::ID_PATTERN;
 pub use settled::Settled;
 pub use settlement::Settlement;
+pub use sink::{SinkOutage, SinkState, SinkStatus};
 pub use status::Status;
 pub use trace_parent::TraceParent;

@@ -3,7 +3,7 @@
 
 mod batch;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 pub(super) use batch::Batch;
 
-use super::breaker::{Breaker, BreakerScope};
+use super::breaker::{Breaker, BreakerScope, OpenBreakers};
 use super::receiver::{Receiver, Turn};
 use super::{CommonConfig, Message, Sink, SinkError};
 
@@ -38,6 +38,11 @@ pub(super) trait Link: Send + Sync + 'static {
     /// When the message cannot be sent to any.
     fn receiver(&self, _message: &Message) -> Result<Option<Arc<Receiver>>, SinkError> {
         Ok(None)
+    }
+
+    /// The open breakers of its receivers.
+    fn open_breakers(&self) -> OpenBreakers {
+        OpenBreakers::default()
     }
 
     /// Called when a batch did not end by its deadline: the connection is not to be used any more.
@@ -129,6 +134,11 @@ impl Batching {
     /// The same sink for one more user, who gets at most half of its places.
     pub(super) fn with_own_share(&self) -> Self {
         Self { share: Some(Arc::new(Semaphore::new(SHARE))), ..self.clone() }
+    }
+
+    /// The breaker and the link, from which the state is read. The link is gone when no user of the sink is left.
+    pub(super) fn watched(&self) -> (Arc<Breaker>, Weak<dyn Link>) {
+        (self.breaker.clone(), Arc::downgrade(&self.link))
     }
 
     /// Checks a message before it is queued.

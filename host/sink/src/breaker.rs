@@ -3,6 +3,8 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use outbox_event::SinkOutage;
+use outbox_event::time::{Timestamp, system_clock};
 use rand::RngExt;
 
 use super::SinkError;
@@ -49,20 +51,35 @@ impl BreakerScope {
 struct State {
     /// Failures in a row.
     failures: u32,
-    /// When it may be tried again; `None` while it works.
-    open_until: Option<Instant>,
-    reason: String,
+    /// `None` while the sink works.
+    open: Option<Open>,
     /// Since when one batch has been trying.
     trying_since: Option<Instant>,
+    /// When a message was last confirmed.
+    last_success: Option<Timestamp>,
+}
+
+/// A breaker that is open.
+#[derive(Debug)]
+struct Open {
+    /// When one batch may try.
+    until: Instant,
+    /// The same as a time, with the cause: reported to operators.
+    outage: SinkOutage,
 }
 
 impl State {
     /// Refuses until the rest is over, or for as long again as a batch has been trying: with a fixed wait, events would be
     /// claimed and given back again and again while the sink does not answer.
-    fn refusal(&self, scope: BreakerScope, until: Instant, now: Instant) -> SinkError {
+    fn refusal(&self, open: &Open, scope: BreakerScope, now: Instant) -> SinkError {
         let tried = self.trying_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-        let retry_after = until.saturating_duration_since(now).max(tried.min(LONGEST_REST)).max(TRYING);
-        scope.error(self.reason.clone(), retry_after)
+        let retry_after = open.until.saturating_duration_since(now).max(tried.min(LONGEST_REST)).max(TRYING);
+        scope.error(open.outage.reason.clone(), retry_after)
+    }
+
+    /// Whether a batch has to wait.
+    fn refuses(&self, open: &Open, now: Instant) -> bool {
+        now < open.until || self.trying_since.is_some()
     }
 }
 
@@ -78,14 +95,24 @@ impl Breaker {
 
     /// Whether everything may be sent.
     pub(super) fn is_closed(&self) -> bool {
-        self.lock().open_until.is_none()
+        self.lock().open.is_none()
+    }
+
+    /// Since when nothing is sent, why, and until when; `None` while the breaker is closed.
+    pub(super) fn outage(&self) -> Option<SinkOutage> {
+        self.lock().open.as_ref().map(|open| open.outage.clone())
+    }
+
+    /// When a message was last confirmed. Known of the breaker of a sink only, not of its receivers.
+    pub(super) fn last_success(&self) -> Option<Timestamp> {
+        self.lock().last_success
     }
 
     /// Whether a message may be queued.
     pub(super) fn look(&self, now: Instant) -> Result<(), SinkError> {
         let state = self.lock();
-        match state.open_until {
-            Some(until) if now < until || state.trying_since.is_some() => Err(state.refusal(self.scope, until, now)),
+        match &state.open {
+            Some(open) if state.refuses(open, now) => Err(state.refusal(open, self.scope, now)),
             _ => Ok(()),
         }
     }
@@ -99,9 +126,9 @@ impl Breaker {
     /// the trial.
     pub(super) fn try_admit(&self, now: Instant) -> Result<bool, SinkError> {
         let mut state = self.lock();
-        let is_trial = match state.open_until {
+        let is_trial = match &state.open {
             None => false,
-            Some(until) if now < until || state.trying_since.is_some() => return Err(state.refusal(self.scope, until, now)),
+            Some(open) if state.refuses(open, now) => return Err(state.refusal(open, self.scope, now)),
             Some(_) => true,
         };
         if is_trial {
@@ -119,26 +146,28 @@ impl Breaker {
     pub(super) fn record(&self, down: Option<Down<'_>>, is_trial: bool, now: Instant) -> Duration {
         let mut state = self.lock();
         // A batch that was sent before the sink went down says nothing about what comes after it.
-        if let (Some(until), false) = (state.open_until, is_trial) {
-            return until.saturating_duration_since(now).max(TRYING);
+        if let (Some(open), false) = (&state.open, is_trial) {
+            return open.until.saturating_duration_since(now).max(TRYING);
         }
         state.trying_since = None;
         let Some(Down { reason, rest: asked_for }) = down else {
-            if state.open_until.take().is_some() {
+            if state.open.take().is_some() {
                 self.log_recovery();
             }
             state.failures = 0;
             return Duration::ZERO;
         };
-        if state.open_until.is_none() {
+        if state.open.is_none() {
             self.log_failure(reason);
         }
         let rest = FIRST_REST.saturating_mul(1 << state.failures.min(16)).min(LONGEST_REST);
         // Varied, so that hosts that lost it together do not come back together.
         let rest = rest.mul_f64(rand::rng().random_range(0.75..1.0)).max(asked_for);
         state.failures = state.failures.saturating_add(1);
-        reason.clone_into(&mut state.reason);
-        state.open_until = Some(now + rest);
+        let time = system_clock().now();
+        let since = state.open.as_ref().map_or(time, |open| open.outage.since);
+        let outage = SinkOutage { since, reason: reason.to_owned(), next_try: time.plus(rest) };
+        state.open = Some(Open { until: now + rest, outage });
         rest
     }
 
@@ -170,6 +199,30 @@ impl Breaker {
     }
 }
 
+/// The open breakers of a sink's receivers.
+#[derive(Debug, Default)]
+pub(super) struct OpenBreakers {
+    /// The outage of the only receiver, and so of the sink.
+    pub(super) outage: Option<SinkOutage>,
+    /// How many receivers take no messages, while others may.
+    pub(super) receivers: u32,
+}
+
+#[cfg(any(feature = "http", feature = "redis"))]
+impl OpenBreakers {
+    /// Counts the open ones among these breakers.
+    pub(super) fn of<'b>(breakers: impl Iterator<Item = &'b Breaker>) -> Self {
+        let mut open = Self::default();
+        for breaker in breakers.filter(|breaker| !breaker.is_closed()) {
+            match breaker.scope {
+                BreakerScope::Sink => open.outage = breaker.outage(),
+                BreakerScope::Receiver => open.receivers = open.receivers.saturating_add(1),
+            }
+        }
+        open
+    }
+}
+
 /// Why the whole sink did not work.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Down<'r> {
@@ -187,6 +240,12 @@ pub(super) struct Pass<'b> {
 }
 
 impl Pass<'_> {
+    /// Reports that a message of the batch was confirmed, which proves that the sink works.
+    pub(super) fn confirm(self, now: Instant) {
+        self.breaker.lock().last_success = Some(system_clock().now());
+        self.record(None, now);
+    }
+
     /// Reports the result of the batch: `down` says why the whole sink did not work, if so. Returns the rest before the next
     /// try.
     pub(super) fn record(mut self, down: Option<Down<'_>>, now: Instant) -> Duration {
@@ -207,6 +266,7 @@ impl Drop for Pass<'_> {
 mod tests {
     use super::*;
 
+    const HOUR: Duration = Duration::from_secs(3_600);
     const REFUSED: Down<'_> = Down { reason: "refused", rest: Duration::ZERO };
 
     fn fail(breaker: &Breaker, now: Instant) -> Duration {
@@ -228,6 +288,25 @@ mod tests {
         let _ = breaker.admit(now).expect("a trial").record(None, now);
         assert_eq!(breaker.look(now), Ok(()));
         assert!(fail(&breaker, now) <= FIRST_REST, "and the next rest is a short one again");
+    }
+
+    #[test]
+    fn an_outage_keeps_its_beginning_until_a_batch_succeeds() {
+        let breaker = Breaker::new("orders", BreakerScope::Sink);
+        let now = Instant::now();
+        assert_eq!((breaker.outage(), breaker.last_success()), (None, None));
+        let later = now + fail(&breaker, now);
+        let first = breaker.outage().expect("it is open");
+        assert!(first.reason == "refused" && first.next_try > first.since, "{first:?}");
+
+        let rest = breaker.admit(later).expect("a trial").record(Some(Down { reason: "reset", rest: HOUR }), later);
+        let second = breaker.outage().expect("it is open");
+        assert_eq!((second.since, second.reason.as_str()), (first.since, "reset"));
+        assert!(second.next_try.since(second.since) >= HOUR, "{second:?}");
+
+        breaker.admit(later + rest).expect("a trial").confirm(later + rest);
+        assert_eq!(breaker.outage(), None);
+        assert!(breaker.last_success().is_some_and(|time| time >= first.since));
     }
 
     #[test]

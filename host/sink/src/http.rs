@@ -32,6 +32,7 @@ use receivers::Receivers;
 use sign::Signer;
 
 use super::batching::{Batch, Link};
+use super::breaker::OpenBreakers;
 use super::cloud_event::{CloudEvent, STRUCTURED};
 use super::headers::{carried, encoded, own, printable, token};
 use super::kind::Kind;
@@ -163,6 +164,10 @@ impl Link for Http {
 
     fn receiver(&self, message: &Message) -> Result<Option<Arc<Receiver>>, SinkError> {
         Ok(Some(self.receivers.at(&self.path(message)?.unwrap_or_default())))
+    }
+
+    fn open_breakers(&self) -> OpenBreakers {
+        self.receivers.open_breakers()
     }
 }
 

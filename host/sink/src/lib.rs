@@ -4,8 +4,9 @@
 //! Two users: a relay, which sends the events of a route to a sink without any plugin, and the capability `publish` of plugins.
 //! A [`Sink`] answers each message once, and `Ok` means that the broker or endpoint confirmed it. All sinks share a queue of
 //! bounded length, which groups the messages that are waiting (`batching::Batching`), and a `breaker`, which sends nothing
-//! while a sink is down. An endpoint has a `receiver` for each path, which rests by itself. Each kind of sink is one file or
-//! folder: its settings (`kind::Kind`), and its connection (`batching::Link`).
+//! while a sink is down. An endpoint has a `receiver` for each path, which rests by itself. A `monitor` reads the breakers and
+//! reports which sinks are unavailable. Each kind of sink is one file or folder: its settings (`kind::Kind`), and its connection
+//! (`batching::Link`).
 //!
 //! This package knows events and time; it knows neither tables nor listeners nor plugins. Its log lines have targets below
 //! `outbox::sink`, the path that users of `outbox` know.
@@ -29,6 +30,7 @@ mod http;
 mod kafka;
 mod kind;
 mod message;
+mod monitor;
 #[cfg(feature = "nats")]
 mod nats;
 #[cfg_attr(not(feature = "http"), allow(dead_code, reason = "other kinds of sinks have one receiver"))]
@@ -63,6 +65,7 @@ pub use http::{Format, HttpConfig};
 #[cfg(feature = "kafka")]
 pub use kafka::{Compression, KafkaConfig, Mechanism};
 pub use message::Message;
+pub use monitor::SinkMonitor;
 #[cfg(feature = "nats")]
 pub use nats::NatsConfig;
 #[cfg(feature = "redis")]

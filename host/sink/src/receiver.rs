@@ -148,6 +148,11 @@ impl Receiver {
         self.breaker.is_closed() && self.lock().not_taken == 0
     }
 
+    /// Its breaker.
+    pub(super) fn breaker(&self) -> &Breaker {
+        &self.breaker
+    }
+
     /// When it last answered, or got a message while it had no other.
     pub(super) fn heard_at(&self) -> Instant {
         self.lock().heard_at

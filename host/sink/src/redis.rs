@@ -29,7 +29,7 @@ use entry::Entry;
 use server::{KindText, Open, Options, Server};
 
 use super::batching::{Batch, Batching, Limits, Link};
-use super::breaker::Down;
+use super::breaker::{Down, OpenBreakers};
 use super::common::TIMEOUT;
 use super::connection::Connection;
 use super::headers::{carried, own};
@@ -398,6 +398,10 @@ impl Link for Redis {
             "each server of the Redis cluster names another one for the stream; its slots are being moved",
         );
         groups.iter().flat_map(|group| &group.messages).for_each(|index| batch.answer(*index, Err(error.clone())));
+    }
+
+    fn open_breakers(&self) -> OpenBreakers {
+        self.nodes.open_breakers()
     }
 
     fn cut_off(&self) {

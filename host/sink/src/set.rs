@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use super::batching::Batching;
 use super::common::TIMEOUT;
-use super::{CommonConfig, Sink, SinkConfig};
+use super::monitor::{Observed, Source, Watched};
+use super::{CommonConfig, Sink, SinkConfig, SinkMonitor};
 
 /// Why there are no sinks.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +42,8 @@ pub struct Sinks(BTreeMap<Arc<str>, Entry>);
 #[derive(Clone)]
 struct Entry {
     sink: Origin,
+    kind: &'static str,
+    target: String,
     timeout: Duration,
     max_age: Option<Duration>,
 }
@@ -49,7 +52,7 @@ struct Entry {
 #[derive(Clone)]
 enum Origin {
     Config(Arc<Batching>),
-    Application(Arc<dyn Sink>),
+    Application(Arc<Observed>),
 }
 
 /// The longest name of a sink, in characters.
@@ -72,7 +75,8 @@ impl Sinks {
             match config.start(name) {
                 Ok(sink) => {
                     let CommonConfig { timeout, max_age, .. } = config.common();
-                    sinks.0.insert(Arc::from(name.as_str()), Entry { sink: Origin::Config(Arc::new(sink)), timeout, max_age });
+                    let (sink, kind, target) = (Origin::Config(Arc::new(sink)), config.kind(), config.target());
+                    sinks.0.insert(Arc::from(name.as_str()), Entry { sink, kind, target, timeout, max_age });
                 }
                 Err(fault) => faults.push(format!("sinks.{name}: {fault}")),
             }
@@ -94,7 +98,8 @@ impl Sinks {
     /// Adds a sink of the application's own, with a timeout of 10 s; it replaces one of the same name.
     #[must_use]
     pub fn with(mut self, name: &str, sink: Arc<dyn Sink>) -> Self {
-        self.0.insert(Arc::from(name), Entry { sink: Origin::Application(sink), timeout: TIMEOUT, max_age: None });
+        let (sink, target) = (Origin::Application(Arc::new(Observed::new(sink))), String::new());
+        self.0.insert(Arc::from(name), Entry { sink, kind: "application", target, timeout: TIMEOUT, max_age: None });
         self
     }
 
@@ -130,8 +135,24 @@ impl Sinks {
     pub fn get(&self, name: &str) -> Option<Arc<dyn Sink>> {
         self.0.get(name).map(|entry| match &entry.sink {
             Origin::Config(sink) => sink.clone() as Arc<dyn Sink>,
-            Origin::Application(sink) => sink.clone(),
+            Origin::Application(sink) => sink.clone() as Arc<dyn Sink>,
         })
+    }
+
+    /// Reports the state of these sinks, and of all that share their connections.
+    #[must_use]
+    pub fn monitor(&self) -> SinkMonitor {
+        let watched = |(name, entry): (&Arc<str>, &Entry)| {
+            let source = match &entry.sink {
+                Origin::Config(sink) => {
+                    let (breaker, link) = sink.watched();
+                    Source::Config { breaker, link }
+                }
+                Origin::Application(sink) => Source::Application(sink.answers.clone()),
+            };
+            Watched { name: name.clone(), kind: entry.kind, target: entry.target.clone(), source }
+        };
+        SinkMonitor(self.0.iter().map(watched).collect())
     }
 
     /// All names, sorted.
@@ -164,5 +185,19 @@ mod tests {
         assert_eq!(faults.len(), 2, "{faults:?}");
         assert!(faults[0].starts_with("sinks.\"a.b\" is not a valid name"));
         assert!(faults[1].starts_with("sinks.orders.source is empty"));
+    }
+    #[tokio::test]
+    async fn the_state_of_each_sink_is_reported_while_and_after_it_is_in_use() {
+        let config = SinkConfig::Stdout(crate::StdoutConfig { source: "shop".to_owned() });
+        let sinks = Sinks::connect(&[("console".to_owned(), config)].into()).expect("no faults");
+        let monitor = sinks.with_own_share().monitor();
+        let kinds = |monitor: &SinkMonitor| -> Vec<_> {
+            monitor.list().into_iter().map(|status| (status.name, status.kind, status.state)).collect()
+        };
+        let reported = [("console".to_owned(), "stdout".to_owned(), outbox_event::SinkState::Unconfirmed)];
+
+        assert_eq!(kinds(&monitor), reported);
+        drop(sinks);
+        assert_eq!(kinds(&monitor), reported);
     }
 }

@@ -48,7 +48,7 @@ impl<'s> Batch<'s> {
             Err(error) => caller.hear(Err(error)),
             Ok(()) => {
                 if let Some(pass) = state.pass.take() {
-                    pass.record(None, Instant::now());
+                    pass.confirm(Instant::now());
                 }
                 for (caller, reason, _) in state.down.drain(..) {
                     caller.hear(Err(SinkError::failed(reason)));

@@ -206,3 +206,19 @@ async fn a_user_whose_messages_are_not_answered_leaves_half_of_the_places_to_the
         answers = other => assert!(answers.iter().all(Result::is_ok), "{:?}", answers.iter().find(|answer| answer.is_err())),
     }
 }
+
+#[tokio::test]
+async fn an_outage_and_the_last_success_are_those_of_the_sent_messages() {
+    let told = Told::default();
+    let sink = sink(&told, MINUTE, ONE);
+    let (breaker, _) = sink.watched();
+    assert_eq!(sink.send(&[message("a")]).await, [Ok(())]);
+    let last_success = breaker.last_success();
+    assert!(last_success.is_some() && breaker.outage().is_none());
+
+    told.0.is_down.store(true, SeqCst);
+    assert!(sink.send(&[message("b")]).await[0].is_err());
+
+    assert_eq!(breaker.outage().map(|outage| outage.reason).as_deref(), Some("refused"));
+    assert_eq!(breaker.last_success(), last_success);
+}

@@ -8,6 +8,7 @@ use std::time::Instant;
 use tokio::sync::Semaphore;
 
 use super::HttpConfig;
+use crate::breaker::OpenBreakers;
 use crate::kind::Kind;
 use crate::receiver::{Away, Common, Receiver};
 
@@ -47,6 +48,12 @@ impl Receivers {
             remembered.entry(key).or_insert_with(|| Arc::new(Receiver::new(self.common.clone(), key, Instant::now())));
         receiver.clone()
     }
+
+    /// The open breakers of the receivers that are remembered.
+    pub(super) fn open_breakers(&self) -> OpenBreakers {
+        let remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
+        OpenBreakers::of(remembered.values().map(|receiver| receiver.breaker()))
+    }
 }
 
 /// Forgets half of the receivers that have no message now: first those that work, and then those that were not heard of for longest.
@@ -73,6 +80,26 @@ mod tests {
         let now = Instant::now();
         let turn = receivers.at(path).admit(path, now).expect("one message may be sent");
         let _ = turn.judge(answer, now);
+    }
+
+    #[test]
+    fn a_receiver_that_rests_is_an_outage_of_the_sink_only_if_it_is_the_only_one() {
+        let rest = |receivers: &Receivers, path: &str| {
+            for id in 0..10 {
+                let turn = receivers.at(path).admit(&id.to_string(), Instant::now()).expect("it does not rest yet");
+                let _ = turn.judge(Err(SinkError::denied("404")), Instant::now());
+            }
+        };
+        let several = receivers();
+        rest(&several, "a");
+        answer(&several, "b", Ok(()));
+        let open = several.open_breakers();
+        assert_eq!((open.outage, open.receivers), (None, 1));
+
+        let single = Receivers::new("hooks", &HttpConfig::default());
+        rest(&single, "");
+        let open = single.open_breakers();
+        assert_eq!((open.outage.map(|outage| outage.reason), open.receivers), (Some("404".to_owned()), 0));
     }
 
     #[test]

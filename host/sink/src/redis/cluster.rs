@@ -10,7 +10,7 @@ use ::redis::{ErrorKind, RedisConnectionInfo, RedisError, ServerErrorKind};
 
 use super::named::may_be_named;
 use super::server::{Open, Server};
-use crate::breaker::{Breaker, BreakerScope};
+use crate::breaker::{Breaker, BreakerScope, OpenBreakers};
 use crate::connection::Connection;
 
 /// The slots of a cluster.
@@ -108,6 +108,11 @@ impl Nodes {
         let mut state = self.lock();
         state.by_slot.retain(|_, kept| !Arc::ptr_eq(kept, node));
         node.connection.forget();
+    }
+
+    /// The open breakers of the nodes.
+    pub(super) fn open_breakers(&self) -> OpenBreakers {
+        OpenBreakers::of(self.lock().by_address.values().map(|node| &node.breaker))
     }
 
     /// All connections are to be made anew.

@@ -1,0 +1,183 @@
+//! The state of sinks, as a host reports it: through the table of hosts, over HTTP, and to the dashboard.
+//!
+//! Programs that are built without sinks read it too, because they show the sinks of other hosts.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::Route;
+use crate::text::shorten;
+use crate::time::Timestamp;
+
+/// The most sinks of a host that are read.
+const MOST_SINKS: usize = 1_000;
+/// The most routes of one sink that a host reports.
+const MOST_ROUTES: usize = 100;
+/// The most bytes of a name, a kind or a target.
+const NAME_BYTES: usize = 255;
+/// The most bytes of the reason of an outage.
+const REASON_BYTES: usize = 500;
+
+/// A sink, as one host sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
+pub struct SinkStatus {
+    /// Its name in the configuration.
+    pub name: String,
+    /// The kind, such as `nats`; `application` for a sink that is not configured.
+    #[serde(default)]
+    pub kind: String,
+    /// The address that its messages go to, without credentials. Empty if it has no address.
+    #[serde(default)]
+    pub target: String,
+    /// Whether it takes messages.
+    pub state: SinkState,
+    /// Since when and why it is unavailable; `None` in any other state.
+    #[serde(default)]
+    pub outage: Option<SinkOutage>,
+    /// When a message was last confirmed; `None` if none was since the host started.
+    #[serde(default)]
+    pub last_success: Option<Timestamp>,
+    /// How many of its receivers take no messages, while others may: paths of an endpoint, or nodes of a cluster.
+    #[serde(default)]
+    pub unavailable_receivers: u32,
+    /// The routes that are relayed to it, sorted; a host reports the first 100 to other hosts.
+    #[serde(default)]
+    pub routes: Vec<Route>,
+    /// How many more routes are relayed to it.
+    #[serde(default)]
+    pub more_routes: usize,
+}
+
+/// Whether a sink takes messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
+pub enum SinkState {
+    /// It confirmed a message, and has not been unavailable since.
+    Working,
+    /// It takes no messages. The host sends one message after each rest, to see whether it works again.
+    Unavailable,
+    /// No message was confirmed since the host started, or no message was sent for a long time since an outage.
+    Unconfirmed,
+    /// A state of a later version of this program.
+    #[default]
+    #[serde(other)]
+    Unknown,
+}
+
+/// The outage of a sink.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
+pub struct SinkOutage {
+    /// When the host noticed it, by its clock.
+    pub since: Timestamp,
+    /// Why the last message was not taken, without secrets.
+    pub reason: String,
+    /// When the next message is sent, if there is one. In the past: with the next message.
+    pub next_try: Timestamp,
+}
+
+impl SinkStatus {
+    /// Reads the sinks from the JSON list that a host writes into its row. Skips plugins, and sinks that cannot be read, because the
+    /// host may be of another version.
+    #[doc(hidden)] // for the host
+    #[must_use]
+    pub fn list(text: &str) -> Vec<Self> {
+        let listed: Vec<Value> = serde_json::from_str(text).unwrap_or_default();
+        let entries = listed.into_iter().filter_map(|mut entry| entry.get_mut("sink").map(Value::take));
+        entries.take(MOST_SINKS).filter_map(|sink| serde_json::from_value(sink).ok()).map(Self::bounded).collect()
+    }
+
+    /// The entry of that list. Readers of plugins skip it.
+    #[doc(hidden)] // for the host
+    #[must_use]
+    pub fn entry(&self) -> Value {
+        json!({ "sink": self.clone().bounded() })
+    }
+
+    /// With texts and lists of a bounded size. Applied to rows that are read too: another program may have written them.
+    fn bounded(mut self) -> Self {
+        self.more_routes = self.more_routes.saturating_add(self.routes.len().saturating_sub(MOST_ROUTES));
+        self.routes.truncate(MOST_ROUTES);
+        for text in [&mut self.name, &mut self.kind, &mut self.target] {
+            shorten(text, NAME_BYTES);
+        }
+        if let Some(outage) = &mut self.outage {
+            shorten(&mut outage.reason, REASON_BYTES);
+        }
+        self
+    }
+
+    /// Whether it takes no messages.
+    #[must_use]
+    pub fn is_unavailable(&self) -> bool {
+        self.state == SinkState::Unavailable
+    }
+}
+
+impl SinkState {
+    /// The word for it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Working => "working",
+            Self::Unavailable => "unavailable",
+            Self::Unconfirmed => "unconfirmed",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::PluginStatus;
+
+    fn status(reason: &str) -> SinkStatus {
+        let time = |seconds: i64| Timestamp::from_micros(seconds * 1_000_000);
+        SinkStatus {
+            name: "orders".to_owned(),
+            kind: "nats".to_owned(),
+            target: "nats://broker".to_owned(),
+            state: SinkState::Unavailable,
+            outage: Some(SinkOutage { since: time(1), reason: reason.to_owned(), next_try: time(2) }),
+            last_success: Some(time(0)),
+            unavailable_receivers: 0,
+            routes: vec![Route::new("Order", "*").expect("valid")],
+            more_routes: 0,
+        }
+    }
+
+    #[test]
+    fn sinks_and_plugins_are_read_from_one_list() {
+        let plugin = json!({ "name": "mailer", "state": "serving" });
+        let list = json!([plugin, status("refused").entry(), { "sink": { "name": "of a later version" } }]).to_string();
+
+        assert_eq!(SinkStatus::list(&list), [status("refused")]);
+        let plugins = PluginStatus::list(&list);
+        assert_eq!(plugins.iter().map(|plugin| plugin.name.as_str()).collect::<Vec<_>>(), ["mailer"]);
+        assert_eq!(SinkStatus::list("no list"), []);
+    }
+
+    #[test]
+    fn an_unknown_state_is_read_as_unknown() {
+        let list = json!([{ "sink": { "name": "orders", "state": "resting" } }]).to_string();
+        assert_eq!(SinkStatus::list(&list)[0].state, SinkState::Unknown);
+    }
+
+    #[test]
+    fn texts_and_lists_of_a_row_are_bounded() {
+        let long = "x".repeat(100_000);
+        let route = |number| Route::new("Order", format!("Event{number:04}")).expect("valid");
+        let routes = (0..1_000).map(route).collect();
+        let by_hand = SinkStatus { name: long.clone(), kind: long.clone(), target: long.clone(), routes, ..status(&long) };
+
+        let read = SinkStatus::list(&json!([{ "sink": by_hand }]).to_string());
+
+        assert_eq!((read[0].routes.len(), read[0].more_routes), (MOST_ROUTES, 900));
+        let bytes = serde_json::to_string(&read).expect("plain data").len();
+        assert!(bytes < 10_000, "{bytes}");
+        assert_eq!(SinkStatus::list(&json!([read[0].entry()]).to_string()), read, "its size does not change again");
+    }
+}
