@@ -18,5 +18,6 @@ mod redis;
 mod redis_cluster;
 mod redis_sentinel;
 mod relay;
+mod status;
 mod stdout;
 mod tls;

@@ -5,6 +5,7 @@ mod hosts;
 mod others;
 mod plugins;
 mod session;
+mod sinks;
 mod stalls;
 
 use std::sync::Arc;
@@ -24,12 +25,16 @@ use crate::wake::Wake;
 use availability::{Availability, Change, has_all};
 use others::{Notice, Others};
 pub(crate) use session::SessionKeeper;
+use sinks::{has_same_states, with_sinks};
 pub(crate) use stalls::Stalls;
 
 pub use hosts::hosts;
 #[doc(inline)]
-pub use outbox_event::{PluginCapability, PluginDetails, PluginLimits, PluginState, PluginStatus, PluginSwap};
+pub use outbox_event::{
+    PluginCapability, PluginDetails, PluginLimits, PluginState, PluginStatus, PluginSwap, SinkOutage, SinkState, SinkStatus,
+};
 pub use plugins::plugins;
+pub use sinks::{HostSink, live_sinks, relayed_to, sinks};
 
 /// This many times in a lease a host says that it is alive and keeps its partitions: some failures are no loss, and a host
 /// that comes soon has its part of them.
@@ -54,6 +59,9 @@ type HostsLookup = JoinHandle<Result<(Vec<NodeRecord>, Timestamp), StoreError>>;
 /// Tells of the plugins of this host, as one JSON list.
 pub(crate) type Report = Box<dyn Fn() -> Option<String> + Send + Sync>;
 
+/// Reports the state of each sink of this host, with its routes.
+pub(crate) type SinkReport = Arc<dyn Fn() -> Vec<SinkStatus> + Send + Sync>;
+
 /// Says that this host is alive, until it stops.
 pub(crate) struct Heartbeat {
     pub(crate) store: Arc<dyn Store>,
@@ -61,6 +69,7 @@ pub(crate) struct Heartbeat {
     pub(crate) lease: Duration,
     /// `None` without plugins.
     pub(crate) report: Option<Report>,
+    pub(crate) sinks: SinkReport,
     pub(crate) partitions: Arc<Partitions>,
     pub(crate) wake: Arc<Wake>,
     pub(crate) metrics: Arc<Metrics>,
@@ -76,17 +85,18 @@ impl Heartbeat {
         let (outage, restore_outage) = (Outage::default(), Outage::default());
         let mut others = Others::new(self.node.owner.as_str(), self.node.mode, self.lease);
         let (mut last, mut unkept, mut availability) = (self.node.clone(), None, Availability::new(self.lease));
+        let mut last_sinks = Vec::new();
         let mut look: Option<HostsLookup> = None;
         self.partitions.session().wait_until_known(FIRST_SESSION).await;
         'alive: loop {
             self.restore_partitions(&restore_outage).await;
             self.decide(&mut availability, &last.listeners.stalled).await;
-            let report = self.host_report(&availability);
+            let (report, sinks) = (self.host_report(&availability), (self.sinks)());
             let live = if self.partitions.lets_go() && self.partitions.holds_any() {
                 None
             } else {
                 outage.note(
-                    self.run_once(&report, &mut unkept).await.inspect_err(|error| self.metrics.db_error(error)),
+                    self.run_once(&report, &sinks, &mut unkept).await.inspect_err(|error| self.metrics.db_error(error)),
                     |error| tracing::error!(%error, "this host cannot write its heartbeat; trying again"),
                     || tracing::info!("this host is seen by the others again"),
                 )
@@ -97,7 +107,7 @@ impl Heartbeat {
                 if !is_same(&report.listeners, &last.listeners) {
                     longest = longest.min(SOON);
                 }
-                last = report;
+                (last, last_sinks) = (report, sinks);
                 if look.is_none() && others.should_look(live) {
                     look = Some(self.look());
                 }
@@ -112,6 +122,7 @@ impl Heartbeat {
                     tokio::time::sleep(REPORT_CHECK).await;
                     let now = self.host_report(&availability);
                     let is_old = now.plugins == last.plugins && now.refused == last.refused;
+                    let is_old = is_old && has_same_states(&(self.sinks)(), &last_sinks);
                     if !is_old || !is_same(&now.listeners, &last.listeners) {
                         return;
                     }
@@ -138,7 +149,7 @@ impl Heartbeat {
 
     /// Writes a heartbeat, then keeps the partitions. Returns how many live hosts have this one's mode. `unkept` is that number if the
     /// last heartbeat was written, and the partitions could not be kept.
-    async fn run_once(&mut self, report: &Node, unkept: &mut Option<u32>) -> Result<u32, StoreError> {
+    async fn run_once(&mut self, report: &Node, sinks: &[SinkStatus], unkept: &mut Option<u32>) -> Result<u32, StoreError> {
         let mut is_news = false;
         if let Some(hosts) = *unkept {
             // A host that cannot keep its partitions must not look alive: no other host could take them over.
@@ -148,7 +159,8 @@ impl Heartbeat {
         let session = self.partitions.session().begin_announcing();
         // A host that stops or stands aside takes nothing: the others share the partitions without it.
         let room = if self.partitions.takes_any() { self.node.room } else { 0 };
-        let node = Node { session, room, is_registered: self.node.is_registered, ..report.clone() };
+        let plugins = with_sinks(report.plugins.clone(), sinks);
+        let node = Node { plugins, session, room, is_registered: self.node.is_registered, ..report.clone() };
         let beat = self.partitions.begin_beat();
         let hosts = self.beat(node).await?;
         *unkept = Some(hosts);

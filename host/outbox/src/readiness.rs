@@ -6,6 +6,7 @@
 mod pulse;
 mod schema;
 
+use outbox_event::SinkStatus;
 pub(crate) use pulse::Pulse;
 pub(crate) use schema::{SchemaFault, SchemaWatch};
 use serde::Serialize;
@@ -18,6 +19,7 @@ pub struct Readiness {
     ready: bool,
     reasons: Vec<Unready>,
     stalled: Vec<StalledRoute>,
+    unavailable_sinks: Vec<SinkStatus>,
 }
 
 /// One reason why a host cannot do its work.
@@ -52,12 +54,17 @@ pub enum UnreadyCode {
 impl Readiness {
     /// Ready when there is no reason against it.
     pub(crate) fn new(reasons: Vec<Unready>) -> Self {
-        Self { ready: reasons.is_empty(), reasons, stalled: Vec::new() }
+        Self { ready: reasons.is_empty(), reasons, stalled: Vec::new(), unavailable_sinks: Vec::new() }
     }
 
     /// Adds stalled routes. They do not make the host unready: a restart would not help.
     pub(crate) fn with_stalled(self, stalled: Vec<StalledRoute>) -> Self {
         Self { stalled, ..self }
+    }
+
+    /// Adds sinks that take no messages. They do not make the host unready: a restart would not help.
+    pub(crate) fn with_unavailable_sinks(self, unavailable_sinks: Vec<SinkStatus>) -> Self {
+        Self { unavailable_sinks, ..self }
     }
 
     /// Whether the host can do its work.
@@ -78,6 +85,12 @@ impl Readiness {
     pub fn stalled(&self) -> &[StalledRoute] {
         &self.stalled
     }
+
+    /// The sinks that take no messages, as this host sees them. It is ready all the same: their events wait.
+    #[must_use]
+    pub fn unavailable_sinks(&self) -> &[SinkStatus] {
+        &self.unavailable_sinks
+    }
 }
 
 impl Unready {
@@ -96,9 +109,9 @@ mod tests {
 
         let told = serde_json::to_value(Readiness::new(vec![stopping])).expect("plain data");
 
-        let expected = serde_json::json!({"ready": false, "reasons": [{"code": "poller_stuck", "message": "the poller is stuck"}], "stalled": []});
+        let expected = serde_json::json!({"ready": false, "reasons": [{"code": "poller_stuck", "message": "the poller is stuck"}], "stalled": [], "unavailable_sinks": []});
         assert_eq!(told, expected);
         let ready = serde_json::to_value(Readiness::new(Vec::new())).expect("plain data");
-        assert_eq!(ready, serde_json::json!({"ready": true, "reasons": [], "stalled": []}));
+        assert_eq!(ready, serde_json::json!({"ready": true, "reasons": [], "stalled": [], "unavailable_sinks": []}));
     }
 }

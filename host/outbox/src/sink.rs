@@ -17,7 +17,8 @@ pub use outbox_sink::RedisConfig;
 pub(crate) use outbox_sink::tls;
 #[doc(inline)]
 pub use outbox_sink::{
-    CommonConfig, Message, Secret, Sink, SinkConfig, SinkError, Sinks, SinksError, StdoutConfig, Template, TemplateError,
+    CommonConfig, Message, Secret, Sink, SinkConfig, SinkError, SinkMonitor, Sinks, SinksError, StdoutConfig, Template,
+    TemplateError,
 };
 #[cfg(feature = "sink-kafka")]
 #[doc(inline)]

@@ -186,6 +186,7 @@ mod tests {
         assert!(faults[0].starts_with("sinks.\"a.b\" is not a valid name"));
         assert!(faults[1].starts_with("sinks.orders.source is empty"));
     }
+
     #[tokio::test]
     async fn the_state_of_each_sink_is_reported_while_and_after_it_is_in_use() {
         let config = SinkConfig::Stdout(crate::StdoutConfig { source: "shop".to_owned() });

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use outbox_event::SinkStatus;
+
 use super::prometheus;
 use super::sampler::Sample;
 use super::snapshot::{MetricType, Snapshot};
@@ -21,6 +23,8 @@ pub(crate) struct Exposition<'a> {
     pub(crate) in_flight: usize,
     /// What the table was last seen to hold; `None` where nobody looks.
     pub(crate) sample: Option<Sample>,
+    /// The sinks, as this host sees them.
+    pub(crate) sinks: Vec<SinkStatus>,
     /// What became of spans; `None` where none are exported.
     #[cfg(feature = "otel")]
     pub(crate) spans: Option<&'a super::span_counts::SpanCounts>,
@@ -36,6 +40,7 @@ impl Exposition<'_> {
     pub(crate) fn snapshot(&self) -> Snapshot {
         let mut snapshot = Snapshot::default();
         self.host(&mut snapshot);
+        self.sinks(&mut snapshot);
         self.table(&mut snapshot);
         self.counters(&mut snapshot);
         self.routes(&mut snapshot);
@@ -89,6 +94,17 @@ impl Exposition<'_> {
         for one in stalled.iter().take(StalledRoute::NAMED) {
             let route = if one.is_all() { "*/*" } else { &one.route };
             seconds.series(&[("route", route), ("listener", &one.listener)], now.since(one.since).as_secs_f64());
+        }
+    }
+
+    fn sinks(&self, snapshot: &mut Snapshot) {
+        let available = snapshot.family(
+            "sink_available",
+            MetricType::Gauge,
+            "0 while this host finds a sink unavailable, and its events wait; 1 otherwise.",
+        );
+        for sink in &self.sinks {
+            available.series(&[("sink", sink.name.as_str())], !sink.is_unavailable());
         }
     }
 

@@ -14,7 +14,7 @@ use super::wanted::Wanted;
 use crate::dispatcher::{Dispatcher, Shared, Visits};
 use crate::listener::Listeners;
 use crate::metrics::{Sampled, Sampler};
-use crate::node::{HEARTBEATS, Heartbeat, SessionKeeper, Stalls};
+use crate::node::{HEARTBEATS, Heartbeat, SessionKeeper, SinkReport, Stalls};
 use crate::notifier;
 use crate::order::{Learner, Order};
 use crate::partition::Partitions;
@@ -46,6 +46,7 @@ pub(super) struct Background<'a, S> {
     pub(super) schema: Arc<SchemaFault>,
     /// `None` where the table is not looked at.
     pub(super) sampled: Option<Arc<Sampled>>,
+    pub(super) sinks: SinkReport,
     pub(super) stop: watch::Receiver<bool>,
 }
 
@@ -160,6 +161,7 @@ impl<S> Background<'_, S> {
             store: self.store.clone(),
             node,
             report: loaded.report(),
+            sinks: self.sinks.clone(),
             lease: wanted.dispatcher.lease,
             partitions: self.partitions.clone(),
             wake: parts.wake.clone(),
@@ -233,6 +235,7 @@ impl<S> Background<'_, S> {
             queue: parts.queue.clone(),
             in_flight: parts.in_flight.clone(),
             sampled: self.sampled.clone(),
+            sinks: self.sinks.clone(),
             #[cfg(feature = "otel")]
             spans: wanted.telemetry.as_ref().and_then(crate::telemetry::Telemetry::spans),
             stopped: self.stop.clone(),

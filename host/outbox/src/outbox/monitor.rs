@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::{Mode, Outbox};
 use crate::metrics::{Exposition, Metrics, Sampled};
+use crate::node::{SinkReport, SinkStatus};
 use crate::queue::{InFlight, Queue};
 use crate::readiness::{Pulse, Readiness, SchemaFault, Unready, UnreadyCode};
 use crate::store::SharedStore;
@@ -40,6 +41,7 @@ pub(super) struct Watched {
     pub(super) in_flight: Arc<InFlight>,
     /// `None` where the table is not looked at.
     pub(super) sampled: Option<Arc<Sampled>>,
+    pub(super) sinks: SinkReport,
     /// What became of spans; `None` where none are exported.
     #[cfg(feature = "otel")]
     pub(super) spans: Option<Arc<crate::telemetry::SpanCounts>>,
@@ -73,6 +75,7 @@ impl Monitor {
             queued: queue.depth(),
             in_flight: in_flight.len(),
             sample: sampled.as_ref().map(|sampled| sampled.at(Instant::now())),
+            sinks: self.sinks(),
             #[cfg(feature = "otel")]
             spans: self.0.spans.as_deref(),
         }
@@ -92,7 +95,14 @@ impl Monitor {
         let plugins = self.0.plugins.iter().flat_map(crate::wasm::RequiredPlugins::missing);
         #[cfg(feature = "wasm")]
         reasons.extend(plugins.map(|fault| Unready::new(UnreadyCode::Plugin, fault)));
-        Readiness::new(reasons).with_stalled(self.0.metrics.stalls.routes())
+        let unavailable = self.sinks().into_iter().filter(SinkStatus::is_unavailable).collect();
+        Readiness::new(reasons).with_stalled(self.0.metrics.stalls.routes()).with_unavailable_sinks(unavailable)
+    }
+
+    /// The state of each sink as this outbox sees it, by name.
+    #[must_use]
+    pub fn sinks(&self) -> Vec<SinkStatus> {
+        (self.0.sinks)()
     }
 
     /// The outbox's mode.

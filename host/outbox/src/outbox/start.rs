@@ -14,6 +14,7 @@ use super::wanted::{Checked, StartError, Wanted};
 use super::{Inner, Outbox};
 use crate::dispatcher::Dispatcher;
 use crate::listener::{Listeners, Owner};
+use crate::node::SinkReport;
 use crate::purge::PurgeConfig;
 use crate::routes;
 use crate::settler::channels;
@@ -28,6 +29,7 @@ struct Ready {
     loaded: Loaded,
     health: Health,
     purge: PurgeConfig,
+    sinks: SinkReport,
 }
 
 impl<S: SharedStore> Wanted<S> {
@@ -53,6 +55,7 @@ impl<S: SharedStore> Wanted<S> {
             Listeners::with_breaker(self.breaker).counting_in(parts.metrics.calls.clone(), parts.metrics.routes.clone()),
         );
         listeners.replace(Owner::Native, native)?;
+        let sinks = self.sink_report(&relays);
         listeners.set_relays(relays)?;
         if self.delivers() {
             routes::learn(&*store, &listeners).await?;
@@ -76,12 +79,12 @@ impl<S: SharedStore> Wanted<S> {
             plugins_ms = (plugins - routes).as_millis(),
             "the outbox starts"
         );
-        Ok(self.run(Ready { store, parts, listeners, loaded, health, purge }))
+        Ok(self.run(Ready { store, parts, listeners, loaded, health, purge, sinks }))
     }
 
     /// Starts all that runs.
     fn run(self, ready: Ready) -> Outbox<S> {
-        let Ready { store, parts, listeners, loaded, health, purge } = ready;
+        let Ready { store, parts, listeners, loaded, health, purge, sinks } = ready;
         let (stopped, stop) = watch::channel(false);
         let (left, leave) = watch::channel(false);
         // Channels first, tasks last: nothing is filled in after it was made.
@@ -101,6 +104,7 @@ impl<S: SharedStore> Wanted<S> {
             partitions,
             schema: Arc::default(),
             sampled: self.sampled(),
+            sinks,
             stop,
         };
         let monitor = background.monitor(&loaded);

@@ -8,6 +8,7 @@ use crate::dispatcher::{DispatcherConfig, Interceptor, RecordedCosts, Unroutable
 use crate::event::NameError;
 use crate::listener::{BreakerConfig, Owner, Registration, RetryPolicy, RouteConflict};
 use crate::metrics::{MetricsConfig, Sampled};
+use crate::node::SinkReport;
 use crate::order::{Order, OrderConfig};
 use crate::partition::{Partitions, Share};
 use crate::poller::PollerConfig;
@@ -119,6 +120,32 @@ impl<S> Wanted<S> {
     #[cfg(not(feature = "sinks"))]
     fn check_relays(&mut self, _: &mut Vec<String>) -> Result<Vec<(Owner, Registration)>, StartError> {
         Ok(Vec::new())
+    }
+
+    /// Reports the state of each sink, with the routes of these relays. Keeps no connection open.
+    #[cfg(feature = "sinks")]
+    pub(super) fn sink_report(&self, relays: &[(Owner, Registration)]) -> SinkReport {
+        let mut routes: std::collections::BTreeMap<Arc<str>, Vec<crate::Route>> = std::collections::BTreeMap::new();
+        for (owner, registration) in relays {
+            if let Owner::Sink(name) = owner {
+                routes.entry(name.clone()).or_default().push(registration.route.clone());
+            }
+        }
+        routes.values_mut().for_each(|routes| routes.sort());
+        let monitor = self.sinks.monitor();
+        Arc::new(move || {
+            let mut sinks = monitor.list();
+            for sink in &mut sinks {
+                sink.routes = routes.get(sink.name.as_str()).cloned().unwrap_or_default();
+            }
+            sinks
+        })
+    }
+
+    /// Reports no sinks.
+    #[cfg(not(feature = "sinks"))]
+    pub(super) fn sink_report(&self, _: &[(Owner, Registration)]) -> SinkReport {
+        Arc::new(Vec::new)
     }
 
     /// What the configuration says of settlements.

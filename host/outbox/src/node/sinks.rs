@@ -1,0 +1,170 @@
+//! The sinks of hosts, read from their rows, and the events that wait for them.
+//!
+//! A host writes its sinks into the list of its plugins: the table has one column for what a host reports of itself to people.
+
+use outbox_event::SinkStatus;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::store::{NodeRecord, RouteRecord};
+
+/// A sink, as one host sees it, with the events that wait for it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
+pub struct HostSink {
+    /// The host that reports it.
+    pub host: String,
+    /// Its state there.
+    #[serde(flatten)]
+    pub sink: SinkStatus,
+    /// Unfinished events of the routes that are relayed to it, without parked ones. Events that plugins publish are not counted.
+    pub waiting: u64,
+}
+
+/// The sinks that a host lists in its row; empty if it lists no sinks. Skips each sink that cannot be read, because the host may be of
+/// another version.
+#[must_use]
+pub fn sinks(node: &NodeRecord) -> Vec<SinkStatus> {
+    node.plugins.as_deref().map(SinkStatus::list).unwrap_or_default()
+}
+
+/// The sinks of the live hosts. `routes` are all routes with their counts; `sinks` are those of one host, see [`sinks`].
+#[must_use]
+pub fn live_sinks(
+    nodes: &[NodeRecord],
+    routes: &[RouteRecord],
+    sinks: impl Fn(&NodeRecord) -> Vec<SinkStatus>,
+) -> Vec<HostSink> {
+    let of_host = |node: &NodeRecord| {
+        let (host, sinks) = (&node.label, sinks(node));
+        let waiting = waiting(&sinks, routes);
+        let with_host = |(sink, waiting)| HostSink { host: host.clone(), sink, waiting };
+        sinks.into_iter().zip(waiting).map(with_host).collect::<Vec<_>>()
+    };
+    nodes.iter().filter(|node| node.alive).flat_map(of_host).collect()
+}
+
+/// The sink that events of a route are relayed to, among the sinks of one host; `None` if they are not relayed.
+#[must_use]
+pub fn relayed_to<'s>(sinks: &'s [SinkStatus], route: &RouteRecord) -> Option<&'s SinkStatus> {
+    position(sinks, route).map(|position| &sinks[position])
+}
+
+/// The plugins' list with an entry for each sink; `None` without plugins and sinks.
+pub(super) fn with_sinks(plugins: Option<String>, sinks: &[SinkStatus]) -> Option<String> {
+    if sinks.is_empty() {
+        return plugins;
+    }
+    let mut entries: Vec<Value> = plugins.and_then(|list| serde_json::from_str(&list).ok()).unwrap_or_default();
+    entries.extend(sinks.iter().map(SinkStatus::entry));
+    Some(Value::Array(entries).to_string())
+}
+
+/// Whether the same sinks are in the same state since the same time, for whatever reasons.
+pub(super) fn has_same_states(one: &[SinkStatus], other: &[SinkStatus]) -> bool {
+    let state = |sink: &SinkStatus| (sink.state, sink.outage.as_ref().map(|outage| outage.since));
+    one.len() == other.len() && one.iter().zip(other).all(|(one, other)| state(one) == state(other))
+}
+
+/// How many events wait for each of the sinks of one host.
+fn waiting(sinks: &[SinkStatus], routes: &[RouteRecord]) -> Vec<u64> {
+    let mut waiting = vec![0_u64; sinks.len()];
+    for route in routes {
+        let events = route.waiting.saturating_add(route.blocked);
+        // Most routes have no waiting events.
+        if let Some(position) = (events > 0).then(|| position(sinks, route)).flatten() {
+            waiting[position] = waiting[position].saturating_add(events);
+        }
+    }
+    waiting
+}
+
+/// The position of the sink that a route is relayed to: the most exact relay decides, as in `Listeners::find`.
+fn position(sinks: &[SinkStatus], known: &RouteRecord) -> Option<usize> {
+    // A pattern does not apply to a route that had a listener of its own.
+    let had_its_own = known.first_seen_at.is_some();
+    let relays = sinks.iter().enumerate().flat_map(|(position, sink)| sink.routes.iter().map(move |route| (position, route)));
+    let applying = relays.filter(|(_, route)| route.covers(&known.route) && !(route.is_pattern() && had_its_own));
+    applying.max_by_key(|(_, route)| route.exactness()).map(|(position, _)| position)
+}
+
+#[cfg(test)]
+mod tests {
+    use outbox_event::{PluginStatus, SinkOutage, SinkState};
+
+    use super::*;
+    use crate::event::{OwnerId, Route};
+    use crate::store::Node;
+    use crate::time::Timestamp;
+
+    fn route(aggregate_type: &str, event_type: &str) -> Route {
+        Route::new(aggregate_type, event_type).expect("valid")
+    }
+
+    fn sink(name: &str, routes: &[Route]) -> SinkStatus {
+        SinkStatus {
+            name: name.to_owned(),
+            kind: "nats".to_owned(),
+            target: String::new(),
+            state: SinkState::Working,
+            outage: None,
+            last_success: None,
+            unavailable_receivers: 0,
+            routes: routes.to_vec(),
+            more_routes: 0,
+        }
+    }
+
+    fn counted(route: Route, waiting: u64, blocked: u64) -> RouteRecord {
+        changed!(RouteRecord { waiting, blocked, ..RouteRecord::new(route) })
+    }
+
+    #[test]
+    fn events_are_counted_at_the_sink_of_the_most_exact_relay() {
+        let sinks = [sink("all", &[route("*", "*")]), sink("orders", &[route("Order", "*"), route("Invoice", "Sent")])];
+        let had_its_own =
+            |known: RouteRecord| changed!(RouteRecord { first_seen_at: Some(Timestamp::from_micros(0)), ..known });
+        let routes = [
+            counted(route("Order", "Placed"), 3, 4),
+            counted(route("Mail", "Sent"), 20, 0),
+            had_its_own(counted(route("Order", "Mailed"), 100, 0)),
+            had_its_own(counted(route("Invoice", "Sent"), 1_000, 0)),
+        ];
+
+        assert_eq!(waiting(&sinks, &routes), [20, 1_007]);
+        assert_eq!(relayed_to(&sinks, &routes[0]).map(|sink| sink.name.as_str()), Some("orders"));
+        assert_eq!(relayed_to(&sinks, &routes[2]), None);
+    }
+
+    #[test]
+    fn a_row_lists_plugins_and_sinks_which_are_read_apart() {
+        let sinks = [sink("orders", &[route("Order", "*")])];
+        let plugins = r#"[{"name":"mailer","state":"serving"}]"#.to_owned();
+        let node = |plugins| Node { plugins, ..Node::new(OwnerId::generate("a"), "web-1", "multi_node", "0.1.0") };
+        let row = |node: &Node| NodeRecord::new(node, Timestamp::from_micros(0));
+
+        let both = row(&node(with_sinks(Some(plugins.clone()), &sinks)));
+        assert_eq!(super::sinks(&both), sinks);
+        assert_eq!(crate::node::plugins(&both), PluginStatus::list(&plugins));
+        let gone = changed!(NodeRecord { alive: false, ..both.clone() });
+        let live = live_sinks(&[both, gone], &[counted(route("Order", "Placed"), 7, 0)], super::sinks);
+        assert_eq!(live.iter().map(|one| (one.host.as_str(), one.waiting)).collect::<Vec<_>>(), [("web-1", 7)]);
+
+        assert_eq!(super::sinks(&row(&node(with_sinks(None, &sinks)))), sinks);
+        assert_eq!(with_sinks(Some(plugins.clone()), &[]), Some(plugins));
+        assert_eq!(with_sinks(None, &[]), None);
+    }
+
+    #[test]
+    fn another_reason_or_try_is_not_another_state() {
+        let outage = |since, reason: &str| {
+            let [since, next_try] = [since, since + 1].map(Timestamp::from_micros);
+            SinkOutage { since, reason: reason.to_owned(), next_try }
+        };
+        let down = |outage| SinkStatus { state: SinkState::Unavailable, outage: Some(outage), ..sink("orders", &[]) };
+
+        assert!(has_same_states(&[down(outage(1, "refused"))], &[down(outage(1, "reset"))]));
+        assert!(!has_same_states(&[down(outage(1, "refused"))], &[down(outage(2, "refused"))]));
+        assert!(!has_same_states(&[down(outage(1, "refused"))], &[sink("orders", &[])]));
+    }
+}

@@ -1,0 +1,65 @@
+//! An unavailable sink is reported by its host, in its row, its metrics and its readiness.
+
+use std::sync::Arc;
+
+use outbox::node::{HostSink, SinkState, live_sinks, sinks as sinks_of};
+use outbox::{Outbox, SqliteStore, Store};
+use serde_json::json;
+use support::{Database, Scrape, Sqlite, eventually};
+
+use crate::common::sinks;
+use crate::endpoint::{Answer, Endpoint, OK};
+use crate::receiver::{commit, done, relaying};
+
+const EVENTS: usize = 60;
+
+/// The only sink of the only host, as the tables show it.
+async fn reported(db: &Sqlite) -> Option<HostSink> {
+    let store: Arc<dyn Store> = Arc::new(db.another().await);
+    let (nodes, routes) = (store.nodes().await.expect("lists"), store.count_routes().await.expect("counts"));
+    live_sinks(&nodes, &routes, sinks_of).pop()
+}
+
+fn available(outbox: &Outbox<SqliteStore>) -> Option<f64> {
+    Scrape::of(&outbox.prometheus()).value("outbox_sink_available{sink=\"tested\"}")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unavailable_sink_is_reported_with_its_reason_and_its_waiting_events_until_it_works_again() {
+    let (db, store) = Sqlite::on_system_clock().await;
+    let endpoint = Endpoint::that(Answer::Says("HTTP/1.1 503 Down\r\ncontent-length: 0\r\n\r\n")).await;
+    let outbox = relaying(store, sinks(json!({"kind": "http", "url": endpoint.url(), "timeout": "1s"}))).await;
+    assert_eq!(available(&outbox), Some(1.0));
+    eventually("its row lists it", async || reported(&db).await.is_some_and(|one| one.sink.state == SinkState::Unconfirmed))
+        .await;
+
+    commit(&outbox, EVENTS).await;
+
+    eventually("its row says that it is unavailable", async || {
+        reported(&db).await.is_some_and(|one| one.sink.is_unavailable() && one.waiting == EVENTS as u64)
+    })
+    .await;
+    let sink = reported(&db).await.expect("it is listed").sink;
+    let outage = sink.outage.expect("it is unavailable");
+    assert!(outage.reason.contains("answered 503") && outage.next_try > outage.since, "{outage:?}");
+    assert_eq!((sink.name.as_str(), sink.kind.as_str(), sink.last_success), ("tested", "http", None));
+    assert_eq!(sink.routes.iter().map(ToString::to_string).collect::<Vec<_>>(), ["*/*"]);
+    assert_eq!(available(&outbox), Some(0.0));
+    let readiness = outbox.readiness();
+    assert!(readiness.is_ready(), "a restart would not help: {readiness:?}");
+    assert_eq!(readiness.unavailable_sinks().iter().map(|sink| sink.name.as_str()).collect::<Vec<_>>(), ["tested"]);
+
+    endpoint.answers(OK);
+
+    done(&db, EVENTS).await;
+    eventually("its row says that it works", async || {
+        reported(&db).await.is_some_and(|one| one.sink.state == SinkState::Working && one.waiting == 0)
+    })
+    .await;
+    assert_eq!(available(&outbox), Some(1.0));
+    assert!(outbox.readiness().unavailable_sinks().is_empty());
+    let monitor = outbox.monitor();
+    outbox.shutdown().await;
+    drop(outbox);
+    assert_eq!(monitor.sinks()[0].state, SinkState::Working, "the monitor outlives the host");
+}
