@@ -13,6 +13,7 @@ mod plugins;
 mod purge;
 mod replay;
 mod routes;
+mod sinks;
 mod stats;
 mod write;
 
@@ -49,6 +50,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
         replay::endpoints(),
         purge::endpoints(),
         plugins::endpoints(),
+        sinks::endpoints(),
         routes::endpoints(),
         stats::endpoints(),
         nodes::endpoints(),

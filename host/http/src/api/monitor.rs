@@ -5,6 +5,7 @@ use axum::extract::State;
 use axum::http::{HeaderName, StatusCode, header};
 use outbox::metrics::CONTENT_TYPE;
 use outbox::readiness::UnreadyCode;
+use outbox_event::{Route, SinkStatus};
 use outbox_store::StalledRoute;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -24,6 +25,9 @@ pub(super) struct Ready {
     /// Routes that this host cannot deliver at the moment. They do not make it unready. Sent only with a token.
     #[serde(skip_serializing_if = "Option::is_none")]
     stalled: Option<Vec<StalledRoute>>,
+    /// Sinks that take no messages at the moment, as this host sees them. They do not make it unready. Sent only with a token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unavailable_sinks: Option<Vec<SinkStatus>>,
 }
 
 /// Why the host cannot do its work.
@@ -40,9 +44,10 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     let text = "# TYPE outbox_events_written_total counter\noutbox_events_written_total 1\n";
     vec![
         Endpoint::get(crate::paths::READYZ, "ready", "Whether the host can do its work", ready)
-            .detail("A request with a token also gets the reasons in words, and the routes that the host cannot deliver.")
+            .detail("A request with a token also gets the reasons in words, the routes that the host cannot deliver, and the unavailable sinks.")
             .checks_its_query()
             .refuses(&[Kind::Starting])
+            .knows::<Route>()
             .answers::<Ready>(StatusCode::OK, "The host can do its work.")
             .answers::<Ready>(StatusCode::SERVICE_UNAVAILABLE, "The host cannot do its work; the answer says why."),
         Endpoint::get(crate::paths::METRICS, "metrics", "Metrics of the host", metrics)
@@ -67,7 +72,8 @@ pub(super) async fn ready(
         .map(|reason| Reason { code: reason.code, message: viewer.is_some().then(|| reason.message.clone()) });
     let status = if readiness.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let stalled = viewer.is_some().then(|| readiness.stalled().to_vec());
-    Ok((status, Json(Ready { ready: readiness.is_ready(), reasons: reasons.collect(), stalled })))
+    let unavailable_sinks = viewer.is_some().then(|| readiness.unavailable_sinks().to_vec());
+    Ok((status, Json(Ready { ready: readiness.is_ready(), reasons: reasons.collect(), stalled, unavailable_sinks })))
 }
 
 /// `GET /metrics`, in the text format of Prometheus.

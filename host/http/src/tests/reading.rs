@@ -58,9 +58,15 @@ async fn a_filter_that_is_not_known_or_not_valid_never_means_everything() {
         let answer = served.get(&format!("/v1/events?{query}")).await;
         assert_eq!((answer.status, &answer.json()["errors"][0]["field"]), (422, &json!(field)), "{query}: {}", answer.text);
     }
-    for path in
-        ["/v1/stats?x=1", "/v1/nodes?x=1", "/v1/routes?x=1", "/v1/plugins?x=1", "/v1/audit?limit=999", "/v1/dead?since=soon"]
-    {
+    for path in [
+        "/v1/stats?x=1",
+        "/v1/nodes?x=1",
+        "/v1/routes?x=1",
+        "/v1/plugins?x=1",
+        "/v1/sinks?x=1",
+        "/v1/audit?limit=999",
+        "/v1/dead?since=soon",
+    ] {
         assert_eq!(served.get(path).await.status, 422, "{path}");
     }
     let misspelt = served.get("/v1/audit?action=replya").await;
@@ -90,6 +96,7 @@ async fn hosts_routes_plugins_and_counts_are_told() {
         routes["routes"].as_array().unwrap().iter().map(|route| route["event_type"].as_str().unwrap()).collect();
     assert_eq!(names, ["Broken", "OrderPlaced"]);
     assert_eq!(served.get("/v1/plugins").await.json(), json!([]));
+    assert_eq!(served.get("/v1/sinks").await.json(), json!([]));
     let stats = served.get("/v1/stats").await.json();
     for name in ["new", "retry", "done", "dead", "parked", "blocked", "in_flight"] {
         assert_eq!(stats[name], 0, "{name}");

@@ -86,6 +86,7 @@ async fn without_a_valid_token_nothing_is_told_but_that_the_process_lives() {
         "/v1/dead/e",
         "/v1/plugins",
         "/v1/routes",
+        "/v1/sinks",
         "/v1/stats",
         "/v1/stream",
         "/v1/nodes",
