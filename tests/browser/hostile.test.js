@@ -54,7 +54,7 @@ after(async () => {
   await stopHosts();
 });
 
-const PAGES = ['', 'events', 'dead', 'routes', 'plugins', 'hosts', 'audit', 'dead/replay', 'dead/discard'];
+const PAGES = ['', 'events', 'dead', 'routes', 'plugins', 'sinks', 'hosts', 'audit', 'dead/replay', 'dead/discard'];
 
 for (const script of [true, false]) {
   test(`no text of a writer runs on any page, ${script ? 'with' : 'without'} a script of ours`, async () => {

@@ -75,6 +75,7 @@ const PAGES = {
   pause: () => 'routes/pause?aggregate_type=Invoice&event_type=Sent',
   resume: () => 'routes/resume?aggregate_type=Order&event_type=*',
   plugins: () => 'plugins',
+  sinks: () => 'sinks',
   hosts: () => 'hosts',
   audit: () => 'audit',
   login: () => 'login',

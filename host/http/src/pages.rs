@@ -80,6 +80,7 @@ pub(super) fn routes<S>(host: Host) -> Router<S> {
         .route("/routes", get(read::routes))
         .route("/routes/{action}", get(act::route_before).post(act::route))
         .route("/plugins", get(read::plugins))
+        .route("/sinks", get(read::sinks))
         .route("/hosts", get(read::hosts))
         .route("/audit", get(read::audit))
         .route("/login", get(door::login).post(door::enter))

@@ -12,6 +12,7 @@ use outbox_event::units::{count, number};
 
 use crate::pages::known::findings::{Finding, Severity, calm, findings};
 use crate::pages::known::plugins;
+use crate::pages::known::sinks;
 use crate::pages::known::snapshot::Known;
 use crate::pages::link::encoded;
 use crate::pages::words::when;
@@ -78,12 +79,13 @@ pub(crate) struct Frame {
     pub(crate) has: Option<Vec<(String, String)>>,
 }
 
-const ENTRIES: [(&str, &str); 7] = [
+const ENTRIES: [(&str, &str); 8] = [
     ("Overview", ""),
     ("Events", "events"),
     ("Dead", "dead"),
     ("Routes", "routes"),
     ("Plugins", "plugins"),
+    ("Sinks", "sinks"),
     ("Hosts", "hosts"),
     ("Audit log", "audit"),
 ];
@@ -128,6 +130,10 @@ impl Frame {
                 let served = plugins::of_all(&snapshot.nodes);
                 let fails = served.iter().any(|served| served.plugin.error.is_some());
                 fails.then(|| html! { span.badge.dead title="a plugin failed" { "!" } })
+            }
+            "Sinks" => {
+                let is_unavailable = sinks::is_any_unavailable(snapshot);
+                is_unavailable.then(|| html! { span.badge.dead title="a sink is unavailable" { "!" } })
             }
             "Routes" => {
                 let paused = snapshot.routes.iter().filter(|route| route.paused_at.is_some()).count() as u64;

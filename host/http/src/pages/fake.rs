@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use outbox_event::time::Timestamp;
-use outbox_event::{Envelope, OwnerId, Route, Status};
+use outbox_event::{Envelope, OwnerId, Route, SinkState, SinkStatus, Status};
 use outbox_store::{Node, NodeRecord, Record, RouteRecord};
 
 use super::document::{Frame, Theme};
@@ -30,6 +30,25 @@ pub(super) fn node(label: &str, now: Timestamp) -> NodeRecord {
 
 pub(super) fn route(aggregate_type: &str, event_type: &str) -> RouteRecord {
     RouteRecord::new(Route::new(aggregate_type, event_type).unwrap())
+}
+
+/// A working sink that these routes, or patterns, are relayed to.
+pub(super) fn sink(name: &str, routes: &[&str]) -> SinkStatus {
+    let route = |route: &&str| {
+        let (aggregate_type, event_type) = route.split_once('/').expect("both names");
+        Route::new(aggregate_type, event_type).expect("valid")
+    };
+    SinkStatus {
+        name: name.to_owned(),
+        kind: "nats".to_owned(),
+        target: "nats://broker".to_owned(),
+        state: SinkState::Working,
+        outage: None,
+        last_success: None,
+        unavailable_receivers: 0,
+        routes: routes.iter().map(route).collect(),
+        more_routes: 0,
+    }
 }
 
 /// The frame of a page that knows an empty table.

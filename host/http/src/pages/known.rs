@@ -4,4 +4,5 @@ pub(super) mod findings;
 pub(super) mod groups;
 pub(super) mod listeners;
 pub(super) mod plugins;
+pub(super) mod sinks;
 pub(super) mod snapshot;

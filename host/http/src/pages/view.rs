@@ -11,3 +11,4 @@ pub(super) mod paging;
 pub(super) mod payload;
 pub(super) mod plugins;
 pub(super) mod routes;
+pub(super) mod sinks;

@@ -12,6 +12,7 @@ use crate::pages::asked::events::WantedEvents;
 use crate::pages::document::Frame;
 use crate::pages::known::listeners::RouteListeners;
 use crate::pages::known::plugins::with_own;
+use crate::pages::known::sinks;
 use crate::pages::link::{encoded, query};
 use crate::pages::view;
 use crate::pages::view::copy::Table;
@@ -123,7 +124,8 @@ pub(crate) async fn routes(visit: Visit) -> Response {
     }
     let host = &visit.pages.host;
     let nodes = visit.frame.known.snapshot.as_ref().map_or(&[][..], |snapshot| &snapshot.nodes);
-    let answers = RouteListeners::of(nodes, host.owner.as_str(), &host.plugins(), &host.listeners);
+    let answers =
+        RouteListeners::of(nodes, host.owner.as_str(), &host.plugins(), &host.listeners).with_sinks(&host.monitor.sinks());
     visit.page("Routes", view::routes::page(&visit.frame, &answers, &visit.asked))
 }
 
@@ -135,6 +137,16 @@ pub(crate) async fn plugins(visit: Visit) -> Response {
     let nodes = visit.frame.known.snapshot.as_ref().map_or(&[][..], |snapshot| &snapshot.nodes);
     let plugins = with_own(nodes, host.owner.as_str(), &host.plugins());
     visit.page("Plugins", view::plugins::page(&visit.frame, &plugins, &host.metrics.calls.counts(), &visit.asked))
+}
+
+pub(crate) async fn sinks(visit: Visit) -> Response {
+    if visit.wants_parts() {
+        return visit.page("Sinks", maud::html! {});
+    }
+    let host = &visit.pages.host;
+    let snapshot = visit.frame.known.snapshot.as_ref();
+    let sinks = snapshot.map(|snapshot| sinks::with_own(snapshot, host.owner.as_str(), &host.monitor.sinks()));
+    visit.page("Sinks", view::sinks::page(&visit.frame, &sinks.unwrap_or_default(), &visit.asked))
 }
 
 pub(crate) async fn hosts(visit: Visit) -> Response {

@@ -78,6 +78,7 @@ impl FromRequestParts<Pages> for Visit {
             "dead" | "jobs" => "Dead",
             "routes" => "Routes",
             "plugins" => "Plugins",
+            "sinks" => "Sinks",
             "hosts" => "Hosts",
             "audit" => "Audit log",
             _ => "",

@@ -1,18 +1,21 @@
 //! The findings of the status line: what is wrong, the worst first, each with a link to its cause. Pure: facts in, sentences
 //! out.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
+use outbox::node::sinks;
 use outbox::why::Pauses;
-use outbox_event::PluginState;
 use outbox_event::time::Timestamp;
 use outbox_event::units::{count, figure, number, relative_to, span};
+use outbox_event::{PluginState, SinkStatus};
 use outbox_listener::{NO_LISTENER, is_unroutable};
 use outbox_store::{NodeRecord, RouteRecord, WaitReason};
 
 use super::groups::{Group, groups};
 use super::plugins::{self, LivePlugin};
+use super::sinks::{UnavailableSink, unavailable, waits_for_sink};
 use super::snapshot::{Known, SAMPLE, Snapshot};
 use crate::pages::link::{Link, encoded, query};
 use crate::pages::words::{clock, short, verb, visible};
@@ -43,15 +46,21 @@ pub(crate) struct Finding {
     pub(crate) said: Option<String>,
     /// The page that shows its cause.
     pub(crate) link: Link,
+    /// How many events it affects; `u64::MAX` for all.
+    events: u64,
 }
 
 impl Finding {
     fn new(severity: Severity, sentence: impl Into<String>, to: impl Into<String>, word: &'static str) -> Self {
-        Self { severity, sentence: sentence.into(), said: None, link: Link { to: to.into(), word } }
+        Self { severity, sentence: sentence.into(), said: None, link: Link { to: to.into(), word }, events: 0 }
     }
 
     fn said(self, said: impl Into<String>) -> Self {
         Self { said: Some(short(&visible(&said.into()), 160)), ..self }
+    }
+
+    fn affecting(self, events: u64) -> Self {
+        Self { events, ..self }
     }
 }
 
@@ -66,6 +75,7 @@ pub(crate) fn findings(known: &Known) -> Vec<Finding> {
         all.extend(current.and_then(no_host));
         all.extend(current.and_then(refused));
         all.extend(current.into_iter().flat_map(aside));
+        all.extend(unavailable_sinks(snapshot, now));
         all.extend(plugins(snapshot));
         all.extend(dead(snapshot, now));
         all.extend(current.and_then(gone_hosts));
@@ -74,8 +84,8 @@ pub(crate) fn findings(known: &Known) -> Vec<Finding> {
         all.extend(unanswered(snapshot));
         all.extend(current.and_then(behind));
     }
-    // Stable: within a severity the order above stays.
-    all.sort_by_key(|finding| finding.severity);
+    // Stable: findings that affect as many events stay in the order above.
+    all.sort_by_key(|finding| (finding.severity, Reverse(finding.events)));
     // The line about a database that does not answer tells the time itself.
     let old = known.snapshot.as_ref().filter(|_| known.outage.is_none()).and_then(|snapshot| counted(snapshot));
     if let (Some(first), Some(counted)) = (all.first_mut(), old) {
@@ -123,7 +133,7 @@ fn database(known: &Known) -> Option<Finding> {
     };
     // Whole: what to do stands at its end.
     let said = Some(short(&visible(&outage.why), 600));
-    Some(Finding { said, ..Finding::new(Severity::Fault, sentence, "hosts", "Show hosts") })
+    Some(Finding { said, events: u64::MAX, ..Finding::new(Severity::Fault, sentence, "hosts", "Show hosts") })
 }
 
 fn no_host(snapshot: &Snapshot) -> Option<Finding> {
@@ -132,7 +142,7 @@ fn no_host(snapshot: &Snapshot) -> Option<Finding> {
         return None;
     }
     let sentence = format!("Nothing is being delivered: {}, and no host is alive.", waiting(events));
-    Some(Finding::new(Severity::Fault, sentence, "hosts", "Show hosts"))
+    Some(Finding::new(Severity::Fault, sentence, "hosts", "Show hosts").affecting(u64::MAX))
 }
 
 /// Outcomes that the database refuses.
@@ -148,7 +158,51 @@ fn refused(snapshot: &Snapshot) -> Option<Finding> {
         Some(id) => Finding::new(Severity::Fault, sentence, format!("events/{}", encoded(id.as_str())), "Show event"),
         None => Finding::new(Severity::Fault, sentence, "hosts", "Show hosts"),
     };
-    Some(finding.said(&first.error))
+    Some(finding.said(&first.error).affecting(events))
+}
+
+/// Sinks that take no messages, the one with the most waiting events first.
+fn unavailable_sinks(snapshot: &Snapshot, now: Timestamp) -> Vec<Finding> {
+    let all = unavailable(snapshot);
+    if all.len() > ONE_BY_ONE {
+        let events: u64 = all.iter().map(|sink| sink.waiting).sum();
+        let and_wait = if events == 0 { String::new() } else { format!("; {}", waiting(events)) };
+        let sentence = format!("{} sinks are unavailable{and_wait}.", all.len());
+        return vec![Finding::new(Severity::Fault, sentence, "sinks", "Show sinks").affecting(events)];
+    }
+    let finding = |sink: &UnavailableSink| {
+        // Elsewhere its events may be delivered; without events nothing is lost.
+        let severity = if sink.other_hosts == 0 && sink.waiting > 0 { Severity::Fault } else { Severity::Warning };
+        let sentence = format!(
+            "Sink {} has been unavailable{} since {}{}:",
+            visible(&short(&sink.name, 80)),
+            on_hosts(sink),
+            utc(sink.outage.since, now),
+            events_of_routes(sink)
+        );
+        Finding::new(severity, sentence, "sinks", "Show sinks").said(&*sink.outage.reason).affecting(sink.waiting)
+    };
+    all.iter().map(finding).collect()
+}
+
+/// The hosts that find the sink unavailable, if others do not.
+fn on_hosts(sink: &UnavailableSink) -> String {
+    match (sink.hosts.as_slice(), sink.other_hosts) {
+        (_, 0) => String::new(),
+        ([host], _) => format!(" on {}", visible(host)),
+        (hosts, _) => format!(" on {} hosts", hosts.len()),
+    }
+}
+
+/// The events that wait for the sink, with their routes; empty without waiting events.
+fn events_of_routes(sink: &UnavailableSink) -> String {
+    let Some(first) = sink.routes.first().filter(|_| sink.waiting > 0) else { return String::new() };
+    let first = visible(&short(&first.to_string(), 80));
+    let routes = match (sink.routes.len() - 1).saturating_add(sink.more_routes) {
+        0 => first,
+        more => format!("{first} and {}", count(more as u64, "other route")),
+    };
+    format!("; {} of {routes} {} waiting", count(sink.waiting, "event"), verb(sink.waiting, "is", "are"))
 }
 
 /// Hosts that stand aside, since other hosts can deliver what they cannot.
@@ -265,7 +319,7 @@ fn dead(snapshot: &Snapshot, now: Timestamp) -> Option<Finding> {
     let is_whole = dead <= u64::from(SAMPLE);
     let Some(largest) = of_worst_route(&groups) else {
         let sentence = format!("{} {} dead.", count(dead, "event"), verb(dead, "is", "are"));
-        return Some(Finding::new(Severity::Fault, sentence, "dead", "Show dead events"));
+        return Some(Finding::new(Severity::Fault, sentence, "dead", "Show dead events").affecting(dead));
     };
     if let Some(finding) = unroutable(snapshot) {
         return Some(finding);
@@ -297,7 +351,7 @@ fn dead(snapshot: &Snapshot, now: Timestamp) -> Option<Finding> {
     } else {
         "dead".to_owned()
     };
-    Some(Finding::new(Severity::Fault, sentence, to, "Show dead events").said(largest.error.clone()))
+    Some(Finding::new(Severity::Fault, sentence, to, "Show dead events").said(largest.error.clone()).affecting(dead))
 }
 
 /// A finding of its own if most dead events have one reason: no listener answers their routes.
@@ -316,20 +370,29 @@ fn unroutable(snapshot: &Snapshot) -> Option<Finding> {
         number(different as u64)
     );
     let to = format!("dead?{}", query(&[("error", NO_LISTENER)]));
-    Some(Finding::new(Severity::Fault, sentence, to, "Show dead events"))
+    Some(Finding::new(Severity::Fault, sentence, to, "Show dead events").affecting(snapshot.stats.dead))
 }
 
-/// Events that wait although their time has come, by the reasons that hosts noted.
+/// Events that wait although their time has come, by the reasons that hosts noted. Events that wait for an unavailable sink belong to
+/// the finding of that sink.
 fn waits(snapshot: &Snapshot, now: Timestamp) -> Vec<Finding> {
+    let hosts: Vec<Vec<SinkStatus>> =
+        snapshot.nodes.iter().filter(|node| node.alive && !node.stands_aside()).map(sinks).collect();
+    let is_of = |wait: &WaitReason, known: &RouteRecord| {
+        known.route.aggregate_type.as_str() == wait.aggregate_type && known.route.event_type.as_str() == wait.event_type
+    };
+    let is_explained_by_sink =
+        |wait: &&WaitReason| snapshot.routes.iter().any(|known| is_of(wait, known) && waits_for_sink(&hosts, known));
     let finding = |wait: &WaitReason| {
         let route = visible(&short(&format!("{}/{}", wait.aggregate_type, wait.event_type), 80));
         let (events, since) = (count(wait.events, "event"), span(now.since(wait.since)));
         let sentence = format!("{events} of {route} {} waiting, the first for {since}:", verb(wait.events, "is", "are"));
         let of_route =
             query(&[("status", "delayed"), ("aggregate_type", &wait.aggregate_type), ("event_type", &wait.event_type)]);
-        Finding::new(Severity::Warning, sentence, format!("events?{of_route}"), "Show events").said(wait.reason.clone())
+        let finding = Finding::new(Severity::Warning, sentence, format!("events?{of_route}"), "Show events");
+        finding.said(wait.reason.clone()).affecting(wait.events)
     };
-    snapshot.waits.iter().take(ONE_BY_ONE).map(finding).collect()
+    snapshot.waits.iter().filter(|wait| !is_explained_by_sink(wait)).take(ONE_BY_ONE).map(finding).collect()
 }
 
 /// Hosts that are gone and whose partitions no other host has taken over yet.
@@ -353,17 +416,17 @@ fn paused(snapshot: &Snapshot, now: Timestamp) -> Vec<Finding> {
     if paused.len() > ONE_BY_ONE {
         let pauses = Pauses::of(&snapshot.routes);
         let held = snapshot.routes.iter().filter(|known| pauses.holding(&known.route).next().is_some());
-        let sentence =
-            format!("{} are paused{}.", count(paused.len() as u64, "route"), and_wait(held.map(|known| known.parked).sum()));
-        return vec![Finding::new(Severity::Warning, sentence, to, "Show paused routes")];
+        let parked: u64 = held.map(|known| known.parked).sum();
+        let sentence = format!("{} are paused{}.", count(paused.len() as u64, "route"), and_wait(parked));
+        return vec![Finding::new(Severity::Warning, sentence, to, "Show paused routes").affecting(parked)];
     }
     let finding = |route: &RouteRecord| {
         let since = relative_to(route.paused_at?, now);
         let by = route.paused_by.as_deref().map_or_else(String::new, |by| format!(" by {}", visible(by)));
         let name = visible(&route.route.to_string());
-        let sentence =
-            format!("Route {name} was paused {since}{by}{}.", and_wait(RouteCounts::of(&route.route, &snapshot.routes).parked));
-        let finding = Finding::new(Severity::Warning, sentence, to, "Show paused routes");
+        let parked = RouteCounts::of(&route.route, &snapshot.routes).parked;
+        let sentence = format!("Route {name} was paused {since}{by}{}.", and_wait(parked));
+        let finding = Finding::new(Severity::Warning, sentence, to, "Show paused routes").affecting(parked);
         Some(match &route.pause_reason {
             Some(reason) => finding.said(reason.clone()),
             None => finding,
@@ -384,7 +447,7 @@ fn unanswered(snapshot: &Snapshot) -> Option<Finding> {
         more => format!("listeners for {} routes", number(more.len() as u64)),
     };
     let sentence = format!("{} for {listener}.", waiting(events));
-    Some(Finding::new(Severity::Warning, sentence, "events?status=parked", "Show parked events"))
+    Some(Finding::new(Severity::Warning, sentence, "events?status=parked", "Show parked events").affecting(events))
 }
 
 fn behind(snapshot: &Snapshot) -> Option<Finding> {

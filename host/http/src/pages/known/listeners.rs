@@ -1,9 +1,10 @@
 //! Which listener answers which route, as far as the host that shows the page knows: its own listeners, and the plugins of
 //! other live hosts. Hosts do not tell each other of native listeners.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use outbox_event::{Owner, PluginState, PluginStatus, Route};
+use outbox_event::{Owner, PluginState, PluginStatus, Route, SinkStatus};
 use outbox_listener::{Listeners, RegistryEntry};
 use outbox_store::NodeRecord;
 
@@ -16,6 +17,8 @@ pub(crate) struct RouteListeners<'a> {
     own: &'a Listeners,
     /// Whether another host is alive, which may have native listeners.
     has_others: bool,
+    /// The sinks that take no messages from this host.
+    unavailable_sinks: HashSet<String>,
 }
 
 /// Who answers a route.
@@ -25,6 +28,8 @@ pub(crate) enum RouteListener<'a> {
     Plugin(&'a PluginStatus),
     /// Native code or a relay of this host.
     Own(Owner),
+    /// A relay of this host, whose sink takes no messages.
+    UnavailableSink(Owner),
     /// None is known; another live host may have a listener.
     Untold,
     /// No live host has a listener.
@@ -35,7 +40,14 @@ impl<'a> RouteListeners<'a> {
     /// The listeners of `nodes`; `owner`, `plugins` and `own` belong to the host that shows the page.
     pub(crate) fn of(nodes: &[NodeRecord], owner: &str, plugins: &[PluginStatus], own: &'a Listeners) -> Self {
         let has_others = nodes.iter().any(|node| node.alive && node.owner != owner);
-        Self { plugins: plugins::with_own(nodes, owner, plugins), own, has_others }
+        let plugins = plugins::with_own(nodes, owner, plugins);
+        Self { plugins, own, has_others, unavailable_sinks: HashSet::new() }
+    }
+
+    /// With the state of this host's sinks.
+    pub(crate) fn with_sinks(mut self, sinks: &[SinkStatus]) -> Self {
+        self.unavailable_sinks = sinks.iter().filter(|sink| sink.is_unavailable()).map(|sink| sink.name.clone()).collect();
+        self
     }
 
     pub(crate) fn to(&self, route: &Route) -> RouteListener<'_> {
@@ -45,7 +57,12 @@ impl<'a> RouteListeners<'a> {
         }
         let own: Option<Arc<RegistryEntry>> = self.own.find(route);
         match own {
-            Some(entry) => RouteListener::Own(entry.owner.clone()),
+            Some(entry) => match &entry.owner {
+                Owner::Sink(name) if self.unavailable_sinks.contains(&**name) => {
+                    RouteListener::UnavailableSink(entry.owner.clone())
+                }
+                owner => RouteListener::Own(owner.clone()),
+            },
             None if self.has_others => RouteListener::Untold,
             None => RouteListener::Nobody,
         }

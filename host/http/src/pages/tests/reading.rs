@@ -18,7 +18,7 @@ async fn a_change_that_there_is_not_is_refused_with_the_list_of_those_that_there
     assert!(refused.text.contains("href=\"./audit\""), "back to the whole log: {}", refused.text);
 }
 
-const PAGES: [&str; 8] = ["/", "/events", "/dead", "/routes", "/plugins", "/hosts", "/audit", "/dead/replay"];
+const PAGES: [&str; 9] = ["/", "/events", "/dead", "/routes", "/plugins", "/sinks", "/hosts", "/audit", "/dead/replay"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_page_is_whole_small_and_runs_no_script_of_a_writer() {

@@ -155,7 +155,7 @@ fn listener(standing: &Standing<'_>, answer: &RouteListener<'_>) -> Markup {
         RouteListener::Plugin(plugin) => {
             html! { span.mono { (visible(&plugin.name)) " " (visible(plugin.version.as_deref().unwrap_or_default())) } }
         }
-        RouteListener::Own(owner) => html! { (visible(&owner.to_string())) },
+        RouteListener::Own(owner) | RouteListener::UnavailableSink(owner) => html! { (visible(&owner.to_string())) },
         _ if standing.known.route.is_pattern() => nobody("pattern"),
         _ if !standing.had_listener => nobody("none"),
         RouteListener::Untold => nobody("none here; another host may have one"),
@@ -167,6 +167,7 @@ fn state(standing: &Standing<'_>, answer: &RouteListener<'_>) -> Markup {
     let (class, shape, word) = match answer {
         _ if standing.is(RouteState::Paused) => badge(RouteState::Paused),
         RouteListener::Plugin(_) | RouteListener::Own(_) => ("done", "●", "serving"),
+        RouteListener::UnavailableSink(_) => ("dead", "✕", "sink unavailable"),
         _ if standing.is(RouteState::NoListener) => badge(RouteState::NoListener),
         _ if standing.known.route.is_pattern() => ("waiting", "○", "not paused"),
         RouteListener::Untold => ("waiting", "○", "unknown"),
@@ -181,12 +182,12 @@ fn state(standing: &Standing<'_>, answer: &RouteListener<'_>) -> Markup {
 mod tests {
     use std::sync::Arc;
 
-    use outbox_event::{DispatchResult, Event, Failure, Owner};
+    use outbox_event::{DispatchResult, Event, Failure, Owner, SinkState, SinkStatus};
     use outbox_listener::{Listeners, Registration};
     use outbox_store::{NodeRecord, RouteRecord};
 
     use super::*;
-    use crate::pages::fake::{frame, node, route};
+    use crate::pages::fake::{frame, node, route, sink};
     use crate::pages::known::snapshot::{Known, Snapshot};
 
     /// The page of a host with these listeners, `web-1`.
@@ -268,6 +269,26 @@ mod tests {
             idle(),
         ];
         assert_eq!(page(with(plugins, false)), alone, "a host that is gone serves nothing");
+    }
+
+    #[test]
+    fn a_route_whose_sink_is_unavailable_is_not_serving() {
+        let now = frame().known.now();
+        let own = Listeners::default();
+        let relay = |to: &str| {
+            Registration::new(Route::new(to, "*").unwrap(), |_: Arc<Event>| async { Ok::<_, Failure>(DispatchResult::Done) })
+        };
+        own.set_relays(vec![(Owner::Sink("down".into()), relay("Invoice")), (Owner::Sink("up".into()), relay("Order"))])
+            .unwrap();
+        let snapshot = Snapshot { routes: vec![route("Invoice", "Sent"), route("Order", "Placed")], ..Snapshot::made_up(now) };
+        let down = SinkStatus { state: SinkState::Unavailable, ..sink("down", &[]) };
+        let answers = RouteListeners::of(&[], "owner-web-1", &[], &own).with_sinks(&[down, sink("up", &[])]);
+        let frame = Frame { known: Known { snapshot: Some(Arc::new(snapshot)), outage: None }, ..frame() };
+
+        let rows = told(&page(&frame, &answers, &Fields::default()).into_string());
+
+        let both = |state: &str, listener: &str| (state.to_owned(), listener.to_owned());
+        assert_eq!(rows, [both("✕ sink unavailable", "the sink down"), both("● serving", "the sink up")]);
     }
 
     #[test]

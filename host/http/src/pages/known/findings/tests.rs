@@ -1,10 +1,10 @@
 use std::sync::Arc;
 
-use outbox_event::Route;
+use outbox_event::{Route, SinkOutage, SinkState};
 use outbox_store::{ListenerReport, Record, RefusedOutcome, RefusedOutcomes, StalledRoute, Stats};
 
 use super::*;
-use crate::pages::fake::{node, record, route};
+use crate::pages::fake::{node, record, route, sink};
 use crate::pages::known::snapshot::{Outage, SHOW_AGE_AFTER};
 
 fn now() -> Timestamp {
@@ -172,6 +172,81 @@ fn a_host_that_stands_aside_is_told_with_what_it_cannot_deliver() {
         Vec::<String>::new(),
         "the waiting events are a finding of their own"
     );
+}
+
+/// A host with these sinks.
+fn host_with(label: &str, sinks: &[SinkStatus]) -> NodeRecord {
+    let plugins = serde_json::Value::Array(sinks.iter().map(SinkStatus::entry).collect()).to_string();
+    changed!(NodeRecord { plugins: Some(plugins), ..node(label, now()) })
+}
+
+fn unavailable_for(seconds: u64, sink: SinkStatus) -> SinkStatus {
+    let since = now().minus(Duration::from_secs(seconds));
+    let outage = SinkOutage { since, reason: "connection refused".to_owned(), next_try: now() };
+    SinkStatus { state: SinkState::Unavailable, outage: Some(outage), ..sink }
+}
+
+fn waiting_at(event_type: &str, waiting: u64) -> RouteRecord {
+    changed!(RouteRecord { waiting, ..route("Order", event_type) })
+}
+
+#[test]
+fn an_unavailable_sink_is_named_with_its_routes_and_the_events_that_wait_for_it() {
+    let down = || unavailable_for(240, sink("orders", &["Order/*", "Invoice/Sent"]));
+    let since = now().minus(Duration::from_secs(240));
+    let wait =
+        WaitReason::new(&Route::new("Order", "Placed").unwrap(), "the sink orders is down: connection refused", 7, since);
+    let waits = vec![wait];
+    let all =
+        Snapshot { nodes: vec![host_with("web-1", &[down()])], routes: vec![waiting_at("Placed", 1_400)], waits, ..snapshot() };
+    assert_eq!(
+        said(all),
+        ["Sink orders has been unavailable since 14:06:00 UTC; 1,400 events of Order/* and 1 other route are waiting: \
+          connection refused"],
+        "and the waiting events are not a finding of their own"
+    );
+    let idle = Snapshot { nodes: vec![host_with("web-1", &[down()])], ..snapshot() };
+    assert_eq!(said(idle), ["Sink orders has been unavailable since 14:06:00 UTC: connection refused"]);
+}
+
+#[test]
+fn a_sink_that_other_hosts_reach_is_a_warning_with_the_host_that_does_not() {
+    let orders = || sink("orders", &["Order/*"]);
+    let hosts = |room| {
+        let stalled = StalledRoute::new("Order/*".to_owned(), "the sink orders".to_owned(), "refused".to_owned(), now());
+        let sick = host_with("web-2", &[unavailable_for(9, orders())]);
+        let sick = changed!(NodeRecord { room, listeners: ListenerReport::new(String::new(), [stalled]), ..sick });
+        vec![host_with("web-1", &[orders()]), sick]
+    };
+    let known = |room| {
+        let snapshot = Snapshot { nodes: hosts(room), routes: vec![waiting_at("Placed", 2)], ..snapshot() };
+        findings(&Known { snapshot: Some(Arc::new(snapshot)), outage: None })
+    };
+
+    let all = known(9);
+    assert_eq!(
+        all[0].sentence,
+        "Sink orders has been unavailable on web-2 since 14:09:51 UTC; 2 events of Order/* are waiting:"
+    );
+    assert_eq!((all[0].severity, all.len()), (Severity::Warning, 1));
+    let aside = known(0);
+    assert!(aside.len() == 1 && aside[0].sentence.starts_with("Host web-2 stands aside"), "{aside:?}");
+}
+
+#[test]
+fn findings_that_affect_the_most_events_come_first() {
+    let down = |name: &str, route: &str, seconds| unavailable_for(seconds, sink(name, &[route]));
+    let failed = r#"{"name":"unused","digest":"ab","state":"failed","routes":[],"error":"no world","file":"x"}"#;
+    let sinks = [down("mails", "Order/Mailed", 9), down("orders", "Order/Placed", 9)];
+    let entries: Vec<String> = sinks.iter().map(|sink| sink.entry().to_string()).chain([failed.to_owned()]).collect();
+    let nodes = vec![changed!(NodeRecord { plugins: Some(format!("[{}]", entries.join(","))), ..node("web-1", now()) })];
+    let routes = vec![waiting_at("Placed", 400), waiting_at("Mailed", 3)];
+    let stats = changed!(Stats { dead: 17, ..Stats::default() });
+
+    let all = said(Snapshot { nodes, routes, stats, dead: dead(17, "Paid", "deadline"), ..snapshot() });
+
+    let starts = ["Sink orders ", "17 events are dead", "Sink mails ", "Plugin unused failed"];
+    assert!(all.len() == 4 && all.iter().zip(starts).all(|(one, start)| one.starts_with(start)), "{all:#?}");
 }
 
 #[test]
