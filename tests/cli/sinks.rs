@@ -4,7 +4,8 @@ use std::fs::{self, File};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use crate::program::{PATIENCE, Place, end, signal};
+use crate::http::{address, ask};
+use crate::program::{Host, LOOK_AGAIN, PATIENCE, Place, end, signal};
 
 const NOWHERE: &str = "[sinks.orders]
 kind = \"nats\"
@@ -133,4 +134,79 @@ fn a_sink_that_is_not_there_and_a_fault_are_told() {
     let unknown = Place::migrated().run(&["sinks", "test", "orders"]);
     assert_eq!(unknown.code, Some(3), "{}", unknown.stderr);
     assert!(unknown.stderr.contains("defined in outbox.toml: add a section [sinks.orders]"), "{}", unknown.stderr);
+}
+
+/// Lists the only sink of a host until it says that it is unavailable.
+fn unavailable(place: &Place, arguments: &[&str]) -> serde_json::Value {
+    let started = Instant::now();
+    loop {
+        let list = place.json(&[&["sinks", "list", "--output", "json"][..], arguments].concat());
+        let sink = list.get(0).cloned().unwrap_or_default();
+        if sink["hosts"][0]["state"] == "unavailable" && sink["waiting"] == 2 {
+            return sink;
+        }
+        assert!(started.elapsed() < PATIENCE, "expected within {PATIENCE:?}: an unavailable sink, not {sink}");
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}
+
+#[test]
+fn an_unavailable_sink_is_shown_everywhere_with_its_outage_and_the_events_that_wait() {
+    let place = place(NOWHERE);
+    let before = place.run(&["sinks", "list"]);
+    assert_eq!(before.code, Some(0), "{}", before.stderr);
+    assert!(before.stderr.contains("no running host reports the state"), "{}", before.stderr);
+    place.order("first", "1");
+    place.order("second", "2");
+    let mut host = Host::of(place.command(&["run", "--listen", "127.0.0.1:0"]));
+    let address = address(&mut host);
+    host.wait_until_it_said("it is ready", |line| line == "ready");
+
+    let sink = unavailable(&place, &[]);
+
+    let outage = &sink["hosts"][0]["outage"];
+    assert!(outage["since"].is_string() && outage["next_try"].is_string(), "{sink}");
+    assert!(!sink.to_string().contains("s3cret"), "{sink}");
+    assert_eq!(sink["hosts"][0]["last_success"], serde_json::Value::Null);
+    let url = format!("http://{address}");
+    let remote = unavailable(&place, &["--url", &url]);
+    assert_eq!((&remote["kind"], &remote["routes"][0]), (&"nats".into(), &"Order/*".into()), "{remote}");
+
+    let list = place.ok(&["sinks", "list"]);
+    assert!(list.contains("orders on ") && list.contains(": unavailable, began ") && list.contains("next try "), "{list}");
+    let doctor = place.run(&["doctor"]);
+    assert!(
+        doctor.stdout.contains("the sink orders is unavailable on ") && doctor.stdout.contains("2 events wait"),
+        "{}",
+        doctor.stdout
+    );
+    for (request, part) in [
+        ("GET /v1/sinks", "\"state\":\"unavailable\""),
+        ("GET /readyz", "\"unavailable_sinks\":[{\"name\":\"orders\""),
+        ("GET /metrics", "outbox_sink_available{sink=\"orders\"} 0"),
+        ("GET /sinks", "unavailable"),
+        ("GET /routes", "sink unavailable"),
+        ("GET /", "Sink orders has been unavailable since "),
+    ] {
+        let answer = ask(&address, request, "", "");
+        assert!(
+            answer.starts_with("HTTP/1.1 200 ") && answer.contains(part) && !answer.contains("s3cret"),
+            "{request}: {answer}"
+        );
+    }
+    host.signal("TERM");
+    assert!(host.end().0.success());
+}
+
+#[test]
+fn the_sinks_are_listed_without_a_database() {
+    let place = Place::empty();
+    fs::write(place.path().join("outbox.toml"), NOWHERE).expect("written");
+    let ended = place.run(&["sinks", "list"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(
+        ended.stdout.contains("nats://127.0.0.1:1") && ended.stderr.contains("the state of the sinks is unknown: "),
+        "{}",
+        ended.stderr
+    );
 }

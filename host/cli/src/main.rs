@@ -170,6 +170,7 @@ impl Command {
                 matches!(command, Route::List { .. } | Route::Blocked { .. } | Route::Pause(_) | Route::Resume(_))
             }
             Self::Plugin(command) => matches!(command, Plugin::List { .. }),
+            Self::Sinks(command) => matches!(command, sinks::SinksCommand::List { .. }),
             Self::Replay(_) | Self::Stats(_) | Self::Top(_) | Self::Purge(_) | Self::Node(_) | Self::Audit(_) => true,
             _ => false,
         }
@@ -212,6 +213,7 @@ impl Command {
             Self::Event(_) | Self::Stats(_) | Self::Top(_) | Self::Node(_) | Self::Audit(_) => "outbox_viewer",
             Self::Dead(Dead::List { .. } | Dead::Show { .. } | Dead::Count { .. } | Dead::Test(_)) => "outbox_viewer",
             Self::Route(Route::List { .. } | Route::Blocked { .. }) | Self::Plugin(Plugin::List { .. }) => "outbox_viewer",
+            Self::Sinks(sinks::SinksCommand::List { .. }) => "outbox_viewer",
             Self::State(State::List(_) | State::Get { .. } | State::Usage { .. }) => "outbox_viewer",
             _ => "outbox_dispatcher",
         }

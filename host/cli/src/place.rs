@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use outbox::dead::{FailedEvents, ReplayLimits};
+use outbox::node::HostSink;
 use outbox::purge::PurgeLimits;
 use outbox::store::{
     Audit, AuditFilter, AuditRecord, BlockedKey, DeadFilter, Filter, NodeRecord, Purgeable, Purged, Record, RouteRecord, Stats,
@@ -114,6 +115,9 @@ pub(crate) trait Place: Send + Sync {
 
     /// The plugins of the hosts that run.
     async fn plugins(&self) -> Result<Vec<Listed>, Failure>;
+
+    /// The sinks of the hosts that run.
+    async fn sinks(&self) -> Result<Vec<HostSink>, Failure>;
 }
 
 /// A row with its payload.

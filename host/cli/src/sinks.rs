@@ -7,17 +7,24 @@ use std::time::Instant;
 use clap::Subcommand;
 use outbox::Envelope;
 use outbox::event::Event;
+use outbox::node::{HostSink, SinkOutage, SinkState, SinkStatus};
 use outbox::sink::{Message, SinkConfig, SinkError, Sinks};
+use outbox::time::{Clock, SystemClock, Timestamp};
 use outbox::wording::nearest;
 use serde::Serialize;
 
 use crate::config::{Config, FILE, Settings};
 use crate::failure::{Exit, Failure};
-use crate::output::{self, Output, shown};
+use crate::output::{self, Output, count, relative_to, short, shown};
+use crate::place;
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum SinksCommand {
-    /// List the sinks with their kind, target, and the routes relayed to them
+    /// List the sinks with the routes relayed to them, their state on each running host, and the events that wait
+    ///
+    /// A state is working, unavailable (with the time, the reason and the next try), or unconfirmed: no message was confirmed since the
+    /// host started, or none was sent for 20 minutes after an outage. Without a running host, the configured sinks are listed without a
+    /// state; with --url, only the sinks of running hosts are listed.
     #[command(after_help = "Example:\n  outbox sinks list --output json")]
     List {
         #[command(flatten)]
@@ -41,43 +48,140 @@ pub(crate) enum SinksCommand {
 #[derive(Serialize)]
 struct Listed {
     name: String,
-    kind: &'static str,
-    /// Where it leads to, without credentials.
+    kind: String,
+    /// The address that its messages go to, without credentials.
     target: String,
-    /// What is relayed to it.
+    /// The routes that are relayed to it.
     routes: Vec<String>,
+    /// How many events wait for it; `None` if no host reports it.
+    waiting: Option<u64>,
+    hosts: Vec<OnHost>,
+}
+
+/// The state of a sink on one host.
+#[derive(Serialize)]
+struct OnHost {
+    host: String,
+    state: SinkState,
+    /// Since when and why it is unavailable, and when the host tries again.
+    outage: Option<SinkOutage>,
+    last_success: Option<Timestamp>,
+    unavailable_receivers: u32,
 }
 
 impl SinksCommand {
     pub(crate) async fn run(self, settings: &Settings) -> Result<(), Failure> {
         let config = &settings.config;
         match self {
-            Self::List { output } => list(config, output),
+            Self::List { output } => list(config, output).await,
             Self::Test { name, subject } => test(settings, &name, subject).await,
         }
     }
 }
 
-fn list(config: &Config, output: Output) -> Result<(), Failure> {
-    let relays = config.relays();
-    let to = |name: &str| relays.iter().filter(|(_, relay)| relay.sink == name).map(|(route, _)| route.to_string()).collect();
-    let listed =
-        |(name, sink): (String, SinkConfig)| Listed { routes: to(&name), kind: sink.kind(), target: sink.target(), name };
-    let sinks: Vec<Listed> = config.sinks().into_iter().map(listed).collect();
-    output::many(&sinks, output.output, |sinks| {
-        if sinks.is_empty() {
-            return String::new();
-        }
-        let rows = sinks.iter().map(|sink| {
-            let routes = if sink.routes.is_empty() { "-".to_owned() } else { shown(&sink.routes.join(", ")).into_owned() };
-            [sink.name.clone(), sink.kind.to_owned(), shown(&sink.target).into_owned(), routes]
-        });
-        output::table(&["name", "kind", "target", "routes"], rows)
-    })?;
+async fn list(config: &Config, output: Output) -> Result<(), Failure> {
+    let reported = async { place::open(config).await?.sinks().await }.await;
+    let (reported, unknown) = match reported {
+        // The configuration can be listed all the same.
+        Err(failure) if config.remote.is_none() => (Vec::new(), Some(failure.message().to_owned())),
+        reported => (reported?, None),
+    };
+    let mut sinks = configured(config);
+    for one in reported {
+        add(&mut sinks, one);
+    }
+    output::many(&sinks, output.output, |sinks| if sinks.is_empty() { String::new() } else { table(sinks) })?;
     if sinks.is_empty() {
         eprintln!("there are no sinks; add a section [sinks.NAME] to outbox.toml");
+    } else if let Some(why) = unknown {
+        eprintln!("the state of the sinks is unknown: {why}");
+    } else if sinks.iter().all(|sink| sink.hosts.is_empty()) {
+        eprintln!("no running host reports the state of these sinks; start one with `outbox run`");
     }
     Ok(())
+}
+
+/// The sinks of the configuration, without a state.
+fn configured(config: &Config) -> Vec<Listed> {
+    let relays = config.relays();
+    let to = |name: &str| relays.iter().filter(|(_, relay)| relay.sink == name).map(|(route, _)| route.to_string()).collect();
+    let listed = |(name, sink): (String, SinkConfig)| Listed {
+        routes: to(&name),
+        kind: sink.kind().to_owned(),
+        target: sink.target(),
+        name,
+        waiting: None,
+        hosts: Vec::new(),
+    };
+    config.sinks().into_iter().map(listed).collect()
+}
+
+/// Adds the state of a sink on one host. A sink that only hosts have is listed too.
+fn add(sinks: &mut Vec<Listed>, HostSink { host, sink, waiting }: HostSink) {
+    let SinkStatus { name, kind, target, state, outage, last_success, unavailable_receivers, routes, .. } = sink;
+    let on_host = OnHost { host, state, outage, last_success, unavailable_receivers };
+    let listed = match sinks.iter().position(|listed| listed.name == name) {
+        Some(position) => &mut sinks[position],
+        None => {
+            let routes = routes.iter().map(ToString::to_string).collect();
+            sinks.push(Listed { name, kind, target, routes, waiting: None, hosts: Vec::new() });
+            sinks.last_mut().expect("it was added just now")
+        }
+    };
+    listed.waiting = listed.waiting.max(Some(waiting));
+    listed.hosts.push(on_host);
+}
+
+/// The sinks, and below them the state of each on each host.
+fn table(sinks: &[Listed]) -> String {
+    let rows = sinks.iter().map(|sink| {
+        let routes = if sink.routes.is_empty() { "-".to_owned() } else { shown(&sink.routes.join(", ")).into_owned() };
+        [
+            short(&sink.name, 64),
+            short(&sink.kind, 32),
+            shown(&sink.target).into_owned(),
+            routes,
+            state(&sink.hosts),
+            sink.waiting.map_or_else(|| "-".to_owned(), |waiting| waiting.to_string()),
+        ]
+    });
+    let text = output::table(&["name", "kind", "target", "~routes", "state", ">waiting"], rows);
+    let now = SystemClock::default().now();
+    let lines: String =
+        sinks.iter().flat_map(|sink| sink.hosts.iter().map(move |on_host| line(&sink.name, on_host, now))).collect();
+    if lines.is_empty() { text } else { format!("{text}\n{lines}") }
+}
+
+/// The state of a sink on all hosts, in a few words.
+fn state(hosts: &[OnHost]) -> String {
+    let Some(first) = hosts.first() else { return "-".to_owned() };
+    let unavailable = hosts.iter().filter(|on_host| on_host.state == SinkState::Unavailable).count();
+    match unavailable {
+        0 if hosts.iter().any(|on_host| on_host.state == SinkState::Working) => SinkState::Working.word().to_owned(),
+        0 => first.state.word().to_owned(),
+        all if all == hosts.len() => SinkState::Unavailable.word().to_owned(),
+        some => format!("unavailable on {some} of {} hosts", hosts.len()),
+    }
+}
+
+/// `orders on web-1 4711: unavailable, began 4 min ago, next try in 12 s, last success 5 min ago: connection refused`
+fn line(name: &str, OnHost { host, state, outage, last_success, unavailable_receivers }: &OnHost, now: Timestamp) -> String {
+    let mut text = format!("{} on {}: {}", short(name, 64), short(host, 40), state.word());
+    if let Some(outage) = outage {
+        let next_try =
+            if outage.next_try > now { relative_to(outage.next_try, now) } else { "with the next message".to_owned() };
+        text.push_str(&format!(", began {}, next try {next_try}", relative_to(outage.since, now)));
+    }
+    if let Some(last_success) = last_success {
+        text.push_str(&format!(", last success {}", relative_to(*last_success, now)));
+    }
+    if *unavailable_receivers > 0 {
+        text.push_str(&format!(", {} unavailable", count((*unavailable_receivers).into(), "receiver")));
+    }
+    if let Some(outage) = outage {
+        text.push_str(&format!(": {}", shown(&outage.reason)));
+    }
+    text + "\n"
 }
 
 async fn test(settings: &Settings, name: &str, subject: Option<String>) -> Result<(), Failure> {
@@ -133,4 +237,43 @@ pub(crate) fn connect(config: &Config) -> Sinks {
         tracing::error!(%error, "the sinks cannot be made; their relays fail");
         Sinks::default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn on_host(state: SinkState, outage: Option<SinkOutage>) -> OnHost {
+        OnHost { host: "web-1".to_owned(), state, outage, last_success: None, unavailable_receivers: 0 }
+    }
+
+    #[test]
+    fn the_state_of_all_hosts_is_one_short_text() {
+        let [working, unavailable, unconfirmed] =
+            [SinkState::Working, SinkState::Unavailable, SinkState::Unconfirmed].map(|state| move || on_host(state, None));
+        assert_eq!(state(&[]), "-");
+        assert_eq!(state(&[unconfirmed(), working()]), "working");
+        assert_eq!(state(&[unconfirmed()]), "unconfirmed");
+        assert_eq!(state(&[unavailable()]), "unavailable");
+        assert_eq!(state(&[working(), unavailable()]), "unavailable on 1 of 2 hosts");
+    }
+
+    #[test]
+    fn a_line_has_the_outage_and_no_control_characters() {
+        let now = Timestamp::from_micros(1_795_249_980_000_000);
+        let outage = SinkOutage {
+            since: now.minus(Duration::from_secs(240)),
+            reason: "refused\u{1b}[31m".to_owned(),
+            next_try: now.plus(Duration::from_secs(12)),
+        };
+        let down =
+            OnHost { last_success: Some(now.minus(Duration::from_secs(300))), ..on_host(SinkState::Unavailable, Some(outage)) };
+
+        let text = line("orders", &down, now);
+
+        let start = "orders on web-1: unavailable, began 4 min ago, next try in 12 s, last success 5 min ago: refused";
+        assert!(text.starts_with(start) && !text.contains('\u{1b}'), "{text:?}");
+    }
 }

@@ -3,12 +3,14 @@
 mod routes;
 mod served;
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
 use outbox::listener::{Cause, error_kind, is_unroutable};
-use outbox::store::{Finding, NodeRecord, Record, RefusedOutcome, RefusedOutcomes, Stats, WaitReason};
+use outbox::node::{HostSink, live_sinks};
+use outbox::store::{Finding, NodeRecord, Record, RefusedOutcome, RefusedOutcomes, RouteRecord, Stats, WaitReason};
 use outbox::time::Timestamp;
 use outbox::wasm::Manifest;
 use outbox::{Mode, Route, Status};
@@ -220,6 +222,36 @@ pub(super) fn aside(nodes: &[NodeRecord], now: Timestamp) -> Vec<Finding> {
         Some(Finding::warning("nodes", what, fix))
     };
     nodes.iter().filter_map(finding).collect()
+}
+
+/// Sinks that live hosts find unavailable, those with the most waiting events first. Ignores hosts that stand aside, which are a finding
+/// of their own. No finding without sinks.
+pub(super) fn sinks(nodes: &[NodeRecord], routes: &[RouteRecord], flags: &Flags, now: Timestamp) -> Vec<Finding> {
+    let of_node = |node: &NodeRecord| if node.stands_aside() { Vec::new() } else { outbox::node::sinks(node) };
+    let mut seen = live_sinks(nodes, routes, of_node);
+    seen.sort_by_key(|one| Reverse(one.waiting));
+    let finding = |HostSink { host, sink, waiting }: &HostSink| {
+        let outage = sink.outage.as_ref().filter(|_| sink.is_unavailable())?;
+        let what = format!(
+            "the sink {} is unavailable on {} for {}, and {} for it: {}",
+            short(&sink.name, 64),
+            short(host, 64),
+            span(now.since(outage.since)),
+            match waiting {
+                1 => "1 event waits".to_owned(),
+                events => format!("{} wait", count(*events, "event")),
+            },
+            short(&outage.reason, 300)
+        );
+        let test = flags.command(&format!("outbox sinks test {}", argument(&sink.name)));
+        let fix = format!("remove the cause; the host tries again by itself, and counts no failure of relayed events\n{test}");
+        Some(Finding::warning("sinks", what, fix))
+    };
+    let unavailable: Vec<Finding> = seen.iter().filter_map(finding).take(LISTED).collect();
+    if unavailable.is_empty() && !seen.is_empty() {
+        return vec![Finding::good("sinks", "no host finds a sink unavailable")];
+    }
+    unavailable
 }
 
 /// Finished events that purges have not deleted, although they are old enough. `oldest` is the one with the lowest `seq`.

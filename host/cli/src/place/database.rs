@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use outbox::dead::{DeadEvents, FailedEvents, ReplayLimits, ReplayedFailed};
 use outbox::event::Status;
 use outbox::metrics::Metrics;
+use outbox::node::{HostSink, live_sinks, sinks};
 use outbox::purge::{Purge, PurgeConfig, PurgeLimits};
 use outbox::store::{
     Audit, AuditFilter, AuditRecord, BlockedKey, DeadFilter, Filter, NodeRecord, Purged, Record, RouteRecord, Stats,
@@ -201,5 +202,10 @@ impl Place for Database {
             plugins.into_iter().map(move |status| Listed { host: Some(node.label.clone()), status })
         };
         Ok(self.nodes().await?.into_iter().filter(|node| node.alive).flat_map(listed).collect())
+    }
+
+    async fn sinks(&self) -> Result<Vec<HostSink>, Failure> {
+        let (nodes, routes) = (self.nodes().await?, self.routes().await?);
+        Ok(live_sinks(&nodes, &routes, sinks))
     }
 }

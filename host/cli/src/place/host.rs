@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use bytes::Bytes;
 use outbox::dead::{FailedEvents, ReplayLimits};
+use outbox::node::HostSink;
 use outbox::purge::PurgeLimits;
 use outbox::store::{
     Audit, AuditFilter, AuditRecord, BlockedKey, DeadFilter, Filter, NodeRecord, Purgeable, Purged, Record, RouteRecord, Stats,
@@ -400,5 +401,9 @@ impl Place for Host {
 
     async fn plugins(&self) -> Result<Vec<Listed>, Failure> {
         self.get("/v1/plugins").await
+    }
+
+    async fn sinks(&self) -> Result<Vec<HostSink>, Failure> {
+        self.get("/v1/sinks").await
     }
 }
