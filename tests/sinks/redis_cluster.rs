@@ -131,7 +131,9 @@ async fn a_message_follows_its_stream_to_the_node_that_it_is_moved_to() {
     }
     assert_eq!(send_one(&*sink, to("moving", order(5))).await, Ok(()), "the slot has arrived");
 
-    let bodies: Vec<_> = entries(into, "moving").await.iter().map(|entry| text(entry.get("body"))).collect();
+    let mut bodies: Vec<_> = entries(into, "moving").await.iter().map(|entry| text(entry.get("body"))).collect();
+    // The messages of one batch are sent again in any order: where order is kept, a batch has one message of each queue.
+    bodies[..3].sort();
     assert_eq!(bodies, ["2", "3", "4", "5"]);
 }
 
