@@ -43,7 +43,7 @@ pub struct Node {
     pub mode: &'static str,
     /// The version of its program.
     pub version: &'static str,
-    /// Its plugins as one JSON list, which the store does not read. `None` for a host without plugins.
+    /// Its plugins and sinks as one JSON list, which the store does not read. `None` for a host without both.
     pub plugins: Option<String>,
     /// The outcomes that the database refuses.
     pub refused: RefusedOutcomes,
@@ -104,8 +104,8 @@ pub struct NodeRecord {
     pub alive: bool,
     /// How many partitions it owns. Those of a host that is not alive are free.
     pub partitions: u16,
-    /// What its plugins are, as it said last: one JSON list; `None` for a host without plugins, and for one that is gone: a
-    /// host that starts again and again leaves many rows.
+    /// Its plugins and sinks as of the last heartbeat, as one JSON list. `None` for a host without both, and for one that is gone,
+    /// because a host that starts again and again leaves many rows.
     #[serde(skip)]
     pub plugins: Option<String>,
     /// The outcomes that the database refused, as of the last heartbeat; empty if the host is gone.
