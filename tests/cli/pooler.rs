@@ -22,7 +22,7 @@ use crate::program::{PATIENCE, Place, run};
 const EVENTS: usize = 200;
 
 /// How many hosts connect while others use the pooler, and how many these are: more than it has connections to the server.
-const CONNECTS: usize = 20;
+const CONNECTS: usize = 10;
 const OTHERS: u64 = 6;
 
 /// A lease short enough to wait for.
