@@ -46,7 +46,7 @@ const LEAST_REST: Duration = Duration::from_millis(250);
 /// How many stalls the log names.
 const LOGGED: usize = 5;
 /// How long a host that cannot read the table or store outcomes waits for its events in flight before it lets its lease and claims end.
-const LETS_GO_AFTER: Duration = Duration::from_secs(10);
+const LEASE_ENDS_AFTER: Duration = Duration::from_secs(10);
 /// The longest rest after a beat that reported a new stall.
 const SOON: Duration = Duration::from_secs(2);
 /// How often a host looks whether its report changed, so that a change is written before the next beat is due.
@@ -92,7 +92,7 @@ impl Heartbeat {
             self.restore_partitions(&restore_outage).await;
             self.decide(&mut availability, &last.listeners.stalled).await;
             let (report, sinks) = (self.host_report(&availability), (self.sinks)());
-            let live = if self.partitions.lets_go() && self.partitions.holds_any() {
+            let live = if self.partitions.lets_lease_end() && self.partitions.holds_any() {
                 None
             } else {
                 outage.note(
@@ -228,8 +228,8 @@ impl Heartbeat {
             None => {}
         }
         // The outcomes of its events in flight may never be stored, and no host reads their partitions.
-        let lets_go = availability.has_been_aside_for(LETS_GO_AFTER) && has_all(&stalls);
-        self.partitions.set_aside(availability.is_aside(), lets_go);
+        let lets_lease_end = availability.has_been_aside_for(LEASE_ENDS_AFTER) && has_all(&stalls);
+        self.partitions.set_aside(availability.is_aside(), lets_lease_end);
     }
 
     /// Restores missing rows of the partition table: no host reads the events of a partition without a row. A failure that may pass is

@@ -50,7 +50,7 @@ pub(crate) struct Partitions {
     /// Whether this host takes nothing for now, since others can deliver what it cannot.
     is_aside: AtomicBool,
     /// Whether this host lets its lease and its claims end.
-    lets_go: AtomicBool,
+    lets_lease_end: AtomicBool,
     /// Whether the response to the last renewal was lost: partitions may have been taken without this host knowing it.
     is_unsure: AtomicBool,
     state: Mutex<State>,
@@ -110,7 +110,7 @@ impl Partitions {
             session: SessionProof::new(),
             closed: AtomicBool::new(false),
             is_aside: AtomicBool::new(false),
-            lets_go: AtomicBool::new(false),
+            lets_lease_end: AtomicBool::new(false),
             is_unsure: AtomicBool::new(false),
             state: Mutex::default(),
             opened: Notify::new(),
@@ -173,15 +173,15 @@ impl Partitions {
     }
 
     /// Says whether this host takes nothing for now. What it holds is given back with the next beat, but for partitions that do not
-    /// become empty: this host keeps reading those, unless it `lets_go`. Then its lease and its claims end, and other hosts take over.
-    pub(crate) fn set_aside(&self, is_aside: bool, lets_go: bool) {
+    /// become empty: this host keeps reading those, unless it `lets_lease_end`. Then other hosts take over.
+    pub(crate) fn set_aside(&self, is_aside: bool, lets_lease_end: bool) {
         self.is_aside.store(is_aside, Ordering::SeqCst);
-        self.lets_go.store(lets_go, Ordering::SeqCst);
+        self.lets_lease_end.store(lets_lease_end, Ordering::SeqCst);
     }
 
     /// Whether this host lets its lease and its claims end.
-    pub(crate) fn lets_go(&self) -> bool {
-        self.lets_go.load(Ordering::SeqCst)
+    pub(crate) fn lets_lease_end(&self) -> bool {
+        self.lets_lease_end.load(Ordering::SeqCst)
     }
 
     /// Waits until partitions are opened that were not ours before. For one at a time.

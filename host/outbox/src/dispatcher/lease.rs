@@ -47,7 +47,7 @@ impl Recurring for LeaseKeeper {
             stuck.iter().for_each(|(id, fence)| self.in_flight.give_up(id, *fence));
         }
         let mut held = self.in_flight.held();
-        held.retain(|(id, fence)| !self.partitions.lets_go() && !overdue.contains(&(*id, Some(*fence))));
+        held.retain(|(id, fence)| !self.partitions.lets_lease_end() && !overdue.contains(&(*id, Some(*fence))));
         let mut all = Ok(());
         for claims in held.chunks(BATCH) {
             all = self.renew_each(claims).await.and(all);

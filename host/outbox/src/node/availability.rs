@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::stalls::LocalStall;
-use super::{HEARTBEATS, LETS_GO_AFTER};
+use super::{HEARTBEATS, LEASE_ENDS_AFTER};
 use crate::store::{Peer, StalledRoute};
 
 /// How long a host stands aside at first. Each further rest is twice as long, until an event is answered again.
@@ -53,8 +53,8 @@ pub(super) enum Change {
 impl Availability {
     /// For a host with this lease.
     pub(super) fn new(lease: Duration) -> Self {
-        // The last heartbeat comes shortly before this host lets go, and the others look at each of theirs.
-        let handover = LETS_GO_AFTER + lease + lease * 2 / HEARTBEATS;
+        // The last heartbeat comes shortly before this host lets its lease end, and the others look at each of theirs.
+        let handover = LEASE_ENDS_AFTER + lease + lease * 2 / HEARTBEATS;
         Self { state: State::Works, next_rest: FIRST_REST, handover }
     }
 

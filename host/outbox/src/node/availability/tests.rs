@@ -187,7 +187,7 @@ fn a_host_that_delivers_nothing_stands_aside_for_longer_than_its_lease_lasts() {
     let mut host = Host { availability: Availability::new(lease), ..Host::new() };
     host.beat(&[""], &[other(&[])]);
     let change = host.beat(&[""], &[other(&[])]);
-    assert!(matches!(change, Some(Change::Aside { rest, .. }) if rest > LETS_GO_AFTER + lease), "{change:?}");
+    assert!(matches!(change, Some(Change::Aside { rest, .. }) if rest > LEASE_ENDS_AFTER + lease), "{change:?}");
 }
 
 /// Three hosts that see each other's rows late, and beat in any order.
