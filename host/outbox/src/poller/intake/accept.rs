@@ -22,8 +22,8 @@ pub(crate) enum Claims {
     AsNeeded,
     /// All of them.
     All,
-    /// All of them. They were read without payloads, which the claims return.
-    Unread,
+    /// All of them, because they were read without payloads, which the claims return.
+    AllForPayloads,
 }
 
 impl Intake {
@@ -46,7 +46,7 @@ impl Intake {
         let (mut to_claim, mut unreadable, mut holds) = (Vec::new(), Vec::new(), Holds::new());
         // Partitions that this host took over, during the read, from a host that died. Each of their events is claimed before its delivery.
         let careful = self.partitions.open().careful;
-        let has_payloads = claims != Claims::Unread;
+        let has_payloads = claims != Claims::AllForPayloads;
         // Without an order, two reads may return the same event, and a claim would take it from its listener.
         let known = if has_payloads || self.order.is_some() { Vec::new() } else { self.in_flight.known() };
         for ReadEvent { event: row, partition, was_claimed, .. } in read {

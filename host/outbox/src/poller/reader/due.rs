@@ -29,7 +29,7 @@ pub(super) async fn read_due(
     match store.read_without_payloads(&ReadRequest { limit, ..request.clone() }).await {
         Ok(read) => {
             metrics.db_error(&error);
-            Ok((read, Claims::Unread))
+            Ok((read, Claims::AllForPayloads))
         }
         // The rows are not the reason, or cannot be told apart.
         Err(_) => Err(error),
