@@ -57,7 +57,7 @@ impl Default for QueueLimits {
 }
 
 impl QueueLimits {
-    /// The capacity for events of this side while no event is queued.
+    /// The capacity for events of this lane while no event is queued.
     fn room(self, via: Via) -> Room {
         let events = match via {
             Via::Hot => self.hot,
@@ -71,7 +71,7 @@ impl QueueLimits {
 #[derive(Debug)]
 pub(crate) struct Queue {
     limits: QueueLimits,
-    sides: Mutex<Sides>,
+    state: Mutex<QueueState>,
     /// Notified when an event is pushed.
     filled: Notify,
     /// Notified when an event is taken out, or when capacity becomes free.
@@ -82,9 +82,9 @@ pub(crate) struct Queue {
 }
 
 #[derive(Debug, Default)]
-struct Sides {
+struct QueueState {
     lanes: Lanes<Delivery>,
-    /// Capacity of the hot side that is reserved for later events.
+    /// Capacity of the hot lane that is reserved for later events.
     reserved: Room,
     closed: bool,
     /// How many workers wait for an event.
@@ -102,7 +102,7 @@ impl Queue {
         let bounds = Bounds { threads: threads(), shared: usize::MAX };
         let taken = Arc::new(Notify::new());
         let bytes_in_flight = BytesInFlight::new(limits.bytes.as_usize() / 2, taken.clone(), Instant::now());
-        Self { limits, sides: Mutex::default(), filled: Notify::new(), taken, bytes_in_flight, bounds }
+        Self { limits, state: Mutex::default(), filled: Notify::new(), taken, bytes_in_flight, bounds }
     }
 
     /// Sets how many workers take events. Listeners whose calls wait for something external leave some workers to other listeners.
@@ -112,51 +112,51 @@ impl Queue {
         self
     }
 
-    /// Pushes events to the end of their side, in order. Returns the events that exceed the capacity, or all events if the queue is closed.
+    /// Pushes events to the end of their lane, in order. Returns the events that exceed the capacity, or all events if the queue is closed.
     pub(crate) fn push(&self, via: Via, deliveries: impl IntoIterator<Item = Delivery>) -> Vec<Delivery> {
         let mut refused = Vec::new();
-        let mut sides = self.lock();
+        let mut state = self.lock();
         let room = self.limits.room(via);
         let mut pushed = 0;
         for delivery in deliveries {
-            if !sides.closed && sides.has_room(via, room) {
-                sides.lanes.lane_mut(via).push(delivery);
+            if !state.closed && state.has_room(via, room) {
+                state.lanes.lane_mut(via).push(delivery);
                 pushed += 1;
             } else {
                 refused.push(delivery);
             }
         }
-        self.wake_workers(sides, pushed);
+        self.wake_workers(state, pushed);
         refused
     }
 
-    /// Pushes an event to the end of the cold side without a check of the capacity: the event was counted when it was claimed. Returns the
+    /// Pushes an event to the end of the cold lane without a check of the capacity: the event was counted when it was claimed. Returns the
     /// event if the queue is closed.
     pub(crate) fn push_counted(&self, delivery: Delivery) -> Option<Delivery> {
-        let mut sides = self.lock();
-        if sides.closed {
+        let mut state = self.lock();
+        if state.closed {
             return Some(delivery);
         }
-        sides.lanes.lane_mut(Via::Cold).push(delivery);
-        self.wake_workers(sides, 1);
+        state.lanes.lane_mut(Via::Cold).push(delivery);
+        self.wake_workers(state, 1);
         None
     }
 
     /// Wakes another worker if an event is queued. Called when a worker has to wait during its call.
     pub(crate) fn wake_next(&self) {
-        let sides = self.lock();
-        let wake = sides.waiting > 0 && !sides.is_empty();
-        drop(sides);
+        let state = self.lock();
+        let wake = state.waiting > 0 && !state.is_empty();
+        drop(state);
         if wake {
             self.wake_worker();
         }
     }
 
     /// Wakes workers for events that were pushed.
-    fn wake_workers(&self, sides: MutexGuard<'_, Sides>, pushed: usize) {
+    fn wake_workers(&self, state: MutexGuard<'_, QueueState>, pushed: usize) {
         // More workers could not run. A worker that has to wait during its call wakes the next.
-        let wake = pushed.min(sides.waiting).min(self.bounds.threads);
-        drop(sides);
+        let wake = pushed.min(state.waiting).min(self.bounds.threads);
+        drop(state);
         for _ in 0..wake {
             self.wake_worker();
         }
@@ -178,14 +178,14 @@ impl Queue {
             tokio::pin!(filled);
             filled.as_mut().enable();
             {
-                let mut sides = self.lock();
-                if !sides.is_empty() {
+                let mut state = self.lock();
+                if !state.is_empty() {
                     continue;
                 }
-                if sides.closed {
+                if state.closed {
                     return None;
                 }
-                sides.waiting += 1;
+                state.waiting += 1;
             }
             let _waiting = Idle(self);
             filled.await;
@@ -229,10 +229,10 @@ impl Queue {
     }
 
     fn room(&self, via: Via) -> Room {
-        let sides = self.lock();
-        let (all, taken) = (self.limits.room(via), sides.taken(via, self.limits));
+        let state = self.lock();
+        let (all, taken) = (self.limits.room(via), state.taken(via, self.limits));
         // A single event larger than the whole capacity is still accepted: otherwise it would never be delivered.
-        if sides.closed || taken.events >= all.events || (taken.bytes >= all.bytes && taken.events > 0) {
+        if state.closed || taken.events >= all.events || (taken.bytes >= all.bytes && taken.events > 0) {
             return Room::default();
         }
         let free = all.without(taken);
@@ -268,7 +268,7 @@ impl Queue {
         }
     }
 
-    /// Waits until at least half of the cold side is free, by number and by bytes, or the queue is closed.
+    /// Waits until at least half of the cold lane is free, by number and by bytes, or the queue is closed.
     pub(crate) async fn cold_half_empty(&self) {
         loop {
             let taken = self.taken.notified();
@@ -276,10 +276,10 @@ impl Queue {
             // Register before checking, or a take in between is missed.
             taken.as_mut().enable();
             {
-                let sides = self.lock();
-                let (all, used) = (self.limits.room(Via::Cold), sides.taken(Via::Cold, self.limits));
+                let state = self.lock();
+                let (all, used) = (self.limits.room(Via::Cold), state.taken(Via::Cold, self.limits));
                 let is_half_empty = used.events == 0 || (used.events <= all.events / 2 && used.bytes <= all.bytes / 2);
-                if sides.closed || (is_half_empty && self.bytes_in_flight.are_few(Instant::now())) {
+                if state.closed || (is_half_empty && self.bytes_in_flight.are_few(Instant::now())) {
                     return;
                 }
             }
@@ -290,8 +290,8 @@ impl Queue {
     /// How many events are queued or wait for their listeners: hot, cold.
     #[must_use]
     pub(crate) fn depth(&self) -> (usize, usize) {
-        let sides = self.lock();
-        let depth = |via: Via| sides.lanes.lane(via).taken().events + sides.call_queues.depth(via);
+        let state = self.lock();
+        let depth = |via: Via| state.lanes.lane(via).taken().events + state.call_queues.depth(via);
         (depth(Via::Hot), depth(Via::Cold))
     }
 
@@ -309,10 +309,10 @@ impl Queue {
 
     /// Takes out the cold events that are queued or wait for a call slot, and that `is_wanted` selects.
     pub(crate) fn take_out(&self, is_wanted: impl Fn(&Delivery) -> bool) -> Vec<Delivery> {
-        let mut sides = self.lock();
-        let mut taken = sides.lanes.lane_mut(Via::Cold).take_out(&is_wanted);
-        taken.extend(sides.call_queues.take_out(&is_wanted));
-        drop(sides);
+        let mut state = self.lock();
+        let mut taken = state.lanes.lane_mut(Via::Cold).take_out(&is_wanted);
+        taken.extend(state.call_queues.take_out(&is_wanted));
+        drop(state);
         if !taken.is_empty() {
             self.taken.notify_waiters();
         }
@@ -327,8 +327,8 @@ impl Queue {
         drained
     }
 
-    fn lock(&self) -> MutexGuard<'_, Sides> {
-        self.sides.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -341,17 +341,17 @@ fn threads() -> usize {
     threads.max(2)
 }
 
-impl Sides {
+impl QueueState {
     fn is_empty(&self) -> bool {
         self.lanes.is_empty() && self.call_queues.ready.is_empty()
     }
 
-    /// How much of this side's capacity is taken.
+    /// How much of this lane's capacity is taken.
     fn taken(&self, via: Via, limits: QueueLimits) -> Room {
         self.taken_here(via).and(self.call_queues.taken_beyond(via, limits))
     }
 
-    /// The capacity that the events of this side and its reservations take.
+    /// The capacity that the events of this lane and its reservations take.
     fn taken_here(&self, via: Via) -> Room {
         let taken = self.lanes.lane(via).taken();
         match via {
@@ -360,7 +360,7 @@ impl Sides {
         }
     }
 
-    /// Whether one more event fits into this capacity of the side. A single event larger than the whole capacity is still accepted:
+    /// Whether one more event fits into this capacity of the lane. A single event larger than the whole capacity is still accepted:
     /// otherwise it would never be delivered.
     fn has_room(&self, via: Via, room: Room) -> bool {
         let taken = self.taken_here(via);

@@ -14,7 +14,7 @@ use call_queue::CallQueue;
 use tokio::time::Instant;
 
 use super::call_slot::{CallSlot, CallSlots, Doing, Resumption};
-use super::{Delivery, Queue, QueueLimits, Room, Sides, Via};
+use super::{Delivery, Queue, QueueLimits, QueueState, Room, Via};
 use crate::sync::MutexGuard;
 
 /// With fewer workers than this, no worker is reserved for listeners without a call: the others would have hardly any.
@@ -71,9 +71,9 @@ impl Queue {
         // Another listener answered the route when the event got its slot. The drop locks the queue too, so it precedes the lock below.
         delivery.slot = None;
         let slots: Weak<dyn CallSlots> = Arc::downgrade(self) as Weak<Self>;
-        let mut sides = self.lock();
+        let mut state = self.lock();
         let now = Instant::now();
-        let call_queues = &mut sides.call_queues;
+        let call_queues = &mut state.call_queues;
         let call_queue = call_queues.queues.entry(name.clone()).or_insert_with(|| CallQueue::new(now));
         call_queue.calls = calls;
         if call_queue.is_empty() && call_queue.has_slot(call_queues.taken, self.bounds) {
@@ -87,8 +87,8 @@ impl Queue {
         }
         call_queue.push(now, delivery);
         // The number of slots may have grown.
-        let wakes = call_queues.hand_over(name, &slots, self.bounds, now) && sides.waiting > 0;
-        drop(sides);
+        let wakes = call_queues.hand_over(name, &slots, self.bounds, now) && state.waiting > 0;
+        drop(state);
         if wakes {
             self.wake_worker();
         }
@@ -96,9 +96,9 @@ impl Queue {
     }
 
     /// After an event was given a slot, wakes a worker that waits for an event, and the tasks that wait for capacity.
-    fn wake_for_slot(&self, sides: MutexGuard<'_, Sides>, handed_over: bool) {
-        let wakes = handed_over && sides.waiting > 0;
-        drop(sides);
+    fn wake_for_slot(&self, state: MutexGuard<'_, QueueState>, handed_over: bool) {
+        let wakes = handed_over && state.waiting > 0;
+        drop(state);
         if wakes {
             self.wake_worker();
         }
@@ -110,32 +110,32 @@ impl Queue {
 
 impl CallSlots for Queue {
     fn call_waits(&self, slot: &CallSlot) {
-        let mut sides = self.lock();
-        let call_queues = &mut sides.call_queues;
+        let mut state = self.lock();
+        let call_queues = &mut state.call_queues;
         let Some(call_queue) = call_queues.queues.get_mut(&slot.name) else { return };
         call_queue.waiting += 1;
         // Calls that have begun resume first: they occupy workers.
         call_queue.resume_waiting(&call_queues.ready, &slot.name, self.bounds);
         let handed_over = call_queues.hand_over(&slot.name, &slot.slots, self.bounds, Instant::now());
-        self.wake_for_slot(sides, handed_over);
+        self.wake_for_slot(state, handed_over);
     }
 
     fn call_resumes(&self, slot: &CallSlot, waker: &Waker) -> Option<Arc<Resumption>> {
-        let mut sides = self.lock();
-        let CallQueues { queues, ready, .. } = &mut sides.call_queues;
+        let mut state = self.lock();
+        let CallQueues { queues, ready, .. } = &mut state.call_queues;
         queues.get_mut(&slot.name)?.ask_to_resume(ready, &slot.name, self.bounds, waker)
     }
 
     fn call_goes_on(&self, slot: &CallSlot, resumption: &Arc<Resumption>) {
-        let mut sides = self.lock();
-        let Some(call_queue) = sides.call_queues.queues.get_mut(&slot.name) else { return };
+        let mut state = self.lock();
+        let Some(call_queue) = state.call_queues.queues.get_mut(&slot.name) else { return };
         call_queue.waiting -= usize::from(call_queue.forget(resumption));
     }
 
     fn leave(&self, slot: &CallSlot) {
-        let mut sides = self.lock();
+        let mut state = self.lock();
         let now = Instant::now();
-        let call_queues = &mut sides.call_queues;
+        let call_queues = &mut state.call_queues;
         let Some(call_queue) = call_queues.queues.get_mut(&slot.name) else { return };
         call_queue.taken -= 1;
         call_queue.waiting -= usize::from(match &slot.doing {
@@ -152,7 +152,7 @@ impl CallSlots for Queue {
         } else {
             call_queues.hand_over(&slot.name, &slot.slots, self.bounds, now)
         };
-        self.wake_for_slot(sides, handed_over);
+        self.wake_for_slot(state, handed_over);
     }
 }
 
@@ -179,7 +179,7 @@ impl CallQueues {
         self.hand_over(&name, slots, bounds, now)
     }
 
-    /// How much of the queue's capacity for this side is taken by events that wait for call slots. The call queues have a capacity of their
+    /// How much of the queue's capacity for this lane is taken by events that wait for call slots. The call queues have a capacity of their
     /// own, as large as the queue's; only events beyond it count. Events of slow call queues do not count, so that events of other
     /// listeners are still accepted.
     pub(super) fn taken_beyond(&self, via: Via, limits: QueueLimits) -> Room {

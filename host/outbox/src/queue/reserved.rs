@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::{Delivery, Queue, Room, Sides, Via};
+use super::{Delivery, Queue, QueueState, Room, Via};
 
 /// Capacity in the hot queue, reserved until it is used or dropped.
 #[derive(Debug, Default)]
@@ -21,9 +21,9 @@ impl Reserved {
         self.room.events
     }
 
-    fn give_up(&mut self, sides: &mut Sides) {
+    fn give_up(&mut self, state: &mut QueueState) {
         if self.queue.take().is_some() {
-            sides.reserved = sides.reserved.without(self.room);
+            state.reserved = state.reserved.without(self.room);
         }
     }
 }
@@ -40,18 +40,18 @@ impl Queue {
     /// Reserves capacity for the first of these events, given by their sizes in bytes, as far as capacity is free.
     pub(crate) fn reserve(self: &Arc<Self>, sizes: impl Iterator<Item = usize>) -> Reserved {
         let mut reserved = Room::default();
-        let mut sides = self.lock();
-        if !sides.closed {
-            let room = self.limits.room(Via::Hot).without(sides.call_queues.taken_beyond(Via::Hot, self.limits));
+        let mut state = self.lock();
+        if !state.closed {
+            let room = self.limits.room(Via::Hot).without(state.call_queues.taken_beyond(Via::Hot, self.limits));
             for bytes in sizes {
-                if !sides.has_room(Via::Hot, room) {
+                if !state.has_room(Via::Hot, room) {
                     break;
                 }
-                sides.reserve(bytes);
+                state.reserve(bytes);
                 reserved = Room { events: reserved.events + 1, bytes: reserved.bytes + bytes };
             }
         }
-        drop(sides);
+        drop(state);
         Reserved { queue: Some(self.clone()), room: reserved }
     }
 
@@ -62,19 +62,19 @@ impl Queue {
         Reserved { queue: Some(self.clone()), room: Room { events: 1, bytes } }
     }
 
-    /// Pushes events with reserved capacity to the end of the hot side, in order, and frees the rest of the reservation. Returns the events
+    /// Pushes events with reserved capacity to the end of the hot lane, in order, and frees the rest of the reservation. Returns the events
     /// if the queue is closed.
     pub(crate) fn push_reserved(&self, mut reserved: Reserved, deliveries: Vec<Delivery>) -> Vec<Delivery> {
-        let mut sides = self.lock();
-        reserved.give_up(&mut sides);
-        if sides.closed {
+        let mut state = self.lock();
+        reserved.give_up(&mut state);
+        if state.closed {
             return deliveries;
         }
         let pushed = deliveries.len();
         for delivery in deliveries {
-            sides.lanes.lane_mut(Via::Hot).push(delivery);
+            state.lanes.lane_mut(Via::Hot).push(delivery);
         }
-        self.wake_workers(sides, pushed);
+        self.wake_workers(state, pushed);
         Vec::new()
     }
 }

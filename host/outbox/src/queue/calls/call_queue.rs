@@ -59,7 +59,7 @@ impl CallQueue {
         }
     }
 
-    /// The capacity that the waiting events of this side take.
+    /// The capacity that the waiting events of this lane take.
     pub(super) fn queued(&self, via: Via) -> Room {
         self.lanes.lane(via).taken()
     }
@@ -68,7 +68,7 @@ impl CallQueue {
         self.lanes.is_empty()
     }
 
-    /// Whether this side has free capacity.
+    /// Whether this lane has free capacity.
     pub(super) fn has_room(&self, via: Via, limits: QueueLimits) -> bool {
         let (queued, all) = (self.queued(via), limits.room(via));
         queued.events < all.events && queued.bytes < all.bytes
@@ -78,7 +78,7 @@ impl CallQueue {
         self.first_came().is_some_and(|since| now.saturating_duration_since(since) >= SLOW_AFTER)
     }
 
-    /// Whether it takes no more events of this side: its capacity is used up, and it is slow. A quick one takes them as long as the queue
+    /// Whether it takes no more events of this lane: its capacity is used up, and it is slow. A quick one takes them as long as the queue
     /// has capacity.
     pub(super) fn is_full(&self, via: Via, limits: QueueLimits, now: Instant) -> bool {
         !self.has_room(via, limits) && self.is_slow(now)
