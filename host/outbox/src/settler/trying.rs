@@ -79,10 +79,10 @@ impl<'a> Trying<'a> {
         self.is_lost_by_rows = self.losses.note(error, self.round == Round::Again, answers).await;
     }
 
-    /// Notes that this host cannot store outcomes, if the error is neither due to the row of `settled` nor to a lock or a slow database,
-    /// which other hosts would meet too.
+    /// Notes that this host cannot store outcomes, if the error is not due to the row of `settled` and other hosts may be able to store
+    /// the outcome.
     pub(super) async fn note_stall(&mut self, settled: &Settled, error: &StoreError) {
-        if is_of_others(error) || self.settler.must_give_up() {
+        if is_met_by_other_hosts(error) || self.settler.must_give_up() {
             return;
         }
         if self.may_be_of_rows(error) {
@@ -121,7 +121,26 @@ impl<'a> Trying<'a> {
     }
 }
 
+/// Whether other hosts would get the same error: a full disk, a lock, a slow database. This host stores the outcome when the cause is gone.
+fn is_met_by_other_hosts(error: &StoreError) -> bool {
+    is_of_others(error) || matches!(error, StoreError::Full { .. })
+}
+
 /// Whether another transaction or a slow database is the reason for an error.
 pub(super) fn is_of_others(error: &StoreError) -> bool {
     matches!(error, StoreError::Locked { .. } | StoreError::TimedOut { .. } | StoreError::PartitionsMoved { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_disk_is_not_a_fault_of_this_host() {
+        let full = StoreError::Full { action: "test", source: sqlx::Error::RowNotFound };
+        assert!(is_met_by_other_hosts(&full));
+        assert!(!is_of_others(&full), "the statement did not run");
+        let forbidden = StoreError::Forbidden { action: "test", source: sqlx::Error::RowNotFound };
+        assert!(!is_met_by_other_hosts(&forbidden));
+    }
 }
