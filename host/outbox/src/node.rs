@@ -22,7 +22,7 @@ use crate::recurring::Outage;
 use crate::store::{ListenerReport, Node, NodeRecord, StalledRoute, Store, StoreError};
 use crate::time::Timestamp;
 use crate::wake::Wake;
-use availability::{Availability, Change, has_all};
+use availability::{Availability, Change};
 use others::{Notice, Others};
 pub(crate) use session::SessionKeeper;
 use sinks::{has_same_states, with_sinks};
@@ -45,7 +45,7 @@ const FIRST_SESSION: Duration = Duration::from_secs(1);
 const LEAST_REST: Duration = Duration::from_millis(250);
 /// How many stalls the log names.
 const LOGGED: usize = 5;
-/// How long a host that cannot read the table or store outcomes waits for its events in flight before it lets its lease and claims end.
+/// How long a host whose reads fail, or that cannot store outcomes, waits for its events in flight before it lets its lease and claims end.
 const LEASE_ENDS_AFTER: Duration = Duration::from_secs(10);
 /// The longest rest after a beat that reported a new stall.
 const SOON: Duration = Duration::from_secs(2);
@@ -228,7 +228,7 @@ impl Heartbeat {
             None => {}
         }
         // The outcomes of its events in flight may never be stored, and no host reads their partitions.
-        let lets_lease_end = availability.has_been_aside_for(LEASE_ENDS_AFTER) && has_all(&stalls);
+        let lets_lease_end = availability.has_been_aside_for(LEASE_ENDS_AFTER) && self.stalls.lets_lease_end(Instant::now());
         self.partitions.set_aside(availability.is_aside(), lets_lease_end);
     }
 

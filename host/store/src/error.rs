@@ -373,6 +373,13 @@ impl StoreError {
         matches!(self, Self::Forbidden { .. } | Self::Corrupt { .. } | Self::Failed { .. }) && !self.is_transient()
     }
 
+    /// Whether no connection of the pool became free in time.
+    #[doc(hidden)] // for the host
+    #[must_use]
+    pub const fn is_pool_exhausted(&self) -> bool {
+        matches!(self, Self::Failed { source: sqlx::Error::PoolTimedOut, .. })
+    }
+
     /// Whether the database could not be asked at all.
     #[doc(hidden)] // for the dashboard
     #[must_use]

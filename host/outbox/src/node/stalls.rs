@@ -48,6 +48,12 @@ impl Stalls {
         of_all.into_iter().chain(of_listeners).take(StalledRoute::NAMED).collect()
     }
 
+    /// Whether this host cannot store outcomes, or its reads fail, so that a host that stands aside lets its lease and its claims end. A
+    /// read that only takes long is not enough: it may wait for a connection of the pool, and then outcomes are stored later.
+    pub(super) fn lets_lease_end(&self, now: Instant) -> bool {
+        self.of_outcomes(now).is_some() || (self.reads_fail(now) && self.of_reads(now).is_some())
+    }
+
     fn of_outcomes(&self, now: Instant) -> Option<LocalStall> {
         let stall = self.metrics.storing.stall(now).filter(|stall| is_lasting(stall, now))?;
         let reason = format!("this host cannot store outcomes: {}", stall.reason);
@@ -55,13 +61,18 @@ impl Stalls {
     }
 
     fn of_reads(&self, now: Instant) -> Option<LocalStall> {
-        let (silence, stillness) = (self.reads.silence(now), self.reads.stillness(now));
+        let silence = self.reads.silence(now);
         // A turn that fails says more than one that takes long.
-        let patience = if stillness < silence { STALLED_AFTER } else { LONGEST_TURN };
+        let patience = if self.reads_fail(now) { STALLED_AFTER } else { LONGEST_TURN };
         (silence > self.poll_interval.saturating_add(patience)).then(|| {
             let since = system_clock().now().minus(silence);
             LocalStall { route: StalledRoute::all("this host cannot read the table".to_owned(), since), last: now }
         })
+    }
+
+    /// Whether a turn of the poller failed after the last one that read the table.
+    fn reads_fail(&self, now: Instant) -> bool {
+        self.reads.stillness(now) < self.reads.silence(now)
     }
 }
 
@@ -87,7 +98,23 @@ mod tests {
         let found = stalls.current(later);
         assert!(found.len() == 1 && found[0].route.is_all(), "{found:?}");
         assert_eq!(found[0].route.reason, "this host cannot store outcomes: permission denied");
+        assert!(stalls.lets_lease_end(later));
         storing.succeeded();
-        assert!(stalls.current(later).is_empty());
+        assert!(stalls.current(later).is_empty() && !stalls.lets_lease_end(later));
+    }
+
+    #[test]
+    fn a_failed_read_lets_the_lease_end_and_a_slow_one_does_not() {
+        let (reads, metrics) = (Arc::new(Pulse::new()), Arc::new(Metrics::default()));
+        let stalls = Stalls { listeners: Arc::default(), reads, poll_interval: Duration::ZERO, metrics };
+        let later = Instant::now() + LONGEST_TURN * 2;
+        assert_eq!(stalls.current(later).len(), 1);
+        assert!(!stalls.lets_lease_end(later), "it may wait for a connection");
+
+        // A pulse counts milliseconds.
+        std::thread::sleep(Duration::from_millis(2));
+        stalls.reads.failed();
+
+        assert!(stalls.lets_lease_end(later));
     }
 }

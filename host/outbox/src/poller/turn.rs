@@ -41,7 +41,7 @@ impl Poller {
                 self.reads.beat();
                 (turn, taken)
             }
-            taken => taken.inspect_err(|_| self.reads.failed())?,
+            taken => taken.inspect_err(|error| self.note_failed_read(error))?,
         };
         // Not noted if no event can be taken: then all of them fail for the same reason, which is logged once.
         self.chores.unpark.note(unparked, &self.reader.intake);
@@ -53,13 +53,20 @@ impl Poller {
             return Ok(Polled::Full);
         }
         if turn == Polled::Drained
-            && let Some(due) = self.next_due(taken, begins).await.inspect_err(|_| self.reads.failed())?
+            && let Some(due) = self.next_due(taken, begins).await.inspect_err(|error| self.note_failed_read(error))?
         {
             // Repeated reads would find only events that other hosts hold or are about to hold.
             let least = if self.reader.intake.is_one_queue() { STOPPED_FRONT_REST } else { NONE_TAKEN_REST };
             self.reader.intake.wake.within(if taken == 0 { due.max(least) } else { due });
         }
         Ok(turn)
+    }
+
+    /// Notes a read that failed, unless no connection of the pool became free: such a read only took long.
+    fn note_failed_read(&self, error: &StoreError) {
+        if !error.is_pool_exhausted() {
+            self.reads.failed();
+        }
     }
 
     /// Whether this turn unparks events.

@@ -82,7 +82,7 @@ impl<'a> Trying<'a> {
     /// Notes that this host cannot store outcomes, if the error is not due to the row of `settled` and other hosts may be able to store
     /// the outcome.
     pub(super) async fn note_stall(&mut self, settled: &Settled, error: &StoreError) {
-        if is_met_by_other_hosts(error) || self.settler.must_give_up() {
+        if !is_of_this_host(error) || self.settler.must_give_up() {
             return;
         }
         if self.may_be_of_rows(error) {
@@ -121,9 +121,10 @@ impl<'a> Trying<'a> {
     }
 }
 
-/// Whether other hosts would get the same error: a full disk, a lock, a slow database. This host stores the outcome when the cause is gone.
-fn is_met_by_other_hosts(error: &StoreError) -> bool {
-    is_of_others(error) || matches!(error, StoreError::Full { .. })
+/// Whether an error may be a fault of this host, so that other hosts could store the outcome. Other hosts meet a full disk, a lock and a
+/// slow database, too. If writers hold all connections of the pool, this host stores the outcome as soon as it gets one.
+fn is_of_this_host(error: &StoreError) -> bool {
+    !(is_of_others(error) || matches!(error, StoreError::Full { .. }) || error.is_pool_exhausted())
 }
 
 /// Whether another transaction or a slow database is the reason for an error.
@@ -136,11 +137,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn full_disk_is_not_a_fault_of_this_host() {
+    fn full_disk_and_exhausted_pool_are_not_faults_of_this_host() {
         let full = StoreError::Full { action: "test", source: sqlx::Error::RowNotFound };
-        assert!(is_met_by_other_hosts(&full));
-        assert!(!is_of_others(&full), "the statement did not run");
+        let exhausted = StoreError::Failed { action: "test", source: sqlx::Error::PoolTimedOut };
+        for error in [full, exhausted] {
+            assert!(!is_of_this_host(&error), "{error:?}");
+            assert!(!is_of_others(&error), "the statement did not run");
+        }
         let forbidden = StoreError::Forbidden { action: "test", source: sqlx::Error::RowNotFound };
-        assert!(!is_met_by_other_hosts(&forbidden));
+        assert!(is_of_this_host(&forbidden));
     }
 }
