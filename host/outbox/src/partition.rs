@@ -49,8 +49,10 @@ pub(crate) struct Partitions {
     closed: AtomicBool,
     /// Whether this host takes nothing for now, since others can deliver what it cannot.
     is_aside: AtomicBool,
-    /// Whether this host lets its lease and its claims end.
+    /// Whether this host lets its lease end.
     lets_lease_end: AtomicBool,
+    /// Whether this host let its lease end since it stands aside. Its claims end with the lease, and are not renewed later.
+    lets_claims_end: AtomicBool,
     /// Whether the response to the last renewal was lost: partitions may have been taken without this host knowing it.
     is_unsure: AtomicBool,
     state: Mutex<State>,
@@ -111,6 +113,7 @@ impl Partitions {
             closed: AtomicBool::new(false),
             is_aside: AtomicBool::new(false),
             lets_lease_end: AtomicBool::new(false),
+            lets_claims_end: AtomicBool::new(false),
             is_unsure: AtomicBool::new(false),
             state: Mutex::default(),
             opened: Notify::new(),
@@ -177,11 +180,20 @@ impl Partitions {
     pub(crate) fn set_aside(&self, is_aside: bool, lets_lease_end: bool) {
         self.is_aside.store(is_aside, Ordering::SeqCst);
         self.lets_lease_end.store(lets_lease_end, Ordering::SeqCst);
+        let claims_end = lets_lease_end || (is_aside && self.lets_claims_end());
+        self.lets_claims_end.store(claims_end, Ordering::SeqCst);
     }
 
-    /// Whether this host lets its lease and its claims end.
+    /// Whether this host lets its lease end now. False for a while at the beginning of each rest, so that heartbeats find out whether its
+    /// partitions have a new owner.
     pub(crate) fn lets_lease_end(&self) -> bool {
         self.lets_lease_end.load(Ordering::SeqCst)
+    }
+
+    /// Whether this host lets its claims end: from the end of its lease until it takes partitions again. A renewal in between would delay
+    /// other hosts by another lease.
+    pub(crate) fn lets_claims_end(&self) -> bool {
+        self.lets_claims_end.load(Ordering::SeqCst)
     }
 
     /// Waits until partitions are opened that were not ours before. For one at a time.

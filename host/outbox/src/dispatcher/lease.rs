@@ -19,8 +19,8 @@ use crate::store::{Store, StoreError};
 const BATCH: usize = 2_000;
 
 /// Renews at every third of the lease, until it is stopped. One failed renewal does no harm: two more fit into the lease. The
-/// claim of an event whose call is overdue is not renewed, so that another host may take the event over. A host that lets its lease end
-/// renews none.
+/// claim of an event whose call is overdue is not renewed, so that another host may take the event over. A host that let its lease end
+/// renews none until it takes partitions again.
 pub(super) struct LeaseKeeper {
     pub(super) store: Arc<dyn Store>,
     pub(super) in_flight: Arc<InFlight>,
@@ -47,7 +47,7 @@ impl Recurring for LeaseKeeper {
             stuck.iter().for_each(|(id, fence)| self.in_flight.give_up(id, *fence));
         }
         let mut held = self.in_flight.held();
-        held.retain(|(id, fence)| !self.partitions.lets_lease_end() && !overdue.contains(&(*id, Some(*fence))));
+        held.retain(|(id, fence)| !self.partitions.lets_claims_end() && !overdue.contains(&(*id, Some(*fence))));
         let mut all = Ok(());
         for claims in held.chunks(BATCH) {
             all = self.renew_each(claims).await.and(all);

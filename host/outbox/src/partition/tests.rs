@@ -433,3 +433,18 @@ async fn calls_begin_as_long_as_others_are_told_of_no_session_or_it_was_proven_j
     partitions.session().set_announced(false);
     assert!(partitions.session().may_begin());
 }
+
+#[test]
+fn claims_that_were_let_go_are_not_renewed_before_the_host_takes_partitions_again() {
+    let partitions = Partitions::new(Share::Even, false, 100);
+    partitions.set_aside(true, false);
+    assert!(!partitions.lets_claims_end(), "its events in flight may end first");
+    partitions.set_aside(true, true);
+    assert!(partitions.lets_claims_end());
+
+    partitions.set_aside(true, false);
+    assert!(!partitions.lets_lease_end(), "another rest has begun");
+    assert!(partitions.lets_claims_end());
+    partitions.set_aside(false, false);
+    assert!(!partitions.lets_claims_end());
+}
