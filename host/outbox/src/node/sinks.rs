@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::store::{NodeRecord, RouteRecord};
+use crate::time::Timestamp;
+
+const MINUTE_MICROS: i64 = 60 * 1_000_000;
 
 /// A sink, as one host sees it, with the events that wait for it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -50,14 +53,23 @@ pub fn relayed_to<'s>(sinks: &'s [SinkStatus], route: &RouteRecord) -> Option<&'
     position(sinks, route).map(|position| &sinks[position])
 }
 
-/// The plugins' list with an entry for each sink; `None` without plugins and sinks.
+/// The plugins' list with an entry for each sink; `None` without plugins and sinks. The last success of each sink is rounded down to a
+/// minute: a busy sink would change the list at every heartbeat, and a list that did not change is not written again.
 pub(super) fn with_sinks(plugins: Option<String>, sinks: &[SinkStatus]) -> Option<String> {
     if sinks.is_empty() {
         return plugins;
     }
     let mut entries: Vec<Value> = plugins.and_then(|list| serde_json::from_str(&list).ok()).unwrap_or_default();
-    entries.extend(sinks.iter().map(SinkStatus::entry));
+    entries.extend(sinks.iter().map(|sink| {
+        let last_success = sink.last_success.map(to_minute);
+        SinkStatus { last_success, ..sink.clone() }.entry()
+    }));
     Some(Value::Array(entries).to_string())
+}
+
+fn to_minute(time: Timestamp) -> Timestamp {
+    let micros = time.as_micros();
+    Timestamp::from_micros(micros - micros.rem_euclid(MINUTE_MICROS))
 }
 
 /// Whether the same sinks are in the same state since the same time, for whatever reasons.
@@ -95,7 +107,6 @@ mod tests {
     use super::*;
     use crate::event::{OwnerId, Route};
     use crate::store::Node;
-    use crate::time::Timestamp;
 
     fn route(aggregate_type: &str, event_type: &str) -> Route {
         Route::new(aggregate_type, event_type).expect("valid")
@@ -153,6 +164,16 @@ mod tests {
         assert_eq!(super::sinks(&row(&node(with_sinks(None, &sinks)))), sinks);
         assert_eq!(with_sinks(Some(plugins.clone()), &[]), Some(plugins));
         assert_eq!(with_sinks(None, &[]), None);
+    }
+
+    #[test]
+    fn a_success_in_the_same_minute_does_not_change_the_row() {
+        let row = |micros| {
+            let last_success = Some(Timestamp::from_micros(micros));
+            with_sinks(None, &[SinkStatus { last_success, ..sink("orders", &[]) }])
+        };
+        assert_eq!(row(MINUTE_MICROS), row(2 * MINUTE_MICROS - 1));
+        assert_ne!(row(MINUTE_MICROS), row(2 * MINUTE_MICROS));
     }
 
     #[test]
