@@ -4,8 +4,9 @@ use super::Claims;
 use crate::metrics::Metrics;
 use crate::store::{ReadEvent, ReadRequest, Store, StoreError};
 
-/// The most rows of a read without payloads. Their claims return the payloads, whose size is not always known before.
-const MOST_WITHOUT_PAYLOADS: u32 = 50;
+/// The most rows of a read without payloads. Their claims return all payloads at once, and MySQL does not tell their sizes before, so that
+/// this number also bounds the memory that they take.
+const MOST_WITHOUT_PAYLOADS: u32 = 8;
 
 /// Reads due events. Also returns which of them must be claimed.
 ///
