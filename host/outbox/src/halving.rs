@@ -26,6 +26,8 @@ pub(crate) struct Halving<'i, I> {
     /// How many statements waited for a lock or took too long.
     held_up: u32,
     losses: Losses,
+    /// Whether the statement for the last part failed.
+    has_failed: bool,
     began_at: Instant,
 }
 
@@ -47,11 +49,16 @@ pub(crate) enum Failure<'i, I> {
 
 impl<'i, I> Halving<'i, I> {
     pub(crate) fn new(items: &'i [I]) -> Self {
-        Self { parts: vec![items], refused: 0, held_up: 0, losses: Losses::default(), began_at: Instant::now() }
+        let losses = Losses::default();
+        Self { parts: vec![items], refused: 0, held_up: 0, losses, has_failed: false, began_at: Instant::now() }
     }
 
-    /// The items of the next statement; at least one.
+    /// The items of the next statement; at least one. The statement for the previous part succeeded, unless [`failed`](Self::failed) was
+    /// called for it.
     pub(crate) fn next_part(&mut self) -> Option<&'i [I]> {
+        if !std::mem::take(&mut self.has_failed) {
+            self.losses.succeeded();
+        }
         self.parts.pop().filter(|part| !part.is_empty())
     }
 
@@ -62,6 +69,7 @@ impl<'i, I> Halving<'i, I> {
         error: &StoreError,
         answers: impl Future<Output = bool>,
     ) -> Failure<'i, I> {
+        self.has_failed = true;
         let is_held_up = is_held_up(error);
         self.held_up += u32::from(is_held_up);
         let is_lost_by_rows = self.losses.note(error, false, answers).await;
@@ -109,6 +117,14 @@ impl Losses {
         }
         self.in_a_row = self.in_a_row.saturating_add(1);
         (at_once || self.in_a_row >= MOST_LOST) && answers.await
+    }
+
+    /// Notes a statement that succeeded. Once a row is known to be the reason, its losses still count: statements for other rows succeed
+    /// between them.
+    pub(crate) fn succeeded(&mut self) {
+        if self.are_few() {
+            self.in_a_row = 0;
+        }
     }
 
     /// Whether the last statement lost its connection, as one of the first.
@@ -281,6 +297,25 @@ mod tests {
             }
         }
         assert_eq!((refused, accepted.len()), (vec![BAD], 99));
+    }
+
+    #[test]
+    fn success_between_two_losses_ends_the_row_of_losses() {
+        let items: Vec<u32> = (0..4).collect();
+        let mut halving = Halving::new(&items);
+        let all = halving.next_part().expect("all of them");
+        failed(&mut halving, all, &refused());
+        for _ in 1..MOST_LOST {
+            let first = halving.next_part().expect("the first half");
+            assert_eq!(first, &items[..2]);
+            failed(&mut halving, first, &lost(sqlx::Error::RowNotFound));
+        }
+        assert_eq!(halving.next_part(), Some(&items[..2]));
+
+        let second = halving.next_part().expect("the second half");
+        failed(&mut halving, second, &lost(sqlx::Error::RowNotFound));
+
+        assert_eq!(halving.next_part(), Some(&items[2..]), "it is tried again as a whole");
     }
 
     #[test]

@@ -55,6 +55,11 @@ impl<'a> Trying<'a> {
         }
     }
 
+    /// A part of the batch is stored.
+    pub(super) fn stored_part(&mut self) {
+        self.losses.succeeded();
+    }
+
     /// The batch is tried in another way.
     pub(super) fn abandoned(self) {
         if self.failed {

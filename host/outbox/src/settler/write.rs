@@ -43,6 +43,7 @@ impl Settler {
             let reason = match self.store_part(batch, round, &mut trying, follows, apart).await {
                 Part::Stored if rest.is_empty() => return trying.stored(events),
                 Part::Stored => {
+                    trying.stored_part();
                     // Double after each success, so that one refused outcome costs some twenty statements.
                     limit = limit.saturating_mul(2);
                     batch.extend(rest.drain(..limit.min(rest.len())));
