@@ -17,8 +17,8 @@ const SLOW_FRONT: Duration = Duration::from_millis(20);
 const SLOW_FRONT_REST_FACTOR: u32 = 4;
 /// The longest such pause: one read may have been slow by chance.
 const SLOW_FRONT_LONGEST_REST: Duration = Duration::from_secs(5);
-/// A statement at the front that takes this long hangs, for example because its connection is silent, unless the last read of the front
-/// took half as long.
+/// A statement at the front that takes this long hangs, for example because its connection is silent, unless one of the last reads of the
+/// front took half as long.
 const FRONT_HANGS: Duration = Duration::from_secs(5);
 /// If the front is slow, a read after a short one begins this long before the last event that was ever read. Most transactions are shorter;
 /// reads of the front find the events of longer ones.
@@ -34,6 +34,8 @@ pub(crate) struct Cursor {
     /// When the last read at the front was answered, and how long it took. `None` if the next one is due.
     front_at: Option<Instant>,
     front_took: Duration,
+    /// The longest of the last reads at the front. Each shorter one makes it an eighth smaller.
+    front_longest: Duration,
     /// How long the last read elsewhere took, if there was one since then.
     other_took: Option<Duration>,
     /// Where the next concurrent read of the front begins. `None` for the front itself.
@@ -104,12 +106,17 @@ impl Cursor {
 
     /// After which time a statement at the front hangs.
     pub(crate) fn front_hangs_after(&self) -> Duration {
-        FRONT_HANGS.max(2 * self.front_took)
+        FRONT_HANGS.max(2 * self.front_longest)
     }
 
-    /// Notes that reads pause. The duration of the last read at the front then does not predict that of the next one.
+    /// Notes that reads pause. The durations of the last reads at the front then do not predict that of the next one.
     pub(crate) fn rests(&mut self) {
-        self.front_took = Duration::ZERO;
+        (self.front_took, self.front_longest) = (Duration::ZERO, Duration::ZERO);
+    }
+
+    fn note_front_took(&mut self, took: Duration) {
+        self.front_took = took;
+        self.front_longest = took.max(self.front_longest * 7 / 8);
     }
 
     /// The next read begins at the front.
@@ -120,7 +127,8 @@ impl Cursor {
     /// Notes how a read ended that began at the position of [`next`](Self::next).
     pub(crate) fn read(&mut self, ended: Ended) {
         if self.after.is_none() {
-            (self.front_at, self.front_took, self.other_took) = (Some(ended.answered_at), ended.took(), None);
+            (self.front_at, self.other_took) = (Some(ended.answered_at), None);
+            self.note_front_took(ended.took());
         } else if !self.front_under_way {
             // A read that ran concurrently with one of the front may have waited for its connection.
             self.other_took = Some(ended.took());
@@ -148,7 +156,7 @@ impl Cursor {
         self.front_under_way = false;
         if self.front_after.is_none() {
             // A later read, which continues behind the front, may be quick.
-            self.front_took = ended.took();
+            self.note_front_took(ended.took());
         }
         let reached = self.after.or(self.furthest);
         self.furthest = self.furthest.max(ended.last);
@@ -356,6 +364,20 @@ mod tests {
         let ended = Ended { asked_at: reads.now - 2 * FRONT_HANGS, ..reads.passes(position(5), false) };
         reads.cursor.front_read(ended);
         assert_eq!(reads.cursor.front_hangs_after(), 2 * ended.took(), "a front that takes so long does not hang");
+    }
+
+    #[test]
+    fn short_read_of_the_front_does_not_make_a_long_one_hang() {
+        let mut reads = Reads { takes: 12 * SECOND, beside: true, ..Reads::new() };
+        reads.read(position(9), false);
+        reads.takes = QUICK;
+        reads.read(position(20), true);
+        reads.front(SECOND, position(5), false);
+        assert!(reads.cursor.front_hangs_after() > 12 * SECOND);
+        for _ in 0..20 {
+            reads.front(SECOND, position(5), false);
+        }
+        assert_eq!(reads.cursor.front_hangs_after(), FRONT_HANGS, "the long read was long ago");
     }
 
     #[test]
