@@ -13,9 +13,9 @@ use crate::settle::delay_micros;
 use crate::{Node, NodeRecord, NodeStore, Peer, StoreError, row};
 
 /// A statement does not see what it writes: this host is counted by itself. Skips hosts that another host is deleting. A host that
-/// owns partitions is not deleted, since its row says that they are free. A long text that did not change is not written again. $1 to $4 owner, label, mode, version, $5 the lease in
-/// microseconds, $6 its plugins, $7 the outcomes that are refused, $8 its report on its listeners, $9 and $10 its room and whether it
-/// has a session.
+/// owns partitions is not deleted, since its row says that they are free. A long text that did not change is not written again. $1 and $2
+/// owner and mode, $3 the lease in microseconds, $4 its plugins, $5 the outcomes that are refused, $6 its report on its listeners, $7 and
+/// $8 its room and whether it has a session.
 macro_rules! heartbeat {
     ($written:literal) => {
         concat!(
@@ -31,16 +31,17 @@ forgotten AS (
                               AND owner NOT IN (SELECT owner FROM outbox_event_partition WHERE owner IS NOT NULL)
                             FOR UPDATE SKIP LOCKED)))
 SELECT CASE WHEN EXISTS (SELECT FROM alive) THEN 1 + count(*) ELSE 0 END AS live FROM outbox_event_node
-WHERE alive_until > now() AND owner <> $1::text AND mode = $3::text AND room > 0"
+WHERE alive_until > now() AND owner <> $1::text AND mode = $2::text AND room > 0"
         )
     };
 }
 
+/// $9 and $10 the label and the version, which do not change.
 const REGISTER: &str = heartbeat!(
     "
   INSERT INTO outbox_event_node AS node (owner, label, mode, version, started_at, alive_until, plugins, refused, listeners, room, session)
-  VALUES ($1::text, $2::text, $3::text, $4::text, now(), now() + $5::bigint * interval '1 microsecond', $6::text,
-          $7::text, $8::text, $9::integer, $10::smallint)
+  VALUES ($1::text, $9::text, $2::text, $10::text, now(), now() + $3::bigint * interval '1 microsecond', $4::text,
+          $5::text, $6::text, $7::integer, $8::smallint)
   ON CONFLICT (owner) DO UPDATE
   SET alive_until = excluded.alive_until, refused = excluded.refused, listeners = excluded.listeners, room = excluded.room,
       session = excluded.session,
@@ -51,9 +52,9 @@ const REGISTER: &str = heartbeat!(
 const RENEW: &str = heartbeat!(
     "
   UPDATE outbox_event_node AS node
-  SET label = $2::text, version = $4::text, alive_until = now() + $5::bigint * interval '1 microsecond', refused = $7::text,
-      listeners = $8::text, room = $9::integer, session = $10::smallint,
-      plugins = CASE WHEN node.plugins = $6::text THEN node.plugins ELSE $6::text END
+  SET alive_until = now() + $3::bigint * interval '1 microsecond', refused = $5::text,
+      listeners = $6::text, room = $7::integer, session = $8::smallint,
+      plugins = CASE WHEN node.plugins = $4::text THEN node.plugins ELSE $4::text END
   WHERE owner = $1::text"
 );
 
@@ -90,15 +91,14 @@ impl NodeStore for PostgresStore {
         let statement = store
             .statement(if node.is_registered { RENEW } else { REGISTER })
             .bind(node.owner.as_str())
-            .bind(&node.label)
             .bind(node.mode)
-            .bind(node.version)
             .bind(delay_micros(lease))
             .bind(node.plugins.as_deref())
             .bind(refused)
             .bind(listeners)
             .bind(room)
             .bind(session);
+        let statement = if node.is_registered { statement } else { statement.bind(&node.label).bind(node.version) };
         store.read_one("say that this host is alive", statement, |row| row.count("live")).await
     }
 
