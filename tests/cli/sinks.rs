@@ -194,8 +194,9 @@ fn an_unavailable_sink_is_shown_everywhere_with_its_outage_and_the_events_that_w
             "{request}: {answer}"
         );
     }
-    host.signal("TERM");
-    assert!(host.end().0.success());
+    host.kill();
+    let doctor = place.run(&["doctor"]);
+    assert!(!doctor.stdout.contains("the sink orders "), "a killed host has no sinks: {}", doctor.stdout);
 }
 
 #[test]

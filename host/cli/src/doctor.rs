@@ -122,14 +122,15 @@ async fn contents(
     here: &look::Here,
     findings: &mut Vec<Finding>,
 ) -> Result<(), StoreError> {
-    let nodes = store.nodes().await?;
+    let nodes = outbox::node::hosts(store).await?;
     let missing = findings.iter_mut().find(|finding| here.has_no_plugins && finding.check == "plugins");
     if let (Some(missing), Some(elsewhere)) = (missing, look::served_elsewhere(&nodes, &here.plugins_dir, &here.flags)) {
         *missing = elsewhere;
     }
     look::served_by_hosts(findings, &here.failed, &nodes);
     let without_lock = store.free_sessions(&OwnerId::generate("doctor")).await?;
-    findings.extend(look::nodes(&nodes, &without_lock));
+    // This check reports killed hosts itself, so it needs them as alive as their leases say.
+    findings.extend(look::nodes(&store.nodes().await?, &without_lock));
     findings.extend(look::refused(&nodes, &here.flags));
     let now = store.now().await?;
     findings.extend(look::aside(&nodes, now));

@@ -183,7 +183,7 @@ fn is_of(row: &Record, route: &Route) -> bool {
 
 /// The plugins of the hosts that run.
 async fn served(store: &dyn Store) -> Result<Vec<PluginStatus>, Failure> {
-    let live = store.nodes().await?.into_iter().filter(|node| node.alive);
+    let live = outbox::node::hosts(store).await?.into_iter().filter(|node| node.alive);
     Ok(live.flat_map(|node| outbox::node::plugins(&node)).collect())
 }
 

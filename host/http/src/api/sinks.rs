@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
-use outbox::node::{HostSink, live_sinks, sinks};
+use outbox::node::{HostSink, hosts, live_sinks, sinks};
 use outbox_event::{Route, SinkOutage, SinkState};
 use outbox_store::{NodeRecord, StoreError};
 
@@ -39,7 +39,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 /// `GET /v1/sinks`: those of this host as they are now, and those in the rows of the other live hosts.
 async fn list(State(host): State<Host>, _: Viewer, params: Params) -> Result<impl IntoResponse, Problem> {
     params.finish()?;
-    let nodes = host.store.nodes().await?;
+    let nodes = hosts(&*host.store).await?;
     let counted = host.routes.get(|| async {
         let routes = host.store.count_routes().await?;
         Ok::<_, StoreError>(Arc::from(routes))
