@@ -24,7 +24,8 @@ pub(crate) enum SinksCommand {
     ///
     /// A state is working, unavailable (with the time, the reason and the next try), or unconfirmed: no message was confirmed since the
     /// host started, or none was sent for 20 minutes after an outage. Without a running host, the configured sinks are listed without a
-    /// state; with --url, only the sinks of running hosts are listed.
+    /// state; with --url, only the sinks of running hosts are listed. Exits with 5 if the database or the host cannot be reached; the
+    /// configured sinks are listed then, too.
     #[command(after_help = "Example:\n  outbox sinks list --output json")]
     List {
         #[command(flatten)]
@@ -83,7 +84,7 @@ async fn list(config: &Config, output: Output) -> Result<(), Failure> {
     let reported = async { place::open(config).await?.sinks().await }.await;
     let (reported, unknown) = match reported {
         // The configuration can be listed all the same.
-        Err(failure) if config.remote.is_none() => (Vec::new(), Some(failure.message().to_owned())),
+        Err(failure) if config.remote.is_none() => (Vec::new(), Some(failure)),
         reported => (reported?, None),
     };
     let mut sinks = configured(config);
@@ -91,10 +92,11 @@ async fn list(config: &Config, output: Output) -> Result<(), Failure> {
         add(&mut sinks, one);
     }
     output::many(&sinks, output.output, |sinks| if sinks.is_empty() { String::new() } else { table(sinks) })?;
+    if let Some(failure) = unknown {
+        return Err(failure.detail("the list has the configured sinks; their state is unknown".to_owned()));
+    }
     if sinks.is_empty() {
         eprintln!("there are no sinks; add a section [sinks.NAME] to outbox.toml");
-    } else if let Some(why) = unknown {
-        eprintln!("the state of the sinks is unknown: {why}");
     } else if sinks.iter().all(|sink| sink.hosts.is_empty()) {
         eprintln!("no running host reports the state of these sinks; start one with `outbox run`");
     }
