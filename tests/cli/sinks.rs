@@ -89,6 +89,7 @@ fn unset_secrets_of_sinks_and_plugins_stop_only_the_commands_that_need_them() {
         &["event", "why", "one"],
         &["route", "list"],
         &["node", "list"],
+        &["sinks", "list"],
         &["migrate", "up"],
         &["config", "show"],
     ] {
@@ -96,6 +97,8 @@ fn unset_secrets_of_sinks_and_plugins_stop_only_the_commands_that_need_them() {
         assert_eq!(ended.code, Some(0), "{command:?}: {}", ended.stderr);
         assert!(!ended.stderr.contains("NO_SUCH_PASSWORD"), "{command:?}: {}", ended.stderr);
     }
+    let sink = &place.json(&["sinks", "list", "--output", "json"])[0];
+    assert_eq!((&sink["name"], &sink["routes"][0]), (&"orders".into(), &"Order/*".into()), "{sink}");
     for command in [&["run"][..], &["dev"], &["sinks", "test", "orders"], &["config", "check"], &["doctor"]] {
         let ended = place.run(command);
         assert_eq!(ended.code, Some(4), "{command:?}: {}", ended.stderr);

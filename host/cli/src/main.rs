@@ -182,7 +182,8 @@ impl Command {
         use event::EventCommand as Event;
         use plugin::PluginCommand as Plugin;
         match self {
-            Self::Dev { .. } | Self::Run { .. } | Self::Doctor(_) | Self::Sinks(_) => true,
+            Self::Dev { .. } | Self::Run { .. } | Self::Doctor(_) => true,
+            Self::Sinks(command) => matches!(command, sinks::SinksCommand::Test { .. }),
             Self::Config(command) => matches!(command, settings::ConfigCommand::Check),
             Self::Event(command) => matches!(command, Event::Test { .. }),
             Self::Dead(command) => matches!(command, Dead::Test(_)),

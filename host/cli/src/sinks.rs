@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::config::{Config, FILE, Settings};
 use crate::failure::{Exit, Failure};
-use crate::output::{self, Output, count, relative_to, short, shown};
+use crate::output::{self, Output, count, or_dash, relative_to, short, shown};
 use crate::place;
 
 #[derive(Subcommand, Debug)]
@@ -49,9 +49,10 @@ pub(crate) enum SinksCommand {
 #[derive(Serialize)]
 struct Listed {
     name: String,
-    kind: String,
-    /// The address that its messages go to, without credentials.
-    target: String,
+    /// `None` if its settings refer to something that this shell lacks, and no host reports it.
+    kind: Option<String>,
+    /// The address that its messages go to, without credentials; `None` if the kind is.
+    target: Option<String>,
     /// The routes that are relayed to it.
     routes: Vec<String>,
     /// How many events wait for it; `None` if no host reports it.
@@ -103,19 +104,30 @@ async fn list(config: &Config, output: Output) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The sinks of the configuration, without a state.
+/// The sinks of the configuration, without a state. Sinks whose secrets this shell lacks have only their name and routes.
 fn configured(config: &Config) -> Vec<Listed> {
     let relays = config.relays();
     let to = |name: &str| relays.iter().filter(|(_, relay)| relay.sink == name).map(|(route, _)| route.to_string()).collect();
     let listed = |(name, sink): (String, SinkConfig)| Listed {
         routes: to(&name),
-        kind: sink.kind().to_owned(),
-        target: sink.target(),
+        kind: Some(sink.kind().to_owned()),
+        target: Some(sink.target()),
         name,
         waiting: None,
         hosts: Vec::new(),
     };
-    config.sinks().into_iter().map(listed).collect()
+    let incomplete = |name: &String| Listed {
+        routes: to(name),
+        kind: None,
+        target: None,
+        name: name.clone(),
+        waiting: None,
+        hosts: Vec::new(),
+    };
+    let mut sinks: Vec<Listed> = config.sinks().into_iter().map(listed).collect();
+    sinks.extend(config.incomplete_sinks.iter().map(incomplete));
+    sinks.sort_by(|one, other| one.name.cmp(&other.name));
+    sinks
 }
 
 /// Adds the state of a sink on one host. A sink that only hosts have is listed too.
@@ -126,10 +138,12 @@ fn add(sinks: &mut Vec<Listed>, HostSink { host, sink, waiting }: HostSink) {
         Some(position) => &mut sinks[position],
         None => {
             let routes = routes.iter().map(ToString::to_string).collect();
-            sinks.push(Listed { name, kind, target, routes, waiting: None, hosts: Vec::new() });
+            sinks.push(Listed { name, kind: None, target: None, routes, waiting: None, hosts: Vec::new() });
             sinks.last_mut().expect("it was added just now")
         }
     };
+    listed.kind.get_or_insert(kind);
+    listed.target.get_or_insert(target);
     listed.waiting = listed.waiting.max(Some(waiting));
     listed.hosts.push(on_host);
 }
@@ -140,8 +154,8 @@ fn table(sinks: &[Listed]) -> String {
         let routes = if sink.routes.is_empty() { "-".to_owned() } else { shown(&sink.routes.join(", ")).into_owned() };
         [
             short(&sink.name, 64),
-            short(&sink.kind, 32),
-            shown(&sink.target).into_owned(),
+            sink.kind.as_deref().map_or_else(|| "-".to_owned(), |kind| short(kind, 32)),
+            or_dash(sink.target.as_deref()),
             routes,
             state(&sink.hosts),
             sink.waiting.map_or_else(|| "-".to_owned(), |waiting| waiting.to_string()),
