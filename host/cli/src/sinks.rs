@@ -55,6 +55,8 @@ struct Listed {
     target: Option<String>,
     /// The routes that are relayed to it.
     routes: Vec<String>,
+    /// How many more routes are relayed to it: a host reports only some of many.
+    more_routes: usize,
     /// How many events wait for it; `None` if no host reports it.
     waiting: Option<u64>,
     hosts: Vec<OnHost>,
@@ -113,6 +115,7 @@ fn configured(config: &Config) -> Vec<Listed> {
         kind: Some(sink.kind().to_owned()),
         target: Some(sink.target()),
         name,
+        more_routes: 0,
         waiting: None,
         hosts: Vec::new(),
     };
@@ -121,6 +124,7 @@ fn configured(config: &Config) -> Vec<Listed> {
         kind: None,
         target: None,
         name: name.clone(),
+        more_routes: 0,
         waiting: None,
         hosts: Vec::new(),
     };
@@ -132,13 +136,13 @@ fn configured(config: &Config) -> Vec<Listed> {
 
 /// Adds the state of a sink on one host. A sink that only hosts have is listed too.
 fn add(sinks: &mut Vec<Listed>, HostSink { host, sink, waiting }: HostSink) {
-    let SinkStatus { name, kind, target, state, outage, last_success, unavailable_receivers, routes, .. } = sink;
+    let SinkStatus { name, kind, target, state, outage, last_success, unavailable_receivers, routes, more_routes } = sink;
     let on_host = OnHost { host, state, outage, last_success, unavailable_receivers };
     let listed = match sinks.iter().position(|listed| listed.name == name) {
         Some(position) => &mut sinks[position],
         None => {
             let routes = routes.iter().map(ToString::to_string).collect();
-            sinks.push(Listed { name, kind: None, target: None, routes, waiting: None, hosts: Vec::new() });
+            sinks.push(Listed { name, kind: None, target: None, routes, more_routes, waiting: None, hosts: Vec::new() });
             sinks.last_mut().expect("it was added just now")
         }
     };
@@ -151,12 +155,11 @@ fn add(sinks: &mut Vec<Listed>, HostSink { host, sink, waiting }: HostSink) {
 /// The sinks, and below them the state of each on each host.
 fn table(sinks: &[Listed]) -> String {
     let rows = sinks.iter().map(|sink| {
-        let routes = if sink.routes.is_empty() { "-".to_owned() } else { shown(&sink.routes.join(", ")).into_owned() };
         [
             short(&sink.name, 64),
             sink.kind.as_deref().map_or_else(|| "-".to_owned(), |kind| short(kind, 32)),
             or_dash(sink.target.as_deref()),
-            routes,
+            routes(sink),
             state(&sink.hosts),
             sink.waiting.map_or_else(|| "-".to_owned(), |waiting| waiting.to_string()),
         ]
@@ -166,6 +169,17 @@ fn table(sinks: &[Listed]) -> String {
     let lines: String =
         sinks.iter().flat_map(|sink| sink.hosts.iter().map(move |on_host| line(&sink.name, on_host, now))).collect();
     if lines.is_empty() { text } else { format!("{text}\n{lines}") }
+}
+
+/// `Order/*, Invoice/Sent and 30 more`
+fn routes(Listed { routes, more_routes, .. }: &Listed) -> String {
+    let named = shown(&routes.join(", ")).into_owned();
+    match (routes.len(), *more_routes) {
+        (0, 0) => "-".to_owned(),
+        (_, 0) => named,
+        (0, more) => count(more as u64, "route"),
+        (_, more) => format!("{named} and {more} more"),
+    }
 }
 
 /// The state of a sink on all hosts, in a few words.
@@ -274,6 +288,27 @@ mod tests {
         assert_eq!(state(&[unconfirmed()]), "unconfirmed");
         assert_eq!(state(&[unavailable()]), "unavailable");
         assert_eq!(state(&[working(), unavailable()]), "unavailable on 1 of 2 hosts");
+    }
+
+    #[test]
+    fn routes_that_a_host_does_not_name_are_counted() {
+        let mut sinks = Vec::new();
+        let status = SinkStatus {
+            name: "orders".to_owned(),
+            kind: "nats".to_owned(),
+            target: "nats://a".to_owned(),
+            state: SinkState::Working,
+            outage: None,
+            last_success: None,
+            unavailable_receivers: 0,
+            routes: vec![outbox::Route::new("Order", "*").unwrap()],
+            more_routes: 30,
+        };
+
+        add(&mut sinks, HostSink { host: "web-1".to_owned(), sink: status, waiting: 0 });
+
+        assert_eq!((routes(&sinks[0]).as_str(), sinks[0].more_routes), ("Order/* and 30 more", 30));
+        assert_eq!(sinks[0].kind.as_deref(), Some("nats"));
     }
 
     #[test]
