@@ -176,10 +176,10 @@ fn an_unavailable_sink_is_shown_everywhere_with_its_outage_and_the_events_that_w
     assert_eq!((&remote["kind"], &remote["routes"][0]), (&"nats".into(), &"Order/*".into()), "{remote}");
 
     let list = place.ok(&["sinks", "list"]);
-    assert!(list.contains("orders on ") && list.contains(": unavailable, began ") && list.contains("next try "), "{list}");
+    assert!(list.contains("orders on ") && list.contains(": unavailable for ") && list.contains("next try "), "{list}");
     let doctor = place.run(&["doctor"]);
     assert!(
-        doctor.stdout.contains("the sink orders is unavailable on ") && doctor.stdout.contains("2 events wait"),
+        doctor.stdout.contains("the sink orders has been unavailable on ") && doctor.stdout.contains("2 events wait"),
         "{}",
         doctor.stdout
     );

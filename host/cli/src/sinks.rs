@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::config::{Config, FILE, Settings};
 use crate::failure::{Exit, Failure};
-use crate::output::{self, Output, count, or_dash, relative_to, short, shown};
+use crate::output::{self, Output, count, or_dash, relative_to, short, shown, span};
 use crate::place;
 
 #[derive(Subcommand, Debug)]
@@ -194,13 +194,13 @@ fn state(hosts: &[OnHost]) -> String {
     }
 }
 
-/// `orders on web-1 4711: unavailable, began 4 min ago, next try in 12 s, last success 5 min ago: connection refused`
+/// `orders on web-1 4711: unavailable for 4 min, next try in 12 s, last success 5 min ago: connection refused`
 fn line(name: &str, OnHost { host, state, outage, last_success, unavailable_receivers }: &OnHost, now: Timestamp) -> String {
     let mut text = format!("{} on {}: {}", short(name, 64), short(host, 40), state.word());
     if let Some(outage) = outage {
         let next_try =
             if outage.next_try > now { relative_to(outage.next_try, now) } else { "with the next message".to_owned() };
-        text.push_str(&format!(", began {}, next try {next_try}", relative_to(outage.since, now)));
+        text.push_str(&format!(" for {}, next try {next_try}", span(now.since(outage.since))));
     }
     if let Some(last_success) = last_success {
         text.push_str(&format!(", last success {}", relative_to(*last_success, now)));
@@ -324,7 +324,7 @@ mod tests {
 
         let text = line("orders", &down, now);
 
-        let start = "orders on web-1: unavailable, began 4 min ago, next try in 12 s, last success 5 min ago: refused";
+        let start = "orders on web-1: unavailable for 4 min, next try in 12 s, last success 5 min ago: refused";
         assert!(text.starts_with(start) && !text.contains('\u{1b}'), "{text:?}");
     }
 }

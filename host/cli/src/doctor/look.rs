@@ -233,7 +233,7 @@ pub(super) fn sinks(nodes: &[NodeRecord], routes: &[RouteRecord], flags: &Flags,
     let finding = |HostSink { host, sink, waiting }: &HostSink| {
         let outage = sink.outage.as_ref().filter(|_| sink.is_unavailable())?;
         let what = format!(
-            "the sink {} is unavailable on {} for {}, and {} for it: {}",
+            "the sink {} has been unavailable on {} for {}, and {} for it: {}",
             short(&sink.name, 64),
             short(host, 64),
             span(now.since(outage.since)),

@@ -122,7 +122,7 @@ fn deferred(known: &Facts, record: &Record) -> String {
         (None, 0) => "It was given back without counting a failure, and its host noted no reason".to_owned(),
         (None, deferrals) => format!("Its listener asked for later ({})", times(deferrals)),
     };
-    format!("{why}: it is due {}. {}", at(record.due_at.unwrap_or(known.now), known.now), then(known))
+    format!("{why}. It is due {}. {}", at(record.due_at.unwrap_or(known.now), known.now), then(known))
 }
 
 /// The reason that a host noted when it gave the event back, as the begin of a sentence.
