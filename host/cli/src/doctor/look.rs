@@ -331,7 +331,7 @@ pub(super) fn waits(waits: &[WaitReason], flags: &Flags, now: Timestamp) -> Vec<
         );
         let list = format!("outbox event list --status delayed --route {}", argument(&route));
         let remedy = if is_unroutable(&wait.reason) {
-            "add a plugin or listener for this route, or correct the name where the events are written: after dispatcher.unroutable_grace \
+            "add a plugin, listener or relay for this route, or correct the name where the events are written: after dispatcher.unroutable_grace \
              they are DEAD"
         } else {
             "remove the cause; the host then delivers them by itself, and counts no failure"
@@ -385,7 +385,7 @@ pub(super) fn dead(dead: u64, newest: &[Record], flags: &Flags, now: Timestamp) 
     let last = last.map_or_else(String::new, |last| format!("; last {}", relative_to(last, now)));
     let said = error.map_or_else(String::new, |error| format!("; most often: {}{last}", short(error, 160)));
     let before = if error.is_some_and(is_unroutable) {
-        "before a replay, add a plugin or listener for their routes, or they are given up again"
+        "before a replay, add a plugin, listener or relay for their routes, or they are given up again"
     } else {
         "before a replay, see that its cause is gone, or they are given up again"
     };

@@ -33,8 +33,12 @@ pub(in crate::doctor) struct Here {
 }
 
 impl Here {
+    /// Whether a plugin or relay here takes the events of a route. A pattern leaves alone a route that had a listener of its own.
     fn answers(&self, known: &RouteRecord) -> bool {
-        self.answered.contains(&known.route)
+        let route = &known.route;
+        let is_new = known.first_seen_at.is_none();
+        let takes = |relay: &Route| relay == route || is_new && relay.is_pattern() && relay.covers(route);
+        self.answered.contains(route) || self.relays.iter().any(takes)
     }
 }
 
@@ -93,17 +97,19 @@ fn one_unanswered(known: &RouteRecord, routes: &[RouteRecord], reasons: &Reasons
         format!("{route} has {} waiting, and never had a listener", count(known.waiting, "event"))
     };
     let fix = if here.answers(known) {
-        "a plugin here answers it: start a host with `outbox run`, which lets them go on".to_owned()
+        "a plugin or relay here answers it: start a host with `outbox run`, which lets them go on".to_owned()
     } else if never {
         let way_out = if reasons.may_be_misspelt(known, routes) {
             format!("\nif that name is a mistake, {MISSPELT}")
         } else {
             String::new()
         };
-        format!("correct its name where the events are written, or add a plugin or listener that answers {route}{way_out}")
+        format!(
+            "correct its name where the events are written, or add a plugin, listener or relay that answers {route}{way_out}"
+        )
     } else {
         let relay = passed_over(route, &here.relays).map_or_else(String::new, |why| format!("\n{why}"));
-        format!("bring back a plugin or listener that answers {route}; see `outbox plugin list`{relay}")
+        format!("bring back a plugin, listener or relay that answers {route}; see `outbox plugin list`{relay}")
     };
     Finding::warning(CHECK, what, fix)
 }
@@ -131,9 +137,9 @@ fn many_unanswered(unanswered: &[&RouteRecord], routes: &[RouteRecord], reasons:
     let misspelt = never.iter().any(|known| reasons.may_be_misspelt(known, routes));
     let misspelt = misspelt.then(|| format!("where a name is a mistake, {MISSPELT}"));
     let fixes = [
-        (answered.len(), "answered by plugins here: start a host with `outbox run`"),
-        (before.len(), "answered before: bring back their plugins or listeners; see `outbox plugin list`"),
-        (never.len(), "never answered: correct the names where the events are written, or add plugins or listeners"),
+        (answered.len(), "answered by plugins or relays here: start a host with `outbox run`"),
+        (before.len(), "answered before: bring back their plugins, listeners or relays; see `outbox plugin list`"),
+        (never.len(), "never answered: correct the names where the events are written, or add plugins, listeners or relays"),
     ];
     let fixes = fixes.into_iter().filter(|(routes, _)| *routes > 0);
     let mut fixes: Vec<String> = fixes.map(|(routes, fix)| format!("{} {fix}", count(number(routes), "route"))).collect();

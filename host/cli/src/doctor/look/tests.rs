@@ -142,7 +142,10 @@ fn dead_events_are_told_with_what_most_of_them_say_and_a_replay_that_would_not_h
     let failing = dead(1, &[died], &Flags::default(), NOW);
 
     assert_eq!(unanswered.found, "3 events given up; most often: no listener answers Order/A (1 route is answered)");
-    assert!(first(&unanswered).is_some_and(|fix| fix.contains("add a plugin or listener for their routes")), "{unanswered:?}");
+    assert!(
+        first(&unanswered).is_some_and(|fix| fix.contains("add a plugin, listener or relay for their routes")),
+        "{unanswered:?}"
+    );
     assert_eq!(failing.found, "1 event given up; most often: fuel: used up 5; last 3 h ago");
     assert!(first(&failing).is_some_and(|fix| fix.contains("see that its cause is gone")), "{failing:?}");
     assert!(failing.fix.as_deref().is_some_and(|fix| fix.contains("outbox dead replay ID  delivers one again")), "{failing:?}");

@@ -61,6 +61,8 @@ fn a_route_that_waits_for_somebody_is_told_with_what_to_do() {
     assert_eq!(worst(&routes(&[seen(never)], &[], &answering(&[]), NOW)), Severity::Good, "another host may answer it");
 
     let relays = vec![Route::new("Order", "*").unwrap()];
+    let relaying = Here { relays: relays.clone(), ..answering(&[]) };
+    assert_eq!(worst(&routes(&[waiting("A", 3)], &[], &relaying, NOW)), Severity::Good, "a host that starts here relays it");
     let relayed = routes(&[seen(route("A", 2)), route("B", 2)], &[], &Here { relays, ..answering(&[]) }, NOW);
     let says =
         |finding: &Finding| finding.fix.as_deref().is_some_and(|fix| fix.contains("write [routes.\"Order/A\"] to relay it"));
@@ -129,8 +131,8 @@ fn a_route_tells_why_its_events_wait_as_the_host_saw_it() {
         ]
     );
     let fix = |index: usize| told[index].fix.as_deref().unwrap_or_default();
-    assert!(fix(0).starts_with("bring back a plugin or listener that answers Order/A"), "{told:?}");
-    assert!(fix(1).contains("add a plugin or listener that answers Order/B"), "{told:?}");
+    assert!(fix(0).starts_with("bring back a plugin, listener or relay that answers Order/A"), "{told:?}");
+    assert!(fix(1).contains("add a plugin, listener or relay that answers Order/B"), "{told:?}");
 }
 
 #[test]
@@ -152,9 +154,9 @@ fn many_routes_without_a_listener_are_one_finding() {
     assert_eq!(
         told[0].fix.as_deref(),
         Some(
-            "1 route answered by plugins here: start a host with `outbox run`\n\
-             1 route answered before: bring back their plugins or listeners; see `outbox plugin list`\n\
-             138 routes never answered: correct the names where the events are written, or add plugins or listeners\n\
+            "1 route answered by plugins or relays here: start a host with `outbox run`\n\
+             1 route answered before: bring back their plugins, listeners or relays; see `outbox plugin list`\n\
+             138 routes never answered: correct the names where the events are written, or add plugins, listeners or relays\n\
              where a name is a mistake, a host that serves other routes gives its events up, unless its settings say otherwise: start one with \
              `outbox run --set dispatcher.unroutable=dead`; then skip or discard them\n\
              outbox route list  shows them all"
