@@ -183,6 +183,7 @@ fn an_unavailable_sink_is_shown_everywhere_with_its_outage_and_the_events_that_w
         "{}",
         doctor.stdout
     );
+    assert!(!doctor.stdout.contains(" waiting  "), "the outage is one finding: {}", doctor.stdout);
     for (request, part) in [
         ("GET /v1/sinks", "\"state\":\"unavailable\""),
         ("GET /readyz", "\"unavailable_sinks\":[{\"name\":\"orders\""),

@@ -143,7 +143,7 @@ async fn contents(
     let parked = newest(store, stats.parked, parked).await?;
     let now = store.now().await?;
     findings.extend(look::routes(&routes, &parked, here, now));
-    findings.extend(look::waits(&store.wait_reasons(LOOKED_AT).await?, &here.flags, now));
+    findings.extend(look::waits(&store.wait_reasons(LOOKED_AT).await?, &nodes, &routes, &here.flags, now));
     findings.push(look::retries(stats.retry, &newest(store, stats.retry, of(Status::Retry)).await?, &here.flags));
     findings.push(look::dead(stats.dead, &newest(store, stats.dead, of(Status::Dead)).await?, &here.flags, now));
     findings.extend(look::events(&stats, delivers, &here.flags));

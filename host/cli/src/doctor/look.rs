@@ -318,8 +318,22 @@ pub(super) fn nodes(nodes: &[NodeRecord], without_lock: &[String]) -> Vec<Findin
     findings
 }
 
-/// Events that wait although their time has come, by the reasons that hosts noted.
-pub(super) fn waits(waits: &[WaitReason], flags: &Flags, now: Timestamp) -> Vec<Finding> {
+/// Events that wait although their time has come, by the reasons that hosts noted. Events that wait for an unavailable sink belong to the
+/// finding of that sink.
+pub(super) fn waits(
+    waits: &[WaitReason],
+    nodes: &[NodeRecord],
+    routes: &[RouteRecord],
+    flags: &Flags,
+    now: Timestamp,
+) -> Vec<Finding> {
+    let live = nodes.iter().filter(|node| node.alive && !node.stands_aside());
+    let hosts: Vec<_> = live.map(outbox::node::sinks).collect();
+    let is_of = |wait: &WaitReason, known: &RouteRecord| {
+        known.route.aggregate_type.as_str() == wait.aggregate_type && known.route.event_type.as_str() == wait.event_type
+    };
+    let is_explained_by_sink =
+        |wait: &&WaitReason| routes.iter().any(|known| is_of(wait, known) && HostSink::holds_up(&hosts, known));
     let finding = |wait: &WaitReason| {
         let verb = if wait.events == 1 { "waits" } else { "wait" };
         let (events, route) = (count(wait.events, "event"), format!("{}/{}", wait.aggregate_type, wait.event_type));
@@ -339,7 +353,7 @@ pub(super) fn waits(waits: &[WaitReason], flags: &Flags, now: Timestamp) -> Vec<
         let fix = format!("{remedy}\n{}", flags.command(&list));
         Finding::warning("waiting", what, fix)
     };
-    waits.iter().take(LISTED).map(finding).collect()
+    waits.iter().filter(|wait| !is_explained_by_sink(wait)).take(LISTED).map(finding).collect()
 }
 
 /// Failed events that wait for another attempt: how many, and what the newest of them say. An event that fails stands nowhere

@@ -24,6 +24,15 @@ pub struct HostSink {
     pub waiting: u64,
 }
 
+impl HostSink {
+    /// Whether the events of a route wait for a sink that a host finds unavailable: then that outage explains why they wait. `hosts` has
+    /// the sinks of each live host.
+    #[must_use]
+    pub fn holds_up(hosts: &[Vec<SinkStatus>], route: &RouteRecord) -> bool {
+        hosts.iter().any(|sinks| relayed_to(sinks, route).is_some_and(SinkStatus::is_unavailable))
+    }
+}
+
 /// The sinks that a host lists in its row; empty if it lists no sinks. Skips each sink that cannot be read, because the host may be of
 /// another version.
 #[must_use]
@@ -145,6 +154,10 @@ mod tests {
         assert_eq!(waiting(&sinks, &routes), [20, 1_007]);
         assert_eq!(relayed_to(&sinks, &routes[0]).map(|sink| sink.name.as_str()), Some("orders"));
         assert_eq!(relayed_to(&sinks, &routes[2]), None);
+
+        let [all, orders] = sinks;
+        let hosts = [vec![all, SinkStatus { state: SinkState::Unavailable, ..orders }]];
+        assert_eq!(routes.each_ref().map(|route| HostSink::holds_up(&hosts, route)), [true, false, false, true]);
     }
 
     #[test]

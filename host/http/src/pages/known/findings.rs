@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
-use outbox::node::sinks;
+use outbox::node::{HostSink, sinks};
 use outbox::why::Pauses;
 use outbox_event::time::Timestamp;
 use outbox_event::units::{count, figure, number, relative_to, span};
@@ -15,7 +15,7 @@ use outbox_store::{NodeRecord, RouteRecord, WaitReason};
 
 use super::groups::{Group, groups};
 use super::plugins::{self, LivePlugin};
-use super::sinks::{UnavailableSink, unavailable, waits_for_sink};
+use super::sinks::{UnavailableSink, unavailable};
 use super::snapshot::{Known, SAMPLE, Snapshot};
 use crate::pages::link::{Link, encoded, query};
 use crate::pages::words::{clock, short, verb, visible};
@@ -382,7 +382,7 @@ fn waits(snapshot: &Snapshot, now: Timestamp) -> Vec<Finding> {
         known.route.aggregate_type.as_str() == wait.aggregate_type && known.route.event_type.as_str() == wait.event_type
     };
     let is_explained_by_sink =
-        |wait: &&WaitReason| snapshot.routes.iter().any(|known| is_of(wait, known) && waits_for_sink(&hosts, known));
+        |wait: &&WaitReason| snapshot.routes.iter().any(|known| is_of(wait, known) && HostSink::holds_up(&hosts, known));
     let finding = |wait: &WaitReason| {
         let route = visible(&short(&format!("{}/{}", wait.aggregate_type, wait.event_type), 80));
         let (events, since) = (count(wait.events, "event"), span(now.since(wait.since)));

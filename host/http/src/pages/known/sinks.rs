@@ -3,9 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use outbox::node::{HostSink, live_sinks, relayed_to, sinks};
+use outbox::node::{HostSink, live_sinks, sinks};
 use outbox_event::{Route, SinkOutage, SinkState, SinkStatus};
-use outbox_store::{NodeRecord, RouteRecord};
+use outbox_store::NodeRecord;
 
 use super::snapshot::Snapshot;
 
@@ -74,11 +74,6 @@ pub(crate) fn unavailable(snapshot: &Snapshot) -> Vec<UnavailableSink> {
     let mut all: Vec<UnavailableSink> = all.into_values().collect();
     all.sort_by_key(|one| Reverse(one.waiting));
     all
-}
-
-/// Whether the events of a route are relayed to a sink that a host finds unavailable. `hosts` has the sinks of each live host.
-pub(crate) fn waits_for_sink(hosts: &[Vec<SinkStatus>], route: &RouteRecord) -> bool {
-    hosts.iter().any(|sinks| relayed_to(sinks, route).is_some_and(SinkStatus::is_unavailable))
 }
 
 /// The colour class and the symbol of a state.
