@@ -89,7 +89,8 @@ impl Exposition<'_> {
             "stalled_seconds",
             MetricType::Gauge,
             "Seconds since an event of a route was answered last on this host, while its sink is down or the breaker of its listener is \
-             open. Absent otherwise.",
+             open, and while the host stands aside for that. `*/*` without a listener: it cannot read the table or store outcomes. Absent \
+             otherwise.",
         );
         for one in stalled.iter().take(StalledRoute::NAMED) {
             let route = if one.is_all() { "*/*" } else { &one.route };
@@ -101,7 +102,7 @@ impl Exposition<'_> {
         let available = snapshot.family(
             "sink_available",
             MetricType::Gauge,
-            "0 while this host finds a sink unavailable, and its events wait; 1 otherwise.",
+            "0 while this host finds the sink unavailable; 1 otherwise, also while it is unconfirmed.",
         );
         for sink in &self.sinks {
             available.series(&[("sink", sink.name.as_str())], !sink.is_unavailable());
