@@ -192,7 +192,7 @@ fn a_file_that_an_argument_names_and_that_is_not_there_ends_with_3_whatever_the_
     let ended = place.run(&["event", "emit", "--type", "X", "--payload-file", "directory"]);
     assert_eq!(ended.code, Some(1), "it is there, and cannot be read: {}", ended.stderr);
     let ended = place.run(&["event", "emit", "--jsonl", "directory"]);
-    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
     assert_eq!(ended.stderr, "error: directory is a directory; give --jsonl a file with one JSON envelope per line\n");
 }
 

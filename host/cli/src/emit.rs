@@ -245,7 +245,7 @@ async fn lines(file: PathBuf, dry_run: bool, config: &Config) -> Result<(), Fail
     } else {
         if file.is_dir() {
             let what = format!("{} is a directory; give --jsonl a file with one JSON envelope per line", file.display());
-            return Err(Failure::new(Exit::Failed, what));
+            return Err(Failure::new(Exit::Usage, what));
         }
         Box::new(std::fs::File::open(&file).map_err(|error| unreadable(&file.display().to_string(), error))?)
     };
