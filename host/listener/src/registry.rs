@@ -438,7 +438,7 @@ impl Listeners {
         let routes = self.routes();
         let near = route.near(&routes);
         let hint = match near.as_slice() {
-            [] => match self.table.load().len() {
+            [] => match routes.len() {
                 1 => "1 route is answered".to_owned(),
                 routes => format!("{routes} routes are answered"),
             },
