@@ -37,7 +37,8 @@ impl RequiredPlugins {
 pub(super) fn warn_of_absent(required: &BTreeSet<String>, list: &[PluginStatus]) {
     for name in required.iter().filter(|name| !list.iter().any(|status| status.name == **name)) {
         let plugin = escape(name);
-        tracing::warn!(
+        // At debug only: a program that announces readiness warns with all reasons why the host is not ready.
+        tracing::debug!(
             target: "outbox::wasm::reload::required",
             %plugin,
             "a required plugin is not in the plugins directory; the host is not ready until it is there"
