@@ -32,7 +32,7 @@ fn servers_come_back_on_their_ports_after_every_kind_of_stop_and_leave_nothing_b
     assert_eq!(directories(), databases.len() + brokers.len());
     let ports: Vec<u16> = databases.iter().map(Server::port).chain(brokers.iter().map(BrokerServer::port)).collect();
     drop((databases, brokers));
-    assert!(!ports.into_iter().any(answers), "nobody listens any more");
+    assert!(!ports.into_iter().any(answers), "no server listens any more");
     assert_eq!(directories(), 0);
 }
 
