@@ -75,6 +75,8 @@ pub enum ActionCode {
     ResumePattern,
     /// See which plugins answer which routes.
     ListPlugins,
+    /// See the state of the sinks.
+    ListSinks,
     /// Examine the database.
     ExamineDatabase,
     /// Deliver a dead event again.
@@ -190,6 +192,14 @@ fn actions(facts: &Facts, state: State) -> Vec<Action> {
         State::Due | State::Retrying | State::Deferred if waits_for_listener(record) || never_had_listener(facts, record) => {
             vec![list_plugins(WHO_ANSWERS)]
         }
+        State::Due | State::Retrying | State::Deferred if waits_for_sink(record) => vec![Action {
+            code: ActionCode::ListSinks,
+            meaning: "see the state of the sinks".to_owned(),
+            command: "outbox sinks list".to_owned(),
+            request: Some("GET /v1/sinks".to_owned()),
+            event_id: None,
+            route: None,
+        }],
         State::Stranded | State::Refused => vec![Action {
             code: ActionCode::ExamineDatabase,
             meaning: "look at the database".to_owned(),
@@ -301,6 +311,12 @@ pub(super) fn is_unroutable(record: &Record) -> bool {
 /// Whether it waits for a listener, and is given up if none comes soon.
 pub(super) fn waits_for_listener(record: &Record) -> bool {
     record.waits_for().is_some_and(crate::listener::is_unroutable)
+}
+
+/// Whether it waits for a sink, or for a receiver of a sink, by the reason that its relay noted.
+fn waits_for_sink(record: &Record) -> bool {
+    let starts = ["the sink ", "the receiver of the sink "];
+    record.wait_reason.as_deref().is_some_and(|reason| starts.iter().any(|start| reason.starts_with(start)))
 }
 
 /// Whether no host has had a listener for its route, and no relay of this configuration covers it. An event that was called or given

@@ -148,6 +148,7 @@ fn an_event_that_waits_for_its_time_says_when_and_why() {
     let facts = known(given_back(record(1)));
     let because = format!("It has waited for 2 min, and no failure is counted, because {down}");
     assert_eq!(told(&facts).1, format!("{because}. It is due in 1 s. Then the one live host takes it."));
+    assert_eq!(told(&facts).2, "outbox sinks list");
     assert_eq!(Cause::of(&facts).code, ReasonCode::GivenBack);
     let failed = changed!(Record { status: Status::Retry, attempts: 2, last_error: Some("timeout".to_owned()), ..record(1) });
     let facts = known(given_back(failed));
