@@ -210,7 +210,7 @@ impl Settings {
         remote: Remote,
         token: Option<&str>,
     ) -> Result<Self, Failure> {
-        let mut settings = Self::read(file.map(Path::to_owned), file.is_some(), overrides, Checks::WITHOUT_LISTENERS)?;
+        let mut settings = Self::read(file.map(Path::to_owned), file.is_some(), overrides, Checks::WITHOUT_SINKS_AND_PLUGINS)?;
         let mut text = format!("{} --url {}", settings.flags(&[]), argument(remote.base()));
         // A token that was typed is repeated nowhere; a reference tells nothing.
         if let Some(reference) = token.filter(|token| token.starts_with("${") && token.find('}') == Some(token.len() - 1)) {
@@ -299,16 +299,17 @@ pub(crate) fn is_secret(key: &[String]) -> bool {
 pub(crate) struct Checks<'m> {
     /// Whether the command uses sinks or loads plugins. If not, their references may lead nowhere: an operator need not have the
     /// secrets of a host.
-    pub(crate) uses_listeners: bool,
+    pub(crate) uses_sinks_or_plugins: bool,
     /// Checks beside the values.
     pub(crate) more: &'m dyn Fn(&Config) -> Vec<String>,
 }
 
 impl Checks<'_> {
     /// For a command that uses neither sinks nor plugins.
-    pub(crate) const WITHOUT_LISTENERS: Checks<'static> = Checks { uses_listeners: false, more: &|_| Vec::new() };
+    pub(crate) const WITHOUT_SINKS_AND_PLUGINS: Checks<'static> =
+        Checks { uses_sinks_or_plugins: false, more: &|_| Vec::new() };
     /// For a command that may use all of the configuration.
-    pub(crate) const ALL: Checks<'static> = Checks { uses_listeners: true, more: &|_| Vec::new() };
+    pub(crate) const ALL: Checks<'static> = Checks { uses_sinks_or_plugins: true, more: &|_| Vec::new() };
 }
 
 /// Puts the layers together; all that is wrong with them.
@@ -341,13 +342,13 @@ fn compose(
     }
     let mut finished = layers.finish::<Config>(reference);
     // Without a configuration, the other faults are not known: what is known is reported.
-    if checks.uses_listeners || finished.config.is_none() {
+    if checks.uses_sinks_or_plugins || finished.config.is_none() {
         finished.faults.append(&mut finished.unresolved);
     }
     let Some(mut config) = finished.config.take() else { return Err(in_order(finished.faults)) };
     let written = |part: &str| layers.written(&format!("database.{part}")).map(|(_, written)| written.to_owned());
     config.incomplete_sinks = std::mem::take(&mut finished.incomplete_sinks);
-    if !checks.uses_listeners {
+    if !checks.uses_sinks_or_plugins {
         config.sinks.retain(|name, _| !config.incomplete_sinks.contains(name));
     }
     config.database.changing = ChangingAddress::of(&config.database, written).map(|address| Arc::new(address) as _);

@@ -177,7 +177,7 @@ impl Command {
     }
 
     /// Whether the command uses sinks or loads plugins, and so needs what their settings refer to.
-    fn uses_listeners(&self) -> bool {
+    fn uses_sinks_or_plugins(&self) -> bool {
         use dead::DeadCommand as Dead;
         use event::EventCommand as Event;
         use plugin::PluginCommand as Plugin;
@@ -335,8 +335,8 @@ fn load_settings(
         None => {
             let checks = match command {
                 Command::Config(settings::ConfigCommand::Check) => Checks { more: &settings::faults_beside, ..Checks::ALL },
-                command if command.uses_listeners() => Checks::ALL,
-                _ => Checks::WITHOUT_LISTENERS,
+                command if command.uses_sinks_or_plugins() => Checks::ALL,
+                _ => Checks::WITHOUT_SINKS_AND_PLUGINS,
             };
             Settings::load(global.config.as_deref(), overrides, checks)
         }

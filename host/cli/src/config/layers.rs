@@ -264,17 +264,17 @@ impl Layers {
         for (key, leaf) in &mut self.leaves {
             let found = resolved(key, leaf, reference);
             if let Err(words) = &found
-                && let Some(section) = listener_section(key)
+                && let Some(section) = sink_or_plugin(key)
             {
                 let name = key.join(".");
                 unresolved.push(format!("{}: {name}: {words}", self.lines.of_entry(&leaf.origin, &name)));
                 suspect_keys.push(name);
                 match section {
-                    ListenerSection::Sink(sink) => {
+                    SinkOrPlugin::Sink(sink) => {
                         incomplete_sinks.insert(sink.to_owned());
                     }
                     // The plugin's loader resolves it again.
-                    ListenerSection::Plugin => {
+                    SinkOrPlugin::Plugin => {
                         if let Ok(written) = first_that_fits::<T>(key, vec![leaf.written.clone()]) {
                             insert(&mut whole, key, written);
                         }
@@ -348,18 +348,18 @@ impl<T> Finished<T> {
     }
 }
 
-/// A section that only commands with listeners use.
-enum ListenerSection<'k> {
+/// A section that only commands with sinks or plugins use.
+enum SinkOrPlugin<'k> {
     /// The sink with this name.
     Sink(&'k str),
     Plugin,
 }
 
 /// The sink or plugin that a key belongs to. `None` for all other keys.
-fn listener_section(key: &[String]) -> Option<ListenerSection<'_>> {
+fn sink_or_plugin(key: &[String]) -> Option<SinkOrPlugin<'_>> {
     match key {
-        [sinks, name, _, ..] if sinks == "sinks" => Some(ListenerSection::Sink(name)),
-        [plugins, name, _, ..] if plugins == "plugins" && !is_setting(name) => Some(ListenerSection::Plugin),
+        [sinks, name, _, ..] if sinks == "sinks" => Some(SinkOrPlugin::Sink(name)),
+        [plugins, name, _, ..] if plugins == "plugins" && !is_setting(name) => Some(SinkOrPlugin::Plugin),
         _ => None,
     }
 }

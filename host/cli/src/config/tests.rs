@@ -379,7 +379,7 @@ fn references_of_sinks_and_plugins_may_be_unset_for_a_command_that_uses_neither(
                 [routes.\"Order/*\"]\nsink = \"a\"\n[routes.\"User/*\"]\nsink = \"b\"\n\
                 [plugins.mailer.secrets]\ntoken = \"${env:MAIL_TOKEN}\"\n";
 
-    let (config, layers) = composed_for(Checks::WITHOUT_LISTENERS, file, &[], &[]).unwrap();
+    let (config, layers) = composed_for(Checks::WITHOUT_SINKS_AND_PLUGINS, file, &[], &[]).unwrap();
     let faults = composed(file, &[], &[]).unwrap_err();
 
     assert_eq!((config.sinks.len(), config.relays().len()), (1, 2));
@@ -401,7 +401,7 @@ fn other_faults_of_sinks_and_plugins_are_told_to_every_command() {
     let file = "[sinks.a]\nkind = \"nats\"\nurl = \"https://a\"\n[sinks.b]\nkind = \"nats\"\nurl = \"${env:B_URL}\"\n\
                 [routes.\"Order/*\"]\nsink = \"c\"\n[database]\ntable = \"${env:TABLE}\"\n";
 
-    let faults = composed_for(Checks::WITHOUT_LISTENERS, file, &[], &[]).unwrap_err().join("\n");
+    let faults = composed_for(Checks::WITHOUT_SINKS_AND_PLUGINS, file, &[], &[]).unwrap_err().join("\n");
 
     for part in ["sinks.a.url begins with `https://`", "sink is `c`; the sinks are: a, b", "database.table: ${env:TABLE}"] {
         assert!(faults.contains(part), "{part}\n---\n{faults}");
