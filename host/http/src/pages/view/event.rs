@@ -97,7 +97,7 @@ fn actions(event: &OneEvent<'_>) -> Markup {
 
 /// Whether an action changes anything.
 const fn is_change(code: ActionCode) -> bool {
-    !matches!(code, ActionCode::ExplainHead | ActionCode::ListPlugins | ActionCode::ExamineDatabase)
+    !matches!(code, ActionCode::ExplainHead | ActionCode::ListPlugins | ActionCode::ListSinks | ActionCode::ExamineDatabase)
 }
 
 fn action(event: &OneEvent<'_>, action: &Action) -> Markup {
@@ -126,6 +126,7 @@ fn action(event: &OneEvent<'_>, action: &Action) -> Markup {
             link(&format!("routes/resume?{pair}"), format!("Resume {}", visible(&route.to_string())))
         }
         (ActionCode::ListPlugins, ..) => link("plugins", "Show plugins".to_owned()),
+        (ActionCode::ListSinks, ..) => link("sinks", "Show sinks".to_owned()),
         _ => html! { div.action { p { (visible(&capital(&action.meaning))) ":" } code.all { (visible(&action.command)) } } },
     }
 }
