@@ -18,7 +18,7 @@ const LONGEST_REST: Duration = Duration::from_secs(60);
 /// After so many messages in a row that it did not take for no fault of theirs, the receiver rests.
 const RESTS_AFTER: u32 = 10;
 /// After so many receivers in a row that could take nothing, the sink counts as down: the fault is more likely in between.
-const MANY: usize = 3;
+const MANY_RECEIVERS: usize = 3;
 /// The least rest of a message then.
 const LEAST_REST: Duration = Duration::from_secs(1);
 
@@ -38,21 +38,21 @@ pub(super) struct Common {
     /// The requests of receivers that did not answer their last message, all together.
     pub(super) unproven: Arc<Semaphore>,
     pub(super) hasher: RandomState,
-    pub(super) away: Away,
+    pub(super) unavailable: UnavailableReceivers,
 }
 
-/// The receivers that could take nothing since any receiver answered, by their keys; at most [`MANY`].
+/// The receivers that could take nothing since any receiver answered, by their keys; at most [`MANY_RECEIVERS`].
 #[derive(Debug, Default)]
-pub(super) struct Away(Mutex<BTreeSet<u64>>);
+pub(super) struct UnavailableReceivers(Mutex<BTreeSet<u64>>);
 
-impl Away {
+impl UnavailableReceivers {
     /// Notes a receiver that can take nothing. Returns whether there are many.
     fn add(&self, key: u64) -> bool {
-        let mut away = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if away.len() < MANY {
-            away.insert(key);
+        let mut keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if keys.len() < MANY_RECEIVERS {
+            keys.insert(key);
         }
-        away.len() >= MANY
+        keys.len() >= MANY_RECEIVERS
     }
 
     /// Notes that a receiver answered.
@@ -180,13 +180,13 @@ impl Turn {
         let Receiver { common, key, breaker, state } = &*self.receiver;
         let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
         state.heard_at = now;
-        let are_many_away = match &answer {
+        let is_sink_down = match &answer {
             // This concerns the sink as a whole: its own breaker has seen it.
             Err(SinkError::Down { .. }) => return answer,
-            Err(SinkError::Unavailable { retry_after: None, .. }) => common.away.add(*key),
+            Err(SinkError::Unavailable { retry_after: None, .. }) => common.unavailable.add(*key),
             // It answered, or said when it will.
             Ok(()) | Err(_) => {
-                common.away.clear();
+                common.unavailable.clear();
                 false
             }
         };
@@ -224,7 +224,7 @@ impl Turn {
             }
         };
         match answer {
-            Err(SinkError::Unavailable { reason, retry_after }) if are_many_away => {
+            Err(SinkError::Unavailable { reason, retry_after }) if is_sink_down => {
                 Err(SinkError::down_for(retry_after.unwrap_or_default().max(LEAST_REST), reason))
             }
             answer => answer,
@@ -266,7 +266,7 @@ mod tests {
             patience: PATIENCE,
             unproven: Arc::new(Semaphore::new(unproven)),
             hasher: RandomState::new(),
-            away: Away::default(),
+            unavailable: UnavailableReceivers::default(),
         })
     }
 

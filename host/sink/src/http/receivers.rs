@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 use super::HttpConfig;
 use crate::breaker::OpenBreakers;
 use crate::kind::Kind;
-use crate::receiver::{Away, Common, Receiver};
+use crate::receiver::{Common, Receiver, UnavailableReceivers};
 
 /// The most receivers that are remembered. Events choose paths, and may choose millions.
 const REMEMBERED: usize = 4_096;
@@ -31,7 +31,7 @@ impl Receivers {
             // The other half is left to receivers that answer.
             unproven: Arc::new(Semaphore::new((config.max_in_flight / 2).max(1))),
             hasher: RandomState::new(),
-            away: Away::default(),
+            unavailable: UnavailableReceivers::default(),
         };
         Self { common: Arc::new(common), remembered: Mutex::default() }
     }
