@@ -1,16 +1,15 @@
 //! The state of sinks. Reads the breakers, where the decision is made, and keeps no connection open.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use outbox_event::time::{Timestamp, system_clock};
 use outbox_event::{SinkOutage, SinkState, SinkStatus};
 
 use super::batching::Link;
 use super::breaker::{Breaker, OpenBreakers};
-use super::{Message, Sink, SinkError};
+use super::observed::LastAnswers;
 
 /// How long an outage is reported after the time of its next try, if no message was sent since. It is longer than any event waits for
 /// another delivery, so its events no longer exist.
@@ -31,7 +30,7 @@ pub(super) struct Watched {
 /// Where the state of a sink is read.
 pub(super) enum Source {
     Config { breaker: Arc<Breaker>, link: Weak<dyn Link> },
-    Application(Arc<LastAnswers>),
+    Application(Arc<Mutex<LastAnswers>>),
 }
 
 impl SinkMonitor {
@@ -56,7 +55,7 @@ impl Watched {
                 (breaker.outage().or(outage), breaker.last_success(), receivers)
             }
             Source::Application(answers) => {
-                let Seen { outage, last_success } = answers.lock().clone();
+                let LastAnswers { outage, last_success } = answers.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 (outage, last_success, 0)
             }
         };
@@ -85,60 +84,6 @@ fn state(outage: Option<SinkOutage>, last_success: Option<Timestamp>, now: Times
     }
 }
 
-/// A sink of the application, whose answers are recorded: it has no breaker of ours.
-pub(super) struct Observed {
-    sink: Arc<dyn Sink>,
-    pub(super) answers: Arc<LastAnswers>,
-}
-
-/// The last answers of a sink of the application.
-#[derive(Debug, Default)]
-pub(super) struct LastAnswers(Mutex<Seen>);
-
-#[derive(Clone, Debug, Default)]
-struct Seen {
-    outage: Option<SinkOutage>,
-    last_success: Option<Timestamp>,
-}
-
-impl Observed {
-    pub(super) fn new(sink: Arc<dyn Sink>) -> Self {
-        Self { sink, answers: Arc::default() }
-    }
-}
-
-#[async_trait]
-impl Sink for Observed {
-    async fn send(&self, messages: &[Message]) -> Vec<Result<(), SinkError>> {
-        let answers = self.sink.send(messages).await;
-        self.answers.record(&answers, system_clock().now());
-        answers
-    }
-}
-
-impl LastAnswers {
-    fn record(&self, answers: &[Result<(), SinkError>], now: Timestamp) {
-        let mut seen = self.lock();
-        for answer in answers {
-            match answer {
-                Ok(()) => *seen = Seen { outage: None, last_success: Some(now) },
-                Err(SinkError::Down { reason, retry_after }) => {
-                    let since = seen.outage.as_ref().map_or(now, |outage| outage.since);
-                    seen.outage = Some(SinkOutage { since, reason: reason.clone(), next_try: now.plus(*retry_after) });
-                }
-                // They concern one receiver, or the queue.
-                Err(SinkError::Unavailable { .. } | SinkError::Crowded { .. }) => {}
-                // It looked at the message.
-                Err(SinkError::Rejected { .. } | SinkError::Denied { .. } | SinkError::Failed { .. }) => seen.outage = None,
-            }
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Seen> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -159,23 +104,5 @@ mod tests {
         assert_eq!(state(None, Some(time(0)), time(9)), (SinkState::Working, None));
         assert_eq!(state(Some(first.clone()), Some(time(0)), time(long - 1)), (SinkState::Unavailable, Some(first.clone())));
         assert_eq!(state(Some(first), Some(time(0)), time(long)), (SinkState::Unconfirmed, None));
-    }
-
-    #[test]
-    fn an_application_sink_is_unavailable_from_its_first_answer_that_it_is_down_to_the_next_other_answer() {
-        let answers = LastAnswers::default();
-        let down = |reason: &str| Err(SinkError::Down { reason: reason.to_owned(), retry_after: Duration::from_secs(1) });
-        let seen = || {
-            let Seen { outage, last_success } = answers.lock().clone();
-            (outage, last_success)
-        };
-
-        answers.record(&[Ok(())], time(0));
-        answers.record(&[down("refused")], time(1));
-        answers.record(&[Err(SinkError::crowded("full")), down("reset")], time(5));
-        assert_eq!(seen(), (Some(outage(1, "reset", 6)), Some(time(0))));
-
-        answers.record(&[Err(SinkError::rejected("no"))], time(6));
-        assert_eq!(seen(), (None, Some(time(0))));
     }
 }

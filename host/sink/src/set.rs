@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use super::batching::Batching;
 use super::common::TIMEOUT;
-use super::monitor::{Observed, Source, Watched};
+use super::monitor::{Source, Watched};
+use super::observed::Observed;
 use super::{CommonConfig, Sink, SinkConfig, SinkMonitor};
 
 /// Why there are no sinks.
@@ -148,7 +149,7 @@ impl Sinks {
                     let (breaker, link) = sink.watched();
                     Source::Config { breaker, link }
                 }
-                Origin::Application(sink) => Source::Application(sink.answers.clone()),
+                Origin::Application(sink) => Source::Application(sink.answers()),
             };
             Watched { name: name.clone(), kind: entry.kind, target: entry.target.clone(), source }
         };
