@@ -1,10 +1,10 @@
-//! The sinks of all live hosts, those that are unavailable, and how the pages show their states.
+//! The sinks of all live hosts, and those that are unavailable.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use outbox::node::{HostSink, live_sinks, sinks};
-use outbox_event::{Route, SinkOutage, SinkState, SinkStatus};
+use outbox_event::{Route, SinkOutage, SinkStatus};
 use outbox_store::NodeRecord;
 
 use super::snapshot::Snapshot;
@@ -76,11 +76,3 @@ pub(crate) fn unavailable(snapshot: &Snapshot) -> Vec<UnavailableSink> {
     all
 }
 
-/// The colour class and the symbol of a state.
-pub(crate) const fn badge(state: SinkState) -> (&'static str, &'static str) {
-    match state {
-        SinkState::Working => ("done", "●"),
-        SinkState::Unavailable => ("dead", "✕"),
-        SinkState::Unconfirmed | SinkState::Unknown => ("waiting", "○"),
-    }
-}

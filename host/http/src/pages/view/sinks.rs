@@ -2,14 +2,13 @@
 
 use maud::{Markup, html};
 use outbox::node::HostSink;
-use outbox_event::SinkStatus;
 use outbox_event::time::Timestamp;
 use outbox_event::units::{count, number};
+use outbox_event::{SinkState, SinkStatus};
 
 use super::paging::Paging;
 use crate::pages::asked::fields::Fields;
 use crate::pages::document::Frame;
-use crate::pages::known::sinks::badge;
 use crate::pages::words::{short, verb, visible, when, when_or_dash};
 
 /// Rows of a page.
@@ -76,11 +75,20 @@ fn state(sink: &SinkStatus, now: Timestamp) -> Markup {
     }
 }
 
+/// The colour class and the symbol of a state.
+const fn badge(state: SinkState) -> (&'static str, &'static str) {
+    match state {
+        SinkState::Working => ("done", "●"),
+        SinkState::Unavailable => ("dead", "✕"),
+        SinkState::Unconfirmed | SinkState::Unknown => ("waiting", "○"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use outbox_event::{Route, SinkOutage, SinkState};
+    use outbox_event::{Route, SinkOutage};
 
     use super::*;
     use crate::pages::fake::{frame, sink};
