@@ -7,11 +7,12 @@ use outbox::{Outbox, SqliteStore, Store};
 use serde_json::json;
 use support::{Database, Scrape, Sqlite, eventually};
 
-use crate::common::sinks;
+use crate::common::{order, send_one, sinks};
 use crate::endpoint::{Answer, Endpoint, OK};
 use crate::receiver::{commit, done, relaying};
 
 const EVENTS: usize = 60;
+const UNAVAILABLE: Answer = Answer::Says("HTTP/1.1 503 Down\r\ncontent-length: 0\r\n\r\n");
 
 /// The only sink of the only host, as the tables show it.
 async fn reported(db: &Sqlite) -> Option<HostSink> {
@@ -27,7 +28,7 @@ fn available(outbox: &Outbox<SqliteStore>) -> Option<f64> {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unavailable_sink_is_reported_with_its_reason_and_its_waiting_events_until_it_works_again() {
     let (db, store) = Sqlite::on_system_clock().await;
-    let endpoint = Endpoint::that(Answer::Says("HTTP/1.1 503 Down\r\ncontent-length: 0\r\n\r\n")).await;
+    let endpoint = Endpoint::that(UNAVAILABLE).await;
     let outbox = relaying(store, sinks(json!({"kind": "http", "url": endpoint.url(), "timeout": "1s"}))).await;
     assert_eq!(available(&outbox), Some(1.0));
     eventually("its row lists it", async || reported(&db).await.is_some_and(|one| one.sink.state == SinkState::Unconfirmed))
@@ -62,4 +63,25 @@ async fn an_unavailable_sink_is_reported_with_its_reason_and_its_waiting_events_
     outbox.shutdown().await;
     drop(outbox);
     assert_eq!(monitor.sinks()[0].state, SinkState::Working, "the monitor outlives the host");
+}
+
+#[tokio::test]
+async fn a_sink_is_reported_as_unavailable_while_all_its_receivers_answer_503() {
+    let endpoint = Endpoint::that(UNAVAILABLE).await;
+    let sinks = sinks(json!({"kind": "http", "url": endpoint.url(), "path": "{aggregate_id}", "timeout": "1s"}));
+    let (sink, monitor) = (sinks.get("tested").expect("it is there"), sinks.monitor());
+    let state = || monitor.list()[0].state;
+
+    for number in 1..=2 {
+        send_one(&*sink, order(number)).await.expect_err("503");
+    }
+    assert_eq!(state(), SinkState::Unconfirmed, "the other receivers may work");
+    send_one(&*sink, order(3)).await.expect_err("503");
+    assert_eq!(state(), SinkState::Unavailable);
+    let outage = monitor.list()[0].outage.clone().expect("it is unavailable");
+    assert!(outage.reason.ends_with("answered 503") && outage.next_try > outage.since, "{outage:?}");
+
+    endpoint.answers(OK);
+    send_one(&*sink, order(4)).await.expect("confirmed");
+    assert_eq!(state(), SinkState::Working);
 }

@@ -55,6 +55,8 @@ struct State {
     open: Option<Open>,
     /// Since when one batch has been trying.
     trying_since: Option<Instant>,
+    /// Whether the sink answered after an outage but has taken no message since, so that no recovery was logged.
+    is_recovery_pending: bool,
     /// When a message was last confirmed.
     last_success: Option<Timestamp>,
 }
@@ -151,7 +153,8 @@ impl Breaker {
         }
         state.trying_since = None;
         let Some(Down { reason, rest: asked_for }) = down else {
-            if state.open.take().is_some() {
+            let was_pending = std::mem::take(&mut state.is_recovery_pending);
+            if state.open.take().is_some() || was_pending {
                 self.log_recovery();
             }
             state.failures = 0;
@@ -169,6 +172,19 @@ impl Breaker {
         let outage = SinkOutage { since, reason: reason.to_owned(), next_try: time.plus(rest) };
         state.open = Some(Open { until: now + rest, outage });
         rest
+    }
+
+    /// Records that the sink answered a batch, but could take no message of it. This closes the breaker, and is no recovery yet.
+    fn record_contact(&self, is_trial: bool) {
+        let mut state = self.lock();
+        if state.open.is_some() && !is_trial {
+            return;
+        }
+        state.trying_since = None;
+        state.failures = 0;
+        if state.open.take().is_some() {
+            state.is_recovery_pending = true;
+        }
     }
 
     fn log_failure(&self, reason: &str) {
@@ -202,7 +218,7 @@ impl Breaker {
 /// The open breakers of a sink's receivers.
 #[derive(Debug, Default)]
 pub(super) struct OpenBreakers {
-    /// The outage of the only receiver, and so of the sink.
+    /// The outage of the only receiver, or of many receivers at once, and so of the sink.
     pub(super) outage: Option<SinkOutage>,
     /// How many receivers take no messages, while others may.
     pub(super) receivers: u32,
@@ -244,6 +260,12 @@ impl Pass<'_> {
     pub(super) fn confirm(self, now: Instant) {
         self.breaker.lock().last_success = Some(system_clock().now());
         self.record(None, now);
+    }
+
+    /// Reports that the sink answered, but could take no message of the batch, such as an endpoint that answers 503.
+    pub(super) fn record_contact(mut self) {
+        let is_trial = std::mem::take(&mut self.is_trial);
+        self.breaker.record_contact(is_trial);
     }
 
     /// Reports the result of the batch: `down` says why the whole sink did not work, if so. Returns the rest before the next
@@ -307,6 +329,19 @@ mod tests {
         breaker.admit(later + rest).expect("a trial").confirm(later + rest);
         assert_eq!(breaker.outage(), None);
         assert!(breaker.last_success().is_some_and(|time| time >= first.since));
+    }
+
+    #[test]
+    fn a_sink_that_answers_but_takes_no_message_has_not_recovered() {
+        let breaker = Breaker::new("orders", BreakerScope::Sink);
+        let now = Instant::now();
+        let later = now + fail(&breaker, now);
+
+        breaker.admit(later).expect("a trial").record_contact();
+        assert!(breaker.is_closed() && breaker.lock().is_recovery_pending);
+
+        breaker.admit(later).expect("closed").confirm(later);
+        assert!(!breaker.lock().is_recovery_pending);
     }
 
     #[test]

@@ -8,6 +8,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use outbox_event::SinkOutage;
+use outbox_event::time::system_clock;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::SinkError;
@@ -41,23 +43,56 @@ pub(super) struct Common {
     pub(super) unavailable: UnavailableReceivers,
 }
 
-/// The receivers that could take nothing since any receiver answered, by their keys; at most [`MANY_RECEIVERS`].
+/// The receivers that could take nothing since any receiver answered, and the outage of the sink that follows.
 #[derive(Debug, Default)]
-pub(super) struct UnavailableReceivers(Mutex<BTreeSet<u64>>);
+pub(super) struct UnavailableReceivers(Mutex<Unavailable>);
+
+#[derive(Debug, Default)]
+struct Unavailable {
+    /// The keys of the receivers; at most [`MANY_RECEIVERS`].
+    keys: BTreeSet<u64>,
+    /// Reported to operators; `None` while the sink is not down.
+    outage: Option<SinkOutage>,
+}
 
 impl UnavailableReceivers {
-    /// Notes a receiver that can take nothing. Returns whether there are many.
-    fn add(&self, key: u64) -> bool {
-        let mut keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if keys.len() < MANY_RECEIVERS {
-            keys.insert(key);
+    /// Adds a receiver that can take nothing.
+    fn add(&self, key: u64) {
+        let mut unavailable = self.lock();
+        if unavailable.keys.len() < MANY_RECEIVERS {
+            unavailable.keys.insert(key);
         }
-        keys.len() >= MANY_RECEIVERS
     }
 
-    /// Notes that a receiver answered.
+    /// Whether there are so many that the sink counts as down.
+    fn is_sink_down(&self) -> bool {
+        self.lock().keys.len() >= MANY_RECEIVERS
+    }
+
+    /// Removes all receivers and ends the outage, since a receiver answered.
     fn clear(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        *self.lock() = Unavailable::default();
+    }
+
+    /// Begins the outage of the sink, or notes its last reason and its next try.
+    fn note_outage(&self, reason: String, rest: Duration) {
+        let mut unavailable = self.lock();
+        // Another receiver has just answered.
+        if unavailable.keys.is_empty() {
+            return;
+        }
+        let now = system_clock().now();
+        let since = unavailable.outage.as_ref().map_or(now, |outage| outage.since);
+        unavailable.outage = Some(SinkOutage { since, reason, next_try: now.plus(rest) });
+    }
+
+    /// The outage of the sink; `None` while the sink is not down.
+    pub(super) fn outage(&self) -> Option<SinkOutage> {
+        self.lock().outage.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Unavailable> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -180,16 +215,18 @@ impl Turn {
         let Receiver { common, key, breaker, state } = &*self.receiver;
         let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
         state.heard_at = now;
-        let is_sink_down = match &answer {
+        let is_unavailable = match &answer {
             // This concerns the sink as a whole: its own breaker has seen it.
             Err(SinkError::Down { .. }) => return answer,
-            Err(SinkError::Unavailable { retry_after: None, .. }) => common.unavailable.add(*key),
+            Err(SinkError::Unavailable { retry_after: None, .. }) => true,
             // It answered, or said when it will.
-            Ok(()) | Err(_) => {
-                common.unavailable.clear();
-                false
-            }
+            Ok(()) | Err(_) => false,
         };
+        if is_unavailable {
+            common.unavailable.add(*key);
+        } else {
+            common.unavailable.clear();
+        }
         let rest = match &answer {
             Err(SinkError::Unavailable { retry_after, .. }) => {
                 state.answers = false;
@@ -224,8 +261,10 @@ impl Turn {
             }
         };
         match answer {
-            Err(SinkError::Unavailable { reason, retry_after }) if is_sink_down => {
-                Err(SinkError::down_for(retry_after.unwrap_or_default().max(LEAST_REST), reason))
+            Err(SinkError::Unavailable { reason, retry_after }) if is_unavailable && common.unavailable.is_sink_down() => {
+                let rest = retry_after.unwrap_or_default().max(LEAST_REST);
+                common.unavailable.note_outage(without_body(&reason, &common.shown), rest);
+                Err(SinkError::down_for(rest, reason))
             }
             answer => answer,
         }

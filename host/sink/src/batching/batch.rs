@@ -19,6 +19,8 @@ struct State<'s> {
     /// Callers whose message found the sink down, with the reason and the least rest. Answered when the batch ends, since another message
     /// may still prove that the sink works.
     down: Vec<(Caller, String, Duration)>,
+    /// Whether the other side looked at a message, instead of taking none.
+    is_any_judged: bool,
     /// Until the first message is confirmed.
     pass: Option<Pass<'s>>,
 }
@@ -26,7 +28,7 @@ struct State<'s> {
 impl<'s> Batch<'s> {
     pub(super) fn new(jobs: Vec<Job>, pass: Pass<'s>) -> Self {
         let (messages, callers) = jobs.into_iter().map(|job| (job.message, Some(job.caller))).unzip();
-        Self { messages, state: Mutex::new(State { callers, down: Vec::new(), pass: Some(pass) }) }
+        Self { messages, state: Mutex::new(State { callers, down: Vec::new(), is_any_judged: false, pass: Some(pass) }) }
     }
 
     /// The messages, in the order in which they were queued.
@@ -45,7 +47,10 @@ impl<'s> Batch<'s> {
                 state.down.push((caller, reason, retry_after))
             }
             Err(SinkError::Down { reason, .. }) => caller.hear(Err(SinkError::failed(reason))),
-            Err(error) => caller.hear(Err(error)),
+            Err(error) => {
+                state.is_any_judged |= !matches!(error, SinkError::Unavailable { .. } | SinkError::Crowded { .. });
+                caller.hear(Err(error));
+            }
             Ok(()) => {
                 if let Some(pass) = state.pass.take() {
                     pass.confirm(Instant::now());
@@ -74,6 +79,9 @@ impl<'s> Batch<'s> {
         let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         let Some(pass) = state.pass else { return };
         let down = state.down.first().map(|(_, reason, rest)| Down { reason, rest: *rest });
+        if down.is_none() && !state.is_any_judged {
+            return pass.record_contact();
+        }
         let retry_after = pass.record(down, Instant::now());
         for (caller, reason, _) in state.down {
             caller.hear(Err(SinkError::Down { reason, retry_after }));

@@ -49,10 +49,11 @@ impl Receivers {
         receiver.clone()
     }
 
-    /// The open breakers of the receivers that are remembered.
+    /// The open breakers of the receivers that are remembered, and the outage of the sink while its receivers can take nothing.
     pub(super) fn open_breakers(&self) -> OpenBreakers {
         let remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
-        OpenBreakers::of(remembered.values().map(|receiver| receiver.breaker()))
+        let open = OpenBreakers::of(remembered.values().map(|receiver| receiver.breaker()));
+        OpenBreakers { outage: self.common.unavailable.outage().or(open.outage), ..open }
     }
 }
 
