@@ -118,13 +118,16 @@ struct State {
     not_taken: u32,
     /// The hash of the ID of the last of them: a message that comes again says nothing of the others.
     last_not_taken: u64,
+    /// Whether it counts among the [`UnavailableReceivers`], or did until another receiver answered. A receiver that stays dead
+    /// counts once, so that its retries do not make a working sink count as down.
+    was_counted: bool,
 }
 
 impl Receiver {
     pub(super) fn new(common: Arc<Common>, key: u64, now: Instant) -> Self {
         let scope = if common.has_others { BreakerScope::Receiver } else { BreakerScope::Sink };
         let breaker = Breaker::new(&common.sink, scope);
-        let state = State { in_flight: 0, answers: false, heard_at: now, not_taken: 0, last_not_taken: 0 };
+        let state = State { in_flight: 0, answers: false, heard_at: now, not_taken: 0, last_not_taken: 0, was_counted: false };
         Self { common, key, breaker, state: Mutex::new(state) }
     }
 
@@ -222,11 +225,12 @@ impl Turn {
             // It answered, or said when it will.
             Ok(()) | Err(_) => false,
         };
-        if is_unavailable {
-            common.unavailable.add(*key);
-        } else {
+        if !is_unavailable {
             common.unavailable.clear();
+        } else if !state.was_counted {
+            common.unavailable.add(*key);
         }
+        state.was_counted = is_unavailable;
         let rest = match &answer {
             Err(SinkError::Unavailable { retry_after, .. }) => {
                 state.answers = false;
@@ -364,6 +368,27 @@ mod tests {
         assert!(!is_down(&receivers[0], "2", denied()), "it answers");
         let of_one = ["3", "4", "5"].map(|id| is_down(&receivers[1], id, unavailable()));
         assert_eq!(of_one, [false; 3], "the others may work");
+    }
+
+    #[test]
+    fn a_dead_receiver_counts_once_until_it_answers() {
+        let (common, now) = (common(true, 16), Instant::now());
+        let receivers: Vec<_> = (0..4).map(|key| Arc::new(Receiver::new(common.clone(), key, now))).collect();
+        let (works, dead) = receivers.split_first().expect("four");
+        let are_down = |id| -> Vec<bool> {
+            dead.iter().map(|receiver| send(receiver, id, unavailable()).is_err_and(|error| error.is_down())).collect()
+        };
+
+        assert_eq!(are_down("1"), [false, false, true]);
+        for id in ["2", "3"] {
+            assert_eq!(send(works, id, Ok(())), Ok(()));
+            assert_eq!(are_down(id), [false; 3], "the sink works");
+        }
+
+        for receiver in dead {
+            assert_eq!(send(receiver, "4", Ok(())), Ok(()));
+        }
+        assert_eq!(are_down("5"), [false, false, true]);
     }
 
     #[test]
