@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use outbox::node::{HostSink, SinkState, live_sinks, sinks as sinks_of};
+use outbox::sink::SinkError;
 use outbox::{Outbox, SqliteStore, Store};
 use serde_json::json;
 use support::{Database, Scrape, Sqlite, eventually};
@@ -42,7 +43,7 @@ async fn an_unavailable_sink_is_reported_with_its_reason_and_its_waiting_events_
     .await;
     let sink = reported(&db).await.expect("it is listed").sink;
     let outage = sink.outage.expect("it is unavailable");
-    assert!(outage.reason.contains("answered 503") && outage.next_try > outage.since, "{outage:?}");
+    assert!(outage.reason.contains("answered 503") && outage.next_try >= outage.since, "{outage:?}");
     assert_eq!((sink.name.as_str(), sink.kind.as_str(), sink.last_success), ("tested", "http", None));
     assert_eq!(sink.routes.iter().map(ToString::to_string).collect::<Vec<_>>(), ["*/*"]);
     assert_eq!(available(&outbox), Some(0.0));
@@ -84,4 +85,26 @@ async fn a_sink_is_reported_as_unavailable_while_all_its_receivers_answer_503() 
     endpoint.answers(OK);
     send_one(&*sink, order(4)).await.expect("confirmed");
     assert_eq!(state(), SinkState::Working);
+}
+
+#[tokio::test]
+async fn a_sink_with_a_single_receiver_is_reported_as_unavailable_from_its_first_503() {
+    let endpoint = Endpoint::that(UNAVAILABLE).await;
+    let sinks = sinks(json!({"kind": "http", "url": endpoint.url(), "timeout": "1s"}));
+    let (sink, monitor) = (sinks.get("tested").expect("it is there"), sinks.monitor());
+    let outage = || monitor.list()[0].outage.clone();
+
+    let refused = send_one(&*sink, order(1)).await;
+    assert!(matches!(refused, Err(SinkError::Unavailable { .. })), "its events do not wait for the sink: {refused:?}");
+    let first = outage().expect("it is unavailable");
+    assert!(first.reason.ends_with("answered 503"), "{first:?}");
+    endpoint.answers(Answer::Says("HTTP/1.1 429 Slow\r\nretry-after: 7\r\ncontent-length: 0\r\n\r\n"));
+    send_one(&*sink, order(1)).await.expect_err("429");
+    let second = outage().expect("it is unavailable");
+    assert_eq!(second.since, first.since);
+    assert!(second.reason.ends_with("answered 429") && second.next_try > second.since, "{second:?}");
+
+    endpoint.answers(OK);
+    send_one(&*sink, order(1)).await.expect("confirmed");
+    assert_eq!((outage(), monitor.list()[0].state), (None, SinkState::Working));
 }

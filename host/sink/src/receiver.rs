@@ -51,7 +51,7 @@ pub(super) struct UnavailableReceivers(Mutex<Unavailable>);
 struct Unavailable {
     /// The keys of the receivers; at most [`MANY_RECEIVERS`].
     keys: BTreeSet<u64>,
-    /// Reported to operators; `None` while the sink is not down.
+    /// Reported to operators: the sink is down, or its only receiver did not take the last message.
     outage: Option<SinkOutage>,
 }
 
@@ -86,7 +86,7 @@ impl UnavailableReceivers {
         unavailable.outage = Some(SinkOutage { since, reason, next_try: now.plus(rest) });
     }
 
-    /// The outage of the sink; `None` while the sink is not down.
+    /// The outage of the sink; `None` if a receiver answered, or too few could take nothing.
     pub(super) fn outage(&self) -> Option<SinkOutage> {
         self.lock().outage.clone()
     }
@@ -221,8 +221,9 @@ impl Turn {
         let is_unavailable = match &answer {
             // This concerns the sink as a whole: its own breaker has seen it.
             Err(SinkError::Down { .. }) => return answer,
-            Err(SinkError::Unavailable { retry_after: None, .. }) => true,
-            // It answered, or said when it will.
+            // A receiver that says when it takes messages again proves that the sink works, unless it is the only one.
+            Err(SinkError::Unavailable { retry_after, .. }) => retry_after.is_none() || !common.has_others,
+            // It answered.
             Ok(()) | Err(_) => false,
         };
         if !is_unavailable {
@@ -264,14 +265,24 @@ impl Turn {
                 answer
             }
         };
-        match answer {
+        let answer = match answer {
             Err(SinkError::Unavailable { reason, retry_after }) if is_unavailable && common.unavailable.is_sink_down() => {
-                let rest = retry_after.unwrap_or_default().max(LEAST_REST);
-                common.unavailable.note_outage(without_body(&reason, &common.shown), rest);
-                Err(SinkError::down_for(rest, reason))
+                Err(SinkError::down_for(retry_after.unwrap_or_default().max(LEAST_REST), reason))
             }
             answer => answer,
+        };
+        let outage = match &answer {
+            Err(SinkError::Down { reason, retry_after }) if is_unavailable => Some((reason, *retry_after)),
+            // The only receiver: operators see its outage from the first message on, its breaker opens after several.
+            Err(SinkError::Unavailable { reason, retry_after }) if !common.has_others => {
+                Some((reason, retry_after.unwrap_or_default().min(LONGEST_REST)))
+            }
+            _ => None,
+        };
+        if let Some((reason, rest)) = outage {
+            common.unavailable.note_outage(without_body(reason, &common.shown), rest);
         }
+        answer
     }
 }
 
