@@ -3,8 +3,8 @@
 use maud::{Markup, html};
 use outbox::node::HostSink;
 use outbox_event::time::Timestamp;
-use outbox_event::units::{count, number};
-use outbox_event::{SinkState, SinkStatus};
+use outbox_event::units::{count, number, span};
+use outbox_event::{SinkOutage, SinkState, SinkStatus};
 
 use super::paging::Paging;
 use crate::pages::asked::fields::Fields;
@@ -28,7 +28,7 @@ pub(crate) fn page(frame: &Frame, sinks: &[HostSink], asked: &Fields) -> Markup 
             table.rows {
                 thead { tr {
                     th scope="col" { "Sink" } th scope="col" { "State" } th scope="col" { "Host" } th scope="col" { "Target" }
-                    th scope="col" { "Routes" } th scope="col" { "Last success" } th.number scope="col" { "Waiting" }
+                    th scope="col" { "Routes" } th scope="col" { "Last success" } th.number scope="col" { "Waiting" } th scope="col" { "Reason" }
                 } }
                 tbody { @for one in paging.slice(sinks) { (row(one, now)) } }
             }
@@ -41,37 +41,42 @@ fn row(HostSink { host, sink, waiting }: &HostSink, now: Timestamp) -> Markup {
     let more = sink.routes.len().saturating_sub(ROUTES).saturating_add(sink.more_routes);
     html! {
         tr {
-            td.first.mono { (visible(&short(&sink.name, 80))) }
+            td.first.mono.name { (visible(&short(&sink.name, 80))) }
             td { (state(sink, now)) }
             td.mono.tight data-name="host" { (visible(&short(host, 80))) }
-            td data-name="target" { (visible(&short(&sink.kind, 40))) " " span.mono { (visible(&short(&sink.target, 100))) } }
-            td.mono data-name="routes" {
-                @for (index, route) in sink.routes.iter().take(ROUTES).enumerate() { @if index > 0 { ", " } (visible(&short(&route.to_string(), 80))) }
+            td.target data-name="target" { (visible(&short(&sink.kind, 40))) " " span.mono { (visible(&short(&sink.target, 100))) } }
+            td.mono.route data-name="routes" {
+                @for (index, route) in sink.routes.iter().take(ROUTES).enumerate() { @if index > 0 { ", " } span { (visible(&short(&route.to_string(), 80))) } }
                 @if more > 0 { " and " (number(more as u64)) " more" }
                 @if sink.routes.is_empty() && more == 0 { "–" }
             }
             td.tight data-name="last success" { (when_or_dash(sink.last_success, now)) }
             td.number.zero[*waiting == 0] data-name="waiting" { (number(*waiting)) }
+            td.error { @if let Some(outage) = &sink.outage { (reason(outage, now)) } }
         }
     }
 }
 
-/// The state, and what is known of an outage.
+/// The state, since when the sink is unavailable, and how many of its receivers are.
 fn state(sink: &SinkStatus, now: Timestamp) -> Markup {
     let (class, shape) = badge(sink.state);
     let receivers = u64::from(sink.unavailable_receivers);
     html! {
         span.state.(class) { span aria-hidden="true" { (shape) } " " (sink.state.word()) }
         @if let Some(outage) = &sink.outage {
-            " " small.quiet {
-                "since " (when(outage.since, now)) ", next try "
-                @if outage.next_try > now { (when(outage.next_try, now)) } @else { "with the next message" }
-                ": " (visible(&short(&outage.reason, 300)))
-            }
+            " " small.quiet { "for " span title=(outage.since) { (span(now.since(outage.since))) } }
         }
         @if receivers > 0 {
             " " small.quiet { (count(receivers, "receiver")) " " (verb(receivers, "takes", "take")) " no messages" }
         }
+    }
+}
+
+/// Why a sink is unavailable, and when the host tries it again.
+fn reason(outage: &SinkOutage, now: Timestamp) -> Markup {
+    html! {
+        (visible(&short(&outage.reason, 300))) "; next try: "
+        @if outage.next_try > now { (when(outage.next_try, now)) } @else { "when the next event is due" }
     }
 }
 
@@ -88,7 +93,7 @@ const fn badge(state: SinkState) -> (&'static str, &'static str) {
 mod tests {
     use std::time::Duration;
 
-    use outbox_event::{Route, SinkOutage};
+    use outbox_event::Route;
 
     use super::*;
     use crate::pages::fake::{frame, sink};
@@ -113,7 +118,16 @@ mod tests {
 
         let text = shown(&[on_host(down, 1_400)]);
 
-        for part in ["orders", "✕</span> unavailable", "4 min ago", "connection refused", "Order/*", "1,400", "web-1"] {
+        for part in [
+            "orders",
+            "✕</span> unavailable",
+            "for <span",
+            ">4 min<",
+            "connection refused; next try: <time",
+            "Order/*",
+            "1,400",
+            "web-1",
+        ] {
             assert!(text.contains(part), "{part}: {text}");
         }
     }
@@ -135,7 +149,7 @@ mod tests {
         let text = shown(&[HostSink { host: EVIL.to_owned(), sink: evil, waiting: 0 }]);
 
         assert!(!text.contains("<script>") && !text.contains('\u{202e}'), "{text}");
-        assert!(text.contains("&lt;script&gt;") && text.contains("with the next message"), "{text}");
+        assert!(text.contains("&lt;script&gt;") && text.contains("next try: when the next event is due"), "{text}");
     }
 
     #[test]
