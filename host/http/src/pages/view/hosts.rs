@@ -73,7 +73,7 @@ fn stalled(nodes: &[NodeRecord], now: Timestamp) -> Markup {
     html! {
         @if all().next().is_some() {
             h2 { "What hosts cannot deliver" }
-            p.quiet { "A host gives these events back: the sink is down there, or the breaker of the listener is open. It stands aside while another host reports less trouble." }
+            p.quiet { "A host gives these events back: the sink is down there, the breaker of the listener is open, or the host cannot read the table or store outcomes. It stands aside while another host reports less trouble." }
             table.rows {
                 thead { tr { th scope="col" { "Host" } th scope="col" { "Route" } th scope="col" { "Listener" } th scope="col" { "Since" } th scope="col" { "Why" } } }
                 tbody {
