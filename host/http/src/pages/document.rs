@@ -8,6 +8,7 @@ mod assets;
 pub(super) use assets::{icon, icon_path, policy, script, script_path};
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
+use outbox::readiness::Unready;
 use outbox_event::units::{count, number};
 
 use crate::pages::known::findings::{Finding, Severity, calm, findings};
@@ -71,6 +72,8 @@ pub(crate) struct Frame {
     /// Whether the visitor may change anything.
     pub(crate) may_act: bool,
     pub(crate) known: Known,
+    /// Why this host is not ready; empty if it is.
+    pub(crate) unready: Vec<Unready>,
     /// How many events this host delivers per second.
     pub(crate) rate: Option<f64>,
     /// What the visitor has just done; shown above the page.
@@ -148,7 +151,7 @@ impl Frame {
 
     /// The whole page; for a request of the script, only the live parts.
     pub(crate) fn document(&self, title: &str, body: Markup) -> Markup {
-        let findings = findings(&self.known);
+        let findings = findings(&self.known, &self.unready);
         let mark = if findings.iter().any(|finding| finding.severity == Severity::Fault) { "✕ " } else { "" };
         let title = format!("{mark}{title} · outbox");
         if self.has.is_some() {

@@ -64,6 +64,7 @@ pub(super) fn frame() -> Frame {
         visitor: None,
         may_act: true,
         known: Known { snapshot: Some(Arc::new(snapshot)), outage: None },
+        unready: Vec::new(),
         rate: None,
         notice: None,
         has: None,

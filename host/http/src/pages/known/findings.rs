@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use outbox::node::{HostSink, sinks};
+use outbox::readiness::{Unready, UnreadyCode};
 use outbox::why::Pauses;
+use outbox_event::text::escape;
 use outbox_event::time::Timestamp;
 use outbox_event::units::{count, figure, number, relative_to, span};
 use outbox_event::{PluginState, SinkStatus};
@@ -64,10 +66,11 @@ impl Finding {
     }
 }
 
-/// Everything that is wrong, the worst first; nothing when all is well.
-pub(crate) fn findings(known: &Known) -> Vec<Finding> {
+/// Everything that is wrong, the worst first; nothing when all is well. `reasons` say why this host is not ready.
+pub(crate) fn findings(known: &Known, reasons: &[Unready]) -> Vec<Finding> {
     let mut all = Vec::new();
     all.extend(database(known));
+    all.extend(reasons.iter().filter(|reason| !is_covered(reason, known)).map(unready));
     if let Some(snapshot) = &known.snapshot {
         let now = snapshot.now();
         // Who is alive, and whether events move, cannot be known while the database does not answer.
@@ -134,6 +137,34 @@ fn database(known: &Known) -> Option<Finding> {
     // Whole: what to do stands at its end.
     let said = Some(short(&visible(&outage.why), 600));
     Some(Finding { said, events: u64::MAX, ..Finding::new(Severity::Fault, sentence, "hosts", "Show hosts") })
+}
+
+/// Whether another finding covers a reason why this host is not ready, or no person must act on it.
+fn is_covered(reason: &Unready, known: &Known) -> bool {
+    match reason.code {
+        UnreadyCode::Stopping => true,
+        UnreadyCode::PollerStuck | UnreadyCode::HeartbeatStuck => known.outage.is_some(),
+        UnreadyCode::Plugin => known.snapshot.as_ref().is_some_and(|snapshot| {
+            let all = plugins::of_all(&snapshot.nodes);
+            let mut failed = all.iter().filter(|served| Trouble::of(served.plugin.state) == Some(Trouble::Failed));
+            failed.any(|served| {
+                let name = escape(&served.plugin.name);
+                reason.message.split(' ').any(|word| word == name)
+            })
+        }),
+        _ => false,
+    }
+}
+
+/// A reason why this host is not ready: its `/readyz` answers 503.
+fn unready(reason: &Unready) -> Finding {
+    let sentence = "This host is not ready:";
+    let finding = match reason.code {
+        UnreadyCode::Plugin => Finding::new(Severity::Fault, sentence, "plugins", "Show plugins"),
+        _ => Finding::new(Severity::Fault, sentence, "hosts", "Show hosts").affecting(u64::MAX),
+    };
+    // Not cut at the usual length: the message ends with what to do.
+    Finding { said: Some(short(&visible(&reason.message), 600)), ..finding }
 }
 
 fn no_host(snapshot: &Snapshot) -> Option<Finding> {

@@ -75,4 +75,3 @@ pub(crate) fn unavailable(snapshot: &Snapshot) -> Vec<UnavailableSink> {
     all.sort_by_key(|one| Reverse(one.waiting));
     all
 }
-
