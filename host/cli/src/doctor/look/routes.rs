@@ -97,7 +97,7 @@ fn one_unanswered(known: &RouteRecord, routes: &[RouteRecord], reasons: &Reasons
         format!("{route} has {} waiting, and never had a listener", count(known.waiting, "event"))
     };
     let fix = if here.answers(known) {
-        "a plugin or relay here answers it: start a host with `outbox run`, which lets them go on".to_owned()
+        "a plugin or relay here answers it: start a host with `outbox run`, which delivers them".to_owned()
     } else if never {
         let way_out = if reasons.may_be_misspelt(known, routes) {
             format!("\nif that name is a mistake, {MISSPELT}")
