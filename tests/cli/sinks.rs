@@ -192,7 +192,12 @@ fn an_unavailable_sink_is_shown_everywhere_with_its_outage_and_the_events_that_w
         ("GET /routes", "sink unavailable"),
         ("GET /", "Sink orders has been unavailable since "),
     ] {
-        let answer = ask(&address, request, "", "");
+        // Pages show what the host read from the table up to some seconds ago.
+        let (started, mut answer) = (Instant::now(), ask(&address, request, "", ""));
+        while !answer.contains(part) && started.elapsed() < PATIENCE {
+            std::thread::sleep(LOOK_AGAIN);
+            answer = ask(&address, request, "", "");
+        }
         assert!(
             answer.starts_with("HTTP/1.1 200 ") && answer.contains(part) && !answer.contains("s3cret"),
             "{request}: {answer}"
