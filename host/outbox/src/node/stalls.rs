@@ -55,7 +55,8 @@ impl Stalls {
     }
 
     fn of_outcomes(&self, now: Instant) -> Option<LocalStall> {
-        let stall = self.metrics.storing.stall(now).filter(|stall| is_lasting(stall, now))?;
+        // One old failure proves no stall: later errors may be no fault of this host, such as a full disk.
+        let stall = self.metrics.storing.stall(now).filter(has_failed_for_long)?;
         let reason = format!("this host cannot store outcomes: {}", stall.reason);
         Some(LocalStall { route: StalledRoute::all(reason, stall.since_time), last: stall.last })
     }
@@ -80,6 +81,11 @@ fn is_lasting(stall: &Stall, now: Instant) -> bool {
     now.saturating_duration_since(stall.since) >= STALLED_AFTER
 }
 
+/// Whether the first and the last failure are far enough apart.
+fn has_failed_for_long(stall: &Stall) -> bool {
+    stall.last.saturating_duration_since(stall.since) >= STALLED_AFTER
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,8 +99,9 @@ mod tests {
 
         storing.failed("permission denied", now);
 
-        assert!(stalls.current(now).is_empty(), "it may pass");
         let later = now + STALLED_AFTER;
+        assert!(stalls.current(later).is_empty() && !stalls.lets_lease_end(later), "it failed only once");
+        storing.failed("permission denied", later);
         let found = stalls.current(later);
         assert!(found.len() == 1 && found[0].route.is_all(), "{found:?}");
         assert_eq!(found[0].route.reason, "this host cannot store outcomes: permission denied");
