@@ -92,6 +92,7 @@ impl Dispatcher {
             failing: AtomicUsize::new(0),
             batch_size: config.settle_batch,
             delay: config.settle_delay,
+            lease: config.lease,
             places: Places::default(),
             give_up_at: signals.give_up_at.subscribe(),
             gave_up: AtomicBool::new(false),

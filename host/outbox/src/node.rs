@@ -47,6 +47,9 @@ const LEAST_REST: Duration = Duration::from_millis(250);
 const LOGGED: usize = 5;
 /// How long a host whose reads fail, or that cannot store outcomes, waits for its events in flight before it lets its lease and claims end.
 const LEASE_ENDS_AFTER: Duration = Duration::from_secs(10);
+/// After this many leases without a free connection of its pool, a host counts the wait as a failure: the database may refuse its
+/// connections.
+pub(crate) const LEASES_WITHOUT_CONNECTION: u32 = 2;
 /// The longest rest after a beat that reported a new stall.
 const SOON: Duration = Duration::from_secs(2);
 /// How often a host looks whether its report changed, so that a change is written before the next beat is due.
@@ -228,7 +231,8 @@ impl Heartbeat {
             None => {}
         }
         // The outcomes of its events in flight may never be stored, and no host reads their partitions.
-        let lets_lease_end = availability.has_been_aside_for(LEASE_ENDS_AFTER) && self.stalls.lets_lease_end(Instant::now());
+        let lets_lease_end =
+            availability.has_been_aside_for(LEASE_ENDS_AFTER) && self.stalls.lets_lease_end(self.lease, Instant::now());
         self.partitions.set_aside(availability.is_aside(), lets_lease_end);
     }
 

@@ -66,6 +66,8 @@ pub(crate) struct Settler {
     pub(crate) batch_size: usize,
     /// Longest that an outcome waits for others to be written with.
     pub(crate) delay: Duration,
+    /// How long leases and claims of this host last.
+    pub(crate) lease: Duration,
     /// For outcomes that wait apart.
     pub(crate) places: Places,
     /// When a stop must be over, once it has begun: what could not be written by then is given up.

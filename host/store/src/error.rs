@@ -373,7 +373,8 @@ impl StoreError {
         matches!(self, Self::Forbidden { .. } | Self::Corrupt { .. } | Self::Failed { .. }) && !self.is_transient()
     }
 
-    /// Whether no connection of the pool became free in time.
+    /// Whether the pool gave no connection in time: all are taken, or it cannot connect. The pool retries refused connections and a
+    /// full or starting server until this timeout.
     #[doc(hidden)] // for the host
     #[must_use]
     pub const fn is_pool_exhausted(&self) -> bool {

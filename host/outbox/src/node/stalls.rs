@@ -6,6 +6,7 @@ use std::time::Duration;
 use outbox_listener::Stall;
 use tokio::time::Instant;
 
+use super::LEASES_WITHOUT_CONNECTION;
 use crate::event::Route;
 use crate::listener::{Listeners, Owner};
 use crate::metrics::Metrics;
@@ -49,9 +50,12 @@ impl Stalls {
     }
 
     /// Whether this host cannot store outcomes, or its reads fail, so that a host that stands aside lets its lease and its claims end. A
-    /// read that only takes long is not enough: it may wait for a connection of the pool, and then outcomes are stored later.
-    pub(super) fn lets_lease_end(&self, now: Instant) -> bool {
-        self.of_outcomes(now).is_some() || (self.reads_fail(now) && self.of_reads(now).is_some())
+    /// read that only takes long is not enough at first: it may wait for a busy connection of the pool, and then outcomes are stored
+    /// later. If no read succeeds for two leases, the pool probably cannot connect.
+    pub(super) fn lets_lease_end(&self, lease: Duration, now: Instant) -> bool {
+        let longest = self.poll_interval.saturating_add(lease.saturating_mul(LEASES_WITHOUT_CONNECTION));
+        let reads_fail = self.reads_fail(now) || self.reads.silence(now) > longest;
+        self.of_outcomes(now).is_some() || (reads_fail && self.of_reads(now).is_some())
     }
 
     fn of_outcomes(&self, now: Instant) -> Option<LocalStall> {
@@ -90,6 +94,8 @@ fn has_failed_for_long(stall: &Stall) -> bool {
 mod tests {
     use super::*;
 
+    const LEASE: Duration = Duration::from_secs(30);
+
     #[test]
     fn outcomes_that_cannot_be_stored_are_a_stall_until_one_can() {
         let hour = Duration::from_secs(3_600);
@@ -100,28 +106,30 @@ mod tests {
         storing.failed("permission denied", now);
 
         let later = now + STALLED_AFTER;
-        assert!(stalls.current(later).is_empty() && !stalls.lets_lease_end(later), "it failed only once");
+        assert!(stalls.current(later).is_empty() && !stalls.lets_lease_end(LEASE, later), "it failed only once");
         storing.failed("permission denied", later);
         let found = stalls.current(later);
         assert!(found.len() == 1 && found[0].route.is_all(), "{found:?}");
         assert_eq!(found[0].route.reason, "this host cannot store outcomes: permission denied");
-        assert!(stalls.lets_lease_end(later));
+        assert!(stalls.lets_lease_end(LEASE, later));
         storing.succeeded();
-        assert!(stalls.current(later).is_empty() && !stalls.lets_lease_end(later));
+        assert!(stalls.current(later).is_empty() && !stalls.lets_lease_end(LEASE, later));
     }
 
     #[test]
-    fn a_failed_read_lets_the_lease_end_and_a_slow_one_does_not() {
+    fn a_failed_read_lets_the_lease_end_and_a_slow_one_does_so_after_two_leases() {
         let (reads, metrics) = (Arc::new(Pulse::new()), Arc::new(Metrics::default()));
         let stalls = Stalls { listeners: Arc::default(), reads, poll_interval: Duration::ZERO, metrics };
         let later = Instant::now() + LONGEST_TURN * 2;
         assert_eq!(stalls.current(later).len(), 1);
-        assert!(!stalls.lets_lease_end(later), "it may wait for a connection");
+        assert!(!stalls.lets_lease_end(LEASE, later), "it may wait for a connection");
+        let much_later = later + LEASE * LEASES_WITHOUT_CONNECTION;
+        assert!(stalls.lets_lease_end(LEASE, much_later), "the pool probably cannot connect");
 
         // A pulse counts milliseconds.
         std::thread::sleep(Duration::from_millis(2));
         stalls.reads.failed();
 
-        assert!(stalls.lets_lease_end(later));
+        assert!(stalls.lets_lease_end(LEASE, later));
     }
 }

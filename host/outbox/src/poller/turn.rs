@@ -62,7 +62,8 @@ impl Poller {
         Ok(turn)
     }
 
-    /// Notes a read that failed, unless no connection of the pool became free: such a read only took long.
+    /// Notes a read that failed, unless no connection of the pool became free: such a read only took long. If no read succeeds for two
+    /// leases, the heartbeat counts that as a failure.
     fn note_failed_read(&self, error: &StoreError) {
         if !error.is_pool_exhausted() {
             self.reads.failed();

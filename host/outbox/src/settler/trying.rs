@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use super::Settler;
 use crate::halving::Losses;
+use crate::node::LEASES_WITHOUT_CONNECTION;
 use crate::store::{Settled, StoreError};
 
 /// The rest after the first failure of the database; doubled up to a second.
@@ -25,6 +26,8 @@ pub(super) struct Trying<'a> {
     settler: &'a Settler,
     round: Round,
     rest: Duration,
+    /// When the batch was first tried, or a part of it was stored last.
+    since: Instant,
     failed: bool,
     losses: Losses,
     /// Whether the database answered right after the last loss, so that the rows of the batch may be the reason.
@@ -41,6 +44,7 @@ impl<'a> Trying<'a> {
             settler,
             round,
             rest: FIRST_REST,
+            since: Instant::now(),
             failed: false,
             losses: Losses::default(),
             is_lost_by_rows: false,
@@ -57,6 +61,7 @@ impl<'a> Trying<'a> {
 
     /// A part of the batch is stored.
     pub(super) fn stored_part(&mut self) {
+        self.since = Instant::now();
         self.losses.succeeded();
     }
 
@@ -87,7 +92,8 @@ impl<'a> Trying<'a> {
     /// Notes that this host cannot store outcomes, if the error is not due to the row of `settled` and other hosts may be able to store
     /// the outcome.
     pub(super) async fn note_stall(&mut self, settled: &Settled, error: &StoreError) {
-        if !is_of_this_host(error) || self.settler.must_give_up() {
+        let waits_for_long = self.since.elapsed() >= self.settler.lease.saturating_mul(LEASES_WITHOUT_CONNECTION);
+        if !is_of_this_host(error, waits_for_long) || self.settler.must_give_up() {
             return;
         }
         if self.may_be_of_rows(error) {
@@ -127,9 +133,11 @@ impl<'a> Trying<'a> {
 }
 
 /// Whether an error may be a fault of this host, so that other hosts could store the outcome. Other hosts meet a full disk, a lock and a
-/// slow database, too. If writers hold all connections of the pool, this host stores the outcome as soon as it gets one.
-fn is_of_this_host(error: &StoreError) -> bool {
-    !(is_of_others(error) || matches!(error, StoreError::Full { .. }) || error.is_pool_exhausted())
+/// slow database, too. If writers hold all connections of the pool, this host stores the outcome as soon as it gets one. If it
+/// `waits_for_long`, the pool probably cannot connect.
+fn is_of_this_host(error: &StoreError, waits_for_long: bool) -> bool {
+    let waits_for_connection = error.is_pool_exhausted() && !waits_for_long;
+    !(is_of_others(error) || matches!(error, StoreError::Full { .. }) || waits_for_connection)
 }
 
 /// Whether another transaction or a slow database is the reason for an error.
@@ -142,14 +150,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn full_disk_and_exhausted_pool_are_not_faults_of_this_host() {
+    fn full_disk_is_no_fault_of_this_host_and_an_exhausted_pool_is_one_if_it_lasts() {
         let full = StoreError::Full { action: "test", source: sqlx::Error::RowNotFound };
         let exhausted = StoreError::Failed { action: "test", source: sqlx::Error::PoolTimedOut };
-        for error in [full, exhausted] {
-            assert!(!is_of_this_host(&error), "{error:?}");
-            assert!(!is_of_others(&error), "the statement did not run");
+        for error in [&full, &exhausted] {
+            assert!(!is_of_this_host(error, false), "{error:?}");
+            assert!(!is_of_others(error), "the statement did not run");
         }
+        assert!(!is_of_this_host(&full, true));
+        assert!(is_of_this_host(&exhausted, true), "the pool cannot connect");
         let forbidden = StoreError::Forbidden { action: "test", source: sqlx::Error::RowNotFound };
-        assert!(is_of_this_host(&forbidden));
+        assert!(is_of_this_host(&forbidden, false));
     }
 }
