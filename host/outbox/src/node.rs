@@ -22,7 +22,7 @@ use crate::recurring::Outage;
 use crate::store::{ListenerReport, Node, NodeRecord, StalledRoute, Store, StoreError};
 use crate::time::Timestamp;
 use crate::wake::Wake;
-use availability::{Availability, Change};
+use availability::{Availability, Change, has_all};
 use others::{Notice, Others};
 pub(crate) use session::SessionKeeper;
 use sinks::{has_same_states, with_sinks};
@@ -233,7 +233,7 @@ impl Heartbeat {
         // The outcomes of its events in flight may never be stored, and no host reads their partitions.
         let lets_lease_end =
             availability.has_been_aside_for(LEASE_ENDS_AFTER) && self.stalls.lets_lease_end(self.lease, Instant::now());
-        self.partitions.set_aside(availability.is_aside(), lets_lease_end);
+        self.partitions.set_aside(availability.is_aside(), lets_lease_end, has_all(&stalls));
     }
 
     /// Restores missing rows of the partition table: no host reads the events of a partition without a row. A failure that may pass is

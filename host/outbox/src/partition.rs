@@ -51,7 +51,8 @@ pub(crate) struct Partitions {
     is_aside: AtomicBool,
     /// Whether this host lets its lease end.
     lets_lease_end: AtomicBool,
-    /// Whether this host let its lease end since it stands aside. Its claims end with the lease, and are not renewed later.
+    /// Whether this host let its lease end since it stands aside, and can still deliver nothing. Its claims end with the lease, and are
+    /// not renewed later.
     lets_claims_end: AtomicBool,
     /// Whether the response to the last renewal was lost: partitions may have been taken without this host knowing it.
     is_unsure: AtomicBool,
@@ -177,10 +178,11 @@ impl Partitions {
 
     /// Says whether this host takes nothing for now. What it holds is given back with the next beat, but for partitions that do not
     /// become empty: this host keeps reading those, unless it `lets_lease_end`. Then other hosts take over.
-    pub(crate) fn set_aside(&self, is_aside: bool, lets_lease_end: bool) {
+    /// `is_stalled`: whether this host can deliver nothing now.
+    pub(crate) fn set_aside(&self, is_aside: bool, lets_lease_end: bool, is_stalled: bool) {
         self.is_aside.store(is_aside, Ordering::SeqCst);
         self.lets_lease_end.store(lets_lease_end, Ordering::SeqCst);
-        let claims_end = lets_lease_end || (is_aside && self.lets_claims_end());
+        let claims_end = lets_lease_end || (is_aside && is_stalled && self.lets_claims_end());
         self.lets_claims_end.store(claims_end, Ordering::SeqCst);
     }
 
@@ -190,8 +192,8 @@ impl Partitions {
         self.lets_lease_end.load(Ordering::SeqCst)
     }
 
-    /// Whether this host lets its claims end: from the end of its lease until it takes partitions again. A renewal in between would delay
-    /// other hosts by another lease.
+    /// Whether this host lets its claims end: from the end of its lease until it takes partitions again, or can read and store
+    /// again. A renewal in between would delay other hosts by another lease.
     pub(crate) fn lets_claims_end(&self) -> bool {
         self.lets_claims_end.load(Ordering::SeqCst)
     }

@@ -20,7 +20,7 @@ const BATCH: usize = 2_000;
 
 /// Renews at every third of the lease, until it is stopped. One failed renewal does no harm: two more fit into the lease. The
 /// claim of an event whose call is overdue is not renewed, so that another host may take the event over. A host that let its lease end
-/// renews none until it takes partitions again.
+/// renews none until it takes partitions again, or can read and store again.
 pub(super) struct LeaseKeeper {
     pub(super) store: Arc<dyn Store>,
     pub(super) in_flight: Arc<InFlight>,

@@ -143,7 +143,7 @@ impl Availability {
 }
 
 /// Whether this host can deliver nothing now.
-fn has_all(stalls: &[LocalStall]) -> bool {
+pub(super) fn has_all(stalls: &[LocalStall]) -> bool {
     stalls.iter().any(|stall| stall.route.is_all())
 }
 

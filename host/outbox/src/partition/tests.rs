@@ -437,14 +437,26 @@ async fn calls_begin_as_long_as_others_are_told_of_no_session_or_it_was_proven_j
 #[test]
 fn claims_that_were_let_go_are_not_renewed_before_the_host_takes_partitions_again() {
     let partitions = Partitions::new(Share::Even, false, 100);
-    partitions.set_aside(true, false);
+    partitions.set_aside(true, false, true);
     assert!(!partitions.lets_claims_end(), "its events in flight may end first");
-    partitions.set_aside(true, true);
+    partitions.set_aside(true, true, true);
     assert!(partitions.lets_claims_end());
 
-    partitions.set_aside(true, false);
+    partitions.set_aside(true, false, true);
     assert!(!partitions.lets_lease_end(), "another rest has begun");
     assert!(partitions.lets_claims_end());
-    partitions.set_aside(false, false);
+    partitions.set_aside(false, false, true);
     assert!(!partitions.lets_claims_end());
+}
+
+#[test]
+fn claims_are_renewed_again_once_a_host_that_stands_aside_has_recovered() {
+    let partitions = Partitions::new(Share::Even, false, 100);
+    partitions.set_aside(true, true, true);
+    assert!(partitions.lets_claims_end());
+
+    partitions.set_aside(true, false, false);
+    assert!(!partitions.lets_claims_end(), "it can read and store");
+    partitions.set_aside(true, false, true);
+    assert!(!partitions.lets_claims_end(), "another stall begins with a new wait");
 }
