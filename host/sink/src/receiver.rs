@@ -267,7 +267,8 @@ impl Turn {
         };
         let answer = match answer {
             Err(SinkError::Unavailable { reason, retry_after }) if is_unavailable && common.unavailable.is_sink_down() => {
-                Err(SinkError::down_for(retry_after.unwrap_or_default().max(LEAST_REST), reason))
+                // Events of other messages store this reason, and operators see it.
+                Err(SinkError::down_for(retry_after.unwrap_or_default().max(LEAST_REST), without_body(&reason, &common.shown)))
             }
             answer => answer,
         };
@@ -375,6 +376,8 @@ mod tests {
 
         let all: Vec<bool> = receivers.iter().map(|receiver| is_down(receiver, "1", unavailable())).collect();
         assert_eq!(all, [false, false, true, true]);
+        let down = send(&receivers[2], "1", unavailable());
+        assert_eq!(down, Err(SinkError::down_for(LEAST_REST, "https://a answered 503")), "without the body");
 
         assert!(!is_down(&receivers[0], "2", denied()), "it answers");
         let of_one = ["3", "4", "5"].map(|id| is_down(&receivers[1], id, unavailable()));
