@@ -23,6 +23,8 @@ const RESTS_AFTER: u32 = 10;
 const MANY_RECEIVERS: usize = 3;
 /// The least rest of a message then.
 const LEAST_REST: Duration = Duration::from_secs(1);
+/// If no receiver has answered for so long, a receiver that was counted before the last answer counts again.
+const RECOUNTED_AFTER: Duration = Duration::from_secs(60);
 
 type Answer = Result<(), SinkError>;
 
@@ -51,17 +53,23 @@ pub(super) struct UnavailableReceivers(Mutex<Unavailable>);
 struct Unavailable {
     /// The keys of the receivers; at most [`MANY_RECEIVERS`].
     keys: BTreeSet<u64>,
+    /// When a receiver last answered, and so removed the keys; `None` if no receiver has.
+    answered_at: Option<Instant>,
     /// Reported to operators: the sink is down, or its only receiver did not take the last message.
     outage: Option<SinkOutage>,
 }
 
 impl UnavailableReceivers {
-    /// Adds a receiver that can take nothing.
-    fn add(&self, key: u64) {
+    /// Adds a receiver that can take nothing, unless there are enough. `was_counted`: whether it was added since its last answer; then it
+    /// is added again only if no receiver has answered for long. Returns whether it was added since its last answer.
+    fn add(&self, key: u64, was_counted: bool, now: Instant) -> bool {
         let mut unavailable = self.lock();
-        if unavailable.keys.len() < MANY_RECEIVERS {
+        let is_silent = unavailable.answered_at.is_none_or(|at| now.saturating_duration_since(at) >= RECOUNTED_AFTER);
+        let is_due = !was_counted || is_silent;
+        if is_due && unavailable.keys.len() < MANY_RECEIVERS {
             unavailable.keys.insert(key);
         }
+        was_counted || unavailable.keys.contains(&key)
     }
 
     /// Whether there are so many that the sink counts as down.
@@ -70,8 +78,8 @@ impl UnavailableReceivers {
     }
 
     /// Removes all receivers and ends the outage, since a receiver answered.
-    fn clear(&self) {
-        *self.lock() = Unavailable::default();
+    fn clear(&self, now: Instant) {
+        *self.lock() = Unavailable { answered_at: Some(now), ..Unavailable::default() };
     }
 
     /// Begins the outage of the sink, or notes its last reason and its next try.
@@ -118,8 +126,8 @@ struct State {
     not_taken: u32,
     /// The hash of the ID of the last of them: a message that comes again says nothing of the others.
     last_not_taken: u64,
-    /// Whether it counts among the [`UnavailableReceivers`], or did until another receiver answered. A receiver that stays dead
-    /// counts once, so that its retries do not make a working sink count as down.
+    /// Whether it was added to the [`UnavailableReceivers`] since its last answer. A receiver that stays dead counts once while others
+    /// answer, so that its retries do not make a working sink count as down.
     was_counted: bool,
 }
 
@@ -226,12 +234,12 @@ impl Turn {
             // It answered.
             Ok(()) | Err(_) => false,
         };
-        if !is_unavailable {
-            common.unavailable.clear();
-        } else if !state.was_counted {
-            common.unavailable.add(*key);
-        }
-        state.was_counted = is_unavailable;
+        state.was_counted = if is_unavailable {
+            common.unavailable.add(*key, state.was_counted, now)
+        } else {
+            common.unavailable.clear(now);
+            false
+        };
         let rest = match &answer {
             Err(SinkError::Unavailable { retry_after, .. }) => {
                 state.answers = false;
@@ -403,6 +411,29 @@ mod tests {
             assert_eq!(send(receiver, "4", Ok(())), Ok(()));
         }
         assert_eq!(are_down("5"), [false, false, true]);
+    }
+
+    #[test]
+    fn one_answer_in_an_outage_hides_it_for_a_minute_at_most() {
+        let (common, now) = (common(true, 16), Instant::now());
+        let receivers: Vec<_> = (0..7).map(|key| Arc::new(Receiver::new(common.clone(), key, now))).collect();
+        let (lucky, dead) = receivers.split_first().expect("seven");
+        let are_down = |dead: &[Arc<Receiver>], at| -> Vec<bool> {
+            let fails = |receiver: &Arc<Receiver>| {
+                let turn = receiver.clone().admit("1", now).expect("it may be sent");
+                turn.judge(unavailable(), at).is_err_and(|error| error.is_down())
+            };
+            dead.iter().map(fails).collect()
+        };
+
+        assert_eq!(are_down(dead, now), [false, false, true, true, true, true]);
+        assert_eq!(send(lucky, "2", Ok(())), Ok(()));
+        assert_eq!(are_down(&dead[..3], now), [false; 3], "these were counted");
+        assert_eq!(are_down(&dead[3..], now), [false, false, true], "these were not");
+
+        assert_eq!(send(lucky, "3", Ok(())), Ok(()));
+        assert_eq!(are_down(dead, now), [false; 6], "all were counted");
+        assert_eq!(are_down(&dead[..3], now + 2 * RECOUNTED_AFTER), [false, false, true], "no receiver answers");
     }
 
     #[test]
