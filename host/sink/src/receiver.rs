@@ -82,11 +82,11 @@ impl UnavailableReceivers {
         *self.lock() = Unavailable { answered_at: Some(now), ..Unavailable::default() };
     }
 
-    /// Begins the outage of the sink, or notes its last reason and its next try.
-    fn note_outage(&self, reason: String, rest: Duration) {
+    /// Begins the outage of the sink, or notes its last reason and its next try. Does nothing if fewer than `least` receivers can take
+    /// nothing, because another receiver has just answered.
+    fn note_outage(&self, least: usize, reason: String, rest: Duration) {
         let mut unavailable = self.lock();
-        // Another receiver has just answered.
-        if unavailable.keys.is_empty() {
+        if unavailable.keys.len() < least {
             return;
         }
         let now = system_clock().now();
@@ -289,7 +289,8 @@ impl Turn {
             _ => None,
         };
         if let Some((reason, rest)) = outage {
-            common.unavailable.note_outage(without_body(reason, &common.shown), rest);
+            let least = if common.has_others { MANY_RECEIVERS } else { 1 };
+            common.unavailable.note_outage(least, without_body(reason, &common.shown), rest);
         }
         answer
     }
@@ -434,6 +435,25 @@ mod tests {
         assert_eq!(send(lucky, "3", Ok(())), Ok(()));
         assert_eq!(are_down(dead, now), [false; 6], "all were counted");
         assert_eq!(are_down(&dead[..3], now + 2 * RECOUNTED_AFTER), [false, false, true], "no receiver answers");
+    }
+
+    #[test]
+    fn no_outage_begins_if_an_answer_came_before_it_was_noted() {
+        let (unavailable, now) = (UnavailableReceivers::default(), Instant::now());
+        let note = |unavailable: &UnavailableReceivers| unavailable.note_outage(MANY_RECEIVERS, "503".to_owned(), LEAST_REST);
+        for key in 0..3 {
+            assert!(unavailable.add(key, false, now));
+        }
+        unavailable.clear(now);
+        assert!(unavailable.add(3, false, now));
+        note(&unavailable);
+        assert_eq!(unavailable.outage(), None);
+
+        for key in 4..6 {
+            assert!(unavailable.add(key, false, now));
+        }
+        note(&unavailable);
+        assert!(unavailable.outage().is_some());
     }
 
     #[test]
