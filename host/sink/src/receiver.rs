@@ -23,6 +23,9 @@ const RESTS_AFTER: u32 = 10;
 const MANY_RECEIVERS: usize = 3;
 /// The least rest of a message then.
 const LEAST_REST: Duration = Duration::from_secs(1);
+/// The only receiver must not have answered for so long before an outage is reported. One that limits the rate refuses single messages
+/// among many that it takes.
+const REPORTED_AFTER: Duration = Duration::from_secs(3);
 /// If no receiver has answered for so long, a receiver that was counted before the last answer counts again.
 const RECOUNTED_AFTER: Duration = Duration::from_secs(60);
 
@@ -55,7 +58,7 @@ struct Unavailable {
     keys: BTreeSet<u64>,
     /// When a receiver last answered, and so removed the keys; `None` if no receiver has.
     answered_at: Option<Instant>,
-    /// Reported to operators: the sink is down, or its only receiver did not take the last message.
+    /// Reported to operators: the sink is down, or its only receiver has not answered for a while.
     outage: Option<SinkOutage>,
 }
 
@@ -92,6 +95,11 @@ impl UnavailableReceivers {
         let now = system_clock().now();
         let since = unavailable.outage.as_ref().map_or(now, |outage| outage.since);
         unavailable.outage = Some(SinkOutage { since, reason, next_try: now.plus(rest) });
+    }
+
+    /// Whether a receiver answered a short while ago.
+    fn has_just_answered(&self, now: Instant) -> bool {
+        self.lock().answered_at.is_some_and(|at| now.saturating_duration_since(at) < REPORTED_AFTER)
     }
 
     /// The outage of the sink; `None` if a receiver answered, or too few could take nothing.
@@ -282,9 +290,11 @@ impl Turn {
         };
         let outage = match &answer {
             Err(SinkError::Down { reason, retry_after }) if is_unavailable => Some((reason, *retry_after)),
-            // The only receiver: operators see its outage from the first message on, its breaker opens after several.
-            Err(SinkError::Unavailable { reason, retry_after }) if !common.has_others => {
-                Some((reason, retry_after.unwrap_or_default().min(LONGEST_REST)))
+            // The only receiver: operators see its outage before its breaker opens, which takes several messages.
+            Err(SinkError::Unavailable { reason, retry_after })
+                if !common.has_others && !common.unavailable.has_just_answered(now) =>
+            {
+                Some((reason, retry_after.unwrap_or_default()))
             }
             _ => None,
         };
@@ -454,6 +464,22 @@ mod tests {
         }
         note(&unavailable);
         assert!(unavailable.outage().is_some());
+    }
+
+    #[test]
+    fn only_receiver_that_refuses_one_message_among_many_is_not_reported() {
+        let (receiver, now) = (receiver(false), Instant::now());
+        let answer = |id, answer, at| {
+            let _ = receiver.clone().admit(id, at).expect("it may be sent").judge(answer, at);
+            receiver.common.unavailable.outage()
+        };
+        let asks = || Err(SinkError::unavailable_for(HOUR, "https://a answered 429"));
+
+        assert_eq!(answer("1", Ok(()), now), None);
+        assert_eq!(answer("2", asks(), now + REPORTED_AFTER / 2), None);
+        let outage = answer("3", asks(), now + REPORTED_AFTER).expect("it takes nothing");
+        assert_eq!(outage.next_try, outage.since.plus(HOUR));
+        assert_eq!(answer("4", Ok(()), now + REPORTED_AFTER), None);
     }
 
     #[test]
