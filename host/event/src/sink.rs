@@ -13,6 +13,8 @@ use crate::time::Timestamp;
 const MOST_SINKS: usize = 1_000;
 /// The most routes of one sink that a host reports.
 const MOST_ROUTES: usize = 100;
+/// The most routes of all sinks of a host that are read.
+const MOST_ROUTES_OF_HOST: usize = 1_000;
 /// The most bytes of a name, a kind or a target.
 const NAME_BYTES: usize = 255;
 /// The most bytes of the reason of an outage.
@@ -86,7 +88,14 @@ impl SinkStatus {
     pub fn list(text: &str) -> Vec<Self> {
         let listed: Vec<Value> = serde_json::from_str(text).unwrap_or_default();
         let entries = listed.into_iter().filter_map(|mut entry| entry.get_mut("sink").map(Value::take));
-        entries.take(MOST_SINKS).filter_map(|sink| serde_json::from_value(sink).ok()).map(Self::bounded).collect()
+        let sinks = entries.take(MOST_SINKS).filter_map(|sink| serde_json::from_value(sink).ok()).map(Self::bounded);
+        let mut left = MOST_ROUTES_OF_HOST;
+        let within_limit = |sink: Self| {
+            let sink = sink.with_routes(left);
+            left -= sink.routes.len();
+            sink
+        };
+        sinks.map(within_limit).collect()
     }
 
     /// The entry of that list. Readers of plugins skip it.
@@ -98,14 +107,20 @@ impl SinkStatus {
 
     /// With texts and lists of a bounded size. Applied to rows that are read too: another program may have written them.
     fn bounded(mut self) -> Self {
-        self.more_routes = self.more_routes.saturating_add(self.routes.len().saturating_sub(MOST_ROUTES));
-        self.routes.truncate(MOST_ROUTES);
+        self = self.with_routes(MOST_ROUTES);
         for text in [&mut self.name, &mut self.kind, &mut self.target] {
             shorten(text, NAME_BYTES);
         }
         if let Some(outage) = &mut self.outage {
             shorten(&mut outage.reason, REASON_BYTES);
         }
+        self
+    }
+
+    /// With the first routes only; counts the others.
+    fn with_routes(mut self, most: usize) -> Self {
+        self.more_routes = self.more_routes.saturating_add(self.routes.len().saturating_sub(most));
+        self.routes.truncate(most);
         self
     }
 
@@ -179,5 +194,9 @@ mod tests {
         let bytes = serde_json::to_string(&read).expect("plain data").len();
         assert!(bytes < 10_000, "{bytes}");
         assert_eq!(SinkStatus::list(&json!([read[0].entry()]).to_string()), read, "its size does not change again");
+
+        let many = SinkStatus::list(&Value::Array(vec![read[0].entry(); 11]).to_string());
+        let routes: usize = many.iter().map(|sink| sink.routes.len()).sum();
+        assert_eq!((routes, many[9].more_routes, many[10].more_routes), (MOST_ROUTES_OF_HOST, 900, 1_000));
     }
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use outbox::listener::{Cause, error_kind, is_unroutable};
-use outbox::node::{HostSink, live_sinks};
+use outbox::node::{HostSink, Relays, SinkStatus, live_sinks};
 use outbox::store::{Finding, NodeRecord, Record, RefusedOutcome, RefusedOutcomes, RouteRecord, Stats, WaitReason};
 use outbox::time::Timestamp;
 use outbox::wasm::Manifest;
@@ -328,7 +328,8 @@ pub(super) fn waits(
     now: Timestamp,
 ) -> Vec<Finding> {
     let live = nodes.iter().filter(|node| node.alive && !node.stands_aside());
-    let hosts: Vec<_> = live.map(outbox::node::sinks).collect();
+    let sinks: Vec<Vec<SinkStatus>> = live.map(outbox::node::sinks).collect();
+    let hosts: Vec<Relays> = sinks.iter().map(|sinks| Relays::of(sinks)).collect();
     let is_of = |wait: &WaitReason, known: &RouteRecord| {
         known.route.aggregate_type.as_str() == wait.aggregate_type && known.route.event_type.as_str() == wait.event_type
     };

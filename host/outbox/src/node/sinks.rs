@@ -2,7 +2,9 @@
 //!
 //! A host writes its sinks into the list of its plugins: the table has one column for what a host reports of itself to people.
 
-use outbox_event::SinkStatus;
+use std::collections::HashMap;
+
+use outbox_event::{Route, SinkStatus};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -26,11 +28,19 @@ pub struct HostSink {
 
 impl HostSink {
     /// Whether the events of a route wait for a sink that a host finds unavailable: then that outage explains why they wait. `hosts` has
-    /// the sinks of each live host.
+    /// the relays of each live host.
     #[must_use]
-    pub fn holds_up(hosts: &[Vec<SinkStatus>], route: &RouteRecord) -> bool {
-        hosts.iter().any(|sinks| relayed_to(sinks, route).is_some_and(SinkStatus::is_unavailable))
+    pub fn holds_up(hosts: &[Relays<'_>], route: &RouteRecord) -> bool {
+        hosts.iter().any(|relays| relays.sink(route).is_some_and(SinkStatus::is_unavailable))
     }
+}
+
+/// The relays of one host: finds the sink of a route without a search through all relays, because both may be many.
+#[derive(Debug)]
+pub struct Relays<'s> {
+    sinks: &'s [SinkStatus],
+    /// The position of each relay's sink, by aggregate and event type.
+    positions: HashMap<(&'s str, &'s str), usize>,
 }
 
 /// The sinks that a host lists in its row; empty if it lists no sinks. Skips each sink that cannot be read, because the host may be of
@@ -54,12 +64,6 @@ pub fn live_sinks(
         sinks.into_iter().zip(waiting).map(with_host).collect::<Vec<_>>()
     };
     nodes.iter().filter(|node| node.alive).flat_map(of_host).collect()
-}
-
-/// The sink that events of a route are relayed to, among the sinks of one host; `None` if they are not relayed.
-#[must_use]
-pub fn relayed_to<'s>(sinks: &'s [SinkStatus], route: &RouteRecord) -> Option<&'s SinkStatus> {
-    position(sinks, route).map(|position| &sinks[position])
 }
 
 /// The plugins' list with an entry for each sink; `None` without plugins and sinks. The last success of each sink is rounded down to a
@@ -89,24 +93,44 @@ pub(super) fn has_same_states(one: &[SinkStatus], other: &[SinkStatus]) -> bool 
 
 /// How many events wait for each of the sinks of one host.
 fn waiting(sinks: &[SinkStatus], routes: &[RouteRecord]) -> Vec<u64> {
+    let relays = Relays::of(sinks);
     let mut waiting = vec![0_u64; sinks.len()];
     for route in routes {
         let events = route.waiting.saturating_add(route.blocked);
         // Most routes have no waiting events.
-        if let Some(position) = (events > 0).then(|| position(sinks, route)).flatten() {
+        if let Some(position) = (events > 0).then(|| relays.position(route)).flatten() {
             waiting[position] = waiting[position].saturating_add(events);
         }
     }
     waiting
 }
 
-/// The position of the sink that a route is relayed to: the most exact relay decides, as in `Listeners::find`.
-fn position(sinks: &[SinkStatus], known: &RouteRecord) -> Option<usize> {
-    // A pattern does not apply to a route that had a listener of its own.
-    let had_its_own = known.first_seen_at.is_some();
-    let relays = sinks.iter().enumerate().flat_map(|(position, sink)| sink.routes.iter().map(move |route| (position, route)));
-    let applying = relays.filter(|(_, route)| route.covers(&known.route) && !(route.is_pattern() && had_its_own));
-    applying.max_by_key(|(_, route)| route.exactness()).map(|(position, _)| position)
+impl<'s> Relays<'s> {
+    /// Reads the routes of each sink. If several sinks have one route, the last one has it.
+    #[must_use]
+    pub fn of(sinks: &'s [SinkStatus]) -> Self {
+        let routes =
+            sinks.iter().enumerate().flat_map(|(position, sink)| sink.routes.iter().map(move |route| (route, position)));
+        let key = |route: &'s Route| (route.aggregate_type.as_str(), route.event_type.as_str());
+        Self { sinks, positions: routes.map(|(route, position)| (key(route), position)).collect() }
+    }
+
+    /// The sink that events of a route are relayed to; `None` if they are not relayed.
+    #[must_use]
+    pub fn sink(&self, route: &RouteRecord) -> Option<&'s SinkStatus> {
+        self.position(route).map(|position| &self.sinks[position])
+    }
+
+    /// The position of that sink: the most exact relay decides, as in `Listeners::find`.
+    fn position(&self, known: &RouteRecord) -> Option<usize> {
+        let (aggregate, event) = (known.route.aggregate_type.as_str(), known.route.event_type.as_str());
+        let any = Route::ANY;
+        // A pattern does not apply to a route that had a listener of its own.
+        let had_its_own = known.first_seen_at.is_some();
+        let applies = |(aggregate, event): (&str, &str)| !(had_its_own && (aggregate == any || event == any));
+        let most_exact_first = [(aggregate, event), (aggregate, any), (any, event), (any, any)];
+        most_exact_first.into_iter().filter(|key| applies(*key)).find_map(|key| self.positions.get(&key).copied())
+    }
 }
 
 #[cfg(test)]
@@ -114,7 +138,7 @@ mod tests {
     use outbox_event::{PluginStatus, SinkOutage, SinkState};
 
     use super::*;
-    use crate::event::{OwnerId, Route};
+    use crate::event::OwnerId;
     use crate::store::Node;
 
     fn route(aggregate_type: &str, event_type: &str) -> Route {
@@ -152,12 +176,26 @@ mod tests {
         ];
 
         assert_eq!(waiting(&sinks, &routes), [20, 1_007]);
-        assert_eq!(relayed_to(&sinks, &routes[0]).map(|sink| sink.name.as_str()), Some("orders"));
-        assert_eq!(relayed_to(&sinks, &routes[2]), None);
+        let relays = Relays::of(&sinks);
+        assert_eq!(relays.sink(&routes[0]).map(|sink| sink.name.as_str()), Some("orders"));
+        assert_eq!(relays.sink(&routes[2]), None);
 
         let [all, orders] = sinks;
-        let hosts = [vec![all, SinkStatus { state: SinkState::Unavailable, ..orders }]];
+        let sinks = [all, SinkStatus { state: SinkState::Unavailable, ..orders }];
+        let hosts = [Relays::of(&sinks)];
         assert_eq!(routes.each_ref().map(|route| HostSink::holds_up(&hosts, route)), [true, false, false, true]);
+    }
+
+    #[test]
+    fn aggregate_type_of_a_relay_counts_more_than_its_event_type() {
+        let of = |name: &str, aggregate: &str, event: &str| sink(name, &[route(aggregate, event)]);
+        let mut sinks = vec![of("4", "Order", "Placed"), of("3", "Order", "*"), of("2", "*", "Placed"), of("1", "*", "*")];
+        let known = counted(route("Order", "Placed"), 1, 0);
+        for name in ["4", "3", "2", "1"] {
+            assert_eq!(Relays::of(&sinks).sink(&known).map(|sink| sink.name.as_str()), Some(name));
+            sinks.remove(0);
+        }
+        assert_eq!(Relays::of(&sinks).sink(&known), None);
     }
 
     #[test]

@@ -48,10 +48,11 @@ const LEAVE: &str = "DELETE FROM outbox_event_node WHERE owner = ?";
 
 const FREE_PARTITIONS: &str = "UPDATE outbox_event_partition SET owner = NULL WHERE owner = ?";
 
-/// Nobody may have beaten since a host was gone for too long.
+/// Nobody may have beaten since a host was gone for too long. A list of plugins of more than 1 MiB is not read.
 const NODES: &str = concat!(
     "
-SELECT owner, label, mode, version, CASE WHEN alive_until > UTC_TIMESTAMP(6) THEN plugins END AS plugins,
+SELECT owner, label, mode, version,
+       CASE WHEN alive_until > UTC_TIMESTAMP(6) AND OCTET_LENGTH(plugins) <= 1048576 THEN plugins END AS plugins,
        CASE WHEN alive_until > UTC_TIMESTAMP(6) THEN refused END AS refused,
        CASE WHEN alive_until > UTC_TIMESTAMP(6) THEN listeners END AS listeners,
        room, session,

@@ -63,10 +63,11 @@ const LEAVE: &str = "
 WITH freed AS (UPDATE outbox_event_partition SET owner = NULL WHERE owner = $1::text)
 DELETE FROM outbox_event_node WHERE owner = $1::text";
 
+/// A list of plugins of more than 1 MiB is not read.
 const NODES: &str = concat!(
     "
 SELECT owner, label, mode, version, started_at, alive_until, alive_until > now() AS alive, room, session,
-       CASE WHEN alive_until > now() THEN plugins END AS plugins,
+       CASE WHEN alive_until > now() AND octet_length(plugins) <= 1048576 THEN plugins END AS plugins,
        CASE WHEN alive_until > now() THEN refused END AS refused,
        CASE WHEN alive_until > now() THEN listeners END AS listeners,
        (SELECT count(*) FROM outbox_event_partition AS held WHERE held.owner = node.owner) AS partitions

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
-use outbox::node::{HostSink, sinks};
+use outbox::node::{HostSink, Relays, sinks};
 use outbox::readiness::{Unready, UnreadyCode};
 use outbox::why::Pauses;
 use outbox_event::text::escape;
@@ -407,8 +407,9 @@ fn unroutable(snapshot: &Snapshot) -> Option<Finding> {
 /// Events that wait although their time has come, by the reasons that hosts noted. Events that wait for an unavailable sink belong to
 /// the finding of that sink.
 fn waits(snapshot: &Snapshot, now: Timestamp) -> Vec<Finding> {
-    let hosts: Vec<Vec<SinkStatus>> =
+    let sinks: Vec<Vec<SinkStatus>> =
         snapshot.nodes.iter().filter(|node| node.alive && !node.stands_aside()).map(sinks).collect();
+    let hosts: Vec<Relays> = sinks.iter().map(|sinks| Relays::of(sinks)).collect();
     let is_of = |wait: &WaitReason, known: &RouteRecord| {
         known.route.aggregate_type.as_str() == wait.aggregate_type && known.route.event_type.as_str() == wait.event_type
     };
