@@ -86,7 +86,8 @@ impl Readiness {
         &self.stalled
     }
 
-    /// The sinks that take no messages, as this host sees them. It is ready all the same: their events wait.
+    /// The sinks that take no messages, as this host sees them. It is ready all the same: their events wait. Empty unless the readiness
+    /// was read with its sinks.
     #[must_use]
     pub fn unavailable_sinks(&self) -> &[SinkStatus] {
         &self.unavailable_sinks

@@ -65,7 +65,7 @@ pub(super) async fn ready(
     params: Params,
 ) -> Result<(StatusCode, Json<Ready>), Problem> {
     params.finish()?;
-    let readiness = host.monitor.readiness();
+    let readiness = if viewer.is_some() { host.monitor.readiness_with_sinks() } else { host.monitor.readiness() };
     let reasons = readiness
         .reasons()
         .iter()

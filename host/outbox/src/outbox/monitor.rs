@@ -81,7 +81,7 @@ impl Monitor {
         }
     }
 
-    /// Whether the outbox can do its work, and if not, why; for `GET /readyz`.
+    /// Whether the outbox can do its work, and if not, why; for `GET /readyz`. Without the unavailable sinks.
     #[must_use]
     pub fn readiness(&self) -> Readiness {
         if self.is_stopping() {
@@ -95,8 +95,18 @@ impl Monitor {
         let plugins = self.0.plugins.iter().flat_map(crate::wasm::RequiredPlugins::missing);
         #[cfg(feature = "wasm")]
         reasons.extend(plugins.map(|fault| Unready::new(UnreadyCode::Plugin, fault)));
+        Readiness::new(reasons).with_stalled(self.0.metrics.stalls.routes())
+    }
+
+    /// As [`readiness`](Self::readiness), with the sinks that take no messages; for `GET /readyz` with a token. Reads the state of all
+    /// receivers of all sinks, so a probe must not cause it.
+    #[must_use]
+    pub fn readiness_with_sinks(&self) -> Readiness {
+        if self.is_stopping() {
+            return self.readiness();
+        }
         let unavailable = self.sinks().into_iter().filter(SinkStatus::is_unavailable).collect();
-        Readiness::new(reasons).with_stalled(self.0.metrics.stalls.routes()).with_unavailable_sinks(unavailable)
+        self.readiness().with_unavailable_sinks(unavailable)
     }
 
     /// The state of each sink as this outbox sees it, by name.
