@@ -34,7 +34,7 @@ pub use outbox_event::{
     PluginCapability, PluginDetails, PluginLimits, PluginState, PluginStatus, PluginSwap, SinkOutage, SinkState, SinkStatus,
 };
 pub use plugins::plugins;
-pub use sinks::{HostSink, Relays, live_sinks, sinks};
+pub use sinks::{HostSink, Relays, live_sinks, names_sink, sinks};
 
 /// This many times in a lease a host says that it is alive and keeps its partitions: some failures are no loss, and a host
 /// that comes soon has its part of them.

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use outbox::listener::{Cause, error_kind, is_unroutable};
-use outbox::node::{HostSink, Relays, SinkStatus, live_sinks};
+use outbox::node::{HostSink, Relays, SinkStatus, live_sinks, names_sink};
 use outbox::store::{Finding, NodeRecord, Record, RefusedOutcome, RefusedOutcomes, RouteRecord, Stats, WaitReason};
 use outbox::time::Timestamp;
 use outbox::wasm::Manifest;
@@ -27,6 +27,9 @@ const LONG: Duration = Duration::from_secs(5 * 60);
 
 /// The most refused outcomes that are named one by one.
 const LISTED: usize = 3;
+
+/// The most sinks whose names are listed beside those that have a finding.
+const MORE_SINKS: usize = 10;
 
 /// The mode in which a host takes the table to be its own.
 const ALONE: &str = "single_node";
@@ -229,11 +232,26 @@ pub(super) fn aside(nodes: &[NodeRecord], now: Timestamp) -> Vec<Finding> {
 pub(super) fn sinks(nodes: &[NodeRecord], routes: &[RouteRecord], flags: &Flags, now: Timestamp) -> Vec<Finding> {
     let of_node = |node: &NodeRecord| if node.stands_aside() { Vec::new() } else { outbox::node::sinks(node) };
     let mut seen = live_sinks(nodes, routes, of_node);
+    if seen.is_empty() {
+        return Vec::new();
+    }
     seen.sort_by_key(|one| Reverse(one.waiting));
-    let finding = |HostSink { host, sink, waiting }: &HostSink| {
-        let outage = sink.outage.as_ref().filter(|_| sink.is_unavailable())?;
+    // One finding for each sink, however many hosts find it unavailable: the wait reasons of each sink's events are not listed.
+    let mut of_sinks: Vec<(&HostSink, u64)> = Vec::new();
+    for one in seen.iter().filter(|one| one.sink.is_unavailable() && one.sink.outage.is_some()) {
+        match of_sinks.iter_mut().find(|(first, _)| first.sink.name == one.sink.name) {
+            Some((_, other_hosts)) => *other_hosts += 1,
+            None => of_sinks.push((one, 0)),
+        }
+    }
+    let finding = |(HostSink { host, sink, waiting }, other_hosts): &(&HostSink, u64)| {
+        let outage = sink.outage.as_ref()?;
+        let and_others = match other_hosts {
+            0 => String::new(),
+            hosts => format!(" and {}", count(*hosts, "other host")),
+        };
         let what = format!(
-            "the sink {} has been unavailable on {} for {}, and {} for it: {}",
+            "the sink {} has been unavailable on {}{and_others} for {}, and {} for it: {}",
             short(&sink.name, 64),
             short(host, 64),
             span(now.since(outage.since)),
@@ -247,9 +265,15 @@ pub(super) fn sinks(nodes: &[NodeRecord], routes: &[RouteRecord], flags: &Flags,
         let fix = format!("remove the cause; the host tries again by itself, and counts no failure of relayed events\n{test}");
         Some(Finding::warning("sinks", what, fix))
     };
-    let unavailable: Vec<Finding> = seen.iter().filter_map(finding).take(LISTED).collect();
-    if unavailable.is_empty() && !seen.is_empty() {
+    if of_sinks.is_empty() {
         return vec![Finding::good("sinks", "no host finds a sink unavailable")];
+    }
+    let mut unavailable: Vec<Finding> = of_sinks.iter().filter_map(finding).take(LISTED).collect();
+    if let Some(more) = of_sinks.get(LISTED..).filter(|more| !more.is_empty()) {
+        let names = more.iter().map(|(one, _)| short(&one.sink.name, 64)).take(MORE_SINKS).collect::<Vec<_>>().join(", ");
+        let and_more = if more.len() > MORE_SINKS { format!(", and {} more", more.len() - MORE_SINKS) } else { String::new() };
+        let what = format!("also unavailable: {names}{and_more}");
+        unavailable.push(Finding::warning("sinks", what, flags.command("outbox sinks list")));
     }
     unavailable
 }
@@ -333,8 +357,9 @@ pub(super) fn waits(
     let is_of = |wait: &WaitReason, known: &RouteRecord| {
         known.route.aggregate_type.as_str() == wait.aggregate_type && known.route.event_type.as_str() == wait.event_type
     };
-    let is_explained_by_sink =
-        |wait: &&WaitReason| routes.iter().any(|known| is_of(wait, known) && HostSink::holds_up(&hosts, known));
+    let is_explained_by_sink = |wait: &&WaitReason| {
+        names_sink(&wait.reason) && routes.iter().any(|known| is_of(wait, known) && HostSink::holds_up(&hosts, known))
+    };
     let finding = |wait: &WaitReason| {
         let verb = if wait.events == 1 { "waits" } else { "wait" };
         let (events, route) = (count(wait.events, "event"), format!("{}/{}", wait.aggregate_type, wait.event_type));

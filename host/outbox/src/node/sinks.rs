@@ -50,6 +50,12 @@ pub fn sinks(node: &NodeRecord) -> Vec<SinkStatus> {
     node.plugins.as_deref().map(SinkStatus::list).unwrap_or_default()
 }
 
+/// Whether a wait reason is that of a relay whose sink, or a receiver of it, takes no messages.
+#[must_use]
+pub fn names_sink(reason: &str) -> bool {
+    ["the sink ", "the receiver of the sink "].iter().any(|start| reason.starts_with(start))
+}
+
 /// The sinks of the live hosts. `routes` are all routes with their counts; `sinks` are those of one host, see [`sinks`].
 #[must_use]
 pub fn live_sinks(

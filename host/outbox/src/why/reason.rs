@@ -7,6 +7,7 @@ use super::pauses::{passed_over, resume_command};
 use super::state::{State, pauses, state_of};
 use crate::deceptive::argument;
 use crate::event::{EventId, Route};
+use crate::node::names_sink;
 use crate::store::Record;
 use crate::text::encoded;
 use crate::time::Timestamp;
@@ -315,8 +316,7 @@ pub(super) fn waits_for_listener(record: &Record) -> bool {
 
 /// Whether it waits for a sink, or for a receiver of a sink, by the reason that its relay noted.
 fn waits_for_sink(record: &Record) -> bool {
-    let starts = ["the sink ", "the receiver of the sink "];
-    record.wait_reason.as_deref().is_some_and(|reason| starts.iter().any(|start| reason.starts_with(start)))
+    record.wait_reason.as_deref().is_some_and(names_sink)
 }
 
 /// Whether no host has had a listener for its route, and no relay of this configuration covers it. An event that was called or given

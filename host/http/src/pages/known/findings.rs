@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
-use outbox::node::{HostSink, Relays, sinks};
+use outbox::node::{HostSink, Relays, names_sink, sinks};
 use outbox::readiness::{Unready, UnreadyCode};
 use outbox::why::Pauses;
 use outbox_event::text::escape;
@@ -413,8 +413,9 @@ fn waits(snapshot: &Snapshot, now: Timestamp) -> Vec<Finding> {
     let is_of = |wait: &WaitReason, known: &RouteRecord| {
         known.route.aggregate_type.as_str() == wait.aggregate_type && known.route.event_type.as_str() == wait.event_type
     };
-    let is_explained_by_sink =
-        |wait: &&WaitReason| snapshot.routes.iter().any(|known| is_of(wait, known) && HostSink::holds_up(&hosts, known));
+    let is_explained_by_sink = |wait: &&WaitReason| {
+        names_sink(&wait.reason) && snapshot.routes.iter().any(|known| is_of(wait, known) && HostSink::holds_up(&hosts, known))
+    };
     let finding = |wait: &WaitReason| {
         let route = visible(&short(&format!("{}/{}", wait.aggregate_type, wait.event_type), 80));
         let (events, since) = (count(wait.events, "event"), span(now.since(wait.since)));

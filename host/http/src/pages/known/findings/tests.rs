@@ -196,15 +196,18 @@ fn an_unavailable_sink_is_named_with_its_routes_and_the_events_that_wait_for_it(
     let since = now().minus(Duration::from_secs(240));
     let wait =
         WaitReason::new(&Route::new("Order", "Placed").unwrap(), "the sink orders is down: connection refused", 7, since);
-    let waits = vec![wait];
-    let all =
-        Snapshot { nodes: vec![host_with("web-1", &[down()])], routes: vec![waiting_at("Placed", 1_400)], waits, ..snapshot() };
+    let all = |waits| {
+        let routes = vec![waiting_at("Placed", 1_400)];
+        Snapshot { nodes: vec![host_with("web-1", &[down()])], routes, waits, ..snapshot() }
+    };
     assert_eq!(
-        said(all),
+        said(all(vec![wait])),
         ["Sink orders has been unavailable since 14:06:00 UTC; 1,400 events of Order/* and 1 other route are waiting: \
           connection refused"],
         "and the waiting events are not a finding of their own"
     );
+    let wait = WaitReason::new(&Route::new("Order", "Placed").unwrap(), "no listener answers Order/Placed", 7, since);
+    assert_eq!(said(all(vec![wait])).len(), 2, "another reason is a finding of its own");
     let idle = Snapshot { nodes: vec![host_with("web-1", &[down()])], ..snapshot() };
     assert_eq!(said(idle), ["Sink orders has been unavailable since 14:06:00 UTC: connection refused"]);
 }
