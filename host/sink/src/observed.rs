@@ -4,9 +4,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use outbox_event::SinkOutage;
+use outbox_event::text::shorten;
 use outbox_event::time::{Timestamp, system_clock};
 
 use super::{Message, Sink, SinkError};
+
+/// The most bytes of the reason of an outage.
+const REASON_BYTES: usize = 500;
 
 /// Sends through a sink of the application and records the answers.
 pub(super) struct Observed {
@@ -49,7 +53,7 @@ impl LastAnswers {
                 Ok(()) => *self = Self { outage: None, last_success: Some(now) },
                 Err(SinkError::Down { reason, retry_after }) => {
                     let since = self.outage.as_ref().map_or(now, |outage| outage.since);
-                    self.outage = Some(SinkOutage { since, reason: reason.clone(), next_try: now.plus(*retry_after) });
+                    self.outage = Some(SinkOutage { since, reason: safe(reason), next_try: now.plus(*retry_after) });
                 }
                 // They concern one receiver, or the queue.
                 Err(SinkError::Unavailable { .. } | SinkError::Crowded { .. }) => {}
@@ -60,6 +64,21 @@ impl LastAnswers {
     }
 }
 
+/// A reason without the users and passwords of the URLs in it, at most [`REASON_BYTES`] long: an application may pass on the error of a
+/// client, which repeats its address.
+fn safe(reason: &str) -> String {
+    let hide = |word: &str| match word.split_once("://") {
+        Some((scheme, rest)) => match rest.rsplit_once('@') {
+            Some((_, server)) => format!("{scheme}://***@{server}"),
+            None => word.to_owned(),
+        },
+        None => word.to_owned(),
+    };
+    let mut safe: String = reason.split_inclusive(char::is_whitespace).map(hide).collect();
+    shorten(&mut safe, REASON_BYTES - '…'.len_utf8());
+    safe
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -68,6 +87,14 @@ mod tests {
 
     fn time(seconds: u64) -> Timestamp {
         Timestamp::from_micros(0).plus(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn reason_of_an_application_sink_shows_no_password() {
+        let reason = "cannot connect to amqp://app:s3/cr@et@broker:5672/shop within 5 s";
+        assert_eq!(safe(reason), "cannot connect to amqp://***@broker:5672/shop within 5 s");
+        assert_eq!(safe("no route to https://broker"), "no route to https://broker");
+        assert!(safe(&"x".repeat(100_000)).len() <= REASON_BYTES);
     }
 
     #[test]
