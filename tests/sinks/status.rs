@@ -47,7 +47,7 @@ async fn an_unavailable_sink_is_reported_with_its_reason_and_its_waiting_events_
     assert_eq!((sink.name.as_str(), sink.kind.as_str(), sink.last_success), ("tested", "http", None));
     assert_eq!(sink.routes.iter().map(ToString::to_string).collect::<Vec<_>>(), ["*/*"]);
     assert_eq!(available(&outbox), Some(0.0));
-    let readiness = outbox.readiness();
+    let readiness = outbox.monitor().readiness_with_sinks();
     assert!(readiness.is_ready(), "a restart would not help: {readiness:?}");
     assert_eq!(readiness.unavailable_sinks().iter().map(|sink| sink.name.as_str()).collect::<Vec<_>>(), ["tested"]);
 
@@ -59,7 +59,7 @@ async fn an_unavailable_sink_is_reported_with_its_reason_and_its_waiting_events_
     })
     .await;
     assert_eq!(available(&outbox), Some(1.0));
-    assert!(outbox.readiness().unavailable_sinks().is_empty());
+    assert!(outbox.monitor().readiness_with_sinks().unavailable_sinks().is_empty());
     let monitor = outbox.monitor();
     outbox.shutdown().await;
     drop(outbox);
