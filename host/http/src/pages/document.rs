@@ -72,6 +72,8 @@ pub(crate) struct Frame {
     /// Whether the visitor may change anything.
     pub(crate) may_act: bool,
     pub(crate) known: Known,
+    /// The ID of this host.
+    pub(crate) owner: String,
     /// Why this host is not ready; empty if it is.
     pub(crate) unready: Vec<Unready>,
     /// How many events this host delivers per second.
@@ -151,7 +153,7 @@ impl Frame {
 
     /// The whole page; for a request of the script, only the live parts.
     pub(crate) fn document(&self, title: &str, body: Markup) -> Markup {
-        let findings = findings(&self.known, &self.unready);
+        let findings = findings(&self.known, &self.unready, &self.owner);
         let mark = if findings.iter().any(|finding| finding.severity == Severity::Fault) { "✕ " } else { "" };
         let title = format!("{mark}{title} · outbox");
         if self.has.is_some() {

@@ -64,6 +64,7 @@ pub(super) fn frame() -> Frame {
         visitor: None,
         may_act: true,
         known: Known { snapshot: Some(Arc::new(snapshot)), outage: None },
+        owner: String::new(),
         unready: Vec::new(),
         rate: None,
         notice: None,

@@ -92,6 +92,7 @@ impl FromRequestParts<Pages> for Visit {
             visitor: host.access.wants_tokens().then(|| viewer.name.to_string()),
             may_act: viewer.role >= Role::Operator,
             known: pages.snapshots.latest().await,
+            owner: host.owner.as_str().to_owned(),
             unready: host.monitor.readiness().reasons().to_vec(),
             rate: pages.history.rate(),
             notice: notice(asked.text("did")),

@@ -66,11 +66,12 @@ impl Finding {
     }
 }
 
-/// Everything that is wrong, the worst first; nothing when all is well. `reasons` say why this host is not ready.
-pub(crate) fn findings(known: &Known, reasons: &[Unready]) -> Vec<Finding> {
+/// Everything that is wrong, the worst first; nothing when all is well. `reasons` say why this host is not ready, and
+/// `owner` is its ID.
+pub(crate) fn findings(known: &Known, reasons: &[Unready], owner: &str) -> Vec<Finding> {
     let mut all = Vec::new();
     all.extend(database(known));
-    all.extend(reasons.iter().filter(|reason| !is_covered(reason, known)).map(unready));
+    all.extend(reasons.iter().filter(|reason| !is_covered(reason, known, owner)).map(unready));
     if let Some(snapshot) = &known.snapshot {
         let now = snapshot.now();
         // Who is alive, and whether events move, cannot be known while the database does not answer.
@@ -140,16 +141,15 @@ fn database(known: &Known) -> Option<Finding> {
 }
 
 /// Whether another finding covers a reason why this host is not ready, or no person must act on it.
-fn is_covered(reason: &Unready, known: &Known) -> bool {
+fn is_covered(reason: &Unready, known: &Known, owner: &str) -> bool {
     match reason.code {
         UnreadyCode::Stopping => true,
         UnreadyCode::PollerStuck | UnreadyCode::HeartbeatStuck => known.outage.is_some(),
         UnreadyCode::Plugin => known.snapshot.as_ref().is_some_and(|snapshot| {
-            let all = plugins::of_all(&snapshot.nodes);
-            let mut failed = all.iter().filter(|served| Trouble::of(served.plugin.state) == Some(Trouble::Failed));
-            failed.any(|served| {
-                let name = escape(&served.plugin.name);
-                reason.message.split(' ').any(|word| word == name)
+            let own = snapshot.nodes.iter().filter(|node| node.alive && node.owner == owner).flat_map(outbox::node::plugins);
+            let mut failed = own.filter(|plugin| Trouble::of(plugin.state) == Some(Trouble::Failed));
+            failed.any(|plugin| {
+                reason.message.starts_with(&format!("the required plugin {} does not serve: ", escape(&plugin.name)))
             })
         }),
         _ => false,

@@ -17,7 +17,7 @@ fn snapshot() -> Snapshot {
 
 fn said(snapshot: Snapshot) -> Vec<String> {
     let known = Known { snapshot: Some(Arc::new(snapshot)), outage: None };
-    findings(&known, &[])
+    findings(&known, &[], "")
         .into_iter()
         .map(|finding| finding.said.map_or(finding.sentence.clone(), |said| format!("{} {said}", finding.sentence)))
         .collect()
@@ -223,7 +223,7 @@ fn a_sink_that_other_hosts_reach_is_a_warning_with_the_host_that_does_not() {
     };
     let known = |room| {
         let snapshot = Snapshot { nodes: hosts(room), routes: vec![waiting_at("Placed", 2)], ..snapshot() };
-        findings(&Known { snapshot: Some(Arc::new(snapshot)), outage: None }, &[])
+        findings(&Known { snapshot: Some(Arc::new(snapshot)), outage: None }, &[], "")
     };
 
     let all = known(9);
@@ -358,10 +358,10 @@ fn a_database_that_is_gone_comes_first_and_says_how_old_the_rest_is() {
     let stats = changed!(Stats { dead: 1, ..Stats::default() });
     let snapshot = Snapshot { stats, dead: dead(1, "Paid", "x"), ..snapshot() };
     let outage = Outage { since: now(), why: "connection refused".to_owned(), is_silence: true };
-    let all = findings(&Known { snapshot: Some(Arc::new(snapshot)), outage: Some(outage.clone()) }, &[]);
+    let all = findings(&Known { snapshot: Some(Arc::new(snapshot)), outage: Some(outage.clone()) }, &[], "");
     assert_eq!(all[0].sentence, "The database does not answer; what you see is from 14:10:00 UTC.");
     assert_eq!((all[0].said.as_deref(), all.len()), (Some("connection refused"), 2));
-    let blind = findings(&Known { snapshot: None, outage: Some(outage) }, &[]);
+    let blind = findings(&Known { snapshot: None, outage: Some(outage) }, &[], "");
     assert!(blind[0].sentence.ends_with("there is nothing to show yet."));
 }
 
@@ -372,7 +372,7 @@ fn nobody_is_told_who_is_alive_by_a_database_that_is_gone() {
     let outage = Outage { since: now(), why: "connection refused".to_owned(), is_silence: true };
     for node in [gone, node("web-1", now())] {
         let snapshot = Snapshot { nodes: vec![node], stats, ..snapshot() };
-        let all = findings(&Known { snapshot: Some(Arc::new(snapshot)), outage: Some(outage.clone()) }, &[]);
+        let all = findings(&Known { snapshot: Some(Arc::new(snapshot)), outage: Some(outage.clone()) }, &[], "");
         assert_eq!(all.len(), 1, "{all:?}");
     }
 }
@@ -386,17 +386,23 @@ fn a_reason_why_this_host_is_not_ready_is_a_fault_unless_another_finding_covers_
         unready(UnreadyCode::HeartbeatStuck, "the heartbeat could not be written"),
     ];
     let known = |snapshot, outage| Known { snapshot: Some(Arc::new(snapshot)), outage };
-    let said = |known: Known| -> Vec<String> {
-        findings(&known, &reasons).into_iter().map(|finding| finding.said.unwrap_or_default()).collect()
+    let owner = node("web-1", now()).owner;
+    let with = |known: Known, reasons: &[Unready]| -> Vec<String> {
+        findings(&known, reasons, &owner).into_iter().map(|finding| finding.said.unwrap_or_default()).collect()
     };
 
+    let said = |known| with(known, &reasons);
     assert_eq!(said(known(snapshot(), None)), [&*reasons[2].message, &*reasons[1].message]);
     let outage = Outage { since: now(), why: "connection refused".to_owned(), is_silence: true };
     assert_eq!(said(known(snapshot(), Some(outage))), ["connection refused", &*reasons[1].message]);
     let failed = r#"[{"name":"mailer","digest":"ab","state":"failed","routes":[],"error":"no component","file":"x"}]"#;
     let node = changed!(NodeRecord { plugins: Some(failed.to_owned()), ..node("web-1", now()) });
-    let of_failed = said(known(Snapshot { nodes: vec![node], ..snapshot() }, None));
-    assert_eq!(of_failed, [&*reasons[2].message, "no component"]);
+    let elsewhere = changed!(NodeRecord { owner: "another".to_owned(), ..node.clone() });
+    let does_not_serve = [unready(UnreadyCode::Plugin, "the required plugin mailer does not serve: no component")];
+    let said = |node, reasons: &[Unready]| with(known(Snapshot { nodes: vec![node], ..snapshot() }, None), reasons).len();
+    assert_eq!(said(node.clone(), &does_not_serve), 1, "the finding of the plugin covers it");
+    assert_eq!(said(node, &reasons), 3, "the plugin is not missing for the same reason");
+    assert_eq!(said(elsewhere, &does_not_serve), 2, "the plugin failed on another host");
 }
 
 #[test]
@@ -407,6 +413,6 @@ fn faults_come_before_warnings() {
         snapshot: Some(Arc::new(Snapshot { routes: vec![paused], stats, dead: dead(1, "Paid", "x"), ..snapshot() })),
         outage: None,
     };
-    let all: Vec<Severity> = findings(&known, &[]).iter().map(|finding| finding.severity).collect();
+    let all: Vec<Severity> = findings(&known, &[], "").iter().map(|finding| finding.severity).collect();
     assert_eq!(all, [Severity::Fault, Severity::Warning]);
 }
