@@ -47,9 +47,6 @@ const LEAST_REST: Duration = Duration::from_millis(250);
 const LOGGED: usize = 5;
 /// How long a host whose reads fail, or that cannot store outcomes, waits for its events in flight before it lets its lease and claims end.
 const LEASE_ENDS_AFTER: Duration = Duration::from_secs(10);
-/// After this many leases without a free connection of its pool, a host counts the wait as a failure: the database may refuse its
-/// connections.
-pub(crate) const LEASES_WITHOUT_CONNECTION: u32 = 2;
 /// The longest rest after a beat that reported a new stall.
 const SOON: Duration = Duration::from_secs(2);
 /// How often a host looks whether its report changed, so that a change is written before the next beat is due.

@@ -28,6 +28,9 @@ use crate::store::{HeldPartition, PARTITIONS, Position, Store, StoreError};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 
+/// After this many leases without a free connection of its pool, a host counts the wait as a failure: the database may refuse its
+/// connections.
+pub(crate) const LEASES_WITHOUT_CONNECTION: u32 = 2;
 /// How often the lease may be doubted.
 const DOUBTS: Duration = Duration::from_secs(1);
 

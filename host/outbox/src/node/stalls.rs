@@ -6,10 +6,10 @@ use std::time::Duration;
 use outbox_listener::Stall;
 use tokio::time::Instant;
 
-use super::LEASES_WITHOUT_CONNECTION;
 use crate::event::Route;
 use crate::listener::{Listeners, Owner};
 use crate::metrics::Metrics;
+use crate::partition::LEASES_WITHOUT_CONNECTION;
 use crate::readiness::Pulse;
 use crate::store::StalledRoute;
 use crate::time::system_clock;

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::Settler;
 use crate::halving::Losses;
-use crate::node::LEASES_WITHOUT_CONNECTION;
+use crate::partition::LEASES_WITHOUT_CONNECTION;
 use crate::store::{Settled, StoreError};
 
 /// The rest after the first failure of the database; doubled up to a second.

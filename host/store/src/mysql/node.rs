@@ -48,7 +48,8 @@ const LEAVE: &str = "DELETE FROM outbox_event_node WHERE owner = ?";
 
 const FREE_PARTITIONS: &str = "UPDATE outbox_event_partition SET owner = NULL WHERE owner = ?";
 
-/// Nobody may have beaten since a host was gone for too long. A list of plugins of more than 1 MiB is not read.
+/// Leaves out hosts that have been gone for too long, in case no heartbeat has deleted them. A list of plugins of more than 1 MiB is not
+/// read.
 const NODES: &str = concat!(
     "
 SELECT owner, label, mode, version,

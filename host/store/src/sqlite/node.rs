@@ -39,8 +39,8 @@ const LEAVE: &str = "DELETE FROM outbox_event_node WHERE owner = ?1";
 
 const FREE_PARTITIONS: &str = "UPDATE outbox_event_partition SET owner = NULL WHERE owner = ?1";
 
-/// Nobody may have beaten since a host was gone for too long. ?1 now, ?2 the oldest time that is kept. A list of plugins
-/// of more than 1 MiB is not read.
+/// Leaves out hosts that have been gone for too long, in case no heartbeat has deleted them. A list of plugins of more than 1 MiB is not
+/// read. ?1 now, ?2 the oldest time that is kept.
 const NODES: &str = "
 SELECT owner, label, mode, version, started_at, alive_until,
        CASE WHEN alive_until > ?1 AND octet_length(plugins) <= 1048576 THEN plugins END AS plugins,
