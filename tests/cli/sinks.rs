@@ -205,7 +205,7 @@ fn an_unavailable_sink_is_shown_everywhere_with_its_outage_and_the_events_that_w
     }
     host.kill();
     let doctor = place.run(&["doctor"]);
-    assert!(!doctor.stdout.contains("the sink orders "), "a killed host has no sinks: {}", doctor.stdout);
+    assert!(!doctor.stdout.contains("the sink orders has been "), "a killed host reports no sink: {}", doctor.stdout);
 }
 
 #[test]
