@@ -3,15 +3,16 @@
 //! The messages of an endpoint may go to many receivers. One that is slow or away must not use up the requests of the others, so
 //! a receiver that does not answer gets one message at a time, and one that takes none rests.
 
-use std::collections::BTreeSet;
+mod unavailable;
+
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use outbox_event::SinkOutage;
-use outbox_event::time::system_clock;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use self::unavailable::MANY_RECEIVERS;
+pub(super) use self::unavailable::UnavailableReceivers;
 use super::SinkError;
 use super::breaker::{Breaker, BreakerScope, Down};
 
@@ -19,15 +20,8 @@ use super::breaker::{Breaker, BreakerScope, Down};
 const LONGEST_REST: Duration = Duration::from_secs(60);
 /// After so many messages in a row that it did not take for no fault of theirs, the receiver rests.
 const RESTS_AFTER: u32 = 10;
-/// After so many receivers in a row that could take nothing, the sink counts as down: the fault is more likely in between.
-const MANY_RECEIVERS: usize = 3;
-/// The least rest of a message then.
+/// The least rest of a message while many receivers can take nothing, so that the sink counts as down.
 const LEAST_REST: Duration = Duration::from_secs(1);
-/// The only receiver must not have answered for so long before an outage is reported. One that limits the rate refuses single messages
-/// among many that it takes.
-const REPORTED_AFTER: Duration = Duration::from_secs(3);
-/// If no receiver has answered for so long, a receiver that was counted before the last answer counts again.
-const RECOUNTED_AFTER: Duration = Duration::from_secs(60);
 
 type Answer = Result<(), SinkError>;
 
@@ -46,70 +40,6 @@ pub(super) struct Common {
     pub(super) unproven: Arc<Semaphore>,
     pub(super) hasher: RandomState,
     pub(super) unavailable: UnavailableReceivers,
-}
-
-/// The receivers that could take nothing since any receiver answered, and the outage of the sink that follows.
-#[derive(Debug, Default)]
-pub(super) struct UnavailableReceivers(Mutex<Unavailable>);
-
-#[derive(Debug, Default)]
-struct Unavailable {
-    /// The keys of the receivers; at most [`MANY_RECEIVERS`].
-    keys: BTreeSet<u64>,
-    /// When a receiver last answered, and so removed the keys; `None` if no receiver has.
-    answered_at: Option<Instant>,
-    /// Reported to operators: the sink is down, or its only receiver has not answered for a while.
-    outage: Option<SinkOutage>,
-}
-
-impl UnavailableReceivers {
-    /// Adds a receiver that can take nothing, unless there are enough. `was_counted`: whether it was added since its last answer; then it
-    /// is added again only if no receiver has answered for long. Returns whether it was added since its last answer.
-    fn add(&self, key: u64, was_counted: bool, now: Instant) -> bool {
-        let mut unavailable = self.lock();
-        let is_silent = unavailable.answered_at.is_none_or(|at| now.saturating_duration_since(at) >= RECOUNTED_AFTER);
-        let is_due = !was_counted || is_silent;
-        if is_due && unavailable.keys.len() < MANY_RECEIVERS {
-            unavailable.keys.insert(key);
-        }
-        was_counted || unavailable.keys.contains(&key)
-    }
-
-    /// Whether there are so many that the sink counts as down.
-    fn is_sink_down(&self) -> bool {
-        self.lock().keys.len() >= MANY_RECEIVERS
-    }
-
-    /// Removes all receivers and ends the outage, since a receiver answered.
-    fn clear(&self, now: Instant) {
-        *self.lock() = Unavailable { answered_at: Some(now), ..Unavailable::default() };
-    }
-
-    /// Begins the outage of the sink, or notes its last reason and its next try. Does nothing if fewer than `least` receivers can take
-    /// nothing, because another receiver has just answered.
-    fn note_outage(&self, least: usize, reason: String, rest: Duration) {
-        let mut unavailable = self.lock();
-        if unavailable.keys.len() < least {
-            return;
-        }
-        let now = system_clock().now();
-        let since = unavailable.outage.as_ref().map_or(now, |outage| outage.since);
-        unavailable.outage = Some(SinkOutage { since, reason, next_try: now.plus(rest) });
-    }
-
-    /// Whether a receiver answered a short while ago.
-    fn has_just_answered(&self, now: Instant) -> bool {
-        self.lock().answered_at.is_some_and(|at| now.saturating_duration_since(at) < REPORTED_AFTER)
-    }
-
-    /// The outage of the sink; `None` if a receiver answered, or too few could take nothing.
-    pub(super) fn outage(&self) -> Option<SinkOutage> {
-        self.lock().outage.clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Unavailable> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// One receiver.
@@ -326,6 +256,7 @@ fn without_body(reason: &str, shown: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::unavailable::{RECOUNTED_AFTER, REPORTED_AFTER};
     use super::*;
 
     const URL: &str = "https://a";
@@ -445,25 +376,6 @@ mod tests {
         assert_eq!(send(lucky, "3", Ok(())), Ok(()));
         assert_eq!(are_down(dead, now), [false; 6], "all were counted");
         assert_eq!(are_down(&dead[..3], now + 2 * RECOUNTED_AFTER), [false, false, true], "no receiver answers");
-    }
-
-    #[test]
-    fn no_outage_begins_if_an_answer_came_before_it_was_noted() {
-        let (unavailable, now) = (UnavailableReceivers::default(), Instant::now());
-        let note = |unavailable: &UnavailableReceivers| unavailable.note_outage(MANY_RECEIVERS, "503".to_owned(), LEAST_REST);
-        for key in 0..3 {
-            assert!(unavailable.add(key, false, now));
-        }
-        unavailable.clear(now);
-        assert!(unavailable.add(3, false, now));
-        note(&unavailable);
-        assert_eq!(unavailable.outage(), None);
-
-        for key in 4..6 {
-            assert!(unavailable.add(key, false, now));
-        }
-        note(&unavailable);
-        assert!(unavailable.outage().is_some());
     }
 
     #[test]
