@@ -110,25 +110,18 @@ async fn list(config: &Config, output: Output) -> Result<(), Failure> {
 fn configured(config: &Config) -> Vec<Listed> {
     let relays = config.relays();
     let to = |name: &str| relays.iter().filter(|(_, relay)| relay.sink == name).map(|(route, _)| route.to_string()).collect();
-    let listed = |(name, sink): (String, SinkConfig)| Listed {
+    let listed = |name: String, kind, target| Listed {
         routes: to(&name),
-        kind: Some(sink.kind().to_owned()),
-        target: Some(sink.target()),
         name,
+        kind,
+        target,
         more_routes: 0,
         waiting: None,
         hosts: Vec::new(),
     };
-    let incomplete = |name: &String| Listed {
-        routes: to(name),
-        kind: None,
-        target: None,
-        name: name.clone(),
-        more_routes: 0,
-        waiting: None,
-        hosts: Vec::new(),
-    };
-    let mut sinks: Vec<Listed> = config.sinks().into_iter().map(listed).collect();
+    let complete = |(name, sink): (String, SinkConfig)| listed(name, Some(sink.kind().to_owned()), Some(sink.target()));
+    let incomplete = |name: &String| listed(name.clone(), None, None);
+    let mut sinks: Vec<Listed> = config.sinks().into_iter().map(complete).collect();
     sinks.extend(config.incomplete_sinks.iter().map(incomplete));
     sinks.sort_by(|one, other| one.name.cmp(&other.name));
     sinks

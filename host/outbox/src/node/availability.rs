@@ -152,7 +152,8 @@ fn contains(routes: &[StalledRoute], route: &StalledRoute) -> bool {
 }
 
 /// A host with the same listeners that can deliver more than this one, whose stalls are `own`. One that cannot read the table or store
-/// outcomes delivers nothing; otherwise the routes are counted. What no host can deliver does not count, and a full list may hold more than it names.
+/// outcomes delivers nothing; otherwise the routes are counted. What no host can deliver does not count, and a full list may hold more
+/// than it names.
 fn peer_with_fewer_stalls<'p>(own: &[StalledRoute], digest: &str, peers: &'p [Peer]) -> Option<&'p Peer> {
     let working = || peers.iter().filter(|peer| peer.room > 0 && peer.listeners.digest == digest);
     let is_everywhere =

@@ -435,7 +435,7 @@ async fn calls_begin_as_long_as_others_are_told_of_no_session_or_it_was_proven_j
 }
 
 #[test]
-fn claims_that_were_let_go_are_not_renewed_before_the_host_takes_partitions_again() {
+fn claims_that_end_with_the_lease_are_not_renewed_while_the_host_can_deliver_nothing() {
     let partitions = Partitions::new(Share::Even, false, 100);
     partitions.set_aside(true, false, true);
     assert!(!partitions.lets_claims_end(), "its events in flight may end first");
