@@ -28,9 +28,6 @@ fn project(place: &Place, language: &str) -> PathBuf {
 fn outbox(place: &Place, arguments: &[&str]) -> Ended {
     let mut command = place.command(arguments);
     command.current_dir(place.path().join("greeter")).env("XDG_CACHE_HOME", place.path().join("cache"));
-    // What compilers keep for all runs; they too would look for it in XDG_CACHE_HOME.
-    let native = kept("native");
-    command.env("ZIG_GLOBAL_CACHE_DIR", native.join("zig")).env("GOCACHE", native.join("go"));
     // Compiled once for all runs; and everything that it needs is on this machine already.
     command.env("CARGO_TARGET_DIR", kept("plugins").join("../rust-project")).env("CARGO_NET_OFFLINE", "true");
     ended(command)

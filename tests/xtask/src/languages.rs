@@ -23,6 +23,12 @@ pub(crate) fn folder(workspace: &Workspace) -> PathBuf {
     workspace.target.join("languages/plugins")
 }
 
+/// Where the compilers of C and Go keep what they have compiled, as variables of their environment. The tests start them too.
+pub(crate) fn caches(workspace: &Workspace) -> [(&'static str, PathBuf); 2] {
+    let native = workspace.target.join("languages/native");
+    [("ZIG_GLOBAL_CACHE_DIR", native.join("zig")), ("GOCACHE", native.join("go"))]
+}
+
 /// Tests every SDK and sample, and builds every sample into [`folder`]. Returns the components.
 pub(crate) fn build_all(workspace: &Workspace) -> Result<Vec<PathBuf>, Fault> {
     let mut components = build_interpreted(workspace)?;

@@ -39,6 +39,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[OsString]) -> Result<ExitC
     cargo.arg("test");
     cargo.env("OUTBOX_TEST_PLUGINS", plugins::folder(workspace)).env(python::VARIABLE, python);
     cargo.env(languages::VARIABLE, languages::folder(workspace)).env(promtool::VARIABLE, promtool);
+    cargo.envs(languages::caches(workspace));
     cargo.envs(kafka.variables()).envs(browser.variables());
     servers.tell(&mut cargo);
     #[expect(clippy::disallowed_methods, reason = "the environment is how people speak to cargo's tests")]

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::Made;
+use super::{Made, caches};
 use crate::fault::Fault;
 use crate::host::{self, Extent, Profile};
 use crate::python;
@@ -58,7 +58,7 @@ impl Tools {
     fn cc(&self, workspace: &Workspace) -> Command {
         let mut cc = Command::new(&self.python);
         cc.current_dir(&workspace.root).args(["-m", "ziglang", "cc", "-std=c11", "-Wall", "-Wextra", "-Isdk/c"]);
-        cc.env("ZIG_GLOBAL_CACHE_DIR", self.work.join("zig")).env("ZIG_LOCAL_CACHE_DIR", self.work.join("zig"));
+        cc.envs(caches(workspace)).env("ZIG_LOCAL_CACHE_DIR", self.work.join("zig"));
         cc
     }
 
@@ -90,7 +90,7 @@ impl Tools {
         let mut go = Command::new(bin.join("go"));
         go.current_dir(workspace.root.join(module));
         // It takes what it needs from the repository, and another Go from nowhere.
-        go.env("GOTOOLCHAIN", "local").env("GOPROXY", "off").env("GOCACHE", self.work.join("go"));
+        go.env("GOTOOLCHAIN", "local").env("GOPROXY", "off").envs(caches(workspace));
         go
     }
 
