@@ -14,6 +14,7 @@ mod doctor;
 mod dry_run;
 mod every;
 mod failing;
+mod faults;
 mod first_run;
 mod grants;
 mod home;

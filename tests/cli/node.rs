@@ -159,6 +159,11 @@ impl Node {
         }
     }
 
+    /// The ID of its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends a signal by its name.
     pub(crate) fn signal(&self, name: &str) {
         signal(&self.child, name);
