@@ -139,22 +139,22 @@ fn a_sink_that_is_not_there_and_a_fault_are_told() {
     assert!(unknown.stderr.contains("defined in outbox.toml: add a section [sinks.orders]"), "{}", unknown.stderr);
 }
 
-/// Lists the only sink of a host until it says that it is unavailable.
-fn unavailable(place: &Place, arguments: &[&str]) -> serde_json::Value {
+/// Lists the only sink of a host until it says that it is down.
+fn down(place: &Place, arguments: &[&str]) -> serde_json::Value {
     let started = Instant::now();
     loop {
         let list = place.json(&[&["sinks", "list", "--output", "json"][..], arguments].concat());
         let sink = list.get(0).cloned().unwrap_or_default();
-        if sink["hosts"][0]["state"] == "unavailable" && sink["waiting"] == 2 {
+        if sink["hosts"][0]["state"] == "down" && sink["waiting"] == 2 {
             return sink;
         }
-        assert!(started.elapsed() < PATIENCE, "expected within {PATIENCE:?}: an unavailable sink, not {sink}");
+        assert!(started.elapsed() < PATIENCE, "expected within {PATIENCE:?}: a sink that is down, not {sink}");
         std::thread::sleep(LOOK_AGAIN);
     }
 }
 
 #[test]
-fn an_unavailable_sink_is_shown_everywhere_with_its_outage_and_the_events_that_wait() {
+fn a_sink_that_is_down_is_shown_everywhere_with_its_outage_and_the_events_that_wait() {
     let place = place(NOWHERE);
     let before = place.run(&["sinks", "list"]);
     assert_eq!(before.code, Some(0), "{}", before.stderr);
@@ -165,32 +165,32 @@ fn an_unavailable_sink_is_shown_everywhere_with_its_outage_and_the_events_that_w
     let address = address(&mut host);
     host.wait_until_it_said("it is ready", |line| line == "ready");
 
-    let sink = unavailable(&place, &[]);
+    let sink = down(&place, &[]);
 
     let outage = &sink["hosts"][0]["outage"];
     assert!(outage["since"].is_string() && outage["next_try"].is_string(), "{sink}");
     assert!(!sink.to_string().contains("s3cret"), "{sink}");
     assert_eq!(sink["hosts"][0]["last_success"], serde_json::Value::Null);
     let url = format!("http://{address}");
-    let remote = unavailable(&place, &["--url", &url]);
+    let remote = down(&place, &["--url", &url]);
     assert_eq!((&remote["kind"], &remote["routes"][0]), (&"nats".into(), &"Order/*".into()), "{remote}");
 
     let list = place.ok(&["sinks", "list"]);
-    assert!(list.contains("orders on ") && list.contains(": unavailable for ") && list.contains("next try "), "{list}");
+    assert!(list.contains("orders on ") && list.contains(": down for ") && list.contains("next try "), "{list}");
     let doctor = place.run(&["doctor"]);
     assert!(
-        doctor.stdout.contains("the sink orders has been unavailable on ") && doctor.stdout.contains("2 events wait"),
+        doctor.stdout.contains("the sink orders has been down on ") && doctor.stdout.contains("2 events wait"),
         "{}",
         doctor.stdout
     );
     assert!(!doctor.stdout.contains(" waiting  "), "the outage is one finding: {}", doctor.stdout);
     for (request, part) in [
-        ("GET /v1/sinks", "\"state\":\"unavailable\""),
-        ("GET /readyz", "\"unavailable_sinks\":[{\"name\":\"orders\""),
+        ("GET /v1/sinks", "\"state\":\"down\""),
+        ("GET /readyz", "\"sinks_down\":[{\"name\":\"orders\""),
         ("GET /metrics", "outbox_sink_available{sink=\"orders\"} 0"),
-        ("GET /sinks", "unavailable"),
-        ("GET /routes", "sink unavailable"),
-        ("GET /", "Sink orders has been unavailable since "),
+        ("GET /sinks", "</span> down"),
+        ("GET /routes", "sink down"),
+        ("GET /", "Sink orders has been down since "),
     ] {
         // Pages show what the host read from the table up to some seconds ago.
         let (started, mut answer) = (Instant::now(), ask(&address, request, "", ""));

@@ -1,4 +1,4 @@
-//! Receivers of webhooks that can take nothing for a while: their events wait, and no attempt is counted.
+//! Receivers of webhooks that are unavailable for a while: their events wait, and no attempt is counted.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ pub(crate) async fn done(db: &Sqlite, count: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_a_receiver_can_take_nothing_its_events_wait_uncounted_and_then_all_arrive() {
+async fn while_a_receiver_is_unavailable_its_events_wait_uncounted_and_then_all_arrive() {
     for answer in [
         Answer::Says("HTTP/1.1 408 Slow\r\ncontent-length: 0\r\n\r\n"),
         Answer::Says("HTTP/1.1 425 Early\r\ncontent-length: 0\r\n\r\n"),
@@ -74,7 +74,7 @@ async fn while_a_receiver_can_take_nothing_its_events_wait_uncounted_and_then_al
         .await;
         let reason = row().await.wait_reason.expect("the reason is in the row");
         assert!(
-            reason.starts_with("the receiver of the sink tested can take nothing now: ") || reason.contains("is down: "),
+            reason.starts_with("the receiver of the sink tested is unavailable: ") || reason.contains("is down: "),
             "{reason}"
         );
         let lag = db.store().stats().await.expect("counts").oldest_pending_seconds.expect("the oldest waits");
@@ -153,7 +153,7 @@ async fn a_receiver_that_refuses_whatever_comes_uses_up_no_backlog_and_stops_no_
     endpoint.answers_at("/hooks/Refusing", Answer::Says("HTTP/1.1 404 No\r\ncontent-length: 0\r\n\r\n"));
     commit_of(&outbox, &["Refusing", "Healthy"], EVENTS).await;
     let waiting = "SELECT count(*) FROM outbox_event WHERE wait_reason LIKE \
-                   'the receiver of the sink tested can take nothing now: %answered 404%'";
+                   'the receiver of the sink tested is unavailable: %answered 404%'";
     eventually("all of one wait", async || db.number(waiting).await == i64::try_from(EVENTS).expect("few")).await;
     let counted = db.number("SELECT sum(attempts) FROM outbox_event WHERE aggregate_type = 'Refusing'").await;
     assert!(counted < 20, "the tenth refusal in a row began its rest: {counted}");

@@ -1,4 +1,4 @@
-//! An unavailable sink is reported by its host, in its row, its metrics and its readiness.
+//! A sink that is down is reported by its host, in its row, its metrics and its readiness.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ fn available(outbox: &Outbox<SqliteStore>) -> Option<f64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_unavailable_sink_is_reported_with_its_reason_and_its_waiting_events_until_it_works_again() {
+async fn a_sink_that_is_down_is_reported_with_its_reason_and_its_waiting_events_until_it_works_again() {
     let (db, store) = Sqlite::on_system_clock().await;
     let endpoint = Endpoint::that(UNAVAILABLE).await;
     let outbox = relaying(store, sinks(json!({"kind": "http", "url": endpoint.url(), "timeout": "1s"}))).await;
@@ -37,19 +37,19 @@ async fn an_unavailable_sink_is_reported_with_its_reason_and_its_waiting_events_
 
     commit(&outbox, EVENTS).await;
 
-    eventually("its row says that it is unavailable", async || {
-        reported(&db).await.is_some_and(|one| one.sink.is_unavailable() && one.waiting == EVENTS as u64)
+    eventually("its row says that it is down", async || {
+        reported(&db).await.is_some_and(|one| one.sink.is_down() && one.waiting == EVENTS as u64)
     })
     .await;
     let sink = reported(&db).await.expect("it is listed").sink;
-    let outage = sink.outage.expect("it is unavailable");
+    let outage = sink.outage.expect("it is down");
     assert!(outage.reason.contains("answered 503") && outage.next_try >= outage.since, "{outage:?}");
     assert_eq!((sink.name.as_str(), sink.kind.as_str(), sink.last_success), ("tested", "http", None));
     assert_eq!(sink.routes.iter().map(ToString::to_string).collect::<Vec<_>>(), ["*/*"]);
     assert_eq!(available(&outbox), Some(0.0));
     let readiness = outbox.monitor().readiness_with_sinks();
     assert!(readiness.is_ready(), "a restart would not help: {readiness:?}");
-    assert_eq!(readiness.unavailable_sinks().iter().map(|sink| sink.name.as_str()).collect::<Vec<_>>(), ["tested"]);
+    assert_eq!(readiness.sinks_down().iter().map(|sink| sink.name.as_str()).collect::<Vec<_>>(), ["tested"]);
 
     endpoint.answers(OK);
 
@@ -59,7 +59,7 @@ async fn an_unavailable_sink_is_reported_with_its_reason_and_its_waiting_events_
     })
     .await;
     assert_eq!(available(&outbox), Some(1.0));
-    assert!(outbox.monitor().readiness_with_sinks().unavailable_sinks().is_empty());
+    assert!(outbox.monitor().readiness_with_sinks().sinks_down().is_empty());
     let monitor = outbox.monitor();
     outbox.shutdown().await;
     drop(outbox);
@@ -67,7 +67,7 @@ async fn an_unavailable_sink_is_reported_with_its_reason_and_its_waiting_events_
 }
 
 #[tokio::test]
-async fn a_sink_is_reported_as_unavailable_while_all_its_receivers_answer_503() {
+async fn a_sink_is_reported_as_down_while_all_its_receivers_answer_503() {
     let endpoint = Endpoint::that(UNAVAILABLE).await;
     let sinks = sinks(json!({"kind": "http", "url": endpoint.url(), "path": "{aggregate_id}", "timeout": "1s"}));
     let (sink, monitor) = (sinks.get("tested").expect("it is there"), sinks.monitor());
@@ -78,8 +78,8 @@ async fn a_sink_is_reported_as_unavailable_while_all_its_receivers_answer_503() 
     }
     assert_eq!(state(), SinkState::Unconfirmed, "the other receivers may work");
     send_one(&*sink, order(3)).await.expect_err("503");
-    assert_eq!(state(), SinkState::Unavailable);
-    let outage = monitor.list()[0].outage.clone().expect("it is unavailable");
+    assert_eq!(state(), SinkState::Down);
+    let outage = monitor.list()[0].outage.clone().expect("it is down");
     assert!(outage.reason.ends_with("answered 503") && outage.next_try > outage.since, "{outage:?}");
 
     endpoint.answers(OK);
@@ -88,7 +88,7 @@ async fn a_sink_is_reported_as_unavailable_while_all_its_receivers_answer_503() 
 }
 
 #[tokio::test]
-async fn a_sink_with_a_single_receiver_is_reported_as_unavailable_from_its_first_503() {
+async fn a_sink_with_a_single_receiver_is_reported_as_down_from_its_first_503() {
     let endpoint = Endpoint::that(UNAVAILABLE).await;
     let sinks = sinks(json!({"kind": "http", "url": endpoint.url(), "timeout": "1s"}));
     let (sink, monitor) = (sinks.get("tested").expect("it is there"), sinks.monitor());
@@ -96,11 +96,11 @@ async fn a_sink_with_a_single_receiver_is_reported_as_unavailable_from_its_first
 
     let refused = send_one(&*sink, order(1)).await;
     assert!(matches!(refused, Err(SinkError::Unavailable { .. })), "its events do not wait for the sink: {refused:?}");
-    let first = outage().expect("it is unavailable");
+    let first = outage().expect("it is down");
     assert!(first.reason.ends_with("answered 503"), "{first:?}");
     endpoint.answers(Answer::Says("HTTP/1.1 429 Slow\r\nretry-after: 7\r\ncontent-length: 0\r\n\r\n"));
     send_one(&*sink, order(1)).await.expect_err("429");
-    let second = outage().expect("it is unavailable");
+    let second = outage().expect("it is down");
     assert_eq!(second.since, first.since);
     assert!(second.reason.ends_with("answered 429") && second.next_try > second.since, "{second:?}");
 

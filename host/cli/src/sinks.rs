@@ -22,7 +22,7 @@ use crate::place;
 pub(crate) enum SinksCommand {
     /// List the sinks with the routes relayed to them, their state on each running host, and the events that wait
     ///
-    /// A state is working, unavailable (with the time, the reason and the next try), or unconfirmed: no message was confirmed since the
+    /// A state is working, down (with the time, the reason and the next try), or unconfirmed: no message was confirmed since the
     /// host started, or none was sent for 20 minutes after an outage. Without a running host, the configured sinks are listed without a
     /// state; with --url, only the sinks of running hosts are listed. Exits with 5 if the database or the host cannot be reached; the
     /// configured sinks are listed then, too.
@@ -67,7 +67,7 @@ struct Listed {
 struct OnHost {
     host: String,
     state: SinkState,
-    /// Since when and why it is unavailable, and when the host tries again.
+    /// Since when and why it is down, and when the host tries again.
     outage: Option<SinkOutage>,
     last_success: Option<Timestamp>,
     unavailable_receivers: u32,
@@ -178,16 +178,16 @@ fn routes(Listed { routes, more_routes, .. }: &Listed) -> String {
 /// The state of a sink on all hosts, in a few words.
 fn state(hosts: &[OnHost]) -> String {
     let Some(first) = hosts.first() else { return "-".to_owned() };
-    let unavailable = hosts.iter().filter(|on_host| on_host.state == SinkState::Unavailable).count();
-    match unavailable {
+    let down = hosts.iter().filter(|on_host| on_host.state == SinkState::Down).count();
+    match down {
         0 if hosts.iter().any(|on_host| on_host.state == SinkState::Working) => SinkState::Working.word().to_owned(),
         0 => first.state.word().to_owned(),
-        all if all == hosts.len() => SinkState::Unavailable.word().to_owned(),
-        some => format!("unavailable on {some} of {} hosts", hosts.len()),
+        all if all == hosts.len() => SinkState::Down.word().to_owned(),
+        some => format!("down on {some} of {} hosts", hosts.len()),
     }
 }
 
-/// `orders on web-1 4711: unavailable for 4 min, next try in 12 s, last success 5 min ago: connection refused`
+/// `orders on web-1 4711: down for 4 min, next try in 12 s, last success 5 min ago: connection refused`
 fn line(name: &str, OnHost { host, state, outage, last_success, unavailable_receivers }: &OnHost, now: Timestamp) -> String {
     let mut text = format!("{} on {}: {}", short(name, 64), short(host, 40), state.word());
     if let Some(outage) = outage {
@@ -274,13 +274,13 @@ mod tests {
 
     #[test]
     fn the_state_of_all_hosts_is_one_short_text() {
-        let [working, unavailable, unconfirmed] =
-            [SinkState::Working, SinkState::Unavailable, SinkState::Unconfirmed].map(|state| move || on_host(state, None));
+        let [working, down, unconfirmed] =
+            [SinkState::Working, SinkState::Down, SinkState::Unconfirmed].map(|state| move || on_host(state, None));
         assert_eq!(state(&[]), "-");
         assert_eq!(state(&[unconfirmed(), working()]), "working");
         assert_eq!(state(&[unconfirmed()]), "unconfirmed");
-        assert_eq!(state(&[unavailable()]), "unavailable");
-        assert_eq!(state(&[working(), unavailable()]), "unavailable on 1 of 2 hosts");
+        assert_eq!(state(&[down()]), "down");
+        assert_eq!(state(&[working(), down()]), "down on 1 of 2 hosts");
     }
 
     #[test]
@@ -312,12 +312,11 @@ mod tests {
             reason: "refused\u{1b}[31m".to_owned(),
             next_try: now.plus(Duration::from_secs(12)),
         };
-        let down =
-            OnHost { last_success: Some(now.minus(Duration::from_secs(300))), ..on_host(SinkState::Unavailable, Some(outage)) };
+        let down = OnHost { last_success: Some(now.minus(Duration::from_secs(300))), ..on_host(SinkState::Down, Some(outage)) };
 
         let text = line("orders", &down, now);
 
-        let start = "orders on web-1: unavailable for 4 min, next try in 12 s, last success 5 min ago: refused";
+        let start = "orders on web-1: down for 4 min, next try in 12 s, last success 5 min ago: refused";
         assert!(text.starts_with(start) && !text.contains('\u{1b}'), "{text:?}");
     }
 }

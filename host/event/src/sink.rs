@@ -34,13 +34,13 @@ pub struct SinkStatus {
     pub target: String,
     /// Whether it takes messages.
     pub state: SinkState,
-    /// Since when and why it is unavailable; `None` in any other state.
+    /// Since when and why it is down; `None` in any other state.
     #[serde(default)]
     pub outage: Option<SinkOutage>,
     /// When a message was last confirmed; `None` if none was since the host started.
     #[serde(default)]
     pub last_success: Option<Timestamp>,
-    /// How many of its receivers take no messages, while others may: paths of an endpoint, or nodes of a cluster.
+    /// How many of its receivers are unavailable, while others may work: paths of an endpoint, or nodes of a cluster.
     #[serde(default)]
     pub unavailable_receivers: u32,
     /// The routes that are relayed to it, sorted; a host reports the first 100 to other hosts.
@@ -56,10 +56,10 @@ pub struct SinkStatus {
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
 pub enum SinkState {
-    /// It confirmed a message, and has not been unavailable since.
+    /// It confirmed a message, and has not been down since.
     Working,
     /// It takes no messages. The host sends one message after each rest, to see whether it works again.
-    Unavailable,
+    Down,
     /// No message was confirmed since the host started, or no message was sent for a long time since an outage.
     Unconfirmed,
     /// A state of a later version of this program.
@@ -126,8 +126,8 @@ impl SinkStatus {
 
     /// Whether it takes no messages.
     #[must_use]
-    pub fn is_unavailable(&self) -> bool {
-        self.state == SinkState::Unavailable
+    pub fn is_down(&self) -> bool {
+        self.state == SinkState::Down
     }
 }
 
@@ -137,7 +137,7 @@ impl SinkState {
     pub const fn word(self) -> &'static str {
         match self {
             Self::Working => "working",
-            Self::Unavailable => "unavailable",
+            Self::Down => "down",
             Self::Unconfirmed => "unconfirmed",
             Self::Unknown => "unknown",
         }
@@ -155,7 +155,7 @@ mod tests {
             name: "orders".to_owned(),
             kind: "nats".to_owned(),
             target: "nats://broker".to_owned(),
-            state: SinkState::Unavailable,
+            state: SinkState::Down,
             outage: Some(SinkOutage { since: time(1), reason: reason.to_owned(), next_try: time(2) }),
             last_success: Some(time(0)),
             unavailable_receivers: 0,

@@ -19,7 +19,7 @@ pub struct Readiness {
     ready: bool,
     reasons: Vec<Unready>,
     stalled: Vec<StalledRoute>,
-    unavailable_sinks: Vec<SinkStatus>,
+    sinks_down: Vec<SinkStatus>,
 }
 
 /// One reason why a host cannot do its work.
@@ -54,7 +54,7 @@ pub enum UnreadyCode {
 impl Readiness {
     /// Ready when there is no reason against it.
     pub(crate) fn new(reasons: Vec<Unready>) -> Self {
-        Self { ready: reasons.is_empty(), reasons, stalled: Vec::new(), unavailable_sinks: Vec::new() }
+        Self { ready: reasons.is_empty(), reasons, stalled: Vec::new(), sinks_down: Vec::new() }
     }
 
     /// Adds stalled routes. They do not make the host unready: a restart would not help.
@@ -63,8 +63,8 @@ impl Readiness {
     }
 
     /// Adds sinks that take no messages. They do not make the host unready: a restart would not help.
-    pub(crate) fn with_unavailable_sinks(self, unavailable_sinks: Vec<SinkStatus>) -> Self {
-        Self { unavailable_sinks, ..self }
+    pub(crate) fn with_sinks_down(self, sinks_down: Vec<SinkStatus>) -> Self {
+        Self { sinks_down, ..self }
     }
 
     /// Whether the host can do its work.
@@ -89,8 +89,8 @@ impl Readiness {
     /// The sinks that take no messages, as this host sees them. It is ready all the same: their events wait. Empty unless the readiness
     /// was read with its sinks.
     #[must_use]
-    pub fn unavailable_sinks(&self) -> &[SinkStatus] {
-        &self.unavailable_sinks
+    pub fn sinks_down(&self) -> &[SinkStatus] {
+        &self.sinks_down
     }
 }
 
@@ -110,9 +110,9 @@ mod tests {
 
         let told = serde_json::to_value(Readiness::new(vec![stopping])).expect("plain data");
 
-        let expected = serde_json::json!({"ready": false, "reasons": [{"code": "poller_stuck", "message": "the poller is stuck"}], "stalled": [], "unavailable_sinks": []});
+        let expected = serde_json::json!({"ready": false, "reasons": [{"code": "poller_stuck", "message": "the poller is stuck"}], "stalled": [], "sinks_down": []});
         assert_eq!(told, expected);
         let ready = serde_json::to_value(Readiness::new(Vec::new())).expect("plain data");
-        assert_eq!(ready, serde_json::json!({"ready": true, "reasons": [], "stalled": [], "unavailable_sinks": []}));
+        assert_eq!(ready, serde_json::json!({"ready": true, "reasons": [], "stalled": [], "sinks_down": []}));
     }
 }

@@ -103,7 +103,7 @@ fn known(sinks: &Sinks) -> String {
 struct Relay {
     sink: Arc<dyn Sink>,
     config: RelayConfig,
-    /// How long an event may wait while its receiver can take nothing.
+    /// How long an event may wait while its receiver is unavailable.
     max_age: Option<Duration>,
     /// When this host began to ask.
     since: Instant,
@@ -139,20 +139,20 @@ impl Listener for Relay {
     }
 }
 
-/// The shortest rest of an event whose receiver can take nothing now: some ask for it at once, and refuse it again.
+/// The shortest rest of an event whose receiver is unavailable: some ask for it at once, and refuse it again.
 const LEAST_REST: Duration = Duration::from_secs(1);
 /// How long a host that has just started asks before it gives an event up: no host may have asked for days.
 const ASKS_FOR: Duration = Duration::from_secs(10 * 60);
-/// The longest rest of an event whose receiver can take nothing, unless it asked for more.
+/// The longest rest of an event whose receiver is unavailable, unless it asked for more.
 const LONGEST_REST: Duration = Duration::from_secs(5 * 60);
 /// The longest rest while the sink is down: its breaker tries one message for all, so events resume within a minute.
 const LONGEST_REST_OF_ALL: Duration = Duration::from_secs(60);
 
 impl Relay {
-    /// Turns a sink's answer into the outcome of an event that has `waited` for its receiver. A receiver that can take nothing, or a sink that is
-    /// down, costs no attempt and no deferral: a maintenance must not use them up. The event rests for half as long as it has waited. A
-    /// refused message is counted and tried again: nearly always a configuration is wrong, and once an operator corrects it, the event
-    /// is delivered.
+    /// Turns a sink's answer into the outcome of an event that has `waited` for its receiver. A receiver that is unavailable, or a sink
+    /// that is down, costs no attempt and no deferral: a maintenance must not use them up. The event rests for half as long as it has
+    /// waited. A refused message is counted and tried again: nearly always a configuration is wrong, and once an operator corrects it,
+    /// the event is delivered.
     fn outcome(&self, answer: Result<(), SinkError>, waited: Duration) -> Outcome {
         let sink = &self.config.sink;
         let (reason, least, longest) = match answer {
@@ -164,7 +164,7 @@ impl Relay {
             Err(SinkError::Crowded { reason }) => (reason, LEAST_REST, LEAST_REST),
             Err(SinkError::Unavailable { reason, retry_after }) => {
                 let least = retry_after.unwrap_or_default().max(LEAST_REST);
-                (format!("the receiver of the sink {sink} can take nothing now: {reason}"), least, LONGEST_REST)
+                (format!("the receiver of the sink {sink} is unavailable: {reason}"), least, LONGEST_REST)
             }
             Err(error @ (SinkError::Rejected { .. } | SinkError::Denied { .. })) => {
                 let message = format!("the sink {sink} refused the event: {error}");
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_that_can_take_nothing_costs_no_attempt_and_all_else_does() {
+    fn an_unavailable_receiver_costs_no_attempt_and_all_else_does() {
         let relay = relay(RelayConfig::to("orders"));
         let reason = || "no".to_owned();
         let of = |error: SinkError, waited| relay.outcome(Err(error), waited);
@@ -207,7 +207,7 @@ mod tests {
         let down = |waited| of(SinkError::Down { reason: reason(), retry_after: SECOND }, waited);
         assert_eq!(down(Duration::ZERO), busy(SECOND, "the sink orders is down: no"));
         assert_eq!(down(HOUR), busy(LONGEST_REST_OF_ALL, "the sink orders is down: no"));
-        let takes_nothing = "the receiver of the sink orders can take nothing now: no";
+        let is_unavailable = "the receiver of the sink orders is unavailable: no";
         for (retry_after, waited, after) in [
             (None, Duration::ZERO, SECOND),
             (Some(Duration::ZERO), Duration::ZERO, SECOND),
@@ -217,7 +217,7 @@ mod tests {
             (Some(HOUR), HOUR, HOUR),
         ] {
             let outcome = of(SinkError::Unavailable { reason: reason(), retry_after }, waited);
-            assert_eq!(outcome, busy(after, takes_nothing), "asked for {retry_after:?} after {waited:?}");
+            assert_eq!(outcome, busy(after, is_unavailable), "asked for {retry_after:?} after {waited:?}");
         }
 
         assert_eq!(of(SinkError::Crowded { reason: reason() }, HOUR), busy(SECOND, "no"), "it was not sent");
@@ -233,12 +233,12 @@ mod tests {
             assert_eq!(failed(refused, 72 * HOUR), wanted);
         }
         let unavailable = || SinkError::Unavailable { reason: reason(), retry_after: None };
-        assert_eq!(of(unavailable(), 72 * HOUR), busy(LONGEST_REST, takes_nothing), "this host has asked for a moment only");
+        assert_eq!(of(unavailable(), 72 * HOUR), busy(LONGEST_REST, is_unavailable), "this host has asked for a moment only");
         let asked = Relay { since: relay.since.checked_sub(ASKS_FOR).expect("the machine is up"), ..relay };
         let given_up = asked.outcome(Err(unavailable()), 72 * HOUR);
         assert!(
             matches!(&given_up, Outcome::Failed(failure) if failure.kind == FailureKind::Unrecoverable
-                && failure.message.contains("longer than sinks.orders.max_age: the receiver of the sink orders can take nothing now: no")),
+                && failure.message.contains("longer than sinks.orders.max_age: the receiver of the sink orders is unavailable: no")),
             "{given_up:?}"
         );
         assert!(matches!(asked.outcome(Err(unavailable()), 71 * HOUR), Outcome::Busy { .. }));

@@ -220,7 +220,7 @@ impl Breaker {
 pub(super) struct OpenBreakers {
     /// The outage of the only receiver, or of many receivers at once, and so of the sink.
     pub(super) outage: Option<SinkOutage>,
-    /// How many receivers take no messages, while others may.
+    /// How many receivers are unavailable, while others may work.
     pub(super) receivers: u32,
 }
 

@@ -13,7 +13,7 @@ pub struct CommonConfig {
     /// Which subjects a message may choose for itself, as patterns in which `*` stands for any text. The default depends on the
     /// kind. Subjects that the operator chose, for the sink or for a relay, are always allowed.
     pub subjects: Vec<String>,
-    /// How long an event may wait for a receiver that can take nothing; `None` for as long as it takes. The default depends on the kind.
+    /// How long an event may wait for a receiver that is unavailable; `None` for as long as it takes. The default depends on the kind.
     pub max_age: Option<Duration>,
 }
 

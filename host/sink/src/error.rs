@@ -27,7 +27,8 @@ pub enum SinkError {
         /// Why, for people. Nothing in it is secret.
         reason: String,
     },
-    /// The receiver can take no message now; the cause is not this message. It may have arrived all the same.
+    /// The receiver is unavailable: it takes no message now, and the cause is not this message. The sink may have other receivers that
+    /// work. The message may have arrived all the same.
     #[error("{reason}")]
     Unavailable {
         /// Why, for people. Nothing in it is secret.
@@ -68,7 +69,7 @@ impl SinkError {
         Self::Denied { reason: reason.into() }
     }
 
-    /// Not confirmed this time; the cause is not the message.
+    /// The receiver is unavailable; the cause is not the message.
     pub(super) fn unavailable(reason: impl Into<String>) -> Self {
         Self::Unavailable { reason: reason.into(), retry_after: None }
     }

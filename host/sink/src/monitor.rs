@@ -77,7 +77,7 @@ impl Watched {
 /// The state of a sink with this outage, and the outage if it is recent.
 fn state(outage: Option<SinkOutage>, last_success: Option<Timestamp>, now: Timestamp) -> (SinkState, Option<SinkOutage>) {
     match outage {
-        Some(outage) if now.since(outage.next_try) < REMEMBERED => (SinkState::Unavailable, Some(outage)),
+        Some(outage) if now.since(outage.next_try) < REMEMBERED => (SinkState::Down, Some(outage)),
         Some(_) => (SinkState::Unconfirmed, None),
         None if last_success.is_none() => (SinkState::Unconfirmed, None),
         None => (SinkState::Working, None),
@@ -102,7 +102,7 @@ mod tests {
         let long = 2 + REMEMBERED.as_secs();
         assert_eq!(state(None, None, time(0)), (SinkState::Unconfirmed, None));
         assert_eq!(state(None, Some(time(0)), time(9)), (SinkState::Working, None));
-        assert_eq!(state(Some(first.clone()), Some(time(0)), time(long - 1)), (SinkState::Unavailable, Some(first.clone())));
+        assert_eq!(state(Some(first.clone()), Some(time(0)), time(long - 1)), (SinkState::Down, Some(first.clone())));
         assert_eq!(state(Some(first), Some(time(0)), time(long)), (SinkState::Unconfirmed, None));
     }
 }

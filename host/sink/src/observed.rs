@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn an_application_sink_is_unavailable_from_its_first_answer_that_it_is_down_to_the_next_other_answer() {
+    fn an_application_sink_is_down_from_its_first_such_answer_to_the_next_other_answer() {
         let mut answers = LastAnswers::default();
         let down = |reason: &str| Err(SinkError::Down { reason: reason.to_owned(), retry_after: Duration::from_secs(1) });
 

@@ -20,7 +20,7 @@ use super::breaker::{Breaker, BreakerScope, Down};
 const LONGEST_REST: Duration = Duration::from_secs(60);
 /// After so many messages in a row that it did not take for no fault of theirs, the receiver rests.
 const RESTS_AFTER: u32 = 10;
-/// The least rest of a message while many receivers can take nothing, so that the sink counts as down.
+/// The least rest of a message while many receivers are unavailable, so that the sink counts as down.
 const LEAST_REST: Duration = Duration::from_secs(1);
 
 type Answer = Result<(), SinkError>;
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sink_is_down_while_many_receivers_can_take_nothing_and_none_answers() {
+    fn a_sink_is_down_while_many_receivers_are_unavailable_and_none_answers() {
         let (common, now) = (common(true, 16), Instant::now());
         let receivers: Vec<_> = (0..4).map(|key| Arc::new(Receiver::new(common.clone(), key, now))).collect();
         let is_down = |receiver, id, answer| send(receiver, id, answer).is_err_and(|error| error.is_down());
@@ -389,7 +389,7 @@ mod tests {
 
         assert_eq!(answer("1", Ok(()), now), None);
         assert_eq!(answer("2", asks(), now + REPORTED_AFTER / 2), None);
-        let outage = answer("3", asks(), now + REPORTED_AFTER).expect("it takes nothing");
+        let outage = answer("3", asks(), now + REPORTED_AFTER).expect("it is unavailable");
         assert_eq!(outage.next_try, outage.since.plus(HOUR));
         assert_eq!(answer("4", Ok(()), now + REPORTED_AFTER), None);
     }

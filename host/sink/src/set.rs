@@ -125,7 +125,7 @@ impl Sinks {
         self.0.get(name).map_or(TIMEOUT, |entry| entry.timeout)
     }
 
-    /// How long an event may wait for a receiver of this sink that can take nothing; `None` for as long as it takes.
+    /// How long an event may wait for a receiver of this sink that is unavailable; `None` for as long as it takes.
     #[must_use]
     pub fn max_age(&self, name: &str) -> Option<Duration> {
         self.0.get(name).and_then(|entry| entry.max_age)

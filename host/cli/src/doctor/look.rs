@@ -227,7 +227,7 @@ pub(super) fn aside(nodes: &[NodeRecord], now: Timestamp) -> Vec<Finding> {
     nodes.iter().filter_map(finding).collect()
 }
 
-/// Sinks that live hosts find unavailable, those with the most waiting events first. Ignores hosts that stand aside, which are a finding
+/// Sinks that live hosts find down, those with the most waiting events first. Ignores hosts that stand aside, which are a finding
 /// of their own. No finding without sinks.
 pub(super) fn sinks(nodes: &[NodeRecord], routes: &[RouteRecord], flags: &Flags, now: Timestamp) -> Vec<Finding> {
     let of_node = |node: &NodeRecord| if node.stands_aside() { Vec::new() } else { outbox::node::sinks(node) };
@@ -236,9 +236,9 @@ pub(super) fn sinks(nodes: &[NodeRecord], routes: &[RouteRecord], flags: &Flags,
         return Vec::new();
     }
     seen.sort_by_key(|one| Reverse(one.waiting));
-    // One finding for each sink, however many hosts find it unavailable: the wait reasons of each sink's events are not listed.
+    // One finding for each sink, however many hosts find it down: the wait reasons of each sink's events are not listed.
     let mut of_sinks: Vec<(&HostSink, u64)> = Vec::new();
-    for one in seen.iter().filter(|one| one.sink.is_unavailable() && one.sink.outage.is_some()) {
+    for one in seen.iter().filter(|one| one.sink.is_down() && one.sink.outage.is_some()) {
         match of_sinks.iter_mut().find(|(first, _)| first.sink.name == one.sink.name) {
             Some((_, other_hosts)) => *other_hosts += 1,
             None => of_sinks.push((one, 0)),
@@ -251,7 +251,7 @@ pub(super) fn sinks(nodes: &[NodeRecord], routes: &[RouteRecord], flags: &Flags,
             hosts => format!(" and {}", count(*hosts, "other host")),
         };
         let what = format!(
-            "the sink {} has been unavailable on {}{and_others} for {}, and {} for it: {}",
+            "the sink {} has been down on {}{and_others} for {}, and {} for it: {}",
             short(&sink.name, 64),
             short(host, 64),
             span(now.since(outage.since)),
@@ -266,16 +266,16 @@ pub(super) fn sinks(nodes: &[NodeRecord], routes: &[RouteRecord], flags: &Flags,
         Some(Finding::warning("sinks", what, fix))
     };
     if of_sinks.is_empty() {
-        return vec![Finding::good("sinks", "no host finds a sink unavailable")];
+        return vec![Finding::good("sinks", "no sink is down")];
     }
-    let mut unavailable: Vec<Finding> = of_sinks.iter().filter_map(finding).take(LISTED).collect();
+    let mut findings: Vec<Finding> = of_sinks.iter().filter_map(finding).take(LISTED).collect();
     if let Some(more) = of_sinks.get(LISTED..).filter(|more| !more.is_empty()) {
         let names = more.iter().map(|(one, _)| short(&one.sink.name, 64)).take(MORE_SINKS).collect::<Vec<_>>().join(", ");
         let and_more = if more.len() > MORE_SINKS { format!(", and {} more", more.len() - MORE_SINKS) } else { String::new() };
-        let what = format!("also unavailable: {names}{and_more}");
-        unavailable.push(Finding::warning("sinks", what, flags.command("outbox sinks list")));
+        let what = format!("also down: {names}{and_more}");
+        findings.push(Finding::warning("sinks", what, flags.command("outbox sinks list")));
     }
-    unavailable
+    findings
 }
 
 /// Finished events that purges have not deleted, although they are old enough. `oldest` is the one with the lowest `seq`.
@@ -342,7 +342,7 @@ pub(super) fn nodes(nodes: &[NodeRecord], without_lock: &[String]) -> Vec<Findin
     findings
 }
 
-/// Events that wait although their time has come, by the reasons that hosts noted. Events that wait for an unavailable sink belong to the
+/// Events that wait although their time has come, by the reasons that hosts noted. Events that wait for a sink that is down belong to the
 /// finding of that sink.
 pub(super) fn waits(
     waits: &[WaitReason],

@@ -27,7 +27,7 @@ pub(super) struct Ready {
     stalled: Option<Vec<StalledRoute>>,
     /// Sinks that take no messages at the moment, as this host sees them. They do not make it unready. Sent only with a token.
     #[serde(skip_serializing_if = "Option::is_none")]
-    unavailable_sinks: Option<Vec<SinkStatus>>,
+    sinks_down: Option<Vec<SinkStatus>>,
 }
 
 /// Why the host cannot do its work.
@@ -44,7 +44,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     let text = "# TYPE outbox_events_written_total counter\noutbox_events_written_total 1\n";
     vec![
         Endpoint::get(crate::paths::READYZ, "ready", "Whether the host can do its work", ready)
-            .detail("A request with a token also gets the reasons in words, the routes that the host cannot deliver, and the unavailable sinks.")
+            .detail("A request with a token also gets the reasons in words, the routes that the host cannot deliver, and the sinks that are down.")
             .checks_its_query()
             .refuses(&[Kind::Starting])
             .knows::<Route>()
@@ -72,8 +72,8 @@ pub(super) async fn ready(
         .map(|reason| Reason { code: reason.code, message: viewer.is_some().then(|| reason.message.clone()) });
     let status = if readiness.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let stalled = viewer.is_some().then(|| readiness.stalled().to_vec());
-    let unavailable_sinks = viewer.is_some().then(|| readiness.unavailable_sinks().to_vec());
-    Ok((status, Json(Ready { ready: readiness.is_ready(), reasons: reasons.collect(), stalled, unavailable_sinks })))
+    let sinks_down = viewer.is_some().then(|| readiness.sinks_down().to_vec());
+    Ok((status, Json(Ready { ready: readiness.is_ready(), reasons: reasons.collect(), stalled, sinks_down })))
 }
 
 /// `GET /metrics`, in the text format of Prometheus.

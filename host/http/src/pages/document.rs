@@ -137,8 +137,8 @@ impl Frame {
                 fails.then(|| html! { span.badge.dead title="a plugin failed" { "!" } })
             }
             "Sinks" => {
-                let is_unavailable = sinks::is_any_unavailable(snapshot);
-                is_unavailable.then(|| html! { span.badge.dead title="a sink is unavailable" { "!" } })
+                let is_any_down = sinks::is_any_down(snapshot);
+                is_any_down.then(|| html! { span.badge.dead title="a sink is down" { "!" } })
             }
             "Routes" => {
                 let paused = snapshot.routes.iter().filter(|route| route.paused_at.is_some()).count() as u64;

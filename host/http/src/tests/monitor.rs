@@ -34,6 +34,6 @@ async fn a_host_is_ready_until_it_stops_and_tells_why_it_is_not_to_whoever_may_l
     let known = served.send("GET /readyz", &token, b"").await;
     assert_eq!((known.status, &known.json()["reasons"][0]["message"]), (503, &Value::from("the host stops")));
     assert_eq!(known.json()["stalled"], serde_json::json!([]));
-    assert_eq!(known.json()["unavailable_sinks"], serde_json::json!([]));
+    assert_eq!(known.json()["sinks_down"], serde_json::json!([]));
     served.server.shutdown().await;
 }

@@ -102,10 +102,10 @@ impl Exposition<'_> {
         let available = snapshot.family(
             "sink_available",
             MetricType::Gauge,
-            "0 while this host finds the sink unavailable; 1 otherwise, also while it is unconfirmed.",
+            "0 while this host finds the sink down; 1 otherwise, also while it is unconfirmed.",
         );
         for sink in &self.sinks {
-            available.series(&[("sink", sink.name.as_str())], !sink.is_unavailable());
+            available.series(&[("sink", sink.name.as_str())], !sink.is_down());
         }
     }
 

@@ -27,11 +27,11 @@ pub struct HostSink {
 }
 
 impl HostSink {
-    /// Whether the events of a route wait for a sink that a host finds unavailable: then that outage explains why they wait. `hosts` has
+    /// Whether the events of a route wait for a sink that a host finds down: then that outage explains why they wait. `hosts` has
     /// the relays of each live host.
     #[must_use]
     pub fn holds_up(hosts: &[Relays<'_>], route: &RouteRecord) -> bool {
-        hosts.iter().any(|relays| relays.sink(route).is_some_and(SinkStatus::is_unavailable))
+        hosts.iter().any(|relays| relays.sink(route).is_some_and(SinkStatus::is_down))
     }
 }
 
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(relays.sink(&routes[2]), None);
 
         let [all, orders] = sinks;
-        let sinks = [all, SinkStatus { state: SinkState::Unavailable, ..orders }];
+        let sinks = [all, SinkStatus { state: SinkState::Down, ..orders }];
         let hosts = [Relays::of(&sinks)];
         assert_eq!(routes.each_ref().map(|route| HostSink::holds_up(&hosts, route)), [true, false, false, true]);
     }
@@ -239,7 +239,7 @@ mod tests {
             let [since, next_try] = [since, since + 1].map(Timestamp::from_micros);
             SinkOutage { since, reason: reason.to_owned(), next_try }
         };
-        let down = |outage| SinkStatus { state: SinkState::Unavailable, outage: Some(outage), ..sink("orders", &[]) };
+        let down = |outage| SinkStatus { state: SinkState::Down, outage: Some(outage), ..sink("orders", &[]) };
 
         assert!(has_same_states(&[down(outage(1, "refused"))], &[down(outage(1, "reset"))]));
         assert!(!has_same_states(&[down(outage(1, "refused"))], &[down(outage(2, "refused"))]));

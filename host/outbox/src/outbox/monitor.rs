@@ -81,7 +81,7 @@ impl Monitor {
         }
     }
 
-    /// Whether the outbox can do its work, and if not, why; for `GET /readyz`. Without the unavailable sinks.
+    /// Whether the outbox can do its work, and if not, why; for `GET /readyz`. Without the sinks that are down.
     #[must_use]
     pub fn readiness(&self) -> Readiness {
         if self.is_stopping() {
@@ -105,8 +105,8 @@ impl Monitor {
         if self.is_stopping() {
             return self.readiness();
         }
-        let unavailable = self.sinks().into_iter().filter(SinkStatus::is_unavailable).collect();
-        self.readiness().with_unavailable_sinks(unavailable)
+        let down = self.sinks().into_iter().filter(SinkStatus::is_down).collect();
+        self.readiness().with_sinks_down(down)
     }
 
     /// The state of each sink as this outbox sees it, by name.

@@ -48,7 +48,7 @@ pub struct HttpConfig {
     /// The time within which the answer must have begun. Default 10 s; above zero.
     #[serde(with = "duration")]
     pub timeout: Duration,
-    /// How long an event may wait while its receiver can take nothing; then it is dead. Default 72 h; zero for as long as it takes.
+    /// How long an event may wait while its receiver is unavailable; then it is dead. Default 72 h; zero for as long as it takes.
     #[serde(with = "duration")]
     pub max_age: Duration,
     /// Most requests at once. Default 32; at least 1.

@@ -49,7 +49,7 @@ impl Receivers {
         receiver.clone()
     }
 
-    /// The open breakers of the receivers that are remembered, and the outage of the sink while its receivers can take nothing.
+    /// The open breakers of the receivers that are remembered, and the outage of the sink while its receivers are unavailable.
     pub(super) fn open_breakers(&self) -> OpenBreakers {
         let remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
         let open = OpenBreakers::of(remembered.values().map(|receiver| receiver.breaker()));

@@ -1,4 +1,4 @@
-//! The receivers of a sink that take nothing, and the outage of the whole sink that follows from them.
+//! The receivers of a sink that are unavailable, and the outage of the whole sink that follows from them.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use outbox_event::SinkOutage;
 use outbox_event::time::system_clock;
 
-/// After so many receivers in a row that could take nothing, the sink counts as down: the fault is more likely in between.
+/// After so many unavailable receivers in a row, the sink counts as down: the fault is more likely in between.
 pub(super) const MANY_RECEIVERS: usize = 3;
 /// The only receiver must not have answered for so long before an outage is reported. One that limits the rate refuses single messages
 /// among many that it takes.
@@ -15,7 +15,7 @@ pub(super) const REPORTED_AFTER: Duration = Duration::from_secs(3);
 /// If no receiver has answered for so long, a receiver that was counted before the last answer counts again.
 pub(super) const RECOUNTED_AFTER: Duration = Duration::from_secs(60);
 
-/// The receivers that could take nothing since any receiver answered, and the outage of the sink that follows.
+/// The receivers that were unavailable since any receiver answered, and the outage of the sink that follows.
 #[derive(Debug, Default)]
 pub(crate) struct UnavailableReceivers(Mutex<Unavailable>);
 
@@ -30,7 +30,7 @@ struct Unavailable {
 }
 
 impl UnavailableReceivers {
-    /// Adds a receiver that can take nothing, unless there are enough. `was_counted`: whether it was added since its last answer; then it
+    /// Adds an unavailable receiver, unless there are enough. `was_counted`: whether it was added since its last answer; then it
     /// is added again only if no receiver has answered for long. Returns whether it was added since its last answer.
     pub(super) fn add(&self, key: u64, was_counted: bool, now: Instant) -> bool {
         let mut unavailable = self.lock();
@@ -52,8 +52,8 @@ impl UnavailableReceivers {
         *self.lock() = Unavailable { answered_at: Some(now), ..Unavailable::default() };
     }
 
-    /// Begins the outage of the sink, or notes its last reason and its next try. Does nothing if fewer than `least` receivers can take
-    /// nothing, because another receiver has just answered.
+    /// Begins the outage of the sink, or notes its last reason and its next try. Does nothing if fewer than `least` receivers are
+    /// unavailable, because another receiver has just answered.
     pub(super) fn note_outage(&self, least: usize, reason: String, rest: Duration) {
         let mut unavailable = self.lock();
         if unavailable.keys.len() < least {
@@ -69,7 +69,7 @@ impl UnavailableReceivers {
         self.lock().answered_at.is_some_and(|at| now.saturating_duration_since(at) < REPORTED_AFTER)
     }
 
-    /// The outage of the sink; `None` if a receiver answered, or too few could take nothing.
+    /// The outage of the sink; `None` if a receiver answered, or too few are unavailable.
     pub(crate) fn outage(&self) -> Option<SinkOutage> {
         self.lock().outage.clone()
     }

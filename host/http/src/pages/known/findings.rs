@@ -17,7 +17,7 @@ use outbox_store::{NodeRecord, RouteRecord, WaitReason};
 
 use super::groups::{Group, groups};
 use super::plugins::{self, LivePlugin};
-use super::sinks::{UnavailableSink, unavailable};
+use super::sinks::{DownSink, down};
 use super::snapshot::{Known, SAMPLE, Snapshot};
 use crate::pages::link::{Link, encoded, query};
 use crate::pages::words::{clock, short, verb, visible};
@@ -79,7 +79,7 @@ pub(crate) fn findings(known: &Known, reasons: &[Unready], owner: &str) -> Vec<F
         all.extend(current.and_then(no_host));
         all.extend(current.and_then(refused));
         all.extend(current.into_iter().flat_map(aside));
-        all.extend(unavailable_sinks(snapshot, now));
+        all.extend(sinks_down(snapshot, now));
         all.extend(plugins(snapshot));
         all.extend(dead(snapshot, now));
         all.extend(current.and_then(gone_hosts));
@@ -193,19 +193,19 @@ fn refused(snapshot: &Snapshot) -> Option<Finding> {
 }
 
 /// Sinks that take no messages, the one with the most waiting events first.
-fn unavailable_sinks(snapshot: &Snapshot, now: Timestamp) -> Vec<Finding> {
-    let all = unavailable(snapshot);
+fn sinks_down(snapshot: &Snapshot, now: Timestamp) -> Vec<Finding> {
+    let all = down(snapshot);
     if all.len() > ONE_BY_ONE {
         let events: u64 = all.iter().map(|sink| sink.waiting).sum();
         let and_wait = if events == 0 { String::new() } else { format!("; {}", waiting(events)) };
-        let sentence = format!("{} sinks are unavailable{and_wait}.", all.len());
+        let sentence = format!("{} sinks are down{and_wait}.", all.len());
         return vec![Finding::new(Severity::Fault, sentence, "sinks", "Show sinks").affecting(events)];
     }
-    let finding = |sink: &UnavailableSink| {
+    let finding = |sink: &DownSink| {
         // Elsewhere its events may be delivered; without events nothing is lost.
         let severity = if sink.other_hosts == 0 && sink.waiting > 0 { Severity::Fault } else { Severity::Warning };
         let sentence = format!(
-            "Sink {} has been unavailable{} since {}{}:",
+            "Sink {} has been down{} since {}{}:",
             visible(&short(&sink.name, 80)),
             on_hosts(sink),
             utc(sink.outage.since, now),
@@ -216,8 +216,8 @@ fn unavailable_sinks(snapshot: &Snapshot, now: Timestamp) -> Vec<Finding> {
     all.iter().map(finding).collect()
 }
 
-/// The hosts that find the sink unavailable, if others do not.
-fn on_hosts(sink: &UnavailableSink) -> String {
+/// The hosts that find the sink down, if others do not.
+fn on_hosts(sink: &DownSink) -> String {
     match (sink.hosts.as_slice(), sink.other_hosts) {
         (_, 0) => String::new(),
         ([host], _) => format!(" on {}", visible(host)),
@@ -226,7 +226,7 @@ fn on_hosts(sink: &UnavailableSink) -> String {
 }
 
 /// The events that wait for the sink, with their routes; empty without waiting events.
-fn events_of_routes(sink: &UnavailableSink) -> String {
+fn events_of_routes(sink: &DownSink) -> String {
     let Some(first) = sink.routes.first().filter(|_| sink.waiting > 0) else { return String::new() };
     let first = visible(&short(&first.to_string(), 80));
     let routes = match (sink.routes.len() - 1).saturating_add(sink.more_routes) {
@@ -404,7 +404,7 @@ fn unroutable(snapshot: &Snapshot) -> Option<Finding> {
     Some(Finding::new(Severity::Fault, sentence, to, "Show dead events").affecting(snapshot.stats.dead))
 }
 
-/// Events that wait although their time has come, by the reasons that hosts noted. Events that wait for an unavailable sink belong to
+/// Events that wait although their time has come, by the reasons that hosts noted. Events that wait for a sink that is down belong to
 /// the finding of that sink.
 fn waits(snapshot: &Snapshot, now: Timestamp) -> Vec<Finding> {
     let sinks: Vec<Vec<SinkStatus>> =

@@ -18,7 +18,7 @@ pub(crate) struct RouteListeners<'a> {
     /// Whether another host is alive, which may have native listeners.
     has_others: bool,
     /// The sinks that take no messages from this host.
-    unavailable_sinks: HashSet<String>,
+    sinks_down: HashSet<String>,
 }
 
 /// Who answers a route.
@@ -29,7 +29,7 @@ pub(crate) enum RouteListener<'a> {
     /// Native code or a relay of this host.
     Own(Owner),
     /// A relay of this host, whose sink takes no messages.
-    UnavailableSink(Owner),
+    DownSink(Owner),
     /// None is known; another live host may have a listener.
     Untold,
     /// No live host has a listener.
@@ -41,12 +41,12 @@ impl<'a> RouteListeners<'a> {
     pub(crate) fn of(nodes: &[NodeRecord], owner: &str, plugins: &[PluginStatus], own: &'a Listeners) -> Self {
         let has_others = nodes.iter().any(|node| node.alive && node.owner != owner);
         let plugins = plugins::with_own(nodes, owner, plugins);
-        Self { plugins, own, has_others, unavailable_sinks: HashSet::new() }
+        Self { plugins, own, has_others, sinks_down: HashSet::new() }
     }
 
     /// With the state of this host's sinks.
     pub(crate) fn with_sinks(mut self, sinks: &[SinkStatus]) -> Self {
-        self.unavailable_sinks = sinks.iter().filter(|sink| sink.is_unavailable()).map(|sink| sink.name.clone()).collect();
+        self.sinks_down = sinks.iter().filter(|sink| sink.is_down()).map(|sink| sink.name.clone()).collect();
         self
     }
 
@@ -58,9 +58,7 @@ impl<'a> RouteListeners<'a> {
         let own: Option<Arc<RegistryEntry>> = self.own.find(route);
         match own {
             Some(entry) => match &entry.owner {
-                Owner::Sink(name) if self.unavailable_sinks.contains(&**name) => {
-                    RouteListener::UnavailableSink(entry.owner.clone())
-                }
+                Owner::Sink(name) if self.sinks_down.contains(&**name) => RouteListener::DownSink(entry.owner.clone()),
                 owner => RouteListener::Own(owner.clone()),
             },
             None if self.has_others => RouteListener::Untold,

@@ -155,7 +155,7 @@ fn listener(standing: &Standing<'_>, answer: &RouteListener<'_>) -> Markup {
         RouteListener::Plugin(plugin) => {
             html! { span.mono { (visible(&plugin.name)) " " (visible(plugin.version.as_deref().unwrap_or_default())) } }
         }
-        RouteListener::Own(owner) | RouteListener::UnavailableSink(owner) => html! { (visible(&owner.to_string())) },
+        RouteListener::Own(owner) | RouteListener::DownSink(owner) => html! { (visible(&owner.to_string())) },
         _ if standing.known.route.is_pattern() => nobody("pattern"),
         _ if !standing.had_listener => nobody("none"),
         RouteListener::Untold => nobody("none here; another host may have one"),
@@ -167,7 +167,7 @@ fn state(standing: &Standing<'_>, answer: &RouteListener<'_>) -> Markup {
     let (class, shape, word) = match answer {
         _ if standing.is(RouteState::Paused) => badge(RouteState::Paused),
         RouteListener::Plugin(_) | RouteListener::Own(_) => ("done", "●", "serving"),
-        RouteListener::UnavailableSink(_) => ("dead", "✕", "sink unavailable"),
+        RouteListener::DownSink(_) => ("dead", "✕", "sink down"),
         _ if standing.is(RouteState::NoListener) => badge(RouteState::NoListener),
         _ if standing.known.route.is_pattern() => ("waiting", "○", "not paused"),
         RouteListener::Untold => ("waiting", "○", "unknown"),
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_route_whose_sink_is_unavailable_is_not_serving() {
+    fn a_route_whose_sink_is_down_is_not_serving() {
         let now = frame().known.now();
         let own = Listeners::default();
         let relay = |to: &str| {
@@ -281,14 +281,14 @@ mod tests {
         own.set_relays(vec![(Owner::Sink("down".into()), relay("Invoice")), (Owner::Sink("up".into()), relay("Order"))])
             .unwrap();
         let snapshot = Snapshot { routes: vec![route("Invoice", "Sent"), route("Order", "Placed")], ..Snapshot::made_up(now) };
-        let down = SinkStatus { state: SinkState::Unavailable, ..sink("down", &[]) };
+        let down = SinkStatus { state: SinkState::Down, ..sink("down", &[]) };
         let answers = RouteListeners::of(&[], "owner-web-1", &[], &own).with_sinks(&[down, sink("up", &[])]);
         let frame = Frame { known: Known { snapshot: Some(Arc::new(snapshot)), outage: None }, ..frame() };
 
         let rows = told(&page(&frame, &answers, &Fields::default()).into_string());
 
         let both = |state: &str, listener: &str| (state.to_owned(), listener.to_owned());
-        assert_eq!(rows, [both("✕ sink unavailable", "the sink down"), both("● serving", "the sink up")]);
+        assert_eq!(rows, [both("✕ sink down", "the sink down"), both("● serving", "the sink up")]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use outbox_event::{SinkOutage, SinkState, SinkStatus};
 use super::paging::Paging;
 use crate::pages::asked::fields::Fields;
 use crate::pages::document::Frame;
-use crate::pages::words::{short, verb, visible, when, when_or_dash};
+use crate::pages::words::{short, visible, when, when_or_dash};
 
 /// Rows of a page.
 const ROWS: usize = 100;
@@ -24,7 +24,7 @@ pub(crate) fn page(frame: &Frame, sinks: &[HostSink], asked: &Fields) -> Markup 
         @if sinks.is_empty() {
             p { "No live host has sinks. To relay events to a broker or an endpoint, add a section " code { "[sinks.NAME]" } " to " code { "outbox.toml" } "." }
         } @else {
-            p.quiet { "Each host judges by the messages that it sends itself. While a sink is unavailable, its events wait, and no attempt is counted against them." }
+            p.quiet { "Each host judges by the messages that it sends itself. While a sink is down, its events wait, and no attempt is counted against them." }
             table.rows {
                 thead { tr {
                     th scope="col" { "Sink" } th scope="col" { "State" } th scope="col" { "Host" } th scope="col" { "Target" }
@@ -57,7 +57,7 @@ fn row(HostSink { host, sink, waiting }: &HostSink, now: Timestamp) -> Markup {
     }
 }
 
-/// The state, since when the sink is unavailable, and how many of its receivers are.
+/// The state, since when the sink is down, and how many of its receivers are unavailable.
 fn state(sink: &SinkStatus, now: Timestamp) -> Markup {
     let (class, shape) = badge(sink.state);
     let receivers = u64::from(sink.unavailable_receivers);
@@ -67,12 +67,12 @@ fn state(sink: &SinkStatus, now: Timestamp) -> Markup {
             " " small.quiet { "for " span title=(outage.since) { (span(now.since(outage.since))) } }
         }
         @if receivers > 0 {
-            " " small.quiet { (count(receivers, "receiver")) " " (verb(receivers, "takes", "take")) " no messages" }
+            " " small.quiet { (count(receivers, "receiver")) " unavailable" }
         }
     }
 }
 
-/// Why a sink is unavailable, and when the host tries it again.
+/// Why a sink is down, and when the host tries it again.
 fn reason(outage: &SinkOutage, now: Timestamp) -> Markup {
     html! {
         (visible(&short(&outage.reason, 300))) "; next try: "
@@ -84,7 +84,7 @@ fn reason(outage: &SinkOutage, now: Timestamp) -> Markup {
 const fn badge(state: SinkState) -> (&'static str, &'static str) {
     match state {
         SinkState::Working => ("done", "●"),
-        SinkState::Unavailable => ("dead", "✕"),
+        SinkState::Down => ("dead", "✕"),
         SinkState::Unconfirmed | SinkState::Unknown => ("waiting", "○"),
     }
 }
@@ -107,20 +107,20 @@ mod tests {
     }
 
     #[test]
-    fn an_unavailable_sink_is_shown_with_its_outage_and_its_waiting_events() {
+    fn a_sink_that_is_down_is_shown_with_its_outage_and_its_waiting_events() {
         let now = frame().known.now();
         let outage = SinkOutage {
             since: now.minus(Duration::from_secs(250)),
             reason: "connection refused".to_owned(),
             next_try: now.plus(Duration::from_secs(60)),
         };
-        let down = SinkStatus { state: SinkState::Unavailable, outage: Some(outage), ..sink("orders", &["Order/*"]) };
+        let down = SinkStatus { state: SinkState::Down, outage: Some(outage), ..sink("orders", &["Order/*"]) };
 
         let text = shown(&[on_host(down, 1_400)]);
 
         for part in [
             "orders",
-            "✕</span> unavailable",
+            "✕</span> down",
             "for <span",
             ">4 min<",
             "connection refused; next try: <time",

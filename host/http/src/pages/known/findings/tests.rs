@@ -180,10 +180,10 @@ fn host_with(label: &str, sinks: &[SinkStatus]) -> NodeRecord {
     changed!(NodeRecord { plugins: Some(plugins), ..node(label, now()) })
 }
 
-fn unavailable_for(seconds: u64, sink: SinkStatus) -> SinkStatus {
+fn down_for(seconds: u64, sink: SinkStatus) -> SinkStatus {
     let since = now().minus(Duration::from_secs(seconds));
     let outage = SinkOutage { since, reason: "connection refused".to_owned(), next_try: now() };
-    SinkStatus { state: SinkState::Unavailable, outage: Some(outage), ..sink }
+    SinkStatus { state: SinkState::Down, outage: Some(outage), ..sink }
 }
 
 fn waiting_at(event_type: &str, waiting: u64) -> RouteRecord {
@@ -191,8 +191,8 @@ fn waiting_at(event_type: &str, waiting: u64) -> RouteRecord {
 }
 
 #[test]
-fn an_unavailable_sink_is_named_with_its_routes_and_the_events_that_wait_for_it() {
-    let down = || unavailable_for(240, sink("orders", &["Order/*", "Invoice/Sent"]));
+fn a_sink_that_is_down_is_named_with_its_routes_and_the_events_that_wait_for_it() {
+    let down = || down_for(240, sink("orders", &["Order/*", "Invoice/Sent"]));
     let since = now().minus(Duration::from_secs(240));
     let wait =
         WaitReason::new(&Route::new("Order", "Placed").unwrap(), "the sink orders is down: connection refused", 7, since);
@@ -202,14 +202,14 @@ fn an_unavailable_sink_is_named_with_its_routes_and_the_events_that_wait_for_it(
     };
     assert_eq!(
         said(all(vec![wait])),
-        ["Sink orders has been unavailable since 14:06:00 UTC; 1,400 events of Order/* and 1 other route are waiting: \
+        ["Sink orders has been down since 14:06:00 UTC; 1,400 events of Order/* and 1 other route are waiting: \
           connection refused"],
         "and the waiting events are not a finding of their own"
     );
     let wait = WaitReason::new(&Route::new("Order", "Placed").unwrap(), "no listener answers Order/Placed", 7, since);
     assert_eq!(said(all(vec![wait])).len(), 2, "another reason is a finding of its own");
     let idle = Snapshot { nodes: vec![host_with("web-1", &[down()])], ..snapshot() };
-    assert_eq!(said(idle), ["Sink orders has been unavailable since 14:06:00 UTC: connection refused"]);
+    assert_eq!(said(idle), ["Sink orders has been down since 14:06:00 UTC: connection refused"]);
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn a_sink_that_other_hosts_reach_is_a_warning_with_the_host_that_does_not() {
     let orders = || sink("orders", &["Order/*"]);
     let hosts = |room| {
         let stalled = StalledRoute::new("Order/*".to_owned(), "the sink orders".to_owned(), "refused".to_owned(), now());
-        let sick = host_with("web-2", &[unavailable_for(9, orders())]);
+        let sick = host_with("web-2", &[down_for(9, orders())]);
         let sick = changed!(NodeRecord { room, listeners: ListenerReport::new(String::new(), [stalled]), ..sick });
         vec![host_with("web-1", &[orders()]), sick]
     };
@@ -227,10 +227,7 @@ fn a_sink_that_other_hosts_reach_is_a_warning_with_the_host_that_does_not() {
     };
 
     let all = known(9);
-    assert_eq!(
-        all[0].sentence,
-        "Sink orders has been unavailable on web-2 since 14:09:51 UTC; 2 events of Order/* are waiting:"
-    );
+    assert_eq!(all[0].sentence, "Sink orders has been down on web-2 since 14:09:51 UTC; 2 events of Order/* are waiting:");
     assert_eq!((all[0].severity, all.len()), (Severity::Warning, 1));
     let aside = known(0);
     assert!(aside.len() == 1 && aside[0].sentence.starts_with("Host web-2 stands aside"), "{aside:?}");
@@ -238,7 +235,7 @@ fn a_sink_that_other_hosts_reach_is_a_warning_with_the_host_that_does_not() {
 
 #[test]
 fn findings_that_affect_the_most_events_come_first() {
-    let down = |name: &str, route: &str, seconds| unavailable_for(seconds, sink(name, &[route]));
+    let down = |name: &str, route: &str, seconds| down_for(seconds, sink(name, &[route]));
     let failed = r#"{"name":"unused","digest":"ab","state":"failed","routes":[],"error":"no world","file":"x"}"#;
     let sinks = [down("mails", "Order/Mailed", 9), down("orders", "Order/Placed", 9)];
     let entries: Vec<String> = sinks.iter().map(|sink| sink.entry().to_string()).chain([failed.to_owned()]).collect();
