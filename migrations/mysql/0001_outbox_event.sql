@@ -107,7 +107,7 @@ CREATE TABLE IF NOT EXISTS outbox_event_node (
   alive_until DATETIME(6)  NOT NULL,
   refused     MEDIUMTEXT,                                           -- outcomes that the database refuses to it, a JSON object
   listeners   MEDIUMTEXT,                                           -- which it has, and which routes it cannot deliver, a JSON object
-  plugins     MEDIUMTEXT,                                           -- its plugins and sinks as it last reported them, a JSON list
+  report      MEDIUMTEXT,                                           -- its plugins and sinks as it last reported them, a JSON object
   room        INT          NOT NULL,                               -- most events that it may have in flight; 0: it takes no partitions
   session     SMALLINT     NOT NULL                                -- 1: a session of it holds its lock
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;

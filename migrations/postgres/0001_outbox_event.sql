@@ -127,7 +127,7 @@ CREATE TABLE outbox_event_node (
   alive_until timestamptz NOT NULL,
   refused     text,                                          -- outcomes that the database refuses to it, a JSON object
   listeners   text,                                          -- which it has, and which routes it cannot deliver, a JSON object
-  plugins     text,                                          -- its plugins and sinks as it last reported them, a JSON list
+  report      text,                                          -- its plugins and sinks as it last reported them, a JSON object
   room        integer     NOT NULL,                          -- most events that it may have in flight; 0: it takes no partitions
   session     smallint    NOT NULL                           -- 1: a session of it holds its lock
 );

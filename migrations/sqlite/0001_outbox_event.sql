@@ -120,7 +120,7 @@ CREATE TABLE outbox_event_node (
   alive_until INTEGER NOT NULL,
   refused     TEXT,                                -- outcomes that the database refuses to it, a JSON object
   listeners   TEXT,                                -- which it has, and which routes it cannot deliver, a JSON object
-  plugins     TEXT,                                -- its plugins and sinks as it last reported them, a JSON list
+  report      TEXT,                                -- its plugins and sinks as it last reported them, a JSON object
   room        INTEGER NOT NULL,                    -- most events that it may have in flight; 0: it takes no partitions
   session     INTEGER NOT NULL                     -- 1: a session of it holds its lock
 ) WITHOUT ROWID;

@@ -37,16 +37,12 @@ pub(crate) async fn a_host_is_alive_as_long_as_it_says_so(db: &dyn Harness) {
     let alive: Vec<_> = nodes.iter().map(|node| (node.owner.as_str(), node.alive)).collect();
     assert_eq!(alive, [(one.as_str(), true), (two.as_str(), false), (other.as_str(), false)]);
     assert_eq!((nodes[0].label.as_str(), nodes[0].mode.as_str(), nodes[0].version.as_str()), ("here 1", "multi_node", "1.2.3"));
-    let telling = Node { plugins: Some("[\"ü\"]".to_owned()), ..node(&one) };
+    let telling = Node { report: Some("[\"ü\"]".to_owned()), ..node(&one) };
     store.heartbeat(&telling, LEASE).await.expect("says that it is alive");
-    let told = store.nodes().await.expect("lists").remove(0).plugins;
+    let told = store.nodes().await.expect("lists").remove(0).report;
     assert_eq!(told.as_deref(), Some("[\"ü\"]"));
     db.let_pass(LEASE + MOMENT).await;
-    assert_eq!(
-        store.nodes().await.expect("lists").remove(0).plugins,
-        None,
-        "nobody asks for the plugins of a host that is gone"
-    );
+    assert_eq!(store.nodes().await.expect("lists").remove(0).report, None, "the report of a host that is gone is not read");
     db.let_pass(Duration::from_secs(25 * 3_600)).await;
     store.heartbeat(&node(&one), LEASE).await.expect("says that it is alive");
     assert_eq!(store.nodes().await.expect("lists").len(), 1, "after a day they are forgotten");

@@ -22,6 +22,7 @@ mod name;
 mod outcome;
 mod owner;
 mod plugin;
+mod report;
 #[cfg(feature = "utoipa")]
 mod schemas;
 mod settled;
@@ -48,6 +49,7 @@ pub use name::{AggregateType, EventType, NameError, Route};
 pub use outcome::{Answer, Cause, DispatchResult, Failure, FailureKind, Outcome, dead, retry_after};
 pub use owner::Owner;
 pub use plugin::{MOST_SWAPS, PluginCapability, PluginDetails, PluginLimits, PluginState, PluginStatus, PluginSwap};
+pub use report::HostReport;
 #[cfg(feature = "utoipa")]
 pub use schemas::ID_PATTERN;
 pub use settled::Settled;

@@ -140,12 +140,9 @@ pub enum PluginState {
 }
 
 impl PluginStatus {
-    /// Reads a JSON list that a host wrote. Skips each plugin that cannot be read, because the host may be of another version.
-    #[doc(hidden)] // for the host
-    #[must_use]
-    pub fn list(text: &str) -> Vec<Self> {
-        let listed: Vec<Value> = serde_json::from_str(text).unwrap_or_default();
-        let read = listed.into_iter().take(MOST_PLUGINS).filter_map(|plugin| serde_json::from_value(plugin).ok());
+    /// Reads the plugins of a host's report. Skips each plugin that cannot be read, because the host may be of another version.
+    pub(crate) fn read(entries: Vec<Value>) -> Vec<Self> {
+        let read = entries.into_iter().take(MOST_PLUGINS).filter_map(|plugin| serde_json::from_value(plugin).ok());
         read.map(Self::bounded).collect()
     }
 
@@ -158,9 +155,7 @@ impl PluginStatus {
     }
 
     /// As a host tells it to other programs through the database: of a bounded size, whatever the plugin declares.
-    #[doc(hidden)] // for the host
-    #[must_use]
-    pub fn told(mut self) -> Self {
+    pub(crate) fn told(mut self) -> Self {
         self.more_routes = self.more_routes.saturating_add(self.routes.len().saturating_sub(TOLD_ROUTES));
         self.routes.truncate(TOLD_ROUTES);
         if self.file.as_os_str().len() > TOLD_ERROR_BYTES {
@@ -221,13 +216,16 @@ mod tests {
 
     #[test]
     fn a_plugin_that_a_host_of_another_version_tells_of_hides_no_other() {
-        let told = r#"[{"name":"later","state":"resting","mood":"calm"},{"nobody":1},{"name":"mailer","state":"serving","routes":[]}]"#;
+        let told = serde_json::json!([
+            { "name": "later", "state": "resting", "mood": "calm" },
+            { "unnamed": 1 },
+            { "name": "mailer", "state": "serving", "routes": [] },
+        ]);
 
-        let read = PluginStatus::list(told);
+        let read = PluginStatus::read(told.as_array().expect("a list").clone());
 
         let named: Vec<_> = read.iter().map(|plugin| (plugin.name.as_str(), plugin.state)).collect();
         assert_eq!(named, [("later", PluginState::Unknown), ("mailer", PluginState::Serving)]);
-        assert_eq!(PluginStatus::list("no list"), []);
     }
 
     #[test]
@@ -236,12 +234,12 @@ mod tests {
         let routes = vec![serde_json::json!({ "aggregate_type": "Order", "event_type": "Paid" }); 1_000];
         let swap = serde_json::json!({ "at": "2026-01-01T00:00:00Z", "result": long, "version": long, "digest": long });
         let capability = serde_json::json!({ "name": long, "asked": true, "granted": long, "to_add": long });
-        let told = serde_json::json!([{
+        let told = serde_json::json!({
             "name": long, "version": long, "digest": long, "state": "failed", "routes": routes, "more_routes": usize::MAX,
             "error": long, "file": long, "swaps": vec![swap; 1_000], "capabilities": vec![capability; 1_000],
-        }]);
+        });
 
-        let read = PluginStatus::list(&told.to_string());
+        let read = PluginStatus::read(vec![told]);
 
         assert_eq!((read.len(), read[0].routes.len(), read[0].more_routes), (1, TOLD_ROUTES, usize::MAX));
         assert_eq!((read[0].details.swaps.len(), read[0].details.capabilities.len()), (MOST_SWAPS, MOST_CAPABILITIES));

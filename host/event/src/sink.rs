@@ -3,7 +3,7 @@
 //! Programs that are built without sinks read it too, because they show the sinks of other hosts.
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::Route;
 use crate::text::shorten;
@@ -81,14 +81,10 @@ pub struct SinkOutage {
 }
 
 impl SinkStatus {
-    /// Reads the sinks from the JSON list that a host writes into its row. Skips plugins, and sinks that cannot be read, because the
-    /// host may be of another version.
-    #[doc(hidden)] // for the host
-    #[must_use]
-    pub fn list(text: &str) -> Vec<Self> {
-        let listed: Vec<Value> = serde_json::from_str(text).unwrap_or_default();
-        let entries = listed.into_iter().filter_map(|mut entry| entry.get_mut("sink").map(Value::take));
-        let sinks = entries.take(MOST_SINKS).filter_map(|sink| serde_json::from_value(sink).ok()).map(Self::bounded);
+    /// Reads the sinks of a host's report. Skips each sink that cannot be read, because the host may be of another version.
+    pub(crate) fn read(entries: Vec<Value>) -> Vec<Self> {
+        let sinks =
+            entries.into_iter().take(MOST_SINKS).filter_map(|sink| serde_json::from_value(sink).ok()).map(Self::bounded);
         let mut left = MOST_ROUTES_OF_HOST;
         let within_limit = |sink: Self| {
             let sink = sink.with_routes(left);
@@ -98,15 +94,8 @@ impl SinkStatus {
         sinks.map(within_limit).collect()
     }
 
-    /// The entry of that list. Readers of plugins skip it.
-    #[doc(hidden)] // for the host
-    #[must_use]
-    pub fn entry(&self) -> Value {
-        json!({ "sink": self.clone().bounded() })
-    }
-
     /// With texts and lists of a bounded size. Applied to rows that are read too: another program may have written them.
-    fn bounded(mut self) -> Self {
+    pub(crate) fn bounded(mut self) -> Self {
         self = self.with_routes(MOST_ROUTES);
         for text in [&mut self.name, &mut self.kind, &mut self.target] {
             shorten(text, NAME_BYTES);
@@ -146,8 +135,9 @@ impl SinkState {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
-    use crate::PluginStatus;
 
     fn status(reason: &str) -> SinkStatus {
         let time = |seconds: i64| Timestamp::from_micros(seconds * 1_000_000);
@@ -165,20 +155,9 @@ mod tests {
     }
 
     #[test]
-    fn sinks_and_plugins_are_read_from_one_list() {
-        let plugin = json!({ "name": "mailer", "state": "serving" });
-        let list = json!([plugin, status("refused").entry(), { "sink": { "name": "of a later version" } }]).to_string();
-
-        assert_eq!(SinkStatus::list(&list), [status("refused")]);
-        let plugins = PluginStatus::list(&list);
-        assert_eq!(plugins.iter().map(|plugin| plugin.name.as_str()).collect::<Vec<_>>(), ["mailer"]);
-        assert_eq!(SinkStatus::list("no list"), []);
-    }
-
-    #[test]
     fn an_unknown_state_is_read_as_unknown() {
-        let list = json!([{ "sink": { "name": "orders", "state": "resting" } }]).to_string();
-        assert_eq!(SinkStatus::list(&list)[0].state, SinkState::Unknown);
+        let read = SinkStatus::read(vec![json!({ "name": "orders", "state": "resting" })]);
+        assert_eq!(read[0].state, SinkState::Unknown);
     }
 
     #[test]
@@ -188,14 +167,14 @@ mod tests {
         let routes = (0..1_000).map(route).collect();
         let by_hand = SinkStatus { name: long.clone(), kind: long.clone(), target: long.clone(), routes, ..status(&long) };
 
-        let read = SinkStatus::list(&json!([{ "sink": by_hand }]).to_string());
+        let read = SinkStatus::read(vec![json!(by_hand)]);
 
         assert_eq!((read[0].routes.len(), read[0].more_routes), (MOST_ROUTES, 900));
         let bytes = serde_json::to_string(&read).expect("plain data").len();
         assert!(bytes < 10_000, "{bytes}");
-        assert_eq!(SinkStatus::list(&json!([read[0].entry()]).to_string()), read, "its size does not change again");
+        assert_eq!(SinkStatus::read(vec![json!(read[0])]), read, "its size does not change again");
 
-        let many = SinkStatus::list(&Value::Array(vec![read[0].entry(); 11]).to_string());
+        let many = SinkStatus::read(vec![json!(read[0]); 11]);
         let routes: usize = many.iter().map(|sink| sink.routes.len()).sum();
         assert_eq!((routes, many[9].more_routes, many[10].more_routes), (MOST_ROUTES_OF_HOST, 900, 1_000));
     }

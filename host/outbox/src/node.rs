@@ -3,7 +3,7 @@
 mod availability;
 mod hosts;
 mod others;
-mod plugins;
+mod report;
 mod session;
 mod sinks;
 mod stalls;
@@ -24,17 +24,18 @@ use crate::time::Timestamp;
 use crate::wake::Wake;
 use availability::{Availability, Change, has_all};
 use others::{Notice, Others};
+use report::{has_same_states, report};
 pub(crate) use session::SessionKeeper;
-use sinks::{has_same_states, with_sinks};
 pub(crate) use stalls::Stalls;
 
 pub use hosts::hosts;
 #[doc(inline)]
 pub use outbox_event::{
-    PluginCapability, PluginDetails, PluginLimits, PluginState, PluginStatus, PluginSwap, SinkOutage, SinkState, SinkStatus,
+    HostReport, PluginCapability, PluginDetails, PluginLimits, PluginState, PluginStatus, PluginSwap, SinkOutage, SinkState,
+    SinkStatus,
 };
-pub use plugins::plugins;
-pub use sinks::{HostSink, Relays, live_sinks, names_sink, sinks};
+pub use report::{plugins, sinks};
+pub use sinks::{HostSink, Relays, live_sinks, names_sink};
 
 /// This many times in a lease a host says that it is alive and keeps its partitions: some failures are no loss, and a host
 /// that comes soon has its part of them.
@@ -56,8 +57,8 @@ const REPORT_CHECK: Duration = Duration::from_secs(1);
 /// connection: no heartbeat may be late for that.
 type HostsLookup = JoinHandle<Result<(Vec<NodeRecord>, Timestamp), StoreError>>;
 
-/// Tells of the plugins of this host, as one JSON list.
-pub(crate) type Report = Box<dyn Fn() -> Option<String> + Send + Sync>;
+/// Lists the plugins of this host.
+pub(crate) type PluginLister = Box<dyn Fn() -> Vec<PluginStatus> + Send + Sync>;
 
 /// Reports the state of each sink of this host, with its routes.
 pub(crate) type SinkReport = Arc<dyn Fn() -> Vec<SinkStatus> + Send + Sync>;
@@ -68,7 +69,7 @@ pub(crate) struct Heartbeat {
     pub(crate) node: Node,
     pub(crate) lease: Duration,
     /// `None` without plugins.
-    pub(crate) report: Option<Report>,
+    pub(crate) plugins: Option<PluginLister>,
     pub(crate) sinks: SinkReport,
     pub(crate) partitions: Arc<Partitions>,
     pub(crate) wake: Arc<Wake>,
@@ -85,18 +86,18 @@ impl Heartbeat {
         let (outage, restore_outage) = (Outage::default(), Outage::default());
         let mut others = Others::new(self.node.owner.as_str(), self.node.mode, self.lease);
         let (mut last, mut unkept, mut availability) = (self.node.clone(), None, Availability::new(self.lease));
-        let mut last_sinks = Vec::new();
+        let mut last_report = HostReport::default();
         let mut look: Option<HostsLookup> = None;
         self.partitions.session().wait_until_known(FIRST_SESSION).await;
         'alive: loop {
             self.restore_partitions(&restore_outage).await;
             self.decide(&mut availability, &last.listeners.stalled).await;
-            let (report, sinks) = (self.host_report(&availability), (self.sinks)());
+            let (node, report) = (self.current(&availability), self.report());
             let live = if self.partitions.lets_lease_end() && self.partitions.holds_any() {
                 None
             } else {
                 outage.note(
-                    self.run_once(&report, &sinks, &mut unkept).await.inspect_err(|error| self.metrics.db_error(error)),
+                    self.run_once(&node, &report, &mut unkept).await.inspect_err(|error| self.metrics.db_error(error)),
                     |error| tracing::error!(%error, "this host cannot write its heartbeat; trying again"),
                     || tracing::info!("this host is seen by the others again"),
                 )
@@ -104,10 +105,10 @@ impl Heartbeat {
             let mut longest = self.lease / HEARTBEATS;
             if let Some(live) = live {
                 self.pulse.beat();
-                if !is_same(&report.listeners, &last.listeners) {
+                if !is_same(&node.listeners, &last.listeners) {
                     longest = longest.min(SOON);
                 }
-                (last, last_sinks) = (report, sinks);
+                (last, last_report) = (node, report);
                 if look.is_none() && others.should_look(live) {
                     look = Some(self.look());
                 }
@@ -120,9 +121,8 @@ impl Heartbeat {
                 // Checked every second, so that a change is published before the next regular beat.
                 loop {
                     tokio::time::sleep(REPORT_CHECK).await;
-                    let now = self.host_report(&availability);
-                    let is_old = now.plugins == last.plugins && now.refused == last.refused;
-                    let is_old = is_old && has_same_states(&(self.sinks)(), &last_sinks);
+                    let now = self.current(&availability);
+                    let is_old = now.refused == last.refused && has_same_states(&self.report(), &last_report);
                     if !is_old || !is_same(&now.listeners, &last.listeners) {
                         return;
                     }
@@ -149,7 +149,7 @@ impl Heartbeat {
 
     /// Writes a heartbeat, then keeps the partitions. Returns how many live hosts have this one's mode. `unkept` is that number if the
     /// last heartbeat was written, and the partitions could not be kept.
-    async fn run_once(&mut self, report: &Node, sinks: &[SinkStatus], unkept: &mut Option<u32>) -> Result<u32, StoreError> {
+    async fn run_once(&mut self, node: &Node, report: &HostReport, unkept: &mut Option<u32>) -> Result<u32, StoreError> {
         let mut is_news = false;
         if let Some(hosts) = *unkept {
             // A host that cannot keep its partitions must not look alive: no other host could take them over.
@@ -159,8 +159,8 @@ impl Heartbeat {
         let session = self.partitions.session().begin_announcing();
         // A host that stops or stands aside takes nothing: the others share the partitions without it.
         let room = if self.partitions.takes_any() { self.node.room } else { 0 };
-        let plugins = with_sinks(report.plugins.clone(), sinks);
-        let node = Node { plugins, session, room, is_registered: self.node.is_registered, ..report.clone() };
+        let report = report.to_json();
+        let node = Node { report, session, room, is_registered: self.node.is_registered, ..node.clone() };
         let beat = self.partitions.begin_beat();
         let hosts = self.beat(node).await?;
         *unkept = Some(hosts);
@@ -191,13 +191,18 @@ impl Heartbeat {
         self.partitions.keep(&*self.store, &self.node.owner, hosts).await
     }
 
-    /// This host with its present plugins, refused outcomes and listeners. Publishes its stalls for the metrics, too.
-    fn host_report(&self, availability: &Availability) -> Node {
-        let plugins = self.report.as_ref().and_then(|report| report());
+    /// The plugins and sinks of this host.
+    fn report(&self) -> HostReport {
+        let plugins = self.plugins.as_ref().map(|list| list()).unwrap_or_default();
+        report(plugins, (self.sinks)())
+    }
+
+    /// This host with its current refused outcomes and listeners. Publishes its stalls for the metrics, too.
+    fn current(&self, availability: &Availability) -> Node {
         let stalled = availability.reported(&self.stalls.current(Instant::now()));
         self.metrics.stalls.set(availability.is_aside(), stalled.clone());
         let listeners = ListenerReport::new(self.stalls.listeners.digest(), stalled);
-        Node { plugins, refused: self.metrics.outcomes_apart.refused(), listeners, ..self.node.clone() }
+        Node { refused: self.metrics.outcomes_apart.refused(), listeners, ..self.node.clone() }
     }
 
     /// Decides whether this host works or stands aside. `last_reported` are the stalls that its row reports.

@@ -43,8 +43,8 @@ pub struct Node {
     pub mode: &'static str,
     /// The version of its program.
     pub version: &'static str,
-    /// Its plugins and sinks as one JSON list, which the store does not read. `None` for a host without both.
-    pub plugins: Option<String>,
+    /// Its plugins and sinks as JSON, which the store does not read: see `outbox_event::HostReport`. `None` for a host without both.
+    pub report: Option<String>,
     /// The outcomes that the database refuses.
     pub refused: RefusedOutcomes,
     /// Its listeners, and which of them get nowhere.
@@ -67,7 +67,7 @@ impl Node {
             label: label.into(),
             mode,
             version,
-            plugins: None,
+            report: None,
             refused: RefusedOutcomes::default(),
             listeners: ListenerReport::default(),
             room: 1,
@@ -104,10 +104,10 @@ pub struct NodeRecord {
     pub alive: bool,
     /// How many partitions it owns. Those of a host that is not alive are free.
     pub partitions: u16,
-    /// Its plugins and sinks as of the last heartbeat, as one JSON list. `None` for a host without both, and for one that is gone,
-    /// because a host that starts again and again leaves many rows.
+    /// Its plugins and sinks as of the last heartbeat, as JSON. `None` for a host without both, if the report is longer than 1 MiB, and
+    /// for a host that is gone, because a host that starts again and again leaves many rows.
     #[serde(skip)]
-    pub plugins: Option<String>,
+    pub report: Option<String>,
     /// The outcomes that the database refused, as of the last heartbeat; empty if the host is gone.
     #[serde(default)]
     pub refused: RefusedOutcomes,
@@ -135,7 +135,7 @@ impl NodeRecord {
             alive_until: now,
             alive: true,
             partitions: 0,
-            plugins: node.plugins.clone(),
+            report: node.report.clone(),
             refused: node.refused.clone(),
             listeners: node.listeners.clone(),
             room: node.room,

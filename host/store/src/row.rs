@@ -209,7 +209,7 @@ pub(super) fn node(row: &impl Named, alive: bool) -> Result<NodeRecord, sqlx::Er
         alive_until: row.moment("alive_until")?,
         alive,
         partitions: row.count("partitions")?,
-        plugins: row.optional_string("plugins")?,
+        report: row.optional_string("report")?,
         refused: RefusedOutcomes::read(row.optional_string("refused")?.as_deref()),
         listeners: ListenerReport::read(row.optional_string("listeners")?.as_deref()),
         room: row.count("room")?,

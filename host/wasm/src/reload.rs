@@ -280,17 +280,6 @@ impl Plugins {
         self.reloader.reads.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// Tells of the plugins as one JSON list, for as long as they are here.
-    #[doc(hidden)] // for the host
-    pub fn report(&self) -> Box<dyn Fn() -> Option<String> + Send + Sync> {
-        // What tells of them must not keep them, or a compiler would outlive its host's stop.
-        let reloader = Arc::downgrade(&self.reloader);
-        Box::new(move || {
-            let told: Vec<PluginStatus> = reloader.upgrade()?.list().into_iter().map(PluginStatus::told).collect();
-            serde_json::to_string(&told).ok()
-        })
-    }
-
     /// Which of the plugins that must serve do not, for as long as they are here.
     #[doc(hidden)] // for the host
     pub fn required(&self) -> RequiredPlugins {
@@ -300,6 +289,7 @@ impl Plugins {
     /// Lists the plugins by name, for as long as they are here.
     #[doc(hidden)] // for the host
     pub fn lister(&self) -> Box<dyn Fn() -> Vec<PluginStatus> + Send + Sync> {
+        // The lister must not keep the plugins, or a compiler would outlive its host's stop.
         let reloader = Arc::downgrade(&self.reloader);
         Box::new(move || reloader.upgrade().map(|reloader| reloader.list()).unwrap_or_default())
     }

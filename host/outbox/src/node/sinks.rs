@@ -1,17 +1,11 @@
-//! The sinks of hosts, read from their rows, and the events that wait for them.
-//!
-//! A host writes its sinks into the list of its plugins: the table has one column for what a host reports of itself to people.
+//! The sinks of hosts, and the events that wait for them.
 
 use std::collections::HashMap;
 
 use outbox_event::{Route, SinkStatus};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::store::{NodeRecord, RouteRecord};
-use crate::time::Timestamp;
-
-const MINUTE_MICROS: i64 = 60 * 1_000_000;
 
 /// A sink, as one host sees it, with the events that wait for it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -43,20 +37,13 @@ pub struct Relays<'s> {
     positions: HashMap<(&'s str, &'s str), usize>,
 }
 
-/// The sinks that a host lists in its row; empty if it lists no sinks. Skips each sink that cannot be read, because the host may be of
-/// another version.
-#[must_use]
-pub fn sinks(node: &NodeRecord) -> Vec<SinkStatus> {
-    node.plugins.as_deref().map(SinkStatus::list).unwrap_or_default()
-}
-
 /// Whether a wait reason is that of a relay whose sink, or a receiver of it, takes no messages.
 #[must_use]
 pub fn names_sink(reason: &str) -> bool {
     ["the sink ", "the receiver of the sink "].iter().any(|start| reason.starts_with(start))
 }
 
-/// The sinks of the live hosts. `routes` are all routes with their counts; `sinks` are those of one host, see [`sinks`].
+/// The sinks of the live hosts. `routes` are all routes with their counts; `sinks` are those of one host, see [`sinks`](fn@super::sinks).
 #[must_use]
 pub fn live_sinks(
     nodes: &[NodeRecord],
@@ -70,31 +57,6 @@ pub fn live_sinks(
         sinks.into_iter().zip(waiting).map(with_host).collect::<Vec<_>>()
     };
     nodes.iter().filter(|node| node.alive).flat_map(of_host).collect()
-}
-
-/// The plugins' list with an entry for each sink; `None` without plugins and sinks. The last success of each sink is rounded down to a
-/// minute: a busy sink would change the list at every heartbeat, and a list that did not change is not written again.
-pub(super) fn with_sinks(plugins: Option<String>, sinks: &[SinkStatus]) -> Option<String> {
-    if sinks.is_empty() {
-        return plugins;
-    }
-    let mut entries: Vec<Value> = plugins.and_then(|list| serde_json::from_str(&list).ok()).unwrap_or_default();
-    entries.extend(sinks.iter().map(|sink| {
-        let last_success = sink.last_success.map(to_minute);
-        SinkStatus { last_success, ..sink.clone() }.entry()
-    }));
-    Some(Value::Array(entries).to_string())
-}
-
-fn to_minute(time: Timestamp) -> Timestamp {
-    let micros = time.as_micros();
-    Timestamp::from_micros(micros - micros.rem_euclid(MINUTE_MICROS))
-}
-
-/// Whether the same sinks are in the same state since the same time, for whatever reasons.
-pub(super) fn has_same_states(one: &[SinkStatus], other: &[SinkStatus]) -> bool {
-    let state = |sink: &SinkStatus| (sink.state, sink.outage.as_ref().map(|outage| outage.since));
-    one.len() == other.len() && one.iter().zip(other).all(|(one, other)| state(one) == state(other))
 }
 
 /// How many events wait for each of the sinks of one host.
@@ -141,11 +103,12 @@ impl<'s> Relays<'s> {
 
 #[cfg(test)]
 mod tests {
-    use outbox_event::{PluginStatus, SinkOutage, SinkState};
+    use outbox_event::SinkState;
 
     use super::*;
     use crate::event::OwnerId;
     use crate::store::Node;
+    use crate::time::Timestamp;
 
     fn route(aggregate_type: &str, event_type: &str) -> Route {
         Route::new(aggregate_type, event_type).expect("valid")
@@ -205,44 +168,14 @@ mod tests {
     }
 
     #[test]
-    fn a_row_lists_plugins_and_sinks_which_are_read_apart() {
-        let sinks = [sink("orders", &[route("Order", "*")])];
-        let plugins = r#"[{"name":"mailer","state":"serving"}]"#.to_owned();
-        let node = |plugins| Node { plugins, ..Node::new(OwnerId::generate("a"), "web-1", "multi_node", "0.1.0") };
-        let row = |node: &Node| NodeRecord::new(node, Timestamp::from_micros(0));
+    fn sinks_of_a_host_that_is_gone_are_not_listed() {
+        let node = Node::new(OwnerId::generate("a"), "web-1", "multi_node", "0.1.0");
+        let live = NodeRecord::new(&node, Timestamp::from_micros(0));
+        let gone = changed!(NodeRecord { alive: false, ..live.clone() });
+        let sinks = |_: &NodeRecord| vec![sink("orders", &[route("Order", "*")])];
 
-        let both = row(&node(with_sinks(Some(plugins.clone()), &sinks)));
-        assert_eq!(super::sinks(&both), sinks);
-        assert_eq!(crate::node::plugins(&both), PluginStatus::list(&plugins));
-        let gone = changed!(NodeRecord { alive: false, ..both.clone() });
-        let live = live_sinks(&[both, gone], &[counted(route("Order", "Placed"), 7, 0)], super::sinks);
-        assert_eq!(live.iter().map(|one| (one.host.as_str(), one.waiting)).collect::<Vec<_>>(), [("web-1", 7)]);
+        let listed = live_sinks(&[live, gone], &[counted(route("Order", "Placed"), 7, 0)], sinks);
 
-        assert_eq!(super::sinks(&row(&node(with_sinks(None, &sinks)))), sinks);
-        assert_eq!(with_sinks(Some(plugins.clone()), &[]), Some(plugins));
-        assert_eq!(with_sinks(None, &[]), None);
-    }
-
-    #[test]
-    fn a_success_in_the_same_minute_does_not_change_the_row() {
-        let row = |micros| {
-            let last_success = Some(Timestamp::from_micros(micros));
-            with_sinks(None, &[SinkStatus { last_success, ..sink("orders", &[]) }])
-        };
-        assert_eq!(row(MINUTE_MICROS), row(2 * MINUTE_MICROS - 1));
-        assert_ne!(row(MINUTE_MICROS), row(2 * MINUTE_MICROS));
-    }
-
-    #[test]
-    fn another_reason_or_try_is_not_another_state() {
-        let outage = |since, reason: &str| {
-            let [since, next_try] = [since, since + 1].map(Timestamp::from_micros);
-            SinkOutage { since, reason: reason.to_owned(), next_try }
-        };
-        let down = |outage| SinkStatus { state: SinkState::Down, outage: Some(outage), ..sink("orders", &[]) };
-
-        assert!(has_same_states(&[down(outage(1, "refused"))], &[down(outage(1, "reset"))]));
-        assert!(!has_same_states(&[down(outage(1, "refused"))], &[down(outage(2, "refused"))]));
-        assert!(!has_same_states(&[down(outage(1, "refused"))], &[sink("orders", &[])]));
+        assert_eq!(listed.iter().map(|one| (one.host.as_str(), one.waiting)).collect::<Vec<_>>(), [("web-1", 7)]);
     }
 }

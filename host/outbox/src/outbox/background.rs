@@ -150,7 +150,7 @@ impl<S> Background<'_, S> {
             label: format!("{} {}", wanted.label, std::process::id()),
             mode: wanted.mode.as_str(),
             version: env!("CARGO_PKG_VERSION"),
-            plugins: None,
+            report: None,
             refused: RefusedOutcomes::default(),
             listeners: ListenerReport::default(),
             room: u32::try_from(wanted.dispatcher.most_in_hand()).unwrap_or(u32::MAX),
@@ -160,7 +160,7 @@ impl<S> Background<'_, S> {
         let heartbeat = Heartbeat {
             store: self.store.clone(),
             node,
-            report: loaded.report(),
+            plugins: loaded.lister(),
             sinks: self.sinks.clone(),
             lease: wanted.dispatcher.lease,
             partitions: self.partitions.clone(),

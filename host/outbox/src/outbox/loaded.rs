@@ -10,7 +10,7 @@ use super::StartError;
 use super::state::StoredState;
 use super::wanted::Wanted;
 use crate::listener::Listeners;
-use crate::node::Report;
+use crate::node::PluginLister;
 use crate::store::Store;
 
 /// The plugins of an outbox that starts.
@@ -55,10 +55,10 @@ impl Loaded {
         0
     }
 
-    /// Tells of them in the heartbeat.
-    pub(super) fn report(&self) -> Option<Report> {
+    /// Lists them for the heartbeat.
+    pub(super) fn lister(&self) -> Option<PluginLister> {
         #[cfg(feature = "wasm")]
-        return self.plugins.as_ref().map(|plugins| plugins.report());
+        return self.plugins.as_ref().map(|plugins| plugins.lister());
         #[cfg(not(feature = "wasm"))]
         None
     }

@@ -186,15 +186,15 @@ mod tests {
         let cost = |guest| Cost { guest, ..Cost::of_time(Duration::from_millis(1)) };
         let kept = |guest| AttemptCost { attempt: 1, outcome: AttemptEnd::Done, cost: cost(guest) };
         let at = Timestamp::from_micros(0);
-        let node = |plugins: &str| {
+        let node = |report: &str| {
             let node = Node::new(OwnerId::known("host-1"), "shop 1", "multi_node", "0.1.0");
-            changed!(NodeRecord { plugins: Some(plugins.to_owned()), ..NodeRecord::new(&node, at) })
+            changed!(NodeRecord { report: Some(report.to_owned()), ..NodeRecord::new(&node, at) })
         };
         let nodes = [
-            node("no list"),
+            node("no report"),
             node(
-                r#"[{"name":"other","digest":"ff","state":"serving"},
-                {"name":"mailer","version":"1.4.0","digest":"0123456789abffff","state":"serving","limits":{"fuel":200}}]"#,
+                r#"{"plugins":[{"name":"other","digest":"ff","state":"serving"},
+                {"name":"mailer","version":"1.4.0","digest":"0123456789abffff","state":"serving","limits":{"fuel":200}}]}"#,
             ),
         ];
 

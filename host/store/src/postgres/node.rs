@@ -14,7 +14,7 @@ use crate::{Node, NodeRecord, NodeStore, Peer, StoreError, row};
 
 /// A statement does not see what it writes: this host is counted by itself. Skips hosts that another host is deleting. A host that
 /// owns partitions is not deleted, since its row says that they are free. A long text that did not change is not written again. $1 and $2
-/// owner and mode, $3 the lease in microseconds, $4 its plugins, $5 the outcomes that are refused, $6 its report on its listeners, $7 and
+/// owner and mode, $3 the lease in microseconds, $4 its report, $5 the outcomes that are refused, $6 its listeners, $7 and
 /// $8 its room and whether it has a session.
 macro_rules! heartbeat {
     ($written:literal) => {
@@ -39,13 +39,13 @@ WHERE alive_until > now() AND owner <> $1::text AND mode = $2::text AND room > 0
 /// $9 and $10 the label and the version, which do not change.
 const REGISTER: &str = heartbeat!(
     "
-  INSERT INTO outbox_event_node AS node (owner, label, mode, version, started_at, alive_until, plugins, refused, listeners, room, session)
+  INSERT INTO outbox_event_node AS node (owner, label, mode, version, started_at, alive_until, report, refused, listeners, room, session)
   VALUES ($1::text, $9::text, $2::text, $10::text, now(), now() + $3::bigint * interval '1 microsecond', $4::text,
           $5::text, $6::text, $7::integer, $8::smallint)
   ON CONFLICT (owner) DO UPDATE
   SET alive_until = excluded.alive_until, refused = excluded.refused, listeners = excluded.listeners, room = excluded.room,
       session = excluded.session,
-      plugins = CASE WHEN node.plugins = excluded.plugins THEN node.plugins ELSE excluded.plugins END"
+      report = CASE WHEN node.report = excluded.report THEN node.report ELSE excluded.report END"
 );
 
 /// Without an insert, so that it finds no row if the host has left.
@@ -54,7 +54,7 @@ const RENEW: &str = heartbeat!(
   UPDATE outbox_event_node AS node
   SET alive_until = now() + $3::bigint * interval '1 microsecond', refused = $5::text,
       listeners = $6::text, room = $7::integer, session = $8::smallint,
-      plugins = CASE WHEN node.plugins = $4::text THEN node.plugins ELSE $4::text END
+      report = CASE WHEN node.report = $4::text THEN node.report ELSE $4::text END
   WHERE owner = $1::text"
 );
 
@@ -63,11 +63,11 @@ const LEAVE: &str = "
 WITH freed AS (UPDATE outbox_event_partition SET owner = NULL WHERE owner = $1::text)
 DELETE FROM outbox_event_node WHERE owner = $1::text";
 
-/// A list of plugins of more than 1 MiB is not read.
+/// A report of more than 1 MiB is not read.
 const NODES: &str = concat!(
     "
 SELECT owner, label, mode, version, started_at, alive_until, alive_until > now() AS alive, room, session,
-       CASE WHEN alive_until > now() AND octet_length(plugins) <= 1048576 THEN plugins END AS plugins,
+       CASE WHEN alive_until > now() AND octet_length(report) <= 1048576 THEN report END AS report,
        CASE WHEN alive_until > now() THEN refused END AS refused,
        CASE WHEN alive_until > now() THEN listeners END AS listeners,
        (SELECT count(*) FROM outbox_event_partition AS held WHERE held.owner = node.owner) AS partitions
@@ -94,7 +94,7 @@ impl NodeStore for PostgresStore {
             .bind(node.owner.as_str())
             .bind(node.mode)
             .bind(delay_micros(lease))
-            .bind(node.plugins.as_deref())
+            .bind(node.report.as_deref())
             .bind(refused)
             .bind(listeners)
             .bind(room)

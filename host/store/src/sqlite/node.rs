@@ -11,19 +11,19 @@ use super::{Run, SqliteStore, TransactionalStore};
 use crate::row::Named;
 use crate::{Node, NodeRecord, NodeStore, Peer, StoreError, row};
 
-/// ?1 to ?4 owner, label, mode, version, ?5 now, ?6 until when it is taken to be alive, ?7 its plugins, ?8 the outcomes
-/// that are refused, ?9 its report on its listeners, ?10 and ?11 its room and whether it has a session.
+/// ?1 to ?4 owner, label, mode, version, ?5 now, ?6 until when it is taken to be alive, ?7 its report, ?8 the outcomes
+/// that are refused, ?9 its listeners, ?10 and ?11 its room and whether it has a session.
 const REGISTER: &str = "
-INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until, plugins, refused, listeners, room, session)
+INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until, report, refused, listeners, room, session)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
 ON CONFLICT (owner) DO UPDATE
-SET alive_until = excluded.alive_until, plugins = excluded.plugins,
+SET alive_until = excluded.alive_until, report = excluded.report,
     refused = excluded.refused, listeners = excluded.listeners, room = excluded.room, session = excluded.session";
 
 /// Finds no row if the host has left. ?1 to ?11 as above.
 const RENEW: &str = "
 UPDATE outbox_event_node
-SET alive_until = ?6, plugins = ?7, refused = ?8, listeners = ?9, room = ?10, session = ?11
+SET alive_until = ?6, report = ?7, refused = ?8, listeners = ?9, room = ?10, session = ?11
 WHERE owner = ?1";
 
 /// A host that owns partitions is not deleted, since its row says that they are free. ?1 the oldest time that is kept.
@@ -39,11 +39,11 @@ const LEAVE: &str = "DELETE FROM outbox_event_node WHERE owner = ?1";
 
 const FREE_PARTITIONS: &str = "UPDATE outbox_event_partition SET owner = NULL WHERE owner = ?1";
 
-/// Leaves out hosts that have been gone for too long, in case no heartbeat has deleted them. A list of plugins of more than 1 MiB is not
-/// read. ?1 now, ?2 the oldest time that is kept.
+/// Leaves out hosts that have been gone for too long, in case no heartbeat has deleted them. A report of more than 1 MiB is
+/// not read. ?1 now, ?2 the oldest time that is kept.
 const NODES: &str = "
 SELECT owner, label, mode, version, started_at, alive_until,
-       CASE WHEN alive_until > ?1 AND octet_length(plugins) <= 1048576 THEN plugins END AS plugins,
+       CASE WHEN alive_until > ?1 AND octet_length(report) <= 1048576 THEN report END AS report,
        CASE WHEN alive_until > ?1 THEN refused END AS refused,
        CASE WHEN alive_until > ?1 THEN listeners END AS listeners,
        room, session,
@@ -66,7 +66,7 @@ impl NodeStore for SqliteStore {
         let now = self.now_micros();
         let sql = if node.is_registered { RENEW } else { REGISTER };
         let statement = self.statement(sql).bind(node.owner.as_str()).bind(&node.label).bind(node.mode).bind(node.version);
-        let statement = statement.bind(now).bind(now.saturating_add(micros(lease))).bind(node.plugins.as_deref());
+        let statement = statement.bind(now).bind(now.saturating_add(micros(lease))).bind(node.report.as_deref());
         let (refused, listeners, room, session) = node.columns();
         let statement = statement.bind(refused).bind(listeners).bind(room).bind(session);
         let is_written = statement.execute(&mut *transaction).await.map_err(failed)?.rows_affected() > 0;

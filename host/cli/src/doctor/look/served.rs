@@ -69,8 +69,9 @@ mod tests {
     /// A host that tells of one plugin.
     fn node(alive: bool, name: &str, digest: &str, state: &str, file: &str) -> NodeRecord {
         let owner = OwnerId::generate("shop-1");
-        let plugins = format!(r#"[{{"name":"{name}","digest":"{digest}","state":"{state}","routes":[],"file":"{file}"}}]"#);
-        let node = Node { plugins: Some(plugins), ..Node::new(owner, "shop-1", "multi_node", "1.0.0") };
+        let plugin = format!(r#"{{"name":"{name}","digest":"{digest}","state":"{state}","routes":[],"file":"{file}"}}"#);
+        let report = format!(r#"{{"plugins":[{plugin}]}}"#);
+        let node = Node { report: Some(report), ..Node::new(owner, "shop-1", "multi_node", "1.0.0") };
         let mut node = NodeRecord::new(&node, NOW);
         node.alive = alive;
         node

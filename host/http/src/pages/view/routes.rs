@@ -233,12 +233,11 @@ mod tests {
                 route("A", "Never"),
             ]
         };
-        let with =
-            |plugins: &str, alive| changed!(NodeRecord { alive, plugins: Some(plugins.to_owned()), ..node("web-2", now) });
-        let plugins = r#"[
+        let with = |report: &str, alive| changed!(NodeRecord { alive, report: Some(report.to_owned()), ..node("web-2", now) });
+        let plugins = r#"{"plugins":[
             {"name":"mailer","version":"1.4.0","digest":"ab","state":"serving","routes":[{"aggregate_type":"Order","event_type":"Plugin"}]},
             {"name":"broken","digest":"cd","state":"failed","routes":[{"aggregate_type":"Order","event_type":"Failed"}],"error":"no"}
-        ]"#;
+        ]}"#;
         let page = |other: NodeRecord| {
             let snapshot = Snapshot { routes: routes(), nodes: vec![node("web-1", now), other], ..Snapshot::made_up(now) };
             told(&shown(snapshot, &own, ""))

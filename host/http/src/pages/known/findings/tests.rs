@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use outbox_event::{Route, SinkOutage, SinkState};
+use outbox_event::{HostReport, Route, SinkOutage, SinkState};
 use outbox_store::{ListenerReport, Record, RefusedOutcome, RefusedOutcomes, StalledRoute, Stats};
 
 use super::*;
@@ -176,8 +176,7 @@ fn a_host_that_stands_aside_is_told_with_what_it_cannot_deliver() {
 
 /// A host with these sinks.
 fn host_with(label: &str, sinks: &[SinkStatus]) -> NodeRecord {
-    let plugins = serde_json::Value::Array(sinks.iter().map(SinkStatus::entry).collect()).to_string();
-    changed!(NodeRecord { plugins: Some(plugins), ..node(label, now()) })
+    changed!(NodeRecord { report: HostReport::new(Vec::new(), sinks.to_vec()).to_json(), ..node(label, now()) })
 }
 
 fn down_for(seconds: u64, sink: SinkStatus) -> SinkStatus {
@@ -236,10 +235,10 @@ fn a_sink_that_other_hosts_reach_is_a_warning_with_the_host_that_does_not() {
 #[test]
 fn findings_that_affect_the_most_events_come_first() {
     let down = |name: &str, route: &str, seconds| down_for(seconds, sink(name, &[route]));
-    let failed = r#"{"name":"unused","digest":"ab","state":"failed","routes":[],"error":"no world","file":"x"}"#;
-    let sinks = [down("mails", "Order/Mailed", 9), down("orders", "Order/Placed", 9)];
-    let entries: Vec<String> = sinks.iter().map(|sink| sink.entry().to_string()).chain([failed.to_owned()]).collect();
-    let nodes = vec![changed!(NodeRecord { plugins: Some(format!("[{}]", entries.join(","))), ..node("web-1", now()) })];
+    let failed = r#"{"plugins":[{"name":"unused","digest":"ab","state":"failed","routes":[],"error":"no world","file":"x"}]}"#;
+    let sinks = vec![down("mails", "Order/Mailed", 9), down("orders", "Order/Placed", 9)];
+    let report = HostReport { sinks, ..HostReport::read(failed) };
+    let nodes = vec![changed!(NodeRecord { report: report.to_json(), ..node("web-1", now()) })];
     let routes = vec![waiting_at("Placed", 400), waiting_at("Mailed", 3)];
     let stats = changed!(Stats { dead: 17, ..Stats::default() });
 
@@ -277,8 +276,8 @@ fn refused_outcomes_are_told_with_what_the_database_says() {
 fn a_failed_plugin_is_told_with_what_serves_instead() {
     let told = |state: &str| {
         changed!(NodeRecord {
-            plugins: Some(format!(
-                r#"[{{"name":"mailer","version":"1.3","digest":"ab","state":"{state}","routes":[],"error":"no world","file":"x"}}]"#
+            report: Some(format!(
+                r#"{{"plugins":[{{"name":"mailer","version":"1.3","digest":"ab","state":"{state}","routes":[],"error":"no world","file":"x"}}]}}"#
             )),
             ..node("web-1", now())
         })
@@ -329,7 +328,8 @@ fn many_of_a_kind_are_told_in_one_sentence() {
     let plugins: Vec<String> = (0..40)
         .map(|number| format!(r#"{{"name":"p{number}","digest":"ab","state":"failed","routes":[],"error":"no","file":"x"}}"#))
         .collect();
-    let node = changed!(NodeRecord { plugins: Some(format!("[{}]", plugins.join(","))), ..node("web-1", now()) });
+    let report = format!(r#"{{"plugins":[{}]}}"#, plugins.join(","));
+    let node = changed!(NodeRecord { report: Some(report), ..node("web-1", now()) });
     assert_eq!(said(Snapshot { nodes: vec![node], ..snapshot() }), ["40 plugins failed to load."]);
 }
 
@@ -392,8 +392,9 @@ fn a_reason_why_this_host_is_not_ready_is_a_fault_unless_another_finding_covers_
     assert_eq!(said(known(snapshot(), None)), [&*reasons[2].message, &*reasons[1].message]);
     let outage = Outage { since: now(), why: "connection refused".to_owned(), is_silence: true };
     assert_eq!(said(known(snapshot(), Some(outage))), ["connection refused", &*reasons[1].message]);
-    let failed = r#"[{"name":"mailer","digest":"ab","state":"failed","routes":[],"error":"no component","file":"x"}]"#;
-    let node = changed!(NodeRecord { plugins: Some(failed.to_owned()), ..node("web-1", now()) });
+    let failed =
+        r#"{"plugins":[{"name":"mailer","digest":"ab","state":"failed","routes":[],"error":"no component","file":"x"}]}"#;
+    let node = changed!(NodeRecord { report: Some(failed.to_owned()), ..node("web-1", now()) });
     let elsewhere = changed!(NodeRecord { owner: "another".to_owned(), ..node.clone() });
     let does_not_serve = [unready(UnreadyCode::Plugin, "the required plugin mailer does not serve: no component")];
     let said = |node, reasons: &[Unready]| with(known(Snapshot { nodes: vec![node], ..snapshot() }, None), reasons).len();
