@@ -1,7 +1,9 @@
 use std::sync::Arc;
 
-use outbox_event::{HostReport, Route, SinkOutage, SinkState};
-use outbox_store::{ListenerReport, Record, RefusedOutcome, RefusedOutcomes, StalledRoute, Stats};
+use outbox_event::{HostReport, Route, SinkOutage, SinkState, SinkStatus};
+use outbox_store::{
+    ListenerReport, NodeRecord, Record, RefusedOutcome, RefusedOutcomes, RouteRecord, StalledRoute, Stats, WaitReason,
+};
 
 use super::*;
 use crate::pages::fake::{node, record, route, sink};

@@ -1,0 +1,113 @@
+//! Events that are dead, or wait although their time has come.
+
+use std::collections::{BTreeMap, HashSet};
+
+use outbox::node::{HostSink, Relays, names_sink, sinks};
+use outbox_event::SinkStatus;
+use outbox_event::time::Timestamp;
+use outbox_event::units::{count, number, span};
+use outbox_listener::{NO_LISTENER, is_unroutable};
+use outbox_store::{RouteRecord, WaitReason};
+
+use super::{Finding, ONE_BY_ONE, Severity, utc};
+use crate::pages::known::groups::{Group, groups};
+use crate::pages::known::snapshot::{SAMPLE, Snapshot};
+use crate::pages::link::query;
+use crate::pages::words::{short, verb, visible};
+
+pub(super) fn dead(snapshot: &Snapshot, now: Timestamp) -> Option<Finding> {
+    let dead = snapshot.stats.dead;
+    if dead == 0 {
+        return None;
+    }
+    let groups = groups(&snapshot.dead);
+    let is_whole = dead <= u64::from(SAMPLE);
+    let Some(largest) = of_worst_route(&groups) else {
+        let sentence = format!("{} {} dead.", count(dead, "event"), verb(dead, "is", "are"));
+        return Some(Finding::new(Severity::Fault, sentence, "dead", "Show dead events").affecting(dead));
+    };
+    if let Some(finding) = unroutable(snapshot) {
+        return Some(finding);
+    }
+    let route = format!("{}/{}", visible(&largest.aggregate_type), visible(&largest.event_type));
+    let is_of = |group: &Group| group.aggregate_type == largest.aggregate_type && group.event_type == largest.event_type;
+    // Count, time and error are of the events of this one route.
+    let of_route = groups.iter().filter(|group| is_of(group)).map(|group| group.count).sum::<u64>();
+    // If there are more dead events than were read, the first is not known.
+    let first = groups.iter().filter(|group| is_of(group)).filter_map(|group| group.first).min().filter(|_| is_whole);
+    let before = match of_route {
+        1 => String::new(),
+        all if all == dead => ", the first".to_owned(),
+        some => format!(", the first of these {}", number(some)),
+    };
+    let since = first.map_or_else(String::new, |first| format!("{before} since {}", utc(first, now)));
+    let often = if largest.count == of_route { "" } else { ", most often" };
+    let sentence = match (dead, is_whole) {
+        (1, _) => format!("1 event of {route} has been dead{since}:"),
+        (_, false) if of_route * 2 > snapshot.dead.len() as u64 => {
+            format!("{} events are dead, the newest mostly of {route}{often}:", number(dead))
+        }
+        (_, false) => format!("{} events are dead, the newest most often of {route}:", number(dead)),
+        (_, true) if of_route == dead => format!("{} events are dead, all of {route}{since}{often}:", number(dead)),
+        (_, true) => format!("{} events are dead, {} of them of {route}{since}{often}:", number(dead), number(of_route)),
+    };
+    let to = if groups.len() == 1 && is_whole {
+        format!("dead?{}", query(&[("aggregate_type", &largest.aggregate_type), ("event_type", &largest.event_type)]))
+    } else {
+        "dead".to_owned()
+    };
+    Some(Finding::new(Severity::Fault, sentence, to, "Show dead events").said(largest.error.clone()).affecting(dead))
+}
+
+/// A finding of its own if most dead events have one reason: no listener answers their routes.
+fn unroutable(snapshot: &Snapshot) -> Option<Finding> {
+    let given_up = snapshot.dead.iter().filter(|record| record.last_error.as_deref().is_some_and(is_unroutable));
+    let routes: Vec<_> = given_up.map(|record| (&record.aggregate_type, &record.event_type)).collect();
+    let different = routes.iter().collect::<HashSet<_>>().len();
+    if different < 2 || routes.len() * 2 <= snapshot.dead.len() {
+        return None;
+    }
+    let is_whole = snapshot.stats.dead <= u64::from(SAMPLE);
+    let share = if is_whole { format!("{} of them", number(routes.len() as u64)) } else { "most of the newest".to_owned() };
+    let sentence = format!(
+        "{} events are dead, {share} because no listener answers their {} routes.",
+        number(snapshot.stats.dead),
+        number(different as u64)
+    );
+    let to = format!("dead?{}", query(&[("error", NO_LISTENER)]));
+    Some(Finding::new(Severity::Fault, sentence, to, "Show dead events").affecting(snapshot.stats.dead))
+}
+
+/// The largest group of the route with the most dead events among these groups.
+fn of_worst_route(groups: &[Group]) -> Option<&Group> {
+    let mut of_routes: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    for group in groups {
+        *of_routes.entry((&group.aggregate_type, &group.event_type)).or_default() += group.count;
+    }
+    let most = of_routes.values().copied().max()?;
+    groups.iter().find(|group| of_routes[&(&*group.aggregate_type, &*group.event_type)] == most)
+}
+
+/// Events that wait although their time has come, by the reasons that hosts noted. Events that wait for a sink that is down belong to
+/// the finding of that sink.
+pub(super) fn waits(snapshot: &Snapshot, now: Timestamp) -> Vec<Finding> {
+    let sinks: Vec<Vec<SinkStatus>> =
+        snapshot.nodes.iter().filter(|node| node.alive && !node.stands_aside()).map(sinks).collect();
+    let hosts: Vec<Relays> = sinks.iter().map(|sinks| Relays::of(sinks)).collect();
+    let is_of = |wait: &WaitReason, known: &RouteRecord| {
+        known.route.aggregate_type.as_str() == wait.aggregate_type && known.route.event_type.as_str() == wait.event_type
+    };
+    let is_explained_by_sink = |wait: &&WaitReason| {
+        names_sink(&wait.reason) && snapshot.routes.iter().any(|known| is_of(wait, known) && HostSink::holds_up(&hosts, known))
+    };
+    let finding = |wait: &WaitReason| {
+        let route = visible(&short(&format!("{}/{}", wait.aggregate_type, wait.event_type), 80));
+        let (events, since) = (count(wait.events, "event"), span(now.since(wait.since)));
+        let sentence = format!("{events} of {route} {} waiting, the first for {since}:", verb(wait.events, "is", "are"));
+        let of_route =
+            query(&[("status", "delayed"), ("aggregate_type", &wait.aggregate_type), ("event_type", &wait.event_type)]);
+        let finding = Finding::new(Severity::Warning, sentence, format!("events?{of_route}"), "Show events");
+        finding.said(wait.reason.clone()).affecting(wait.events)
+    };
+    snapshot.waits.iter().filter(|wait| !is_explained_by_sink(wait)).take(ONE_BY_ONE).map(finding).collect()
+}

@@ -1,0 +1,85 @@
+//! What is wrong with hosts: none is alive, they cannot deliver or store, or they are too slow.
+
+use std::time::Duration;
+
+use outbox_event::units::{count, span};
+use outbox_store::{NodeRecord, WaitReason};
+
+use super::{Finding, ONE_BY_ONE, Severity, waiting};
+use crate::pages::known::snapshot::Snapshot;
+use crate::pages::link::encoded;
+use crate::pages::words::{short, visible};
+
+/// If a due event waits longer than this, the hosts are falling behind.
+const LONG_WAIT: Duration = Duration::from_secs(60);
+
+pub(super) fn no_host(snapshot: &Snapshot) -> Option<Finding> {
+    let events = snapshot.stats.new + snapshot.stats.retry + snapshot.stats.blocked;
+    if events == 0 || snapshot.nodes.iter().any(|node| node.alive) {
+        return None;
+    }
+    let sentence = format!("Nothing is being delivered: {}, and no host is alive.", waiting(events));
+    Some(Finding::new(Severity::Fault, sentence, "hosts", "Show hosts").affecting(u64::MAX))
+}
+
+/// Outcomes that the database refuses.
+pub(super) fn refused(snapshot: &Snapshot) -> Option<Finding> {
+    let hosts = || snapshot.nodes.iter().filter(|node| node.alive).map(|node| &node.refused);
+    let events: u64 = hosts().map(|refused| u64::from(refused.count)).sum();
+    let first = hosts().flat_map(|refused| &refused.first).min_by_key(|one| one.since)?;
+    let sentence = match events {
+        1 => "The database refuses to store the outcome of 1 event; the host retries it.".to_owned(),
+        _ => format!("The database refuses to store the outcomes of {}; the hosts retry them.", count(events, "event")),
+    };
+    let finding = match first.event_id {
+        Some(id) => Finding::new(Severity::Fault, sentence, format!("events/{}", encoded(id.as_str())), "Show event"),
+        None => Finding::new(Severity::Fault, sentence, "hosts", "Show hosts"),
+    };
+    Some(finding.said(&first.error).affecting(events))
+}
+
+/// Hosts that stand aside, since other hosts can deliver what they cannot.
+pub(super) fn aside(snapshot: &Snapshot) -> Vec<Finding> {
+    let finding = |node: &NodeRecord| {
+        let first = node.listeners.stalled.first().filter(|_| node.stands_aside())?;
+        let more = node.listeners.stalled.len() - 1;
+        let and_more = if more == 0 { String::new() } else { format!(" and {}", count(more as u64, "other route")) };
+        let what = short(&visible(&first.to_string()), 100);
+        let sentence = format!(
+            "Host {} stands aside: it cannot deliver {what}{and_more}. Other hosts take over its events.",
+            visible(&node.label)
+        );
+        Some(Finding::new(Severity::Warning, sentence, "hosts", "Show hosts").said(&*first.reason))
+    };
+    snapshot.nodes.iter().filter_map(finding).take(ONE_BY_ONE).collect()
+}
+
+/// Hosts that are gone and whose partitions no other host has taken over yet.
+pub(super) fn gone_hosts(snapshot: &Snapshot) -> Option<Finding> {
+    let gone: Vec<&NodeRecord> = snapshot.nodes.iter().filter(|node| !node.alive && node.partitions > 0).collect();
+    let held = count(gone.iter().map(|node| u64::from(node.partitions)).sum(), "partition");
+    let sentence = match gone.as_slice() {
+        [] => return None,
+        [node] => {
+            format!("Host {} is gone and still owns {held}; a live host takes them over within seconds.", visible(&node.label))
+        }
+        nodes => format!("{} hosts are gone and still own {held}; a live host takes them over within seconds.", nodes.len()),
+    };
+    Some(Finding::new(Severity::Warning, sentence, "hosts", "Show hosts"))
+}
+
+pub(super) fn behind(snapshot: &Snapshot) -> Option<Finding> {
+    let oldest = Duration::try_from_secs_f64(snapshot.stats.oldest_pending_seconds?).ok()?;
+    if oldest < LONG_WAIT || !snapshot.nodes.iter().any(|node| node.alive) {
+        return None;
+    }
+    // An event that waits for its receiver or listener does not mean that the hosts are slow.
+    let is_explained = |wait: &WaitReason| snapshot.now().since(wait.since) + LONG_WAIT >= oldest;
+    if snapshot.waits.iter().any(is_explained) {
+        return None;
+    }
+    // Without a count: many of the waiting events may not be due yet.
+    let sentence = format!("The hosts are falling behind: an event that is due has been waiting for {}.", span(oldest));
+    let status = if snapshot.stats.new == 0 { "retry" } else { "new" };
+    Some(Finding::new(Severity::Warning, sentence, format!("events?status={status}"), "Show waiting events"))
+}

@@ -1,0 +1,53 @@
+//! Sinks that are down.
+
+use outbox_event::time::Timestamp;
+use outbox_event::units::count;
+
+use super::{Finding, ONE_BY_ONE, Severity, utc, waiting};
+use crate::pages::known::sinks::{DownSink, down};
+use crate::pages::known::snapshot::Snapshot;
+use crate::pages::words::{short, verb, visible};
+
+/// Sinks that take no messages, the one with the most waiting events first.
+pub(super) fn sinks_down(snapshot: &Snapshot, now: Timestamp) -> Vec<Finding> {
+    let all = down(snapshot);
+    if all.len() > ONE_BY_ONE {
+        let events: u64 = all.iter().map(|sink| sink.waiting).sum();
+        let and_wait = if events == 0 { String::new() } else { format!("; {}", waiting(events)) };
+        let sentence = format!("{} sinks are down{and_wait}.", all.len());
+        return vec![Finding::new(Severity::Fault, sentence, "sinks", "Show sinks").affecting(events)];
+    }
+    let finding = |sink: &DownSink| {
+        // Elsewhere its events may be delivered; without events nothing is lost.
+        let severity = if sink.other_hosts == 0 && sink.waiting > 0 { Severity::Fault } else { Severity::Warning };
+        let sentence = format!(
+            "Sink {} has been down{} since {}{}:",
+            visible(&short(&sink.name, 80)),
+            on_hosts(sink),
+            utc(sink.outage.since, now),
+            events_of_routes(sink)
+        );
+        Finding::new(severity, sentence, "sinks", "Show sinks").said(&*sink.outage.reason).affecting(sink.waiting)
+    };
+    all.iter().map(finding).collect()
+}
+
+/// The hosts that find the sink down, if others do not.
+fn on_hosts(sink: &DownSink) -> String {
+    match (sink.hosts.as_slice(), sink.other_hosts) {
+        (_, 0) => String::new(),
+        ([host], _) => format!(" on {}", visible(host)),
+        (hosts, _) => format!(" on {} hosts", hosts.len()),
+    }
+}
+
+/// The events that wait for the sink, with their routes; empty without waiting events.
+fn events_of_routes(sink: &DownSink) -> String {
+    let Some(first) = sink.routes.first().filter(|_| sink.waiting > 0) else { return String::new() };
+    let first = visible(&short(&first.to_string(), 80));
+    let routes = match (sink.routes.len() - 1).saturating_add(sink.more_routes) {
+        0 => first,
+        more => format!("{first} and {}", count(more as u64, "other route")),
+    };
+    format!("; {} of {routes} {} waiting", count(sink.waiting, "event"), verb(sink.waiting, "is", "are"))
+}
