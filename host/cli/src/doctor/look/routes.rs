@@ -8,7 +8,7 @@ use outbox::store::{Finding, Record, RouteRecord};
 use outbox::time::Timestamp;
 use outbox::why::{MISSPELT, Pauses, first_listener, may_be_misspelt, passed_over, resume_command};
 
-use super::most_often;
+use super::events::most_often;
 use crate::config::Flags;
 use crate::output::{count, short, span};
 use crate::plugins::PluginStatus;

@@ -4,16 +4,9 @@ use std::path::Path;
 
 use outbox::store::{Finding, NodeRecord};
 
-use super::cannot_serve;
+use super::plugins::cannot_serve;
 use crate::output::argument;
-use crate::plugins::{self, PluginState, PluginStatus};
-
-/// With the digest of its file, which is not told where its manifest is why it does not load.
-pub(super) fn with_digest(plugin: PluginStatus) -> PluginStatus {
-    let of_file = || plugins::anatomy(&plugin.file).ok().map(|file| file.digest);
-    let digest = plugin.digest.clone().or_else(of_file);
-    PluginStatus { digest, ..plugin }
-}
+use crate::plugins::{PluginState, PluginStatus};
 
 /// A host may have what is missing here, such as an environment variable: where it serves this very file, that is no fault.
 pub(in crate::doctor) fn served_by_hosts(findings: &mut [Finding], failed: &[PluginStatus], nodes: &[NodeRecord]) {

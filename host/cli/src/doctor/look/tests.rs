@@ -1,8 +1,15 @@
-use outbox::Envelope;
-use outbox::event::OwnerId;
-use outbox::store::{Node, Severity};
+use std::collections::BTreeSet;
+use std::time::Duration;
 
+use outbox::event::OwnerId;
+use outbox::store::{Node, NodeRecord, Record, Severity, Stats};
+use outbox::time::Timestamp;
+use outbox::{Envelope, Route, Status};
+
+use super::plugins::of_plugins;
 use super::*;
+use crate::config::Flags;
+use crate::plugins::{PluginState, PluginStatus};
 
 const NOW: Timestamp = Timestamp::from_micros(1_795_249_980_000_000);
 

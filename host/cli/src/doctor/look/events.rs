@@ -1,0 +1,160 @@
+//! Events: those that wait, failed, are dead, or should have been purged.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use outbox::Status;
+use outbox::listener::{Cause, error_kind, is_unroutable};
+use outbox::node::{HostSink, Relays, SinkStatus, names_sink};
+use outbox::store::{Finding, NodeRecord, Record, RouteRecord, Stats, WaitReason};
+use outbox::time::Timestamp;
+
+use super::LISTED;
+use crate::config::Flags;
+use crate::output::{argument, count, relative_to, short, span};
+
+/// A due event that has waited for this long is a sign that nobody delivers, or too slowly.
+const LONG: Duration = Duration::from_secs(5 * 60);
+
+/// How the unfinished events stand, on the whole.
+pub(in crate::doctor) fn events(stats: &Stats, somebody_delivers: bool, flags: &Flags) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if stats.blocked > 0 {
+        let what = format!("{} behind an earlier one of their aggregate", count(stats.blocked, "event"));
+        findings.push(Finding::warning(
+            "blocked",
+            what,
+            format!("{}\nthen {}", flags.command("outbox route blocked"), flags.command("outbox event why ID")),
+        ));
+    } else {
+        findings.push(Finding::good("blocked", "no event waits behind another"));
+    }
+    let oldest = stats.oldest_pending_seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let waited = |age| format!("the oldest due event has waited for {}", span(age));
+    findings.push(match oldest {
+        None => Finding::good("pending", "no event is due"),
+        Some(age) if !somebody_delivers => {
+            let what = format!("{}, and no host that delivers is running", waited(age));
+            Finding::warning("pending", what, "start one with `outbox run`")
+        }
+        Some(age) if age < LONG => Finding::good("pending", waited(age)),
+        Some(age) => {
+            let fix = "see what holds it: outbox event list --status new --limit 1, then outbox event why ID; more workers or hosts help when all are busy";
+            Finding::warning("pending", waited(age), fix)
+        }
+    });
+    findings
+}
+
+/// Events that wait although their time has come, by the reasons that hosts noted. Events that wait for a sink that is down belong to the
+/// finding of that sink.
+pub(in crate::doctor) fn waits(
+    waits: &[WaitReason],
+    nodes: &[NodeRecord],
+    routes: &[RouteRecord],
+    flags: &Flags,
+    now: Timestamp,
+) -> Vec<Finding> {
+    let live = nodes.iter().filter(|node| node.alive && !node.stands_aside());
+    let sinks: Vec<Vec<SinkStatus>> = live.map(outbox::node::sinks).collect();
+    let hosts: Vec<Relays> = sinks.iter().map(|sinks| Relays::of(sinks)).collect();
+    let is_of = |wait: &WaitReason, known: &RouteRecord| {
+        known.route.aggregate_type.as_str() == wait.aggregate_type && known.route.event_type.as_str() == wait.event_type
+    };
+    let is_explained_by_sink = |wait: &&WaitReason| {
+        names_sink(&wait.reason) && routes.iter().any(|known| is_of(wait, known) && HostSink::holds_up(&hosts, known))
+    };
+    let finding = |wait: &WaitReason| {
+        let verb = if wait.events == 1 { "waits" } else { "wait" };
+        let (events, route) = (count(wait.events, "event"), format!("{}/{}", wait.aggregate_type, wait.event_type));
+        let what = format!(
+            "{events} of {} {verb}, the oldest has been due for {}: {}",
+            short(&route, 160),
+            span(now.since(wait.since)),
+            short(&wait.reason, 300)
+        );
+        let list = format!("outbox event list --status delayed --route {}", argument(&route));
+        let remedy = if is_unroutable(&wait.reason) {
+            "add a plugin, listener or relay for this route, or correct the name where the events are written: after dispatcher.unroutable_grace \
+             they are DEAD"
+        } else {
+            "remove the cause; the host then delivers them by itself, and counts no failure"
+        };
+        let fix = format!("{remedy}\n{}", flags.command(&list));
+        Finding::warning("waiting", what, fix)
+    };
+    waits.iter().filter(|wait| !is_explained_by_sink(wait)).take(LISTED).map(finding).collect()
+}
+
+/// Failed events that wait for another attempt: how many, and what the newest of them say. An event that fails stands nowhere
+/// else before it is dead.
+pub(in crate::doctor) fn retries(waiting: u64, newest: &[Record], flags: &Flags) -> Finding {
+    if waiting == 0 {
+        return Finding::good("retry", "no failed event waits for another attempt");
+    }
+    let error = most_often(newest.iter().filter_map(|record| record.last_error.as_deref()), error_kind);
+    let said = error.map_or_else(String::new, |error| format!("; most often: {}", short(error, 160)));
+    let is_breakage = error.and_then(|error| Cause::from_code(error_kind(error))).is_some_and(Cause::is_breakage);
+    let breaker = if is_breakage {
+        "\na listener that keeps breaking is paused by its host for breaker.pause, again and again: its log says `the listener keeps \
+         breaking`"
+    } else {
+        ""
+    };
+    let wait = if waiting == 1 { "waits" } else { "wait" };
+    let what = format!("{} failed and {wait} for another attempt{said}", count(waiting, "event"));
+    let then = flags.command("outbox event why ID");
+    Finding::warning("retry", what, format!("{}\nthen {then}{breaker}", flags.command("outbox event list --status retry")))
+}
+
+/// Events that were given up: how many, and what the newest of them say. What they say may be over, so that its age is told.
+pub(in crate::doctor) fn dead(dead: u64, newest: &[Record], flags: &Flags, now: Timestamp) -> Finding {
+    if dead == 0 {
+        return Finding::good("dead", "no event was given up");
+    }
+    let error = most_often(newest.iter().filter_map(|record| record.last_error.as_deref()), error_kind);
+    let of_kind = |record: &&Record| record.last_error.as_deref().map(error_kind) == error.map(error_kind);
+    let last = newest.iter().filter(of_kind).filter_map(|record| record.done_at).max();
+    // Some died after the time was asked for.
+    let last = last.map(|last| last.min(now));
+    let last = last.map_or_else(String::new, |last| format!("; last {}", relative_to(last, now)));
+    let said = error.map_or_else(String::new, |error| format!("; most often: {}{last}", short(error, 160)));
+    let before = if error.is_some_and(is_unroutable) {
+        "before a replay, add a plugin, listener or relay for their routes, or they are given up again"
+    } else {
+        "before a replay, see that its cause is gone, or they are given up again"
+    };
+    let commands =
+        [("list", "shows them"), ("replay ID", "delivers one again, --all all of them"), ("discard ID", "deletes one")];
+    let commands = commands.map(|(words, what)| format!("{}  {what}", flags.command(&format!("outbox dead {words}"))));
+    Finding::warning("dead", format!("{} given up{said}", count(dead, "event")), format!("{before}\n{}", commands.join("\n")))
+}
+
+/// The first of the texts whose kind is the most frequent one.
+pub(super) fn most_often<'t>(texts: impl Iterator<Item = &'t str>, kind: fn(&str) -> &str) -> Option<&'t str> {
+    let mut kinds: BTreeMap<&str, (u64, &str)> = BTreeMap::new();
+    for text in texts {
+        kinds.entry(kind(text)).or_insert((0, text)).0 += 1;
+    }
+    kinds.into_values().max_by_key(|(times, _)| *times).map(|(_, text)| text)
+}
+
+/// Finished events that purges have not deleted, although they are old enough. `oldest` is the one with the lowest `seq`.
+pub(in crate::doctor) fn overdue(status: Status, events: u64, oldest: Option<&Record>, flags: &Flags) -> Finding {
+    let (setting, command) = match status {
+        Status::Dead => ("purge.dead_retention", "outbox purge --dead"),
+        _ => ("purge.retention", "outbox purge"),
+    };
+    let (is, them) = if events == 1 { ("is", "it") } else { ("are", "them") };
+    let oldest = oldest.map_or_else(String::new, |record| format!("; the oldest: seq {}, {}", record.seq, record.event_id));
+    let what = format!(
+        "{} {is} older than {setting} allows, and two purges have not deleted {them}{oldest}",
+        count(events, &format!("{status} event"))
+    );
+    let fix = format!(
+        "{}\nnames each event that the database does not delete, with the reason, and deletes the others\n\
+         if no host is running, start one with `outbox run`: a host purges by itself",
+        flags.command(command)
+    );
+    Finding::warning("purge", what, fix)
+}

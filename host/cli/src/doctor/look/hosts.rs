@@ -1,0 +1,112 @@
+//! The hosts that work on the table: their modes, and what they cannot deliver or store.
+
+use std::collections::BTreeSet;
+
+use outbox::store::{Finding, NodeRecord, RefusedOutcome, RefusedOutcomes};
+use outbox::time::Timestamp;
+
+use super::LISTED;
+use crate::config::Flags;
+use crate::output::{count, short, shown, span};
+
+/// The mode in which a host takes the table to be its own.
+const ALONE: &str = "single_node";
+
+/// Modes that keep an order, as long as every host on the table runs in the same one.
+const IN_ORDER: [&str; 2] = ["ordered", "ordered_by_aggregate"];
+
+/// The hosts that work on the table, and whether their modes go together. `without_lock` are the owners of leases whose session's lock is free.
+pub(in crate::doctor) fn nodes(nodes: &[NodeRecord], without_lock: &[String]) -> Vec<Finding> {
+    let (killed, live): (Vec<&NodeRecord>, Vec<&NodeRecord>) =
+        nodes.iter().filter(|node| node.alive).partition(|node| without_lock.contains(&node.owner));
+    let named = |nodes: &[&NodeRecord]| {
+        let names: Vec<String> = nodes.iter().map(|node| format!("{} ({})", node.label, node.mode)).collect();
+        names.join(", ")
+    };
+    let others = |one: &NodeRecord| {
+        let others: Vec<&NodeRecord> = live.iter().copied().filter(|node| node.owner != one.owner).collect();
+        named(&others)
+    };
+    let mut findings = Vec::new();
+    if live.len() > 1
+        && let Some(alone) = live.iter().find(|node| node.mode == ALONE)
+    {
+        let what = format!("{} runs as {ALONE}, but others work on the table, too: {}", alone.label, others(alone));
+        let fix = "stop all but one, or set mode = \"multi_node\" for all of them; one that was killed is forgotten when its lease ends";
+        findings.push(Finding::warning("nodes", what, fix));
+    }
+    if let Some(ordered) = live.iter().find(|node| IN_ORDER.contains(&node.mode.as_str()))
+        && live.iter().any(|node| node.mode != ordered.mode)
+    {
+        let mode = &ordered.mode;
+        let what = format!("{} keeps an order ({mode}) that other hosts do not: {}", ordered.label, others(ordered));
+        findings.push(Finding::fault("nodes", what, format!("set mode = \"{mode}\" for all of them, or for none")));
+    }
+    let versions: BTreeSet<&str> = live.iter().map(|node| node.version.as_str()).collect();
+    let version = versions.into_iter().collect::<Vec<_>>().join(" and ");
+    if findings.is_empty() && !live.is_empty() {
+        let many = count(u64::try_from(live.len()).unwrap_or(u64::MAX), "live host");
+        findings.push(Finding::good("nodes", format!("{many}, version {version}: {}", named(&live))));
+    }
+    if !killed.is_empty() {
+        let what = format!("a host's lease has not ended, but its session has; was it killed? {}", named(&killed));
+        let fix = "if no other host runs, start one: it takes over within about 5 s (`outbox migrate reset` is refused until the lease ends)";
+        findings.push(Finding::warning("nodes", what, fix));
+    }
+    if findings.is_empty() {
+        findings.push(Finding::good("nodes", "no host is running"));
+    }
+    findings
+}
+
+/// Outcomes that the database refuses to hosts although it stores others.
+pub(in crate::doctor) fn refused(nodes: &[NodeRecord], flags: &Flags) -> Option<Finding> {
+    let refused: Vec<&RefusedOutcomes> = nodes.iter().filter(|node| node.alive).map(|node| &node.refused).collect();
+    let events: u64 = refused.iter().map(|refused| u64::from(refused.count)).sum();
+    if events == 0 {
+        return None;
+    }
+    let mut named: Vec<&RefusedOutcome> = refused.iter().flat_map(|refused| &refused.first).collect();
+    named.sort_by_key(|one| (one.since, one.seq));
+    let outcomes = if events == 1 { "outcome" } else { "outcomes" };
+    let mut what = format!(
+        "the database refuses to store the {outcomes} of {}; the hosts retry, and call no listener again",
+        count(events, "event")
+    );
+    for one in named.iter().take(LISTED) {
+        let id = one.event_id.map_or_else(String::new, |id| format!(", {id}"));
+        what.push_str(&format!("\nseq {}{id}: {}", one.seq, shown(&one.error)));
+    }
+    let more = events.saturating_sub(u64::try_from(named.len().min(LISTED)).unwrap_or(0));
+    if more > 0 {
+        what.push_str(&format!("\nand {more} more"));
+    }
+    let example = named.iter().find_map(|one| one.event_id);
+    let explain = example.map(|id| format!("\n{}", flags.command(&format!("outbox event why {id}")))).unwrap_or_default();
+    let fix = format!(
+        "find the trigger, constraint or row-level policy of the table that rejects the change, or grant the missing right \
+         (`outbox doctor --grants`); the hosts then store the outcomes by themselves, within about a minute. Do not restart them before: \
+         their events would be delivered again{explain}"
+    );
+    Some(Finding::fault("outcomes", what, fix))
+}
+
+/// Hosts that stand aside, since other hosts can deliver what they cannot.
+pub(in crate::doctor) fn aside(nodes: &[NodeRecord], now: Timestamp) -> Vec<Finding> {
+    let finding = |node: &NodeRecord| {
+        let first = node.listeners.stalled.first().filter(|_| node.stands_aside())?;
+        let mut what = format!("{} stands aside: another host reports fewer stalled routes. It cannot deliver:", node.label);
+        for stalled in node.listeners.stalled.iter().take(LISTED) {
+            let (route, reason) = (short(&stalled.to_string(), 160), short(&stalled.reason, 300));
+            what.push_str(&format!("\n{route}, for {}: {reason}", span(now.since(stalled.since))));
+        }
+        let remedy = if first.is_all() {
+            "compare its connections to the database with those of the other hosts: limits, addresses, proxies, its password, the rights of its user"
+        } else {
+            "compare that host with the others: its network and names, its files, its credentials"
+        };
+        let fix = format!("{remedy}; it retries by itself, after 30 s at first and after 10 min at most");
+        Some(Finding::warning("nodes", what, fix))
+    };
+    nodes.iter().filter_map(finding).collect()
+}
