@@ -22,7 +22,11 @@ const MOST_LOST: u32 = 3;
 /// Items that a statement is sent for, together at first, and by halves after a failure.
 pub(crate) struct Halving<'i, I> {
     parts: Vec<&'i [I]>,
-    refused: usize,
+    /// Whether the database changed anything for one of the items.
+    is_any_accepted: bool,
+    refused: Vec<(&'i I, StoreError)>,
+    /// The error that ended the halving before all items were tried.
+    failed: Option<StoreError>,
     /// How many statements waited for a lock or took too long.
     held_up: u32,
     losses: Losses,
@@ -37,20 +41,27 @@ pub(crate) struct Losses {
     in_a_row: u32,
 }
 
-/// The conclusion from a failed statement.
-pub(crate) enum Failure<'i, I> {
-    /// One of the items may be refused. Smaller parts are next, or the same part once more.
-    Halved,
-    /// This item is refused. The others are next.
-    Refused(&'i I),
-    /// No item can be the reason, or too many are refused. The others are not tried.
-    OfAll,
+/// How the statements for all items ended.
+pub(crate) struct Halved<'i, I> {
+    /// The items that the database refuses to change, in the order in which they were found: a trigger, a constraint or a policy of the
+    /// table does.
+    pub(crate) refused: Vec<(&'i I, StoreError)>,
+    /// The error of items that were not tried; `None` if all were.
+    pub(crate) failed: Option<StoreError>,
 }
 
 impl<'i, I> Halving<'i, I> {
     pub(crate) fn new(items: &'i [I]) -> Self {
-        let losses = Losses::default();
-        Self { parts: vec![items], refused: 0, held_up: 0, losses, has_failed: false, began_at: Instant::now() }
+        Self {
+            parts: vec![items],
+            is_any_accepted: false,
+            refused: Vec::new(),
+            failed: None,
+            held_up: 0,
+            losses: Losses::default(),
+            has_failed: false,
+            began_at: Instant::now(),
+        }
     }
 
     /// The items of the next statement; at least one. The statement for the previous part succeeded, unless [`failed`](Self::failed) was
@@ -62,43 +73,54 @@ impl<'i, I> Halving<'i, I> {
         self.parts.pop().filter(|part| !part.is_empty())
     }
 
-    /// Notes that the statement for this part has failed. `answers` asks the database something else.
-    pub(crate) async fn failed(
-        &mut self,
-        part: &'i [I],
-        error: &StoreError,
-        answers: impl Future<Output = bool>,
-    ) -> Failure<'i, I> {
+    /// Notes that the database changed something for an item: the user has the right to change the table, and it is not locked.
+    pub(crate) fn accepted(&mut self) {
+        self.is_any_accepted = true;
+    }
+
+    /// Notes that the statement for this part has failed. If one of its items may be refused, smaller parts are next, or the same part once
+    /// more; after a single refused item, the others. If no item can be the reason, or too many are refused, no part is next. `answers`
+    /// asks the database something else.
+    pub(crate) async fn failed(&mut self, part: &'i [I], error: StoreError, answers: impl Future<Output = bool>) {
         self.has_failed = true;
-        let is_held_up = is_held_up(error);
+        let is_held_up = is_held_up(&error);
         self.held_up += u32::from(is_held_up);
-        let is_lost_by_rows = self.losses.note(error, false, answers).await;
+        let is_lost_by_rows = self.losses.note(&error, false, answers).await;
         // Most locks are held for a moment, and most connections are lost for another reason.
-        let is_repeated = if is_held_up { self.held_up == 1 } else { self.losses.are_few() && !is_silence(error) };
-        let may_be_of_items = match error {
+        let is_repeated = if is_held_up { self.held_up == 1 } else { self.losses.are_few() && !is_silence(&error) };
+        let may_be_of_items = match &error {
             StoreError::Disconnected { .. } => is_repeated || is_lost_by_rows,
             _ if is_held_up => self.is_patient(),
             _ => error.may_concern_rows(),
         };
-        if !may_be_of_items || self.refused >= MOST_REFUSED {
+        if !may_be_of_items || self.refused.len() >= MOST_REFUSED {
             self.parts.clear();
-            return Failure::OfAll;
-        }
-        if is_repeated {
+            self.failed = Some(error);
+        } else if is_repeated {
             self.parts.push(part);
-            return Failure::Halved;
+        } else if let [one] = part {
+            self.refused.push((one, error));
+        } else {
+            let count = if is_held_up { PARTS_IF_HELD_UP } else { 2 };
+            self.parts.extend(part.chunks(part.len().div_ceil(count)).rev());
         }
-        match part {
-            [one] => {
-                self.refused += 1;
-                Failure::Refused(one)
-            }
-            _ => {
-                let count = if is_held_up { PARTS_IF_HELD_UP } else { 2 };
-                self.parts.extend(part.chunks(part.len().div_ceil(count)).rev());
-                Failure::Halved
-            }
+    }
+
+    /// Whether an item was refused.
+    pub(crate) fn has_refused(&self) -> bool {
+        !self.refused.is_empty()
+    }
+
+    /// The refused items, and the error of those that were not tried.
+    pub(crate) fn end(self) -> Halved<'i, I> {
+        let Self { mut refused, mut failed, is_any_accepted, .. } = self;
+        // If none was accepted, the user may lack the right to change the table, or the table is locked.
+        let is_of_items = is_any_accepted || refused.iter().any(|(_, error)| is_of_one_item(error));
+        if !is_of_items {
+            let first = refused.drain(..).next().map(|(_, error)| error);
+            failed = failed.or(first);
         }
+        Halved { refused, failed }
     }
 
     /// Whether another statement may wait for a lock or take too long.
@@ -150,7 +172,7 @@ fn is_held_up(error: &StoreError) -> bool {
 }
 
 /// Whether a refusal of one item says nothing about the others: neither the right to change the table is missing, nor is it locked.
-pub(crate) fn is_of_one_item(error: &StoreError) -> bool {
+fn is_of_one_item(error: &StoreError) -> bool {
     !matches!(error, StoreError::Forbidden { .. }) && !is_held_up(error)
 }
 
@@ -164,16 +186,23 @@ mod tests {
     use super::*;
 
     /// Notes a failure while the database answers.
-    fn failed<'i, I>(halving: &mut Halving<'i, I>, part: &'i [I], error: &StoreError) -> Failure<'i, I> {
-        failed_while(true, halving, part, error)
+    fn failed<'i, I>(halving: &mut Halving<'i, I>, part: &'i [I], error: StoreError) {
+        failed_while(true, halving, part, error);
     }
 
-    fn failed_while<'i, I>(answers: bool, halving: &mut Halving<'i, I>, part: &'i [I], error: &StoreError) -> Failure<'i, I> {
+    fn failed_while<'i, I>(answers: bool, halving: &mut Halving<'i, I>, part: &'i [I], error: StoreError) {
         let failed = pin!(halving.failed(part, error, std::future::ready(answers)));
-        match failed.poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(failure) => failure,
-            Poll::Pending => unreachable!("it waits for nothing"),
-        }
+        assert_eq!(failed.poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(()), "it waits for nothing");
+    }
+
+    fn locked() -> StoreError {
+        StoreError::Locked { action: "test", source: sqlx::Error::RowNotFound }
+    }
+
+    /// The items that were refused alone; `None` if the halving ended before all were tried.
+    fn refused_alone(halving: Halving<'_, u32>) -> Option<Vec<u32>> {
+        let Halved { refused, failed } = halving.end();
+        failed.is_none().then(|| refused.into_iter().map(|(item, _)| *item).collect())
     }
 
     fn lost(source: sqlx::Error) -> StoreError {
@@ -186,19 +215,16 @@ mod tests {
 
     /// The items that a statement was accepted for, and those that were refused alone; `None` if the halving ended before.
     fn halve(items: &[u32], bad: impl Fn(u32) -> bool) -> Option<(Vec<u32>, Vec<u32>)> {
-        let (mut halving, mut accepted, mut alone) = (Halving::new(items), Vec::new(), Vec::new());
+        let (mut halving, mut accepted) = (Halving::new(items), Vec::<u32>::new());
         while let Some(part) = halving.next_part() {
-            if !part.iter().any(|item| bad(*item)) {
+            if part.iter().any(|item| bad(*item)) {
+                failed(&mut halving, part, refused());
+            } else {
                 accepted.extend(part);
-                continue;
-            }
-            match failed(&mut halving, part, &refused()) {
-                Failure::Halved => {}
-                Failure::Refused(item) => alone.push(*item),
-                Failure::OfAll => return None,
+                halving.accepted();
             }
         }
-        Some((accepted, alone))
+        Some((accepted, refused_alone(halving)?))
     }
 
     #[test]
@@ -215,25 +241,23 @@ mod tests {
 
     /// How many statements fail for these items, of which the bad ones wait for a lock; and the items that were found.
     fn halve_locked(items: &[u32], bad: &[u32]) -> (u32, Option<Vec<u32>>) {
-        let locked = StoreError::Locked { action: "test", source: sqlx::Error::RowNotFound };
-        let (mut accepted, mut alone): (Vec<u32>, Vec<u32>) = (Vec::new(), Vec::new());
-        let (mut halving, mut failures) = (Halving::new(items), 0);
+        let (mut halving, mut accepted, mut failures) = (Halving::new(items), Vec::<u32>::new(), 0);
         while let Some(part) = halving.next_part() {
-            if !part.iter().any(|item| bad.contains(item)) {
+            if part.iter().any(|item| bad.contains(item)) {
+                failures += 1;
+                failed(&mut halving, part, locked());
+            } else {
                 accepted.extend(part);
-                continue;
-            }
-            failures += 1;
-            match failed(&mut halving, part, &locked) {
-                Failure::Halved => {}
-                Failure::Refused(item) => alone.push(*item),
-                Failure::OfAll => return (failures, None),
+                halving.accepted();
             }
         }
-        accepted.extend(&alone);
-        accepted.sort_unstable();
-        assert_eq!(accepted, items, "each item is accepted or found");
-        (failures, Some(alone))
+        let alone = refused_alone(halving);
+        if let Some(alone) = &alone {
+            accepted.extend(alone);
+            accepted.sort_unstable();
+            assert_eq!(accepted, items, "each item is accepted or found");
+        }
+        (failures, alone)
     }
 
     #[test]
@@ -244,7 +268,8 @@ mod tests {
             assert_eq!(alone, Some(vec![bad]));
             assert!(failures <= MOST_HELD_UP, "{failures}");
         }
-        assert_eq!(halve_locked(&[7], &[7]), (2, Some(vec![7])), "it is tried twice");
+        assert_eq!(halve_locked(&[7, 8], &[7]), (3, Some(vec![7])), "the whole is tried twice");
+        assert_eq!(halve_locked(&[7], &[7]), (2, None), "the table may be locked");
     }
 
     #[test]
@@ -258,8 +283,7 @@ mod tests {
         let items: Vec<u32> = (0..100).collect();
         let mut halving = Halving::new(&items);
         let part = halving.next_part().expect("all of them");
-        let locked = StoreError::Locked { action: "test", source: sqlx::Error::RowNotFound };
-        assert!(matches!(failed(&mut halving, part, &locked), Failure::Halved));
+        failed(&mut halving, part, locked());
         assert_eq!(halving.next_part(), Some(&items[..]));
         assert_eq!(halving.next_part(), None);
     }
@@ -274,8 +298,9 @@ mod tests {
         for error in [full, lost(silence())] {
             let mut halving = Halving::new(&items);
             let part = halving.next_part().expect("all of them");
-            assert!(matches!(failed(&mut halving, part, &error), Failure::OfAll));
+            failed(&mut halving, part, error);
             assert!(halving.next_part().is_none());
+            assert!(halving.end().failed.is_some());
         }
     }
 
@@ -283,20 +308,18 @@ mod tests {
     fn an_item_that_ends_each_connection_is_found_if_the_database_answers() {
         const BAD: u32 = 77;
         let items: Vec<u32> = (0..100).collect();
-        let (mut halving, mut accepted, mut refused, mut losses) = (Halving::new(&items), Vec::<u32>::new(), Vec::new(), 0);
+        let (mut halving, mut accepted, mut losses) = (Halving::new(&items), Vec::<u32>::new(), 0);
         while let Some(part) = halving.next_part() {
             if !part.contains(&BAD) {
                 accepted.extend(part);
+                halving.accepted();
                 continue;
             }
             losses += 1;
-            match failed(&mut halving, part, &lost(sqlx::Error::RowNotFound)) {
-                Failure::Halved => assert!(losses > MOST_LOST || part.len() == items.len()),
-                Failure::Refused(item) => refused.push(*item),
-                Failure::OfAll => panic!("the database answers"),
-            }
+            assert!(losses > MOST_LOST || part.len() == items.len(), "{losses}");
+            failed(&mut halving, part, lost(sqlx::Error::RowNotFound));
         }
-        assert_eq!((refused, accepted.len()), (vec![BAD], 99));
+        assert_eq!((refused_alone(halving), accepted.len()), (Some(vec![BAD]), 99));
     }
 
     #[test]
@@ -304,16 +327,16 @@ mod tests {
         let items: Vec<u32> = (0..4).collect();
         let mut halving = Halving::new(&items);
         let all = halving.next_part().expect("all of them");
-        failed(&mut halving, all, &refused());
+        failed(&mut halving, all, refused());
         for _ in 1..MOST_LOST {
             let first = halving.next_part().expect("the first half");
             assert_eq!(first, &items[..2]);
-            failed(&mut halving, first, &lost(sqlx::Error::RowNotFound));
+            failed(&mut halving, first, lost(sqlx::Error::RowNotFound));
         }
         assert_eq!(halving.next_part(), Some(&items[..2]));
 
         let second = halving.next_part().expect("the second half");
-        failed(&mut halving, second, &lost(sqlx::Error::RowNotFound));
+        failed(&mut halving, second, lost(sqlx::Error::RowNotFound));
 
         assert_eq!(halving.next_part(), Some(&items[2..]), "it is tried again as a whole");
     }
@@ -325,8 +348,8 @@ mod tests {
         for number in 1..=MOST_LOST {
             let part = halving.next_part().expect("all of them");
             assert_eq!(part.len(), items.len());
-            let failure = failed_while(false, &mut halving, part, &lost(sqlx::Error::RowNotFound));
-            assert_eq!(matches!(failure, Failure::OfAll), number == MOST_LOST);
+            failed_while(false, &mut halving, part, lost(sqlx::Error::RowNotFound));
+            assert_eq!(halving.failed.is_some(), number == MOST_LOST);
         }
         assert!(halving.next_part().is_none());
     }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::overdue::Visits;
 use crate::event::{EventId, Fence};
-use crate::halving::{Failure, Halving, answers};
+use crate::halving::{Halved, Halving, answers};
 use crate::metrics::Metrics;
 use crate::partition::Partitions;
 use crate::queue::InFlight;
@@ -66,16 +66,14 @@ impl LeaseKeeper {
     /// connection, halving finds it, and the others are renewed. Returns the first error.
     async fn renew_each(&self, claims: &[(EventId, Fence)]) -> Result<(), StoreError> {
         let mut halving = Halving::new(claims);
-        let mut all = Ok(());
         while let Some(part) = halving.next_part() {
-            let Err(error) = self.renew(part).await.inspect_err(|error| self.metrics.db_error(error)) else { continue };
-            match halving.failed(part, &error, answers(&*self.store)).await {
-                Failure::Halved => {}
-                Failure::Refused(_) => all = all.and(Err(error)),
-                Failure::OfAll => return Err(error),
+            if let Err(error) = self.renew(part).await.inspect_err(|error| self.metrics.db_error(error)) {
+                halving.failed(part, error, answers(&*self.store)).await;
             }
         }
-        all
+        let Halved { refused, failed } = halving.end();
+        let first_refusal = refused.into_iter().next().map(|(_, error)| error);
+        failed.or(first_refusal).map_or(Ok(()), Err)
     }
 
     async fn renew(&self, claims: &[(EventId, Fence)]) -> Result<(), StoreError> {

@@ -1,10 +1,10 @@
 //! Unblocks the events behind many others. One that the database refuses to change is found by halving, so that the others are unblocked.
 
-use crate::halving::{Failure, Halving, answers, is_of_one_item};
+use crate::halving::{Halved, Halving, answers};
 use crate::store::{Store, StoreError, Unblocked, WaitsFor};
 
 /// How it ended.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Ended {
     pub(super) unblocked: Unblocked,
     /// The blockers for which the statements succeeded.
@@ -17,30 +17,21 @@ pub(super) struct Ended {
 
 /// Unblocks events behind these blockers, at most `limit` behind each.
 pub(super) async fn unblock_each(store: &dyn Store, blockers: &[u64], waits_for: WaitsFor, limit: u32) -> Ended {
-    let (mut halving, mut ended) = (Halving::new(blockers), Ended::default());
+    let (mut halving, mut unblocked, mut accepted) = (Halving::new(blockers), Unblocked::default(), Vec::<u64>::new());
     while let Some(part) = halving.next_part() {
-        let error = match store.unblock(part, waits_for, limit).await {
+        match store.unblock(part, waits_for, limit).await {
             Ok(Unblocked { cleared, left }) => {
-                ended.unblocked.cleared.extend(cleared);
-                ended.unblocked.left.extend(left);
-                ended.accepted.extend(part);
-                continue;
+                halving.accepted();
+                unblocked.cleared.extend(cleared);
+                unblocked.left.extend(left);
+                accepted.extend(part);
             }
-            Err(error) => error,
-        };
-        match halving.failed(part, &error, answers(store)).await {
-            Failure::Halved => {}
-            Failure::Refused(blocker) => ended.refused.push((*blocker, error)),
-            Failure::OfAll => ended.failed = Some(error),
+            Err(error) => halving.failed(part, error, answers(store)).await,
         }
     }
-    // If none was accepted, the user may lack the right to change the table, or the table is locked.
-    let is_of_rows = !ended.accepted.is_empty() || ended.refused.iter().any(|(_, error)| is_of_one_item(error));
-    if !is_of_rows {
-        let forbidden = ended.refused.drain(..).next().map(|(_, error)| error);
-        ended.failed = ended.failed.take().or(forbidden);
-    }
-    ended
+    let Halved { refused, failed } = halving.end();
+    let refused = refused.into_iter().map(|(blocker, error)| (*blocker, error)).collect();
+    Ended { unblocked, accepted, refused, failed }
 }
 
 /// Logs that the database refuses to change an event behind a blocker.

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::intake::{Holds, Intake};
 use super::reader::Reader;
 use crate::event::{Fence, Route};
-use crate::halving::{Failure, Halving, answers, is_of_one_item};
+use crate::halving::{Halved, Halving, answers};
 use crate::refusals::Refusals;
 use crate::store::StoreError;
 
@@ -149,33 +149,21 @@ impl Unparking {
         partitions: Option<&[u16]>,
         limit: usize,
     ) -> (Vec<Fence>, Option<StoreError>) {
-        let mut halving = Halving::new(routes);
-        let (mut unparked, mut refused, mut failed, mut is_one_accepted) = (Vec::new(), Vec::new(), None, false);
+        let (mut halving, mut unparked) = (Halving::new(routes), Vec::new());
         while unparked.len() < limit {
             let Some(part) = halving.next_part() else { break };
             let room = u32::try_from(limit - unparked.len()).expect("at most a thousand");
-            let error = match intake.store.unpark(&intake.owner, part, partitions, room).await {
+            match intake.store.unpark(&intake.owner, part, partitions, room).await {
                 Ok(more) => {
-                    is_one_accepted = true;
+                    halving.accepted();
                     self.refused.accepted(part.iter().cloned());
                     unparked.extend(more);
-                    continue;
                 }
-                Err(error) => error,
-            };
-            match halving.failed(part, &error, answers(&*intake.store)).await {
-                Failure::Halved => {}
-                Failure::Refused(route) => refused.push((route, error)),
-                Failure::OfAll => failed = Some(error),
+                Err(error) => halving.failed(part, error, answers(&*intake.store)).await,
             }
         }
-        // If none was accepted, the user may lack the right to change the table, or the table is locked.
-        let is_of_routes = is_one_accepted || refused.iter().any(|(_, error)| is_of_one_item(error));
-        if is_of_routes {
-            refused.iter().for_each(|(route, error)| self.refuse(route, error, intake));
-        } else {
-            failed = failed.or_else(|| refused.pop().map(|(_, error)| error));
-        }
+        let Halved { refused, failed } = halving.end();
+        refused.iter().for_each(|(route, error)| self.refuse(route, error, intake));
         (unparked, failed)
     }
 

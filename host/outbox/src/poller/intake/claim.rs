@@ -10,7 +10,7 @@ use super::Intake;
 use super::judge::{Judged, is_delivered_alone};
 use super::place::Taken;
 use crate::event::Fence;
-use crate::halving::{Failure, Halving, answers, is_of_one_item};
+use crate::halving::{Halved, Halving, answers};
 use crate::partition::Hold;
 use crate::queue::{Delivery, Dropped, Via};
 use crate::settlement::{given_back, still_at_work};
@@ -94,36 +94,24 @@ impl Intake {
     /// Claims rows. If the database refuses one of them, for example because of a trigger or a constraint, halving finds that row. Its next
     /// claim is delayed, and the other rows are claimed. The error is that of rows that were not tried.
     pub(super) async fn claim_rows(&self, fences: &[Fence]) -> (Vec<Claimed>, Option<StoreError>) {
-        let mut halving = Halving::new(fences);
-        let (mut claimed, mut refused, mut failed) = (Vec::new(), Vec::new(), None);
+        let (mut halving, mut claimed) = (Halving::new(fences), Vec::new());
         while let Some(part) = halving.next_part() {
-            let error = match self.store.claim(&self.owner, self.lease, part).await {
+            match self.store.claim(&self.owner, self.lease, part).await {
+                Ok(more) if more.is_empty() => {}
                 Ok(more) => {
+                    halving.accepted();
                     claimed.extend(more);
-                    continue;
                 }
-                Err(error) => error,
-            };
-            match halving.failed(part, &error, answers(&*self.store)).await {
-                Failure::Halved => {}
-                Failure::Refused(fence) => {
-                    refused.push((fence.sequence, error));
-                    if self.is_one_queue() {
-                        // No later event is delivered before this one, and the halves are claimed in order.
-                        break;
-                    }
-                }
-                Failure::OfAll => failed = Some(error),
+                Err(error) => halving.failed(part, error, answers(&*self.store)).await,
+            }
+            if self.is_one_queue() && halving.has_refused() {
+                // No later event is delivered before the refused one, and the halves are claimed in order.
+                break;
             }
         }
-        self.refused.accepted(claimed.iter().map(|claim| claim.fence.sequence));
-        // If none was accepted, the user may lack the right to change the table, or the table is locked.
-        let is_of_rows = !claimed.is_empty() || refused.iter().any(|(_, error)| is_of_one_item(error));
-        if is_of_rows {
-            refused.iter().for_each(|(sequence, error)| self.refuse(*sequence, error));
-        } else {
-            failed = failed.or_else(|| refused.pop().map(|(_, error)| error));
-        }
+        let Halved { refused, failed } = halving.end();
+        self.refused.accepted(claimed.iter().map(|claim: &Claimed| claim.fence.sequence));
+        refused.iter().for_each(|(fence, error)| self.refuse(fence.sequence, error));
         (claimed, failed)
     }
 
