@@ -127,6 +127,93 @@ impl Receiver {
         ))
     }
 
+    /// Counts the receiver among the [`UnavailableReceivers`], or ends that count because it answered. Returns whether it is unavailable.
+    fn count(&self, state: &mut State, answer: &Answer, now: Instant) -> bool {
+        let common = &self.common;
+        let is_unavailable = match answer {
+            // A receiver that says when it takes messages again proves that the sink works, unless it is the only one.
+            Err(SinkError::Unavailable { retry_after, .. }) => retry_after.is_none() || !common.has_others,
+            // It answered.
+            Ok(()) | Err(_) => false,
+        };
+        state.was_counted = if is_unavailable {
+            common.unavailable.add(self.key, state.was_counted, now)
+        } else {
+            common.unavailable.clear(now);
+            false
+        };
+        is_unavailable
+    }
+
+    /// Begins a rest after many messages in a row that the receiver did not take, and ends it when the receiver looked at a message.
+    /// Returns the answer for the message.
+    fn rest(&self, state: &mut State, message: u64, answer: Answer, is_trial: bool, now: Instant) -> Answer {
+        let asked_for = match &answer {
+            Err(SinkError::Unavailable { retry_after, .. }) => {
+                state.answers = false;
+                retry_after.unwrap_or_default()
+            }
+            Err(SinkError::Denied { .. }) => {
+                state.answers = true;
+                Duration::ZERO
+            }
+            // It looked at the message.
+            Ok(()) | Err(_) => {
+                state.answers = true;
+                state.not_taken = 0;
+                self.breaker.record(None, is_trial, now);
+                return answer;
+            }
+        };
+        if state.not_taken == 0 || state.last_not_taken != message {
+            state.not_taken = state.not_taken.saturating_add(1);
+            state.last_not_taken = message;
+        }
+        match answer {
+            Err(error) if state.not_taken >= RESTS_AFTER => {
+                let reason = without_body(&error.to_string(), &self.common.shown);
+                let down = Down { reason: &reason, rest: asked_for.min(LONGEST_REST) };
+                let rest = self.breaker.record(Some(down), is_trial, now);
+                Err(self.breaker.scope().error(reason, rest))
+            }
+            answer => {
+                self.breaker.record(None, is_trial, now);
+                answer
+            }
+        }
+    }
+
+    /// The answer of an unavailable receiver: the sink is down if many receivers are unavailable.
+    fn with_other_receivers(&self, answer: Answer) -> Answer {
+        let common = &self.common;
+        match answer {
+            Err(SinkError::Unavailable { reason, retry_after }) if common.unavailable.is_sink_down() => {
+                // Events of other messages store this reason, and operators see it.
+                Err(SinkError::down_for(retry_after.unwrap_or_default().max(LEAST_REST), without_body(&reason, &common.shown)))
+            }
+            answer => answer,
+        }
+    }
+
+    /// Reports the outage of the sink to operators if this answer belongs to one.
+    fn note_outage(&self, answer: &Answer, is_unavailable: bool, now: Instant) {
+        let common = &self.common;
+        let outage = match answer {
+            Err(SinkError::Down { reason, retry_after }) if is_unavailable => Some((reason, *retry_after)),
+            // The only receiver: operators see its outage before its breaker opens, which takes several messages.
+            Err(SinkError::Unavailable { reason, retry_after })
+                if !common.has_others && !common.unavailable.has_just_answered(now) =>
+            {
+                Some((reason, retry_after.unwrap_or_default()))
+            }
+            _ => None,
+        };
+        if let Some((reason, rest)) = outage {
+            let least = if common.has_others { MANY_RECEIVERS } else { 1 };
+            common.unavailable.note_outage(least, without_body(reason, &common.shown), rest);
+        }
+    }
+
     /// Whether nothing would be lost if the receiver was forgotten.
     pub(super) fn works(&self) -> bool {
         self.breaker.is_closed() && self.lock().not_taken == 0
@@ -159,79 +246,20 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    /// The answer for the message, in view of those before it: a receiver that takes no message rests.
+    /// The answer for the message, in view of those before it.
     pub(super) fn judge(mut self, answer: Answer, now: Instant) -> Answer {
-        let Receiver { common, key, breaker, state } = &*self.receiver;
-        let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        let receiver = &*self.receiver;
+        let mut state = receiver.lock();
         state.heard_at = now;
-        let is_unavailable = match &answer {
-            // This concerns the sink as a whole: its own breaker has seen it.
-            Err(SinkError::Down { .. }) => return answer,
-            // A receiver that says when it takes messages again proves that the sink works, unless it is the only one.
-            Err(SinkError::Unavailable { retry_after, .. }) => retry_after.is_none() || !common.has_others,
-            // It answered.
-            Ok(()) | Err(_) => false,
-        };
-        state.was_counted = if is_unavailable {
-            common.unavailable.add(*key, state.was_counted, now)
-        } else {
-            common.unavailable.clear(now);
-            false
-        };
-        let rest = match &answer {
-            Err(SinkError::Unavailable { retry_after, .. }) => {
-                state.answers = false;
-                retry_after.unwrap_or_default()
-            }
-            Err(SinkError::Denied { .. }) => {
-                state.answers = true;
-                Duration::ZERO
-            }
-            // It looked at the message.
-            Ok(()) | Err(_) => {
-                state.answers = true;
-                state.not_taken = 0;
-                breaker.record(None, std::mem::take(&mut self.is_trial), now);
-                return answer;
-            }
-        };
-        if state.not_taken == 0 || state.last_not_taken != self.message {
-            state.not_taken = state.not_taken.saturating_add(1);
-            state.last_not_taken = self.message;
+        // This concerns the sink as a whole: its own breaker has seen it.
+        if matches!(answer, Err(SinkError::Down { .. })) {
+            return answer;
         }
+        let is_unavailable = receiver.count(&mut state, &answer, now);
         let is_trial = std::mem::take(&mut self.is_trial);
-        let answer = match answer {
-            Err(error) if state.not_taken >= RESTS_AFTER => {
-                let reason = without_body(&error.to_string(), &common.shown);
-                let rest = breaker.record(Some(Down { reason: &reason, rest: rest.min(LONGEST_REST) }), is_trial, now);
-                Err(breaker.scope().error(reason, rest))
-            }
-            answer => {
-                breaker.record(None, is_trial, now);
-                answer
-            }
-        };
-        let answer = match answer {
-            Err(SinkError::Unavailable { reason, retry_after }) if is_unavailable && common.unavailable.is_sink_down() => {
-                // Events of other messages store this reason, and operators see it.
-                Err(SinkError::down_for(retry_after.unwrap_or_default().max(LEAST_REST), without_body(&reason, &common.shown)))
-            }
-            answer => answer,
-        };
-        let outage = match &answer {
-            Err(SinkError::Down { reason, retry_after }) if is_unavailable => Some((reason, *retry_after)),
-            // The only receiver: operators see its outage before its breaker opens, which takes several messages.
-            Err(SinkError::Unavailable { reason, retry_after })
-                if !common.has_others && !common.unavailable.has_just_answered(now) =>
-            {
-                Some((reason, retry_after.unwrap_or_default()))
-            }
-            _ => None,
-        };
-        if let Some((reason, rest)) = outage {
-            let least = if common.has_others { MANY_RECEIVERS } else { 1 };
-            common.unavailable.note_outage(least, without_body(reason, &common.shown), rest);
-        }
+        let answer = receiver.rest(&mut state, self.message, answer, is_trial, now);
+        let answer = if is_unavailable { receiver.with_other_receivers(answer) } else { answer };
+        receiver.note_outage(&answer, is_unavailable, now);
         answer
     }
 }
