@@ -39,6 +39,8 @@ mod partition;
 mod plan;
 mod purge;
 mod read;
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+mod read_statement;
 mod record;
 mod refused;
 mod route;

@@ -8,6 +8,7 @@ use super::primary::on_primary;
 use super::row::event_columns;
 use super::{MySqlStore, Run};
 use crate::number::numbers;
+use crate::read_statement::{Payloads, ReadStatement};
 use crate::row::{Named, sequence};
 use crate::settle::delay_micros;
 use crate::{ReadRequest, StoreError};
@@ -43,6 +44,9 @@ ORDER BY seq LIMIT ?"
 /// The chosen that may still be read, of partitions that the owner holds: the epoch is read with the row, as by
 /// [`READ`](super::read::READ). In order of binding: a JSON list of seq, the owner.
 macro_rules! read_chosen {
+    () => {
+        ReadStatement { with_payloads: read_chosen!(with_payload), without_payloads: read_chosen!(without_payload) }
+    };
     ($payload:ident) => {
         concat!(
             "\nSELECT ",
@@ -60,18 +64,17 @@ WHERE due_at <= UTC_TIMESTAMP(6) AND (outbox_event.lease_end IS NULL OR outbox_e
     };
 }
 
-pub(super) const READ_CHOSEN: &str = read_chosen!(with_payload);
-pub(super) const READ_CHOSEN_WITHOUT_PAYLOADS: &str = read_chosen!(without_payload);
+pub(super) const READ_CHOSEN: ReadStatement = read_chosen!();
 
 /// The front of the queue, and for each event the last before it that is waited for.
 type Front = (Vec<MySqlRow>, HashMap<u64, u64>);
 
 /// Reads the front of the queue for a host that holds all partitions, up to the first event that can neither be delivered nor is in
-/// hand already. `read_chosen` is the statement that reads the chosen rows.
+/// hand already.
 pub(super) async fn read(
     store: &MySqlStore,
     connection: &mut MySqlConnection,
-    read_chosen: &'static str,
+    payloads: Payloads,
     request: &ReadRequest,
 ) -> Result<Front, StoreError> {
     let ReadRequest { owner, held, limit, .. } = request;
@@ -86,7 +89,7 @@ pub(super) async fn read(
     if chosen.is_empty() {
         return Ok((Vec::new(), behind));
     }
-    let query = store.statement(read_chosen).bind(numbers(&chosen)).bind(owner.as_str());
+    let query = store.statement(READ_CHOSEN.sql(payloads)).bind(numbers(&chosen)).bind(owner.as_str());
     let mut rows = query.fetch_all(connection).await.map_err(failed)?;
     rows.sort_by_cached_key(|row| sequence(row).unwrap_or(0));
     // If another host has taken one meanwhile, the events behind it may not pass.

@@ -24,9 +24,9 @@ const OF_ONE_AGGREGATE: [&str; 33] = {
 /// Each with the index that it lives on, and what stands for its parameters: the server looks at values when it plans.
 const STATEMENTS: [(&str, &str, &str, &[&str]); 22] = [
     ("choose the front", front::FRONT, "outbox_done", &["0", "500", "0", "500", "'host'", "500"]),
-    ("read", read::READ, "outbox_due", &["0", "0", "0", "0", "'nobody'", "'1'", "'[1,2]'", ROUTES, "500"]),
+    ("read", read::READ.with_payloads, "outbox_due", &["0", "0", "0", "0", "'nobody'", "'1'", "'[1,2]'", ROUTES, "500"]),
     ("next to read", read::NEXT_TO_READ, "outbox_due", &["'nobody'", "'nobody'", "'[1,2]'", ROUTES]),
-    ("read the front", front::READ_CHOSEN, "PRIMARY", &["'[1,2]'", "'nobody'"]),
+    ("read the front", front::READ_CHOSEN.with_payloads, "PRIMARY", &["'[1,2]'", "'nobody'"]),
     ("claim", claim::LOCK, "PRIMARY", &["'[[1,1],[2,1]]'", "'host'"]),
     ("place in queue", place::EARLIER, "outbox_key", &["0", "500", "1", "2"]),
     ("place in a long queue", place::PLACES, "outbox_key", &["0", "'[1]'", "'[1,2]'", "'[1]'", "500", "0"]),

@@ -14,6 +14,7 @@ use super::row::{bound, event_columns, is_read_apart};
 use super::{MySqlStore, Run, front, keys};
 use crate::event_row::{Apart, EventColumns, PositionColumns, now};
 use crate::number::{numbers, signed};
+use crate::read_statement::{Payloads, ReadStatement};
 use crate::route::pairs;
 use crate::row::{Columns, sequence};
 use crate::run::answered;
@@ -29,6 +30,9 @@ use crate::{ReadEvent, ReadOrder, ReadRequest, ReadStore, StoreError};
 /// list, busy routes as rows of [aggregate_type, event_type], most rows. Names are compared with something behind them, since this
 /// collation takes no notice of spaces at the end.
 macro_rules! read {
+    () => {
+        ReadStatement { with_payloads: read!(with_payload), without_payloads: read!(without_payload) }
+    };
     ($payload:ident) => {
         concat!(
             "\nSELECT ",
@@ -55,8 +59,7 @@ STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = due.seq"
     };
 }
 
-pub(super) const READ: &str = read!(with_payload);
-const READ_WITHOUT_PAYLOADS: &str = read!(without_payload);
+pub(super) const READ: ReadStatement = read!();
 
 /// The next that becomes due, or whose lease ends. Of what is due and held, the first are enough: it is a hint.
 pub(super) const NEXT_DUE: &str = concat!(
@@ -106,12 +109,12 @@ const ACTION: &str = "read events";
 #[async_trait]
 impl ReadStore for MySqlStore {
     async fn read(&self, request: &ReadRequest) -> Result<Vec<ReadEvent>, StoreError> {
-        let read = try_read(self, [READ, front::READ_CHOSEN], request);
+        let read = try_read(self, Payloads::Included, request);
         answered(self.longest, read, |silence| self.failed(ACTION, silence)).await
     }
 
     async fn read_without_payloads(&self, request: &ReadRequest) -> Result<Vec<ReadEvent>, StoreError> {
-        let read = try_read(self, [READ_WITHOUT_PAYLOADS, front::READ_CHOSEN_WITHOUT_PAYLOADS], request);
+        let read = try_read(self, Payloads::LeftOut, request);
         answered(self.longest, read, |silence| self.failed(ACTION, silence)).await
     }
 
@@ -128,16 +131,11 @@ impl ReadStore for MySqlStore {
     }
 }
 
-/// Reads events by one of these statements: that of events, or that of the chosen events of one queue.
-async fn try_read(
-    store: &MySqlStore,
-    [any, chosen]: [&'static str; 2],
-    request: &ReadRequest,
-) -> Result<Vec<ReadEvent>, StoreError> {
+async fn try_read(store: &MySqlStore, payloads: Payloads, request: &ReadRequest) -> Result<Vec<ReadEvent>, StoreError> {
     let mut connection = store.connection(ACTION).await?;
     let (mut rows, mut behind) = match request.order {
-        Some(ReadOrder::OneForAll) => front::read(store, &mut connection, chosen, request).await?,
-        _ => (due(store, &mut connection, any, request).await?, HashMap::new()),
+        Some(ReadOrder::OneForAll) => front::read(store, &mut connection, payloads, request).await?,
+        _ => (due(store, &mut connection, payloads, request).await?, HashMap::new()),
     };
     let Some(first) = rows.first() else { return Ok(Vec::new()) };
     let (columns, positions, now) = (EventColumns::of(first)?, PositionColumns::of(first)?, now(first)?);
@@ -164,12 +162,12 @@ async fn try_read(
 async fn due(
     store: &MySqlStore,
     connection: &mut MySqlConnection,
-    sql: &'static str,
+    payloads: Payloads,
     request: &ReadRequest,
 ) -> Result<Vec<MySqlRow>, StoreError> {
     let (after, before) = request.after.map_or((None, 0), |after| (Some(bound(after.due_at)), after.sequence));
     let statement = store
-        .statement(sql)
+        .statement(READ.sql(payloads))
         .bind(after)
         .bind(after)
         .bind(signed(before))

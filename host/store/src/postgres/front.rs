@@ -2,12 +2,16 @@
 
 use super::primary::on_primary;
 use super::row::{event_columns, read_columns};
+use crate::read_statement::ReadStatement;
 
 /// Reads the unfinished events whose time has come, in the order of their `seq`, up to the first that is neither deliverable nor in $5:
 /// no event may overtake it. Returns nothing unless the owner is alive by the database's clock and holds all partitions. Each row has
 /// the `seq` of the last earlier event that it waits for. $1 the owner, $2 most rows, $3 most bytes, $4 the youngest age in
 /// microseconds, $5 the events in hand.
 macro_rules! read_front {
+    () => {
+        ReadStatement { with_payloads: read_front!(with_payload), without_payloads: read_front!(without_payload) }
+    };
     ($payload:ident) => {
         concat!(
             "\nWITH front AS (
@@ -40,5 +44,4 @@ ORDER BY seq LIMIT $2::bigint"
     };
 }
 
-pub(super) const READ_FRONT: &str = read_front!(with_payload);
-pub(super) const READ_FRONT_WITHOUT_PAYLOADS: &str = read_front!(without_payload);
+pub(super) const READ_FRONT: ReadStatement = read_front!();

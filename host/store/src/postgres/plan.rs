@@ -11,11 +11,11 @@ use crate::{AuditFilter, Filter, Index, Plan, PlanStore, StoreError};
 
 /// Each with its index, and with an index without which it is not run.
 const STATEMENTS: [(&str, &str, &str, Option<Index>); 22] = [
-    ("read", read::READ, "outbox_event_due", None),
+    ("read", read::READ.with_payloads, "outbox_event_due", None),
     ("next to read", read::NEXT_TO_READ, "outbox_event_due", None),
-    ("read in order", read::READ_IN_ORDER, "outbox_event_due", Some(Index::OrderedByAggregate)),
-    ("what a read in order waits for", read::READ_IN_ORDER, "outbox_event_key", Some(Index::OrderedByAggregate)),
-    ("read the front", front::READ_FRONT, "outbox_event_open", Some(Index::Ordered)),
+    ("read in order", read::READ_IN_ORDER.with_payloads, "outbox_event_due", Some(Index::OrderedByAggregate)),
+    ("what a read in order waits for", read::READ_IN_ORDER.with_payloads, "outbox_event_key", Some(Index::OrderedByAggregate)),
+    ("read the front", front::READ_FRONT.with_payloads, "outbox_event_open", Some(Index::Ordered)),
     ("claim", claim::CLAIM, "outbox_event_pkey", None),
     ("heads of queues", keys::HEADS, "outbox_event_key", Some(Index::OrderedByAggregate)),
     ("next due", read::NEXT_DUE, "outbox_event_due", None),

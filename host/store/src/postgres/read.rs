@@ -16,6 +16,7 @@ use super::time::Moment;
 use super::{PostgresStore, Run, front};
 use crate::event_row::{now, read};
 use crate::number::signed;
+use crate::read_statement::{Payloads, ReadStatement};
 use crate::row::Columns;
 use crate::settle::delay_micros;
 use crate::{ReadEvent, ReadOrder, ReadRequest, ReadStore, StoreError};
@@ -25,6 +26,12 @@ use crate::{ReadEvent, ReadOrder, ReadRequest, ReadStore, StoreError};
 /// their header. $1 the owner, $2 most rows, $3 most bytes, $4 the youngest age in microseconds, $5 partitions, $6 and $7 the
 /// position of the last event before (NULL at the beginning), $8 the events in flight.
 macro_rules! read {
+    ($more_columns:literal, $more_conditions:literal) => {
+        ReadStatement {
+            with_payloads: read!(with_payload, $more_columns, $more_conditions),
+            without_payloads: read!(without_payload, $more_columns, $more_conditions),
+        }
+    };
     ($payload:ident, $more_columns:literal, $more_conditions:literal) => {
         concat!(
             "\nSELECT ",
@@ -59,27 +66,16 @@ ORDER BY due_at, chosen.seq"
 }
 
 /// $9 and $10 are the names of busy routes (NULL if no route is busy); the others are those of `read!`.
-macro_rules! read_any {
-    ($payload:ident) => {
-        read!(
-            $payload,
-            "",
-            "AND ($9::text[] IS NULL OR (aggregate_type, event_type) NOT IN (SELECT * FROM unnest($9::text[], $10::text[])))"
-        )
-    };
-}
-
-pub(super) const READ: &str = read_any!(with_payload);
-const READ_WITHOUT_PAYLOADS: &str = read_any!(without_payload);
+pub(super) const READ: ReadStatement = read!(
+    "",
+    "AND ($9::text[] IS NULL OR (aggregate_type, event_type) NOT IN (SELECT * FROM unnest($9::text[], $10::text[])))"
+);
 
 /// Each with the last of the earlier events that it waits for and that is not queued, or with the last of all if all are queued: one
 /// that became due late may come before those in the queue. $9 are the states of events that are waited for, $10 the events that are
 /// queued; the others are those of `read!`.
-macro_rules! read_in_order {
-    ($payload:ident) => {
-        read!(
-            $payload,
-            ",
+pub(super) const READ_IN_ORDER: ReadStatement = read!(
+    ",
        coalesce(
          (SELECT earlier.seq FROM outbox_event AS earlier
           WHERE earlier.aggregate_type = chosen.aggregate_type AND earlier.aggregate_id = chosen.aggregate_id
@@ -91,13 +87,8 @@ macro_rules! read_in_order {
             AND (earlier.status IN (0, 2) OR earlier.blocks = 1) AND earlier.status = ANY ($9::smallint[])
             AND earlier.available_at <= now() AND earlier.seq < chosen.seq
           ORDER BY earlier.aggregate_type DESC, earlier.aggregate_id DESC, earlier.seq DESC LIMIT 1)) AS behind",
-            ""
-        )
-    };
-}
-
-pub(super) const READ_IN_ORDER: &str = read_in_order!(with_payload);
-const READ_IN_ORDER_WITHOUT_PAYLOADS: &str = read_in_order!(without_payload);
+    ""
+);
 
 /// The next that becomes due, or whose lease ends. Of what is due and held, the first are enough: it is a hint.
 pub(super) const NEXT_DUE: &str = concat!(
@@ -134,23 +125,15 @@ fn busy_names<'q>(statement: Statement<'q>, busy: &'q [Route]) -> Statement<'q> 
     }
 }
 
-/// The statements of a read: without an order, by aggregate, and as one queue.
-type Statements = [&'static str; 3];
-
-const WITH_PAYLOADS: Statements = [READ, READ_IN_ORDER, front::READ_FRONT];
-const WITHOUT_PAYLOADS: Statements =
-    [READ_WITHOUT_PAYLOADS, READ_IN_ORDER_WITHOUT_PAYLOADS, front::READ_FRONT_WITHOUT_PAYLOADS];
-
 impl PostgresStore {
-    async fn read_by(&self, statements: Statements, request: &ReadRequest) -> Result<Vec<ReadEvent>, StoreError> {
-        let [any, by_aggregate, front] = statements;
-        let sql = match request.order {
-            None => any,
-            Some(ReadOrder::ByAggregate { .. }) => by_aggregate,
-            Some(ReadOrder::OneForAll) => front,
+    async fn read_by(&self, payloads: Payloads, request: &ReadRequest) -> Result<Vec<ReadEvent>, StoreError> {
+        let read_statement = match request.order {
+            None => READ,
+            Some(ReadOrder::ByAggregate { .. }) => READ_IN_ORDER,
+            Some(ReadOrder::OneForAll) => front::READ_FRONT,
         };
         let mut statement = self
-            .statement(sql)
+            .statement(read_statement.sql(payloads))
             .bind(request.owner.as_str())
             .bind(i64::from(request.limit))
             .bind(i64::try_from(request.max_bytes).unwrap_or(i64::MAX))
@@ -178,11 +161,11 @@ impl PostgresStore {
 #[async_trait]
 impl ReadStore for PostgresStore {
     async fn read(&self, request: &ReadRequest) -> Result<Vec<ReadEvent>, StoreError> {
-        self.read_by(WITH_PAYLOADS, request).await
+        self.read_by(Payloads::Included, request).await
     }
 
     async fn read_without_payloads(&self, request: &ReadRequest) -> Result<Vec<ReadEvent>, StoreError> {
-        self.read_by(WITHOUT_PAYLOADS, request).await
+        self.read_by(Payloads::LeftOut, request).await
     }
 
     async fn next_to_read(&self, owner: &OwnerId, held: &[u64], busy: &[Route]) -> Result<Option<Duration>, StoreError> {

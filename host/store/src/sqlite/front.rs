@@ -1,12 +1,16 @@
 //! One queue of all events: reading its front.
 
 use super::row::{event_columns, read_columns};
+use crate::read_statement::ReadStatement;
 
 /// Reads the unfinished events whose time has come, in the order of their `seq`, up to the first that is neither deliverable nor in ?6:
 /// no event may overtake it. Returns nothing unless the owner is alive by the database's clock and holds all partitions. Each row has
 /// the `seq` of the last earlier event that it waits for. ?1 now, ?2 the owner, ?3 most rows, ?4 most bytes, ?5 the newest insertion
 /// time, ?6 the events in hand as a JSON list.
 macro_rules! read_front {
+    () => {
+        ReadStatement { with_payloads: read_front!(with_payload), without_payloads: read_front!(without_payload) }
+    };
     ($payload:ident) => {
         concat!(
             "\nWITH front AS (
@@ -33,5 +37,4 @@ ORDER BY marked.seq LIMIT ?3"
     };
 }
 
-pub(super) const READ_FRONT: &str = read_front!(with_payload);
-pub(super) const READ_FRONT_WITHOUT_PAYLOADS: &str = read_front!(without_payload);
+pub(super) const READ_FRONT: ReadStatement = read_front!();

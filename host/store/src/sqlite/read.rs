@@ -10,6 +10,7 @@ use super::row::{event_columns, read_columns};
 use super::{Run, SqliteStore, front, keys};
 use crate::event_row::read;
 use crate::number::{numbers, signed};
+use crate::read_statement::{Payloads, ReadStatement};
 use crate::route::pairs;
 use crate::row::Columns;
 use crate::{ReadEvent, ReadOrder, ReadRequest, ReadStore, StoreError};
@@ -20,6 +21,12 @@ use crate::{ReadEvent, ReadOrder, ReadRequest, ReadStore, StoreError};
 /// ?1 now, ?2 the owner, ?3 most rows, ?4 most bytes, ?5 the newest insertion time, ?6 partitions as a JSON list, ?7 and ?8 the
 /// position of the last event before, ?9 the events in flight as a JSON list.
 macro_rules! read {
+    ($more_columns:literal, $more_conditions:literal) => {
+        ReadStatement {
+            with_payloads: read!(with_payload, $more_columns, $more_conditions),
+            without_payloads: read!(without_payload, $more_columns, $more_conditions),
+        }
+    };
     ($payload:ident, $more_columns:literal, $more_conditions:literal) => {
         concat!(
             "\nSELECT ",
@@ -48,27 +55,14 @@ ORDER BY chosen.due_at, chosen.seq"
 }
 
 /// ?10 are the busy routes as rows of [aggregate_type, event_type], or NULL; the others are those of `read!`.
-macro_rules! read_any {
-    ($payload:ident) => {
-        read!(
-            $payload,
-            "",
-            "AND (?10 IS NULL OR (aggregate_type, event_type) NOT IN (SELECT value ->> 0, value ->> 1 FROM json_each(?10)))"
-        )
-    };
-}
-
-pub(super) const READ: &str = read_any!(with_payload);
-const READ_WITHOUT_PAYLOADS: &str = read_any!(without_payload);
+pub(super) const READ: ReadStatement =
+    read!("", "AND (?10 IS NULL OR (aggregate_type, event_type) NOT IN (SELECT value ->> 0, value ->> 1 FROM json_each(?10)))");
 
 /// Each with the last of the earlier events that it waits for and that is not queued, or with the last of all if all are queued: one
 /// that became due late may come before those in the queue. ?10 says which events are waited for, ?11 are the events that are queued,
 /// as a JSON list; the others are those of `read!`.
-macro_rules! read_in_order {
-    ($payload:ident) => {
-        read!(
-            $payload,
-            ",
+pub(super) const READ_IN_ORDER: ReadStatement = read!(
+    ",
        coalesce(
          (SELECT earlier.seq FROM outbox_event AS earlier
           WHERE earlier.aggregate_type = event.aggregate_type AND earlier.aggregate_id = event.aggregate_id
@@ -80,13 +74,8 @@ macro_rules! read_in_order {
             AND earlier.aggregate_id IS NOT NULL AND (earlier.status IN (0, 2) OR earlier.blocks = 1)
             AND (?10 = 0 OR earlier.status = 0) AND ?10 < 2 AND earlier.available_at <= ?1 AND earlier.seq < event.seq
           ORDER BY earlier.seq DESC LIMIT 1)) AS behind",
-            ""
-        )
-    };
-}
-
-pub(super) const READ_IN_ORDER: &str = read_in_order!(with_payload);
-const READ_IN_ORDER_WITHOUT_PAYLOADS: &str = read_in_order!(without_payload);
+    ""
+);
 
 /// The next that becomes due, or whose lease ends. Of what is due and held, the first are enough: it is a hint. ?1 now.
 pub(super) const NEXT_DUE: &str = "
@@ -118,25 +107,17 @@ fn busy_names(busy: &[Route]) -> Option<String> {
     (!busy.is_empty()).then(|| pairs(busy))
 }
 
-/// The statements of a read: without an order, by aggregate, and as one queue.
-type Statements = [&'static str; 3];
-
-const WITH_PAYLOADS: Statements = [READ, READ_IN_ORDER, front::READ_FRONT];
-const WITHOUT_PAYLOADS: Statements =
-    [READ_WITHOUT_PAYLOADS, READ_IN_ORDER_WITHOUT_PAYLOADS, front::READ_FRONT_WITHOUT_PAYLOADS];
-
 impl SqliteStore {
-    async fn read_by(&self, statements: Statements, request: &ReadRequest) -> Result<Vec<ReadEvent>, StoreError> {
+    async fn read_by(&self, payloads: Payloads, request: &ReadRequest) -> Result<Vec<ReadEvent>, StoreError> {
         self.opened_file.check()?;
         let now = self.now_micros();
-        let [any, by_aggregate, front] = statements;
-        let sql = match request.order {
-            None => any,
-            Some(ReadOrder::ByAggregate { .. }) => by_aggregate,
-            Some(ReadOrder::OneForAll) => front,
+        let read_statement = match request.order {
+            None => READ,
+            Some(ReadOrder::ByAggregate { .. }) => READ_IN_ORDER,
+            Some(ReadOrder::OneForAll) => front::READ_FRONT,
         };
         let mut statement = self
-            .statement(sql)
+            .statement(read_statement.sql(payloads))
             .bind(now)
             .bind(request.owner.as_str())
             .bind(i64::from(request.limit))
@@ -163,11 +144,11 @@ impl SqliteStore {
 #[async_trait]
 impl ReadStore for SqliteStore {
     async fn read(&self, request: &ReadRequest) -> Result<Vec<ReadEvent>, StoreError> {
-        self.read_by(WITH_PAYLOADS, request).await
+        self.read_by(Payloads::Included, request).await
     }
 
     async fn read_without_payloads(&self, request: &ReadRequest) -> Result<Vec<ReadEvent>, StoreError> {
-        self.read_by(WITHOUT_PAYLOADS, request).await
+        self.read_by(Payloads::LeftOut, request).await
     }
 
     async fn next_to_read(&self, owner: &OwnerId, held: &[u64], busy: &[Route]) -> Result<Option<Duration>, StoreError> {
