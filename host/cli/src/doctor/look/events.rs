@@ -13,7 +13,7 @@ use super::LISTED;
 use crate::config::Flags;
 use crate::output::{argument, count, relative_to, short, span};
 
-/// A due event that has waited for this long is a sign that nobody delivers, or too slowly.
+/// A due event that has waited for this long is a sign that no host delivers, or too slowly.
 const LONG: Duration = Duration::from_secs(5 * 60);
 
 /// How the unfinished events stand, on the whole.

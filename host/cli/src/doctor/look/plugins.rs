@@ -12,7 +12,7 @@ use crate::host;
 use crate::output::{argument, routes as names, short};
 use crate::plugins::{self, PluginState, PluginStatus};
 
-/// What was found in the plugins directory, and what its plugins answer.
+/// The findings of the plugins directory, and the routes that its plugins answer.
 #[derive(Default)]
 pub(in crate::doctor) struct Plugins {
     /// When `none_here`, the first one says so.
@@ -23,7 +23,7 @@ pub(in crate::doctor) struct Plugins {
     pub(in crate::doctor) manifests: BTreeMap<String, Manifest>,
     /// Whether plugins are wanted, and the directory is missing or holds no component.
     pub(in crate::doctor) none_here: bool,
-    /// Those that do not load here.
+    /// The plugins that do not load here.
     pub(in crate::doctor) failed: Vec<PluginStatus>,
 }
 
@@ -124,7 +124,7 @@ pub(super) fn cannot_serve(plugin: &PluginStatus) -> Finding {
     Finding::warning("plugins", what, fix)
 }
 
-/// Where running hosts have their plugins from, which are no fault then where there are none in this directory.
+/// The directories that running hosts load plugins from. If there are any, this directory need not have plugins.
 pub(in crate::doctor) fn served_elsewhere(nodes: &[NodeRecord], dir: &Path, flags: &Flags) -> Option<Finding> {
     let live = nodes.iter().filter(|node| node.alive);
     let served = live.flat_map(outbox::node::plugins);

@@ -1,4 +1,4 @@
-//! What is wrong with hosts: none is alive, they cannot deliver or store, or they are too slow.
+//! Faults of hosts: no host is alive, they cannot deliver or store, or they are too slow.
 
 use std::time::Duration;
 

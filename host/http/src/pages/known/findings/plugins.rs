@@ -27,7 +27,7 @@ pub(super) fn plugins(snapshot: &Snapshot) -> Vec<Finding> {
     Trouble::ALL.into_iter().flat_map(told).collect()
 }
 
-/// What is wrong with a plugin.
+/// The fault of a plugin.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trouble {
     /// No version of it is running.
