@@ -14,6 +14,6 @@ mod unblock;
 
 pub(crate) use blockers::LOOK_AGAIN;
 pub use config::{OnDead, OrderConfig};
-pub(crate) use keys::{Order, Placing};
+pub(crate) use keys::Order;
 pub(crate) use learn::Learner;
 pub(crate) use sweep::Sweep;

@@ -26,19 +26,6 @@ pub(crate) struct Order {
     blockers: Mutex<Blockers>,
 }
 
-/// What becomes of an event that was taken from the table.
-#[derive(Debug)]
-pub(crate) enum Placing {
-    /// It may start.
-    Start(Delivery),
-    /// It waits in this process's hands.
-    Waits,
-    /// This event, or another in whose place it waits, is to be set aside behind this one, which is in this process's hands.
-    Behind(Delivery, u64),
-    /// It is to be set aside behind others that are not in this process's hands, of which this is the last.
-    BehindOthers(Delivery, u64),
-}
-
 /// Which events in the table may go on.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LetGo {
@@ -93,14 +80,11 @@ impl Order {
     }
 
     /// Gives an event that was taken from the table its place. Events must come in the order of their `seq`.
-    pub(crate) fn place(&self, delivery: Delivery, behind: Option<u64>) -> Placing {
+    pub(crate) fn place(&self, delivery: Delivery, behind: Option<u64>) -> KeyAdmission {
         match self.key_queues.admit(delivery, behind) {
-            KeyAdmission::Start(delivery) => Placing::Start(delivery),
-            KeyAdmission::Waits => Placing::Waits,
-            // Behind all that is in our hands: when that is done, and not before, it is its turn to be taken again.
-            KeyAdmission::Behind(delivery, last) => Placing::Behind(delivery, last),
-            KeyAdmission::Elsewhere(delivery, nearest) if self.one_for_all => Placing::Behind(delivery, nearest),
-            KeyAdmission::Elsewhere(delivery, nearest) => Placing::BehindOthers(delivery, nearest),
+            // In one queue of all events, no event is blocked in the table: it keeps its place, like one behind the queue.
+            KeyAdmission::Elsewhere(delivery, nearest) if self.one_for_all => KeyAdmission::Behind(delivery, nearest),
+            admission => admission,
         }
     }
 

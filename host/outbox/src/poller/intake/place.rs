@@ -3,9 +3,8 @@
 use std::collections::HashMap;
 
 use super::Intake;
-use crate::order::Placing;
 use crate::poller::STOPPED_FRONT_REST;
-use crate::queue::{Delivery, Via};
+use crate::queue::{Delivery, KeyAdmission, Via};
 use crate::settlement::{given_back, given_back_for};
 
 /// An event that was taken from the table, and the `seq` of the last event that it waits for.
@@ -32,9 +31,9 @@ impl Intake {
         let mut elsewhere = Vec::new();
         for Taken { delivery, behind } in taken {
             match order.place(delivery, behind) {
-                Placing::Start(delivery) => placed.start.push(delivery),
-                Placing::Waits => placed.others += 1,
-                Placing::Behind(delivery, last) => {
+                KeyAdmission::Start(delivery) => placed.start.push(delivery),
+                KeyAdmission::Waits => placed.others += 1,
+                KeyAdmission::Behind(delivery, last) => {
                     // In one queue of all events, the event only keeps its place. A claimed event is delayed: given back at once, it would
                     // be read and claimed again and again, until the outcome of the event before it is stored. After a stop another host
                     // takes it.
@@ -45,7 +44,7 @@ impl Intake {
                     placed.others += usize::from(!is_one_queue);
                     self.settler.send(delivery, settlement).await;
                 }
-                Placing::BehindOthers(delivery, nearest) => elsewhere.push((delivery, nearest)),
+                KeyAdmission::Elsewhere(delivery, nearest) => elsewhere.push((delivery, nearest)),
             }
         }
         placed.others += elsewhere.len();
