@@ -1,17 +1,16 @@
 //! Queues the events of a read.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use tokio::time::Instant;
 
 use super::Intake;
 use super::claim::{Holds, MARK_PATIENCE};
 use super::judge::{Routes, stops_hosts};
-use super::place::{Placed, Taken};
+use super::place::{Placed, RowState, Taken};
 use crate::event::{Event, Fence};
 use crate::poller::{BATCH_BYTES, STOPPED_FRONT_REST};
-use crate::queue::{Delivery, NotMarked, Via};
+use crate::queue::NotMarked;
 use crate::settlement::given_back_for;
 use crate::store::{Claimed, Due, ReadEvent, StoreError};
 
@@ -55,7 +54,7 @@ impl Intake {
             }
             // The partition was given back or lost since the read began: the host that holds it now reads the event itself.
             let Some(hold) = self.partitions.hold(partition, row.fence.epoch()) else { continue };
-            let (fence, behind, expires_in, deferrals) = (row.fence, row.behind, row.expires_in, row.deferrals);
+            let (fence, state) = (row.fence, RowState::of(&row));
             let id = row.event.as_ref().ok().map(|event| event.id());
             if id.is_none() && self.order.is_none() && has_payloads {
                 unreadable.push(fence);
@@ -67,17 +66,13 @@ impl Intake {
                 // Another read has returned the event in the meantime: a claim would take it from its listener.
                 None if self.order.is_none() && id.is_some_and(|id| self.in_flight.knows(&id, fence)) => continue,
                 None => {
-                    to_claim.push((fence, behind));
+                    to_claim.push((fence, state.behind));
                     holds.insert(fence.sequence, hold);
                     continue;
                 }
             };
             match self.in_flight.mark_read(event.id(), fence, hold, patience).await {
-                Ok(mark) => {
-                    let counted_bytes = Some(self.queue.count_bytes(event.size_bytes()));
-                    let delivery = Delivery::new(Arc::new(event), mark, Via::Cold, batch).expiring(answered_at, expires_in);
-                    taken.push(Taken { delivery: Delivery { deferrals, counted_bytes, ..delivery }, behind });
-                }
+                Ok(mark) => taken.push(self.taken(event, mark, state, batch, answered_at)),
                 Err(NotMarked::Known) => {}
                 Err(NotMarked::InHand) => self.wake.within(MARK_PATIENCE),
             }

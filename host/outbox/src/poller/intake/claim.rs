@@ -1,18 +1,17 @@
 //! Claims rows and queues the claimed events.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::Intake;
 use super::judge::{Judged, is_delivered_alone};
-use super::place::Taken;
+use super::place::{RowState, Taken};
 use crate::event::Fence;
 use crate::halving::{Halved, Halving, answers};
 use crate::partition::Hold;
-use crate::queue::{Delivery, Dropped, Via};
+use crate::queue::{Delivery, Dropped};
 use crate::settlement::{given_back, still_at_work};
 use crate::store::{Claimed, StoreError};
 
@@ -207,8 +206,7 @@ impl Intake {
         let routes = self.ask_for_routes(claimed.iter()).await;
         let patience = Instant::now() + MARK_PATIENCE;
         for claim in claimed {
-            let (fence, behind, expires_in, deferrals) = (claim.fence, claim.behind, claim.expires_in, claim.deferrals);
-            let alone = is_delivered_alone(&claim);
+            let (fence, state) = (claim.fence, RowState::of(&claim));
             match self.judge(claim, routes) {
                 Judged::Settled(settlement, event) => {
                     self.log_dead(fence.sequence, event.as_ref(), &settlement);
@@ -219,11 +217,7 @@ impl Intake {
                     .mark_claimed(event.id(), fence, lease_end, self.hold_for_order(fence, holds), patience)
                     .await
                 {
-                    Some(mark) => {
-                        let counted_bytes = Some(self.queue.count_bytes(event.size_bytes()));
-                        let delivery = Delivery::new(Arc::new(event), mark, Via::Cold, batch).expiring(answered_at, expires_in);
-                        accepted.push(Taken { delivery: Delivery { deferrals, alone, counted_bytes, ..delivery }, behind });
-                    }
+                    Some(mark) => accepted.push(self.taken(event, mark, state, batch, answered_at)),
                     // This host's earlier claim of the event has ended, but its listener is still running. The outcome of that call will be
                     // fenced off, so the event is given back for a while.
                     None => self.settler.send_claim(fence, still_at_work()).await,

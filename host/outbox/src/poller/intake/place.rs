@@ -1,16 +1,41 @@
 //! Queues events. In the ordered modes each event gets its place in its key queue.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::Intake;
+use super::judge::is_delivered_alone;
+use crate::event::Event;
 use crate::poller::STOPPED_FRONT_REST;
-use crate::queue::{Delivery, KeyAdmission, Via};
+use crate::queue::{Delivery, KeyAdmission, Mark, Via};
 use crate::settlement::{given_back, given_back_for};
+use crate::store::Claimed;
 
 /// An event that was taken from the table, and the `seq` of the last event that it waits for.
 pub(super) struct Taken {
     pub(super) delivery: Delivery,
     pub(super) behind: Option<u64>,
+}
+
+/// The values of a row that its delivery needs beside the event.
+#[derive(Clone, Copy)]
+pub(super) struct RowState {
+    /// The `seq` of the last event that it waits for.
+    pub(super) behind: Option<u64>,
+    deferrals: u32,
+    expires_in: Option<Duration>,
+    /// Whether no other listener may run during its call.
+    alone: bool,
+}
+
+impl RowState {
+    pub(super) fn of(claimed: &Claimed) -> Self {
+        let Claimed { behind, deferrals, expires_in, .. } = *claimed;
+        Self { behind, deferrals, expires_in, alone: is_delivered_alone(claimed) }
+    }
 }
 
 /// The result of placing events.
@@ -22,6 +47,14 @@ pub(super) struct Placed {
 }
 
 impl Intake {
+    /// The delivery of an event that was taken from the table, in this batch. The time until it expires counts from `answered_at`.
+    pub(super) fn taken(&self, event: Event, mark: Mark, row: RowState, batch: u64, answered_at: Instant) -> Taken {
+        let RowState { behind, deferrals, expires_in, alone } = row;
+        let counted_bytes = Some(self.queue.count_bytes(event.size_bytes()));
+        let delivery = Delivery::new(Arc::new(event), mark, Via::Cold, batch).expiring(answered_at, expires_in);
+        Taken { delivery: Delivery { deferrals, alone, counted_bytes, ..delivery }, behind }
+    }
+
     /// Decides for each event whether it starts, waits in its key queue, or is blocked in the table. `taken` must be in the order of `seq`.
     pub(super) async fn place_all(&self, taken: Vec<Taken>) -> Placed {
         let Some(order) = &self.order else {
