@@ -162,7 +162,7 @@ fn a_replay_asks_for_no_more_than_its_limit_and_for_nothing_where_there_is_nothi
     assert_eq!(none.code, Some(0), "{}", none.stderr);
     assert!(none.stderr.contains("no event to deliver again; nothing was done"), "{}", none.stderr);
     assert!(none.stdout.contains("2 dead events stay dead"), "{}", none.stdout);
-    assert_eq!(place.json(&["audit", "list", "--output", "json"]), serde_json::json!([]));
+    assert_eq!(place.json(&["audit", "list", "--output", "json"])[0]["action"], "migrate", "the last change");
 }
 
 #[test]

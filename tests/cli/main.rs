@@ -3,6 +3,7 @@
 
 mod alone;
 mod browser;
+mod changes;
 mod cloud_events;
 mod commands;
 mod confirmed;

@@ -22,7 +22,8 @@ fn a_route_is_paused_and_resumed_and_both_are_noted() {
     assert_eq!((again["changed"].as_bool(), not_paused["changed"].as_bool()), (Some(false), Some(false)));
     let audit = place.json(&["audit", "list", "--output", "json"]);
     let actions: Vec<_> = audit.as_array().expect("an array").iter().map(|record| record["action"].as_str()).collect();
-    assert_eq!(actions, [Some("resume"), Some("pause")], "newest first; what changed nothing is not noted");
+    assert_eq!(actions, [Some("resume"), Some("pause"), Some("migrate")], "newest first; what changed nothing is not noted");
+    assert!(audit[2]["selector"]["steps"].as_str().is_some_and(|steps| steps.starts_with("1 outbox-")), "{audit}");
     assert_eq!(audit[1]["reason"], "the mail server moves");
 }
 

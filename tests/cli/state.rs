@@ -171,7 +171,7 @@ fn deleting_asks_first_and_says_how_many_values() {
     for gone in [&["totals", "/ada"][..], &["totals", "--all"], &["totals", "/a"]] {
         assert_eq!(place.run(&[&["state", "delete", "--yes"], gone].concat()).code, Some(3), "{gone:?}");
     }
-    let audit = place.json(&["audit", "list", "--output", "json"]);
+    let audit = place.json(&["audit", "list", "--action", "delete_state", "--output", "json"]);
     let noted: Vec<_> = audit.as_array().expect("a list").iter().map(|note| note["count"].as_u64()).collect();
     assert_eq!(noted, [Some(2), Some(1)]);
 }

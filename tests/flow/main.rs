@@ -8,6 +8,7 @@ mod bulk;
 mod busy;
 mod by_hand;
 mod careful;
+mod changes;
 mod chaos;
 mod claims;
 mod common;
@@ -106,6 +107,8 @@ on_every_database! {
     purge::rows_that_the_database_refuses_to_delete_keep_no_other_row,
     purge::undelivered_rows_that_cannot_be_deleted_keep_no_other_row,
     purge::any_undeletable_rows_are_the_only_ones_that_a_purge_leaves,
+    changes::the_start_and_the_stop_of_a_host_are_in_the_audit_log,
+    changes::an_audit_log_that_cannot_be_written_stops_neither_a_host_nor_its_events,
     careful::a_host_claims_as_many_events_as_the_last_owner_can_have_had_in_flight,
     rolling::a_host_whose_plugin_did_not_load_kills_nothing_that_it_might_have_answered,
     rolling::a_host_without_any_listener_parks_what_is_due,

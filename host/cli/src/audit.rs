@@ -1,4 +1,4 @@
-//! `outbox audit`: what was done by hand, by whom, and why.
+//! `outbox audit`: the changes by people and by hosts, with their reasons.
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
@@ -6,7 +6,7 @@ use outbox::EventId;
 use outbox::deceptive::shown;
 use outbox::store::{Audit, AuditFilter, AuditRecord};
 use outbox::units::When;
-use outbox::why::selector;
+use outbox::why::{Change, changes, selector};
 
 use crate::config::{Config, user_name};
 use crate::failure::Failure;
@@ -46,16 +46,18 @@ pub(crate) struct ManyArgs {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum AuditCommand {
-    /// List manual operations, newest first: replays, skips, discards, pauses, forgotten routes, purges, deleted state
-    #[command(after_help = "Examples:\n  outbox audit list --limit 20 --output json\n  \
+    /// List changes, newest first: by people, such as replay, discard or pause, and by hosts, such as start or swap of a plugin
+    #[command(after_help = "Examples:\n  outbox audit list --since 2h\n  outbox audit list --limit 20 --output json\n  \
                             outbox audit list --action discard --since 24h\n  \
-                            outbox audit list --event 01JD8Q4T9W3Z6M1N5B7C2V8X0K")]
+                            outbox audit list --event 01JD8Q4T9W3Z6M1N5B7C2V8X0K\n\n\
+                            The table shows the batches of one replay or purge, and the same change of several hosts within a minute, as \
+                            one change. JSON has each record.")]
     List(Box<List>),
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct List {
-    /// Only what this user or token did, like anna@shop
+    /// Only what this user, token or host did, like anna@shop
     #[arg(long, value_name = "NAME")]
     actor: Option<String>,
     /// Only this action
@@ -101,27 +103,32 @@ impl AuditCommand {
         if more {
             records.pop();
         }
-        output::many(&records, output.output, |records| if records.is_empty() { String::new() } else { table(records) })?;
+        output::many(&records, output.output, |records| if records.is_empty() { String::new() } else { table(records, more) })?;
         if records.is_empty() && output.output == Format::Table {
             let is_all = filter == AuditFilter::default();
-            eprintln!("{}", if is_all { "no manual operation has been recorded yet" } else { "no manual operation matches" });
+            eprintln!("{}", if is_all { "no change has been recorded yet" } else { "no change matches" });
         }
         if let (true, Some(last)) = (more, records.last()) {
-            eprintln!("more manual operations match; continue with --before {}, or raise --limit", last.id);
+            eprintln!("more records match; continue with --before {}, or raise --limit", last.id);
         }
         Ok(())
     }
 }
 
-fn table(records: &[AuditRecord]) -> String {
+/// `is_cut` says that there are earlier records, some of which may belong to the same change as the oldest of these.
+fn table(records: &[AuditRecord], is_cut: bool) -> String {
     // Only a terminal has a width to keep to; what is read by a program or kept in a file is whole.
     let cut = |text: &str, most: usize| short(text, if terminal::width().is_some() { most } else { usize::MAX });
-    let rows = records.iter().map(|record| {
+    let oldest = records.last().map(|record| record.id);
+    let changes = changes(records.iter().cloned());
+    let rows = changes.iter().map(|change| {
+        let Change { record, last_at, records, .. } = change;
+        let least = if is_cut && *records > 1 && oldest == Some(record.id) { "at least " } else { "" };
         [
-            relative(record.at),
-            cut(&record.actor, 32),
+            relative(*last_at),
+            cut(&change.who(), 48),
             shown(&record.action).into_owned(),
-            record.count.to_string(),
+            format!("{least}{}", record.count),
             cut(&selector(&record.selector), 60),
             or_dash(record.reason.as_deref()),
         ]

@@ -1,10 +1,10 @@
 //! `outbox migrate`: the schema, step by step.
 
 use clap::{Subcommand, ValueEnum};
-use outbox::store::{Index, Migration, NodeRecord, hide_password};
+use outbox::store::{Audit, Index, Migration, NodeRecord, hide_password};
 use outbox::{Mode, Store, StoreError};
 
-use crate::config::{Config, Kind};
+use crate::config::{Config, Kind, user_name};
 use crate::database::{self, Missing};
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Output, span};
@@ -110,6 +110,9 @@ impl MigrateCommand {
             Self::AddIndex { index } => {
                 let (store, index) = (database::ready(config).await?, index.index());
                 let added = output::busy("adding the index", store.add_index(index)).await;
+                if matches!(added, Ok(true)) {
+                    note(&*store, &Audit::by(user_name()), &[], Some(index)).await;
+                }
                 let kind = store.kind();
                 store.close().await;
                 let what = match (added?, index) {
@@ -175,7 +178,15 @@ async fn up(store: &dyn Store, mode: Mode) -> Result<Done, StoreError> {
         Some(index) if store.add_index(index).await? => Some(index),
         _ => None,
     };
+    note(store, &Audit::by(user_name()), &applied, index).await;
     Ok(Done { applied, index })
+}
+
+/// Records what was migrated in the audit log. If that fails, the schema is what was asked for all the same.
+async fn note(store: &dyn Store, audit: &Audit, applied: &[Migration], index: Option<Index>) {
+    if let Err(error) = store.note_migration(audit, applied, index).await {
+        eprintln!("the audit log does not have this migration: {}", outbox::chain(&error));
+    }
 }
 
 async fn reset(store: &dyn Store, mode: Mode) -> Result<Vec<Migration>, StoreError> {
@@ -183,6 +194,8 @@ async fn reset(store: &dyn Store, mode: Mode) -> Result<Vec<Migration>, StoreErr
     if let Some(index) = mode.index() {
         store.add_index(index).await?;
     }
+    let audit = Audit { reason: Some("reset: all tables were deleted with their events".to_owned()), ..Audit::by(user_name()) };
+    note(store, &audit, &applied, mode.index()).await;
     Ok(applied)
 }
 

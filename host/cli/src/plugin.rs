@@ -6,15 +6,18 @@ mod test;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
+use outbox::store::Audit;
 
+use crate::audit::Reason;
 use crate::changes::{self, Change};
 use crate::componentize::componentize;
 use crate::config::Config;
+use crate::database;
 use crate::described::{Inspected, described, inspected};
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Output, argument, short, shown};
 use crate::place::Listed;
-use crate::plugins::{self, LoadError, LockChange, Locked, PluginStatus, WherePinned};
+use crate::plugins::{self, LoadError, LockChange, Locked, PluginStatus, RolledBack, WherePinned};
 use crate::project::{build, dev, new};
 use list::{loaded, told};
 
@@ -76,7 +79,7 @@ pub(crate) enum PluginCommand {
     },
     /// Restore the version of a plugin that served before
     #[command(
-        after_help = "Examples:\n  outbox plugin rollback order-mailer\n  outbox plugin rollback order-mailer --lock\n\n\
+        after_help = "Examples:\n  outbox plugin rollback order-mailer\n  outbox plugin rollback order-mailer --lock --reason 'it mails twice'\n\n\
                             If the plugin is pinned to another version, nothing changes unless you add --lock."
     )]
     Rollback {
@@ -85,6 +88,8 @@ pub(crate) enum PluginCommand {
         /// Pin the plugin to the restored version, if it is pinned to another
         #[arg(long)]
         lock: bool,
+        #[command(flatten)]
+        reason: Reason,
     },
     /// Allow a quarantined component, whose compilation had to be stopped, to be compiled again
     #[command(after_help = "Example:\n  outbox plugin retry order-mailer")]
@@ -118,16 +123,35 @@ impl PluginCommand {
             Self::Test(test) => test.run(config).await,
             Self::Lock { dir: Some(dir), .. } if !dir.exists() => Err(absent(&dir)),
             Self::Lock { dir, output } => lock(dir, output, config),
-            Self::Rollback { name, lock } => {
+            Self::Rollback { name, lock, reason } => {
                 let pinned = if lock { WherePinned::PinAnew } else { WherePinned::Refuse };
-                let digest = plugins::rollback(&name, pinned, config).map_err(|error| not_rolled_back(&name, error))?;
-                let digest: String = digest.chars().take(12).collect();
-                output::print(&format!("{} is {digest} again; a running host swaps it in by itself\n", shown(&name)))
+                let done = plugins::rollback(&name, pinned, config).map_err(|error| not_rolled_back(&name, error))?;
+                let to = first_digits(&done.to);
+                output::print(&format!("{} is {to} again; a running host swaps it in by itself\n", shown(&name)))?;
+                if let Err(failure) = note_rollback(&name, &done, &reason.audit(), config).await {
+                    eprintln!("the audit log does not have this rollback: {}", failure.message());
+                }
+                Ok(())
             }
             Self::Retry { name } => retry(&name, config),
             Self::Componentize { module, out } => componentize_file(&module, &out),
         }
     }
+}
+
+/// Records a rollback in the audit log of the configured database.
+async fn note_rollback(name: &str, done: &RolledBack, audit: &Audit, config: &Config) -> Result<(), Failure> {
+    let store = database::open_for_command(config).await?;
+    let from = done.from.as_deref().map(first_digits);
+    let selector = serde_json::json!({ "plugin": name, "from": from, "to": first_digits(&done.to) });
+    let noted = store.note(audit, "rollback_plugin", &selector, 1).await;
+    store.close().await;
+    Ok(noted?)
+}
+
+/// The first 12 digits of a digest, by which people know it.
+fn first_digits(digest: &str) -> &str {
+    digest.get(..12).unwrap_or(digest)
 }
 
 async fn inspect(file: &Path, bytes_only: bool, output: Output, config: &Config) -> Result<(), Failure> {

@@ -6,7 +6,7 @@ use outbox::Mode;
 pub(crate) use outbox::node::{PluginState, PluginStatus};
 use outbox::wasm::{self, ChildCompiler, Compile, Resolve, Source, State};
 pub(crate) use outbox::wasm::{
-    Anatomy, CoreModule, Limits, LoadError, LockChange, Locked, PluginReport, PluginsConfig, WherePinned,
+    Anatomy, CoreModule, Limits, LoadError, LockChange, Locked, PluginReport, PluginsConfig, RolledBack, WherePinned,
 };
 
 use crate::config::{Config, cache_dir, reference};
@@ -102,11 +102,11 @@ pub(crate) fn lock(dir: Option<PathBuf>, config: &Config) -> Result<(PathBuf, Ve
     wasm::lock(&PluginsConfig { dir: dir.unwrap_or_else(|| settings.dir.clone()), ..settings })
 }
 
-/// Puts the version before back; its digest.
+/// Puts the version before back.
 ///
 /// # Errors
 /// When there is none, it is not what is pinned, or it cannot be written.
-pub(crate) fn rollback(name: &str, pinned: WherePinned, config: &Config) -> Result<String, LoadError> {
+pub(crate) fn rollback(name: &str, pinned: WherePinned, config: &Config) -> Result<RolledBack, LoadError> {
     wasm::rollback(&settings(config), name, pinned)
 }
 

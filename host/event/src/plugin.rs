@@ -155,7 +155,8 @@ impl PluginStatus {
     }
 
     /// As a host tells it to other programs through the database: of a bounded size, whatever the plugin declares.
-    pub(crate) fn told(mut self) -> Self {
+    #[must_use]
+    pub fn told(mut self) -> Self {
         self.more_routes = self.more_routes.saturating_add(self.routes.len().saturating_sub(TOLD_ROUTES));
         self.routes.truncate(TOLD_ROUTES);
         if self.file.as_os_str().len() > TOLD_ERROR_BYTES {

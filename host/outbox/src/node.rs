@@ -1,6 +1,7 @@
 //! This host among the others: says that it is alive, and keeps its partitions.
 
 mod availability;
+mod change_log;
 mod hosts;
 mod others;
 mod report;
@@ -23,6 +24,7 @@ use crate::store::{ListenerReport, Node, NodeRecord, StalledRoute, Store, StoreE
 use crate::time::Timestamp;
 use crate::wake::Wake;
 use availability::{Availability, Change, has_all};
+pub(crate) use change_log::ChangeLog;
 use others::{Notice, Others};
 use report::{has_same_states, report};
 pub(crate) use session::SessionKeeper;

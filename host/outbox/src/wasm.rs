@@ -31,6 +31,6 @@ pub use outbox_wasm::{
     Anatomy, Call, CallReport, ChildCompiler, Compile, CompileLimits, CoreModule, Disturbance, Emit, Engine, Http, HttpStandIn,
     InstanceUse, Isolation, Limits, LoadError, LockChange, Locked, LogLevel, LogLine, Manifest, MemoryState, Network, Origin,
     Outside, PagemapScan, PluginHost, PluginReport, Plugins, PluginsConfig, Publish, ReadyWhen, Refused, Resolve, Retry,
-    RetryKind, Source, State, StateSource, Trouble, WherePinned, anatomy, check, check_at, check_manifests, inspect,
-    load_listener, lock, manifest_of, retry, rollback, run_compiler, strays,
+    RetryKind, RolledBack, Source, State, StateSource, Trouble, WherePinned, anatomy, check, check_at, check_manifests,
+    inspect, load_listener, lock, manifest_of, retry, rollback, run_compiler, strays,
 };

@@ -5,6 +5,7 @@
 
 mod attempt;
 mod by_hand;
+mod changes;
 mod explanation;
 mod facts;
 mod history;
@@ -14,7 +15,8 @@ mod reason;
 mod sentence;
 mod state;
 
-pub use by_hand::{ByHand, ManualAction};
+pub use by_hand::ByHand;
+pub use changes::Change;
 pub use explanation::{Counters, Explanation, Holder, explain};
 pub use facts::Facts;
 pub use history::Step;
@@ -25,7 +27,7 @@ pub use state::State;
 #[doc(hidden)]
 pub use attempt::attempt;
 #[doc(hidden)]
-pub use by_hand::{actions, selector};
+pub use changes::{changes, selector};
 #[doc(hidden)]
 pub use parked::{MISSPELT, first_listener, may_be_misspelt};
 #[doc(hidden)]

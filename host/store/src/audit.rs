@@ -1,31 +1,46 @@
-//! Who did what by hand.
+//! The audit log: changes by operators, and by hosts themselves.
 
 use async_trait::async_trait;
 use outbox_event::EventId;
 use outbox_event::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::StoreError;
+use super::{Index, Migration, StoreError};
 
-/// The audit log: what operators did.
+/// The audit log: what operators did, and what hosts changed by themselves.
 #[async_trait]
 pub trait AuditStore: Send + Sync {
-    /// Notes something that an operator did by other calls: `action` such as `purge`, what it was done to, to how many.
+    /// Records a change that was made by other calls, or outside of the database: `action` such as `purge`, what it was done to, to how
+    /// many.
     async fn note(&self, audit: &Audit, action: &str, selector: &serde_json::Value, count: u64) -> Result<(), StoreError>;
 
-    /// What operators did, newest first, at most `limit`.
+    /// Records that these steps of the schema were applied, and that this index was added; nothing if neither happened.
+    async fn note_migration(&self, audit: &Audit, applied: &[Migration], index: Option<Index>) -> Result<(), StoreError> {
+        let steps: Vec<String> = applied.iter().map(|step| format!("{} {}", step.version, step.name)).collect();
+        let mut selector = serde_json::Map::new();
+        if !steps.is_empty() {
+            selector.insert("steps".to_owned(), steps.join(", ").into());
+        }
+        if let Some(index) = index {
+            selector.insert("index".to_owned(), index.as_str().into());
+        }
+        let count = (steps.len() + usize::from(index.is_some())) as u64;
+        self.note(audit, "migrate", &selector.into(), count).await
+    }
+
+    /// The changes, newest first, at most `limit`.
     async fn audit(&self, limit: u32) -> Result<Vec<AuditRecord>, StoreError> {
         self.list_audit(&AuditFilter::default(), limit).await
     }
 
-    /// What operators did and matches, newest first, at most `limit`.
+    /// The changes that match, newest first, at most `limit`.
     async fn list_audit(&self, filter: &AuditFilter, limit: u32) -> Result<Vec<AuditRecord>, StoreError>;
 }
 
-/// Who does something by hand, and why.
+/// The author of a change, and the reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Audit {
-    /// Who: a user, a token's name. At most 200 characters are kept.
+    /// A user, a token's name or a host's label. At most 200 characters are kept.
     pub actor: String,
     /// Why; at most 1,000 characters are kept.
     pub reason: Option<String>,
@@ -65,8 +80,25 @@ pub struct AuditFilter {
 
 impl AuditFilter {
     /// Every action that is noted, as [`AuditRecord::action`] says it.
-    pub const ACTIONS: [&'static str; 10] =
-        ["replay", "retry_now", "discard", "skip", "pause", "resume", "forget_route", "purge", "delete_state", "refused_login"];
+    pub const ACTIONS: [&'static str; 17] = [
+        "replay",
+        "retry_now",
+        "discard",
+        "skip",
+        "pause",
+        "resume",
+        "forget_route",
+        "purge",
+        "delete_state",
+        "refused_login",
+        "start_host",
+        "stop_host",
+        "load_plugin",
+        "swap_plugin",
+        "unload_plugin",
+        "rollback_plugin",
+        "migrate",
+    ];
 
     /// Which of three statements reads what matches: that for everything, for what was done to one event alone, or for what may
     /// have touched one event. `None` when nothing can match.
@@ -111,7 +143,7 @@ pub(super) struct Span {
     pub(super) before: i64,
 }
 
-/// Something that was done by hand. Field names are column names.
+/// A change. Field names are column names.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[non_exhaustive]
 #[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
@@ -124,7 +156,7 @@ pub struct AuditRecord {
     pub actor: String,
     /// What was done, such as `replay`; a later version may name others.
     pub action: String,
-    /// To what: an event's id, a route, a filter, or a plugin with or without a key of its state.
+    /// To what: an event's id, a route, a filter, a plugin, or the mode and version of a host.
     pub selector: serde_json::Value,
     /// To how many.
     pub count: u64,

@@ -44,8 +44,8 @@ pub use self::manifest::{
 #[doc(hidden)] // for the host
 pub use self::reload::RequiredPlugins;
 pub use self::reload::{
-    LockChange, Locked, PluginReport, Plugins, PluginsConfig, ReadyWhen, WherePinned, check_manifests, inspect, lock,
-    manifest_of, retry, rollback, strays,
+    LockChange, Locked, PluginReport, Plugins, PluginsConfig, ReadyWhen, RolledBack, WherePinned, check_manifests, inspect,
+    lock, manifest_of, retry, rollback, strays,
 };
 pub use self::single::{
     Call, CallReport, Disturbance, InstanceUse, MemoryState, Outside, PluginHost, Trouble, check, check_at, load_listener,

@@ -12,7 +12,7 @@ mod required;
 mod swap;
 mod watch;
 
-pub use self::by_hand::{LockChange, Locked, WherePinned, lock, retry, rollback};
+pub use self::by_hand::{LockChange, Locked, RolledBack, WherePinned, lock, retry, rollback};
 pub use self::check::check_manifests;
 pub use self::report::PluginReport;
 pub use self::required::RequiredPlugins;

@@ -1,4 +1,4 @@
-//! What was done by hand.
+//! The audit log: changes by people, and by hosts themselves.
 
 use axum::Json;
 use axum::extract::State;
@@ -17,7 +17,7 @@ use super::events::id_schema;
 
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
-        Endpoint::get("/v1/audit", "list_audit", "List manual changes", list)
+        Endpoint::get("/v1/audit", "list_audit", "List changes", list)
             .role(Role::Viewer)
             .asks_the_database()
             .checks_its_query()
@@ -26,7 +26,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
                 json!({ "type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": 50 }),
                 "The most records to list.",
             )
-            .query("actor", text(), "Changes by this user or token.")
+            .query("actor", text(), "Changes by this user, token or host.")
             .query("action", json!({ "type": "string", "enum": AuditFilter::ACTIONS }), "Changes of this kind.")
             .query("event_id", id_schema(), "Changes to this one event.")
             .query("since", text(), "Changes since this time, or since so long ago: `2h`.")

@@ -24,6 +24,9 @@ const BOTTOM: f64 = 126.0;
 /// How far the labels of two lines are apart at least.
 const APART: f64 = 13.0;
 
+/// The least distance between the lines of two changes.
+const CHANGES_APART: f64 = 4.0;
+
 /// How many of the last points count as the present: the newest may not be known yet.
 const PRESENT: usize = 2;
 
@@ -44,6 +47,8 @@ pub(crate) struct Chart {
     pub(crate) ends: Timestamp,
     /// The time between two points.
     pub(crate) step: Duration,
+    /// The changes during this time, each with its text. Changes before the first point are left out.
+    pub(crate) changes: Vec<(Timestamp, String)>,
 }
 
 /// One line.
@@ -114,6 +119,14 @@ impl Chart {
         html! {
             svg viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) role="img" aria-label=(label) {
                 (marks(&axis, span))
+                @for (x, text) in self.changed(length) {
+                    g.change {
+                        title { (text) }
+                        // Wide enough to be pointed at.
+                        rect x=(x - 4.0) y=(TOP) width="8" height=(BOTTOM - TOP) {}
+                        line x1=(x) x2=(x) y1=(TOP) y2=(BOTTOM) {}
+                    }
+                }
                 // The last line first: the first one is drawn over it.
                 @for (index, (series, tops)) in self.series.iter().zip(&all).enumerate().rev() {
                     @if self.stacked { path.area.(series.class) d=(area(tops, below(&all, index), most)) {} }
@@ -128,6 +141,26 @@ impl Chart {
                 }
             }
         }
+    }
+
+    /// The line of each change and its text, the earliest first. Changes that are too close to each other share a line.
+    fn changed(&self, length: usize) -> Vec<(f64, String)> {
+        let steps = u32::try_from(length.saturating_sub(1)).unwrap_or(u32::MAX);
+        let span = self.step.saturating_mul(steps);
+        let mut known: Vec<_> = self.changes.iter().filter(|(at, _)| !span.is_zero() && self.ends.since(*at) <= span).collect();
+        known.sort_by_key(|(at, _)| *at);
+        let mut lines: Vec<(f64, String)> = Vec::new();
+        for (at, text) in known {
+            let x = round(RIGHT - (RIGHT - LEFT) * self.ends.since(*at).div_duration_f64(span));
+            match lines.last_mut() {
+                Some((last, texts)) if x - *last < CHANGES_APART => {
+                    texts.push('\n');
+                    texts.push_str(text);
+                }
+                _ => lines.push((x, text.clone())),
+            }
+        }
+        lines
     }
 
     /// The points of each line, on top of the lines before it if they are stacked.
@@ -303,6 +336,7 @@ mod tests {
             stacked,
             ends: "2026-11-21T14:02:00Z".parse().unwrap(),
             step: Duration::from_secs(60),
+            changes: Vec::new(),
         }
     }
 
@@ -337,6 +371,24 @@ mod tests {
                 assert!((0.0..=HEIGHT).contains(&y), "{extreme}: {y}");
             }
         }
+    }
+
+    #[test]
+    fn a_change_is_a_line_with_its_text_and_changes_at_the_same_time_share_one() {
+        let mut chart = chart(vec![hour(|_| Some(1.0))], false);
+        let change = |time: &str, text: &str| (time.parse::<Timestamp>().unwrap(), text.to_owned());
+        chart.changes = vec![
+            change("2026-11-21T14:02:00Z", "resume <b>"),
+            change("2026-11-21T13:32:32Z", "swap on web-2"),
+            change("2026-11-21T13:32:30Z", "swap on web-1"),
+            change("2026-11-21T13:02:59Z", "longer ago"),
+        ];
+
+        assert_eq!(chart.changed(60), [(191.0, "swap on web-1\nswap on web-2".to_owned()), (RIGHT, "resume <b>".to_owned())]);
+        let text = chart.show().into_string();
+        assert_eq!(text.matches("class=\"change\"").count(), 2, "{text}");
+        assert!(text.contains("<title>resume &lt;b&gt;</title>") && !text.contains("longer ago"), "{text}");
+        assert_eq!(chart.changed(1), [], "one point has no span");
     }
 
     #[test]

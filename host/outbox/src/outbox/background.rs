@@ -14,7 +14,7 @@ use super::wanted::Wanted;
 use crate::dispatcher::{Dispatcher, Shared, Visits};
 use crate::listener::Listeners;
 use crate::metrics::{Sampled, Sampler};
-use crate::node::{HEARTBEATS, Heartbeat, SessionKeeper, SinkReport, Stalls};
+use crate::node::{ChangeLog, HEARTBEATS, Heartbeat, SessionKeeper, SinkReport, Stalls};
 use crate::notifier;
 use crate::order::{Learner, Order};
 use crate::partition::Partitions;
@@ -65,6 +65,7 @@ impl<S> Background<'_, S> {
             learner: self.learner(),
             partitions: delivers.then(|| self.partitions.clone()),
             session: delivers.then(|| self.session_keeper(leave.clone(), seen_routes)),
+            change_log: delivers.then(|| self.change_log(&loaded, leave.clone())),
             heartbeat: delivers.then(|| self.heartbeat(&loaded, leave)),
             routes: delivers.then(|| self.route_keeper(routes)),
             notifiers: std::iter::once(self.notifier()).chain(receiver).collect(),
@@ -147,7 +148,7 @@ impl<S> Background<'_, S> {
         let Self { wanted, parts, .. } = self;
         let node = Node {
             owner: parts.owner.clone(),
-            label: format!("{} {}", wanted.label, std::process::id()),
+            label: wanted.host_label(),
             mode: wanted.mode.as_str(),
             version: env!("CARGO_PKG_VERSION"),
             report: None,
@@ -175,6 +176,14 @@ impl<S> Background<'_, S> {
             },
         };
         self.health.spawn("heartbeat", heartbeat.run(leave))
+    }
+
+    /// Starts the task that records the changes of this host.
+    fn change_log(&self, loaded: &Loaded, leave: watch::Receiver<bool>) -> JoinHandle<()> {
+        let Self { wanted, parts, .. } = self;
+        let (store, metrics) = (self.store.clone(), parts.metrics.clone());
+        let change_log = ChangeLog::new(store, metrics, &wanted.host_label(), wanted.mode.as_str(), loaded.lister());
+        self.health.spawn("change log", change_log.run(leave))
     }
 
     fn session_keeper(&self, leave: watch::Receiver<bool>, routes: watch::Sender<Option<String>>) -> JoinHandle<()> {

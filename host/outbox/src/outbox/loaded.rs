@@ -55,7 +55,7 @@ impl Loaded {
         0
     }
 
-    /// Lists them for the heartbeat.
+    /// Lists them for the heartbeat and the audit log.
     pub(super) fn lister(&self) -> Option<PluginLister> {
         #[cfg(feature = "wasm")]
         return self.plugins.as_ref().map(|plugins| plugins.lister());

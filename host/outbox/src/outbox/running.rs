@@ -23,6 +23,7 @@ pub(super) struct Running {
     pub(super) routes: Option<JoinHandle<()>>,
     pub(super) heartbeat: Option<JoinHandle<()>>,
     pub(super) session: Option<JoinHandle<()>>,
+    pub(super) change_log: Option<JoinHandle<()>>,
     /// What looks at the table and its schema for whoever watches this outbox.
     pub(super) watchers: Vec<JoinHandle<()>>,
     pub(super) notifiers: Vec<JoinHandle<()>>,
@@ -76,6 +77,9 @@ impl Running {
         }
         if let Some(task) = self.session {
             ended("session keeper", task, times.signed_off).await;
+        }
+        if let Some(task) = self.change_log {
+            ended("change log", task, times.signed_off).await;
         }
         self.loaded.end().await;
     }

@@ -18,7 +18,7 @@ use crate::node::SinkReport;
 use crate::purge::PurgeConfig;
 use crate::routes;
 use crate::settler::channels;
-use crate::store::{Ownership, SharedStore, Store};
+use crate::store::{Audit, Ownership, SharedStore, Store};
 use crate::writer::Writer;
 
 /// What is there when nothing can fail any more.
@@ -40,9 +40,13 @@ impl<S: SharedStore> Wanted<S> {
         let store = self.store.shared();
         let index = self.mode.index();
         if self.migrate {
-            store.migrate_up().await?;
-            if let Some(index) = index {
-                store.add_index(index).await?;
+            let applied = store.migrate_up().await?;
+            let added = match index {
+                Some(index) => store.add_index(index).await?,
+                None => false,
+            };
+            if let Err(error) = store.note_migration(&Audit::by(self.host_label()), &applied, index.filter(|_| added)).await {
+                tracing::warn!(error = %crate::chain(&error), "migration not recorded in the audit log");
             }
         }
         store.check_schema().await?;

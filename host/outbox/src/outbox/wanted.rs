@@ -81,6 +81,11 @@ impl<S> Wanted<S> {
         self.mode != Mode::WriterOnly
     }
 
+    /// The label under which this host is listed: its name and the number of its process.
+    pub(super) fn host_label(&self) -> String {
+        format!("{} {}", self.label, std::process::id())
+    }
+
     /// Finds all faults, before anything is started.
     pub(super) fn check(&mut self) -> Result<Checked, StartError> {
         if self.mode == Mode::Ordered {

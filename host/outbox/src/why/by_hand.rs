@@ -1,46 +1,30 @@
 //! Manual changes that affect one event: of the event alone, of its route, or of many events by a filter.
 //!
-//! A change of many events leaves one audit record for each batch; here they are one action.
-
-use std::time::Duration;
+//! A change of many events leaves one audit record for each batch; here they are one [`Change`].
 
 use serde_json::Value;
 
+use super::changes::{Change, is_batch, selector};
 use crate::deceptive::shown;
 use crate::event::{Route, Status};
 use crate::store::{AuditFilter, AuditRecord, Record, Store, StoreError};
 use crate::time::Timestamp;
 use crate::units::count;
 
-/// How many actions are shown.
-const ACTIONS: usize = 50;
+/// How many changes are shown.
+const CHANGES: usize = 50;
 /// How many audit records are read at once.
 const PAGE: u32 = 500;
 /// How many pages of them are read: the batches of a replay of two million events.
 const PAGES: usize = 40;
 
-/// The longest time between two batches of one replay.
-const BETWEEN_BATCHES: Duration = Duration::from_secs(60);
-
-/// A manual change, which left one audit record or several.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct ManualAction {
-    /// Its first audit record, but with the `count` of all of them.
-    pub record: AuditRecord,
-    /// When its last audit record was written.
-    pub last_at: Timestamp,
-    /// How many audit records it left.
-    pub records: u64,
-}
-
 /// The manual changes that may have affected one event.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ByHand {
-    /// The actions, the latest first.
-    pub actions: Vec<ManualAction>,
-    /// Whether there are earlier actions.
+    /// The changes, the latest first.
+    pub changes: Vec<Change>,
+    /// Whether there are earlier changes.
     pub has_earlier: bool,
 }
 
@@ -55,14 +39,14 @@ impl ByHand {
             let is_last = page.len() < PAGE as usize;
             filter.before = page.last().map(|last| last.id);
             page.into_iter().filter(|entry| touches(record, entry)).for_each(|entry| by_hand.add(entry));
-            if by_hand.actions.len() > ACTIONS {
+            if by_hand.changes.len() > CHANGES {
                 break;
             }
             if is_last {
                 return Ok(by_hand);
             }
         }
-        by_hand.actions.truncate(ACTIONS);
+        by_hand.changes.truncate(CHANGES);
         by_hand.has_earlier = true;
         Ok(by_hand)
     }
@@ -70,44 +54,15 @@ impl ByHand {
     /// Adds an audit record that is older than those before it.
     fn add(&mut self, record: AuditRecord) {
         // The batches of one replay or purge are recognised even if other changes came between them. The same replay with a
-        // given time that is run again later is another action. Other changes are one action only if nothing came between.
+        // given time that is run again later is another change. Other changes are one change only if nothing came between.
         let is_batch = is_batch(&record);
-        let reach = if is_batch { self.actions.len() } else { 1 };
-        let follows = |known: &ManualAction| !is_batch || known.record.at.since(record.at) <= BETWEEN_BATCHES;
-        let same = |known: &&mut ManualAction| is_same(&known.record, &record) && follows(known);
-        match self.actions.iter_mut().rev().take(reach).find(same) {
-            Some(known) => {
-                let newer = std::mem::replace(&mut known.record, record);
-                known.record.count = known.record.count.saturating_add(newer.count);
-                known.records += 1;
-            }
-            None => self.actions.push(ManualAction { last_at: record.at, records: 1, record }),
+        let reach = if is_batch { self.changes.len() } else { 1 };
+        let same = |known: &&mut Change| if is_batch { known.has_part(&record) } else { known.is_repeated_by(&record) };
+        match self.changes.iter_mut().rev().take(reach).find(same) {
+            Some(known) => known.add(record),
+            None => self.changes.push(Change::of(record)),
         }
     }
-}
-
-/// The actions behind these audit records, the latest first like the records. All batches of one replay or purge are one action;
-/// each other record is an action by itself.
-pub fn actions(records: impl IntoIterator<Item = AuditRecord>) -> Vec<ManualAction> {
-    let mut by_hand = ByHand::default();
-    for record in records {
-        if is_batch(&record) {
-            by_hand.add(record);
-        } else {
-            by_hand.actions.push(ManualAction { last_at: record.at, records: 1, record });
-        }
-    }
-    by_hand.actions
-}
-
-/// Whether the record may be one batch of many: then its selector has the time by which the events had finished.
-fn is_batch(record: &AuditRecord) -> bool {
-    ["dead_before", "finished_before"].into_iter().any(|field| record.selector.get(field).is_some())
-}
-
-fn is_same(one: &AuditRecord, other: &AuditRecord) -> bool {
-    let key = |record: &AuditRecord| (record.actor.clone(), record.action.clone(), record.reason.clone());
-    key(one) == key(other) && one.selector == other.selector
 }
 
 /// Whether a change was made to this event, to its route, or to many events that may have included this one.
@@ -160,8 +115,8 @@ fn changed_route(done: &AuditRecord) -> Option<Route> {
 }
 
 /// A change of this event in words: what was done, by whom and why; safe for a terminal.
-pub(super) fn words(event: &Record, action: &ManualAction) -> String {
-    let ManualAction { record: done, records, .. } = action;
+pub(super) fn words(event: &Record, change: &Change) -> String {
+    let Change { record: done, records, .. } = change;
     let by = format!(" by {}", shown(&done.actor));
     let why = done.reason.as_deref().map_or_else(String::new, |reason| format!(": {}", shown(reason)));
     let word = done.action.replace('_', " ");
@@ -188,22 +143,6 @@ pub(super) fn words(event: &Record, action: &ManualAction) -> String {
     }
 }
 
-/// The selector of a change on one line, the route first: `Order/OrderPlaced error=timeout`; `all` for a filter without conditions.
-#[must_use]
-pub fn selector(selector: &Value) -> String {
-    let Some(fields) = selector.as_object() else { return selector.to_string() };
-    let name_of = |field: &str| fields.get(field).and_then(Value::as_str);
-    let route = name_of("aggregate_type").zip(name_of("event_type"));
-    let is_told = |name: &str| route.is_some() && matches!(name, "aggregate_type" | "event_type");
-    let others = fields
-        .iter()
-        .filter(|(name, value)| !value.is_null() && !is_told(name))
-        .map(|(name, value)| format!("{name}={}", value.as_str().map_or_else(|| value.to_string(), str::to_owned)));
-    let route = route.map(|(aggregate_type, event_type)| format!("{aggregate_type}/{event_type}"));
-    let told: Vec<String> = route.into_iter().chain(others).collect();
-    if told.is_empty() { "all".to_owned() } else { told.join(" ") }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -223,11 +162,11 @@ mod tests {
     fn folded(records: impl DoubleEndedIterator<Item = AuditRecord>) -> Vec<(String, i64, i64, u64, u64)> {
         let mut by_hand = ByHand::default();
         records.rev().for_each(|record| by_hand.add(record));
-        let told = |action: ManualAction| {
+        let told = |change: Change| {
             let second = |time: Timestamp| time.as_micros() / 1_000_000;
-            (action.record.action, second(action.record.at), second(action.last_at), action.record.count, action.records)
+            (change.record.action, second(change.record.at), second(change.last_at), change.record.count, change.records)
         };
-        by_hand.actions.into_iter().rev().map(told).collect()
+        by_hand.changes.into_iter().rev().map(told).collect()
     }
 
     #[test]
@@ -305,14 +244,5 @@ mod tests {
         assert!(touches(&failed(0, 2), &of("no such customer")), "it may have been the replay before");
         let dead = changed!(Record { status: Status::Dead, done_at: Some(at(300)), ..failed(0, 1) });
         assert!(touches(&dead, &of("no such customer")), "its listener gave it up since then");
-    }
-
-    #[test]
-    fn a_selector_is_said_on_one_line() {
-        let filter = json!({ "event_type": "OrderPlaced", "max_attempts": 3, "tenant_id": null });
-        assert_eq!(selector(&filter), "event_type=OrderPlaced max_attempts=3");
-        assert_eq!(selector(&json!({})), "all");
-        let of_route = json!({ "aggregate_type": "Order", "dead_before": "2026-11-23", "event_type": "OrderPlaced" });
-        assert_eq!(selector(&of_route), "Order/OrderPlaced dead_before=2026-11-23", "which events comes first");
     }
 }

@@ -52,13 +52,13 @@ pub(super) fn history(known: &Facts, state: State, next_at: Option<Timestamp>) -
         _ if is_delayed && next_at == Some(record.available_at) => {}
         _ => add(next_at, "it is due".to_owned()),
     }
-    steps.extend(known.by_hand.actions.iter().map(|action| Step {
-        at: action.record.at,
-        until: Some(action.last_at).filter(|last| *last > action.record.at),
-        what: words(record, action),
+    steps.extend(known.by_hand.changes.iter().map(|change| Step {
+        at: change.record.at,
+        until: Some(change.last_at).filter(|last| *last > change.record.at),
+        what: words(record, change),
     }));
     if known.by_hand.has_earlier {
-        let at = known.by_hand.actions.last().map_or(record.created_at, |earliest| earliest.record.at);
+        let at = known.by_hand.changes.last().map_or(record.created_at, |earliest| earliest.record.at);
         let what = "earlier manual operations are not listed here; see `outbox audit list`".to_owned();
         steps.push(Step { at, until: None, what });
     }

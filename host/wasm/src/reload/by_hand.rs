@@ -128,13 +128,22 @@ pub enum WherePinned {
     PinAnew,
 }
 
+/// The components of a rollback, each by its SHA-256 in hex.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RolledBack {
+    /// The component that was replaced; `None` if no component could be read.
+    pub from: Option<String>,
+    /// The component that is there now.
+    pub to: String,
+}
+
 /// Puts the version that served before the last one back into the directory: component, and the manifest beside it. A running host
-/// swaps it in as it does any other file. Returns its SHA-256 in hex.
+/// swaps it in as it does any other file.
 ///
 /// # Errors
 /// When no earlier version is known, no host would load it since the plugin is pinned to another, or the pins cannot be read or
 /// written: nothing has changed then. When the files cannot be written.
-pub fn rollback(config: &PluginsConfig, name: &str, pinned: WherePinned) -> Result<String, LoadError> {
+pub fn rollback(config: &PluginsConfig, name: &str, pinned: WherePinned) -> Result<RolledBack, LoadError> {
     let file = config.dir.join(format!("{name}.wasm"));
     let refused = |reason: String| LoadError::Directory { dir: config.dir.clone(), reason };
     let trust = Trust::of(&config.trusted_owners);
@@ -177,5 +186,5 @@ pub fn rollback(config: &PluginsConfig, name: &str, pinned: WherePinned) -> Resu
         }
     }
     put_back(&file, &bytes)?;
-    Ok(earlier.digest.clone())
+    Ok(RolledBack { from: now, to: earlier.digest.clone() })
 }

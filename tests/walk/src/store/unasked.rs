@@ -70,7 +70,7 @@ impl DeadStore for MemoryStore {
 #[async_trait]
 impl AuditStore for MemoryStore {
     async fn note(&self, _: &Audit, _: &str, _: &serde_json::Value, _: u64) -> Result<(), StoreError> {
-        unreachable!("only people do what is noted")
+        self.run("note", |_| ()).await
     }
 
     async fn list_audit(&self, _: &AuditFilter, _: u32) -> Result<Vec<AuditRecord>, StoreError> {

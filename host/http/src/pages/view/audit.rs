@@ -1,7 +1,7 @@
-//! The audit log: what was done by hand, by whom and why.
+//! The audit log: the changes by people and by hosts, with their reasons.
 
 use maud::{Markup, html};
-use outbox::why::{ManualAction, actions, selector};
+use outbox::why::{Change, changes, selector};
 use outbox_event::units::{count, number};
 use outbox_store::{AuditFilter, AuditRecord};
 use serde_json::Value;
@@ -30,11 +30,11 @@ pub(crate) fn page(frame: &Frame, filter: &AuditFilter, records: &[AuditRecord])
     let is_narrow = filter.actor.is_some() || filter.action.is_some();
     html! {
         h1 { "Audit log" }
-        p.quiet { "Every manual change, newest first. No host changes or deletes a record." }
+        p.quiet { "Every change by a person or a host, newest first. No host edits or deletes a record." }
         @if is_narrow || filter.before.is_some() || !records.is_empty() { (form(frame, filter, is_narrow)) }
         @if records.is_empty() {
             @if is_narrow || filter.before.is_some() { p { "No change matches." } } @else {
-                p { "No changes yet. Every replay, skip, discard, pause, resume and purge is recorded here with its reason." }
+                p { "No changes yet. Every replay, skip, discard, pause, resume and purge is recorded here with its reason, and so is every start and stop of a host and every change of a plugin." }
             }
         } @else {
             (rows(frame, shown, ROWS, records.len() > ROWS))
@@ -69,7 +69,7 @@ fn address(frame: &Frame, filter: &AuditFilter, before: Option<u64>) -> String {
 fn form(frame: &Frame, filter: &AuditFilter, is_narrow: bool) -> Markup {
     html! {
         form.filters action=(frame.to("audit")) {
-            label { "User" input name="actor" value=(filter.actor.as_deref().unwrap_or_default()) autocomplete="off" spellcheck="false"; }
+            label { "Changed by" input name="actor" value=(filter.actor.as_deref().unwrap_or_default()) autocomplete="off" spellcheck="false"; }
             label { "Change"
                 select name="action" {
                     option value="" { "any" }
@@ -83,21 +83,22 @@ fn form(frame: &Frame, filter: &AuditFilter, is_narrow: bool) -> Markup {
 }
 
 /// The records as a table of at most `most` rows. `is_cut` says that there are earlier records, some of which may belong to the
-/// same action as the oldest of these.
+/// same change as the oldest of these.
 pub(crate) fn rows(frame: &Frame, records: &[AuditRecord], most: usize, is_cut: bool) -> Markup {
     let now = frame.known.now();
     let oldest = records.last().map(|record| record.id);
     html! {
         table.rows {
-            thead { tr { th scope="col" { "When" } th scope="col" { "User" } th scope="col" { "Change" } th scope="col" { "Applied to" } th.number scope="col" { "Count" } th scope="col" { "Reason" } } }
+            thead { tr { th scope="col" { "When" } th scope="col" { "Changed by" } th scope="col" { "Change" } th scope="col" { "Applied to" } th.number scope="col" { "Count" } th scope="col" { "Reason" } } }
             tbody {
-                @for ManualAction { record, last_at, records, .. } in actions(records.iter().cloned()).iter().take(most) {
+                @for change in changes(records.iter().cloned()).iter().take(most) {
+                    @let Change { record, last_at, records, hosts, .. } = change;
                     tr {
                         td.tight { (when(*last_at, now)) }
-                        td { (visible(&record.actor)) }
+                        td { (visible(&change.who())) }
                         td.tight {
                             (visible(&record.action.replace('_', " ")))
-                            @if *records > 1 { " " small.quiet { "in " (count(*records, "step")) } }
+                            @if *records > 1 && hosts.is_empty() { " " small.quiet { "in " (count(*records, "step")) } }
                         }
                         td.mono { (applied_to(frame, &record.selector)) }
                         td.number data-name="count" {

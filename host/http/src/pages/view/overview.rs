@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use maud::{Markup, html};
+use outbox::why::{Change, selector};
 use outbox_event::time::Timestamp;
 use outbox_event::units::number;
 use outbox_store::{AuditRecord, RouteRecord};
@@ -12,7 +13,7 @@ use crate::history::Minute;
 use crate::pages::chart::{Chart, Scale, Series};
 use crate::pages::document::Frame;
 use crate::pages::known::snapshot::Snapshot;
-use crate::pages::words::{Stand, visible};
+use crate::pages::words::{Stand, clock, short, visible};
 
 /// How many of the busiest routes are listed.
 const ROUTES: usize = 12;
@@ -23,7 +24,7 @@ pub(crate) struct Overview<'a> {
     pub(crate) hour: Vec<Option<Minute>>,
     /// How many events this host has in its hands, claimed or held by their partitions.
     pub(crate) in_hand: usize,
-    /// Changes by hand, newest first; `None` while the database does not answer.
+    /// The audit log, newest first, at most [`READ`] records; `None` while the database does not answer.
     pub(crate) changes: Option<Vec<AuditRecord>>,
 }
 
@@ -32,22 +33,26 @@ pub(crate) fn page(overview: &Overview<'_>) -> Markup {
     let now = frame.known.now();
     html! {
         h1.unseen { "Overview" }
-        (frame.live("charts", &html! { div.charts { @for chart in charts(&overview.hour, now) { (chart.show()) } } }))
+        (frame.live("charts", &html! { div.charts { @for chart in charts(&overview.hour, now, overview.changes.as_deref().unwrap_or_default()) { (chart.show()) } } }))
         @if let Some(snapshot) = &frame.known.snapshot { (frame.live("waits", &waits(frame, snapshot, overview.in_hand))) }
         @if let Some(records) = &overview.changes { (frame.live("changes", &changes(frame, records))) }
     }
 }
 
 /// How many records of the audit log are read: a purge leaves one for each batch.
-pub(crate) const READ: u32 = 100;
-/// The most changes that are shown.
+pub(crate) const READ: u32 = 200;
+/// The most changes that are listed.
 const CHANGES: usize = 8;
+/// The most changes that have a line in each chart.
+const LINES: usize = 40;
+/// The most characters of a change beside its line in a chart.
+const TEXT: usize = 160;
 
 fn changes(frame: &Frame, changes: &[AuditRecord]) -> Markup {
     html! {
         h2 { "Recent changes" }
         @if changes.is_empty() {
-            p.quiet { "Nobody has replayed, discarded, paused or purged anything yet." }
+            p.quiet { "No host, plugin, route or event was changed yet." }
         } @else {
             (audit::rows(frame, changes, CHANGES, changes.len() >= READ as usize))
             p { a href=(frame.to("audit")) { "Show the whole audit log" } }
@@ -55,7 +60,8 @@ fn changes(frame: &Frame, changes: &[AuditRecord]) -> Markup {
     }
 }
 
-fn charts(hour: &[Option<Minute>], now: Timestamp) -> [Chart; 3] {
+fn charts(hour: &[Option<Minute>], now: Timestamp, records: &[AuditRecord]) -> [Chart; 3] {
+    let changes = in_charts(records, now);
     let points = |of: fn(&Minute) -> Option<f64>| hour.iter().map(|minute| minute.as_ref().and_then(of)).collect::<Vec<_>>();
     let seconds = |of: fn(&Minute) -> Option<Duration>| {
         hour.iter().map(|minute| minute.as_ref().and_then(of).map(|time| time.as_secs_f64())).collect::<Vec<_>>()
@@ -68,6 +74,7 @@ fn charts(hour: &[Option<Minute>], now: Timestamp) -> [Chart; 3] {
         stacked,
         ends: now,
         step: Duration::from_secs(60),
+        changes: changes.clone(),
     };
     [
         chart(
@@ -104,6 +111,19 @@ fn charts(hour: &[Option<Minute>], now: Timestamp) -> [Chart; 3] {
             }],
         ),
     ]
+}
+
+/// The changes that may explain what a chart shows: those of hosts, plugins, routes and many events. A change of one event alone, and
+/// what changed nothing, are left out.
+fn in_charts(records: &[AuditRecord], now: Timestamp) -> Vec<(Timestamp, String)> {
+    let may_explain =
+        |change: &&Change| change.record.selector.get("event_id").is_none() && change.record.action != "refused_login";
+    let text = |change: &Change| {
+        let (action, at) = (change.record.action.replace('_', " "), clock(change.record.at, now));
+        short(&visible(&format!("{at} {action} {}, by {}", selector(&change.record.selector), change.who())), TEXT)
+    };
+    let changes = outbox::why::changes(records.iter().cloned());
+    changes.iter().filter(may_explain).take(LINES).map(|change| (change.record.at, text(change))).collect()
 }
 
 fn waits(frame: &Frame, snapshot: &Snapshot, in_hand: usize) -> Markup {
@@ -192,12 +212,27 @@ mod tests {
     }
 
     #[test]
+    fn a_swap_is_a_line_in_every_chart_and_a_change_of_one_event_is_none() {
+        let now = frame().known.now();
+        let at = now.minus(Duration::from_secs(600));
+        let swap = |host| {
+            let selector = json!({ "plugin": "mailer", "from": "1.3.0 (ab)", "to": "1.4.0 (cd)" });
+            AuditRecord::new(1, at, host, "swap_plugin", selector)
+        };
+        let skip = AuditRecord::new(2, at, "anna", "skip", json!({ "event_id": "e1" }));
+        let changes = in_charts(&[swap("web-2"), skip, swap("web-1")], now);
+
+        let wanted = format!("{} swap plugin mailer 1.3.0 (ab) → 1.4.0 (cd), by web-1 and 1 other host", clock(at, now));
+        assert_eq!(changes, [(at, wanted)]);
+    }
+
+    #[test]
     fn a_purge_that_was_read_whole_is_told_with_its_number_and_one_that_may_go_on_with_the_least() {
         let shown = |records: &[AuditRecord]| changes(&frame(), records).into_string();
 
         let whole = shown(&purge(4));
         assert!(whole.contains(">2,000<") && !whole.contains("at least"), "{whole}");
         let cut = shown(&purge(READ));
-        assert!(cut.contains("at least 50,000"), "{cut}");
+        assert!(cut.contains("at least 100,000"), "{cut}");
     }
 }

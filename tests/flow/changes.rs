@@ -1,0 +1,37 @@
+//! The changes of a host in the audit log.
+
+use outbox::Status;
+use outbox::store::{AuditRecord, AuditStore};
+use support::{Database, Recorder, eventually};
+
+use crate::common::{ROUTE, commit_one, outbox, reaches};
+
+pub(crate) async fn the_start_and_the_stop_of_a_host_are_in_the_audit_log<D: Database>(db: &D) {
+    let store = db.another().await;
+    let before = db.now().await;
+    let host = outbox(db).label("web-1").listener(ROUTE, Recorder::done().listener()).start().await.expect("starts");
+    eventually("the start is recorded", async || store.audit(10).await.expect("reads").len() == 1).await;
+
+    host.shutdown().await;
+
+    let records = store.audit(10).await.expect("reads");
+    let actions: Vec<_> = records.iter().map(|record| record.action.as_str()).collect();
+    assert_eq!(actions, ["stop_host", "start_host"], "the newest first");
+    for AuditRecord { at, actor, selector, count, .. } in &records {
+        assert_eq!(*actor, format!("web-1 {}", std::process::id()));
+        assert_eq!((selector["mode"].as_str(), *count), (Some("single_node"), 1), "{selector}");
+        assert!(*at >= before, "by the database's clock");
+    }
+}
+
+pub(crate) async fn an_audit_log_that_cannot_be_written_stops_neither_a_host_nor_its_events<D: Database>(db: &D) {
+    db.execute("ALTER TABLE outbox_event_audit RENAME TO taken_away").await;
+    let host = outbox(db).listener(ROUTE, Recorder::done().listener()).start().await.expect("starts");
+    eventually("the failure is counted", async || host.metrics().counts().db_errors > 0).await;
+
+    let id = commit_one(&host).await;
+
+    reaches(db, id, Status::Done).await;
+    support::in_time("the shutdown ends", host.shutdown()).await;
+    db.execute("ALTER TABLE taken_away RENAME TO outbox_event_audit").await;
+}
