@@ -175,6 +175,17 @@ fn a_sink_that_is_down_is_shown_everywhere_with_its_outage_and_the_events_that_w
     let remote = down(&place, &["--url", &url]);
     assert_eq!((&remote["kind"], &remote["routes"][0]), (&"nats".into(), &"Order/*".into()), "{remote}");
 
+    let local: &[&str] = &[];
+    for arguments in [local, &["--url", url.as_str()]] {
+        let routes = place.json(&[&["route", "list", "--output", "json"][..], arguments].concat());
+        let relayed = routes.as_array().expect("a list").iter().find(|route| route["event_type"] == "OrderPlaced");
+        let relayed = relayed.unwrap_or_else(|| panic!("{routes}"));
+        assert_eq!((&relayed["sink"], &relayed["sink_down_since"]), (&"orders".into(), &outage["since"]), "{relayed}");
+        let top = place.json(&[&["top", "--count", "1", "--output", "json"][..], arguments].concat());
+        assert_eq!((&top["sinks"][0]["name"], &top["sinks"][0]["state"]), (&"orders".into(), &"down".into()), "{top}");
+    }
+    let routes = place.ok(&["route", "list"]);
+    assert!(routes.contains("orders: down for "), "{routes}");
     let list = place.ok(&["sinks", "list"]);
     assert!(list.contains("orders on ") && list.contains(": down for ") && list.contains("next try "), "{list}");
     let doctor = place.run(&["doctor"]);

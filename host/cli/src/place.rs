@@ -116,8 +116,9 @@ pub(crate) trait Place: Send + Sync {
     /// The plugins of the hosts that run.
     async fn plugins(&self) -> Result<Vec<Listed>, Failure>;
 
-    /// The sinks of the hosts that run.
-    async fn sinks(&self) -> Result<Vec<HostSink>, Failure>;
+    /// The sinks of the hosts that run. `routes` are those of [`routes`](Self::routes), for the number of waiting events; a host of
+    /// `--url` counts by itself.
+    async fn sinks(&self, routes: &[RouteRecord]) -> Result<Vec<HostSink>, Failure>;
 }
 
 /// A row with its payload.

@@ -1,10 +1,13 @@
 //! `outbox route`: lists, pauses, resumes and forgets routes.
 
 mod blocked;
+mod sink;
 
 use clap::{Args, Subcommand};
 use outbox::listener::is_unroutable;
+use outbox::node::{Relays, SinkStatus};
 use outbox::store::{Filter, Record, RouteRecord, SetAside, left_out};
+use outbox::time::Timestamp;
 use outbox::why::{Pauses, covered, first_listener, holding, resume_command};
 use outbox::wording::did_you_mean;
 use outbox::{PAUSE_KNOWN_WITHIN, Route};
@@ -21,7 +24,7 @@ use crate::plugins::answering;
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum RouteCommand {
-    /// List every route with the number of its waiting, parked, blocked and dead events
+    /// List every route with the number of its waiting, parked, blocked and dead events, and the sink that it is relayed to
     #[command(after_help = "Example:\n  outbox route list --output json")]
     List {
         #[command(flatten)]
@@ -79,6 +82,10 @@ struct Listed<'r> {
     known: &'r RouteRecord,
     /// The routes and patterns whose pauses hold it, the most exact first.
     held_by: Vec<String>,
+    /// The sink that it is relayed to; `None` if it is not relayed, or no host runs.
+    sink: Option<&'r str>,
+    /// Since when that sink has been down on a host.
+    sink_down_since: Option<Timestamp>,
 }
 
 /// The result of a pause or a resume.
@@ -106,11 +113,21 @@ impl RouteCommand {
     pub(crate) async fn run(self, config: &Config) -> Result<(), Failure> {
         match self {
             Self::List { output } => {
-                let routes = place::open(config).await?.routes().await?;
+                let place = place::open(config).await?;
+                let (now, routes) = (place.now().await?, place.routes().await?);
+                let hosts = sink::by_host(place.sinks(&routes).await?);
+                let relays: Vec<Relays<'_>> = hosts.iter().map(|sinks| Relays::of(sinks)).collect();
                 let pauses = Pauses::of(&routes);
-                let listed: Vec<Listed> =
-                    routes.iter().map(|known| Listed { known, held_by: pauses.names_holding(&known.route) }).collect();
-                let people = |_: &[Listed]| if routes.is_empty() { String::new() } else { table(&routes, &pauses) };
+                let sinks: Vec<Option<&SinkStatus>> = routes.iter().map(|known| sink::sink_of(&relays, known)).collect();
+                let listed = routes.iter().zip(&sinks).map(|(known, sink)| Listed {
+                    held_by: pauses.names_holding(&known.route),
+                    known,
+                    sink: sink.map(|sink| sink.name.as_str()),
+                    sink_down_since: sink.and_then(|sink| sink.outage.as_ref()).map(|outage| outage.since),
+                });
+                let listed: Vec<Listed> = listed.collect();
+                let people =
+                    |_: &[Listed]| if routes.is_empty() { String::new() } else { table(&routes, &pauses, &sinks, now) };
                 output::many(&listed, output.output, people)?;
                 if routes.is_empty() && output.output == Format::Table {
                     eprintln!("no route is known yet: no listener has been registered, and no event is waiting");
@@ -128,8 +145,10 @@ impl RouteCommand {
     }
 }
 
-fn table(routes: &[RouteRecord], pauses: &Pauses<'_>) -> String {
-    let rows = routes.iter().map(|known| {
+/// `sinks` has the sink of each route. Without any, there is no column for them.
+fn table(routes: &[RouteRecord], pauses: &Pauses<'_>, sinks: &[Option<&SinkStatus>], now: Timestamp) -> String {
+    let has_sinks = sinks.iter().any(Option::is_some);
+    let rows = routes.iter().zip(sinks).map(|(known, sink)| {
         // Events are of routes, not of patterns.
         let counted = |number: u64| if known.route.is_pattern() && number == 0 { "-".to_owned() } else { number.to_string() };
         let never = if known.route.is_pattern() { "-" } else { "never" };
@@ -140,10 +159,15 @@ fn table(routes: &[RouteRecord], pauses: &Pauses<'_>) -> String {
             counted(known.blocked),
             counted(known.dead),
             first_listener(known, routes).map_or_else(|| never.to_owned(), relative),
-            paused(known, pauses),
         ]
+        .into_iter()
+        .chain(has_sinks.then(|| sink::words(*sink, now)))
+        .chain([paused(known, pauses)])
+        .collect::<Vec<String>>()
     });
-    output::table(&["route", ">waiting", ">parked", ">blocked", ">dead", "first listener", "paused"], rows)
+    let titles = ["route", ">waiting", ">parked", ">blocked", ">dead", "first listener"].into_iter();
+    let titles: Vec<&str> = titles.chain(has_sinks.then_some("sink")).chain(["paused"]).collect();
+    output::table(&titles, rows)
 }
 
 /// `2 h ago by anna@shop: the mail server moves`, with the pattern in front that is paused instead of the route.

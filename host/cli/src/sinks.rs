@@ -84,7 +84,7 @@ impl SinksCommand {
 }
 
 async fn list(config: &Config, output: Output) -> Result<(), Failure> {
-    let reported = async { place::open(config).await?.sinks().await }.await;
+    let reported = reported(config).await;
     let (reported, unknown) = match reported {
         // The configuration can be listed all the same.
         Err(failure) if config.remote.is_none() => (Vec::new(), Some(failure)),
@@ -104,6 +104,13 @@ async fn list(config: &Config, output: Output) -> Result<(), Failure> {
         eprintln!("no running host reports the state of these sinks; start one with `outbox run`");
     }
     Ok(())
+}
+
+/// The sinks of the hosts that run.
+async fn reported(config: &Config) -> Result<Vec<HostSink>, Failure> {
+    let place = place::open(config).await?;
+    let routes = if config.remote.is_some() { Vec::new() } else { place.routes().await? };
+    place.sinks(&routes).await
 }
 
 /// The sinks of the configuration, without a state. Sinks whose secrets this shell lacks have only their name and routes.
@@ -153,7 +160,7 @@ fn table(sinks: &[Listed]) -> String {
             sink.kind.as_deref().map_or_else(|| "-".to_owned(), |kind| short(kind, 32)),
             or_dash(sink.target.as_deref()),
             routes(sink),
-            state(&sink.hosts),
+            state(sink.hosts.iter().map(|on_host| on_host.state)),
             sink.waiting.map_or_else(|| "-".to_owned(), |waiting| waiting.to_string()),
         ]
     });
@@ -176,14 +183,15 @@ fn routes(Listed { routes, more_routes, .. }: &Listed) -> String {
 }
 
 /// The state of a sink on all hosts, in a few words.
-fn state(hosts: &[OnHost]) -> String {
-    let Some(first) = hosts.first() else { return "-".to_owned() };
-    let down = hosts.iter().filter(|on_host| on_host.state == SinkState::Down).count();
+pub(crate) fn state(on_hosts: impl Iterator<Item = SinkState>) -> String {
+    let states: Vec<SinkState> = on_hosts.collect();
+    let Some(first) = states.first() else { return "-".to_owned() };
+    let down = states.iter().filter(|state| **state == SinkState::Down).count();
     match down {
-        0 if hosts.iter().any(|on_host| on_host.state == SinkState::Working) => SinkState::Working.word().to_owned(),
-        0 => first.state.word().to_owned(),
-        all if all == hosts.len() => SinkState::Down.word().to_owned(),
-        some => format!("down on {some} of {} hosts", hosts.len()),
+        0 if states.contains(&SinkState::Working) => SinkState::Working.word().to_owned(),
+        0 => first.word().to_owned(),
+        all if all == states.len() => SinkState::Down.word().to_owned(),
+        some => format!("down on {some} of {} hosts", states.len()),
     }
 }
 
@@ -274,13 +282,12 @@ mod tests {
 
     #[test]
     fn the_state_of_all_hosts_is_one_short_text() {
-        let [working, down, unconfirmed] =
-            [SinkState::Working, SinkState::Down, SinkState::Unconfirmed].map(|state| move || on_host(state, None));
-        assert_eq!(state(&[]), "-");
-        assert_eq!(state(&[unconfirmed(), working()]), "working");
-        assert_eq!(state(&[unconfirmed()]), "unconfirmed");
-        assert_eq!(state(&[down()]), "down");
-        assert_eq!(state(&[working(), down()]), "down on 1 of 2 hosts");
+        let text = |on_hosts: &[SinkState]| state(on_hosts.iter().copied());
+        assert_eq!(text(&[]), "-");
+        assert_eq!(text(&[SinkState::Unconfirmed, SinkState::Working]), "working");
+        assert_eq!(text(&[SinkState::Unconfirmed]), "unconfirmed");
+        assert_eq!(text(&[SinkState::Down]), "down");
+        assert_eq!(text(&[SinkState::Working, SinkState::Down]), "down on 1 of 2 hosts");
     }
 
     #[test]

@@ -24,7 +24,7 @@ use screen::Screen;
 /// A look at a large table takes its time, and the database has other work: it rests this many times as long as the look took.
 const RESTS: u32 = 4;
 
-/// Watch rates, queue depths, lag, routes and hosts live; press q or Ctrl-C to stop
+/// Watch rates, queue depths, lag, routes, sinks and hosts live; press q or Ctrl-C to stop
 ///
 /// If standard output is not a terminal, prints one line per second instead. Rates are computed from the table: written counts
 /// new rows, and delivered counts those that are no longer waiting or dead.
@@ -123,11 +123,7 @@ impl TopCommand {
 
 async fn look(place: &dyn Place) -> Result<Sample, Failure> {
     let newest = outbox::store::Filter { newest_first: true, ..Default::default() };
-    Ok(Sample {
-        at: place.now().await?,
-        seq: place.list(&newest, 1).await?.first().map(|row| row.seq),
-        stats: place.stats().await?,
-        routes: place.routes().await?,
-        nodes: place.nodes().await?,
-    })
+    let (at, seq) = (place.now().await?, place.list(&newest, 1).await?.first().map(|row| row.seq));
+    let (stats, routes) = (place.stats().await?, place.routes().await?);
+    Ok(Sample { at, seq, stats, sinks: place.sinks(&routes).await?, nodes: place.nodes().await?, routes })
 }

@@ -204,8 +204,7 @@ impl Place for Database {
         Ok(self.nodes().await?.into_iter().filter(|node| node.alive).flat_map(listed).collect())
     }
 
-    async fn sinks(&self) -> Result<Vec<HostSink>, Failure> {
-        let (nodes, routes) = (self.nodes().await?, self.routes().await?);
-        Ok(live_sinks(&nodes, &routes, sinks))
+    async fn sinks(&self, routes: &[RouteRecord]) -> Result<Vec<HostSink>, Failure> {
+        Ok(live_sinks(&self.nodes().await?, routes, sinks))
     }
 }

@@ -403,7 +403,7 @@ impl Place for Host {
         self.get("/v1/plugins").await
     }
 
-    async fn sinks(&self) -> Result<Vec<HostSink>, Failure> {
+    async fn sinks(&self, _: &[RouteRecord]) -> Result<Vec<HostSink>, Failure> {
         self.get("/v1/sinks").await
     }
 }

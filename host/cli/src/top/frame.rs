@@ -1,13 +1,16 @@
 //! A look, as lines that fit a terminal.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use outbox::node::HostSink;
 use outbox::store::{NodeRecord, RouteRecord};
 use outbox::time::Timestamp;
 use outbox::why::Pauses;
 
 use super::sample::{Rates, Sample};
 use crate::output::{Colour, count, or_dash, paint, relative_to, short, shown, span, table};
+use crate::sinks::state;
 
 /// Lines of the rest: the head, the counts, the titles, and empty ones.
 const FIXED: usize = 12;
@@ -30,11 +33,17 @@ pub(super) fn frame(sample: &Sample, rates: &Rates, place: &str, (columns, rows)
     lines.push(format!("new     {:>10}   retry {:>14}   claimed {:>12}", stats.new, stats.retry, stats.in_flight));
     lines.push(format!("parked  {:>10}   blocked {:>12}   dead {dead:>15}", stats.parked, stats.blocked));
     let nodes = node_lines(&sample.nodes, sample.at);
-    let room = rows.saturating_sub(FIXED);
+    let sinks = sink_lines(&sample.sinks, sample.at);
+    // With the empty line above them.
+    let sinks_shown = sinks.len().min((rows / 5).max(2));
+    let room = rows.saturating_sub(FIXED + if sinks.is_empty() { 0 } else { sinks_shown + 1 });
     let nodes_shown = nodes.len().min((room / 3).max(2));
     let routes = route_lines(&sample.routes, sample.at);
     let routes_shown = routes.len().min(room.saturating_sub(nodes_shown).max(2));
-    for (all, many, what) in [(routes, routes_shown, "route"), (nodes, nodes_shown, "host")] {
+    for (all, many, what) in [(routes, routes_shown, "route"), (sinks, sinks_shown, "sink"), (nodes, nodes_shown, "host")] {
+        if all.is_empty() {
+            continue;
+        }
         lines.push(String::new());
         let hidden = all.len() - many;
         lines.extend(all.into_iter().take(many).map(|line| short(&line, columns)));
@@ -61,6 +70,31 @@ fn route_lines(routes: &[RouteRecord], now: Timestamp) -> Vec<String> {
     table(&["route", ">waiting", ">parked", ">blocked", ">dead", "paused"], rows).lines().map(str::to_owned).collect()
 }
 
+/// The title and one line for each sink, those that are down first; nothing without sinks.
+fn sink_lines(sinks: &[HostSink], now: Timestamp) -> Vec<String> {
+    let mut by_name: BTreeMap<&str, Vec<&HostSink>> = BTreeMap::new();
+    for one in sinks {
+        by_name.entry(&one.sink.name).or_default().push(one);
+    }
+    if by_name.is_empty() {
+        return Vec::new();
+    }
+    let mut by_name: Vec<_> = by_name.into_iter().collect();
+    by_name.sort_by_key(|(_, hosts)| !hosts.iter().any(|one| one.sink.is_down()));
+    let rows = by_name.into_iter().map(|(name, hosts)| {
+        let outages = hosts.iter().filter_map(|one| one.sink.outage.as_ref());
+        let first = outages.min_by_key(|outage| outage.since);
+        [
+            short(name, 40),
+            state(hosts.iter().map(|one| one.sink.state)),
+            first.map_or_else(|| "-".to_owned(), |outage| relative_to(outage.since, now)),
+            hosts.iter().map(|one| one.waiting).max().unwrap_or(0).to_string(),
+            or_dash(first.map(|outage| outage.reason.as_str())),
+        ]
+    });
+    table(&["sink", "state", "since", ">waiting", "~reason"], rows).lines().map(str::to_owned).collect()
+}
+
 /// The title and one line for each host, live ones first.
 fn node_lines(nodes: &[NodeRecord], now: Timestamp) -> Vec<String> {
     let mut nodes: Vec<&NodeRecord> = nodes.iter().collect();
@@ -84,6 +118,7 @@ fn node_lines(nodes: &[NodeRecord], now: Timestamp) -> Vec<String> {
 mod tests {
     use outbox::Route;
     use outbox::event::OwnerId;
+    use outbox::node::{SinkOutage, SinkState, SinkStatus};
     use outbox::store::{Node, Stats};
 
     use super::*;
@@ -110,7 +145,48 @@ mod tests {
             stats,
             routes: (0..routes).map(route).collect(),
             nodes: vec![node("shop\u{1b}[2J 1", false), node("shop 2", true)],
+            sinks: Vec::new(),
         }
+    }
+
+    /// The sinks of a host: one works, the other has been down for this many seconds.
+    fn sinks(host: &str, seconds: u64, now: Timestamp) -> [HostSink; 2] {
+        let outage = SinkOutage {
+            since: now.minus(Duration::from_secs(seconds)),
+            reason: "connection\u{1b}[2J refused".to_owned(),
+            next_try: now,
+        };
+        let sink = |name: &str, state, outage| SinkStatus {
+            name: name.to_owned(),
+            kind: "nats".to_owned(),
+            target: String::new(),
+            state,
+            outage,
+            last_success: None,
+            unavailable_receivers: 0,
+            routes: Vec::new(),
+            more_routes: 0,
+        };
+        let sinks = [sink("invoices", SinkState::Working, None), sink("orders", SinkState::Down, Some(outage))];
+        sinks.map(|sink| HostSink { host: host.to_owned(), sink, waiting: 1_400 })
+    }
+
+    #[test]
+    fn each_sink_has_a_line_and_those_that_are_down_come_first() {
+        let mut sample = sample(100);
+        let now = sample.at;
+        sample.sinks = [sinks("shop 2", 60, now), sinks("shop 3", 240, now)].concat();
+
+        let lines = frame(&sample, &Rates::default(), "sqlite:outbox.db", (100, 24));
+
+        let starting =
+            |name: &str| lines.iter().position(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{lines:#?}"));
+        let orders = &lines[starting("orders ")];
+        assert!(starting("orders ") < starting("invoices "), "{lines:#?}");
+        for part in [" down ", " 4 min ago ", " 1400 ", "connection\\u{1b}[2J refused"] {
+            assert!(orders.contains(part), "{part}: {orders}");
+        }
+        assert!(lines.len() <= 24 && lines.iter().any(|line| line.starts_with("shop 2")), "{lines:#?}");
     }
 
     #[test]

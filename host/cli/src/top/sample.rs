@@ -1,5 +1,6 @@
 //! What one look brings, and what two of them tell.
 
+use outbox::node::HostSink;
 use outbox::store::{NodeRecord, RouteRecord, Stats};
 use outbox::time::Timestamp;
 use serde::Serialize;
@@ -17,6 +18,8 @@ pub(super) struct Sample {
     pub(super) routes: Vec<RouteRecord>,
     #[serde(skip)]
     pub(super) nodes: Vec<NodeRecord>,
+    /// The sinks of each live host.
+    pub(super) sinks: Vec<HostSink>,
 }
 
 impl Sample {
@@ -64,7 +67,8 @@ mod tests {
     use super::*;
 
     fn sample(second: i64, seq: Option<u64>, stats: Stats) -> Sample {
-        Sample { at: Timestamp::from_micros(second * 1_000_000), seq, stats, routes: Vec::new(), nodes: Vec::new() }
+        let at = Timestamp::from_micros(second * 1_000_000);
+        Sample { at, seq, stats, routes: Vec::new(), nodes: Vec::new(), sinks: Vec::new() }
     }
 
     fn stats(new: u64, dead: u64, done: u64, parked: u64) -> Stats {

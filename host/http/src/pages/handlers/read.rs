@@ -124,8 +124,8 @@ pub(crate) async fn routes(visit: Visit) -> Response {
     }
     let host = &visit.pages.host;
     let nodes = visit.frame.known.snapshot.as_ref().map_or(&[][..], |snapshot| &snapshot.nodes);
-    let answers =
-        RouteListeners::of(nodes, host.owner.as_str(), &host.plugins(), &host.listeners).with_sinks(&host.monitor.sinks());
+    let down = visit.frame.known.snapshot.as_deref().map(sinks::down).unwrap_or_default();
+    let answers = RouteListeners::of(nodes, host.owner.as_str(), &host.plugins(), &host.listeners).with_down(down);
     visit.page("Routes", view::routes::page(&visit.frame, &answers, &visit.asked))
 }
 

@@ -1,14 +1,15 @@
 //! Which listener answers which route, as far as the host that shows the page knows: its own listeners, and the plugins of
 //! other live hosts. Hosts do not tell each other of native listeners.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use outbox_event::{Owner, PluginState, PluginStatus, Route, SinkStatus};
+use outbox_event::{Owner, PluginState, PluginStatus, Route};
 use outbox_listener::{Listeners, RegistryEntry};
 use outbox_store::NodeRecord;
 
 use super::plugins::{self, LivePlugin};
+use super::sinks::DownSink;
 
 /// The listeners of the live hosts.
 #[derive(Debug)]
@@ -17,8 +18,8 @@ pub(crate) struct RouteListeners<'a> {
     own: &'a Listeners,
     /// Whether another host is alive, which may have native listeners.
     has_others: bool,
-    /// The sinks that take no messages from this host.
-    sinks_down: HashSet<String>,
+    /// The sinks that take no messages from at least one host, by name.
+    sinks_down: HashMap<String, DownSink>,
 }
 
 /// Who answers a route.
@@ -28,8 +29,8 @@ pub(crate) enum RouteListener<'a> {
     Plugin(&'a PluginStatus),
     /// Native code or a relay of this host.
     Own(Owner),
-    /// A relay of this host, whose sink takes no messages.
-    DownSink(Owner),
+    /// A relay of this host, whose sink takes no messages from at least one host.
+    DownSink(Owner, &'a DownSink),
     /// None is known; another live host may have a listener.
     Untold,
     /// No live host has a listener.
@@ -41,12 +42,12 @@ impl<'a> RouteListeners<'a> {
     pub(crate) fn of(nodes: &[NodeRecord], owner: &str, plugins: &[PluginStatus], own: &'a Listeners) -> Self {
         let has_others = nodes.iter().any(|node| node.alive && node.owner != owner);
         let plugins = plugins::with_own(nodes, owner, plugins);
-        Self { plugins, own, has_others, sinks_down: HashSet::new() }
+        Self { plugins, own, has_others, sinks_down: HashMap::new() }
     }
 
-    /// With the state of this host's sinks.
-    pub(crate) fn with_sinks(mut self, sinks: &[SinkStatus]) -> Self {
-        self.sinks_down = sinks.iter().filter(|sink| sink.is_down()).map(|sink| sink.name.clone()).collect();
+    /// With the sinks that are down.
+    pub(crate) fn with_down(mut self, sinks: Vec<DownSink>) -> Self {
+        self.sinks_down = sinks.into_iter().map(|sink| (sink.name.clone(), sink)).collect();
         self
     }
 
@@ -57,10 +58,17 @@ impl<'a> RouteListeners<'a> {
         }
         let own: Option<Arc<RegistryEntry>> = self.own.find(route);
         match own {
-            Some(entry) => match &entry.owner {
-                Owner::Sink(name) if self.sinks_down.contains(&**name) => RouteListener::DownSink(entry.owner.clone()),
-                owner => RouteListener::Own(owner.clone()),
-            },
+            Some(entry) => {
+                let owner = entry.owner.clone();
+                let down = match &owner {
+                    Owner::Sink(name) => self.sinks_down.get(&**name),
+                    _ => None,
+                };
+                match down {
+                    Some(sink) => RouteListener::DownSink(owner, sink),
+                    None => RouteListener::Own(owner),
+                }
+            }
             None if self.has_others => RouteListener::Untold,
             None => RouteListener::Nobody,
         }

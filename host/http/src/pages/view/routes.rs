@@ -2,7 +2,8 @@
 
 use maud::{Markup, html};
 use outbox_event::Route;
-use outbox_event::units::number;
+use outbox_event::time::Timestamp;
+use outbox_event::units::{number, span};
 use outbox_store::left_out;
 
 use super::paging::Paging;
@@ -10,6 +11,7 @@ use crate::pages::asked::fields::Fields;
 use crate::pages::asked::routes::{WantedRoutes, begin, end_before, standings};
 use crate::pages::document::Frame;
 use crate::pages::known::listeners::{RouteListener, RouteListeners};
+use crate::pages::known::sinks::DownSink;
 use crate::pages::link::query;
 use crate::pages::words::{short, visible, when};
 use crate::standing::{RouteCounts, RouteState, Standing};
@@ -133,6 +135,8 @@ fn row(frame: &Frame, answers: &RouteListeners<'_>, standing: &Standing<'_>) -> 
                         @if let Some(by) = &held.paused_by { " by " (visible(by)) }
                         @if let Some(why) = &held.pause_reason { ": " (visible(&short(why, 160))) }
                     }
+                } @else if let RouteListener::DownSink(_, sink) = &answer {
+                    " " (outage(sink, now))
                 }
             }
             td.listener { (listener(standing, &answer)) }
@@ -149,13 +153,26 @@ fn row(frame: &Frame, answers: &RouteListeners<'_>, standing: &Standing<'_>) -> 
     }
 }
 
+/// Since when a sink is down, and on how many hosts if it is not on all.
+fn outage(sink: &DownSink, now: Timestamp) -> Markup {
+    let since = sink.outage.since;
+    html! {
+        small.quiet {
+            "for " span title=(since) { (span(now.since(since))) }
+            @if sink.other_hosts > 0 {
+                " on " (number(sink.hosts.len() as u64)) " of " (number((sink.hosts.len() + sink.other_hosts) as u64)) " hosts"
+            }
+        }
+    }
+}
+
 fn listener(standing: &Standing<'_>, answer: &RouteListener<'_>) -> Markup {
     let nobody = |text: &str| html! { span.quiet { (text) } };
     match answer {
         RouteListener::Plugin(plugin) => {
             html! { span.mono { (visible(&plugin.name)) " " (visible(plugin.version.as_deref().unwrap_or_default())) } }
         }
-        RouteListener::Own(owner) | RouteListener::DownSink(owner) => html! { (visible(&owner.to_string())) },
+        RouteListener::Own(owner) | RouteListener::DownSink(owner, _) => html! { (visible(&owner.to_string())) },
         _ if standing.known.route.is_pattern() => nobody("pattern"),
         _ if !standing.had_listener => nobody("none"),
         RouteListener::Untold => nobody("none here; another host may have one"),
@@ -167,7 +184,7 @@ fn state(standing: &Standing<'_>, answer: &RouteListener<'_>) -> Markup {
     let (class, shape, word) = match answer {
         _ if standing.is(RouteState::Paused) => badge(RouteState::Paused),
         RouteListener::Plugin(_) | RouteListener::Own(_) => ("done", "●", "serving"),
-        RouteListener::DownSink(_) => ("dead", "✕", "sink down"),
+        RouteListener::DownSink(..) => ("dead", "✕", "sink down"),
         _ if standing.is(RouteState::NoListener) => badge(RouteState::NoListener),
         _ if standing.known.route.is_pattern() => ("waiting", "○", "not paused"),
         RouteListener::Untold => ("waiting", "○", "unknown"),
@@ -181,13 +198,14 @@ fn state(standing: &Standing<'_>, answer: &RouteListener<'_>) -> Markup {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::Duration;
 
-    use outbox_event::{DispatchResult, Event, Failure, Owner, SinkState, SinkStatus};
+    use outbox_event::{DispatchResult, Event, Failure, Owner, SinkOutage};
     use outbox_listener::{Listeners, Registration};
     use outbox_store::{NodeRecord, RouteRecord};
 
     use super::*;
-    use crate::pages::fake::{frame, node, route, sink};
+    use crate::pages::fake::{frame, node, route};
     use crate::pages::known::snapshot::{Known, Snapshot};
 
     /// The page of a host with these listeners, `web-1`.
@@ -280,14 +298,23 @@ mod tests {
         own.set_relays(vec![(Owner::Sink("down".into()), relay("Invoice")), (Owner::Sink("up".into()), relay("Order"))])
             .unwrap();
         let snapshot = Snapshot { routes: vec![route("Invoice", "Sent"), route("Order", "Placed")], ..Snapshot::made_up(now) };
-        let down = SinkStatus { state: SinkState::Down, ..sink("down", &[]) };
-        let answers = RouteListeners::of(&[], "owner-web-1", &[], &own).with_sinks(&[down, sink("up", &[])]);
+        let since = now.minus(Duration::from_secs(240));
+        let down = DownSink {
+            name: "down".to_owned(),
+            hosts: vec!["web-1".to_owned()],
+            other_hosts: 1,
+            routes: Vec::new(),
+            more_routes: 0,
+            waiting: 0,
+            outage: SinkOutage { since, reason: "connection refused".to_owned(), next_try: now },
+        };
+        let answers = RouteListeners::of(&[], "owner-web-1", &[], &own).with_down(vec![down]);
         let frame = Frame { known: Known { snapshot: Some(Arc::new(snapshot)), outage: None }, ..frame() };
 
         let rows = told(&page(&frame, &answers, &Fields::default()).into_string());
 
         let both = |state: &str, listener: &str| (state.to_owned(), listener.to_owned());
-        assert_eq!(rows, [both("✕ sink down", "the sink down"), both("● serving", "the sink up")]);
+        assert_eq!(rows, [both("✕ sink down for 4 min on 1 of 2 hosts", "the sink down"), both("● serving", "the sink up")]);
     }
 
     #[test]
