@@ -26,7 +26,8 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             .checks_its_query()
             .detail(
                 "Each host judges by the messages that it sends itself. `waiting` counts the unfinished events of the routes that are \
-                 relayed to the sink; it is the same for every host.",
+                 relayed to the sink; it is the same for every host. The list has no pages: its length is the number of configured sinks times \
+                 the number of live hosts, and at most 1,000 sinks of each other host are read.",
             )
             .knows::<Route>()
             .knows::<SinkOutage>()
