@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use outbox::store::{
-    Filter, Index, NewRow, Node, NodeStore, ReadOrder, ReadRequest, SchemaStore, Severity, WaitsFor, WriteStore,
+    AuditFilter, DeadFilter, DeadStore, Filter, Index, NewRow, Node, NodeStore, PurgeRequest, PurgeStore, PurgeTarget,
+    ReadOrder, ReadRequest, SchemaStore, Severity, WaitsFor, WriteStore,
 };
-use outbox::{Envelope, EventId, MySqlStore, PostgresStore, Store, StoreError};
+use outbox::time::Timestamp;
+use outbox::{Envelope, EventId, MySqlStore, PostgresStore, Status, Store, StoreError};
 use servers::{Database, Durability, Server};
-use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, Row};
+use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, PgConnection, Row};
 use support::{eventually, in_time};
 
-use crate::common::{beat, expectations, owner, ownership};
+use crate::common::{beat, by_hand, expectations, owner, ownership};
 
 fn request(order: Option<ReadOrder>) -> ReadRequest {
     ReadRequest {
@@ -31,7 +33,18 @@ async fn reads(store: &dyn Store) -> Vec<(&'static str, Option<StoreError>)> {
     let by_aggregate = Some(ReadOrder::ByAggregate { waits_for: WaitsFor::Unresolved, queued: Vec::new() });
     let id: EventId = Envelope::new("Any").json(&1).expect("good").id();
     let partitions: Vec<u16> = (0..256).collect();
+    let audit = |filter: AuditFilter| async move { store.list_audit(&filter, 10).await.err() };
     vec![
+        ("version of the schema", store.check_schema().await.err()),
+        ("steps of the schema", store.migrations().await.err()),
+        ("faults of the partition table", store.partition_faults().await.err()),
+        ("audit", audit(AuditFilter::default()).await),
+        ("later page of the audit", audit(AuditFilter { before: Some(9), ..AuditFilter::default() }).await),
+        ("audit of an event", audit(AuditFilter { event_id: Some(id), ..AuditFilter::default() }).await),
+        ("audit that touches an event", audit(AuditFilter { touching: Some(id), ..AuditFilter::default() }).await),
+        ("count of finished events", store.count_purgeable(Status::Done, Timestamp::from_micros(0)).await.err()),
+        ("count of dead events", store.count_dead(&DeadFilter::default()).await.err()),
+        ("count of waiting events", store.count_waiting(None).await.err()),
         ("read", store.read(&request(None)).await.err()),
         ("read in order", store.read(&request(by_aggregate)).await.err()),
         ("read the front", store.read(&request(Some(ReadOrder::OneForAll))).await.err()),
@@ -76,8 +89,14 @@ async fn a_standby_of_postgresql_answers_no_read() {
     direct.migrate_up().await.expect("migrates");
     direct.add_index(Index::OrderedByAggregate).await.expect("adds it");
     let standby = primary.standby(Duration::ZERO).expect("it starts");
+    let mut reader = PgConnection::connect(&standby.url()).await.expect("connects");
+    let index = "SELECT count(*) FROM pg_class WHERE relname = 'outbox_event_key'";
+    eventually("the standby shows the tables and the index", async || {
+        let row = reader.fetch_one(index).await.expect("it answers");
+        row.try_get::<i64, _>(0).expect("a number") == 1
+    })
+    .await;
     let store = PostgresStore::connect(&standby.url()).await.expect("connects");
-    eventually("the standby shows the schema", async || store.check_schema().await.is_ok()).await;
 
     refuses_every_read(&store, &format!("127.0.0.1:{}", standby.port())).await;
 
@@ -111,6 +130,9 @@ async fn a_read_only_mariadb_answers_no_read_and_its_connections_are_not_used_ag
     let error = store.heartbeat(&node, Duration::from_secs(30)).await.expect_err("takes no writes");
     assert!(matches!(error, StoreError::Standby { .. }), "{error:?}");
     refuses_every_read(&store, &format!("127.0.0.1:{port}")).await;
+    for (choice, error) in choices(&store).await {
+        assert!(matches!(error, Some(StoreError::StaleRead { .. })), "{choice}: {error:?}");
+    }
     admin.execute("SET GLOBAL read_only = 0").await.expect("sets");
     in_time("it is the primary again", beat(&store, &host)).await;
     for (read, error) in reads(&store).await {
@@ -129,6 +151,22 @@ async fn a_read_only_mariadb_answers_no_read_and_its_connections_are_not_used_ag
     let envelope = Envelope::new("Any").json(&1).expect("good");
     let error = store.write(&[NewRow { envelope: &envelope, claimed: false }], &ownership()).await.expect_err("out of range");
     assert!(matches!(error, StoreError::Failed { .. }), "the error of a trigger: {error:?}");
+}
+
+/// The error of each change that begins with a read of its own, or `None`. A read-only server would find nothing, and a host would believe
+/// it.
+async fn choices(store: &MySqlStore) -> Vec<(&'static str, Option<StoreError>)> {
+    let finished = PurgeTarget::Finished { status: Status::Done, finished_before: Timestamp::from_micros(0) };
+    let finished = PurgeRequest::first(finished, 10);
+    let undelivered = PurgeRequest::first(PurgeTarget::Undelivered { older_than: Duration::ZERO }, 10);
+    vec![
+        ("next to purge", store.next_to_purge(&finished).await.err()),
+        ("purge", store.purge(&finished).await.err()),
+        ("next undelivered to purge", store.next_to_purge(&undelivered).await.err()),
+        ("purge of undelivered events", store.purge(&undelivered).await.err()),
+        ("replay", store.replay_batch(&DeadFilter::default(), 10, &by_hand()).await.err()),
+        ("retry now", store.retry_now(None, 0, 10, &by_hand()).await.err()),
+    ]
 }
 
 /// The numbers of the host's connections.

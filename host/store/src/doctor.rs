@@ -94,6 +94,7 @@ pub(super) fn schema(checked: Result<(), StoreError>) -> Result<Finding, StoreEr
             Ok(Finding::fault("schema", error.to_string(), fix))
         }
         Err(error @ StoreError::Forbidden { .. }) => Ok(Finding::fault("schema", error.to_string(), GRANT)),
+        Err(error @ StoreError::StaleRead { .. }) => Ok(Finding::fault("schema", error.to_string(), ASK_PRIMARY)),
         Err(error) => Err(error),
     }
 }
@@ -116,6 +117,9 @@ pub(super) async fn partitions(store: &impl PartitionStore) -> Result<Finding, S
     let faults = match store.partition_faults().await {
         Ok(faults) => faults,
         Err(error @ StoreError::Forbidden { .. }) => return Ok(Finding::fault("partitions", error.to_string(), GRANT)),
+        Err(error @ StoreError::StaleRead { .. }) => {
+            return Ok(Finding::fault("partitions", error.to_string(), ASK_PRIMARY));
+        }
         Err(error) => return Err(error),
     };
     Ok(if faults.is_empty() {
@@ -139,14 +143,16 @@ pub(super) const LOOK: &str = "see which server answers reads";
 pub(super) fn reads(answered: Result<(), StoreError>) -> Result<Finding, StoreError> {
     match answered {
         Ok(()) => Ok(Finding::good("reads", "the primary answers reads")),
-        Err(StoreError::StaleRead { server, .. }) => Ok(Finding::fault(
-            "reads",
-            format!("a standby answers reads ({server}), so hosts refuse them"),
-            "route every statement of this user to the primary: disable the splitting of reads for it, or use the primary's own address",
-        )),
+        Err(StoreError::StaleRead { server, .. }) => {
+            Ok(Finding::fault("reads", format!("a standby answers reads ({server}), so hosts refuse them"), ASK_PRIMARY))
+        }
         Err(error) => Err(error),
     }
 }
+
+/// The fix when a standby answers.
+const ASK_PRIMARY: &str = "route every statement of this user to the primary: disable the splitting of reads for it, or use the primary's \
+                           own address";
 
 /// What an account that lacks rights needs.
 pub(super) const GRANT: &str = "run what `outbox doctor --grants` prints, then: GRANT outbox_dispatcher TO this user\n\

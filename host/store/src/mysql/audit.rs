@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 use sqlx::mysql::MySqlConnection;
 
+use super::primary::on_primary;
 use super::row::bound;
 use super::run::Statement;
 use super::{MySqlStore, Run};
@@ -17,27 +18,36 @@ INSERT INTO outbox_event_audit (at, actor, action, selector, count, reason) VALU
 
 /// Bound: earliest time, latest time twice; of the records at the latest time only those below this number; actor and action each
 /// twice, any where nothing is bound; limit.
-pub(super) const LIST: &str = "
+pub(super) const LIST: &str = concat!(
+    "
 SELECT id, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', ours.at) AS micros, actor, action, selector, count, reason
 FROM outbox_event_audit AS ours FORCE INDEX (outbox_audit_at)
 WHERE ours.at >= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND
   AND ours.at <= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND
   AND (ours.at < TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND OR id < ?)
-  AND (? IS NULL OR actor = ?) AND (? IS NULL OR action = ?)
-ORDER BY ours.at DESC, id DESC LIMIT ?";
+  AND (? IS NULL OR actor = ?) AND (? IS NULL OR action = ?) AND ",
+    on_primary!(),
+    "
+ORDER BY ours.at DESC, id DESC LIMIT ?"
+);
 
 /// Bound: the selector of the event, then as above.
-pub(super) const LIST_OF_ONE: &str = "
+pub(super) const LIST_OF_ONE: &str = concat!(
+    "
 SELECT id, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', ours.at) AS micros, actor, action, selector, count, reason
 FROM outbox_event_audit AS ours FORCE INDEX (outbox_audit_one)
 WHERE selector = ? AND ours.at >= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND
   AND ours.at <= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND
   AND (ours.at < TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND OR id < ?)
-  AND (? IS NULL OR actor = ?) AND (? IS NULL OR action = ?)
-ORDER BY ours.at DESC, id DESC LIMIT ?";
+  AND (? IS NULL OR actor = ?) AND (? IS NULL OR action = ?) AND ",
+    on_primary!(),
+    "
+ORDER BY ours.at DESC, id DESC LIMIT ?"
+);
 
 /// The newest of each kind, then the newest of both. Bound: as [`LIST_OF_ONE`], as [`LIST`], limit.
-pub(super) const LIST_TOUCHING: &str = "
+pub(super) const LIST_TOUCHING: &str = concat!(
+    "
 SELECT * FROM (
  (SELECT id, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', ours.at) AS micros, actor, action, selector, count, reason
   FROM outbox_event_audit AS ours FORCE INDEX (outbox_audit_one)
@@ -54,11 +64,19 @@ SELECT * FROM (
     AND (many_at < TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND OR id < ?)
     AND (? IS NULL OR actor = ?) AND (? IS NULL OR action = ?)
   ORDER BY many_at DESC, id DESC LIMIT ?)) AS touching
-ORDER BY micros DESC, id DESC LIMIT ?";
+WHERE ",
+    on_primary!(),
+    "
+ORDER BY micros DESC, id DESC LIMIT ?"
+);
 
 /// When the record was made that the page before ended with, or the one before it.
-const LAST: &str = "
-SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', at) FROM outbox_event_audit WHERE id <= ? ORDER BY id DESC LIMIT 1";
+const LAST: &str = concat!(
+    "
+SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', at) FROM outbox_event_audit WHERE id <= ? AND ",
+    on_primary!(),
+    " ORDER BY id DESC LIMIT 1"
+);
 
 const NOTING: &str = "note what was done";
 const READING: &str = "read what was done by hand";

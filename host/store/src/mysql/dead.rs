@@ -32,14 +32,19 @@ WHERE dead_route BETWEEN COALESCE(CRC32(CONCAT(?, '/', ?)), 0) AND COALESCE(CRC3
 );
 
 /// Read without a lock: [`REPLAY_CHOSEN`] looks again. Bound as [`COUNT`], then most rows.
-pub(super) const CHOOSE_DEAD: &str = "
+pub(super) const CHOOSE_DEAD: &str = concat!(
+    "
 SELECT seq FROM outbox_event FORCE INDEX (outbox_dead)
 WHERE dead_route BETWEEN COALESCE(CRC32(CONCAT(?, '/', ?)), 0) AND COALESCE(CRC32(CONCAT(?, '/', ?)), 4294967295)
   AND (? IS NULL OR event_type = ?) AND (? IS NULL OR aggregate_type = ?) AND (? IS NULL OR aggregate_id = ?)
   AND (? IS NULL OR tenant_id = ?) AND (? IS NULL OR INSTR(last_error, ?) > 0) AND (? IS NULL OR attempts <= ?)
   AND (? IS NULL OR done_at >= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND)
   AND (? IS NULL OR done_at <= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND)
-ORDER BY seq LIMIT ?";
+  AND ",
+    on_primary!(),
+    "
+ORDER BY seq LIMIT ?"
+);
 
 /// claim_seq goes on, so an outcome of the earlier life stays fenced off. Bound: a JSON list of seq, latest time of death twice.
 const REPLAY_CHOSEN: &str = "
@@ -58,24 +63,36 @@ WHERE event_id = ? AND status = 3";
 /// What failed. Along the index of what is done, which has the unfinished of each status in the order of their `seq`, so that a
 /// batch reads on from where the one before ended. Read without a lock: [`RETRY_NOW`] looks again. Bound: the seq that they
 /// come after, most failures twice, most rows.
-pub(super) const CHOOSE_FAILED: &str = "
+pub(super) const CHOOSE_FAILED: &str = concat!(
+    "
 SELECT seq FROM outbox_event FORCE INDEX (outbox_done)
 WHERE status = 2 AND done_at IS NULL AND seq > ? AND due_at > UTC_TIMESTAMP(6) AND locked_by IS NULL AND (? IS NULL OR attempts <= ?)
-ORDER BY seq LIMIT ?";
+  AND ",
+    on_primary!(),
+    "
+ORDER BY seq LIMIT ?"
+);
 
 /// What its listener put off, not its writer; chosen as by [`CHOOSE_FAILED`]. Bound: the seq that they come after, the last
 /// that they may have, most failures twice, most rows.
-pub(super) const CHOOSE_PUT_OFF: &str = "
+pub(super) const CHOOSE_PUT_OFF: &str = concat!(
+    "
 SELECT seq FROM outbox_event FORCE INDEX (outbox_done)
 WHERE status = 0 AND done_at IS NULL AND seq > ? AND seq <= ? AND deferrals > 0 AND due_at > UTC_TIMESTAMP(6) AND locked_by IS NULL
-  AND (? IS NULL OR attempts <= ?)
-ORDER BY seq LIMIT ?";
+  AND (? IS NULL OR attempts <= ?) AND ",
+    on_primary!(),
+    "
+ORDER BY seq LIMIT ?"
+);
 
 /// As [`CHOOSE_FAILED`] and [`CHOOSE_PUT_OFF`] choose. Bound: most failures twice.
-const COUNT_WAITING: &str = "
+const COUNT_WAITING: &str = concat!(
+    "
 SELECT COUNT(*) FROM outbox_event FORCE INDEX (outbox_due)
 WHERE due_at > UTC_TIMESTAMP(6) AND (status = 2 OR status = 0 AND deferrals > 0) AND locked_by IS NULL
-  AND (? IS NULL OR attempts <= ?)";
+  AND (? IS NULL OR attempts <= ?) AND ",
+    on_primary!()
+);
 
 /// Bound: a JSON list of seq.
 const RETRY_NOW: &str = "

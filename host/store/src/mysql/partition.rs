@@ -7,6 +7,7 @@ use sqlx::Row;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 
 use super::patience::patiently;
+use super::primary::on_primary;
 use super::{MySqlStore, Run};
 use crate::number::numbers;
 use crate::partition::held_rows;
@@ -61,10 +62,13 @@ UPDATE JSON_TABLE(?, '$[*]' COLUMNS (number SMALLINT PATH '$[0]', epoch INT PATH
 STRAIGHT_JOIN outbox_event_partition AS part FORCE INDEX (PRIMARY) ON part.partition_id = held.number
 SET part.owner = NULL WHERE part.owner = ? AND part.epoch = held.epoch";
 
-const FAULTS: &str = "
+const FAULTS: &str = concat!(
+    "
 SELECT CAST(256 - COALESCE(SUM(partition_id BETWEEN 0 AND 255), 0) AS SIGNED) AS missing,
        CAST(COALESCE(SUM(partition_id NOT BETWEEN 0 AND 255), 0) AS SIGNED) AS surplus
-FROM outbox_event_partition";
+FROM outbox_event_partition WHERE ",
+    on_primary!()
+);
 
 /// The epoch is above that of each row that was there: the seconds of a clock grow faster than epochs.
 const ADD_MISSING: &str = "

@@ -6,6 +6,7 @@ use outbox_event::time::Timestamp;
 use sqlx::mysql::MySqlConnection;
 
 use super::patience::patiently;
+use super::primary::on_primary;
 use super::row::bound;
 use super::run::Statement;
 use super::{MySqlStore, Run};
@@ -15,25 +16,36 @@ use crate::run::commit_if_some;
 use crate::settle::delay_micros;
 use crate::{PurgeBatch, PurgeRequest, PurgeRow, PurgeStore, PurgeTarget, Purgeable, StoreError, row};
 
-/// Walks its own index from the oldest; two purges at once pass by each other's rows. Bound: status, the earliest and the latest time in
+/// Walks its own index from the oldest; two purges at once pass by each other's rows. A read-only server locks rows too, so it is
+/// refused like any read. Bound: status, the earliest and the latest time in
 /// microseconds, the seq of rows to skip with commas between them, most rows.
-pub(super) const CHOOSE: &str = "
+pub(super) const CHOOSE: &str = concat!(
+    "
 SELECT seq, event_id, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', done_at) FROM outbox_event FORCE INDEX (outbox_done)
 WHERE status = ? AND done_at >= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND
   AND done_at <= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND AND blocks = 0 AND FIND_IN_SET(seq, ?) = 0
+  AND ",
+    on_primary!(),
+    "
 ORDER BY done_at, seq LIMIT ?
-FOR UPDATE SKIP LOCKED";
+FOR UPDATE SKIP LOCKED"
+);
 
 /// Walks the index of what is due. What its writer dated back is as old as its row, no older. Bound: the age in microseconds
 /// twice, the earliest time in microseconds, the seq of rows to skip with commas between them, most rows.
-const CHOOSE_UNDELIVERED: &str = "
+const CHOOSE_UNDELIVERED: &str = concat!(
+    "
 SELECT seq, event_id, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', due_at) FROM outbox_event FORCE INDEX (outbox_due)
 WHERE due_at <= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND AND created_at <= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND
   AND due_at >= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND AND status = 0 AND claim_seq = 0
   AND FIND_IN_SET(seq, ?) = 0
   AND NOT EXISTS (SELECT 1 FROM outbox_event_node AS node WHERE node.alive_until > UTC_TIMESTAMP(6))
+  AND ",
+    on_primary!(),
+    "
 ORDER BY due_at, seq LIMIT ?
-FOR UPDATE SKIP LOCKED";
+FOR UPDATE SKIP LOCKED"
+);
 
 /// Bound: a JSON list of seq.
 const DELETE: &str = "
@@ -41,9 +53,12 @@ DELETE outbox_event FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS 
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq";
 
 /// Bound: status, the cut-off in microseconds.
-const COUNT: &str = "
+const COUNT: &str = concat!(
+    "
 SELECT COUNT(IF(blocks = 0, 1, NULL)), COUNT(IF(blocks = 1, 1, NULL)) FROM outbox_event FORCE INDEX (outbox_done)
-WHERE status = ? AND done_at <= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND";
+WHERE status = ? AND done_at <= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND AND ",
+    on_primary!()
+);
 
 #[async_trait]
 impl PurgeStore for MySqlStore {

@@ -8,6 +8,7 @@ use super::ddl::{ACTION, lock, run, unlock};
 use super::error::is_no_such_table;
 use super::grants::GRANTS;
 use super::patience::patiently;
+use super::primary::on_primary;
 use super::{MySqlStore, Run, index};
 use crate::row::Named;
 use crate::run::commit_or_roll_back;
@@ -107,8 +108,12 @@ WHERE table_schema = DATABASE()
                      'outbox_event_audit', 'outbox_event_state', 'outbox_event_state_usage', 'outbox_event_readable')";
 /// Until the tables are created anew, no host may use the schema.
 const BEGIN_RESET: &str = "UPDATE outbox_event_migration SET name = 'reset'";
-const APPLIED: &str = "
-SELECT version, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', applied_at), name FROM outbox_event_migration ORDER BY version";
+const APPLIED: &str = concat!(
+    "
+SELECT version, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', applied_at), name FROM outbox_event_migration WHERE ",
+    on_primary!(),
+    " ORDER BY version"
+);
 const RECORD: &str = "INSERT INTO outbox_event_migration (version, name, applied_at) VALUES (?, ?, UTC_TIMESTAMP(6))";
 const FORGET: &str = "DELETE FROM outbox_event_migration WHERE version = ?";
 

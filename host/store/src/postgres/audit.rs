@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 use sqlx::postgres::PgRow;
 
+use super::primary::on_primary;
 use super::run::Statement;
 use super::time::Moment;
 use super::{PostgresStore, Run};
@@ -19,22 +20,31 @@ VALUES (now(), $1::text, $2::text, $3::text, $4::text, $5::bigint)";
 
 /// Nothing bound means any actor $1 and any action $2. $3 earliest and $4 latest time; of the records at $4 only those below the
 /// number $5; $6 limit.
-pub(super) const LIST: &str = "
+pub(super) const LIST: &str = concat!(
+    "
 SELECT id, at, actor, action, selector, count, reason FROM outbox_event_audit
 WHERE at >= $3::timestamptz AND at <= $4::timestamptz AND (at < $4 OR id < $5::bigint)
-  AND ($1::text IS NULL OR actor = $1) AND ($2::text IS NULL OR action = $2)
-ORDER BY at DESC, id DESC LIMIT $6::bigint";
+  AND ($1::text IS NULL OR actor = $1) AND ($2::text IS NULL OR action = $2) AND ",
+    on_primary!(),
+    "
+ORDER BY at DESC, id DESC LIMIT $6::bigint"
+);
 
 /// As above; $7 the selector of the event.
-pub(super) const LIST_OF_ONE: &str = r#"
+pub(super) const LIST_OF_ONE: &str = concat!(
+    r#"
 SELECT id, at, actor, action, selector, count, reason FROM outbox_event_audit
 WHERE selector = $7::text AND left(selector, 12) = '{"event_id":'
   AND at >= $3::timestamptz AND at <= $4::timestamptz AND (at < $4 OR id < $5::bigint)
-  AND ($1::text IS NULL OR actor = $1) AND ($2::text IS NULL OR action = $2)
-ORDER BY at DESC, id DESC LIMIT $6::bigint"#;
+  AND ($1::text IS NULL OR actor = $1) AND ($2::text IS NULL OR action = $2) AND "#,
+    on_primary!(),
+    "
+ORDER BY at DESC, id DESC LIMIT $6::bigint"
+);
 
 /// As above. The newest of each kind, then the newest of both.
-pub(super) const LIST_TOUCHING: &str = r#"
+pub(super) const LIST_TOUCHING: &str = concat!(
+    r#"
 SELECT * FROM (
  (SELECT id, at, actor, action, selector, count, reason FROM outbox_event_audit
   WHERE selector = $7::text AND left(selector, 12) = '{"event_id":'
@@ -47,10 +57,15 @@ SELECT * FROM (
     AND at >= $3::timestamptz AND at <= $4::timestamptz AND (at < $4 OR id < $5::bigint)
     AND ($1::text IS NULL OR actor = $1) AND ($2::text IS NULL OR action = $2)
   ORDER BY at DESC, id DESC LIMIT $6::bigint)) AS touching
-ORDER BY at DESC, id DESC LIMIT $6::bigint"#;
+WHERE "#,
+    on_primary!(),
+    "
+ORDER BY at DESC, id DESC LIMIT $6::bigint"
+);
 
 /// When the record was made that the page before ended with, or the one before it.
-const LAST: &str = "SELECT at FROM outbox_event_audit WHERE id <= $1::bigint ORDER BY id DESC LIMIT 1";
+const LAST: &str =
+    concat!("SELECT at FROM outbox_event_audit WHERE id <= $1::bigint AND ", on_primary!(), " ORDER BY id DESC LIMIT 1");
 
 const READING: &str = "read what was done by hand";
 

@@ -78,10 +78,13 @@ noted AS (
 SELECT count(*) AS count, max(seq) AS last FROM changed";
 
 /// As [`RETRY_NOW`] chooses. $1 most failures.
-const COUNT_WAITING: &str = "
+const COUNT_WAITING: &str = concat!(
+    "
 SELECT count(*) AS count FROM outbox_event
 WHERE due_at > now() AND (status = 2 OR status = 0 AND deferrals > 0) AND locked_by IS NULL
-  AND ($1::integer IS NULL OR attempts <= $1::integer)";
+  AND ($1::integer IS NULL OR attempts <= $1::integer) AND ",
+    on_primary!()
+);
 
 /// $1 to $3 actor, reason and selector, $4 the id, $5 latest time of death.
 const DISCARD: &str = "

@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 use outbox_event::OwnerId;
 
+use super::primary::on_primary;
 use super::{PostgresStore, Run};
 use crate::{HeldPartition, PartitionFaults, PartitionStore, StoreError};
 
@@ -35,10 +36,13 @@ const RELEASE: &str = "
 UPDATE outbox_event_partition SET owner = NULL FROM unnest($2::smallint[], $3::integer[]) AS held (number, epoch)
 WHERE owner = $1::text AND partition_id = held.number AND outbox_event_partition.epoch = held.epoch";
 
-const FAULTS: &str = "
+const FAULTS: &str = concat!(
+    "
 SELECT 256 - count(*) FILTER (WHERE partition_id BETWEEN 0 AND 255) AS missing,
        count(*) FILTER (WHERE partition_id NOT BETWEEN 0 AND 255) AS surplus
-FROM outbox_event_partition";
+FROM outbox_event_partition WHERE ",
+    on_primary!()
+);
 
 /// The epoch is above that of each row that was there: the seconds of a clock grow faster than epochs.
 const ADD_MISSING: &str = "

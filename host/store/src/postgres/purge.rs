@@ -5,6 +5,7 @@ use outbox_event::Status;
 use outbox_event::time::Timestamp;
 
 use super::inspect::state;
+use super::primary::on_primary;
 use super::run::Statement;
 use super::time::Moment;
 use super::{PostgresStore, Run};
@@ -29,7 +30,7 @@ SELECT NULL AS seq, NULL AS event_id, min(done_at) AS first, max(done_at) AS las
 UNION ALL
 SELECT seq, event_id, done_at, NULL, NULL FROM chosen WHERE seq NOT IN (SELECT seq FROM purged)";
 
-/// The row that [`PURGE`] chooses first.
+/// The row that [`PURGE`] chooses first. A standby refuses to lock it.
 const NEXT: &str = "
 SELECT seq, event_id, done_at FROM outbox_event
 WHERE status = $1::smallint AND done_at IS NOT NULL AND done_at <= $2::timestamptz
@@ -37,9 +38,12 @@ WHERE status = $1::smallint AND done_at IS NOT NULL AND done_at <= $2::timestamp
 ORDER BY status, done_at LIMIT $5::bigint FOR UPDATE SKIP LOCKED";
 
 /// $1 status, $2 the cut-off.
-const COUNT: &str = "
+const COUNT: &str = concat!(
+    "
 SELECT count(*) FILTER (WHERE blocks = 0) AS count, count(*) FILTER (WHERE blocks = 1) AS blocking FROM outbox_event
-WHERE status = $1::smallint AND done_at IS NOT NULL AND done_at <= $2::timestamptz";
+WHERE status = $1::smallint AND done_at IS NOT NULL AND done_at <= $2::timestamptz AND ",
+    on_primary!()
+);
 
 /// Walks the index of what is due. What its writer dated back is as old as its row, no older. A host that lives is going to
 /// deliver what is due, however late: it is looked for in each batch, since it may have come a moment ago. $1 the age in

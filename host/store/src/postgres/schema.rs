@@ -6,6 +6,7 @@ use sqlx::postgres::PgConnection;
 
 use super::ddl::{prepare, run};
 use super::grants::GRANTS;
+use super::primary::on_primary;
 use super::{PostgresStore, Run, TransactionalStore, index};
 use crate::row::Named;
 use crate::schema::{self, EMPTY, FORGET_ALL, History, Step, has_lost_notes, has_notes, of_another_build};
@@ -127,7 +128,8 @@ const STEPS: &[Step] = &[Step {
 const HISTORY: &str = "
 CREATE TABLE IF NOT EXISTS outbox_event_migration
   (version integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL)";
-const EXISTS: &str = "SELECT to_regclass('outbox_event_migration') IS NOT NULL AS there";
+/// The first statement of each look at the version: a standby may still lack the table.
+const EXISTS: &str = concat!("SELECT to_regclass('outbox_event_migration') IS NOT NULL AS there WHERE ", on_primary!());
 /// How many of the tables, or of other things with the name of one, are there.
 const OBJECTS: &str = "
 SELECT num_nonnulls(to_regclass('outbox_event'), to_regclass('outbox_event_route'), to_regclass('outbox_event_pause'),
