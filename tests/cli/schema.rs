@@ -173,5 +173,24 @@ fn a_reset_of_a_test_suite_names_its_database_and_deletes_nothing_without_a_yes(
     let reset = place.run(&["testing", "reset", "--yes"]);
     assert_eq!((reset.code, events()), (Some(0), Some(0)), "{}", reset.stderr);
     assert!(reset.stderr.contains("1 event of outbox_event deleted from sqlite:"), "{}", reset.stderr);
-    assert_eq!(place.json(&["route", "list", "--output", "json"]).as_array().map(Vec::len), Some(0));
+    assert!(reset.stderr.contains("audit records"), "no audit record stays: {}", reset.stderr);
+    for list in ["route", "audit"] {
+        assert_eq!(place.json(&[list, "list", "--output", "json"]).as_array().map(Vec::len), Some(0), "{list}");
+    }
+}
+
+#[test]
+fn a_reset_of_the_schema_says_before_and_after_that_the_audit_records_go_too() {
+    let place = Place::migrated();
+    place.ok(&["route", "pause", "*/*"]);
+    // The migration that follows a reset is a record too.
+    let records = || place.json(&["audit", "list", "--action", "pause", "--output", "json"]).as_array().map(Vec::len);
+
+    let refused = place.run(&["migrate", "reset"]);
+
+    assert_eq!((refused.code, records()), (Some(2), Some(1)), "{}", refused.stderr);
+    assert!(refused.stderr.contains("audit records") && refused.stderr.contains("add --yes"), "{}", refused.stderr);
+    let reset = place.run(&["migrate", "reset", "--yes"]);
+    assert_eq!((reset.code, records()), (Some(0), Some(0)), "{}", reset.stderr);
+    assert!(reset.stderr.contains("audit records"), "{}", reset.stderr);
 }

@@ -28,7 +28,7 @@ pub(crate) enum MigrateCommand {
         #[command(flatten)]
         output: Output,
     },
-    /// Delete all tables of the outbox with their events, also those of an earlier build, and create them anew
+    /// Delete all tables of the outbox with their events and the audit log, also those of an earlier build, and create them anew
     #[command(after_help = "Example:\n  outbox migrate reset --yes")]
     Reset {
         /// Do not ask for confirmation
@@ -92,13 +92,18 @@ impl MigrateCommand {
             Self::Reset { yes, output } => {
                 let store = database::open(config, Missing::Refuse).await?;
                 refuse_under_live_hosts(&*store, config).await?;
-                let tables =
-                    format!("delete {} and the tables that belong to it, with all events, from {shown}", config.database.table);
+                let table_name = &config.database.table;
+                let tables = format!(
+                    "delete {table_name} and the tables that belong to it, with all events, routes, pauses, audit records and plugin state, \
+                     from {shown}"
+                );
                 output::confirm(&tables, yes)?;
                 let done = output::busy("deleting and creating the tables", reset(&*store, config.mode)).await;
                 store.close().await;
                 let applied = done?;
-                eprintln!("all events were deleted; applied:");
+                eprintln!(
+                    "all events of {table_name} deleted from {shown}, with all routes, pauses, audit records and state of plugins; applied:"
+                );
                 output::many(&applied, output.output, table)?;
                 if store.kind() != "sqlite" {
                     eprintln!(
