@@ -7,7 +7,7 @@ use outbox::dispatcher::DispatcherConfig;
 use outbox::event::OwnerId;
 use outbox::store::WriteStore as _;
 use outbox::store::{NewRow, Ownership};
-use outbox::{Envelope, EventId, Mode, Outbox, OutboxBuilder, TransactionalStore};
+use outbox::{Envelope, EventId, Mode, Outbox, OutboxBuilder, Store, StoreError, TransactionalStore};
 use support::{Database, Recorder, eventually};
 
 use crate::common::{HOUR, ROUTE, commit, done, eager, orders, outbox, row};
@@ -262,5 +262,52 @@ pub(crate) async fn hosts_deliver_the_next_event_after_a_test_suite_has_emptied_
         host.shutdown().await;
         let deleted = db.store().empty_tables().await.expect("empties without a host");
         assert_eq!(deleted, 20);
+    }
+}
+
+/// How often the tables are emptied, as fast as the database does it.
+const TIMES: u32 = 30;
+
+/// As a test suite empties the tables: again if a transaction was in its way for too long.
+async fn empty(store: &dyn Store) {
+    eventually("the tables are emptied", async || match store.empty_tables().await {
+        Ok(_) => true,
+        Err(StoreError::InUse { .. }) => false,
+        Err(error) => panic!("{error:?}"),
+    })
+    .await;
+}
+
+/// Each of these statements meets others: hosts that send heartbeats, keep partitions, read and store outcomes, and writers.
+pub(crate) async fn tables_that_are_emptied_again_and_again_beside_busy_hosts_lose_no_later_event<D: Database>(db: &D) {
+    let recorder = Recorder::done();
+    let (first, second) = (db.another().await, db.another().await);
+    let first = host(first, Mode::MultiNode, &recorder).start().await.expect("starts");
+    let second = host(second, Mode::MultiNode, &recorder).start().await.expect("starts");
+    insert(db, 20).await;
+    done(db, 20).await;
+
+    for time in 0..TIMES {
+        // Half of the writers are under way meanwhile.
+        if time.is_multiple_of(2) {
+            insert(db, 20).await;
+            empty(&**first.store()).await;
+        } else {
+            tokio::join!(empty(&**second.store()), insert(db, 20));
+        }
+    }
+    empty(&**first.store()).await;
+    let last = orders(50);
+    insert_all(db, &last).await;
+
+    done(db, 50).await;
+    let calls = recorder.ids();
+    let of_last = |id: &EventId| calls.iter().filter(|called| *called == id).count();
+    assert!(last.iter().all(|envelope| of_last(&envelope.id()) == 1), "each later event is delivered once");
+    let faults = db.store().partition_faults().await.expect("looks");
+    assert!(faults.is_empty(), "{faults}");
+    for host in [first, second] {
+        assert!(host.readiness().is_ready(), "{:?}", host.readiness());
+        host.shutdown().await;
     }
 }
