@@ -111,6 +111,7 @@ conformance! {
     read::nothing_that_is_not_due_is_read,
     read::an_outcome_of_what_was_read_is_stored_once_and_raises_the_fence,
     read::an_outcome_of_an_earlier_owner_is_dropped,
+    read::an_outcome_is_dropped_if_its_number_and_epoch_were_given_to_another_event,
     read::a_lease_that_ended_and_that_nobody_took_over_is_renewed_with_what_was_read,
     read::a_partition_that_was_lost_and_won_again_has_forgotten_what_was_read,
     read::a_partition_that_was_given_back_is_not_abandoned,

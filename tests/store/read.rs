@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use outbox::event::{Fence, OwnerId};
-use outbox::store::{NewRow, Ownership, PARTITIONS, Position, ReadEvent, ReadOrder, ReadRequest, Settlement, WaitsFor};
+use outbox::store::{
+    NewRow, Ownership, PARTITIONS, Position, ReadEvent, ReadOrder, ReadRequest, Settled, Settlement, WaitsFor,
+};
 use outbox::{Envelope, EventId, Route, Status};
 use support::Harness;
 
 use crate::common::{
-    LEASE, MOMENT, claim_one, dead, event, ids, keep, kept, of_epoch, owner, plain, plains, retry, row, settle, write,
+    LEASE, MOMENT, claim_one, dead, event, ids, keep, kept, of_epoch, owner, plain, plains, retry, row, settle, status, write,
     write_one,
 };
 
@@ -273,6 +275,34 @@ pub(crate) async fn an_outcome_of_an_earlier_owner_is_dropped(db: &dyn Harness) 
     let fence = read_one(db, &heir).await;
     assert!(fence.claim > late.claim, "a later owner's delivery has a larger number");
     assert_eq!((row(db, id).await.status, settle(db, fence, Settlement::Done).await), (Status::New, 0));
+}
+
+/// Epochs of restored partitions follow from the clock's seconds. If all tables are emptied twice within a second, an epoch begins twice.
+pub(crate) async fn an_outcome_is_dropped_if_its_number_and_epoch_were_given_to_another_event(db: &dyn Harness) {
+    let (one, two) = (holder(db).await, owner("two"));
+    let (first, second) = (plain(db).await, plain(db).await);
+    write(db, std::slice::from_ref(&first)).await;
+    let late = read_one(db, &one).await;
+    db.execute(match db.store().kind() {
+        "postgres" => "TRUNCATE outbox_event RESTART IDENTITY",
+        "mysql" => "TRUNCATE TABLE outbox_event",
+        _ => "DELETE FROM outbox_event; DELETE FROM sqlite_sequence WHERE name = 'outbox_event'",
+    })
+    .await;
+    db.execute("DELETE FROM outbox_event_node").await;
+    db.execute("DELETE FROM outbox_event_partition").await;
+    db.store().restore_partitions().await.expect("restores");
+    db.execute("UPDATE outbox_event_partition SET epoch = 0").await;
+
+    keep(&*db.store(), &two, PARTITIONS, PARTITIONS).await;
+    write(db, std::slice::from_ref(&second)).await;
+    assert_eq!(read_one(db, &two).await, late, "only the id tells the two events apart");
+
+    let done = |id: EventId| [Settled { id: Some(id), ..Settled::new(late, Settlement::Done) }];
+    assert_eq!(db.store().settle(&done(first.id())).await.expect("runs"), 1, "dropped");
+    assert_eq!(status(db, second.id()).await, Status::New);
+    assert_eq!(db.store().settle(&done(second.id())).await.expect("runs"), 0);
+    assert_eq!(status(db, second.id()).await, Status::Done);
 }
 
 pub(crate) async fn a_lease_that_ended_and_that_nobody_took_over_is_renewed_with_what_was_read(db: &dyn Harness) {
