@@ -9,8 +9,8 @@ use crate::again;
 use crate::plan::{Faults, StormKind};
 use crate::world::World;
 
-/// Calls on the connections that are reserved for heartbeat and session.
-const RESERVED_CALLS: [&str; 11] = [
+/// Calls on the connections that are reserved for leases and session.
+const RESERVED_CALLS: [&str; 12] = [
     "heartbeat",
     "keep_partitions",
     "release_partitions",
@@ -19,6 +19,7 @@ const RESERVED_CALLS: [&str; 11] = [
     "peers",
     "now",
     "leave",
+    "renew",
     "hold_session",
     "prove",
     "prove_with_overview",
