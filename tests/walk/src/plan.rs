@@ -62,8 +62,10 @@ pub(crate) struct Faults {
     pub(crate) kills: usize,
     pub(crate) restarts: usize,
     pub(crate) storms: Vec<Storm>,
-    /// Of how many events the database refuses the outcomes, for as long as faults come.
+    /// Of how many events the database refuses the outcomes, the claims, and the renewals of claims, for as long as faults come.
     pub(crate) refused: usize,
+    pub(crate) unclaimable: usize,
+    pub(crate) unrenewable: usize,
     /// Which host gets no connection but for its heartbeat, from when until faults are over.
     pub(crate) sick: Option<(usize, Duration)>,
 }
@@ -142,11 +144,10 @@ impl Plan {
             sessions: chance.per_mille(750),
             notifies: chance.per_mille(500),
             front_takes: Duration::from_millis(Chance::of(seed, 10).one_of(&[0, 0, 0, 30, 300, 3_000])),
-            faults: Faults::by(chance, hosts, chaos).with_refused(&mut Chance::of(seed, 12)).with_sick_host(
-                &mut Chance::of(seed, 13),
-                hosts,
-                chaos,
-            ),
+            faults: Faults::by(chance, hosts, chaos)
+                .with_refused(&mut Chance::of(seed, 12))
+                .with_sick_host(&mut Chance::of(seed, 13), hosts, chaos)
+                .with_refused_claims(&mut Chance::of(seed, 14)),
             listeners: Manners::by(chance, lease, chaos),
         }
         .with_time_to_notice()
@@ -163,12 +164,13 @@ impl Plan {
         self
     }
 
-    /// Whether the database does everything at once, except for outcomes that it refuses, and no host goes.
+    /// Whether the database does everything at once, except for outcomes and claims that it refuses, and no host goes. A claim that
+    /// cannot be renewed ends, and its call is cut off.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.has_only_mild_faults() && self.faults.sick.is_none()
+        self.has_only_mild_faults() && self.faults.sick.is_none() && self.faults.unrenewable == 0
     }
 
-    /// Whether the only faults are refused outcomes and one host without connections.
+    /// Whether the only faults are refused outcomes, claims and renewals, and one host without connections.
     pub(crate) fn has_only_mild_faults(&self) -> bool {
         let Faults { before, after, slow, locks, lost_sessions, kills, restarts, ref storms, .. } = self.faults;
         before + after + slow == 0 && locks + lost_sessions + kills + restarts == 0 && storms.is_empty()
@@ -198,6 +200,8 @@ impl Faults {
             restarts: chance.one_of(&[0, 0, 1, 2]),
             storms,
             refused: 0,
+            unclaimable: 0,
+            unrenewable: 0,
             sick: None,
         }
     }
@@ -216,6 +220,12 @@ impl Faults {
         }
         let sick = Some((1 + chance.index(hosts - 1), chaos.mul_f64(chance.number(0..500) as f64 / 1_000.0)));
         if chance.per_mille(500) { Self { sick, ..Self::default() } } else { Self { sick, ..self } }
+    }
+
+    /// With claims and renewals that are refused, in some runs, beside everything else.
+    fn with_refused_claims(self, chance: &mut Chance) -> Self {
+        let [unclaimable, unrenewable] = [(); 2].map(|()| chance.one_of(&[0, 0, 0, 0, 0, 0, 1, 3]));
+        Self { unclaimable, unrenewable, ..self }
     }
 }
 

@@ -124,6 +124,11 @@ impl MemoryStore {
     }
 }
 
+/// The error of a statement one of whose rows may not be changed.
+fn refused_by_trigger(action: &'static str) -> StoreError {
+    StoreError::Failed { action, source: sqlx::Error::Protocol("a trigger refuses it".into()) }
+}
+
 #[async_trait]
 impl Store for MemoryStore {
     fn kind(&self) -> &'static str {

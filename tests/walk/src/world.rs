@@ -53,6 +53,34 @@ pub(crate) struct Held {
     pub(crate) until: Option<Instant>,
 }
 
+/// A change of rows that the database may refuse.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Change {
+    Outcome,
+    Claim,
+    Renewal,
+}
+
+/// The rows for which the database refuses a change: the first ones that are changed so.
+#[derive(Debug)]
+pub(crate) struct Refusals {
+    /// How many there are at most.
+    most: usize,
+    rows: Vec<u64>,
+}
+
+impl Refusals {
+    /// Whether one of these rows is refused.
+    fn concern(&mut self, rows: &[u64]) -> bool {
+        let is_chosen = rows.iter().any(|row| self.rows.contains(row));
+        if !is_chosen && self.rows.len() < self.most {
+            self.rows.extend(rows.first());
+            return !rows.is_empty();
+        }
+        is_chosen
+    }
+}
+
 pub(crate) struct World {
     pub(crate) plan: Plan,
     pub(crate) table: Table,
@@ -62,8 +90,8 @@ pub(crate) struct World {
     pub(crate) lives: Vec<Life>,
     /// Rows that somebody else has locked, and until when.
     pub(crate) locked: BTreeMap<u64, Instant>,
-    /// The rows whose outcomes are refused, as far as they are chosen.
-    pub(crate) refused_rows: Vec<u64>,
+    /// By kind of change.
+    pub(crate) refusals: [Refusals; 3],
     /// The session that holds each owner's lock.
     pub(crate) sessions: HashMap<String, Held>,
     pub(crate) next_session: u64,
@@ -90,6 +118,8 @@ impl World {
         let table = Table::new(now, 0, keys.collect());
         let chance = Chance::of(plan.seed, 2);
         let (wake_ups, _) = broadcast::channel(16);
+        let refusals = [plan.faults.refused, plan.faults.unclaimable, plan.faults.unrenewable];
+        let refusals = refusals.map(|most| Refusals { most, rows: Vec::new() });
         Arc::new(Mutex::new(Self {
             plan,
             table,
@@ -97,7 +127,7 @@ impl World {
             healed: watch::Sender::new(false),
             lives: Vec::new(),
             locked: BTreeMap::new(),
-            refused_rows: Vec::new(),
+            refusals,
             sessions: HashMap::new(),
             next_session: 1,
             next_seq: 1,
@@ -214,18 +244,18 @@ impl World {
         self.lives.iter().position(|life| life.owner.as_deref() == Some(owner))
     }
 
-    /// Whether the database refuses to store these outcomes, for one of them. The first outcomes of a run are those.
-    pub(crate) fn refuses(&mut self, rows: &[u64]) -> bool {
+    /// Whether the database refuses this change of these rows, for one of them.
+    pub(crate) fn refuses(&mut self, change: Change, rows: &[u64]) -> bool {
         // The host also tries the statement on no row, to learn whether rows are the reason.
         if self.is_healed() || !rows.iter().any(|row| self.table.rows.contains_key(row)) {
             return false;
         }
-        let is_chosen = rows.iter().any(|row| self.refused_rows.contains(row));
-        if !is_chosen && self.refused_rows.len() < self.plan.faults.refused {
-            self.refused_rows.extend(rows.first());
-            return !rows.is_empty();
-        }
-        is_chosen
+        self.refusals[change as usize].concern(rows)
+    }
+
+    /// The rows for which the database refuses this change, as far as they are chosen.
+    pub(crate) fn refused_rows(&self, change: Change) -> &[u64] {
+        &self.refusals[change as usize].rows
     }
 
     /// Finds an event that has been due for long, though nothing is wrong but the outcomes of others and one host, and calls are short.
@@ -233,10 +263,10 @@ impl World {
         const LONG: Duration = Duration::from_secs(60);
         const SHORT: Duration = Duration::from_secs(1);
         let Plan { mode, deadline, ref listeners, ref faults, .. } = self.plan;
-        // Where order is kept, events wait behind one whose outcome is refused, or that waits for a deploy.
+        // Where order is kept, events wait behind one whose outcome or claim is refused, or that waits for a deploy.
         let keeps_order = matches!(mode, Mode::Ordered | Mode::OrderedByAggregate);
         let lacks_route = self.lives.iter().any(|life| life.lacks_route);
-        let waits_behind = keeps_order && (faults.refused > 0 || lacks_route);
+        let waits_behind = keeps_order && (faults.refused + faults.unclaimable > 0 || lacks_route);
         // A host stands aside only for one with the same listeners.
         let nobody_helps = faults.sick.is_some() && lacks_route;
         // Calls that are cut off by their deadline keep the workers of a host.
@@ -244,13 +274,16 @@ impl World {
         if waits_behind || nobody_helps || !self.plan.has_only_mild_faults() || listeners.breaks.is_some() || is_long {
             return;
         }
-        let (before, refused) = (self.table.now.minus(LONG), &self.refused_rows);
+        let before = self.table.now.minus(LONG);
+        let [refused, unclaimable] = [Change::Outcome, Change::Claim].map(|change| self.refused_rows(change));
+        let is_refused = |seq: &u64| refused.contains(seq) || unclaimable.contains(seq);
         let is_late =
-            |row: &&Record| is_unfinished(row) && !refused.contains(&row.seq) && row.due_at.is_some_and(|due| due <= before);
+            |row: &&Record| is_unfinished(row) && !is_refused(&row.seq) && row.due_at.is_some_and(|due| due <= before);
         if let Some(row) = self.table.rows.values().find(is_late) {
             let sick = self.plan.faults.sick.map(|(place, _)| place);
             let fault = format!(
-                "{} has been due for {LONG:?}, though only the outcomes of {refused:?} are refused, and only host {sick:?} is sick",
+                "{} has been due for {LONG:?}, though only the outcomes of {refused:?} and the claims of {unclaimable:?} are refused, and \
+                 only host {sick:?} is sick",
                 row.seq
             );
             self.violated(fault);

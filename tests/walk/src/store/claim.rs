@@ -7,27 +7,47 @@ use outbox::event::{Fence, OwnerId};
 use outbox::store::{ClaimStore, Claimed, Record};
 use outbox::{Event, StoreError};
 
-use super::MemoryStore;
+use super::{MemoryStore, refused_by_trigger};
+use crate::table::is_unfinished;
 use crate::taking::Taken;
-use crate::world::{World, shown};
+use crate::world::{Change, World, shown};
 
 #[async_trait]
 impl ClaimStore for MemoryStore {
     async fn claim(&self, owner: &OwnerId, lease: Duration, fences: &[Fence]) -> Result<Vec<Claimed>, StoreError> {
-        self.run("claim", |world| {
+        let claimed = self.run("claim", |world| {
+            if world.refuses(Change::Claim, &world.unfinished(fences)) {
+                return None;
+            }
             let ended = world.ended_claims();
             let taken = world.past_locked(|world| world.table.claim(owner, lease, fences));
             let seqs: Vec<u64> = taken.iter().map(|taken| taken.row.seq).collect();
             world.take_over(&ended.into_iter().filter(|(seq, _)| seqs.contains(seq)).collect::<Vec<_>>());
             let claimed: Vec<Claimed> = taken.into_iter().map(|taken| world.claimed(self.life, taken)).collect();
             world.log_taken(self.life, "claimed", &claimed);
-            claimed
-        })
-        .await
+            Some(claimed)
+        });
+        claimed.await?.ok_or_else(|| self.refused("claim events", Change::Claim))
+    }
+}
+
+impl MemoryStore {
+    /// The answer to a statement that changes claims, one of which the database refuses.
+    pub(super) fn refused(&self, action: &'static str, change: Change) -> StoreError {
+        let mut world = self.world();
+        let line = format!("{} may not {action}: {change:?} of {:?}", world.name(self.life), world.refused_rows(change));
+        world.note(line);
+        refused_by_trigger(action)
     }
 }
 
 impl World {
+    /// Of these rows, those that a claim or its renewal could change.
+    pub(super) fn unfinished(&self, fences: &[Fence]) -> Vec<u64> {
+        let seqs = fences.iter().map(|fence| fence.sequence);
+        seqs.filter(|seq| self.table.rows.get(seq).is_some_and(is_unfinished)).collect()
+    }
+
     /// What was claimed, as the host gets it.
     pub(super) fn claimed(&mut self, life: usize, taken: Taken) -> Claimed {
         let Taken { row, fence, due, behind } = taken;

@@ -8,13 +8,14 @@ use outbox::event::{Fence, OwnerId};
 use outbox::store::{Committed, EffectStore, NewRow, Ownership, SettledWithEffects};
 
 use super::MemoryStore;
+use crate::world::Change;
 
 #[async_trait]
 impl EffectStore for MemoryStore {
     async fn settle_with_effects(&self, settled: &[SettledWithEffects<'_>]) -> Result<Vec<Committed>, StoreError> {
         let rows: Vec<u64> = settled.iter().map(|item| item.settled.fence.sequence).collect();
         let answer = self.run_on(&rows, "settle_with_effects", |world| {
-            if world.refuses(&rows) {
+            if world.refuses(Change::Outcome, &rows) {
                 return None;
             }
             let (mut answers, mut emitted) = (Vec::new(), Vec::new());

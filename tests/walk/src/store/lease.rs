@@ -8,16 +8,25 @@ use outbox::store::{LeaseStore, Renewed};
 use outbox::{EventId, StoreError};
 
 use super::MemoryStore;
+use crate::world::Change;
 
 #[async_trait]
 impl LeaseStore for MemoryStore {
     async fn renew(&self, held: &[Fence], lease: Duration) -> Result<Renewed, StoreError> {
-        self.run("renew", |world| {
+        let renewed = self.run("renew", |world| {
+            if world.refuses(Change::Renewal, &world.unfinished(held)) {
+                return None;
+            }
             let (locked, free): (Vec<Fence>, Vec<Fence>) = held.iter().partition(|fence| world.is_locked(fence.sequence));
             let held = world.table.renew(&free, lease);
-            Renewed { held, locked: locked.into_iter().map(|fence| fence.sequence).collect() }
+            Some(Renewed { held, locked: locked.into_iter().map(|fence| fence.sequence).collect() })
+        });
+        let renewed = renewed.await?;
+        renewed.ok_or_else(|| {
+            // The claim ends, and the call with it.
+            self.world().failed(self.life);
+            self.refused("renew claims", Change::Renewal)
         })
-        .await
     }
 
     async fn give_back(&self, owner: &OwnerId, ids: &[EventId]) -> Result<Vec<EventId>, StoreError> {

@@ -3,18 +3,17 @@
 use async_trait::async_trait;
 use outbox::StoreError;
 use outbox::event::Fence;
-use outbox::sqlx;
 use outbox::store::{SettleStore, Settled};
 
-use super::MemoryStore;
-use crate::world::{World, shown};
+use super::{MemoryStore, refused_by_trigger};
+use crate::world::{Change, World, shown};
 
 #[async_trait]
 impl SettleStore for MemoryStore {
     async fn settle(&self, settled: &[Settled]) -> Result<u64, StoreError> {
         let rows: Vec<u64> = settled.iter().map(|settled| settled.fence.sequence).collect();
         let answer = self.run_on(&rows, "settle", |world| {
-            if world.refuses(&rows) {
+            if world.refuses(Change::Outcome, &rows) {
                 return None;
             }
             let mut dropped = 0;
@@ -48,12 +47,13 @@ impl MemoryStore {
     /// The answer to outcomes of which the database refuses one. If nothing else fails, no listener may be called again because of it.
     pub(super) fn refusal(&self, fences: impl Iterator<Item = Fence>) -> StoreError {
         let mut world = self.world();
-        let line = format!("{} may not store the outcomes of {:?}", world.name(self.life), world.refused_rows);
+        let rows = world.refused_rows(Change::Outcome);
+        let line = format!("{} may not store the outcomes of {rows:?}", world.name(self.life));
         world.note(line);
         if !world.plan.is_quiet() || world.plan.hosts > 1 {
             world.refused(fences);
         }
-        StoreError::Failed { action: "store outcomes", source: sqlx::Error::Protocol("a trigger refuses it".into()) }
+        refused_by_trigger("store outcomes")
     }
 }
 
