@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use outbox::store::mysql::MySqlOptions;
@@ -10,7 +11,7 @@ use outbox::store::{AddressSource, Index, Node, NodeStore, NotifyStore, SchemaSt
 use outbox::{MySqlStore, PostgresStore, Store, StoreError, TransactionalStore};
 use servers::{Database, Durability, Server};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
-use support::{Harness, MySql, Network, Postgres, Proxy, eventually};
+use support::{Harness, MySql, Network, Postgres, Proxy, eventually, in_time};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::common::{LEASE, claim_due, owner, plains, write};
@@ -93,6 +94,23 @@ async fn the_hosts_of_an_address_are_tried_in_order_whenever_a_connection_is_ope
     let told = outbox::chain(&error).to_string();
     let named = [&first, &second].iter().all(|proxy| told.contains(&proxy.address().to_string()));
     assert!(named && error.is_transient(), "{told}");
+}
+
+/// A firewall drops its packets, say: a connection is never refused, and nothing is answered on it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silent_host_of_several_is_passed_over_long_before_a_pool_gives_up() {
+    let db = Postgres::fresh().await;
+    write(&db, &plains(&db, 3).await).await;
+    let silent = proxy(db.url()).await;
+    silent.set(Network::HalfOpen);
+    let mut options =
+        PostgresOptions::from_url(&with_hosts(db.url(), &format!("{},{}", silent.address(), hosts(db.url())))).expect("good");
+    // Longer than the test waits.
+    options.acquire_timeout = Duration::from_secs(3_600);
+
+    let store = in_time("the second host answers", PostgresStore::connect_with(options)).await.expect("connects");
+
+    in_time("nothing waits for the first", everything_works(&store, "started")).await.expect("by the second host");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
