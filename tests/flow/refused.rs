@@ -10,7 +10,7 @@ use outbox::listener::Fixed;
 use outbox::purge::{OnDone, PurgeConfig};
 use outbox::store::{Audit, NewRow, Node, Ownership, PARTITIONS, RefusedOutcomes};
 use outbox::why::ReasonCode;
-use outbox::{DispatchResult, Envelope, Event, EventId, Failure, Mode, Outbox, Route, Status};
+use outbox::{DispatchResult, Envelope, Event, EventId, Failure, Mode, Outbox, Registration, Route, Status};
 use support::{Database, Harness, Postgres, Recorder, eventually, in_time};
 
 use crate::common::{HOUR, ROUTE, at_rest, commit, done, drowsy, eager, order, orders, outbox, reaches, row, rows};
@@ -262,6 +262,40 @@ pub(crate) async fn a_claim_that_cannot_be_renewed_ends_no_other<D: Database>(db
     done(db, 11).await;
     assert_eq!(*called.lock().expect("not poisoned"), ids, "each was called once");
     assert_eq!(host.metrics().counts().leases_lost, 0);
+    host.shutdown().await;
+}
+
+/// As by a pooler that ends the connection of a statement that takes too long.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_that_ends_its_connection_ends_no_other_claim_on_postgres() {
+    let db = Postgres::fresh().await;
+    let recorder = Recorder::held();
+    // Longer than a busy machine lets a host stand still: a lease that ends is no fault.
+    let lease = Duration::from_secs(6);
+    let config = DispatcherConfig { lease, deadline: lease / 2, ..DispatcherConfig::default() };
+    let long = Registration::new(ROUTE.try_into().expect("good names"), recorder.listener()).deadline(HOUR);
+    let host = outbox(&db).poller(drowsy()).dispatcher(config).registration(long).start().await.expect("starts");
+    let bad = u32::try_from(BAD).expect("small");
+    let ids = commit(&host, (bad..bad + 5).map(order).collect()).await;
+    for _ in &ids {
+        recorder.started().await;
+    }
+    let first_end = row(&db, ids[1]).await.lease_end.expect("it is claimed");
+
+    disconnect(&db).await;
+
+    for id in &ids[1..] {
+        eventually("the claim is renewed time and again", async || {
+            row(&db, *id).await.lease_end > Some(first_end.plus(lease * 2))
+        })
+        .await;
+    }
+    recorder.finish(ids.len());
+    for id in &ids[1..] {
+        reaches(&db, *id, Status::Done).await;
+    }
+    let calls = recorder.ids();
+    assert!(ids[1..].iter().all(|id| calls.iter().filter(|called| *called == id).count() == 1), "each was called once");
     host.shutdown().await;
 }
 
