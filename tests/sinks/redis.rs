@@ -7,9 +7,10 @@ use redis::streams::StreamRangeReply;
 use redis::{AsyncConnectionConfig, Value as Answer};
 use serde_json::{Value, json};
 use servers::Broker;
+use support::eventually;
 
 use crate::broker::{kill, own, resume, shared};
-use crate::common::{order, send_all_while, send_one, send_until_confirmed, sink, to, unique};
+use crate::common::{order, send_all_while, send_one, send_until_confirmed, sink, sinks, to, unique};
 
 /// The answer of a server to a command.
 pub(crate) async fn ask<T: redis::FromRedisValue>(url: &str, command: &[&str]) -> T {
@@ -93,6 +94,36 @@ async fn a_wrong_password_is_told_without_it() {
     let refused = send_one(&*sink(config), order(1)).await;
     assert!(matches!(&refused, Err(SinkError::Down { .. })), "{refused:?}");
     assert!(!format!("{refused:?}").contains("s3cret"), "{refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sink_that_is_given_the_changed_password_confirms_what_waited() {
+    let server = own(Broker::Redis);
+    let url = server.url();
+    let (login, place) = url.split_once('@').expect("the address has an account");
+    let (_, first) = login.rsplit_once(':').expect("the account has a password");
+    let with = |password: &str| {
+        let mut config = config(&format!("redis://{place}"), "orders");
+        config["password"] = json!(password);
+        config
+    };
+    let sinks = sinks(with(first));
+    let sink = sinks.get("tested").expect("it is there");
+    assert_eq!(send_one(&*sink, order(1)).await, Ok(()));
+    let _: Answer = ask(&url, &["CONFIG", "SET", "requirepass", "second"]).await;
+    let url = format!("redis://:second@{place}");
+    let _: Answer = ask(&url, &["CLIENT", "KILL", "TYPE", "normal"]).await;
+    eventually("the first password is refused", async || {
+        matches!(send_one(&*sink, order(2)).await, Err(SinkError::Down { .. }))
+    })
+    .await;
+
+    let changed = serde_json::from_value(with("second")).expect("a good configuration");
+    sinks.update("tested", &changed).expect("good settings");
+
+    send_until_confirmed(&*sink, order(2)).await;
+    let bodies: BTreeSet<String> = entries(&url, "orders").await.iter().map(|entry| text(entry.get("body"))).collect();
+    assert_eq!(bodies, BTreeSet::from(["1", "2"].map(str::to_owned)));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -27,7 +27,7 @@ use rustls::ClientConfig;
 use serde::{Deserialize, Serialize};
 use url::{Host, Url};
 
-use super::batching::{Batch, Batching, Limits, Link};
+use super::batching::{Batch, Limits, Link};
 use super::common::{TIMEOUT, any_subject};
 use super::connection::Connection;
 use super::error::quoted;
@@ -127,8 +127,12 @@ impl Kind for AmqpConfig {
         faults
     }
 
-    fn start(&self, name: &str) -> Result<Batching, String> {
-        Ok(Batching::start(name, Amqp::new(name, self.clone())?, self.common(), LIMITS))
+    fn limits(&self) -> Limits {
+        LIMITS
+    }
+
+    fn link(&self, name: &str) -> Result<Arc<dyn Link>, String> {
+        Ok(Arc::new(Amqp::new(name, self.clone())?))
     }
 }
 

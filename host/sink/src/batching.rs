@@ -2,6 +2,7 @@
 //! which is answered by itself.
 
 mod batch;
+mod current;
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -10,6 +11,7 @@ use async_trait::async_trait;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 pub(super) use batch::Batch;
+use current::Current;
 
 use super::breaker::{Breaker, BreakerScope, OpenBreakers};
 use super::receiver::{Receiver, Turn};
@@ -65,7 +67,7 @@ pub(super) struct Limits {
 #[derive(Clone)]
 pub(super) struct Batching {
     name: String,
-    link: Arc<dyn Link>,
+    link: Arc<Current>,
     jobs: mpsc::Sender<Job>,
     places: Arc<Semaphore>,
     /// The places that this user may still take; `None` for a user without a limit of its own.
@@ -121,9 +123,9 @@ impl Caller {
 
 impl Batching {
     /// Starts the task that sends; it ends when this value is gone. Within a tokio runtime.
-    pub(super) fn start(name: &str, link: impl Link, common: CommonConfig, limits: Limits) -> Self {
+    pub(super) fn start(name: &str, link: Arc<dyn Link>, common: CommonConfig, limits: Limits) -> Self {
         let (sender, jobs) = mpsc::channel(PLACES);
-        let (link, breaker) = (Arc::new(link), Arc::new(Breaker::new(name, BreakerScope::Sink)));
+        let (link, breaker) = (Arc::new(Current::new(link)), Arc::new(Breaker::new(name, BreakerScope::Sink)));
         let shipping =
             Arc::new(Shipping { name: name.to_owned(), link: link.clone(), breaker: breaker.clone(), timeout: common.timeout });
         tokio::spawn(keep_sending(shipping, jobs, limits));
@@ -138,7 +140,13 @@ impl Batching {
 
     /// The breaker and the link, from which the state is read. The link is gone when no user of the sink is left.
     pub(super) fn watched(&self) -> (Arc<Breaker>, Weak<dyn Link>) {
-        (self.breaker.clone(), Arc::downgrade(&self.link))
+        let link: Arc<dyn Link> = self.link.clone();
+        (self.breaker.clone(), Arc::downgrade(&link))
+    }
+
+    /// Sends by another link from the next batch on.
+    pub(super) fn replace(&self, link: Arc<dyn Link>) {
+        self.link.replace(link);
     }
 
     /// Checks a message before it is queued.
@@ -227,9 +235,9 @@ impl Sink for Batching {
 }
 
 /// Sends the batches of one sink.
-struct Shipping<L> {
+struct Shipping {
     name: String,
-    link: Arc<L>,
+    link: Arc<Current>,
     breaker: Arc<Breaker>,
     timeout: Duration,
 }
@@ -239,7 +247,7 @@ fn crowded(sink: &str, timeout: Duration) -> SinkError {
     SinkError::crowded(format!("the sink {sink} had so many messages to send that this one had no turn within {timeout:?}"))
 }
 
-async fn keep_sending<L: Link>(shipping: Arc<Shipping<L>>, mut jobs: mpsc::Receiver<Job>, limits: Limits) {
+async fn keep_sending(shipping: Arc<Shipping>, mut jobs: mpsc::Receiver<Job>, limits: Limits) {
     let in_flight = Arc::new(Semaphore::new(limits.in_flight.max(1)));
     let mut waiting = Vec::new();
     loop {
@@ -280,7 +288,7 @@ fn full_at(waiting: &[Job], limits: Limits) -> usize {
     fits.take(limits.messages.max(1)).count()
 }
 
-impl<L: Link> Shipping<L> {
+impl Shipping {
     /// Sends a batch, and sees to it that all its callers are answered.
     async fn ship(self: Arc<Self>, jobs: Vec<Job>, permit: OwnedSemaphorePermit) {
         let now = Instant::now();

@@ -1,9 +1,11 @@
 //! `[sinks.NAME]`: what kind of sink, where it is, and how long it may take.
 
+use std::sync::Arc;
+
 use outbox_event::units::too_long;
 use serde::{Deserialize, Serialize};
 
-use super::batching::Batching;
+use super::batching::{Batching, Link};
 use super::kind::Kind;
 use super::{CommonConfig, StdoutConfig};
 
@@ -84,7 +86,13 @@ impl SinkConfig {
 
     /// Starts the sink `name`. For a configuration without faults, within a tokio runtime.
     pub(super) fn start(&self, name: &str) -> Result<Batching, String> {
-        self.settings().start(name)
+        let settings = self.settings();
+        Ok(Batching::start(name, settings.link(name)?, settings.common(), settings.limits()))
+    }
+
+    /// A new connection for the sink `name`. As [`start`](Self::start).
+    pub(super) fn link(&self, name: &str) -> Result<Arc<dyn Link>, String> {
+        self.settings().link(name)
     }
 }
 

@@ -1,7 +1,9 @@
 //! What the host asks of a kind of sink.
 
+use std::sync::Arc;
+
 use super::CommonConfig;
-use super::batching::Batching;
+use super::batching::{Limits, Link};
 
 /// The settings of one kind of sink.
 pub(super) trait Kind {
@@ -18,9 +20,12 @@ pub(super) trait Kind {
     /// to; files that are named are looked at.
     fn faults(&self, prefix: &str) -> Vec<String>;
 
-    /// Starts the sink `name`; it connects with its first message. For settings without faults, within a tokio runtime.
+    /// How messages are grouped.
+    fn limits(&self) -> Limits;
+
+    /// The connection of the sink `name`, which connects with its first message. For settings without faults, within a tokio runtime.
     ///
     /// # Errors
     /// What is wrong with the settings all the same.
-    fn start(&self, name: &str) -> Result<Batching, String>;
+    fn link(&self, name: &str) -> Result<Arc<dyn Link>, String>;
 }

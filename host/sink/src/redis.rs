@@ -28,7 +28,7 @@ use cluster::{Node, Nodes, Redirect};
 use entry::Entry;
 use server::{KindText, Open, Options, Server};
 
-use super::batching::{Batch, Batching, Limits, Link};
+use super::batching::{Batch, Limits, Link};
 use super::breaker::{Down, OpenBreakers};
 use super::common::TIMEOUT;
 use super::connection::Connection;
@@ -123,8 +123,12 @@ impl Kind for RedisConfig {
         faults
     }
 
-    fn start(&self, name: &str) -> Result<Batching, String> {
-        Ok(Batching::start(name, Redis::new(name, self.clone())?, self.common(), LIMITS))
+    fn limits(&self) -> Limits {
+        LIMITS
+    }
+
+    fn link(&self, name: &str) -> Result<Arc<dyn Link>, String> {
+        Ok(Arc::new(Redis::new(name, self.clone())?))
     }
 }
 

@@ -85,6 +85,26 @@ impl Sinks {
         if faults.is_empty() { Ok(sinks) } else { Err(SinksError::Config(faults)) }
     }
 
+    /// Lets a sink of a configuration connect anew with other settings, such as a changed password: from its next batch on. Messages
+    /// that are on their way are answered by the old connection. Its timeout, subjects and limits stay as they were. All clones have the
+    /// new connection. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the values, or if there is no such sink of this kind; the sink keeps its connection then.
+    pub fn update(&self, name: &str, config: &SinkConfig) -> Result<(), SinksError> {
+        let sink = match self.0.get(name) {
+            Some(Entry { sink: Origin::Config(sink), kind, .. }) if *kind == config.kind() => sink,
+            _ => return Err(SinksError::Config(vec![format!("there is no sink {name} of the kind {}", config.kind())])),
+        };
+        let faults = config.faults(&format!("sinks.{name}"));
+        if !faults.is_empty() {
+            return Err(SinksError::Config(faults));
+        }
+        let link = config.link(name).map_err(|fault| SinksError::Config(vec![format!("sinks.{name}: {fault}")]))?;
+        sink.replace(link);
+        Ok(())
+    }
+
     /// Everything that is wrong with the names and values, one text each; names begin with `sinks.`.
     #[must_use]
     pub fn faults(configs: &BTreeMap<String, SinkConfig>) -> Vec<String> {
@@ -186,6 +206,23 @@ mod tests {
         assert_eq!(faults.len(), 2, "{faults:?}");
         assert!(faults[0].starts_with("sinks.\"a.b\" is not a valid name"));
         assert!(faults[1].starts_with("sinks.orders.source is empty"));
+    }
+
+    #[tokio::test]
+    async fn only_a_sink_of_a_configuration_can_be_updated_and_with_good_settings_alone() {
+        let stdout = |source: &str| SinkConfig::Stdout(crate::StdoutConfig { source: source.to_owned() });
+        let sinks = Sinks::connect(&[("console".to_owned(), stdout("shop"))].into()).expect("no faults");
+        let own = sinks.get("console").expect("it is there");
+        let sinks = sinks.with("own", own);
+
+        assert!(sinks.update("console", &stdout("store")).is_ok());
+
+        for (name, source, fault) in
+            [("orders", "x", "no sink orders"), ("own", "x", "no sink own"), ("console", "", "is empty")]
+        {
+            let SinksError::Config(faults) = sinks.update(name, &stdout(source)).expect_err(name);
+            assert!(faults[0].contains(fault), "{faults:?}");
+        }
     }
 
     #[tokio::test]

@@ -1,13 +1,14 @@
 //! Standard output: one JSON line for each message, for trying things out.
 
 use std::io::Write;
+use std::sync::Arc;
 use std::time::Instant;
 
 use async_trait::async_trait;
 use outbox_event::deceptive;
 use serde::{Deserialize, Serialize};
 
-use super::batching::{Batch, Batching, Limits, Link};
+use super::batching::{Batch, Limits, Link};
 use super::cloud_event::{CloudEvent, SOURCE};
 use super::common::{TIMEOUT, any_subject};
 use super::kind::Kind;
@@ -47,8 +48,12 @@ impl Kind for StdoutConfig {
         self.source.is_empty().then(fault).into_iter().collect()
     }
 
-    fn start(&self, name: &str) -> Result<Batching, String> {
-        Ok(Batching::start(name, Stdout(self.clone()), self.common(), LIMITS))
+    fn limits(&self) -> Limits {
+        LIMITS
+    }
+
+    fn link(&self, _: &str) -> Result<Arc<dyn Link>, String> {
+        Ok(Arc::new(Stdout(self.clone())))
     }
 }
 

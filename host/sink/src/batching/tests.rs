@@ -64,7 +64,7 @@ fn common(subjects: Vec<String>) -> CommonConfig {
 }
 
 fn sink(told: &Told, timeout: Duration, limits: Limits) -> Arc<Batching> {
-    Arc::new(Batching::start("orders", told.clone(), CommonConfig { timeout, ..common(any_subject()) }, limits))
+    Arc::new(Batching::start("orders", Arc::new(told.clone()), CommonConfig { timeout, ..common(any_subject()) }, limits))
 }
 
 fn message(id: &str) -> Message {
@@ -91,6 +91,20 @@ async fn each_caller_hears_of_its_own_messages_in_their_order() {
     assert!(answers[0].is_ok() && answers[2].is_ok());
     assert_eq!(answers[1], Err(SinkError::rejected("bad")));
     assert!(matches!(&answers[3], Err(SinkError::Rejected { reason }) if reason.contains("id")), "{answers:?}");
+}
+
+#[tokio::test]
+async fn a_link_that_replaces_another_sends_all_later_messages_of_every_user() {
+    let (before, after) = (Told::default(), Told::default());
+    let sink = sink(&before, MINUTE, ONE);
+    let other_user = sink.with_own_share();
+    assert!(sink.send(&[message("a")]).await[0].is_ok());
+
+    sink.replace(Arc::new(after.clone()));
+
+    assert!(other_user.send(&[message("b")]).await[0].is_ok());
+    let sent = |told: &Told| told.0.batches.lock().unwrap().concat();
+    assert_eq!((sent(&before), sent(&after)), (vec!["a".to_owned()], vec!["b".to_owned()]));
 }
 
 #[tokio::test]
@@ -156,7 +170,7 @@ async fn a_link_that_does_not_answer_is_cut_off_and_the_sink_counts_as_down() {
 async fn a_message_chooses_no_subject_that_the_operator_did_not_allow() {
     let common = common(vec!["orders.*".to_owned()]);
     let told = Told::default();
-    let sink = Batching::start("orders", told.clone(), common, ONE);
+    let sink = Batching::start("orders", Arc::new(told.clone()), common, ONE);
     let of = |subject: &str| Message { subject: subject.to_owned(), ..message("a") };
     let answers = sink.send(&[of("orders.paid"), of("$JS.API"), of("")]).await;
     assert_eq!((&answers[0], &answers[2]), (&Ok(()), &Ok(())));

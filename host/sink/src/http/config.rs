@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
@@ -11,7 +12,7 @@ use url::Url;
 
 use super::sign::Signer;
 use super::{Http, steers};
-use crate::batching::{Batching, Limits};
+use crate::batching::{Limits, Link};
 use crate::cloud_event::SOURCE;
 use crate::common::TIMEOUT;
 use crate::kind::Kind;
@@ -126,9 +127,12 @@ impl Kind for HttpConfig {
         faults
     }
 
-    fn start(&self, name: &str) -> Result<Batching, String> {
-        let limits = Limits { messages: 1, bytes: usize::MAX, in_flight: self.max_in_flight };
-        Ok(Batching::start(name, Http::new(name, self.clone())?, self.common(), limits))
+    fn limits(&self) -> Limits {
+        Limits { messages: 1, bytes: usize::MAX, in_flight: self.max_in_flight }
+    }
+
+    fn link(&self, name: &str) -> Result<Arc<dyn Link>, String> {
+        Ok(Arc::new(Http::new(name, self.clone())?))
     }
 }
 

@@ -1,11 +1,12 @@
 //! Checks Kafka's settings and starts its sink.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::config::KafkaConfig;
 use super::{Kafka, LIMITS, may_name_a_topic, security};
 use crate::CommonConfig;
-use crate::batching::Batching;
+use crate::batching::{Limits, Link};
 use crate::error::quoted;
 use crate::kind::Kind;
 
@@ -45,8 +46,12 @@ impl Kind for KafkaConfig {
         faults
     }
 
-    fn start(&self, name: &str) -> Result<Batching, String> {
-        Ok(Batching::start(name, Kafka::new(name, self.clone())?, self.common(), LIMITS))
+    fn limits(&self) -> Limits {
+        LIMITS
+    }
+
+    fn link(&self, name: &str) -> Result<Arc<dyn Link>, String> {
+        Ok(Arc::new(Kafka::new(name, self.clone())?))
     }
 }
 

@@ -1,6 +1,7 @@
 //! `kind = "nats"`.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::ConnectOptions;
@@ -10,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 
 use super::{LIMITS, Nats, is_no_token};
-use crate::batching::Batching;
+use crate::batching::{Limits, Link};
 use crate::common::{TIMEOUT, any_subject};
 use crate::error::quoted;
 use crate::kind::Kind;
@@ -110,8 +111,12 @@ impl Kind for NatsConfig {
         faults
     }
 
-    fn start(&self, name: &str) -> Result<Batching, String> {
-        Ok(Batching::start(name, Nats::new(name, self.clone())?, self.common(), LIMITS))
+    fn limits(&self) -> Limits {
+        LIMITS
+    }
+
+    fn link(&self, name: &str) -> Result<Arc<dyn Link>, String> {
+        Ok(Arc::new(Nats::new(name, self.clone())?))
     }
 }
 
