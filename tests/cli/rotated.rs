@@ -1,12 +1,14 @@
 //! Passwords that are rotated while a host runs.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 
-use servers::{Database, Durability, Server};
+use servers::{Broker, BrokerServer, Database, Durability, Server};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 
 use crate::commands::ORDER;
-use crate::program::{Place, run};
+use crate::program::{Host, Place, run};
 
 /// A server with a role `rotated` whose password is `first`, and a migrated database.
 fn ground() -> (Server, Place) {
@@ -76,4 +78,45 @@ fn a_command_that_prints_the_password_serves_every_command_and_runs_again() {
     let refused = crate::program::Ended::of(stats);
     assert_eq!(refused.code, Some(4), "{}", refused.stderr);
     assert!(refused.stderr.contains("database.password_command: `cat` failed"), "{}", refused.stderr);
+}
+
+/// Sends commands to a Redis, each of which must succeed.
+fn redis(address: &str, commands: &[&str]) {
+    let mut server = TcpStream::connect(address).expect("it answers");
+    for command in commands {
+        server.write_all(format!("{command}\r\n").as_bytes()).expect("sent");
+        let mut answer = [0; 64];
+        let read = server.read(&mut answer).expect("it answers");
+        let answer = String::from_utf8_lossy(&answer[..read]);
+        assert!(answer.starts_with(['+', ':']), "{answer}");
+    }
+}
+
+#[test]
+fn a_relay_continues_after_the_file_with_the_password_of_its_sink_is_replaced() {
+    let broker = BrokerServer::start(Broker::Redis).expect("`cargo xtask test` installs the servers");
+    let url = broker.url();
+    let (login, address) = url.split_once('@').expect("the address has an account");
+    let (_, first) = login.rsplit_once(':').expect("the account has a password");
+    let (address, _) = address.split_once('/').expect("the address has a database");
+    let place = Place::migrated();
+    fs::write(place.path().join("password"), first).expect("written");
+    let configuration = format!(
+        "[sinks.orders]\nkind = \"redis\"\nurl = \"redis://{address}\"\npassword = \"${{file:password}}\"\n\
+         [routes.\"Order/*\"]\nsink = \"orders\"\n"
+    );
+    fs::write(place.path().join("outbox.toml"), configuration).expect("written");
+    place.order("before", "1");
+    let mut host = Host::of(place.command(&["run"]));
+    place.wait_for("done", 1);
+
+    let login = format!("AUTH {first}");
+    redis(address, &[login.as_str(), "CONFIG SET requirepass s3cond", "CLIENT KILL TYPE normal"]);
+    fs::write(place.path().join("password"), "s3cond\n").expect("written");
+
+    host.wait_for_line("the sink connects anew", |line| line.contains("it connects anew"));
+    place.order("after", "2");
+    place.wait_for("done", 2);
+    let log = host.kill().join("\n");
+    assert!(!log.contains(first) && !log.contains("s3cond"), "no password is logged: {log}");
 }

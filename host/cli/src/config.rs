@@ -11,6 +11,7 @@ pub(crate) mod layers;
 #[cfg(feature = "otel")]
 pub(crate) mod otel;
 mod plugins;
+mod sink_files;
 mod sinks;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,6 +45,7 @@ pub(crate) use kind::Kind;
 pub(crate) use layers::Override;
 use layers::{Layers, Origin};
 pub(crate) use outbox::store::hide_password;
+pub(crate) use sink_files::SinkFiles;
 
 /// The file that is read when it is there and no other is named.
 pub(crate) const FILE: &str = "outbox.toml";
@@ -68,6 +70,9 @@ pub(crate) struct Config {
     /// Sinks with a reference that leads nowhere; `sinks` lacks them. Empty for a command that uses sinks.
     #[serde(skip)]
     pub(crate) incomplete_sinks: BTreeSet<String>,
+    /// The sinks some of whose settings are in files.
+    #[serde(skip)]
+    pub(crate) sink_files: Vec<SinkFiles>,
     pub(crate) routes: BTreeMap<String, toml::Value>,
     pub(crate) log: LogConfig,
     #[serde(skip)]
@@ -110,6 +115,7 @@ impl Default for Config {
             http: HttpConfig::default(),
             sinks: BTreeMap::new(),
             incomplete_sinks: BTreeSet::new(),
+            sink_files: Vec::new(),
             routes: BTreeMap::new(),
             log: LogConfig::default(),
             flags: Flags::default(),
@@ -351,6 +357,7 @@ fn compose(
     if !checks.uses_sinks_or_plugins {
         config.sinks.retain(|name, _| !config.incomplete_sinks.contains(name));
     }
+    config.sink_files = SinkFiles::of(&config.sinks, &layers);
     config.database.changing = ChangingAddress::of(&config.database, written).map(|address| Arc::new(address) as _);
     let mut faults = config.database.put_parts_into_url().err().unwrap_or_default();
     faults.extend(cross_checks(&config, &|key| layers.is_set(key)));

@@ -24,6 +24,8 @@ const CLOSING: Duration = Duration::from_secs(2);
 
 /// A host as the configuration wants it, not yet started.
 pub(crate) fn builder(store: Arc<dyn Store>, config: &Config, telemetry: Option<&Telemetry>) -> OutboxBuilder<Arc<dyn Store>> {
+    let sinks = sinks::connect(config);
+    sinks::follow_files(config, &sinks);
     let builder = Outbox::single_node(store)
         .mode(config.mode)
         .label(host_name())
@@ -33,7 +35,7 @@ pub(crate) fn builder(store: Arc<dyn Store>, config: &Config, telemetry: Option<
         .breaker(config.breaker)
         .purge(config.purge.clone())
         .metrics(config.metrics.clone())
-        .sinks(sinks::connect(config));
+        .sinks(sinks);
     let builder = telemetry.into_iter().fold(builder, |builder, telemetry| telemetry.attach(builder));
     let builder = if wants_plugins(config) { builder.plugins_config(plugins::settings(config)) } else { builder };
     let builder = config

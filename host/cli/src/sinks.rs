@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::Subcommand;
 use outbox::Envelope;
@@ -13,7 +13,7 @@ use outbox::time::{Clock, SystemClock, Timestamp};
 use outbox::wording::nearest;
 use serde::Serialize;
 
-use crate::config::{Config, FILE, Settings};
+use crate::config::{Config, FILE, Settings, SinkFiles};
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Output, count, or_dash, relative_to, short, shown, span};
 use crate::place;
@@ -261,6 +261,45 @@ pub(crate) fn unknown<'n>(name: &str, known: impl Iterator<Item = &'n String>, f
     Failure::new(Exit::NotFound, format!("there is no sink `{name}`; {known}")).details(vec![fix])
 }
 
+/// How often the files that settings of sinks refer to are read.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// Lets the sinks of a host connect anew when a file changes that their settings refer to: a password that is rotated, say.
+pub(crate) fn follow_files(config: &Config, sinks: &Sinks) {
+    for files in &config.sink_files {
+        tokio::spawn(follow(files.clone(), sinks.clone()));
+    }
+}
+
+async fn follow(mut files: SinkFiles, sinks: Sinks) {
+    let (sink, mut is_unread) = (files.sink.clone(), false);
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        // A file may be on a disk that hangs.
+        let mut again = files.clone();
+        let reading = tokio::task::spawn_blocking(move || (again.read_again(), again));
+        let Ok((read, read_again)) = reading.await else { continue };
+        let updated = match read {
+            Ok(None) => Ok(false),
+            Ok(Some(config)) => sinks.update(&sink, &config).map(|()| true).map_err(|error| error.to_string()),
+            Err(why) => Err(why),
+        };
+        match updated {
+            Ok(is_changed) => {
+                (files, is_unread) = (read_again, false);
+                if is_changed {
+                    tracing::info!(sink, "the settings of a sink were read again and have changed; it connects anew");
+                }
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut is_unread, true) {
+                    tracing::warn!(sink, error, "the settings of a sink cannot be read again; the last ones stay in use");
+                }
+            }
+        }
+    }
+}
+
 /// Makes the sinks of a configuration, which was checked when it was read.
 pub(crate) fn connect(config: &Config) -> Sinks {
     Sinks::connect(&config.sinks()).unwrap_or_else(|error| {
@@ -272,8 +311,6 @@ pub(crate) fn connect(config: &Config) -> Sinks {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn on_host(state: SinkState, outage: Option<SinkOutage>) -> OnHost {

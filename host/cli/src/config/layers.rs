@@ -16,8 +16,8 @@ use toml::{Table, Value};
 use super::plugins::{MANIFESTS, is_setting};
 use lines::Lines;
 pub(crate) use origin::Origin;
-pub(super) use values::expand;
 pub(crate) use values::refusal;
+pub(super) use values::{expand, expand_all, mentions};
 use values::{first_that_fits, has_reference, is_of_sinks, is_of_tokens, resolved, tokens};
 use variables::{Ignored, Variable, variable};
 
@@ -374,7 +374,7 @@ fn place(key: &[String]) -> Key {
 }
 
 /// Puts a value at its key.
-fn insert(table: &mut Table, key: &[String], value: Value) {
+pub(super) fn insert(table: &mut Table, key: &[String], value: Value) {
     let mut key = place(key);
     let last = key.pop().expect("a key has at least one part");
     let mut place = table;

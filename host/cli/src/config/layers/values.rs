@@ -32,10 +32,15 @@ pub(super) fn resolved(
 
 /// Whether a value, or one in it, refers to something else.
 pub(super) fn has_reference(value: &Value) -> bool {
+    mentions(value, "${")
+}
+
+/// Whether a text is in a value, or in one in it.
+pub(in crate::config) fn mentions(value: &Value, part: &str) -> bool {
     match value {
-        Value::String(text) => text.contains("${"),
-        Value::Array(values) => values.iter().any(has_reference),
-        Value::Table(table) => table.values().any(has_reference),
+        Value::String(text) => text.contains(part),
+        Value::Array(values) => values.iter().any(|value| mentions(value, part)),
+        Value::Table(table) => table.values().any(|value| mentions(value, part)),
         _ => false,
     }
 }
@@ -58,7 +63,10 @@ fn of_sink(leaf: &Leaf, reference: &dyn Fn(&str, &str) -> Result<String, String>
 }
 
 /// A value with the references in all its texts replaced.
-fn expand_all(value: &Value, reference: &dyn Fn(&str, &str) -> Result<String, String>) -> Result<Value, String> {
+pub(in crate::config) fn expand_all(
+    value: &Value,
+    reference: &dyn Fn(&str, &str) -> Result<String, String>,
+) -> Result<Value, String> {
     Ok(match value {
         Value::String(text) => Value::String(expand(text, reference)?),
         Value::Array(values) => {

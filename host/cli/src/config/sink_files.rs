@@ -1,0 +1,102 @@
+//! Settings of sinks that are in files, read again while the program runs.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use outbox::sink::SinkConfig;
+use toml::Value;
+
+use super::layers::{self, Layers};
+use super::{environment, sinks};
+
+/// A sink some of whose settings are in files.
+#[derive(Clone)]
+pub(crate) struct SinkFiles {
+    /// The name of the sink.
+    pub(crate) sink: String,
+    /// Its settings, as they were read last.
+    settings: Value,
+    /// The keys below the sink whose values refer to a file, and these values as they are written.
+    written: Vec<(Vec<String>, Value)>,
+}
+
+impl SinkFiles {
+    /// All sinks that refer to files, with the settings that were read from these.
+    pub(super) fn of(sinks: &BTreeMap<String, Value>, layers: &Layers) -> Vec<Self> {
+        let files_of = |sink: &String| -> Vec<(Vec<String>, Value)> {
+            let is_its = |key: &[String]| matches!(key, [first, name, _, ..] if first == "sinks" && name == sink);
+            let leaves = layers.leaves.iter().filter(|(key, leaf)| is_its(key) && layers::mentions(&leaf.written, "${file:"));
+            leaves.map(|(key, leaf)| (key[2..].to_vec(), leaf.written.clone())).collect()
+        };
+        let all = sinks.iter().map(|(sink, settings)| Self {
+            sink: sink.clone(),
+            settings: settings.clone(),
+            written: files_of(sink),
+        });
+        all.filter(|files| !files.written.is_empty()).collect()
+    }
+
+    /// Reads the files again, which may block. Returns the settings of the sink if they have changed since they were read last.
+    ///
+    /// # Errors
+    /// A file that cannot be read or is empty, or settings that are not valid.
+    pub(crate) fn read_again(&mut self) -> Result<Option<SinkConfig>, String> {
+        let mut settings = self.settings.clone();
+        let table = settings.as_table_mut().ok_or("it has no settings")?;
+        for (key, written) in &self.written {
+            let named = |why: String| format!("sinks.{}.{}: {why}", self.sink, key.join("."));
+            let value = layers::expand_all(written, &environment::reference).map_err(named)?;
+            // Caught while it was written.
+            if value.as_str().is_some_and(|text| text.trim().is_empty()) {
+                return Err(named("its file is empty".to_owned()));
+            }
+            layers::insert(table, key, value);
+        }
+        if settings == self.settings {
+            return Ok(None);
+        }
+        let mut read =
+            sinks::read(&BTreeMap::from([(self.sink.clone(), settings.clone())])).map_err(|faults| faults.join("; "))?;
+        self.settings = settings;
+        Ok(read.remove(&self.sink))
+    }
+}
+
+impl fmt::Debug for SinkFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SinkFiles").field("sink", &self.sink).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Checks, FILE, compose};
+
+    #[test]
+    fn settings_in_files_are_read_again_and_named_when_they_cannot_be() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("source");
+        std::fs::write(&file, "shop\n").expect("writes");
+        let text = format!(
+            "[sinks.console]\nkind = \"stdout\"\nsource = \"${{file:{}}}\"\n[sinks.other]\nkind = \"stdout\"\n",
+            file.display()
+        );
+        let (config, _) =
+            compose(Some((FILE, &text)), std::iter::empty(), &[], &environment::reference, Checks::ALL).expect("good");
+        let mut all = config.sink_files;
+        assert_eq!(all.iter().map(|files| files.sink.as_str()).collect::<Vec<_>>(), ["console"]);
+        let files = &mut all[0];
+        assert!(files.read_again().expect("reads").is_none(), "it is as it was");
+
+        std::fs::write(&file, "store").expect("writes");
+
+        let changed = files.read_again().expect("reads").expect("it has changed");
+        assert!(matches!(changed, SinkConfig::Stdout(console) if console.source == "store"));
+        assert!(files.read_again().expect("reads").is_none(), "it is told once");
+        std::fs::write(&file, "").expect("writes");
+        assert_eq!(files.read_again().err().as_deref(), Some("sinks.console.source: its file is empty"));
+        std::fs::remove_file(&file).expect("removes");
+        assert!(files.read_again().is_err_and(|why| why.starts_with("sinks.console.source: ${file:")));
+    }
+}
