@@ -95,6 +95,7 @@ on_every_database! {
     reading::what_waits_for_a_worker_does_not_keep_partitions_from_another_host,
     reading::what_an_owner_left_is_claimed_row_by_row,
     refused::an_outcome_that_the_database_refuses_holds_up_no_other_and_is_stored_later,
+    refused::a_second_refused_outcome_holds_up_no_other_either,
     refused::a_row_that_cannot_be_deleted_keeps_no_other_from_being_deleted,
     refused::later_events_of_an_aggregate_wait_behind_a_refused_outcome,
     refused::a_waiting_event_that_cannot_be_unblocked_stops_no_other_aggregate,
@@ -176,6 +177,16 @@ mod without_effect {
             refused::an_outcome_that_changes_nothing_is_not_delivered_in_a_loop,
             purge::a_purge_deletes_all_rows_but_those_that_a_trigger_keeps,
         }
+    }
+}
+
+/// Facts about constraints that are added to a table, which SQLite does not do.
+mod constraints {
+    mod mysql {
+        walks! { MySql => refused::an_outcome_that_a_constraint_refuses_holds_up_no_other }
+    }
+    mod postgres {
+        walks! { Postgres => refused::an_outcome_that_a_constraint_refuses_holds_up_no_other }
     }
 }
 

@@ -11,7 +11,7 @@ use outbox::purge::{OnDone, PurgeConfig};
 use outbox::store::{Audit, NewRow, Node, Ownership, PARTITIONS, RefusedOutcomes};
 use outbox::why::ReasonCode;
 use outbox::{DispatchResult, Envelope, Event, EventId, Failure, Mode, Outbox, Registration, Route, Status};
-use support::{Database, Harness, Postgres, Recorder, eventually, in_time};
+use support::{Database, Harness, Postgres, Recorder, Scrape, eventually, in_time};
 
 use crate::common::{HOUR, ROUTE, at_rest, commit, done, drowsy, eager, order, orders, outbox, reaches, row, rows};
 
@@ -21,18 +21,25 @@ const BAD: usize = 123;
 
 /// Has the database refuse every UPDATE, or every DELETE, of that one row.
 async fn refuse(db: &dyn Harness, change: &str) {
+    refuse_each(db, change, &[BAD]).await;
+}
+
+/// Has the database refuse every UPDATE, or every DELETE, of the rows of these aggregates.
+async fn refuse_each(db: &dyn Harness, change: &str, aggregates: &[usize]) {
+    let aggregates: Vec<String> = aggregates.iter().map(|aggregate| format!("'{aggregate}'")).collect();
+    let is_bad = format!("OLD.aggregate_id IN ({})", aggregates.join(", "));
     let trigger = format!("CREATE TRIGGER refused BEFORE {change} ON outbox_event");
     let statement = match db.store().kind() {
         "postgres" => {
             let body = "BEGIN RAISE EXCEPTION 'the order is archived'; END";
             db.execute(&format!("CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$")).await;
-            format!("{trigger} FOR EACH ROW WHEN (OLD.aggregate_id = '{BAD}') EXECUTE FUNCTION refuse()")
+            format!("{trigger} FOR EACH ROW WHEN ({is_bad}) EXECUTE FUNCTION refuse()")
         }
         "mysql" => {
             let signal = "SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'the order is archived'";
-            format!("{trigger} FOR EACH ROW IF OLD.aggregate_id = '{BAD}' THEN {signal}; END IF")
+            format!("{trigger} FOR EACH ROW IF {is_bad} THEN {signal}; END IF")
         }
-        _ => format!("{trigger} WHEN OLD.aggregate_id = '{BAD}' BEGIN SELECT RAISE(ABORT, 'the order is archived'); END"),
+        _ => format!("{trigger} WHEN {is_bad} BEGIN SELECT RAISE(ABORT, 'the order is archived'); END"),
     };
     db.execute(&statement).await;
 }
@@ -105,6 +112,50 @@ pub(crate) async fn an_outcome_that_the_database_refuses_holds_up_no_other_and_i
     let bad = only_the_bad_one_waits(db, &host, "the order is archived").await;
 
     the_outcome_is_stored_later(db, &host, &recorder, bad).await;
+    host.shutdown().await;
+}
+
+/// The second one comes while the first is retried.
+pub(crate) async fn a_second_refused_outcome_holds_up_no_other_either<D: Database>(db: &D) {
+    const SECOND: u32 = 5_000;
+    let recorder = Recorder::done();
+    let host = outbox(db).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+    refuse_each(db, "UPDATE", &[BAD, SECOND as usize]).await;
+    let first = commit(&host, orders(EVENTS)).await;
+    eventually("the first is refused", async || refused(db).await.count == 1).await;
+
+    let second = commit(&host, (SECOND - 10..SECOND + 10).map(order).collect()).await;
+
+    done(db, u64::from(EVENTS) - 1 + 19).await;
+    eventually("both are named", async || refused(db).await.count == 2).await;
+    let named: BTreeSet<_> = refused(db).await.first.into_iter().map(|one| one.event_id).collect();
+    assert_eq!(named, BTreeSet::from([Some(first[BAD]), Some(second[10])]));
+    let metrics = host.prometheus();
+    let apart = Scrape::of(&metrics).value("outbox_outcomes_apart{obstacle=\"refused\"}");
+    assert_eq!(apart, Some(2.0), "{metrics}");
+    assert_eq!(host.in_flight(), 2, "the host keeps only the refused ones");
+    allow(db).await;
+    done(db, u64::from(EVENTS) + 20).await;
+    at_rest(&host).await;
+    let calls = recorder.ids();
+    assert_eq!(calls.iter().collect::<BTreeSet<_>>().len(), calls.len(), "nothing was delivered twice");
+    host.shutdown().await;
+}
+
+/// A constraint of the user's, which SQLite cannot add to a table.
+pub(crate) async fn an_outcome_that_a_constraint_refuses_holds_up_no_other<D: Database>(db: &D) {
+    let recorder = Recorder::done();
+    let host = outbox(db).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+    let is_open = format!("aggregate_id <> '{BAD}' OR status <> 1");
+    db.execute(&format!("ALTER TABLE outbox_event ADD CONSTRAINT of_the_shop CHECK ({is_open})")).await;
+
+    let bad = only_the_bad_one_waits(db, &host, "of_the_shop").await;
+
+    db.execute("ALTER TABLE outbox_event DROP CONSTRAINT of_the_shop").await;
+    reaches(db, bad, Status::Done).await;
+    at_rest(&host).await;
+    let calls = recorder.ids();
+    assert_eq!(calls.iter().collect::<BTreeSet<_>>().len(), calls.len(), "nothing was delivered twice");
     host.shutdown().await;
 }
 
