@@ -6,7 +6,7 @@ use std::time::Duration;
 use outbox::store::{Filter, SchemaStore, SharedStore};
 use outbox::{MySqlStore, Outbox, PostgresStore, Status, Store, TransactionalStore};
 use servers::{Database as Kind, Durability, Server};
-use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection};
+use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, Row};
 use support::{Harness, Postgres, Recorder, eventually};
 
 use crate::common::{ROUTE, eager, order, orders};
@@ -64,6 +64,28 @@ async fn listed_settings_of_mariadb_do_not_affect_delivery() {
         delivers_each_event_once(&format!("{setting} = {worst}"), store, &witness).await;
         admin.execute(AssertSqlSafe(format!("SET GLOBAL {setting} = @before"))).await.expect("sets");
     }
+}
+
+/// Statements that the server runs in each new session, unless its user may do everything.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn init_connect_of_mariadb_does_not_affect_delivery() {
+    let server = Server::start(Kind::MariaDb, Durability::Volatile).expect("`cargo xtask test` installs the servers");
+    let witness = MySqlStore::connect(&server.url()).await.expect("connects");
+    witness.migrate_up().await.expect("migrates");
+    let mut admin = MySqlConnection::connect(&server.url()).await.expect("connects");
+    for statement in [
+        "CREATE USER host@'127.0.0.1' IDENTIFIED BY 'secret'",
+        "GRANT ALL PRIVILEGES ON outbox_test.* TO host@'127.0.0.1'",
+        "SET GLOBAL init_connect = 'SET autocommit = 0, completion_type = 1, sql_safe_updates = 1, sql_select_limit = 1'",
+    ] {
+        admin.execute(statement).await.expect("may do everything");
+    }
+    let url = format!("mysql://host:secret@127.0.0.1:{}/outbox_test", server.port());
+    let mut plain = MySqlConnection::connect(&url).await.expect("connects");
+    let row = plain.fetch_one("SELECT CAST(@@autocommit AS SIGNED)").await.expect("answers");
+    assert_eq!(row.try_get::<i64, _>(0).expect("a number"), 0, "the server has run the statements");
+
+    delivers_each_event_once("init_connect", MySqlStore::connect(&url).await.expect("connects"), &witness).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
