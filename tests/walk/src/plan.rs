@@ -66,6 +66,8 @@ pub(crate) struct Faults {
     pub(crate) refused: usize,
     pub(crate) unclaimable: usize,
     pub(crate) unrenewable: usize,
+    /// Of how many events it cannot return the payload, for as long as faults come.
+    pub(crate) damaged: usize,
     /// Which host gets no connection but for its heartbeat, from when until faults are over.
     pub(crate) sick: Option<(usize, Duration)>,
 }
@@ -147,7 +149,8 @@ impl Plan {
             faults: Faults::by(chance, hosts, chaos)
                 .with_refused(&mut Chance::of(seed, 12))
                 .with_sick_host(&mut Chance::of(seed, 13), hosts, chaos)
-                .with_refused_claims(&mut Chance::of(seed, 14)),
+                .with_refused_claims(&mut Chance::of(seed, 14))
+                .with_damage(&mut Chance::of(seed, 15)),
             listeners: Manners::by(chance, lease, chaos),
         }
         .with_time_to_notice()
@@ -170,7 +173,7 @@ impl Plan {
         self.has_only_mild_faults() && self.faults.sick.is_none() && self.faults.unrenewable == 0
     }
 
-    /// Whether the only faults are refused outcomes, claims and renewals, and one host without connections.
+    /// Whether the only faults are refused outcomes, claims and renewals, damaged payloads, and one host without connections.
     pub(crate) fn has_only_mild_faults(&self) -> bool {
         let Faults { before, after, slow, locks, lost_sessions, kills, restarts, ref storms, .. } = self.faults;
         before + after + slow == 0 && locks + lost_sessions + kills + restarts == 0 && storms.is_empty()
@@ -202,6 +205,7 @@ impl Faults {
             refused: 0,
             unclaimable: 0,
             unrenewable: 0,
+            damaged: 0,
             sick: None,
         }
     }
@@ -226,6 +230,11 @@ impl Faults {
     fn with_refused_claims(self, chance: &mut Chance) -> Self {
         let [unclaimable, unrenewable] = [(); 2].map(|()| chance.one_of(&[0, 0, 0, 0, 0, 0, 1, 3]));
         Self { unclaimable, unrenewable, ..self }
+    }
+
+    /// With payloads that cannot be returned, in some runs, beside everything else.
+    fn with_damage(self, chance: &mut Chance) -> Self {
+        Self { damaged: chance.one_of(&[0, 0, 0, 0, 0, 0, 1, 2]), ..self }
     }
 }
 

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use crate::again;
 use crate::calls::Calls;
 use crate::chance::Chance;
-use crate::plan::Plan;
+use crate::plan::{Faults, Plan};
 use crate::table::{Table, is_unfinished};
 
 /// The world, as each host and each writer holds it.
@@ -53,15 +53,17 @@ pub(crate) struct Held {
     pub(crate) until: Option<Instant>,
 }
 
-/// A change of rows that the database may refuse.
+/// A part of a statement that the database may refuse for some rows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Change {
     Outcome,
     Claim,
     Renewal,
+    /// No change: the payload is returned.
+    Payload,
 }
 
-/// The rows for which the database refuses a change: the first ones that are changed so.
+/// The rows for which the database refuses such a part: the first rows of the first such statements.
 #[derive(Debug)]
 pub(crate) struct Refusals {
     /// How many there are at most.
@@ -91,7 +93,7 @@ pub(crate) struct World {
     /// Rows that somebody else has locked, and until when.
     pub(crate) locked: BTreeMap<u64, Instant>,
     /// By kind of change.
-    pub(crate) refusals: [Refusals; 3],
+    pub(crate) refusals: [Refusals; 4],
     /// The session that holds each owner's lock.
     pub(crate) sessions: HashMap<String, Held>,
     pub(crate) next_session: u64,
@@ -118,8 +120,8 @@ impl World {
         let table = Table::new(now, 0, keys.collect());
         let chance = Chance::of(plan.seed, 2);
         let (wake_ups, _) = broadcast::channel(16);
-        let refusals = [plan.faults.refused, plan.faults.unclaimable, plan.faults.unrenewable];
-        let refusals = refusals.map(|most| Refusals { most, rows: Vec::new() });
+        let Faults { refused, unclaimable, unrenewable, damaged, .. } = plan.faults;
+        let refusals = [refused, unclaimable, unrenewable, damaged].map(|most| Refusals { most, rows: Vec::new() });
         Arc::new(Mutex::new(Self {
             plan,
             table,
@@ -244,7 +246,7 @@ impl World {
         self.lives.iter().position(|life| life.owner.as_deref() == Some(owner))
     }
 
-    /// Whether the database refuses this change of these rows, for one of them.
+    /// Whether the database refuses this for these rows, because of one of them.
     pub(crate) fn refuses(&mut self, change: Change, rows: &[u64]) -> bool {
         // The host also tries the statement on no row, to learn whether rows are the reason.
         if self.is_healed() || !rows.iter().any(|row| self.table.rows.contains_key(row)) {
@@ -253,7 +255,7 @@ impl World {
         self.refusals[change as usize].concern(rows)
     }
 
-    /// The rows for which the database refuses this change, as far as they are chosen.
+    /// The rows for which the database refuses this, as far as they are chosen.
     pub(crate) fn refused_rows(&self, change: Change) -> &[u64] {
         &self.refusals[change as usize].rows
     }
@@ -263,10 +265,10 @@ impl World {
         const LONG: Duration = Duration::from_secs(60);
         const SHORT: Duration = Duration::from_secs(1);
         let Plan { mode, deadline, ref listeners, ref faults, .. } = self.plan;
-        // Where order is kept, events wait behind one whose outcome or claim is refused, or that waits for a deploy.
+        // Where order is kept, events wait behind one whose outcome, claim or payload is refused, or that waits for a deploy.
         let keeps_order = matches!(mode, Mode::Ordered | Mode::OrderedByAggregate);
         let lacks_route = self.lives.iter().any(|life| life.lacks_route);
-        let waits_behind = keeps_order && (faults.refused + faults.unclaimable > 0 || lacks_route);
+        let waits_behind = keeps_order && (faults.refused + faults.unclaimable + faults.damaged > 0 || lacks_route);
         // A host stands aside only for one with the same listeners.
         let nobody_helps = faults.sick.is_some() && lacks_route;
         // Calls that are cut off by their deadline keep the workers of a host.
@@ -275,15 +277,15 @@ impl World {
             return;
         }
         let before = self.table.now.minus(LONG);
-        let [refused, unclaimable] = [Change::Outcome, Change::Claim].map(|change| self.refused_rows(change));
-        let is_refused = |seq: &u64| refused.contains(seq) || unclaimable.contains(seq);
+        let refused = [Change::Outcome, Change::Claim, Change::Payload].map(|change| self.refused_rows(change));
+        let is_refused = |seq: &u64| refused.iter().any(|rows| rows.contains(seq));
         let is_late =
             |row: &&Record| is_unfinished(row) && !is_refused(&row.seq) && row.due_at.is_some_and(|due| due <= before);
         if let Some(row) = self.table.rows.values().find(is_late) {
             let sick = self.plan.faults.sick.map(|(place, _)| place);
             let fault = format!(
-                "{} has been due for {LONG:?}, though only the outcomes of {refused:?} and the claims of {unclaimable:?} are refused, and \
-                 only host {sick:?} is sick",
+                "{} has been due for {LONG:?}, though only outcomes, claims and payloads of {refused:?} are refused, and only host {sick:?} \
+                 is sick",
                 row.seq
             );
             self.violated(fault);

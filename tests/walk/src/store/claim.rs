@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use outbox::event::{Fence, OwnerId};
 use outbox::store::{ClaimStore, Claimed, Record};
-use outbox::{Event, StoreError};
+use outbox::{Event, StoreError, sqlx};
 
 use super::{MemoryStore, refused_by_trigger};
 use crate::table::is_unfinished;
@@ -16,8 +16,12 @@ use crate::world::{Change, World, shown};
 impl ClaimStore for MemoryStore {
     async fn claim(&self, owner: &OwnerId, lease: Duration, fences: &[Fence]) -> Result<Vec<Claimed>, StoreError> {
         let claimed = self.run("claim", |world| {
-            if world.refuses(Change::Claim, &world.unfinished(fences)) {
-                return None;
+            let rows = world.unfinished(fences);
+            if world.refuses(Change::Claim, &rows) {
+                return Err(Change::Claim);
+            }
+            if world.refuses(Change::Payload, &rows) {
+                return Err(Change::Payload);
             }
             let ended = world.ended_claims();
             let taken = world.past_locked(|world| world.table.claim(owner, lease, fences));
@@ -25,9 +29,12 @@ impl ClaimStore for MemoryStore {
             world.take_over(&ended.into_iter().filter(|(seq, _)| seqs.contains(seq)).collect::<Vec<_>>());
             let claimed: Vec<Claimed> = taken.into_iter().map(|taken| world.claimed(self.life, taken)).collect();
             world.log_taken(self.life, "claimed", &claimed);
-            Some(claimed)
+            Ok(claimed)
         });
-        claimed.await?.ok_or_else(|| self.refused("claim events", Change::Claim))
+        claimed.await?.map_err(|refused| match refused {
+            Change::Payload => self.damaged(),
+            change => self.refused("claim events", change),
+        })
     }
 }
 
@@ -38,6 +45,14 @@ impl MemoryStore {
         let line = format!("{} may not {action}: {change:?} of {:?}", world.name(self.life), world.refused_rows(change));
         world.note(line);
         refused_by_trigger(action)
+    }
+
+    /// The answer to a statement that returns payloads, one of which is damaged.
+    pub(super) fn damaged(&self) -> StoreError {
+        let mut world = self.world();
+        let line = format!("{} meets a damaged payload of {:?}", world.name(self.life), world.refused_rows(Change::Payload));
+        world.note(line);
+        StoreError::Corrupt { action: "return payloads", source: sqlx::Error::Protocol("a page is damaged".into()) }
     }
 }
 
