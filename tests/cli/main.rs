@@ -46,5 +46,6 @@ mod telemetry;
 mod tls;
 mod top;
 mod total_order;
+mod unreadable;
 mod url;
 mod why;
