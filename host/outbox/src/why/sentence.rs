@@ -206,9 +206,10 @@ fn paused(known: &Facts, record: &Record) -> String {
     }
 }
 
-/// How long it has been due.
+/// How long it has been due. An event is not due before it was written, unless its writer's clock is ahead.
 fn since(record: &Record, now: Timestamp) -> String {
-    record.due_at.map_or_else(String::new, |due| format!("for {}", span(now.since(due.max(record.created_at)))))
+    let written = Some(record.created_at).filter(|written| *written <= now);
+    record.due_at.map_or_else(String::new, |due| format!("for {}", span(now.since(written.map_or(due, |at| due.max(at))))))
 }
 
 fn failures(record: &Record) -> String {

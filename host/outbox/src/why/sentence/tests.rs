@@ -83,6 +83,8 @@ fn an_event_that_is_due_is_taken_by_whoever_lives() {
     assert_eq!(said(&known), "It has been due for 1 min. The one live host has it in hand, or takes it when it has room.");
     known.record = changed!(Record { available_at: ago(86_400), due_at: Some(ago(86_400)), ..record(1) });
     assert!(said(&known).starts_with("It has been due for 1 min. "), "dated back: due when it was written: {}", said(&known));
+    known.record = changed!(Record { created_at: soon(3_600), ..record(1) });
+    assert!(said(&known).starts_with("It has been due for 1 min. "), "its writer's clock is ahead: {}", said(&known));
     known.nodes.push(node("two", true));
     assert!(said(&known).contains("Of the 2 live hosts, the one that holds its partition has it in hand"), "{}", said(&known));
     known.nodes.clear();
