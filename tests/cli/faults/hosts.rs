@@ -30,7 +30,7 @@ pub(super) const POSTGRES: &[Fault] = &[
         apply: |fixture| fixture.sql("REVOKE UPDATE ON outbox_event FROM host_0"),
         undo: |fixture| fixture.sql("GRANT UPDATE ON outbox_event TO host_0"),
         doctor: Some(&["nodes: ", "{host}", "stands aside", "cannot store outcomes"]),
-        overview: Some(&["{host}", "stands aside", "cannot store outcomes"]),
+        overview: Some(&["may not store outcomes"]),
         repeats: Repeats::OfSickHost,
         is_writable: true,
     },
