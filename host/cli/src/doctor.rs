@@ -161,8 +161,7 @@ async fn overdue(
     now: Timestamp,
     flags: &Flags,
 ) -> Result<Option<Finding>, StoreError> {
-    let Some(kept) = purge.kept(status).filter(|_| purge.enabled) else { return Ok(None) };
-    let finished_before = now.minus(kept.saturating_add(purge.interval.saturating_mul(2)));
+    let Some(finished_before) = purge.overdue_before(status, now) else { return Ok(None) };
     let events = store.count_purgeable(status, finished_before).await?.count;
     if events == 0 {
         return Ok(None);

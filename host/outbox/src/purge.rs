@@ -87,6 +87,14 @@ impl PurgeConfig {
         }
     }
 
+    /// Events of this status that finished by this time should have been deleted by two purges at least. `None` if the host does not
+    /// purge, or keeps them for ever. `now` is the database's time.
+    #[must_use]
+    pub fn overdue_before(&self, status: Status, now: Timestamp) -> Option<Timestamp> {
+        let kept = self.kept(status).filter(|_| self.enabled)?;
+        Some(now.minus(kept.saturating_add(self.interval.saturating_mul(2))))
+    }
+
     /// Everything that is wrong with these values, one text each; names begin with `prefix`.
     #[must_use]
     pub fn faults(&self, prefix: &str) -> Vec<String> {

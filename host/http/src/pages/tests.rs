@@ -35,12 +35,16 @@ struct Answer {
 
 impl Dashboard {
     async fn with(config: HttpConfig) -> Self {
+        Self::purging(config, PurgeConfig { enabled: false, ..PurgeConfig::default() }).await
+    }
+
+    async fn purging(config: HttpConfig, purge: PurgeConfig) -> Self {
         let directory = tempfile::tempdir().expect("a directory can be made");
         let options = SqliteOptions::new(directory.path().join("outbox.db")).create(true);
         let store = SqliteStore::open_with(options).await.expect("opens");
         let outbox = Outbox::single_node(store)
             .migrate(true)
-            .purge(PurgeConfig { enabled: false, ..PurgeConfig::default() })
+            .purge(purge)
             .listener(("Order", "Paid"), |event: Arc<Event>| async move {
                 Err::<DispatchResult, _>(Failure::unrecoverable(format!("the bank said {EVIL} to number {}", event.sequence())))
             })
@@ -78,6 +82,13 @@ impl Dashboard {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         panic!("the events of {event_type} never became {status}");
+    }
+
+    /// Runs a statement as the application, in a transaction of its own.
+    async fn sql(&self, statement: &'static str) {
+        let mut user = self.outbox.begin().await.expect("begins");
+        sqlx::query(statement).execute(&mut **user.inner_mut()).await.expect("runs");
+        user.commit().await.expect("commits");
     }
 
     async fn send(&self, request: Request<Body>) -> Answer {

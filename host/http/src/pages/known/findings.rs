@@ -15,7 +15,7 @@ use outbox_event::text::escape;
 use outbox_event::time::Timestamp;
 use outbox_event::units::{count, figure, span};
 
-use self::events::{dead, waits};
+use self::events::{dead, overdue, waits};
 use self::hosts::{aside, behind, gone_hosts, no_host, refused};
 use self::plugins::{Trouble, plugins};
 use self::routes::{paused, unanswered};
@@ -84,6 +84,7 @@ pub(crate) fn findings(known: &Known, reasons: &[Unready], owner: &str) -> Vec<F
         all.extend(waits(snapshot, now));
         all.extend(paused(snapshot, now));
         all.extend(unanswered(snapshot));
+        all.extend(overdue(snapshot, now));
         all.extend(current.and_then(behind));
     }
     // Stable: findings that affect as many events stay in the order above.

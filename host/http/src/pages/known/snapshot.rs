@@ -4,9 +4,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
+use outbox::purge::PurgeConfig;
 use outbox_event::time::{Timestamp, system_clock};
 use outbox_event::{Headers, Status};
-use outbox_store::{Filter, NodeRecord, Record, RouteRecord, Stats, Store, StoreError, WaitReason};
+use outbox_store::{
+    Filter, NodeRecord, PurgeRequest, PurgeRow, PurgeTarget, Record, RouteRecord, Stats, Store, StoreError, WaitReason,
+};
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
@@ -43,6 +46,8 @@ pub(crate) struct Snapshot {
     pub(crate) dead: Vec<Record>,
     /// Why events wait although their time has come, of the [`SAMPLE`] that are due first.
     pub(crate) waits: Vec<WaitReason>,
+    /// The oldest event of each status that purges should have deleted.
+    pub(crate) overdue: Vec<(Status, PurgeRow)>,
 }
 
 /// What is known now: the last snapshot, and whether the database still answers.
@@ -95,6 +100,7 @@ impl Snapshot {
             nodes: Vec::new(),
             dead: Vec::new(),
             waits: Vec::new(),
+            overdue: Vec::new(),
         }
     }
 }
@@ -175,8 +181,9 @@ impl Kept {
 }
 
 impl Snapshots {
-    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
-        Self { take: Box::new(move || Box::pin(take(store.clone()))), kept: Mutex::default() }
+    /// `purge` are the settings of the host's own purge.
+    pub(crate) fn new(store: Arc<dyn Store>, purge: PurgeConfig) -> Self {
+        Self { take: Box::new(move || Box::pin(take(store.clone(), purge.clone()))), kept: Mutex::default() }
     }
 
     /// What is known now, after a new snapshot where the last one is too old.
@@ -253,7 +260,7 @@ impl Snapshots {
     }
 }
 
-async fn take(store: Arc<dyn Store>) -> Result<Snapshot, StoreError> {
+async fn take(store: Arc<dyn Store>, purge: PurgeConfig) -> Result<Snapshot, StoreError> {
     let at = store.now().await?;
     let taken = Instant::now();
     let stats = store.stats().await?;
@@ -262,7 +269,27 @@ async fn take(store: Arc<dyn Store>) -> Result<Snapshot, StoreError> {
     let newest = Filter { status: Some(Status::Dead), newest_first: true, ..Filter::default() };
     let dead = if stats.dead == 0 { Vec::new() } else { sample(&*store, newest).await? };
     let waits = store.wait_reasons(SAMPLE).await?;
-    Ok(Snapshot { at, taken, stats, routes, nodes, dead, waits })
+    let mut overdue = Vec::new();
+    for status in [Status::Done, Status::Dead] {
+        overdue.extend(oldest_overdue(&*store, &purge, status, at).await?.map(|row| (status, row)));
+    }
+    Ok(Snapshot { at, taken, stats, routes, nodes, dead, waits, overdue })
+}
+
+/// The oldest event of this status that purges should have deleted: one row of the index of finished events.
+async fn oldest_overdue(
+    store: &dyn Store,
+    purge: &PurgeConfig,
+    status: Status,
+    now: Timestamp,
+) -> Result<Option<PurgeRow>, StoreError> {
+    let Some(finished_before) = purge.overdue_before(status, now) else { return Ok(None) };
+    let request = PurgeRequest::first(PurgeTarget::Finished { status, finished_before }, 1);
+    match store.next_to_purge(&request).await {
+        // This host may not lock rows; the rest of the snapshot is known all the same.
+        Err(StoreError::Forbidden { .. }) => Ok(None),
+        found => found,
+    }
 }
 
 /// The first [`SAMPLE`] events of a list, without their headers: no list shows headers, and they may be large.

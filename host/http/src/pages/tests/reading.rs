@@ -245,3 +245,17 @@ async fn below_a_path_that_ends_with_a_slash_every_link_of_the_overview_leads_to
         assert_eq!(pages.get(&format!("/outbox/{path}")).await.status, StatusCode::OK, "{link}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_old_event_that_purges_do_not_delete_is_named_until_they_can() {
+    let config = HttpConfig { open: true, ..HttpConfig::default() };
+    let purge = PurgeConfig { retention: Duration::ZERO, interval: Duration::from_millis(100), ..PurgeConfig::default() };
+    let pages = Dashboard::purging(config, purge).await;
+    pages.sql("CREATE TRIGGER held BEFORE DELETE ON outbox_event BEGIN SELECT RAISE(ABORT, 'archived'); END").await;
+
+    let id = pages.write("Placed", 1, Status::Done).await[0];
+    pages.shows(&format!("Purges do not delete old events: the oldest, {id}, finished ")).await;
+
+    pages.sql("DROP TRIGGER held").await;
+    pages.shows("All well").await;
+}

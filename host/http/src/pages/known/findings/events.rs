@@ -1,18 +1,18 @@
-//! Events that are dead, or wait although their time has come.
+//! Events that are dead, wait although their time has come, or are not deleted although they are old.
 
 use std::collections::{BTreeMap, HashSet};
 
 use outbox::node::{HostSink, Relays, names_sink, sinks};
-use outbox_event::SinkStatus;
 use outbox_event::time::Timestamp;
-use outbox_event::units::{count, number, span};
+use outbox_event::units::{count, number, relative_to, span};
+use outbox_event::{SinkStatus, Status};
 use outbox_listener::{NO_LISTENER, is_unroutable};
-use outbox_store::{RouteRecord, WaitReason};
+use outbox_store::{PurgeRow, RouteRecord, WaitReason};
 
 use super::{Finding, ONE_BY_ONE, Severity, utc};
 use crate::pages::known::groups::{Group, groups};
 use crate::pages::known::snapshot::{SAMPLE, Snapshot};
-use crate::pages::link::query;
+use crate::pages::link::{encoded, query};
 use crate::pages::words::{short, verb, visible};
 
 pub(super) fn dead(snapshot: &Snapshot, now: Timestamp) -> Option<Finding> {
@@ -110,4 +110,24 @@ pub(super) fn waits(snapshot: &Snapshot, now: Timestamp) -> Vec<Finding> {
         finding.said(wait.reason.clone()).affecting(wait.events)
     };
     snapshot.waits.iter().filter(|wait| !is_explained_by_sink(wait)).take(ONE_BY_ONE).map(finding).collect()
+}
+
+/// Finished events that purges have not deleted, although they are old enough.
+pub(super) fn overdue(snapshot: &Snapshot, now: Timestamp) -> Vec<Finding> {
+    let finding = |(status, row): &(Status, PurgeRow)| {
+        let (setting, command) = match status {
+            Status::Dead => ("purge.dead_retention", "outbox purge --dead"),
+            _ => ("purge.retention", "outbox purge"),
+        };
+        let name = row.event_id.map_or_else(|| format!("seq {}", row.seq), |id| visible(id.as_str()));
+        let sentence = format!(
+            "Purges do not delete old events: the oldest, {name}, finished {}, and {setting} is shorter. `{command}` names the reason.",
+            relative_to(row.at, now)
+        );
+        match row.event_id {
+            Some(id) => Finding::new(Severity::Warning, sentence, format!("events/{}", encoded(id.as_str())), "Show event"),
+            None => Finding::new(Severity::Warning, sentence, "hosts", "Show hosts"),
+        }
+    };
+    snapshot.overdue.iter().map(finding).collect()
 }

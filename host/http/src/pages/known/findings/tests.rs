@@ -1,8 +1,9 @@
 use std::sync::Arc;
 
-use outbox_event::{HostReport, Route, SinkOutage, SinkState, SinkStatus};
+use outbox_event::units::relative_to;
+use outbox_event::{EventId, HostReport, Route, SinkOutage, SinkState, SinkStatus, Status};
 use outbox_store::{
-    ListenerReport, NodeRecord, Record, RefusedOutcome, RefusedOutcomes, RouteRecord, StalledRoute, Stats, WaitReason,
+    ListenerReport, NodeRecord, PurgeRow, Record, RefusedOutcome, RefusedOutcomes, RouteRecord, StalledRoute, Stats, WaitReason,
 };
 
 use super::*;
@@ -272,6 +273,28 @@ fn refused_outcomes_are_told_with_what_the_database_says() {
     assert_eq!(all, ["The database refuses to store the outcome of 1 event; the host retries it. the order is archived"]);
     let all = said(Snapshot { nodes: vec![host("web-1", 30), host("web-2", 1)], ..snapshot() });
     assert!(all[0].starts_with("The database refuses to store the outcomes of 31 events; the hosts retry them."), "{all:?}");
+}
+
+#[test]
+fn the_oldest_event_that_purges_do_not_delete_is_named() {
+    let row = |event_id| PurgeRow { seq: 7, event_id, at: now().minus(Duration::from_secs(30 * 86_400)) };
+    let id: EventId = "order-7".parse().unwrap();
+    let overdue = vec![(Status::Done, row(Some(id))), (Status::Dead, row(None))];
+    assert_eq!(
+        said(Snapshot { overdue, ..snapshot() }),
+        [
+            format!(
+                "Purges do not delete old events: the oldest, order-7, finished {}, and purge.retention is shorter. `outbox purge` \
+                 names the reason.",
+                relative_to(row(None).at, now())
+            ),
+            format!(
+                "Purges do not delete old events: the oldest, seq 7, finished {}, and purge.dead_retention is shorter. `outbox purge \
+                 --dead` names the reason.",
+                relative_to(row(None).at, now())
+            ),
+        ]
+    );
 }
 
 #[test]
