@@ -384,10 +384,14 @@ async fn doctor_finds_a_sequence_that_is_behind_its_table_and_its_statement_mend
 
     assert!(behind.iter().all(|finding| finding.severity == Severity::Fault) && behind.len() == 2, "{behind:?}");
     assert!(behind[0].found.contains("seq goes up to 4, but its sequence is at 2"), "{behind:?}");
+    let lagging = db.store().lagging_sequences().await.expect("looks");
+    let numbers: Vec<(&str, i64, i64)> = lagging.iter().map(|one| (&*one.column, one.largest, one.last)).collect();
+    assert_eq!(numbers[0], ("seq", 4, 2), "{lagging:?}");
     for finding in &behind {
         db.execute(finding.fix.as_deref().expect("says what to do")).await;
     }
     db.execute(plain_insert).await;
     let mended = sequences().await;
     assert!(mended.iter().all(|finding| finding.severity == Severity::Good), "{mended:?}");
+    assert_eq!(db.store().lagging_sequences().await.expect("looks"), []);
 }

@@ -25,13 +25,13 @@ pub(crate) use outbox_store::{ASKED_FOR_LATER, EXPIRED, failures};
 pub use outbox_store::{
     AddressSource, Audit, AuditFilter, AuditRecord, AuditStore, BlockedKey, Blocker, ClaimStore, Claimed, Committed,
     DeadFilter, DeadStore, DoctorStore, Due, EffectStore, Expectations, Filter, Finding, HeldPartition, Index, InspectStore,
-    KeyStore, LeaseStore, ListenerReport, MOST_ROUTES, MOST_WAIT_REASONS, Migration, NewRow, Node, NodeRecord, NodeStore,
-    NotifyStore, Overview, Ownership, PARTITIONS, PartitionFaults, PartitionStore, Peer, Plan, PlanStore, PluginUsage,
-    Position, PurgeBatch, PurgeRequest, PurgeRow, PurgeStore, PurgeTarget, Purgeable, Purged, ReadEvent, ReadOrder,
-    ReadRequest, ReadStore, Record, RefusedOutcome, RefusedOutcomes, Renewed, RetriedNow, RouteRecord, RouteStore, SchemaStore,
-    Session, SessionStore, SetAside, SettleStore, SettledWithEffects, Severity, SharedStore, StalledRoute, StateRecord,
-    StateStore, Stats, Store, StoreError, TableName, TransactionalStore, Unblocked, Undeletable, UndeletableRow, WaitReason,
-    WaitsFor, WakeUp, WakeUps, Whole, WriteStore, hide_password, hosts, with_hosts,
+    KeyStore, LaggingSequence, LeaseStore, ListenerReport, MOST_ROUTES, MOST_WAIT_REASONS, Migration, NewRow, Node, NodeRecord,
+    NodeStore, NotifyStore, Overview, Ownership, PARTITIONS, PartitionFaults, PartitionStore, Peer, Plan, PlanStore,
+    PluginUsage, Position, PurgeBatch, PurgeRequest, PurgeRow, PurgeStore, PurgeTarget, Purgeable, Purged, ReadEvent,
+    ReadOrder, ReadRequest, ReadStore, Record, RefusedOutcome, RefusedOutcomes, Renewed, RetriedNow, RouteRecord, RouteStore,
+    SchemaStore, Session, SessionStore, SetAside, SettleStore, SettledWithEffects, Severity, SharedStore, StalledRoute,
+    StateRecord, StateStore, Stats, Store, StoreError, TableName, TransactionalStore, Unblocked, Undeletable, UndeletableRow,
+    WaitReason, WaitsFor, WakeUp, WakeUps, Whole, WriteStore, hide_password, hosts, with_hosts,
 };
 #[cfg(feature = "postgres")]
 #[doc(no_inline)]

@@ -1,5 +1,6 @@
 //! What a look at the database finds.
 
+use std::fmt;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -20,6 +21,50 @@ pub trait DoctorStore: Send + Sync {
     /// # Errors
     /// When the database cannot even be asked; what can be looked at alone becomes a finding instead.
     async fn diagnose(&self, expectations: &Expectations) -> Result<Vec<Finding>, StoreError>;
+
+    /// The sequences that are behind the numbers in their tables, without those that this user may not read. Always empty for a database
+    /// without sequences. Reads the end of an index for each table.
+    ///
+    /// # Errors
+    /// The database's own.
+    async fn lagging_sequences(&self) -> Result<Vec<LaggingSequence>, StoreError> {
+        Ok(Vec::new())
+    }
+}
+
+/// A sequence that is behind the numbers in its table: an INSERT fails where the sequence gives a number that is taken. Sequences are not
+/// replicated, so this happens after a switchover.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaggingSequence {
+    /// The table.
+    pub table: String,
+    /// The column that the sequence numbers.
+    pub column: String,
+    /// The largest number in the table.
+    pub largest: i64,
+    /// The last number that the sequence gave.
+    pub last: i64,
+}
+
+impl LaggingSequence {
+    /// The statement that moves the sequence behind the largest number.
+    #[must_use]
+    pub fn fix(&self) -> String {
+        let Self { table, column, .. } = self;
+        format!("SELECT setval(pg_get_serial_sequence('{table}', '{column}'), (SELECT max({column}) FROM {table}))")
+    }
+}
+
+/// `TABLE.COLUMN goes up to N, but its sequence is at M`, and what follows from that.
+impl fmt::Display for LaggingSequence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { table, column, largest, last } = self;
+        write!(
+            f,
+            "{table}.{column} goes up to {largest}, but its sequence is at {last}: an INSERT fails where it gives a number that is taken, \
+             with the transaction around it"
+        )
+    }
 }
 
 /// How bad a finding is.

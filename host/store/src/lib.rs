@@ -75,7 +75,7 @@ pub use address::{AddressSource, hide_password, hosts, with_hosts};
 pub use audit::{Audit, AuditFilter, AuditRecord, AuditStore};
 pub use claim::{ClaimStore, Claimed, Due, EXPIRED};
 pub use dead::{DeadFilter, DeadStore, RetriedNow};
-pub use doctor::{DoctorStore, Expectations, Finding, Severity};
+pub use doctor::{DoctorStore, Expectations, Finding, LaggingSequence, Severity};
 pub use effects::{Committed, EffectStore, SettledWithEffects};
 pub use error::StoreError;
 pub use index::Index;

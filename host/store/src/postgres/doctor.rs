@@ -10,7 +10,7 @@ use sqlx::{Connection, Row};
 use super::primary::on_primary;
 use super::{PostgresStore, Run, health};
 use crate::doctor::{LOOK, READS, clock, index, lease, partitions, reads, schema};
-use crate::{DoctorStore, Expectations, Finding, NotifyStore, SchemaStore, StoreError, TransactionalStore};
+use crate::{DoctorStore, Expectations, Finding, LaggingSequence, NotifyStore, SchemaStore, StoreError, TransactionalStore};
 
 /// The settings as a connection of the application has them, in their base units.
 const SETTINGS: &str = "
@@ -70,6 +70,10 @@ impl DoctorStore for PostgresStore {
         findings.extend(health::server(self).await?);
         findings.push(lease(expectations));
         Ok(findings)
+    }
+
+    async fn lagging_sequences(&self) -> Result<Vec<LaggingSequence>, StoreError> {
+        Ok(health::numbered(self).await?.into_iter().filter_map(health::Numbered::lagging).collect())
     }
 }
 

@@ -6,7 +6,7 @@ use sqlx::postgres::PgRow;
 use super::{PostgresStore, Run};
 use crate::doctor::{GRANT, missing_index};
 use crate::row::Named;
-use crate::{Finding, Index, StoreError};
+use crate::{Finding, Index, LaggingSequence, StoreError};
 
 const INDEXES: [&str; 7] = [
     "outbox_event_pkey",
@@ -201,36 +201,53 @@ async fn bloat(store: &PostgresStore) -> Result<Option<Finding>, StoreError> {
     }))
 }
 
-/// Sequences are not replicated: after a switchover they may give numbers that are taken, and each INSERT fails.
 async fn sequences(store: &PostgresStore) -> Result<Vec<Finding>, StoreError> {
     const CHECK: &str = "sequences";
-    let columns = |row: &PgRow| Ok((row.string("name")?, row.string("number")?, row.try_get("largest")?, row.try_get("last")?));
-    let unknown = || Finding::good(CHECK, "not compared with their tables, as this user may not read them");
-    let found: Vec<(String, String, i64, Option<i64>)> =
-        match store.read_all("look at the sequences", store.statement(SEQUENCES), columns).await {
-            // The finding `grants` names the rights.
-            Err(StoreError::Forbidden { .. }) => return Ok(vec![unknown()]),
-            found => found?,
-        };
-    let mut findings = Vec::new();
-    for (name, number, largest, last) in &found {
-        if last.is_some_and(|last| last < *largest) {
-            let last = last.unwrap_or_default();
-            findings.push(Finding::fault(
-                CHECK,
-                format!(
-                    "{name}.{number} goes up to {largest}, but its sequence is at {last}: an INSERT fails where it gives a number that \
-                     is taken, with the transaction around it"
-                ),
-                format!("SELECT setval(pg_get_serial_sequence('{name}', '{number}'), (SELECT max({number}) FROM {name}))"),
-            ));
-        }
+    let numbered = numbered(store).await?;
+    let is_known = !numbered.is_empty() && numbered.iter().all(|one| one.last.is_some());
+    let lagging: Vec<LaggingSequence> = numbered.into_iter().filter_map(Numbered::lagging).collect();
+    Ok(if !lagging.is_empty() {
+        lagging.iter().map(|sequence| Finding::fault(CHECK, sequence.to_string(), sequence.fix())).collect()
+    } else if is_known {
+        vec![Finding::good(CHECK, "no sequence is behind its table")]
+    } else {
+        vec![Finding::good(CHECK, "not compared with their tables, as this user may not read them")]
+    })
+}
+
+/// A table that numbers its rows by a sequence.
+pub(super) struct Numbered {
+    table: String,
+    column: String,
+    /// The largest number in the table; 0 if it is empty.
+    largest: i64,
+    /// The last number of the sequence, 0 if it gave none; `None` if this user may not read it.
+    last: Option<i64>,
+}
+
+impl Numbered {
+    /// `None` if the sequence is not behind its table, or this user may not read it.
+    pub(super) fn lagging(self) -> Option<LaggingSequence> {
+        let Self { table, column, largest, last } = self;
+        let last = last.filter(|last| *last < largest)?;
+        Some(LaggingSequence { table, column, largest, last })
     }
-    if findings.is_empty() {
-        let is_known = found.iter().all(|(.., last)| last.is_some());
-        findings.push(if is_known { Finding::good(CHECK, "no sequence is behind its table") } else { unknown() });
+}
+
+/// The tables that number their rows; empty if this user may not read them, which the finding `grants` says.
+pub(super) async fn numbered(store: &PostgresStore) -> Result<Vec<Numbered>, StoreError> {
+    let numbered = |row: &PgRow| {
+        Ok(Numbered {
+            table: row.string("name")?,
+            column: row.string("number")?,
+            largest: row.try_get("largest")?,
+            last: row.try_get("last")?,
+        })
+    };
+    match store.read_all("look at the sequences", store.statement(SEQUENCES), numbered).await {
+        Err(StoreError::Forbidden { .. }) => Ok(Vec::new()),
+        found => found,
     }
-    Ok(findings)
 }
 
 /// What keeps dead rows from being cleaned.

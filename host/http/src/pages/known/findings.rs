@@ -5,6 +5,7 @@ mod events;
 mod hosts;
 mod plugins;
 mod routes;
+mod sequences;
 mod sinks;
 
 use std::cmp::Reverse;
@@ -19,6 +20,7 @@ use self::events::{dead, overdue, waits};
 use self::hosts::{aside, behind, gone_hosts, no_host, refused};
 use self::plugins::{Trouble, plugins};
 use self::routes::{paused, unanswered};
+use self::sequences::sequences;
 use self::sinks::sinks_down;
 use super::snapshot::{Known, Snapshot};
 use crate::pages::link::Link;
@@ -75,6 +77,7 @@ pub(crate) fn findings(known: &Known, reasons: &[Unready], owner: &str) -> Vec<F
         // Who is alive, and whether events move, cannot be known while the database does not answer.
         let current = known.outage.is_none().then_some(&**snapshot);
         all.extend(current.and_then(no_host));
+        all.extend(sequences(snapshot));
         all.extend(current.and_then(refused));
         all.extend(current.into_iter().flat_map(aside));
         all.extend(sinks_down(snapshot, now));

@@ -8,7 +8,8 @@ use outbox::purge::PurgeConfig;
 use outbox_event::time::{Timestamp, system_clock};
 use outbox_event::{Headers, Status};
 use outbox_store::{
-    Filter, NodeRecord, PurgeRequest, PurgeRow, PurgeTarget, Record, RouteRecord, Stats, Store, StoreError, WaitReason,
+    Filter, LaggingSequence, NodeRecord, PurgeRequest, PurgeRow, PurgeTarget, Record, RouteRecord, Stats, Store, StoreError,
+    WaitReason,
 };
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
@@ -48,6 +49,8 @@ pub(crate) struct Snapshot {
     pub(crate) waits: Vec<WaitReason>,
     /// The oldest event of each status that purges should have deleted.
     pub(crate) overdue: Vec<(Status, PurgeRow)>,
+    /// The sequences that are behind their tables.
+    pub(crate) lagging_sequences: Vec<LaggingSequence>,
 }
 
 /// What is known now: the last snapshot, and whether the database still answers.
@@ -101,6 +104,7 @@ impl Snapshot {
             dead: Vec::new(),
             waits: Vec::new(),
             overdue: Vec::new(),
+            lagging_sequences: Vec::new(),
         }
     }
 }
@@ -273,7 +277,8 @@ async fn take(store: Arc<dyn Store>, purge: PurgeConfig) -> Result<Snapshot, Sto
     for status in [Status::Done, Status::Dead] {
         overdue.extend(oldest_overdue(&*store, &purge, status, at).await?.map(|row| (status, row)));
     }
-    Ok(Snapshot { at, taken, stats, routes, nodes, dead, waits, overdue })
+    let lagging_sequences = store.lagging_sequences().await?;
+    Ok(Snapshot { at, taken, stats, routes, nodes, dead, waits, overdue, lagging_sequences })
 }
 
 /// The oldest event of this status that purges should have deleted: one row of the index of finished events.

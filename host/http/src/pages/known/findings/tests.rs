@@ -3,7 +3,8 @@ use std::sync::Arc;
 use outbox_event::units::relative_to;
 use outbox_event::{EventId, HostReport, Route, SinkOutage, SinkState, SinkStatus, Status};
 use outbox_store::{
-    ListenerReport, NodeRecord, PurgeRow, Record, RefusedOutcome, RefusedOutcomes, RouteRecord, StalledRoute, Stats, WaitReason,
+    LaggingSequence, ListenerReport, NodeRecord, PurgeRow, Record, RefusedOutcome, RefusedOutcomes, RouteRecord, StalledRoute,
+    Stats, WaitReason,
 };
 
 use super::*;
@@ -273,6 +274,22 @@ fn refused_outcomes_are_told_with_what_the_database_says() {
     assert_eq!(all, ["The database refuses to store the outcome of 1 event; the host retries it. the order is archived"]);
     let all = said(Snapshot { nodes: vec![host("web-1", 30), host("web-2", 1)], ..snapshot() });
     assert!(all[0].starts_with("The database refuses to store the outcomes of 31 events; the hosts retry them."), "{all:?}");
+}
+
+#[test]
+fn a_sequence_that_is_behind_its_table_comes_first_with_its_fix() {
+    let lagging = LaggingSequence { table: "outbox_event".to_owned(), column: "seq".to_owned(), largest: 900, last: 1 };
+    let stats = changed!(Stats { dead: 1, ..Stats::default() });
+    let all = said(Snapshot { lagging_sequences: vec![lagging], stats, dead: dead(1, "Paid", "x"), ..snapshot() });
+    assert_eq!(all.len(), 2, "{all:?}");
+    assert!(
+        all[0].starts_with(
+            "New events cannot be stored, because a sequence is behind its table: outbox_event.seq goes up to 900, but its sequence is \
+             at 1: an INSERT fails"
+        ),
+        "{all:?}"
+    );
+    assert!(all[0].contains("SELECT setval(pg_get_serial_sequence('outbox_event', 'seq')"), "{all:?}");
 }
 
 #[test]
