@@ -395,3 +395,16 @@ async fn doctor_finds_a_sequence_that_is_behind_its_table_and_its_statement_mend
     assert!(mended.iter().all(|finding| finding.severity == Severity::Good), "{mended:?}");
     assert_eq!(db.store().lagging_sequences().await.expect("looks"), []);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn doctor_reports_a_default_isolation_level_as_a_matter_of_the_application() {
+    let db = Postgres::fresh().await;
+    let url = format!("{}%20-cdefault_transaction_isolation%3Dserializable", db.url());
+    let store = PostgresStore::connect(&url).await.expect("connects");
+
+    let findings = store.diagnose(&expectations()).await.expect("looks");
+
+    let isolation = findings.iter().find(|finding| finding.check == "isolation").expect("it is looked at");
+    assert_eq!(isolation.severity, Severity::Warning);
+    assert!(isolation.found.starts_with("serializable is the default: hosts set a level of their own"), "{isolation:?}");
+}

@@ -165,12 +165,18 @@ fn synchronous_commit(found: &str, user: &str) -> Finding {
 
 fn isolation(found: &str, user: &str) -> Finding {
     if found == "read committed" {
-        Finding::good("isolation", "read committed: hosts step over each other's rows")
+        Finding::good("isolation", "read committed is the default")
     } else {
         Finding::warning(
             "isolation",
-            format!("{found} is the default, so hosts that claim at once fail and try again"),
-            format!("ALTER ROLE {user} SET default_transaction_isolation = 'read committed'"),
+            format!(
+                "{found} is the default: hosts set a level of their own, but transactions of the application that write events may fail \
+                 with the code 40001"
+            ),
+            format!(
+                "let the application retry such transactions; if it does not need that level: \
+                 ALTER ROLE {user} SET default_transaction_isolation = 'read committed'"
+            ),
         )
     }
 }
