@@ -1,8 +1,9 @@
 //! `outbox doctor`: what it finds, and how it ends.
 
 use std::fs;
+use std::time::Instant;
 
-use crate::program::{Ended, Place};
+use crate::program::{Ended, LOOK_AGAIN, PATIENCE, Place};
 
 /// A place with one good plugin.
 fn place() -> Place {
@@ -99,6 +100,33 @@ fn a_partition_table_that_was_changed_by_hand_is_a_fault_and_a_host_mends_it_and
     assert!(found(&place.run(&["doctor", "--output", "json"]), "partitions").contains("good"));
     host.signal("TERM");
     assert_eq!(host.end().0.code(), Some(0));
+}
+
+#[test]
+fn a_host_that_was_killed_is_missed_and_one_that_was_stopped_is_not() {
+    let place = place();
+    let settings = [("OUTBOX_MODE", "multi_node")];
+    let (_stays, stopped, killed) = (place.host(&settings), place.host(&settings), place.host(&settings));
+    let (of_stopped, of_killed) = (format!(" {} ", stopped.id()), format!(" {} ", killed.id()));
+    let wait_for = |fact: &str, holds: &dyn Fn() -> bool| {
+        let started = Instant::now();
+        while !holds() {
+            assert!(started.elapsed() < PATIENCE, "expected within {PATIENCE:?}: {fact}");
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    };
+    wait_for("both say that they are alive", &|| {
+        let listed = place.ok(&["node", "list"]);
+        listed.contains(&of_stopped) && listed.contains(&of_killed)
+    });
+
+    stopped.signal("TERM");
+    assert_eq!(stopped.end().0.code(), Some(0));
+    killed.kill();
+
+    let nodes = || found(&place.run(&["doctor", "--output", "json"]), "nodes");
+    wait_for("the killed host is missed", &|| nodes().contains(&format!("{of_killed}vanished ")));
+    assert!(!nodes().contains(&of_stopped), "{}", nodes());
 }
 
 #[test]

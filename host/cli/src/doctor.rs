@@ -130,9 +130,11 @@ async fn contents(
     look::served_by_hosts(findings, &here.failed, &nodes);
     let without_lock = store.free_sessions(&OwnerId::generate("doctor")).await?;
     // This check reports killed hosts itself, so it needs them as alive as their leases say.
-    findings.extend(look::nodes(&store.nodes().await?, &without_lock));
-    findings.extend(look::refused(&nodes, &here.flags));
+    let by_lease = store.nodes().await?;
     let now = store.now().await?;
+    findings.extend(look::nodes(&by_lease, &without_lock));
+    findings.extend(look::vanished(&by_lease, now));
+    findings.extend(look::refused(&nodes, &here.flags));
     findings.extend(look::aside(&nodes, now));
     let routes = store.count_routes().await?;
     findings.extend(look::sinks(&nodes, &routes, &here.flags, now));

@@ -8,6 +8,7 @@ mod report;
 mod session;
 mod sinks;
 mod stalls;
+mod vanished;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,6 +39,7 @@ pub use outbox_event::{
 };
 pub use report::{plugins, sinks};
 pub use sinks::{HostSink, Relays, live_sinks, names_sink};
+pub use vanished::vanished;
 
 /// This many times in a lease a host says that it is alive and keeps its partitions: some failures are no loss, and a host
 /// that comes soon has its part of them.

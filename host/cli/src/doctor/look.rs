@@ -13,7 +13,7 @@ use outbox::store::Finding;
 
 use crate::config::Settings;
 pub(super) use events::{dead, events, overdue, retries, waits};
-pub(super) use hosts::{aside, nodes, refused};
+pub(super) use hosts::{aside, nodes, refused, vanished};
 pub(super) use plugins::{plugins, served_elsewhere};
 pub(super) use routes::{Here, routes};
 pub(super) use served::served_by_hosts;

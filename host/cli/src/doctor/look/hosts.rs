@@ -7,7 +7,7 @@ use outbox::time::Timestamp;
 
 use super::LISTED;
 use crate::config::Flags;
-use crate::output::{count, short, shown, span};
+use crate::output::{count, relative_to, short, shown, span};
 
 /// The mode in which a host takes the table to be its own.
 const ALONE: &str = "single_node";
@@ -57,6 +57,24 @@ pub(in crate::doctor) fn nodes(nodes: &[NodeRecord], without_lock: &[String]) ->
         findings.push(Finding::good("nodes", "no host is running"));
     }
     findings
+}
+
+/// Hosts that vanished without a stop. One whose lease has not ended is among the [`nodes`].
+pub(in crate::doctor) fn vanished(nodes: &[NodeRecord], now: Timestamp) -> Option<Finding> {
+    let vanished = outbox::node::vanished(nodes, now);
+    if vanished.is_empty() {
+        return None;
+    }
+    let one = |node: &&NodeRecord| {
+        let ago = relative_to(node.alive_until.min(now), now);
+        format!("{} vanished {ago} without a stop: it was killed, stands still, or cannot reach the database", node.label)
+    };
+    let mut what: Vec<String> = vanished.iter().take(LISTED).map(one).collect();
+    if vanished.len() > LISTED {
+        what.push(format!("and {} more", vanished.len() - LISTED));
+    }
+    let fix = "look at its process, its log and its way to the database, and start it again; this is forgotten 15 min after it vanished";
+    Some(Finding::warning("nodes", what.join("\n"), fix))
 }
 
 /// Outcomes that the database refuses to hosts although it stores others.

@@ -17,7 +17,7 @@ use outbox_event::time::Timestamp;
 use outbox_event::units::{count, figure, span};
 
 use self::events::{dead, overdue, waits};
-use self::hosts::{aside, behind, gone_hosts, no_host, refused};
+use self::hosts::{aside, behind, gone_hosts, no_host, refused, vanished_hosts};
 use self::plugins::{Trouble, plugins};
 use self::routes::{paused, unanswered};
 use self::sequences::sequences;
@@ -84,6 +84,7 @@ pub(crate) fn findings(known: &Known, reasons: &[Unready], owner: &str) -> Vec<F
         all.extend(plugins(snapshot));
         all.extend(dead(snapshot, now));
         all.extend(current.and_then(gone_hosts));
+        all.extend(current.and_then(|snapshot| vanished_hosts(snapshot, now)));
         all.extend(waits(snapshot, now));
         all.extend(paused(snapshot, now));
         all.extend(unanswered(snapshot));

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use outbox_event::units::{count, span};
+use outbox::node::vanished;
+use outbox_event::time::Timestamp;
+use outbox_event::units::{count, relative_to, span};
 use outbox_store::{NodeRecord, WaitReason};
 
 use super::{Finding, ONE_BY_ONE, Severity, waiting};
@@ -64,6 +66,29 @@ pub(super) fn gone_hosts(snapshot: &Snapshot) -> Option<Finding> {
             format!("Host {} is gone and still owns {held}; a live host takes them over within seconds.", visible(&node.label))
         }
         nodes => format!("{} hosts are gone and still own {held}; a live host takes them over within seconds.", nodes.len()),
+    };
+    Some(Finding::new(Severity::Warning, sentence, "hosts", "Show hosts"))
+}
+
+/// Hosts that vanished without a stop and hold no partitions any more.
+pub(super) fn vanished_hosts(snapshot: &Snapshot, now: Timestamp) -> Option<Finding> {
+    let vanished: Vec<&NodeRecord> = vanished(&snapshot.nodes, now).into_iter().filter(|node| node.partitions == 0).collect();
+    let sentence = match vanished.as_slice() {
+        [] => return None,
+        [node] => format!(
+            "Host {} vanished {} without a stop: it was killed, stands still, or cannot reach the database.",
+            visible(&node.label),
+            relative_to(node.alive_until.min(now), now)
+        ),
+        nodes => {
+            let named: Vec<String> = nodes.iter().take(ONE_BY_ONE).map(|node| visible(&node.label)).collect();
+            let and_more = if nodes.len() > named.len() { ", …" } else { "" };
+            format!(
+                "{} hosts vanished without a stop ({}{and_more}): they were killed, stand still, or cannot reach the database.",
+                nodes.len(),
+                named.join(", ")
+            )
+        }
     };
     Some(Finding::new(Severity::Warning, sentence, "hosts", "Show hosts"))
 }

@@ -331,7 +331,8 @@ fn a_failed_plugin_is_told_with_what_serves_instead() {
     );
     assert_eq!(said(with("failed")), ["Plugin mailer failed to load on web-1, and no version of it is running. no world"]);
     assert_eq!(said(with("a_state_of_tomorrow")), Vec::<String>::new());
-    let gone = changed!(NodeRecord { alive: false, ..told("failed") });
+    let alive_until = now().minus(Duration::from_secs(3_600));
+    let gone = changed!(NodeRecord { alive: false, alive_until, ..told("failed") });
     let others = Snapshot { nodes: vec![gone, node("web-2", now())], ..snapshot() };
     assert_eq!(said(others), Vec::<String>::new(), "a host that is gone serves nothing");
 }
@@ -385,11 +386,27 @@ fn a_host_that_is_gone_and_a_growing_backlog_are_warnings() {
 }
 
 #[test]
-fn a_host_that_is_gone_is_no_problem_once_others_have_taken_over_all_that_it_held() {
-    let gone = |partitions| changed!(NodeRecord { alive: false, partitions, ..node("web-2", now()) });
-    assert_eq!(said(Snapshot { nodes: vec![node("web-1", now()), gone(0)], ..snapshot() }), Vec::<String>::new());
-    let two = said(Snapshot { nodes: vec![node("web-1", now()), gone(1), gone(2), gone(0)], ..snapshot() });
-    assert_eq!(two, ["2 hosts are gone and still own 3 partitions; a live host takes them over within seconds."]);
+fn a_host_that_is_gone_is_missed_for_a_while_after_others_have_taken_over_all_that_it_held() {
+    let gone = |partitions, seconds| {
+        let alive_until = now().minus(Duration::from_secs(seconds));
+        changed!(NodeRecord { alive: false, partitions, alive_until, ..node("web-2 123", now()) })
+    };
+    let with = |nodes: Vec<NodeRecord>| said(Snapshot { nodes, ..snapshot() });
+    assert_eq!(
+        with(vec![node("web-1 7", now()), gone(0, 240)]),
+        ["Host web-2 123 vanished 4 min ago without a stop: it was killed, stands still, or cannot reach the database."]
+    );
+    assert_eq!(
+        with(vec![node("web-1 7", now()), gone(0, 240), gone(0, 250)]),
+        [
+            "2 hosts vanished without a stop (web-2 123, web-2 123): they were killed, stand still, or cannot reach the database."
+        ]
+    );
+    assert_eq!(with(vec![node("web-1 7", now()), gone(0, 3_600)]), Vec::<String>::new(), "it is gone for good");
+    assert_eq!(
+        with(vec![node("web-1 7", now()), gone(1, 240), gone(2, 240), gone(0, 3_600)]),
+        ["2 hosts are gone and still own 3 partitions; a live host takes them over within seconds."]
+    );
 }
 
 #[test]
