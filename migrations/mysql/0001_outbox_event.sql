@@ -105,7 +105,7 @@ CREATE TABLE IF NOT EXISTS outbox_event_node (
   version     VARCHAR(64)  NOT NULL,
   started_at  DATETIME(6)  NOT NULL,
   alive_until DATETIME(6)  NOT NULL,
-  refused     MEDIUMTEXT,                                           -- outcomes that the database refuses to it, a JSON object
+  stuck       MEDIUMTEXT,                                           -- events that are stuck at it, a JSON list
   listeners   MEDIUMTEXT,                                           -- which it has, and which routes it cannot deliver, a JSON object
   report      MEDIUMTEXT,                                           -- its plugins and sinks as it last reported them, a JSON object
   room        INT          NOT NULL,                               -- most events that it may have in flight; 0: it takes no partitions

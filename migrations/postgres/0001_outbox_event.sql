@@ -125,7 +125,7 @@ CREATE TABLE outbox_event_node (
   version     text        NOT NULL,
   started_at  timestamptz NOT NULL,
   alive_until timestamptz NOT NULL,
-  refused     text,                                          -- outcomes that the database refuses to it, a JSON object
+  stuck       text,                                          -- events that are stuck at it, a JSON list
   listeners   text,                                          -- which it has, and which routes it cannot deliver, a JSON object
   report      text,                                          -- its plugins and sinks as it last reported them, a JSON object
   room        integer     NOT NULL,                          -- most events that it may have in flight; 0: it takes no partitions

@@ -118,7 +118,7 @@ CREATE TABLE outbox_event_node (
   version     TEXT    NOT NULL,
   started_at  INTEGER NOT NULL,
   alive_until INTEGER NOT NULL,
-  refused     TEXT,                                -- outcomes that the database refuses to it, a JSON object
+  stuck       TEXT,                                -- events that are stuck at it, a JSON list
   listeners   TEXT,                                -- which it has, and which routes it cannot deliver, a JSON object
   report      TEXT,                                -- its plugins and sinks as it last reported them, a JSON object
   room        INTEGER NOT NULL,                    -- most events that it may have in flight; 0: it takes no partitions

@@ -55,7 +55,7 @@ fn each_state_has_its_sentence() {
         (
             // The row of the host names the event.
             "attempts = attempts".to_owned(),
-            "refused",
+            "stuck",
             "the database has refused to store the outcome since 2001-",
         ),
         (format!("status = 1, due_at = NULL, done_at = {PAST}"), "done", "It was delivered at 2001-"),
@@ -70,9 +70,9 @@ fn each_state_has_its_sentence() {
     ] {
         let place = place(&columns);
         place.sql(NODE);
-        if state == "refused" {
-            let refused = r#"{"count":1,"first":[{"seq":1,"event_id":"one","error":"no","since":"2001-09-09T01:46:40Z"}]}"#;
-            place.sql(&format!("UPDATE outbox_event_node SET refused = '{refused}'"));
+        if state == "stuck" {
+            let refused = r#"[{"reason":"outcome_refused","count":1,"first":[{"seq":1,"event_id":"one","error":"no","since":"2001-09-09T01:46:40Z"}]}]"#;
+            place.sql(&format!("UPDATE outbox_event_node SET stuck = '{refused}'"));
             let doctor = place.run(&["doctor"]);
             assert!(doctor.stdout.contains("refuses to store the outcome of 1 event"), "{}", doctor.stdout);
         }

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use outbox::dispatcher::DispatcherConfig;
 use outbox::event::{Fence, OwnerId};
-use outbox::store::{LeaseStore, WriteStore};
+use outbox::store::{LeaseStore, NodeRecord, StuckReason, WriteStore};
 use outbox::time::Timestamp;
+use outbox::why::ReasonCode;
 use outbox::{DispatchResult, Event, EventId, Outbox, Registration, Status, TransactionalStore};
 use sqlx::{AssertSqlSafe, Executor};
 use support::{Database, Harness, MySql, Postgres, Recorder, Sqlite, eventually};
@@ -226,4 +227,79 @@ async fn a_row_that_somebody_locks_holds_up_no_other_on_mysql() {
     beside.the_others_go_on().await;
     other.rollback().await.expect("unlocks");
     beside.all_are_done().await;
+}
+
+/// A host with one event, whose row another transaction locks before its listener has answered.
+struct LockedOutcome<'d, D: Database> {
+    db: &'d D,
+    outbox: Outbox<D::Store>,
+    id: EventId,
+    gate: Arc<Semaphore>,
+}
+
+impl<'d, D: Database> LockedOutcome<'d, D> {
+    async fn start(db: &'d D) -> Self {
+        let gate = Arc::new(Semaphore::new(0));
+        let listener = {
+            let gate = gate.clone();
+            move |_: Arc<Event>| {
+                let gate = gate.clone();
+                async move {
+                    gate.acquire().await.expect("open").forget();
+                    Ok(DispatchResult::Done)
+                }
+            }
+        };
+        let outbox = outbox(db).listener(ROUTE, listener).start().await.expect("starts");
+        let id = commit(&outbox, orders(1)).await[0];
+        Self { db, outbox, id, gate }
+    }
+
+    fn lock(&self) -> AssertSqlSafe<String> {
+        AssertSqlSafe(format!("SELECT seq FROM outbox_event WHERE event_id = '{}' FOR UPDATE", self.id))
+    }
+
+    /// Whether the row of the host names the event.
+    async fn is_reported(&self) -> bool {
+        let nodes = self.db.store().nodes().await.expect("lists");
+        let stuck = NodeRecord::stuck_at_live(&nodes, StuckReason::OutcomeLocked);
+        stuck.is_some_and(|stuck| stuck.first.iter().any(|one| one.event_id == Some(self.id)))
+    }
+
+    /// The row is locked now.
+    async fn it_is_reported(&self) {
+        self.gate.add_permits(1);
+        eventually("the host names the locked row", async || self.is_reported().await).await;
+        let why = outbox::why::explain(&*self.db.store(), self.id, Vec::new()).await.expect("explains").expect("is there");
+        assert_eq!(why.reason, ReasonCode::OutcomeLocked, "{}", why.sentence);
+    }
+
+    /// The row is free again.
+    async fn it_is_done(self) {
+        done(self.db, 1).await;
+        eventually("the host names it no more", async || !self.is_reported().await).await;
+        self.outbox.shutdown().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outcome_that_waits_for_a_locked_row_is_reported_on_postgres() {
+    let db = Postgres::fresh().await;
+    let outcome = LockedOutcome::start(&db).await;
+    let mut other = db.postgres().begin().await.expect("begins");
+    other.execute(outcome.lock()).await.expect("locks");
+    outcome.it_is_reported().await;
+    other.rollback().await.expect("unlocks");
+    outcome.it_is_done().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outcome_that_waits_for_a_locked_row_is_reported_on_mysql() {
+    let db = MySql::fresh().await;
+    let outcome = LockedOutcome::start(&db).await;
+    let mut other = db.mysql().begin().await.expect("begins");
+    other.execute(outcome.lock()).await.expect("locks");
+    outcome.it_is_reported().await;
+    other.rollback().await.expect("unlocks");
+    outcome.it_is_done().await;
 }

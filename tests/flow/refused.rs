@@ -8,7 +8,7 @@ use outbox::dispatcher::DispatcherConfig;
 use outbox::event::OwnerId;
 use outbox::listener::Fixed;
 use outbox::purge::{OnDone, PurgeConfig};
-use outbox::store::{Audit, NewRow, Node, Ownership, PARTITIONS, RefusedOutcomes};
+use outbox::store::{Audit, NewRow, Node, NodeRecord, Ownership, PARTITIONS, StuckEvent, StuckReason};
 use outbox::why::ReasonCode;
 use outbox::{DispatchResult, Envelope, Event, EventId, Failure, Mode, Outbox, Registration, Route, Status};
 use support::{Database, Harness, Postgres, Recorder, Scrape, eventually, in_time};
@@ -61,10 +61,10 @@ async fn allow(db: &dyn Harness) {
     db.execute(&format!("DROP TRIGGER refused{table}")).await;
 }
 
-/// The refused outcomes in the row of the one host.
-async fn refused(db: &dyn Harness) -> RefusedOutcomes {
+/// The events with refused outcomes in the row of the one host.
+async fn refused(db: &dyn Harness) -> Vec<StuckEvent> {
     let nodes = db.store().nodes().await.expect("lists");
-    nodes.into_iter().next().map(|node| node.refused).unwrap_or_default()
+    NodeRecord::stuck_at_live(&nodes, StuckReason::OutcomeRefused).map(|stuck| stuck.first).unwrap_or_default()
 }
 
 /// Everything but the bad event ends, each after one call. The bad one is named, and not called again. Returns its id.
@@ -72,9 +72,9 @@ async fn only_the_bad_one_waits<D: Database>(db: &D, host: &Outbox<D::Store>, er
     let ids = commit(host, orders(EVENTS)).await;
     let bad = ids[BAD];
     done(db, u64::from(EVENTS) - 1).await;
-    eventually("the host names the refused outcome", async || refused(db).await.count == 1).await;
+    eventually("the host names the refused outcome", async || refused(db).await.len() == 1).await;
 
-    let named = refused(db).await.first.remove(0);
+    let named = refused(db).await.remove(0);
     assert_eq!((named.seq, named.event_id), (row(db, bad).await.seq, Some(bad)));
     assert!(named.error.contains(error), "{}", named.error);
     let why = outbox::why::explain(&*db.store(), bad, Vec::new()).await.expect("explains").expect("is there");
@@ -99,7 +99,7 @@ async fn the_outcome_is_stored_later<D: Database>(db: &D, host: &Outbox<D::Store
     allow(db).await;
     eventually("the outcome is stored", async || row(db, bad).await.status == Status::Done).await;
     at_rest(host).await;
-    eventually("the host names it no more", async || refused(db).await == RefusedOutcomes::default()).await;
+    eventually("the host names it no more", async || refused(db).await.is_empty()).await;
     let calls = recorder.ids();
     assert_eq!(calls.iter().collect::<BTreeSet<_>>().len(), calls.len(), "nothing was delivered twice");
 }
@@ -122,13 +122,13 @@ pub(crate) async fn a_second_refused_outcome_holds_up_no_other_either<D: Databas
     let host = outbox(db).listener(ROUTE, recorder.listener()).start().await.expect("starts");
     refuse_each(db, "UPDATE", &[BAD, SECOND as usize]).await;
     let first = commit(&host, orders(EVENTS)).await;
-    eventually("the first is refused", async || refused(db).await.count == 1).await;
+    eventually("the first is refused", async || refused(db).await.len() == 1).await;
 
     let second = commit(&host, (SECOND - 10..SECOND + 10).map(order).collect()).await;
 
     done(db, u64::from(EVENTS) - 1 + 19).await;
-    eventually("both are named", async || refused(db).await.count == 2).await;
-    let named: BTreeSet<_> = refused(db).await.first.into_iter().map(|one| one.event_id).collect();
+    eventually("both are named", async || refused(db).await.len() == 2).await;
+    let named: BTreeSet<_> = refused(db).await.into_iter().map(|one| one.event_id).collect();
     assert_eq!(named, BTreeSet::from([Some(first[BAD]), Some(second[10])]));
     let metrics = host.prometheus();
     let apart = Scrape::of(&metrics).value("outbox_outcomes_apart{obstacle=\"refused\"}");
@@ -240,7 +240,7 @@ pub(crate) async fn later_events_of_an_aggregate_wait_behind_a_refused_outcome<D
     let bad = u32::try_from(BAD).expect("small");
 
     let first = commit(&host, vec![order(bad), order(bad), order(bad + 1)]).await;
-    eventually("the host names the refused outcome", async || refused(db).await.count == 1).await;
+    eventually("the host names the refused outcome", async || refused(db).await.len() == 1).await;
     let later = commit(&host, vec![order(bad + 1), order(bad + 2)]).await;
     for id in [first[2], later[0], later[1]] {
         reaches(db, id, Status::Done).await;

@@ -126,7 +126,7 @@ impl Heartbeat {
                 loop {
                     tokio::time::sleep(REPORT_CHECK).await;
                     let now = self.current(&availability);
-                    let is_old = now.refused == last.refused && has_same_states(&self.report(), &last_report);
+                    let is_old = now.stuck == last.stuck && has_same_states(&self.report(), &last_report);
                     if !is_old || !is_same(&now.listeners, &last.listeners) {
                         return;
                     }
@@ -201,12 +201,12 @@ impl Heartbeat {
         report(plugins, (self.sinks)())
     }
 
-    /// This host with its current refused outcomes and listeners. Publishes its stalls for the metrics, too.
+    /// This host with its current stuck events and listeners. Publishes its stalls for the metrics, too.
     fn current(&self, availability: &Availability) -> Node {
         let stalled = availability.reported(&self.stalls.current(Instant::now()));
         self.metrics.stalls.set(availability.is_aside(), stalled.clone());
         let listeners = ListenerReport::new(self.stalls.listeners.digest(), stalled);
-        Node { refused: self.metrics.outcomes_apart.refused(), listeners, ..self.node.clone() }
+        Node { stuck: self.metrics.outcomes_apart.stuck(), listeners, ..self.node.clone() }
     }
 
     /// Decides whether this host works or stands aside. `last_reported` are the stalls that its row reports.

@@ -42,7 +42,6 @@ mod read;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod read_statement;
 mod record;
-mod refused;
 mod route;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod row;
@@ -52,6 +51,7 @@ mod session;
 mod settle;
 mod shared;
 mod state;
+mod stuck;
 mod table;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod trust;
@@ -94,7 +94,6 @@ pub use postgres::PostgresStore;
 pub use purge::{PurgeBatch, PurgeRequest, PurgeRow, PurgeStore, PurgeTarget, Purgeable, Purged, Undeletable, UndeletableRow};
 pub use read::{Position, ReadEvent, ReadOrder, ReadRequest, ReadStore};
 pub use record::{ASKED_FOR_LATER, Record, failures};
-pub use refused::{RefusedOutcome, RefusedOutcomes};
 pub use route::{MOST_ROUTES, RouteRecord, RouteStore, left_out};
 pub use schema::{Migration, SchemaStore};
 pub use session::{Overview, Session, SessionStore};
@@ -103,6 +102,7 @@ pub use shared::SharedStore;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;
 pub use state::{PluginUsage, StateRecord, StateStore};
+pub use stuck::{StuckEvent, StuckEvents, StuckReason};
 pub use table::TableName;
 pub use whole::Whole;
 pub use write::{NewRow, Ownership, TransactionalStore, WriteStore};

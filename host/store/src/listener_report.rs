@@ -6,7 +6,7 @@ use outbox_event::text::shorten;
 use outbox_event::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::refused::ERROR_BYTES;
+use crate::stuck::ERROR_BYTES;
 
 /// A route or pattern whose events a host gives back undelivered: the breaker of its listener is open, or its sink is down.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]

@@ -8,7 +8,7 @@ use outbox_event::text::shorten;
 use outbox_event::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{ListenerReport, Peer, RefusedOutcomes, StoreError};
+use super::{ListenerReport, Peer, StoreError, StuckEvent, StuckEvents, StuckReason};
 
 /// The hosts that work on the table.
 #[async_trait]
@@ -45,8 +45,8 @@ pub struct Node {
     pub version: &'static str,
     /// Its plugins and sinks as JSON, which the store does not read: see `outbox_event::HostReport`. `None` for a host without both.
     pub report: Option<String>,
-    /// The outcomes that the database refuses.
-    pub refused: RefusedOutcomes,
+    /// The events that are stuck at it, by reason; each reason once.
+    pub stuck: Vec<StuckEvents>,
     /// Its listeners, and which of them get nowhere.
     pub listeners: ListenerReport,
     /// Most events that it may have in flight; 0 for a host that takes no partitions: it is about to stop, or stands aside.
@@ -68,7 +68,7 @@ impl Node {
             mode,
             version,
             report: None,
-            refused: RefusedOutcomes::default(),
+            stuck: Vec::new(),
             listeners: ListenerReport::default(),
             room: 1,
             session: false,
@@ -76,10 +76,10 @@ impl Node {
         }
     }
 
-    /// `refused`, `listeners`, `room` and `session` as their columns have them.
+    /// `stuck`, `listeners`, `room` and `session` as their columns have them.
     pub(super) fn columns(&self) -> (Option<String>, String, i32, i16) {
         let room = i32::try_from(self.room).unwrap_or(i32::MAX);
-        (self.refused.column(), self.listeners.column(), room, self.session.into())
+        (StuckEvents::column(&self.stuck), self.listeners.column(), room, self.session.into())
     }
 }
 
@@ -108,9 +108,9 @@ pub struct NodeRecord {
     /// for a host that is gone, because a host that starts again and again leaves many rows.
     #[serde(skip)]
     pub report: Option<String>,
-    /// The outcomes that the database refused, as of the last heartbeat; empty if the host is gone.
+    /// The events that are stuck at it, by reason, as of the last heartbeat; empty if the host is gone.
     #[serde(default)]
-    pub refused: RefusedOutcomes,
+    pub stuck: Vec<StuckEvents>,
     /// Its listeners, as of the last heartbeat; empty if the host is gone.
     #[serde(default)]
     pub listeners: ListenerReport,
@@ -136,7 +136,7 @@ impl NodeRecord {
             alive: true,
             partitions: 0,
             report: node.report.clone(),
-            refused: node.refused.clone(),
+            stuck: node.stuck.clone(),
             listeners: node.listeners.clone(),
             room: node.room,
             session: node.session,
@@ -147,6 +147,24 @@ impl NodeRecord {
     #[must_use]
     pub fn stands_aside(&self) -> bool {
         self.alive && self.room == 0 && !self.listeners.stalled.is_empty()
+    }
+
+    /// The stuck event with this `seq`, with the reason, if the host is alive and names it.
+    #[must_use]
+    pub fn stuck_event(&self, seq: u64) -> Option<(StuckReason, &StuckEvent)> {
+        let mut stuck = self.stuck.iter().filter(|_| self.alive);
+        stuck.find_map(|events| Some((events.reason, events.of(seq)?)))
+    }
+
+    /// The events that are stuck at live hosts for this reason, the oldest first. `None` if no event is.
+    #[must_use]
+    pub fn stuck_at_live(nodes: &[Self], reason: StuckReason) -> Option<StuckEvents> {
+        let live = nodes.iter().filter(|node| node.alive);
+        let of_hosts: Vec<&StuckEvents> = live.flat_map(|node| &node.stuck).filter(|events| events.reason == reason).collect();
+        let count: usize = of_hosts.iter().map(|events| usize::try_from(events.count).unwrap_or(usize::MAX)).sum();
+        let mut first: Vec<StuckEvent> = of_hosts.iter().flat_map(|events| &events.first).cloned().collect();
+        first.sort_by_key(|one| (one.since, one.seq));
+        (count > 0).then(|| StuckEvents::new(reason, count, first))
     }
 
     /// A row that was read. Whoever can write into the table can tell anything: texts are no longer than a host's own.

@@ -9,7 +9,7 @@ use outbox_event::{EventId, Status};
 use serde::{Deserialize, Serialize};
 
 use super::StoreError;
-use super::refused::ERROR_BYTES;
+use super::stuck::ERROR_BYTES;
 
 /// Deleting old events.
 #[async_trait]

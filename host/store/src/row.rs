@@ -10,8 +10,8 @@ pub(super) use super::columns::{Columns, Named, filled};
 use super::last_cost::from_column;
 use super::number::unsigned;
 use super::{
-    AuditRecord, BlockedKey, ListenerReport, NodeRecord, Peer, PluginUsage, PurgeRow, Purgeable, Record, RefusedOutcomes,
-    RouteRecord, StateRecord, Stats, StoreError, WaitReason,
+    AuditRecord, BlockedKey, ListenerReport, NodeRecord, Peer, PluginUsage, PurgeRow, Purgeable, Record, RouteRecord,
+    StateRecord, Stats, StoreError, StuckEvents, WaitReason,
 };
 
 /// The `seq` of a row.
@@ -210,7 +210,7 @@ pub(super) fn node(row: &impl Named, alive: bool) -> Result<NodeRecord, sqlx::Er
         alive,
         partitions: row.count("partitions")?,
         report: row.optional_string("report")?,
-        refused: RefusedOutcomes::read(row.optional_string("refused")?.as_deref()),
+        stuck: StuckEvents::read(row.optional_string("stuck")?.as_deref()),
         listeners: ListenerReport::read(row.optional_string("listeners")?.as_deref()),
         room: row.count("room")?,
         session: row.count::<u32>("session")? > 0,

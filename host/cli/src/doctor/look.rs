@@ -6,6 +6,7 @@ mod plugins;
 mod routes;
 mod served;
 mod sinks;
+mod stuck;
 
 use std::path::Path;
 
@@ -13,11 +14,12 @@ use outbox::store::Finding;
 
 use crate::config::Settings;
 pub(super) use events::{dead, events, overdue, retries, waits};
-pub(super) use hosts::{aside, nodes, refused, vanished};
+pub(super) use hosts::{aside, nodes, vanished};
 pub(super) use plugins::{plugins, served_elsewhere};
 pub(super) use routes::{Here, routes};
 pub(super) use served::served_by_hosts;
 pub(super) use sinks::sinks;
+pub(super) use stuck::{locked, refused};
 
 /// The most entries that a finding names one by one.
 const LISTED: usize = 3;

@@ -75,7 +75,7 @@ impl Exposition<'_> {
                  refuses them. Their events are not delivered again meanwhile.",
             )
             .series(&[("obstacle", "locked")], u64::try_from(apart.locked()).unwrap_or(u64::MAX))
-            .series(&[("obstacle", "refused")], u64::from(apart.refused().count));
+            .series(&[("obstacle", "refused")], apart.refused());
         let stalls = &self.metrics.stalls;
         snapshot
             .family(

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::store::RefusedOutcomes;
+use crate::store::{StuckEvents, StuckReason};
 
 /// The outcomes that wait apart from the others.
 #[derive(Debug, Default)]
@@ -11,13 +11,13 @@ pub(crate) struct OutcomesApart(Mutex<Apart>);
 #[derive(Debug, Default)]
 struct Apart {
     locked: usize,
-    refused: RefusedOutcomes,
+    stuck: Vec<StuckEvents>,
 }
 
 impl OutcomesApart {
-    /// Publishes how many wait for locked rows, and which are refused.
-    pub(crate) fn set(&self, locked: usize, refused: RefusedOutcomes) {
-        *self.lock() = Apart { locked, refused };
+    /// Publishes how many wait for locked rows, however briefly, and the events that are stuck.
+    pub(crate) fn set(&self, locked: usize, stuck: Vec<StuckEvents>) {
+        *self.lock() = Apart { locked, stuck };
     }
 
     /// How many wait for locked rows.
@@ -25,9 +25,15 @@ impl OutcomesApart {
         self.lock().locked
     }
 
-    /// The outcomes that the database refuses.
-    pub(crate) fn refused(&self) -> RefusedOutcomes {
-        self.lock().refused.clone()
+    /// How many the database refuses.
+    pub(crate) fn refused(&self) -> u64 {
+        let apart = self.lock();
+        apart.stuck.iter().find(|events| events.reason == StuckReason::OutcomeRefused).map_or(0, |events| events.count.into())
+    }
+
+    /// The events that are stuck, by reason.
+    pub(crate) fn stuck(&self) -> Vec<StuckEvents> {
+        self.lock().stuck.clone()
     }
 
     fn lock(&self) -> MutexGuard<'_, Apart> {

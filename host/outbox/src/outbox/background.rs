@@ -26,7 +26,7 @@ use crate::refusals::Refusals;
 use crate::routes::RouteKeeper;
 use crate::settlement::SettlementRules;
 use crate::settler::{SettlerHandle, SettlerInbox};
-use crate::store::{ListenerReport, Node, RefusedOutcomes, Store};
+use crate::store::{ListenerReport, Node, Store};
 
 /// The settler's two ends.
 pub(super) type Settling = (SettlerHandle, SettlerInbox);
@@ -152,7 +152,7 @@ impl<S> Background<'_, S> {
             mode: wanted.mode.as_str(),
             version: env!("CARGO_PKG_VERSION"),
             report: None,
-            refused: RefusedOutcomes::default(),
+            stuck: Vec::new(),
             listeners: ListenerReport::default(),
             room: u32::try_from(wanted.dispatcher.most_in_hand()).unwrap_or(u32::MAX),
             session: false,

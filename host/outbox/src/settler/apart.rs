@@ -2,6 +2,7 @@
 //! The host keeps their events, so that no listener is called for them again.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -11,12 +12,17 @@ use super::completion::{Batch, Completion};
 use super::obstacle::{Apart, LOOK_AGAIN, Obstacle};
 use super::trying::Round;
 use crate::queue::Mark;
-use crate::store::{RefusedOutcome, RefusedOutcomes, Settled, StoreError};
+use crate::store::{Settled, StoreError, StuckEvent, StuckEvents, StuckReason};
+use crate::time::system_clock;
 
 /// How many outcomes are taken in at once.
 const TAKEN: usize = 1_000;
 /// The most outcomes that the log names one by one at each look.
 const LOGGED: usize = 10;
+/// An outcome that waits for a lock for so long is reported as stuck: most locks are held for a moment.
+const LONG_LOCK: Duration = Duration::from_secs(10);
+/// The error of such an outcome.
+const LOCKED: &str = "the row is locked by another transaction";
 
 impl Settler {
     /// Adds outcomes to those that wait apart. Returns those for which there is no place.
@@ -115,16 +121,30 @@ impl Settler {
 
     /// Publishes what waits, for the heartbeat and the metrics.
     fn publish(&self, waiting: &[Completion]) {
-        let refused = waiting.iter().filter_map(|one| {
-            let apart = one.held.apart.as_ref()?;
-            let error = apart.obstacle.error()?.to_owned();
-            let event_id = one.held.mark.as_ref().map(Mark::id);
-            Some(RefusedOutcome { seq: one.settled.fence.sequence, event_id, error, since: apart.since })
+        let now = system_clock().now();
+        let (mut refused, mut locked) = (Vec::new(), Vec::new());
+        for one in waiting {
+            let Some(apart) = &one.held.apart else { continue };
+            let error = apart.obstacle.error();
+            let event = StuckEvent {
+                seq: one.settled.fence.sequence,
+                event_id: one.held.mark.as_ref().map(Mark::id),
+                error: error.unwrap_or(LOCKED).to_owned(),
+                since: apart.since,
+            };
+            match error {
+                Some(_) => refused.push(event),
+                None if now.since(apart.since) >= LONG_LOCK => locked.push(event),
+                None => {}
+            }
+        }
+        let are_locked = waiting.len() - refused.len();
+        let stuck = [(StuckReason::OutcomeRefused, refused), (StuckReason::OutcomeLocked, locked)];
+        let stuck = stuck.into_iter().filter(|(_, events)| !events.is_empty()).map(|(reason, mut events)| {
+            events.sort_by_key(|one| (one.since, one.seq));
+            StuckEvents::new(reason, events.len(), events)
         });
-        let mut refused: Vec<RefusedOutcome> = refused.collect();
-        refused.sort_by_key(|one| (one.since, one.seq));
-        let locked = waiting.len() - refused.len();
-        self.metrics.outcomes_apart.set(locked, RefusedOutcomes::new(refused.len(), refused));
+        self.metrics.outcomes_apart.set(are_locked, stuck.collect());
     }
 
     /// Takes out what can be tried now: what was locked and is free, and what was refused and has rested.

@@ -4,11 +4,11 @@ use serde::{Deserialize, Serialize};
 
 use super::Facts;
 use super::pauses::{passed_over, resume_command};
-use super::state::{State, pauses, state_of};
+use super::state::{State, pauses, state_of, stuck};
 use crate::deceptive::argument;
 use crate::event::{EventId, Route};
 use crate::node::names_sink;
-use crate::store::Record;
+use crate::store::{Record, StuckReason};
 use crate::text::encoded;
 use crate::time::Timestamp;
 
@@ -34,6 +34,8 @@ pub enum ReasonCode {
     LeaseOver,
     /// Its listener has answered, and the database refuses the outcome.
     OutcomeRefused,
+    /// Its listener has answered, and another transaction has locked its row.
+    OutcomeLocked,
     /// It is due, and a live host takes it.
     WaitsForHost,
     /// It is due, and no host is alive.
@@ -146,7 +148,10 @@ fn code(facts: &Facts, state: State) -> ReasonCode {
             if is_alive { ReasonCode::HeldByHost } else { ReasonCode::HeldByLostHost }
         }
         State::LeaseOver => ReasonCode::LeaseOver,
-        State::Refused => ReasonCode::OutcomeRefused,
+        State::Stuck => match stuck(facts, record) {
+            Some((_, StuckReason::OutcomeLocked, _)) => ReasonCode::OutcomeLocked,
+            _ => ReasonCode::OutcomeRefused,
+        },
         State::Due if hosts(facts) > 0 => ReasonCode::WaitsForHost,
         State::Due => ReasonCode::NoHost,
         State::Delayed => ReasonCode::DelayedByWriter,
@@ -201,7 +206,7 @@ fn actions(facts: &Facts, state: State) -> Vec<Action> {
             event_id: None,
             route: None,
         }],
-        State::Stranded | State::Refused => vec![Action {
+        State::Stranded | State::Stuck => vec![Action {
             code: ActionCode::ExamineDatabase,
             meaning: "look at the database".to_owned(),
             command: "outbox doctor".to_owned(),

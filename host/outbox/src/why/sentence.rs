@@ -4,9 +4,9 @@ use super::Facts;
 use super::parked::{listener_advice, parked};
 use super::pauses::pause_in_full;
 use super::reason::{hosts, is_unroutable};
-use super::state::{State, pauses, refusal, state_of};
+use super::state::{State, pauses, state_of, stuck};
 use crate::deceptive::shown;
-use crate::store::Record;
+use crate::store::{Record, StuckReason};
 use crate::time::Timestamp;
 use crate::units::{count, relative_to as at, span};
 
@@ -60,7 +60,7 @@ fn of_one(known: &Facts, record: &Record, state: State) -> String {
             let (holder, end) = (holder(known, record), when(record.lease_end, now));
             format!("{holder} claimed it and reported no outcome before its lease ended {end}. {}", next_host(known, true))
         }
-        State::Refused => before + &refused(known, record),
+        State::Stuck => before + &stuck_at(known, record),
         State::Due => {
             let waited = given_back(record, known.now).map_or_else(String::new, |why| format!("{why}. "));
             let advice = listener_advice(known, record);
@@ -132,15 +132,21 @@ fn given_back(record: &Record, now: Timestamp) -> Option<String> {
     Some(format!("It has waited{for_so_long}, and no failure is counted, because {}", shown(reason.trim_end_matches('.'))))
 }
 
-fn refused(known: &Facts, record: &Record) -> String {
-    let Some((node, refused)) = refusal(known, record) else { return String::new() };
-    let (host, error, since) = (shown(&node.label), shown(&refused.error), at(refused.since, known.now));
-    format!(
-        "Its listener has answered, but the database has refused to store the outcome since {} ({since}): {error}. The host {host} retries \
-         about once a minute, and does not call the listener again while it runs. Look for a trigger, a constraint or a row-level policy of \
-         the table that rejects the change, and at the rights of the host.",
-        refused.since
-    )
+fn stuck_at(known: &Facts, record: &Record) -> String {
+    let Some((node, reason, event)) = stuck(known, record) else { return String::new() };
+    let (host, error) = (shown(&node.label), shown(&event.error));
+    let since = format!("since {} ({})", event.since, at(event.since, known.now));
+    match reason {
+        StuckReason::OutcomeLocked => format!(
+            "Its listener has answered, but the outcome waits {since}: {error}. The host {host} stores it when that transaction ends, and \
+             does not call the listener again while it keeps the event. End that transaction if it was forgotten."
+        ),
+        _ => format!(
+            "Its listener has answered, but the database has refused to store the outcome {since}: {error}. The host {host} retries \
+             about once a minute, and does not call the listener again while it runs. Look for a trigger, a constraint or a row-level policy \
+             of the table that rejects the change, and at the rights of the host."
+        ),
+    }
 }
 
 /// The host that holds the event, by its label.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::Facts;
 use super::pauses::holding;
 use crate::event::{Route, Status};
-use crate::store::{NodeRecord, Record, RefusedOutcome, RouteRecord};
+use crate::store::{NodeRecord, Record, RouteRecord, StuckEvent, StuckReason};
 
 /// Where an event stands, finer than its status. Programs may rely on the names; later versions may add some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -23,8 +23,8 @@ pub enum State {
     Claimed,
     /// A host had it, and said nothing until its lease was over.
     LeaseOver,
-    /// Its listener has answered, and the database refuses the outcome.
-    Refused,
+    /// A host has it, and cannot deliver or finish it because of its row.
+    Stuck,
     /// Any host may take it now.
     Due,
     /// Its writer wants it later.
@@ -52,7 +52,7 @@ pub(super) fn state_of(known: &Facts, record: &Record) -> State {
         (Status::Done, _) => State::Done,
         (Status::Dead, _) if record.blocks => State::DeadBlocking,
         (Status::Dead, _) => State::Dead,
-        _ if refusal(known, record).is_some() => State::Refused,
+        _ if stuck(known, record).is_some() => State::Stuck,
         _ if record.lease_end.is_some_and(|end| end > known.now) => State::Claimed,
         _ if record.behind.is_some() => State::Behind,
         _ if record.parked.is_some() && is_paused => State::Paused,
@@ -70,9 +70,9 @@ pub(super) fn state_of(known: &Facts, record: &Record) -> State {
     }
 }
 
-/// The outcome of an event that the database refuses, with the host that holds it.
-pub(super) fn refusal<'a>(known: &'a Facts, record: &Record) -> Option<(&'a NodeRecord, &'a RefusedOutcome)> {
-    known.nodes.iter().filter(|node| node.alive).find_map(|node| Some((node, node.refused.of(record.seq)?)))
+/// Why an event is stuck, with the host at which it is.
+pub(super) fn stuck<'a>(known: &'a Facts, record: &Record) -> Option<(&'a NodeRecord, StuckReason, &'a StuckEvent)> {
+    known.nodes.iter().find_map(|node| node.stuck_event(record.seq).map(|(reason, event)| (node, reason, event)))
 }
 
 /// The pauses that hold its route, the most exact first; none when it is not paused.

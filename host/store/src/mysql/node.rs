@@ -14,18 +14,18 @@ use crate::run::commit_or_roll_back;
 use crate::settle::delay_micros;
 use crate::{Node, NodeRecord, NodeStore, Peer, StoreError, row};
 
-/// Bound: owner, label, mode, version, the lease in microseconds, its report, the outcomes that are refused, its listeners,
+/// Bound: owner, label, mode, version, the lease in microseconds, its report, the events that are stuck, its listeners,
 /// its room, whether it has a session, and the last six again.
 const REGISTER: &str = "
-INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until, report, refused, listeners, room, session)
+INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until, report, stuck, listeners, room, session)
 VALUES (?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, ?, ?, ?, ?, ?)
 ON DUPLICATE KEY UPDATE alive_until = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, report = ?,
-                        refused = ?, listeners = ?, room = ?, session = ?";
+                        stuck = ?, listeners = ?, room = ?, session = ?";
 
 /// Finds no row if the host has left. Bound: the lease in microseconds and the next five as above, the owner.
 const RENEW: &str = "
 UPDATE outbox_event_node
-SET alive_until = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, report = ?, refused = ?, listeners = ?, room = ?, session = ?
+SET alive_until = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, report = ?, stuck = ?, listeners = ?, room = ?, session = ?
 WHERE owner = ?";
 
 /// How many other hosts share the work. Bound: the mode, the owner.
@@ -54,7 +54,7 @@ const NODES: &str = concat!(
     "
 SELECT owner, label, mode, version,
        CASE WHEN alive_until > UTC_TIMESTAMP(6) AND OCTET_LENGTH(report) <= 1048576 THEN report END AS report,
-       CASE WHEN alive_until > UTC_TIMESTAMP(6) THEN refused END AS refused,
+       CASE WHEN alive_until > UTC_TIMESTAMP(6) THEN stuck END AS stuck,
        CASE WHEN alive_until > UTC_TIMESTAMP(6) THEN listeners END AS listeners,
        room, session,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', started_at) AS started_at,
@@ -92,17 +92,17 @@ impl NodeStore for MySqlStore {
                 "hosts that are gone for a day could not be deleted; retrying with the next heartbeat"
             );
         }
-        let (report, (refused, listeners, room, session)) = (node.report.as_deref(), node.columns());
-        let (refused, listeners) = (refused.as_deref(), &*listeners);
+        let (report, (stuck, listeners, room, session)) = (node.report.as_deref(), node.columns());
+        let (stuck, listeners) = (stuck.as_deref(), &*listeners);
         if node.is_registered {
-            let statement = store.statement(RENEW).bind(lease).bind(report).bind(refused).bind(listeners);
+            let statement = store.statement(RENEW).bind(lease).bind(report).bind(stuck).bind(listeners);
             let renewed = store.execute(action, statement.bind(room).bind(session).bind(node.owner.as_str())).await?;
             return Ok(if renewed > 0 { others.saturating_add(1) } else { 0 });
         }
         let statement = store.statement(REGISTER).bind(node.owner.as_str()).bind(&node.label).bind(node.mode);
         let statement = statement.bind(node.version);
-        let statement = statement.bind(lease).bind(report).bind(refused).bind(listeners).bind(room).bind(session);
-        let statement = statement.bind(lease).bind(report).bind(refused).bind(listeners).bind(room).bind(session);
+        let statement = statement.bind(lease).bind(report).bind(stuck).bind(listeners).bind(room).bind(session);
+        let statement = statement.bind(lease).bind(report).bind(stuck).bind(listeners).bind(room).bind(session);
         store.execute(action, statement).await?;
         Ok(others.saturating_add(1))
     }

@@ -14,7 +14,7 @@ use crate::{Node, NodeRecord, NodeStore, Peer, StoreError, row};
 
 /// A statement does not see what it writes: this host is counted by itself. Skips hosts that another host is deleting. A host that
 /// owns partitions is not deleted, since its row says that they are free. A long text that did not change is not written again. $1 and $2
-/// owner and mode, $3 the lease in microseconds, $4 its report, $5 the outcomes that are refused, $6 its listeners, $7 and
+/// owner and mode, $3 the lease in microseconds, $4 its report, $5 the events that are stuck, $6 its listeners, $7 and
 /// $8 its room and whether it has a session.
 macro_rules! heartbeat {
     ($written:literal) => {
@@ -39,11 +39,11 @@ WHERE alive_until > now() AND owner <> $1::text AND mode = $2::text AND room > 0
 /// $9 and $10 the label and the version, which do not change.
 const REGISTER: &str = heartbeat!(
     "
-  INSERT INTO outbox_event_node AS node (owner, label, mode, version, started_at, alive_until, report, refused, listeners, room, session)
+  INSERT INTO outbox_event_node AS node (owner, label, mode, version, started_at, alive_until, report, stuck, listeners, room, session)
   VALUES ($1::text, $9::text, $2::text, $10::text, now(), now() + $3::bigint * interval '1 microsecond', $4::text,
           $5::text, $6::text, $7::integer, $8::smallint)
   ON CONFLICT (owner) DO UPDATE
-  SET alive_until = excluded.alive_until, refused = excluded.refused, listeners = excluded.listeners, room = excluded.room,
+  SET alive_until = excluded.alive_until, stuck = excluded.stuck, listeners = excluded.listeners, room = excluded.room,
       session = excluded.session,
       report = CASE WHEN node.report = excluded.report THEN node.report ELSE excluded.report END"
 );
@@ -52,7 +52,7 @@ const REGISTER: &str = heartbeat!(
 const RENEW: &str = heartbeat!(
     "
   UPDATE outbox_event_node AS node
-  SET alive_until = now() + $3::bigint * interval '1 microsecond', refused = $5::text,
+  SET alive_until = now() + $3::bigint * interval '1 microsecond', stuck = $5::text,
       listeners = $6::text, room = $7::integer, session = $8::smallint,
       report = CASE WHEN node.report = $4::text THEN node.report ELSE $4::text END
   WHERE owner = $1::text"
@@ -68,7 +68,7 @@ const NODES: &str = concat!(
     "
 SELECT owner, label, mode, version, started_at, alive_until, alive_until > now() AS alive, room, session,
        CASE WHEN alive_until > now() AND octet_length(report) <= 1048576 THEN report END AS report,
-       CASE WHEN alive_until > now() THEN refused END AS refused,
+       CASE WHEN alive_until > now() THEN stuck END AS stuck,
        CASE WHEN alive_until > now() THEN listeners END AS listeners,
        (SELECT count(*) FROM outbox_event_partition AS held WHERE held.owner = node.owner) AS partitions
 FROM outbox_event_node AS node WHERE ",
@@ -88,14 +88,14 @@ WHERE ",
 #[async_trait]
 impl NodeStore for PostgresStore {
     async fn heartbeat(&self, node: &Node, lease: Duration) -> Result<u32, StoreError> {
-        let (store, (refused, listeners, room, session)) = (&self.keeping(), node.columns());
+        let (store, (stuck, listeners, room, session)) = (&self.keeping(), node.columns());
         let statement = store
             .statement(if node.is_registered { RENEW } else { REGISTER })
             .bind(node.owner.as_str())
             .bind(node.mode)
             .bind(delay_micros(lease))
             .bind(node.report.as_deref())
-            .bind(refused)
+            .bind(stuck)
             .bind(listeners)
             .bind(room)
             .bind(session);

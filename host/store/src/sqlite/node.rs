@@ -11,19 +11,19 @@ use super::{Run, SqliteStore, TransactionalStore};
 use crate::row::Named;
 use crate::{Node, NodeRecord, NodeStore, Peer, StoreError, row};
 
-/// ?1 to ?4 owner, label, mode, version, ?5 now, ?6 until when it is taken to be alive, ?7 its report, ?8 the outcomes
-/// that are refused, ?9 its listeners, ?10 and ?11 its room and whether it has a session.
+/// ?1 to ?4 owner, label, mode, version, ?5 now, ?6 until when it is taken to be alive, ?7 its report, ?8 the events
+/// that are stuck, ?9 its listeners, ?10 and ?11 its room and whether it has a session.
 const REGISTER: &str = "
-INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until, report, refused, listeners, room, session)
+INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until, report, stuck, listeners, room, session)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
 ON CONFLICT (owner) DO UPDATE
 SET alive_until = excluded.alive_until, report = excluded.report,
-    refused = excluded.refused, listeners = excluded.listeners, room = excluded.room, session = excluded.session";
+    stuck = excluded.stuck, listeners = excluded.listeners, room = excluded.room, session = excluded.session";
 
 /// Finds no row if the host has left. ?1 to ?11 as above.
 const RENEW: &str = "
 UPDATE outbox_event_node
-SET alive_until = ?6, report = ?7, refused = ?8, listeners = ?9, room = ?10, session = ?11
+SET alive_until = ?6, report = ?7, stuck = ?8, listeners = ?9, room = ?10, session = ?11
 WHERE owner = ?1";
 
 /// A host that owns partitions is not deleted, since its row says that they are free. ?1 the oldest time that is kept.
@@ -44,7 +44,7 @@ const FREE_PARTITIONS: &str = "UPDATE outbox_event_partition SET owner = NULL WH
 const NODES: &str = "
 SELECT owner, label, mode, version, started_at, alive_until,
        CASE WHEN alive_until > ?1 AND octet_length(report) <= 1048576 THEN report END AS report,
-       CASE WHEN alive_until > ?1 THEN refused END AS refused,
+       CASE WHEN alive_until > ?1 THEN stuck END AS stuck,
        CASE WHEN alive_until > ?1 THEN listeners END AS listeners,
        room, session,
        (SELECT count(*) FROM outbox_event_partition AS held WHERE held.owner = node.owner) AS partitions
@@ -67,8 +67,8 @@ impl NodeStore for SqliteStore {
         let sql = if node.is_registered { RENEW } else { REGISTER };
         let statement = self.statement(sql).bind(node.owner.as_str()).bind(&node.label).bind(node.mode).bind(node.version);
         let statement = statement.bind(now).bind(now.saturating_add(micros(lease))).bind(node.report.as_deref());
-        let (refused, listeners, room, session) = node.columns();
-        let statement = statement.bind(refused).bind(listeners).bind(room).bind(session);
+        let (stuck, listeners, room, session) = node.columns();
+        let statement = statement.bind(stuck).bind(listeners).bind(room).bind(session);
         let is_written = statement.execute(&mut *transaction).await.map_err(failed)?.rows_affected() > 0;
         self.statement(FORGET).bind(now.saturating_sub(DAY)).execute(&mut *transaction).await.map_err(failed)?;
         let statement = self.statement(LIVE).bind(node.mode).bind(node.owner.as_str()).bind(now);

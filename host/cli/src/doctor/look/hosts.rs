@@ -1,13 +1,12 @@
-//! The hosts that work on the table: their modes, and what they cannot deliver or store.
+//! The hosts that work on the table: their modes, those that are missing, and what they cannot deliver.
 
 use std::collections::BTreeSet;
 
-use outbox::store::{Finding, NodeRecord, RefusedOutcome, RefusedOutcomes};
+use outbox::store::{Finding, NodeRecord};
 use outbox::time::Timestamp;
 
 use super::LISTED;
-use crate::config::Flags;
-use crate::output::{count, relative_to, short, shown, span};
+use crate::output::{count, relative_to, short, span};
 
 /// The mode in which a host takes the table to be its own.
 const ALONE: &str = "single_node";
@@ -75,38 +74,6 @@ pub(in crate::doctor) fn vanished(nodes: &[NodeRecord], now: Timestamp) -> Optio
     }
     let fix = "look at its process, its log and its way to the database, and start it again; this is forgotten 15 min after it vanished";
     Some(Finding::warning("nodes", what.join("\n"), fix))
-}
-
-/// Outcomes that the database refuses to hosts although it stores others.
-pub(in crate::doctor) fn refused(nodes: &[NodeRecord], flags: &Flags) -> Option<Finding> {
-    let refused: Vec<&RefusedOutcomes> = nodes.iter().filter(|node| node.alive).map(|node| &node.refused).collect();
-    let events: u64 = refused.iter().map(|refused| u64::from(refused.count)).sum();
-    if events == 0 {
-        return None;
-    }
-    let mut named: Vec<&RefusedOutcome> = refused.iter().flat_map(|refused| &refused.first).collect();
-    named.sort_by_key(|one| (one.since, one.seq));
-    let outcomes = if events == 1 { "outcome" } else { "outcomes" };
-    let mut what = format!(
-        "the database refuses to store the {outcomes} of {}; the hosts retry, and call no listener again",
-        count(events, "event")
-    );
-    for one in named.iter().take(LISTED) {
-        let id = one.event_id.map_or_else(String::new, |id| format!(", {id}"));
-        what.push_str(&format!("\nseq {}{id}: {}", one.seq, shown(&one.error)));
-    }
-    let more = events.saturating_sub(u64::try_from(named.len().min(LISTED)).unwrap_or(0));
-    if more > 0 {
-        what.push_str(&format!("\nand {more} more"));
-    }
-    let example = named.iter().find_map(|one| one.event_id);
-    let explain = example.map(|id| format!("\n{}", flags.command(&format!("outbox event why {id}")))).unwrap_or_default();
-    let fix = format!(
-        "find the trigger, constraint or row-level policy of the table that rejects the change, or grant the missing right \
-         (`outbox doctor --grants`); the hosts then store the outcomes by themselves, within about a minute. Do not restart them before: \
-         their events would be delivered again{explain}"
-    );
-    Some(Finding::fault("outcomes", what, fix))
 }
 
 /// Hosts that stand aside, since other hosts can deliver what they cannot.

@@ -7,6 +7,7 @@ mod plugins;
 mod routes;
 mod sequences;
 mod sinks;
+mod stuck;
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -17,11 +18,12 @@ use outbox_event::time::Timestamp;
 use outbox_event::units::{count, figure, span};
 
 use self::events::{dead, overdue, waits};
-use self::hosts::{aside, behind, gone_hosts, no_host, refused, vanished_hosts};
+use self::hosts::{aside, behind, gone_hosts, no_host, vanished_hosts};
 use self::plugins::{Trouble, plugins};
 use self::routes::{paused, unanswered};
 use self::sequences::sequences;
 use self::sinks::sinks_down;
+use self::stuck::{locked, refused};
 use super::snapshot::{Known, Snapshot};
 use crate::pages::link::Link;
 use crate::pages::words::{clock, short, verb, visible};
@@ -79,6 +81,7 @@ pub(crate) fn findings(known: &Known, reasons: &[Unready], owner: &str) -> Vec<F
         all.extend(current.and_then(no_host));
         all.extend(sequences(snapshot));
         all.extend(current.and_then(refused));
+        all.extend(current.and_then(|snapshot| locked(snapshot, now)));
         all.extend(current.into_iter().flat_map(aside));
         all.extend(sinks_down(snapshot, now));
         all.extend(plugins(snapshot));

@@ -6,7 +6,7 @@ use super::super::reason::{ActionCode, Cause, ReasonCode};
 use super::*;
 use crate::event::{Cost, Envelope, Event, OwnerId, Route, Status};
 use crate::listener::{DispatchResult, Failure, Listeners, Registration, waits_for_one};
-use crate::store::{AttemptCost, AttemptEnd, Node, NodeRecord, RefusedOutcome, RefusedOutcomes, RouteRecord};
+use crate::store::{AttemptCost, AttemptEnd, Node, NodeRecord, RouteRecord, StuckEvent, StuckEvents, StuckReason};
 use crate::why::Explanation;
 
 const NOW: Timestamp = Timestamp::from_micros(1_795_249_980_000_000);
@@ -166,21 +166,26 @@ fn an_event_that_waits_for_its_time_says_when_and_why() {
 
 #[test]
 fn an_outcome_that_is_refused_is_told_with_what_the_database_says() {
-    let refused = |seq: u64, alive: bool| {
+    let facts = |reason, seq: u64, alive: bool| {
         let event_id = Some(record(1).event_id);
-        let one = RefusedOutcome { seq, event_id, error: "the order is archived".to_owned(), since: ago(90) };
+        let one = StuckEvent { seq, event_id, error: "the order is archived".to_owned(), since: ago(90) };
         let mut facts = known(changed!(Record { due_at: Some(ago(100)), ..record(1) }));
-        facts.nodes = vec![changed!(NodeRecord { refused: RefusedOutcomes::new(1, [one]), ..node("one", alive) })];
-        told(&facts)
+        facts.nodes = vec![changed!(NodeRecord { stuck: vec![StuckEvents::new(reason, 1, [one])], ..node("one", alive) })];
+        facts
     };
+    let refused = |seq, alive| told(&facts(StuckReason::OutcomeRefused, seq, alive));
 
     let (state, next, _) = refused(record(1).seq, true);
-    assert_eq!(state, State::Refused);
+    assert_eq!(state, State::Stuck);
     assert!(next.starts_with("Its listener has answered, but the database has refused to store the outcome since "), "{next}");
     assert!(next.contains("(1 min ago): the order is archived. The host machine of one retries"), "{next}");
 
     assert_eq!(refused(record(1).seq + 1, true).0, State::Due, "it is another event's");
     assert_eq!(refused(record(1).seq, false).0, State::Due, "the host is gone, and the outcome with it");
+
+    let locked = facts(StuckReason::OutcomeLocked, record(1).seq, true);
+    assert_eq!((told(&locked).0, Cause::of(&locked).code), (State::Stuck, ReasonCode::OutcomeLocked));
+    assert!(told(&locked).1.starts_with("Its listener has answered, but the outcome waits since "), "{}", told(&locked).1);
 }
 
 #[test]

@@ -5,11 +5,10 @@ use std::time::Duration;
 use outbox::node::vanished;
 use outbox_event::time::Timestamp;
 use outbox_event::units::{count, relative_to, span};
-use outbox_store::{NodeRecord, WaitReason};
+use outbox_store::NodeRecord;
 
 use super::{Finding, ONE_BY_ONE, Severity, waiting};
 use crate::pages::known::snapshot::Snapshot;
-use crate::pages::link::encoded;
 use crate::pages::words::{short, visible};
 
 /// If a due event waits longer than this, the hosts are falling behind.
@@ -22,22 +21,6 @@ pub(super) fn no_host(snapshot: &Snapshot) -> Option<Finding> {
     }
     let sentence = format!("Nothing is being delivered: {}, and no host is alive.", waiting(events));
     Some(Finding::new(Severity::Fault, sentence, "hosts", "Show hosts").affecting(u64::MAX))
-}
-
-/// Outcomes that the database refuses.
-pub(super) fn refused(snapshot: &Snapshot) -> Option<Finding> {
-    let hosts = || snapshot.nodes.iter().filter(|node| node.alive).map(|node| &node.refused);
-    let events: u64 = hosts().map(|refused| u64::from(refused.count)).sum();
-    let first = hosts().flat_map(|refused| &refused.first).min_by_key(|one| one.since)?;
-    let sentence = match events {
-        1 => "The database refuses to store the outcome of 1 event; the host retries it.".to_owned(),
-        _ => format!("The database refuses to store the outcomes of {}; the hosts retry them.", count(events, "event")),
-    };
-    let finding = match first.event_id {
-        Some(id) => Finding::new(Severity::Fault, sentence, format!("events/{}", encoded(id.as_str())), "Show event"),
-        None => Finding::new(Severity::Fault, sentence, "hosts", "Show hosts"),
-    };
-    Some(finding.said(&first.error).affecting(events))
 }
 
 /// Hosts that stand aside, since other hosts can deliver what they cannot.
@@ -98,9 +81,10 @@ pub(super) fn behind(snapshot: &Snapshot) -> Option<Finding> {
     if oldest < LONG_WAIT || !snapshot.nodes.iter().any(|node| node.alive) {
         return None;
     }
-    // An event that waits for its receiver or listener does not mean that the hosts are slow.
-    let is_explained = |wait: &WaitReason| snapshot.now().since(wait.since) + LONG_WAIT >= oldest;
-    if snapshot.waits.iter().any(is_explained) {
+    // An event that is stuck, or waits for its receiver or listener, does not mean that the hosts are slow.
+    let explains = |since: Timestamp| snapshot.now().since(since) + LONG_WAIT >= oldest;
+    let stuck = snapshot.nodes.iter().filter(|node| node.alive).flat_map(|node| &node.stuck).flat_map(|stuck| &stuck.first);
+    if snapshot.waits.iter().map(|wait| wait.since).chain(stuck.map(|event| event.since)).any(explains) {
         return None;
     }
     // Without a count: many of the waiting events may not be due yet.

@@ -1,0 +1,87 @@
+//! Events that are stuck at a host, as the host lists them in its row.
+
+use outbox_event::EventId;
+use outbox_event::text::shorten;
+use outbox_event::time::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// Why events are stuck although others are delivered. Programs may rely on the names; later versions may add some.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum StuckReason {
+    /// Their listeners have answered, and the database refuses the outcomes. The host retries, and calls no listener for them.
+    OutcomeRefused,
+    /// Their listeners have answered, and another transaction has locked their rows for some seconds. The host retries, and calls no
+    /// listener for them.
+    OutcomeLocked,
+}
+
+/// The events that are stuck at a host for one reason.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
+#[non_exhaustive]
+pub struct StuckEvents {
+    /// The reason.
+    pub reason: StuckReason,
+    /// How many there are.
+    pub count: u32,
+    /// The oldest of them, at most 20.
+    pub first: Vec<StuckEvent>,
+}
+
+/// An event that is stuck.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
+pub struct StuckEvent {
+    /// The event's `seq`.
+    pub seq: u64,
+    /// The event; `None` for a row that cannot be read.
+    pub event_id: Option<EventId>,
+    /// The error of the database, at most 500 bytes.
+    pub error: String,
+    /// When it met this obstacle first, by the host's clock.
+    pub since: Timestamp,
+}
+
+/// The most bytes of an error in [`StuckEvent`], and of the error of a row that cannot be deleted.
+pub(super) const ERROR_BYTES: usize = 500;
+
+impl StuckEvents {
+    /// The most events that are named.
+    pub const NAMED: usize = 20;
+
+    /// This many events. Names the first ones.
+    #[must_use]
+    pub fn new(reason: StuckReason, count: usize, first: impl IntoIterator<Item = StuckEvent>) -> Self {
+        let first = first.into_iter().take(Self::NAMED).map(StuckEvent::bounded).collect();
+        Self { reason, count: u32::try_from(count).unwrap_or(u32::MAX), first }
+    }
+
+    /// The event with this `seq`, if it is named.
+    #[must_use]
+    pub fn of(&self, seq: u64) -> Option<&StuckEvent> {
+        self.first.iter().find(|one| one.seq == seq)
+    }
+
+    /// As JSON; `None` if no event is stuck.
+    pub(super) fn column(stuck: &[Self]) -> Option<String> {
+        (!stuck.is_empty()).then(|| serde_json::to_string(stuck).expect("numbers and texts are JSON"))
+    }
+
+    /// Reads what a host wrote; empty if it cannot be read, because the host may be of another version.
+    pub(super) fn read(column: Option<&str>) -> Vec<Self> {
+        let read: Vec<Self> = column.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+        let bounded =
+            |one: Self| Self { first: one.first.into_iter().take(Self::NAMED).map(StuckEvent::bounded).collect(), ..one };
+        read.into_iter().map(bounded).collect()
+    }
+}
+
+impl StuckEvent {
+    fn bounded(mut self) -> Self {
+        shorten(&mut self.error, ERROR_BYTES);
+        self
+    }
+}
