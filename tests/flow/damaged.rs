@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use outbox::event::OwnerId;
-use outbox::store::{NewRow, Ownership};
+use outbox::store::{NewRow, NodeRecord, Ownership, StuckReason};
+use outbox::why::ReasonCode;
 use outbox::{Envelope, Mode, Outbox};
 use support::{Database, Harness, Postgres, Recorder, eventually};
 
@@ -48,6 +49,15 @@ pub(crate) async fn an_event_whose_payload_cannot_be_returned_holds_up_no_other(
         let errors = host.metrics().counts().db_errors;
         eventually("it is read again", async || host.metrics().counts().db_errors > errors + 1).await;
         assert_eq!(db.store().stats().await.expect("counts").done, delivered, "{mode:?}: no event overtakes it");
+        let damaged = envelopes[BEFORE].id();
+        eventually("the host names it", async || {
+            let nodes = db.store().nodes().await.expect("lists");
+            let stuck = NodeRecord::stuck_at_live(&nodes, StuckReason::ClaimRefused);
+            stuck.is_some_and(|stuck| stuck.first.iter().any(|one| one.event_id == Some(damaged)))
+        })
+        .await;
+        let why = outbox::why::explain(&*db.store(), damaged, Vec::new()).await.expect("explains").expect("is there");
+        assert_eq!(why.reason, ReasonCode::ClaimRefused, "{mode:?}: {}", why.sentence);
 
         // As an operator who cannot repair the row.
         db.execute("DELETE FROM outbox_event WHERE aggregate_id = 'damaged' AND octet_length(payload) > 2000").await;

@@ -136,6 +136,7 @@ async fn contents(
     findings.extend(look::vanished(&by_lease, now));
     findings.extend(look::refused(&nodes, &here.flags));
     findings.extend(look::locked(&nodes, &here.flags, now));
+    findings.extend(look::unclaimed(&nodes, &here.flags, now));
     findings.extend(look::aside(&nodes, now));
     let routes = store.count_routes().await?;
     findings.extend(look::sinks(&nodes, &routes, &here.flags, now));

@@ -13,6 +13,7 @@ mod snapshot;
 #[cfg(feature = "otel")]
 pub(crate) mod span_counts;
 mod stall_gauge;
+mod stuck_claims;
 
 use std::sync::Arc;
 
@@ -29,6 +30,7 @@ use serde::Serialize;
 #[cfg(feature = "otel")]
 pub(crate) use snapshot::{Family, MetricType, Series, Snapshot, Value};
 use stall_gauge::StallGauge;
+use stuck_claims::StuckClaims;
 
 use crate::store::StoreError;
 
@@ -46,6 +48,8 @@ macro_rules! metrics {
             pub db_errors_by_kind: DbErrors,
             /// Outcomes that cannot be stored although others can.
             pub(crate) outcomes_apart: OutcomesApart,
+            /// Due events that cannot be claimed although others can.
+            pub(crate) stuck_claims: StuckClaims,
             /// Whether this host can store outcomes.
             pub(crate) storing: Progress,
             /// The routes that this host cannot deliver, and whether it stands aside for them.

@@ -206,7 +206,9 @@ impl Heartbeat {
         let stalled = availability.reported(&self.stalls.current(Instant::now()));
         self.metrics.stalls.set(availability.is_aside(), stalled.clone());
         let listeners = ListenerReport::new(self.stalls.listeners.digest(), stalled);
-        Node { stuck: self.metrics.outcomes_apart.stuck(), listeners, ..self.node.clone() }
+        let mut stuck = self.metrics.outcomes_apart.stuck();
+        stuck.extend(self.metrics.stuck_claims.stuck(Instant::now()));
+        Node { stuck, listeners, ..self.node.clone() }
     }
 
     /// Decides whether this host works or stands aside. `last_reported` are the stalls that its row reports.

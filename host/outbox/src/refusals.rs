@@ -48,6 +48,11 @@ impl<K: Clone + Eq + Hash> Refusals<K> {
         !rests.is_empty() && rests.contains_key(item)
     }
 
+    /// When this item is tried again; `None` if it does not rest.
+    pub(crate) fn retry_at(&self, item: &K) -> Option<Instant> {
+        self.lock().get(item).map(|rest| rest.until)
+    }
+
     /// The items that rest now. Forgets those that were not tried for long: their rows were deleted, or another host has them.
     pub(crate) fn resting(&self, now: Instant) -> Vec<K> {
         let mut rests = self.lock();

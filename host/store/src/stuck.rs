@@ -16,6 +16,8 @@ pub enum StuckReason {
     /// Their listeners have answered, and another transaction has locked their rows for some seconds. The host retries, and calls no
     /// listener for them.
     OutcomeLocked,
+    /// They are due, and the database does not let the host claim them, or cannot return their payloads.
+    ClaimRefused,
 }
 
 /// The events that are stuck at a host for one reason.

@@ -19,7 +19,7 @@ pub(super) use plugins::{plugins, served_elsewhere};
 pub(super) use routes::{Here, routes};
 pub(super) use served::served_by_hosts;
 pub(super) use sinks::sinks;
-pub(super) use stuck::{locked, refused};
+pub(super) use stuck::{locked, refused, unclaimed};
 
 /// The most entries that a finding names one by one.
 const LISTED: usize = 3;

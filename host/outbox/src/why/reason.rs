@@ -36,6 +36,8 @@ pub enum ReasonCode {
     OutcomeRefused,
     /// Its listener has answered, and another transaction has locked its row.
     OutcomeLocked,
+    /// It is due, and the database does not let a host claim it, or cannot return its payload.
+    ClaimRefused,
     /// It is due, and a live host takes it.
     WaitsForHost,
     /// It is due, and no host is alive.
@@ -150,6 +152,7 @@ fn code(facts: &Facts, state: State) -> ReasonCode {
         State::LeaseOver => ReasonCode::LeaseOver,
         State::Stuck => match stuck(facts, record) {
             Some((_, StuckReason::OutcomeLocked, _)) => ReasonCode::OutcomeLocked,
+            Some((_, StuckReason::ClaimRefused, _)) => ReasonCode::ClaimRefused,
             _ => ReasonCode::OutcomeRefused,
         },
         State::Due if hosts(facts) > 0 => ReasonCode::WaitsForHost,

@@ -141,6 +141,11 @@ fn stuck_at(known: &Facts, record: &Record) -> String {
             "Its listener has answered, but the outcome waits {since}: {error}. The host {host} stores it when that transaction ends, and \
              does not call the listener again while it keeps the event. End that transaction if it was forgotten."
         ),
+        StuckReason::ClaimRefused => format!(
+            "It is due and is not delivered, because the database does not let the host {host} claim it, or cannot return its payload, \
+             {since}: {error}. The host retries, at the latest after a minute, and delivers other events. Look for damage of the table, and \
+             for a trigger, a constraint or a row-level policy; restore the row, or delete it."
+        ),
         _ => format!(
             "Its listener has answered, but the database has refused to store the outcome {since}: {error}. The host {host} retries \
              about once a minute, and does not call the listener again while it runs. Look for a trigger, a constraint or a row-level policy \

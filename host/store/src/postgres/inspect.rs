@@ -107,18 +107,33 @@ ORDER BY seq ",
 const LIST: &str = list!("");
 pub(super) const LIST_NEWEST_FIRST: &str = list!("DESC");
 
-/// $1 the id. A payload that no host reads is not read for people either; neither are headers beyond what a writer may write.
-const GET: &str = concat!(
-    "
-SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
-       CASE WHEN octet_length(headers) <= 1048576 THEN headers END AS headers, content_type,
-       CASE WHEN octet_length(payload) <= 8388608 THEN payload END AS payload,
+/// $1 the id.
+macro_rules! get {
+    ($headers:literal, $payload:literal) => {
+        concat!(
+            "
+SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, ",
+            $headers,
+            " AS headers, content_type, ",
+            $payload,
+            " AS payload,
        octet_length(payload) AS payload_bytes, status, attempts, deferrals, claims, starts, claim_seq, replays, occurred_at,
        created_at, available_at, due_at, expires_at, done_at, parked, behind, blocks, locked_by, locked_at, lease_end,
        last_error, wait_reason, wait_since, last_cost
 FROM outbox_event WHERE event_id = $1::text AND ",
-    on_primary!()
+            on_primary!()
+        )
+    };
+}
+
+/// A payload that no host reads is not read for people either; neither are headers beyond what a writer may write.
+const GET: &str = get!(
+    "CASE WHEN octet_length(headers) <= 1048576 THEN headers END",
+    "CASE WHEN octet_length(payload) <= 8388608 THEN payload END"
 );
+
+/// For a row whose payload or headers the server cannot return.
+const GET_WITHOUT_CONTENT: &str = get!("NULL::text", "NULL::bytea");
 
 #[async_trait]
 impl InspectStore for PostgresStore {
@@ -142,7 +157,14 @@ impl InspectStore for PostgresStore {
     }
 
     async fn get(&self, id: EventId) -> Result<Option<Record>, StoreError> {
-        self.optional("read an event", self.statement(GET).bind(id.to_string())).await?.as_ref().map(record).transpose()
+        let action = "read an event";
+        let found = match self.optional(action, self.statement(GET).bind(id.to_string())).await {
+            Err(error) if error.may_concern_rows() => {
+                self.optional(action, self.statement(GET_WITHOUT_CONTENT).bind(id.to_string())).await
+            }
+            found => found,
+        };
+        found?.as_ref().map(record).transpose()
     }
 }
 

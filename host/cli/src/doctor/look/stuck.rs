@@ -29,7 +29,7 @@ pub(in crate::doctor) fn refused(nodes: &[NodeRecord], flags: &Flags) -> Option<
 pub(in crate::doctor) fn locked(nodes: &[NodeRecord], flags: &Flags, now: Timestamp) -> Option<Finding> {
     let stuck = NodeRecord::stuck_at_live(nodes, StuckReason::OutcomeLocked)?;
     let (outcomes, wait) = if stuck.count == 1 { ("outcome", "waits") } else { ("outcomes", "wait") };
-    let longest = stuck.first.first().map_or_else(String::new, |one| format!(", for {}", span(now.since(one.since))));
+    let longest = longest(&stuck, now);
     let what = format!(
         "the {outcomes} of {} {wait} for rows that another transaction has locked{longest}; the listeners have answered{}",
         count(stuck.count.into(), "event"),
@@ -41,6 +41,28 @@ pub(in crate::doctor) fn locked(nodes: &[NodeRecord], flags: &Flags, now: Timest
         explain(&stuck, flags)
     );
     Some(Finding::warning("outcomes", what, fix))
+}
+
+/// Due events that the database does not let hosts claim, or whose payloads it cannot return.
+pub(in crate::doctor) fn unclaimed(nodes: &[NodeRecord], flags: &Flags, now: Timestamp) -> Option<Finding> {
+    let stuck = NodeRecord::stuck_at_live(nodes, StuckReason::ClaimRefused)?;
+    let what = format!(
+        "the database does not let the hosts claim {}, or cannot return the payload: not delivered{}; others are{}",
+        count(stuck.count.into(), "event"),
+        longest(&stuck, now),
+        named(&stuck)
+    );
+    let fix = format!(
+        "look for damage of the table, and for a trigger, a constraint or a row-level policy that rejects the change; restore such a row from \
+         a backup, or delete it{}",
+        explain(&stuck, flags)
+    );
+    Some(Finding::fault("claims", what, fix))
+}
+
+/// For how long the oldest has been stuck.
+fn longest(stuck: &StuckEvents, now: Timestamp) -> String {
+    stuck.first.first().map_or_else(String::new, |one| format!(", for {}", span(now.since(one.since))))
 }
 
 /// The oldest events with their errors, a line each.

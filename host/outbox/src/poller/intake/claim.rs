@@ -13,7 +13,7 @@ use crate::halving::{Halved, Halving, answers};
 use crate::partition::Hold;
 use crate::queue::{Delivery, Dropped};
 use crate::settlement::{given_back, still_at_work};
-use crate::store::{Claimed, StoreError};
+use crate::store::{Claimed, Filter, Record, StoreError};
 
 /// The holds of events that were read and must be claimed before their delivery, by `seq`. A hold keeps the event's partition until the
 /// claim is answered; in the ordered modes until the claimed event has ended.
@@ -110,19 +110,37 @@ impl Intake {
         }
         let Halved { refused, failed } = halving.end();
         self.refused.accepted(claimed.iter().map(|claim: &Claimed| claim.fence.sequence));
-        refused.iter().for_each(|(fence, error)| self.refuse(fence.sequence, error));
+        self.metrics.stuck_claims.accepted(claimed.iter().map(|claim: &Claimed| claim.fence.sequence));
+        for (fence, error) in &refused {
+            self.refuse(fence.sequence, error).await;
+        }
         (claimed, failed)
     }
 
-    /// Delays the next claim of a row that the database refuses to let this host claim.
-    fn refuse(&self, sequence: u64, error: &StoreError) {
+    /// Delays the next claim of a row that the database refuses to let this host claim, and reports its event.
+    async fn refuse(&self, sequence: u64, error: &StoreError) {
         self.metrics.db_error(error);
-        if self.refused.refuse(sequence, Instant::now()) {
+        let is_new = self.refused.refuse(sequence, Instant::now());
+        // Too many events rest.
+        let Some(retry_at) = self.refused.retry_at(&sequence) else { return };
+        let record = if is_new { self.record(sequence).await } else { None };
+        let (id, reason) = (record.as_ref().map(|record| record.event_id), crate::chain(error));
+        if is_new {
             tracing::error!(
-                event.sequence = sequence, error = %crate::chain(error),
+                event.id = id.map(|id| id.to_string()),
+                event.sequence = sequence,
+                route = record.map(|record| format!("{}/{}", record.aggregate_type, record.event_type)),
+                error = reason.as_str(),
                 "the database refuses to let this host claim an event; retrying after 1 s, later after up to 60 s; other events are claimed"
             );
         }
+        self.metrics.stuck_claims.refused(sequence, id, reason, retry_at);
+    }
+
+    /// The row without its payload; `None` if it cannot be read.
+    async fn record(&self, sequence: u64) -> Option<Record> {
+        let only = Filter { after: sequence.checked_sub(1), before: sequence.checked_add(1), ..Filter::default() };
+        self.store.list(&only, 1).await.ok()?.pop()
     }
 
     /// Claims these events, and returns the `seq` of those that cannot be claimed yet: another transaction has locked them, or the database

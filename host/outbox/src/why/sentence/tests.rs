@@ -183,6 +183,9 @@ fn an_outcome_that_is_refused_is_told_with_what_the_database_says() {
     assert_eq!(refused(record(1).seq + 1, true).0, State::Due, "it is another event's");
     assert_eq!(refused(record(1).seq, false).0, State::Due, "the host is gone, and the outcome with it");
 
+    let unclaimed = facts(StuckReason::ClaimRefused, record(1).seq, true);
+    assert_eq!(Cause::of(&unclaimed).code, ReasonCode::ClaimRefused);
+    assert!(told(&unclaimed).1.starts_with("It is due and is not delivered, because the database "), "{}", told(&unclaimed).1);
     let locked = facts(StuckReason::OutcomeLocked, record(1).seq, true);
     assert_eq!((told(&locked).0, Cause::of(&locked).code), (State::Stuck, ReasonCode::OutcomeLocked));
     assert!(told(&locked).1.starts_with("Its listener has answered, but the outcome waits since "), "{}", told(&locked).1);

@@ -22,10 +22,24 @@ pub(super) fn refused(snapshot: &Snapshot) -> Option<Finding> {
 pub(super) fn locked(snapshot: &Snapshot, now: Timestamp) -> Option<Finding> {
     let stuck = NodeRecord::stuck_at_live(&snapshot.nodes, StuckReason::OutcomeLocked)?;
     let (outcomes, wait) = if stuck.count == 1 { ("outcome", "waits") } else { ("outcomes", "wait") };
-    let longest = stuck.first.first().map_or_else(String::new, |one| format!(", for {}", span(now.since(one.since))));
+    let longest = longest(&stuck, now);
     let sentence =
         format!("The {outcomes} of {} {wait} for a lock of another transaction{longest}:", count(stuck.count.into(), "event"));
     finding(Severity::Warning, sentence, &stuck)
+}
+
+/// Due events that the database does not let hosts claim, or whose payloads it cannot return.
+pub(super) fn unclaimed(snapshot: &Snapshot, now: Timestamp) -> Option<Finding> {
+    let stuck = NodeRecord::stuck_at_live(&snapshot.nodes, StuckReason::ClaimRefused)?;
+    let (events, longest) = (count(stuck.count.into(), "event"), longest(&stuck, now));
+    let sentence =
+        format!("The database does not let the hosts claim {events}, or cannot return the payload: not delivered{longest}:");
+    finding(Severity::Fault, sentence, &stuck)
+}
+
+/// For how long the oldest has been stuck.
+fn longest(stuck: &StuckEvents, now: Timestamp) -> String {
+    stuck.first.first().map_or_else(String::new, |one| format!(", for {}", span(now.since(one.since))))
 }
 
 /// With the oldest event and its error.

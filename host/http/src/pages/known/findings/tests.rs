@@ -291,6 +291,19 @@ fn an_outcome_that_waits_for_a_lock_is_told_and_the_hosts_are_not_behind() {
 }
 
 #[test]
+fn an_event_whose_payload_cannot_be_returned_is_told_with_the_error() {
+    let since = now().minus(Duration::from_secs(240));
+    let one = StuckEvent { seq: 1, event_id: None, error: "unexpected chunk number 100".to_owned(), since };
+    let stuck = vec![StuckEvents::new(StuckReason::ClaimRefused, 1, [one])];
+    let nodes = vec![changed!(NodeRecord { stuck, ..node("web-1", now()) })];
+    assert_eq!(
+        said(Snapshot { nodes, ..snapshot() }),
+        ["The database does not let the hosts claim 1 event, or cannot return the payload: not delivered, for 4 min: \
+          unexpected chunk number 100"]
+    );
+}
+
+#[test]
 fn a_sequence_that_is_behind_its_table_comes_first_with_its_fix() {
     let lagging = LaggingSequence { table: "outbox_event".to_owned(), column: "seq".to_owned(), largest: 900, last: 1 };
     let stats = changed!(Stats { dead: 1, ..Stats::default() });
