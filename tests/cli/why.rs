@@ -144,6 +144,16 @@ fn a_pause_and_what_was_done_by_hand_are_told() {
     assert!(page.contains("outbox route resume Order/OrderPlaced"), "{page}");
 }
 
+#[test]
+fn an_event_that_is_dated_ahead_lists_what_was_done_before_that_time() {
+    let place = place(&format!("created_at = {FUTURE}"));
+    place.ok(&["route", "pause", "Order/OrderPlaced", "--reason", "the mail server moves"]);
+
+    let page = place.ok(&["event", "why", "one"]);
+
+    assert!(page.contains("pause of its route by"), "{page}");
+}
+
 /// As a bulk replay leaves them: one audit record for each batch of 100 events, the first just after the event was written.
 fn batches(place: &Place, count: u32, selector: &str) {
     place.sql(&format!(

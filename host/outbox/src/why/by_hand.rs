@@ -29,16 +29,16 @@ pub struct ByHand {
 }
 
 impl ByHand {
-    /// Reads as many audit records as are needed for what is shown.
-    pub(super) async fn read(store: &dyn Store, record: &Record) -> Result<Self, StoreError> {
-        let mut filter =
-            AuditFilter { touching: Some(record.event_id), since: Some(record.created_at), ..AuditFilter::default() };
+    /// Reads as many audit records as are needed for what is shown. `now` is the time of the database.
+    pub(super) async fn read(store: &dyn Store, record: &Record, now: Timestamp) -> Result<Self, StoreError> {
+        let written = written_at(record, now);
+        let mut filter = AuditFilter { touching: Some(record.event_id), since: written, ..AuditFilter::default() };
         let mut by_hand = Self::default();
         for _ in 0..PAGES {
             let page = store.list_audit(&filter, PAGE).await?;
             let is_last = page.len() < PAGE as usize;
             filter.before = page.last().map(|last| last.id);
-            page.into_iter().filter(|entry| touches(record, entry)).for_each(|entry| by_hand.add(entry));
+            page.into_iter().filter(|entry| touches(record, written, entry)).for_each(|entry| by_hand.add(entry));
             if by_hand.changes.len() > CHANGES {
                 break;
             }
@@ -65,8 +65,16 @@ impl ByHand {
     }
 }
 
-/// Whether a change was made to this event, to its route, or to many events that may have included this one.
-fn touches(record: &Record, done: &AuditRecord) -> bool {
+/// When the event was written, by the database's clock. `None` if its writer's clock was ahead: then the time in the row is after one that
+/// the database has set, and changes before it may have affected the event.
+fn written_at(record: &Record, now: Timestamp) -> Option<Timestamp> {
+    let known = record.done_at.map_or(now, |ended| ended.min(now));
+    Some(record.created_at).filter(|written| *written <= known)
+}
+
+/// Whether a change was made to this event, to its route, or to many events that may have included this one. `written` is the result of
+/// [`written_at`].
+fn touches(record: &Record, written: Option<Timestamp>, done: &AuditRecord) -> bool {
     let field = |name: &str| done.selector.get(name).and_then(Value::as_str);
     if let Some(id) = field("event_id") {
         return id == record.event_id.as_str();
@@ -81,7 +89,7 @@ fn touches(record: &Record, done: &AuditRecord) -> bool {
         "replay" => {
             record.replays > 0
                 && !came_too_late(record, done)
-                && !was_excluded(record, done)
+                && !was_excluded(record, written, done)
                 && fits("event_type", Some(&record.event_type))
                 && fits("aggregate_type", Some(&record.aggregate_type))
                 && fits("aggregate_id", record.aggregate_id.as_deref())
@@ -98,13 +106,13 @@ fn came_too_late(record: &Record, done: &AuditRecord) -> bool {
 }
 
 /// Whether the replay certainly left the event out: the event was written after the replay's time limit, or had another error.
-fn was_excluded(record: &Record, done: &AuditRecord) -> bool {
+fn was_excluded(record: &Record, written: Option<Timestamp>, done: &AuditRecord) -> bool {
     let field = |name: &str| done.selector.get(name).and_then(Value::as_str);
     let dead_before = field("dead_before").and_then(|time| time.parse::<Timestamp>().ok());
     // A replay keeps the error until the next failure. After several replays it may be the error of another one.
     let is_kept = record.replays == 1 && record.attempts == 0 && record.status != Status::Dead;
     let had = record.last_error.as_deref().filter(|_| is_kept).map(str::to_lowercase);
-    dead_before.is_some_and(|time| record.created_at > time)
+    dead_before.zip(written).is_some_and(|(time, written)| written > time)
         || field("error").zip(had).is_some_and(|(wanted, had)| !had.contains(&wanted.to_lowercase()))
 }
 
@@ -208,6 +216,11 @@ mod tests {
         assert_eq!(told, [("replay".to_owned(), 2), ("skip".to_owned(), 1), ("replay".to_owned(), 1)]);
     }
 
+    /// Whether a change touches an event whose `created_at` is right.
+    fn touches(event: &Record, done: &AuditRecord) -> bool {
+        super::touches(event, Some(event.created_at), done)
+    }
+
     /// An event that was written at second 100 and replayed once.
     fn replayed() -> Record {
         let envelope = crate::event::Envelope::new("Paid").aggregate("Order", "42").json(&42).expect("valid");
@@ -227,6 +240,19 @@ mod tests {
         let event_id = replayed().event_id;
         let ended = changed!(Record { event_id, ..ended(Status::Dead) });
         assert!(touches(&ended, &record(201, "skip", json!({ "event_id": event_id }))), "to a dead event alone");
+    }
+
+    #[test]
+    fn an_event_that_is_dated_ahead_may_have_been_touched_before_that_time() {
+        let event = replayed();
+        assert_eq!(written_at(&event, at(101)), Some(at(100)));
+        assert_eq!(written_at(&event, at(99)), None, "the time is still to come");
+        let ended = changed!(Record { status: Status::Done, done_at: Some(at(70)), ..replayed() });
+        assert_eq!(written_at(&ended, at(200)), None, "it was delivered before that time");
+
+        let until = record(60, "replay", json!({ "dead_before": at(60) }));
+        assert!(!touches(&event, &until), "it was not written yet");
+        assert!(super::touches(&event, None, &until), "it may have been written by then");
     }
 
     #[test]

@@ -54,14 +54,15 @@ impl Facts {
     /// # Errors
     /// The database's own.
     pub async fn gather(store: &dyn Store, record: Record, relays: Vec<Route>) -> Result<Self, StoreError> {
+        let now = store.now().await?;
         Ok(Self {
-            now: store.now().await?,
+            now,
             nodes: hosts(store).await?,
             routes: store.routes().await?,
             relays,
             queue: queue(store, &record).await?,
             waiting: waiting(store, &record).await?,
-            by_hand: ByHand::read(store, &record).await?,
+            by_hand: ByHand::read(store, &record, now).await?,
             record,
         })
     }
