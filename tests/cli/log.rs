@@ -108,6 +108,32 @@ fn a_row_that_cannot_be_read_and_an_event_that_came_too_late_are_errors_with_wha
 }
 
 #[test]
+fn an_outcome_that_the_database_refuses_or_suppresses_is_an_error_with_its_event_and_what_the_database_says() {
+    for (body, reason) in
+        [("RAISE(ABORT, 'the order is archived')", "the order is archived"), ("RAISE(IGNORE)", "left the row as it was")]
+    {
+        let place = Place::migrated();
+        emit(&place, "Done", "good");
+        emit(&place, "Done", "odd");
+        place.sql(&format!(
+            "CREATE TRIGGER odd BEFORE UPDATE ON outbox_event WHEN OLD.event_id = 'odd' BEGIN SELECT {body}; END"
+        ));
+
+        let said = logged(&place, &[], |host| {
+            place.wait_for("done", 1);
+            host.wait_for_line("it names the event", |line| line.contains("the database refuses an outcome"));
+            place.sql("DROP TRIGGER odd");
+            place.wait_for("done", 2);
+        });
+
+        let line = one(&said, "the database refuses an outcome");
+        for part in [" ERROR ", "event.id=odd", "event.sequence=2", "route=Trouble/Done", reason] {
+            assert!(line.contains(part), "no `{part}`: {line}");
+        }
+    }
+}
+
+#[test]
 fn a_poller_that_cannot_claim_says_so_once_as_an_error_and_again_when_it_can() {
     let place = Place::migrated();
 

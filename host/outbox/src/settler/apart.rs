@@ -100,9 +100,9 @@ impl Settler {
                 None => None,
             };
             tracing::error!(
-                event.id = id.map(|id| id.to_string()),
+                event.id = id.map(display),
                 event.sequence = sequence,
-                route = record.map(|record| format!("{}/{}", record.aggregate_type, record.event_type)),
+                route = record.map(|record| display(format!("{}/{}", record.aggregate_type, record.event_type))),
                 error,
                 "the database refuses an outcome; retrying without another call of the listener"
             );
