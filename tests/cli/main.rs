@@ -2,6 +2,7 @@
 //! writes in transactions of its own stands in `support`.
 
 mod alone;
+mod breaker;
 mod browser;
 mod changes;
 mod cloud_events;

@@ -5,7 +5,7 @@ mod sink;
 
 use clap::{Args, Subcommand};
 use outbox::listener::is_unroutable;
-use outbox::node::{Relays, SinkStatus};
+use outbox::node::{HostBreaker, OpenBreakers, Relays, SinkStatus};
 use outbox::store::{Filter, Record, RouteRecord, SetAside, left_out};
 use outbox::time::Timestamp;
 use outbox::why::{Pauses, covered, first_listener, holding, resume_command};
@@ -18,13 +18,13 @@ use crate::config::Config;
 use crate::database;
 use crate::failure::{Exit, Failure};
 use crate::flags::at_least_one;
-use crate::output::{self, Format, Output, argument, count, relative, short, shown, span};
+use crate::output::{self, Format, Output, argument, count, or_dash, relative, short, shown, span};
 use crate::place::{self, Place};
 use crate::plugins::answering;
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum RouteCommand {
-    /// List every route with the number of its waiting, parked, blocked and dead events, and the sink that it is relayed to
+    /// List every route with the number of its waiting, parked, blocked and dead events, its sink, and its open breakers
     #[command(after_help = "Example:\n  outbox route list --output json")]
     List {
         #[command(flatten)]
@@ -86,6 +86,8 @@ struct Listed<'r> {
     sink: Option<&'r str>,
     /// Since when that sink has been down on a host.
     sink_down_since: Option<Timestamp>,
+    /// The open breakers of its listeners: on these hosts its events wait.
+    open_breakers: &'r [HostBreaker],
 }
 
 /// The result of a pause or a resume.
@@ -117,17 +119,19 @@ impl RouteCommand {
                 let (now, routes) = (place.now().await?, place.routes().await?);
                 let hosts = sink::by_host(place.sinks(&routes).await?);
                 let relays: Vec<Relays<'_>> = hosts.iter().map(|sinks| Relays::of(sinks)).collect();
-                let pauses = Pauses::of(&routes);
+                let (pauses, breakers) = (Pauses::of(&routes), OpenBreakers::of(&place.nodes().await?));
                 let sinks: Vec<Option<&SinkStatus>> = routes.iter().map(|known| sink::sink_of(&relays, known)).collect();
                 let listed = routes.iter().zip(&sinks).map(|(known, sink)| Listed {
                     held_by: pauses.names_holding(&known.route),
                     known,
                     sink: sink.map(|sink| sink.name.as_str()),
                     sink_down_since: sink.and_then(|sink| sink.outage.as_ref()).map(|outage| outage.since),
+                    open_breakers: breakers.on(&known.route),
                 });
                 let listed: Vec<Listed> = listed.collect();
-                let people =
-                    |_: &[Listed]| if routes.is_empty() { String::new() } else { table(&routes, &pauses, &sinks, now) };
+                let people = |_: &[Listed]| {
+                    if routes.is_empty() { String::new() } else { table(&routes, &pauses, &sinks, &breakers, now) }
+                };
                 output::many(&listed, output.output, people)?;
                 if routes.is_empty() && output.output == Format::Table {
                     eprintln!("no route is known yet: no listener has been registered, and no event is waiting");
@@ -145,9 +149,15 @@ impl RouteCommand {
     }
 }
 
-/// `sinks` has the sink of each route. Without any, there is no column for them.
-fn table(routes: &[RouteRecord], pauses: &Pauses<'_>, sinks: &[Option<&SinkStatus>], now: Timestamp) -> String {
-    let has_sinks = sinks.iter().any(Option::is_some);
+/// `sinks` has the sink of each route. Without any, there is no column for them; likewise for the breakers.
+fn table(
+    routes: &[RouteRecord],
+    pauses: &Pauses<'_>,
+    sinks: &[Option<&SinkStatus>],
+    breakers: &OpenBreakers,
+    now: Timestamp,
+) -> String {
+    let (has_sinks, has_breakers) = (sinks.iter().any(Option::is_some), !breakers.is_empty());
     let rows = routes.iter().zip(sinks).map(|(known, sink)| {
         // Events are of routes, not of patterns.
         let counted = |number: u64| if known.route.is_pattern() && number == 0 { "-".to_owned() } else { number.to_string() };
@@ -162,11 +172,13 @@ fn table(routes: &[RouteRecord], pauses: &Pauses<'_>, sinks: &[Option<&SinkStatu
         ]
         .into_iter()
         .chain(has_sinks.then(|| sink::words(*sink, now)))
+        .chain(has_breakers.then(|| or_dash(breakers.words(&known.route, now).as_deref())))
         .chain([paused(known, pauses)])
         .collect::<Vec<String>>()
     });
     let titles = ["route", ">waiting", ">parked", ">blocked", ">dead", "first listener"].into_iter();
-    let titles: Vec<&str> = titles.chain(has_sinks.then_some("sink")).chain(["paused"]).collect();
+    let optional = [has_sinks.then_some("sink"), has_breakers.then_some("breaker")].into_iter().flatten();
+    let titles: Vec<&str> = titles.chain(optional).chain(["paused"]).collect();
     output::table(&titles, rows)
 }
 

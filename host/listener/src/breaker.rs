@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
+use outbox_event::time::{Timestamp, system_clock};
 use outbox_event::units::{duration, too_long};
 
 /// The shortest wait of other events during a trial call.
@@ -64,11 +65,31 @@ pub struct Breaker {
 struct State {
     calls: u32,
     broken: u32,
-    open_until: Option<Instant>,
+    /// `None` while it is closed.
+    open: Option<BreakerPause>,
     /// When the first trial after the pause began; kept until a trial calls the listener.
     tried_since: Option<Instant>,
     /// Whether a trial is in progress.
     trying: bool,
+}
+
+/// The pause of an open breaker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[doc(hidden)] // for the host
+pub struct BreakerPause {
+    /// When the breaker opened, by the system's clock. A trial that breaks does not change it.
+    pub since: Timestamp,
+    /// When a trial is allowed, by the system's clock.
+    pub next_try: Timestamp,
+    until: Instant,
+}
+
+impl BreakerPause {
+    /// A pause that begins at `now`. `since` is when the breaker opened, if it has been open.
+    fn new(since: Option<Timestamp>, length: Duration, now: Instant) -> Self {
+        let time = system_clock().now();
+        Self { since: since.unwrap_or(time), next_try: time.plus(length), until: now + length }
+    }
 }
 
 impl Breaker {
@@ -90,9 +111,9 @@ impl Breaker {
     /// How long to wait.
     pub fn admit(&self, now: Instant) -> Result<Admittance<'_>, Duration> {
         let mut state = self.lock();
-        match state.open_until {
+        match state.open {
             None => return Ok(Admittance { breaker: self, is_trial: false }),
-            Some(until) if now < until => return Err(until - now),
+            Some(open) if now < open.until => return Err(open.until - now),
             Some(_) if state.trying => return Err(self.rest(&state, now)),
             Some(_) => {}
         }
@@ -112,14 +133,14 @@ impl Breaker {
     fn record(&self, broke: bool, now: Instant) -> bool {
         let mut state = self.lock();
         // A call that began before the pause does not count after it.
-        if state.open_until.is_some() {
+        if state.open.is_some() {
             return false;
         }
         state.calls += 1;
         state.broken += u32::from(broke);
         let opens = state.broken >= self.config.threshold;
         if opens {
-            *state = State { open_until: Some(now + self.config.pause), ..State::default() };
+            *state = State { open: Some(BreakerPause::new(None, self.config.pause, now)), ..State::default() };
         } else if state.calls >= self.config.window {
             *state = State::default();
         }
@@ -129,7 +150,13 @@ impl Breaker {
     /// Whether the listener is paused at `now`.
     #[must_use]
     pub fn is_open(&self, now: Instant) -> bool {
-        self.lock().open_until.is_some_and(|until| now < until)
+        self.lock().open.is_some_and(|open| now < open.until)
+    }
+
+    /// Its pause; `None` while it is closed. A pause that is over still counts until a trial has succeeded.
+    #[must_use]
+    pub fn open(&self) -> Option<BreakerPause> {
+        self.lock().open
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -158,8 +185,10 @@ impl Admittance<'_> {
         if !std::mem::take(&mut self.is_trial) {
             return self.breaker.record(broke, now);
         }
-        let open_until = broke.then(|| now + self.breaker.config.pause);
-        *self.breaker.lock() = State { open_until, ..State::default() };
+        let mut state = self.breaker.lock();
+        let since = state.open.map(|open| open.since);
+        let open = broke.then(|| BreakerPause::new(since, self.breaker.config.pause, now));
+        *state = State { open, ..State::default() };
         broke
     }
 }
@@ -190,6 +219,24 @@ mod tests {
         }
         assert!(call(&breaker, true, start), "the tenth");
         breaker
+    }
+
+    #[test]
+    fn an_open_breaker_says_since_when_until_a_trial_succeeds() {
+        assert_eq!(Breaker::default().open(), None);
+        let start = Instant::now();
+        let breaker = open(start);
+        let first = breaker.open().expect("it opened");
+        assert_eq!(first.next_try.since(first.since), PAUSE);
+
+        assert!(call(&breaker, true, start + PAUSE));
+        let second = breaker.open().expect("the trial broke");
+        assert!(second.since == first.since && second.next_try >= first.next_try, "{first:?} {second:?}");
+
+        let later = start + PAUSE * 2;
+        assert_eq!((breaker.is_open(later), breaker.open()), (false, Some(second)), "a trial is allowed, and none was made");
+        assert!(!call(&breaker, false, later));
+        assert_eq!(breaker.open(), None);
     }
 
     #[test]

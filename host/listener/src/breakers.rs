@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::time::Instant;
 
-use super::{Breaker, BreakerConfig};
+use super::{Breaker, BreakerConfig, BreakerPause};
 use outbox_event::Route;
 
 /// The most routes of a pattern that have a breaker of their own.
@@ -45,6 +45,17 @@ impl Breakers {
             }
         }
         BreakerOf::ByRoute(routes.entry(route.clone()).or_insert_with(|| Arc::new(Breaker::new(*config))).clone())
+    }
+
+    /// The open breakers, by route. `own` is the route or pattern of the listener.
+    pub(super) fn open(&self, own: &Route) -> Vec<(Route, BreakerPause)> {
+        match self {
+            Self::One(breaker) => breaker.open().map(|pause| (own.clone(), pause)).into_iter().collect(),
+            Self::ByRoute { routes, .. } => {
+                let routes = routes.lock().unwrap_or_else(PoisonError::into_inner);
+                routes.iter().filter_map(|(route, breaker)| Some((route.clone(), breaker.open()?))).collect()
+            }
+        }
     }
 }
 
@@ -87,6 +98,8 @@ mod tests {
         broken(&breakers, &route("Bad"), now);
         assert!(breakers.of(&route("Bad"), now).is_open(now));
         assert!(!breakers.of(&route("Good"), now).is_open(now));
+        let open: Vec<Route> = breakers.open(&route("*")).into_iter().map(|(route, _)| route).collect();
+        assert_eq!(open, [route("Bad")]);
     }
 
     #[test]

@@ -32,7 +32,7 @@ use outbox_event::{DispatchResult, Event, Failure, Outcome};
 
 pub use breaker::BreakerConfig;
 #[doc(hidden)] // for the host
-pub use breaker::{Admittance, Breaker};
+pub use breaker::{Admittance, Breaker, BreakerPause};
 #[doc(hidden)] // for the host
 pub use breakers::BreakerOf;
 pub use error_kind::error_kind;

@@ -15,7 +15,7 @@ use super::breakers::{BreakerOf, Breakers};
 use super::progress::{Progress, Stall};
 use super::totals::{CallTotals, Calls, RouteTotals, Routes};
 use super::unroutable::{HAD_LISTENER, NO_LISTENER_AT_ALL, no_listener};
-use super::{BreakerConfig, CallLimit, Registration};
+use super::{BreakerConfig, BreakerPause, CallLimit, Registration};
 
 /// A registered listener, with the state of its calls.
 pub struct RegistryEntry {
@@ -369,6 +369,19 @@ impl Listeners {
         let mut stalls: Vec<_> = table.values().chain(relays.iter()).filter_map(stall).collect();
         stalls.sort_by(|(one, ..), (other, ..)| one.cmp(other));
         stalls
+    }
+
+    /// The breakers that are open, each with its route and listener; sorted by route.
+    #[doc(hidden)] // for the host
+    pub fn open_breakers(&self) -> Vec<(Route, Owner, BreakerPause)> {
+        let (table, relays) = (self.table.load(), self.relays.load());
+        let mut open = Vec::new();
+        for entry in table.values().chain(relays.iter()) {
+            let pauses = entry.breakers.open(&entry.registration.route);
+            open.extend(pauses.into_iter().map(|(route, pause)| (route, entry.owner.clone(), pause)));
+        }
+        open.sort_by(|(one, ..), (other, ..)| one.cmp(other));
+        open
     }
 
     /// The routes whose listeners share the call slots of these names; without patterns.

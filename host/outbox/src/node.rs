@@ -3,6 +3,7 @@
 mod availability;
 mod change_log;
 mod hosts;
+mod open_breakers;
 mod others;
 mod report;
 mod session;
@@ -32,6 +33,7 @@ pub(crate) use session::SessionKeeper;
 pub(crate) use stalls::Stalls;
 
 pub use hosts::hosts;
+pub use open_breakers::{HostBreaker, OpenBreakers};
 #[doc(inline)]
 pub use outbox_event::{
     HostReport, PluginCapability, PluginDetails, PluginLimits, PluginState, PluginStatus, PluginSwap, SinkOutage, SinkState,
@@ -205,7 +207,8 @@ impl Heartbeat {
     fn current(&self, availability: &Availability) -> Node {
         let stalled = availability.reported(&self.stalls.current(Instant::now()));
         self.metrics.stalls.set(availability.is_aside(), stalled.clone());
-        let listeners = ListenerReport::new(self.stalls.listeners.digest(), stalled);
+        let listeners =
+            ListenerReport::new(self.stalls.listeners.digest(), stalled).with_open_breakers(self.stalls.open_breakers());
         let mut stuck = self.metrics.outcomes_apart.stuck();
         stuck.extend(self.metrics.stuck_claims.stuck(Instant::now()));
         Node { stuck, listeners, ..self.node.clone() }
@@ -309,12 +312,15 @@ impl Heartbeat {
     }
 }
 
-/// Whether both report the same listeners and the same routes, for whatever reasons.
+/// Whether both report the same listeners, stalled routes and open breakers, whatever the reasons and the next tries.
 fn is_same(one: &ListenerReport, other: &ListenerReport) -> bool {
-    let routes = || one.stalled.iter().zip(&other.stalled);
+    let mut routes = one.stalled.iter().zip(&other.stalled);
+    let mut breakers = one.open_breakers.iter().zip(&other.open_breakers);
     one.digest == other.digest
         && one.stalled.len() == other.stalled.len()
-        && routes().all(|(one, other)| one.has_same_route(other))
+        && one.open_breakers.len() == other.open_breakers.len()
+        && routes.all(|(one, other)| one.has_same_route(other))
+        && breakers.all(|(one, other)| one.is_same_opening(other))
 }
 
 /// What to do about two hosts of which at least one has the table for itself.

@@ -82,7 +82,7 @@ pub use index::Index;
 pub use inspect::{Filter, InspectStore, MOST_WAIT_REASONS, SetAside, Stats, WaitReason};
 pub use keys::{BlockedKey, Blocker, KeyStore, Unblocked, WaitsFor};
 pub use lease::{LeaseStore, Renewed};
-pub use listener_report::{ListenerReport, Peer, StalledRoute};
+pub use listener_report::{ListenerReport, OpenBreaker, Peer, StalledRoute};
 #[cfg(feature = "mysql")]
 pub use mysql::MySqlStore;
 pub use node::{Node, NodeRecord, NodeStore};

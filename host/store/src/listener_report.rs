@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use outbox_event::Route;
 use outbox_event::text::shorten;
 use outbox_event::time::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -68,6 +69,37 @@ impl StalledRoute {
     }
 }
 
+/// An open circuit breaker: the listener of a route broke too often, and its host does not call it for a while.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
+pub struct OpenBreaker {
+    /// The route.
+    #[serde(flatten)]
+    pub route: Route,
+    /// The listener: the name of a plugin, `the sink NAME`, or `native code`.
+    pub listener: String,
+    /// Since when it has been open, by the host's clock.
+    pub since: Timestamp,
+    /// When the listener may be called again, for one event, by the host's clock. In the past if no event has come since.
+    pub next_try: Timestamp,
+}
+
+impl OpenBreaker {
+    /// The most open breakers that a host names.
+    pub const NAMED: usize = 20;
+
+    /// Whether both are the same opening of the same breaker, whenever the next try is.
+    #[must_use]
+    pub fn is_same_opening(&self, other: &Self) -> bool {
+        (&self.route, &self.listener, self.since) == (&other.route, &other.listener, other.since)
+    }
+
+    fn bounded(mut self) -> Self {
+        shorten(&mut self.listener, ERROR_BYTES);
+        self
+    }
+}
+
 /// A host's report on its listeners, in its row.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
@@ -77,13 +109,23 @@ pub struct ListenerReport {
     pub digest: String,
     /// The routes whose events it cannot deliver, at most 20.
     pub stalled: Vec<StalledRoute>,
+    /// The breakers of its listeners that are open, at most 20.
+    #[serde(default)]
+    pub open_breakers: Vec<OpenBreaker>,
 }
 
 impl ListenerReport {
-    /// The first 20 of the routes are kept.
+    /// The first 20 of the routes are kept. No breaker is open.
     #[must_use]
     pub fn new(digest: String, stalled: impl IntoIterator<Item = StalledRoute>) -> Self {
-        Self { digest, stalled: stalled.into_iter().take(StalledRoute::NAMED).map(StalledRoute::bounded).collect() }
+        let stalled = stalled.into_iter().take(StalledRoute::NAMED).map(StalledRoute::bounded).collect();
+        Self { digest, stalled, open_breakers: Vec::new() }
+    }
+
+    /// With these open breakers; the first 20 are kept.
+    #[must_use]
+    pub fn with_open_breakers(self, open: impl IntoIterator<Item = OpenBreaker>) -> Self {
+        Self { open_breakers: open.into_iter().take(OpenBreaker::NAMED).map(OpenBreaker::bounded).collect(), ..self }
     }
 
     /// As JSON.
@@ -93,8 +135,8 @@ impl ListenerReport {
 
     /// Reads what a host wrote; empty if it cannot be read, because the host may be of another version.
     pub(super) fn read(column: Option<&str>) -> Self {
-        let Self { digest, stalled } = column.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
-        Self::new(digest, stalled)
+        let read: Self = column.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+        Self::new(read.digest, read.stalled).with_open_breakers(read.open_breakers)
     }
 }
 

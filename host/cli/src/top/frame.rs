@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use outbox::node::HostSink;
+use outbox::node::{HostSink, OpenBreakers};
 use outbox::store::{NodeRecord, RouteRecord};
 use outbox::time::Timestamp;
 use outbox::why::Pauses;
@@ -38,7 +38,7 @@ pub(super) fn frame(sample: &Sample, rates: &Rates, place: &str, (columns, rows)
     let sinks_shown = sinks.len().min((rows / 5).max(2));
     let room = rows.saturating_sub(FIXED + if sinks.is_empty() { 0 } else { sinks_shown + 1 });
     let nodes_shown = nodes.len().min((room / 3).max(2));
-    let routes = route_lines(&sample.routes, sample.at);
+    let routes = route_lines(&sample.routes, &OpenBreakers::of(&sample.nodes), sample.at);
     let routes_shown = routes.len().min(room.saturating_sub(nodes_shown).max(2));
     for (all, many, what) in [(routes, routes_shown, "route"), (sinks, sinks_shown, "sink"), (nodes, nodes_shown, "host")] {
         if all.is_empty() {
@@ -55,8 +55,8 @@ pub(super) fn frame(sample: &Sample, rates: &Rates, place: &str, (columns, rows)
     lines
 }
 
-/// The title and one line for each route, the one with most to do first.
-fn route_lines(routes: &[RouteRecord], now: Timestamp) -> Vec<String> {
+/// The title and one line for each route, the one with most to do first. Without open breakers there is no column for them.
+fn route_lines(routes: &[RouteRecord], breakers: &OpenBreakers, now: Timestamp) -> Vec<String> {
     let mut busiest: Vec<&RouteRecord> = routes.iter().collect();
     busiest
         .sort_by_key(|known| (std::cmp::Reverse(known.waiting + known.parked + known.blocked), std::cmp::Reverse(known.dead)));
@@ -65,9 +65,13 @@ fn route_lines(routes: &[RouteRecord], now: Timestamp) -> Vec<String> {
         let pause = pauses.holding(&known.route).next().and_then(|pause| pause.paused_at);
         let numbers = [known.waiting, known.parked, known.blocked, known.dead].map(|number| number.to_string());
         let pause = pause.map_or_else(|| "-".to_owned(), |since| relative_to(since, now));
-        std::iter::once(short(&known.route.to_string(), 40)).chain(numbers).chain([pause]).collect::<Vec<_>>()
+        let breaker = (!breakers.is_empty()).then(|| or_dash(breakers.words(&known.route, now).as_deref()));
+        let cells = std::iter::once(short(&known.route.to_string(), 40)).chain(numbers);
+        cells.chain([pause]).chain(breaker).collect::<Vec<_>>()
     });
-    table(&["route", ">waiting", ">parked", ">blocked", ">dead", "paused"], rows).lines().map(str::to_owned).collect()
+    let breaker = (!breakers.is_empty()).then_some("~breaker");
+    let titles = ["route", ">waiting", ">parked", ">blocked", ">dead", "paused"].into_iter().chain(breaker);
+    table(&titles.collect::<Vec<_>>(), rows).lines().map(str::to_owned).collect()
 }
 
 /// The title and one line for each sink, those that are down first; nothing without sinks.
@@ -119,7 +123,7 @@ mod tests {
     use outbox::Route;
     use outbox::event::OwnerId;
     use outbox::node::{SinkOutage, SinkState, SinkStatus};
-    use outbox::store::{Node, Stats};
+    use outbox::store::{ListenerReport, Node, OpenBreaker, Stats};
 
     use super::*;
 
@@ -187,6 +191,25 @@ mod tests {
             assert!(orders.contains(part), "{part}: {orders}");
         }
         assert!(lines.len() <= 24 && lines.iter().any(|line| line.starts_with("shop 2")), "{lines:#?}");
+    }
+
+    #[test]
+    fn an_open_breaker_is_named_beside_its_route() {
+        let mut sample = sample(3);
+        let text = |sample: &Sample| frame(sample, &Rates::default(), "sqlite:outbox.db", (120, 40)).join("\n");
+        assert!(!text(&sample).contains("breaker"), "{}", text(&sample));
+        sample.nodes[1].listeners = ListenerReport::default().with_open_breakers([OpenBreaker {
+            route: Route::new("Order", "Event02").unwrap(),
+            listener: "mailer".to_owned(),
+            since: sample.at.minus(Duration::from_secs(240)),
+            next_try: sample.at.plus(Duration::from_secs(20)),
+        }]);
+
+        let text = text(&sample);
+
+        let line = text.lines().find(|line| line.starts_with("Order/Event02 ")).unwrap_or_else(|| panic!("{text}"));
+        assert!(line.contains("open for 4 min, next try in 20 s"), "{text}");
+        assert_eq!(text.matches("open for").count(), 1, "{text}");
     }
 
     #[test]

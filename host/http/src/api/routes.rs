@@ -7,6 +7,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use outbox::PAUSE_KNOWN_WITHIN;
+use outbox::node::{HostBreaker, OpenBreakers, hosts};
 use outbox::why::{Pauses, holding};
 use outbox_event::Route;
 use outbox_store::{BlockedKey, RouteRecord, StoreError};
@@ -34,6 +35,8 @@ pub(super) struct Listed {
     known: RouteRecord,
     /// The routes and patterns whose pauses hold it, the most exact first.
     held_by: Vec<String>,
+    /// The open breakers of its listeners: on these hosts its events wait.
+    open_breakers: Vec<HostBreaker>,
 }
 
 /// One page of routes.
@@ -101,7 +104,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             )
             .query("limit", json!({ "type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": 50 }), "The most routes to list.")
             .query("after", text(), "The `next` of the previous page.")
-            .answers::<Page>(StatusCode::OK, "One page of routes, each with its event counts and the pauses that hold it.")
+            .answers::<Page>(StatusCode::OK, "One page of routes, each with its event counts, the pauses that hold it and the open breakers of its listeners.")
             .with_age(),
         Endpoint::get(
             "/v1/routes/blocked",
@@ -138,6 +141,7 @@ pub(super) async fn list(State(host): State<Host>, _: Viewer, mut params: Params
         route
     });
     params.finish()?;
+    let breakers = OpenBreakers::of(&hosts(&*host.store).await?);
     let counted = host.routes.get(|| async {
         let routes = host.store.count_routes().await?;
         Ok::<_, StoreError>(Arc::from(routes))
@@ -153,6 +157,7 @@ pub(super) async fn list(State(host): State<Host>, _: Viewer, mut params: Params
     let listed = page.into_iter().map(|Standing { known, held, .. }| Listed {
         known: known.clone(),
         held_by: held.into_iter().map(|pause| pause.route.to_string()).collect(),
+        open_breakers: breakers.on(&known.route).to_vec(),
     });
     Ok(([(header::AGE, age.as_secs())], Json(Page { routes: listed.collect(), next })))
 }

@@ -11,7 +11,7 @@ use crate::listener::{Listeners, Owner};
 use crate::metrics::Metrics;
 use crate::partition::LEASES_WITHOUT_CONNECTION;
 use crate::readiness::Pulse;
-use crate::store::StalledRoute;
+use crate::store::{OpenBreaker, StalledRoute};
 use crate::time::system_clock;
 
 /// How long a kind of work must fail without a success before its host says so.
@@ -47,6 +47,16 @@ impl Stalls {
         let of_listeners = self.listeners.stalls(now).into_iter().filter(is_lasting).map(of_listener);
         let of_all = self.of_reads(now).or_else(|| self.of_outcomes(now));
         of_all.into_iter().chain(of_listeners).take(StalledRoute::NAMED).collect()
+    }
+
+    /// The breakers that are open on this host, those of plugins too.
+    pub(super) fn open_breakers(&self) -> impl Iterator<Item = OpenBreaker> {
+        self.listeners.open_breakers().into_iter().map(|(route, owner, pause)| OpenBreaker {
+            route,
+            listener: owner.to_string(),
+            since: pause.since,
+            next_try: pause.next_try,
+        })
     }
 
     /// Whether this host cannot store outcomes, or its reads fail, so that a host that stands aside lets its lease and its claims end. A

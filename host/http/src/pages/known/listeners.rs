@@ -4,6 +4,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use outbox::node::OpenBreakers;
+use outbox_event::time::Timestamp;
 use outbox_event::{Owner, PluginState, PluginStatus, Route};
 use outbox_listener::{Listeners, RegistryEntry};
 use outbox_store::NodeRecord;
@@ -20,6 +22,8 @@ pub(crate) struct RouteListeners<'a> {
     has_others: bool,
     /// The sinks that take no messages from at least one host, by name.
     sinks_down: HashMap<String, DownSink>,
+    /// The open breakers of the live hosts.
+    breakers: OpenBreakers,
 }
 
 /// Who answers a route.
@@ -42,13 +46,18 @@ impl<'a> RouteListeners<'a> {
     pub(crate) fn of(nodes: &[NodeRecord], owner: &str, plugins: &[PluginStatus], own: &'a Listeners) -> Self {
         let has_others = nodes.iter().any(|node| node.alive && node.owner != owner);
         let plugins = plugins::with_own(nodes, owner, plugins);
-        Self { plugins, own, has_others, sinks_down: HashMap::new() }
+        Self { plugins, own, has_others, sinks_down: HashMap::new(), breakers: OpenBreakers::of(nodes) }
     }
 
     /// With the sinks that are down.
     pub(crate) fn with_down(mut self, sinks: Vec<DownSink>) -> Self {
         self.sinks_down = sinks.into_iter().map(|sink| (sink.name.clone(), sink)).collect();
         self
+    }
+
+    /// For how long the breaker of a route has been open, where, and when it is tried again; `None` if none is open.
+    pub(crate) fn open_breaker(&self, route: &Route, now: Timestamp) -> Option<String> {
+        self.breakers.words(route, now)
     }
 
     pub(crate) fn to(&self, route: &Route) -> RouteListener<'_> {

@@ -116,6 +116,7 @@ fn row(frame: &Frame, answers: &RouteListeners<'_>, standing: &Standing<'_>) -> 
     let held = standing.held.first();
     let answer = answers.to(&known.route);
     let now = frame.known.now();
+    let breaker = answers.open_breaker(&known.route, now);
     // A pause is ended on the route or pattern that was paused.
     let (action, title, of) = match held {
         Some(held) => ("resume", "Resume", &held.route),
@@ -127,7 +128,7 @@ fn row(frame: &Frame, answers: &RouteListeners<'_>, standing: &Standing<'_>) -> 
         tr {
             td.first.mono.route { a.row href=(frame.to(&format!("events?{}", filter(&known.route)))) { (name(&known.route)) } }
             td {
-                (state(standing, &answer))
+                (state(standing, &answer, breaker.is_some()))
                 @if let Some(held) = held {
                     " " small.quiet {
                         @if held.route != known.route { "with " span.mono { (name(&held.route)) } " " }
@@ -137,6 +138,8 @@ fn row(frame: &Frame, answers: &RouteListeners<'_>, standing: &Standing<'_>) -> 
                     }
                 } @else if let RouteListener::DownSink(_, sink) = &answer {
                     " " (outage(sink, now))
+                } @else if let Some(open) = &breaker {
+                    " " small.quiet { (open) }
                 }
             }
             td.listener { (listener(standing, &answer)) }
@@ -180,11 +183,12 @@ fn listener(standing: &Standing<'_>, answer: &RouteListener<'_>) -> Markup {
     }
 }
 
-fn state(standing: &Standing<'_>, answer: &RouteListener<'_>) -> Markup {
+fn state(standing: &Standing<'_>, answer: &RouteListener<'_>, has_open_breaker: bool) -> Markup {
     let (class, shape, word) = match answer {
         _ if standing.is(RouteState::Paused) => badge(RouteState::Paused),
-        RouteListener::Plugin(_) | RouteListener::Own(_) => ("done", "●", "serving"),
         RouteListener::DownSink(..) => ("dead", "✕", "sink down"),
+        _ if has_open_breaker => ("parked", "‖", "breaker"),
+        RouteListener::Plugin(_) | RouteListener::Own(_) => ("done", "●", "serving"),
         _ if standing.is(RouteState::NoListener) => badge(RouteState::NoListener),
         _ if standing.known.route.is_pattern() => ("waiting", "○", "not paused"),
         RouteListener::Untold => ("waiting", "○", "unknown"),
@@ -202,7 +206,7 @@ mod tests {
 
     use outbox_event::{DispatchResult, Event, Failure, Owner, SinkOutage};
     use outbox_listener::{Listeners, Registration};
-    use outbox_store::{NodeRecord, RouteRecord};
+    use outbox_store::{ListenerReport, NodeRecord, OpenBreaker, RouteRecord};
 
     use super::*;
     use crate::pages::fake::{frame, node, route};
@@ -315,6 +319,37 @@ mod tests {
 
         let both = |state: &str, listener: &str| (state.to_owned(), listener.to_owned());
         assert_eq!(rows, [both("✕ sink down for 4 min on 1 of 2 hosts", "the sink down"), both("● serving", "the sink up")]);
+    }
+
+    #[test]
+    fn a_route_whose_breaker_is_open_on_any_host_is_not_serving() {
+        let now = frame().known.now();
+        let own = Listeners::default();
+        let native = |event: &str| {
+            let done = |_: Arc<Event>| async { Ok::<_, Failure>(DispatchResult::Done) };
+            Registration::new(Route::new("Order", event).unwrap(), done)
+        };
+        own.replace(Owner::Native, vec![native("Paid"), native("Placed")]).unwrap();
+        let open = |event: &str| OpenBreaker {
+            route: Route::new("Order", event).unwrap(),
+            listener: "native code".to_owned(),
+            since: now.minus(Duration::from_secs(240)),
+            next_try: now.plus(Duration::from_secs(90)),
+        };
+        let listeners = ListenerReport::default().with_open_breakers([open("Elsewhere"), open("Paid")]);
+        let other = changed!(NodeRecord { listeners, ..node("web-2", now) });
+        let had_one = |event: &str| changed!(RouteRecord { first_seen_at: Some(now), ..route("Order", event) });
+        let snapshot = Snapshot {
+            routes: vec![had_one("Elsewhere"), had_one("Paid"), had_one("Placed")],
+            nodes: vec![node("web-1", now), other],
+            ..Snapshot::made_up(now)
+        };
+
+        let rows = told(&shown(snapshot, &own, ""));
+
+        let state = "‖ breaker open for 4 min on 1 of 2 hosts, next try in 1 min";
+        let wanted = [(state, "none here; another host may have one"), (state, "native code"), ("● serving", "native code")];
+        assert_eq!(rows, wanted.map(|(state, listener)| (state.to_owned(), listener.to_owned())));
     }
 
     #[test]
