@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use outbox::Status;
 use outbox::store::InspectStore;
 use outbox::wasm::PluginState;
-use support::eventually;
+use outbox::why::explain;
+use support::{Guest, eventually};
 
 use crate::common::{Directory, commit, database, event, host, sample};
 
@@ -122,5 +123,42 @@ async fn events_that_nobody_answers_wait_while_a_plugin_is_in_fault_and_no_longe
     let unknown = commit(&outbox, vec![event("Nobody", "Answers", "1")]).await[0];
     eventually("nothing is in fault, so it waits for its grace alone", async || row(unknown).await.wait_reason.is_some()).await;
     assert_eq!(row(unknown).await.parked, None);
+    outbox.shutdown().await;
+}
+
+/// A plugin that answers these routes.
+fn shop(version: &str, routes: &[(&str, &str)]) -> Vec<u8> {
+    Guest::new("(call $done)").named("shop").version(version).routes(routes).build()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_of_a_route_that_a_new_version_gave_up_name_it_and_no_other_plugin_in_fault() {
+    let (directory, trouble) = (Directory::new(), sample("trouble"));
+    let (placed, paid) = (("Order", "OrderPlaced"), ("Order", "OrderPaid"));
+    directory.put("shop.wasm", &shop("1.0.0", &[placed, paid]));
+    directory.put("trouble.wasm", &trouble[..trouble.len() / 2]);
+    let (_db, store) = database().await;
+    let outbox = host(store.clone(), &directory).await;
+    let row = async |id| store.get(id).await.expect("reads").expect("the row is there");
+    let plugins = outbox.plugins().expect("a directory was given");
+
+    directory.put("shop.wasm", &shop("1.1.0", &[placed]));
+    plugins.rescan().await;
+    let id = commit(&outbox, vec![event("Order", "OrderPaid", "1")]).await[0];
+    eventually("the event is parked", async || row(id).await.parked.is_some()).await;
+
+    let sentence = explain(&store, id, Vec::new()).await.expect("explains").expect("the row is there").sentence;
+    let wanted = "On that host, the plugin shop 1.1.0 no longer answers this route, which 1.0.0 did, since 2";
+    assert!(sentence.contains(wanted) && !sentence.contains("trouble"), "{sentence}");
+    directory.put("shop.wasm", &shop("1.2.0", &[placed, paid]));
+    plugins.rescan().await;
+    eventually("the event is done", async || row(id).await.status == Status::Done).await;
+
+    directory.remove("shop.wasm");
+    plugins.rescan().await;
+    let id = commit(&outbox, vec![event("Order", "OrderPaid", "1")]).await[0];
+    eventually("the event is parked", async || row(id).await.parked.is_some()).await;
+    let sentence = explain(&store, id, Vec::new()).await.expect("explains").expect("the row is there").sentence;
+    assert!(sentence.contains("the plugin shop 1.2.0, which answered this route, was unloaded at 2"), "{sentence}");
     outbox.shutdown().await;
 }

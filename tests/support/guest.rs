@@ -57,6 +57,7 @@ pub struct Guest {
     describe: String,
     allocator: Option<String>,
     name: String,
+    version: String,
     routes: Vec<(String, String)>,
     pages: u32,
 }
@@ -72,6 +73,7 @@ impl Guest {
             describe: "(i32.const 1024)".to_owned(),
             allocator: None,
             name: "guest".to_owned(),
+            version: "1.0.0".to_owned(),
             routes: vec![("Evil".to_owned(), "Deed".to_owned())],
             pages: 4,
         }
@@ -109,6 +111,13 @@ impl Guest {
     #[must_use]
     pub fn named(mut self, name: &str) -> Self {
         name.clone_into(&mut self.name);
+        self
+    }
+
+    /// Its version, instead of 1.0.0.
+    #[must_use]
+    pub fn version(mut self, version: &str) -> Self {
+        version.clone_into(&mut self.version);
         self
     }
 
@@ -175,7 +184,7 @@ impl Guest {
             texts.push_str(text);
         };
         push(&mut head, &self.name);
-        push(&mut head, "1.0.0");
+        push(&mut head, &self.version);
         head.extend([1024 + 32, self.routes.len(), 0, 0]);
         for (aggregate_type, event_type) in &self.routes {
             push(&mut head, aggregate_type);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -111,6 +111,8 @@ pub struct Listeners {
     changed_at: ArcSwap<Instant>,
     /// The paused routes, each with its reason.
     paused: ArcSwap<HashMap<Route, String>>,
+    /// Why routes lost their listener; see [`Listeners::note_given_up`].
+    given_up: Mutex<HashMap<Route, String>>,
     /// Why routes may be missing here; see [`Listeners::set_incomplete`].
     incomplete: ArcSwapOption<String>,
     /// For listeners without a rule of their own.
@@ -128,6 +130,7 @@ impl Default for Listeners {
             version: watch::Sender::new(0),
             changed_at: ArcSwap::from_pointee(Instant::now()),
             paused: ArcSwap::default(),
+            given_up: Mutex::default(),
             incomplete: ArcSwapOption::empty(),
             breaker: BreakerConfig::default(),
             calls: Arc::default(),
@@ -251,6 +254,7 @@ impl Listeners {
                 table.insert(route, Arc::new(self.entry(owner.clone(), registration)));
             }
         }
+        self.given_up().retain(|route, _| !table.contains_key(route));
         // The name of a plugin's route must not become a pattern, for which every host would park events.
         remembered.extend(table.keys().filter(|route| !route.is_pattern()).cloned());
         self.table.store(Arc::new(table));
@@ -296,9 +300,23 @@ impl Listeners {
         self.incomplete.store(why.map(Arc::new));
     }
 
+    /// Notes why routes are about to lose their listener. This is why their events wait, until a listener is registered for the route.
+    #[doc(hidden)] // for the host
+    pub fn note_given_up(&self, routes: impl IntoIterator<Item = (Route, String)>) {
+        self.given_up().extend(routes);
+    }
+
+    fn given_up(&self) -> MutexGuard<'_, HashMap<Route, String>> {
+        self.given_up.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
     /// Why events of a route without a listener here wait for one. `None` if there is no reason to wait.
     #[must_use]
     pub fn awaited(&self, route: &Route) -> Option<String> {
+        let given_up = self.given_up().get(route).cloned();
+        if given_up.is_some() {
+            return given_up;
+        }
         let incomplete = self.incomplete.load();
         if self.is_remembered(route) {
             // Both reasons may apply: the routes of a plugin that did not load are unknown.

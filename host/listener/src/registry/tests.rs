@@ -53,6 +53,23 @@ fn events_wait_for_a_listener_when_there_was_one_or_routes_may_be_missing_or_the
 }
 
 #[test]
+fn events_of_a_route_that_was_given_up_wait_for_that_reason_until_it_has_a_listener() {
+    let listeners = Listeners::default();
+    let paid = Route::new("Order", "OrderPaid").expect("valid");
+    listeners.replace("shop", vec![registration("Order", "OrderPaid"), registration("Order", "OrderPlaced")]).expect("free");
+    listeners.set_incomplete(Some("the plugin b did not load".to_owned()));
+
+    listeners.note_given_up([(paid.clone(), "the plugin shop gave it up".to_owned())]);
+    listeners.replace("shop", vec![registration("Order", "OrderPlaced")]).expect("its own");
+
+    assert_eq!(listeners.awaited(&paid).as_deref(), Some("the plugin shop gave it up"));
+    listeners.replace("other", vec![registration("Order", "OrderPaid")]).expect("free");
+    listeners.remove("other");
+    let again = listeners.awaited(&paid).expect("it had a listener");
+    assert!(!again.contains("shop"), "{again}");
+}
+
+#[test]
 fn no_plugin_replaces_native_listeners_whatever_its_name() {
     let listeners = Listeners::default();
     let placed = Route::new("Order", "OrderPlaced").expect("valid");

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use outbox_event::chain::chain;
+use outbox_event::text::escape;
 use outbox_event::time::system_clock;
 use outbox_event::{Owner, Route};
 use outbox_listener::{RouteConflict, Swap};
@@ -33,17 +34,22 @@ impl Reloader {
             |name: &str, entry: &Entry| entry.candidate.is_some() && !is_missing(name) && (settled || !entry.gives_up_routes());
         let conflicts = self.conflicts(plugins, is_gone, ready);
         let (mut changes, mut new_listeners) = (Vec::new(), BTreeMap::new());
+        let mut given_up = Vec::new();
         for (name, entry) in &*plugins {
             if is_gone(name) {
+                given_up.extend(entry.serving.iter().flat_map(|serving| unloaded_routes(name, serving)));
                 changes.extend(entry.serving.as_ref().map(|_| (Owner::from(&**name), Vec::new())));
             } else if let Some(candidate) =
                 entry.candidate.as_ref().filter(|_| ready(name, entry) && !conflicts.contains_key(name))
             {
+                given_up.extend(entry.serving.iter().flat_map(|serving| dropped_routes(name, serving, candidate)));
                 let (listeners, registrations) = PluginListener::of(&candidate.plugin);
                 changes.push((Owner::from(&**name), registrations));
                 new_listeners.insert(name.clone(), listeners);
             }
         }
+        // Before the change: an event that meets no listener is parked with the reason.
+        self.listeners.note_given_up(given_up);
         if !changes.is_empty()
             && let Err(conflict) = self.listeners.replace_all(changes)
         {
@@ -109,6 +115,18 @@ impl Reloader {
         // The line on the file's fault says so too.
         if candidate.from == LoadedFrom::File || !entry.has_unlogged_fault() {
             log_serving(name, &candidate, before.as_deref());
+        }
+        let is_unanswered = |route: &&Route| !candidate.plugin.routes.contains(route) && self.listeners.find(route).is_none();
+        let unanswered: Vec<Route> = entry.routes().iter().filter(is_unanswered).cloned().collect();
+        if !unanswered.is_empty() {
+            tracing::warn!(
+                target: "outbox::wasm::reload::swap",
+                plugin = name,
+                version = candidate.plugin.version.as_str(),
+                routes = unanswered.len(),
+                "no plugin answers {} any more; their events wait",
+                listed(&unanswered)
+            );
         }
         let swap = match (candidate.from, &before) {
             (LoadedFrom::LastGood, _) => Swap::LastGood,
@@ -225,6 +243,32 @@ fn log_serving(name: &str, candidate: &Candidate, before: Option<&str>) {
             "plugin {name} loaded: {digest}, answering {answered}"
         ),
     }
+}
+
+/// The routes that a new version no longer answers, each with that reason.
+fn dropped_routes(name: &str, before: &Serving, candidate: &Candidate) -> Vec<(Route, String)> {
+    let (new, old) = (&candidate.plugin, &before.plugin);
+    let versions = if new.version == old.version {
+        [(&new.version, candidate.key.short()), (&old.version, before.key.short())]
+            .map(|(version, digest)| format!("{} ({digest})", escape(version)))
+    } else {
+        [&new.version, &old.version].map(|version| escape(version).into_owned())
+    };
+    let [new_version, old_version] = versions;
+    let why = format!(
+        "the plugin {} {new_version} no longer answers this route, which {old_version} did, since {}",
+        escape(name),
+        system_clock().now()
+    );
+    let dropped = old.routes.iter().filter(|route| !new.routes.contains(route));
+    dropped.map(|route| (route.clone(), why.clone())).collect()
+}
+
+/// The routes of a plugin whose file is gone, each with that reason.
+fn unloaded_routes(name: &str, serving: &Serving) -> Vec<(Route, String)> {
+    let (name, version) = (escape(name), escape(&serving.plugin.version));
+    let why = format!("the plugin {name} {version}, which answered this route, was unloaded at {}", system_clock().now());
+    serving.plugin.routes.iter().map(|route| (route.clone(), why.clone())).collect()
 }
 
 fn unloaded(name: &str, serving: &Serving) {
