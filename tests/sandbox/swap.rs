@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use outbox::Status;
 use outbox::store::InspectStore;
 use outbox::wasm::PluginState;
 use outbox::why::explain;
+use outbox::{Route, Status};
 use support::{Guest, eventually};
 
 use crate::common::{Directory, commit, database, event, host, sample};
@@ -150,6 +150,7 @@ async fn events_of_a_route_that_a_new_version_gave_up_name_it_and_no_other_plugi
     let sentence = explain(&store, id, Vec::new()).await.expect("explains").expect("the row is there").sentence;
     let wanted = "On that host, the plugin shop 1.1.0 no longer answers this route, which 1.0.0 did, since 2";
     assert!(sentence.contains(wanted) && !sentence.contains("trouble"), "{sentence}");
+    assert_eq!(plugins.list()[0].details.swaps[0].dropped, [Route::new("Order", "OrderPaid").expect("valid")]);
     directory.put("shop.wasm", &shop("1.2.0", &[placed, paid]));
     plugins.rescan().await;
     eventually("the event is done", async || row(id).await.status == Status::Done).await;

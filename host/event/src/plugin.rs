@@ -17,6 +17,8 @@ const MOST_PLUGINS: usize = 1_000;
 pub const MOST_SWAPS: usize = 10;
 /// The most routes of one plugin that a host tells of.
 const TOLD_ROUTES: usize = 100;
+/// The most routes of one swap that a host tells of.
+const TOLD_DROPPED: usize = 20;
 /// The most bytes of the reason why a plugin does not serve, and of the path of its file, that a host tells of.
 const TOLD_ERROR_BYTES: usize = 4 << 10;
 /// The most bytes of one grant, such as a long list of origins, that a host tells of.
@@ -112,6 +114,9 @@ pub struct PluginSwap {
     pub version: Option<String>,
     /// The first 12 digits of the digest of the file; `None` where it could not be read.
     pub digest: Option<String>,
+    /// The routes that the version before answered, and no listener after this change; at most 20.
+    #[serde(default)]
+    pub dropped: Vec<Route>,
 }
 
 /// Whether a plugin answers.
@@ -172,6 +177,7 @@ impl PluginStatus {
             }
         }
         for swap in swaps {
+            swap.dropped.truncate(TOLD_DROPPED);
             shorten(&mut swap.result, TOLD_NAME_BYTES);
             for text in [&mut swap.version, &mut swap.digest].into_iter().flatten() {
                 shorten(text, TOLD_NAME_BYTES);

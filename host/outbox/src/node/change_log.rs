@@ -159,8 +159,8 @@ mod tests {
 
     fn swap(second: i64, result: &str, version: Option<&str>) -> PluginSwap {
         let digest = format!("digest-{second}");
-        let version = version.map(str::to_owned);
-        PluginSwap { at: Timestamp::from_micros(second * 1_000_000), result: result.to_owned(), version, digest: Some(digest) }
+        let (at, version) = (Timestamp::from_micros(second * 1_000_000), version.map(str::to_owned));
+        PluginSwap { at, result: result.to_owned(), version, digest: Some(digest), dropped: Vec::new() }
     }
 
     /// A plugin with these swaps, the newest first.

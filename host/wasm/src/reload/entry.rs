@@ -236,7 +236,7 @@ impl Entry {
         let unlogged = before.map_or(Some(without_older), |before| before.unlogged);
         if before.is_none() {
             let digest = key.as_ref().map(|key| key.short().to_owned());
-            self.note_swap(Swap::Failed, None, digest);
+            self.note_swap(Swap::Failed, None, digest, Vec::new());
         }
         self.fault = Some(Fault { key, error, unlogged });
         (self.loading, self.quarantined) = (false, false);
@@ -260,11 +260,17 @@ impl Entry {
         self.fault.as_ref().is_some_and(|fault| fault.unlogged.is_some())
     }
 
-    /// Counts a change of what serves, and keeps it for whoever looks.
-    pub(crate) fn note_swap(&mut self, swap: Swap, version: Option<String>, digest: Option<String>) {
+    /// Counts a change of the serving version, and keeps it for the plugin's status. `dropped` are routes that have lost their listener.
+    pub(crate) fn note_swap(&mut self, swap: Swap, version: Option<String>, digest: Option<String>, dropped: Vec<Route>) {
         self.totals.swapped(swap);
         self.swaps.truncate(MOST_SWAPS - 1);
-        self.swaps.push_front(PluginSwap { at: system_clock().now(), result: swap.code().to_owned(), version, digest });
+        self.swaps.push_front(PluginSwap {
+            at: system_clock().now(),
+            result: swap.code().to_owned(),
+            version,
+            digest,
+            dropped,
+        });
     }
 
     /// Remembers why the last good version does not load either; logged once for each reason.

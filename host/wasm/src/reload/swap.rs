@@ -117,15 +117,15 @@ impl Reloader {
             log_serving(name, &candidate, before.as_deref());
         }
         let is_unanswered = |route: &&Route| !candidate.plugin.routes.contains(route) && self.listeners.find(route).is_none();
-        let unanswered: Vec<Route> = entry.routes().iter().filter(is_unanswered).cloned().collect();
-        if !unanswered.is_empty() {
+        let dropped: Vec<Route> = entry.routes().iter().filter(is_unanswered).cloned().collect();
+        if !dropped.is_empty() {
             tracing::warn!(
                 target: "outbox::wasm::reload::swap",
                 plugin = name,
                 version = candidate.plugin.version.as_str(),
-                routes = unanswered.len(),
+                routes = dropped.len(),
                 "no plugin answers {} any more; their events wait",
-                listed(&unanswered)
+                listed(&dropped)
             );
         }
         let swap = match (candidate.from, &before) {
@@ -133,7 +133,8 @@ impl Reloader {
             (LoadedFrom::File, None) => Swap::Loaded,
             (LoadedFrom::File, Some(_)) => Swap::Swapped,
         };
-        entry.note_swap(swap, Some(candidate.plugin.version.clone()), Some(candidate.key.short().to_owned()));
+        let (version, digest) = (candidate.plugin.version.clone(), candidate.key.short().to_owned());
+        entry.note_swap(swap, Some(version), Some(digest), dropped);
         let Candidate { key, plugin, from, .. } = candidate;
         let version = Version { digest: key.digest.clone(), manifest: key.beside(), since: system_clock().now() };
         entry.serving = Some(Serving { key, plugin, listeners });

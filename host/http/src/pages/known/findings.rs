@@ -91,7 +91,7 @@ pub(crate) fn findings(known: &Known, reasons: &[Unready], owner: &str) -> Vec<F
         all.extend(current.and_then(|snapshot| vanished_hosts(snapshot, now)));
         all.extend(waits(snapshot, now));
         all.extend(paused(snapshot, now));
-        all.extend(unanswered(snapshot));
+        all.extend(unanswered(snapshot, now));
         all.extend(overdue(snapshot, now));
         all.extend(current.and_then(behind));
     }

@@ -184,6 +184,7 @@ mod tests {
             result: result.to_owned(),
             version: version.map(str::to_owned),
             digest: Some(digest.to_owned()),
+            dropped: Vec::new(),
         };
         let text = |swaps_of: &[PluginSwap]| swaps("mailer", swaps_of, now).into_string();
         let (first, failed) = (swap("loaded", Some("1.0.0"), "ab"), swap("failed", None, "cd"));
