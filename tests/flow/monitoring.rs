@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use outbox::metrics::MetricsConfig;
 use outbox::telemetry::Telemetry;
@@ -73,6 +74,55 @@ fn every_alert_says_what_is_wrong_and_what_to_do() {
         }
     }
     promtool(&["check", "rules", file("alerts.yml").to_str().expect("a path in UTF-8")], "");
+}
+
+/// Parked events have no due time, so the age of the oldest event leaves them out. They have an alert of their own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_that_is_parked_for_an_hour_raises_an_alert_though_it_does_not_count_as_pending() {
+    let db = Sqlite::fresh().await;
+    let often = MetricsConfig { interval: Duration::from_secs(1), ..MetricsConfig::default() };
+    // A host without any listener parks events.
+    let outbox = outbox(&db).metrics(often).start().await.expect("starts");
+    commit(&outbox, vec![order(1)]).await;
+    let shown = || Scrape::of(&outbox.prometheus());
+    eventually("the parked event is counted", async || shown().value("outbox_records{status=\"parked\"}") == Some(1.0)).await;
+    assert_eq!(shown().value("outbox_oldest_pending_seconds"), Some(0.0));
+    outbox.shutdown().await;
+
+    let test = format!(
+        "rule_files: ['{}']
+evaluation_interval: 1m
+tests:
+  - interval: 1m
+    input_series:
+      - series: 'outbox_records{{status=\"parked\"}}'
+        values: '0 1+0x90'
+    alert_rule_test:
+      - eval_time: 55m
+        alertname: OutboxEventsParked
+        exp_alerts: []
+      - eval_time: 70m
+        alertname: OutboxEventsParked
+        exp_alerts:
+          - exp_labels: {{ severity: warning }}
+            exp_annotations:
+              summary: '1 events have waited for an hour for a listener'
+              description: '{}'
+",
+        file("alerts.yml").display(),
+        description("OutboxEventsParked"),
+    );
+    let written = tempfile::NamedTempFile::new().expect("a file can be made");
+    fs::write(&written, test).expect("written");
+    promtool(&["test", "rules", written.path().to_str().expect("a path in UTF-8")], "");
+}
+
+/// The description of an alert, which has no quotes.
+fn description(alert: &str) -> String {
+    let rules = text("alerts.yml");
+    let (_, rule) = rules.split_once(&format!("- alert: {alert}\n")).expect("the alert is there");
+    let (_, description) = rule.split_once("description: \"").expect("it has a description");
+    description.split_once('"').expect("it ends").0.to_owned()
 }
 
 #[test]
