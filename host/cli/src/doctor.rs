@@ -19,6 +19,9 @@ use crate::output::{self, Colour, Output, count, paint, shown};
 /// How many of the events that failed, were given up or wait for a listener are asked for the reason: the newest.
 const LOOKED_AT: u32 = 100;
 
+/// How many records of the audit log are read for the changes that precede problems.
+const CHANGES: u32 = 200;
+
 /// Check settings, plugins, database, hosts, routes and events, and suggest a fix for each problem
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  outbox doctor\n  outbox doctor --output json\n  outbox doctor --grants > grants.sql\n\n\
@@ -139,7 +142,9 @@ async fn contents(
     findings.extend(look::unclaimed(&nodes, &here.flags, now));
     findings.extend(look::aside(&nodes, now));
     let routes = store.count_routes().await?;
-    findings.extend(look::sinks(&nodes, &routes, &here.flags, now));
+    // They explain findings. Without the right to read them, the findings are still listed.
+    let changes = outbox::why::changes(store.audit(CHANGES).await.unwrap_or_default());
+    findings.extend(look::sinks(&nodes, &routes, &changes, &here.flags, now));
     let delivers = nodes.iter().any(|node| node.alive);
     let stats = store.stats().await?;
     let of = |status| Filter { status: Some(status), ..Filter::default() };
@@ -147,7 +152,7 @@ async fn contents(
     let parked = newest(store, stats.parked, parked).await?;
     let now = store.now().await?;
     findings.extend(look::routes(&routes, &parked, here, now));
-    findings.extend(look::waits(&store.wait_reasons(LOOKED_AT).await?, &nodes, &routes, &here.flags, now));
+    findings.extend(look::waits(&store.wait_reasons(LOOKED_AT).await?, &nodes, &routes, &changes, &here.flags, now));
     findings.push(look::retries(stats.retry, &newest(store, stats.retry, of(Status::Retry)).await?, &here.flags));
     findings.push(look::dead(stats.dead, &newest(store, stats.dead, of(Status::Dead)).await?, &here.flags, now));
     findings.extend(look::events(&stats, delivers, &here.flags));

@@ -17,7 +17,7 @@ const MOST_PLUGINS: usize = 1_000;
 pub const MOST_SWAPS: usize = 10;
 /// The most routes of one plugin that a host tells of.
 const TOLD_ROUTES: usize = 100;
-/// The most routes of one swap that a host tells of.
+/// The most dropped routes of one swap in a report.
 const TOLD_DROPPED: usize = 20;
 /// The most bytes of the reason why a plugin does not serve, and of the path of its file, that a host tells of.
 const TOLD_ERROR_BYTES: usize = 4 << 10;

@@ -11,6 +11,7 @@ mod facts;
 mod history;
 mod parked;
 mod pauses;
+mod preceding;
 mod reason;
 mod sentence;
 mod state;
@@ -32,6 +33,8 @@ pub use changes::{changes, selector};
 pub use parked::{MISSPELT, first_listener, may_be_misspelt};
 #[doc(hidden)]
 pub use pauses::{Pauses, covered, holding, passed_over, resume_command};
+#[doc(hidden)]
+pub use preceding::preceding_change;
 #[doc(hidden)]
 pub use sentence::parts;
 

@@ -11,6 +11,8 @@ mod stuck;
 use std::path::Path;
 
 use outbox::store::Finding;
+use outbox::time::Timestamp;
+use outbox::why::{Change, preceding_change};
 
 use crate::config::Settings;
 pub(super) use events::{dead, events, overdue, retries, waits};
@@ -23,6 +25,14 @@ pub(super) use stuck::{locked, refused, unclaimed};
 
 /// The most entries that a finding names one by one.
 const LISTED: usize = 3;
+
+/// A finding, with the change that preceded its beginning on a line of its own.
+fn after_change(what: String, changes: &[Change], began: Timestamp) -> String {
+    match preceding_change(changes, began) {
+        Some(change) => format!("{what}\n{change}"),
+        None => what,
+    }
+}
 
 /// Whoever gets here has a valid configuration.
 pub(super) fn settings(settings: &Settings) -> Vec<Finding> {

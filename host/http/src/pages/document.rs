@@ -250,6 +250,7 @@ impl Frame {
             p.status.(class) {
                 span aria-hidden="true" { (shape) } " " (finding.sentence)
                 @if let Some(said) = &finding.said { " " em { (said) } }
+                @if let Some(preceding) = &finding.preceding { " (" (preceding) ")" }
                 " " a href=(self.to(&finding.link.to)) { (finding.link.word) }
             }
         }

@@ -8,8 +8,9 @@ use outbox::listener::{Cause, error_kind, is_unroutable};
 use outbox::node::{HostSink, Relays, SinkStatus, names_sink};
 use outbox::store::{Finding, NodeRecord, Record, RouteRecord, Stats, WaitReason};
 use outbox::time::Timestamp;
+use outbox::why::Change;
 
-use super::LISTED;
+use super::{LISTED, after_change};
 use crate::config::Flags;
 use crate::output::{argument, count, relative_to, short, span};
 
@@ -52,6 +53,7 @@ pub(in crate::doctor) fn waits(
     waits: &[WaitReason],
     nodes: &[NodeRecord],
     routes: &[RouteRecord],
+    changes: &[Change],
     flags: &Flags,
     now: Timestamp,
 ) -> Vec<Finding> {
@@ -81,7 +83,7 @@ pub(in crate::doctor) fn waits(
             "remove the cause; the host then delivers them by itself, and counts no failure"
         };
         let fix = format!("{remedy}\n{}", flags.command(&list));
-        Finding::warning("waiting", what, fix)
+        Finding::warning("waiting", after_change(what, changes, wait.since), fix)
     };
     waits.iter().filter(|wait| !is_explained_by_sink(wait)).take(LISTED).map(finding).collect()
 }

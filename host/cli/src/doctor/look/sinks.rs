@@ -5,8 +5,9 @@ use std::cmp::Reverse;
 use outbox::node::{HostSink, live_sinks};
 use outbox::store::{Finding, NodeRecord, RouteRecord};
 use outbox::time::Timestamp;
+use outbox::why::Change;
 
-use super::LISTED;
+use super::{LISTED, after_change};
 use crate::config::Flags;
 use crate::output::{argument, count, short, span};
 
@@ -15,7 +16,13 @@ const MORE_SINKS: usize = 10;
 
 /// Sinks that live hosts find down, those with the most waiting events first. Ignores hosts that stand aside, which are a finding
 /// of their own. No finding without sinks.
-pub(in crate::doctor) fn sinks(nodes: &[NodeRecord], routes: &[RouteRecord], flags: &Flags, now: Timestamp) -> Vec<Finding> {
+pub(in crate::doctor) fn sinks(
+    nodes: &[NodeRecord],
+    routes: &[RouteRecord],
+    changes: &[Change],
+    flags: &Flags,
+    now: Timestamp,
+) -> Vec<Finding> {
     let of_node = |node: &NodeRecord| if node.stands_aside() { Vec::new() } else { outbox::node::sinks(node) };
     let mut seen = live_sinks(nodes, routes, of_node);
     if seen.is_empty() {
@@ -49,7 +56,7 @@ pub(in crate::doctor) fn sinks(nodes: &[NodeRecord], routes: &[RouteRecord], fla
         );
         let test = flags.command(&format!("outbox sinks test {}", argument(&sink.name)));
         let fix = format!("remove the cause; the host tries again by itself, and counts no failure of relayed events\n{test}");
-        Some(Finding::warning("sinks", what, fix))
+        Some(Finding::warning("sinks", after_change(what, changes, outage.since), fix))
     };
     if of_sinks.is_empty() {
         return vec![Finding::good("sinks", "no sink is down")];

@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use outbox::event::OwnerId;
-use outbox::store::{Node, NodeRecord, Record, Severity, Stats};
+use outbox::store::{AuditRecord, Node, NodeRecord, Record, Severity, Stats};
 use outbox::time::Timestamp;
 use outbox::{Envelope, Route, Status};
 
@@ -28,6 +28,19 @@ fn stats(change: impl FnOnce(&mut Stats)) -> Stats {
 
 fn worst(findings: &[Finding]) -> Severity {
     findings.iter().map(|finding| finding.severity).max().unwrap()
+}
+
+#[test]
+fn a_finding_names_the_change_that_preceded_it() {
+    let selector = serde_json::json!({ "plugin": "mailer", "from": "1.3.0 (ab)", "to": "1.4.0 (cd)" });
+    let swap = AuditRecord::new(1, NOW.minus(Duration::from_secs(120)), "web-1", "swap_plugin", selector);
+    let changes = outbox::why::changes([swap]);
+
+    let told = after_change("the sink orders is down".to_owned(), &changes, NOW);
+
+    let wanted = "the sink orders is down\nit began 2 min after the swap of plugin mailer 1.3.0 (ab) → 1.4.0 (cd)";
+    assert_eq!(told, wanted);
+    assert_eq!(after_change("a".to_owned(), &[], NOW), "a");
 }
 
 #[test]

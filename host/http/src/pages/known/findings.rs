@@ -13,6 +13,7 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use outbox::readiness::{Unready, UnreadyCode};
+use outbox::why::preceding_change;
 use outbox_event::text::escape;
 use outbox_event::time::Timestamp;
 use outbox_event::units::{count, figure, span};
@@ -48,6 +49,8 @@ pub(crate) struct Finding {
     pub(crate) sentence: String,
     /// The error of the listener or the database.
     pub(crate) said: Option<String>,
+    /// The last change before it began.
+    pub(crate) preceding: Option<String>,
     /// The page that shows its cause.
     pub(crate) link: Link,
     /// How many events it affects; `u64::MAX` for all.
@@ -56,11 +59,18 @@ pub(crate) struct Finding {
 
 impl Finding {
     fn new(severity: Severity, sentence: impl Into<String>, to: impl Into<String>, word: &'static str) -> Self {
-        Self { severity, sentence: sentence.into(), said: None, link: Link { to: to.into(), word }, events: 0 }
+        let link = Link { to: to.into(), word };
+        Self { severity, sentence: sentence.into(), said: None, preceding: None, link, events: 0 }
     }
 
     fn said(self, said: impl Into<String>) -> Self {
         Self { said: Some(short(&visible(&said.into()), 160)), ..self }
+    }
+
+    /// Names the change that preceded its beginning, if there was one.
+    fn began(self, at: Timestamp, snapshot: &Snapshot) -> Self {
+        let preceding = preceding_change(&snapshot.changes, at).map(|change| short(&visible(&change), 160));
+        Self { preceding, ..self }
     }
 
     fn affecting(self, events: u64) -> Self {

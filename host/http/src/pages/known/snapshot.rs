@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 use outbox::purge::PurgeConfig;
+use outbox::why::Change;
 use outbox_event::time::{Timestamp, system_clock};
 use outbox_event::{Headers, Status};
 use outbox_store::{
@@ -30,7 +31,9 @@ const WAIT_AGAIN_AFTER: Duration = Duration::from_secs(1);
 const DEAR: Duration = Duration::from_secs(1);
 /// How many dead events are grouped by their errors: the newest ones.
 pub(crate) const SAMPLE: u32 = 500;
-/// How many of them are read at once.
+/// How many records of the audit log are read for the changes that precede problems.
+const CHANGES: u32 = 200;
+/// How many dead events are read at once.
 const AT_ONCE: u32 = 50;
 
 /// What the table held at one moment.
@@ -51,6 +54,8 @@ pub(crate) struct Snapshot {
     pub(crate) overdue: Vec<(Status, PurgeRow)>,
     /// The sequences that are behind their tables.
     pub(crate) lagging_sequences: Vec<LaggingSequence>,
+    /// The last changes, the latest first.
+    pub(crate) changes: Vec<Change>,
 }
 
 /// What is known now: the last snapshot, and whether the database still answers.
@@ -105,6 +110,7 @@ impl Snapshot {
             waits: Vec::new(),
             overdue: Vec::new(),
             lagging_sequences: Vec::new(),
+            changes: Vec::new(),
         }
     }
 }
@@ -278,7 +284,9 @@ async fn take(store: Arc<dyn Store>, purge: PurgeConfig) -> Result<Snapshot, Sto
         overdue.extend(oldest_overdue(&*store, &purge, status, at).await?.map(|row| (status, row)));
     }
     let lagging_sequences = store.lagging_sequences().await?;
-    Ok(Snapshot { at, taken, stats, routes, nodes, dead, waits, overdue, lagging_sequences })
+    // They explain problems. Without the right to read them, the problems are still shown.
+    let changes = outbox::why::changes(store.audit(CHANGES).await.unwrap_or_default());
+    Ok(Snapshot { at, taken, stats, routes, nodes, dead, waits, overdue, lagging_sequences, changes })
 }
 
 /// The oldest event of this status that purges should have deleted: one row of the index of finished events.

@@ -56,7 +56,11 @@ pub(super) fn dead(snapshot: &Snapshot, now: Timestamp) -> Option<Finding> {
     } else {
         "dead".to_owned()
     };
-    Some(Finding::new(Severity::Fault, sentence, to, "Show dead events").said(largest.error.clone()).affecting(dead))
+    let finding = Finding::new(Severity::Fault, sentence, to, "Show dead events").said(largest.error.clone()).affecting(dead);
+    Some(match first {
+        Some(first) => finding.began(first, snapshot),
+        None => finding,
+    })
 }
 
 /// A finding of its own if most dead events have one reason: no listener answers their routes.
@@ -107,7 +111,7 @@ pub(super) fn waits(snapshot: &Snapshot, now: Timestamp) -> Vec<Finding> {
         let of_route =
             query(&[("status", "delayed"), ("aggregate_type", &wait.aggregate_type), ("event_type", &wait.event_type)]);
         let finding = Finding::new(Severity::Warning, sentence, format!("events?{of_route}"), "Show events");
-        finding.said(wait.reason.clone()).affecting(wait.events)
+        finding.said(wait.reason.clone()).affecting(wait.events).began(wait.since, snapshot)
     };
     snapshot.waits.iter().filter(|wait| !is_explained_by_sink(wait)).take(ONE_BY_ONE).map(finding).collect()
 }

@@ -27,7 +27,8 @@ pub(super) fn sinks_down(snapshot: &Snapshot, now: Timestamp) -> Vec<Finding> {
             utc(sink.outage.since, now),
             events_of_routes(sink)
         );
-        Finding::new(severity, sentence, "sinks", "Show sinks").said(&*sink.outage.reason).affecting(sink.waiting)
+        let finding = Finding::new(severity, sentence, "sinks", "Show sinks").said(&*sink.outage.reason);
+        finding.affecting(sink.waiting).began(sink.outage.since, snapshot)
     };
     all.iter().map(finding).collect()
 }

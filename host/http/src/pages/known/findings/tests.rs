@@ -3,7 +3,8 @@ use std::sync::Arc;
 use outbox_event::units::relative_to;
 use outbox_event::{EventId, HostReport, Route, SinkOutage, SinkState, SinkStatus, Status};
 use outbox_store::{
-    LaggingSequence, ListenerReport, NodeRecord, PurgeRow, Record, RouteRecord, StalledRoute, Stats, WaitReason,
+    AuditRecord, LaggingSequence, ListenerReport, NodeRecord, PurgeRow, Record, RouteRecord, StalledRoute, Stats, StuckEvent,
+    StuckEvents, StuckReason, WaitReason,
 };
 
 use super::*;
@@ -231,8 +232,26 @@ fn a_sink_that_other_hosts_reach_is_a_warning_with_the_host_that_does_not() {
     let all = known(9);
     assert_eq!(all[0].sentence, "Sink orders has been down on web-2 since 14:09:51 UTC; 2 events of Order/* are waiting:");
     assert_eq!((all[0].severity, all.len()), (Severity::Warning, 1));
+    assert_eq!(all[0].preceding, None);
     let aside = known(0);
     assert!(aside.len() == 1 && aside[0].sentence.starts_with("Host web-2 stands aside"), "{aside:?}");
+}
+
+#[test]
+fn an_outage_names_the_change_that_preceded_it() {
+    let selector = serde_json::json!({ "plugin": "mailer", "from": "1.3.0 (ab)", "to": "1.4.0 (cd)" });
+    let swap = AuditRecord::new(1, now().minus(Duration::from_secs(129)), "web-1", "swap_plugin", selector);
+    let snapshot = Snapshot {
+        nodes: vec![host_with("web-1", &[down_for(9, sink("orders", &["Order/*"]))])],
+        routes: vec![waiting_at("Placed", 2)],
+        changes: outbox::why::changes([swap]),
+        ..snapshot()
+    };
+
+    let all = findings(&Known { snapshot: Some(Arc::new(snapshot)), outage: None }, &[], "");
+
+    let wanted = "it began 2 min after the swap of plugin mailer 1.3.0 (ab) → 1.4.0 (cd)";
+    assert_eq!(all[0].preceding.as_deref(), Some(wanted), "{all:?}");
 }
 
 #[test]

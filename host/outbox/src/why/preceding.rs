@@ -1,0 +1,70 @@
+//! The change that preceded a problem, and may have caused it.
+
+use std::time::Duration;
+
+use super::changes::{Change, selector};
+use crate::deceptive::shown;
+use crate::store::AuditRecord;
+use crate::time::Timestamp;
+use crate::units::span;
+
+/// How long before a problem the change may have been made.
+const BEFORE: Duration = Duration::from_secs(10 * 60);
+
+/// `it began 2 min after the swap of plugin mailer 1.3.0 (0f3a9c41d2be) → 1.4.0 (77b01c2e9a3d)`: the last change of a plugin, route, host
+/// or schema before a problem began. `None` without such a change in the ten minutes before. Safe for a terminal.
+#[must_use]
+pub fn preceding_change(changes: &[Change], began: Timestamp) -> Option<String> {
+    let is_near = |change: &&Change| change.record.at <= began && began.since(change.record.at) <= BEFORE;
+    let described = changes.iter().filter(is_near).filter_map(|change| Some((change.record.at, words(&change.record)?)));
+    let (at, words) = described.max_by_key(|(at, _)| *at)?;
+    Some(format!("it began {} after {words}", span(began.since(at))))
+}
+
+/// `None` if the change cannot be the cause of a problem.
+fn words(record: &AuditRecord) -> Option<String> {
+    let of = selector(&record.selector);
+    let (of, host) = (shown(&of), shown(&record.actor));
+    Some(match record.action.as_str() {
+        "swap_plugin" => format!("the swap of plugin {of}"),
+        "load_plugin" => format!("the load of plugin {of}"),
+        "unload_plugin" => format!("the unload of plugin {of}"),
+        "rollback_plugin" => format!("the rollback of plugin {of}"),
+        "pause" => format!("the pause of {of}"),
+        "resume" => format!("the resume of {of}"),
+        "start_host" => format!("the start of host {host}"),
+        "stop_host" => format!("the stop of host {host}"),
+        "migrate" => "a migration of the schema".to_owned(),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::changes;
+    use super::*;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_micros(seconds * 1_000_000)
+    }
+
+    #[test]
+    fn a_problem_names_the_last_change_in_the_ten_minutes_before() {
+        let swap = json!({ "plugin": "mailer", "from": "1.3.0 (ab)", "to": "1.4.0 (cd)" });
+        // The latest first, like the audit log.
+        let changes = changes([
+            AuditRecord::new(4, at(1_100), "anna", "skip", json!({ "event_id": "one" })),
+            AuditRecord::new(3, at(1_000), "web-1", "swap_plugin", swap),
+            AuditRecord::new(2, at(900), "web-1", "start_host", json!({ "mode": "multi_node", "version": "0.1.0" })),
+        ]);
+        let before = |second: i64| preceding_change(&changes, at(second));
+
+        let swapped = "it began 2 min after the swap of plugin mailer 1.3.0 (ab) → 1.4.0 (cd)";
+        assert_eq!(before(1_120).as_deref(), Some(swapped), "a change of one event explains nothing");
+        assert_eq!(before(960).as_deref(), Some("it began 1 min after the start of host web-1"));
+        assert_eq!(before(1_601), None, "too long ago");
+        assert_eq!(before(899), None, "nothing preceded it");
+    }
+}
