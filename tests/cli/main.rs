@@ -33,6 +33,7 @@ mod outage;
 mod packaging;
 mod plugins;
 mod pooler;
+mod printed;
 mod program;
 mod project;
 mod rotated;

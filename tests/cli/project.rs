@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 
 use support::{Endpoint, sample_languages};
 
+use crate::printed::delivers_by_the_printed_steps;
 use crate::program::{Ended, PATIENCE, Place, end, signal};
 
 /// A folder of what `cargo xtask languages` keeps.
-fn kept(name: &str) -> PathBuf {
+pub(crate) fn kept(name: &str) -> PathBuf {
     let folder = sample_languages().join("..").join(name);
     folder.canonicalize().unwrap_or_else(|error| panic!("{} is not there: {error}", folder.display()))
 }
@@ -24,17 +25,23 @@ fn project(place: &Place, language: &str) -> PathBuf {
     place.path().join("greeter")
 }
 
-/// The program in the project's folder, with a cache of the place: what `build` compiled, `test` finds.
+/// The program in the project's folder.
 fn outbox(place: &Place, arguments: &[&str]) -> Ended {
     let mut command = place.command(arguments);
-    command.current_dir(place.path().join("greeter")).env("XDG_CACHE_HOME", place.path().join("cache"));
-    // Compiled once for all runs; and everything that it needs is on this machine already.
-    command.env("CARGO_TARGET_DIR", kept("plugins").join("../rust-project")).env("CARGO_NET_OFFLINE", "true");
+    command.current_dir(place.path().join("greeter"));
+    building(place, &mut command);
     ended(command)
 }
 
+/// Gives a command the caches of a build, that of the place among them: what `build` compiled, `test` finds.
+pub(crate) fn building(place: &Place, command: &mut Command) {
+    command.env("XDG_CACHE_HOME", place.path().join("cache"));
+    // Compiled once for all runs; and everything that it needs is on this machine already.
+    command.env("CARGO_TARGET_DIR", kept("plugins").join("../rust-project")).env("CARGO_NET_OFFLINE", "true");
+}
+
 /// Runs a command for as long as it takes: a compiler may have much to do.
-fn ended(mut command: Command) -> Ended {
+pub(crate) fn ended(mut command: Command) -> Ended {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let [stdout, stderr] = [output.stdout, output.stderr].map(|said| String::from_utf8_lossy(&said).into_owned());
     Ended { code: output.status.code(), stdout, stderr }
@@ -125,6 +132,7 @@ fn a_new_project_in_rust_builds_passes_and_delivers_untouched() {
 
     builds_and_passes(&place);
     delivers(&place);
+    delivers_by_the_printed_steps("rust");
 }
 
 #[test]
@@ -139,6 +147,7 @@ fn a_new_project_in_c_builds_passes_and_delivers_untouched() {
     let compile = ["-m", "ziglang", "cc", "-std=c11", "-g", "-Ioutbox-sdk", "-o", "plugin_test"];
     passes(&project, project.join(".venv/bin/python"), &[&compile[..], &sources[..]].concat());
     passes(&project, project.join("plugin_test"), &[]);
+    delivers_by_the_printed_steps("c");
 }
 
 #[test]
@@ -151,6 +160,7 @@ fn a_new_project_in_go_builds_passes_and_delivers_untouched() {
     builds_and_passes(&place);
     delivers(&place);
     passes(&project, project.join(".venv/bin/go"), &["test", "./..."]);
+    delivers_by_the_printed_steps("go");
 }
 
 #[test]
@@ -163,10 +173,11 @@ fn a_new_project_in_python_builds_passes_and_delivers_untouched() {
     builds_and_passes(&place);
     delivers(&place);
     passes(&project, project.join(".venv/bin/python"), &["-m", "unittest", "--quiet"]);
+    delivers_by_the_printed_steps("python");
 }
 
 /// What npm installed for the sample, with the SDK of this repository in it.
-const PACKAGES: &str = "javascript/plugins/order-publisher-js/node_modules";
+pub(crate) const PACKAGES: &str = "javascript/plugins/order-publisher-js/node_modules";
 
 #[test]
 #[ignore = "takes long: .ci/nightly runs it"]
@@ -178,6 +189,7 @@ fn a_new_project_in_javascript_builds_passes_and_delivers_untouched() {
     builds_and_passes(&place);
     delivers(&place);
     passes(&project, "node", &["--test", "test/listener.test.js"]);
+    delivers_by_the_printed_steps("js");
 }
 
 #[test]
@@ -189,6 +201,7 @@ fn a_new_project_in_typescript_builds_passes_and_delivers_untouched() {
 
     builds_and_passes(&place);
     delivers(&place);
+    delivers_by_the_printed_steps("ts");
 }
 
 #[test]
