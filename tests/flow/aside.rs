@@ -220,26 +220,20 @@ async fn a_host_that_cannot_store_outcomes_stands_aside_for_one_that_can() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_host_that_cannot_read_the_table_stands_aside_for_one_that_can() {
     let db = Postgres::fresh().await;
-    let (schema, user) = (db.schema(), db.schema().replace("outbox_test", "outbox_blind"));
-    db.execute(&format!(
-        "CREATE ROLE {user} LOGIN PASSWORD 'for-a-test'; GRANT USAGE ON SCHEMA {schema} TO {user};
-         GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO {user}; GRANT ALL ON ALL SEQUENCES IN SCHEMA {schema} TO {user}"
-    ))
-    .await;
-    let (scheme, rest) = db.url().split_once("://").expect("an address");
-    let place = rest.split_once('@').map_or(rest, |(_, place)| place);
+    let (user, url) = db.user("blind").await;
     let [healthy_calls, sick_calls] = [(); 2].map(|()| Recorder::done());
     let host = |store: PostgresStore, label: &str, calls: &Recorder| {
         Outbox::multi_node(store).label(label).poller(eager()).listener(ROUTE, calls.listener())
     };
     let healthy = host(db.another().await, "healthy", &healthy_calls).start().await.expect("starts");
-    let sick_store = PostgresStore::connect(&format!("{scheme}://{user}:for-a-test@{place}")).await.expect("connects");
+    let sick_store = PostgresStore::connect(&url).await.expect("connects");
     let sick = host(sick_store, "sick", &sick_calls).start().await.expect("starts");
     shares_the_table(&db, ["healthy", "sick"]).await;
     // Nothing but reads and claims needs the payload.
     let columns = format!(
         "SELECT string_agg(quote_ident(column_name), ', ') FROM information_schema.columns
-         WHERE table_schema = '{schema}' AND table_name = 'outbox_event' AND column_name <> 'payload'"
+         WHERE table_schema = '{}' AND table_name = 'outbox_event' AND column_name <> 'payload'",
+        db.schema()
     );
     db.execute(&format!(
         "REVOKE SELECT ON outbox_event FROM {user};
@@ -259,5 +253,5 @@ async fn a_host_that_cannot_read_the_table_stands_aside_for_one_that_can() {
     let seen = node(&db, "sick").await.alive_until;
     eventually("it has another heartbeat", async || node(&db, "sick").await.alive_until > seen).await;
     tokio::join!(healthy.shutdown(), sick.shutdown());
-    db.execute(&format!("DROP OWNED BY {user}; DROP ROLE {user}")).await;
+    db.drop_user(&user).await;
 }

@@ -87,6 +87,26 @@ impl Postgres {
         &self.other_program
     }
 
+    /// Makes a user that may do to the tables what a host does, and no more: rights and policies do not apply to the superuser of the
+    /// tests. Returns its name and its address. The name contains `part`; [`drop_user`](Self::drop_user) removes it.
+    pub async fn user(&self, part: &str) -> (String, String) {
+        let (schema, user) = (&self.schema, self.schema.replace("outbox_test", &format!("outbox_{part}")));
+        self.execute(&format!(
+            "CREATE ROLE {user} LOGIN PASSWORD 'for-a-test'; GRANT USAGE ON SCHEMA {schema} TO {user};
+             GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO {user}; GRANT ALL ON ALL SEQUENCES IN SCHEMA {schema} TO {user}"
+        ))
+        .await;
+        let (scheme, rest) = self.url.split_once("://").expect("an address");
+        let place = rest.split_once('@').map_or(rest, |(_, place)| place);
+        let url = format!("{scheme}://{user}:for-a-test@{place}");
+        (user, url)
+    }
+
+    /// Removes a [user](Self::user), whose connections are closed.
+    pub async fn drop_user(&self, user: &str) {
+        self.execute(&format!("DROP OWNED BY {user}; DROP ROLE {user}")).await;
+    }
+
     /// A pool as a service would have it, with this many connections.
     #[must_use]
     pub fn services_pool(&self, connections: u32) -> PgPool {
