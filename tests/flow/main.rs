@@ -30,6 +30,7 @@ mod metrics;
 mod monitoring;
 mod order;
 mod plain_insert;
+mod policies;
 mod pool;
 mod purge;
 mod queues;

@@ -17,7 +17,7 @@ use crate::common::{HOUR, ROUTE, at_rest, commit, done, drowsy, eager, order, or
 
 const EVENTS: u32 = 400;
 /// The aggregate of the refused event: in the middle of a batch.
-const BAD: usize = 123;
+pub(crate) const BAD: usize = 123;
 
 /// Has the database refuse every UPDATE, or every DELETE, of that one row.
 async fn refuse(db: &dyn Harness, change: &str) {
@@ -68,7 +68,7 @@ async fn refused(db: &dyn Harness) -> Vec<StuckEvent> {
 }
 
 /// Everything but the bad event ends, each after one call. The bad one is named, and not called again. Returns its id.
-async fn only_the_bad_one_waits<D: Database>(db: &D, host: &Outbox<D::Store>, error: &str) -> EventId {
+pub(crate) async fn only_the_bad_one_waits<D: Database>(db: &D, host: &Outbox<D::Store>, error: &str) -> EventId {
     let ids = commit(host, orders(EVENTS)).await;
     let bad = ids[BAD];
     done(db, u64::from(EVENTS) - 1).await;

@@ -17,6 +17,7 @@ mod node;
 mod park;
 mod partition;
 mod postgres_bounds;
+mod postgres_policies;
 mod postgres_server;
 mod prepared;
 mod purge;

@@ -85,6 +85,14 @@ const MISSING_RIGHTS: &str = "
 SELECT wanted.name AS name, wanted.granted AS granted FROM unnest($1::text[], $2::text[]) AS wanted (name, granted)
 WHERE to_regclass(wanted.name) IS NOT NULL AND NOT has_table_privilege(to_regclass(wanted.name), wanted.granted)";
 
+/// The policies that apply to this user, and the user; no row if row-level security does not apply to it.
+const ROW_SECURITY: &str = "
+SELECT (SELECT coalesce(string_agg(quote_ident(polname), ', ' ORDER BY polname), '') FROM pg_policy
+        WHERE polrelid = 'outbox_event'::regclass
+          AND EXISTS (SELECT FROM unnest(polroles) AS granted (role_id) WHERE role_id = 0 OR pg_has_role(role_id, 'USAGE'))) AS policies,
+       quote_ident(current_user) AS name
+WHERE row_security_active('outbox_event'::regclass::oid)";
+
 /// Every row of the statistics, or none on a server that does not count.
 const BLOAT: &str = "
 SELECT n_dead_tup AS dead, n_live_tup AS live,
@@ -132,10 +140,11 @@ pub(super) async fn columns(store: &PostgresStore) -> Result<Option<Finding>, St
     }))
 }
 
-/// Indexes, rights, dead rows and sequences.
+/// Indexes, rights, policies, dead rows and sequences.
 pub(super) async fn table(store: &PostgresStore) -> Result<Vec<Finding>, StoreError> {
     let mut findings = indexes(store).await?;
     findings.push(rights(store).await?);
+    findings.push(row_security(store).await?);
     findings.extend(bloat(store).await?);
     findings.extend(sequences(store).await?);
     Ok(findings)
@@ -187,6 +196,31 @@ pub(super) async fn rights(store: &PostgresStore) -> Result<Finding, StoreError>
         let found = format!("this user lacks {}; a program that only writes needs less", missing.join(", "));
         Finding::fault("grants", found, GRANT)
     })
+}
+
+/// Whether policies may hide rows from this user, or keep it from changing them.
+async fn row_security(store: &PostgresStore) -> Result<Finding, StoreError> {
+    const CHECK: &str = "row_security";
+    let policies = |row: &PgRow| Ok((row.string("policies")?, row.string("name")?));
+    let statement = store.statement(ROW_SECURITY);
+    let found: Option<(String, String)> = store.read_optional("look for row-level policies", statement, policies).await?;
+    let Some((policies, user)) = found else {
+        return Ok(Finding::good(CHECK, "no row-level policy of the table applies to this user"));
+    };
+    let found = if policies.is_empty() {
+        format!("row-level security is active on {} for the user {user}, and no policy lets it see a row", store.table)
+    } else {
+        format!(
+            "row-level security is active on {} for the user {user} (policies: {policies}): a host of this user delivers only the events \
+             that it may see, and stores no outcome of an event that it may not change",
+            store.table
+        )
+    };
+    Ok(Finding::warning(
+        CHECK,
+        found,
+        format!("ALTER ROLE {user} BYPASSRLS, as a superuser; or let each policy admit all rows to it"),
+    ))
 }
 
 async fn bloat(store: &PostgresStore) -> Result<Option<Finding>, StoreError> {
