@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use outbox::store::{Filter, SchemaStore, SharedStore};
-use outbox::{MySqlStore, Outbox, PostgresStore, Status, Store, TransactionalStore};
+use outbox::store::{Expectations, Filter, SchemaStore, Severity, SharedStore, StoreError, mysql, postgres};
+use outbox::{MySqlStore, Outbox, PostgresStore, StartError, Status, Store, TransactionalStore};
 use servers::{Database as Kind, Durability, Server};
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, Row};
 use support::{Harness, Postgres, Recorder, eventually};
@@ -37,33 +37,85 @@ async fn delivers_each_event_once<S: TransactionalStore + SharedStore + Clone>(s
     assert_eq!(calls.iter().collect::<BTreeSet<_>>().len(), calls.len(), "{setting}: nothing was delivered twice");
 }
 
+/// The sessions of this store have each setting that they set.
+async fn keeps_its_settings(setting: &str, store: &impl Store) {
+    let (lease, deadline) = (Duration::from_secs(30), Duration::from_secs(25));
+    let expectations = Expectations { lease, deadline, max_payload: 1 << 20, connections: 5, index: None };
+    let findings = store.diagnose(&expectations).await.unwrap_or_else(|error| panic!("{setting}: {error}"));
+    let session = findings.into_iter().find(|finding| finding.check == "session").expect("was looked at");
+    assert_eq!(session.severity, Severity::Good, "{setting}: {session:?}");
+}
+
+/// Each setting that a session of the host sets, with a value that its statements or the host would not bear, and no other.
+fn covers<'s>(settings: &[&'s str], worst: impl IntoIterator<Item = &'s str>) {
+    let (settings, worst) = (settings.iter().copied().collect::<BTreeSet<_>>(), worst.into_iter().collect::<BTreeSet<_>>());
+    assert_eq!(worst, settings, "the tests try a worst value of each setting of a session");
+}
+
+const WORST_OF_MARIADB: [(&str, &str); 17] = [
+    ("autocommit", "0"),
+    ("completion_type", "'CHAIN'"),
+    ("sql_safe_updates", "1"),
+    ("sql_select_limit", "1"),
+    ("max_join_size", "1000"),
+    ("sql_big_selects", "0"),
+    ("sql_mode", "'ORACLE'"),
+    ("sql_mode", "''"),
+    ("unique_checks", "0"),
+    ("innodb_lock_wait_timeout", "1"),
+    ("lock_wait_timeout", "1"),
+    // The application's own statements get it too.
+    ("max_statement_time", "5"),
+    ("idle_transaction_timeout", "0"),
+    ("tx_isolation", "'SERIALIZABLE'"),
+    ("tx_read_only", "1"),
+    ("time_zone", "'+05:30'"),
+    ("wait_timeout", "2"),
+];
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn listed_settings_of_mariadb_do_not_affect_delivery() {
+    covers(&mysql::session_settings(true), WORST_OF_MARIADB.map(|(setting, _)| setting));
     let server = Server::start(Kind::MariaDb, Durability::Volatile).expect("`cargo xtask test` installs the servers");
     let witness = MySqlStore::connect(&server.url()).await.expect("connects");
     witness.migrate_up().await.expect("migrates");
     let mut admin = MySqlConnection::connect(&server.url()).await.expect("connects");
-    for (setting, worst) in [
-        ("autocommit", "0"),
-        ("completion_type", "'CHAIN'"),
-        ("sql_safe_updates", "1"),
-        ("sql_select_limit", "1"),
-        ("max_join_size", "1000"),
-        ("sql_mode", "'ORACLE'"),
-        ("sql_mode", "''"),
-        ("unique_checks", "0"),
-        ("tx_isolation", "'SERIALIZABLE'"),
-        ("tx_read_only", "1"),
-        ("time_zone", "'+05:30'"),
-        ("wait_timeout", "2"),
-    ] {
+    for (setting, worst) in WORST_OF_MARIADB {
         let before: String = format!("SET @before = @@GLOBAL.{setting}");
         admin.execute(AssertSqlSafe(before)).await.expect("reads");
         admin.execute(AssertSqlSafe(format!("SET GLOBAL {setting} = {worst}"))).await.expect("sets");
         let store = MySqlStore::connect(&server.url()).await.unwrap_or_else(|error| panic!("{setting}: {error}"));
+        keeps_its_settings(setting, &store).await;
         delivers_each_event_once(&format!("{setting} = {worst}"), store, &witness).await;
         admin.execute(AssertSqlSafe(format!("SET GLOBAL {setting} = @before"))).await.expect("sets");
     }
+}
+
+/// A session may set what a limit of its user sets at its begin. Nothing overrides `read_only`: the start says so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_of_a_mariadb_user_does_not_affect_delivery_and_a_read_only_server_stops_the_start() {
+    let server = Server::start(Kind::MariaDb, Durability::Volatile).expect("`cargo xtask test` installs the servers");
+    let witness = MySqlStore::connect(&server.url()).await.expect("connects");
+    witness.migrate_up().await.expect("migrates");
+    let mut admin = MySqlConnection::connect(&server.url()).await.expect("connects");
+    for statement in [
+        "CREATE USER host@'127.0.0.1' IDENTIFIED BY 'secret' WITH MAX_STATEMENT_TIME 5",
+        "GRANT ALL PRIVILEGES ON outbox_test.* TO host@'127.0.0.1'",
+    ] {
+        admin.execute(statement).await.expect("may do everything");
+    }
+    let store = MySqlStore::connect(&format!("mysql://host:secret@127.0.0.1:{}/outbox_test", server.port())).await;
+    let store = store.expect("connects");
+    keeps_its_settings("MAX_STATEMENT_TIME", &store).await;
+    delivers_each_event_once("MAX_STATEMENT_TIME", store.clone(), &witness).await;
+
+    admin.execute("SET GLOBAL read_only = 1").await.expect("sets");
+    let store = MySqlStore::connect(&format!("mysql://host:secret@127.0.0.1:{}/outbox_test", server.port())).await;
+    let host = Outbox::multi_node(store.expect("connects")).listener(ROUTE, Recorder::done().listener());
+
+    let error = host.start().await.expect_err("refused");
+    assert!(matches!(error, StartError::Store(StoreError::StaleRead { .. })), "{error:?}");
+    assert!(error.to_string().contains("a standby or read-only server answered"), "{error}");
 }
 
 /// Statements that the server runs in each new session, unless its user may do everything.
@@ -88,8 +140,30 @@ async fn init_connect_of_mariadb_does_not_affect_delivery() {
     delivers_each_event_once("init_connect", MySqlStore::connect(&url).await.expect("connects"), &witness).await;
 }
 
+const WORST_OF_POSTGRESQL: [(&str, &str); 17] = [
+    // Longer than the host's own limits, since the application's statements and transactions get these too.
+    ("statement_timeout", "0"),
+    ("lock_timeout", "0"),
+    ("idle_in_transaction_session_timeout", "0"),
+    ("transaction_timeout", "'60s'"),
+    ("idle_session_timeout", "'1s'"),
+    ("default_transaction_isolation", "'serializable'"),
+    ("default_transaction_deferrable", "on"),
+    ("plan_cache_mode", "'force_generic_plan'"),
+    ("jit", "on"),
+    ("enable_indexscan", "off"),
+    ("enable_indexonlyscan", "off"),
+    ("enable_nestloop", "off"),
+    ("enable_sort", "off"),
+    ("enable_seqscan", "on"),
+    ("enable_bitmapscan", "on"),
+    ("enable_hashjoin", "on"),
+    ("enable_mergejoin", "on"),
+];
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn listed_settings_of_postgresql_do_not_affect_delivery() {
+    covers(&postgres::session_settings(), WORST_OF_POSTGRESQL.map(|(setting, _)| setting));
     let db = Postgres::fresh().await;
     let user = db.schema().replace("outbox_test", "outbox_settings");
     db.execute(&format!("CREATE ROLE {user} SUPERUSER LOGIN PASSWORD 'for-a-test'")).await;
@@ -97,22 +171,43 @@ async fn listed_settings_of_postgresql_do_not_affect_delivery() {
     let place = rest.split_once('@').map_or(rest, |(_, place)| place);
     let url = format!("{scheme}://{user}:for-a-test@{place}");
     let witness = db.store();
-    for (setting, worst) in [
-        ("default_transaction_isolation", "'serializable'"),
-        ("default_transaction_deferrable", "on"),
-        ("idle_session_timeout", "'1s'"),
-        ("enable_indexscan", "off"),
-        ("enable_nestloop", "off"),
-        ("timezone", "'Asia/Kolkata'"),
-        ("datestyle", "'SQL, DMY'"),
-        ("standard_conforming_strings", "off"),
-    ] {
+    for (setting, worst) in WORST_OF_POSTGRESQL {
+        // Later versions have more.
+        if db.number(&format!("SELECT count(*) FROM pg_settings WHERE name = '{setting}'")).await == 1 {
+            db.execute(&format!("ALTER ROLE {user} SET {setting} = {worst}")).await;
+        }
+    }
+    let store = PostgresStore::connect(&url).await.expect("connects");
+    keeps_its_settings("the worst of each", &store).await;
+    delivers_each_event_once("the worst of each", store, &*witness).await;
+    db.execute(&format!("ALTER ROLE {user} RESET ALL")).await;
+
+    // Statements do not depend on these.
+    for (setting, worst) in
+        [("timezone", "'Asia/Kolkata'"), ("datestyle", "'SQL, DMY'"), ("standard_conforming_strings", "off")]
+    {
         db.execute(&format!("ALTER ROLE {user} SET {setting} = {worst}")).await;
         let store = PostgresStore::connect(&url).await.unwrap_or_else(|error| panic!("{setting}: {error}"));
         delivers_each_event_once(&format!("{setting} = {worst}"), store, &*witness).await;
         db.execute(&format!("ALTER ROLE {user} RESET {setting}")).await;
     }
     db.execute(&format!("DROP ROLE {user}")).await;
+}
+
+/// The host does not override it: an administrator who sets it means that this user must not write.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_postgresql_user_whose_transactions_are_read_only_stops_the_start() {
+    let db = Postgres::fresh().await;
+    let (user, url) = db.user("reader").await;
+    db.execute(&format!("ALTER ROLE {user} SET default_transaction_read_only = on")).await;
+    let store = PostgresStore::connect(&url).await.expect("connects");
+    let host = Outbox::multi_node(store).listener(ROUTE, Recorder::done().listener());
+
+    let error = host.start().await.expect_err("refused");
+
+    assert!(matches!(error, StartError::Store(StoreError::Standby { .. })), "{error:?}");
+    assert!(error.to_string().contains("the server takes no writes now") && error.to_string().contains("read-only"), "{error}");
+    db.drop_user(&user).await;
 }
 
 /// A session that says nothing for longer than the server allows is not cut, and the host does not warn of it all the time.

@@ -195,6 +195,18 @@ pub(super) fn reads(answered: Result<(), StoreError>) -> Result<Finding, StoreEr
     }
 }
 
+/// The finding for the settings that a session of the host has lost, each with its value.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(super) fn session(lost: &[String]) -> Finding {
+    const CHECK: &str = "session";
+    if lost.is_empty() {
+        Finding::good(CHECK, "sessions of the host have every setting that its statements rely on")
+    } else {
+        let found = format!("a session of the host lacks settings that its statements rely on: {}", lost.join(", "));
+        Finding::fault(CHECK, found, "let the proxy in between pass SET on, or let the host connect to the server itself")
+    }
+}
+
 /// The fix when a standby answers.
 const ASK_PRIMARY: &str = "route every statement of this user to the primary: disable the splitting of reads for it, or use the primary's \
                            own address";

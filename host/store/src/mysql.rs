@@ -36,6 +36,7 @@ mod row;
 mod run;
 mod schema;
 mod session;
+mod settings;
 mod settle;
 mod state;
 mod write;
@@ -57,6 +58,9 @@ use super::{Index, NotifyStore, Store, StoreError, TableName, TransactionalStore
 
 use address::MySqlServers;
 pub use open::MySqlOptions;
+use settings::Session;
+#[doc(hidden)] // for our own tests
+pub use settings::session_settings;
 
 const NOW: &str = "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
 
@@ -72,6 +76,8 @@ pub struct MySqlStore {
     keeper: Arc<Keeper<MySql>>,
     /// Opens connections, and aims the pools.
     connector: Arc<Connector<MySqlServers>>,
+    /// The settings of the sessions of `pool`.
+    session: Session,
     table: TableName,
     /// Which database, for messages.
     database: Arc<str>,

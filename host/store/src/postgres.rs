@@ -35,6 +35,7 @@ mod row;
 mod run;
 mod schema;
 mod session;
+mod settings;
 mod settle;
 mod state;
 mod time;
@@ -58,6 +59,9 @@ use super::{Index, Store, StoreError, TableName, TransactionalStore};
 use address::PostgresServers;
 pub use open::PostgresOptions;
 use pooler::Pooler;
+use settings::Settings;
+#[doc(hidden)] // for our own tests
+pub use settings::session_settings;
 
 /// A transaction that the store began.
 pub type PostgresTransaction = sqlx::Transaction<'static, Postgres>;
@@ -80,6 +84,7 @@ pub struct PostgresStore {
     database: Arc<str>,
     trust: Arc<Trust>,
     pooler: Arc<Pooler>,
+    settings: Arc<Settings>,
     /// How long a call waits for a connection; `None` for as long as the pools let it.
     patience: Option<Duration>,
     /// How long a call waits for an answer; `None` for ever.

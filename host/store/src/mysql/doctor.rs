@@ -7,18 +7,14 @@ use sqlx::mysql::MySqlRow;
 use sqlx::{Connection, Row};
 
 use super::health::ACTION;
-use super::open::WAIT_FOR_NODES;
 use super::primary::on_primary;
+use super::settings::{ServerKind, WAIT_FOR_NODES};
 use super::{MySqlStore, Run, health};
-use crate::doctor::{LOOK, READS, clock, index, lease, partitions, reads, schema};
+use crate::doctor::{LOOK, READS, clock, index, lease, partitions, reads, schema, session};
 use crate::{DoctorStore, Expectations, Finding, Index, SchemaStore, StoreError};
 
-/// Session values where there are some: those that hold for our statements. What a server does not have is not in the answer.
-const VARIABLES: &str = "
-SHOW VARIABLES WHERE Variable_name IN (
-  'version', 'read_only', 'innodb_read_only', 'transaction_isolation', 'tx_isolation', 'sql_mode', 'time_zone',
-  'innodb_flush_log_at_trx_commit', 'log_bin', 'sync_binlog', 'binlog_format', 'max_allowed_packet', 'max_connections',
-  'wait_timeout', 'wsrep_on', 'wsrep_sync_wait')";
+/// Session values where there are some: those that hold for our statements.
+const VARIABLES: &str = "SHOW VARIABLES";
 
 const ANSWERED: &str = concat!("SELECT 1 FROM DUAL WHERE ", on_primary!());
 
@@ -43,6 +39,8 @@ impl DoctorStore for MySqlStore {
             findings.extend(binlog(&variables));
         }
         findings.extend(cluster(&variables));
+        let kind = ServerKind::of(|name| variables.text(name));
+        findings.push(session(&self.session.lost(kind, |name| variables.0.get(name).map(String::as_str))));
         findings.push(reads(answered_by_primary(self).await)?);
         findings.push(clock(self).await?);
         findings.push(packet(&variables, expectations));
@@ -100,7 +98,8 @@ impl Variables {
 
 async fn variables(store: &MySqlStore) -> Result<Variables, StoreError> {
     let rows = sqlx::raw_sql(VARIABLES).fetch_all(&store.pool).await;
-    let variable = |row: &MySqlRow| Ok((row.try_get_unchecked(0)?, row.try_get_unchecked(1)?));
+    let value = |row: &MySqlRow| row.try_get_unchecked::<Option<String>, _>(1);
+    let variable = |row: &MySqlRow| Ok((row.try_get_unchecked(0)?, value(row)?.unwrap_or_default()));
     let variables = rows.and_then(|rows| rows.iter().map(variable).collect());
     Ok(Variables(variables.map_err(|error| store.failed(ACTION, error))?))
 }

@@ -1,16 +1,17 @@
-//! Connecting, and what every session is told first.
+//! Connecting.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use sqlx::Connection;
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlPool, MySqlPoolOptions};
 use sqlx::pool::PoolConnectionMetadata;
-use sqlx::{AssertSqlSafe, Connection, Executor, Row};
 
 use super::MySqlStore;
 use super::address::{MySqlServers, prepared};
 use super::error::REFUSED_LOGIN;
 use super::error::number;
+use super::settings::{Session, Whose};
 use crate::connector::{Connector, Servers};
 use crate::error::is_of_tls;
 use crate::keeper::Keeper;
@@ -18,18 +19,6 @@ use crate::run::{SIGN_OF_LIFE, longest_answer, within};
 use crate::trust::Trust;
 use crate::{AddressSource, StoreError, TableName};
 
-/// How long a transaction of the host itself may stand still, in seconds. The server ends it then: a host that was stopped or
-/// cut off in the middle of a claim must not keep its rows from the others, which pass them by for as long as they are locked.
-const STANDSTILL_S: u64 = 5;
-/// On MySQL, which knows no such thing, how long a session of the host may stand still.
-const SESSION_STANDSTILL_S: u64 = 30;
-/// The value that disables `sql_select_limit` and `max_join_size`.
-const MOST: u64 = u64::MAX;
-/// The idle timeout of the host's sessions on MariaDB, in seconds; longer than the pool keeps an idle connection.
-const MARIADB_IDLE_S: u64 = 3_600;
-/// `wsrep_sync_wait` of the host's sessions on a node of a Galera cluster: statements that read, update, delete or insert wait until the
-/// node has applied what was committed before on any node.
-pub(super) const WAIT_FOR_NODES: u64 = 7;
 /// A connection that was idle for this long is tested before it is used.
 const TRUSTED_FOR: Duration = Duration::from_secs(10);
 
@@ -208,22 +197,28 @@ impl MySqlStore {
         let keeper = Arc::new(Keeper::new(pool(&options, 1, Whose::Host, &trust), connector.current()));
         let database = label(options.connect()).into();
         let longest = longest_answer(options.statement_timeout);
+        let session = Session::new(Whose::Host, options.lock_timeout, options.statement_timeout);
         let table = options.table;
-        Self { pool: host, callers, is_lent, keeper, connector, table, database, trust, patience: None, longest, keeps: false }
+        Self {
+            pool: host,
+            callers,
+            is_lent,
+            keeper,
+            connector,
+            session,
+            table,
+            database,
+            trust,
+            patience: None,
+            longest,
+            keeps: false,
+        }
     }
 }
 
-/// Whose statements a session runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Whose {
-    /// The host's own, which follow each other without a pause.
-    Host,
-    /// Those of the application, between which it may do what it likes.
-    Callers,
-}
-
 fn pool(options: &MySqlOptions, most: u32, whose: Whose, trust: &Arc<Trust>) -> MySqlPoolOptions {
-    let (trust, trust_of_returned, session) = (trust.clone(), trust.clone(), Session::of(options, whose));
+    let (trust, trust_of_returned, session) =
+        (trust.clone(), trust.clone(), Session::new(whose, options.lock_timeout, options.statement_timeout));
     MySqlPoolOptions::new()
         .max_connections(most)
         .acquire_timeout(options.acquire_timeout)
@@ -248,72 +243,6 @@ fn pool(options: &MySqlOptions, most: u32, whose: Whose, trust: &Arc<Trust>) -> 
 /// A connection that was idle for long may have been cut by something between us and the server, which nobody told us of.
 async fn answers(connection: &mut MySqlConnection, met: PoolConnectionMetadata) -> bool {
     met.idle_for < TRUSTED_FOR || within(SIGN_OF_LIFE, connection.ping()).await.is_ok()
-}
-
-/// The variables that decide which settings a session gets.
-const SERVER: &str = "SHOW VARIABLES WHERE Variable_name IN ('version', 'wsrep_on')";
-
-/// What every session is told first.
-#[derive(Clone)]
-struct Session {
-    whose: Whose,
-    lock_timeout_s: u64,
-    statement_timeout_ms: u128,
-}
-
-impl Session {
-    fn of(options: &MySqlOptions, whose: Whose) -> Self {
-        Self {
-            whose,
-            lock_timeout_s: options.lock_timeout.as_secs().max(1),
-            statement_timeout_ms: options.statement_timeout.as_millis(),
-        }
-    }
-
-    /// READ COMMITTED: without it, claims lock the gaps between rows, and writers wait. Strict: what does not fit a column is
-    /// an error, not cut. UTC, so that times in a transaction of the caller mean what they mean in the table. Autocommit, without a
-    /// chain of transactions: a statement outside of a transaction is one by itself. The host's own sessions get everything else that its
-    /// statements rely on, whatever the server or `init_connect` says.
-    async fn begin(&self, connection: &mut MySqlConnection) -> Result<(), sqlx::Error> {
-        let Self { whose, lock_timeout_s: seconds, statement_timeout_ms: milliseconds } = self;
-        let (mut is_mariadb, mut is_cluster) = (false, false);
-        for row in sqlx::raw_sql(SERVER).fetch_all(&mut *connection).await? {
-            let (name, value): (String, String) = (row.try_get_unchecked(0)?, row.try_get_unchecked(1)?);
-            match &*name {
-                "version" => is_mariadb = value.contains("MariaDB"),
-                _ => is_cluster = value == "ON",
-            }
-        }
-        // The two servers have different names for it, in different units.
-        let statement_timeout = if is_mariadb {
-            format!("max_statement_time = {}.{:03}", milliseconds / 1_000, milliseconds % 1_000)
-        } else {
-            format!("max_execution_time = {milliseconds}")
-        };
-        let standstill = if is_mariadb {
-            format!("idle_transaction_timeout = {STANDSTILL_S}, wait_timeout = {MARIADB_IDLE_S}")
-        } else {
-            format!("wait_timeout = {SESSION_STANDSTILL_S}")
-        };
-        let strict = "STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO";
-        let cluster = if is_cluster { format!(", wsrep_sync_wait = {WAIT_FOR_NODES}") } else { String::new() };
-        // The server's own limits and SQL mode apply to the application's transactions.
-        let own = match whose {
-            Whose::Callers => format!("sql_mode = CONCAT(@@sql_mode, ',{strict}')"),
-            Whose::Host => format!(
-                "sql_mode = '{strict},NO_ENGINE_SUBSTITUTION', sql_safe_updates = 0, sql_select_limit = {MOST}, \
-                 max_join_size = {MOST}, sql_big_selects = 1, unique_checks = 1, \
-                 innodb_lock_wait_timeout = {seconds}, lock_wait_timeout = {seconds}, {statement_timeout}, {standstill}{cluster}"
-            ),
-        };
-        let text = format!(
-            "SET autocommit = 1, completion_type = 0, time_zone = '+00:00', {own};
-             SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE"
-        );
-        // Safe: only numbers and our own constants are put in.
-        connection.execute(sqlx::raw_sql(AssertSqlSafe(text))).await?;
-        Ok(())
-    }
 }
 
 /// Which database, for messages: never with a password.

@@ -9,7 +9,7 @@ use sqlx::{Connection, Row};
 
 use super::primary::on_primary;
 use super::{PostgresStore, Run, health};
-use crate::doctor::{LOOK, READS, clock, index, lease, partitions, reads, schema};
+use crate::doctor::{LOOK, READS, clock, index, lease, partitions, reads, schema, session};
 use crate::{DoctorStore, Expectations, Finding, LaggingSequence, NotifyStore, SchemaStore, StoreError, TransactionalStore};
 
 /// The settings as a connection of the application has them, in their base units.
@@ -50,6 +50,9 @@ impl DoctorStore for PostgresStore {
         findings.push(reads(answered_by_primary(self).await)?);
         findings.push(clock(self).await?);
         findings.push(pooler(self).await?);
+        if !self.pooler.is_present() {
+            findings.push(session(&self.settings.lost(self).await?));
+        }
         let checked = self.check_schema().await;
         let forbidden = matches!(checked, Err(StoreError::Forbidden { .. }));
         let known = schema(checked)?;

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use sqlx::Connection;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
-use sqlx::{Connection, Executor};
 
 use super::PostgresStore;
 use super::address::{PostgresServers, prepared};
 use super::error::unreachable;
 use super::pooler::Pooler;
+use super::settings::Settings;
 use crate::connector::{Connector, Servers};
 use crate::keeper::Keeper;
 use crate::run::{SIGN_OF_LIFE, longest_answer, within};
@@ -18,24 +19,6 @@ use crate::{AddressSource, StoreError, TableName};
 
 /// A connection that idled for longer is asked whether it still lives before it is used; a shorter rest is not worth the wait.
 const TRUSTED_FOR: Duration = Duration::from_secs(1);
-
-/// What the host's own connections are set to. $1 the longest statement, $2 the longest wait for a lock, in milliseconds.
-///
-/// Every statement of the host lives on an index. Plans are made anew for each execution, since one that was made for an empty
-/// table would stay in use while it fills; and a planner whose statistics are old, as those of a queue always are, must not
-/// read or sort all that is due (measured without statistics, 100,000 due: 250 ms for one claim, 9 to 27 ms by its index).
-/// A host that was stopped or cut off in the middle of a transaction must not keep its rows from the others: the server ends it.
-/// Stricter isolation would cause serialisation failures between the host and the application. Skips settings that this version of the
-/// server lacks.
-const SETTINGS: &str = "
-SELECT set_config(wanted.name, wanted.value, false)
-FROM (VALUES ('statement_timeout', $1::text), ('lock_timeout', $2::text),
-             ('idle_in_transaction_session_timeout', '5000'), ('idle_session_timeout', '0'), ('transaction_timeout', '0'),
-             ('default_transaction_isolation', 'read committed'), ('default_transaction_deferrable', 'off'),
-             ('plan_cache_mode', 'force_custom_plan'), ('jit', 'off'),
-             ('enable_indexscan', 'on'), ('enable_indexonlyscan', 'on'), ('enable_nestloop', 'on'), ('enable_sort', 'on'),
-             ('enable_seqscan', 'off'), ('enable_bitmapscan', 'off'), ('enable_hashjoin', 'off'), ('enable_mergejoin', 'off'))
-  AS wanted (name, value) JOIN pg_catalog.pg_settings AS known ON known.name = wanted.name";
 
 /// How to reach a server.
 #[derive(Clone)]
@@ -214,9 +197,10 @@ impl PostgresStore {
 
     fn lazy(options: PostgresOptions) -> Self {
         let trust = Arc::new(Trust::new());
-        let pooler = Arc::new(Pooler::new(options.statement_timeout, options.lock_timeout));
+        let settings = Arc::new(Settings::new(options.statement_timeout, options.lock_timeout));
+        let pooler = Arc::new(Pooler::new(&settings));
         let connector = Arc::new(Connector::new(options.servers.clone(), options.source.clone()));
-        let of_host = |most| host_pool(&options, most, &trust, &pooler, &connector);
+        let of_host = |most| host_pool(&options, most, &trust, &pooler, &settings, &connector);
         let host = of_host(options.connections.max(1)).connect_lazy_with(connector.current());
         // Leases are renewed on a connection of their own: when all others are busy, it matters most.
         let keeper = Arc::new(Keeper::new(of_host(1), connector.current()));
@@ -233,6 +217,7 @@ impl PostgresStore {
             database,
             trust,
             pooler,
+            settings,
             patience: None,
             longest: longest_answer(options.statement_timeout),
             keeps: false,
@@ -262,13 +247,14 @@ fn host_pool(
     most: u32,
     trust: &Arc<Trust>,
     pooler: &Arc<Pooler>,
+    settings: &Arc<Settings>,
     connector: &Arc<Connector<PostgresServers>>,
 ) -> PgPoolOptions {
-    let (trust, trust_of_returned, pooler, connector) = (trust.clone(), trust.clone(), pooler.clone(), connector.clone());
+    let (trust, trust_of_returned) = (trust.clone(), trust.clone());
+    let (pooler, settings, connector) = (pooler.clone(), settings.clone(), connector.clone());
     // A host that does not answer gives way to the next.
     let acquire_timeout =
         if options.servers.is_one() { options.acquire_timeout } else { options.acquire_timeout.min(SIGN_OF_LIFE) };
-    let settings = [options.statement_timeout, options.lock_timeout].map(|span| span.as_millis().to_string());
     PgPoolOptions::new()
         .max_connections(most)
         .acquire_timeout(acquire_timeout)
@@ -291,15 +277,14 @@ fn host_pool(
             Box::pin(async move { Ok(trusted) })
         })
         .after_connect(move |connection, _| {
-            let ([statement, lock], pooler, servers) = (settings.clone(), pooler.clone(), connector.servers());
+            let (settings, pooler, servers) = (settings.clone(), pooler.clone(), connector.servers());
             Box::pin(async move {
                 servers.check(connection).await?;
                 // What would be set there, others of its users would meet.
                 if pooler.is_present() {
                     return Ok(());
                 }
-                connection.execute(sqlx::query(SETTINGS).bind(statement).bind(lock)).await?;
-                Ok(())
+                settings.set(connection).await
             })
         })
 }

@@ -13,6 +13,7 @@ use sqlx::{ConnectOptions, Connection, Row};
 use tokio::sync::Mutex;
 
 use super::address::PostgresServers;
+use super::settings::Settings;
 use crate::connector::Connector;
 use crate::run::within;
 
@@ -36,17 +37,9 @@ pub(super) struct Pooler {
 }
 
 impl Pooler {
-    /// `statement` and `lock` are the longest statement and the longest wait for a lock.
-    pub(super) fn new(statement: Duration, lock: Duration) -> Self {
-        let begin = format!(
-            "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = {}; SET LOCAL lock_timeout = {}; \
-             SET LOCAL idle_in_transaction_session_timeout = 5000; SET LOCAL jit = off; SET LOCAL enable_indexscan = on; \
-             SET LOCAL enable_indexonlyscan = on; SET LOCAL enable_nestloop = on; SET LOCAL enable_seqscan = off; \
-             SET LOCAL enable_bitmapscan = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off",
-            statement.as_millis(),
-            lock.as_millis()
-        );
-        Self { known: AtomicU8::new(UNKNOWN), asking: Mutex::default(), begin }
+    /// A transaction behind a pooler begins with these settings.
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self { known: AtomicU8::new(UNKNOWN), asking: Mutex::default(), begin: settings.begin() }
     }
 
     /// Whether there is one, as far as is known.
