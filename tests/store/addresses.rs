@@ -1,5 +1,6 @@
 //! Addresses of servers: IPv6 literals, several hosts, logins that change.
 
+use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -7,14 +8,16 @@ use std::time::Duration;
 use async_trait::async_trait;
 use outbox::store::mysql::MySqlOptions;
 use outbox::store::postgres::PostgresOptions;
-use outbox::store::{AddressSource, Index, Node, NodeStore, NotifyStore, SchemaStore, SessionStore, hosts, with_hosts};
+use outbox::store::{
+    AddressSource, DoctorStore, Index, Node, NodeStore, NotifyStore, SchemaStore, SessionStore, Severity, hosts, with_hosts,
+};
 use outbox::{MySqlStore, PostgresStore, Store, StoreError, TransactionalStore};
 use servers::{Database, Durability, Server};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 use support::{Harness, MySql, Network, Postgres, Proxy, eventually, in_time};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::common::{LEASE, claim_due, owner, plains, write};
+use crate::common::{LEASE, claim_due, expectations, owner, plains, write};
 
 /// Listens on `[::1]`, and passes everything on to a server. Returns its host and port as an address has them.
 async fn over_ipv6(server: String) -> String {
@@ -141,12 +144,44 @@ async fn a_host_that_takes_no_writes_is_passed_over_unless_the_address_asks_for_
         store.begin().await.expect("begins");
     }
     for attributes in ["any", "primary"] {
+        let log = Log::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+        let subscribed = tracing::subscriber::set_default(subscriber);
         let store = asks_for(attributes).await;
+        let findings = store.diagnose(&expectations()).await.expect("looks");
+        drop(subscribed);
+
+        let (first, logged) = (format!("127.0.0.1:{}", read_only.port()), log.text());
+        assert_eq!(logged.matches("the server takes no writes").count(), 1, "{attributes}: {logged}");
+        assert!(logged.contains(&first) && logged.contains("its sessions are read-only"), "{attributes}: {logged}");
+        let writable = findings.iter().find(|finding| finding.check == "writable").expect("was looked at");
+        assert!(writable.severity == Severity::Fault && writable.found.contains(&first), "{attributes}: {writable:?}");
         assert!(matches!(store.check_schema().await, Err(StoreError::NoSchema { .. })), "{attributes}: this is the first one");
     }
     let alone = with_hosts(&url, &format!("127.0.0.1:{}", read_only.port()));
     let error = PostgresStore::connect(&format!("{alone}&target_session_attrs=read-write")).await.expect_err("refused");
     assert!(outbox::chain(&error).to_string().contains("read-only") && error.is_transient(), "{error:?}");
+}
+
+/// The log of this thread.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().expect("no panic")).into_owned()
+    }
+}
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("no panic").write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 /// An address whose password changes.

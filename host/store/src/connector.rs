@@ -47,6 +47,14 @@ pub(super) trait Servers: Sized + Send + Sync + 'static {
 
     /// Fails if the server is not of the kind that the address asks for.
     fn check(&self, connection: &mut ConnectionOf<Self>) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
+
+    /// Why a server of several takes no writes although the address allows it. `None` if it takes writes.
+    fn obstacle(
+        &self,
+        _connection: &mut ConnectionOf<Self>,
+    ) -> impl Future<Output = Result<Option<&'static str>, sqlx::Error>> + Send {
+        std::future::ready(Ok(None))
+    }
 }
 
 /// Opens connections, and aims pools.
@@ -73,6 +81,8 @@ struct State<S> {
     read_at: Instant,
     /// Whether the last try to read it failed.
     is_unread: bool,
+    /// The index of the server that took no writes when a connection was opened to it last; `None` if the server in use takes writes.
+    takes_no_writes: Option<usize>,
 }
 
 impl<S: Servers> Connector<S> {
@@ -80,7 +90,15 @@ impl<S: Servers> Connector<S> {
     pub(super) fn new(servers: Arc<S>, source: Option<(Arc<dyn AddressSource>, String)>) -> Self {
         let (source, address) = source.map_or((None, String::new()), |(source, address)| (Some(source), address));
         let is_fixed = source.is_none() && servers.each().len() == 1;
-        let state = State { servers, current: 0, version: 0, address, read_at: Instant::now(), is_unread: false };
+        let state = State {
+            servers,
+            current: 0,
+            version: 0,
+            address,
+            read_at: Instant::now(),
+            is_unread: false,
+            takes_no_writes: None,
+        };
         Self {
             source,
             is_fixed,
@@ -122,11 +140,13 @@ impl<S: Servers> Connector<S> {
             let connecting = async {
                 let mut connection = server.connect().await?;
                 servers.check(&mut connection).await?;
-                Ok(connection)
+                let obstacle = if each.len() > 1 { servers.obstacle(&mut connection).await? } else { None };
+                Ok((connection, obstacle))
             };
             match tokio::time::timeout(longest, connecting).await.unwrap_or(Err(sqlx::Error::PoolTimedOut)) {
-                Ok(connection) => {
+                Ok((connection, obstacle)) => {
                     self.use_server(&servers, index);
+                    self.log_obstacle(&servers, index, obstacle);
                     return Ok(connection);
                 }
                 Err(error) if each.len() == 1 || !S::may_be_elsewhere(&error) => return Err(error),
@@ -229,6 +249,23 @@ impl<S: Servers> Connector<S> {
             state.version += 1;
             let server = S::label(&servers.each()[index]);
             tracing::info!(target: "outbox::store", server, "new connections are opened to another server");
+        }
+    }
+
+    /// Logs once that the server in use takes no writes.
+    fn log_obstacle(&self, servers: &Arc<S>, index: usize, obstacle: Option<&'static str>) {
+        let takes_no_writes = obstacle.map(|_| index);
+        if std::mem::replace(&mut self.lock().takes_no_writes, takes_no_writes) == takes_no_writes {
+            return;
+        }
+        if let Some(reason) = obstacle {
+            let server = S::label(&servers.each()[index]);
+            tracing::warn!(
+                target: "outbox::store",
+                server,
+                reason,
+                "the server takes no writes, but target_session_attrs=any or primary allows it"
+            );
         }
     }
 

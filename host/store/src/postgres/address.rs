@@ -131,17 +131,26 @@ impl Servers for PostgresServers {
         if self.attributes == SessionAttributes::Any {
             return Ok(());
         }
-        let row =
-            sqlx::raw_sql("SELECT pg_catalog.pg_is_in_recovery(), pg_catalog.current_setting('transaction_read_only') = 'on'")
-                .fetch_one(connection)
-                .await?;
-        let (is_standby, is_read_only): (bool, bool) = (row.try_get(0)?, row.try_get(1)?);
-        match self.attributes {
-            _ if is_standby => Err(not_suitable("it is a standby")),
-            SessionAttributes::ReadWrite if is_read_only => Err(not_suitable("its sessions are read-only")),
+        match obstacle(connection).await? {
+            Some(why) if why == STANDBY || self.attributes == SessionAttributes::ReadWrite => Err(not_suitable(why)),
             _ => Ok(()),
         }
     }
+
+    async fn obstacle(&self, connection: &mut PgConnection) -> Result<Option<&'static str>, sqlx::Error> {
+        // The check has found none otherwise.
+        if self.attributes == SessionAttributes::ReadWrite { Ok(None) } else { obstacle(connection).await }
+    }
+}
+
+const STANDBY: &str = "it is a standby";
+
+/// Why a server takes no writes of this session; `None` if it takes them.
+async fn obstacle(connection: &mut PgConnection) -> Result<Option<&'static str>, sqlx::Error> {
+    let sql = "SELECT pg_catalog.pg_is_in_recovery(), pg_catalog.current_setting('transaction_read_only') = 'on'";
+    let row = sqlx::raw_sql(sql).fetch_one(connection).await?;
+    let (is_standby, is_read_only): (bool, bool) = (row.try_get(0)?, row.try_get(1)?);
+    Ok(if is_standby { Some(STANDBY) } else { is_read_only.then_some("its sessions are read-only") })
 }
 
 fn not_suitable(why: &'static str) -> sqlx::Error {

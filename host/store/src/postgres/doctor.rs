@@ -7,8 +7,10 @@ use async_trait::async_trait;
 use outbox_event::time::system_clock;
 use sqlx::{Connection, Row};
 
+use super::address::PostgresServers;
 use super::primary::on_primary;
 use super::{PostgresStore, Run, health};
+use crate::connector::Servers;
 use crate::doctor::{LOOK, READS, clock, index, lease, partitions, reads, schema, session};
 use crate::{DoctorStore, Expectations, Finding, LaggingSequence, NotifyStore, SchemaStore, StoreError, TransactionalStore};
 
@@ -36,11 +38,12 @@ impl DoctorStore for PostgresStore {
     async fn diagnose(&self, expectations: &Expectations) -> Result<Vec<Finding>, StoreError> {
         let settings = settings(self).await?;
         let get = |name: &str| settings.get(name).map_or("", String::as_str);
+        let server = PostgresServers::label(&self.connector.current());
         let mut findings = vec![
             Finding::good("connection", format!("connected to {} as {}", self.database, get("user"))),
             version(get("server_version"), number(get("server_version_num"))),
             encoding(get("server_encoding")),
-            writable(get("in_recovery") == "true", get("default_transaction_read_only") == "on", get("user")),
+            writable(&server, get("in_recovery") == "true", get("default_transaction_read_only") == "on", get("user")),
             fsync(get("fsync")),
             synchronous_commit(get("synchronous_commit"), get("user")),
             isolation(get("default_transaction_isolation"), get("user")),
@@ -130,15 +133,16 @@ fn encoding(found: &str) -> Finding {
     }
 }
 
-fn writable(in_recovery: bool, read_only: bool, user: &str) -> Finding {
+/// `server` is the host of the address that is in use.
+fn writable(server: &str, in_recovery: bool, read_only: bool, user: &str) -> Finding {
     if in_recovery {
         let fix = "let the address lead to the primary, or promote this server: SELECT pg_promote()";
-        Finding::fault("writable", "the server is a standby and takes no writes", fix)
+        Finding::fault("writable", format!("the server {server} is a standby and takes no writes"), fix)
     } else if read_only {
         let fix = format!("ALTER ROLE {user} SET default_transaction_read_only = off");
-        Finding::fault("writable", "transactions of this user are read-only by default", fix)
+        Finding::fault("writable", format!("transactions of this user on {server} are read-only by default"), fix)
     } else {
-        Finding::good("writable", "the server takes writes")
+        Finding::good("writable", format!("the server {server} takes writes"))
     }
 }
 
