@@ -10,6 +10,7 @@ mod effects;
 mod index;
 mod inspect;
 mod keys;
+mod many_keys;
 mod migrate;
 mod model;
 mod mysql_server;
@@ -213,6 +214,7 @@ conformance! {
     keys::what_is_finished_or_not_yet_available_is_not_waited_for,
     keys::an_event_behind_another_is_not_due_and_keeps_its_counters,
     keys::blockers_are_listed_in_pages_each_once,
+    many_keys::thousands_of_blocked_aggregates_are_looked_at_page_by_page,
     keys::a_queue_goes_on_in_order_when_its_blocker_is_resolved,
     keys::a_replayed_blocker_is_delivered_before_its_queue,
     keys::a_discarded_blocker_lets_its_queue_go,
