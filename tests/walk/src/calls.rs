@@ -10,7 +10,7 @@ use outbox::{Event, Mode, Status};
 use tokio::time::Instant;
 
 use crate::again;
-use crate::plan::Plan;
+use crate::plan::{Breaks, Plan};
 use crate::table::is_unfinished;
 use crate::world::{World, shown};
 
@@ -234,7 +234,8 @@ impl World {
     /// A call of the first route begins. While its listener breaks with every call, its breaker lets few of them through: those
     /// that open it, those that had begun by then, and one after each pause.
     pub(crate) fn calls_while_broken(&mut self, life: usize) {
-        let Some((from, to)) = self.plan.listeners.breaks.filter(|(from, to)| (*from..*to).contains(&again::elapsed())) else {
+        let (host, now) = (self.lives[life].place, again::elapsed());
+        let Some(Breaks { from, to, .. }) = self.plan.listeners.breaks.filter(|breaks| breaks.concern(host, now)) else {
             return;
         };
         let calls = self.calls.while_broken.entry(life).or_default();

@@ -44,8 +44,8 @@ impl Actor {
         Registration::new(route(self.route), self)
     }
 
-    /// What it does with the n-th call of an event.
-    fn act(&self, plan: &Plan, event: &Event, nth: u64) -> (Duration, Act) {
+    /// Chooses the act of this host for the n-th call of an event.
+    fn act(&self, plan: &Plan, host: usize, event: &Event, nth: u64) -> (Duration, Act) {
         let whose = event.id().as_str().bytes().fold(7, |sum: u64, byte| sum.wrapping_mul(31) + u64::from(byte));
         let mut of_event = Chance::of(plan.seed ^ whose, 5);
         let manners = &plan.listeners;
@@ -54,8 +54,7 @@ impl Actor {
 
         let mut of_call = Chance::of(plan.seed ^ whose, 6 + nth);
         let takes = of_call.millis(0..u64::try_from(manners.longest.as_millis()).expect("a few seconds") + 1);
-        let now = again::elapsed();
-        if self.route == 0 && manners.breaks.is_some_and(|(from, to)| from <= now && now < to) {
+        if self.route == 0 && manners.breaks.is_some_and(|breaks| breaks.concern(host, again::elapsed())) {
             return (takes, Act::Panic { at_once: false });
         }
         let act = match of_call.index(7) {
@@ -87,7 +86,7 @@ impl Listener for Actor {
         }
         let number = world.call_begins(self.life, visit.event);
         let nth = world.calls.nth(number);
-        let (takes, act) = self.act(&world.plan, visit.event, nth);
+        let (takes, act) = self.act(&world.plan, world.lives[self.life].place, visit.event, nth);
         if self.route == 0 {
             world.calls_while_broken(self.life);
         }

@@ -102,7 +102,23 @@ pub(crate) struct Manners {
     /// The longest ordinary call.
     pub(crate) longest: Duration,
     /// When the listener of the first route breaks with every call.
-    pub(crate) breaks: Option<(Duration, Duration)>,
+    pub(crate) breaks: Option<Breaks>,
+}
+
+/// A time in which a listener breaks with every call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Breaks {
+    /// At this host alone, or at all.
+    pub(crate) host: Option<usize>,
+    pub(crate) from: Duration,
+    pub(crate) to: Duration,
+}
+
+impl Breaks {
+    /// Whether it breaks at this host now.
+    pub(crate) fn concern(&self, host: usize, now: Duration) -> bool {
+        self.host.is_none_or(|only| only == host) && (self.from..self.to).contains(&now)
+    }
 }
 
 const MODES: [Mode; 4] = [Mode::SingleNode, Mode::MultiNode, Mode::Ordered, Mode::OrderedByAggregate];
@@ -151,26 +167,32 @@ impl Plan {
                 .with_sick_host(&mut Chance::of(seed, 13), hosts, chaos)
                 .with_refused_claims(&mut Chance::of(seed, 14))
                 .with_damage(&mut Chance::of(seed, 15)),
-            listeners: Manners::by(chance, lease, chaos),
+            listeners: Manners::by(chance, lease, chaos).with_bad_host(&mut Chance::of(seed, 16), hosts, chaos),
         }
         .with_time_to_notice()
     }
 
-    /// If one sick host is the only fault, it is sick for so long, and calls are so short, that its events must be delivered meanwhile.
+    /// If one sick host, or the listener of one host, is the only fault, it lasts for so long, and calls are so short, that events must be
+    /// delivered meanwhile.
     fn with_time_to_notice(mut self) -> Self {
-        if self.has_only_mild_faults()
-            && let Some((_, from)) = &mut self.faults.sick
-        {
-            (*from, self.chaos) = (Duration::from_secs(20), Duration::from_secs(200));
-            self.listeners = Manners { longest: Duration::from_millis(200), ..Manners::default() };
+        let at_one_host = self.listeners.breaks.filter(|breaks| breaks.host.is_some());
+        if self.has_only_mild_faults() && (self.faults.sick.is_some() || at_one_host.is_some()) {
+            let from = Duration::from_secs(20);
+            self.chaos = Duration::from_secs(200);
+            if let Some((_, sick_from)) = &mut self.faults.sick {
+                *sick_from = from;
+            }
+            let breaks = at_one_host.map(|breaks| Breaks { from, to: self.chaos, ..breaks });
+            self.listeners = Manners { longest: Duration::from_millis(200), breaks, ..Manners::default() };
         }
         self
     }
 
-    /// Whether the database does everything at once, except for outcomes and claims that it refuses, and no host goes. A claim that
-    /// cannot be renewed ends, and its call is cut off.
+    /// Whether the database does everything at once, except for outcomes and claims that it refuses, and no host goes or stands aside. A
+    /// claim that cannot be renewed ends, and its call is cut off.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.has_only_mild_faults() && self.faults.sick.is_none() && self.faults.unrenewable == 0
+        let all_work = self.faults.sick.is_none() && self.listeners.breaks.is_none_or(|breaks| breaks.host.is_none());
+        self.has_only_mild_faults() && all_work && self.faults.unrenewable == 0
     }
 
     /// Whether the only faults are refused outcomes, claims and renewals, damaged payloads, and one host without connections.
@@ -252,7 +274,7 @@ impl Manners {
     fn by(chance: &mut Chance, lease: Duration, chaos: Duration) -> Self {
         let breaks = chance.per_mille(300).then(|| {
             let from = chaos.mul_f64(chance.number(0..700) as f64 / 1_000.0);
-            (from, from + chance.millis(5_000..40_000))
+            Breaks { host: None, from, to: from + chance.millis(5_000..40_000) }
         });
         Self {
             troubled: chance.one_of(&[0, 200, 700]),
@@ -260,5 +282,14 @@ impl Manners {
             longest: lease.mul_f64(chance.one_of(&[0.001, 0.1, 0.6])),
             breaks,
         }
+    }
+
+    /// With a listener that breaks at one host for as long as faults come, in some runs. The first host is always well.
+    fn with_bad_host(self, chance: &mut Chance, hosts: usize, chaos: Duration) -> Self {
+        if hosts < 2 || !chance.per_mille(200) {
+            return self;
+        }
+        let (host, from) = (1 + chance.index(hosts - 1), chaos.mul_f64(chance.number(0..500) as f64 / 1_000.0));
+        Self { breaks: Some(Breaks { host: Some(host), from, to: chaos }), ..self }
     }
 }

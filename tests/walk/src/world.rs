@@ -260,7 +260,8 @@ impl World {
         &self.refusals[change as usize].rows
     }
 
-    /// Finds an event that has been due for long, though nothing is wrong but the outcomes of others and one host, and calls are short.
+    /// Finds an event that has been due for long, though nothing is wrong but the outcomes of others, one host, and the listener of one
+    /// host, and calls are short.
     pub(crate) fn check_progress(&mut self) {
         const LONG: Duration = Duration::from_secs(60);
         const SHORT: Duration = Duration::from_secs(1);
@@ -269,11 +270,12 @@ impl World {
         let keeps_order = matches!(mode, Mode::Ordered | Mode::OrderedByAggregate);
         let lacks_route = self.lives.iter().any(|life| life.lacks_route);
         let waits_behind = keeps_order && (faults.refused + faults.unclaimable + faults.damaged > 0 || lacks_route);
+        let breaks_at = listeners.breaks.map(|breaks| breaks.host);
         // A host stands aside only for one with the same listeners.
-        let nobody_helps = faults.sick.is_some() && lacks_route;
+        let nobody_helps = (faults.sick.is_some() || breaks_at.is_some()) && lacks_route;
         // Calls that are cut off by their deadline keep the workers of a host.
         let is_long = listeners.longest > SHORT || (listeners.troubled > 0 && deadline > SHORT);
-        if waits_behind || nobody_helps || !self.plan.has_only_mild_faults() || listeners.breaks.is_some() || is_long {
+        if waits_behind || nobody_helps || !self.plan.has_only_mild_faults() || breaks_at == Some(None) || is_long {
             return;
         }
         let before = self.table.now.minus(LONG);
@@ -284,9 +286,10 @@ impl World {
         if let Some(row) = self.table.rows.values().find(is_late) {
             let sick = self.plan.faults.sick.map(|(place, _)| place);
             let fault = format!(
-                "{} has been due for {LONG:?}, though only outcomes, claims and payloads of {refused:?} are refused, and only host {sick:?} \
-                 is sick",
-                row.seq
+                "{} has been due for {LONG:?}, though only outcomes, claims and payloads of {refused:?} are refused, only host {sick:?} is \
+                 sick, and a listener breaks only at host {:?}",
+                row.seq,
+                breaks_at.flatten()
             );
             self.violated(fault);
         }
