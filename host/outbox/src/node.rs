@@ -31,6 +31,7 @@ use others::{Notice, Others};
 use report::{has_same_states, report};
 pub(crate) use session::SessionKeeper;
 pub(crate) use stalls::Stalls;
+pub(crate) use vanished::machine;
 
 pub use hosts::hosts;
 pub use open_breakers::{HostBreaker, OpenBreakers};

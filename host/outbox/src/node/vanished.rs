@@ -19,7 +19,7 @@ pub fn vanished(nodes: &[NodeRecord], now: Timestamp) -> Vec<&NodeRecord> {
     let replaces = |node: &NodeRecord, gone: &NodeRecord| {
         node.started_at > gone.started_at
             && node.started_at.plus(LONGEST_LEASE) > gone.alive_until
-            && machine(node) == machine(gone)
+            && machine(&node.label) == machine(&gone.label)
     };
     let is_vanished = |gone: &&NodeRecord| {
         let is_recent = now.since(gone.alive_until) < REPORTED_FOR;
@@ -28,9 +28,9 @@ pub fn vanished(nodes: &[NodeRecord], now: Timestamp) -> Vec<&NodeRecord> {
     nodes.iter().filter(is_vanished).collect()
 }
 
-/// The label without the number of the process.
-fn machine(node: &NodeRecord) -> &str {
-    node.label.rsplit_once(' ').map_or(&*node.label, |(machine, _)| machine)
+/// The label of a host without the number of its process.
+pub(crate) fn machine(label: &str) -> &str {
+    label.rsplit_once(' ').map_or(label, |(machine, _)| machine)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::node::machine;
 use crate::store::AuditRecord;
 use crate::time::Timestamp;
 use crate::units::count;
@@ -46,8 +47,18 @@ impl Change {
     /// Whether an older record is another batch of this change, or the same change on another host.
     pub(super) fn has_part(&self, older: &AuditRecord) -> bool {
         let is_near = self.record.at.since(older.at) <= BETWEEN_PARTS;
-        let is_on_another_host = || is_by_host(older) && !self.hosts.contains(&older.actor);
-        is_near && self.is_like(older) && (is_batch(older) && self.record.actor == older.actor || is_on_another_host())
+        let is_next_batch = || is_batch(older) && self.record.actor == older.actor;
+        is_near && self.is_like(older) && (is_next_batch() || self.is_on_another_host(older))
+    }
+
+    /// Whether none of the hosts of this change made the record. A host that is started again has another process number, so starts and
+    /// stops on one machine are separate changes.
+    fn is_on_another_host(&self, older: &AuditRecord) -> bool {
+        let made_it = |host: &String| match older.action.as_str() {
+            "start_host" | "stop_host" => machine(host) == machine(&older.actor),
+            _ => *host == older.actor,
+        };
+        is_by_host(older) && !self.hosts.iter().any(made_it)
     }
 
     /// Whether an older record says that the same was done before, by the same person.
@@ -164,8 +175,21 @@ mod tests {
     #[test]
     fn a_host_that_starts_again_and_again_is_told_each_time() {
         let about = || json!({ "mode": "multi_node", "version": "0.1.0" });
-        let records = [by("web-1 9", 20, "start_host", about()), by("web-1 9", 10, "start_host", about())];
-        assert_eq!(changes(records).len(), 2);
+        let told = |actors: [&str; 3]| {
+            let seconds = [30, 20, 10];
+            let records = actors.into_iter().zip(seconds).map(|(actor, second)| by(actor, second, "start_host", about()));
+            changes(records).iter().map(Change::who).collect::<Vec<_>>()
+        };
+        assert_eq!(told(["web-1 9", "web-1 9", "web-1 9"]), ["web-1 9", "web-1 9", "web-1 9"], "in a container");
+        assert_eq!(told(["web-1 13", "web-1 11", "web-1 9"]), ["web-1 13", "web-1 11", "web-1 9"]);
+        assert_eq!(told(["web-3 9", "web-2 9", "web-1 9"]), ["web-1 9 and 2 other hosts"], "a deployment");
+    }
+
+    #[test]
+    fn a_swap_by_two_hosts_of_one_machine_is_one_change() {
+        let swap = || json!({ "plugin": "mailer", "from": "1", "to": "2" });
+        let changes = changes([by("web-1 11", 11, "swap_plugin", swap()), by("web-1 9", 10, "swap_plugin", swap())]);
+        assert_eq!(changes.iter().map(Change::who).collect::<Vec<_>>(), ["web-1 9 and 1 other host"]);
     }
 
     #[test]
