@@ -10,15 +10,26 @@ use crate::units::span;
 
 /// How long before a problem the change may have been made.
 const BEFORE: Duration = Duration::from_secs(10 * 60);
+/// How long after a change its host may record it: hosts compare their plugins once a second, then write the record. So a change may have
+/// caused a problem that began this long before the record. Changes by people are recorded as they are made.
+const RECORDED_WITHIN: Duration = Duration::from_secs(2);
 
 /// `it began 2 min after the swap of plugin mailer 1.3.0 (0f3a9c41d2be) → 1.4.0 (77b01c2e9a3d)`: the last change of a plugin, route, host
-/// or schema before a problem began. `None` without such a change in the ten minutes before. Safe for a terminal.
+/// or schema before a problem began. `it began within 2 s of …` if a host recorded its change after that. `None` without such a change in
+/// the ten minutes before. Safe for a terminal.
 #[must_use]
 pub fn preceding_change(changes: &[Change], began: Timestamp) -> Option<String> {
-    let is_near = |change: &&Change| change.record.at <= began && began.since(change.record.at) <= BEFORE;
+    let is_near = |change: &&Change| {
+        let delay = if change.hosts.is_empty() { Duration::ZERO } else { RECORDED_WITHIN };
+        change.record.at <= began.plus(delay) && began.since(change.record.at) <= BEFORE
+    };
     let described = changes.iter().filter(is_near).filter_map(|change| Some((change.record.at, words(&change.record)?)));
     let (at, words) = described.max_by_key(|(at, _)| *at)?;
-    Some(format!("it began {} after {words}", span(began.since(at))))
+    Some(if at <= began {
+        format!("it began {} after {words}", span(began.since(at)))
+    } else {
+        format!("it began within {} of {words}", span(RECORDED_WITHIN))
+    })
 }
 
 /// `None` if the change cannot be the cause of a problem.
@@ -65,6 +76,29 @@ mod tests {
         assert_eq!(before(1_120).as_deref(), Some(swapped), "a change of one event explains nothing");
         assert_eq!(before(960).as_deref(), Some("it began 1 min after the start of host web-1"));
         assert_eq!(before(1_601), None, "too long ago");
-        assert_eq!(before(899), None, "nothing preceded it");
+        assert_eq!(before(897), None, "nothing preceded it");
+    }
+
+    #[test]
+    fn a_problem_names_the_swap_that_its_host_recorded_just_after_it_began() {
+        let swap = || json!({ "plugin": "mailer", "from": "1.3.0 (ab)", "to": "1.4.0 (cd)" });
+        let began = at(1_000);
+        let swapped_after = |delay: Duration| {
+            changes([
+                AuditRecord::new(2, began.plus(delay), "web-1 10", "swap_plugin", swap()),
+                AuditRecord::new(1, at(940), "web-1 10", "start_host", json!({ "mode": "multi_node", "version": "0.1.0" })),
+            ])
+        };
+        let soon = preceding_change(&swapped_after(Duration::from_millis(500)), began);
+        assert_eq!(soon.as_deref(), Some("it began within 2 s of the swap of plugin mailer 1.3.0 (ab) → 1.4.0 (cd)"));
+        let later = preceding_change(&swapped_after(Duration::from_secs(3)), began);
+        assert_eq!(
+            later.as_deref(),
+            Some("it began 1 min after the start of host web-1 10"),
+            "the swap came after the problem"
+        );
+        let paused =
+            AuditRecord::new(3, at(1_001), "anna", "pause", json!({ "aggregate_type": "Order", "event_type": "Paid" }));
+        assert_eq!(preceding_change(&changes([paused]), began), None, "anna paused the route because of the problem");
     }
 }
