@@ -193,4 +193,7 @@ fn a_reset_of_the_schema_says_before_and_after_that_the_audit_records_go_too() {
     let reset = place.run(&["migrate", "reset", "--yes"]);
     assert_eq!((reset.code, records()), (Some(0), Some(0)), "{}", reset.stderr);
     assert!(reset.stderr.contains("audit records"), "{}", reset.stderr);
+    let audit = place.json(&["audit", "list", "--output", "json"]);
+    let reasons: Vec<_> = audit.as_array().expect("a list").iter().map(|record| record["reason"].as_str()).collect();
+    assert_eq!(reasons, [Some("reset: all tables were deleted with their events")], "{audit}");
 }
