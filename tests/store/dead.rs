@@ -224,6 +224,34 @@ pub(crate) async fn audit_records_that_may_touch_an_event_are_chosen(db: &dyn Ha
     assert_eq!(actors(store.list_audit(&narrow, 10).await.expect("reads")), ["by filter", "alone"]);
 }
 
+pub(crate) async fn audit_records_of_a_host_are_found_by_its_name_with_or_without_its_process(db: &dyn Harness) {
+    let one = finished(db, dead("a")).await;
+    let store = db.store();
+    for actor in ["web-1 4711", "web-1 4712", "web-1", "web-11 4711", "web-1 b"] {
+        store.note(&Audit::by(actor), "replay", &serde_json::json!({ "event_id": one }), 1).await.expect("notes");
+    }
+    let any = AuditFilter::default();
+    let of_one = AuditFilter { event_id: Some(one), ..any.clone() };
+    let touching = AuditFilter { touching: Some(one), ..any.clone() };
+
+    for (name, wanted) in [
+        ("web-1", vec!["web-1", "web-1 4712", "web-1 4711"]),
+        ("web-1 4711", vec!["web-1 4711"]),
+        ("web", vec![]),
+        ("web-", vec![]),
+    ] {
+        for filter in [&any, &of_one, &touching] {
+            let filter = AuditFilter { actor: Some(name.to_owned()), ..filter.clone() };
+            let found = store.list_audit(&filter, 10).await.expect("reads");
+            assert_eq!(found.iter().map(|record| record.actor.as_str()).collect::<Vec<_>>(), wanted, "{filter:?}");
+        }
+    }
+
+    store.note(&Audit::by("web-2 9"), "replay", &serde_json::json!({ "error": "a" }), 1).await.expect("notes");
+    let by_filter = AuditFilter { actor: Some("web-2".to_owned()), ..touching };
+    assert_eq!(store.list_audit(&by_filter, 10).await.expect("reads").len(), 1, "it may have touched the event");
+}
+
 pub(crate) async fn a_replay_of_many_is_noted_with_its_filter(db: &dyn Harness) {
     for _ in 0..3 {
         finished(db, dead("no")).await;

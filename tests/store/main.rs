@@ -196,6 +196,7 @@ conformance! {
     dead::what_is_done_by_hand_is_noted_with_who_and_why,
     dead::audit_records_are_chosen_by_who_what_which_and_when_and_read_page_by_page,
     dead::audit_records_that_may_touch_an_event_are_chosen,
+    dead::audit_records_of_a_host_are_found_by_its_name_with_or_without_its_process,
     dead::pages_of_audit_records_lose_none_and_repeat_none_though_all_were_made_at_once,
     dead::a_replay_of_many_is_noted_with_its_filter,
     dead::dead_events_are_found_by_aggregate_attempts_and_time,

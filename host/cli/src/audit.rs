@@ -57,7 +57,7 @@ pub(crate) enum AuditCommand {
 
 #[derive(Args, Debug)]
 pub(crate) struct List {
-    /// Only what this user, token or host did, like anna@shop
+    /// Only what this user, token or host did, like anna@shop; a host with or without the number of its process
     #[arg(long, value_name = "NAME")]
     actor: Option<String>,
     /// Only this action

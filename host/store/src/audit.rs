@@ -62,7 +62,7 @@ impl Audit {
 /// Which audit records to list; `None` means any.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditFilter {
-    /// By this actor.
+    /// By this actor. A host's name also finds its label: `web-1` finds `web-1 4711`.
     pub actor: Option<String>,
     /// Of this action, one of [`ACTIONS`](Self::ACTIONS).
     pub action: Option<String>,

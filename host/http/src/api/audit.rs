@@ -26,7 +26,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
                 json!({ "type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": 50 }),
                 "The most records to list.",
             )
-            .query("actor", text(), "Changes by this user, token or host.")
+            .query("actor", text(), "Changes by this user, token or host. A host's name finds all of its processes.")
             .query("action", json!({ "type": "string", "enum": AuditFilter::ACTIONS }), "Changes of this kind.")
             .query("event_id", id_schema(), "Changes to this one event.")
             .query("since", text(), "Changes since this time, or since so long ago: `2h`.")

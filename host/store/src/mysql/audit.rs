@@ -17,7 +17,7 @@ const NOTE: &str = "
 INSERT INTO outbox_event_audit (at, actor, action, selector, count, reason) VALUES (UTC_TIMESTAMP(6), ?, ?, ?, ?, ?)";
 
 /// Bound: earliest time, latest time twice; of the records at the latest time only those below this number; actor and action each
-/// twice, any where nothing is bound; limit.
+/// twice, any where nothing is bound; limit. An actor is also a host's name: its label without the number of its process.
 pub(super) const LIST: &str = concat!(
     "
 SELECT id, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', ours.at) AS micros, actor, action, selector, count, reason
@@ -25,7 +25,7 @@ FROM outbox_event_audit AS ours FORCE INDEX (outbox_audit_at)
 WHERE ours.at >= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND
   AND ours.at <= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND
   AND (ours.at < TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND OR id < ?)
-  AND (? IS NULL OR actor = ?) AND (? IS NULL OR action = ?) AND ",
+  AND (? IS NULL OR ? IN (actor, REGEXP_REPLACE(actor, ' [0-9]+$', ''))) AND (? IS NULL OR action = ?) AND ",
     on_primary!(),
     "
 ORDER BY ours.at DESC, id DESC LIMIT ?"
@@ -39,7 +39,7 @@ FROM outbox_event_audit AS ours FORCE INDEX (outbox_audit_one)
 WHERE selector = ? AND ours.at >= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND
   AND ours.at <= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND
   AND (ours.at < TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND OR id < ?)
-  AND (? IS NULL OR actor = ?) AND (? IS NULL OR action = ?) AND ",
+  AND (? IS NULL OR ? IN (actor, REGEXP_REPLACE(actor, ' [0-9]+$', ''))) AND (? IS NULL OR action = ?) AND ",
     on_primary!(),
     "
 ORDER BY ours.at DESC, id DESC LIMIT ?"
@@ -54,7 +54,7 @@ SELECT * FROM (
   WHERE selector = ? AND ours.at >= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND
     AND ours.at <= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND
     AND (ours.at < TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND OR id < ?)
-    AND (? IS NULL OR actor = ?) AND (? IS NULL OR action = ?)
+    AND (? IS NULL OR ? IN (actor, REGEXP_REPLACE(actor, ' [0-9]+$', ''))) AND (? IS NULL OR action = ?)
   ORDER BY ours.at DESC, id DESC LIMIT ?)
   UNION ALL
  (SELECT id, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', ours.at) AS micros, actor, action, selector, count, reason
@@ -62,7 +62,7 @@ SELECT * FROM (
   WHERE many_at >= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND
     AND many_at <= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND
     AND (many_at < TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND OR id < ?)
-    AND (? IS NULL OR actor = ?) AND (? IS NULL OR action = ?)
+    AND (? IS NULL OR ? IN (actor, REGEXP_REPLACE(actor, ' [0-9]+$', ''))) AND (? IS NULL OR action = ?)
   ORDER BY many_at DESC, id DESC LIMIT ?)) AS touching
 WHERE ",
     on_primary!(),

@@ -18,13 +18,13 @@ const NOTE: &str = "
 INSERT INTO outbox_event_audit (at, actor, reason, selector, action, count)
 VALUES (now(), $1::text, $2::text, $3::text, $4::text, $5::bigint)";
 
-/// Nothing bound means any actor $1 and any action $2. $3 earliest and $4 latest time; of the records at $4 only those below the
+/// Nothing bound means any actor $1 and any action $2. An actor is also a host's name: its label without the number of its process. $3 earliest and $4 latest time; of the records at $4 only those below the
 /// number $5; $6 limit.
 pub(super) const LIST: &str = concat!(
     "
 SELECT id, at, actor, action, selector, count, reason FROM outbox_event_audit
 WHERE at >= $3::timestamptz AND at <= $4::timestamptz AND (at < $4 OR id < $5::bigint)
-  AND ($1::text IS NULL OR actor = $1) AND ($2::text IS NULL OR action = $2) AND ",
+  AND ($1::text IS NULL OR $1 IN (actor, regexp_replace(actor, ' [0-9]+$', ''))) AND ($2::text IS NULL OR action = $2) AND ",
     on_primary!(),
     "
 ORDER BY at DESC, id DESC LIMIT $6::bigint"
@@ -36,7 +36,7 @@ pub(super) const LIST_OF_ONE: &str = concat!(
 SELECT id, at, actor, action, selector, count, reason FROM outbox_event_audit
 WHERE selector = $7::text AND left(selector, 12) = '{"event_id":'
   AND at >= $3::timestamptz AND at <= $4::timestamptz AND (at < $4 OR id < $5::bigint)
-  AND ($1::text IS NULL OR actor = $1) AND ($2::text IS NULL OR action = $2) AND "#,
+  AND ($1::text IS NULL OR $1 IN (actor, regexp_replace(actor, ' [0-9]+$', ''))) AND ($2::text IS NULL OR action = $2) AND "#,
     on_primary!(),
     "
 ORDER BY at DESC, id DESC LIMIT $6::bigint"
@@ -49,13 +49,13 @@ SELECT * FROM (
  (SELECT id, at, actor, action, selector, count, reason FROM outbox_event_audit
   WHERE selector = $7::text AND left(selector, 12) = '{"event_id":'
   AND at >= $3::timestamptz AND at <= $4::timestamptz AND (at < $4 OR id < $5::bigint)
-    AND ($1::text IS NULL OR actor = $1) AND ($2::text IS NULL OR action = $2)
+    AND ($1::text IS NULL OR $1 IN (actor, regexp_replace(actor, ' [0-9]+$', ''))) AND ($2::text IS NULL OR action = $2)
   ORDER BY at DESC, id DESC LIMIT $6::bigint)
   UNION ALL
  (SELECT id, at, actor, action, selector, count, reason FROM outbox_event_audit
   WHERE action IN ('pause', 'resume', 'replay', 'retry_now') AND left(selector, 12) <> '{"event_id":'
     AND at >= $3::timestamptz AND at <= $4::timestamptz AND (at < $4 OR id < $5::bigint)
-    AND ($1::text IS NULL OR actor = $1) AND ($2::text IS NULL OR action = $2)
+    AND ($1::text IS NULL OR $1 IN (actor, regexp_replace(actor, ' [0-9]+$', ''))) AND ($2::text IS NULL OR action = $2)
   ORDER BY at DESC, id DESC LIMIT $6::bigint)) AS touching
 WHERE "#,
     on_primary!(),

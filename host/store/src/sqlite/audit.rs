@@ -14,19 +14,19 @@ use crate::{Audit, AuditFilter, AuditRecord, AuditStore, StoreError, row};
 const NOTE: &str = "
 INSERT INTO outbox_event_audit (at, actor, action, selector, count, reason) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 
-/// Nothing bound means any actor ?1 and any action ?2. ?3 earliest and ?4 latest time; of the records at ?4 only those below the
+/// Nothing bound means any actor ?1 and any action ?2. An actor is also a host's name: its label without the number of its process. ?3 earliest and ?4 latest time; of the records at ?4 only those below the
 /// number ?5; ?6 limit.
 pub(super) const LIST: &str = "
 SELECT id, at, actor, action, selector, count, reason FROM outbox_event_audit
 WHERE at >= ?3 AND at <= ?4 AND (at < ?4 OR id < ?5)
-  AND (?1 IS NULL OR actor = ?1) AND (?2 IS NULL OR action = ?2)
+  AND (?1 IS NULL OR actor = ?1 OR rtrim(actor, '0123456789') = ?1 || ' ') AND (?2 IS NULL OR action = ?2)
 ORDER BY at DESC, id DESC LIMIT ?6";
 
 /// As above; ?7 the selector of the event.
 pub(super) const LIST_OF_ONE: &str = r#"
 SELECT id, at, actor, action, selector, count, reason FROM outbox_event_audit
 WHERE selector = ?7 AND substr(selector, 1, 12) = '{"event_id":' AND at >= ?3 AND at <= ?4 AND (at < ?4 OR id < ?5)
-  AND (?1 IS NULL OR actor = ?1) AND (?2 IS NULL OR action = ?2)
+  AND (?1 IS NULL OR actor = ?1 OR rtrim(actor, '0123456789') = ?1 || ' ') AND (?2 IS NULL OR action = ?2)
 ORDER BY at DESC, id DESC LIMIT ?6"#;
 
 /// As above. The newest of each kind, then the newest of both.
@@ -34,14 +34,14 @@ pub(super) const LIST_TOUCHING: &str = r#"
 SELECT * FROM (
   SELECT id, at, actor, action, selector, count, reason FROM outbox_event_audit
   WHERE selector = ?7 AND substr(selector, 1, 12) = '{"event_id":' AND at >= ?3 AND at <= ?4 AND (at < ?4 OR id < ?5)
-    AND (?1 IS NULL OR actor = ?1) AND (?2 IS NULL OR action = ?2)
+    AND (?1 IS NULL OR actor = ?1 OR rtrim(actor, '0123456789') = ?1 || ' ') AND (?2 IS NULL OR action = ?2)
   ORDER BY at DESC, id DESC LIMIT ?6)
 UNION ALL
 SELECT * FROM (
   SELECT id, at, actor, action, selector, count, reason FROM outbox_event_audit
   WHERE action IN ('pause', 'resume', 'replay', 'retry_now') AND substr(selector, 1, 12) <> '{"event_id":'
     AND at >= ?3 AND at <= ?4 AND (at < ?4 OR id < ?5)
-    AND (?1 IS NULL OR actor = ?1) AND (?2 IS NULL OR action = ?2)
+    AND (?1 IS NULL OR actor = ?1 OR rtrim(actor, '0123456789') = ?1 || ' ') AND (?2 IS NULL OR action = ?2)
   ORDER BY at DESC, id DESC LIMIT ?6)
 ORDER BY at DESC, id DESC LIMIT ?6"#;
 
