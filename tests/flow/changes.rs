@@ -1,7 +1,10 @@
 //! The changes of a host in the audit log.
 
+use std::time::Duration;
+
 use outbox::Status;
-use outbox::store::{AuditRecord, AuditStore};
+use outbox::store::{Audit, AuditRecord, AuditStore};
+use outbox::why::RecentRecords;
 use support::{Database, Recorder, eventually};
 
 use crate::common::{ROUTE, commit_one, outbox, reaches};
@@ -34,4 +37,25 @@ pub(crate) async fn an_audit_log_that_cannot_be_written_stops_neither_a_host_nor
     reaches(db, id, Status::Done).await;
     support::in_time("the shutdown ends", host.shutdown()).await;
     db.execute("ALTER TABLE taken_away RENAME TO outbox_event_audit").await;
+}
+
+pub(crate) async fn a_replay_of_many_events_hides_no_swap_of_the_last_hour<D: Database>(db: &D) {
+    let store = db.store();
+    let swap = serde_json::json!({ "plugin": "mailer", "from": "1.3.0 (ab)", "to": "1.4.0 (cd)" });
+    store.note(&Audit::by("web-1 4711"), "swap_plugin", &swap, 1).await.expect("notes");
+    let batch = serde_json::json!({ "dead_before": "2126-11-21T08:30:00.000000Z" });
+    store.note(&Audit::by("anna"), "replay", &batch, 500).await.expect("notes");
+    for _ in 0..10 {
+        let twice = "INSERT INTO outbox_event_audit (at, actor, action, selector, count, reason) \
+                     SELECT at, actor, action, selector, count, reason FROM outbox_event_audit WHERE action = 'replay'";
+        db.execute(twice).await;
+    }
+    let now = store.now().await.expect("tells the time");
+
+    let recent = RecentRecords::read(&*store, now).await.expect("reads");
+
+    assert_eq!((recent.records.len(), recent.has_earlier), (1_025, false));
+    assert_eq!(recent.records.last().map(|record| record.action.as_str()), Some("swap_plugin"));
+    let later = RecentRecords::read(&*store, now.plus(Duration::from_secs(7_200))).await.expect("reads");
+    assert_eq!((later.records.len(), later.has_earlier), (500, true), "one page of older records");
 }

@@ -9,6 +9,7 @@ use outbox::event::{MAX_PAYLOAD_BYTES, OwnerId, Status};
 use outbox::purge::PurgeConfig;
 use outbox::store::{Expectations, Filter, Finding, Plan, Record, SetAside, Severity};
 use outbox::time::{Clock, SystemClock, Timestamp};
+use outbox::why::RecentRecords;
 use outbox::{Store, StoreError};
 
 use crate::config::{Config, Flags, Settings};
@@ -18,9 +19,6 @@ use crate::output::{self, Colour, Output, count, paint, shown};
 
 /// How many of the events that failed, were given up or wait for a listener are asked for the reason: the newest.
 const LOOKED_AT: u32 = 100;
-
-/// How many records of the audit log are read for the changes that precede problems.
-const CHANGES: u32 = 200;
 
 /// Check settings, plugins, database, hosts, routes and events, and suggest a fix for each problem
 #[derive(Args, Debug)]
@@ -143,7 +141,8 @@ async fn contents(
     findings.extend(look::aside(&nodes, now));
     let routes = store.count_routes().await?;
     // They explain findings. Without the right to read them, the findings are still listed.
-    let changes = outbox::why::changes(store.audit(CHANGES).await.unwrap_or_default());
+    let recent = RecentRecords::read(store, now).await.unwrap_or_default();
+    let changes = outbox::why::changes(recent.records);
     findings.extend(look::sinks(&nodes, &routes, &changes, &here.flags, now));
     let delivers = nodes.iter().any(|node| node.alive);
     let stats = store.stats().await?;

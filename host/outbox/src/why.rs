@@ -13,6 +13,7 @@ mod parked;
 mod pauses;
 mod preceding;
 mod reason;
+mod recent;
 mod sentence;
 mod state;
 
@@ -35,6 +36,8 @@ pub use parked::{MISSPELT, first_listener, may_be_misspelt};
 pub use pauses::{Pauses, covered, holding, passed_over, resume_command};
 #[doc(hidden)]
 pub use preceding::preceding_change;
+#[doc(hidden)]
+pub use recent::RecentRecords;
 #[doc(hidden)]
 pub use sentence::parts;
 

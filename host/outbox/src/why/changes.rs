@@ -87,7 +87,10 @@ impl Change {
 pub fn changes(records: impl IntoIterator<Item = AuditRecord>) -> Vec<Change> {
     let mut changes: Vec<Change> = Vec::new();
     for record in records {
-        match changes.iter_mut().rev().find(|change| change.has_part(&record)) {
+        // All other records are changes by themselves, and there may be thousands.
+        let may_be_part = is_batch(&record) || is_by_host(&record);
+        let same = if may_be_part { changes.iter_mut().rev().find(|change| change.has_part(&record)) } else { None };
+        match same {
             Some(change) => change.add(record),
             None => changes.push(Change::of(record)),
         }

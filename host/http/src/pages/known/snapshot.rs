@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 use outbox::purge::PurgeConfig;
-use outbox::why::Change;
+use outbox::why::{Change, RecentRecords};
 use outbox_event::time::{Timestamp, system_clock};
 use outbox_event::{Headers, Status};
 use outbox_store::{
@@ -31,8 +31,6 @@ const WAIT_AGAIN_AFTER: Duration = Duration::from_secs(1);
 const DEAR: Duration = Duration::from_secs(1);
 /// How many dead events are grouped by their errors: the newest ones.
 pub(crate) const SAMPLE: u32 = 500;
-/// How many records of the audit log are read for the changes that precede problems.
-const CHANGES: u32 = 200;
 /// How many dead events are read at once.
 const AT_ONCE: u32 = 50;
 
@@ -285,7 +283,8 @@ async fn take(store: Arc<dyn Store>, purge: PurgeConfig) -> Result<Snapshot, Sto
     }
     let lagging_sequences = store.lagging_sequences().await?;
     // They explain problems. Without the right to read them, the problems are still shown.
-    let changes = outbox::why::changes(store.audit(CHANGES).await.unwrap_or_default());
+    let recent = RecentRecords::read(&*store, at).await.unwrap_or_default();
+    let changes = outbox::why::changes(recent.records);
     Ok(Snapshot { at, taken, stats, routes, nodes, dead, waits, overdue, lagging_sequences, changes })
 }
 

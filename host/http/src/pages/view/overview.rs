@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use maud::{Markup, html};
-use outbox::why::{Change, selector};
+use outbox::why::{Change, RecentRecords, selector};
 use outbox_event::time::Timestamp;
 use outbox_event::units::number;
 use outbox_store::{AuditRecord, RouteRecord};
@@ -24,23 +24,22 @@ pub(crate) struct Overview<'a> {
     pub(crate) hour: Vec<Option<Minute>>,
     /// How many events this host has in its hands, claimed or held by their partitions.
     pub(crate) in_hand: usize,
-    /// The audit log, newest first, at most [`READ`] records; `None` while the database does not answer.
-    pub(crate) changes: Option<Vec<AuditRecord>>,
+    /// The latest part of the audit log; `None` while the database does not answer.
+    pub(crate) recent: Option<RecentRecords>,
 }
 
 pub(crate) fn page(overview: &Overview<'_>) -> Markup {
     let frame = overview.frame;
     let now = frame.known.now();
+    let records = overview.recent.as_ref().map(|recent| recent.records.as_slice()).unwrap_or_default();
     html! {
         h1.unseen { "Overview" }
-        (frame.live("charts", &html! { div.charts { @for chart in charts(&overview.hour, now, overview.changes.as_deref().unwrap_or_default()) { (chart.show()) } } }))
+        (frame.live("charts", &html! { div.charts { @for chart in charts(&overview.hour, now, records) { (chart.show()) } } }))
         @if let Some(snapshot) = &frame.known.snapshot { (frame.live("waits", &waits(frame, snapshot, overview.in_hand))) }
-        @if let Some(records) = &overview.changes { (frame.live("changes", &changes(frame, records))) }
+        @if let Some(recent) = &overview.recent { (frame.live("changes", &changes(frame, recent))) }
     }
 }
 
-/// How many records of the audit log are read: a purge leaves one for each batch.
-pub(crate) const READ: u32 = 200;
 /// The most changes that are listed.
 const CHANGES: usize = 8;
 /// The most changes that have a line in each chart.
@@ -48,13 +47,13 @@ const LINES: usize = 40;
 /// The most characters of a change beside its line in a chart.
 const TEXT: usize = 160;
 
-fn changes(frame: &Frame, changes: &[AuditRecord]) -> Markup {
+fn changes(frame: &Frame, recent: &RecentRecords) -> Markup {
     html! {
         h2 { "Recent changes" }
-        @if changes.is_empty() {
+        @if recent.records.is_empty() {
             p.quiet { "No host, plugin, route or event was changed yet." }
         } @else {
-            (audit::rows(frame, changes, CHANGES, changes.len() >= READ as usize))
+            (audit::rows(frame, &recent.records, CHANGES, recent.has_earlier))
             p { a href=(frame.to("audit")) { "Show the whole audit log" } }
         }
     }
@@ -228,11 +227,12 @@ mod tests {
 
     #[test]
     fn a_purge_that_was_read_whole_is_told_with_its_number_and_one_that_may_go_on_with_the_least() {
-        let shown = |records: &[AuditRecord]| changes(&frame(), records).into_string();
+        let shown =
+            |batches, has_earlier| changes(&frame(), &RecentRecords { records: purge(batches), has_earlier }).into_string();
 
-        let whole = shown(&purge(4));
+        let whole = shown(4, false);
         assert!(whole.contains(">2,000<") && !whole.contains("at least"), "{whole}");
-        let cut = shown(&purge(READ));
+        let cut = shown(200, true);
         assert!(cut.contains("at least 100,000"), "{cut}");
     }
 }
