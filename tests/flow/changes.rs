@@ -39,6 +39,15 @@ pub(crate) async fn an_audit_log_that_cannot_be_written_stops_neither_a_host_nor
     db.execute("ALTER TABLE taken_away RENAME TO outbox_event_audit").await;
 }
 
+pub(crate) async fn a_host_without_a_label_is_named_after_its_machine<D: Database>(db: &D) {
+    let machine = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("the kernel knows the name");
+    let host = outbox(db).listener(ROUTE, Recorder::done().listener()).start().await.expect("starts");
+    host.shutdown().await;
+
+    let records = db.store().audit(10).await.expect("reads");
+    assert_eq!(records[0].actor, format!("{} {}", machine.trim(), std::process::id()));
+}
+
 pub(crate) async fn a_replay_of_many_events_hides_no_swap_of_the_last_hour<D: Database>(db: &D) {
     let store = db.store();
     let swap = serde_json::json!({ "plugin": "mailer", "from": "1.3.0 (ab)", "to": "1.4.0 (cd)" });

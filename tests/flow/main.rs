@@ -111,6 +111,7 @@ on_every_database! {
     purge::any_undeletable_rows_are_the_only_ones_that_a_purge_leaves,
     changes::the_start_and_the_stop_of_a_host_are_in_the_audit_log,
     changes::an_audit_log_that_cannot_be_written_stops_neither_a_host_nor_its_events,
+    changes::a_host_without_a_label_is_named_after_its_machine,
     changes::a_replay_of_many_events_hides_no_swap_of_the_last_hour,
     careful::a_host_claims_as_many_events_as_the_last_owner_can_have_had_in_flight,
     rolling::a_host_whose_plugin_did_not_load_kills_nothing_that_it_might_have_answered,

@@ -39,7 +39,7 @@ use crate::failure::{Exit, Failure};
 use crate::remote::Remote;
 use address::ChangingAddress;
 pub(crate) use database::DatabaseConfig;
-pub(crate) use environment::{cache_dir, host_name, reference, rust_log, token, user_called, user_name};
+pub(crate) use environment::{cache_dir, reference, rust_log, token, user_called, user_name};
 pub(crate) use flags::Flags;
 pub(crate) use kind::Kind;
 pub(crate) use layers::Override;

@@ -9,7 +9,7 @@ use outbox::{Mode, Outbox, OutboxBuilder, Store};
 use outbox_http::Server;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::config::{Config, Policy, host_name};
+use crate::config::{Config, Policy};
 use crate::failure::{Exit, Failure};
 use crate::output::{argument, shown};
 use crate::plugins;
@@ -28,7 +28,6 @@ pub(crate) fn builder(store: Arc<dyn Store>, config: &Config, telemetry: Option<
     sinks::follow_files(config, &sinks);
     let builder = Outbox::single_node(store)
         .mode(config.mode)
-        .label(host_name())
         .dispatcher(config.dispatcher.clone())
         .poller(config.poller.clone())
         .order(config.order)

@@ -2,6 +2,7 @@
 
 mod availability;
 mod change_log;
+mod host_name;
 mod hosts;
 mod open_breakers;
 mod others;
@@ -33,6 +34,9 @@ pub(crate) use session::SessionKeeper;
 pub(crate) use stalls::Stalls;
 pub(crate) use vanished::machine;
 
+// For the library itself and our own program.
+#[doc(hidden)]
+pub use host_name::host_name;
 pub use hosts::hosts;
 pub use open_breakers::{HostBreaker, OpenBreakers};
 #[doc(inline)]

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use outbox::node::host_name;
+
 use super::layers;
 use crate::failure::{Exit, Failure};
 
@@ -36,12 +38,6 @@ pub(crate) fn rust_log() -> Option<String> {
     #[expect(clippy::disallowed_methods, reason = "part of the one room that reads the environment")]
     let value = std::env::var_os("RUST_LOG")?;
     Some(value.to_string_lossy().into_owned()).filter(|value| !value.trim().is_empty())
-}
-
-/// This machine's name as the shell knows it, for `locked_by`; `outbox` when it is not known.
-pub(crate) fn host_name() -> String {
-    let kernel = std::fs::read_to_string("/proc/sys/kernel/hostname").map(|name| name.trim().to_owned());
-    kernel.ok().filter(|name| !name.is_empty()).unwrap_or_else(|| "outbox".to_owned())
 }
 
 /// Who runs this command, as far as the environment tells: `name@host`.

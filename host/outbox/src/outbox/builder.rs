@@ -12,6 +12,7 @@ use super::{Mode, Outbox};
 use crate::dispatcher::{DispatcherConfig, Interceptor};
 use crate::listener::{BreakerConfig, Exponential};
 use crate::metrics::MetricsConfig;
+use crate::node::host_name;
 use crate::order::OrderConfig;
 use crate::poller::PollerConfig;
 use crate::store::SharedStore;
@@ -42,7 +43,7 @@ impl<S: SharedStore> OutboxBuilder<S> {
             interceptors: Vec::new(),
             hooks: Vec::new(),
             migrate: false,
-            label: "outbox".to_owned(),
+            label: host_name(),
             spans: Spans::default(),
             #[cfg(feature = "otel")]
             telemetry: None,
@@ -101,7 +102,11 @@ impl<S: SharedStore, T: Send + Sync + 'static> OutboxBuilder<S, T> {
         self
     }
 
-    /// The name of this process in `locked_by` and in lists of hosts, the machine's name for example. Default "outbox".
+    /// The name of this machine in `locked_by`, in lists of hosts and in the audit log; lists and the audit log add the number of the
+    /// process. Default: the name that the kernel knows, or "outbox" where there is no `/proc`.
+    ///
+    /// Hosts of different machines need different labels: a host that starts replaces a vanished host with the same label, which is then no
+    /// longer reported.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.wanted.label = label.into();
         self
