@@ -180,26 +180,26 @@ enum Phase {
     Over,
 }
 
-/// Waits until doctor and the overview page have reported what they must report, in any order.
+/// Waits until doctor and the overview page have reported what they must report, in any order. When the fault is over, both must show no
+/// problem that they did not show before it.
 fn wait_for_reports(fixture: &Fixture, fault: &Fault, before: &Reports, phase: Phase) {
     let started = Instant::now();
     let (mut is_doctor_right, mut is_overview_right) = (false, false);
     loop {
         if !is_doctor_right {
             let doctor = fixture.doctor();
-            is_doctor_right = match fault.doctor {
-                Some(parts) => doctor.names(&fixture.fill(parts)) == (phase == Phase::Lasting),
-                None => !doctor.is_worse_than(&before.doctor),
+            let is_named = fault.doctor.is_some_and(|parts| doctor.names(&fixture.fill(parts)));
+            is_doctor_right = match phase {
+                Phase::Lasting if fault.doctor.is_some() => is_named,
+                _ => !is_named && !doctor.is_worse_than(&before.doctor),
             };
             assert!(is_doctor_right || started.elapsed() < PATIENCE, "within {PATIENCE:?}, {phase:?}: not {doctor:?}");
         }
         if !is_overview_right {
             let first = fixture.first_problem();
-            is_overview_right = match fault.overview {
-                Some(parts) => {
-                    first.as_ref().is_some_and(|first| has_all(first, &fixture.fill(parts))) == (phase == Phase::Lasting)
-                }
-                None => first.is_none() || first == before.first_problem,
+            is_overview_right = match (fault.overview, phase) {
+                (Some(parts), Phase::Lasting) => first.as_ref().is_some_and(|first| has_all(first, &fixture.fill(parts))),
+                _ => first.is_none() || first == before.first_problem,
             };
             assert!(is_overview_right || started.elapsed() < PATIENCE, "within {PATIENCE:?}, {phase:?}: not {first:?}");
         }
