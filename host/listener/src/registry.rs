@@ -389,13 +389,15 @@ impl Listeners {
         stalls
     }
 
-    /// The breakers that are open, each with its route and listener; sorted by route.
+    /// The breakers that are open, each with its route and listener; sorted by route. Skips a relay where another listener now answers
+    /// the route: its breaker gets no trial, so it stays open.
     #[doc(hidden)] // for the host
     pub fn open_breakers(&self) -> Vec<(Route, Owner, BreakerPause)> {
         let (table, relays) = (self.table.load(), self.relays.load());
         let mut open = Vec::new();
         for entry in table.values().chain(relays.iter()) {
-            let pauses = entry.breakers.open(&entry.registration.route);
+            let mut pauses = entry.breakers.open(&entry.registration.route);
+            pauses.retain(|(route, _)| self.find(route).is_some_and(|found| Arc::ptr_eq(&found, entry)));
             open.extend(pauses.into_iter().map(|(route, pause)| (route, entry.owner.clone(), pause)));
         }
         open.sort_by(|(one, ..), (other, ..)| one.cmp(other));

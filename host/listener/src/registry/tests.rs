@@ -219,3 +219,21 @@ fn a_plugin_that_breaks_is_no_stall_of_its_host() {
     let stalls: Vec<_> = listeners.stalls(now).into_iter().map(|(route, ..)| route.to_string()).collect();
     assert_eq!(stalls, ["Order/OrderPaid"]);
 }
+
+#[test]
+fn an_open_breaker_is_reported_only_while_its_listener_answers_the_route() {
+    let (listeners, now) = (Listeners::default(), Instant::now());
+    let paid = Route::new("Order", "OrderPaid").expect("valid");
+    listeners.set_relays(vec![(Owner::Sink("orders".into()), registration("Order", "*"))]).expect("one");
+    let relay = listeners.find(&paid).expect("the relay covers it");
+    let breaker = relay.breaker(&paid, now);
+    for _ in 0..BreakerConfig::default().threshold {
+        let _ = breaker.admit(now).expect("closed").record(true, now);
+    }
+    let open = || listeners.open_breakers().into_iter().map(|(route, owner, _)| (route, owner)).collect::<Vec<_>>();
+    assert_eq!(open(), [(paid.clone(), Owner::Sink("orders".into()))]);
+
+    listeners.replace("mailer", vec![registration("Order", "OrderPaid")]).expect("a relay is no obstacle");
+
+    assert!(open().is_empty(), "the plugin answers the route, so the relay is not called again");
+}
