@@ -136,8 +136,8 @@ impl RouteCommand {
                 if routes.is_empty() && output.output == Format::Table {
                     eprintln!("no route is known yet: no listener has been registered, and no event is waiting");
                 }
-                if let Some(left_out) = left_out(&routes) {
-                    eprintln!("{left_out}");
+                for note in breakers.more_words().into_iter().chain(left_out(&routes)) {
+                    eprintln!("{note}");
                 }
                 Ok(())
             }

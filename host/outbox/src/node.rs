@@ -324,6 +324,7 @@ fn is_same(one: &ListenerReport, other: &ListenerReport) -> bool {
     one.digest == other.digest
         && one.stalled.len() == other.stalled.len()
         && one.open_breakers.len() == other.open_breakers.len()
+        && one.more_open_breakers == other.more_open_breakers
         && routes.all(|(one, other)| one.has_same_route(other))
         && breakers.all(|(one, other)| one.is_same_opening(other))
 }

@@ -112,6 +112,9 @@ pub struct ListenerReport {
     /// The breakers of its listeners that are open, at most 20.
     #[serde(default)]
     pub open_breakers: Vec<OpenBreaker>,
+    /// How many more are open.
+    #[serde(default)]
+    pub more_open_breakers: u64,
 }
 
 impl ListenerReport {
@@ -119,13 +122,15 @@ impl ListenerReport {
     #[must_use]
     pub fn new(digest: String, stalled: impl IntoIterator<Item = StalledRoute>) -> Self {
         let stalled = stalled.into_iter().take(StalledRoute::NAMED).map(StalledRoute::bounded).collect();
-        Self { digest, stalled, open_breakers: Vec::new() }
+        Self { digest, stalled, open_breakers: Vec::new(), more_open_breakers: 0 }
     }
 
-    /// With these open breakers; the first 20 are kept.
+    /// With these open breakers; the first 20 are kept, the others counted.
     #[must_use]
     pub fn with_open_breakers(self, open: impl IntoIterator<Item = OpenBreaker>) -> Self {
-        Self { open_breakers: open.into_iter().take(OpenBreaker::NAMED).map(OpenBreaker::bounded).collect(), ..self }
+        let mut open = open.into_iter();
+        let open_breakers = open.by_ref().take(OpenBreaker::NAMED).map(OpenBreaker::bounded).collect();
+        Self { open_breakers, more_open_breakers: open.count() as u64, ..self }
     }
 
     /// As JSON.
@@ -136,7 +141,8 @@ impl ListenerReport {
     /// Reads what a host wrote; empty if it cannot be read, because the host may be of another version.
     pub(super) fn read(column: Option<&str>) -> Self {
         let read: Self = column.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
-        Self::new(read.digest, read.stalled).with_open_breakers(read.open_breakers)
+        let named = Self::new(read.digest, read.stalled).with_open_breakers(read.open_breakers);
+        Self { more_open_breakers: named.more_open_breakers.saturating_add(read.more_open_breakers), ..named }
     }
 }
 
@@ -164,4 +170,25 @@ impl Peer {
     pub(super) const MOST: u32 = 1_000;
     /// The most bytes of a column that is read: a host writes fewer.
     pub(super) const MOST_BYTES: u32 = 65_536;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn open_breakers_beyond_the_first_are_counted() {
+        let time = Timestamp::from_micros(0);
+        let open = (0..OpenBreaker::NAMED + 3).map(|number| OpenBreaker {
+            route: Route::new("Order", format!("E{number}")).expect("valid"),
+            listener: "mailer".to_owned(),
+            since: time,
+            next_try: time,
+        });
+
+        let report = ListenerReport::default().with_open_breakers(open);
+
+        assert_eq!((report.open_breakers.len(), report.more_open_breakers), (OpenBreaker::NAMED, 3));
+        assert_eq!(ListenerReport::read(Some(&report.column())), report);
+    }
 }

@@ -44,6 +44,8 @@ pub(super) struct Listed {
 #[schema(as = RoutePage)]
 pub(super) struct Page {
     routes: Vec<Listed>,
+    /// How many more breakers are open on all hosts: each host names 20 routes.
+    more_open_breakers: u64,
     /// What to send as `after` for the next page; `null` when this is the last.
     next: Option<String>,
 }
@@ -159,7 +161,8 @@ pub(super) async fn list(State(host): State<Host>, _: Viewer, mut params: Params
         held_by: held.into_iter().map(|pause| pause.route.to_string()).collect(),
         open_breakers: breakers.on(&known.route).to_vec(),
     });
-    Ok(([(header::AGE, age.as_secs())], Json(Page { routes: listed.collect(), next })))
+    let page = Page { routes: listed.collect(), more_open_breakers: breakers.more(), next };
+    Ok(([(header::AGE, age.as_secs())], Json(page)))
 }
 
 impl Filter {

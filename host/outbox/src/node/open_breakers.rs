@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use crate::event::Route;
-use crate::store::NodeRecord;
+use crate::store::{NodeRecord, OpenBreaker};
 use crate::time::Timestamp;
 use crate::units::{number, span};
 
@@ -13,6 +13,8 @@ use crate::units::{number, span};
 #[derive(Debug, Default)]
 pub struct OpenBreakers {
     by_route: HashMap<Route, Vec<HostBreaker>>,
+    /// How many more are open, on routes that their hosts do not name.
+    more: u64,
     /// How many hosts are alive and do not stand aside.
     hosts: usize,
 }
@@ -38,6 +40,7 @@ impl OpenBreakers {
         let mut open = Self::default();
         for node in nodes.iter().filter(|node| node.alive && !node.stands_aside()) {
             open.hosts += 1;
+            open.more = open.more.saturating_add(node.listeners.more_open_breakers);
             for breaker in &node.listeners.open_breakers {
                 open.by_route.entry(breaker.route.clone()).or_default().push(HostBreaker {
                     host: node.label.clone(),
@@ -54,6 +57,23 @@ impl OpenBreakers {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by_route.is_empty()
+    }
+
+    /// How many breakers are open on routes that their hosts do not name. These routes look as if they were served.
+    #[must_use]
+    pub fn more(&self) -> u64 {
+        self.more
+    }
+
+    /// `3 more breakers are open; a host names 20`; `None` if every open breaker is named.
+    #[must_use]
+    pub fn more_words(&self) -> Option<String> {
+        let breakers = match self.more {
+            0 => return None,
+            1 => "1 more breaker is".to_owned(),
+            more => format!("{} more breakers are", number(more)),
+        };
+        Some(format!("{breakers} open; a host names {}", OpenBreaker::NAMED))
     }
 
     /// The open breakers of a route, one for each host that has one.
@@ -84,7 +104,7 @@ mod tests {
 
     use super::*;
     use crate::event::OwnerId;
-    use crate::store::{ListenerReport, Node, OpenBreaker};
+    use crate::store::{ListenerReport, Node};
 
     const NOW: Timestamp = Timestamp::from_micros(1_795_249_980_000_000);
 
@@ -121,5 +141,15 @@ mod tests {
         let later = NOW.plus(Duration::from_secs(60));
         let words = OpenBreakers::of(&[host("a", Some(60))]).words(&route("Paid"), later);
         assert_eq!(words.as_deref(), Some("open for 2 min, next try with the next event"));
+    }
+
+    #[test]
+    fn open_breakers_that_their_hosts_do_not_name_are_counted() {
+        let mut nodes = [host("a", Some(60)), host("b", Some(60))];
+        assert_eq!(OpenBreakers::of(&nodes).more_words(), None);
+        nodes[0].listeners.more_open_breakers = 1;
+        assert_eq!(OpenBreakers::of(&nodes).more_words().as_deref(), Some("1 more breaker is open; a host names 20"));
+        nodes[1].listeners.more_open_breakers = 1_999;
+        assert_eq!(OpenBreakers::of(&nodes).more_words().as_deref(), Some("2,000 more breakers are open; a host names 20"));
     }
 }

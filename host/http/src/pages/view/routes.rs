@@ -50,6 +50,7 @@ pub(crate) fn page(frame: &Frame, answers: &RouteListeners<'_>, asked: &Fields) 
                 thead { tr { th scope="col" { "Route" } th scope="col" { "State" } th scope="col" { "Listener" } @for name in ["Waiting", "Parked", "Blocked", "Dead"] { th.number scope="col" { (name) } } th scope="col" { span.unseen { "Actions" } } } }
                 tbody { @for standing in paging.slice(&found) { (row(frame, answers, standing)) } }
             }
+            @if let Some(more) = answers.more_open_breakers() { p.quiet { (more) "." } }
             @if let Some(left_out) = left_out(&snapshot.routes) { p.quiet { (left_out) } }
             (paging.show_by(frame, "routes", &wanted.pairs(), |from| ("after", end_before(&found, from))))
         }
@@ -116,7 +117,9 @@ fn row(frame: &Frame, answers: &RouteListeners<'_>, standing: &Standing<'_>) -> 
     let held = standing.held.first();
     let answer = answers.to(&known.route);
     let now = frame.known.now();
-    let breaker = answers.open_breaker(&known.route, now);
+    let breaker = answers.open_breaker(&known.route, now).or_else(|| {
+        answers.may_have_open_breaker(&known.route).then(|| "open on routes of its plugin that no host names".to_owned())
+    });
     // A pause is ended on the route or pattern that was paused.
     let (action, title, of) = match held {
         Some(held) => ("resume", "Resume", &held.route),
@@ -350,6 +353,28 @@ mod tests {
         let state = "‖ breaker open for 4 min on 1 of 2 hosts, next try in 1 min";
         let wanted = [(state, "none here; another host may have one"), (state, "native code"), ("● serving", "native code")];
         assert_eq!(rows, wanted.map(|(state, listener)| (state.to_owned(), listener.to_owned())));
+    }
+
+    #[test]
+    fn a_route_of_a_plugin_is_not_serving_if_breakers_that_no_host_names_may_include_its_own() {
+        let now = frame().known.now();
+        let own = Listeners::default();
+        let plugins = r#"{"plugins":[
+            {"name":"mailer","version":"1.4.0","digest":"ab","state":"paused","routes":[{"aggregate_type":"Order","event_type":"Paid"}]}
+        ]}"#;
+        let page = |more_open_breakers: u64| {
+            let mut other = changed!(NodeRecord { report: Some(plugins.to_owned()), ..node("web-2", now) });
+            other.listeners.more_open_breakers = more_open_breakers;
+            let routes = vec![changed!(RouteRecord { first_seen_at: Some(now), ..route("Order", "Paid") })];
+            let snapshot = Snapshot { routes, nodes: vec![node("web-1", now), other], ..Snapshot::made_up(now) };
+            shown(snapshot, &own, "")
+        };
+        let state = |text: &str| told(text)[0].0.clone();
+
+        assert_eq!(state(&page(0)), "● serving", "the open breaker is that of another route");
+        let text = page(3);
+        assert_eq!(state(&text), "‖ breaker open on routes of its plugin that no host names");
+        assert!(text.contains("3 more breakers are open; a host names 20."), "{text}");
     }
 
     #[test]
