@@ -5,7 +5,7 @@ mod sink;
 
 use clap::{Args, Subcommand};
 use outbox::listener::is_unroutable;
-use outbox::node::{HostBreaker, OpenBreakers, Relays, SinkStatus};
+use outbox::node::{HostBreaker, OpenBreakers, Relays};
 use outbox::store::{Filter, Record, RouteRecord, SetAside, left_out};
 use outbox::time::Timestamp;
 use outbox::why::{Pauses, covered, first_listener, holding, resume_command};
@@ -13,6 +13,7 @@ use outbox::wording::did_you_mean;
 use outbox::{PAUSE_KNOWN_WITHIN, Route};
 use serde::Serialize;
 
+use self::sink::RouteSink;
 use crate::audit::Reason;
 use crate::config::Config;
 use crate::database;
@@ -86,6 +87,10 @@ struct Listed<'r> {
     sink: Option<&'r str>,
     /// Since when that sink has been down on a host.
     sink_down_since: Option<Timestamp>,
+    /// How many hosts find it down, without hosts that stand aside.
+    sink_down_on: usize,
+    /// How many hosts relay the route to it, without hosts that stand aside.
+    sink_hosts: usize,
     /// The open breakers of its listeners: on these hosts its events wait.
     open_breakers: &'r [HostBreaker],
 }
@@ -117,15 +122,18 @@ impl RouteCommand {
             Self::List { output } => {
                 let place = place::open(config).await?;
                 let (now, routes) = (place.now().await?, place.routes().await?);
-                let hosts = sink::by_host(place.sinks(&routes).await?);
+                let (sinks, nodes) = (place.sinks(&routes).await?, place.nodes().await?);
+                let hosts = sink::by_host(sinks, &nodes);
                 let relays: Vec<Relays<'_>> = hosts.iter().map(|sinks| Relays::of(sinks)).collect();
-                let (pauses, breakers) = (Pauses::of(&routes), OpenBreakers::of(&place.nodes().await?));
-                let sinks: Vec<Option<&SinkStatus>> = routes.iter().map(|known| sink::sink_of(&relays, known)).collect();
+                let (pauses, breakers) = (Pauses::of(&routes), OpenBreakers::of(&nodes));
+                let sinks: Vec<Option<RouteSink<'_>>> = routes.iter().map(|known| RouteSink::of(&relays, known)).collect();
                 let listed = routes.iter().zip(&sinks).map(|(known, sink)| Listed {
                     held_by: pauses.names_holding(&known.route),
                     known,
-                    sink: sink.map(|sink| sink.name.as_str()),
-                    sink_down_since: sink.and_then(|sink| sink.outage.as_ref()).map(|outage| outage.since),
+                    sink: sink.as_ref().map(|sink| sink.name),
+                    sink_down_since: sink.as_ref().and_then(|sink| sink.down_since),
+                    sink_down_on: sink.as_ref().map_or(0, |sink| sink.down_on),
+                    sink_hosts: sink.as_ref().map_or(0, |sink| sink.hosts),
                     open_breakers: breakers.on(&known.route),
                 });
                 let listed: Vec<Listed> = listed.collect();
@@ -153,7 +161,7 @@ impl RouteCommand {
 fn table(
     routes: &[RouteRecord],
     pauses: &Pauses<'_>,
-    sinks: &[Option<&SinkStatus>],
+    sinks: &[Option<RouteSink<'_>>],
     breakers: &OpenBreakers,
     now: Timestamp,
 ) -> String {
@@ -171,7 +179,7 @@ fn table(
             first_listener(known, routes).map_or_else(|| never.to_owned(), relative),
         ]
         .into_iter()
-        .chain(has_sinks.then(|| sink::words(*sink, now)))
+        .chain(has_sinks.then(|| sink.as_ref().map_or_else(|| "-".to_owned(), |sink| sink.words(now))))
         .chain(has_breakers.then(|| or_dash(breakers.words(&known.route, now).as_deref())))
         .chain([paused(known, pauses)])
         .collect::<Vec<String>>()

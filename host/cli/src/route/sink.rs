@@ -3,34 +3,58 @@
 use std::collections::BTreeMap;
 
 use outbox::node::{HostSink, Relays, SinkStatus};
-use outbox::store::RouteRecord;
+use outbox::store::{NodeRecord, RouteRecord};
 use outbox::time::Timestamp;
 
-use crate::output::{short, span};
+use crate::output::{count, short, span};
 
-/// The sinks of each live host.
-pub(super) fn by_host(sinks: Vec<HostSink>) -> Vec<Vec<SinkStatus>> {
+/// The sinks of each live host. Skips hosts that stand aside, since other hosts deliver their events.
+pub(super) fn by_host(sinks: Vec<HostSink>, nodes: &[NodeRecord]) -> Vec<Vec<SinkStatus>> {
+    let takes_events = |label: &str| nodes.iter().any(|node| node.label == label && node.alive && !node.stands_aside());
     let mut hosts: BTreeMap<String, Vec<SinkStatus>> = BTreeMap::new();
     for HostSink { host, sink, .. } in sinks {
         hosts.entry(host).or_default().push(sink);
     }
-    hosts.into_values().collect()
+    hosts.into_iter().filter(|(label, _)| takes_events(label)).map(|(_, sinks)| sinks).collect()
 }
 
-/// The sink that a route is relayed to; if hosts differ, the one that has been down for the longest time. `None` if the route is
-/// not relayed.
-pub(super) fn sink_of<'s>(hosts: &[Relays<'s>], route: &RouteRecord) -> Option<&'s SinkStatus> {
-    let since = |sink: &SinkStatus| sink.outage.as_ref().map(|outage| outage.since);
-    hosts.iter().filter_map(|relays| relays.sink(route)).min_by_key(|sink| (!sink.is_down(), since(sink)))
+/// The sink that a route is relayed to.
+pub(super) struct RouteSink<'s> {
+    pub(super) name: &'s str,
+    /// Since when it has been down, on the host that found it down first; `None` if it is down on no host.
+    pub(super) down_since: Option<Timestamp>,
+    /// How many hosts find it down.
+    pub(super) down_on: usize,
+    /// How many hosts relay the route to it.
+    pub(super) hosts: usize,
 }
 
-/// `orders`, or `orders: down for 4 min`
-pub(super) fn words(sink: Option<&SinkStatus>, now: Timestamp) -> String {
-    let Some(sink) = sink else { return "-".to_owned() };
-    let name = short(&sink.name, 40);
-    match &sink.outage {
-        Some(outage) => format!("{name}: {} for {}", sink.state.word(), span(now.since(outage.since))),
-        None => name,
+impl<'s> RouteSink<'s> {
+    /// The sink of a route; if hosts relay it to different sinks, the one that has been down for the longest time. `None` if the
+    /// route is not relayed.
+    pub(super) fn of(hosts: &[Relays<'s>], route: &RouteRecord) -> Option<Self> {
+        let down_since = |sink: &SinkStatus| sink.outage.as_ref().filter(|_| sink.is_down()).map(|outage| outage.since);
+        let on_hosts: Vec<&'s SinkStatus> = hosts.iter().filter_map(|relays| relays.sink(route)).collect();
+        let first = on_hosts.iter().copied().min_by_key(|sink| (down_since(sink).is_none(), down_since(sink)))?;
+        let same: Vec<&SinkStatus> = on_hosts.into_iter().filter(|sink| sink.name == first.name).collect();
+        Some(Self {
+            name: &first.name,
+            down_since: down_since(first),
+            down_on: same.iter().filter(|sink| down_since(sink).is_some()).count(),
+            hosts: same.len(),
+        })
+    }
+
+    /// `orders`, `orders: down for 4 min`, or `orders: down for 4 min on 1 of 2 hosts`
+    pub(super) fn words(&self, now: Timestamp) -> String {
+        let name = short(self.name, 40);
+        let Some(since) = self.down_since else { return name };
+        let hosts = if self.down_on < self.hosts {
+            format!(" on {} of {}", self.down_on, count(self.hosts as u64, "host"))
+        } else {
+            String::new()
+        };
+        format!("{name}: down for {}{hosts}", span(now.since(since)))
     }
 }
 
@@ -39,7 +63,9 @@ mod tests {
     use std::time::Duration;
 
     use outbox::Route;
+    use outbox::event::OwnerId;
     use outbox::node::{SinkOutage, SinkState};
+    use outbox::store::{ListenerReport, Node, StalledRoute};
 
     use super::*;
 
@@ -65,19 +91,41 @@ mod tests {
         HostSink { host: host.to_owned(), sink, waiting: 0 }
     }
 
-    #[test]
-    fn a_route_names_its_sink_and_the_longest_outage_on_any_host() {
-        let relayed = RouteRecord::new(Route::new("Order", "Placed").unwrap());
-        let other = RouteRecord::new(Route::new("Mail", "Sent").unwrap());
-        let text = |sinks: Vec<HostSink>, route: &RouteRecord| {
-            let hosts = by_host(sinks);
-            let relays: Vec<Relays<'_>> = hosts.iter().map(|sinks| Relays::of(sinks)).collect();
-            words(sink_of(&relays, route), NOW)
-        };
+    /// A live host.
+    fn node(label: &str) -> NodeRecord {
+        NodeRecord::new(&Node::new(OwnerId::generate(label), label, "multi_node", "0.1.0"), NOW)
+    }
 
-        assert_eq!(text(vec![on_host("a", None), on_host("b", None)], &relayed), "orders");
+    fn route(aggregate_type: &str, event_type: &str) -> RouteRecord {
+        RouteRecord::new(Route::new(aggregate_type, event_type).unwrap())
+    }
+
+    fn text(sinks: Vec<HostSink>, nodes: &[NodeRecord], route: &RouteRecord) -> Option<String> {
+        let hosts = by_host(sinks, nodes);
+        let relays: Vec<Relays<'_>> = hosts.iter().map(|sinks| Relays::of(sinks)).collect();
+        RouteSink::of(&relays, route).map(|sink| sink.words(NOW))
+    }
+
+    #[test]
+    fn a_route_names_its_sink_and_the_longest_outage_with_the_hosts_that_have_one() {
+        let (relayed, nodes) = (route("Order", "Placed"), ["a", "b", "c"].map(node));
+
+        let working = vec![on_host("a", None), on_host("b", None)];
+        assert_eq!(text(working, &nodes, &relayed).as_deref(), Some("orders"));
         let some_down = vec![on_host("a", None), on_host("b", Some(60)), on_host("c", Some(240))];
-        assert_eq!(text(some_down.clone(), &relayed), "orders: down for 4 min");
-        assert_eq!(text(some_down, &other), "-");
+        assert_eq!(text(some_down.clone(), &nodes, &relayed).as_deref(), Some("orders: down for 4 min on 2 of 3 hosts"));
+        let all_down = vec![on_host("b", Some(60)), on_host("c", Some(240))];
+        assert_eq!(text(all_down, &nodes, &relayed).as_deref(), Some("orders: down for 4 min"));
+        assert_eq!(text(some_down, &nodes, &route("Mail", "Sent")), None);
+    }
+
+    #[test]
+    fn a_sink_that_is_down_only_on_a_host_that_stands_aside_is_not_down() {
+        let mut nodes = ["a", "b"].map(node);
+        let stalled = StalledRoute::new("Order/*".to_owned(), "the sink orders".to_owned(), "refused".to_owned(), NOW);
+        (nodes[1].room, nodes[1].listeners) = (0, ListenerReport::new(String::new(), [stalled]));
+
+        let sinks = vec![on_host("a", None), on_host("b", Some(240))];
+        assert_eq!(text(sinks, &nodes, &route("Order", "Placed")).as_deref(), Some("orders"));
     }
 }
