@@ -38,6 +38,13 @@ fn a_route_whose_breaker_is_open_is_shown_everywhere_with_its_breaker() {
     assert_eq!(open["listener"], "trouble", "{open}");
     assert!(open["host"].is_string() && open["since"].is_string() && open["next_try"].is_string(), "{open}");
     assert_eq!(open_breaker(&place, &["--url", &url]), open);
+    let (started, mut plugins) = (Instant::now(), place.ok(&["plugin", "list"]));
+    while !plugins.contains("breaker open") && started.elapsed() < PATIENCE {
+        std::thread::sleep(LOOK_AGAIN);
+        plugins = place.ok(&["plugin", "list"]);
+    }
+    assert!(plugins.contains("breaker open"), "{plugins}");
+    assert_eq!(place.json(&["plugin", "list", "--output", "json"])[0]["state"], "breaker_open");
     let routes = place.ok(&["route", "list"]);
     assert!(routes.contains("BREAKER") && routes.contains("open for ") && routes.contains("next try in "), "{routes}");
     for (request, part) in [("GET /v1/routes", "\"open_breakers\":[{\"host\":"), ("GET /routes", "next try in ")] {

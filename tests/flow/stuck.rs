@@ -167,14 +167,14 @@ async fn a_trial_that_was_no_call_does_not_end_the_pause_of_a_broken_listener() 
         reaches(&db, id, Status::Retry).await;
     }
     let found = outbox.listeners().find(&route).expect("registered");
-    assert!(found.is_paused(&route, Instant::now()), "two of two calls broke");
+    assert!(found.has_open_breaker(&route, Instant::now()), "two of two calls broke");
 
     // When the pause is over: first the call that finds no room, then one that panics.
     let id = commit_one(&outbox).await;
-    eventually("the pause ends", async || !found.is_paused(&route, Instant::now())).await;
+    eventually("the pause ends", async || !found.has_open_breaker(&route, Instant::now())).await;
 
     // Nobody may call before the next pause begins.
-    eventually("the trial broke, so the pause begins again", async || found.is_paused(&route, Instant::now())).await;
+    eventually("the trial broke, so the pause begins again", async || found.has_open_breaker(&route, Instant::now())).await;
     assert_eq!(reaches(&db, id, Status::Retry).await.attempts, 1);
     outbox.shutdown().await;
 }

@@ -163,7 +163,7 @@ async fn calls_that_break_off_again_and_again_are_given_up_for_a_while_and_open_
     }
     let route = ("Batches", "Do").try_into().expect("a good route");
     let listener = batches.outbox.listeners().find(&route).expect("the plugin answers it");
-    assert!(!listener.is_paused(&listener.registration.route, Instant::now()), "each event was done");
+    assert!(!listener.has_open_breaker(&listener.registration.route, Instant::now()), "each event was done");
     let counts = batches.outbox.metrics().calls.counts();
     let calls: u64 = counts.values().map(|counts| counts.calls).sum();
     assert_eq!(calls, 12 + 3, "each event alone, and three calls that broke off");
@@ -181,7 +181,7 @@ async fn an_event_that_breaks_calls_opens_no_breaker_for_the_others() {
         let rows = batches.ended(&payloads).await;
         assert!(rows.iter().enumerate().all(|(place, row)| place == 20 || row.status == Status::Done));
     }
-    assert!(!listener.is_paused(&listener.registration.route, Instant::now()), "195 of 200 events are done");
+    assert!(!listener.has_open_breaker(&listener.registration.route, Instant::now()), "195 of 200 events are done");
     batches.stop().await;
 }
 

@@ -202,7 +202,7 @@ pub enum Outcome {
     Failed(Failure),
     /// Nobody answers this route.
     Unroutable(String),
-    /// It cannot be done now, for no fault of the event: the listener is paused, or what it needs is used up or away. Nothing is
+    /// It cannot be done now, for no fault of the event: the breaker is open, or what it needs is used up or away. Nothing is
     /// counted.
     Busy {
         /// When to look again.

@@ -136,8 +136,8 @@ pub enum PluginState {
     Failed,
     /// It is being compiled, and answers when that is done.
     Loading,
-    /// It broke so often that at least one of its routes rests for a while.
-    Paused,
+    /// It broke so often that the breaker of at least one of its routes is open.
+    BreakerOpen,
     /// A state of a later version of this program.
     #[default]
     #[serde(other)]
@@ -211,7 +211,7 @@ impl PluginState {
             Self::OlderLoads => "would serve an older version",
             Self::Failed => "failed",
             Self::Loading => "loading",
-            Self::Paused => "paused after failures",
+            Self::BreakerOpen => "breaker open",
             Self::Unknown => "unknown",
         }
     }

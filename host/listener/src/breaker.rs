@@ -1,4 +1,4 @@
-//! Pauses a listener that keeps breaking, so that its events wait and other listeners continue.
+//! Keeps calls from a listener that keeps breaking, so that its events wait and other listeners continue.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use outbox_event::units::{duration, too_long};
 /// The shortest wait of other events during a trial call.
 const TRYING: Duration = Duration::from_millis(100);
 
-/// When a listener is paused, and for how long.
+/// When the breaker of a listener opens, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BreakerConfig {
@@ -20,7 +20,7 @@ pub struct BreakerConfig {
     pub window: u32,
     /// How many of them must have broken (trapped, panicked, run into a limit). Default 10; at least 1, at most the window.
     pub threshold: u32,
-    /// How long it is paused. Default 30 s; above zero.
+    /// How long it is open. Default 30 s; above zero.
     #[serde(with = "duration")]
     pub pause: Duration,
 }
@@ -147,7 +147,7 @@ impl Breaker {
         opens
     }
 
-    /// Whether the listener is paused at `now`.
+    /// Whether the breaker is open at `now`, and no trial is due yet.
     #[must_use]
     pub fn is_open(&self, now: Instant) -> bool {
         self.lock().open.is_some_and(|open| now < open.until)

@@ -45,9 +45,9 @@ impl RegistryEntry {
         self.breakers.of(route, now)
     }
 
-    /// Whether it is paused for events of this route.
+    /// Whether its breaker for events of this route is open, and no trial is due yet.
     #[must_use]
-    pub fn is_paused(&self, route: &Route, now: Instant) -> bool {
+    pub fn has_open_breaker(&self, route: &Route, now: Instant) -> bool {
         self.breakers.of(route, now).is_open(now)
     }
 

@@ -48,7 +48,7 @@ pub enum ReasonCode {
     AttemptFailed,
     /// Its listener asked for later.
     DeferredByListener,
-    /// It was given back uncounted: its listener was paused after failures, or what it needs was used up.
+    /// It was given back uncounted: the breaker of its listener was open, or what it needs was used up.
     GivenBack,
     /// Its route is paused.
     RoutePaused,

@@ -174,11 +174,12 @@ impl Reloader {
         let mut list = self.shown.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for status in &mut list {
             let owner = Owner::from(&*status.name);
-            let paused = |route: &Route| {
-                self.listeners.find(route).is_some_and(|found| found.owner == owner && found.is_paused(route, now.into()))
+            let has_open_breaker = |route: &Route| {
+                let found = self.listeners.find(route).filter(|found| found.owner == owner);
+                found.is_some_and(|found| found.has_open_breaker(route, now.into()))
             };
-            if status.routes.iter().any(paused) {
-                status.state = PluginState::Paused;
+            if status.routes.iter().any(has_open_breaker) {
+                status.state = PluginState::BreakerOpen;
             }
         }
         list

@@ -22,8 +22,7 @@ impl RequiredPlugins {
         Self { reloader: Arc::downgrade(reloader), names }
     }
 
-    /// A sentence for each that does not serve. One that is paused for a while after it broke too often does: it is there, and its
-    /// events wait.
+    /// A sentence for each that does not serve. One whose breaker is open does: it is there, and its events wait.
     pub fn missing(&self) -> Vec<String> {
         if self.names.is_empty() {
             return Vec::new();
@@ -53,7 +52,7 @@ fn missing(name: &str, list: &[PluginStatus]) -> Option<String> {
     };
     let error = status.error.as_deref().unwrap_or("nothing is known of why");
     match status.state {
-        PluginState::Serving | PluginState::ServingOlder | PluginState::Paused => None,
+        PluginState::Serving | PluginState::ServingOlder | PluginState::BreakerOpen => None,
         PluginState::Loading => Some(format!("the required plugin {shown} is still being loaded")),
         PluginState::Failed | PluginState::Loads | PluginState::OlderLoads | PluginState::Unknown => {
             Some(format!("the required plugin {shown} does not serve: {error}"))
@@ -80,7 +79,7 @@ mod tests {
             file: PathBuf::from("plugins/mailer.wasm"),
             details: Default::default(),
         };
-        for state in [PluginState::Serving, PluginState::ServingOlder, PluginState::Paused] {
+        for state in [PluginState::Serving, PluginState::ServingOlder, PluginState::BreakerOpen] {
             assert_eq!(missing("mailer", &[status(state)]), None, "{state:?}");
         }
         for (state, part) in [(PluginState::Failed, "no component"), (PluginState::Loading, "still being loaded")] {

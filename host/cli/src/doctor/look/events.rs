@@ -98,8 +98,8 @@ pub(in crate::doctor) fn retries(waiting: u64, newest: &[Record], flags: &Flags)
     let said = error.map_or_else(String::new, |error| format!("; most often: {}", short(error, 160)));
     let is_breakage = error.and_then(|error| Cause::from_code(error_kind(error))).is_some_and(Cause::is_breakage);
     let breaker = if is_breakage {
-        "\na listener that keeps breaking is paused by its host for breaker.pause, again and again: its log says `the listener keeps \
-         breaking`"
+        "\nthe breaker of a listener that keeps breaking opens for breaker.pause, again and again: the log of its host says `the \
+         listener keeps breaking`"
     } else {
         ""
     };

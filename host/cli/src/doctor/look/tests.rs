@@ -146,7 +146,7 @@ fn events_that_fail_are_told_with_what_most_of_them_say() {
     );
     assert_eq!(found.fix.as_deref(), Some("outbox event list --status retry\nthen outbox event why ID"));
     let broken = retries(1, &[failed(Some("fuel: used up 5"))], &Flags::default());
-    assert!(broken.fix.is_some_and(|fix| fix.contains("breaker.pause")), "its listener may be paused");
+    assert!(broken.fix.is_some_and(|fix| fix.contains("breaker.pause")), "the breaker of its listener may be open");
     assert_eq!(retries(1, &[], &Flags::default()).found, "1 event failed and waits for another attempt");
     assert_eq!(retries(0, &[], &Flags::default()).severity, Severity::Good);
 }

@@ -67,7 +67,8 @@ impl<'a> RouteListeners<'a> {
 
     /// Whether the breaker of a route may be open although no host names it: a plugin with an open breaker answers the route.
     pub(crate) fn may_have_open_breaker(&self, route: &Route) -> bool {
-        let has_open_breaker = |one: &LivePlugin| one.plugin.state == PluginState::Paused && one.plugin.routes.contains(route);
+        let has_open_breaker =
+            |one: &LivePlugin| one.plugin.state == PluginState::BreakerOpen && one.plugin.routes.contains(route);
         self.breakers.more() > 0 && self.plugins.iter().any(has_open_breaker)
     }
 
@@ -95,10 +96,10 @@ impl<'a> RouteListeners<'a> {
     }
 }
 
-/// Whether a plugin in this state answers its routes, even if it is paused for a while.
+/// Whether a plugin in this state answers its routes, even if its breaker is open.
 const fn is_answering(state: PluginState) -> bool {
     match state {
-        PluginState::Serving | PluginState::ServingOlder | PluginState::Paused | PluginState::Unknown => true,
+        PluginState::Serving | PluginState::ServingOlder | PluginState::BreakerOpen | PluginState::Unknown => true,
         PluginState::Loads | PluginState::OlderLoads | PluginState::Failed | PluginState::Loading => false,
     }
 }

@@ -41,7 +41,7 @@ pub(crate) const fn badge(state: PluginState) -> (&'static str, &'static str) {
         PluginState::ServingOlder | PluginState::OlderLoads => ("retry", "↻"),
         PluginState::Failed => ("dead", "✕"),
         PluginState::Loading => ("in-flight", "◐"),
-        PluginState::Paused => ("parked", "‖"),
+        PluginState::BreakerOpen => ("parked", "‖"),
         PluginState::Unknown => ("waiting", "○"),
     }
 }

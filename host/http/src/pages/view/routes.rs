@@ -360,7 +360,7 @@ mod tests {
         let now = frame().known.now();
         let own = Listeners::default();
         let plugins = r#"{"plugins":[
-            {"name":"mailer","version":"1.4.0","digest":"ab","state":"paused","routes":[{"aggregate_type":"Order","event_type":"Paid"}]}
+            {"name":"mailer","version":"1.4.0","digest":"ab","state":"breaker_open","routes":[{"aggregate_type":"Order","event_type":"Paid"}]}
         ]}"#;
         let page = |more_open_breakers: u64| {
             let mut other = changed!(NodeRecord { report: Some(plugins.to_owned()), ..node("web-2", now) });

@@ -34,7 +34,7 @@ pub(in crate::dispatcher) fn admit(shared: &Shared, delivery: Delivery) -> Admis
             Admission::Attempt(delivery, Target::Missing)
         };
     };
-    let admitted = if delivery.alone && !entry.is_paused(route, Instant::now()) {
+    let admitted = if delivery.alone && !entry.has_open_breaker(route, Instant::now()) {
         alone::admit(shared, delivery)
     } else if let Some(limit) = &entry.call_limit {
         shared.queue.admit(&limit.name, limit.calls, delivery)

@@ -68,7 +68,7 @@ impl Attempt<'_> {
         if admittance.record(broken.is_some(), Instant::now()) {
             tracing::error!(
                 %route, listener = %entry.owner, pause_s = breaker.pause().as_secs(),
-                "the listener keeps breaking and is paused; the events of this route wait and lose no attempt"
+                "the listener keeps breaking, so its breaker is open; the events of this route wait and lose no attempt"
             );
         }
         Some(reply)

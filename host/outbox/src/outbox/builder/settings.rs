@@ -31,7 +31,7 @@ impl<S: SharedStore, T: Send + Sync + 'static> OutboxBuilder<S, T> {
         self
     }
 
-    /// Sets when a listener that keeps failing is paused, for listeners without a rule of their own.
+    /// Sets when the breaker of a listener that keeps failing opens, for listeners without a rule of their own.
     ///
     /// ```
     /// # use outbox::{OutboxBuilder, SqliteStore};

@@ -34,20 +34,20 @@ pub(super) enum Trouble {
     Failed,
     /// An older version is running.
     Older,
-    /// It is paused because it failed too often.
-    Paused,
+    /// A breaker of it is open, because it failed too often.
+    BreakerOpen,
 }
 
 impl Trouble {
     /// All of them, the worst first.
-    const ALL: [Self; 3] = [Self::Failed, Self::Older, Self::Paused];
+    const ALL: [Self; 3] = [Self::Failed, Self::Older, Self::BreakerOpen];
 
     /// `None` for a plugin that serves or may yet serve, and for a state that this version does not know.
     pub(super) const fn of(state: PluginState) -> Option<Self> {
         match state {
             PluginState::Failed => Some(Self::Failed),
             PluginState::ServingOlder | PluginState::OlderLoads => Some(Self::Older),
-            PluginState::Paused => Some(Self::Paused),
+            PluginState::BreakerOpen => Some(Self::BreakerOpen),
             PluginState::Serving | PluginState::Loads | PluginState::Loading | PluginState::Unknown => None,
         }
     }
@@ -55,7 +55,7 @@ impl Trouble {
     const fn severity(self) -> Severity {
         match self {
             Self::Failed => Severity::Fault,
-            Self::Older | Self::Paused => Severity::Warning,
+            Self::Older | Self::BreakerOpen => Severity::Warning,
         }
     }
 
@@ -73,7 +73,9 @@ impl Trouble {
                     version.map_or_else(|| "an older version".to_owned(), |version| format!("version {}", visible(version)));
                 format!("The new file of plugin {name} failed to load{on}; {older} is still serving.")
             }
-            Self::Paused => format!("Plugin {name} failed too often{on} and is paused for a while; its events wait."),
+            Self::BreakerOpen => {
+                format!("A breaker of plugin {name} is open{on}, because it failed too often; its events wait.")
+            }
         }
     }
 
@@ -81,7 +83,9 @@ impl Trouble {
         match self {
             Self::Failed => format!("{plugins} plugins failed to load."),
             Self::Older => format!("The new files of {plugins} plugins failed to load; older versions are still serving."),
-            Self::Paused => format!("{plugins} plugins failed too often and are paused for a while; their events wait."),
+            Self::BreakerOpen => {
+                format!("Breakers of {plugins} plugins are open, because they failed too often; their events wait.")
+            }
         }
     }
 }
