@@ -153,7 +153,7 @@ async fn contents(
     findings.extend(look::routes(&routes, &parked, here, now));
     findings.extend(look::waits(&store.wait_reasons(LOOKED_AT).await?, &nodes, &routes, &changes, &here.flags, now));
     findings.push(look::retries(stats.retry, &newest(store, stats.retry, of(Status::Retry)).await?, &here.flags));
-    findings.push(look::dead(stats.dead, &newest(store, stats.dead, of(Status::Dead)).await?, &here.flags, now));
+    findings.push(look::dead(stats.dead, &newest(store, stats.dead, of(Status::Dead)).await?, &changes, &here.flags, now));
     findings.extend(look::events(&stats, delivers, &here.flags));
     for status in [Status::Done, Status::Dead] {
         findings.extend(overdue(store, &config.purge, status, now, &here.flags).await?);

@@ -110,13 +110,15 @@ pub(in crate::doctor) fn retries(waiting: u64, newest: &[Record], flags: &Flags)
 }
 
 /// Events that were given up: how many, and what the newest of them say. What they say may be over, so that its age is told.
-pub(in crate::doctor) fn dead(dead: u64, newest: &[Record], flags: &Flags, now: Timestamp) -> Finding {
+pub(in crate::doctor) fn dead(dead: u64, newest: &[Record], changes: &[Change], flags: &Flags, now: Timestamp) -> Finding {
     if dead == 0 {
         return Finding::good("dead", "no event was given up");
     }
     let error = most_often(newest.iter().filter_map(|record| record.last_error.as_deref()), error_kind);
     let of_kind = |record: &&Record| record.last_error.as_deref().map(error_kind) == error.map(error_kind);
-    let last = newest.iter().filter(of_kind).filter_map(|record| record.done_at).max();
+    let times = || newest.iter().filter(of_kind).filter_map(|record| record.done_at);
+    // If there are more dead events than were read, the first is not known.
+    let (first, last) = (times().min().filter(|_| dead <= newest.len() as u64), times().max());
     // Some died after the time was asked for.
     let last = last.map(|last| last.min(now));
     let last = last.map_or_else(String::new, |last| format!("; last {}", relative_to(last, now)));
@@ -129,7 +131,12 @@ pub(in crate::doctor) fn dead(dead: u64, newest: &[Record], flags: &Flags, now: 
     let commands =
         [("list", "shows them"), ("replay ID", "delivers one again, --all all of them"), ("discard ID", "deletes one")];
     let commands = commands.map(|(words, what)| format!("{}  {what}", flags.command(&format!("outbox dead {words}"))));
-    Finding::warning("dead", format!("{} given up{said}", count(dead, "event")), format!("{before}\n{}", commands.join("\n")))
+    let what = format!("{} given up{said}", count(dead, "event"));
+    let what = match first {
+        Some(first) => after_change(what, changes, first),
+        None => what,
+    };
+    Finding::warning("dead", what, format!("{before}\n{}", commands.join("\n")))
 }
 
 /// The first of the texts whose kind is the most frequent one.

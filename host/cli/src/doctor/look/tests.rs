@@ -156,10 +156,11 @@ fn dead_events_are_told_with_what_most_of_them_say_and_a_replay_that_would_not_h
     let no_listener = |event_type: &str| failed(Some(&format!("no listener answers Order/{event_type} (1 route is answered)")));
     let first = |finding: &Finding| finding.fix.as_deref().and_then(|fix| fix.lines().next()).map(str::to_owned);
 
-    let unanswered = dead(3, &[no_listener("A"), failed(Some("fuel: used up 5")), no_listener("B")], &Flags::default(), NOW);
+    let unanswered =
+        dead(3, &[no_listener("A"), failed(Some("fuel: used up 5")), no_listener("B")], &[], &Flags::default(), NOW);
     let mut died = failed(Some("fuel: used up 5"));
     died.done_at = Some(NOW.minus(Duration::from_secs(3 * 3_600)));
-    let failing = dead(1, &[died], &Flags::default(), NOW);
+    let failing = dead(1, &[died], &[], &Flags::default(), NOW);
 
     assert_eq!(unanswered.found, "3 events given up; most often: no listener answers Order/A (1 route is answered)");
     assert!(
@@ -169,7 +170,27 @@ fn dead_events_are_told_with_what_most_of_them_say_and_a_replay_that_would_not_h
     assert_eq!(failing.found, "1 event given up; most often: fuel: used up 5; last 3 h ago");
     assert!(first(&failing).is_some_and(|fix| fix.contains("see that its cause is gone")), "{failing:?}");
     assert!(failing.fix.as_deref().is_some_and(|fix| fix.contains("outbox dead replay ID  delivers one again")), "{failing:?}");
-    assert_eq!(dead(0, &[], &Flags::default(), NOW).severity, Severity::Good);
+    assert_eq!(dead(0, &[], &[], &Flags::default(), NOW).severity, Severity::Good);
+}
+
+#[test]
+fn dead_events_name_the_change_that_preceded_the_first_of_them_if_all_were_read() {
+    let swap = serde_json::json!({ "plugin": "mailer", "from": "1.3.0 (ab)", "to": "1.4.0 (cd)" });
+    let swap = AuditRecord::new(1, NOW.minus(Duration::from_secs(240)), "web-1", "swap_plugin", swap);
+    let changes = outbox::why::changes([swap]);
+    let died = |seconds: u64| {
+        let mut died = failed(Some("fuel: used up 5"));
+        died.done_at = Some(NOW.minus(Duration::from_secs(seconds)));
+        died
+    };
+    let newest = [died(60), died(120)];
+
+    let all = dead(2, &newest, &changes, &Flags::default(), NOW);
+    let some = dead(1_000, &newest, &changes, &Flags::default(), NOW);
+
+    let preceding = "\nit began 2 min after the swap of plugin mailer 1.3.0 (ab) → 1.4.0 (cd)";
+    assert!(all.found.ends_with(preceding), "{all:?}");
+    assert!(!some.found.contains("it began"), "{some:?}");
 }
 
 /// An event that failed.
