@@ -280,15 +280,25 @@ async fn follow(mut files: SinkFiles, sinks: Sinks) {
         let reading = tokio::task::spawn_blocking(move || (again.read_again(), again));
         let Ok((read, read_again)) = reading.await else { continue };
         let updated = match read {
-            Ok(None) => Ok(false),
-            Ok(Some(config)) => sinks.update(&sink, &config).map(|()| true).map_err(|error| error.to_string()),
-            Err(why) => Err(why),
+            Ok(Some(reread)) if reread.connects_anew => {
+                sinks.update(&sink, &reread.config).map(|()| Some(reread)).map_err(|error| error.to_string())
+            }
+            other => other,
         };
         match updated {
-            Ok(is_changed) => {
+            Ok(reread) => {
                 (files, is_unread) = (read_again, false);
-                if is_changed {
+                let Some(reread) = reread else { continue };
+                if reread.connects_anew {
                     tracing::info!(sink, "the settings of a sink were read again and have changed; it connects anew");
+                }
+                if !reread.need_restart.is_empty() {
+                    let settings = reread.need_restart.join(", ");
+                    tracing::warn!(
+                        sink,
+                        settings,
+                        "settings of a sink have changed that take effect after a restart of the host"
+                    );
                 }
             }
             Err(error) => {

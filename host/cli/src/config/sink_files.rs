@@ -9,6 +9,19 @@ use toml::Value;
 use super::layers::{self, Layers};
 use super::{environment, sinks};
 
+/// Settings that take effect at the next start of the host. All others take effect with the next connection of the sink.
+const NEED_RESTART: [&str; 4] = ["timeout", "subjects", "max_age", "max_in_flight"];
+
+/// The settings of a sink after its files have changed.
+pub(crate) struct Reread {
+    /// All settings.
+    pub(crate) config: SinkConfig,
+    /// Whether any of the changed settings takes effect with the next connection.
+    pub(crate) connects_anew: bool,
+    /// The changed settings that need a restart.
+    pub(crate) need_restart: Vec<String>,
+}
+
 /// A sink some of whose settings are in files.
 #[derive(Clone)]
 pub(crate) struct SinkFiles {
@@ -40,7 +53,7 @@ impl SinkFiles {
     ///
     /// # Errors
     /// A file that cannot be read or is empty, or settings that are not valid.
-    pub(crate) fn read_again(&mut self) -> Result<Option<SinkConfig>, String> {
+    pub(crate) fn read_again(&mut self) -> Result<Option<Reread>, String> {
         let mut settings = self.settings.clone();
         let table = settings.as_table_mut().ok_or("it has no settings")?;
         for (key, written) in &self.written {
@@ -55,10 +68,15 @@ impl SinkFiles {
         if settings == self.settings {
             return Ok(None);
         }
+        let is_changed = |name: &str| settings.get(name) != self.settings.get(name);
+        let changed = self.written.iter().map(|(key, _)| key[0].clone()).filter(|name| is_changed(name));
+        let (mut need_restart, others): (Vec<String>, Vec<String>) =
+            changed.partition(|name| NEED_RESTART.contains(&name.as_str()));
+        need_restart.dedup();
         let mut read =
             sinks::read(&BTreeMap::from([(self.sink.clone(), settings.clone())])).map_err(|faults| faults.join("; "))?;
         self.settings = settings;
-        Ok(read.remove(&self.sink))
+        Ok(read.remove(&self.sink).map(|config| Reread { config, connects_anew: !others.is_empty(), need_restart }))
     }
 }
 
@@ -92,11 +110,42 @@ mod tests {
         std::fs::write(&file, "store").expect("writes");
 
         let changed = files.read_again().expect("reads").expect("it has changed");
-        assert!(matches!(changed, SinkConfig::Stdout(console) if console.source == "store"));
+        assert!(changed.connects_anew && changed.need_restart.is_empty());
+        assert!(matches!(changed.config, SinkConfig::Stdout(console) if console.source == "store"));
         assert!(files.read_again().expect("reads").is_none(), "it is told once");
         std::fs::write(&file, "").expect("writes");
         assert_eq!(files.read_again().err().as_deref(), Some("sinks.console.source: its file is empty"));
         std::fs::remove_file(&file).expect("removes");
         assert!(files.read_again().is_err_and(|why| why.starts_with("sinks.console.source: ${file:")));
+    }
+
+    #[test]
+    fn a_changed_setting_that_needs_a_restart_is_named_and_is_no_reason_to_connect_anew() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let [password, timeout] = ["password", "timeout"].map(|name| directory.path().join(name));
+        std::fs::write(&password, "first").expect("writes");
+        std::fs::write(&timeout, "10s").expect("writes");
+        let text = format!(
+            "[sinks.orders]\nkind = \"redis\"\nurl = \"redis://127.0.0.1:6379\"\npassword = \"${{file:{}}}\"\ntimeout = \"${{file:{}}}\"\n",
+            password.display(),
+            timeout.display()
+        );
+        let (config, _) =
+            compose(Some((FILE, &text)), std::iter::empty(), &[], &environment::reference, Checks::ALL).expect("good");
+        let mut files = config.sink_files.into_iter().next().expect("it has files");
+        let mut changed = || {
+            let reread = files.read_again().expect("reads").expect("it has changed");
+            (reread.connects_anew, reread.need_restart)
+        };
+
+        std::fs::write(&timeout, "5s").expect("writes");
+        assert_eq!(changed(), (false, vec!["timeout".to_owned()]));
+
+        std::fs::write(&password, "second").expect("writes");
+        assert_eq!(changed(), (true, Vec::new()));
+
+        std::fs::write(&timeout, "6s").expect("writes");
+        std::fs::write(&password, "third").expect("writes");
+        assert_eq!(changed(), (true, vec!["timeout".to_owned()]));
     }
 }
