@@ -113,7 +113,7 @@ impl SinkStatus {
         self
     }
 
-    /// Whether it takes no messages.
+    /// Whether it is down.
     #[must_use]
     pub fn is_down(&self) -> bool {
         self.state == SinkState::Down

@@ -62,7 +62,7 @@ impl Readiness {
         Self { stalled, ..self }
     }
 
-    /// Adds sinks that take no messages. They do not make the host unready: a restart would not help.
+    /// Adds sinks that are down. They do not make the host unready: a restart would not help.
     pub(crate) fn with_sinks_down(self, sinks_down: Vec<SinkStatus>) -> Self {
         Self { sinks_down, ..self }
     }
@@ -79,14 +79,14 @@ impl Readiness {
         &self.reasons
     }
 
-    /// The routes whose events the host gives back, since their sink takes nothing or the breaker of their listener is open. It is
+    /// The routes whose events the host gives back, since their sink is down or the breaker of their listener is open. It is
     /// ready all the same: it stands aside where another host can deliver them.
     #[must_use]
     pub fn stalled(&self) -> &[StalledRoute] {
         &self.stalled
     }
 
-    /// The sinks that take no messages, as this host sees them. It is ready all the same: their events wait. Empty unless the readiness
+    /// The sinks that are down, as this host sees them. It is ready all the same: their events wait. Empty unless the readiness
     /// was read with its sinks.
     #[must_use]
     pub fn sinks_down(&self) -> &[SinkStatus] {

@@ -25,7 +25,7 @@ pub(super) struct Ready {
     /// Routes that this host cannot deliver at the moment. They do not make it unready. Sent only with a token.
     #[serde(skip_serializing_if = "Option::is_none")]
     stalled: Option<Vec<StalledRoute>>,
-    /// Sinks that take no messages at the moment, as this host sees them. They do not make it unready. Sent only with a token.
+    /// Sinks that are down, as this host sees them. They do not make it unready. Sent only with a token.
     #[serde(skip_serializing_if = "Option::is_none")]
     sinks_down: Option<Vec<SinkStatus>>,
 }

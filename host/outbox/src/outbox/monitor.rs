@@ -98,7 +98,7 @@ impl Monitor {
         Readiness::new(reasons).with_stalled(self.0.metrics.stalls.routes())
     }
 
-    /// As [`readiness`](Self::readiness), with the sinks that take no messages; for `GET /readyz` with a token. Reads the state of all
+    /// As [`readiness`](Self::readiness), with the sinks that are down; for `GET /readyz` with a token. Reads the state of all
     /// receivers of all sinks, so a probe must not cause it.
     #[must_use]
     pub fn readiness_with_sinks(&self) -> Readiness {

@@ -132,7 +132,7 @@ pub fn selector(selector: &Value) -> String {
 fn versions(plugin: &str, from: Option<&str>, to: Option<&str>) -> String {
     match (from, to) {
         (None, None) => plugin.to_owned(),
-        (Some(from), Some(to)) if from == to => format!("{plugin} {to}: manifest or settings"),
+        (Some(from), Some(to)) if from == to => format!("{plugin} {to} (its manifest or settings changed)"),
         (Some(from), Some(to)) => format!("{plugin} {from} → {to}"),
         (Some(one), None) | (None, Some(one)) => format!("{plugin} {one}"),
     }
@@ -205,6 +205,6 @@ mod tests {
         assert_eq!(selector(&json!({ "plugin": "totals", "key": "/ada" })), "totals key=/ada");
         assert_eq!(selector(&json!({ "plugin": "mailer", "to": "1.0.0 (ab)" })), "mailer 1.0.0 (ab)");
         let same = json!({ "plugin": "mailer", "from": "1.0.0 (ab)", "to": "1.0.0 (ab)" });
-        assert_eq!(selector(&same), "mailer 1.0.0 (ab): manifest or settings");
+        assert_eq!(selector(&same), "mailer 1.0.0 (ab) (its manifest or settings changed)");
     }
 }

@@ -47,7 +47,7 @@ pub(in crate::doctor) fn locked(nodes: &[NodeRecord], flags: &Flags, now: Timest
 pub(in crate::doctor) fn unclaimed(nodes: &[NodeRecord], flags: &Flags, now: Timestamp) -> Option<Finding> {
     let stuck = NodeRecord::stuck_at_live(nodes, StuckReason::ClaimRefused)?;
     let what = format!(
-        "the database does not let the hosts claim {}, or cannot return the payload: not delivered{}; others are{}",
+        "the database does not let the hosts claim {}, or cannot return the payload: not delivered{}; other events are delivered{}",
         count(stuck.count.into(), "event"),
         longest(&stuck, now),
         named(&stuck)

@@ -20,7 +20,7 @@ pub(crate) struct RouteListeners<'a> {
     own: &'a Listeners,
     /// Whether another host is alive, which may have native listeners.
     has_others: bool,
-    /// The sinks that take no messages from at least one host, by name.
+    /// The sinks that are down on at least one host, by name.
     sinks_down: HashMap<String, DownSink>,
     /// The open breakers of the live hosts.
     breakers: OpenBreakers,
@@ -33,7 +33,7 @@ pub(crate) enum RouteListener<'a> {
     Plugin(&'a PluginStatus),
     /// Native code or a relay of this host.
     Own(Owner),
-    /// A relay of this host, whose sink takes no messages from at least one host.
+    /// A relay of this host, whose sink is down on at least one host.
     DownSink(Owner, &'a DownSink),
     /// None is known; another live host may have a listener.
     Untold,

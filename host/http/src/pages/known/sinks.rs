@@ -9,7 +9,7 @@ use outbox_store::NodeRecord;
 
 use super::snapshot::Snapshot;
 
-/// A sink that takes no messages from at least one live host.
+/// A sink that is down on at least one live host.
 #[derive(Debug)]
 pub(crate) struct DownSink {
     pub(crate) name: String,

@@ -226,7 +226,7 @@ async fn a_database_that_is_gone_leaves_what_was_known_with_its_age() {
         assert_eq!(answered, status, "{path}: {text}");
         assert!(text.contains("The database does not answer; what you see is from"), "{path}: {text}");
         assert_eq!(text.contains("2 events are dead"), path == "/", "{path}: the worst comes first: {text}");
-        assert!(!text.contains("was changed yet"), "{path}: the page cannot know: {text}");
+        assert!(!text.contains("has been changed yet"), "{path}: the page cannot know: {text}");
     }
 }
 

@@ -51,7 +51,7 @@ fn changes(frame: &Frame, recent: &RecentRecords) -> Markup {
     html! {
         h2 { "Recent changes" }
         @if recent.records.is_empty() {
-            p.quiet { "No host, plugin, route or event was changed yet." }
+            p.quiet { "No host, plugin, route or event has been changed yet." }
         } @else {
             (audit::rows(frame, &recent.records, CHANGES, recent.has_earlier))
             p { a href=(frame.to("audit")) { "Show the whole audit log" } }

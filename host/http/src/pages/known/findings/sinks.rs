@@ -8,7 +8,7 @@ use crate::pages::known::sinks::{DownSink, down};
 use crate::pages::known::snapshot::Snapshot;
 use crate::pages::words::{short, verb, visible};
 
-/// Sinks that take no messages, the one with the most waiting events first.
+/// Sinks that are down, the one with the most waiting events first.
 pub(super) fn sinks_down(snapshot: &Snapshot, now: Timestamp) -> Vec<Finding> {
     let all = down(snapshot);
     if all.len() > ONE_BY_ONE {

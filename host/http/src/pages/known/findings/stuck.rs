@@ -12,8 +12,8 @@ use crate::pages::link::encoded;
 pub(super) fn refused(snapshot: &Snapshot) -> Option<Finding> {
     let stuck = NodeRecord::stuck_at_live(&snapshot.nodes, StuckReason::OutcomeRefused)?;
     let sentence = match stuck.count {
-        1 => "The database refuses to store the outcome of 1 event; the host retries it.".to_owned(),
-        more => format!("The database refuses to store the outcomes of {}; the hosts retry them.", count(more.into(), "event")),
+        1 => "The database refuses to store the outcome of 1 event; the host retries it:".to_owned(),
+        more => format!("The database refuses to store the outcomes of {}; the hosts retry them:", count(more.into(), "event")),
     };
     finding(Severity::Fault, sentence, &stuck)
 }

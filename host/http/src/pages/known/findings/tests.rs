@@ -291,9 +291,9 @@ fn refused_outcomes_are_told_with_what_the_database_says() {
     };
 
     let all = said(Snapshot { nodes: vec![host("web-1", 1)], ..snapshot() });
-    assert_eq!(all, ["The database refuses to store the outcome of 1 event; the host retries it. the order is archived"]);
+    assert_eq!(all, ["The database refuses to store the outcome of 1 event; the host retries it: the order is archived"]);
     let all = said(Snapshot { nodes: vec![host("web-1", 30), host("web-2", 1)], ..snapshot() });
-    assert!(all[0].starts_with("The database refuses to store the outcomes of 31 events; the hosts retry them."), "{all:?}");
+    assert!(all[0].starts_with("The database refuses to store the outcomes of 31 events; the hosts retry them:"), "{all:?}");
 }
 
 #[test]
