@@ -20,15 +20,6 @@ pub struct HostSink {
     pub waiting: u64,
 }
 
-impl HostSink {
-    /// Whether the events of a route wait for a sink that a host finds down: then that outage explains why they wait. `hosts` has
-    /// the relays of each live host.
-    #[must_use]
-    pub fn holds_up(hosts: &[Relays<'_>], route: &RouteRecord) -> bool {
-        hosts.iter().any(|relays| relays.sink(route).is_some_and(SinkStatus::is_down))
-    }
-}
-
 /// The relays of one host: finds the sink of a route without a search through all relays, because both may be many.
 #[derive(Debug)]
 pub struct Relays<'s> {
@@ -87,6 +78,12 @@ impl<'s> Relays<'s> {
     #[must_use]
     pub fn sink(&self, route: &RouteRecord) -> Option<&'s SinkStatus> {
         self.position(route).map(|position| &self.sinks[position])
+    }
+
+    /// Whether events of a route are relayed to a sink that is down: then that outage explains why they wait.
+    #[must_use]
+    pub fn is_sink_down(&self, route: &RouteRecord) -> bool {
+        self.sink(route).is_some_and(SinkStatus::is_down)
     }
 
     /// The position of that sink: the most exact relay decides, as in `Listeners::find`.
@@ -151,8 +148,8 @@ mod tests {
 
         let [all, orders] = sinks;
         let sinks = [all, SinkStatus { state: SinkState::Down, ..orders }];
-        let hosts = [Relays::of(&sinks)];
-        assert_eq!(routes.each_ref().map(|route| HostSink::holds_up(&hosts, route)), [true, false, false, true]);
+        let relays = Relays::of(&sinks);
+        assert_eq!(routes.each_ref().map(|route| relays.is_sink_down(route)), [true, false, false, true]);
     }
 
     #[test]

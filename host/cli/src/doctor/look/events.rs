@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use outbox::Status;
 use outbox::listener::{Cause, error_kind, is_unroutable};
-use outbox::node::{HostSink, Relays, SinkStatus, names_sink};
+use outbox::node::{Relays, SinkStatus, names_sink};
 use outbox::store::{Finding, NodeRecord, Record, RouteRecord, Stats, WaitReason};
 use outbox::time::Timestamp;
 use outbox::why::Change;
@@ -63,9 +63,9 @@ pub(in crate::doctor) fn waits(
     let is_of = |wait: &WaitReason, known: &RouteRecord| {
         known.route.aggregate_type.as_str() == wait.aggregate_type && known.route.event_type.as_str() == wait.event_type
     };
-    let is_explained_by_sink = |wait: &&WaitReason| {
-        names_sink(&wait.reason) && routes.iter().any(|known| is_of(wait, known) && HostSink::holds_up(&hosts, known))
-    };
+    let is_sink_down = |known: &RouteRecord| hosts.iter().any(|relays| relays.is_sink_down(known));
+    let is_explained_by_sink =
+        |wait: &&WaitReason| names_sink(&wait.reason) && routes.iter().any(|known| is_of(wait, known) && is_sink_down(known));
     let finding = |wait: &WaitReason| {
         let verb = if wait.events == 1 { "waits" } else { "wait" };
         let (events, route) = (count(wait.events, "event"), format!("{}/{}", wait.aggregate_type, wait.event_type));

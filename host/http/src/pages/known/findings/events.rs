@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use outbox::node::{HostSink, Relays, names_sink, sinks};
+use outbox::node::{Relays, names_sink, sinks};
 use outbox_event::time::Timestamp;
 use outbox_event::units::{count, number, relative_to, span};
 use outbox_event::{SinkStatus, Status};
@@ -101,8 +101,9 @@ pub(super) fn waits(snapshot: &Snapshot, now: Timestamp) -> Vec<Finding> {
     let is_of = |wait: &WaitReason, known: &RouteRecord| {
         known.route.aggregate_type.as_str() == wait.aggregate_type && known.route.event_type.as_str() == wait.event_type
     };
+    let is_sink_down = |known: &RouteRecord| hosts.iter().any(|relays| relays.is_sink_down(known));
     let is_explained_by_sink = |wait: &&WaitReason| {
-        names_sink(&wait.reason) && snapshot.routes.iter().any(|known| is_of(wait, known) && HostSink::holds_up(&hosts, known))
+        names_sink(&wait.reason) && snapshot.routes.iter().any(|known| is_of(wait, known) && is_sink_down(known))
     };
     let finding = |wait: &WaitReason| {
         let route = visible(&short(&format!("{}/{}", wait.aggregate_type, wait.event_type), 80));
