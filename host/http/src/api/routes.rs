@@ -203,7 +203,7 @@ pub(super) async fn pause(
 ) -> Result<Json<Changed>, Problem> {
     let route = route(names)?;
     let changed = host.store.pause(&route, &by.0.audit(why.0.reason)).await?;
-    told(&host, route, changed).await
+    answer(&host, route, changed).await
 }
 
 /// `POST /v1/routes/{aggregate_type}/{event_type}/resume`.
@@ -219,10 +219,10 @@ pub(super) async fn resume(
         return Err(Problem::new(Kind::NotFound, format!("no route is called {route}")));
     }
     let changed = host.store.resume(&route, &by.0.audit(why.0.reason)).await?;
-    told(&host, route, changed).await
+    answer(&host, route, changed).await
 }
 
-async fn told(host: &Host, route: Route, changed: bool) -> Result<Json<Changed>, Problem> {
+async fn answer(host: &Host, route: Route, changed: bool) -> Result<Json<Changed>, Problem> {
     if changed {
         host.tell_hosts().await;
     }

@@ -26,7 +26,7 @@ pub(crate) struct RouteListeners<'a> {
     breakers: OpenBreakers,
 }
 
-/// Who answers a route.
+/// The listener of a route.
 #[derive(Debug)]
 pub(crate) enum RouteListener<'a> {
     /// A plugin of a live host.
@@ -35,10 +35,10 @@ pub(crate) enum RouteListener<'a> {
     Own(Owner),
     /// A relay of this host, whose sink is down on at least one host.
     DownSink(Owner, &'a DownSink),
-    /// None is known; another live host may have a listener.
-    Untold,
+    /// Unknown: another live host may have a listener.
+    Unknown,
     /// No live host has a listener.
-    Nobody,
+    Missing,
 }
 
 impl<'a> RouteListeners<'a> {
@@ -90,8 +90,8 @@ impl<'a> RouteListeners<'a> {
                     None => RouteListener::Own(owner),
                 }
             }
-            None if self.has_others => RouteListener::Untold,
-            None => RouteListener::Nobody,
+            None if self.has_others => RouteListener::Unknown,
+            None => RouteListener::Missing,
         }
     }
 }

@@ -173,16 +173,16 @@ fn outage(sink: &DownSink, now: Timestamp) -> Markup {
 }
 
 fn listener(standing: &Standing<'_>, answer: &RouteListener<'_>) -> Markup {
-    let nobody = |text: &str| html! { span.quiet { (text) } };
+    let quiet = |text: &str| html! { span.quiet { (text) } };
     match answer {
         RouteListener::Plugin(plugin) => {
             html! { span.mono { (visible(&plugin.name)) " " (visible(plugin.version.as_deref().unwrap_or_default())) } }
         }
         RouteListener::Own(owner) | RouteListener::DownSink(owner, _) => html! { (visible(&owner.to_string())) },
-        _ if standing.known.route.is_pattern() => nobody("pattern"),
-        _ if !standing.had_listener => nobody("none"),
-        RouteListener::Untold => nobody("none here; another host may have one"),
-        RouteListener::Nobody => nobody("no live host has a listener"),
+        _ if standing.known.route.is_pattern() => quiet("pattern"),
+        _ if !standing.had_listener => quiet("none"),
+        RouteListener::Unknown => quiet("none here; another host may have one"),
+        RouteListener::Missing => quiet("no live host has a listener"),
     }
 }
 
@@ -194,10 +194,10 @@ fn state(standing: &Standing<'_>, answer: &RouteListener<'_>, has_open_breaker: 
         RouteListener::Plugin(_) | RouteListener::Own(_) => ("done", "●", "serving"),
         _ if standing.is(RouteState::NoListener) => badge(RouteState::NoListener),
         _ if standing.known.route.is_pattern() => ("waiting", "○", "not paused"),
-        RouteListener::Untold => ("waiting", "○", "unknown"),
+        RouteListener::Unknown => ("waiting", "○", "unknown"),
         // Waiting events are parked, or become dead, as soon as a host takes them.
-        RouteListener::Nobody if standing.events.waiting > 0 => badge(RouteState::NoListener),
-        RouteListener::Nobody => ("waiting", "○", "idle"),
+        RouteListener::Missing if standing.events.waiting > 0 => badge(RouteState::NoListener),
+        RouteListener::Missing => ("waiting", "○", "idle"),
     };
     html! { span.state.(class) { span aria-hidden="true" { (shape) } " " (word) } }
 }
@@ -223,7 +223,7 @@ mod tests {
     }
 
     /// State and listener of each route.
-    fn told(text: &str) -> Vec<(String, String)> {
+    fn states_and_listeners(text: &str) -> Vec<(String, String)> {
         let plain = |cell: &str| {
             let texts = cell.split('<').map(|part| part.rsplit('>').next().unwrap_or_default());
             texts.collect::<String>().trim().to_owned()
@@ -265,18 +265,18 @@ mod tests {
         ]}"#;
         let page = |other: NodeRecord| {
             let snapshot = Snapshot { routes: routes(), nodes: vec![node("web-1", now), other], ..Snapshot::made_up(now) };
-            told(&shown(snapshot, &own, ""))
+            states_and_listeners(&shown(snapshot, &own, ""))
         };
         let both = |state: &str, listener: &str| (state.to_owned(), listener.to_owned());
 
         // Sorted: what is paused first, then by name.
-        let untold = || both("○ unknown", "none here; another host may have one");
+        let unknown = || both("○ unknown", "none here; another host may have one");
         let two_hosts = [
             both("‖ paused just now", "none here; another host may have one"),
             both("! no listener", "none"),
             both("● serving", "the sink broker"),
-            untold(),
-            untold(),
+            unknown(),
+            unknown(),
             both("● serving", "native code"),
             both("● serving", "mailer 1.4.0"),
         ];
@@ -318,7 +318,7 @@ mod tests {
         let answers = RouteListeners::of(&[], "owner-web-1", &[], &own).with_down(vec![down]);
         let frame = Frame { known: Known { snapshot: Some(Arc::new(snapshot)), outage: None }, ..frame() };
 
-        let rows = told(&page(&frame, &answers, &Fields::default()).into_string());
+        let rows = states_and_listeners(&page(&frame, &answers, &Fields::default()).into_string());
 
         let both = |state: &str, listener: &str| (state.to_owned(), listener.to_owned());
         assert_eq!(rows, [both("✕ sink down for 4 min on 1 of 2 hosts", "the sink down"), both("● serving", "the sink up")]);
@@ -348,7 +348,7 @@ mod tests {
             ..Snapshot::made_up(now)
         };
 
-        let rows = told(&shown(snapshot, &own, ""));
+        let rows = states_and_listeners(&shown(snapshot, &own, ""));
 
         let state = "‖ breaker open for 4 min on 1 of 2 hosts, next try in 1 min";
         let wanted = [(state, "none here; another host may have one"), (state, "native code"), ("● serving", "native code")];
@@ -369,7 +369,7 @@ mod tests {
             let snapshot = Snapshot { routes, nodes: vec![node("web-1", now), other], ..Snapshot::made_up(now) };
             shown(snapshot, &own, "")
         };
-        let state = |text: &str| told(text)[0].0.clone();
+        let state = |text: &str| states_and_listeners(text)[0].0.clone();
 
         assert_eq!(state(&page(0)), "● serving", "the open breaker is that of another route");
         let text = page(3);
