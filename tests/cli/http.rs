@@ -4,7 +4,10 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use crate::program::{Host, PATIENCE, Place};
+use sqlx::{Connection, Executor, PgConnection};
+
+use crate::home::Home;
+use crate::program::{Host, PATIENCE, Place, run};
 
 /// Where a host says that it listens: `127.0.0.1:40123`.
 pub(crate) fn address(host: &mut Host) -> String {
@@ -103,6 +106,23 @@ fn a_host_whose_file_was_moved_takes_no_event_says_so_on_its_pages_and_goes_on_w
     let stats = place.json(&["stats", "--output", "json"]);
     let written: u64 = ["new", "parked", "dead", "done"].iter().filter_map(|name| stats[*name].as_u64()).sum();
     assert_eq!(written, 2, "the event that was refused is not there: {stats}");
+}
+
+/// As during `VACUUM FULL` of the audit log and a change of the table that lets reads pass.
+#[test]
+fn the_pages_show_findings_while_the_tables_are_locked() {
+    let place = Place::on(Home::on_postgres());
+    let (_host, address) = listening(&place, &[]);
+    place.ok(&["route", "pause", "Order/OrderPlaced"]);
+
+    run(async {
+        let mut other = PgConnection::connect(place.url()).await.expect("it answers");
+        let locks = "BEGIN; LOCK TABLE outbox_event_audit; LOCK TABLE outbox_event IN EXCLUSIVE MODE";
+        other.execute(locks).await.expect("locks them");
+        // No page was asked for before, so this one needs a snapshot of the locked tables.
+        ask_until("it names the pause", &address, "GET /", |page| page.contains("Route Order/OrderPlaced was paused"));
+        other.execute("ROLLBACK").await.expect("unlocks them");
+    });
 }
 
 #[test]

@@ -112,6 +112,8 @@ pub(crate) async fn a_dead_event_that_blocks_its_aggregate_is_kept_and_counted(d
 
     let counted = db.store().count_purgeable(Status::Dead, finished_before).await.expect("counts");
     assert_eq!(counted, Purgeable { count: 1, blocking: 1 });
+    let oldest = db.store().oldest_purgeable(Status::Dead, finished_before).await.expect("looks");
+    assert_eq!(oldest.and_then(|row| row.event_id), Some(plain));
     assert_eq!(db.store().purge(&request).await.expect("purges").count, 1);
     assert!(is_there(db, blocks).await && !is_there(db, plain).await);
     assert!(db.store().skip(blocks, &by_hand()).await.expect("skips"));
@@ -186,6 +188,10 @@ pub(crate) async fn a_batch_begins_at_a_time_and_skips_rows(db: &dyn Harness) {
     assert_eq!(are_there(db, &ids).await, [true, false, true, false, true]);
     let first = db.store().next_to_purge(&all).await.expect("looks").expect("rows are left");
     assert_eq!(first.event_id, Some(ids[0]));
+    let oldest = db.store().oldest_purgeable(Status::Done, db.now().await).await.expect("looks");
+    assert_eq!(oldest, Some(first));
+    let of_no_row = db.store().oldest_purgeable(Status::Done, first.at.minus(DAY)).await.expect("looks");
+    assert_eq!(of_no_row, None);
     let none = PurgeRequest { from: Some(db.now().await), ..all };
     assert_eq!(db.store().next_to_purge(&none).await.expect("looks"), None);
 }

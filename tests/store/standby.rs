@@ -43,6 +43,7 @@ async fn reads(store: &dyn Store) -> Vec<(&'static str, Option<StoreError>)> {
         ("audit of an event", audit(AuditFilter { event_id: Some(id), ..AuditFilter::default() }).await),
         ("audit that touches an event", audit(AuditFilter { touching: Some(id), ..AuditFilter::default() }).await),
         ("count of finished events", store.count_purgeable(Status::Done, Timestamp::from_micros(0)).await.err()),
+        ("oldest finished event", store.oldest_purgeable(Status::Done, Timestamp::from_micros(0)).await.err()),
         ("count of dead events", store.count_dead(&DeadFilter::default()).await.err()),
         ("count of waiting events", store.count_waiting(None).await.err()),
         ("read", store.read(&request(None)).await.err()),

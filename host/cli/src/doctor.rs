@@ -161,7 +161,7 @@ async fn contents(
     Ok(())
 }
 
-/// Events that at least two purges should have deleted. Reads the index of finished events, and rows only if there are any.
+/// Events that at least two purges should have deleted. Reads the index of finished events, and a row only if there is one.
 async fn overdue(
     store: &dyn Store,
     purge: &PurgeConfig,
@@ -174,9 +174,8 @@ async fn overdue(
     if events == 0 {
         return Ok(None);
     }
-    let filter = Filter { status: Some(status), finished_before: Some(finished_before), ..Filter::default() };
-    let oldest = store.list(&filter, LOOKED_AT).await?.into_iter().find(|record| !record.blocks);
-    Ok(Some(look::overdue(status, events, oldest.as_ref(), flags)))
+    let oldest = store.oldest_purgeable(status, finished_before).await?;
+    Ok(Some(look::overdue(status, events, oldest, flags)))
 }
 
 /// The newest of the `matching` events.

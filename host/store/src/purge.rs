@@ -24,6 +24,10 @@ pub trait PurgeStore: Send + Sync {
     /// The row that [`purge`](Self::purge) would delete first; `None` if there is no row.
     async fn next_to_purge(&self, request: &PurgeRequest) -> Result<Option<PurgeRow>, StoreError>;
 
+    /// The oldest row of this status that finished by this time and that a purge may delete, even if another transaction has locked it.
+    /// Locks nothing. `None` if there is no row.
+    async fn oldest_purgeable(&self, status: Status, finished_before: Timestamp) -> Result<Option<PurgeRow>, StoreError>;
+
     /// How many rows of this status finished by this time: the number that a purge deletes, and the number that it leaves because later
     /// events wait behind them.
     async fn count_purgeable(&self, status: Status, finished_before: Timestamp) -> Result<Purgeable, StoreError>;

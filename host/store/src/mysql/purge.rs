@@ -53,6 +53,16 @@ DELETE outbox_event FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS 
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq";
 
 /// Bound: status, the cut-off in microseconds.
+const OLDEST: &str = concat!(
+    "
+SELECT seq, event_id, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', done_at) FROM outbox_event FORCE INDEX (outbox_done)
+WHERE status = ? AND done_at <= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND AND blocks = 0 AND ",
+    on_primary!(),
+    "
+ORDER BY done_at, seq LIMIT 1"
+);
+
+/// Bound: status, the cut-off in microseconds.
 const COUNT: &str = concat!(
     "
 SELECT COUNT(IF(blocks = 0, 1, NULL)), COUNT(IF(blocks = 1, 1, NULL)) FROM outbox_event FORCE INDEX (outbox_done)
@@ -69,6 +79,11 @@ impl PurgeStore for MySqlStore {
     /// Locks the row for a moment: a row that another transaction has locked is not the next one.
     async fn next_to_purge(&self, request: &PurgeRequest) -> Result<Option<PurgeRow>, StoreError> {
         self.read_optional(request.target.action(), self.choose(request, 1), purge_row).await
+    }
+
+    async fn oldest_purgeable(&self, status: Status, finished_before: Timestamp) -> Result<Option<PurgeRow>, StoreError> {
+        let statement = self.statement(OLDEST).bind(status.code()).bind(bound(finished_before));
+        self.read_optional("read the oldest finished event", statement, purge_row).await
     }
 
     async fn count_purgeable(&self, status: Status, finished_before: Timestamp) -> Result<Purgeable, StoreError> {

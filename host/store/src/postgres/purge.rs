@@ -38,6 +38,16 @@ WHERE status = $1::smallint AND done_at IS NOT NULL AND done_at <= $2::timestamp
 ORDER BY status, done_at LIMIT $5::bigint FOR UPDATE SKIP LOCKED";
 
 /// $1 status, $2 the cut-off.
+const OLDEST: &str = concat!(
+    "
+SELECT seq, event_id, done_at FROM outbox_event
+WHERE status = $1::smallint AND done_at IS NOT NULL AND done_at <= $2::timestamptz AND blocks = 0 AND ",
+    on_primary!(),
+    "
+ORDER BY status, done_at LIMIT 1"
+);
+
+/// $1 status, $2 the cut-off.
 const COUNT: &str = concat!(
     "
 SELECT count(*) FILTER (WHERE blocks = 0) AS count, count(*) FILTER (WHERE blocks = 1) AS blocking FROM outbox_event
@@ -94,6 +104,11 @@ impl PurgeStore for PostgresStore {
 
     async fn next_to_purge(&self, request: &PurgeRequest) -> Result<Option<PurgeRow>, StoreError> {
         self.read_optional(request.target.action(), self.bound([NEXT, NEXT_UNDELIVERED], request, 1), purge_row).await
+    }
+
+    async fn oldest_purgeable(&self, status: Status, finished_before: Timestamp) -> Result<Option<PurgeRow>, StoreError> {
+        let statement = self.statement(OLDEST).bind(state(status)).bind(Moment(finished_before));
+        self.read_optional("read the oldest finished event", statement, purge_row).await
     }
 
     async fn count_purgeable(&self, status: Status, finished_before: Timestamp) -> Result<Purgeable, StoreError> {

@@ -28,6 +28,12 @@ WHERE status = ?1 AND done_at IS NOT NULL AND done_at >= ?2 AND done_at <= ?3 AN
   AND seq NOT IN (SELECT value FROM json_each(?4))
 ORDER BY done_at, seq LIMIT ?5";
 
+/// ?1 status, ?2 the cut-off.
+const OLDEST: &str = "
+SELECT seq, event_id, done_at FROM outbox_event
+WHERE status = ?1 AND done_at IS NOT NULL AND done_at <= ?2 AND blocks = 0
+ORDER BY done_at, seq LIMIT 1";
+
 const COUNT: &str = "
 SELECT count(*) FILTER (WHERE blocks = 0), count(*) FILTER (WHERE blocks = 1)
 FROM outbox_event WHERE status = ?1 AND done_at IS NOT NULL AND done_at <= ?2";
@@ -75,6 +81,11 @@ impl PurgeStore for SqliteStore {
     async fn next_to_purge(&self, request: &PurgeRequest) -> Result<Option<PurgeRow>, StoreError> {
         let statement = self.bound([CHOOSE, CHOOSE_UNDELIVERED], request, self.now_micros(), 1);
         self.read_optional(request.target.action(), statement, purge_row).await
+    }
+
+    async fn oldest_purgeable(&self, status: Status, finished_before: Timestamp) -> Result<Option<PurgeRow>, StoreError> {
+        let statement = self.statement(OLDEST).bind(status.code()).bind(finished_before.as_micros());
+        self.read_optional("read the oldest finished event", statement, purge_row).await
     }
 
     async fn count_purgeable(&self, status: Status, finished_before: Timestamp) -> Result<Purgeable, StoreError> {

@@ -91,6 +91,10 @@ impl PurgeStore for MemoryStore {
         unreachable!("the purge is off")
     }
 
+    async fn oldest_purgeable(&self, _: Status, _: Timestamp) -> Result<Option<PurgeRow>, StoreError> {
+        unreachable!("only people ask for this")
+    }
+
     async fn count_purgeable(&self, _: Status, _: Timestamp) -> Result<Purgeable, StoreError> {
         unreachable!("the purge is off")
     }

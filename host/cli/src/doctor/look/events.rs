@@ -6,7 +6,7 @@ use std::time::Duration;
 use outbox::Status;
 use outbox::listener::{Cause, error_kind, is_unroutable};
 use outbox::node::{Relays, SinkStatus, names_sink};
-use outbox::store::{Finding, NodeRecord, Record, RouteRecord, Stats, WaitReason};
+use outbox::store::{Finding, NodeRecord, PurgeRow, Record, RouteRecord, Stats, WaitReason};
 use outbox::time::Timestamp;
 use outbox::why::Change;
 
@@ -148,14 +148,17 @@ pub(super) fn most_often<'t>(texts: impl Iterator<Item = &'t str>, kind: fn(&str
     kinds.into_values().max_by_key(|(times, _)| *times).map(|(_, text)| text)
 }
 
-/// Finished events that purges have not deleted, although they are old enough. `oldest` is the one with the lowest `seq`.
-pub(in crate::doctor) fn overdue(status: Status, events: u64, oldest: Option<&Record>, flags: &Flags) -> Finding {
+/// Finished events that purges have not deleted, although they are old enough. `oldest` is the one that finished first.
+pub(in crate::doctor) fn overdue(status: Status, events: u64, oldest: Option<PurgeRow>, flags: &Flags) -> Finding {
     let (setting, command) = match status {
         Status::Dead => ("purge.dead_retention", "outbox purge --dead"),
         _ => ("purge.retention", "outbox purge"),
     };
     let (is, them) = if events == 1 { ("is", "it") } else { ("are", "them") };
-    let oldest = oldest.map_or_else(String::new, |record| format!("; the oldest: seq {}, {}", record.seq, record.event_id));
+    let oldest = oldest.map_or_else(String::new, |row| {
+        let id = row.event_id.map_or_else(String::new, |id| format!(", {id}"));
+        format!("; the oldest: seq {}{id}", row.seq)
+    });
     let what = format!(
         "{} {is} older than {setting} allows, and two purges have not deleted {them}{oldest}",
         count(events, &format!("{status} event"))

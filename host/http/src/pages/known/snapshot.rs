@@ -8,10 +8,7 @@ use outbox::purge::PurgeConfig;
 use outbox::why::{Change, RecentRecords};
 use outbox_event::time::{Timestamp, system_clock};
 use outbox_event::{Headers, Status};
-use outbox_store::{
-    Filter, LaggingSequence, NodeRecord, PurgeRequest, PurgeRow, PurgeTarget, Record, RouteRecord, Stats, Store, StoreError,
-    WaitReason,
-};
+use outbox_store::{Filter, LaggingSequence, NodeRecord, PurgeRow, Record, RouteRecord, Stats, Store, StoreError, WaitReason};
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
@@ -277,31 +274,30 @@ async fn take(store: Arc<dyn Store>, purge: PurgeConfig) -> Result<Snapshot, Sto
     let newest = Filter { status: Some(Status::Dead), newest_first: true, ..Filter::default() };
     let dead = if stats.dead == 0 { Vec::new() } else { sample(&*store, newest).await? };
     let waits = store.wait_reasons(SAMPLE).await?;
-    let mut overdue = Vec::new();
-    for status in [Status::Done, Status::Dead] {
-        overdue.extend(oldest_overdue(&*store, &purge, status, at).await?.map(|row| (status, row)));
-    }
-    let lagging_sequences = store.lagging_sequences().await?;
-    // They explain problems. Without the right to read them, the problems are still shown.
-    let recent = RecentRecords::read(&*store, at).await.unwrap_or_default();
-    let changes = outbox::why::changes(recent.records);
+    let overdue = or_unknown(overdue(&*store, &purge, at).await)?;
+    // At the same time: both read the audit log, and may wait for its lock until the timeout.
+    let (lagging_sequences, recent) = tokio::join!(store.lagging_sequences(), RecentRecords::read(&*store, at));
+    let (lagging_sequences, changes) = (or_unknown(lagging_sequences)?, outbox::why::changes(or_unknown(recent)?.records));
     Ok(Snapshot { at, taken, stats, routes, nodes, dead, waits, overdue, lagging_sequences, changes })
 }
 
-/// The oldest event of this status that purges should have deleted: one row of the index of finished events.
-async fn oldest_overdue(
-    store: &dyn Store,
-    purge: &PurgeConfig,
-    status: Status,
-    now: Timestamp,
-) -> Result<Option<PurgeRow>, StoreError> {
-    let Some(finished_before) = purge.overdue_before(status, now) else { return Ok(None) };
-    let request = PurgeRequest::first(PurgeTarget::Finished { status, finished_before }, 1);
-    match store.next_to_purge(&request).await {
-        // This host may not lock rows; the rest of the snapshot is known all the same.
-        Err(StoreError::Forbidden { .. }) => Ok(None),
-        found => found,
+/// The result of a read that the other findings do not need. Empty if the database answers with an error, for example because the table is
+/// locked or this user lacks a right.
+///
+/// # Errors
+/// The database did not answer.
+fn or_unknown<T: Default>(read: Result<T, StoreError>) -> Result<T, StoreError> {
+    read.or_else(|error| if error.is_silence() { Err(error) } else { Ok(T::default()) })
+}
+
+/// The oldest event of each status that purges should have deleted: one row of the index of finished events.
+async fn overdue(store: &dyn Store, purge: &PurgeConfig, now: Timestamp) -> Result<Vec<(Status, PurgeRow)>, StoreError> {
+    let mut overdue = Vec::new();
+    for status in [Status::Done, Status::Dead] {
+        let Some(finished_before) = purge.overdue_before(status, now) else { continue };
+        overdue.extend(store.oldest_purgeable(status, finished_before).await?.map(|row| (status, row)));
     }
+    Ok(overdue)
 }
 
 /// The first [`SAMPLE`] events of a list, without their headers: no list shows headers, and they may be large.
@@ -464,6 +460,21 @@ mod tests {
         let outage = known.outage.expect("nobody answers");
         assert_eq!((outage.since, outage.is_silence), (answered.at, true));
         assert!(snapshots.latest().await.outage.is_some(), "the next page knows of it");
+    }
+
+    #[test]
+    fn a_read_that_fails_is_unknown_unless_the_database_did_not_answer() {
+        let failed =
+            |source| -> Result<Vec<u64>, StoreError> { Err(StoreError::Failed { action: "look at the sequences", source }) };
+        let forgiven = [
+            Err(StoreError::TimedOut { action: "list changes", source: sqlx::Error::RowNotFound }),
+            failed(sqlx::Error::RowNotFound),
+        ];
+        for read in forgiven {
+            assert!(or_unknown(read).expect("the database answered").is_empty());
+        }
+        assert_eq!(or_unknown(Ok(vec![7])).expect("it was read"), vec![7]);
+        or_unknown(failed(sqlx::Error::PoolTimedOut)).expect_err("the database did not answer");
     }
 
     #[tokio::test]
