@@ -31,6 +31,7 @@ use serde::Serialize;
 pub(crate) use snapshot::{Family, MetricType, Series, Snapshot, Value};
 use stall_gauge::StallGauge;
 use stuck_claims::StuckClaims;
+pub(crate) use stuck_claims::Unchecked;
 
 use crate::store::StoreError;
 

@@ -215,7 +215,8 @@ impl Heartbeat {
         let listeners =
             ListenerReport::new(self.stalls.listeners.digest(), stalled).with_open_breakers(self.stalls.open_breakers());
         let mut stuck = self.metrics.outcomes_apart.stuck();
-        stuck.extend(self.metrics.stuck_claims.stuck(Instant::now()));
+        let is_lost = |(number, epoch)| self.partitions.is_held(number, epoch) == Some(false);
+        stuck.extend(self.metrics.stuck_claims.stuck(Instant::now(), is_lost));
         Node { stuck, listeners, ..self.node.clone() }
     }
 

@@ -10,6 +10,8 @@ use tokio::time::Instant;
 /// The rest after the first refusal; doubled up to the longest.
 const FIRST_REST: Duration = Duration::from_secs(1);
 const LONGEST_REST: Duration = Duration::from_secs(60);
+/// How long after its rest an item is known if it is not tried again.
+pub(crate) const KNOWN_FOR: Duration = Duration::from_secs(120);
 /// The most items that rest. Beyond that, items are tried again each time.
 const MOST: usize = 1_000;
 
@@ -56,7 +58,7 @@ impl<K: Clone + Eq + Hash> Refusals<K> {
     /// The items that rest now. Forgets those that were not tried for long: their rows were deleted, or another host has them.
     pub(crate) fn resting(&self, now: Instant) -> Vec<K> {
         let mut rests = self.lock();
-        rests.retain(|_, rest| now < rest.until + 2 * LONGEST_REST);
+        rests.retain(|_, rest| now < rest.until + KNOWN_FOR);
         rests.iter().filter(|(_, rest)| now < rest.until).map(|(item, _)| item.clone()).collect()
     }
 

@@ -7,13 +7,16 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::event::EventId;
+use crate::refusals::KNOWN_FOR;
 use crate::store::{StuckEvent, StuckEvents, StuckReason};
 use crate::time::{Timestamp, system_clock};
 
 /// An event is reported once its claims have been refused for so long: some are refused for a moment.
 const LASTING: Duration = Duration::from_secs(5);
-/// How long after its rest an event is still reported. If it was not tried again by then, its row was deleted, or another host has it.
-const TRIED_WITHIN: Duration = Duration::from_secs(15);
+/// How long after its rest the row of an event is read if its claim was not tried: the row may be gone, or this host has no capacity.
+const CHECK_AFTER: Duration = Duration::from_secs(15);
+/// The most rows that are read at once.
+const CHECKED_AT_ONCE: usize = 16;
 
 /// The events by `seq`.
 #[derive(Debug, Default)]
@@ -22,23 +25,40 @@ pub(crate) struct StuckClaims(Mutex<BTreeMap<u64, StuckClaim>>);
 #[derive(Debug)]
 struct StuckClaim {
     event: StuckEvent,
-    /// When the event is forgotten, unless its claim is refused again.
-    until: Instant,
+    /// The partition of the event and its epoch. `None` if the event was claimed without a read.
+    partition: Option<(u16, u32)>,
+    /// When its claim may be tried again.
+    retry_at: Instant,
+    /// When its row is read; `None` if as soon as possible.
+    check_at: Option<Instant>,
+    is_logged: bool,
+}
+
+/// An event whose row must be read: its ID is unknown, or its claim was not tried for long.
+#[derive(Debug)]
+pub(crate) struct Unchecked {
+    pub(crate) seq: u64,
+    /// The error of the database.
+    pub(crate) error: String,
+    /// Whether the event was not returned before.
+    pub(crate) is_new: bool,
 }
 
 impl StuckClaims {
-    /// Notes that the claim of an event was refused, and when it is tried again. `None` as the ID of an event keeps the known one.
-    pub(crate) fn refused(&self, seq: u64, event_id: Option<EventId>, error: String, retry_at: Instant) {
+    /// Notes that the claim of an event was refused, and when it may be tried again.
+    pub(crate) fn refused(&self, seq: u64, partition: Option<(u16, u32)>, error: String, retry_at: Instant) {
         let mut claims = self.lock();
-        let known = claims.remove(&seq).map(|claim| claim.event);
-        let since = known.as_ref().map_or_else(|| system_clock().now(), |known| known.since);
-        let event_id = event_id.or(known.and_then(|known| known.event_id));
+        let (since, event_id, is_logged) = match claims.get(&seq) {
+            Some(claim) => (claim.event.since, claim.event.event_id, claim.is_logged),
+            None => (system_clock().now(), None, false),
+        };
+        let check_at = event_id.map(|_| retry_at + CHECK_AFTER);
         let event = StuckEvent { seq, event_id, error, since };
-        claims.insert(seq, StuckClaim { event, until: retry_at + TRIED_WITHIN });
+        claims.insert(seq, StuckClaim { event, partition, retry_at, check_at, is_logged });
     }
 
-    /// Notes that the database has accepted the claims of these events.
-    pub(crate) fn accepted(&self, sequences: impl Iterator<Item = u64>) {
+    /// Forgets events: their claims were accepted, or they are not due any more.
+    pub(crate) fn forget(&self, sequences: impl Iterator<Item = u64>) {
         let mut claims = self.lock();
         if !claims.is_empty() {
             for seq in sequences {
@@ -47,14 +67,34 @@ impl StuckClaims {
         }
     }
 
-    /// The events whose claims have been refused for some seconds; `None` if there is no such event.
-    pub(crate) fn stuck(&self, now: Instant) -> Option<StuckEvents> {
-        self.stuck_at(now, system_clock().now())
+    /// The next events whose rows must be read, at most 16.
+    pub(crate) fn to_check(&self, now: Instant) -> Vec<Unchecked> {
+        let mut claims = self.lock();
+        let due = claims.values_mut().filter(|claim| claim.check_at.is_none_or(|at| at <= now)).take(CHECKED_AT_ONCE);
+        let unchecked = |claim: &mut StuckClaim| {
+            claim.check_at = Some(now.max(claim.retry_at) + CHECK_AFTER);
+            let is_new = !std::mem::replace(&mut claim.is_logged, true);
+            Unchecked { seq: claim.event.seq, error: claim.event.error.clone(), is_new }
+        };
+        due.map(unchecked).collect()
     }
 
-    fn stuck_at(&self, now: Instant, time: Timestamp) -> Option<StuckEvents> {
+    /// Notes the ID of an event.
+    pub(crate) fn name(&self, seq: u64, event_id: EventId) {
+        if let Some(claim) = self.lock().get_mut(&seq) {
+            claim.event.event_id = Some(event_id);
+        }
+    }
+
+    /// The events whose claims have been refused for some seconds; `None` if there is no such event. Forgets events of partitions that
+    /// this host has lost, and events whose claims were not tried for as long as [`Refusals`](crate::refusals::Refusals) knows them.
+    pub(crate) fn stuck(&self, now: Instant, is_lost: impl Fn((u16, u32)) -> bool) -> Option<StuckEvents> {
+        self.stuck_at(now, system_clock().now(), is_lost)
+    }
+
+    fn stuck_at(&self, now: Instant, time: Timestamp, is_lost: impl Fn((u16, u32)) -> bool) -> Option<StuckEvents> {
         let mut claims = self.lock();
-        claims.retain(|_, claim| now < claim.until);
+        claims.retain(|_, claim| now < claim.retry_at + KNOWN_FOR && !claim.partition.is_some_and(&is_lost));
         let lasting = |event: &&StuckEvent| time.since(event.since) >= LASTING;
         let mut events: Vec<StuckEvent> = claims.values().map(|claim| &claim.event).filter(lasting).cloned().collect();
         events.sort_by_key(|one| (one.since, one.seq));
@@ -70,22 +110,60 @@ impl StuckClaims {
 mod tests {
     use super::*;
 
+    const KEPT: fn((u16, u32)) -> bool = |_| false;
+
+    fn id() -> EventId {
+        "order-7".parse().expect("a good id")
+    }
+
+    fn refuse(claims: &StuckClaims, retry_at: Instant) {
+        claims.refused(7, Some((1, 2)), "damaged".to_owned(), retry_at);
+    }
+
+    fn to_check(claims: &StuckClaims, now: Instant) -> Vec<(u64, bool)> {
+        claims.to_check(now).into_iter().map(|one| (one.seq, one.is_new)).collect()
+    }
+
     #[test]
-    fn a_claim_that_is_refused_for_long_is_reported_until_it_is_accepted_or_not_tried_again() {
+    fn a_claim_that_is_refused_for_long_is_reported_until_it_is_accepted() {
         let (claims, now) = (StuckClaims::default(), Instant::now());
-        let id: EventId = "order-7".parse().expect("a good id");
-        claims.refused(7, Some(id), "damaged".to_owned(), now);
+        refuse(&claims, now);
+        claims.name(7, id());
         let since = system_clock().now();
         let later = since.plus(LASTING);
-        assert_eq!(claims.stuck_at(now, since), None, "it may be for a moment");
-        claims.refused(7, None, "damaged".to_owned(), now + LASTING);
+        assert_eq!(claims.stuck_at(now, since, KEPT), None, "it may be for a moment");
+        refuse(&claims, now + LASTING);
 
-        let stuck = claims.stuck_at(now, later).expect("it lasts");
-        assert_eq!((stuck.count, stuck.first[0].event_id), (1, Some(id)), "its ID and its begin are kept");
-        claims.accepted([7].into_iter());
-        assert_eq!(claims.stuck_at(now, later), None);
+        let stuck = claims.stuck_at(now, later, KEPT).expect("it lasts");
+        assert_eq!((stuck.count, stuck.first[0].event_id), (1, Some(id())), "its ID and its begin are kept");
+        claims.forget([7].into_iter());
+        assert_eq!(claims.stuck_at(now, later, KEPT), None);
+    }
 
-        claims.refused(8, None, "damaged".to_owned(), now);
-        assert_eq!(claims.stuck_at(now + TRIED_WITHIN, later), None, "it was not tried again");
+    #[test]
+    fn a_claim_that_is_not_tried_is_reported_for_as_long_as_its_refusal_is_known_and_its_partition_held() {
+        let (claims, now, later) = (StuckClaims::default(), Instant::now(), system_clock().now().plus(2 * LASTING));
+        refuse(&claims, now);
+        let last = now + KNOWN_FOR - Duration::from_secs(1);
+        assert!(claims.stuck_at(last, later, KEPT).is_some(), "its listeners may be busy");
+        assert_eq!(claims.stuck_at(now + KNOWN_FOR, later, KEPT), None);
+
+        refuse(&claims, now);
+        assert_eq!(claims.stuck_at(now, later, |partition| partition == (1, 2)), None, "another host has the partition");
+    }
+
+    #[test]
+    fn the_row_of_an_event_is_read_until_its_id_is_known_and_again_if_its_claim_is_not_tried() {
+        let (claims, now) = (StuckClaims::default(), Instant::now());
+        refuse(&claims, now);
+        assert_eq!(to_check(&claims, now), [(7, true)]);
+        assert!(to_check(&claims, now).is_empty(), "it is read once for each refusal");
+        refuse(&claims, now + LASTING);
+        assert_eq!(to_check(&claims, now), [(7, false)], "the last read failed");
+
+        claims.name(7, id());
+        refuse(&claims, now + LASTING);
+        assert!(to_check(&claims, now + LASTING).is_empty());
+        assert_eq!(to_check(&claims, now + LASTING + CHECK_AFTER), [(7, false)], "its claim was not tried");
     }
 }

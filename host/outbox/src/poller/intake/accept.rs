@@ -115,7 +115,7 @@ impl Intake {
             let fences = to_claim.into_iter().map(|(fence, _)| fence);
             let fences: Vec<Fence> = fences.filter(|fence| rests_at.is_none_or(|rests| fence.sequence < rests)).collect();
             let claimed_at = Instant::now();
-            let (mut claimed, not_claimed) = self.claim_rows(&fences).await;
+            let (mut claimed, not_claimed) = self.claim_rows(&fences, &holds).await;
             failed = not_claimed;
             if failed.is_some() {
                 self.metrics.claims_failed.increment();

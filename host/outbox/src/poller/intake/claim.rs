@@ -10,6 +10,7 @@ use super::judge::{Judged, is_delivered_alone};
 use super::place::{RowState, Taken};
 use crate::event::Fence;
 use crate::halving::{Halved, Halving, answers};
+use crate::metrics::Unchecked;
 use crate::partition::Hold;
 use crate::queue::{Delivery, Dropped};
 use crate::settlement::{given_back, still_at_work};
@@ -34,7 +35,7 @@ impl Intake {
             return Ok(0);
         }
         let claimed_at = Instant::now();
-        let (claimed, failed) = self.claim_rows(fences).await;
+        let (claimed, failed) = self.claim_rows(fences, holds).await;
         let count = claimed.len();
         if count > 0 {
             self.queue_claimed(claimed, claimed_at + self.lease, holds).await;
@@ -73,7 +74,7 @@ impl Intake {
         }
         let fences: Vec<Fence> = ours.iter().map(|one: &Dropped| one.fence).collect();
         let claimed_at = Instant::now();
-        let (claimed, locked) = match self.claim_or_lock(&fences).await {
+        let (claimed, locked) = match self.claim_or_lock(&fences, &holds).await {
             Ok(taken) => taken,
             Err(error) => {
                 self.metrics.claims_failed.increment();
@@ -92,7 +93,7 @@ impl Intake {
 
     /// Claims rows. If the database refuses one of them, for example because of a trigger or a constraint, halving finds that row. Its next
     /// claim is delayed, and the other rows are claimed. The error is that of rows that were not tried.
-    pub(super) async fn claim_rows(&self, fences: &[Fence]) -> (Vec<Claimed>, Option<StoreError>) {
+    pub(super) async fn claim_rows(&self, fences: &[Fence], holds: &Holds) -> (Vec<Claimed>, Option<StoreError>) {
         let (mut halving, mut claimed) = (Halving::new(fences), Vec::new());
         while let Some(part) = halving.next_part() {
             match self.store.claim(&self.owner, self.lease, part).await {
@@ -110,43 +111,60 @@ impl Intake {
         }
         let Halved { refused, failed } = halving.end();
         self.refused.accepted(claimed.iter().map(|claim: &Claimed| claim.fence.sequence));
-        self.metrics.stuck_claims.accepted(claimed.iter().map(|claim: &Claimed| claim.fence.sequence));
+        self.metrics.stuck_claims.forget(claimed.iter().map(|claim: &Claimed| claim.fence.sequence));
         for (fence, error) in &refused {
-            self.refuse(fence.sequence, error).await;
+            self.refuse(fence.sequence, holds.get(&fence.sequence).map(Hold::partition), error);
         }
         (claimed, failed)
     }
 
     /// Delays the next claim of a row that the database refuses to let this host claim, and reports its event.
-    async fn refuse(&self, sequence: u64, error: &StoreError) {
+    fn refuse(&self, sequence: u64, partition: Option<(u16, u32)>, error: &StoreError) {
         self.metrics.db_error(error);
-        let is_new = self.refused.refuse(sequence, Instant::now());
-        // Too many events rest.
-        let Some(retry_at) = self.refused.retry_at(&sequence) else { return };
-        let record = if is_new { self.record(sequence).await } else { None };
-        let (id, reason) = (record.as_ref().map(|record| record.event_id), crate::chain(error));
-        if is_new {
-            tracing::error!(
-                event.id = id.map(|id| id.to_string()),
-                event.sequence = sequence,
-                route = record.map(|record| format!("{}/{}", record.aggregate_type, record.event_type)),
-                error = reason.as_str(),
-                "the database refuses to let this host claim an event; retrying after 1 s, later after up to 60 s; other events are claimed"
-            );
+        self.refused.refuse(sequence, Instant::now());
+        // If too many events rest, this one does not.
+        if let Some(retry_at) = self.refused.retry_at(&sequence) {
+            self.metrics.stuck_claims.refused(sequence, partition, crate::chain(error), retry_at);
         }
-        self.metrics.stuck_claims.refused(sequence, id, reason, retry_at);
     }
 
-    /// The row without its payload; `None` if it cannot be read.
-    async fn record(&self, sequence: u64) -> Option<Record> {
+    /// Reads the rows of refused events to name them. Forgets events that are not due any more.
+    pub(crate) async fn check_refused(&self) {
+        for Unchecked { seq, error, is_new } in self.metrics.stuck_claims.to_check(Instant::now()) {
+            let record = match self.record(seq).await {
+                Ok(Some(record)) if record.due_at.is_some() => Some(record),
+                // The row was deleted, or the event was finished or parked in the meantime.
+                Ok(_) => {
+                    self.metrics.stuck_claims.forget(std::iter::once(seq));
+                    continue;
+                }
+                Err(_) => None,
+            };
+            if let Some(record) = &record {
+                self.metrics.stuck_claims.name(seq, record.event_id);
+            }
+            if is_new {
+                tracing::error!(
+                    event.id = record.as_ref().map(|record| record.event_id.to_string()),
+                    event.sequence = seq,
+                    route = record.map(|record| format!("{}/{}", record.aggregate_type, record.event_type)),
+                    error = error.as_str(),
+                    "the database refuses to let this host claim an event; retrying after 1 s, later after up to 60 s; other events are claimed"
+                );
+            }
+        }
+    }
+
+    /// The row without its payload; `None` if it was deleted.
+    async fn record(&self, sequence: u64) -> Result<Option<Record>, StoreError> {
         let only = Filter { after: sequence.checked_sub(1), before: sequence.checked_add(1), ..Filter::default() };
-        self.store.list(&only, 1).await.ok()?.pop()
+        Ok(self.store.list(&only, 1).await?.pop())
     }
 
     /// Claims these events, and returns the `seq` of those that cannot be claimed yet: another transaction has locked them, or the database
     /// refuses.
-    async fn claim_or_lock(&self, fences: &[Fence]) -> Result<(Vec<Claimed>, Vec<u64>), StoreError> {
-        let (mut claimed, failed) = self.claim_rows(fences).await;
+    async fn claim_or_lock(&self, fences: &[Fence], holds: &Holds) -> Result<(Vec<Claimed>, Vec<u64>), StoreError> {
+        let (mut claimed, failed) = self.claim_rows(fences, holds).await;
         match failed {
             Some(error) if claimed.is_empty() => return Err(error),
             Some(error) => self.metrics.db_error(&error),
@@ -169,7 +187,7 @@ impl Intake {
         }
         // A row that was locked at the claim may have been unlocked before this check. If its event counted as changed, it would be read
         // again and delivered under the same `claim_seq`.
-        let (more, failed) = self.claim_rows(&free).await;
+        let (more, failed) = self.claim_rows(&free, holds).await;
         let is_claimed = |sequence: &u64| more.iter().any(|claimed| claimed.fence.sequence == *sequence);
         let waits = |sequence: &u64| failed.is_some() && !is_claimed(sequence) || is_refused(sequence);
         locked.extend(free.iter().map(|fence| fence.sequence).filter(waits));
