@@ -82,8 +82,11 @@ impl StuckEvents {
 }
 
 impl StuckEvent {
-    fn bounded(mut self) -> Self {
+    /// With an error of at most 500 bytes, which takes no more memory.
+    #[must_use]
+    pub fn bounded(mut self) -> Self {
         shorten(&mut self.error, ERROR_BYTES);
+        self.error.shrink_to_fit();
         self
     }
 }

@@ -45,7 +45,8 @@ pub(crate) struct Unchecked {
 }
 
 impl StuckClaims {
-    /// Notes that the claim of an event was refused, and when it may be tried again.
+    /// Notes that the claim of an event was refused, and when it may be tried again. Keeps the first 500 bytes of the error: the error of
+    /// a trigger may be as long as a payload.
     pub(crate) fn refused(&self, seq: u64, partition: Option<(u16, u32)>, error: String, retry_at: Instant) {
         let mut claims = self.lock();
         let (since, event_id, is_logged) = match claims.get(&seq) {
@@ -53,7 +54,7 @@ impl StuckClaims {
             None => (system_clock().now(), None, false),
         };
         let check_at = event_id.map(|_| retry_at + CHECK_AFTER);
-        let event = StuckEvent { seq, event_id, error, since };
+        let event = StuckEvent { seq, event_id, error, since }.bounded();
         claims.insert(seq, StuckClaim { event, partition, retry_at, check_at, is_logged });
     }
 
@@ -96,9 +97,10 @@ impl StuckClaims {
         let mut claims = self.lock();
         claims.retain(|_, claim| now < claim.retry_at + KNOWN_FOR && !claim.partition.is_some_and(&is_lost));
         let lasting = |event: &&StuckEvent| time.since(event.since) >= LASTING;
-        let mut events: Vec<StuckEvent> = claims.values().map(|claim| &claim.event).filter(lasting).cloned().collect();
-        events.sort_by_key(|one| (one.since, one.seq));
-        (!events.is_empty()).then(|| StuckEvents::new(StuckReason::ClaimRefused, events.len(), events))
+        let mut events: Vec<&StuckEvent> = claims.values().map(|claim| &claim.event).filter(lasting).collect();
+        events.sort_unstable_by_key(|one| (one.since, one.seq));
+        let first = events.iter().take(StuckEvents::NAMED).copied().cloned();
+        (!events.is_empty()).then(|| StuckEvents::new(StuckReason::ClaimRefused, events.len(), first))
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, StuckClaim>> {
@@ -150,6 +152,18 @@ mod tests {
 
         refuse(&claims, now);
         assert_eq!(claims.stuck_at(now, later, |partition| partition == (1, 2)), None, "another host has the partition");
+    }
+
+    #[test]
+    fn a_long_error_is_shortened_and_the_oldest_events_are_named() {
+        let (claims, now, later) = (StuckClaims::default(), Instant::now(), system_clock().now().plus(2 * LASTING));
+        for seq in 0..100 {
+            claims.refused(seq, None, "x".repeat(1 << 20), now);
+        }
+        assert!(claims.lock().values().all(|claim| claim.event.error.capacity() < 1_000));
+
+        let stuck = claims.stuck_at(now, later, KEPT).expect("they last");
+        assert_eq!((stuck.count, stuck.first.len(), stuck.first[0].seq), (100, StuckEvents::NAMED, 0));
     }
 
     #[test]
