@@ -24,6 +24,9 @@ pub(crate) type Holds = HashMap<u64, Hold>;
 /// mark.
 pub(super) const MARK_PATIENCE: Duration = Duration::from_millis(100);
 
+/// How long the poller waits for the rows of refused events.
+const CHECK_PATIENCE: Duration = Duration::from_secs(1);
+
 impl Intake {
     /// Claims these events and queues them. Returns how many were claimed. Skips rows that another transaction has locked or that the
     /// database refuses.
@@ -128,17 +131,20 @@ impl Intake {
         }
     }
 
-    /// Reads the rows of refused events to name them. Forgets events that are not due any more.
+    /// Reads the rows of refused events to name them, for at most one second: the pool may have no free connection. Forgets events that
+    /// are not due any more. To be called when no claimed event waits to be queued.
     pub(crate) async fn check_refused(&self) {
+        let until = Instant::now() + CHECK_PATIENCE;
         for Unchecked { seq, error, is_new } in self.metrics.stuck_claims.to_check(Instant::now()) {
-            let record = match self.record(seq).await {
-                Ok(Some(record)) if record.due_at.is_some() => Some(record),
+            let record = match tokio::time::timeout_at(until, self.record(seq)).await {
+                Ok(Ok(Some(record))) if record.due_at.is_some() => Some(record),
                 // The row was deleted, or the event was finished or parked in the meantime.
-                Ok(_) => {
+                Ok(Ok(_)) => {
                     self.metrics.stuck_claims.forget(std::iter::once(seq));
                     continue;
                 }
-                Err(_) => None,
+                // Named at the next refusal, or after a while.
+                Ok(Err(_)) | Err(_) => None,
             };
             if let Some(record) = &record {
                 self.metrics.stuck_claims.name(seq, record.event_id);
