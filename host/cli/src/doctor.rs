@@ -134,7 +134,7 @@ async fn contents(
     let by_lease = store.nodes().await?;
     let now = store.now().await?;
     findings.extend(look::nodes(&by_lease, &without_lock));
-    findings.extend(look::vanished(&by_lease, now));
+    findings.extend(look::vanished(&by_lease, now, config.dispatcher.lease));
     findings.extend(look::refused(&nodes, &here.flags));
     findings.extend(look::locked(&nodes, &here.flags, now));
     findings.extend(look::unclaimed(&nodes, &here.flags, now));

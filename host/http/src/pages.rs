@@ -57,7 +57,7 @@ impl Deref for Pages {
 
 /// The pages of a host, below the path that they are mounted at.
 pub(super) fn routes<S>(host: Host) -> Router<S> {
-    let snapshots = Snapshots::new(host.store.clone(), host.handle.purge_config().clone());
+    let snapshots = Snapshots::new(host.store.clone(), host.handle.purge_config().clone(), host.handle.lease());
     let pages = Pages(Arc::new(Inner {
         host,
         snapshots,

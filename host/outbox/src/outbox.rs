@@ -16,6 +16,7 @@ mod wanted;
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::OnceCell;
 
@@ -96,6 +97,8 @@ struct Inner<S: SharedStore> {
     owner: OwnerId,
     /// For the HTTP API, which shows it.
     purge: PurgeConfig,
+    /// As above.
+    lease: Duration,
     workers: usize,
     health: Health,
     signals: Signals,

@@ -7,18 +7,19 @@ use crate::time::Timestamp;
 
 /// How long a host that vanished is reported: after that it is taken to be gone for good.
 const REPORTED_FOR: Duration = Duration::from_secs(15 * 60);
-/// A host replaces another of its machine if it starts no earlier than this before the lease of the other ends. The lease of a killed
-/// host may end after its successor has started.
-const LONGEST_LEASE: Duration = Duration::from_secs(60);
+/// A host replaces another of its machine if it starts no earlier than a lease before the lease of the other ends. The lease of a killed
+/// host may end after its successor has started. At least this long: the lease of the other may be longer than that of the asking host.
+const LEAST_OVERLAP: Duration = Duration::from_secs(60);
 
 /// The hosts that vanished in the last 15 minutes and that no later host of their machine has replaced, the oldest start first. Such a host was
 /// killed, stands still, or cannot reach the database. A host that stops deletes its row; if it stops with events in flight, its row remains
-/// and has no room. `now` is the database's time.
+/// and has no room. `now` is the database's time, `lease` that of the asking host.
 #[must_use]
-pub fn vanished(nodes: &[NodeRecord], now: Timestamp) -> Vec<&NodeRecord> {
+pub fn vanished(nodes: &[NodeRecord], now: Timestamp, lease: Duration) -> Vec<&NodeRecord> {
+    let overlap = lease.max(LEAST_OVERLAP);
     let replaces = |node: &NodeRecord, gone: &NodeRecord| {
         node.started_at > gone.started_at
-            && node.started_at.plus(LONGEST_LEASE) > gone.alive_until
+            && node.started_at.plus(overlap) > gone.alive_until
             && machine(&node.label) == machine(&gone.label)
     };
     let is_vanished = |gone: &&NodeRecord| {
@@ -52,7 +53,7 @@ mod tests {
     }
 
     fn labels(nodes: &[NodeRecord], now: i64) -> Vec<&str> {
-        vanished(nodes, at(now)).iter().map(|node| &*node.label).collect()
+        vanished(nodes, at(now), Duration::ZERO).iter().map(|node| &*node.label).collect()
     }
 
     #[test]
@@ -70,6 +71,13 @@ mod tests {
         assert!(labels(&with("web-1 11", 980), 1_100).is_empty(), "it started before the lease of the other ended");
         assert_eq!(labels(&with("web-1 11", 500), 1_100), ["web-1 10"], "both ran at the same time");
         assert_eq!(labels(&with("web-2 10", 1_010), 1_100), ["web-1 10"], "another machine");
+    }
+
+    #[test]
+    fn a_long_lease_may_end_long_after_the_start_of_the_next_host() {
+        let nodes = [gone("web-1 10", 0, 1_000), node("web-1 11", 500)];
+        let missed = |lease| vanished(&nodes, at(1_100), Duration::from_secs(lease)).len();
+        assert_eq!((missed(30), missed(600)), (1, 0));
     }
 
     #[test]

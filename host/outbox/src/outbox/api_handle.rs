@@ -1,6 +1,7 @@
 //! The parts of a running outbox that only our own HTTP API needs.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Outbox;
 use crate::node::PluginStatus;
@@ -12,6 +13,7 @@ use crate::wake::Wake;
 #[doc(hidden)] // for our own HTTP API
 pub struct ApiHandle {
     purge: PurgeConfig,
+    lease: Duration,
     wake: Arc<Wake>,
     #[cfg(feature = "wasm")]
     plugins: Option<Box<dyn Fn() -> Vec<PluginStatus> + Send + Sync>>,
@@ -21,6 +23,11 @@ impl ApiHandle {
     /// The settings of the outbox's own purge.
     pub fn purge_config(&self) -> &PurgeConfig {
         &self.purge
+    }
+
+    /// The lease of this host.
+    pub fn lease(&self) -> Duration {
+        self.lease
     }
 
     /// Lets the poller read the table now.
@@ -44,6 +51,7 @@ impl<S: SharedStore> Outbox<S> {
         let inner = &*self.inner;
         ApiHandle {
             purge: inner.purge.clone(),
+            lease: inner.lease,
             wake: inner.hot.wake.clone(),
             #[cfg(feature = "wasm")]
             plugins: self.plugins().map(|plugins| plugins.lister()),

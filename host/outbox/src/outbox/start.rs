@@ -117,7 +117,8 @@ impl<S: SharedStore> Wanted<S> {
             telemetry.watch(monitor.clone());
         }
         let running = background.start(settler.zip(inbox), loaded, leave);
-        let ownership = Ownership { owner: parts.owner.clone(), lease: self.dispatcher.lease };
+        let lease = self.dispatcher.lease;
+        let ownership = Ownership { owner: parts.owner.clone(), lease };
         let inner = Inner {
             store,
             writer: Writer::new(self.store, ownership, self.hooks, hot.clone(), self.spans),
@@ -129,6 +130,7 @@ impl<S: SharedStore> Wanted<S> {
             monitor,
             owner: parts.owner,
             purge,
+            lease,
             workers: running.dispatcher.as_ref().map_or(0, Dispatcher::workers),
             health,
             signals: Signals { stopped, left },

@@ -1,6 +1,7 @@
 //! The hosts that work on the table: their modes, those that are missing, and what they cannot deliver.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use outbox::store::{Finding, NodeRecord};
 use outbox::time::Timestamp;
@@ -59,8 +60,8 @@ pub(in crate::doctor) fn nodes(nodes: &[NodeRecord], without_lock: &[String]) ->
 }
 
 /// Hosts that vanished without a stop. One whose lease has not ended is among the [`nodes`].
-pub(in crate::doctor) fn vanished(nodes: &[NodeRecord], now: Timestamp) -> Option<Finding> {
-    let vanished = outbox::node::vanished(nodes, now);
+pub(in crate::doctor) fn vanished(nodes: &[NodeRecord], now: Timestamp, lease: Duration) -> Option<Finding> {
+    let vanished = outbox::node::vanished(nodes, now, lease);
     if vanished.is_empty() {
         return None;
     }

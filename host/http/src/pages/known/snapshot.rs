@@ -37,6 +37,8 @@ pub(crate) struct Snapshot {
     /// The moment, by the database's clock.
     pub(crate) at: Timestamp,
     pub(crate) taken: Instant,
+    /// The lease of this host.
+    pub(crate) lease: Duration,
     pub(crate) stats: Stats,
     /// Every route with its counts.
     pub(crate) routes: Vec<RouteRecord>,
@@ -98,6 +100,7 @@ impl Snapshot {
         Self {
             at,
             taken: Instant::now(),
+            lease: Duration::ZERO,
             stats: Stats::default(),
             routes: Vec::new(),
             nodes: Vec::new(),
@@ -186,9 +189,9 @@ impl Kept {
 }
 
 impl Snapshots {
-    /// `purge` are the settings of the host's own purge.
-    pub(crate) fn new(store: Arc<dyn Store>, purge: PurgeConfig) -> Self {
-        Self { take: Box::new(move || Box::pin(take(store.clone(), purge.clone()))), kept: Mutex::default() }
+    /// `purge` are the settings of the host's own purge, `lease` is the host's own.
+    pub(crate) fn new(store: Arc<dyn Store>, purge: PurgeConfig, lease: Duration) -> Self {
+        Self { take: Box::new(move || Box::pin(take(store.clone(), purge.clone(), lease))), kept: Mutex::default() }
     }
 
     /// What is known now, after a new snapshot where the last one is too old.
@@ -265,7 +268,7 @@ impl Snapshots {
     }
 }
 
-async fn take(store: Arc<dyn Store>, purge: PurgeConfig) -> Result<Snapshot, StoreError> {
+async fn take(store: Arc<dyn Store>, purge: PurgeConfig, lease: Duration) -> Result<Snapshot, StoreError> {
     let at = store.now().await?;
     let taken = Instant::now();
     let stats = store.stats().await?;
@@ -278,7 +281,7 @@ async fn take(store: Arc<dyn Store>, purge: PurgeConfig) -> Result<Snapshot, Sto
     // At the same time: both read the audit log, and may wait for its lock until the timeout.
     let (lagging_sequences, recent) = tokio::join!(store.lagging_sequences(), RecentRecords::read(&*store, at));
     let (lagging_sequences, changes) = (or_unknown(lagging_sequences)?, outbox::why::changes(or_unknown(recent)?.records));
-    Ok(Snapshot { at, taken, stats, routes, nodes, dead, waits, overdue, lagging_sequences, changes })
+    Ok(Snapshot { at, taken, lease, stats, routes, nodes, dead, waits, overdue, lagging_sequences, changes })
 }
 
 /// The result of a read that the other findings do not need. Empty if the database answers with an error, for example because the table is

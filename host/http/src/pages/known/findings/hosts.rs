@@ -55,7 +55,8 @@ pub(super) fn gone_hosts(snapshot: &Snapshot) -> Option<Finding> {
 
 /// Hosts that vanished without a stop and hold no partitions any more.
 pub(super) fn vanished_hosts(snapshot: &Snapshot, now: Timestamp) -> Option<Finding> {
-    let vanished: Vec<&NodeRecord> = vanished(&snapshot.nodes, now).into_iter().filter(|node| node.partitions == 0).collect();
+    let vanished = vanished(&snapshot.nodes, now, snapshot.lease);
+    let vanished: Vec<&NodeRecord> = vanished.into_iter().filter(|node| node.partitions == 0).collect();
     let sentence = match vanished.as_slice() {
         [] => return None,
         [node] => format!(
