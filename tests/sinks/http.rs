@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use support::eventually;
 use tokio::net::TcpListener;
 
-use crate::common::{order, send_one, sink};
+use crate::common::{order, send_one, sink, sinks};
 use crate::endpoint::{Answer, Endpoint, OK, Request};
 
 fn config(url: &str) -> Value {
@@ -97,6 +97,36 @@ async fn an_endpoint_that_asks_for_later_is_heeded_and_one_that_refuses_is_quote
     let refused = send_one(&*sink(config(&refusing.url())), order(1)).await;
     let is_quoted = |reason: &str| reason.contains("answered 422: no \\u{1b}[2Jbala");
     assert!(matches!(&refused, Err(SinkError::Rejected { reason }) if is_quoted(reason)), "{refused:?}");
+}
+
+#[tokio::test]
+async fn an_updated_sink_tries_one_message_of_a_receiver_that_rests() {
+    let endpoint = Endpoint::that(Answer::Says("HTTP/1.1 401 No\r\ncontent-length: 0\r\n\r\n")).await;
+    let with = |token: &str| {
+        let mut config = config(&endpoint.url());
+        config["headers"] = json!({"authorization": token});
+        config
+    };
+    let sinks = sinks(with("first"));
+    let sink = sinks.get("tested").expect("it is there");
+    for number in 0..9 {
+        let refused = send_one(&*sink, order(number)).await;
+        assert!(matches!(refused, Err(SinkError::Denied { .. })), "it does not rest yet: {refused:?}");
+    }
+    let refused = send_one(&*sink, order(9)).await;
+    assert!(matches!(refused, Err(SinkError::Down { .. })), "it rests: {refused:?}");
+
+    let changed = serde_json::from_value(with("second")).expect("a good configuration");
+    sinks.update("tested", &changed).expect("good settings");
+
+    eventually("a message is tried", async || {
+        let refused = send_one(&*sink, order(10)).await;
+        assert!(matches!(refused, Err(SinkError::Down { .. })), "no attempt is counted: {refused:?}");
+        endpoint.requests().len() > 10
+    })
+    .await;
+    let requests = endpoint.requests();
+    assert_eq!((requests.len(), requests[10].header("authorization")), (11, Some("second")));
 }
 
 #[tokio::test]

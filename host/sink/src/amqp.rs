@@ -33,6 +33,7 @@ use super::connection::Connection;
 use super::error::quoted;
 use super::headers::{carried, own};
 use super::kind::Kind;
+use super::rests::Rests;
 use super::stream::Lifeline;
 use super::{CommonConfig, Message, Secret, SinkError, Template, target, tls};
 
@@ -131,7 +132,7 @@ impl Kind for AmqpConfig {
         LIMITS
     }
 
-    fn link(&self, name: &str) -> Result<Arc<dyn Link>, String> {
+    fn link(&self, name: &str, _: Rests) -> Result<Arc<dyn Link>, String> {
         Ok(Arc::new(Amqp::new(name, self.clone())?))
     }
 }

@@ -15,6 +15,7 @@ use current::Current;
 
 use super::breaker::{Breaker, BreakerScope, OpenBreakers};
 use super::receiver::{Receiver, Turn};
+use super::rests::Rests;
 use super::{CommonConfig, Message, Sink, SinkError};
 
 /// The most messages of a sink that have no answer yet; further ones wait for a place.
@@ -45,6 +46,11 @@ pub(super) trait Link: Send + Sync + 'static {
     /// The open breakers of its receivers.
     fn open_breakers(&self) -> OpenBreakers {
         OpenBreakers::default()
+    }
+
+    /// Which of its receivers rest: given to the link that replaces it.
+    fn rests(&self) -> Rests {
+        Rests::default()
     }
 
     /// Called when a batch did not end by its deadline: the connection is not to be used any more.
@@ -142,6 +148,11 @@ impl Batching {
     pub(super) fn watched(&self) -> (Arc<Breaker>, Weak<dyn Link>) {
         let link: Arc<dyn Link> = self.link.clone();
         (self.breaker.clone(), Arc::downgrade(&link))
+    }
+
+    /// Which of its receivers rest, for the next link.
+    pub(super) fn rests(&self) -> Rests {
+        self.link.rests()
     }
 
     /// Sends by another link from the next batch on.

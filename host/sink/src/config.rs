@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::batching::{Batching, Link};
 use super::kind::Kind;
+use super::rests::Rests;
 use super::{CommonConfig, StdoutConfig};
 
 /// One sink. In a file its kind stands beside its settings: `kind = "nats"`.
@@ -87,12 +88,12 @@ impl SinkConfig {
     /// Starts the sink `name`. For a configuration without faults, within a tokio runtime.
     pub(super) fn start(&self, name: &str) -> Result<Batching, String> {
         let settings = self.settings();
-        Ok(Batching::start(name, settings.link(name)?, settings.common(), settings.limits()))
+        Ok(Batching::start(name, settings.link(name, Rests::default())?, settings.common(), settings.limits()))
     }
 
-    /// A new connection for the sink `name`. As [`start`](Self::start).
-    pub(super) fn link(&self, name: &str) -> Result<Arc<dyn Link>, String> {
-        self.settings().link(name)
+    /// A new connection for the sink `name`, whose receivers rest as they did. As [`start`](Self::start).
+    pub(super) fn link(&self, name: &str, rests: Rests) -> Result<Arc<dyn Link>, String> {
+        self.settings().link(name, rests)
     }
 }
 

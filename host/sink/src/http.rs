@@ -37,6 +37,7 @@ use super::cloud_event::{CloudEvent, STRUCTURED};
 use super::headers::{carried, encoded, own, printable, token};
 use super::kind::Kind;
 use super::receiver::Receiver;
+use super::rests::Rests;
 use super::{Message, SinkError, tls};
 
 /// An endpoint.
@@ -51,11 +52,11 @@ struct Http {
     headers: HeaderMap,
     client: Client<InTime, Full<Bytes>>,
     clock: Arc<dyn Clock>,
-    receivers: Receivers,
+    receivers: Arc<Receivers>,
 }
 
 impl Http {
-    fn new(name: &str, config: HttpConfig) -> Result<Self, String> {
+    fn new(name: &str, config: HttpConfig, rests: Rests) -> Result<Self, String> {
         let url: Url = config.url.trim().parse().map_err(|error| format!("url is not a valid address: {error}"))?;
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
@@ -77,7 +78,8 @@ impl Http {
         headers.entry(USER_AGENT).or_insert(HeaderValue::from_static(concat!("outbox/", env!("CARGO_PKG_VERSION"))));
         let signers = config.secrets.iter().filter_map(Signer::new).collect();
         let shown = config.target();
-        let receivers = Receivers::new(name, &config);
+        let same = rests.get::<Receivers>().filter(|receivers| receivers.belong_to(&config));
+        let receivers = same.unwrap_or_else(|| Arc::new(Receivers::new(name, &config)));
         Ok(Self { config, url, shown, hidden, signers, headers, client, clock: Arc::new(SystemClock::default()), receivers })
     }
 
@@ -168,6 +170,10 @@ impl Link for Http {
 
     fn open_breakers(&self) -> OpenBreakers {
         self.receivers.open_breakers()
+    }
+
+    fn rests(&self) -> Rests {
+        Rests::new(self.receivers.clone())
     }
 }
 

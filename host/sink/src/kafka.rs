@@ -30,6 +30,7 @@ use super::batching::{Batch, Limits, Link, PLACES};
 use super::connection::Connection;
 use super::error::quoted;
 use super::headers::{carried, own};
+use super::rests::Rests;
 use super::{Message, SinkError};
 use failure::{Diagnosis, Failure};
 use resting::RestingTopics;
@@ -69,7 +70,7 @@ struct Kafka {
     name: String,
     config: KafkaConfig,
     connection: Connection<Arc<Open>>,
-    resting: Mutex<RestingTopics>,
+    resting: Arc<Mutex<RestingTopics>>,
 }
 
 /// A producer, and the cluster that it sends to.
@@ -84,9 +85,9 @@ struct Open {
 type Asked = Mutex<HashMap<String, Arc<OnceCell<SinkError>>>>;
 
 impl Kafka {
-    fn new(name: &str, config: KafkaConfig) -> Result<Self, String> {
+    fn new(name: &str, config: KafkaConfig, resting: Arc<Mutex<RestingTopics>>) -> Result<Self, String> {
         security::of(&config).map_err(|error| error.to_string())?;
-        Ok(Self { name: name.to_owned(), config, connection: Connection::default(), resting: Mutex::default() })
+        Ok(Self { name: name.to_owned(), config, connection: Connection::default(), resting })
     }
 
     /// Makes a producer, which keeps its connections by itself from then on: it is replaced only if it can send nothing more. Another
@@ -225,6 +226,10 @@ impl Link for Kafka {
             batch.answer(index, self.deliver(&open, &asked, message, deadline).await);
         });
         join_all(delivering).await;
+    }
+
+    fn rests(&self) -> Rests {
+        Rests::new(self.resting.clone())
     }
 }
 

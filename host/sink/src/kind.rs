@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::CommonConfig;
 use super::batching::{Limits, Link};
+use super::rests::Rests;
 
 /// The settings of one kind of sink.
 pub(super) trait Kind {
@@ -23,9 +24,10 @@ pub(super) trait Kind {
     /// How messages are grouped.
     fn limits(&self) -> Limits;
 
-    /// The connection of the sink `name`, which connects with its first message. For settings without faults, within a tokio runtime.
+    /// The connection of the sink `name`, which connects with its first message. `rests` are those of the link that it replaces. For
+    /// settings without faults, within a tokio runtime.
     ///
     /// # Errors
     /// What is wrong with the settings all the same.
-    fn link(&self, name: &str) -> Result<Arc<dyn Link>, String>;
+    fn link(&self, name: &str, rests: Rests) -> Result<Arc<dyn Link>, String>;
 }

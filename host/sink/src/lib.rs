@@ -38,6 +38,7 @@ mod observed;
 mod receiver;
 #[cfg(feature = "redis")]
 mod redis;
+mod rests;
 mod secret;
 mod set;
 mod stdout;

@@ -34,6 +34,7 @@ use super::common::TIMEOUT;
 use super::connection::Connection;
 use super::headers::{carried, own};
 use super::kind::Kind;
+use super::rests::Rests;
 use super::{CommonConfig, Message, Secret, SinkError, Template, target, tls};
 
 const LIMITS: Limits = Limits { messages: 256, bytes: 1 << 20, in_flight: 2 };
@@ -127,7 +128,7 @@ impl Kind for RedisConfig {
         LIMITS
     }
 
-    fn link(&self, name: &str) -> Result<Arc<dyn Link>, String> {
+    fn link(&self, name: &str, _: Rests) -> Result<Arc<dyn Link>, String> {
         Ok(Arc::new(Redis::new(name, self.clone())?))
     }
 }

@@ -100,7 +100,8 @@ impl Sinks {
         if !faults.is_empty() {
             return Err(SinksError::Config(faults));
         }
-        let link = config.link(name).map_err(|fault| SinksError::Config(vec![format!("sinks.{name}: {fault}")]))?;
+        let link =
+            config.link(name, sink.rests()).map_err(|fault| SinksError::Config(vec![format!("sinks.{name}: {fault}")]))?;
         sink.replace(link);
         Ok(())
     }

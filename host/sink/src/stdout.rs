@@ -12,6 +12,7 @@ use super::batching::{Batch, Limits, Link};
 use super::cloud_event::{CloudEvent, SOURCE};
 use super::common::{TIMEOUT, any_subject};
 use super::kind::Kind;
+use super::rests::Rests;
 use super::{CommonConfig, SinkError};
 
 const LIMITS: Limits = Limits { messages: 256, bytes: 1 << 20, in_flight: 1 };
@@ -52,7 +53,7 @@ impl Kind for StdoutConfig {
         LIMITS
     }
 
-    fn link(&self, _: &str) -> Result<Arc<dyn Link>, String> {
+    fn link(&self, _: &str, _: Rests) -> Result<Arc<dyn Link>, String> {
         Ok(Arc::new(Stdout(self.clone())))
     }
 }

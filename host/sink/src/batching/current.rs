@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use super::{Batch, Link};
 use crate::breaker::OpenBreakers;
 use crate::receiver::Receiver;
+use crate::rests::Rests;
 use crate::{Message, SinkError};
 
 /// A link that can be replaced.
@@ -45,6 +46,10 @@ impl Link for Current {
 
     fn open_breakers(&self) -> OpenBreakers {
         self.get().open_breakers()
+    }
+
+    fn rests(&self) -> Rests {
+        self.get().rests()
     }
 
     fn cut_off(&self) {

@@ -16,6 +16,7 @@ use crate::batching::{Limits, Link};
 use crate::cloud_event::SOURCE;
 use crate::common::TIMEOUT;
 use crate::kind::Kind;
+use crate::rests::Rests;
 use crate::{CommonConfig, Secret, Template, target, tls};
 
 /// The default time after which a receiver is given up.
@@ -131,8 +132,8 @@ impl Kind for HttpConfig {
         Limits { messages: 1, bytes: usize::MAX, in_flight: self.max_in_flight }
     }
 
-    fn link(&self, name: &str) -> Result<Arc<dyn Link>, String> {
-        Ok(Arc::new(Http::new(name, self.clone())?))
+    fn link(&self, name: &str, rests: Rests) -> Result<Arc<dyn Link>, String> {
+        Ok(Arc::new(Http::new(name, self.clone(), rests)?))
     }
 }
 

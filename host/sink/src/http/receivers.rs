@@ -36,6 +36,12 @@ impl Receivers {
         Self { common: Arc::new(common), remembered: Mutex::default() }
     }
 
+    /// Whether these are the receivers of these settings, too. The path of the address does not count: it may hold a secret that was
+    /// changed.
+    pub(super) fn belong_to(&self, config: &HttpConfig) -> bool {
+        self.common.shown == config.target() && self.common.has_others == config.path.is_some()
+    }
+
     /// The receiver at this path; an empty one is the sink's own.
     pub(super) fn at(&self, path: &str) -> Arc<Receiver> {
         // The hash has a secret of this process: no event chooses a path that is taken for another one.

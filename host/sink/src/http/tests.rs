@@ -7,7 +7,7 @@ use crate::Secret;
 
 fn http(config: HttpConfig) -> Http {
     assert_eq!(config.faults("sinks.hooks"), Vec::<String>::new());
-    Http::new("hooks", config).expect("no faults")
+    Http::new("hooks", config, Rests::default()).expect("no faults")
 }
 
 fn to(url: &str) -> HttpConfig {

@@ -9,6 +9,7 @@ use crate::CommonConfig;
 use crate::batching::{Limits, Link};
 use crate::error::quoted;
 use crate::kind::Kind;
+use crate::rests::Rests;
 
 impl Kind for KafkaConfig {
     fn kind(&self) -> &'static str {
@@ -50,8 +51,8 @@ impl Kind for KafkaConfig {
         LIMITS
     }
 
-    fn link(&self, name: &str) -> Result<Arc<dyn Link>, String> {
-        Ok(Arc::new(Kafka::new(name, self.clone())?))
+    fn link(&self, name: &str, rests: Rests) -> Result<Arc<dyn Link>, String> {
+        Ok(Arc::new(Kafka::new(name, self.clone(), rests.get().unwrap_or_default())?))
     }
 }
 
@@ -62,10 +63,22 @@ fn is_broker(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
+    use super::super::RestingTopics;
     use super::*;
 
     fn faults(text: &str) -> String {
         serde_json::from_str::<KafkaConfig>(text).expect("readable").faults("sinks.log").join("\n")
+    }
+
+    #[tokio::test]
+    async fn a_link_that_replaces_another_lets_the_same_topics_rest() {
+        let config: KafkaConfig = serde_json::from_str(r#"{"brokers": "a:9092"}"#).expect("readable");
+        let topics = |link: &dyn Link| link.rests().get::<Mutex<RestingTopics>>().expect("it has some");
+        let first = config.link("log", Rests::default()).expect("no faults");
+        let second = config.link("log", first.rests()).expect("no faults");
+        assert!(Arc::ptr_eq(&topics(&*first), &topics(&*second)));
     }
 
     #[test]

@@ -15,6 +15,7 @@ use crate::batching::{Limits, Link};
 use crate::common::{TIMEOUT, any_subject};
 use crate::error::quoted;
 use crate::kind::Kind;
+use crate::rests::Rests;
 use crate::{CommonConfig, Secret, Template, target, tls};
 
 const SCHEMES: [&str; 2] = ["nats", "tls"];
@@ -115,7 +116,7 @@ impl Kind for NatsConfig {
         LIMITS
     }
 
-    fn link(&self, name: &str) -> Result<Arc<dyn Link>, String> {
+    fn link(&self, name: &str, _: Rests) -> Result<Arc<dyn Link>, String> {
         Ok(Arc::new(Nats::new(name, self.clone())?))
     }
 }
