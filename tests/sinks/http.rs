@@ -117,7 +117,7 @@ async fn an_updated_sink_tries_one_message_of_a_receiver_that_rests() {
     assert!(matches!(refused, Err(SinkError::Down { .. })), "it rests: {refused:?}");
 
     let changed = serde_json::from_value(with("second")).expect("a good configuration");
-    sinks.update("tested", &changed).expect("good settings");
+    sinks.update("tested", &changed).await.expect("good settings");
 
     eventually("a message is tried", async || {
         let refused = send_one(&*sink, order(10)).await;

@@ -119,7 +119,7 @@ async fn a_sink_that_is_given_the_changed_password_confirms_what_waited() {
     .await;
 
     let changed = serde_json::from_value(with("second")).expect("a good configuration");
-    sinks.update("tested", &changed).expect("good settings");
+    sinks.update("tested", &changed).await.expect("good settings");
 
     send_until_confirmed(&*sink, order(2)).await;
     let bodies: BTreeSet<String> = entries(&url, "orders").await.iter().map(|entry| text(entry.get("body"))).collect();

@@ -281,7 +281,8 @@ async fn follow(mut files: SinkFiles, sinks: Sinks) {
         let Ok((read, read_again)) = reading.await else { continue };
         let updated = match read {
             Ok(Some(reread)) if reread.connects_anew => {
-                sinks.update(&sink, &reread.config).map(|()| Some(reread)).map_err(|error| error.to_string())
+                let updated = sinks.update(&sink, &reread.config).await;
+                updated.map(|()| Some(reread)).map_err(|error| error.to_string())
             }
             other => other,
         };

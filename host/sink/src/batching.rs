@@ -131,7 +131,8 @@ impl Batching {
     /// Starts the task that sends; it ends when this value is gone. Within a tokio runtime.
     pub(super) fn start(name: &str, link: Arc<dyn Link>, common: CommonConfig, limits: Limits) -> Self {
         let (sender, jobs) = mpsc::channel(PLACES);
-        let (link, breaker) = (Arc::new(Current::new(link)), Arc::new(Breaker::new(name, BreakerScope::Sink)));
+        let link = Arc::new(Current::new(link, limits.in_flight));
+        let breaker = Arc::new(Breaker::new(name, BreakerScope::Sink));
         let shipping =
             Arc::new(Shipping { name: name.to_owned(), link: link.clone(), breaker: breaker.clone(), timeout: common.timeout });
         tokio::spawn(keep_sending(shipping, jobs, limits));
@@ -155,9 +156,9 @@ impl Batching {
         self.link.rests()
     }
 
-    /// Sends by another link from the next batch on.
-    pub(super) fn replace(&self, link: Arc<dyn Link>) {
-        self.link.replace(link);
+    /// Sends by another link once the batches on their way have ended, for which it waits.
+    pub(super) async fn replace(&self, link: Arc<dyn Link>) {
+        self.link.replace(link).await;
     }
 
     /// Checks a message before it is queued.
@@ -259,21 +260,17 @@ fn crowded(sink: &str, timeout: Duration) -> SinkError {
 }
 
 async fn keep_sending(shipping: Arc<Shipping>, mut jobs: mpsc::Receiver<Job>, limits: Limits) {
-    let in_flight = Arc::new(Semaphore::new(limits.in_flight.max(1)));
+    let wanted = limits.messages.max(1);
     let mut waiting = Vec::new();
     loop {
-        let permit = in_flight.clone().acquire_owned().await.expect("nobody closes it");
-        let wanted = limits.messages.max(1);
-        if waiting.len() < wanted {
-            // Takes the messages that are there; waits only if there are none.
-            let room = wanted - waiting.len();
-            if waiting.is_empty() && jobs.recv_many(&mut waiting, room).await == 0 {
-                return;
-            }
-            while waiting.len() < wanted {
-                let Ok(job) = jobs.try_recv() else { break };
-                waiting.push(job);
-            }
+        // Waits for messages without a permit: the link of a sink without messages can be replaced at once.
+        if waiting.is_empty() && jobs.recv_many(&mut waiting, wanted).await == 0 {
+            return;
+        }
+        let permit = shipping.link.permit().await;
+        while waiting.len() < wanted {
+            let Ok(job) = jobs.try_recv() else { break };
+            waiting.push(job);
         }
         // A caller that has gone away wants nothing sent.
         waiting.retain(|job| !job.caller.answer.is_closed());
@@ -314,15 +311,16 @@ impl Shipping {
         let batch = Batch::new(jobs, pass);
         let deadline = Instant::now() + self.timeout;
         let sending = self.link.send(&batch, deadline);
-        let ended = tokio::time::timeout_at((deadline + GRACE).into(), sending).await;
-        drop(permit);
-        match ended {
-            Ok(()) => batch.end(&SinkError::failed(format!("the sink {} gave no answer", self.name))),
+        let without_answer = match tokio::time::timeout_at((deadline + GRACE).into(), sending).await {
+            Ok(()) => SinkError::failed(format!("the sink {} gave no answer", self.name)),
             Err(_) => {
                 self.link.cut_off();
-                batch.end(&SinkError::down(format!("the sink {} does not answer", self.name)));
+                SinkError::down(format!("the sink {} does not answer", self.name))
             }
-        }
+        };
+        // Not before it is cut off: the permit keeps the link from being replaced.
+        drop(permit);
+        batch.end(&without_answer);
     }
 }
 

@@ -85,13 +85,14 @@ impl Sinks {
         if faults.is_empty() { Ok(sinks) } else { Err(SinksError::Config(faults)) }
     }
 
-    /// Lets a sink of a configuration connect anew with other settings, such as a changed password: from its next batch on. Messages
-    /// that are on their way are answered by the old connection. Its timeout, subjects and limits stay as they were. All clones have the
-    /// new connection. Must be called within a tokio runtime.
+    /// Lets a sink of a configuration connect anew with other settings, such as a changed password. Waits until the messages on their
+    /// way have been answered by the old connection, for about the timeout of the sink at most; later ones wait for the new connection,
+    /// so that they overtake none. Its timeout, subjects and limits stay as they were. All clones have the new connection. Must be
+    /// called within a tokio runtime.
     ///
     /// # Errors
     /// Everything that is wrong with the values, or if there is no such sink of this kind; the sink keeps its connection then.
-    pub fn update(&self, name: &str, config: &SinkConfig) -> Result<(), SinksError> {
+    pub async fn update(&self, name: &str, config: &SinkConfig) -> Result<(), SinksError> {
         let sink = match self.0.get(name) {
             Some(Entry { sink: Origin::Config(sink), kind, .. }) if *kind == config.kind() => sink,
             _ => return Err(SinksError::Config(vec![format!("there is no sink {name} of the kind {}", config.kind())])),
@@ -102,7 +103,7 @@ impl Sinks {
         }
         let link =
             config.link(name, sink.rests()).map_err(|fault| SinksError::Config(vec![format!("sinks.{name}: {fault}")]))?;
-        sink.replace(link);
+        sink.replace(link).await;
         Ok(())
     }
 
@@ -216,12 +217,12 @@ mod tests {
         let own = sinks.get("console").expect("it is there");
         let sinks = sinks.with("own", own);
 
-        assert!(sinks.update("console", &stdout("store")).is_ok());
+        assert!(sinks.update("console", &stdout("store")).await.is_ok());
 
         for (name, source, fault) in
             [("orders", "x", "no sink orders"), ("own", "x", "no sink own"), ("console", "", "is empty")]
         {
-            let SinksError::Config(faults) = sinks.update(name, &stdout(source)).expect_err(name);
+            let SinksError::Config(faults) = sinks.update(name, &stdout(source)).await.expect_err(name);
             assert!(faults[0].contains(fault), "{faults:?}");
         }
     }

@@ -4,23 +4,41 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use async_trait::async_trait;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::{Batch, Link};
+use super::{Batch, Link, PLACES};
 use crate::breaker::OpenBreakers;
 use crate::receiver::Receiver;
 use crate::rests::Rests;
 use crate::{Message, SinkError};
 
-/// A link that can be replaced.
-pub(super) struct Current(Mutex<Arc<dyn Link>>);
+/// A link that can be replaced while no batch is on its way.
+pub(super) struct Current {
+    link: Mutex<Arc<dyn Link>>,
+    /// A permit for each batch that may be on its way.
+    in_flight: Arc<Semaphore>,
+    /// All permits.
+    most: u32,
+}
 
 impl Current {
-    pub(super) fn new(link: Arc<dyn Link>) -> Self {
-        Self(Mutex::new(link))
+    /// With at most `in_flight` batches on their way at once.
+    pub(super) fn new(link: Arc<dyn Link>, in_flight: usize) -> Self {
+        // Each batch has a message with a place.
+        let in_flight = in_flight.clamp(1, PLACES);
+        let most = u32::try_from(in_flight).expect("PLACES is small");
+        Self { link: Mutex::new(link), in_flight: Arc::new(Semaphore::new(in_flight)), most }
     }
 
-    /// Uses another link from the next batch on. The batches that are on their way keep theirs.
-    pub(super) fn replace(&self, link: Arc<dyn Link>) {
+    /// Waits until one more batch may be sent. The batch is on its way until the permit is dropped.
+    pub(super) async fn permit(&self) -> OwnedSemaphorePermit {
+        self.in_flight.clone().acquire_owned().await.expect("it is never closed")
+    }
+
+    /// Uses another link as soon as no batch is on its way, and sends none meanwhile: messages of the new link could overtake those
+    /// of the old one. A batch ends within the timeout of the sink.
+    pub(super) async fn replace(&self, link: Arc<dyn Link>) {
+        let _all = self.in_flight.acquire_many(self.most).await.expect("it is never closed");
         *self.lock() = link;
     }
 
@@ -29,7 +47,7 @@ impl Current {
     }
 
     fn lock(&self) -> MutexGuard<'_, Arc<dyn Link>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.link.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

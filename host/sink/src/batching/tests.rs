@@ -100,11 +100,40 @@ async fn a_link_that_replaces_another_sends_all_later_messages_of_every_user() {
     let other_user = sink.with_own_share();
     assert!(sink.send(&[message("a")]).await[0].is_ok());
 
-    sink.replace(Arc::new(after.clone()));
+    sink.replace(Arc::new(after.clone())).await;
 
     assert!(other_user.send(&[message("b")]).await[0].is_ok());
     let sent = |told: &Told| told.0.batches.lock().unwrap().concat();
     assert_eq!((sent(&before), sent(&after)), (vec!["a".to_owned()], vec!["b".to_owned()]));
+}
+
+#[tokio::test]
+async fn a_link_that_replaces_another_sends_nothing_before_the_batches_of_the_other_have_ended() {
+    let (before, after) = (Told::default(), Told::default());
+    before.0.holds.store(true, SeqCst);
+    let sink = sink(&before, MINUTE, Limits { in_flight: PLACES, ..ONE });
+    let spawn = |id: &'static str| {
+        let sink = sink.clone();
+        tokio::spawn(async move { sink.send(&[message(id)]).await })
+    };
+    let first = spawn("first");
+    before.0.started.notified().await;
+
+    // One task looks at both in turn: the replacement begins first.
+    let ((), second) = tokio::join!(sink.replace(Arc::new(after.clone())), async {
+        let second = spawn("second");
+        while sink.places.available_permits() > PLACES - 2 || sink.jobs.capacity() < PLACES {
+            tokio::task::yield_now().await;
+        }
+        tokio::task::yield_now().await;
+        assert!(after.0.batches.lock().unwrap().is_empty(), "the first is still on its way");
+        before.0.go.notify_one();
+        second.await.expect("no panic")
+    });
+
+    assert_eq!((first.await.expect("no panic"), second), (vec![Ok(())], vec![Ok(())]));
+    let sent = |told: &Told| told.0.batches.lock().unwrap().concat();
+    assert_eq!((sent(&before), sent(&after)), (vec!["first".to_owned()], vec!["second".to_owned()]));
 }
 
 #[tokio::test]
@@ -119,7 +148,7 @@ async fn what_comes_while_a_batch_is_on_its_way_goes_together_in_the_next_but_fo
     let first = spawn("first");
     told.0.started.notified().await;
     let (gone, second, third) = (spawn("gone"), spawn("second"), spawn("third"));
-    while sink.jobs.capacity() > PLACES - 3 {
+    while sink.places.available_permits() > PLACES - 4 {
         tokio::task::yield_now().await;
     }
     gone.abort();
