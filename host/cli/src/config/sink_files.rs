@@ -27,8 +27,10 @@ pub(crate) struct Reread {
 pub(crate) struct SinkFiles {
     /// The name of the sink.
     pub(crate) sink: String,
-    /// Its settings, as they were read last.
+    /// Its settings that are in use.
     settings: Value,
+    /// Its settings, as they were read last, if these are others.
+    pending: Option<Value>,
     /// The keys below the sink whose values refer to a file, and these values as they are written.
     written: Vec<(Vec<String>, Value)>,
 }
@@ -44,12 +46,14 @@ impl SinkFiles {
         let all = sinks.iter().map(|(sink, settings)| Self {
             sink: sink.clone(),
             settings: settings.clone(),
+            pending: None,
             written: files_of(sink),
         });
         all.filter(|files| !files.written.is_empty()).collect()
     }
 
-    /// Reads the files again, which may block. Returns the settings of the sink if they have changed since they were read last.
+    /// Reads the files again, which may block. Returns the settings of the sink if they are not those in use, and were the same when
+    /// they were read before: a file may be half written.
     ///
     /// # Errors
     /// A file that cannot be read or is empty, or settings that are not valid.
@@ -58,14 +62,15 @@ impl SinkFiles {
         let table = settings.as_table_mut().ok_or("it has no settings")?;
         for (key, written) in &self.written {
             let named = |why: String| format!("sinks.{}.{}: {why}", self.sink, key.join("."));
-            let value = layers::expand_all(written, &environment::reference).map_err(named)?;
-            // Caught while it was written.
-            if value.as_str().is_some_and(|text| text.trim().is_empty()) {
-                return Err(named("its file is empty".to_owned()));
-            }
+            let value = layers::expand_all(written, &reference).map_err(named)?;
             layers::insert(table, key, value);
         }
+        let pending = self.pending.take();
         if settings == self.settings {
+            return Ok(None);
+        }
+        if pending.as_ref() != Some(&settings) {
+            self.pending = Some(settings);
             return Ok(None);
         }
         let is_changed = |name: &str| settings.get(name) != self.settings.get(name);
@@ -78,6 +83,15 @@ impl SinkFiles {
         self.settings = settings;
         Ok(read.remove(&self.sink).map(|config| Reread { config, connects_anew: !others.is_empty(), need_restart }))
     }
+}
+
+/// Resolves a reference. An empty file is not used: it is probably being written.
+fn reference(source: &str, name: &str) -> Result<String, String> {
+    let text = environment::reference(source, name)?;
+    if source == "file" && text.trim().is_empty() {
+        return Err(format!("${{file:{name}}}: the file is empty"));
+    }
+    Ok(text)
 }
 
 impl fmt::Debug for SinkFiles {
@@ -97,7 +111,7 @@ mod tests {
         let file = directory.path().join("source");
         std::fs::write(&file, "shop\n").expect("writes");
         let text = format!(
-            "[sinks.console]\nkind = \"stdout\"\nsource = \"${{file:{}}}\"\n[sinks.other]\nkind = \"stdout\"\n",
+            "[sinks.console]\nkind = \"stdout\"\nsource = \"the ${{file:{}}}\"\n[sinks.other]\nkind = \"stdout\"\n",
             file.display()
         );
         let (config, _) =
@@ -107,14 +121,18 @@ mod tests {
         let files = &mut all[0];
         assert!(files.read_again().expect("reads").is_none(), "it is as it was");
 
-        std::fs::write(&file, "store").expect("writes");
+        for text in ["st", "store"] {
+            std::fs::write(&file, text).expect("writes");
+            assert!(files.read_again().expect("reads").is_none(), "it may be half written");
+        }
 
         let changed = files.read_again().expect("reads").expect("it has changed");
         assert!(changed.connects_anew && changed.need_restart.is_empty());
-        assert!(matches!(changed.config, SinkConfig::Stdout(console) if console.source == "store"));
+        assert!(matches!(changed.config, SinkConfig::Stdout(console) if console.source == "the store"));
         assert!(files.read_again().expect("reads").is_none(), "it is told once");
         std::fs::write(&file, "").expect("writes");
-        assert_eq!(files.read_again().err().as_deref(), Some("sinks.console.source: its file is empty"));
+        let empty = format!("sinks.console.source: ${{file:{}}}: the file is empty", file.display());
+        assert_eq!(files.read_again().err(), Some(empty));
         std::fs::remove_file(&file).expect("removes");
         assert!(files.read_again().is_err_and(|why| why.starts_with("sinks.console.source: ${file:")));
     }
@@ -134,6 +152,7 @@ mod tests {
             compose(Some((FILE, &text)), std::iter::empty(), &[], &environment::reference, Checks::ALL).expect("good");
         let mut files = config.sink_files.into_iter().next().expect("it has files");
         let mut changed = || {
+            assert!(files.read_again().expect("reads").is_none(), "it may be half written");
             let reread = files.read_again().expect("reads").expect("it has changed");
             (reread.connects_anew, reread.need_restart)
         };
