@@ -67,6 +67,21 @@ async fn a_sink_that_is_down_is_reported_with_its_reason_and_its_waiting_events_
 }
 
 #[tokio::test]
+async fn an_updated_sink_is_reported_with_its_new_address() {
+    let with = |port: u16| json!({"kind": "http", "url": format!("http://127.0.0.1:{port}/hooks")});
+    let sinks = sinks(with(1));
+    let monitor = sinks.monitor();
+    assert_eq!(monitor.list()[0].target, "http://127.0.0.1:1");
+
+    let changed = serde_json::from_value(with(2)).expect("a good configuration");
+    sinks.update("tested", &changed).await.expect("good settings");
+
+    assert_eq!(monitor.list()[0].target, "http://127.0.0.1:2");
+    drop(sinks);
+    assert_eq!(monitor.list()[0].target, "http://127.0.0.1:2");
+}
+
+#[tokio::test]
 async fn a_sink_is_reported_as_down_while_all_its_receivers_answer_503() {
     let endpoint = Endpoint::that(UNAVAILABLE).await;
     let sinks = sinks(json!({"kind": "http", "url": endpoint.url(), "path": "{aggregate_id}", "timeout": "1s"}));

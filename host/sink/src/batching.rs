@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 pub(super) use batch::Batch;
 use current::Current;
@@ -128,10 +128,10 @@ impl Caller {
 }
 
 impl Batching {
-    /// Starts the task that sends; it ends when this value is gone. Within a tokio runtime.
-    pub(super) fn start(name: &str, link: Arc<dyn Link>, common: CommonConfig, limits: Limits) -> Self {
+    /// A sink whose link leads to `target`. Starts the task that sends; it ends when this value is gone. Within a tokio runtime.
+    pub(super) fn start(name: &str, link: Arc<dyn Link>, target: String, common: CommonConfig, limits: Limits) -> Self {
         let (sender, jobs) = mpsc::channel(PLACES);
-        let link = Arc::new(Current::new(link, limits.in_flight));
+        let link = Arc::new(Current::new(link, target, limits.in_flight));
         let breaker = Arc::new(Breaker::new(name, BreakerScope::Sink));
         let shipping =
             Arc::new(Shipping { name: name.to_owned(), link: link.clone(), breaker: breaker.clone(), timeout: common.timeout });
@@ -145,10 +145,10 @@ impl Batching {
         Self { share: Some(Arc::new(Semaphore::new(SHARE))), ..self.clone() }
     }
 
-    /// The breaker and the link, from which the state is read. The link is gone when no user of the sink is left.
-    pub(super) fn watched(&self) -> (Arc<Breaker>, Weak<dyn Link>) {
+    /// The breaker, the link and its target, from which the state is read. The link is gone when no user of the sink is left.
+    pub(super) fn watched(&self) -> (Arc<Breaker>, Weak<dyn Link>, watch::Receiver<String>) {
         let link: Arc<dyn Link> = self.link.clone();
-        (self.breaker.clone(), Arc::downgrade(&link))
+        (self.breaker.clone(), Arc::downgrade(&link), self.link.target())
     }
 
     /// Which of its receivers rest, for the next link.
@@ -156,9 +156,9 @@ impl Batching {
         self.link.rests()
     }
 
-    /// Sends by another link once the batches on their way have ended, for which it waits.
-    pub(super) async fn replace(&self, link: Arc<dyn Link>) {
-        self.link.replace(link).await;
+    /// Sends by another link, which leads to `target`, once the batches on their way have ended, for which it waits.
+    pub(super) async fn replace(&self, link: Arc<dyn Link>, target: String) {
+        self.link.replace(link, target).await;
     }
 
     /// Checks a message before it is queued.

@@ -88,7 +88,8 @@ impl SinkConfig {
     /// Starts the sink `name`. For a configuration without faults, within a tokio runtime.
     pub(super) fn start(&self, name: &str) -> Result<Batching, String> {
         let settings = self.settings();
-        Ok(Batching::start(name, settings.link(name, Rests::default())?, settings.common(), settings.limits()))
+        let link = settings.link(name, Rests::default())?;
+        Ok(Batching::start(name, link, settings.target(), settings.common(), settings.limits()))
     }
 
     /// A new connection for the sink `name`, whose receivers rest as they did. As [`start`](Self::start).

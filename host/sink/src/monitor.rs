@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use outbox_event::time::{Timestamp, system_clock};
 use outbox_event::{SinkOutage, SinkState, SinkStatus};
+use tokio::sync::watch;
 
 use super::batching::Link;
 use super::breaker::{Breaker, OpenBreakers};
@@ -23,13 +24,12 @@ pub struct SinkMonitor(pub(super) Arc<[Watched]>);
 pub(super) struct Watched {
     pub(super) name: Arc<str>,
     pub(super) kind: &'static str,
-    pub(super) target: String,
     pub(super) source: Source,
 }
 
 /// Where the state of a sink is read.
 pub(super) enum Source {
-    Config { breaker: Arc<Breaker>, link: Weak<dyn Link> },
+    Config { breaker: Arc<Breaker>, link: Weak<dyn Link>, target: watch::Receiver<String> },
     Application(Arc<Mutex<LastAnswers>>),
 }
 
@@ -49,21 +49,21 @@ impl fmt::Debug for SinkMonitor {
 
 impl Watched {
     fn status(&self, now: Timestamp) -> SinkStatus {
-        let (outage, last_success, unavailable_receivers) = match &self.source {
-            Source::Config { breaker, link } => {
+        let (target, outage, last_success, unavailable_receivers) = match &self.source {
+            Source::Config { breaker, link, target } => {
                 let OpenBreakers { outage, receivers } = link.upgrade().map(|link| link.open_breakers()).unwrap_or_default();
-                (breaker.outage().or(outage), breaker.last_success(), receivers)
+                (target.borrow().clone(), breaker.outage().or(outage), breaker.last_success(), receivers)
             }
             Source::Application(answers) => {
                 let LastAnswers { outage, last_success } = answers.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                (outage, last_success, 0)
+                (String::new(), outage, last_success, 0)
             }
         };
         let (state, outage) = state(outage, last_success, now);
         SinkStatus {
             name: self.name.to_string(),
             kind: self.kind.to_owned(),
-            target: self.target.clone(),
+            target,
             state,
             outage,
             last_success,

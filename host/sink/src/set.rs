@@ -44,7 +44,6 @@ pub struct Sinks(BTreeMap<Arc<str>, Entry>);
 struct Entry {
     sink: Origin,
     kind: &'static str,
-    target: String,
     timeout: Duration,
     max_age: Option<Duration>,
 }
@@ -76,8 +75,8 @@ impl Sinks {
             match config.start(name) {
                 Ok(sink) => {
                     let CommonConfig { timeout, max_age, .. } = config.common();
-                    let (sink, kind, target) = (Origin::Config(Arc::new(sink)), config.kind(), config.target());
-                    sinks.0.insert(Arc::from(name.as_str()), Entry { sink, kind, target, timeout, max_age });
+                    let (sink, kind) = (Origin::Config(Arc::new(sink)), config.kind());
+                    sinks.0.insert(Arc::from(name.as_str()), Entry { sink, kind, timeout, max_age });
                 }
                 Err(fault) => faults.push(format!("sinks.{name}: {fault}")),
             }
@@ -103,7 +102,7 @@ impl Sinks {
         }
         let link =
             config.link(name, sink.rests()).map_err(|fault| SinksError::Config(vec![format!("sinks.{name}: {fault}")]))?;
-        sink.replace(link).await;
+        sink.replace(link, config.target()).await;
         Ok(())
     }
 
@@ -121,8 +120,8 @@ impl Sinks {
     /// Adds a sink of the application's own, with a timeout of 10 s; it replaces one of the same name.
     #[must_use]
     pub fn with(mut self, name: &str, sink: Arc<dyn Sink>) -> Self {
-        let (sink, target) = (Origin::Application(Arc::new(Observed::new(sink))), String::new());
-        self.0.insert(Arc::from(name), Entry { sink, kind: "application", target, timeout: TIMEOUT, max_age: None });
+        let sink = Origin::Application(Arc::new(Observed::new(sink)));
+        self.0.insert(Arc::from(name), Entry { sink, kind: "application", timeout: TIMEOUT, max_age: None });
         self
     }
 
@@ -168,12 +167,12 @@ impl Sinks {
         let watched = |(name, entry): (&Arc<str>, &Entry)| {
             let source = match &entry.sink {
                 Origin::Config(sink) => {
-                    let (breaker, link) = sink.watched();
-                    Source::Config { breaker, link }
+                    let (breaker, link, target) = sink.watched();
+                    Source::Config { breaker, link, target }
                 }
                 Origin::Application(sink) => Source::Application(sink.answers()),
             };
-            Watched { name: name.clone(), kind: entry.kind, target: entry.target.clone(), source }
+            Watched { name: name.clone(), kind: entry.kind, source }
         };
         SinkMonitor(self.0.iter().map(watched).collect())
     }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use async_trait::async_trait;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::{Batch, Link, PLACES};
 use crate::breaker::OpenBreakers;
@@ -15,6 +15,8 @@ use crate::{Message, SinkError};
 /// A link that can be replaced while no batch is on its way.
 pub(super) struct Current {
     link: Mutex<Arc<dyn Link>>,
+    /// Where the link leads to, without credentials.
+    target: watch::Sender<String>,
     /// A permit for each batch that may be on its way.
     in_flight: Arc<Semaphore>,
     /// All permits.
@@ -23,11 +25,16 @@ pub(super) struct Current {
 
 impl Current {
     /// With at most `in_flight` batches on their way at once.
-    pub(super) fn new(link: Arc<dyn Link>, in_flight: usize) -> Self {
+    pub(super) fn new(link: Arc<dyn Link>, target: String, in_flight: usize) -> Self {
         // Each batch has a message with a place.
         let in_flight = in_flight.clamp(1, PLACES);
         let most = u32::try_from(in_flight).expect("PLACES is small");
-        Self { link: Mutex::new(link), in_flight: Arc::new(Semaphore::new(in_flight)), most }
+        Self {
+            link: Mutex::new(link),
+            target: watch::Sender::new(target),
+            in_flight: Arc::new(Semaphore::new(in_flight)),
+            most,
+        }
     }
 
     /// Waits until one more batch may be sent. The batch is on its way until the permit is dropped.
@@ -37,9 +44,15 @@ impl Current {
 
     /// Uses another link as soon as no batch is on its way, and sends none meanwhile: messages of the new link could overtake those
     /// of the old one. A batch ends within the timeout of the sink.
-    pub(super) async fn replace(&self, link: Arc<dyn Link>) {
+    pub(super) async fn replace(&self, link: Arc<dyn Link>, target: String) {
         let _all = self.in_flight.acquire_many(self.most).await.expect("it is never closed");
         *self.lock() = link;
+        self.target.send_replace(target);
+    }
+
+    /// Where the link leads to, without credentials. Keeps the last target when the link is gone.
+    pub(super) fn target(&self) -> watch::Receiver<String> {
+        self.target.subscribe()
     }
 
     fn get(&self) -> Arc<dyn Link> {

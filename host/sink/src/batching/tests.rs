@@ -64,7 +64,8 @@ fn common(subjects: Vec<String>) -> CommonConfig {
 }
 
 fn sink(told: &Told, timeout: Duration, limits: Limits) -> Arc<Batching> {
-    Arc::new(Batching::start("orders", Arc::new(told.clone()), CommonConfig { timeout, ..common(any_subject()) }, limits))
+    let common = CommonConfig { timeout, ..common(any_subject()) };
+    Arc::new(Batching::start("orders", Arc::new(told.clone()), String::new(), common, limits))
 }
 
 fn message(id: &str) -> Message {
@@ -100,7 +101,7 @@ async fn a_link_that_replaces_another_sends_all_later_messages_of_every_user() {
     let other_user = sink.with_own_share();
     assert!(sink.send(&[message("a")]).await[0].is_ok());
 
-    sink.replace(Arc::new(after.clone())).await;
+    sink.replace(Arc::new(after.clone()), String::new()).await;
 
     assert!(other_user.send(&[message("b")]).await[0].is_ok());
     let sent = |told: &Told| told.0.batches.lock().unwrap().concat();
@@ -120,7 +121,7 @@ async fn a_link_that_replaces_another_sends_nothing_before_the_batches_of_the_ot
     before.0.started.notified().await;
 
     // One task looks at both in turn: the replacement begins first.
-    let ((), second) = tokio::join!(sink.replace(Arc::new(after.clone())), async {
+    let ((), second) = tokio::join!(sink.replace(Arc::new(after.clone()), String::new()), async {
         let second = spawn("second");
         while sink.places.available_permits() > PLACES - 2 || sink.jobs.capacity() < PLACES {
             tokio::task::yield_now().await;
@@ -199,7 +200,7 @@ async fn a_link_that_does_not_answer_is_cut_off_and_the_sink_counts_as_down() {
 async fn a_message_chooses_no_subject_that_the_operator_did_not_allow() {
     let common = common(vec!["orders.*".to_owned()]);
     let told = Told::default();
-    let sink = Batching::start("orders", Arc::new(told.clone()), common, ONE);
+    let sink = Batching::start("orders", Arc::new(told.clone()), String::new(), common, ONE);
     let of = |subject: &str| Message { subject: subject.to_owned(), ..message("a") };
     let answers = sink.send(&[of("orders.paid"), of("$JS.API"), of("")]).await;
     assert_eq!((&answers[0], &answers[2]), (&Ok(()), &Ok(())));
@@ -254,7 +255,7 @@ async fn a_user_whose_messages_are_not_answered_leaves_half_of_the_places_to_the
 async fn an_outage_and_the_last_success_are_those_of_the_sent_messages() {
     let told = Told::default();
     let sink = sink(&told, MINUTE, ONE);
-    let (breaker, _) = sink.watched();
+    let (breaker, ..) = sink.watched();
     assert_eq!(sink.send(&[message("a")]).await, [Ok(())]);
     let last_success = breaker.last_success();
     assert!(last_success.is_some() && breaker.outage().is_none());
