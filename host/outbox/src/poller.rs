@@ -100,7 +100,7 @@ impl Poller {
         let (outage, mut rest) = (Outage::default(), OUTAGE_FIRST_REST);
         while !*stopped.borrow() {
             let polled = self.turn(begins, &mut changes).await;
-            self.reader.intake.check_refused().await;
+            self.reader.intake.check_refused();
             let polled = outage.note(
                 polled.inspect_err(|error| self.reader.intake.metrics.db_error(error)),
                 |error| tracing::error!(%error, "the poller cannot take events; trying again until it can"),

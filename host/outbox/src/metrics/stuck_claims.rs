@@ -1,9 +1,10 @@
 //! Due events that the database does not let this host claim, or whose payloads it cannot return.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
 use crate::event::EventId;
@@ -18,9 +19,13 @@ const CHECK_AFTER: Duration = Duration::from_secs(15);
 /// The most rows that are read at once.
 const CHECKED_AT_ONCE: usize = 16;
 
-/// The events by `seq`.
 #[derive(Debug, Default)]
-pub(crate) struct StuckClaims(Mutex<BTreeMap<u64, StuckClaim>>);
+pub(crate) struct StuckClaims {
+    /// The events by `seq`.
+    claims: Mutex<BTreeMap<u64, StuckClaim>>,
+    /// Locked while rows are read.
+    checking: Arc<tokio::sync::Mutex<()>>,
+}
 
 #[derive(Debug)]
 struct StuckClaim {
@@ -68,6 +73,11 @@ impl StuckClaims {
         }
     }
 
+    /// The right to read rows until it is dropped; `None` while another task has it.
+    pub(crate) fn turn_to_check(&self) -> Option<OwnedMutexGuard<()>> {
+        self.checking.clone().try_lock_owned().ok()
+    }
+
     /// The next events whose rows must be read, at most 16.
     pub(crate) fn to_check(&self, now: Instant) -> Vec<Unchecked> {
         let mut claims = self.lock();
@@ -104,7 +114,7 @@ impl StuckClaims {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, StuckClaim>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -179,5 +189,14 @@ mod tests {
         refuse(&claims, now + LASTING);
         assert!(to_check(&claims, now + LASTING).is_empty());
         assert_eq!(to_check(&claims, now + LASTING + CHECK_AFTER), [(7, false)], "its claim was not tried");
+    }
+
+    #[test]
+    fn one_task_at_a_time_reads_rows() {
+        let claims = StuckClaims::default();
+        let turn = claims.turn_to_check();
+        assert!(turn.is_some() && claims.turn_to_check().is_none());
+        drop(turn);
+        assert!(claims.turn_to_check().is_some());
     }
 }

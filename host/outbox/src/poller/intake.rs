@@ -6,6 +6,7 @@ mod claim;
 mod judge;
 mod leaving;
 mod place;
+mod refused;
 mod room;
 
 use std::sync::Arc;

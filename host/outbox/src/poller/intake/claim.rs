@@ -10,11 +10,10 @@ use super::judge::{Judged, is_delivered_alone};
 use super::place::{RowState, Taken};
 use crate::event::Fence;
 use crate::halving::{Halved, Halving, answers};
-use crate::metrics::Unchecked;
 use crate::partition::Hold;
 use crate::queue::{Delivery, Dropped};
 use crate::settlement::{given_back, still_at_work};
-use crate::store::{Claimed, Filter, Record, StoreError};
+use crate::store::{Claimed, StoreError};
 
 /// The holds of events that were read and must be claimed before their delivery, by `seq`. A hold keeps the event's partition until the
 /// claim is answered; in the ordered modes until the claimed event has ended.
@@ -23,9 +22,6 @@ pub(crate) type Holds = HashMap<u64, Hold>;
 /// How long to wait for the release of the mark of an earlier delivery: its outcome is stored, and the settler is about to release the
 /// mark.
 pub(super) const MARK_PATIENCE: Duration = Duration::from_millis(100);
-
-/// How long the poller waits for the rows of refused events.
-const CHECK_PATIENCE: Duration = Duration::from_secs(1);
 
 impl Intake {
     /// Claims these events and queues them. Returns how many were claimed. Skips rows that another transaction has locked or that the
@@ -119,52 +115,6 @@ impl Intake {
             self.refuse(fence.sequence, holds.get(&fence.sequence).map(Hold::partition), error);
         }
         (claimed, failed)
-    }
-
-    /// Delays the next claim of a row that the database refuses to let this host claim, and reports its event.
-    fn refuse(&self, sequence: u64, partition: Option<(u16, u32)>, error: &StoreError) {
-        self.metrics.db_error(error);
-        self.refused.refuse(sequence, Instant::now());
-        // If too many events rest, this one does not.
-        if let Some(retry_at) = self.refused.retry_at(&sequence) {
-            self.metrics.stuck_claims.refused(sequence, partition, crate::chain(error), retry_at);
-        }
-    }
-
-    /// Reads the rows of refused events to name them, for at most one second: the pool may have no free connection. Forgets events that
-    /// are not due any more. To be called when no claimed event waits to be queued.
-    pub(crate) async fn check_refused(&self) {
-        let until = Instant::now() + CHECK_PATIENCE;
-        for Unchecked { seq, error, is_new } in self.metrics.stuck_claims.to_check(Instant::now()) {
-            let record = match tokio::time::timeout_at(until, self.record(seq)).await {
-                Ok(Ok(Some(record))) if record.due_at.is_some() => Some(record),
-                // The row was deleted, or the event was finished or parked in the meantime.
-                Ok(Ok(_)) => {
-                    self.metrics.stuck_claims.forget(std::iter::once(seq));
-                    continue;
-                }
-                // Named at the next refusal, or after a while.
-                Ok(Err(_)) | Err(_) => None,
-            };
-            if let Some(record) = &record {
-                self.metrics.stuck_claims.name(seq, record.event_id);
-            }
-            if is_new {
-                tracing::error!(
-                    event.id = record.as_ref().map(|record| record.event_id.to_string()),
-                    event.sequence = seq,
-                    route = record.map(|record| format!("{}/{}", record.aggregate_type, record.event_type)),
-                    error = error.as_str(),
-                    "the database refuses to let this host claim an event; retrying after 1 s, later after up to 60 s; other events are claimed"
-                );
-            }
-        }
-    }
-
-    /// The row without its payload; `None` if it was deleted.
-    async fn record(&self, sequence: u64) -> Result<Option<Record>, StoreError> {
-        let only = Filter { after: sequence.checked_sub(1), before: sequence.checked_add(1), ..Filter::default() };
-        Ok(self.store.list(&only, 1).await?.pop())
     }
 
     /// Claims these events, and returns the `seq` of those that cannot be claimed yet: another transaction has locked them, or the database
