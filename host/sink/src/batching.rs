@@ -43,6 +43,11 @@ pub(super) trait Link: Send + Sync + 'static {
         Ok(None)
     }
 
+    /// Whether no message may overtake one that was sent before it. A link that replaces this one then waits for its batches.
+    fn is_ordered(&self) -> bool {
+        true
+    }
+
     /// The open breakers of its receivers.
     fn open_breakers(&self) -> OpenBreakers {
         OpenBreakers::default()
@@ -156,7 +161,7 @@ impl Batching {
         self.link.rests()
     }
 
-    /// Sends by another link, which leads to `target`, once the batches on their way have ended, for which it waits.
+    /// Sends by another link, which leads to `target`. Waits until the batches on their way have ended, if messages have an order.
     pub(super) async fn replace(&self, link: Arc<dyn Link>, target: String) {
         self.link.replace(link, target).await;
     }

@@ -168,6 +168,11 @@ impl Link for Http {
         Ok(Some(self.receivers.at(&self.path(message)?.unwrap_or_default())))
     }
 
+    /// Each message is a request of its own.
+    fn is_ordered(&self) -> bool {
+        false
+    }
+
     fn open_breakers(&self) -> OpenBreakers {
         self.receivers.open_breakers()
     }

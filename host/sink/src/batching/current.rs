@@ -12,7 +12,7 @@ use crate::receiver::Receiver;
 use crate::rests::Rests;
 use crate::{Message, SinkError};
 
-/// A link that can be replaced while no batch is on its way.
+/// A link that can be replaced.
 pub(super) struct Current {
     link: Mutex<Arc<dyn Link>>,
     /// Where the link leads to, without credentials.
@@ -42,10 +42,14 @@ impl Current {
         self.in_flight.clone().acquire_owned().await.expect("it is never closed")
     }
 
-    /// Uses another link as soon as no batch is on its way, and sends none meanwhile: messages of the new link could overtake those
-    /// of the old one. A batch ends within the timeout of the sink.
+    /// Uses another link. If messages have an order, as soon as no batch is on its way, and sends none meanwhile: messages of the new
+    /// link could overtake those of the old one. A batch ends within the timeout of the sink.
     pub(super) async fn replace(&self, link: Arc<dyn Link>, target: String) {
-        let _all = self.in_flight.acquire_many(self.most).await.expect("it is never closed");
+        let _all = if link.is_ordered() {
+            Some(self.in_flight.acquire_many(self.most).await.expect("it is never closed"))
+        } else {
+            None
+        };
         *self.lock() = link;
         self.target.send_replace(target);
     }
@@ -73,6 +77,10 @@ impl Link for Current {
 
     fn receiver(&self, message: &Message) -> Result<Option<Arc<Receiver>>, SinkError> {
         self.get().receiver(message)
+    }
+
+    fn is_ordered(&self) -> bool {
+        self.get().is_ordered()
     }
 
     fn open_breakers(&self) -> OpenBreakers {

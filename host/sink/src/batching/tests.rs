@@ -22,6 +22,7 @@ struct State {
     holds: std::sync::atomic::AtomicBool,
     started: Notify,
     is_down: std::sync::atomic::AtomicBool,
+    is_unordered: std::sync::atomic::AtomicBool,
     cut_off: std::sync::atomic::AtomicBool,
 }
 
@@ -52,6 +53,10 @@ impl Link for Told {
         if is_silent {
             std::future::pending::<()>().await;
         }
+    }
+
+    fn is_ordered(&self) -> bool {
+        !self.0.is_unordered.load(SeqCst)
     }
 
     fn cut_off(&self) {
@@ -135,6 +140,25 @@ async fn a_link_that_replaces_another_sends_nothing_before_the_batches_of_the_ot
     assert_eq!((first.await.expect("no panic"), second), (vec![Ok(())], vec![Ok(())]));
     let sent = |told: &Told| told.0.batches.lock().unwrap().concat();
     assert_eq!((sent(&before), sent(&after)), (vec!["first".to_owned()], vec!["second".to_owned()]));
+}
+
+#[tokio::test]
+async fn a_link_whose_messages_have_no_order_waits_for_no_batch_of_the_other() {
+    let (before, after) = (Told::default(), Told::default());
+    before.0.holds.store(true, SeqCst);
+    after.0.is_unordered.store(true, SeqCst);
+    let sink = sink(&before, MINUTE, Limits { in_flight: PLACES, ..ONE });
+    let first = tokio::spawn({
+        let sink = sink.clone();
+        async move { sink.send(&[message("first")]).await }
+    });
+    before.0.started.notified().await;
+
+    sink.replace(Arc::new(after.clone()), String::new()).await;
+
+    assert_eq!(sink.send(&[message("second")]).await, [Ok(())], "although the first is still on its way");
+    before.0.go.notify_one();
+    assert_eq!(first.await.expect("no panic"), [Ok(())]);
 }
 
 #[tokio::test]
