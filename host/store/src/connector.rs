@@ -300,7 +300,14 @@ impl<S: Servers> Connector<S> {
         state.read_at = Instant::now();
         match read {
             Ok((address, servers)) => {
-                *state = State { servers: Arc::new(servers), version: state.version + 1, address, is_unread: false, ..*state };
+                *state = State {
+                    servers: Arc::new(servers),
+                    version: state.version + 1,
+                    address,
+                    is_unread: false,
+                    takes_no_writes: None,
+                    ..*state
+                };
                 tracing::info!(target: "outbox::store", "the database address was read again and has changed");
                 true
             }
