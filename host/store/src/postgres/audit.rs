@@ -18,8 +18,8 @@ const NOTE: &str = "
 INSERT INTO outbox_event_audit (at, actor, reason, selector, action, count)
 VALUES (now(), $1::text, $2::text, $3::text, $4::text, $5::bigint)";
 
-/// Nothing bound means any actor $1 and any action $2. An actor is also a host's name: its label without the number of its process. $3 earliest and $4 latest time; of the records at $4 only those below the
-/// number $5; $6 limit.
+/// Nothing bound means any actor $1 and any action $2. An actor is also a host's name: its label without the number of its process.
+/// $3 earliest and $4 latest time; of the records at $4 only those below the number $5; $6 limit.
 pub(super) const LIST: &str = concat!(
     "
 SELECT id, at, actor, action, selector, count, reason FROM outbox_event_audit

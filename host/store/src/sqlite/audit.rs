@@ -14,8 +14,8 @@ use crate::{Audit, AuditFilter, AuditRecord, AuditStore, StoreError, row};
 const NOTE: &str = "
 INSERT INTO outbox_event_audit (at, actor, action, selector, count, reason) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 
-/// Nothing bound means any actor ?1 and any action ?2. An actor is also a host's name: its label without the number of its process. ?3 earliest and ?4 latest time; of the records at ?4 only those below the
-/// number ?5; ?6 limit.
+/// Nothing bound means any actor ?1 and any action ?2. An actor is also a host's name: its label without the number of its process.
+/// ?3 earliest and ?4 latest time; of the records at ?4 only those below the number ?5; ?6 limit.
 pub(super) const LIST: &str = "
 SELECT id, at, actor, action, selector, count, reason FROM outbox_event_audit
 WHERE at >= ?3 AND at <= ?4 AND (at < ?4 OR id < ?5)
