@@ -5,8 +5,8 @@
 //! A [`Sink`] answers each message once, and `Ok` means that the broker or endpoint confirmed it. All sinks share a queue of
 //! bounded length, which groups the messages that are waiting (`batching::Batching`), and a `breaker`, which sends nothing
 //! while a sink is down. An endpoint has a `receiver` for each path, which rests by itself. A `monitor` reads the breakers,
-//! and the answers of `observed` sinks of the application, and reports which sinks are down. Each kind of sink is one file or folder: its settings (`kind::Kind`), and its connection
-//! (`batching::Link`).
+//! and the answers of `observed` sinks of the application, and reports which sinks are down. Each kind of sink is one file or
+//! folder: its settings (`kind::Kind`), and its connection (`batching::Link`).
 //!
 //! This package knows events and time; it knows neither tables nor listeners nor plugins. Its log lines have targets below
 //! `outbox::sink`, the path that users of `outbox` know.

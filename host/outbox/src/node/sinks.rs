@@ -28,7 +28,7 @@ pub struct Relays<'s> {
     positions: HashMap<(&'s str, &'s str), usize>,
 }
 
-/// Whether a wait reason is that of a relay whose sink, or a receiver of it, is down.
+/// Whether a wait reason is that of a relay whose sink is down, or whose receiver is unavailable.
 #[must_use]
 pub fn names_sink(reason: &str) -> bool {
     ["the sink ", "the receiver of the sink "].iter().any(|start| reason.starts_with(start))

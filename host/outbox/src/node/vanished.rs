@@ -11,9 +11,9 @@ const REPORTED_FOR: Duration = Duration::from_secs(15 * 60);
 /// host may end after its successor has started. At least this long: the lease of the other may be longer than that of the asking host.
 const LEAST_OVERLAP: Duration = Duration::from_secs(60);
 
-/// The hosts that vanished in the last 15 minutes and that no later host of their machine has replaced, the oldest start first. Such a host was
-/// killed, stands still, or cannot reach the database. A host that stops deletes its row; if it stops with events in flight, its row remains
-/// and has no room. `now` is the database's time, `lease` that of the asking host.
+/// The hosts that vanished in the last 15 minutes and that no later host of their machine has replaced, the oldest start first. Such a
+/// host was killed, stands still, or cannot reach the database. A host that stops deletes its row; if it stops with events in flight, its
+/// row remains and has no room. `now` is the database's time, `lease` that of the asking host.
 #[must_use]
 pub fn vanished(nodes: &[NodeRecord], now: Timestamp, lease: Duration) -> Vec<&NodeRecord> {
     let overlap = lease.max(LEAST_OVERLAP);

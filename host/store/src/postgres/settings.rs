@@ -27,8 +27,8 @@ const OF_TRANSACTIONS: [(&str, &str); 10] = [
     ("enable_mergejoin", "off"),
 ];
 
-/// The settings of sessions alone. Plans are made anew for each execution, since one that was made for an empty table would stay in use while it
-/// fills. Stricter isolation would cause serialisation failures between the host and the application.
+/// The settings of sessions alone. Plans are made anew for each execution, since one that was made for an empty table would stay in use
+/// while it fills. Stricter isolation would cause serialisation failures between the host and the application.
 const OF_SESSIONS: [(&str, &str); 5] = [
     ("idle_session_timeout", "0"),
     ("transaction_timeout", "0"),

@@ -15,7 +15,8 @@ const ALONE: &str = "single_node";
 /// Modes that keep an order, as long as every host on the table runs in the same one.
 const IN_ORDER: [&str; 2] = ["ordered", "ordered_by_aggregate"];
 
-/// The hosts that work on the table, and whether their modes go together. `without_lock` are the owners of leases whose session's lock is free.
+/// The hosts that work on the table, and whether their modes go together. `without_lock` are the owners of leases whose session's lock
+/// is free.
 pub(in crate::doctor) fn nodes(nodes: &[NodeRecord], without_lock: &[String]) -> Vec<Finding> {
     let (killed, live): (Vec<&NodeRecord>, Vec<&NodeRecord>) =
         nodes.iter().filter(|node| node.alive).partition(|node| without_lock.contains(&node.owner));
