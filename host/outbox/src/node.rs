@@ -2,6 +2,7 @@
 
 mod availability;
 mod change_log;
+mod down_sinks;
 mod host_name;
 mod hosts;
 mod open_breakers;
@@ -35,6 +36,7 @@ pub(crate) use stalls::Stalls;
 pub(crate) use vanished::machine;
 
 // For the library itself and our own program.
+pub use down_sinks::DownSink;
 #[doc(hidden)]
 pub use host_name::host_name;
 pub use hosts::hosts;
@@ -45,7 +47,7 @@ pub use outbox_event::{
     SinkStatus,
 };
 pub use report::{plugins, sinks};
-pub use sinks::{HostSink, Relays, live_sinks, names_sink};
+pub use sinks::{HostSink, Relays, delivering_sinks, live_sinks, names_sink, sinks_by_host};
 pub use vanished::vanished;
 
 /// This many times in a lease a host says that it is alive and keeps its partitions: some failures are no loss, and a host

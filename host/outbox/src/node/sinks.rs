@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use outbox_event::{Route, SinkStatus};
 use serde::{Deserialize, Serialize};
 
+use super::report;
 use crate::store::{NodeRecord, RouteRecord};
 
 /// A sink, as one host sees it, with the events that wait for it.
@@ -48,6 +49,18 @@ pub fn live_sinks(
         sinks.into_iter().zip(waiting).map(with_host).collect::<Vec<_>>()
     };
     nodes.iter().filter(|node| node.alive).flat_map(of_host).collect()
+}
+
+/// The sinks of the live hosts, without hosts that stand aside, since other hosts deliver their events.
+#[must_use]
+pub fn delivering_sinks(nodes: &[NodeRecord], routes: &[RouteRecord]) -> Vec<HostSink> {
+    live_sinks(nodes, routes, |node| if node.stands_aside() { Vec::new() } else { report::sinks(node) })
+}
+
+/// The sinks of each host of [`delivering_sinks`].
+#[must_use]
+pub fn sinks_by_host(nodes: &[NodeRecord]) -> Vec<Vec<SinkStatus>> {
+    nodes.iter().filter(|node| node.alive && !node.stands_aside()).map(report::sinks).collect()
 }
 
 /// How many events wait for each of the sinks of one host.

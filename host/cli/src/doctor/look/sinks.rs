@@ -1,8 +1,6 @@
 //! Sinks that are down.
 
-use std::cmp::Reverse;
-
-use outbox::node::{HostSink, live_sinks};
+use outbox::node::{DownSink, delivering_sinks};
 use outbox::store::{Finding, NodeRecord, RouteRecord};
 use outbox::time::Timestamp;
 use outbox::why::Change;
@@ -23,47 +21,39 @@ pub(in crate::doctor) fn sinks(
     flags: &Flags,
     now: Timestamp,
 ) -> Vec<Finding> {
-    let of_node = |node: &NodeRecord| if node.stands_aside() { Vec::new() } else { outbox::node::sinks(node) };
-    let mut seen = live_sinks(nodes, routes, of_node);
-    if seen.is_empty() {
+    let sinks = delivering_sinks(nodes, routes);
+    if sinks.is_empty() {
         return Vec::new();
     }
-    seen.sort_by_key(|one| Reverse(one.waiting));
     // One finding for each sink, however many hosts find it down: the wait reasons of each sink's events are not listed.
-    let mut of_sinks: Vec<(&HostSink, u64)> = Vec::new();
-    for one in seen.iter().filter(|one| one.sink.is_down() && one.sink.outage.is_some()) {
-        match of_sinks.iter_mut().find(|(first, _)| first.sink.name == one.sink.name) {
-            Some((_, other_hosts)) => *other_hosts += 1,
-            None => of_sinks.push((one, 0)),
-        }
-    }
-    let finding = |(HostSink { host, sink, waiting }, other_hosts): &(&HostSink, u64)| {
-        let outage = sink.outage.as_ref()?;
-        let and_others = match other_hosts {
+    let down = DownSink::of(&sinks);
+    let finding = |sink: &DownSink| {
+        let first = sink.hosts.first().map_or("", String::as_str);
+        let and_others = match sink.hosts.len().saturating_sub(1) {
             0 => String::new(),
-            hosts => format!(" and {}", count(*hosts, "other host")),
+            hosts => format!(" and {}", count(hosts as u64, "other host")),
         };
         let what = format!(
             "the sink {} has been down on {}{and_others} for {}, and {} for it: {}",
             short(&sink.name, 64),
-            short(host, 64),
-            span(now.since(outage.since)),
-            match waiting {
+            short(first, 64),
+            span(now.since(sink.outage.since)),
+            match sink.waiting {
                 1 => "1 event waits".to_owned(),
-                events => format!("{} wait", count(*events, "event")),
+                events => format!("{} wait", count(events, "event")),
             },
-            short(&outage.reason, 300)
+            short(&sink.outage.reason, 300)
         );
         let test = flags.command(&format!("outbox sinks test {}", argument(&sink.name)));
         let fix = format!("remove the cause; the host tries again by itself, and counts no failure of relayed events\n{test}");
-        Some(Finding::warning("sinks", after_change(what, changes, outage.since), fix))
+        Finding::warning("sinks", after_change(what, changes, sink.outage.since), fix)
     };
-    if of_sinks.is_empty() {
+    if down.is_empty() {
         return vec![Finding::good("sinks", "no sink is down")];
     }
-    let mut findings: Vec<Finding> = of_sinks.iter().filter_map(finding).take(LISTED).collect();
-    if let Some(more) = of_sinks.get(LISTED..).filter(|more| !more.is_empty()) {
-        let names = more.iter().map(|(one, _)| short(&one.sink.name, 64)).take(MORE_SINKS).collect::<Vec<_>>().join(", ");
+    let mut findings: Vec<Finding> = down.iter().take(LISTED).map(finding).collect();
+    if let Some(more) = down.get(LISTED..).filter(|more| !more.is_empty()) {
+        let names = more.iter().map(|one| short(&one.name, 64)).take(MORE_SINKS).collect::<Vec<_>>().join(", ");
         let and_more = if more.len() > MORE_SINKS { format!(", and {} more", more.len() - MORE_SINKS) } else { String::new() };
         let what = format!("also down: {names}{and_more}");
         findings.push(Finding::warning("sinks", what, flags.command("outbox sinks list")));

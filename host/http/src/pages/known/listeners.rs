@@ -4,14 +4,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use outbox::node::OpenBreakers;
+use outbox::node::{DownSink, OpenBreakers};
 use outbox_event::time::Timestamp;
 use outbox_event::{Owner, PluginState, PluginStatus, Route};
 use outbox_listener::{Listeners, RegistryEntry};
 use outbox_store::NodeRecord;
 
 use super::plugins::{self, LivePlugin};
-use super::sinks::DownSink;
 
 /// The listeners of the live hosts.
 #[derive(Debug)]

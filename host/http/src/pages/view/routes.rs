@@ -1,6 +1,7 @@
 //! The routes: which have a listener, which are paused, how many events wait.
 
 use maud::{Markup, html};
+use outbox::node::DownSink;
 use outbox_event::Route;
 use outbox_event::time::Timestamp;
 use outbox_event::units::{number, span};
@@ -11,7 +12,6 @@ use crate::pages::asked::fields::Fields;
 use crate::pages::asked::routes::{WantedRoutes, begin, end_before, standings};
 use crate::pages::document::Frame;
 use crate::pages::known::listeners::{RouteListener, RouteListeners};
-use crate::pages::known::sinks::DownSink;
 use crate::pages::link::query;
 use crate::pages::words::{short, visible, when};
 use crate::standing::{RouteCounts, RouteState, Standing};

@@ -1,10 +1,11 @@
 //! Sinks that are down.
 
+use outbox::node::DownSink;
 use outbox_event::time::Timestamp;
 use outbox_event::units::count;
 
 use super::{Finding, ONE_BY_ONE, Severity, utc, waiting};
-use crate::pages::known::sinks::{DownSink, down};
+use crate::pages::known::sinks::down;
 use crate::pages::known::snapshot::Snapshot;
 use crate::pages::words::{short, verb, visible};
 

@@ -1,0 +1,107 @@
+//! The sinks that are down, each once, however many hosts find it down.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use outbox_event::{Route, SinkOutage};
+
+use super::sinks::HostSink;
+
+/// A sink that is down on at least one host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DownSink {
+    /// Its name in the configuration.
+    pub name: String,
+    /// The hosts that find it down. The first one noticed the outage first.
+    pub hosts: Vec<String>,
+    /// How many other hosts have it.
+    pub other_hosts: usize,
+    /// The routes that are relayed to it; `more_routes` are not named.
+    pub routes: Vec<Route>,
+    /// How many more routes are relayed to it.
+    pub more_routes: usize,
+    /// How many events of these routes wait.
+    pub waiting: u64,
+    /// The outage that was noticed first.
+    pub outage: SinkOutage,
+}
+
+impl DownSink {
+    /// The sinks that are down, those with the most waiting events first.
+    #[must_use]
+    pub fn of(sinks: &[HostSink]) -> Vec<Self> {
+        let mut all: BTreeMap<&str, Self> = BTreeMap::new();
+        for HostSink { host, sink, waiting } in sinks {
+            let Some(outage) = sink.outage.as_ref().filter(|_| sink.is_down()) else { continue };
+            let one = all.entry(&sink.name).or_insert_with(|| Self {
+                name: sink.name.clone(),
+                hosts: Vec::new(),
+                other_hosts: 0,
+                routes: sink.routes.clone(),
+                more_routes: sink.more_routes,
+                waiting: 0,
+                outage: outage.clone(),
+            });
+            one.waiting = one.waiting.max(*waiting);
+            if outage.since < one.outage.since {
+                one.outage = outage.clone();
+                one.hosts.insert(0, host.clone());
+            } else {
+                one.hosts.push(host.clone());
+            }
+        }
+        for HostSink { sink, .. } in sinks.iter().filter(|one| !one.sink.is_down()) {
+            if let Some(one) = all.get_mut(sink.name.as_str()) {
+                one.other_hosts += 1;
+            }
+        }
+        let mut all: Vec<Self> = all.into_values().collect();
+        all.sort_by_key(|one| Reverse(one.waiting));
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use outbox_event::{SinkState, SinkStatus};
+
+    use super::*;
+    use crate::time::Timestamp;
+
+    fn on_host(host: &str, name: &str, down_since: Option<i64>, waiting: u64) -> HostSink {
+        let outage = down_since.map(|micros| SinkOutage {
+            since: Timestamp::from_micros(micros),
+            reason: format!("{host} was refused"),
+            next_try: Timestamp::from_micros(micros),
+        });
+        let sink = SinkStatus {
+            name: name.to_owned(),
+            kind: "nats".to_owned(),
+            target: String::new(),
+            state: if outage.is_some() { SinkState::Down } else { SinkState::Working },
+            outage,
+            last_success: None,
+            unavailable_receivers: 0,
+            routes: vec![Route::new("Order", "*").expect("valid")],
+            more_routes: 0,
+        };
+        HostSink { host: host.to_owned(), sink, waiting }
+    }
+
+    #[test]
+    fn sink_that_several_hosts_find_down_is_listed_once_with_its_first_outage() {
+        let sinks = [
+            on_host("a", "mails", Some(5), 3),
+            on_host("a", "orders", Some(9), 7),
+            on_host("b", "orders", Some(4), 8),
+            on_host("c", "orders", None, 0),
+            on_host("c", "audit", None, 0),
+        ];
+
+        let down = DownSink::of(&sinks);
+
+        let listed: Vec<_> = down.iter().map(|one| (one.name.as_str(), one.hosts.join(" "), one.waiting)).collect();
+        assert_eq!(listed, [("orders", "b a".to_owned(), 8), ("mails", "a".to_owned(), 3)]);
+        assert_eq!((down[0].other_hosts, down[0].outage.reason.as_str()), (1, "b was refused"));
+    }
+}
