@@ -9,7 +9,7 @@ use outbox::event::{MAX_PAYLOAD_BYTES, OwnerId, Status};
 use outbox::purge::PurgeConfig;
 use outbox::store::{Expectations, Filter, Finding, Plan, Record, SetAside, Severity};
 use outbox::time::{Clock, SystemClock, Timestamp};
-use outbox::why::RecentRecords;
+use outbox::why::{OldestWait, RecentRecords};
 use outbox::{Store, StoreError};
 
 use crate::config::{Config, Flags, Settings};
@@ -144,17 +144,17 @@ async fn contents(
     let recent = RecentRecords::read(store, now).await.unwrap_or_default();
     let changes = outbox::why::changes(recent.records);
     findings.extend(look::sinks(&nodes, &routes, &changes, &here.flags, now));
-    let delivers = nodes.iter().any(|node| node.alive);
     let stats = store.stats().await?;
     let of = |status| Filter { status: Some(status), ..Filter::default() };
     let parked = Filter { set_aside: Some(SetAside::Parked), ..Filter::default() };
     let parked = newest(store, stats.parked, parked).await?;
     let now = store.now().await?;
     findings.extend(look::routes(&routes, &parked, here, now));
-    findings.extend(look::waits(&store.wait_reasons(LOOKED_AT).await?, &nodes, &routes, &changes, &here.flags, now));
+    let waits = store.wait_reasons(LOOKED_AT).await?;
+    findings.extend(look::waits(&waits, &nodes, &routes, &changes, &here.flags, now));
     findings.push(look::retries(stats.retry, &newest(store, stats.retry, of(Status::Retry)).await?, &here.flags));
     findings.push(look::dead(stats.dead, &newest(store, stats.dead, of(Status::Dead)).await?, &changes, &here.flags, now));
-    findings.extend(look::events(&stats, delivers, &here.flags));
+    findings.extend(look::events(&stats, OldestWait::of(&stats, &nodes, &waits, now), &here.flags));
     for status in [Status::Done, Status::Dead] {
         findings.extend(overdue(store, &config.purge, status, now, &here.flags).await?);
     }

@@ -1,7 +1,5 @@
 //! `outbox stats`: how many events stand where.
 
-use std::time::Duration;
-
 use clap::Args;
 
 use crate::config::Config;
@@ -21,7 +19,7 @@ impl StatsCommand {
     pub(crate) async fn run(self, config: &Config) -> Result<(), Failure> {
         let stats = place::open(config).await?.stats().await?;
         output::one(&stats, self.output.output, |stats| {
-            let oldest = stats.oldest_pending_seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+            let oldest = stats.oldest_pending();
             let rows = [
                 ("new", stats.new.to_string(), "waiting for their first attempt, or put off by their listener"),
                 ("retry", stats.retry.to_string(), "failed, waiting for another attempt"),

@@ -107,7 +107,7 @@ impl TopCommand {
                 ["written/s", "delivered/s", "new", "retry", "claimed", "parked", "blocked", "dead", "oldest", "hosts"];
             let stats = &sample.stats;
             let rate = |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.0}"));
-            let oldest = stats.oldest_pending_seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+            let oldest = stats.oldest_pending();
             let numbers = [stats.new, stats.retry, stats.in_flight, stats.parked, stats.blocked, stats.dead];
             let cells = [rate(rates.written_per_second), rate(rates.delivered_per_second)]
                 .into_iter()

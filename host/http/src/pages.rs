@@ -24,7 +24,6 @@ pub(super) use handlers::not_found::method_not_allowed;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use axum::Router;
 use axum::routing::{get, post};
@@ -114,11 +113,7 @@ impl Pages {
         let known = self.snapshots.recent().await;
         let counted = known.snapshot.filter(|_| known.outage.is_none()).map(|snapshot| Counted {
             waiting: snapshot.unfinished(),
-            oldest: snapshot
-                .stats
-                .oldest_pending_seconds
-                .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-                .unwrap_or_default(),
+            oldest: snapshot.stats.oldest_pending().unwrap_or_default(),
         });
         self.history.sample(system_clock().now(), self.host.metrics.counts(), self.host.metrics.routes.lags(), counted);
     }

@@ -16,6 +16,7 @@ mod reason;
 mod recent;
 mod sentence;
 mod state;
+mod waits;
 
 pub use by_hand::ByHand;
 pub use changes::Change;
@@ -40,6 +41,8 @@ pub use preceding::preceding_change;
 pub use recent::RecentRecords;
 #[doc(hidden)]
 pub use sentence::parts;
+#[doc(hidden)]
+pub use waits::{LONG_WAIT, OldestWait, waits_without_down_sinks};
 
 #[doc(hidden)]
 pub use crate::text::encoded;

@@ -1,5 +1,7 @@
 //! What people and tools ask of the table.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use outbox_event::time::Timestamp;
 use outbox_event::{EventId, Route, Status};
@@ -146,4 +148,12 @@ pub struct Stats {
     /// How long the oldest event that could be delivered has waited, counted from when it was written at the earliest; `None` when
     /// there is none.
     pub oldest_pending_seconds: Option<f64>,
+}
+
+impl Stats {
+    /// How long the oldest event that could be delivered has waited; `None` if there is no such event.
+    #[must_use]
+    pub fn oldest_pending(&self) -> Option<Duration> {
+        self.oldest_pending_seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+    }
 }

@@ -1,12 +1,11 @@
 //! A look, as lines that fit a terminal.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use outbox::node::{HostSink, OpenBreakers};
 use outbox::store::{NodeRecord, RouteRecord};
 use outbox::time::Timestamp;
-use outbox::why::Pauses;
+use outbox::why::{LONG_WAIT, Pauses};
 
 use super::sample::{Rates, Sample};
 use crate::output::{Colour, count, or_dash, paint, relative_to, short, shown, span, table};
@@ -14,8 +13,6 @@ use crate::sinks::state;
 
 /// Lines of the rest: the head, the counts, the titles, and empty ones.
 const FIXED: usize = 12;
-/// An oldest event that has waited for this long is shown as a warning.
-const LONG: Duration = Duration::from_secs(60);
 
 /// The lines of one look, for a terminal of this many columns and rows: the routes with most to do first, and as many as fit.
 pub(super) fn frame(sample: &Sample, rates: &Rates, place: &str, (columns, rows): (usize, usize)) -> Vec<String> {
@@ -24,9 +21,9 @@ pub(super) fn frame(sample: &Sample, rates: &Rates, place: &str, (columns, rows)
     let mut lines = vec![short(&format!("outbox  {}  {hosts}  q quits  {place}", sample.at), columns), String::new()];
     let rate = |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.0}/s"));
     lines.push(format!("written {:>10}   delivered {:>10}", rate(rates.written_per_second), rate(rates.delivered_per_second)));
-    let oldest = stats.oldest_pending_seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let oldest = stats.oldest_pending();
     let lag = oldest.map_or_else(|| "-".to_owned(), span);
-    let lag_colour = if oldest.is_some_and(|age| age >= LONG) { Colour::Yellow } else { Colour::Faint };
+    let lag_colour = if oldest.is_some_and(|age| age >= LONG_WAIT) { Colour::Yellow } else { Colour::Faint };
     lines.push(format!("oldest  {}   done {:>15}", paint(&format!("{lag:>10}"), lag_colour), stats.done));
     let dead = format!("{:>10}", stats.dead);
     let dead = if stats.dead > 0 { paint(&dead, Colour::Red).into_owned() } else { dead };
@@ -120,6 +117,8 @@ fn node_lines(nodes: &[NodeRecord], now: Timestamp) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use outbox::Route;
     use outbox::event::OwnerId;
     use outbox::node::{SinkOutage, SinkState, SinkStatus};

@@ -1,24 +1,19 @@
 //! Events: those that wait, failed, are dead, or should have been purged.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use outbox::Status;
 use outbox::listener::{Cause, error_kind, is_unroutable};
-use outbox::node::{Relays, SinkStatus, names_sink};
 use outbox::store::{Finding, NodeRecord, PurgeRow, Record, RouteRecord, Stats, WaitReason};
 use outbox::time::Timestamp;
-use outbox::why::Change;
+use outbox::why::{Change, OldestWait, waits_without_down_sinks};
 
 use super::{LISTED, after_change};
 use crate::config::Flags;
 use crate::output::{argument, count, relative_to, short, span};
 
-/// A due event that has waited for this long is a sign that no host delivers, or too slowly.
-const LONG: Duration = Duration::from_secs(5 * 60);
-
 /// How the unfinished events stand, on the whole.
-pub(in crate::doctor) fn events(stats: &Stats, somebody_delivers: bool, flags: &Flags) -> Vec<Finding> {
+pub(in crate::doctor) fn events(stats: &Stats, oldest: OldestWait, flags: &Flags) -> Vec<Finding> {
     let mut findings = Vec::new();
     if stats.blocked > 0 {
         let what = format!("{} behind an earlier one of their aggregate", count(stats.blocked, "event"));
@@ -30,16 +25,16 @@ pub(in crate::doctor) fn events(stats: &Stats, somebody_delivers: bool, flags: &
     } else {
         findings.push(Finding::good("blocked", "no event waits behind another"));
     }
-    let oldest = stats.oldest_pending_seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let waited = |age| format!("the oldest due event has waited for {}", span(age));
     findings.push(match oldest {
-        None => Finding::good("pending", "no event is due"),
-        Some(age) if !somebody_delivers => {
+        OldestWait::Nothing => Finding::good("pending", "no event is due"),
+        OldestWait::NoHost(age) => {
             let what = format!("{}, and no host that delivers is running", waited(age));
             Finding::warning("pending", what, "start one with `outbox run`")
         }
-        Some(age) if age < LONG => Finding::good("pending", waited(age)),
-        Some(age) => {
+        OldestWait::Short(age) => Finding::good("pending", waited(age)),
+        OldestWait::Explained(age) => Finding::good("pending", format!("{}; hosts report why events wait", waited(age))),
+        OldestWait::TooSlow(age) => {
             let fix = "see what holds it: outbox event list --status new --limit 1, then outbox event why ID; more workers or hosts help when all are busy";
             Finding::warning("pending", waited(age), fix)
         }
@@ -47,8 +42,7 @@ pub(in crate::doctor) fn events(stats: &Stats, somebody_delivers: bool, flags: &
     findings
 }
 
-/// Events that wait although their time has come, by the reasons that hosts noted. Events that wait for a sink that is down belong to the
-/// finding of that sink.
+/// Events that wait although their time has come, by the reasons that hosts noted.
 pub(in crate::doctor) fn waits(
     waits: &[WaitReason],
     nodes: &[NodeRecord],
@@ -57,15 +51,6 @@ pub(in crate::doctor) fn waits(
     flags: &Flags,
     now: Timestamp,
 ) -> Vec<Finding> {
-    let live = nodes.iter().filter(|node| node.alive && !node.stands_aside());
-    let sinks: Vec<Vec<SinkStatus>> = live.map(outbox::node::sinks).collect();
-    let hosts: Vec<Relays> = sinks.iter().map(|sinks| Relays::of(sinks)).collect();
-    let is_of = |wait: &WaitReason, known: &RouteRecord| {
-        known.route.aggregate_type.as_str() == wait.aggregate_type && known.route.event_type.as_str() == wait.event_type
-    };
-    let is_sink_down = |known: &RouteRecord| hosts.iter().any(|relays| relays.is_sink_down(known));
-    let is_explained_by_sink =
-        |wait: &&WaitReason| names_sink(&wait.reason) && routes.iter().any(|known| is_of(wait, known) && is_sink_down(known));
     let finding = |wait: &WaitReason| {
         let verb = if wait.events == 1 { "waits" } else { "wait" };
         let (events, route) = (count(wait.events, "event"), format!("{}/{}", wait.aggregate_type, wait.event_type));
@@ -85,7 +70,7 @@ pub(in crate::doctor) fn waits(
         let fix = format!("{remedy}\n{}", flags.command(&list));
         Finding::warning("waiting", after_change(what, changes, wait.since), fix)
     };
-    waits.iter().filter(|wait| !is_explained_by_sink(wait)).take(LISTED).map(finding).collect()
+    waits_without_down_sinks(waits, nodes, routes).into_iter().take(LISTED).map(finding).collect()
 }
 
 /// Failed events that wait for another attempt: how many, and what the newest of them say. An event that fails stands nowhere

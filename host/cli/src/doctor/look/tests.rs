@@ -4,6 +4,7 @@ use std::time::Duration;
 use outbox::event::OwnerId;
 use outbox::store::{AuditRecord, Node, NodeRecord, Record, Severity, Stats};
 use outbox::time::Timestamp;
+use outbox::why::OldestWait;
 use outbox::{Envelope, Route, Status};
 
 use super::plugins::of_plugins;
@@ -79,17 +80,21 @@ fn a_host_whose_session_has_ended_is_not_called_live() {
 
 #[test]
 fn events_that_need_somebody_are_told() {
-    assert_eq!(worst(&events(&Stats::default(), false, &Flags::default())), Severity::Good);
-    let bad = stats(|stats| (stats.blocked, stats.oldest_pending_seconds) = (2, Some(600.0)));
-    let findings = events(&bad, false, &Flags::default());
+    let found = |blocked, oldest| events(&stats(|stats| stats.blocked = blocked), oldest, &Flags::default());
+    let (short, long) = (Duration::from_secs(1), Duration::from_secs(600));
+    assert_eq!(worst(&found(0, OldestWait::Nothing)), Severity::Good);
+    let findings = found(2, OldestWait::NoHost(long));
     assert!(findings.iter().all(|finding| finding.severity == Severity::Warning && finding.fix.is_some()), "{findings:?}");
     assert!(findings[1].fix.as_deref().is_some_and(|fix| fix.contains("start one")), "{findings:?}");
-    let due = stats(|stats| stats.oldest_pending_seconds = Some(1.0));
     assert_eq!(
-        (worst(&events(&due, true, &Flags::default())), worst(&events(&due, false, &Flags::default()))),
+        (worst(&found(0, OldestWait::Short(short))), worst(&found(0, OldestWait::NoHost(short)))),
         (Severity::Good, Severity::Warning)
     );
-    assert!(events(&bad, true, &Flags::default())[1].fix.as_deref().is_some_and(|fix| fix.contains("event why")));
+    let explained = found(0, OldestWait::Explained(long));
+    assert_eq!(worst(&explained), Severity::Good);
+    assert_eq!(explained[1].found, "the oldest due event has waited for 10 min; hosts report why events wait");
+    let slow = found(0, OldestWait::TooSlow(long));
+    assert!(slow[1].fix.as_deref().is_some_and(|fix| fix.contains("event why")), "{slow:?}");
 }
 
 #[test]

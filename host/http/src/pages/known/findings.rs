@@ -10,7 +10,6 @@ mod sinks;
 mod stuck;
 
 use std::cmp::Reverse;
-use std::time::Duration;
 
 use outbox::readiness::{Unready, UnreadyCode};
 use outbox::why::preceding_change;
@@ -122,7 +121,7 @@ pub(crate) fn calm(snapshot: &Snapshot, rate: Option<f64>) -> String {
     let mut parts =
         if live == 0 { vec!["No host is alive".to_owned()] } else { vec!["All well".to_owned(), count(live, "host")] };
     parts.extend(rate.map(|rate| format!("{}/s on this host", figure(rate))));
-    match snapshot.stats.oldest_pending_seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()) {
+    match snapshot.stats.oldest_pending() {
         Some(oldest) if snapshot.unfinished() > 0 => parts.push(format!("oldest event waiting {}", span(oldest))),
         _ => parts.push("no events waiting".to_owned()),
     }

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use outbox::node::{Relays, names_sink, sinks};
+use outbox::why::waits_without_down_sinks;
+use outbox_event::Status;
 use outbox_event::time::Timestamp;
 use outbox_event::units::{count, number, relative_to, span};
-use outbox_event::{SinkStatus, Status};
 use outbox_listener::{NO_LISTENER, is_unroutable};
-use outbox_store::{PurgeRow, RouteRecord, WaitReason};
+use outbox_store::{PurgeRow, WaitReason};
 
 use super::{Finding, ONE_BY_ONE, Severity, utc};
 use crate::pages::known::groups::{Group, groups};
@@ -92,19 +92,8 @@ fn of_worst_route(groups: &[Group]) -> Option<&Group> {
     groups.iter().find(|group| of_routes[&(&*group.aggregate_type, &*group.event_type)] == most)
 }
 
-/// Events that wait although their time has come, by the reasons that hosts noted. Events that wait for a sink that is down belong to
-/// the finding of that sink.
+/// Events that wait although their time has come, by the reasons that hosts noted.
 pub(super) fn waits(snapshot: &Snapshot, now: Timestamp) -> Vec<Finding> {
-    let sinks: Vec<Vec<SinkStatus>> =
-        snapshot.nodes.iter().filter(|node| node.alive && !node.stands_aside()).map(sinks).collect();
-    let hosts: Vec<Relays> = sinks.iter().map(|sinks| Relays::of(sinks)).collect();
-    let is_of = |wait: &WaitReason, known: &RouteRecord| {
-        known.route.aggregate_type.as_str() == wait.aggregate_type && known.route.event_type.as_str() == wait.event_type
-    };
-    let is_sink_down = |known: &RouteRecord| hosts.iter().any(|relays| relays.is_sink_down(known));
-    let is_explained_by_sink = |wait: &&WaitReason| {
-        names_sink(&wait.reason) && snapshot.routes.iter().any(|known| is_of(wait, known) && is_sink_down(known))
-    };
     let finding = |wait: &WaitReason| {
         let route = visible(&short(&format!("{}/{}", wait.aggregate_type, wait.event_type), 80));
         let (events, since) = (count(wait.events, "event"), span(now.since(wait.since)));
@@ -114,7 +103,8 @@ pub(super) fn waits(snapshot: &Snapshot, now: Timestamp) -> Vec<Finding> {
         let finding = Finding::new(Severity::Warning, sentence, format!("events?{of_route}"), "Show events");
         finding.said(wait.reason.clone()).affecting(wait.events).began(wait.since, snapshot)
     };
-    snapshot.waits.iter().filter(|wait| !is_explained_by_sink(wait)).take(ONE_BY_ONE).map(finding).collect()
+    let waits = waits_without_down_sinks(&snapshot.waits, &snapshot.nodes, &snapshot.routes);
+    waits.into_iter().take(ONE_BY_ONE).map(finding).collect()
 }
 
 /// Finished events that purges have not deleted, although they are old enough.

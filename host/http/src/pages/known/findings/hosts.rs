@@ -1,8 +1,7 @@
 //! Faults of hosts: no host is alive, they cannot deliver or store, or they are too slow.
 
-use std::time::Duration;
-
 use outbox::node::vanished;
+use outbox::why::OldestWait;
 use outbox_event::time::Timestamp;
 use outbox_event::units::{count, relative_to, span};
 use outbox_store::NodeRecord;
@@ -10,9 +9,6 @@ use outbox_store::NodeRecord;
 use super::{Finding, ONE_BY_ONE, Severity, waiting};
 use crate::pages::known::snapshot::Snapshot;
 use crate::pages::words::{short, visible};
-
-/// If a due event waits longer than this, the hosts are falling behind.
-const LONG_WAIT: Duration = Duration::from_secs(60);
 
 pub(super) fn no_host(snapshot: &Snapshot) -> Option<Finding> {
     let events = snapshot.stats.new + snapshot.stats.retry + snapshot.stats.blocked;
@@ -78,16 +74,9 @@ pub(super) fn vanished_hosts(snapshot: &Snapshot, now: Timestamp) -> Option<Find
 }
 
 pub(super) fn behind(snapshot: &Snapshot) -> Option<Finding> {
-    let oldest = Duration::try_from_secs_f64(snapshot.stats.oldest_pending_seconds?).ok()?;
-    if oldest < LONG_WAIT || !snapshot.nodes.iter().any(|node| node.alive) {
+    let OldestWait::TooSlow(oldest) = OldestWait::of(&snapshot.stats, &snapshot.nodes, &snapshot.waits, snapshot.now()) else {
         return None;
-    }
-    // An event that is stuck, or waits for its receiver or listener, does not mean that the hosts are slow.
-    let explains = |since: Timestamp| snapshot.now().since(since) + LONG_WAIT >= oldest;
-    let stuck = snapshot.nodes.iter().filter(|node| node.alive).flat_map(|node| &node.stuck).flat_map(|stuck| &stuck.first);
-    if snapshot.waits.iter().map(|wait| wait.since).chain(stuck.map(|event| event.since)).any(explains) {
-        return None;
-    }
+    };
     // Without a count: many of the waiting events may not be due yet.
     let sentence = format!("The hosts are falling behind: an event that is due has been waiting for {}.", span(oldest));
     let status = if snapshot.stats.new == 0 { "retry" } else { "new" };

@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::time::Duration;
 
 use outbox_event::units::relative_to;
 use outbox_event::{EventId, HostReport, Route, SinkOutage, SinkState, SinkStatus, Status};
