@@ -6,9 +6,9 @@ mod look;
 
 use clap::Args;
 use outbox::event::{MAX_PAYLOAD_BYTES, OwnerId, Status};
-use outbox::purge::PurgeConfig;
+use outbox::purge::Overdue;
 use outbox::store::{Expectations, Filter, Finding, Plan, Record, SetAside, Severity};
-use outbox::time::{Clock, SystemClock, Timestamp};
+use outbox::time::{Clock, SystemClock};
 use outbox::why::{OldestWait, RecentRecords};
 use outbox::{Store, StoreError};
 
@@ -155,27 +155,12 @@ async fn contents(
     findings.push(look::retries(stats.retry, &newest(store, stats.retry, of(Status::Retry)).await?, &here.flags));
     findings.push(look::dead(stats.dead, &newest(store, stats.dead, of(Status::Dead)).await?, &changes, &here.flags, now));
     findings.extend(look::events(&stats, OldestWait::of(&stats, &nodes, &waits, now), &here.flags));
-    for status in [Status::Done, Status::Dead] {
-        findings.extend(overdue(store, &config.purge, status, now, &here.flags).await?);
+    for overdue in Overdue::read(store, &config.purge, now).await? {
+        // A purge may have deleted them meanwhile.
+        let events = store.count_purgeable(overdue.status, overdue.finished_before).await?.count;
+        findings.extend((events > 0).then(|| look::overdue(&overdue, events, &here.flags)));
     }
     Ok(())
-}
-
-/// Events that at least two purges should have deleted. Reads the index of finished events, and a row only if there is one.
-async fn overdue(
-    store: &dyn Store,
-    purge: &PurgeConfig,
-    status: Status,
-    now: Timestamp,
-    flags: &Flags,
-) -> Result<Option<Finding>, StoreError> {
-    let Some(finished_before) = purge.overdue_before(status, now) else { return Ok(None) };
-    let events = store.count_purgeable(status, finished_before).await?.count;
-    if events == 0 {
-        return Ok(None);
-    }
-    let oldest = store.oldest_purgeable(status, finished_before).await?;
-    Ok(Some(look::overdue(status, events, oldest, flags)))
 }
 
 /// The newest of the `matching` events.

@@ -1,5 +1,6 @@
 //! Deletes old finished rows, in small batches.
 
+mod overdue;
 mod walk;
 
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
+pub use self::overdue::Overdue;
 use self::walk::{Batches, Walk};
 use crate::event::{Envelope, OwnerId, Status};
 use crate::metrics::Metrics;
@@ -89,8 +91,7 @@ impl PurgeConfig {
 
     /// Events of this status that finished by this time should have been deleted by two purges at least. `None` if the host does not
     /// purge, or keeps them for ever. `now` is the database's time.
-    #[must_use]
-    pub fn overdue_before(&self, status: Status, now: Timestamp) -> Option<Timestamp> {
+    fn overdue_before(&self, status: Status, now: Timestamp) -> Option<Timestamp> {
         let kept = self.kept(status).filter(|_| self.enabled)?;
         Some(now.minus(kept.saturating_add(self.interval.saturating_mul(2))))
     }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use outbox::Status;
 use outbox::listener::{Cause, error_kind, is_unroutable};
+use outbox::purge::Overdue;
 use outbox::store::{Finding, NodeRecord, PurgeRow, Record, RouteRecord, Stats, WaitReason};
 use outbox::time::Timestamp;
 use outbox::why::{Change, OldestWait, waits_without_down_sinks};
@@ -133,25 +133,20 @@ pub(super) fn most_often<'t>(texts: impl Iterator<Item = &'t str>, kind: fn(&str
     kinds.into_values().max_by_key(|(times, _)| *times).map(|(_, text)| text)
 }
 
-/// Finished events that purges have not deleted, although they are old enough. `oldest` is the one that finished first.
-pub(in crate::doctor) fn overdue(status: Status, events: u64, oldest: Option<PurgeRow>, flags: &Flags) -> Finding {
-    let (setting, command) = match status {
-        Status::Dead => ("purge.dead_retention", "outbox purge --dead"),
-        _ => ("purge.retention", "outbox purge"),
-    };
+/// Finished events that purges have not deleted, although they are old enough.
+pub(in crate::doctor) fn overdue(overdue: &Overdue, events: u64, flags: &Flags) -> Finding {
     let (is, them) = if events == 1 { ("is", "it") } else { ("are", "them") };
-    let oldest = oldest.map_or_else(String::new, |row| {
-        let id = row.event_id.map_or_else(String::new, |id| format!(", {id}"));
-        format!("; the oldest: seq {}{id}", row.seq)
-    });
+    let PurgeRow { seq, event_id, .. } = overdue.oldest;
+    let id = event_id.map_or_else(String::new, |id| format!(", {id}"));
     let what = format!(
-        "{} {is} older than {setting} allows, and two purges have not deleted {them}{oldest}",
-        count(events, &format!("{status} event"))
+        "{} {is} older than {setting} allows, and two purges have not deleted {them}; the oldest: seq {seq}{id}",
+        count(events, &format!("{} event", overdue.status)),
+        setting = overdue.setting()
     );
     let fix = format!(
         "{}\nnames each event that the database does not delete, with the reason, and deletes the others\n\
          if no host is running, start one with `outbox run`: a host purges by itself",
-        flags.command(command)
+        flags.command(overdue.command())
     );
     Finding::warning("purge", what, fix)
 }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
-use outbox::purge::PurgeConfig;
+use outbox::purge::{Overdue, PurgeConfig};
 use outbox::why::{Change, RecentRecords};
 use outbox_event::time::{Timestamp, system_clock};
 use outbox_event::{Headers, Status};
-use outbox_store::{Filter, LaggingSequence, NodeRecord, PurgeRow, Record, RouteRecord, Stats, Store, StoreError, WaitReason};
+use outbox_store::{Filter, LaggingSequence, NodeRecord, Record, RouteRecord, Stats, Store, StoreError, WaitReason};
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
@@ -47,8 +47,8 @@ pub(crate) struct Snapshot {
     pub(crate) dead: Vec<Record>,
     /// Why events wait although their time has come, of the [`SAMPLE`] that are due first.
     pub(crate) waits: Vec<WaitReason>,
-    /// The oldest event of each status that purges should have deleted.
-    pub(crate) overdue: Vec<(Status, PurgeRow)>,
+    /// Finished events that purges should have deleted.
+    pub(crate) overdue: Vec<Overdue>,
     /// The sequences that are behind their tables.
     pub(crate) lagging_sequences: Vec<LaggingSequence>,
     /// The last changes, the latest first.
@@ -277,7 +277,7 @@ async fn take(store: Arc<dyn Store>, purge: PurgeConfig, lease: Duration) -> Res
     let newest = Filter { status: Some(Status::Dead), newest_first: true, ..Filter::default() };
     let dead = if stats.dead == 0 { Vec::new() } else { sample(&*store, newest).await? };
     let waits = store.wait_reasons(SAMPLE).await?;
-    let overdue = or_unknown(overdue(&*store, &purge, at).await)?;
+    let overdue = or_unknown(Overdue::read(&*store, &purge, at).await)?;
     // At the same time: both read the audit log, and may wait for its lock until the timeout.
     let (lagging_sequences, recent) = tokio::join!(store.lagging_sequences(), RecentRecords::read(&*store, at));
     let (lagging_sequences, changes) = (or_unknown(lagging_sequences)?, outbox::why::changes(or_unknown(recent)?.records));
@@ -291,16 +291,6 @@ async fn take(store: Arc<dyn Store>, purge: PurgeConfig, lease: Duration) -> Res
 /// The database did not answer.
 fn or_unknown<T: Default>(read: Result<T, StoreError>) -> Result<T, StoreError> {
     read.or_else(|error| if error.is_silence() { Err(error) } else { Ok(T::default()) })
-}
-
-/// The oldest event of each status that purges should have deleted: one row of the index of finished events.
-async fn overdue(store: &dyn Store, purge: &PurgeConfig, now: Timestamp) -> Result<Vec<(Status, PurgeRow)>, StoreError> {
-    let mut overdue = Vec::new();
-    for status in [Status::Done, Status::Dead] {
-        let Some(finished_before) = purge.overdue_before(status, now) else { continue };
-        overdue.extend(store.oldest_purgeable(status, finished_before).await?.map(|row| (status, row)));
-    }
-    Ok(overdue)
 }
 
 /// The first [`SAMPLE`] events of a list, without their headers: no list shows headers, and they may be large.

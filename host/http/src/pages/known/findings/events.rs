@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use outbox::purge::Overdue;
 use outbox::why::waits_without_down_sinks;
-use outbox_event::Status;
 use outbox_event::time::Timestamp;
 use outbox_event::units::{count, number, relative_to, span};
 use outbox_listener::{NO_LISTENER, is_unroutable};
-use outbox_store::{PurgeRow, WaitReason};
+use outbox_store::WaitReason;
 
 use super::{Finding, ONE_BY_ONE, Severity, utc};
 use crate::pages::known::groups::{Group, groups};
@@ -109,15 +109,14 @@ pub(super) fn waits(snapshot: &Snapshot, now: Timestamp) -> Vec<Finding> {
 
 /// Finished events that purges have not deleted, although they are old enough.
 pub(super) fn overdue(snapshot: &Snapshot, now: Timestamp) -> Vec<Finding> {
-    let finding = |(status, row): &(Status, PurgeRow)| {
-        let (setting, command) = match status {
-            Status::Dead => ("purge.dead_retention", "outbox purge --dead"),
-            _ => ("purge.retention", "outbox purge"),
-        };
+    let finding = |overdue: &Overdue| {
+        let row = overdue.oldest;
         let name = row.event_id.map_or_else(|| format!("seq {}", row.seq), |id| visible(id.as_str()));
         let sentence = format!(
-            "Purges do not delete old events: the oldest, {name}, finished {}, and {setting} is shorter. `{command}` names the reason.",
-            relative_to(row.at, now)
+            "Purges do not delete old events: the oldest, {name}, finished {}, and {} is shorter. `{}` names the reason.",
+            relative_to(row.at, now),
+            overdue.setting(),
+            overdue.command()
         );
         match row.event_id {
             Some(id) => Finding::new(Severity::Warning, sentence, format!("events/{}", encoded(id.as_str())), "Show event"),

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use outbox::purge::Overdue;
 use outbox_event::units::relative_to;
 use outbox_event::{EventId, HostReport, Route, SinkOutage, SinkState, SinkStatus, Status};
 use outbox_store::{
@@ -343,7 +344,8 @@ fn a_sequence_that_is_behind_its_table_comes_first_with_its_fix() {
 fn the_oldest_event_that_purges_do_not_delete_is_named() {
     let row = |event_id| PurgeRow { seq: 7, event_id, at: now().minus(Duration::from_secs(30 * 86_400)) };
     let id: EventId = "order-7".parse().unwrap();
-    let overdue = vec![(Status::Done, row(Some(id))), (Status::Dead, row(None))];
+    let of = |status, oldest| Overdue { status, finished_before: now(), oldest };
+    let overdue = vec![of(Status::Done, row(Some(id))), of(Status::Dead, row(None))];
     assert_eq!(
         said(Snapshot { overdue, ..snapshot() }),
         [
