@@ -1,5 +1,7 @@
 //! Events that are stuck at a host, as the host lists them in its row.
 
+use std::time::Duration;
+
 use outbox_event::EventId;
 use outbox_event::text::shorten;
 use outbox_event::time::Timestamp;
@@ -59,6 +61,12 @@ impl StuckEvents {
     pub fn new(reason: StuckReason, count: usize, first: impl IntoIterator<Item = StuckEvent>) -> Self {
         let first = first.into_iter().take(Self::NAMED).map(StuckEvent::bounded).collect();
         Self { reason, count: u32::try_from(count).unwrap_or(u32::MAX), first }
+    }
+
+    /// How long the first event that is named has been stuck: the oldest. `None` if no event is named.
+    #[must_use]
+    pub fn longest(&self, now: Timestamp) -> Option<Duration> {
+        self.first.first().map(|one| now.since(one.since))
     }
 
     /// The event with this `seq`, if it is named.

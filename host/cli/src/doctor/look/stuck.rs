@@ -60,9 +60,9 @@ pub(in crate::doctor) fn unclaimed(nodes: &[NodeRecord], flags: &Flags, now: Tim
     Some(Finding::fault("claims", what, fix))
 }
 
-/// For how long the oldest has been stuck.
+/// `, for 4 min`: how long the oldest has been stuck.
 fn longest(stuck: &StuckEvents, now: Timestamp) -> String {
-    stuck.first.first().map_or_else(String::new, |one| format!(", for {}", span(now.since(one.since))))
+    stuck.longest(now).map_or_else(String::new, |longest| format!(", for {}", span(longest)))
 }
 
 /// The oldest events with their errors, a line each.

@@ -37,9 +37,9 @@ pub(super) fn unclaimed(snapshot: &Snapshot, now: Timestamp) -> Option<Finding> 
     finding(Severity::Fault, sentence, &stuck)
 }
 
-/// For how long the oldest has been stuck.
+/// `, for 4 min`: how long the oldest has been stuck.
 fn longest(stuck: &StuckEvents, now: Timestamp) -> String {
-    stuck.first.first().map_or_else(String::new, |one| format!(", for {}", span(now.since(one.since))))
+    stuck.longest(now).map_or_else(String::new, |longest| format!(", for {}", span(longest)))
 }
 
 /// With the oldest event and its error.
