@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use outbox::Status;
 use outbox::store::{Audit, AuditRecord, AuditStore};
-use outbox::why::RecentRecords;
+use outbox::why::{Change, RecentChanges};
 use support::{Database, Recorder, eventually};
 
 use crate::common::{ROUTE, commit_one, outbox, reaches};
@@ -61,10 +61,11 @@ pub(crate) async fn a_replay_of_many_events_hides_no_swap_of_the_last_hour<D: Da
     }
     let now = store.now().await.expect("tells the time");
 
-    let recent = RecentRecords::read(&*store, now).await.expect("reads");
+    let recent = RecentChanges::read(&*store, now).await.expect("reads");
 
-    assert_eq!((recent.records.len(), recent.has_earlier), (1_025, false));
-    assert_eq!(recent.records.last().map(|record| record.action.as_str()), Some("swap_plugin"));
-    let later = RecentRecords::read(&*store, now.plus(Duration::from_secs(7_200))).await.expect("reads");
-    assert_eq!((later.records.len(), later.has_earlier), (500, true), "one page of older records");
+    let records = |changes: &[Change]| changes.iter().map(|change| change.records).sum::<u64>();
+    assert_eq!((records(&recent.changes), recent.cut_at), (1_025, None));
+    assert_eq!(recent.changes.last().map(|change| change.record.action.as_str()), Some("swap_plugin"));
+    let later = RecentChanges::read(&*store, now.plus(Duration::from_secs(7_200))).await.expect("reads");
+    assert_eq!((records(&later.changes), later.cut_at.is_some()), (500, true), "one page of older records");
 }

@@ -9,7 +9,7 @@ use outbox::event::{MAX_PAYLOAD_BYTES, OwnerId, Status};
 use outbox::purge::Overdue;
 use outbox::store::{Expectations, Filter, Finding, Plan, Record, SetAside, Severity};
 use outbox::time::{Clock, SystemClock};
-use outbox::why::{OldestWait, RecentRecords};
+use outbox::why::{OldestWait, RecentChanges};
 use outbox::{Store, StoreError};
 
 use crate::config::{Config, Flags, Settings};
@@ -141,8 +141,7 @@ async fn contents(
     findings.extend(look::aside(&nodes, now));
     let routes = store.count_routes().await?;
     // They explain findings. Without the right to read them, the findings are still listed.
-    let recent = RecentRecords::read(store, now).await.unwrap_or_default();
-    let changes = outbox::why::changes(recent.records);
+    let changes = RecentChanges::read(store, now).await.unwrap_or_default().changes;
     findings.extend(look::sinks(&nodes, &routes, &changes, &here.flags, now));
     let stats = store.stats().await?;
     let of = |status| Filter { status: Some(status), ..Filter::default() };

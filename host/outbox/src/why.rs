@@ -38,7 +38,7 @@ pub use pauses::{Pauses, covered, holding, passed_over, resume_command};
 #[doc(hidden)]
 pub use preceding::preceding_change;
 #[doc(hidden)]
-pub use recent::RecentRecords;
+pub use recent::RecentChanges;
 #[doc(hidden)]
 pub use sentence::parts;
 #[doc(hidden)]

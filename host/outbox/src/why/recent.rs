@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::changes::{Change, changes};
 use crate::store::{AuditFilter, AuditRecord, Store, StoreError};
 use crate::time::Timestamp;
 
@@ -12,33 +13,32 @@ const PAGE: u32 = 500;
 /// How many pages are read at the most: the batches of a replay of two and a half million events.
 const PAGES: usize = 10;
 
-/// The latest audit records: one page of them or all of the last hour, whichever is more, but at most 5,000.
+/// The latest changes: those of one page of audit records or of the last hour, whichever is more, but of at most 5,000 records.
 #[derive(Debug, Default)]
-pub struct RecentRecords {
-    /// The records, the latest first.
-    pub records: Vec<AuditRecord>,
-    /// Whether there may be earlier records.
-    pub has_earlier: bool,
+pub struct RecentChanges {
+    /// The changes, the latest first.
+    pub changes: Vec<Change>,
+    /// The ID of the earliest record that was read, if there may be earlier records: these may belong to the same change.
+    pub cut_at: Option<u64>,
 }
 
-impl RecentRecords {
-    /// Reads the records. `now` is the time of the database.
+impl RecentChanges {
+    /// Reads the records of the changes. `now` is the time of the database.
     ///
     /// # Errors
     /// If the audit log cannot be read.
     pub async fn read(store: &dyn Store, now: Timestamp) -> Result<Self, StoreError> {
         let since = now.minus(SPAN);
-        let (mut recent, mut filter) = (Self::default(), AuditFilter::default());
+        let (mut records, mut filter) = (Vec::<AuditRecord>::new(), AuditFilter::default());
         for _ in 0..PAGES {
             let page = store.list_audit(&filter, PAGE).await?;
-            recent.has_earlier = page.len() == PAGE as usize;
-            recent.records.extend(page);
-            let Some(last) = recent.records.last() else { break };
-            if !recent.has_earlier || last.at < since {
+            let has_earlier = page.len() == PAGE as usize;
+            records.extend(page);
+            filter.before = records.last().filter(|_| has_earlier).map(|last| last.id);
+            if filter.before.is_none() || records.last().is_some_and(|last| last.at < since) {
                 break;
             }
-            filter.before = Some(last.id);
         }
-        Ok(recent)
+        Ok(Self { changes: changes(records), cut_at: filter.before })
     }
 }

@@ -3,13 +3,12 @@
 use axum::extract::Path;
 use axum::http::StatusCode;
 use axum::response::Response;
-use outbox::why::{Explanation, Facts, RecentRecords};
+use outbox::why::{Explanation, Facts};
 use outbox_event::{EventId, Status};
 use outbox_store::{AuditFilter, DeadFilter, Filter};
 
 use super::visit::{Refused, Visit};
 use crate::pages::asked::events::WantedEvents;
-use crate::pages::document::Frame;
 use crate::pages::known::listeners::RouteListeners;
 use crate::pages::known::plugins::with_own;
 use crate::pages::known::sinks;
@@ -23,14 +22,9 @@ use crate::pages::view::overview::Overview;
 use crate::pages::words::visible;
 
 pub(crate) async fn overview(visit: Visit) -> Response {
-    let (known, recent) = match visit.ask(RecentRecords::read(&*visit.pages.host.store, visit.frame.known.now())).await {
-        Ok(recent) => (visit.frame.known.clone(), Some(recent)),
-        Err(unanswered) => (unanswered.known, None),
-    };
-    let visit = Visit { frame: Frame { known, ..visit.frame }, ..visit };
     let in_hand = visit.pages.host.monitor.in_flight();
     let hour = visit.pages.history.hour(outbox_event::time::Clock::now(&*outbox_event::time::system_clock()));
-    visit.page("Overview", view::overview::page(&Overview { frame: &visit.frame, hour, in_hand, recent }))
+    visit.page("Overview", view::overview::page(&Overview { frame: &visit.frame, hour, in_hand }))
 }
 
 pub(crate) async fn events(visit: Visit) -> Result<Response, Refused> {

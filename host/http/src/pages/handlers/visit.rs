@@ -36,14 +36,6 @@ impl IntoResponse for Refused {
     }
 }
 
-/// The database did not answer a visit.
-pub(crate) struct Unanswered {
-    /// What is known since then.
-    pub(crate) known: Known,
-    /// What the visitor is told.
-    sentence: &'static str,
-}
-
 /// A request for a page, by somebody who may see it.
 #[derive(Clone)]
 pub(crate) struct Visit {
@@ -174,22 +166,10 @@ impl Visit {
     /// # Errors
     /// 503 as a page.
     pub(crate) async fn answer<T>(&self, asked: impl Future<Output = Result<T, StoreError>>) -> Result<T, Refused> {
-        self.ask(asked).await.map_err(|Unanswered { known, sentence }| {
-            let page = Self { frame: Frame { known, ..self.frame.clone() }, ..self.clone() };
-            if page.wants_parts() {
-                // The status line says so; the page stays as it is, marked as out of date.
-                return Refused(Box::new(page.page("Temporarily unavailable", maud::html! {})));
-            }
-            page.refused(StatusCode::SERVICE_UNAVAILABLE, "Temporarily unavailable", sentence)
-        })
-    }
-
-    /// As [`answer`](Self::answer), for a page that can be shown without.
-    pub(crate) async fn ask<T>(&self, asked: impl Future<Output = Result<T, StoreError>>) -> Result<T, Unanswered> {
         let silent = "The database is not answering. Nothing was changed; reload this page in a moment.";
         let known = &self.frame.known;
         if known.outage.as_ref().is_some_and(|outage| outage.is_silence) {
-            return Err(Unanswered { known: known.clone(), sentence: silent });
+            return Err(self.unavailable(known.clone(), silent));
         }
         let error = match asked.await {
             Ok(answer) => return Ok(answer),
@@ -205,7 +185,17 @@ impl Visit {
         } else {
             "The host could not read or change the data of this page. The log of the host says why."
         };
-        Err(Unanswered { known: self.pages.snapshots.after(&error).await, sentence })
+        Err(self.unavailable(self.pages.snapshots.after(&error).await, sentence))
+    }
+
+    /// The page for a visit that the database did not answer.
+    fn unavailable(&self, known: Known, sentence: &str) -> Refused {
+        let page = Self { frame: Frame { known, ..self.frame.clone() }, ..self.clone() };
+        if page.wants_parts() {
+            // The status line says so; the page stays as it is, marked as out of date.
+            return Refused(Box::new(page.page("Temporarily unavailable", maud::html! {})));
+        }
+        page.refused(StatusCode::SERVICE_UNAVAILABLE, "Temporarily unavailable", sentence)
     }
 
     /// Whether the visitor may change anything.

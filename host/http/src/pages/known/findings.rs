@@ -68,7 +68,7 @@ impl Finding {
 
     /// Names the change that preceded its beginning, if there was one.
     fn began(self, at: Timestamp, snapshot: &Snapshot) -> Self {
-        let preceding = preceding_change(&snapshot.changes, at).map(|change| short(&visible(&change), 160));
+        let preceding = preceding_change(snapshot.changes(), at).map(|change| short(&visible(&change), 160));
         Self { preceding, ..self }
     }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 use outbox::purge::{Overdue, PurgeConfig};
-use outbox::why::{Change, RecentRecords};
+use outbox::why::{Change, RecentChanges};
 use outbox_event::time::{Timestamp, system_clock};
 use outbox_event::{Headers, Status};
 use outbox_store::{Filter, LaggingSequence, NodeRecord, Record, RouteRecord, Stats, Store, StoreError, WaitReason};
@@ -51,8 +51,8 @@ pub(crate) struct Snapshot {
     pub(crate) overdue: Vec<Overdue>,
     /// The sequences that are behind their tables.
     pub(crate) lagging_sequences: Vec<LaggingSequence>,
-    /// The last changes, the latest first.
-    pub(crate) changes: Vec<Change>,
+    /// The last changes; `None` if the audit log could not be read.
+    pub(crate) recent: Option<RecentChanges>,
 }
 
 /// What is known now: the last snapshot, and whether the database still answers.
@@ -84,6 +84,11 @@ impl Snapshot {
         (self.taken.elapsed() >= SHOW_AGE_AFTER).then_some(self.at)
     }
 
+    /// The last changes, the latest first.
+    pub(crate) fn changes(&self) -> &[Change] {
+        self.recent.as_ref().map(|recent| recent.changes.as_slice()).unwrap_or_default()
+    }
+
     /// Whether any host is alive.
     pub(crate) fn is_anybody_alive(&self) -> bool {
         self.nodes.iter().any(|node| node.alive)
@@ -108,7 +113,7 @@ impl Snapshot {
             waits: Vec::new(),
             overdue: Vec::new(),
             lagging_sequences: Vec::new(),
-            changes: Vec::new(),
+            recent: None,
         }
     }
 }
@@ -279,9 +284,9 @@ async fn take(store: Arc<dyn Store>, purge: PurgeConfig, lease: Duration) -> Res
     let waits = store.wait_reasons(SAMPLE).await?;
     let overdue = or_unknown(Overdue::read(&*store, &purge, at).await)?;
     // At the same time: both read the audit log, and may wait for its lock until the timeout.
-    let (lagging_sequences, recent) = tokio::join!(store.lagging_sequences(), RecentRecords::read(&*store, at));
-    let (lagging_sequences, changes) = (or_unknown(lagging_sequences)?, outbox::why::changes(or_unknown(recent)?.records));
-    Ok(Snapshot { at, taken, lease, stats, routes, nodes, dead, waits, overdue, lagging_sequences, changes })
+    let (lagging_sequences, recent) = tokio::join!(store.lagging_sequences(), RecentChanges::read(&*store, at));
+    let (lagging_sequences, recent) = (or_unknown(lagging_sequences)?, or_unknown(recent.map(Some))?);
+    Ok(Snapshot { at, taken, lease, stats, routes, nodes, dead, waits, overdue, lagging_sequences, recent })
 }
 
 /// The result of a read that the other findings do not need. Empty if the database answers with an error, for example because the table is

@@ -231,6 +231,18 @@ async fn a_database_that_is_gone_leaves_what_was_known_with_its_age() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn overview_lists_recent_changes_also_while_the_database_does_not_answer() {
+    let pages = Dashboard::open().await;
+    pages.shows("Show the whole audit log").await;
+    pages.outbox.store().close().await;
+
+    pages.shows("The database does not answer; what you see is from").await;
+
+    let text = pages.get("/").await.text;
+    assert!(text.contains("Recent changes") && text.contains("start host"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn below_a_path_that_ends_with_a_slash_every_link_of_the_overview_leads_to_a_page() {
     let pages = Dashboard::open().await;
     let pages = Dashboard { router: Router::new().nest("/outbox/", pages.router.clone()), ..pages };

@@ -37,7 +37,8 @@ pub(crate) fn page(frame: &Frame, filter: &AuditFilter, records: &[AuditRecord])
                 p { "No changes yet. Every replay, skip, discard, pause, resume and purge is recorded here with its reason, and so is every start and stop of a host and every change of a plugin." }
             }
         } @else {
-            (rows(frame, shown, ROWS, records.len() > ROWS))
+            @let cut_at = shown.last().filter(|_| records.len() > ROWS).map(|record| record.id);
+            (rows(frame, &changes(shown.iter().cloned()), ROWS, cut_at))
             div.pages {
                 @if filter.before.is_some() { a href=(address(frame, filter, None)) rel="first" { "← Newest" } }
                 @if let (true, Some(last)) = (records.len() > ROWS, shown.last()) {
@@ -82,16 +83,15 @@ fn form(frame: &Frame, filter: &AuditFilter, is_narrow: bool) -> Markup {
     }
 }
 
-/// The records as a table of at most `most` rows. `is_cut` says that there are earlier records, some of which may belong to the
-/// same change as the oldest of these.
-pub(crate) fn rows(frame: &Frame, records: &[AuditRecord], most: usize, is_cut: bool) -> Markup {
+/// The changes as a table of at most `most` rows. `cut_at` is the ID of the earliest record that was read, if there may be earlier ones:
+/// these may belong to the same change.
+pub(crate) fn rows(frame: &Frame, changes: &[Change], most: usize, cut_at: Option<u64>) -> Markup {
     let now = frame.known.now();
-    let oldest = records.last().map(|record| record.id);
     html! {
         table.rows {
             thead { tr { th scope="col" { "When" } th scope="col" { "Changed by" } th scope="col" { "Change" } th scope="col" { "Applied to" } th.number scope="col" { "Count" } th scope="col" { "Reason" } } }
             tbody {
-                @for change in changes(records.iter().cloned()).iter().take(most) {
+                @for change in changes.iter().take(most) {
                     @let Change { record, last_at, records, hosts, .. } = change;
                     tr {
                         td.tight { (when(*last_at, now)) }
@@ -102,7 +102,7 @@ pub(crate) fn rows(frame: &Frame, records: &[AuditRecord], most: usize, is_cut: 
                         }
                         td.mono { (applied_to(frame, &record.selector)) }
                         td.number data-name="count" {
-                            @if is_cut && *records > 1 && oldest == Some(record.id) { "at least " }
+                            @if *records > 1 && cut_at == Some(record.id) { "at least " }
                             (number(record.count))
                         }
                         td.error { (record.reason.as_deref().map(|reason| visible(&short(reason, TEXT))).unwrap_or_default()) }
@@ -139,7 +139,8 @@ mod tests {
     }
 
     fn rows_of(records: &[AuditRecord], is_cut: bool) -> String {
-        rows(&frame(), records, ROWS, is_cut).into_string()
+        let cut_at = records.last().filter(|_| is_cut).map(|record| record.id);
+        rows(&frame(), &changes(records.iter().cloned()), ROWS, cut_at).into_string()
     }
 
     #[test]

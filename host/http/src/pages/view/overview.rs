@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use maud::{Markup, html};
-use outbox::why::{Change, RecentRecords, selector};
+use outbox::why::{Change, RecentChanges, selector};
 use outbox_event::time::Timestamp;
 use outbox_event::units::number;
-use outbox_store::{AuditRecord, RouteRecord};
+use outbox_store::RouteRecord;
 
 use super::audit;
 use crate::history::Minute;
@@ -24,19 +24,21 @@ pub(crate) struct Overview<'a> {
     pub(crate) hour: Vec<Option<Minute>>,
     /// How many events this host has in its hands, claimed or held by their partitions.
     pub(crate) in_hand: usize,
-    /// The latest part of the audit log; `None` while the database does not answer.
-    pub(crate) recent: Option<RecentRecords>,
 }
 
 pub(crate) fn page(overview: &Overview<'_>) -> Markup {
     let frame = overview.frame;
     let now = frame.known.now();
-    let records = overview.recent.as_ref().map(|recent| recent.records.as_slice()).unwrap_or_default();
+    let snapshot = frame.known.snapshot.as_ref();
+    // An empty snapshot does not show that nothing was changed since, while the database does not answer.
+    let is_current = |recent: &&RecentChanges| !recent.changes.is_empty() || frame.known.outage.is_none();
+    let recent = snapshot.and_then(|snapshot| snapshot.recent.as_ref()).filter(is_current);
+    let latest = snapshot.map(|snapshot| snapshot.changes()).unwrap_or_default();
     html! {
         h1.unseen { "Overview" }
-        (frame.live("charts", &html! { div.charts { @for chart in charts(&overview.hour, now, records) { (chart.show()) } } }))
-        @if let Some(snapshot) = &frame.known.snapshot { (frame.live("waits", &waits(frame, snapshot, overview.in_hand))) }
-        @if let Some(recent) = &overview.recent { (frame.live("changes", &changes(frame, recent))) }
+        (frame.live("charts", &html! { div.charts { @for chart in charts(&overview.hour, now, latest) { (chart.show()) } } }))
+        @if let Some(snapshot) = snapshot { (frame.live("waits", &waits(frame, snapshot, overview.in_hand))) }
+        @if let Some(recent) = recent { (frame.live("changes", &changes(frame, recent))) }
     }
 }
 
@@ -47,20 +49,20 @@ const LINES: usize = 40;
 /// The most characters of a change beside its line in a chart.
 const TEXT: usize = 160;
 
-fn changes(frame: &Frame, recent: &RecentRecords) -> Markup {
+fn changes(frame: &Frame, recent: &RecentChanges) -> Markup {
     html! {
         h2 { "Recent changes" }
-        @if recent.records.is_empty() {
+        @if recent.changes.is_empty() {
             p.quiet { "No host, plugin, route or event has been changed yet." }
         } @else {
-            (audit::rows(frame, &recent.records, CHANGES, recent.has_earlier))
+            (audit::rows(frame, &recent.changes, CHANGES, recent.cut_at))
             p { a href=(frame.to("audit")) { "Show the whole audit log" } }
         }
     }
 }
 
-fn charts(hour: &[Option<Minute>], now: Timestamp, records: &[AuditRecord]) -> [Chart; 3] {
-    let changes = in_charts(records, now);
+fn charts(hour: &[Option<Minute>], now: Timestamp, latest: &[Change]) -> [Chart; 3] {
+    let changes = in_charts(latest, now);
     let points = |of: fn(&Minute) -> Option<f64>| hour.iter().map(|minute| minute.as_ref().and_then(of)).collect::<Vec<_>>();
     let seconds = |of: fn(&Minute) -> Option<Duration>| {
         hour.iter().map(|minute| minute.as_ref().and_then(of).map(|time| time.as_secs_f64())).collect::<Vec<_>>()
@@ -114,14 +116,13 @@ fn charts(hour: &[Option<Minute>], now: Timestamp, records: &[AuditRecord]) -> [
 
 /// The changes that may explain what a chart shows: those of hosts, plugins, routes and many events. A change of one event alone, and
 /// what changed nothing, are left out.
-fn in_charts(records: &[AuditRecord], now: Timestamp) -> Vec<(Timestamp, String)> {
+fn in_charts(changes: &[Change], now: Timestamp) -> Vec<(Timestamp, String)> {
     let may_explain =
         |change: &&Change| change.record.selector.get("event_id").is_none() && change.record.action != "refused_login";
     let text = |change: &Change| {
         let (action, at) = (change.record.action.replace('_', " "), clock(change.record.at, now));
         short(&visible(&format!("{at} {action} {}, by {}", selector(&change.record.selector), change.who())), TEXT)
     };
-    let changes = outbox::why::changes(records.iter().cloned());
     changes.iter().filter(may_explain).take(LINES).map(|change| (change.record.at, text(change))).collect()
 }
 
@@ -197,6 +198,7 @@ fn routes(frame: &Frame, routes: &[&RouteRecord]) -> Markup {
 
 #[cfg(test)]
 mod tests {
+    use outbox_store::AuditRecord;
     use serde_json::json;
 
     use super::*;
@@ -219,7 +221,7 @@ mod tests {
             AuditRecord::new(1, at, host, "swap_plugin", selector)
         };
         let skip = AuditRecord::new(2, at, "anna", "skip", json!({ "event_id": "e1" }));
-        let changes = in_charts(&[swap("web-2"), skip, swap("web-1")], now);
+        let changes = in_charts(&outbox::why::changes([swap("web-2"), skip, swap("web-1")]), now);
 
         let wanted = format!("{} swap plugin mailer 1.3.0 (ab) → 1.4.0 (cd), by web-1 and 1 other host", clock(at, now));
         assert_eq!(changes, [(at, wanted)]);
@@ -227,8 +229,11 @@ mod tests {
 
     #[test]
     fn a_purge_that_was_read_whole_is_told_with_its_number_and_one_that_may_go_on_with_the_least() {
-        let shown =
-            |batches, has_earlier| changes(&frame(), &RecentRecords { records: purge(batches), has_earlier }).into_string();
+        let shown = |batches, has_earlier: bool| {
+            let records = purge(batches);
+            let cut_at = records.last().filter(|_| has_earlier).map(|record| record.id);
+            changes(&frame(), &RecentChanges { changes: outbox::why::changes(records), cut_at }).into_string()
+        };
 
         let whole = shown(4, false);
         assert!(whole.contains(">2,000<") && !whole.contains("at least"), "{whole}");

@@ -506,8 +506,7 @@ mod tests {
         assert!(page("state=blocked").contains("No route matches."));
 
         let hour = Vec::new();
-        let recent = Some(outbox::why::RecentRecords::default());
-        let overview = crate::pages::view::overview::Overview { frame: &frame, hour, in_hand: 0, recent };
+        let overview = crate::pages::view::overview::Overview { frame: &frame, hour, in_hand: 0 };
         let text = frame.document("Overview", crate::pages::view::overview::page(&overview)).into_string();
         assert!(text.len() < 150_000, "{} bytes", text.len());
     }

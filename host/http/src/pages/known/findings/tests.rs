@@ -2,6 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outbox::purge::Overdue;
+use outbox::why::RecentChanges;
 use outbox_event::units::relative_to;
 use outbox_event::{EventId, HostReport, Route, SinkOutage, SinkState, SinkStatus, Status};
 use outbox_store::{
@@ -246,7 +247,7 @@ fn an_outage_names_the_change_that_preceded_it() {
     let snapshot = Snapshot {
         nodes: vec![host_with("web-1", &[down_for(9, sink("orders", &["Order/*"]))])],
         routes: vec![waiting_at("Placed", 2)],
-        changes: outbox::why::changes([swap]),
+        recent: Some(RecentChanges { changes: outbox::why::changes([swap]), cut_at: None }),
         ..snapshot()
     };
 
