@@ -32,7 +32,7 @@ use outbox_event::time::system_clock;
 use super::history::{Counted, History, SAMPLE_EVERY};
 use super::host::Host;
 use handlers::{act, door, not_found, read};
-use known::snapshot::Snapshots;
+use known::snapshots::Snapshots;
 
 /// What all handlers share; cheap to clone.
 #[derive(Clone)]

@@ -1,4 +1,5 @@
-//! What the pages know of the table and of the hosts, and what is wrong. `snapshot` asks the database; all else is pure.
+//! The state of the table and of the hosts as the pages show it, and what is wrong. `snapshot` reads from the database, `snapshots`
+//! decides when; all else is pure.
 
 pub(super) mod findings;
 pub(super) mod groups;
@@ -6,3 +7,4 @@ pub(super) mod listeners;
 pub(super) mod plugins;
 pub(super) mod sinks;
 pub(super) mod snapshot;
+pub(super) mod snapshots;
