@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use outbox_event::EventId;
-use outbox_event::text::shorten;
+use outbox_event::text::{cut, shorten};
 use outbox_event::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -90,11 +90,34 @@ impl StuckEvents {
 }
 
 impl StuckEvent {
+    /// Copies the first 500 bytes of the error: the error of a trigger may be as long as a payload.
+    #[must_use]
+    pub fn new(seq: u64, event_id: Option<EventId>, error: &str, since: Timestamp) -> Self {
+        let kept = cut(error, ERROR_BYTES);
+        let ellipsis = if kept.len() < error.len() { "…" } else { "" };
+        Self { seq, event_id, error: format!("{kept}{ellipsis}"), since }
+    }
+
     /// With an error of at most 500 bytes, which takes no more memory.
     #[must_use]
     pub fn bounded(mut self) -> Self {
         shorten(&mut self.error, ERROR_BYTES);
         self.error.shrink_to_fit();
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn error_of_a_stuck_event_is_cut_once() {
+        let now = Timestamp::from_micros(0);
+        let long = StuckEvent::new(1, None, &"x".repeat(100_000), now);
+
+        assert_eq!(long.error, format!("{}…", "x".repeat(ERROR_BYTES)));
+        assert_eq!(long.clone().bounded(), long);
+        assert_eq!(StuckEvent::new(1, None, "the order is archived", now).error, "the order is archived");
     }
 }

@@ -124,26 +124,17 @@ impl Settler {
         let now = system_clock().now();
         let (mut refused, mut locked) = (Vec::new(), Vec::new());
         for one in waiting {
-            let Some(apart) = &one.held.apart else { continue };
-            let error = apart.obstacle.error();
-            let event = StuckEvent {
-                seq: one.settled.fence.sequence,
-                event_id: one.held.mark.as_ref().map(Mark::id),
-                error: error.unwrap_or(LOCKED).to_owned(),
-                since: apart.since,
-            };
-            match error {
-                Some(_) => refused.push(event),
-                None if now.since(apart.since) >= LONG_LOCK => locked.push(event),
-                None => {}
+            let Some(apart) = one.held.apart.as_deref() else { continue };
+            if !apart.obstacle.is_lock() {
+                refused.push((one, apart));
+            } else if now.since(apart.since) >= LONG_LOCK {
+                locked.push((one, apart));
             }
         }
         let are_locked = waiting.len() - refused.len();
         let stuck = [(StuckReason::OutcomeRefused, refused), (StuckReason::OutcomeLocked, locked)];
-        let stuck = stuck.into_iter().filter(|(_, events)| !events.is_empty()).map(|(reason, mut events)| {
-            events.sort_by_key(|one| (one.since, one.seq));
-            StuckEvents::new(reason, events.len(), events)
-        });
+        let stuck = stuck.into_iter().filter(|(_, outcomes)| !outcomes.is_empty());
+        let stuck = stuck.map(|(reason, outcomes)| stuck_events(reason, outcomes));
         self.metrics.outcomes_apart.set(are_locked, stuck.collect());
     }
 
@@ -192,6 +183,17 @@ impl Settler {
         let locked = self.store.locked(&sequences).await.inspect_err(|error| self.metrics.db_error(error))?;
         Ok(locked.into_iter().collect())
     }
+}
+
+/// The events of these outcomes. Copies only the errors of the events that it names: thousands of outcomes may wait, and this is published
+/// several times a second.
+fn stuck_events(reason: StuckReason, mut outcomes: Vec<(&Completion, &Apart)>) -> StuckEvents {
+    outcomes.sort_unstable_by_key(|(one, apart)| (apart.since, one.settled.fence.sequence));
+    let named = outcomes.iter().take(StuckEvents::NAMED).map(|(one, apart)| {
+        let error = apart.obstacle.error().unwrap_or(LOCKED);
+        StuckEvent::new(one.settled.fence.sequence, one.held.mark.as_ref().map(Mark::id), error, apart.since)
+    });
+    StuckEvents::new(reason, outcomes.len(), named)
 }
 
 fn is_locked(one: &Completion) -> bool {

@@ -187,7 +187,7 @@ impl Settler {
             if trying.may_be_of_rows(&error) {
                 // It takes too long or loses its connection again and again, and holds up all others.
                 let alone = std::mem::take(completions);
-                completions.append(&mut self.set_apart(alone, &Obstacle::Refused(crate::chain(&error)), round, apart));
+                completions.append(&mut self.set_apart(alone, &Obstacle::Refused(crate::chain(&error).into()), round, apart));
                 if completions.is_empty() {
                     trying.abandoned();
                     return Tried::Stored(Vec::new());

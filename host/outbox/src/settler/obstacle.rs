@@ -47,8 +47,8 @@ impl Places {
 pub(super) enum Obstacle {
     /// Another transaction has locked its row.
     Locked,
-    /// The database refuses it, with this error.
-    Refused(String),
+    /// The database refuses it, with this error. All outcomes of a batch share it.
+    Refused(Arc<str>),
     /// The database accepts it and leaves the row as it is.
     Unchanged,
 }
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     fn refused() -> Obstacle {
-        Obstacle::Refused("no".to_owned())
+        Obstacle::Refused("no".into())
     }
 
     #[test]

@@ -161,7 +161,7 @@ impl Settler {
         }
         // A lock that the row does not show: of the whole table, or of what a trigger or a foreign key needs.
         let is_lock = matches!(error, StoreError::Locked { .. });
-        let obstacle = if is_lock { Obstacle::Locked } else { Obstacle::Refused(crate::chain(error)) };
+        let obstacle = if is_lock { Obstacle::Locked } else { Obstacle::Refused(crate::chain(error).into()) };
         let unplaced = self.set_apart(batch.drain().collect(), &obstacle, round, apart);
         batch.extend(unplaced.into_iter());
         batch.settled.is_empty()
