@@ -15,16 +15,16 @@ use crate::time::Timestamp;
 const MOST_PLUGINS: usize = 1_000;
 /// How many swaps of a plugin are kept.
 pub const MOST_SWAPS: usize = 10;
-/// The most routes of one plugin that a host tells of.
-const TOLD_ROUTES: usize = 100;
+/// The most routes of one plugin in a report.
+const MOST_ROUTES: usize = 100;
 /// The most dropped routes of one swap in a report.
-const TOLD_DROPPED: usize = 20;
-/// The most bytes of the reason why a plugin does not serve, and of the path of its file, that a host tells of.
-const TOLD_ERROR_BYTES: usize = 4 << 10;
-/// The most bytes of one grant, such as a long list of origins, that a host tells of.
-const TOLD_GRANT_BYTES: usize = 512;
-/// The most bytes of a name or a version that a host tells of: as long as the name of a file can be.
-const TOLD_NAME_BYTES: usize = 255;
+const MOST_DROPPED: usize = 20;
+/// The most bytes of an error, and of the path of a file, in a report.
+const MOST_ERROR_BYTES: usize = 4 << 10;
+/// The most bytes of one grant in a report, such as a long list of origins.
+const MOST_GRANT_BYTES: usize = 512;
+/// The most bytes of a name or a version in a report: as long as the name of a file can be.
+const MOST_NAME_BYTES: usize = 255;
 /// How many capabilities of a plugin are read; there are six kinds.
 const MOST_CAPABILITIES: usize = 32;
 
@@ -156,39 +156,39 @@ impl PluginStatus {
         self.digest = self.digest.filter(|digest| digest.len() <= 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()));
         self.details.swaps.truncate(MOST_SWAPS);
         self.details.capabilities.truncate(MOST_CAPABILITIES);
-        self.told()
+        self.shortened()
     }
 
-    /// As a host tells it to other programs through the database: of a bounded size, whatever the plugin declares.
+    /// Cuts texts and lists to the size that they may have in the report of a host, whatever the plugin declares.
     #[must_use]
-    pub fn told(mut self) -> Self {
-        self.more_routes = self.more_routes.saturating_add(self.routes.len().saturating_sub(TOLD_ROUTES));
-        self.routes.truncate(TOLD_ROUTES);
-        if self.file.as_os_str().len() > TOLD_ERROR_BYTES {
+    pub fn shortened(mut self) -> Self {
+        self.more_routes = self.more_routes.saturating_add(self.routes.len().saturating_sub(MOST_ROUTES));
+        self.routes.truncate(MOST_ROUTES);
+        if self.file.as_os_str().len() > MOST_ERROR_BYTES {
             let mut file = self.file.to_string_lossy().into_owned();
-            shorten(&mut file, TOLD_ERROR_BYTES);
+            shorten(&mut file, MOST_ERROR_BYTES);
             self.file = file.into();
         }
         let PluginDetails { capabilities, swaps, .. } = &mut self.details;
         for capability in capabilities {
-            shorten(&mut capability.name, TOLD_NAME_BYTES);
+            shorten(&mut capability.name, MOST_NAME_BYTES);
             for text in [&mut capability.granted, &mut capability.to_add].into_iter().flatten() {
-                shorten(text, TOLD_GRANT_BYTES);
+                shorten(text, MOST_GRANT_BYTES);
             }
         }
         for swap in swaps {
-            swap.dropped.truncate(TOLD_DROPPED);
-            shorten(&mut swap.result, TOLD_NAME_BYTES);
+            swap.dropped.truncate(MOST_DROPPED);
+            shorten(&mut swap.result, MOST_NAME_BYTES);
             for text in [&mut swap.version, &mut swap.digest].into_iter().flatten() {
-                shorten(text, TOLD_NAME_BYTES);
+                shorten(text, MOST_NAME_BYTES);
             }
         }
-        shorten(&mut self.name, TOLD_NAME_BYTES);
+        shorten(&mut self.name, MOST_NAME_BYTES);
         if let Some(version) = &mut self.version {
-            shorten(version, TOLD_NAME_BYTES);
+            shorten(version, MOST_NAME_BYTES);
         }
         if let Some(error) = &mut self.error {
-            shorten(error, TOLD_ERROR_BYTES);
+            shorten(error, MOST_ERROR_BYTES);
         }
         self
     }
@@ -248,7 +248,7 @@ mod tests {
 
         let read = PluginStatus::read(vec![told]);
 
-        assert_eq!((read.len(), read[0].routes.len(), read[0].more_routes), (1, TOLD_ROUTES, usize::MAX));
+        assert_eq!((read.len(), read[0].routes.len(), read[0].more_routes), (1, MOST_ROUTES, usize::MAX));
         assert_eq!((read[0].details.swaps.len(), read[0].details.capabilities.len()), (MOST_SWAPS, MOST_CAPABILITIES));
         let bytes = serde_json::to_string(&read).unwrap().len();
         assert!(bytes < 100_000, "all that is left of it is shorter than one of its texts, not {bytes} bytes");
@@ -272,16 +272,16 @@ mod tests {
             },
         };
 
-        let told = status.clone().told();
+        let shortened = status.clone().shortened();
 
-        assert_eq!((told.routes.len(), told.more_routes), (100, 900));
-        assert_eq!(told.routes[..], status.routes[..100]);
-        assert!(told.error.as_ref().is_some_and(|error| error.len() < 4_200 && error.ends_with("é…")));
-        assert!(told.details.capabilities[0].granted.as_ref().is_some_and(|granted| granted.len() < 600));
-        assert_eq!(told.clone().told(), told, "told again, it is the same");
+        assert_eq!((shortened.routes.len(), shortened.more_routes), (100, 900));
+        assert_eq!(shortened.routes[..], status.routes[..100]);
+        assert!(shortened.error.as_ref().is_some_and(|error| error.len() < 4_200 && error.ends_with("é…")));
+        assert!(shortened.details.capabilities[0].granted.as_ref().is_some_and(|granted| granted.len() < 600));
+        assert_eq!(shortened.clone().shortened(), shortened, "a second call changes nothing");
         let details = PluginDetails::default();
         let small = PluginStatus { routes: vec![route(1)], error: Some("why".to_owned()), details, ..status };
-        assert_eq!(small.clone().told(), small);
+        assert_eq!(small.clone().shortened(), small);
         let older = r#"{"name":"a","version":null,"digest":null,"state":"serving","routes":[],"error":null,"file":"a.wasm"}"#;
         let older = serde_json::from_str::<PluginStatus>(older).unwrap();
         assert_eq!((older.more_routes, older.details), (0, PluginDetails::default()), "an older host tells of all its routes");

@@ -27,7 +27,7 @@ impl HostReport {
     #[must_use]
     pub fn new(plugins: Vec<PluginStatus>, sinks: Vec<SinkStatus>) -> Self {
         Self {
-            plugins: plugins.into_iter().map(PluginStatus::told).collect(),
+            plugins: plugins.into_iter().map(PluginStatus::shortened).collect(),
             sinks: sinks.into_iter().map(SinkStatus::bounded).collect(),
         }
     }

@@ -30,7 +30,7 @@ pub trait NodeStore: Send + Sync {
 }
 
 /// The most bytes of a text of a row: 255 characters, which is what the narrowest database has room for.
-const TOLD_BYTES: usize = 1_020;
+const MOST_TEXT_BYTES: usize = 1_020;
 
 /// A host, as it tells the others of itself.
 #[derive(Clone, Debug)]
@@ -170,7 +170,7 @@ impl NodeRecord {
     /// A row that was read. Whoever can write into the table can tell anything: texts are no longer than a host's own.
     pub(super) fn bounded(mut self) -> Self {
         for text in [&mut self.owner, &mut self.label, &mut self.mode, &mut self.version] {
-            shorten(text, TOLD_BYTES);
+            shorten(text, MOST_TEXT_BYTES);
         }
         self
     }

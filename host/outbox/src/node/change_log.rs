@@ -112,7 +112,7 @@ impl Plugins {
             }
             !is_gone
         });
-        for status in listed.into_iter().map(PluginStatus::told) {
+        for status in listed.into_iter().map(PluginStatus::shortened) {
             let known = self.0.entry(status.name.clone()).or_insert(Known { serving: None, is_starting: false });
             let Some(now) = serving(&status) else {
                 // If a file has failed, the version that is loaded later does not belong to the start.
