@@ -1,4 +1,4 @@
-//! What the table held at one moment, and whether the database still answers.
+//! The content of the table at one moment, and whether the database still answers.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -38,7 +38,7 @@ struct Kept {
     next: Option<Instant>,
     /// How long the last snapshot took.
     took: Duration,
-    /// Somebody has changed something since the last snapshot.
+    /// Whether a visitor made a change since the last snapshot.
     is_outdated: bool,
     /// A snapshot that is being taken.
     running: Option<Running>,
@@ -86,7 +86,7 @@ impl Kept {
         will_do.then_some(if age < SHOW_AGE_AFTER { PROMPT } else { LONGER_WAIT })
     }
 
-    /// Whether a snapshot that somebody did not wait for has come.
+    /// Whether a snapshot that no visitor waited for is complete.
     fn has_come(&self) -> bool {
         self.running.as_ref().is_some_and(|running| running.task.is_finished())
     }
@@ -98,7 +98,7 @@ impl Snapshots {
         Self { take: Box::new(move || Box::pin(take(store.clone(), purge.clone(), lease))), kept: Mutex::default() }
     }
 
-    /// What is known now, after a new snapshot where the last one is too old.
+    /// The last snapshot, after a new one if it is too old.
     pub(crate) async fn latest(&self) -> Known {
         let mut kept = self.kept.lock().await;
         if kept.next.is_some_and(|next| next > Instant::now()) && !kept.has_come() {
@@ -138,7 +138,7 @@ impl Snapshots {
         kept.known.clone()
     }
 
-    /// What is known after something else that was asked has failed.
+    /// The last snapshot, after another read has failed.
     pub(crate) async fn after(&self, error: &StoreError) -> Known {
         let mut kept = self.kept.lock().await;
         if error.is_silence() {
@@ -147,7 +147,7 @@ impl Snapshots {
         kept.known.clone()
     }
 
-    /// The last snapshot; for the charts, which nobody waits for. A new one only if the last is older than [`OLDEST`] and was
+    /// The last snapshot, for the charts, which no visitor waits for. A new one only if the last is older than [`OLDEST`] and was
     /// quick.
     pub(crate) async fn recent(&self) -> Known {
         {
@@ -160,7 +160,7 @@ impl Snapshots {
         self.latest().await
     }
 
-    /// Somebody has just changed something: the next page gets a new snapshot.
+    /// Makes the next page take a new snapshot, because a visitor made a change.
     pub(crate) async fn forget(&self) {
         let mut kept = self.kept.lock().await;
         kept.next = None;
@@ -312,7 +312,7 @@ mod tests {
         assert!(snapshots.after(&slow).await.outage.is_none(), "it answered: too late");
         let known = snapshots.after(&error(sqlx::Error::PoolTimedOut)).await;
 
-        let outage = known.outage.expect("nobody answers");
+        let outage = known.outage.expect("the database does not answer");
         assert_eq!((outage.since, outage.is_silence), (answered.at, true));
         assert!(snapshots.latest().await.outage.is_some(), "the next page knows of it");
     }

@@ -186,7 +186,7 @@ fn a_route_that_stays_in_its_state_is_on_one_of_the_pages_though_others_leave_th
 
     let first = shown(snapshot(before(1)), &own, "");
     assert!(first.contains("1–100 of 250") && link(&first, "prev").is_none(), "{first}");
-    // Ten routes of the first page are resolved, before the visitor goes on.
+    // Ten routes of the first page are resolved, before the visitor opens the next page.
     let second = shown(snapshot(before(0)), &own, &link(&first, "next").expect("there are more"));
     let third = shown(snapshot(before(0)), &own, &link(&second, "next").expect("there are more"));
     let seen: Vec<String> = [&first, &second, &third].into_iter().flat_map(|text| names(text)).collect();
