@@ -21,7 +21,7 @@ fn in_a_pipe_it_prints_one_line_for_each_look() {
     assert_eq!((documents[1]["new"].as_u64(), documents[1]["dead"].as_u64()), (Some(1), Some(0)));
     assert!(documents[0]["written_per_second"].is_null(), "one look tells no rate: {json}");
     assert_eq!(documents[1]["written_per_second"].as_f64(), Some(0.0), "{json}");
-    assert!(documents[1]["oldest_pending_seconds"].is_number() && documents[1]["at"].is_string(), "{json}");
+    assert!(documents[1]["oldest_pending_seconds"]["waits_for_host"].is_number() && documents[1]["at"].is_string(), "{json}");
 }
 
 /// Runs it on a terminal of its own, which `script` makes, and ends it by this key. What it showed, and how the terminal was

@@ -80,7 +80,10 @@ pub(crate) async fn every_outcome_is_counted_for_its_route_and_every_number_of_t
     let of_placed = |name: &str| scrape.value(&format!("outbox_{name}{{aggregate_type=\"Order\",event_type=\"Placed\"}}"));
     assert_eq!(of_placed("dispatch_duration_seconds_count"), Some(4.0), "{text}");
     assert_eq!(of_placed("delivery_lag_seconds_count"), Some(1.0), "only what was delivered has a lag:\n{text}");
-    assert_eq!(scrape.value("outbox_oldest_pending_seconds"), Some(0.0), "nothing that is due waits:\n{text}");
+    for cause in ["waits_for_host", "given_back", "no_listener"] {
+        let age = scrape.value(&format!("outbox_oldest_pending_seconds{{cause=\"{cause}\"}}"));
+        assert_eq!(age, Some(0.0), "nothing that is due waits:\n{text}");
+    }
     assert_eq!(scrape.value("outbox_sample_success"), Some(1.0));
     assert_eq!(scrape.value("outbox_events_written_total"), Some(6.0));
     assert_eq!(scrape.value("outbox_enqueued_total{path=\"hot\"}"), Some(6.0), "{text}");
@@ -206,7 +209,7 @@ async fn a_table_that_is_gone_is_shown_as_nothing_and_not_as_empty_and_the_host_
     eventually("nothing is shown of a table that is not there", async || seen().is_none()).await;
     let scrape = Scrape::of(&outbox.prometheus());
     assert_eq!((scrape.value("outbox_sample_success"), scrape.sum("outbox_records")), (Some(0.0), 0.0));
-    assert_eq!(scrape.value("outbox_oldest_pending_seconds"), None);
+    assert_eq!(scrape.value("outbox_oldest_pending_seconds{cause=\"waits_for_host\"}"), None);
     assert!(scrape.sum("outbox_db_errors_total") > 0.0);
     eventually("the poller is told to be stuck", async || {
         outbox.readiness().reasons().iter().any(|reason| reason.code == UnreadyCode::PollerStuck)

@@ -3,13 +3,17 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use outbox::metrics::MetricsConfig;
+use outbox::sink::{Message, Sink, SinkError, Sinks};
 use outbox::telemetry::Telemetry;
-use support::{Collector, Recorder, Scrape, Sqlite, eventually, promtool};
+use outbox::{Envelope, RelayConfig};
+use support::{Collector, Guest, Harness, Recorder, Scrape, Sqlite, eventually, promtool};
 
-use crate::common::{commit, done, order, outbox};
+use crate::common::{HOUR, commit, done, order, outbox, row};
 
 const FILES: [&str; 2] = ["alerts.yml", "dashboard.json"];
 
@@ -76,53 +80,91 @@ fn every_alert_says_what_is_wrong_and_what_to_do() {
     promtool(&["check", "rules", file("alerts.yml").to_str().expect("a path in UTF-8")], "");
 }
 
-/// Parked events have no due time, so the age of the oldest event leaves them out. They have an alert of their own.
+/// A broker that is down.
+struct Down;
+
+#[async_trait]
+impl Sink for Down {
+    async fn send(&self, messages: &[Message]) -> Vec<Result<(), SinkError>> {
+        let down = || SinkError::Down { reason: "no route to host".to_owned(), retry_after: Duration::from_millis(100) };
+        messages.iter().map(|_| Err(down())).collect()
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_event_that_is_parked_for_an_hour_raises_an_alert_though_it_does_not_count_as_pending() {
+async fn a_sink_that_is_down_and_a_dropped_route_raise_alerts_and_a_delay_raises_none() {
     let db = Sqlite::fresh().await;
+    let directory = tempfile::tempdir().expect("a directory");
+    let (placed, paid) = (("Order", "OrderPlaced"), ("Order", "OrderPaid"));
+    let put = |version: &str, routes: &[(&str, &str)]| {
+        let component = Guest::new("(call $done)").named("shop").version(version).routes(routes).build();
+        fs::write(directory.path().join("shop.wasm"), component).expect("writes");
+    };
+    put("1.0.0", &[placed, paid]);
     let often = MetricsConfig { interval: Duration::from_secs(1), ..MetricsConfig::default() };
-    // A host without any listener parks events.
-    let outbox = outbox(&db).metrics(often).start().await.expect("starts");
-    commit(&outbox, vec![order(1)]).await;
-    let shown = || Scrape::of(&outbox.prometheus());
-    eventually("the parked event is counted", async || shown().value("outbox_records{status=\"parked\"}") == Some(1.0)).await;
-    assert_eq!(shown().value("outbox_oldest_pending_seconds"), Some(0.0));
+    let builder = outbox(&db).metrics(often).plugins(directory.path()).sinks(Sinks::default().with("invoices", Arc::new(Down)));
+    let outbox = builder.relay(("Invoice", "*"), RelayConfig::to("invoices")).start().await.expect("starts");
+    let plugins = outbox.plugins().expect("a directory was given");
+    plugins.rescan().await;
+    put("1.1.0", &[placed]);
+    plugins.rescan().await;
+
+    let delayed = Envelope::new("OrderPlaced").aggregate("Order", "1").deliver_after(HOUR * 2);
+    let ids = commit(
+        &outbox,
+        vec![
+            Envelope::new("Sent").aggregate("Invoice", "1").json(&1).expect("good"),
+            Envelope::new("OrderPaid").aggregate("Order", "2").json(&1).expect("good"),
+            delayed.json(&1).expect("good"),
+        ],
+    )
+    .await;
+    eventually("the first waits for its sink", async || row(&db, ids[0]).await.wait_since.is_some()).await;
+    eventually("the second is parked", async || row(&db, ids[1]).await.parked.is_some()).await;
+    db.let_pass(HOUR).await;
+
+    let shown = |name: &str| Scrape::of(&outbox.prometheus()).value(name);
+    let age = |cause: &str| shown(&format!("outbox_oldest_pending_seconds{{cause=\"{cause}\"}}"));
+    let parked = "outbox_records{status=\"parked\"}";
+    eventually("the outages are shown", async || age("given_back") >= Some(3_600.0) && shown(parked) == Some(1.0)).await;
+    assert_eq!(age("waits_for_host"), Some(0.0), "a delay that was asked for has no age");
+    assert_eq!(age("no_listener"), Some(0.0), "a parked event has no age");
     outbox.shutdown().await;
 
+    let firing = "count by (alertname, cause) (ALERTS{alertstate=\"firing\",alertname!=\"OutboxNoHost\"})";
     let test = format!(
         "rule_files: ['{}']
 evaluation_interval: 1m
 tests:
   - interval: 1m
     input_series:
+      - series: 'outbox_oldest_pending_seconds{{cause=\"given_back\"}}'
+        values: '3600+60x90'
+      - series: 'outbox_oldest_pending_seconds{{cause=\"waits_for_host\"}}'
+        values: '0+0x90'
+      - series: 'outbox_oldest_pending_seconds{{cause=\"no_listener\"}}'
+        values: '0+0x90'
       - series: 'outbox_records{{status=\"parked\"}}'
-        values: '0 1+0x90'
-    alert_rule_test:
-      - eval_time: 55m
-        alertname: OutboxEventsParked
-        exp_alerts: []
-      - eval_time: 70m
-        alertname: OutboxEventsParked
-        exp_alerts:
-          - exp_labels: {{ severity: warning }}
-            exp_annotations:
-              summary: '1 events have waited for an hour for a listener'
-              description: '{}'
+        values: '1+0x90'
+    promql_expr_test:
+      - expr: '{firing}'
+        eval_time: 55m
+        exp_samples:
+          - labels: '{{alertname=\"OutboxDeliveriesLate\",cause=\"given_back\"}}'
+            value: 1
+      - expr: '{firing}'
+        eval_time: 70m
+        exp_samples:
+          - labels: '{{alertname=\"OutboxDeliveriesLate\",cause=\"given_back\"}}'
+            value: 1
+          - labels: '{{alertname=\"OutboxEventsParked\"}}'
+            value: 1
 ",
         file("alerts.yml").display(),
-        description("OutboxEventsParked"),
     );
     let written = tempfile::NamedTempFile::new().expect("a file can be made");
     fs::write(&written, test).expect("written");
     promtool(&["test", "rules", written.path().to_str().expect("a path in UTF-8")], "");
-}
-
-/// The description of an alert, which has no quotes.
-fn description(alert: &str) -> String {
-    let rules = text("alerts.yml");
-    let (_, rule) = rules.split_once(&format!("- alert: {alert}\n")).expect("the alert is there");
-    let (_, description) = rule.split_once("description: \"").expect("it has a description");
-    description.split_once('"').expect("it ends").0.to_owned()
 }
 
 #[test]

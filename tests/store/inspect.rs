@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use outbox::store::{Filter, SetAside, Settlement, Stats};
+use outbox::event::NO_LISTENER;
+use outbox::store::{Filter, OldestPending, SetAside, Settlement, Stats};
 use outbox::{EventId, Status};
 use support::Harness;
 
@@ -33,7 +34,7 @@ pub(crate) async fn statistics_count_every_state(db: &dyn Harness) {
 
     assert_eq!((stats.new, stats.retry, stats.done, stats.dead), (2, 1, 2, 1));
     assert_eq!((stats.parked, stats.in_flight), (1, 1));
-    let waited = stats.oldest_pending_seconds.expect("two wait");
+    let waited = stats.oldest_pending_seconds.waits_for_host.expect("two wait");
     // Told in milliseconds at least.
     let [least, most] = [before, after].map(|now| now.since(since).as_secs_f64());
     assert!(
@@ -60,7 +61,7 @@ pub(crate) async fn a_sample_has_the_same_numbers_up_to_its_bound(db: &dyn Harne
 
     // Ages grow between two looks.
     let ageless = |mut stats: Stats| {
-        stats.oldest_pending_seconds = stats.oldest_pending_seconds.map(|_| 0.0);
+        stats.oldest_pending_seconds = OldestPending::default();
         stats
     };
     let all = db.store().stats().await.expect("counts");
@@ -69,9 +70,12 @@ pub(crate) async fn a_sample_has_the_same_numbers_up_to_its_bound(db: &dyn Harne
 
     assert_eq!(ageless(sample), ageless(all));
     assert_eq!((all.new, all.retry, all.done, all.dead, all.parked), (5, 1, 3, 3, 1));
-    assert!(sample.oldest_pending_seconds >= Some(10.0), "{sample:?}");
+    assert!(sample.oldest_pending_seconds.waits_for_host >= Some(10.0), "{sample:?}");
     assert_eq!((bounded.new + bounded.retry, bounded.done, bounded.dead, bounded.parked), (2, 2, 2, 1), "{bounded:?}");
-    assert!(bounded.oldest_pending_seconds >= Some(10.0), "those that were due first are looked at: {bounded:?}");
+    assert!(
+        bounded.oldest_pending_seconds.waits_for_host >= Some(10.0),
+        "those that were due first are looked at: {bounded:?}"
+    );
 }
 
 pub(crate) async fn the_reasons_of_waiting_events_are_counted_by_route(db: &dyn Harness) {
@@ -113,13 +117,35 @@ pub(crate) async fn the_reasons_of_waiting_events_are_counted_by_route(db: &dyn 
 pub(crate) async fn an_empty_table_has_no_oldest_event(db: &dyn Harness) {
     assert_eq!(db.store().stats().await.expect("counts"), Stats::default());
     finished(db, Settlement::Done).await;
+    finished(db, Settlement::Parked { reason: format!("{NO_LISTENER} Order/OrderPlaced (no route is answered)") }).await;
     let delayed = event(db, "X").await.deliver_after(Duration::from_secs(60)).json(&1).expect("good");
     write(db, &[delayed]).await;
 
     let stats = db.store().stats().await.expect("counts");
 
-    assert_eq!(stats.oldest_pending_seconds, None, "what is not due yet is not late");
+    assert_eq!(stats.oldest_pending_seconds, OldestPending::default(), "what is parked or not due yet is not late");
     assert_eq!((stats.new, stats.done), (1, 1));
+}
+
+pub(crate) async fn each_cause_has_the_age_of_its_oldest_pending_event(db: &dyn Harness) {
+    let long = Duration::from_secs(86_400);
+    let delayed = event(db, "X").await.deliver_after(long).json(&1).expect("good");
+    write(db, &[delayed]).await;
+    finished(db, retry(long)).await;
+    db.let_pass(Duration::from_secs(100)).await;
+    for reason in [format!("{NO_LISTENER} Order/OrderPlaced (no route is answered)"), "the sink is down".to_owned()] {
+        finished(db, Settlement::Released { after: long, reason: Some(reason.into()) }).await;
+        db.let_pass(Duration::from_secs(100)).await;
+    }
+    write_one(db).await;
+    db.let_pass(Duration::from_secs(100)).await;
+
+    for stats in [db.store().stats().await, db.store().sample(100).await] {
+        let oldest = stats.expect("counts").oldest_pending_seconds;
+        let [host, back, listener] = oldest.by_cause().map(|(_, seconds)| seconds.expect("one waits"));
+        assert!(host >= 100.0 && back >= host + 99.0 && listener >= back + 99.0, "{oldest:?}");
+        assert_eq!(oldest.longest().map(|(cause, _)| cause), Some("no_listener"));
+    }
 }
 
 pub(crate) async fn what_its_writer_dated_back_waits_only_since_it_was_written(db: &dyn Harness) {
@@ -127,11 +153,12 @@ pub(crate) async fn what_its_writer_dated_back_waits_only_since_it_was_written(d
     write(db, &[event(db, "X").await.occurred_at(yesterday).json(&1).expect("good")]).await;
 
     for stats in [db.store().stats().await, db.store().sample(10).await] {
-        let waited = stats.expect("counts").oldest_pending_seconds.expect("one waits");
+        let waited = stats.expect("counts").oldest_pending_seconds.waits_for_host.expect("one waits");
         assert!(waited < 3_600.0, "an event that was written just now has waited for {waited} s");
     }
     db.let_pass(Duration::from_secs(7_200)).await;
-    assert!(db.store().stats().await.expect("counts").oldest_pending_seconds >= Some(7_200.0));
+    let stats = db.store().stats().await.expect("counts");
+    assert!(stats.oldest_pending_seconds.waits_for_host >= Some(7_200.0));
 }
 
 pub(crate) async fn what_is_due_again_waits_only_since_then(db: &dyn Harness) {
@@ -139,7 +166,7 @@ pub(crate) async fn what_is_due_again_waits_only_since_then(db: &dyn Harness) {
     db.let_pass(Duration::from_secs(610)).await;
     let waits_since_now = async |what: &str| {
         for stats in [db.store().stats().await, db.store().sample(10).await] {
-            let waited = stats.expect("counts").oldest_pending_seconds.expect("one waits");
+            let waited = stats.expect("counts").oldest_pending_seconds.waits_for_host.expect("one waits");
             assert!(waited < 300.0, "an event that is due since a moment has waited for {waited} s: {what}");
         }
     };
@@ -160,7 +187,7 @@ pub(crate) async fn what_is_given_back_has_waited_since_it_was_written(db: &dyn 
     db.let_pass(Duration::from_secs(10)).await;
 
     for stats in [db.store().stats().await, db.store().sample(10).await] {
-        let waited = stats.expect("counts").oldest_pending_seconds.expect("one waits");
+        let waited = stats.expect("counts").oldest_pending_seconds.waits_for_host.expect("one waits");
         assert!(waited >= 7_200.0, "no listener had a place for it, for {waited} s");
     }
 }

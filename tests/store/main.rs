@@ -171,6 +171,7 @@ conformance! {
     inspect::statistics_count_every_state,
     inspect::a_sample_has_the_same_numbers_up_to_its_bound,
     inspect::an_empty_table_has_no_oldest_event,
+    inspect::each_cause_has_the_age_of_its_oldest_pending_event,
     inspect::what_its_writer_dated_back_waits_only_since_it_was_written,
     inspect::what_is_due_again_waits_only_since_then,
     inspect::what_is_given_back_has_waited_since_it_was_written,

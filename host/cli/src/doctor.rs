@@ -153,7 +153,7 @@ async fn contents(
     findings.extend(look::waits(&waits, &nodes, &routes, &changes, &here.flags, now));
     findings.push(look::retries(stats.retry, &newest(store, stats.retry, of(Status::Retry)).await?, &here.flags));
     findings.push(look::dead(stats.dead, &newest(store, stats.dead, of(Status::Dead)).await?, &changes, &here.flags, now));
-    findings.extend(look::events(&stats, OldestWait::of(&stats, &nodes, &waits, now), &here.flags));
+    findings.extend(look::events(&stats, OldestWait::of(&stats, &nodes, now), &here.flags));
     for overdue in Overdue::read(store, &config.purge, now).await? {
         // A purge may have deleted them meanwhile.
         let events = store.count_purgeable(overdue.status, overdue.finished_before).await?.count;

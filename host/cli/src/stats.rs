@@ -19,7 +19,9 @@ impl StatsCommand {
     pub(crate) async fn run(self, config: &Config) -> Result<(), Failure> {
         let stats = place::open(config).await?.stats().await?;
         output::one(&stats, self.output.output, |stats| {
-            let oldest = stats.oldest_pending();
+            let oldest = stats.oldest_pending_seconds.longest();
+            let cause = oldest.map_or_else(String::new, |(cause, _)| format!("; cause: {cause}"));
+            let meaning = format!("how long the oldest due event has waited{cause}");
             let rows = [
                 ("new", stats.new.to_string(), "waiting for their first attempt, or put off by their listener"),
                 ("retry", stats.retry.to_string(), "failed, waiting for another attempt"),
@@ -32,7 +34,7 @@ impl StatsCommand {
                 ),
                 ("done", stats.done.to_string(), "delivered, kept until they are purged"),
                 ("dead", stats.dead.to_string(), "given up; see `outbox dead list`"),
-                ("oldest", oldest.map_or_else(|| "-".to_owned(), output::span), "how long the oldest due event has waited"),
+                ("oldest", oldest.map_or_else(|| "-".to_owned(), |(_, age)| output::span(age)), meaning.as_str()),
             ];
             let rows = rows.map(|(name, value, meaning)| [name.to_owned(), value, meaning.to_owned()]);
             output::table(&["events", ">count", "meaning"], rows)

@@ -107,12 +107,12 @@ impl TopCommand {
                 ["written/s", "delivered/s", "new", "retry", "claimed", "parked", "blocked", "dead", "oldest", "hosts"];
             let stats = &sample.stats;
             let rate = |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.0}"));
-            let oldest = stats.oldest_pending();
+            let oldest = stats.oldest_pending_seconds.longest();
             let numbers = [stats.new, stats.retry, stats.in_flight, stats.parked, stats.blocked, stats.dead];
             let cells = [rate(rates.written_per_second), rate(rates.delivered_per_second)]
                 .into_iter()
                 .chain(numbers.map(|number| number.to_string()))
-                .chain([oldest.map_or_else(|| "-".to_owned(), span), sample.hosts().to_string()]);
+                .chain([oldest.map_or_else(|| "-".to_owned(), |(_, age)| span(age)), sample.hosts().to_string()]);
             let row = |cells: Vec<String>| cells.iter().map(|cell| format!("{cell:>12}")).collect::<String>();
             let title =
                 if looks == 0 { format!("{:27}{}\n", "at", row(TITLES.map(str::to_owned).to_vec())) } else { String::new() };

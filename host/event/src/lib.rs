@@ -53,7 +53,7 @@ pub use report::HostReport;
 #[cfg(feature = "utoipa")]
 pub use schemas::ID_PATTERN;
 pub use settled::Settled;
-pub use settlement::Settlement;
+pub use settlement::{NO_LISTENER, Settlement};
 pub use sink::{SinkOutage, SinkState, SinkStatus};
 pub use status::Status;
 pub use trace_parent::TraceParent;

@@ -51,3 +51,7 @@ pub enum Settlement {
         reason: Option<Cow<'static, str>>,
     },
 }
+
+/// The first words of the reason if no listener answers the route of an event. Statements that count events look for them.
+#[doc(hidden)] // for the host
+pub const NO_LISTENER: &str = "no listener answers";

@@ -47,7 +47,7 @@ pub(super) struct Minute {
 pub(super) struct Counted {
     /// Events that are not finished.
     pub(super) waiting: u64,
-    /// How long the oldest that could be delivered has waited; zero when there is none.
+    /// How long the oldest due one has waited; zero if no due event waits.
     pub(super) oldest: Duration,
 }
 

@@ -113,7 +113,7 @@ impl Pages {
         let known = self.snapshots.recent().await;
         let counted = known.snapshot.filter(|_| known.outage.is_none()).map(|snapshot| Counted {
             waiting: snapshot.unfinished(),
-            oldest: snapshot.stats.oldest_pending().unwrap_or_default(),
+            oldest: snapshot.stats.oldest_pending_seconds.longest().map(|(_, age)| age).unwrap_or_default(),
         });
         self.history.sample(system_clock().now(), self.host.metrics.counts(), self.host.metrics.routes.lags(), counted);
     }

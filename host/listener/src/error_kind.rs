@@ -1,6 +1,8 @@
 //! The kind of a stored error, by which failures are counted.
 
-use super::unroutable::{NO_LISTENER, is_unroutable};
+use outbox_event::NO_LISTENER;
+
+use super::unroutable::is_unroutable;
 
 /// The longest [`error_kind`], in bytes.
 const MAX_KIND: usize = 80;

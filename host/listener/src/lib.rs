@@ -56,7 +56,7 @@ pub use totals::{Lags, Swap};
 pub use turns::{noticing_turns, wait_for_turn};
 pub use typed::{Context, JsonListener};
 #[doc(hidden)] // for the host
-pub use unroutable::{HAD_LISTENER, NO_LISTENER, NO_LISTENER_AT_ALL, NoListener, waits_for_one};
+pub use unroutable::{HAD_LISTENER, NO_LISTENER_AT_ALL, NoListener, waits_for_one};
 pub use unroutable::{awaited, is_unroutable};
 
 /// One visit of an event to its listener.

@@ -1,10 +1,7 @@
 //! The stored text of an event that no listener answers: written by the dispatcher, and recognized where the event is explained.
 
-use outbox_event::Route;
+use outbox_event::{NO_LISTENER, Route};
 
-/// The beginning of the text, and the kind of such an error.
-#[doc(hidden)] // for the host
-pub const NO_LISTENER: &str = "no listener answers";
 /// The text before the reason why an event waits for a listener instead of being given up.
 const WAITS_FOR_ONE: &str = "; it waits for one: ";
 /// Why events of a remembered route wait.

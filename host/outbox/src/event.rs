@@ -3,6 +3,8 @@
 //! An [`Envelope`] is an event as its writer hands it over; an [`Event`] is what a listener is given. The types are declared in
 //! the package `outbox-event`, which checks every rule once.
 
+#[doc(hidden)] // for tests of stores
+pub use outbox_event::NO_LISTENER;
 pub(crate) use outbox_event::TraceParent;
 #[doc(inline)]
 pub use outbox_event::{

@@ -145,15 +145,39 @@ pub struct Stats {
     /// Claimed by some host now; part of `new` and `retry`. What a host has read of its partitions is held without a claim, and
     /// is not counted here.
     pub in_flight: u64,
-    /// How long the oldest event that could be delivered has waited, counted from when it was written at the earliest; `None` when
-    /// there is none.
-    pub oldest_pending_seconds: Option<f64>,
+    /// How long the oldest due event has waited, by cause.
+    pub oldest_pending_seconds: OldestPending,
 }
 
-impl Stats {
-    /// How long the oldest event that could be delivered has waited; `None` if there is no such event.
+/// How many seconds the oldest due event of each cause has waited, counted from when it was written at the earliest; `None` if no due
+/// event waits for that cause. Delays that a writer, a listener or a retry policy asked for are not counted. Neither are parked events, nor
+/// events behind an earlier one of their aggregate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
+#[non_exhaustive]
+pub struct OldestPending {
+    /// It is due or held by a host, and no host gave it back.
+    pub waits_for_host: Option<f64>,
+    /// A host gave it back, as its sink is down, the breaker of its listener is open, or its listener is busy.
+    pub given_back: Option<f64>,
+    /// A host gave it back, as no listener answers its route.
+    pub no_listener: Option<f64>,
+}
+
+impl OldestPending {
+    /// Every cause by its name.
     #[must_use]
-    pub fn oldest_pending(&self) -> Option<Duration> {
-        self.oldest_pending_seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+    pub const fn by_cause(&self) -> [(&'static str, Option<f64>); 3] {
+        [("waits_for_host", self.waits_for_host), ("given_back", self.given_back), ("no_listener", self.no_listener)]
+    }
+
+    /// The longest wait and its cause; `None` if no event waits.
+    #[must_use]
+    pub fn longest(&self) -> Option<(&'static str, Duration)> {
+        let ages = self.by_cause().into_iter().filter_map(|(cause, seconds)| {
+            let age = Duration::try_from_secs_f64(seconds?).ok()?;
+            Some((cause, age))
+        });
+        ages.max_by_key(|(_, age)| *age)
     }
 }

@@ -79,7 +79,7 @@ pub use doctor::{DoctorStore, Expectations, Finding, LaggingSequence, Severity};
 pub use effects::{Committed, EffectStore, SettledWithEffects};
 pub use error::StoreError;
 pub use index::Index;
-pub use inspect::{Filter, InspectStore, MOST_WAIT_REASONS, SetAside, Stats, WaitReason};
+pub use inspect::{Filter, InspectStore, MOST_WAIT_REASONS, OldestPending, SetAside, Stats, WaitReason};
 pub use keys::{BlockedKey, Blocker, KeyStore, Unblocked, WaitsFor};
 pub use lease::{LeaseStore, Renewed};
 pub use listener_report::{ListenerReport, OpenBreaker, Peer, StalledRoute};

@@ -10,8 +10,8 @@ pub(super) use super::columns::{Columns, Named, filled};
 use super::last_cost::from_column;
 use super::number::unsigned;
 use super::{
-    AuditRecord, BlockedKey, ListenerReport, NodeRecord, Peer, PluginUsage, PurgeRow, Purgeable, Record, RouteRecord,
-    StateRecord, Stats, StoreError, StuckEvents, WaitReason,
+    AuditRecord, BlockedKey, ListenerReport, NodeRecord, OldestPending, Peer, PluginUsage, PurgeRow, Purgeable, Record,
+    RouteRecord, StateRecord, Stats, StoreError, StuckEvents, WaitReason,
 };
 
 /// The `seq` of a row.
@@ -319,8 +319,19 @@ pub(super) fn wait_reason(row: &impl Named) -> Result<WaitReason, sqlx::Error> {
     })
 }
 
-/// How many events are in each state, and how long the oldest that could be delivered has waited.
-pub(super) fn stats(row: &impl Named, oldest: Option<Duration>) -> Result<Stats, sqlx::Error> {
+/// How many events are in each state, and how long the oldest have waited. `age` reads a column that holds an age.
+pub(super) fn stats(
+    row: &impl Named,
+    age: impl Fn(&str) -> Result<Option<Duration>, sqlx::Error>,
+) -> Result<Stats, sqlx::Error> {
+    let seconds = |column: &str| -> Result<Option<f64>, sqlx::Error> {
+        Ok(age(column)?.map(|age| (age.as_secs_f64() * 1_000.0).round() / 1_000.0))
+    };
+    let oldest_pending_seconds = OldestPending {
+        waits_for_host: seconds("waits_for_host")?,
+        given_back: seconds("given_back")?,
+        no_listener: seconds("no_listener")?,
+    };
     Ok(Stats {
         new: row.count("new")?,
         retry: row.count("retry")?,
@@ -329,6 +340,6 @@ pub(super) fn stats(row: &impl Named, oldest: Option<Duration>) -> Result<Stats,
         parked: row.count("parked")?,
         blocked: row.count("blocked")?,
         in_flight: row.count("in_flight")?,
-        oldest_pending_seconds: oldest.map(|age| (age.as_secs_f64() * 1_000.0).round() / 1_000.0),
+        oldest_pending_seconds,
     })
 }

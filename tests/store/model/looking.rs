@@ -26,7 +26,6 @@ impl Table {
         let count = |test: &dyn Fn(&Record) -> bool| self.rows.values().filter(|row| test(row)).count() as u64;
         let now = self.now;
         let waits = |row: &Record| row.due_at.is_some_and(|due_at| due_at <= now || row.wait_since.is_some());
-        let ready = self.rows.values().filter(|row| waits(row) && row.available_at <= now);
         let mut stats = Stats::default();
         stats.new = count(&|row| row.status == Status::New && row.due_at.is_some());
         stats.retry = count(&|row| row.status == Status::Retry && row.due_at.is_some());
@@ -35,13 +34,19 @@ impl Table {
         stats.parked = count(&|row| row.parked.is_some());
         stats.blocked = count(&|row| row.behind.is_some());
         stats.in_flight = count(&|row| row.lease_end.is_some_and(|lease_end| lease_end > now));
-        let oldest = ready.map(|row| {
+        let since = |row: &Record| {
             let is_due_again = row.status == Status::Retry || row.deferrals > 0 || row.replays > 0;
             let due_at = row.wait_since.or(row.due_at).filter(|_| is_due_again).unwrap_or(row.created_at);
             row.available_at.max(row.created_at).max(due_at)
-        });
-        let oldest = oldest.min();
-        stats.oldest_pending_seconds = oldest.map(|oldest| now.since(oldest).as_secs_f64());
+        };
+        let oldest = |is_given_back: bool| {
+            let ready = self.rows.values().filter(|row| waits(row) && row.available_at <= now);
+            let of_cause = ready.filter(|row| row.wait_since.is_some() == is_given_back);
+            of_cause.map(since).min().map(|since| now.since(since).as_secs_f64())
+        };
+        stats.oldest_pending_seconds.waits_for_host = oldest(false);
+        // No reason of this model says that no listener answers.
+        stats.oldest_pending_seconds.given_back = oldest(true);
         stats
     }
 

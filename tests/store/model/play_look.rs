@@ -82,11 +82,13 @@ impl<D: Database> Player<'_, D> {
         let span = |seconds: f64| std::time::Duration::from_secs_f64(seconds);
         // In milliseconds, rounded.
         let rounding = std::time::Duration::from_millis(1);
-        let same_age = match (expected.oldest_pending_seconds, found.oldest_pending_seconds) {
+        let is_same = |expected: Option<f64>, found: Option<f64>| match (expected, found) {
             (Some(expected), Some(found)) => span(expected).abs_diff(span(found)) <= self.times.slack + rounding,
             (expected, found) => expected == found,
         };
-        agree("age of the oldest", true, same_age)
+        let mut ages = expected.oldest_pending_seconds.by_cause().into_iter().zip(found.oldest_pending_seconds.by_cause());
+        let are_same = ages.all(|((_, expected), (_, found))| is_same(expected, found));
+        agree("ages of the oldest", true, are_same)
             .map_err(|fault| format!("{fault}: expected {expected:?}, found {found:?}"))?;
         found.oldest_pending_seconds = expected.oldest_pending_seconds;
         agree("statistics", expected, found)

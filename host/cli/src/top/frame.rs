@@ -21,10 +21,11 @@ pub(super) fn frame(sample: &Sample, rates: &Rates, place: &str, (columns, rows)
     let mut lines = vec![short(&format!("outbox  {}  {hosts}  q quits  {place}", sample.at), columns), String::new()];
     let rate = |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.0}/s"));
     lines.push(format!("written {:>10}   delivered {:>10}", rate(rates.written_per_second), rate(rates.delivered_per_second)));
-    let oldest = stats.oldest_pending();
-    let lag = oldest.map_or_else(|| "-".to_owned(), span);
-    let lag_colour = if oldest.is_some_and(|age| age >= LONG_WAIT) { Colour::Yellow } else { Colour::Faint };
-    lines.push(format!("oldest  {}   done {:>15}", paint(&format!("{lag:>10}"), lag_colour), stats.done));
+    let oldest = stats.oldest_pending_seconds.longest();
+    let age = oldest.map_or_else(|| "-".to_owned(), |(_, age)| span(age));
+    let age_colour = if oldest.is_some_and(|(_, age)| age >= LONG_WAIT) { Colour::Yellow } else { Colour::Faint };
+    let cause = oldest.map_or_else(String::new, |(cause, _)| format!("   cause {cause:>14}"));
+    lines.push(format!("oldest  {}   done {:>15}{cause}", paint(&format!("{age:>10}"), age_colour), stats.done));
     let dead = format!("{:>10}", stats.dead);
     let dead = if stats.dead > 0 { paint(&dead, Colour::Red).into_owned() } else { dead };
     lines.push(format!("new     {:>10}   retry {:>14}   claimed {:>12}", stats.new, stats.retry, stats.in_flight));
@@ -141,7 +142,7 @@ mod tests {
             node
         };
         let mut stats = Stats::default();
-        (stats.new, stats.dead, stats.oldest_pending_seconds) = (41, 3, Some(75.0));
+        (stats.new, stats.dead, stats.oldest_pending_seconds.given_back) = (41, 3, Some(75.0));
         Sample {
             at,
             seq: Some(7),
@@ -215,9 +216,14 @@ mod tests {
     fn a_look_tells_rates_depths_lag_routes_and_hosts() {
         let rates = Rates { written_per_second: Some(120.0), delivered_per_second: None };
         let text = frame(&sample(3), &rates, "sqlite:outbox.db", (100, 40)).join("\n");
-        for part in
-            ["2026-11-21T08:33:00.000000Z  1 host  q quits  sqlite:outbox.db", "120/s", "oldest", "2 min ago", "multi_node"]
-        {
+        for part in [
+            "2026-11-21T08:33:00.000000Z  1 host  q quits  sqlite:outbox.db",
+            "120/s",
+            "oldest",
+            "given_back",
+            "2 min ago",
+            "multi_node",
+        ] {
             assert!(text.contains(part), "{part}\n---\n{text}");
         }
         let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part}: {text}"));

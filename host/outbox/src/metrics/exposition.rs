@@ -137,11 +137,11 @@ impl Exposition<'_> {
         let oldest = snapshot.family(
             "oldest_pending_seconds",
             MetricType::Gauge,
-            "How long the oldest event that could be delivered has waited; 0 when none waits. Absent while the table cannot be looked \
-             at.",
+            "How long the oldest due event has waited, by cause, without delays that were asked for; 0 when none waits. Absent \
+             while the table cannot be looked at.",
         );
-        if let Some(stats) = stats {
-            oldest.series(&[], stats.oldest_pending_seconds.unwrap_or(0.0));
+        for (cause, seconds) in stats.into_iter().flat_map(|stats| stats.oldest_pending_seconds.by_cause()) {
+            oldest.series(&[("cause", cause)], seconds.unwrap_or(0.0));
         }
     }
 

@@ -48,9 +48,8 @@ async fn busy<S: SharedStore>(outbox: &Outbox<S>) -> Result<Option<String>, Stor
     if stats.in_flight > 0 {
         return Ok(Some(format!("{} events are claimed", stats.in_flight)));
     }
-    // An event that a host gave back counts as the oldest although it is not due, but then there is a reason.
-    let is_oldest_due = stats.oldest_pending_seconds.is_some() && store.wait_reasons(u32::MAX).await?.is_empty();
-    if is_oldest_due || store.next_due().await? == Some(Duration::ZERO) {
+    // An event that a host gave back has an age before it is due again, so only this cause shows that an event is due.
+    if stats.oldest_pending_seconds.waits_for_host.is_some() || store.next_due().await? == Some(Duration::ZERO) {
         outbox.look();
         return Ok(Some("an event is due and not claimed".to_owned()));
     }

@@ -345,3 +345,17 @@ pub(super) fn passed_by_relays(facts: &Facts, record: &Record) -> Option<String>
     let had_listener = facts.routes.iter().any(|known| known.route == route && known.first_seen_at.is_some());
     if had_listener { passed_over(&route, &facts.relays) } else { None }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::OldestPending;
+
+    #[test]
+    fn the_causes_of_pending_events_have_the_names_of_reasons() {
+        for (cause, _) in OldestPending::default().by_cause() {
+            let code = serde_json::from_value::<ReasonCode>(cause.into());
+            assert!(code.is_ok(), "{cause} is no reason");
+        }
+    }
+}

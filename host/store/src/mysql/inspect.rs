@@ -13,7 +13,7 @@ use crate::number::signed;
 use crate::row::{Named, record};
 use crate::{Filter, InspectStore, Record, SetAside, Stats, StoreError, WaitReason, row};
 
-/// Each number from the index that those rows stand apart in.
+/// Each number from the index that holds just those rows. `since` and `cause`: since when each due event waits, and why.
 const STATS: &str = concat!("
 SELECT CAST(COALESCE(SUM(status = 0), 0) AS SIGNED) AS new,
        CAST(COALESCE(SUM(status = 2), 0) AS SIGNED) AS retry,
@@ -22,12 +22,17 @@ SELECT CAST(COALESCE(SUM(status = 0), 0) AS SIGNED) AS new,
        (SELECT COUNT(*) FROM outbox_event FORCE INDEX (outbox_dead) WHERE dead_route IS NOT NULL) AS dead,
        (SELECT COUNT(*) FROM outbox_event FORCE INDEX (outbox_parked) WHERE parked_route IS NOT NULL) AS parked,
        (SELECT COUNT(*) FROM outbox_event FORCE INDEX (outbox_behind) WHERE behind IS NOT NULL) AS blocked,
-       TIMESTAMPDIFF(MICROSECOND,
-         MIN(CASE WHEN available_at <= UTC_TIMESTAMP(6) AND (due_at <= UTC_TIMESTAMP(6) OR wait_since IS NOT NULL) THEN GREATEST(available_at,
-           IF(created_at <= UTC_TIMESTAMP(6), created_at, available_at),
-           IF(status = 2 OR deferrals > 0 OR replays > 0, COALESCE(wait_since, due_at), available_at)) END),
-         UTC_TIMESTAMP(6)) AS oldest
-FROM outbox_event FORCE INDEX (outbox_due) WHERE due_at IS NOT NULL AND ", on_primary!());
+       TIMESTAMPDIFF(MICROSECOND, MIN(CASE WHEN cause = 'waits_for_host' THEN since END), UTC_TIMESTAMP(6)) AS waits_for_host,
+       TIMESTAMPDIFF(MICROSECOND, MIN(CASE WHEN cause = 'given_back' THEN since END), UTC_TIMESTAMP(6)) AS given_back,
+       TIMESTAMPDIFF(MICROSECOND, MIN(CASE WHEN cause = 'no_listener' THEN since END), UTC_TIMESTAMP(6)) AS no_listener
+FROM (SELECT status, lease_end,
+             CASE WHEN available_at <= UTC_TIMESTAMP(6) AND (due_at <= UTC_TIMESTAMP(6) OR wait_since IS NOT NULL) THEN GREATEST(available_at,
+               IF(created_at <= UTC_TIMESTAMP(6), created_at, available_at),
+               IF(status = 2 OR deferrals > 0 OR replays > 0, COALESCE(wait_since, due_at), available_at)) END AS since,
+             CASE WHEN wait_since IS NULL THEN 'waits_for_host' WHEN wait_reason LIKE 'no listener answers%' THEN 'no_listener'
+                  ELSE 'given_back' END AS cause
+      FROM outbox_event FORCE INDEX (outbox_due) WHERE due_at IS NOT NULL) AS pending
+WHERE ", on_primary!());
 
 /// As above, each from the first rows of its index. Bound five times: the most rows of each kind.
 const SAMPLE: &str = concat!("
@@ -41,12 +46,16 @@ SELECT CAST(COALESCE(SUM(status = 0), 0) AS SIGNED) AS new,
                               LIMIT ?) AS aside) AS parked,
        (SELECT COUNT(*) FROM (SELECT 1 FROM outbox_event FORCE INDEX (outbox_behind) WHERE behind IS NOT NULL
                               LIMIT ?) AS waiting) AS blocked,
-       TIMESTAMPDIFF(MICROSECOND,
-         MIN(CASE WHEN available_at <= UTC_TIMESTAMP(6) AND (due_at <= UTC_TIMESTAMP(6) OR wait_since IS NOT NULL) THEN GREATEST(available_at,
-           IF(created_at <= UTC_TIMESTAMP(6), created_at, available_at),
-           IF(status = 2 OR deferrals > 0 OR replays > 0, COALESCE(wait_since, due_at), available_at)) END),
-         UTC_TIMESTAMP(6)) AS oldest
-FROM (SELECT status, lease_end, available_at, due_at, wait_since, created_at, deferrals, replays FROM outbox_event FORCE INDEX (outbox_due) WHERE due_at IS NOT NULL
+       TIMESTAMPDIFF(MICROSECOND, MIN(CASE WHEN cause = 'waits_for_host' THEN since END), UTC_TIMESTAMP(6)) AS waits_for_host,
+       TIMESTAMPDIFF(MICROSECOND, MIN(CASE WHEN cause = 'given_back' THEN since END), UTC_TIMESTAMP(6)) AS given_back,
+       TIMESTAMPDIFF(MICROSECOND, MIN(CASE WHEN cause = 'no_listener' THEN since END), UTC_TIMESTAMP(6)) AS no_listener
+FROM (SELECT status, lease_end,
+             CASE WHEN available_at <= UTC_TIMESTAMP(6) AND (due_at <= UTC_TIMESTAMP(6) OR wait_since IS NOT NULL) THEN GREATEST(available_at,
+               IF(created_at <= UTC_TIMESTAMP(6), created_at, available_at),
+               IF(status = 2 OR deferrals > 0 OR replays > 0, COALESCE(wait_since, due_at), available_at)) END AS since,
+             CASE WHEN wait_since IS NULL THEN 'waits_for_host' WHEN wait_reason LIKE 'no listener answers%' THEN 'no_listener'
+                  ELSE 'given_back' END AS cause
+      FROM outbox_event FORCE INDEX (outbox_due) WHERE due_at IS NOT NULL
       ORDER BY due_at, seq LIMIT ?) AS pending
 WHERE ", on_primary!());
 
@@ -172,5 +181,5 @@ impl InspectStore for MySqlStore {
 
 fn read_stats(row: &MySqlRow) -> Result<Stats, sqlx::Error> {
     let waited = |micros| Duration::from_micros(u64::try_from(micros).unwrap_or(0));
-    row::stats(row, row.optional_number("oldest")?.map(waited))
+    row::stats(row, |column| Ok(row.optional_number(column)?.map(waited)))
 }

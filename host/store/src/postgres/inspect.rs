@@ -13,9 +13,8 @@ use crate::number::signed;
 use crate::row::{Named, record};
 use crate::{Filter, InspectStore, Record, SetAside, Stats, StoreError, WaitReason, row};
 
-/// Each number from the index that holds just those rows.
-const STATS: &str = concat!(
-    "
+/// Each number from the index that holds just those rows. `since` and `cause`: since when each due event waits, and why.
+const STATS: &str = concat!("
 SELECT count(*) FILTER (WHERE status = 0) AS new,
        count(*) FILTER (WHERE status = 2) AS retry,
        count(*) FILTER (WHERE lease_end > now()) AS in_flight,
@@ -23,13 +22,18 @@ SELECT count(*) FILTER (WHERE status = 0) AS new,
        (SELECT count(*) FROM outbox_event WHERE status = 3) AS dead,
        (SELECT count(*) FROM outbox_event WHERE parked IS NOT NULL) AS parked,
        (SELECT count(*) FROM outbox_event WHERE behind IS NOT NULL) AS blocked,
-       min(greatest(available_at, CASE WHEN created_at <= now() THEN created_at END,
-                    CASE WHEN status = 2 OR deferrals > 0 OR replays > 0 THEN coalesce(wait_since, due_at) END))
-          FILTER (WHERE available_at <= now() AND (due_at <= now() OR wait_since IS NOT NULL)) AS oldest,
+       min(since) FILTER (WHERE cause = 'waits_for_host') AS waits_for_host,
+       min(since) FILTER (WHERE cause = 'given_back') AS given_back,
+       min(since) FILTER (WHERE cause = 'no_listener') AS no_listener,
        now() AS now
-FROM outbox_event WHERE due_at IS NOT NULL AND ",
-    on_primary!()
-);
+FROM (SELECT status, lease_end,
+             CASE WHEN available_at <= now() AND (due_at <= now() OR wait_since IS NOT NULL)
+                  THEN greatest(available_at, CASE WHEN created_at <= now() THEN created_at END,
+                                CASE WHEN status = 2 OR deferrals > 0 OR replays > 0 THEN coalesce(wait_since, due_at) END) END AS since,
+             CASE WHEN wait_since IS NULL THEN 'waits_for_host' WHEN wait_reason LIKE 'no listener answers%' THEN 'no_listener'
+                  ELSE 'given_back' END AS cause
+      FROM outbox_event WHERE due_at IS NOT NULL) AS pending
+WHERE ", on_primary!());
 
 /// As above, each from the first rows of its index. $1 the most rows of each kind.
 const SAMPLE: &str = concat!("
@@ -42,11 +46,17 @@ SELECT count(*) FILTER (WHERE status = 0) AS new,
        (SELECT count(*) FROM (SELECT FROM outbox_event WHERE parked IS NOT NULL LIMIT $1::bigint) AS aside) AS parked,
        (SELECT count(*) FROM (SELECT FROM outbox_event WHERE behind IS NOT NULL
                               ORDER BY behind LIMIT $1::bigint) AS waiting) AS blocked,
-       min(greatest(available_at, CASE WHEN created_at <= now() THEN created_at END,
-                    CASE WHEN status = 2 OR deferrals > 0 OR replays > 0 THEN coalesce(wait_since, due_at) END))
-          FILTER (WHERE available_at <= now() AND (due_at <= now() OR wait_since IS NOT NULL)) AS oldest,
+       min(since) FILTER (WHERE cause = 'waits_for_host') AS waits_for_host,
+       min(since) FILTER (WHERE cause = 'given_back') AS given_back,
+       min(since) FILTER (WHERE cause = 'no_listener') AS no_listener,
        now() AS now
-FROM (SELECT status, lease_end, available_at, due_at, wait_since, created_at, deferrals, replays FROM outbox_event WHERE due_at IS NOT NULL
+FROM (SELECT status, lease_end,
+             CASE WHEN available_at <= now() AND (due_at <= now() OR wait_since IS NOT NULL)
+                  THEN greatest(available_at, CASE WHEN created_at <= now() THEN created_at END,
+                                CASE WHEN status = 2 OR deferrals > 0 OR replays > 0 THEN coalesce(wait_since, due_at) END) END AS since,
+             CASE WHEN wait_since IS NULL THEN 'waits_for_host' WHEN wait_reason LIKE 'no listener answers%' THEN 'no_listener'
+                  ELSE 'given_back' END AS cause
+      FROM outbox_event WHERE due_at IS NOT NULL
       ORDER BY due_at, seq LIMIT $1::bigint) AS pending
 WHERE ", on_primary!());
 
@@ -199,5 +209,5 @@ pub(super) fn state(status: Status) -> i16 {
 
 fn read_stats(row: &PgRow) -> Result<Stats, sqlx::Error> {
     let now = row.moment("now")?;
-    row::stats(row, row.optional_moment("oldest")?.map(|oldest| now.since(oldest)))
+    row::stats(row, |column| Ok(row.optional_moment(column)?.map(|since| now.since(since))))
 }

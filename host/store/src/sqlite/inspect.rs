@@ -10,7 +10,7 @@ use crate::number::signed;
 use crate::row::{Named, record};
 use crate::{Filter, InspectStore, Record, SetAside, Stats, StoreError, WaitReason, row};
 
-/// Each number from the index that holds just those rows. ?1 now.
+/// Each number from the index that holds just those rows. `since` and `cause`: since when each due event waits, and why. ?1 now.
 const STATS: &str = "
 SELECT coalesce(sum(status = 0), 0) AS new,
        coalesce(sum(status = 2), 0) AS retry,
@@ -19,9 +19,15 @@ SELECT coalesce(sum(status = 0), 0) AS new,
        (SELECT count(*) FROM outbox_event WHERE status = 3) AS dead,
        (SELECT count(*) FROM outbox_event WHERE parked IS NOT NULL) AS parked,
        (SELECT count(*) FROM outbox_event WHERE behind IS NOT NULL) AS blocked,
-       min(CASE WHEN available_at <= ?1 AND (due_at <= ?1 OR wait_since IS NOT NULL) THEN max(available_at, iif(created_at <= ?1, created_at, 0),
-         CASE WHEN status = 2 OR deferrals > 0 OR replays > 0 THEN coalesce(wait_since, due_at) ELSE 0 END) END) AS oldest
-FROM outbox_event WHERE due_at IS NOT NULL";
+       min(CASE WHEN cause = 'waits_for_host' THEN since END) AS waits_for_host,
+       min(CASE WHEN cause = 'given_back' THEN since END) AS given_back,
+       min(CASE WHEN cause = 'no_listener' THEN since END) AS no_listener
+FROM (SELECT status, lease_end,
+             CASE WHEN available_at <= ?1 AND (due_at <= ?1 OR wait_since IS NOT NULL) THEN max(available_at, iif(created_at <= ?1, created_at, 0),
+               CASE WHEN status = 2 OR deferrals > 0 OR replays > 0 THEN coalesce(wait_since, due_at) ELSE 0 END) END AS since,
+             CASE WHEN wait_since IS NULL THEN 'waits_for_host' WHEN wait_reason LIKE 'no listener answers%' THEN 'no_listener'
+                  ELSE 'given_back' END AS cause
+      FROM outbox_event WHERE due_at IS NOT NULL)";
 
 /// As above, each from the first rows of its index. ?1 now, ?2 the most rows of each kind.
 const SAMPLE: &str = "
@@ -32,9 +38,15 @@ SELECT coalesce(sum(status = 0), 0) AS new,
        (SELECT count(*) FROM (SELECT 1 FROM outbox_event WHERE status = 3 LIMIT ?2)) AS dead,
        (SELECT count(*) FROM (SELECT 1 FROM outbox_event WHERE parked IS NOT NULL LIMIT ?2)) AS parked,
        (SELECT count(*) FROM (SELECT 1 FROM outbox_event WHERE behind IS NOT NULL LIMIT ?2)) AS blocked,
-       min(CASE WHEN available_at <= ?1 AND (due_at <= ?1 OR wait_since IS NOT NULL) THEN max(available_at, iif(created_at <= ?1, created_at, 0),
-         CASE WHEN status = 2 OR deferrals > 0 OR replays > 0 THEN coalesce(wait_since, due_at) ELSE 0 END) END) AS oldest
-FROM (SELECT status, lease_end, due_at, wait_since, available_at, created_at, deferrals, replays FROM outbox_event WHERE due_at IS NOT NULL ORDER BY due_at, seq LIMIT ?2)";
+       min(CASE WHEN cause = 'waits_for_host' THEN since END) AS waits_for_host,
+       min(CASE WHEN cause = 'given_back' THEN since END) AS given_back,
+       min(CASE WHEN cause = 'no_listener' THEN since END) AS no_listener
+FROM (SELECT status, lease_end,
+             CASE WHEN available_at <= ?1 AND (due_at <= ?1 OR wait_since IS NOT NULL) THEN max(available_at, iif(created_at <= ?1, created_at, 0),
+               CASE WHEN status = 2 OR deferrals > 0 OR replays > 0 THEN coalesce(wait_since, due_at) ELSE 0 END) END AS since,
+             CASE WHEN wait_since IS NULL THEN 'waits_for_host' WHEN wait_reason LIKE 'no listener answers%' THEN 'no_listener'
+                  ELSE 'given_back' END AS cause
+      FROM outbox_event WHERE due_at IS NOT NULL ORDER BY due_at, seq LIMIT ?2)";
 
 /// Of the events that are due first, by the index of what is due.
 /// ?1 the most events, ?2 the most reasons.
@@ -150,5 +162,5 @@ impl InspectStore for SqliteStore {
 }
 
 fn read_stats(row: &SqliteRow, now: Timestamp) -> Result<Stats, sqlx::Error> {
-    row::stats(row, row.optional_moment("oldest")?.map(|oldest| now.since(oldest)))
+    row::stats(row, |column| Ok(row.optional_moment(column)?.map(|since| now.since(since))))
 }

@@ -36,7 +36,7 @@ pub(in crate::doctor) fn events(stats: &Stats, oldest: OldestWait, flags: &Flags
         OldestWait::Explained(age) => Finding::good("pending", format!("{}; hosts report why events wait", waited(age))),
         OldestWait::TooSlow(age) => {
             let fix = "see what holds it: outbox event list --status new --limit 1, then outbox event why ID; more workers or hosts help when all are busy";
-            Finding::warning("pending", waited(age), fix)
+            Finding::warning("pending", format!("a due event has waited for a host for {}", span(age)), fix)
         }
     });
     findings

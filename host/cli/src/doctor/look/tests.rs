@@ -95,6 +95,7 @@ fn events_that_need_somebody_are_told() {
     assert_eq!(explained[1].found, "the oldest due event has waited for 10 min; hosts report why events wait");
     let slow = found(0, OldestWait::TooSlow(long));
     assert!(slow[1].fix.as_deref().is_some_and(|fix| fix.contains("event why")), "{slow:?}");
+    assert_eq!(slow[1].found, "a due event has waited for a host for 10 min");
 }
 
 #[test]

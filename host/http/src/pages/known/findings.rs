@@ -121,8 +121,8 @@ pub(crate) fn calm(snapshot: &Snapshot, rate: Option<f64>) -> String {
     let mut parts =
         if live == 0 { vec!["No host is alive".to_owned()] } else { vec!["All well".to_owned(), count(live, "host")] };
     parts.extend(rate.map(|rate| format!("{}/s on this host", figure(rate))));
-    match snapshot.stats.oldest_pending() {
-        Some(oldest) if snapshot.unfinished() > 0 => parts.push(format!("oldest event waiting {}", span(oldest))),
+    match snapshot.stats.oldest_pending_seconds.longest() {
+        Some((_, oldest)) if snapshot.unfinished() > 0 => parts.push(format!("oldest event waiting {}", span(oldest))),
         _ => parts.push("no events waiting".to_owned()),
     }
     parts.extend(counted(snapshot));

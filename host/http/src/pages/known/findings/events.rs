@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, HashSet};
 
 use outbox::purge::Overdue;
 use outbox::why::waits_without_down_sinks;
+use outbox_event::NO_LISTENER;
 use outbox_event::time::Timestamp;
 use outbox_event::units::{count, number, relative_to, span};
-use outbox_listener::{NO_LISTENER, is_unroutable};
+use outbox_listener::is_unroutable;
 use outbox_store::WaitReason;
 
 use super::{Finding, ONE_BY_ONE, Severity, utc};

@@ -74,7 +74,7 @@ pub(super) fn vanished_hosts(snapshot: &Snapshot, now: Timestamp) -> Option<Find
 }
 
 pub(super) fn behind(snapshot: &Snapshot) -> Option<Finding> {
-    let OldestWait::TooSlow(oldest) = OldestWait::of(&snapshot.stats, &snapshot.nodes, &snapshot.waits, snapshot.now()) else {
+    let OldestWait::TooSlow(oldest) = OldestWait::of(&snapshot.stats, &snapshot.nodes, snapshot.now()) else {
         return None;
     };
     // Without a count: many of the waiting events may not be due yet.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outbox_event::{HostReport, SinkOutage, SinkState, SinkStatus};
-use outbox_store::{LaggingSequence, NodeRecord, Record, RouteRecord, Stats};
+use outbox_store::{LaggingSequence, NodeRecord, OldestPending, Record, RouteRecord, Stats};
 
 use super::*;
 use crate::pages::fake::{node, record, route, sink};
@@ -49,11 +49,16 @@ fn waiting_at(event_type: &str, waiting: u64) -> RouteRecord {
     changed!(RouteRecord { waiting, ..route("Order", event_type) })
 }
 
+/// The oldest event that waits for a host has waited for so many seconds.
+fn waiting_for_host(seconds: f64) -> OldestPending {
+    changed!(OldestPending { waits_for_host: Some(seconds), ..OldestPending::default() })
+}
+
 #[test]
 fn nothing_is_said_when_all_is_well() {
     assert_eq!(said(snapshot()), Vec::<String>::new());
     assert_eq!(calm(&snapshot(), Some(412.0)), "All well · 1 host · 412/s on this host · no events waiting");
-    let busy = changed!(Stats { new: 3, oldest_pending_seconds: Some(0.018), done: 9, ..Stats::default() });
+    let busy = changed!(Stats { new: 3, oldest_pending_seconds: waiting_for_host(0.018), done: 9, ..Stats::default() });
     assert_eq!(calm(&Snapshot { stats: busy, ..snapshot() }, None), "All well · 1 host · oldest event waiting 18 ms");
 }
 
@@ -136,7 +141,7 @@ fn a_database_that_is_gone_comes_first_and_says_how_old_the_rest_is() {
 #[test]
 fn nobody_is_told_who_is_alive_by_a_database_that_is_gone() {
     let gone = changed!(NodeRecord { alive: false, partitions: 64, ..node("web-1", now()) });
-    let stats = changed!(Stats { new: 9, oldest_pending_seconds: Some(250.0), ..Stats::default() });
+    let stats = changed!(Stats { new: 9, oldest_pending_seconds: waiting_for_host(250.0), ..Stats::default() });
     let outage = Outage { since: now(), why: "connection refused".to_owned(), is_silence: true };
     for node in [gone, node("web-1", now())] {
         let snapshot = Snapshot { nodes: vec![node], stats, ..snapshot() };

@@ -46,18 +46,20 @@ fn a_host_that_stands_aside_is_told_with_what_it_cannot_deliver() {
 fn hosts_are_not_behind_because_events_wait_for_their_receiver() {
     let waited = Duration::from_secs(240);
     let wait = WaitReason::new(&Route::new("Order", "OrderPaid").unwrap(), "the sink orders is down", 1, now().minus(waited));
-    let stats = |seconds| changed!(Stats { new: 1, oldest_pending_seconds: Some(seconds), ..Stats::default() });
+    let given_back = changed!(OldestPending { given_back: Some(5_400.0), ..OldestPending::default() });
+    let stats = |oldest_pending_seconds| changed!(Stats { new: 1, oldest_pending_seconds, ..Stats::default() });
 
-    let all = said(Snapshot { stats: stats(240.0), waits: vec![wait.clone()], ..snapshot() });
+    let all = said(Snapshot { stats: stats(given_back), waits: vec![wait.clone()], ..snapshot() });
     assert_eq!(all.len(), 1, "{all:?}");
-    let all = said(Snapshot { stats: stats(400.0), waits: vec![wait], ..snapshot() });
+    let both = changed!(OldestPending { waits_for_host: Some(400.0), ..given_back });
+    let all = said(Snapshot { stats: stats(both), waits: vec![wait], ..snapshot() });
     assert_eq!(all[1], "The hosts are falling behind: an event that is due has been waiting for 6 min.");
 }
 
 #[test]
 fn a_host_that_is_gone_and_a_growing_backlog_are_warnings() {
     let gone = |partitions| changed!(NodeRecord { alive: false, partitions, ..node("web-2", now()) });
-    let stats = changed!(Stats { new: 9, oldest_pending_seconds: Some(250.0), ..Stats::default() });
+    let stats = changed!(Stats { new: 9, oldest_pending_seconds: waiting_for_host(250.0), ..Stats::default() });
     let all = said(Snapshot { nodes: vec![node("web-1", now()), gone(64)], stats, ..snapshot() });
     assert_eq!(all[0], "Host web-2 is gone and still owns 64 partitions; a live host takes them over within seconds.");
     assert_eq!(all[1], "The hosts are falling behind: an event that is due has been waiting for 4 min.");

@@ -23,7 +23,7 @@ fn an_outcome_that_waits_for_a_lock_is_told_and_the_hosts_are_not_behind() {
     let since = now().minus(Duration::from_secs(240));
     let one = StuckEvent { seq: 1, event_id: None, error: "the row is locked by another transaction".to_owned(), since };
     let stuck = vec![StuckEvents::new(StuckReason::OutcomeLocked, 1, [one])];
-    let stats = changed!(Stats { new: 1, oldest_pending_seconds: Some(243.0), ..Stats::default() });
+    let stats = changed!(Stats { new: 1, oldest_pending_seconds: waiting_for_host(243.0), ..Stats::default() });
     let nodes = vec![changed!(NodeRecord { stuck, ..node("web-1", now()) })];
     assert_eq!(
         said(Snapshot { nodes, stats, ..snapshot() }),
