@@ -58,3 +58,33 @@ fn a_route_whose_breaker_is_open_is_shown_everywhere_with_its_breaker() {
     }
     host.kill();
 }
+
+#[test]
+fn a_plugin_shows_an_open_breaker_until_a_trial_succeeds() {
+    let place = Place::migrated();
+    place.plugin("trouble");
+    fs::write(place.path().join("events.jsonl"), PANIC.repeat(20)).expect("written");
+    place.ok(&["event", "emit", "--jsonl", "events.jsonl"]);
+    let settings = ["--set", "breaker.pause=10ms", "--set", "retry.base=1h", "--set", "retry.max=1h"];
+    let arguments = [&["run", "--plugins", "plugins", "--listen", "127.0.0.1:0"][..], &settings[..]].concat();
+    let mut host = Host::of(place.command(&arguments));
+    let url = format!("http://{}", address(&mut host));
+
+    // The host has started.
+    open_breaker(&place, &[]);
+    // Each event is one call or one trial, and the last of them leaves a pause that ends.
+    let started = Instant::now();
+    let is_over = || {
+        let routes = place.ok(&["route", "list", "--url", &url]);
+        let has_failed = place.json(&["stats", "--output", "json"])["retry"] == 20;
+        has_failed && routes.contains("next try with the next event")
+    };
+    while !is_over() {
+        assert!(started.elapsed() < PATIENCE, "expected within {PATIENCE:?}: a breaker whose pause is over");
+        std::thread::sleep(LOOK_AGAIN);
+    }
+
+    let plugins = place.json(&["plugin", "list", "--url", &url, "--output", "json"]);
+    assert_eq!(plugins[0]["state"], "breaker_open", "{plugins}");
+    host.kill();
+}

@@ -136,7 +136,7 @@ pub enum PluginState {
     Failed,
     /// It is being compiled, and answers when that is done.
     Loading,
-    /// It broke so often that the breaker of at least one of its routes is open.
+    /// It broke so often that the breaker of at least one of its routes is open. It is open until a trial call succeeds.
     BreakerOpen,
     /// A state of a later version of this program.
     #[default]

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use outbox_event::text::escape;
 use outbox_event::time::system_clock;
 use outbox_event::units::ByteSize;
-use outbox_event::{Owner, PluginState, PluginStatus, Route};
+use outbox_event::{Owner, PluginState, PluginStatus};
 use outbox_listener::Listeners;
 use tokio::sync::watch;
 
@@ -170,15 +170,11 @@ impl Reloader {
     }
 
     pub(crate) fn list(&self) -> Vec<PluginStatus> {
-        let now = Instant::now();
         let mut list = self.shown.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        // As routes show it: a breaker is open until a trial has succeeded.
+        let open: Vec<Owner> = self.listeners.open_breakers().into_iter().map(|(_, owner, _)| owner).collect();
         for status in &mut list {
-            let owner = Owner::from(&*status.name);
-            let has_open_breaker = |route: &Route| {
-                let found = self.listeners.find(route).filter(|found| found.owner == owner);
-                found.is_some_and(|found| found.has_open_breaker(route, now.into()))
-            };
-            if status.routes.iter().any(has_open_breaker) {
+            if open.contains(&Owner::from(&*status.name)) {
                 status.state = PluginState::BreakerOpen;
             }
         }
