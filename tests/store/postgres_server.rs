@@ -82,6 +82,30 @@ async fn a_claim_meets_no_plan_of_an_emptier_table() {
     assert_eq!(claim(&db, 500).await.len(), 500);
 }
 
+/// A vacuum that meets only rows of an open transaction, or only deleted ones, notes that the table is large and has no row.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_statement_walks_a_table_that_a_vacuum_found_empty() {
+    const ROWS: u64 = 20_000;
+    let db = Postgres::fresh().await;
+    for index in [Index::Ordered, Index::OrderedByAggregate, Index::Aggregate] {
+        db.store().add_index(index).await.expect("adds it");
+    }
+    db.execute("ALTER TABLE outbox_event SET (autovacuum_enabled = off)").await;
+    let mut writing = db.typed().begin().await.expect("begins");
+    let insert = "INSERT INTO outbox_event (event_type, aggregate_type, aggregate_id, payload)
+                  SELECT 'X', 'Order', n % 5000, 'x' FROM generate_series(1, $1) AS n";
+    sqlx::query(insert).bind(ROWS.cast_signed()).execute(&mut *writing).await.expect("writes");
+    db.execute("VACUUM outbox_event").await;
+    writing.commit().await.expect("commits");
+
+    let plans = db.store().plans().await.expect("explains");
+
+    let bad: Vec<_> = plans.iter().filter(|plan| !plan.good).map(|plan| format!("{}: {}", plan.statement, plan.text)).collect();
+    assert!(bad.is_empty(), "{}", bad.join("\n\n"));
+    let read = db.store().stats().await.expect("counts").new;
+    assert_eq!(read, ROWS, "all of it was committed");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_rows_of_one_key_or_route_are_not_walked_through_for_those_of_another() {
     let db = Postgres::fresh().await;

@@ -18,21 +18,20 @@ use crate::{ClaimStore, Claimed, StoreError};
 /// A claim is as durable as an outcome. Committed without waiting for the disk (a fifth more of claims and outcomes), a crash
 /// of the server forgets it and gives its number out again: two deliveries with one fence, of which either's outcome counts.
 ///
-/// `coalesce` keeps the planner from reading all due rows if it estimates that they are few. $1 the owner, $2 the lease in
+/// `coalesce` keeps the planner from reading all due rows if it estimates that they are few, and the array of one number from reading the
+/// primary key, as in the statements that store outcomes. $1 the owner, $2 the lease in
 /// microseconds, $3 each `seq`, $4 each fence.
 pub(super) const CLAIM: &str = concat!(
     "\nUPDATE outbox_event
 SET lease_end = now() + $2::bigint * interval '1 microsecond', locked_by = $1::text, locked_at = now(),
     claim_seq = claim_seq + 1, claims = claims + 1
 WHERE ctid = ANY (ARRAY (
-  SELECT ctid FROM outbox_event
-  WHERE seq = ANY ($3::bigint[]) AND coalesce(due_at, 'infinity') <= now() AND (lease_end IS NULL OR lease_end <= now())
-    AND EXISTS (SELECT 1 FROM unnest($3::bigint[], $4::bigint[]) AS given (sequence, fence)
-                WHERE sequence = seq AND fence & 4294967295 = claim_seq & 4294967295
-                  AND (fence >> 32 = 0
-                       OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
-                                  WHERE held.partition_id = outbox_event.partition_id AND held.epoch = fence >> 32
-                                    AND held.owner = $1::text)))
+  SELECT ctid FROM unnest($3::bigint[], $4::bigint[]) AS given (sequence, fence), outbox_event
+  WHERE seq = ANY (ARRAY[given.sequence]) AND coalesce(due_at, 'infinity') <= now() AND (lease_end IS NULL OR lease_end <= now())
+    AND given.fence & 4294967295 = claim_seq & 4294967295
+    AND (given.fence >> 32 = 0
+         OR EXISTS (SELECT 1 FROM outbox_event_partition AS held
+                    WHERE held.partition_id = outbox_event.partition_id AND held.epoch = given.fence >> 32 AND held.owner = $1::text))
   FOR UPDATE SKIP LOCKED))
 RETURNING ",
     event_columns!(),

@@ -15,13 +15,13 @@ use crate::{Committed, EffectStore, Ownership, SettledWithEffects, StoreError, r
 
 /// The events for which these outcomes can still be written, locked in the order in which all statements lock. $1 and $2 the fences,
 /// $3 ids.
-const HELD: &str = concat!(
+pub(super) const HELD: &str = concat!(
     "
 SELECT seq, settled.fence FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS settled (sequence, fence, id), outbox_event
 ",
     held!(),
     "
-ORDER BY seq FOR UPDATE OF outbox_event"
+ORDER BY settled.sequence FOR UPDATE OF outbox_event"
 );
 
 /// $1 plugins, in order.

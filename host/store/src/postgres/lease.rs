@@ -23,7 +23,7 @@ WITH free AS MATERIALIZED (
 given_back AS (
   UPDATE outbox_event
   SET claim_seq = claim_seq + 1, claims = greatest(claims - 1, 0), locked_by = NULL, locked_at = NULL, lease_end = NULL
-  FROM free WHERE outbox_event.seq = free.seq RETURNING event_id)
+  FROM free WHERE outbox_event.seq = ANY (ARRAY[free.seq]) RETURNING event_id)
 SELECT event_id FROM given_back
 UNION ALL
 SELECT event_id FROM outbox_event
@@ -40,22 +40,22 @@ const UNCOUNT: &str = "
 UPDATE outbox_event SET starts = starts - 1 WHERE seq = $1::bigint AND starts > 0 AND status IN (0, 2)";
 
 /// A row that somebody else has locked is passed by: waiting for it, the leases of all others would end. Its claim is looked at
-/// without a lock. $1 and $2 the fences, $3 the lease in microseconds.
+/// without a lock. Arrays of one number as in the statements that store outcomes. $1 and $2 the fences, $3 the lease in microseconds.
 pub(super) const RENEW: &str = "
 WITH given AS MATERIALIZED (
   SELECT sequence, fence FROM unnest($1::bigint[], $2::bigint[]) AS given (sequence, fence)),
 free AS MATERIALIZED (
-  SELECT claimed.seq FROM given JOIN outbox_event AS claimed ON claimed.seq = given.sequence
+  SELECT claimed.seq FROM given JOIN outbox_event AS claimed ON claimed.seq = ANY (ARRAY[given.sequence])
   WHERE claimed.claim_seq & 4294967295 = given.fence & 4294967295 AND claimed.locked_by IS NOT NULL AND claimed.status IN (0, 2)
   FOR NO KEY UPDATE OF claimed SKIP LOCKED),
 renewed AS (
   UPDATE outbox_event AS claimed SET lease_end = now() + $3::bigint * interval '1 microsecond'
-  FROM free WHERE claimed.seq = free.seq RETURNING claimed.seq)
+  FROM free WHERE claimed.seq = ANY (ARRAY[free.seq]) RETURNING claimed.seq)
 SELECT seq, TRUE FROM renewed
 UNION ALL
-SELECT claimed.seq, FALSE FROM given JOIN outbox_event AS claimed ON claimed.seq = given.sequence
+SELECT claimed.seq, FALSE FROM given JOIN outbox_event AS claimed ON claimed.seq = ANY (ARRAY[given.sequence])
 WHERE claimed.claim_seq & 4294967295 = given.fence & 4294967295 AND claimed.locked_by IS NOT NULL AND claimed.status IN (0, 2)
-  AND NOT EXISTS (SELECT 1 FROM free WHERE free.seq = claimed.seq)";
+  AND claimed.seq NOT IN (SELECT seq FROM free)";
 
 #[async_trait]
 impl LeaseStore for PostgresStore {

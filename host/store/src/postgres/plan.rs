@@ -5,12 +5,12 @@ use outbox_event::time::Timestamp;
 use sqlx::AssertSqlSafe;
 
 use super::run::Statement;
-use super::{PostgresStore, Run, audit, claim, dead, front, inspect, keys, lease, purge, read, route, settle};
+use super::{PostgresStore, Run, audit, claim, dead, effects, front, inspect, keys, lease, purge, read, route, settle};
 use crate::row::Named;
 use crate::{AuditFilter, Filter, Index, Plan, PlanStore, StoreError};
 
 /// Each with its index, and with an index without which it is not run.
-const STATEMENTS: [(&str, &str, &str, Option<Index>); 22] = [
+const STATEMENTS: [(&str, &str, &str, Option<Index>); 24] = [
     ("read", read::READ.with_payloads, "outbox_event_due", None),
     ("next to read", read::NEXT_TO_READ, "outbox_event_due", None),
     ("read in order", read::READ_IN_ORDER.with_payloads, "outbox_event_due", Some(Index::OrderedByAggregate)),
@@ -21,6 +21,8 @@ const STATEMENTS: [(&str, &str, &str, Option<Index>); 22] = [
     ("next due", read::NEXT_DUE, "outbox_event_due", None),
     ("settle", settle::DONE, "outbox_event_pkey", None),
     ("settle any", settle::MIXED, "outbox_event_pkey", None),
+    ("lock for outcomes", settle::LOCK, "outbox_event_pkey", None),
+    ("lock for effects", effects::HELD, "outbox_event_pkey", None),
     ("renew", lease::RENEW, "outbox_event_pkey", None),
     ("purge", purge::PURGE, "outbox_event_done", None),
     ("dead", dead::REPLAY_BATCH, "outbox_event_dead", None),
@@ -82,7 +84,8 @@ fn bound<'q>(name: &str, statement: Statement<'q>) -> Statement<'q> {
         "read the front" => statement.bind(NAME).bind(BATCH).bind(i64::MAX).bind(0_i64).bind(Vec::<i64>::new()),
         "claim" => statement.bind(NAME).bind(LEASE).bind(numbers.clone()).bind(numbers),
         "heads of queues" => statement.bind(numbers).bind(keys::waited_for(crate::WaitsFor::Unresolved)),
-        "settle" => statement.bind(numbers.clone()).bind(numbers).bind(vec![NAME; many]),
+        "settle" | "lock for effects" => statement.bind(numbers.clone()).bind(numbers).bind(vec![NAME; many]),
+        "lock for outcomes" => statement.bind(numbers),
         "settle any" => {
             let names = vec![NAME; many];
             let statement = statement.bind(numbers.clone()).bind(numbers.clone()).bind(names.clone()).bind(vec!["retry"; many]);
@@ -129,10 +132,12 @@ fn judged(store: &PostgresStore, statement: &'static str, index: &str, lines: &[
     let whole = format!("Seq Scan on {table}");
     let reads_whole =
         lines.iter().filter_map(|line| line.split_once(&whole)).any(|(_, rest)| rest.is_empty() || rest.starts_with(' '));
+    // The whole of the primary key, compared row by row.
+    let by_key = format!("using {} on {table}", store.table.unqualified("outbox_event_pkey").to_ascii_lowercase());
+    let has_condition = |at: usize| lines.get(at + 1).is_some_and(|line| line.contains("Index Cond:"));
+    let walks_key = lines.iter().enumerate().any(|(at, line)| line.contains(&by_key) && !has_condition(at));
     // A bitmap would mean that all matching rows are read before the first is taken.
-    // The whole of a primary key, compared row by row, would be a plan that uses it too.
-    let by_key = |at: usize| !index.ends_with("_pkey") || lines.get(at + 1).is_some_and(|line| line.contains("Index Cond:"));
     let using = format!("using {index} on ");
-    let uses_index = lines.iter().enumerate().any(|(at, line)| line.contains(&using) && by_key(at));
-    Plan { statement, good: uses_index && !reads_whole, index, text: lines.join("\n") }
+    let uses_index = lines.iter().any(|line| line.contains(&using));
+    Plan { statement, good: uses_index && !reads_whole && !walks_key, index, text: lines.join("\n") }
 }
