@@ -37,8 +37,8 @@ impl<'s> Batch<'s> {
     }
 
     /// Answers the message of this index; only the first answer of a message counts. Its caller hears of it at once, unless the
-    /// sink seems to be down. One confirmed message proves that the sink works: the failures of the others then concern those
-    /// messages alone.
+    /// sink seems to be down. One confirmed message proves that the sink works. Messages of the batch that found it down, such as
+    /// those after a lost connection, then wait by themselves: no attempt is counted, and no breaker opens.
     pub(crate) fn answer(&self, index: usize, answer: Answer) {
         let mut state = self.lock();
         let Some(caller) = state.callers.get_mut(index).and_then(Option::take) else { return };
@@ -46,7 +46,7 @@ impl<'s> Batch<'s> {
             Err(SinkError::Down { reason, retry_after }) if state.pass.is_some() => {
                 state.down.push((caller, reason, retry_after))
             }
-            Err(SinkError::Down { reason, .. }) => caller.hear(Err(SinkError::failed(reason))),
+            Err(SinkError::Down { reason, .. }) => caller.hear(Err(SinkError::unavailable(reason))),
             Err(error) => {
                 state.is_any_judged |= !matches!(error, SinkError::Unavailable { .. } | SinkError::Crowded { .. });
                 caller.hear(Err(error));
@@ -56,7 +56,7 @@ impl<'s> Batch<'s> {
                     pass.confirm(Instant::now());
                 }
                 for (caller, reason, _) in state.down.drain(..) {
-                    caller.hear(Err(SinkError::failed(reason)));
+                    caller.hear(Err(SinkError::unavailable(reason)));
                 }
                 caller.hear(Ok(()));
             }
