@@ -119,12 +119,12 @@ async fn a_message_that_the_stream_or_the_server_does_not_take_is_rejected_and_t
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_subject_without_a_stream_is_not_confirmed_and_a_plugin_reaches_nothing_of_the_servers_own() {
+async fn a_message_waits_for_a_stream_of_its_subject_and_a_plugin_reaches_nothing_of_the_servers_own() {
     let url = shared(Broker::Nats);
     let stream = Stream::make(&url, json!({})).await;
     let sink = sink(config(&url, &stream));
-    let nobody = send_one(&*sink, to("nobody.listens", order(1))).await;
-    assert!(matches!(&nobody, Err(SinkError::Failed { reason }) if reason.contains("no stream")), "{nobody:?}");
+    let answer = send_one(&*sink, to("unanswered", order(1))).await;
+    assert!(matches!(&answer, Err(SinkError::Unavailable { reason, .. }) if reason.contains("no stream")), "{answer:?}");
     let delete =
         outbox::sink::Message { trusts_subject: false, ..to(&format!("$JS.API.STREAM.DELETE.{}", stream.name), order(2)) };
     assert!(matches!(send_one(&*sink, delete).await, Err(SinkError::Rejected { .. })));

@@ -126,9 +126,9 @@ impl Nats {
         match answer {
             Ok(answer) => kept(&answer.payload, &subject),
             Err(error) => Err(match error.kind() {
-                // A cluster also answers this while the stream has no leader.
-                RequestErrorKind::NoResponders => SinkError::failed(format!(
-                    "no stream of JetStream takes the subject {}, or JetStream is not available there",
+                // A cluster answers the same while the stream has no leader or JetStream starts, and then its events must not die.
+                RequestErrorKind::NoResponders => SinkError::unavailable(format!(
+                    "no stream of JetStream takes the subject {} now; make one that does, unless JetStream is starting",
                     quoted(&subject)
                 )),
                 RequestErrorKind::InvalidSubject => {
