@@ -161,7 +161,7 @@ impl Relay {
                 (format!("the sink {sink} is down: {reason}"), retry_after, LONGEST_REST_OF_ALL)
             }
             // However long it has waited: it was not sent, and there may be room the next time.
-            Err(SinkError::Crowded { reason }) => (reason, LEAST_REST, LEAST_REST),
+            Err(SinkError::Crowded { reason }) => return Outcome::Busy { after: LEAST_REST, reason: reason.into() },
             Err(SinkError::Unavailable { reason, retry_after }) => {
                 let least = retry_after.unwrap_or_default().max(LEAST_REST);
                 (format!("the receiver of the sink {sink} is unavailable: {reason}"), least, LONGEST_REST)
@@ -242,6 +242,8 @@ mod tests {
             "{given_up:?}"
         );
         assert!(matches!(asked.outcome(Err(unavailable()), 71 * HOUR), Outcome::Busy { .. }));
+        let crowded = Err(SinkError::Crowded { reason: reason() });
+        assert_eq!(asked.outcome(crowded, 72 * HOUR), busy(SECOND, "no"), "its receiver may work");
     }
 
     #[test]
