@@ -84,6 +84,7 @@ CREATE TABLE IF NOT EXISTS outbox_event_route (
   aggregate_type VARCHAR(64)  NOT NULL,
   event_type     VARCHAR(128) NOT NULL,
   first_seen_at  DATETIME(6)  NOT NULL,
+  only_relayed   SMALLINT     NOT NULL,   -- 1: only relays have answered it, so a relay's pattern may take its events, too
   PRIMARY KEY (aggregate_type, event_type)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 

@@ -104,6 +104,7 @@ CREATE TABLE outbox_event_route (
   aggregate_type text        COLLATE "C" NOT NULL,
   event_type     text        COLLATE "C" NOT NULL,
   first_seen_at  timestamptz NOT NULL,
+  only_relayed   smallint    NOT NULL,   -- 1: only relays have answered it, so a relay's pattern may take its events, too
   PRIMARY KEY (aggregate_type, event_type)
 );
 

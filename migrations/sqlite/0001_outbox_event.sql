@@ -97,6 +97,7 @@ CREATE TABLE outbox_event_route (
   aggregate_type TEXT    NOT NULL,
   event_type     TEXT    NOT NULL,
   first_seen_at  INTEGER NOT NULL,
+  only_relayed   INTEGER NOT NULL,   -- 1: only relays have answered it, so a relay's pattern may take its events, too
   PRIMARY KEY (aggregate_type, event_type)
 ) WITHOUT ROWID;
 

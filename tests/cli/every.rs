@@ -96,7 +96,7 @@ fn place() -> Place {
     );
     place.sql("UPDATE outbox_event SET due_at = NULL, behind = 1 WHERE event_id = 'behind'");
     place.sql("UPDATE outbox_event SET status = 1, due_at = NULL, done_at = 1 WHERE event_id = 'done'");
-    place.sql("INSERT INTO outbox_event_route VALUES ('User', 'UserCreated', 1)");
+    place.sql("INSERT INTO outbox_event_route VALUES ('User', 'UserCreated', 1, 0)");
     place.sql("INSERT INTO outbox_event_state VALUES ('order-mailer', '/customers', CAST('thousands' AS BLOB), 1, 1)");
     place.sql("INSERT INTO outbox_event_state_usage VALUES ('order-mailer', 1, 19, 1)");
     place

@@ -304,6 +304,24 @@ async fn an_event_that_is_parked_because_nobody_answered_goes_on_when_a_relay_co
 }
 
 #[tokio::test]
+async fn a_pattern_that_replaces_the_relay_of_a_route_takes_its_events() {
+    let (db, store) = Sqlite::on_system_clock().await;
+    let relaying = |event_type: &'static str| {
+        let sinks = Sinks::default().with("kept", Kept::that(Ok(())));
+        outbox(store.clone()).sinks(sinks).relay(("Order", event_type), RelayConfig::to("kept"))
+    };
+    let exact = relaying("OrderPlaced").start().await.expect("starts");
+    commit(&exact, vec![of_type("OrderPlaced")]).await;
+    done(&db, 1).await;
+    exact.shutdown().await;
+
+    let by_pattern = relaying("*").start().await.expect("starts");
+    commit(&by_pattern, vec![of_type("OrderPlaced")]).await;
+    done(&db, 2).await;
+    by_pattern.shutdown().await;
+}
+
+#[tokio::test]
 async fn a_host_without_the_relay_leaves_its_events_to_the_host_that_has_it() {
     let (db, store) = Sqlite::on_system_clock().await;
     let builder = |store: SqliteStore| outbox(store).mode(Mode::MultiNode);

@@ -168,6 +168,7 @@ conformance! {
     park::parked_routes_are_found_one_after_the_other_each_once,
     park::of_many_routes_those_that_are_known_are_counted_and_those_with_the_most_events,
     park::routes_that_had_a_listener_are_remembered_once,
+    park::a_route_is_only_relayed_until_it_has_a_listener_of_its_own,
     inspect::statistics_count_every_state,
     inspect::a_sample_has_the_same_numbers_up_to_its_bound,
     inspect::an_empty_table_has_no_oldest_event,

@@ -155,7 +155,7 @@ pub(crate) async fn emptied_tables_keep_only_live_hosts_with_their_partitions(db
     let id = write_one(db).await;
     let event = store.get(id).await.expect("reads").expect("is there");
     let route = plain(db).await.route().clone();
-    store.remember_routes(std::slice::from_ref(&route)).await.expect("notes");
+    store.remember_routes(std::slice::from_ref(&route), &[]).await.expect("notes");
     store.pause(&route, &by_hand()).await.expect("pauses");
     keep(&*store, &gone, 100, PARTITIONS).await;
     db.let_pass(LEASE + MOMENT).await;

@@ -238,7 +238,7 @@ pub(crate) async fn a_forgotten_route_leaves_nothing_but_its_events_and_a_note(d
         ["OrderPlaced", "OrderPlacd", "OrderPaid"].map(|event_type| outbox::Route::new("Order", event_type).expect("good"));
     let store = db.store();
     let event = write_one(db).await;
-    store.remember_routes(&[known.clone(), other.clone()]).await.expect("notes");
+    store.remember_routes(&[known.clone(), other.clone()], &[]).await.expect("notes");
     for route in [&known, &paused] {
         assert!(store.pause(route, &by_hand()).await.expect("pauses"));
     }

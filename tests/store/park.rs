@@ -131,7 +131,7 @@ pub(crate) async fn parked_routes_are_found_one_after_the_other_each_once(db: &d
 pub(crate) async fn of_many_routes_those_that_are_known_are_counted_and_those_with_the_most_events(db: &dyn Harness) {
     let store = db.store();
     let (known, busy) = (route("Zoo", "Opened"), route("Yard", "Swept"));
-    store.remember_routes(std::slice::from_ref(&known)).await.expect("notes");
+    store.remember_routes(std::slice::from_ref(&known), &[]).await.expect("notes");
     let now = db.now().await;
     let event = |aggregate_type: &str, event_type: &str| {
         Envelope::new(event_type).now(now).aggregate(aggregate_type, "7").json(&1).expect("good")
@@ -154,11 +154,29 @@ pub(crate) async fn routes_that_had_a_listener_are_remembered_once(db: &dyn Harn
     let (first, twin, second) = (route("Order", "OrderPlaced"), route("order", "OrderPlaced"), route("Order", "OrderPaid"));
     assert!(db.store().routes().await.expect("reads").is_empty());
 
-    db.store().remember_routes(&[first.clone(), twin.clone()]).await.expect("notes");
-    db.store().remember_routes(&[second.clone(), first.clone()]).await.expect("a repeat is safe");
-    db.store().remember_routes(&[]).await.expect("nothing to do");
+    db.store().remember_routes(&[first.clone(), twin.clone()], &[]).await.expect("notes");
+    db.store().remember_routes(&[second.clone(), first.clone()], &[]).await.expect("a repeat is safe");
+    db.store().remember_routes(&[], &[]).await.expect("nothing to do");
 
     let known = db.store().routes().await.expect("reads");
     assert!(known.iter().all(|known| known.first_seen_at.is_some() && known.paused_at.is_none()), "{known:?}");
     assert_eq!(known.into_iter().map(|known| known.route).collect::<Vec<_>>(), [second, first, twin], "byte by byte");
+}
+
+pub(crate) async fn a_route_is_only_relayed_until_it_has_a_listener_of_its_own(db: &dyn Harness) {
+    let (placed, pattern) = (route("Order", "OrderPlaced"), route("Order", "*"));
+    let only_relayed = async || -> Vec<Route> {
+        let known = db.store().routes().await.expect("reads");
+        known.into_iter().filter(|known| known.only_relayed).map(|known| known.route).collect()
+    };
+    let relayed = [placed.clone(), pattern.clone()];
+
+    db.store().remember_routes(&[], &relayed).await.expect("notes");
+    assert_eq!(only_relayed().await, [pattern.clone(), placed.clone()]);
+    db.store().remember_routes(std::slice::from_ref(&placed), &[]).await.expect("notes");
+    assert_eq!(only_relayed().await, std::slice::from_ref(&pattern));
+    db.store().remember_routes(&[], &relayed).await.expect("notes");
+    assert_eq!(only_relayed().await, [pattern]);
+    let counted = db.store().count_routes().await.expect("counts");
+    assert!(counted.iter().any(|known| known.route == placed && known.had_own_listener()), "{counted:?}");
 }

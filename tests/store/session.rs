@@ -125,7 +125,7 @@ pub(crate) async fn the_overview_of_a_session_is_what_others_are_told(db: &dyn H
     let _other = held(&*store, &missed).await;
     let route = Route::new("Order", "OrderPlaced").expect("a good name");
     let mut texts = vec![before.routes_digest];
-    store.remember_routes(std::slice::from_ref(&route)).await.expect("notes");
+    store.remember_routes(std::slice::from_ref(&route), &[]).await.expect("notes");
     texts.push(session.prove_with_overview().await.expect("looks").expect("tells").routes_digest);
     store.pause(&route, &by_hand()).await.expect("pauses");
     texts.push(session.prove_with_overview().await.expect("looks").expect("tells").routes_digest);

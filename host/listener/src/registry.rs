@@ -1,6 +1,6 @@
 //! Which listener answers which route.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
@@ -97,6 +97,22 @@ pub struct RouteConflict {
 
 type Table = HashMap<Route, Arc<RegistryEntry>, foldhash::fast::RandomState>;
 
+/// The listeners that have answered a route, now or earlier, here or in another host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum AnsweredBy {
+    OnlyRelays,
+    OwnListener,
+}
+
+type Remembered = BTreeMap<Route, AnsweredBy>;
+
+fn remember(remembered: &mut Remembered, routes: impl IntoIterator<Item = Route>, by: AnsweredBy) {
+    for route in routes {
+        let noted = remembered.entry(route).or_insert(by);
+        *noted = by.max(*noted);
+    }
+}
+
 /// Maps each route to its listener. Every event reads it without a lock. A change replaces the whole table, so no event sees a part of a
 /// change.
 #[derive(Debug)]
@@ -105,7 +121,7 @@ pub struct Listeners {
     /// The relays, which answer by pattern the routes that are not in the table. The most exact pattern is first.
     relays: ArcSwap<Vec<Arc<RegistryEntry>>>,
     /// Serializes changes, and keeps every route that ever had a listener: events of such a route are parked, not given up.
-    remembered: Mutex<BTreeSet<Route>>,
+    remembered: Mutex<Remembered>,
     version: watch::Sender<u64>,
     /// When a listener was last added or removed.
     changed_at: ArcSwap<Instant>,
@@ -177,10 +193,7 @@ impl Listeners {
     fn relay(&self, route: &Route) -> Option<Arc<RegistryEntry>> {
         let relays = self.relays.load();
         let relay = relays.iter().find(|relay| relay.registration.route.covers(route))?;
-        let had_its_own = || {
-            let remembered = self.remembered.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            remembered.contains(route)
-        };
+        let had_its_own = || self.remembered().get(route) == Some(&AnsweredBy::OwnListener);
         (!relay.registration.route.is_pattern() || !had_its_own()).then(|| relay.clone())
     }
 
@@ -196,7 +209,7 @@ impl Listeners {
     /// If a pattern is given twice. Then nothing has changed.
     #[doc(hidden)] // for the host
     pub fn set_relays(&self, relays: Vec<(Owner, Registration)>) -> Result<(), RouteConflict> {
-        let mut remembered = self.remembered.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut remembered = self.remembered();
         let mut entries: Vec<Arc<RegistryEntry>> = Vec::with_capacity(relays.len());
         for (owner, registration) in relays {
             let route = registration.route.clone();
@@ -206,7 +219,8 @@ impl Listeners {
             entries.push(Arc::new(self.entry(owner, registration)));
         }
         entries.sort_by_key(|entry| std::cmp::Reverse(entry.registration.route.exactness()));
-        remembered.extend(entries.iter().map(|entry| entry.registration.route.clone()));
+        let routes = entries.iter().map(|entry| entry.registration.route.clone());
+        remember(&mut remembered, routes, AnsweredBy::OnlyRelays);
         self.relays.store(Arc::new(entries));
         drop(remembered);
         self.changed();
@@ -242,7 +256,7 @@ impl Listeners {
     /// If another owner answers one of the routes, or a route is given twice. Then nothing has changed.
     pub fn replace_all(&self, changes: impl IntoIterator<Item = (Owner, Vec<Registration>)>) -> Result<(), RouteConflict> {
         let changes: Vec<(Owner, Vec<Registration>)> = changes.into_iter().collect();
-        let mut remembered = self.remembered.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut remembered = self.remembered();
         let mut table: Table = (**self.table.load()).clone();
         table.retain(|_, entry| changes.iter().all(|(owner, _)| entry.owner != *owner));
         for (owner, registrations) in changes {
@@ -256,7 +270,7 @@ impl Listeners {
         }
         self.given_up().retain(|route, _| !table.contains_key(route));
         // The name of a plugin's route must not become a pattern, for which every host would park events.
-        remembered.extend(table.keys().filter(|route| !route.is_pattern()).cloned());
+        remember(&mut remembered, table.keys().filter(|route| !route.is_pattern()).cloned(), AnsweredBy::OwnListener);
         self.table.store(Arc::new(table));
         drop(remembered);
         self.changed();
@@ -280,18 +294,28 @@ impl Listeners {
         self.replace(owner, Vec::new()).expect("nothing is added, so nothing conflicts");
     }
 
-    /// Remembers routes that had a listener before this process started.
+    /// Remembers routes that had a listener of their own, in another host or before this process started.
     #[doc(hidden)] // for the host
     pub fn remember(&self, routes: impl IntoIterator<Item = Route>) {
-        self.remembered.lock().unwrap_or_else(std::sync::PoisonError::into_inner).extend(routes);
+        remember(&mut self.remembered(), routes, AnsweredBy::OwnListener);
+    }
+
+    /// Remembers routes and patterns of relays, in another host or before this process started.
+    #[doc(hidden)] // for the host
+    pub fn remember_relayed(&self, routes: impl IntoIterator<Item = Route>) {
+        remember(&mut self.remembered(), routes, AnsweredBy::OnlyRelays);
+    }
+
+    fn remembered(&self) -> MutexGuard<'_, Remembered> {
+        self.remembered.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Whether the route ever had a listener, or a relay whose pattern covers it.
     #[must_use]
     #[doc(hidden)] // for the host
     pub fn is_remembered(&self, route: &Route) -> bool {
-        let remembered = self.remembered.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        remembered.contains(route) || remembered.iter().any(|known| known.is_pattern() && known.covers(route))
+        let remembered = self.remembered();
+        remembered.contains_key(route) || remembered.keys().any(|known| known.is_pattern() && known.covers(route))
     }
 
     /// Sets why routes may be missing: a plugin did not load or is still loading, and its routes are unknown. `None` if no route is
@@ -343,12 +367,20 @@ impl Listeners {
         table.values().chain(relays.iter()).filter_map(|entry| entry.registration.deadline).max()
     }
 
+    /// The routes that have a listener of their own now, sorted.
+    #[must_use]
+    #[doc(hidden)] // for the host
+    pub fn own_routes(&self) -> Vec<Route> {
+        let mut routes: Vec<Route> = self.table.load().keys().filter(|route| !route.is_pattern()).cloned().collect();
+        routes.sort();
+        routes
+    }
+
     /// The routes that are answered now, sorted. Relays appear as their patterns.
     #[must_use]
     pub fn routes(&self) -> Vec<Route> {
-        let (table, relays) = (self.table.load(), self.relays.load());
-        let registered = table.keys().filter(|route| !route.is_pattern()).cloned();
-        let mut routes: Vec<Route> = registered.chain(relays.iter().map(|relay| relay.registration.route.clone())).collect();
+        let mut routes = self.own_routes();
+        routes.extend(self.relays());
         routes.sort();
         routes.dedup();
         routes

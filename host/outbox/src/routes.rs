@@ -1,6 +1,6 @@
 //! Keeps the table of routes and this process's routes in step.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,12 +57,11 @@ impl RouteKeeper {
         // Before the look: what changes after it is seen once more.
         self.is_noted_unseen &= !self.seen.has_changed().unwrap_or(false);
         self.seen.mark_unchanged();
-        let (routes, mut known) = (self.listeners.routes(), self.store.routes().await?);
-        // Those that are new here, and those that somebody had forgotten though this host answers them.
-        let noted: HashSet<&Route> =
-            known.iter().filter(|known| known.first_seen_at.is_some()).map(|known| &known.route).collect();
-        if routes.iter().any(|route| !noted.contains(route)) {
-            self.store.remember_routes(&routes).await?;
+        let (own, relayed) = (self.listeners.own_routes(), self.listeners.relays());
+        let mut known = self.store.routes().await?;
+        // A route may be new here, or an operator made the table forget a route that this host answers.
+        if !are_noted(&own, &relayed, &known) {
+            self.store.remember_routes(&own, &relayed).await?;
             self.is_noted_unseen = true;
             // All tables may have been emptied, and the row of this host and its partitions be gone, too.
             self.partitions.request_beat();
@@ -71,6 +70,14 @@ impl RouteKeeper {
         take_in(known, &self.listeners);
         Ok(())
     }
+}
+
+/// Whether the table has all routes of `own` as routes with a listener of their own, and all of `relayed`.
+fn are_noted(own: &[Route], relayed: &[Route], known: &[RouteRecord]) -> bool {
+    let noted: HashMap<&Route, &RouteRecord> =
+        known.iter().filter(|known| known.first_seen_at.is_some()).map(|known| (&known.route, known)).collect();
+    let is_own = |route: &Route| noted.get(route).is_some_and(|known| known.had_own_listener());
+    own.iter().all(is_own) && relayed.iter().all(|route| noted.contains_key(route))
 }
 
 impl Recurring for RouteKeeper {
@@ -110,7 +117,7 @@ pub(crate) async fn note(store: &dyn Store, listeners: &Listeners, loading: usiz
         (true, 1) => tracing::info!("1 plugin is still loading; events that are due wait until it serves"),
         (true, loading) => tracing::info!("{loading} plugins are still loading; events that are due wait until they serve"),
     }
-    store.remember_routes(&routes).await
+    store.remember_routes(&listeners.own_routes(), &listeners.relays()).await
 }
 
 /// Learns which routes are paused, and which have a listener in any host or had one.
@@ -121,7 +128,10 @@ pub(crate) async fn learn(store: &dyn Store, listeners: &Listeners) -> Result<()
 
 fn take_in(known: Vec<RouteRecord>, listeners: &Listeners) {
     listeners.set_paused(paused(&known));
-    listeners.remember(known.into_iter().filter(|known| known.first_seen_at.is_some()).map(|known| known.route));
+    let answered = known.into_iter().filter(|known| known.first_seen_at.is_some());
+    let (relayed, own): (Vec<RouteRecord>, Vec<RouteRecord>) = answered.partition(|known| known.only_relayed);
+    listeners.remember(own.into_iter().map(|known| known.route));
+    listeners.remember_relayed(relayed.into_iter().map(|known| known.route));
 }
 
 /// The paused routes, each with what its events are parked with.

@@ -57,8 +57,9 @@ pub trait RouteStore: Send + Sync {
         limit: u32,
     ) -> Result<Vec<Fence>, StoreError>;
 
-    /// Notes that these routes have a listener.
-    async fn remember_routes(&self, routes: &[Route]) -> Result<(), StoreError>;
+    /// Notes that the routes of `own` have a listener of their own, and that relays take those of `relayed`: routes or patterns. A
+    /// route that ever had a listener of its own stays noted as such.
+    async fn remember_routes(&self, own: &[Route], relayed: &[Route]) -> Result<(), StoreError>;
 
     /// Pauses a route, whether it is known or not: hosts park its events from now on. False when it was paused already.
     async fn pause(&self, route: &Route, audit: &Audit) -> Result<bool, StoreError>;
@@ -81,6 +82,8 @@ pub struct RouteRecord {
     pub route: Route,
     /// Since when it has had a listener; `None` when it never had one.
     pub first_seen_at: Option<Timestamp>,
+    /// Whether only relays have answered it. A relay's pattern takes its events, too.
+    pub only_relayed: bool,
     /// Since when it is paused.
     pub paused_at: Option<Timestamp>,
     /// Who paused it.
@@ -109,12 +112,19 @@ impl RouteRecord {
         is_known.then_some(Self { waiting: 0, parked: 0, blocked: 0, dead: 0, ..self })
     }
 
+    /// Whether it ever had a listener of its own. Only a relay that names it exactly takes its events then.
+    #[must_use]
+    pub fn had_own_listener(&self) -> bool {
+        self.first_seen_at.is_some() && !self.only_relayed
+    }
+
     /// A route of which nothing is known; for tests, which change what they need.
     #[must_use]
     pub fn new(route: Route) -> Self {
         Self {
             route,
             first_seen_at: None,
+            only_relayed: false,
             paused_at: None,
             paused_by: None,
             pause_reason: None,

@@ -187,6 +187,7 @@ pub(super) fn route(row: &impl Named) -> Result<Option<RouteRecord>, sqlx::Error
     Ok(RouteRecord {
         route,
         first_seen_at: row.optional_moment("first_seen_at")?,
+        only_relayed: row.optional_number("only_relayed")? == Some(1),
         paused_at: row.optional_moment("paused_at")?,
         paused_by: row.optional_string("paused_by")?,
         pause_reason: row.optional_string("reason")?,

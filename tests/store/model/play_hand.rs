@@ -54,7 +54,7 @@ impl<D: Database> Player<'_, D> {
             }
             Step::Remember { routes } => {
                 let routes: Vec<_> = routes.iter().map(|names| route(*names)).collect();
-                said("remember_routes", self.store.remember_routes(&routes).await)?;
+                said("remember_routes", self.store.remember_routes(&routes, &[]).await)?;
                 self.table.remembered.extend(routes);
                 Ok(())
             }

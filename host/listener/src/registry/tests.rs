@@ -129,6 +129,22 @@ fn a_relay_answers_what_its_pattern_covers_and_nobody_else_does() {
 }
 
 #[test]
+fn a_pattern_takes_a_route_that_only_relays_have_answered() {
+    let placed = Route::new("Order", "OrderPlaced").expect("valid");
+    let relay = |event_type: &str| vec![(Owner::Sink("orders".into()), registration("Order", event_type))];
+    let listeners = Listeners::default();
+    listeners.set_relays(relay("OrderPlaced")).expect("one");
+    listeners.set_relays(relay("*")).expect("one");
+    assert!(listeners.find(&placed).is_some());
+
+    listeners.remember_relayed([placed.clone()]);
+    assert!(listeners.find(&placed).is_some(), "a relay of another host");
+    listeners.remember([placed.clone()]);
+    listeners.remember_relayed([placed.clone()]);
+    assert!(listeners.find(&placed).is_none(), "it had a listener of its own");
+}
+
+#[test]
 fn events_of_a_pattern_are_answered_here_and_waited_for_elsewhere() {
     let placed = Route::new("Order", "OrderPlaced").expect("valid");
     let listeners = Listeners::default();

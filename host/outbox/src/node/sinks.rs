@@ -104,7 +104,7 @@ impl<'s> Relays<'s> {
         let (aggregate, event) = (known.route.aggregate_type.as_str(), known.route.event_type.as_str());
         let any = Route::ANY;
         // A pattern does not apply to a route that had a listener of its own.
-        let had_its_own = known.first_seen_at.is_some();
+        let had_its_own = known.had_own_listener();
         let applies = |(aggregate, event): (&str, &str)| !(had_its_own && (aggregate == any || event == any));
         let most_exact_first = [(aggregate, event), (aggregate, any), (any, event), (any, any)];
         most_exact_first.into_iter().filter(|key| applies(*key)).find_map(|key| self.positions.get(&key).copied())

@@ -342,7 +342,7 @@ pub(super) fn never_had_listener(facts: &Facts, record: &Record) -> bool {
 /// Why no relay takes it; `None` where none covers it, or one does.
 pub(super) fn passed_by_relays(facts: &Facts, record: &Record) -> Option<String> {
     let route = Route::new(record.aggregate_type.as_str(), record.event_type.as_str()).ok()?;
-    let had_listener = facts.routes.iter().any(|known| known.route == route && known.first_seen_at.is_some());
+    let had_listener = facts.routes.iter().any(|known| known.route == route && known.had_own_listener());
     if had_listener { passed_over(&route, &facts.relays) } else { None }
 }
 

@@ -60,19 +60,19 @@ UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
 SET parked = NULL, due_at = available_at, locked_by = ?, locked_at = UTC_TIMESTAMP(6), lease_end = UTC_TIMESTAMP(6)";
 
-/// Bound: rows of [aggregate_type, event_type].
+/// Bound: 1 if relays take them, rows of [aggregate_type, event_type], the first again.
 const REMEMBER: &str = "
-INSERT INTO outbox_event_route (aggregate_type, event_type, first_seen_at)
-SELECT aggregate_type, event_type, UTC_TIMESTAMP(6)
+INSERT INTO outbox_event_route (aggregate_type, event_type, first_seen_at, only_relayed)
+SELECT aggregate_type, event_type, UTC_TIMESTAMP(6), ?
 FROM JSON_TABLE(?, '$[*]' COLUMNS (aggregate_type VARCHAR(64) CHARACTER SET utf8mb4 PATH '$[0]',
                                    event_type VARCHAR(128) CHARACTER SET utf8mb4 PATH '$[1]')) AS route
-ON DUPLICATE KEY UPDATE first_seen_at = outbox_event_route.first_seen_at";
+ON DUPLICATE KEY UPDATE only_relayed = LEAST(outbox_event_route.only_relayed, ?)";
 
 /// Without counts: the routes themselves are few.
 const ROUTES: &str = concat!(
     "
 SELECT name.aggregate_type, name.event_type, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', first_seen_at) AS first_seen_at,
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', paused_at) AS paused_at, paused_by, reason,
+       only_relayed, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', paused_at) AS paused_at, paused_by, reason,
        0 AS waiting, 0 AS parked, 0 AS blocked, 0 AS dead
 FROM (SELECT aggregate_type, event_type FROM outbox_event_route
       UNION SELECT aggregate_type, event_type FROM outbox_event_pause) AS name
@@ -88,7 +88,7 @@ ORDER BY 1, 2"
 const COUNT: &str = concat!(
     "
 SELECT name.aggregate_type, name.event_type, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', first_seen_at) AS first_seen_at,
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', paused_at) AS paused_at, paused_by, reason, waiting, parked, blocked, dead
+       only_relayed, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', paused_at) AS paused_at, paused_by, reason, waiting, parked, blocked, dead
 FROM (
   SELECT aggregate_type, event_type, CAST(SUM(waiting) AS SIGNED) AS waiting, CAST(SUM(parked) AS SIGNED) AS parked,
          CAST(SUM(blocked) AS SIGNED) AS blocked, CAST(SUM(dead) AS SIGNED) AS dead
@@ -164,8 +164,13 @@ impl RouteStore for MySqlStore {
         patiently(self, || try_unpark(self, owner, &chosen)).await
     }
 
-    async fn remember_routes(&self, routes: &[Route]) -> Result<(), StoreError> {
-        patiently(self, || self.execute("record routes", self.statement(REMEMBER).bind(pairs(routes)))).await?;
+    async fn remember_routes(&self, own: &[Route], relayed: &[Route]) -> Result<(), StoreError> {
+        for (routes, only_relayed) in [(own, 0_i16), (relayed, 1)] {
+            if !routes.is_empty() {
+                let statement = || self.statement(REMEMBER).bind(only_relayed).bind(pairs(routes)).bind(only_relayed);
+                patiently(self, || self.execute("record routes", statement())).await?;
+            }
+        }
         Ok(())
     }
 

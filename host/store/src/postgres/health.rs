@@ -21,7 +21,7 @@ const INDEXES: [&str; 7] = [
 /// What a host needs of each table.
 const RIGHTS: [(&str, &[&str]); 9] = [
     ("outbox_event", &["SELECT", "INSERT", "UPDATE", "DELETE"]),
-    ("outbox_event_route", &["SELECT", "INSERT"]),
+    ("outbox_event_route", &["SELECT", "INSERT", "UPDATE"]),
     ("outbox_event_pause", &["SELECT", "INSERT", "DELETE"]),
     ("outbox_event_node", &["SELECT", "INSERT", "UPDATE", "DELETE"]),
     ("outbox_event_partition", &["SELECT", "UPDATE"]),

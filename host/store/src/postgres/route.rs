@@ -42,17 +42,19 @@ WHERE parked IS NOT NULL AND (aggregate_type, event_type) > ($1::text, $2::text)
 ORDER BY aggregate_type, event_type LIMIT 1"
 );
 
-/// $1 aggregate types, $2 event types.
+/// $1 aggregate types, $2 event types, $3 1 if relays take them. Distinct, since one statement updates no row twice.
 const REMEMBER: &str = "
-INSERT INTO outbox_event_route (aggregate_type, event_type, first_seen_at)
-SELECT aggregate_type, event_type, now() FROM unnest($1::text[], $2::text[]) AS route (aggregate_type, event_type)
+INSERT INTO outbox_event_route (aggregate_type, event_type, first_seen_at, only_relayed)
+SELECT DISTINCT aggregate_type, event_type, now(), $3::smallint
+FROM unnest($1::text[], $2::text[]) AS route (aggregate_type, event_type)
 ORDER BY aggregate_type, event_type
-ON CONFLICT DO NOTHING";
+ON CONFLICT (aggregate_type, event_type) DO UPDATE SET only_relayed = 0
+WHERE outbox_event_route.only_relayed > excluded.only_relayed";
 
 /// Without counts: the routes themselves are few.
 const ROUTES: &str = concat!(
     "
-SELECT aggregate_type, event_type, first_seen_at, paused_at, paused_by, reason,
+SELECT aggregate_type, event_type, first_seen_at, only_relayed, paused_at, paused_by, reason,
        0::bigint AS waiting, 0::bigint AS parked, 0::bigint AS blocked, 0::bigint AS dead
 FROM outbox_event_route FULL JOIN outbox_event_pause USING (aggregate_type, event_type)
 WHERE ",
@@ -63,7 +65,7 @@ ORDER BY aggregate_type, event_type"
 
 /// $1 most routes. Each number from the index that holds just those rows.
 const COUNT: &str = concat!("
-SELECT aggregate_type, event_type, first_seen_at, paused_at, paused_by, reason, waiting, parked, blocked, dead
+SELECT aggregate_type, event_type, first_seen_at, only_relayed, paused_at, paused_by, reason, waiting, parked, blocked, dead
 FROM (
   SELECT aggregate_type, event_type, sum(waiting)::bigint AS waiting, sum(parked)::bigint AS parked,
          sum(blocked)::bigint AS blocked, sum(dead)::bigint AS dead
@@ -146,9 +148,11 @@ impl RouteStore for PostgresStore {
         self.all("unpark events", statement).await?.iter().map(as_it_is).collect()
     }
 
-    async fn remember_routes(&self, routes: &[Route]) -> Result<(), StoreError> {
-        if !routes.is_empty() {
-            self.execute("record routes", names(self.statement(REMEMBER), routes)).await?;
+    async fn remember_routes(&self, own: &[Route], relayed: &[Route]) -> Result<(), StoreError> {
+        for (routes, only_relayed) in [(own, 0_i16), (relayed, 1)] {
+            if !routes.is_empty() {
+                self.execute("record routes", names(self.statement(REMEMBER), routes).bind(only_relayed)).await?;
+            }
         }
         Ok(())
     }

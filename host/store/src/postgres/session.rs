@@ -85,7 +85,7 @@ SELECT EXISTS (
          WHERE session = 1 AND owner <> $1::text AND alive_until > now()
            AND hashtextextended('outbox_event_node'::regclass::oid::text || '/' || owner, 0) NOT IN (SELECT key FROM locks)
          ORDER BY owner)::text[] AS free_sessions,
-       (SELECT hashtextextended(coalesce(json_agg(json_build_array(aggregate_type, event_type, first_seen_at, paused_at, paused_by, reason)
+       (SELECT hashtextextended(coalesce(json_agg(json_build_array(aggregate_type, event_type, first_seen_at, only_relayed, paused_at, paused_by, reason)
                                      ORDER BY aggregate_type, event_type)::text, ''), 0)::text
         FROM outbox_event_route FULL JOIN outbox_event_pause USING (aggregate_type, event_type)) AS routes_digest"#;
 

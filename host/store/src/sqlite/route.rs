@@ -31,14 +31,16 @@ SELECT aggregate_type, event_type FROM outbox_event
 WHERE parked IS NOT NULL AND (aggregate_type, event_type) > (?1, ?2)
 ORDER BY aggregate_type, event_type LIMIT 1";
 
+/// ?1 rows of [aggregate_type, event_type], ?2 now, ?3 1 if relays take them.
 const REMEMBER: &str = "
-INSERT INTO outbox_event_route (aggregate_type, event_type, first_seen_at)
-SELECT value ->> 0, value ->> 1, ?2 FROM jsonb_each(?1) WHERE true
-ON CONFLICT DO NOTHING";
+INSERT INTO outbox_event_route (aggregate_type, event_type, first_seen_at, only_relayed)
+SELECT value ->> 0, value ->> 1, ?2, ?3 FROM jsonb_each(?1) WHERE true
+ON CONFLICT (aggregate_type, event_type) DO UPDATE SET only_relayed = 0
+WHERE outbox_event_route.only_relayed > excluded.only_relayed";
 
 /// Without counts: the routes themselves are few.
 const ROUTES: &str = "
-SELECT name.aggregate_type, name.event_type, first_seen_at, paused_at, paused_by, reason,
+SELECT name.aggregate_type, name.event_type, first_seen_at, only_relayed, paused_at, paused_by, reason,
        0 AS waiting, 0 AS parked, 0 AS blocked, 0 AS dead
 FROM (SELECT aggregate_type, event_type FROM outbox_event_route
       UNION SELECT aggregate_type, event_type FROM outbox_event_pause) AS name
@@ -48,7 +50,7 @@ ORDER BY 1, 2";
 
 /// ?1 most routes. Each number from the index that holds just those rows.
 const COUNT: &str = "
-SELECT name.aggregate_type, name.event_type, first_seen_at, paused_at, paused_by, reason, waiting, parked, blocked, dead
+SELECT name.aggregate_type, name.event_type, first_seen_at, only_relayed, paused_at, paused_by, reason, waiting, parked, blocked, dead
 FROM (
   SELECT aggregate_type, event_type, sum(waiting) AS waiting, sum(parked) AS parked, sum(blocked) AS blocked, sum(dead) AS dead
   FROM (
@@ -111,8 +113,13 @@ impl RouteStore for SqliteStore {
         rows.iter().map(as_it_is).collect()
     }
 
-    async fn remember_routes(&self, routes: &[Route]) -> Result<(), StoreError> {
-        self.execute("record routes", self.statement(REMEMBER).bind(pairs(routes)).bind(self.now_micros())).await?;
+    async fn remember_routes(&self, own: &[Route], relayed: &[Route]) -> Result<(), StoreError> {
+        for (routes, only_relayed) in [(own, 0_i16), (relayed, 1)] {
+            if !routes.is_empty() {
+                let statement = self.statement(REMEMBER).bind(pairs(routes)).bind(self.now_micros());
+                self.execute("record routes", statement.bind(only_relayed)).await?;
+            }
+        }
         Ok(())
     }
 

@@ -57,8 +57,8 @@ impl RouteStore for MemoryStore {
         .await
     }
 
-    async fn remember_routes(&self, routes: &[Route]) -> Result<(), StoreError> {
-        self.run("remember_routes", |world| world.table.remembered.extend(routes.iter().cloned())).await
+    async fn remember_routes(&self, own: &[Route], relayed: &[Route]) -> Result<(), StoreError> {
+        self.run("remember_routes", |world| world.table.remembered.extend(own.iter().chain(relayed).cloned())).await
     }
 
     async fn pause(&self, _: &Route, _: &Audit) -> Result<bool, StoreError> {

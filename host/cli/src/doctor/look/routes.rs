@@ -36,8 +36,8 @@ impl Here {
     /// Whether a plugin or relay here takes the events of a route. A pattern leaves alone a route that had a listener of its own.
     fn answers(&self, known: &RouteRecord) -> bool {
         let route = &known.route;
-        let is_new = known.first_seen_at.is_none();
-        let takes = |relay: &Route| relay == route || is_new && relay.is_pattern() && relay.covers(route);
+        let had_its_own = known.had_own_listener();
+        let takes = |relay: &Route| relay == route || !had_its_own && relay.is_pattern() && relay.covers(route);
         self.answered.contains(route) || self.relays.iter().any(takes)
     }
 }
