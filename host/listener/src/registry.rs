@@ -113,8 +113,9 @@ fn remember(remembered: &mut Remembered, routes: impl IntoIterator<Item = Route>
     }
 }
 
-/// Maps each route to its listener. Every event reads it without a lock. A change replaces the whole table, so no event sees a part of a
-/// change.
+/// Maps each route to its listener. Finding a registered listener takes no lock. If a relay's pattern covers the route, the event takes two
+/// short locks: on the remembered routes, and on the breakers of the pattern. A change replaces the whole table, so no event sees a part
+/// of a change.
 #[derive(Debug)]
 pub struct Listeners {
     table: ArcSwap<Table>,
