@@ -1,4 +1,4 @@
-//! What a host logs: the lines that the specification asks for, each readable alone, and who decides what is logged.
+//! What a host logs: the required lines, each readable alone, and who decides what is logged.
 
 use std::fs;
 use std::path::PathBuf;

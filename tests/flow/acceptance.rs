@@ -1,4 +1,4 @@
-//! The four tests that the specification asks for.
+//! Acceptance tests: a rollback, the hot path, overflow to the poller, and repeated failure.
 
 use outbox::dispatcher::DispatcherConfig;
 use outbox::{Failure, Status};

@@ -12,7 +12,7 @@ use super::name::check;
 use super::{AggregateType, Envelope, EventId, Headers, HeadersError, Keeping, NameError, Route};
 use crate::time::{Timestamp, system_clock};
 
-/// The largest payload: 1 MiB. Source: specification 5.2.
+/// The largest payload: 1 MiB.
 pub const MAX_PAYLOAD_BYTES: usize = 1_048_576;
 
 /// Why an envelope could not be built. Nothing was written; build it again, corrected.

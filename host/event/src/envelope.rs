@@ -23,7 +23,6 @@ pub enum Keeping {
 }
 
 /// An event as its writer hands it over: checked, complete, immutable, cheap to clone.
-/// Source: specification 5.
 ///
 /// ```
 /// use std::time::Duration;

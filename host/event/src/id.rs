@@ -16,7 +16,6 @@ const MAX: usize = 36;
 /// The key of one event, the same at every delivery: 1 to 36 visible ASCII characters.
 ///
 /// Ids that we make are ULIDs, ever larger within a process. Ids of other writers may be UUIDs or any other short text.
-/// Source: specification 5.1, `eventId`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventId {
     bytes: [u8; MAX],

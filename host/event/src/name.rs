@@ -115,13 +115,11 @@ macro_rules! name {
 
 name! {
     /// What happened, for example `OrderPlaced`: 1 to 128 characters, compared byte by byte.
-    /// Source: specification 6.1.
     EventType, "event_type", 128
 }
 
 name! {
     /// To what kind of thing it happened, for example `Order`: 1 to 64 characters, compared byte by byte.
-    /// Source: specification 6.4.
     AggregateType, "aggregate_type", 64
 }
 

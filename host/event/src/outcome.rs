@@ -8,7 +8,7 @@ use std::time::Duration;
 /// What a listener function returns.
 pub type Answer = Result<DispatchResult, Failure>;
 
-/// How a listener ends an event, or puts it off. Source: specification 12.4.
+/// How a listener ends an event, or puts it off.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DispatchResult {
     /// The event is finished.

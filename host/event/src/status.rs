@@ -3,7 +3,6 @@
 use serde::{Deserialize, Serialize};
 
 /// Where an event stands. DONE and DEAD absorb; only a replay leaves DEAD.
-/// Source: specification 4.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 #[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]

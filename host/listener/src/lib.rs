@@ -82,7 +82,6 @@ pub struct Visit<'a> {
 ///
 /// Implemented by closures from `Arc<Event>` to a future of `Result<DispatchResult, Failure>`. A listener is called at least
 /// once for each event; it may be cut off at any await when its deadline or its lease ends.
-/// Source: specification 11.1.
 pub trait Listener: Send + Sync + 'static {
     /// Handles one event. A listener without effects turns its outcome into a [`Reply`] by `into()`.
     fn call<'a>(&'a self, visit: Visit<'a>) -> BoxFuture<'a, Reply>;

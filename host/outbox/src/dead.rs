@@ -1,4 +1,4 @@
-//! Dead events: look at them, bring them back, throw them away. Source: specification 18.
+//! Dead events: look at them, bring them back, throw them away.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -40,7 +40,7 @@ use crate::store::{SharedStore, Store, TransactionalStore};
 use crate::writer::{HotPath, OutboxTransaction, WriteError, Writer};
 use running::{Running, Signals};
 
-/// A running outbox: it writes, delivers, and cleans up until it is shut down. Source: specification 20.
+/// A running outbox: it writes, delivers, and cleans up until it is shut down.
 ///
 /// A handle: its clones are the same outbox, and cost nothing. [`shutdown`](Self::shutdown) on any of them stops it for all. Where
 /// nobody calls that, everything ends when the last clone is dropped, and claims end with their leases. A listener that holds a

@@ -79,7 +79,7 @@ enum OnDuplicate {
     Skip,
 }
 
-/// Writes events inside the caller's transaction. Source: specification 7.
+/// Writes events inside the caller's transaction.
 ///
 /// Where a transaction cannot become an [`OutboxTransaction`], the events are written through its connection, and their
 /// [`Receipt`] says when it has committed:

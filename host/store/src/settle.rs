@@ -130,7 +130,7 @@ pub(super) fn objects(written: &[Written]) -> String {
     serde_json::to_string(written).expect("numbers and texts are JSON")
 }
 
-/// Longest stored error, in characters. Source: specification 8.3.
+/// Longest stored error, in characters.
 const MAX_ERROR_CHARS: usize = 4_000;
 
 /// Longest stored reason of an event that was given back, in characters: it may be written for each event of a long queue.

@@ -44,7 +44,7 @@ mod tests {
     fn a_comment_becomes_a_description() {
         assert_eq!(in_plain_words("Who; `None` for nobody."), "Who; `null` for nobody.");
         assert_eq!(in_plain_words("As [`Owner`] and [`x`](crate::x), or [a page](y)."), "As `Owner` and `x`, or [a page](y).");
-        assert_eq!(in_plain_words("The state. Source: specification 4.2."), "The state.");
+        assert_eq!(in_plain_words("The state. Source: RFC 9457."), "The state.");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::units::{ByteSize, duration, too_long};
 /// Each worker is a task with its stack of futures; more of them than this is a slip of the finger.
 const MOST_WORKERS: usize = 65_536;
 
-/// How events are dispatched. Source: specification 9.1.
+/// How events are dispatched.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DispatcherConfig {

@@ -6,7 +6,7 @@ use crate::event::Event;
 use crate::listener::Outcome;
 
 /// Called around every attempt. All calls of `before` for one attempt share the dispatcher's deadline, and so do all calls of
-/// `after`. Source: specification 9.3, 9.5.
+/// `after`.
 #[async_trait]
 pub trait Interceptor: Send + Sync + 'static {
     /// Called before the listener, in the order of registration; also for events without a listener, or with one that is paused.

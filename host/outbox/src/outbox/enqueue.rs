@@ -11,7 +11,7 @@ use crate::store::{Claimed, Due, SharedStore};
 
 impl<S: SharedStore> Outbox<S> {
     /// How many more events would find room in the queues: hot, cold. Room that is kept for events of open transactions counts
-    /// as taken. 0 while the outbox stops. Source: specification 9.
+    /// as taken. 0 while the outbox stops.
     #[must_use]
     pub fn queue_room(&self) -> (usize, usize) {
         (self.inner.queue.hot_room(), self.inner.queue.cold_room().events)

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::{duration, too_long};
 
-/// How the poller walks the table. Source: specification 10.
+/// How the poller walks the table.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PollerConfig {

@@ -56,7 +56,7 @@ impl Policy<'_> {
 
 impl SettlementRules {
     /// Turns an outcome into what the store must write, for an event that failed `attempts` times and was deferred `deferrals`
-    /// times before. Delays, not times: the database's clock turns them into times. Source: specification 9.3, 12.4.
+    /// times before. Delays, not times: the database's clock turns them into times.
     #[must_use]
     pub(crate) fn settle(self, outcome: Outcome, attempts: u32, deferrals: u32, policy: &Policy<'_>) -> Settlement {
         match outcome {

@@ -7,7 +7,6 @@ pub type HookError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Called around every write: `before_write` → insert → `after_write` → commit or rollback → `after_commit` or
 /// `after_rollback`. Errors and panics of the last three are logged and swallowed: the write stands whatever they say.
-/// Source: specification 7.2.
 ///
 /// When nobody knows how a transaction ended (a receipt was dropped, or the database did not answer the commit), neither of the
 /// last two is called. An event is changed by [`Envelope::with`], which keeps its payload, or [`Envelope::to_builder`]:

@@ -30,7 +30,7 @@ fn no() -> String {
 }
 
 #[test]
-fn every_row_of_the_specification() {
+fn every_outcome_has_its_settlement() {
     assert_eq!(settled(Outcome::Done, 0), Settlement::Done);
     assert_eq!(settled(Outcome::RetryAfter(SECOND), 2), Settlement::Deferred { after: SECOND });
     assert_eq!(settled(Outcome::Dead(no()), 0), dead("no"));
