@@ -64,8 +64,8 @@ pub use unroutable::{awaited, is_unroutable};
 pub struct Visit<'a> {
     /// The event.
     pub event: &'a Arc<Event>,
-    /// The number of the worker that calls, from 0. A worker makes one call at a time, so state that a listener keeps per worker needs no
-    /// sharing.
+    /// The number of the worker that calls, from 0. A worker makes one call at a time, so an application's listener can keep state per
+    /// worker without sharing it. Plugins and relays ignore it.
     pub worker: usize,
     /// The number of the event's batch. Events of one batch share it.
     pub batch: u64,
