@@ -65,6 +65,27 @@ fn a_sink_that_cannot_be_reached_is_told_without_its_password() {
 }
 
 #[test]
+fn a_host_whose_sinks_cannot_be_made_does_not_start_and_says_why() {
+    let place = place(
+        "[sinks.orders]\nkind = \"amqp\"\nurl = \"amqps://127.0.0.1:1\"\nca_file = \"authority.pem\"\n\
+         [routes.\"Order/*\"]\nsink = \"orders\"\n",
+    );
+    // A file of PEM, but what it holds is no certificate.
+    let authority = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    fs::write(place.path().join("authority.pem"), authority).expect("written");
+
+    let ended = place.run(&["run"]);
+
+    assert_eq!(ended.code, Some(4), "{}", ended.stderr);
+    assert!(ended.stderr.contains("the sinks cannot be made"), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("sinks.orders: a certificate in") && !ended.stderr.contains("there are no sinks"),
+        "{}",
+        ended.stderr
+    );
+}
+
+#[test]
 fn a_test_of_a_sink_logs_like_a_host_only_if_asked() {
     let place = place(&format!("[log]\nlevel = \"debug\"\n{NOWHERE}"));
 

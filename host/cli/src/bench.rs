@@ -133,7 +133,7 @@ impl BenchCommand {
     fn sink(&self, config: &Config) -> Result<Option<Arc<dyn Sink>>, Failure> {
         let Some(name) = &self.relay else { return Ok(None) };
         let unknown = || crate::sinks::unknown(name, config.sinks().keys(), None);
-        Ok(Some(crate::sinks::connect(config).get(name).ok_or_else(unknown)?))
+        Ok(Some(crate::sinks::connect(config)?.get(name).ok_or_else(unknown)?))
     }
 
     /// Measures the database of this URL, in a table of its own.

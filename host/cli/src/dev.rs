@@ -72,7 +72,7 @@ impl DevCommand {
         let store = database::open(config, Missing::Create).await?;
         let server = serve::bind_in_dev(config.http.clone(), config.log.format).await?;
         let telemetry = telemetry::start()?;
-        let outbox = host::builder(store, config, telemetry.as_ref()).migrate(true).start().await?;
+        let outbox = host::builder(store, config, telemetry.as_ref())?.migrate(true).start().await?;
         if let Some(server) = &server {
             server.serve(&outbox);
         }

@@ -23,8 +23,15 @@ const ECHO: Duration = Duration::from_millis(100);
 const CLOSING: Duration = Duration::from_secs(2);
 
 /// A host as the configuration wants it, not yet started.
-pub(crate) fn builder(store: Arc<dyn Store>, config: &Config, telemetry: Option<&Telemetry>) -> OutboxBuilder<Arc<dyn Store>> {
-    let sinks = sinks::connect(config);
+///
+/// # Errors
+/// If the sinks cannot be made.
+pub(crate) fn builder(
+    store: Arc<dyn Store>,
+    config: &Config,
+    telemetry: Option<&Telemetry>,
+) -> Result<OutboxBuilder<Arc<dyn Store>>, Failure> {
+    let sinks = sinks::connect(config)?;
     sinks::follow_files(config, &sinks);
     let builder = Outbox::single_node(store)
         .mode(config.mode)
@@ -42,11 +49,11 @@ pub(crate) fn builder(store: Arc<dyn Store>, config: &Config, telemetry: Option<
         .into_iter()
         .fold(builder, |builder, (route, relay)| builder.relay((route.aggregate_type, route.event_type), relay));
     let retry = &config.retry;
-    match retry.policy {
+    Ok(match retry.policy {
         Policy::Exponential => builder.retry(Exponential { base: retry.base, max: retry.max }),
         Policy::Fixed => builder.retry(Fixed(retry.base)),
         Policy::Jittered => builder.retry(Jittered(Fixed(retry.base))),
-    }
+    })
 }
 
 /// Whoever only relays need not make an empty directory. One that was named must be there: it may be a volume that is not mounted.

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use outbox::Mode;
 pub(crate) use outbox::node::{PluginState, PluginStatus};
+use outbox::sink::Sinks;
 use outbox::wasm::{self, ChildCompiler, Compile, Resolve, Source, State};
 pub(crate) use outbox::wasm::{
     Anatomy, CoreModule, Limits, LoadError, LockChange, Locked, PluginReport, PluginsConfig, RolledBack, WherePinned,
@@ -11,7 +12,6 @@ pub(crate) use outbox::wasm::{
 
 use crate::config::{Config, cache_dir, reference};
 use crate::output::busy;
-use crate::sinks;
 
 /// The settings for the room that loads plugins, which asks us for what manifests only refer to. Every command has the same cache
 /// and the same sandbox, so that none compiles what another did.
@@ -22,7 +22,11 @@ pub(crate) fn settings(config: &Config) -> PluginsConfig {
 
 /// The settings for looking at plugins without a host, whose sinks they may be granted.
 fn alone(config: &Config) -> PluginsConfig {
-    PluginsConfig { sinks: sinks::connect(config), ..settings(config) }
+    let sinks = Sinks::connect(&config.sinks()).unwrap_or_else(|error| {
+        tracing::error!(%error, "the sinks cannot be made; plugins with a grant for a sink do not load");
+        Sinks::default()
+    });
+    PluginsConfig { sinks, ..settings(config) }
 }
 
 /// This very program, also when an update has replaced its file meanwhile.

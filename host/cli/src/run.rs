@@ -119,7 +119,7 @@ impl RunCommand {
 
     async fn try_to_start(&self, config: &Config, telemetry: Option<&Telemetry>) -> Result<Outbox<Arc<dyn Store>>, Failure> {
         let store = database::open(config, if self.migrate { Missing::Create } else { Missing::Refuse }).await?;
-        let outbox = host::builder(store, config, telemetry).migrate(self.migrate).start().await;
+        let outbox = host::builder(store, config, telemetry)?.migrate(self.migrate).start().await;
         outbox.map_err(|error| database::not_started(error, config))
     }
 }

@@ -311,13 +311,12 @@ async fn follow(mut files: SinkFiles, sinks: Sinks) {
     }
 }
 
-/// Makes the sinks of a configuration, which was checked when it was read.
-pub(crate) fn connect(config: &Config) -> Sinks {
-    Sinks::connect(&config.sinks()).unwrap_or_else(|error| {
-        // A file that it names may have gone since.
-        tracing::error!(%error, "the sinks cannot be made; their relays fail");
-        Sinks::default()
-    })
+/// Makes the sinks of a configuration.
+///
+/// # Errors
+/// If a file that a sink refers to cannot be used, although the settings were checked when they were read.
+pub(crate) fn connect(config: &Config) -> Result<Sinks, Failure> {
+    Sinks::connect(&config.sinks()).map_err(|error| Failure::new(Exit::Config, "the sinks cannot be made").because(error))
 }
 
 #[cfg(test)]
