@@ -14,12 +14,13 @@ use outbox_http::Server;
 use crate::config::{Config, Override};
 use crate::database::{self, Missing};
 use crate::failure::{Exit, Failure};
-use crate::host::{self, Stop};
+use crate::host;
 use crate::output::{lines, or_dash, shown};
 use crate::plugin::list::answered;
 use crate::plugins::{PluginState, PluginStatus, answering};
 use crate::rights;
 use crate::serve;
+use crate::stop::Stop;
 use crate::telemetry;
 
 const AGGREGATE_TYPE: &str = "Order";

@@ -7,7 +7,6 @@ use std::time::Duration;
 use outbox::listener::{Exponential, Fixed, Jittered};
 use outbox::{Mode, Outbox, OutboxBuilder, Store};
 use outbox_http::Server;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::config::{Config, Policy};
 use crate::failure::{Exit, Failure};
@@ -15,10 +14,9 @@ use crate::output::{argument, shown};
 use crate::plugins;
 use crate::sinks;
 use crate::stderr;
+use crate::stop::Stop;
 use crate::telemetry::Telemetry;
 
-/// How soon after a signal the same one may come again by another way.
-const ECHO: Duration = Duration::from_millis(100);
 /// How long connections are waited for when everything else has ended. One may still be in a statement that a stop has left behind.
 const CLOSING: Duration = Duration::from_secs(2);
 
@@ -98,42 +96,6 @@ pub(crate) fn plugins_missing(config: &Config) -> Vec<String> {
         )
     };
     config.plugins.required.iter().filter(is_absent).map(absent).collect()
-}
-
-/// The two signals that mean: please stop.
-pub(crate) struct Stop {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Stop {
-    /// Listens from now on: a signal during the start is not lost.
-    pub(crate) fn listen() -> Result<Self, Failure> {
-        let listen = |kind| signal(kind).map_err(|error| Failure::new(Exit::Failed, "signals cannot be heard").because(error));
-        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
-    }
-
-    /// Waits for another one, after the first. Ctrl-C under a program that passes signals on arrives twice within a moment;
-    /// that is one wish, not two.
-    async fn again(&mut self) {
-        let echo = tokio::time::sleep(ECHO);
-        tokio::pin!(echo);
-        loop {
-            tokio::select! {
-                () = &mut echo => break,
-                () = self.wait() => {}
-            }
-        }
-        self.wait().await;
-    }
-
-    /// Waits for the next one.
-    pub(crate) async fn wait(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-    }
 }
 
 /// Drains the host; a second signal ends the program at once.

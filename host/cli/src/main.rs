@@ -45,6 +45,7 @@ mod sinks;
 mod state;
 mod stats;
 mod stderr;
+mod stop;
 mod systemd;
 mod telemetry;
 mod terminal;

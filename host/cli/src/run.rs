@@ -10,11 +10,12 @@ use outbox::{Mode, Outbox, Store};
 use crate::config::{Config, Kind, LogFormat, hide_password};
 use crate::database::{self, Missing};
 use crate::failure::{Exit, Failure};
-use crate::host::{self, Stop};
+use crate::host;
 use crate::logging;
 use crate::output::shown;
 use crate::plugins::PluginState;
 use crate::serve;
+use crate::stop::Stop;
 use crate::systemd;
 use crate::telemetry::{self, Telemetry};
 

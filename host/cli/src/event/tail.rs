@@ -8,9 +8,9 @@ use outbox::store::Filter;
 use super::{Matching, aggregate_id, route, stands};
 use crate::config::Config;
 use crate::failure::Failure;
-use crate::host::Stop;
 use crate::output::{self, Format, Output};
 use crate::place;
+use crate::stop::Stop;
 
 /// How many rows one statement brings while following.
 const PAGE: u32 = 500;

@@ -14,9 +14,9 @@ use super::build::Project;
 use super::sources::Sources;
 use crate::config::Config;
 use crate::failure::{Exit, Failure};
-use crate::host::Stop;
 use crate::output::{self, Colour, paint, shown};
 use crate::plugins;
+use crate::stop::Stop;
 
 /// Bytes of a payload or a value that are shown.
 const SHOWN: usize = 200;
