@@ -292,7 +292,7 @@ impl Amqp {
 
 #[async_trait]
 impl Link for Amqp {
-    async fn send(&self, batch: &Batch<'_>, deadline: Instant) {
+    async fn send(&self, batch: &Batch, deadline: Instant) {
         let connecting = self.connection.get(|open| open.works(), self.connect());
         let open = match tokio::time::timeout_at(deadline.into(), connecting).await {
             Ok(Ok(open)) => open,

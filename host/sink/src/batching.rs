@@ -33,7 +33,7 @@ type Answer = Result<(), SinkError>;
 pub(super) trait Link: Send + Sync + 'static {
     /// Sends messages, and answers each of them by `deadline`: as soon as its own answer is there, where the other side answers
     /// messages one by one. Batches of one link may be sent side by side.
-    async fn send(&self, batch: &Batch<'_>, deadline: Instant);
+    async fn send(&self, batch: &Batch, deadline: Instant);
 
     /// The receiver of a message, where the messages of a sink have one that may be away by itself; `None` for the whole sink.
     ///

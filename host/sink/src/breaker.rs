@@ -1,6 +1,6 @@
 //! Sends nothing to a sink that is down, for growing rests; after each rest one batch tries.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use outbox_event::SinkOutage;
@@ -120,13 +120,7 @@ impl Breaker {
     }
 
     /// Whether a batch may be sent. Report its result to the [`Pass`].
-    pub(super) fn admit(&self, now: Instant) -> Result<Pass<'_>, SinkError> {
-        Ok(Pass { breaker: self, is_trial: self.try_admit(now)? })
-    }
-
-    /// The same, and whether the batch is the one that tries. The caller reports the result to [`record`](Self::record), or abandons
-    /// the trial.
-    pub(super) fn try_admit(&self, now: Instant) -> Result<bool, SinkError> {
+    pub(super) fn admit(self: &Arc<Self>, now: Instant) -> Result<Pass, SinkError> {
         let mut state = self.lock();
         let is_trial = match &state.open {
             None => false,
@@ -136,16 +130,12 @@ impl Breaker {
         if is_trial {
             state.trying_since = Some(now);
         }
-        Ok(is_trial)
-    }
-
-    /// Another batch may try.
-    pub(super) fn abandon_trial(&self) {
-        self.lock().trying_since = None;
+        drop(state);
+        Ok(Pass { breaker: self.clone(), is_trial })
     }
 
     /// Records the result of a batch: `down` says why nothing could be sent, if so. Returns the rest before the next try.
-    pub(super) fn record(&self, down: Option<Down<'_>>, is_trial: bool, now: Instant) -> Duration {
+    fn record(&self, down: Option<Down<'_>>, is_trial: bool, now: Instant) -> Duration {
         let mut state = self.lock();
         // A batch that was sent before the sink went down says nothing about what comes after it.
         if let (Some(open), false) = (&state.open, is_trial) {
@@ -250,12 +240,12 @@ pub(super) struct Down<'r> {
 /// The right to send a batch. If it is dropped without a result, another batch may try.
 #[derive(Debug)]
 #[must_use = "tell it what came of the batch"]
-pub(super) struct Pass<'b> {
-    breaker: &'b Breaker,
+pub(super) struct Pass {
+    breaker: Arc<Breaker>,
     is_trial: bool,
 }
 
-impl Pass<'_> {
+impl Pass {
     /// Reports that a message of the batch was confirmed, which proves that the sink works.
     pub(super) fn confirm(self, now: Instant) {
         self.breaker.lock().last_success = Some(system_clock().now());
@@ -276,10 +266,10 @@ impl Pass<'_> {
     }
 }
 
-impl Drop for Pass<'_> {
+impl Drop for Pass {
     fn drop(&mut self) {
         if self.is_trial {
-            self.breaker.abandon_trial();
+            self.breaker.lock().trying_since = None;
         }
     }
 }
@@ -291,13 +281,13 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3_600);
     const REFUSED: Down<'_> = Down { reason: "refused", rest: Duration::ZERO };
 
-    fn fail(breaker: &Breaker, now: Instant) -> Duration {
+    fn fail(breaker: &Arc<Breaker>, now: Instant) -> Duration {
         breaker.admit(now).expect("a batch may be sent").record(Some(REFUSED), now)
     }
 
     #[test]
     fn rests_grow_to_the_longest_and_one_good_batch_ends_them() {
-        let breaker = Breaker::new("orders", BreakerScope::Sink);
+        let breaker = Arc::new(Breaker::new("orders", BreakerScope::Sink));
         let mut now = Instant::now();
         for failure in 0..20 {
             let rest = fail(&breaker, now);
@@ -314,7 +304,7 @@ mod tests {
 
     #[test]
     fn an_outage_keeps_its_beginning_until_a_batch_succeeds() {
-        let breaker = Breaker::new("orders", BreakerScope::Sink);
+        let breaker = Arc::new(Breaker::new("orders", BreakerScope::Sink));
         let now = Instant::now();
         assert_eq!((breaker.outage(), breaker.last_success()), (None, None));
         let later = now + fail(&breaker, now);
@@ -333,7 +323,7 @@ mod tests {
 
     #[test]
     fn a_sink_that_answers_but_takes_no_message_has_not_recovered() {
-        let breaker = Breaker::new("orders", BreakerScope::Sink);
+        let breaker = Arc::new(Breaker::new("orders", BreakerScope::Sink));
         let now = Instant::now();
         let later = now + fail(&breaker, now);
 
@@ -346,7 +336,7 @@ mod tests {
 
     #[test]
     fn one_batch_tries_after_a_rest_and_a_trial_that_was_none_leaves_it_to_the_next() {
-        let breaker = Breaker::new("orders", BreakerScope::Sink);
+        let breaker = Arc::new(Breaker::new("orders", BreakerScope::Sink));
         let now = Instant::now();
         let later = now + fail(&breaker, now);
         let trial = breaker.admit(later).expect("one batch may try");
@@ -357,7 +347,7 @@ mod tests {
 
     #[test]
     fn others_wait_as_long_again_as_a_trial_has_taken_and_no_longer_than_the_longest_rest() {
-        let breaker = Breaker::new("orders", BreakerScope::Sink);
+        let breaker = Arc::new(Breaker::new("orders", BreakerScope::Sink));
         let now = Instant::now();
         let later = now + fail(&breaker, now);
         let _hangs = breaker.admit(later).expect("one batch may try");
@@ -370,7 +360,7 @@ mod tests {
 
     #[test]
     fn a_batch_that_was_sent_before_the_sink_went_down_neither_closes_the_breaker_nor_lengthens_the_rest() {
-        let breaker = Breaker::new("orders", BreakerScope::Sink);
+        let breaker = Arc::new(Breaker::new("orders", BreakerScope::Sink));
         let now = Instant::now();
         let [early, late] = [0, 1].map(|_| breaker.admit(now).expect("closed"));
         let rest = fail(&breaker, now);

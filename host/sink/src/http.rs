@@ -158,7 +158,7 @@ impl Http {
 
 #[async_trait]
 impl Link for Http {
-    async fn send(&self, batch: &Batch<'_>, deadline: Instant) {
+    async fn send(&self, batch: &Batch, deadline: Instant) {
         for (index, message) in batch.messages().iter().enumerate() {
             batch.answer(index, self.post(message, deadline).await);
         }

@@ -214,7 +214,7 @@ impl Kafka {
 
 #[async_trait]
 impl Link for Kafka {
-    async fn send(&self, batch: &Batch<'_>, deadline: Instant) {
+    async fn send(&self, batch: &Batch, deadline: Instant) {
         let connecting = self.connection.get(|open| !open.is_over.load(Ordering::Relaxed), self.connect());
         let open = match tokio::time::timeout_at(deadline.into(), connecting).await {
             Ok(Ok(open)) => open,

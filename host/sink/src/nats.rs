@@ -184,7 +184,7 @@ impl Nats {
 
 #[async_trait]
 impl Link for Nats {
-    async fn send(&self, batch: &Batch<'_>, deadline: Instant) {
+    async fn send(&self, batch: &Batch, deadline: Instant) {
         let connecting = self.connection.get(Open::works, self.connect());
         let open = match tokio::time::timeout_at(deadline.into(), connecting).await {
             Ok(Ok(open)) => open,

@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use self::unavailable::MANY_RECEIVERS;
 pub(super) use self::unavailable::UnavailableReceivers;
 use super::SinkError;
-use super::breaker::{Breaker, BreakerScope, Down};
+use super::breaker::{Breaker, BreakerScope, Down, Pass};
 
 /// The longest rest of all messages that a receiver is granted; one message rests for as long as it was asked to.
 const LONGEST_REST: Duration = Duration::from_secs(60);
@@ -48,7 +48,7 @@ pub(super) struct Receiver {
     common: Arc<Common>,
     /// Tells it from the others of its sink.
     key: u64,
-    breaker: Breaker,
+    breaker: Arc<Breaker>,
     state: Mutex<State>,
 }
 
@@ -72,7 +72,7 @@ struct State {
 impl Receiver {
     pub(super) fn new(common: Arc<Common>, key: u64, now: Instant) -> Self {
         let scope = if common.has_others { BreakerScope::Receiver } else { BreakerScope::Sink };
-        let breaker = Breaker::new(&common.sink, scope);
+        let breaker = Arc::new(Breaker::new(&common.sink, scope));
         let state = State { in_flight: 0, answers: false, heard_at: now, not_taken: 0, last_not_taken: 0, was_counted: false };
         Self { common, key, breaker, state: Mutex::new(state) }
     }
@@ -97,14 +97,14 @@ impl Receiver {
             true => Some(self.common.unproven.clone().try_acquire_owned().map_err(|_| self.others_hang())?),
             false => None,
         };
-        let is_trial = self.breaker.try_admit(now)?;
+        let pass = self.breaker.admit(now)?;
         if state.in_flight == 0 {
             state.heard_at = now;
         }
         state.in_flight += 1;
         drop(state);
         let message = self.common.hasher.hash_one(message_id);
-        Ok(Turn { receiver: self, message, is_trial, _permit: permit })
+        Ok(Turn { in_flight: InFlight(self), message, pass, _permit: permit })
     }
 
     /// Whether a message needs one of the permits of receivers that did not answer.
@@ -147,7 +147,7 @@ impl Receiver {
 
     /// Begins a rest after many messages in a row that the receiver did not take, and ends it when the receiver looked at a message.
     /// Returns the answer for the message.
-    fn rest(&self, state: &mut State, message: u64, answer: Answer, is_trial: bool, now: Instant) -> Answer {
+    fn rest(&self, state: &mut State, message: u64, answer: Answer, pass: Pass, now: Instant) -> Answer {
         let asked_for = match &answer {
             Err(SinkError::Unavailable { retry_after, .. }) => {
                 state.answers = false;
@@ -161,7 +161,7 @@ impl Receiver {
             Ok(()) | Err(_) => {
                 state.answers = true;
                 state.not_taken = 0;
-                self.breaker.record(None, is_trial, now);
+                pass.record(None, now);
                 return answer;
             }
         };
@@ -173,11 +173,11 @@ impl Receiver {
             Err(error) if state.not_taken >= RESTS_AFTER => {
                 let reason = without_body(&error.to_string(), &self.common.shown);
                 let down = Down { reason: &reason, rest: asked_for.min(LONGEST_REST) };
-                let rest = self.breaker.record(Some(down), is_trial, now);
+                let rest = pass.record(Some(down), now);
                 Err(self.breaker.scope().error(reason, rest))
             }
             answer => {
-                self.breaker.record(None, is_trial, now);
+                pass.record(None, now);
                 answer
             }
         }
@@ -238,17 +238,19 @@ impl Receiver {
 #[derive(Debug)]
 #[must_use = "give it the answer of the message"]
 pub(super) struct Turn {
-    receiver: Arc<Receiver>,
+    in_flight: InFlight,
     message: u64,
-    is_trial: bool,
+    pass: Pass,
     /// Where the receiver did not answer its last message.
     _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Turn {
     /// The answer for the message, in view of those before it.
-    pub(super) fn judge(mut self, answer: Answer, now: Instant) -> Answer {
-        let receiver = &*self.receiver;
+    pub(super) fn judge(self, answer: Answer, now: Instant) -> Answer {
+        // Dropped in reverse: the message is no longer in flight when its permit is free.
+        let Self { _permit, pass, message, in_flight } = self;
+        let receiver = &*in_flight.0;
         let mut state = receiver.lock();
         state.heard_at = now;
         // This concerns the sink as a whole: its own breaker has seen it.
@@ -256,20 +258,20 @@ impl Turn {
             return answer;
         }
         let is_unavailable = receiver.count(&mut state, &answer, now);
-        let is_trial = std::mem::take(&mut self.is_trial);
-        let answer = receiver.rest(&mut state, self.message, answer, is_trial, now);
+        let answer = receiver.rest(&mut state, message, answer, pass, now);
         let answer = if is_unavailable { receiver.with_other_receivers(answer) } else { answer };
         receiver.note_outage(&answer, is_unavailable, now);
         answer
     }
 }
 
-impl Drop for Turn {
+/// A message that was sent to a receiver and has no answer yet.
+#[derive(Debug)]
+struct InFlight(Arc<Receiver>);
+
+impl Drop for InFlight {
     fn drop(&mut self) {
-        if self.is_trial {
-            self.receiver.breaker.abandon_trial();
-        }
-        self.receiver.lock().in_flight -= 1;
+        self.0.lock().in_flight -= 1;
     }
 }
 

@@ -270,7 +270,7 @@ impl Redis {
     }
 
     /// The groups in which these messages are sent.
-    fn groups(&self, batch: &Batch<'_>) -> Vec<Group> {
+    fn groups(&self, batch: &Batch) -> Vec<Group> {
         if !self.nodes.are_known() {
             return vec![Group { node: None, asking: false, messages: (0..batch.messages().len()).collect() }];
         }
@@ -282,7 +282,7 @@ impl Redis {
     }
 
     /// Sends a group by `deadline`, and answers its messages but for those that another server is to get.
-    async fn send_group(&self, batch: &Batch<'_>, sent: &Group, deadline: Instant) -> Vec<(usize, Redirect)> {
+    async fn send_group(&self, batch: &Batch, sent: &Group, deadline: Instant) -> Vec<(usize, Redirect)> {
         let node = sent.node.as_ref();
         let fail = |error: &SinkError| {
             sent.messages.iter().for_each(|index| batch.answer(*index, Err(error.clone())));
@@ -336,7 +336,7 @@ impl Redis {
     }
 
     /// The answers of a server for a group, and the server's host.
-    async fn query(&self, batch: &Batch<'_>, group: &Group) -> Result<(Arc<str>, Vec<RedisResult<Value>>), SinkError> {
+    async fn query(&self, batch: &Batch, group: &Group) -> Result<(Arc<str>, Vec<RedisResult<Value>>), SinkError> {
         let node = group.node.as_ref();
         let connection = node.map_or(&self.connection, |node| &node.connection);
         let Open { mut connection, lifeline, host } = connection.get(|_| true, self.connect(node)).await?;
@@ -384,7 +384,7 @@ fn group(groups: &mut Vec<Group>, node: Option<Arc<Node>>, asking: bool, index: 
 
 #[async_trait]
 impl Link for Redis {
-    async fn send(&self, batch: &Batch<'_>, deadline: Instant) {
+    async fn send(&self, batch: &Batch, deadline: Instant) {
         let mut groups = self.groups(batch);
         for _ in 0..MAX_HOPS {
             let sending = groups.iter().map(|group| self.send_group(batch, group, deadline));

@@ -62,7 +62,7 @@ struct Stdout(StdoutConfig);
 
 #[async_trait]
 impl Link for Stdout {
-    async fn send(&self, batch: &Batch<'_>, _: Instant) {
+    async fn send(&self, batch: &Batch, _: Instant) {
         let lines: Vec<Result<Vec<u8>, SinkError>> = batch
             .messages()
             .iter()

@@ -8,12 +8,12 @@ use crate::breaker::{Down, Pass};
 use crate::{Message, SinkError};
 
 /// Messages that are sent together. A link answers each of them by [`answer`](Self::answer), as soon as it can.
-pub(crate) struct Batch<'s> {
+pub(crate) struct Batch {
     messages: Vec<Message>,
-    state: Mutex<State<'s>>,
+    state: Mutex<State>,
 }
 
-struct State<'s> {
+struct State {
     /// The caller of each message; `None` when its answer is there.
     callers: Vec<Option<Caller>>,
     /// Callers whose message found the sink down, with the reason and the least rest. Answered when the batch ends, since another message
@@ -22,11 +22,11 @@ struct State<'s> {
     /// Whether the other side looked at a message, instead of taking none.
     is_any_judged: bool,
     /// Until the first message is confirmed.
-    pass: Option<Pass<'s>>,
+    pass: Option<Pass>,
 }
 
-impl<'s> Batch<'s> {
-    pub(super) fn new(jobs: Vec<Job>, pass: Pass<'s>) -> Self {
+impl Batch {
+    pub(super) fn new(jobs: Vec<Job>, pass: Pass) -> Self {
         let (messages, callers) = jobs.into_iter().map(|job| (job.message, Some(job.caller))).unzip();
         Self { messages, state: Mutex::new(State { callers, down: Vec::new(), is_any_judged: false, pass: Some(pass) }) }
     }
@@ -88,7 +88,7 @@ impl<'s> Batch<'s> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<'s>> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -70,7 +70,7 @@ impl Current {
 
 #[async_trait]
 impl Link for Current {
-    async fn send(&self, batch: &Batch<'_>, deadline: Instant) {
+    async fn send(&self, batch: &Batch, deadline: Instant) {
         let link = self.get();
         link.send(batch, deadline).await;
     }

@@ -30,7 +30,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 #[async_trait]
 impl Link for Told {
-    async fn send(&self, batch: &Batch<'_>, _: Instant) {
+    async fn send(&self, batch: &Batch, _: Instant) {
         self.0.batches.lock().unwrap().push(batch.messages().iter().map(|message| message.id.clone()).collect());
         self.0.started.notify_one();
         if self.0.holds.load(SeqCst) {

@@ -25,7 +25,7 @@ pub(super) struct Node {
     pub(super) server: Server,
     pub(super) connection: Connection<Open>,
     /// Sends nothing to a node that is away, for growing rests: batches that wait for it would hold up those for other nodes.
-    pub(super) breaker: Breaker,
+    pub(super) breaker: Arc<Breaker>,
 }
 
 /// Where a node sends a message that it does not take.
@@ -88,7 +88,7 @@ impl Nodes {
             Arc::new(Node {
                 server,
                 connection: Connection::default(),
-                breaker: Breaker::new(&self.sink, BreakerScope::Receiver),
+                breaker: Arc::new(Breaker::new(&self.sink, BreakerScope::Receiver)),
             })
         };
         let node = state.by_address.entry(format!("{host}:{port}")).or_insert_with(new).clone();
@@ -112,7 +112,7 @@ impl Nodes {
 
     /// The open breakers of the nodes.
     pub(super) fn open_breakers(&self) -> OpenBreakers {
-        OpenBreakers::of(self.lock().by_address.values().map(|node| &node.breaker))
+        OpenBreakers::of(self.lock().by_address.values().map(|node| &*node.breaker))
     }
 
     /// All connections are to be made anew.
