@@ -14,7 +14,7 @@ pub(super) use batch::Batch;
 use current::Current;
 
 use super::breaker::{Breaker, BreakerScope, OpenBreakers};
-use super::receiver::{Receiver, Turn};
+use super::receiver::{Receiver, SendPermit};
 use super::rests::Rests;
 use super::{CommonConfig, Message, Sink, SinkError};
 
@@ -97,11 +97,11 @@ struct Job {
 }
 
 impl Job {
-    /// Its receiver's turn, or its answer: the receiver may have failed since the message was queued.
+    /// With its receiver's permit. `None` if it was answered instead: the receiver may have failed since the message was queued.
     fn admitted(mut self, now: Instant) -> Option<Self> {
         if let Some(receiver) = self.receiver.take() {
             match receiver.admit(&self.message.id, now) {
-                Ok(turn) => self.caller.turn = Some(turn),
+                Ok(permit) => self.caller.permit = Some(permit),
                 Err(error) => {
                     self.caller.hear(Err(error));
                     return None;
@@ -116,7 +116,7 @@ impl Job {
 struct Caller {
     answer: oneshot::Sender<Answer>,
     /// From when the message is sent, if it has a receiver of its own.
-    turn: Option<Turn>,
+    permit: Option<SendPermit>,
     /// The place of the message, and of a share too where there is one.
     _places: (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>),
 }
@@ -124,8 +124,8 @@ struct Caller {
 impl Caller {
     /// Gives the place back, too. A caller that has gone away does not get its answer.
     fn hear(self, answer: Answer) {
-        let answer = match self.turn {
-            Some(turn) => turn.judge(answer, Instant::now()),
+        let answer = match self.permit {
+            Some(permit) => permit.judge(answer, Instant::now()),
             None => answer,
         };
         let _ = self.answer.send(answer);
@@ -204,7 +204,7 @@ impl Batching {
             return Err(crowded(&self.name, self.common.timeout));
         };
         let (answer, answered) = oneshot::channel();
-        let caller = Caller { answer, turn: None, _places: places };
+        let caller = Caller { answer, permit: None, _places: places };
         let job = Job { message: message.clone(), caller, receiver, give_up_at };
         // There is room: whatever is in the channel has a place.
         self.jobs.try_send(job).map_err(|_| self.stopped())?;

@@ -87,11 +87,11 @@ impl Receiver {
         if needs_permit && self.common.unproven.available_permits() == 0 { Err(self.others_hang()) } else { Ok(()) }
     }
 
-    /// Whether a message may be sent. Give its answer to the [`Turn`].
+    /// Whether a message may be sent. Give its answer to the [`SendPermit`].
     ///
     /// # Errors
     /// As [`look`](Self::look) has.
-    pub(super) fn admit(self: Arc<Self>, message_id: &str, now: Instant) -> Result<Turn, SinkError> {
+    pub(super) fn admit(self: Arc<Self>, message_id: &str, now: Instant) -> Result<SendPermit, SinkError> {
         let mut state = self.lock();
         let permit = match self.check(&state, now)? {
             true => Some(self.common.unproven.clone().try_acquire_owned().map_err(|_| self.others_hang())?),
@@ -104,7 +104,7 @@ impl Receiver {
         state.in_flight += 1;
         drop(state);
         let message = self.common.hasher.hash_one(message_id);
-        Ok(Turn { in_flight: InFlight(self), message, pass, _permit: permit })
+        Ok(SendPermit { in_flight: InFlight(self), message, pass, _unproven: permit })
     }
 
     /// Whether a message needs one of the permits of receivers that did not answer.
@@ -237,19 +237,19 @@ impl Receiver {
 /// The right to send one message to a receiver. Dropped without an answer, it says nothing of the receiver.
 #[derive(Debug)]
 #[must_use = "give it the answer of the message"]
-pub(super) struct Turn {
+pub(super) struct SendPermit {
     in_flight: InFlight,
     message: u64,
     pass: Pass,
-    /// Where the receiver did not answer its last message.
-    _permit: Option<OwnedSemaphorePermit>,
+    /// One of the permits of receivers that did not answer their last message, if this one did not.
+    _unproven: Option<OwnedSemaphorePermit>,
 }
 
-impl Turn {
+impl SendPermit {
     /// The answer for the message, in view of those before it.
     pub(super) fn judge(self, answer: Answer, now: Instant) -> Answer {
         // Dropped in reverse: the message is no longer in flight when its permit is free.
-        let Self { _permit, pass, message, in_flight } = self;
+        let Self { _unproven, pass, message, in_flight } = self;
         let receiver = &*in_flight.0;
         let mut state = receiver.lock();
         state.heard_at = now;

@@ -85,16 +85,16 @@ mod tests {
 
     fn answer(receivers: &Receivers, path: &str, answer: Result<(), SinkError>) {
         let now = Instant::now();
-        let turn = receivers.at(path).admit(path, now).expect("one message may be sent");
-        let _ = turn.judge(answer, now);
+        let permit = receivers.at(path).admit(path, now).expect("one message may be sent");
+        let _ = permit.judge(answer, now);
     }
 
     #[test]
     fn a_receiver_that_rests_is_an_outage_of_the_sink_only_if_it_is_the_only_one() {
         let rest = |receivers: &Receivers, path: &str| {
             for id in 0..10 {
-                let turn = receivers.at(path).admit(&id.to_string(), Instant::now()).expect("it does not rest yet");
-                let _ = turn.judge(Err(SinkError::denied("404")), Instant::now());
+                let permit = receivers.at(path).admit(&id.to_string(), Instant::now()).expect("it does not rest yet");
+                let _ = permit.judge(Err(SinkError::denied("404")), Instant::now());
             }
         };
         let several = receivers();

@@ -23,8 +23,8 @@ fn receiver(has_others: bool) -> Arc<Receiver> {
 
 /// Sends a message, once the receiver does not rest any more.
 fn send(receiver: &Arc<Receiver>, id: &str, answer: Answer) -> Answer {
-    let turn = receiver.clone().admit(id, Instant::now() + HOUR).expect("it may be sent");
-    turn.judge(answer, Instant::now())
+    let permit = receiver.clone().admit(id, Instant::now() + HOUR).expect("it may be sent");
+    permit.judge(answer, Instant::now())
 }
 
 fn unavailable() -> Answer {
@@ -104,8 +104,8 @@ fn one_answer_in_an_outage_hides_it_for_a_minute_at_most() {
     let (lucky, dead) = receivers.split_first().expect("seven");
     let are_down = |dead: &[Arc<Receiver>], at| -> Vec<bool> {
         let fails = |receiver: &Arc<Receiver>| {
-            let turn = receiver.clone().admit("1", now).expect("it may be sent");
-            turn.judge(unavailable(), at).is_err_and(|error| error.is_down())
+            let permit = receiver.clone().admit("1", now).expect("it may be sent");
+            permit.judge(unavailable(), at).is_err_and(|error| error.is_down())
         };
         dead.iter().map(fails).collect()
     };
@@ -200,8 +200,8 @@ fn receivers_that_have_not_answered_leave_requests_to_those_that_answer() {
 #[test]
 fn the_only_receiver_of_a_sink_gets_as_many_messages_as_there_are() {
     let (receiver, now) = (receiver(false), Instant::now());
-    let turns: Vec<_> = (0..100).map(|n: u32| receiver.clone().admit(&n.to_string(), now + HOUR).expect("it may")).collect();
-    assert_eq!(turns.len(), 100);
+    let permits: Vec<_> = (0..100).map(|n: u32| receiver.clone().admit(&n.to_string(), now + HOUR).expect("it may")).collect();
+    assert_eq!(permits.len(), 100);
 }
 
 #[test]
