@@ -42,7 +42,7 @@ pub struct Sinks(BTreeMap<Arc<str>, Entry>);
 
 #[derive(Clone)]
 struct Entry {
-    sink: Origin,
+    sink: MadeBy,
     kind: &'static str,
     timeout: Duration,
     max_age: Option<Duration>,
@@ -50,7 +50,7 @@ struct Entry {
 
 /// Who made a sink.
 #[derive(Clone)]
-enum Origin {
+enum MadeBy {
     Config(Arc<Batching>),
     Application(Arc<Observed>),
 }
@@ -75,7 +75,7 @@ impl Sinks {
             match config.start(name) {
                 Ok(sink) => {
                     let CommonConfig { timeout, max_age, .. } = config.common();
-                    let (sink, kind) = (Origin::Config(Arc::new(sink)), config.kind());
+                    let (sink, kind) = (MadeBy::Config(Arc::new(sink)), config.kind());
                     sinks.0.insert(Arc::from(name.as_str()), Entry { sink, kind, timeout, max_age });
                 }
                 Err(fault) => faults.push(format!("sinks.{name}: {fault}")),
@@ -93,7 +93,7 @@ impl Sinks {
     /// Everything that is wrong with the values, or if there is no such sink of this kind; the sink keeps its connection then.
     pub async fn update(&self, name: &str, config: &SinkConfig) -> Result<(), SinksError> {
         let sink = match self.0.get(name) {
-            Some(Entry { sink: Origin::Config(sink), kind, .. }) if *kind == config.kind() => sink,
+            Some(Entry { sink: MadeBy::Config(sink), kind, .. }) if *kind == config.kind() => sink,
             _ => return Err(SinksError::Config(vec![format!("there is no sink {name} of the kind {}", config.kind())])),
         };
         let faults = config.faults(&format!("sinks.{name}"));
@@ -120,7 +120,7 @@ impl Sinks {
     /// Adds a sink of the application's own, with a timeout of 10 s; it replaces one of the same name.
     #[must_use]
     pub fn with(mut self, name: &str, sink: Arc<dyn Sink>) -> Self {
-        let sink = Origin::Application(Arc::new(Observed::new(sink)));
+        let sink = MadeBy::Application(Arc::new(Observed::new(sink)));
         self.0.insert(Arc::from(name), Entry { sink, kind: "application", timeout: TIMEOUT, max_age: None });
         self
     }
@@ -132,8 +132,8 @@ impl Sinks {
     pub fn with_own_share(&self) -> Self {
         let shared = |(name, entry): (&Arc<str>, &Entry)| {
             let sink = match &entry.sink {
-                Origin::Config(sink) => Origin::Config(Arc::new(sink.with_own_share())),
-                Origin::Application(sink) => Origin::Application(sink.clone()),
+                MadeBy::Config(sink) => MadeBy::Config(Arc::new(sink.with_own_share())),
+                MadeBy::Application(sink) => MadeBy::Application(sink.clone()),
             };
             (name.clone(), Entry { sink, ..entry.clone() })
         };
@@ -156,8 +156,8 @@ impl Sinks {
     #[must_use]
     pub fn get(&self, name: &str) -> Option<Arc<dyn Sink>> {
         self.0.get(name).map(|entry| match &entry.sink {
-            Origin::Config(sink) => sink.clone() as Arc<dyn Sink>,
-            Origin::Application(sink) => sink.clone() as Arc<dyn Sink>,
+            MadeBy::Config(sink) => sink.clone() as Arc<dyn Sink>,
+            MadeBy::Application(sink) => sink.clone() as Arc<dyn Sink>,
         })
     }
 
@@ -166,11 +166,11 @@ impl Sinks {
     pub fn monitor(&self) -> SinkMonitor {
         let watched = |(name, entry): (&Arc<str>, &Entry)| {
             let source = match &entry.sink {
-                Origin::Config(sink) => {
+                MadeBy::Config(sink) => {
                     let (breaker, link, target) = sink.watched();
                     Source::Config { breaker, link, target }
                 }
-                Origin::Application(sink) => Source::Application(sink.answers()),
+                MadeBy::Application(sink) => Source::Application(sink.answers()),
             };
             Watched { name: name.clone(), kind: entry.kind, source }
         };
