@@ -18,7 +18,7 @@ use self::file::{Bytes, Stamp};
 use self::place::Place;
 use super::error::LoadError;
 use super::manifest::Manifest;
-use super::manifest::references::Origin;
+use super::manifest::references::WrittenIn;
 
 /// Where the digests of the plugins are pinned, unless the host's configuration names another file.
 pub(super) const LOCK: &str = "plugins.lock";
@@ -73,7 +73,7 @@ pub(super) fn settle(place: &Place, found: &BTreeMap<String, PathBuf>, debounce:
 /// A manifest, where it stands, and the text it came from, which tells whether it changed.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ManifestFile {
-    pub(super) origin: Origin,
+    pub(super) written_in: WrittenIn,
     pub(super) text: String,
     pub(super) manifest: Result<Manifest, String>,
 }
@@ -81,20 +81,20 @@ pub(super) struct ManifestFile {
 impl ManifestFile {
     /// A manifest of the host's own configuration.
     pub(super) fn from_config(manifest: Manifest) -> Self {
-        Self { origin: Origin::Host, text: String::new(), manifest: Ok(manifest) }
+        Self { written_in: WrittenIn::HostConfig, text: String::new(), manifest: Ok(manifest) }
     }
 
     /// Where it is, for people.
     pub(super) fn location(&self, file: &Path) -> String {
-        match self.origin {
-            Origin::Host => format!("[plugins.{}]", file.file_stem().unwrap_or_default().display()),
-            Origin::Beside => file.with_extension("toml").display().to_string(),
+        match self.written_in {
+            WrittenIn::HostConfig => format!("[plugins.{}]", file.file_stem().unwrap_or_default().display()),
+            WrittenIn::PluginsDir => file.with_extension("toml").display().to_string(),
         }
     }
 
     /// Whether somebody wrote it.
     pub(super) fn exists(&self) -> bool {
-        self.origin == Origin::Host || !self.text.is_empty()
+        self.written_in == WrittenIn::HostConfig || !self.text.is_empty()
     }
 
     /// The manifest, if it is one.
@@ -109,7 +109,7 @@ impl ManifestFile {
     }
 
     fn beside(text: String, manifest: Result<Manifest, String>) -> Self {
-        Self { origin: Origin::Beside, text, manifest }
+        Self { written_in: WrittenIn::PluginsDir, text, manifest }
     }
 }
 
@@ -126,7 +126,7 @@ pub(super) fn read(
         None => manifest_beside(place, file)?,
     };
     let now = Pair::of(place, file);
-    if now.component != settled.component || (written.origin == Origin::Beside && now.manifest != settled.manifest) {
+    if now.component != settled.component || (written.written_in == WrittenIn::PluginsDir && now.manifest != settled.manifest) {
         return Err(LoadError::Changing { file: file.to_owned() });
     }
     Ok((bytes, written))

@@ -44,7 +44,7 @@ use super::directory::file::Bytes;
 use super::engine::compatibility::compatibility;
 use super::engine::{Engine, MAX_TABLE_ELEMENTS, SMALL_TABLE_ELEMENTS, weight};
 use super::error::LoadError;
-use super::manifest::references::{Origin, References};
+use super::manifest::references::{References, WrittenIn};
 use super::manifest::{Limits, Manifest, Publish};
 use super::private::cache::{Cache, copied, from_child};
 use super::private::quarantine::{Quarantine, Record};
@@ -111,7 +111,7 @@ impl Loader {
     pub(super) async fn load_parts(&self, name: &str, parts: Parts) -> Result<Loaded, LoadError> {
         let Parts { bytes, written, component } = parts;
         let manifest = accepted(name, &bytes.file, &bytes.digest, &written)?;
-        let grants = self.grants(name, written.origin, &manifest)?;
+        let grants = self.grants(name, written.written_in, &manifest)?;
         let started = Instant::now();
         let (component, is_from_cache) = match component {
             Some(component) => (component, true),
@@ -174,7 +174,7 @@ impl Loader {
         let mut hasher = Sha256::new();
         for (table, values) in [("config", &manifest.config), ("secrets", &manifest.secrets)] {
             for (key, value) in values {
-                let value = self.references.text(name, written.origin, value).ok()?;
+                let value = self.references.text(name, written.written_in, value).ok()?;
                 // With their lengths, or two values could pass for one.
                 for part in [table, key, &value] {
                     hasher.update((part.len() as u64).to_le_bytes());
@@ -190,15 +190,15 @@ impl Loader {
         self.quarantine.find(&compatibility(&self.engine.wasm), digest)
     }
 
-    fn grants(&self, name: &str, origin: Origin, manifest: &Manifest) -> Result<Grants, LoadError> {
+    fn grants(&self, name: &str, written_in: WrittenIn, manifest: &Manifest) -> Result<Grants, LoadError> {
         let grant = |source: &Arc<dyn StateSource>| {
             let state = manifest.state?;
             let quota = StateQuota { keys: state.max_keys, bytes: state.max_bytes.0 };
             Some(StateGrant { source: source.clone(), quota })
         };
         Ok(Grants {
-            config: self.references.table(name, origin, "config", &manifest.config)?,
-            secrets: self.references.table(name, origin, "secrets", &manifest.secrets)?.into(),
+            config: self.references.table(name, written_in, "config", &manifest.config)?,
+            secrets: self.references.table(name, written_in, "secrets", &manifest.secrets)?.into(),
             emit: manifest.emit.clone().map(|emit| Arc::new(EmitGrant::new(emit))),
             state: self.state.as_ref().and_then(grant),
             publish: manifest.publish.as_ref().map(|publish| self.publishes(name, publish)).transpose()?,

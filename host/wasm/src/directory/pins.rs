@@ -15,7 +15,7 @@ use super::place::{Place, parent};
 use super::trust::Trust;
 use super::{LOCK, ManifestFile};
 use crate::error::LoadError;
-use crate::manifest::references::Origin;
+use crate::manifest::references::WrittenIn;
 
 const MAX_BYTES: u64 = 1 << 20;
 const PREFIX: &str = "sha256:";
@@ -68,7 +68,7 @@ impl Pin {
 
 /// The digest of a manifest that lies beside its component; `None` when there is none, or when the host's own counts.
 fn beside(written: &ManifestFile) -> Option<String> {
-    let lies_there = written.origin == Origin::Beside && !written.text.is_empty();
+    let lies_there = written.written_in == WrittenIn::PluginsDir && !written.text.is_empty();
     lies_there.then(|| data_encoding::HEXLOWER.encode(&Sha256::digest(written.text.as_bytes())))
 }
 
@@ -157,7 +157,7 @@ impl Pins {
             return Err(differs("component", &pin.digest, &found.digest));
         }
         // The host's own manifest is not the directory's to pin.
-        if written.origin == Origin::Beside && pin.manifest != found.manifest {
+        if written.written_in == WrittenIn::PluginsDir && pin.manifest != found.manifest {
             let or_none = |digest: &Option<String>| digest.clone().unwrap_or_else(|| "(no manifest)".to_owned());
             return Err(differs("manifest", &or_none(&pin.manifest), &or_none(&found.manifest)));
         }
@@ -179,7 +179,7 @@ mod tests {
     use crate::manifest::Manifest;
 
     fn beside(text: &str) -> ManifestFile {
-        ManifestFile { origin: Origin::Beside, text: text.to_owned(), manifest: Ok(Manifest::default()) }
+        ManifestFile { written_in: WrittenIn::PluginsDir, text: text.to_owned(), manifest: Ok(Manifest::default()) }
     }
 
     fn pins(strict: bool, plugins: BTreeMap<String, Pin>) -> Pins {

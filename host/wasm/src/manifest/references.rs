@@ -59,11 +59,11 @@ impl fmt::Debug for Resolve {
 
 /// Where a manifest stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
+pub(crate) enum WrittenIn {
     /// In the host's own configuration.
-    Host,
+    HostConfig,
     /// Beside the component, in the plugins directory.
-    Beside,
+    PluginsDir,
 }
 
 /// The references of all manifests.
@@ -79,11 +79,11 @@ impl References {
     pub(crate) fn table(
         &self,
         plugin: &str,
-        origin: Origin,
+        written_in: WrittenIn,
         table: &'static str,
         values: &BTreeMap<String, String>,
     ) -> Result<BTreeMap<String, String>, LoadError> {
-        let resolve = |(key, value): (&String, &String)| match self.text(plugin, origin, value) {
+        let resolve = |(key, value): (&String, &String)| match self.text(plugin, written_in, value) {
             Ok(value) => Ok((key.clone(), value)),
             Err(reason) => Err(LoadError::Config { plugin: plugin.to_owned(), table, key: key.clone(), reason }),
         };
@@ -91,7 +91,7 @@ impl References {
     }
 
     /// The text of a plugin's manifest with every reference replaced.
-    pub(crate) fn text(&self, plugin: &str, origin: Origin, text: &str) -> Result<String, String> {
+    pub(crate) fn text(&self, plugin: &str, written_in: WrittenIn, text: &str) -> Result<String, String> {
         let mut resolved = String::with_capacity(text.len());
         let mut rest = text;
         while let Some(start) = rest.find("${") {
@@ -103,23 +103,23 @@ impl References {
                 Some(("file", path)) => (Source::File, path),
                 _ => return Err(format!("`${{{}}}` is not a reference; write ${{env:NAME}} or ${{file:PATH}}", &inner[..end])),
             };
-            resolved.push_str(&self.find(plugin, origin, source, name)?);
+            resolved.push_str(&self.find(plugin, written_in, source, name)?);
             rest = &inner[end + 1..];
         }
         resolved.push_str(rest);
         Ok(resolved)
     }
 
-    fn find(&self, plugin: &str, origin: Origin, source: Source, name: &str) -> Result<String, String> {
+    fn find(&self, plugin: &str, written_in: WrittenIn, source: Source, name: &str) -> Result<String, String> {
         let find = |name: &str| (self.resolve.0)(source, name);
         let elsewhere = format!("or write the manifest into [plugins.{plugin}] of the host's own configuration");
-        match (origin, source) {
-            (Origin::Host, _) => find(name),
-            (Origin::Beside, Source::Env) if name.starts_with(VARIABLES) => find(name),
-            (Origin::Beside, Source::Env) => Err(format!(
+        match (written_in, source) {
+            (WrittenIn::HostConfig, _) => find(name),
+            (WrittenIn::PluginsDir, Source::Env) if name.starts_with(VARIABLES) => find(name),
+            (WrittenIn::PluginsDir, Source::Env) => Err(format!(
                 "a manifest beside a component may not read the variable {name}; call it {VARIABLES}…, {elsewhere}"
             )),
-            (Origin::Beside, Source::File) => match &self.files_dir {
+            (WrittenIn::PluginsDir, Source::File) => match &self.files_dir {
                 Some(dir) => find(&within(dir, name)?.to_string_lossy()),
                 None => Err(format!(
                     "a manifest beside a component may read files of plugins.files_dir only, which is not set; set it, {elsewhere}"
@@ -153,18 +153,18 @@ mod tests {
 
     #[test]
     fn references_are_resolved_by_the_embedder_only() {
-        let host = |text: &str| references(None).text("mailer", Origin::Host, text);
+        let host = |text: &str| references(None).text("mailer", WrittenIn::HostConfig, text);
         assert_eq!(host("https://${env:HOST}/${file:/etc/path}!"), Ok("https://host/text of path!".to_owned()));
         assert!(host("${HOME}").unwrap_err().contains("write ${env:NAME}"));
         assert!(host("${env:HOME").unwrap_err().contains("no closing brace"));
-        let default = |text: &str| References::default().text("mailer", Origin::Host, text);
+        let default = |text: &str| References::default().text("mailer", WrittenIn::HostConfig, text);
         assert!(default("${env:X}").unwrap_err().contains("does not read"));
         assert_eq!(default("plain"), Ok("plain".to_owned()));
     }
 
     #[test]
     fn a_manifest_beside_a_component_refers_to_nothing_but_what_is_meant_for_plugins() {
-        let beside = |text: &str| references(None).text("mailer", Origin::Beside, text);
+        let beside = |text: &str| references(None).text("mailer", WrittenIn::PluginsDir, text);
         assert_eq!(beside("${env:OUTBOX_PLUGIN_TOKEN}"), Ok("outbox_plugin_token".to_owned()));
         for name in ["HOME", "OUTBOX_DATABASE_URL", "OUTBOX_PLUGI", "outbox_plugin_x", " OUTBOX_PLUGIN_X"] {
             let error = beside(&format!("${{env:{name}}}")).unwrap_err();
@@ -184,7 +184,8 @@ mod tests {
         link(Path::new("..data/token"), "token");
         link(&secret, "out");
         link(elsewhere.path(), "folder");
-        let beside = |name: &str| references(Some(dir.path())).text("mailer", Origin::Beside, &format!("${{file:{name}}}"));
+        let beside =
+            |name: &str| references(Some(dir.path())).text("mailer", WrittenIn::PluginsDir, &format!("${{file:{name}}}"));
         assert_eq!(beside("token"), Ok("text of token".to_owned()));
         assert_eq!(beside(dir.path().join("token").to_str().unwrap()), Ok("text of token".to_owned()));
         let up = format!("../{}/secret", elsewhere.path().file_name().unwrap().to_str().unwrap());

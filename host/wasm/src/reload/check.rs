@@ -11,7 +11,7 @@ use crate::directory::trust::Trust;
 use crate::directory::{ManifestFile, manifest_beside};
 use crate::error::LoadError;
 use crate::load::{accepted, check_sinks};
-use crate::manifest::references::{Origin, References};
+use crate::manifest::references::{References, WrittenIn};
 
 /// Everything that is wrong with the manifests and pins of the directory: values, references, sinks and digests. Nothing is loaded
 /// or compiled. Blocks.
@@ -54,9 +54,9 @@ impl Check<'_> {
         };
         let manifest = written.checked(file)?;
         // The references of the configuration were resolved when it was read.
-        if written.origin == Origin::Beside {
-            self.references.table(name, written.origin, "config", &manifest.config)?;
-            self.references.table(name, written.origin, "secrets", &manifest.secrets)?;
+        if written.written_in == WrittenIn::PluginsDir {
+            self.references.table(name, written.written_in, "config", &manifest.config)?;
+            self.references.table(name, written.written_in, "secrets", &manifest.secrets)?;
         }
         if let Some(publish) = &manifest.publish {
             check_sinks(name, publish, &self.config.sinks)?;

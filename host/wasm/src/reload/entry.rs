@@ -15,7 +15,7 @@ use crate::call::PluginListener;
 use crate::directory::{ManifestFile, Pair};
 use crate::load::Loader;
 use crate::load::plugin::Plugin;
-use crate::manifest::references::Origin;
+use crate::manifest::references::WrittenIn;
 
 /// The target of the log lines that tell why a plugin was not loaded: whoever is told by other means can leave them out.
 pub(crate) const LOADS: &str = "outbox::plugin_loads";
@@ -119,7 +119,7 @@ pub(crate) struct Key {
 
 impl Key {
     pub(crate) fn of(loader: &Loader, name: &str, seen: &Seen) -> Self {
-        let manifest = (seen.written.origin == Origin::Beside).then(|| seen.written.text.clone());
+        let manifest = (seen.written.written_in == WrittenIn::PluginsDir).then(|| seen.written.text.clone());
         Self { digest: seen.digest.clone(), manifest, values: loader.values(name, &seen.written) }
     }
 

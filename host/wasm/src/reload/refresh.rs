@@ -17,7 +17,7 @@ use crate::directory::place::Place;
 use crate::directory::{ManifestFile, Pair};
 use crate::error::LoadError;
 use crate::load::{Loaded, Parts, accepted};
-use crate::manifest::references::Origin;
+use crate::manifest::references::WrittenIn;
 use crate::private::last_good::Version;
 
 /// A file is hashed again after this long even if nothing says that it changed: its stamp may lie.
@@ -254,7 +254,7 @@ impl Reloader {
         let finding = tokio::task::spawn_blocking(move || {
             let version = versions.versions(&of).into_iter().next()?;
             let written = last_manifest(&version, given);
-            let revoked = if written.origin == Origin::Beside { revoked(&place, &file, &written) } else { None };
+            let revoked = if written.written_in == WrittenIn::PluginsDir { revoked(&place, &file, &written) } else { None };
             Some((version.digest, written, revoked))
         });
         // Nothing to fall back on is the usual case, and no fault.
