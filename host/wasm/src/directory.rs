@@ -1,8 +1,8 @@
 //! The plugins directory: what in it is a plugin, and what its operator wrote beside it.
 
 pub(super) mod file;
+pub(super) mod open_dir;
 pub(super) mod pins;
-pub(super) mod place;
 pub(super) mod strays;
 pub(super) mod trust;
 
@@ -15,7 +15,7 @@ use outbox_event::time::{Timestamp, system_clock};
 use outbox_event::wording::toml_fault;
 
 use self::file::{Bytes, Stamp};
-use self::place::Place;
+use self::open_dir::OpenDir;
 use super::error::LoadError;
 use super::manifest::Manifest;
 use super::manifest::references::WrittenIn;
@@ -48,7 +48,7 @@ pub(super) struct Pair {
 
 impl Pair {
     /// Looks at both files, every link followed.
-    pub(super) fn of(place: &Place, file: &Path) -> Self {
+    pub(super) fn of(place: &OpenDir, file: &Path) -> Self {
         let look = |path: &Path| place.look(path.file_name().unwrap_or_default()).map(|metadata| Stamp::of(&metadata));
         Self { component: look(file), manifest: look(&file.with_extension("toml")) }
     }
@@ -61,7 +61,7 @@ impl Pair {
 
 /// Notes the stamps of each pair of files, then waits (200 ms, at most the debounce) if one was touched just now. [`read`]
 /// compares the stamps again, so a pair that changed in between is not taken. Blocks.
-pub(super) fn settle(place: &Place, found: &BTreeMap<String, PathBuf>, debounce: Duration) -> BTreeMap<String, Pair> {
+pub(super) fn settle(place: &OpenDir, found: &BTreeMap<String, PathBuf>, debounce: Duration) -> BTreeMap<String, Pair> {
     let pairs: BTreeMap<String, Pair> = found.iter().map(|(name, file)| (name.clone(), Pair::of(place, file))).collect();
     let now = system_clock().now();
     if !pairs.values().all(|pair| pair.is_quiet(now)) {
@@ -115,7 +115,7 @@ impl ManifestFile {
 
 /// Reads a component file, and the manifest beside it unless the host gave one, if both are still what they were. Blocks.
 pub(super) fn read(
-    place: &Place,
+    place: &OpenDir,
     file: &Path,
     given: Option<Manifest>,
     settled: &Pair,
@@ -133,7 +133,7 @@ pub(super) fn read(
 }
 
 /// The manifest beside a component file; the default when there is none. Blocks.
-pub(super) fn manifest_beside(place: &Place, file: &Path) -> Result<ManifestFile, LoadError> {
+pub(super) fn manifest_beside(place: &OpenDir, file: &Path) -> Result<ManifestFile, LoadError> {
     let path = file.with_extension("toml");
     let name = path.file_name().unwrap_or_default();
     if !place.has(name) {
@@ -190,7 +190,7 @@ mod tests {
         let manifest = dir.path().join("mailer.toml");
         fs::write(&file, b"\0asm\x0d\0\x01\0more").unwrap();
         let found = BTreeMap::from([("mailer".to_owned(), file.clone())]);
-        let place = Place::open(dir.path(), None).unwrap();
+        let place = OpenDir::open(dir.path(), None).unwrap();
         let changes: [(&str, &dyn Fn()); 4] = [
             ("the manifest is put there", &|| fs::write(&manifest, "[limits]\nfuel = 1").unwrap()),
             ("more of it is written", &|| fs::write(&manifest, "[limits]\nfuel = 1_000_000\n").unwrap()),

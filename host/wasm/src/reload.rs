@@ -35,8 +35,8 @@ use self::watch::{FirstScan, ScanReason, Watch};
 use super::capability::http::Network;
 use super::capability::state::StateSource;
 use super::directory;
+use super::directory::open_dir::OpenDir;
 use super::directory::pins::Rule;
-use super::directory::place::Place;
 use super::engine::machine::Machine;
 use super::engine::{DEFAULT_MEMORY, Engine, PagemapScan};
 use super::error::LoadError;
@@ -343,7 +343,7 @@ pub fn manifest_of(config: &PluginsConfig, name: &str) -> Result<Option<Manifest
     if name.contains(['/', '\\', '\0']) || !file.is_file() {
         return Ok(None);
     }
-    let written = directory::manifest_beside(&Place::open(&config.dir, None)?, &file)?;
+    let written = directory::manifest_beside(&OpenDir::open(&config.dir, None)?, &file)?;
     written.checked(&file).cloned().map(Some)
 }
 
@@ -352,6 +352,6 @@ pub fn manifest_of(config: &PluginsConfig, name: &str) -> Result<Option<Manifest
 /// # Errors
 /// When the directory cannot be read.
 pub fn strays(dir: &Path) -> std::io::Result<Vec<String>> {
-    let place = Place::open(dir, None).map_err(std::io::Error::other)?;
+    let place = OpenDir::open(dir, None).map_err(std::io::Error::other)?;
     Ok(directory::strays::strays(&place)?.into_iter().map(|stray| stray.what).collect())
 }

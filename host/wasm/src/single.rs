@@ -19,7 +19,7 @@ use outbox_listener::Registration;
 
 use super::call::PluginListener;
 use super::directory::file::Bytes;
-use super::directory::place::{Place, parent};
+use super::directory::open_dir::{OpenDir, parent};
 use super::directory::{self, ManifestFile};
 use super::engine::{Engine, PagemapScan};
 use super::error::LoadError;
@@ -45,10 +45,10 @@ pub async fn check(file: &Path, config: PluginsConfig, workers: usize) -> Result
 pub async fn check_at(file: &Path, at: &Path, config: PluginsConfig, workers: usize) -> Result<PluginReport, LoadError> {
     let written = match config.manifests.get(&name_of(at)) {
         Some(manifest) => ManifestFile::from_config(manifest.clone()),
-        None => directory::manifest_beside(&Place::open(parent(at), None)?, at)?,
+        None => directory::manifest_beside(&OpenDir::open(parent(at), None)?, at)?,
     };
     let loader = config.loader(Engine::new(workers, PagemapScan::Off)?, None, config.private());
-    let bytes = Bytes::read(&Place::open(parent(file), None)?, file)?;
+    let bytes = Bytes::read(&OpenDir::open(parent(file), None)?, file)?;
     let bytes = Arc::new(Bytes { file: at.to_owned(), ..bytes });
     let loaded = loader.load(&name_of(at), bytes.clone(), written).await?;
     Ok(report(&bytes, &loaded))
@@ -88,7 +88,7 @@ pub async fn load_listener(engine: &Arc<Engine>, file: &Path, manifest: Manifest
 }
 
 async fn load(loader: &Loader, file: &Path, written: ManifestFile) -> Result<(Arc<Bytes>, Loaded), LoadError> {
-    let bytes = Arc::new(Bytes::read(&Place::open(parent(file), None)?, file)?);
+    let bytes = Arc::new(Bytes::read(&OpenDir::open(parent(file), None)?, file)?);
     let loaded = loader.load(&name_of(file), bytes.clone(), written).await?;
     Ok((bytes, loaded))
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use outbox_event::time::Timestamp;
 use sha2::{Digest as _, Sha256};
 
-use super::place::Place;
+use super::open_dir::OpenDir;
 use crate::error::LoadError;
 use crate::limits::MAX_FILE_BYTES;
 
@@ -35,7 +35,7 @@ impl Bytes {
     }
 
     /// Reads a file of the directory. Blocks.
-    pub(crate) fn read(place: &Place, file: &Path) -> Result<Self, LoadError> {
+    pub(crate) fn read(place: &OpenDir, file: &Path) -> Result<Self, LoadError> {
         let read = |source| LoadError::Read { file: file.to_owned(), source };
         let (mut opened, before) = place.read(file.file_name().unwrap_or_default())?;
         if !before.is_file() {

@@ -11,7 +11,7 @@ use outbox_event::wording::toml_fault;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::place::{Place, parent};
+use super::open_dir::{OpenDir, parent};
 use super::trust::Trust;
 use super::{LOCK, ManifestFile};
 use crate::error::LoadError;
@@ -79,7 +79,7 @@ impl Rule {
     }
 
     /// Reads the pins; none when no file is there and none is asked for. Otherwise the file, and why it cannot be used. Blocks.
-    pub(crate) fn read(&self, dir: &Path, place: &Place, trust: &Trust) -> Result<Pins, (PathBuf, String)> {
+    pub(crate) fn read(&self, dir: &Path, place: &OpenDir, trust: &Trust) -> Result<Pins, (PathBuf, String)> {
         let lock = self.file(dir);
         match self.try_read(&lock, place, trust) {
             Ok(plugins) => Ok(Pins { lock, strict: self.strict, plugins }),
@@ -87,11 +87,11 @@ impl Rule {
         }
     }
 
-    fn try_read(&self, lock: &Path, place: &Place, trust: &Trust) -> Result<BTreeMap<String, Pin>, String> {
+    fn try_read(&self, lock: &Path, place: &OpenDir, trust: &Trust) -> Result<BTreeMap<String, Pin>, String> {
         let told = |error: LoadError| outbox_event::chain::chain(&error);
         let elsewhere = match &self.lock {
             None => None,
-            Some(_) => Some(Place::open(parent(lock), Some(trust.clone())).map_err(told)?),
+            Some(_) => Some(OpenDir::open(parent(lock), Some(trust.clone())).map_err(told)?),
         };
         let place = elsewhere.as_ref().unwrap_or(place);
         let name = lock.file_name().unwrap_or_default();

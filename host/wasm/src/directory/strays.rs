@@ -7,7 +7,7 @@ use std::io;
 use outbox_event::text::escape;
 use outbox_event::wording::near;
 
-use super::place::Place;
+use super::open_dir::OpenDir;
 use super::plugin_name;
 
 /// What lies beside components now and then, and is no manifest of one.
@@ -23,7 +23,7 @@ pub(crate) struct Stray {
 
 /// All of them, sorted by name. What is hidden, half-written or neither a manifest nor a component by its name is nobody's
 /// business. Blocks.
-pub(crate) fn strays(place: &Place) -> io::Result<Vec<Stray>> {
+pub(crate) fn strays(place: &OpenDir) -> io::Result<Vec<Stray>> {
     let mut files: Vec<String> = place.names()?.into_iter().filter_map(|name| name.into_string().ok()).collect();
     files.sort_unstable();
     let components: BTreeSet<String> = files.iter().filter_map(|file| plugin_name(file.as_ref())).collect();
@@ -112,7 +112,7 @@ mod tests {
                 None => fs::write(dir.path().join(file), "x").unwrap(),
             }
         }
-        let strays = strays(&Place::open(dir.path(), None).unwrap()).unwrap();
+        let strays = strays(&OpenDir::open(dir.path(), None).unwrap()).unwrap();
         strays.into_iter().map(|stray| stray.what).collect()
     }
 

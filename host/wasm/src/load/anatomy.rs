@@ -10,7 +10,7 @@ use super::contract;
 use super::damaged::damaged;
 use super::scan::scan;
 use crate::directory::file::Bytes;
-use crate::directory::place::{Place, parent};
+use crate::directory::open_dir::{OpenDir, parent};
 use crate::error::LoadError;
 
 /// How many imports, exports and memories are listed; a hostile file has more.
@@ -55,7 +55,7 @@ pub struct CoreModule {
 /// # Errors
 /// When it cannot be read, is damaged, or is no component.
 pub fn anatomy(file: &Path) -> Result<Anatomy, LoadError> {
-    let bytes = Bytes::read(&Place::open(parent(file), None)?, file)?;
+    let bytes = Bytes::read(&OpenDir::open(parent(file), None)?, file)?;
     // Damaged, or larger than anything that is loaded: told as a load would tell it.
     scan(&bytes)?;
     let damaged = |error: wasmparser::BinaryReaderError| damaged(&bytes, &error);

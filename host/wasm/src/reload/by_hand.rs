@@ -10,8 +10,8 @@ use serde::Serialize;
 use super::PluginsConfig;
 use crate::directory;
 use crate::directory::file::Bytes;
+use crate::directory::open_dir::OpenDir;
 use crate::directory::pins::{Pin, Pins};
-use crate::directory::place::Place;
 use crate::directory::trust::Trust;
 use crate::directory::{ManifestFile, pins};
 use crate::error::LoadError;
@@ -27,7 +27,7 @@ use crate::private::quarantine::Quarantine;
 /// When the plugin's file cannot be read, or the private directory cannot be used.
 pub fn retry(config: &PluginsConfig, name: &str) -> Result<bool, LoadError> {
     let file = config.dir.join(format!("{name}.wasm"));
-    let place = Place::open(&config.dir, Some(Trust::of(&config.trusted_owners)))?;
+    let place = OpenDir::open(&config.dir, Some(Trust::of(&config.trusted_owners)))?;
     let bytes = Bytes::read(&place, &file)?;
     let private = private(config)?;
     Ok(Quarantine::new(Some(private), system_clock()).lift(&bytes.digest))
@@ -74,7 +74,7 @@ pub enum LockChange {
 /// When the directory or one of its files cannot be read or trusted: then nothing is written.
 pub fn lock(config: &PluginsConfig) -> Result<(PathBuf, Vec<Locked>), LoadError> {
     let trust = Trust::of(&config.trusted_owners);
-    let place = Place::open(&config.dir, Some(trust.clone()))?;
+    let place = OpenDir::open(&config.dir, Some(trust.clone()))?;
     let unreadable = |error: std::io::Error| LoadError::Directory { dir: config.dir.clone(), reason: error.to_string() };
     let (rule, mut pins) = (config.rule(), BTreeMap::new());
     for (name, file) in place.list().map_err(unreadable)? {
@@ -147,7 +147,7 @@ pub fn rollback(config: &PluginsConfig, name: &str, pinned: WherePinned) -> Resu
     let file = config.dir.join(format!("{name}.wasm"));
     let refused = |reason: String| LoadError::Directory { dir: config.dir.clone(), reason };
     let trust = Trust::of(&config.trusted_owners);
-    let place = Place::open(&config.dir, Some(trust.clone()))?;
+    let place = OpenDir::open(&config.dir, Some(trust.clone()))?;
     let good = LastGood::new(private(config)?, &config.dir);
     // Whatever lies there now, broken or good, is what is rolled back.
     let now = Bytes::read(&place, &file).map(|bytes| bytes.digest).ok();

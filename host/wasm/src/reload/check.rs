@@ -5,8 +5,8 @@ use std::path::Path;
 
 use super::PluginsConfig;
 use crate::directory::file::Bytes;
+use crate::directory::open_dir::OpenDir;
 use crate::directory::pins::Pins;
-use crate::directory::place::Place;
 use crate::directory::trust::Trust;
 use crate::directory::{ManifestFile, manifest_beside};
 use crate::error::LoadError;
@@ -22,7 +22,7 @@ pub fn check_manifests(config: &PluginsConfig) -> io::Result<Vec<LoadError>> {
     if !config.dir.is_dir() {
         return Err(io::ErrorKind::NotFound.into());
     }
-    let place = Place::open(&config.dir, None).map_err(io::Error::other)?;
+    let place = OpenDir::open(&config.dir, None).map_err(io::Error::other)?;
     let found = place.list()?;
     let mut faults = Vec::new();
     let pins = match config.rule().read(&config.dir, &place, &Trust::of(&config.trusted_owners)) {
@@ -40,7 +40,7 @@ pub fn check_manifests(config: &PluginsConfig) -> io::Result<Vec<LoadError>> {
 
 struct Check<'c> {
     config: &'c PluginsConfig,
-    place: &'c Place,
+    place: &'c OpenDir,
     /// `None` if they cannot be read.
     pins: Option<Pins>,
     references: References,

@@ -13,7 +13,7 @@ use super::job::{Job, LoadEnd};
 use super::reloader::{Found, Reloader, ScanOf, State};
 use crate::directory;
 use crate::directory::file::Bytes;
-use crate::directory::place::Place;
+use crate::directory::open_dir::OpenDir;
 use crate::directory::{ManifestFile, Pair};
 use crate::error::LoadError;
 use crate::load::{Loaded, Parts, accepted};
@@ -283,7 +283,7 @@ impl Reloader {
 }
 
 /// What a version was granted that the manifest beside the component does not grant now.
-fn revoked(place: &Place, file: &Path, written: &ManifestFile) -> Option<String> {
+fn revoked(place: &OpenDir, file: &Path, written: &ManifestFile) -> Option<String> {
     let now = directory::manifest_beside(place, file).ok()?.manifest.ok()?;
     written.manifest.as_ref().ok()?.revoked_by(&now)
 }

@@ -22,8 +22,8 @@ use super::entry::{Entry, LOADS};
 use super::job::Job;
 use crate::capability::state::StateSource;
 use crate::directory;
+use crate::directory::open_dir::OpenDir;
 use crate::directory::pins::{Pins, Rule};
-use crate::directory::place::Place;
 use crate::directory::strays::{Stray, Told, strays};
 use crate::directory::trust::Trust;
 use crate::directory::{ManifestFile, Pair};
@@ -97,7 +97,7 @@ pub(crate) struct State {
 
 /// The files of the directory.
 pub(crate) struct Found {
-    pub(crate) place: Arc<Place>,
+    pub(crate) place: Arc<OpenDir>,
     /// Or which file cannot be used, and why.
     pub(crate) pins: Result<Pins, (PathBuf, String)>,
     /// The files by plugin name, and what each pair of them looked like.
@@ -135,7 +135,7 @@ impl Reloader {
             dir: config.dir.clone(),
             reason: format!("{error}; check that this process's user may read it"),
         };
-        Place::open(&config.dir, Some(trust.clone()))?.list().map_err(unreadable)?;
+        OpenDir::open(&config.dir, Some(trust.clone()))?.list().map_err(unreadable)?;
         let private = config.private();
         let last_good = private.clone().map(|private| Arc::new(LastGood::new(private, &config.dir)));
         let loader = config.loader(Engine::on(machine, workers, config.pagemap_scan)?, state, private);
@@ -268,7 +268,7 @@ impl Reloader {
     async fn look(&self) -> Result<Found, String> {
         let (dir, debounce, trust, rule) = (self.dir.clone(), self.debounce, self.trust.clone(), self.rule.clone());
         let looking = tokio::task::spawn_blocking(move || {
-            let place = Place::open(&dir, Some(trust.clone())).map_err(|error| error.to_string())?;
+            let place = OpenDir::open(&dir, Some(trust.clone())).map_err(|error| error.to_string())?;
             let files = place.list();
             let files = files.map_err(|error| format!("the plugins directory {} cannot be read: {error}", dir.display()))?;
             let mut pairs = directory::settle(&place, &files, debounce);

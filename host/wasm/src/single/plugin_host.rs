@@ -22,7 +22,7 @@ use crate::capability::{Grants, Identity, Secrets};
 use crate::directory;
 use crate::directory::ManifestFile;
 use crate::directory::file::Bytes;
-use crate::directory::place::{Place, parent};
+use crate::directory::open_dir::{OpenDir, parent};
 use crate::engine::{Engine, PagemapScan};
 use crate::error::LoadError;
 use crate::limits::{INIT_FUEL, MAX_FILE_BYTES};
@@ -102,7 +102,7 @@ impl PluginHost {
         config: &PluginsConfig,
         state: Arc<dyn StateSource>,
     ) -> Result<Self, LoadError> {
-        let place = Place::open(parent(file), None)?;
+        let place = OpenDir::open(parent(file), None)?;
         let bytes = Bytes::read(&place, file)?;
         let written = match config.manifests.get(name) {
             Some(manifest) => ManifestFile::from_config(manifest.clone()),
@@ -354,10 +354,10 @@ struct Tally {
 
 /// The manifest beside a file; for one that is called otherwise than its plugin and has none, the one that the plugin has in the
 /// directory.
-fn manifest(name: &str, place: &Place, file: &Path, dir: &Path) -> Result<ManifestFile, LoadError> {
+fn manifest(name: &str, place: &OpenDir, file: &Path, dir: &Path) -> Result<ManifestFile, LoadError> {
     let beside = directory::manifest_beside(place, file)?;
     if beside.exists() || name == name_of(file) || !dir.is_dir() {
         return Ok(beside);
     }
-    directory::manifest_beside(&Place::open(dir, None)?, &dir.join(format!("{name}.wasm")))
+    directory::manifest_beside(&OpenDir::open(dir, None)?, &dir.join(format!("{name}.wasm")))
 }

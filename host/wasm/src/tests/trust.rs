@@ -10,7 +10,7 @@ use outbox_listener::Listeners;
 
 use super::put;
 use super::reload::{answer, answering, config, one, start};
-use crate::directory::place::Place;
+use crate::directory::open_dir::OpenDir;
 use crate::directory::trust::Trust;
 use crate::{LoadError, Plugins, PluginsConfig, inspect};
 
@@ -146,7 +146,7 @@ fn no_link_leads_out_of_a_place() {
     link("in", Path::new("sub/inside"));
     link("back", Path::new("./sub/../sub/inside"));
     link("absolute", &dir.path().join("sub/inside"));
-    let place = Place::open(dir.path(), None).unwrap();
+    let place = OpenDir::open(dir.path(), None).unwrap();
 
     for name in ["out", "up", "around", "through"] {
         let error = place.read(name.as_ref()).map(|_| ()).unwrap_err();

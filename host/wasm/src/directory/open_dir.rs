@@ -24,7 +24,7 @@ use crate::error::LoadError;
 const MAX_LINKS: usize = 16;
 
 /// A directory that is held open.
-pub(crate) struct Place {
+pub(crate) struct OpenDir {
     path: PathBuf,
     root: OwnedFd,
     device: u64,
@@ -40,7 +40,7 @@ enum Want {
     Read,
 }
 
-impl Place {
+impl OpenDir {
     /// Opens the directory. With `trust`, neither it nor a directory above it may be one in which others put files.
     pub(crate) fn open(path: &Path, trust: Option<Trust>) -> Result<Self, LoadError> {
         let wrong = |reason: String| LoadError::Directory { dir: path.to_owned(), reason };
