@@ -19,9 +19,9 @@ mod reminder;
 mod reply;
 mod retry;
 mod totals;
-mod turns;
 mod typed;
 mod unroutable;
+mod waiting;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -52,12 +52,12 @@ pub use retry::{Exponential, Fixed, Jittered, RetryPolicy};
 pub use totals::{CallCounts, CallTotals, Calls, Counter, Histogram, RouteTotals, Routes};
 #[doc(hidden)] // for the host
 pub use totals::{Lags, Swap};
-#[doc(hidden)] // for the host and the sandbox
-pub use turns::{noticing_turns, wait_for_turn};
 pub use typed::{Context, JsonListener};
 #[doc(hidden)] // for the host
 pub use unroutable::{HAD_LISTENER, NO_LISTENER_AT_ALL, NoListener, waits_for_one};
 pub use unroutable::{awaited, is_unroutable};
+#[doc(hidden)] // for the host and the sandbox
+pub use waiting::{noticing_turns, wait_for_turn};
 
 /// One visit of an event to its listener.
 #[derive(Clone, Copy, Debug)]
