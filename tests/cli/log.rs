@@ -1,4 +1,4 @@
-//! What a host logs: the required lines, each readable alone, and who decides what is logged.
+//! The log of a host: the required lines, each readable alone, and who decides what is logged.
 
 use std::fs;
 use std::path::PathBuf;

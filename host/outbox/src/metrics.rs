@@ -37,7 +37,7 @@ use crate::store::StoreError;
 
 macro_rules! metrics {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
-        /// What one host has counted since it started.
+        /// The counts of one host since its start.
         #[derive(Debug, Default)]
         pub struct Metrics {
             $($(#[$doc])* pub $name: Counter,)+

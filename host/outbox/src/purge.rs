@@ -23,7 +23,7 @@ use crate::units::{duration, duration_option, too_long};
 /// The type of the event that tells of a purge, when one is asked for.
 pub const PURGE_COMPLETED: &str = "OutboxPurgeCompleted";
 
-/// What is purged, and when.
+/// Which events are purged, and when.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PurgeConfig {
