@@ -118,8 +118,9 @@ impl PluginListener {
         let used = used(&instance.store);
         self.computes_long.learn(init_fuel.saturating_add(used.fuel));
         let (outcome, is_clean) = match entered {
-            // It was refused memory for no fault of its own, and may have failed for that.
-            Ok(Ok(_)) if instance.store.data().limiter.starved => (self.without_room(), false),
+            Ok(Ok(outcome)) if instance.store.data().limiter.starved && !holds_without_memory(&outcome) => {
+                (self.without_room(), false)
+            }
             Ok(Ok(outcome)) => {
                 self.no_room.over();
                 (outcome, true)
@@ -187,7 +188,9 @@ impl PluginListener {
             Isolation::Worker { max_calls } => calls < max_calls,
         };
         let large = instance.store.data().limiter.used() > self.plugin.manifest.limits.memory.as_usize() / 2;
-        if !may_stay || large || instance.store.data().limiter.denied || !instance.store.data_mut().may_wait() {
+        let limiter = &instance.store.data().limiter;
+        let is_refused = limiter.denied || limiter.starved;
+        if !may_stay || large || is_refused || !instance.store.data_mut().may_wait() {
             return;
         }
         let Linked { engine, share, weight, .. } = &self.plugin.linked;
@@ -235,6 +238,12 @@ impl PluginListener {
             }
         }
     }
+}
+
+/// Whether an answer counts although the host refused the guest memory that its limit allows. A success counts: the guest coped, and a
+/// repeated call would repeat its requests. A failure and `dead` may be due to the refusal.
+pub(super) fn holds_without_memory(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Done | Outcome::RetryAfter(_))
 }
 
 /// The guest's answer in our words, with its delays and texts within bounds and its secrets blanked out.

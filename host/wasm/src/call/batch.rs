@@ -17,7 +17,7 @@ use wasmtime::component::ComponentExportIndex;
 
 use super::computes_long::ComputesLong;
 use super::guest_event::{GuestEvent, GuestLists};
-use super::outcome;
+use super::{holds_without_memory, outcome};
 use crate::bindings::exports::outbox::listener::handler as wit;
 use crate::capability::{HostState, Identity};
 use crate::explain::CallError;
@@ -186,36 +186,46 @@ impl Shared {
         let guest = used(&store);
         self.computes_long.learn(init_fuel.saturating_add(guest.fuel));
         let cost = Cost { guest: Some(guest), ..Cost::of_time(started.elapsed()) };
-        // It was refused memory for no fault of its own, and may have failed its events for that.
+        // Whether the host refused the guest memory that its limit allows.
         let starved = store.data().limiter.starved;
         // Before the events go on alone, for which it makes room.
         drop(store);
         let events = u32::try_from(asked.len()).unwrap_or(u32::MAX);
         let identity = &self.plugin.linked.identity;
+        // If the call has used up their time, its events are delivered alone when they come again; else at once.
+        let put_off = started.elapsed() >= deadline / 2;
         let broken = match answered {
-            Ok(Ok(_)) if starved => Break::of_host("its plugin, or all guests together, have no more memory"),
             Ok(Ok(answers)) if answers.len() == asked.len() => {
                 self.lock().broken = 0;
-                for (number, (sender, answer)) in (0..).zip(senders.into_iter().zip(answers)) {
-                    // One that was cut off meanwhile has nobody to tell.
-                    let _ = sender.send(Ok(Reply::with_cost(outcome(answer, identity), cost.share(number, events))));
+                for (number, ((asked, sender), answer)) in (0..).zip(asked.iter().zip(senders).zip(answers)) {
+                    let (outcome, share) = (outcome(answer, identity), cost.share(number, events));
+                    let is_refused = starved && !holds_without_memory(&outcome);
+                    // The receiver of an event that was cut off meanwhile is gone.
+                    let _ = sender.send(if is_refused {
+                        self.deliver_alone(asked, share, put_off)
+                    } else {
+                        Ok(Reply::with_cost(outcome, share))
+                    });
                 }
                 return;
             }
+            Ok(Ok(_)) if starved => Break::of_host("its plugin, or all guests together, have no more memory"),
             Ok(Ok(answers)) => Break::of_listener(format!("it gave {} answers for {} events", answers.len(), asked.len())),
             Ok(Err(broken)) => broken,
             Err(_) => Break::of_listener(format!("it took longer than {}", humantime::format_duration(deadline))),
         };
         self.broke_off(&broken, events);
-        // Where the call has used up their time, they are delivered alone when they come again; else at once.
-        let put_off = started.elapsed() >= deadline / 2;
         for (number, (asked, sender)) in (0..).zip(asked.iter().zip(senders)) {
-            let share = cost.share(number, events);
-            let _ = sender.send(if put_off && self.suspect(asked) {
-                Ok(Reply::with_cost(Outcome::Busy { after: PUT_OFF, reason: BROKE_OFF.into() }, share))
-            } else {
-                Err(Alone { broken_call_cost: Some(Box::new(share)) })
-            });
+            let _ = sender.send(self.deliver_alone(asked, cost.share(number, events), put_off));
+        }
+    }
+
+    /// Lets an event be delivered alone after a call that did not answer it: when it comes again if it is `put_off`, else at once.
+    fn deliver_alone(&self, asked: &Asked, share: Cost, put_off: bool) -> Result<Reply, Alone> {
+        if put_off && self.suspect(asked) {
+            Ok(Reply::with_cost(Outcome::Busy { after: PUT_OFF, reason: BROKE_OFF.into() }, share))
+        } else {
+            Err(Alone { broken_call_cost: Some(Box::new(share)) })
         }
     }
 
@@ -379,15 +389,19 @@ mod tests {
     use crate::load::Loader;
     use crate::tests::{Guest, event, visit};
 
-    /// A guest that computes for long when it is instantiated, and answers `on-events` with one `done`.
-    fn slow_to_make() -> Vec<u8> {
-        let guest = Guest::new("(call $done)").outside(
-            r#"(func $begin (local $i i32)
-                (loop (br_if 0 (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const 1000000)))))
-            (start $begin)
+    /// Computes for long when it is instantiated.
+    const SLOW_TO_MAKE: &str = "(func $begin (local $i i32)
+            (loop (br_if 0 (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const 1000000)))))
+        (start $begin)";
+
+    /// A guest that answers `on-events` with one `done`, unless `on_events` overwrites the answer at 784.
+    fn batching(outside: &str, on_events: &str) -> Vec<u8> {
+        let guest = Guest::new("(call $done)").outside(&format!(
+            r#"{outside}
             (func (export "outbox:listener/batch-handler@0.1.0#on-events") (param i32 i32) (result i32)
-                (i32.store (i32.const 768) (i32.const 784)) (i32.store (i32.const 772) (i32.const 1)) (i32.const 768))"#,
-        );
+                {on_events}
+                (i32.store (i32.const 768) (i32.const 784)) (i32.store (i32.const 772) (i32.const 1)) (i32.const 768))"#
+        ));
         let mut resolve = Resolve::default();
         let (package, _) = resolve.push_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("wit/0.1.0")).unwrap();
         let world = resolve.select_world(&[package], Some("batch-listener")).unwrap();
@@ -396,19 +410,46 @@ mod tests {
         ComponentEncoder::default().validate(true).module(&core).unwrap().encode().unwrap()
     }
 
-    #[tokio::test]
-    async fn a_long_instantiation_counts_for_whether_calls_compute_for_long() {
-        let loader = Loader::bare(Engine::new(2, PagemapScan::Off).unwrap());
-        let bytes = Arc::new(Bytes::of(Path::new("guest.wasm"), slow_to_make()));
-        let manifest = toml::from_str("isolation = \"batch\"").unwrap();
+    /// The calls of a component, in this sandbox.
+    async fn calls_in(engine: Arc<Engine>, component: Vec<u8>) -> BatchCalls {
+        let loader = Loader::bare(engine);
+        let bytes = Arc::new(Bytes::of(Path::new("guest.wasm"), component));
+        let manifest = toml::from_str("isolation = \"batch\"\nlimits.memory = \"64MiB\"").unwrap();
         let plugin = loader.load("guest", bytes, ManifestFile::from_config(manifest)).await.unwrap().plugin;
         let function = plugin.on_events.expect("it exports on-events");
-        let calls = BatchCalls::new(plugin, function, "5000".to_owned());
+        BatchCalls::new(plugin, function, "5000".to_owned())
+    }
+
+    #[tokio::test]
+    async fn a_long_instantiation_counts_for_whether_calls_compute_for_long() {
+        let calls = calls_in(Engine::new(2, PagemapScan::Off).unwrap(), batching(SLOW_TO_MAKE, "")).await;
         let event = event(None);
 
         let Ok(reply) = calls.answer(&visit(&event, 0, 1)).await else { panic!("the call broke off") };
 
         assert_eq!(reply.outcome, Outcome::Done);
         assert!(calls.shared.computes_long.get());
+    }
+
+    #[tokio::test]
+    async fn only_successes_count_in_a_call_that_was_refused_memory() {
+        // Takes pages until it is refused one.
+        let hoard = "(block (loop (br_if 1 (i32.eq (memory.grow (i32.const 1)) (i32.const -1))) (br 0)))";
+        let fail = format!("{hoard} (i32.store (i32.const 784) (i32.const 1))");
+        let event = event(None);
+        let engine = || {
+            let engine = Engine::new(2, PagemapScan::Off).unwrap();
+            engine.memory.set_max(8 << 20);
+            engine
+        };
+
+        let done = calls_in(engine(), batching("", hoard)).await.answer(&visit(&event, 0, 1)).await;
+        let failed = calls_in(engine(), batching("", &fail)).await.answer(&visit(&event, 0, 1)).await;
+
+        assert!(matches!(done, Ok(Reply { outcome: Outcome::Done, .. })), "its requests are not repeated");
+        assert!(
+            matches!(failed, Err(_) | Ok(Reply { outcome: Outcome::Busy { .. }, .. })),
+            "it may have failed for lack of memory"
+        );
     }
 }

@@ -1,18 +1,25 @@
 //! The memory that all guests share: who is refused some of it, and what becomes of that.
 
+use std::time::Duration;
+
 use outbox_event::Outcome;
 
 use super::{Guest, event, logged};
 use crate::engine::{Engine, PagemapScan};
 
-/// Takes pages until it is refused one, and is done.
-const HOARD: &str = "(block (loop (br_if 1 (i32.eq (memory.grow (i32.const 1)) (i32.const -1))) (br 0))) (call $done)";
+/// Takes pages until it is refused one, and then gives this answer.
+fn hoard(answer: &str) -> Guest {
+    let hoard = "(block (loop (br_if 1 (i32.eq (memory.grow (i32.const 1)) (i32.const -1))) (br 0)))";
+    Guest::new(&format!("{hoard} {answer}"))
+}
+
+const FAIL: &str = "(call $fail (i32.const 0) (i32.const 0) (i32.const 0))";
 
 #[tokio::test]
 async fn a_plugin_that_is_refused_memory_is_told_of_once_in_a_while_and_its_event_waits() {
     let engine = Engine::new(2, PagemapScan::Off).unwrap();
     engine.memory.set_max(8 << 20);
-    let guest = Guest::new(HOARD).load_in(&engine, "limits.memory = '64MiB'").await;
+    let guest = hoard(FAIL).load_in(&engine, "limits.memory = '64MiB'").await;
 
     let calls = async {
         for _ in 0..3 {
@@ -26,6 +33,21 @@ async fn a_plugin_that_is_refused_memory_is_told_of_once_in_a_while_and_its_even
     let mib = |field: &str| line.split(field).nth(1).and_then(|rest| rest.split(' ').next()?.parse::<u32>().ok());
     assert_eq!((mib("all_have_mib="), mib(" has_mib=")), (Some(7), Some(7)), "{line}");
     assert!(line.starts_with("WARN") && line.contains("together may have 8 MiB"), "{line}");
+}
+
+#[tokio::test]
+async fn only_a_success_counts_if_the_guest_was_refused_memory() {
+    let outcome = async |answer: &str| {
+        let engine = Engine::new(2, PagemapScan::Off).unwrap();
+        engine.memory.set_max(8 << 20);
+        hoard(answer).load_in(&engine, "limits.memory = '64MiB'").await.call(&event(None), 0, 1).await
+    };
+
+    assert_eq!(outcome("(call $done)").await, Outcome::Done, "its requests are not repeated");
+    assert_eq!(outcome("(call $later (i64.const 1000))").await, Outcome::RetryAfter(Duration::from_secs(1)));
+    for answer in [FAIL, "(call $dead (i32.const 0) (i32.const 0))"] {
+        assert!(matches!(outcome(answer).await, Outcome::Busy { .. }), "{answer}");
+    }
 }
 
 #[tokio::test]
