@@ -237,10 +237,11 @@ impl LogLines {
         Ok(())
     }
 
-    /// Keeps the beginning of a line that is too long, and drops the rest of it.
+    /// Keeps the beginning of a line that is too long, with the whole of a secret that crosses its end, and drops the rest of it.
     fn append(&mut self, stream: Stream, bytes: &[u8]) {
+        let max = MAX_LINE_BYTES + 4 + self.identity.grants.longest_secret();
         let line = &mut self.unfinished[stream as usize];
-        let room = MAX_LINE_BYTES + 4 - line.len().min(MAX_LINE_BYTES + 4);
+        let room = max.saturating_sub(line.len());
         line.extend_from_slice(&bytes[..bytes.len().min(room)]);
     }
 
@@ -250,7 +251,7 @@ impl LogLines {
             return;
         }
         let text = String::from_utf8_lossy(&line);
-        let text = text.trim_end_matches('\r');
+        let text = self.identity.grants.cut(text.trim_end_matches('\r'), MAX_LINE_BYTES + 4);
         if stream == Stream::Err {
             if self.tail.len() == TAIL_LINES {
                 self.tail.pop_front();
@@ -285,6 +286,8 @@ fn listed(grants: &Grants, fields: &[(String, String)], max: usize) -> Option<St
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::tests::logged;
 
@@ -300,6 +303,26 @@ mod tests {
         }
         assert!(lines.unfinished[0].len() <= MAX_LINE_BYTES + 4);
         assert!(matches!(lines.stream(Stream::Out, &[b'x'; 500_000]), Err(Exceeded::HostBytes)));
+    }
+
+    #[tokio::test]
+    async fn a_secret_that_crosses_the_end_of_the_longest_line_is_hidden() {
+        let secret = "s3cret-token";
+        for before in [MAX_LINE_BYTES - 11, MAX_LINE_BYTES - 7, MAX_LINE_BYTES - 1, MAX_LINE_BYTES + 3] {
+            let secrets = BTreeMap::from([("token".to_owned(), secret.to_owned())]).into();
+            let grants = Grants { secrets, ..Grants::default() };
+            let identity = Arc::new(Identity::new("p".to_owned(), "d".to_owned(), grants));
+            let line = format!("{}{secret} and more", "x".repeat(before));
+
+            let ((), written) = logged(async {
+                let mut lines = LogLines::new(identity, None);
+                lines.stream(Stream::Out, line.as_bytes()).unwrap();
+            })
+            .await;
+
+            assert!(written.iter().any(|line| line.contains("xxx")), "it was logged");
+            assert!(!written.iter().any(|line| line.contains("xs")), "{before} bytes before the secret");
+        }
     }
 
     #[test]

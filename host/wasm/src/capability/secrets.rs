@@ -6,6 +6,7 @@ use std::fmt;
 use std::ops::Range;
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
+use outbox_event::text::cut;
 
 use super::Grants;
 
@@ -58,17 +59,7 @@ impl Grants {
     /// The text without the values of the plugin's secrets, as they were given. What the guest made of them, such as base64, is
     /// not found. Looks at each byte once, however many secrets there are.
     pub(crate) fn hide<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        let Some(patterns) = &self.secrets.patterns else { return Cow::Borrowed(text) };
-        // One may be a part of another, or begin in its middle: what any of them covers is hidden.
-        let mut covered: Vec<Range<usize>> = Vec::new();
-        for found in patterns.find_overlapping_iter(text) {
-            // They come by their ends.
-            while covered.pop_if(|last| last.start >= found.start()).is_some() {}
-            match covered.last_mut() {
-                Some(last) if last.end > found.start() => last.end = found.end(),
-                _ => covered.push(found.range()),
-            }
-        }
+        let covered = self.covered(text);
         if covered.is_empty() {
             return Cow::Borrowed(text);
         }
@@ -80,6 +71,36 @@ impl Grants {
         }
         hidden.push_str(&text[from..]);
         Cow::Owned(hidden)
+    }
+
+    /// The first `max` bytes of a text at most, or more if a secret crosses that end: [`hide`](Self::hide) would not find a part of it.
+    pub(crate) fn cut<'t>(&self, text: &'t str, max: usize) -> &'t str {
+        if text.len() <= max {
+            return text;
+        }
+        let crossing = self.covered(text).into_iter().find(|secret| secret.start < max && secret.end > max);
+        cut(text, crossing.map_or(max, |secret| secret.end))
+    }
+
+    /// The most bytes that one secret takes in a text.
+    pub(crate) fn longest_secret(&self) -> usize {
+        self.secrets.patterns.as_ref().map_or(0, AhoCorasick::max_pattern_len)
+    }
+
+    /// The parts of a text that are secrets, in the order of the text.
+    fn covered(&self, text: &str) -> Vec<Range<usize>> {
+        // One may be a part of another, or begin in its middle: what any of them covers is hidden.
+        let mut covered: Vec<Range<usize>> = Vec::new();
+        let Some(patterns) = &self.secrets.patterns else { return covered };
+        for found in patterns.find_overlapping_iter(text) {
+            // They come by their ends.
+            while covered.pop_if(|last| last.start >= found.start()).is_some() {}
+            match covered.last_mut() {
+                Some(last) if last.end > found.start() => last.end = found.end(),
+                _ => covered.push(found.range()),
+            }
+        }
+        covered
     }
 }
 
