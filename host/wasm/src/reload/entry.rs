@@ -42,6 +42,8 @@ pub(crate) struct Entry {
     failures: u32,
     /// Until when it rests before it is tried again though nothing has changed.
     rests_until: Option<Instant>,
+    /// The digest of a component whose load took longer than a scan waits, and was ended since another load went on.
+    pub(crate) slow: Option<String>,
     /// Whether the fault is one of the compiler, which is not tried again until somebody asks.
     pub(crate) quarantined: bool,
     pub(crate) fallback: Fallback,
@@ -147,6 +149,7 @@ impl Entry {
             failed: None,
             failures: 0,
             rests_until: None,
+            slow: None,
             quarantined: false,
             fallback: Fallback::MayBeTried,
             last_good_error: None,
@@ -217,7 +220,7 @@ impl Entry {
     /// The file is again the one that serves.
     pub(crate) fn settle(&mut self) {
         (self.fault, self.candidate, self.failed, self.revoked) = (None, None, None, None);
-        self.last_good_error = None;
+        (self.last_good_error, self.slow) = (None, None);
         (self.loading, self.quarantined, self.fallback) = (false, false, Fallback::MayBeTried);
     }
 

@@ -107,7 +107,7 @@ impl Reloader {
             entry.fail((!error.may_pass()).then_some(key), chain(&error));
             return Ok(());
         }
-        let is_quick = state.loader.is_quick(&key.digest) || self::entry(state, name).component(&key.digest).is_some();
+        let is_quick = is_quick(state, name, &key.digest);
         if !is_quick && (scan_of == ScanOf::Compiled || state.job.as_ref().is_some_and(|job| job.name != name)) {
             self::entry(state, name).loading = true;
             self.show(state);
@@ -164,7 +164,7 @@ impl Reloader {
     }
 
     /// Begins a load, and ends it if it is a quick one. One that takes longer goes on beside the scans if the place there is free,
-    /// and is begun again by a later scan otherwise.
+    /// and is begun again when the place becomes free otherwise.
     async fn begin(&self, state: &mut State, name: &str, key: Key, mut parts: Parts, from: LoadedFrom, is_quick: bool) {
         #[cfg(test)]
         self.loads.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -192,6 +192,8 @@ impl Reloader {
             self.ended(state, &job, ended);
         } else if is_free {
             state.job = Some(job);
+        } else {
+            self::entry(state, name).slow = Some(job.key.digest.clone());
         }
     }
 
@@ -269,7 +271,7 @@ impl Reloader {
             return;
         }
         let file = entry.file.clone();
-        let is_quick = state.loader.is_quick(&digest);
+        let is_quick = is_quick(state, name, &digest);
         if !is_quick && (scan_of == ScanOf::Compiled || state.job.is_some()) {
             return;
         }
@@ -280,6 +282,13 @@ impl Reloader {
         let parts = Parts { bytes: Arc::new(bytes), written: seen.written, component: None };
         self.begin(state, name, key, parts, LoadedFrom::LastGood, is_quick).await;
     }
+}
+
+/// Whether a scan can wait for the load: its component is compiled, and its last load did not take too long.
+fn is_quick(state: &State, name: &str, digest: &str) -> bool {
+    let entry = &state.plugins[name];
+    let is_compiled = state.loader.is_quick(digest) || entry.component(digest).is_some();
+    is_compiled && entry.slow.as_deref() != Some(digest)
 }
 
 /// What a version was granted that the manifest beside the component does not grant now.

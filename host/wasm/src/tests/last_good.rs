@@ -1,6 +1,7 @@
 //! What serves after a restart at which the file does not load: the last version that did.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -177,27 +178,50 @@ fn waiting_compiler(go: &Path) -> Compile {
     Compile::Child(ChildCompiler { program: "/bin/sh".into(), arguments: vec!["-c".into(), text.into()] })
 }
 
+/// Finds a secret, and takes its time if `takes` is set.
+#[derive(Clone, Default)]
+struct Token(Arc<Mutex<(Option<String>, Duration)>>, Arc<AtomicUsize>);
+
+impl Token {
+    fn set(&self, secret: Option<&str>, takes: Duration) {
+        *self.0.lock().unwrap() = (secret.map(str::to_owned), takes);
+    }
+
+    /// How many slow searches have begun.
+    fn slow(&self) -> usize {
+        self.1.load(Ordering::SeqCst)
+    }
+
+    fn resolve(&self) -> Resolve {
+        let token = self.clone();
+        Resolve::new(move |_, _| {
+            let (secret, takes) = token.0.lock().unwrap().clone();
+            token.1.fetch_add(usize::from(takes > Duration::ZERO), Ordering::SeqCst);
+            std::thread::sleep(takes);
+            secret.ok_or_else(|| "it is not set".to_owned())
+        })
+    }
+}
+
+const TOKEN: &[u8] = b"secrets.token = \"${env:OUTBOX_PLUGIN_TOKEN}\"\n";
+/// Longer than a scan waits for a load.
+const SLOW: Duration = Duration::from_millis(1_500);
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_last_good_version_that_loads_slowly_beside_another_load_is_tried_again() {
+async fn a_last_good_version_that_loads_slowly_beside_another_load_waits_for_its_end() {
     let (dir, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (cache, go) = (home.path().join("cache"), home.path().join("go"));
-    // What the secret is, and how long it takes to find it.
-    let token = Arc::new(Mutex::new((Some("secret".to_owned()), Duration::ZERO)));
-    let found = token.clone();
-    let resolve = Resolve::new(move |_, _| {
-        let (secret, takes) = found.lock().unwrap().clone();
-        std::thread::sleep(takes);
-        secret.ok_or_else(|| "it is not set".to_owned())
-    });
-    let config = PluginsConfig { cache_dir: Some(cache.clone()), resolve, ..config(dir.path()) };
+    let token = Token::default();
+    token.set(Some("secret"), Duration::ZERO);
+    let config = PluginsConfig { cache_dir: Some(cache.clone()), resolve: token.resolve(), ..config(dir.path()) };
     answering(1_000).write(dir.path(), "mailer");
-    put(dir.path(), "mailer.toml", b"secrets.token = \"${env:OUTBOX_PLUGIN_TOKEN}\"\n");
+    put(dir.path(), "mailer.toml", TOKEN);
     let (plugins, _) = started(config.clone()).await;
     noted(&cache, true).await;
     plugins.stop().await;
     put(dir.path(), "mailer.toml", b"emit = = \n");
     answering(2_000).routes(&[("Order", "OrderPaid")]).write(dir.path(), "another");
-    token.lock().unwrap().0 = None;
+    token.set(None, Duration::ZERO);
     let config = PluginsConfig {
         ready_when: ReadyWhen::Cached,
         compile: waiting_compiler(&go),
@@ -206,20 +230,58 @@ async fn a_last_good_version_that_loads_slowly_beside_another_load_is_tried_agai
     };
     let (plugins, listeners) = started(config).await;
     // Further scans begin only after the other plugin's load has taken the place beside them.
-    while plugins.loads() < 4 {
+    while plugins.loads() < 2 {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 
-    // Longer than a scan waits.
-    *token.lock().unwrap() = (Some("secret".to_owned()), Duration::from_millis(1_500));
-    let loads = plugins.loads();
-    while plugins.loads() < loads + 2 {
-        assert_eq!(answer(&listeners).await, None, "it has not been loaded");
+    token.set(Some("secret"), SLOW);
+    while token.slow() == 0 {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+    // Begins when the scan that met the slow load has ended.
+    plugins.look().await;
+    let loads = plugins.loads();
+    for _ in 0..3 {
+        plugins.look().await;
+    }
+    assert_eq!((plugins.loads(), answer(&listeners).await), (loads, None), "it waits for the other load");
     std::fs::write(go, "").unwrap();
 
     eventually_serves(&listeners, "the other load has ended").await;
+    plugins.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_compiled_component_that_loads_slowly_beside_another_load_waits_for_its_end() {
+    let (dir, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (cache, go) = (home.path().join("cache"), home.path().join("go"));
+    let token = Token::default();
+    token.set(Some("secret"), Duration::ZERO);
+    let config = PluginsConfig { cache_dir: Some(cache), resolve: token.resolve(), ..config(dir.path()) };
+    answering(1_000).write(dir.path(), "mailer");
+    put(dir.path(), "mailer.toml", TOKEN);
+    started(config.clone()).await.0.stop().await;
+    answering(2_000).routes(&[("Order", "OrderPaid")]).write(dir.path(), "another");
+    let config = PluginsConfig { ready_when: ReadyWhen::Cached, compile: waiting_compiler(&go), ..config };
+    let (plugins, _) = started(config).await;
+    // Another plugin takes the place beside the scans.
+    while plugins.loads() < 2 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+
+    token.set(Some("rotated"), SLOW);
+    for _ in 0..3 {
+        plugins.look().await;
+    }
+    assert_eq!(plugins.loads(), 3, "it was begun once, and waits for the other load");
+    std::fs::write(go, "").unwrap();
+
+    let swapped = async {
+        while one(&plugins, "mailer").details.swaps.len() < 2 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), swapped).await.expect("it is swapped within 30 s of the other load's end");
     plugins.stop().await;
 }
 
