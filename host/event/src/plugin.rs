@@ -66,6 +66,8 @@ pub struct PluginDetails {
     pub capabilities: Vec<PluginCapability>,
     /// What one call may use; `None` when none serves.
     pub limits: Option<PluginLimits>,
+    /// Why a new version of its file does not serve yet; `None` if no new version is on its way, or none serves.
+    pub pending: Option<String>,
     /// What became of its file since the host started, newest first; at most 10.
     pub swaps: Vec<PluginSwap>,
 }
@@ -169,7 +171,10 @@ impl PluginStatus {
             shorten(&mut file, MOST_ERROR_BYTES);
             self.file = file.into();
         }
-        let PluginDetails { capabilities, swaps, .. } = &mut self.details;
+        let PluginDetails { capabilities, pending, swaps, .. } = &mut self.details;
+        if let Some(pending) = pending {
+            shorten(pending, MOST_GRANT_BYTES);
+        }
         for capability in capabilities {
             shorten(&mut capability.name, MOST_NAME_BYTES);
             for text in [&mut capability.granted, &mut capability.to_add].into_iter().flatten() {
@@ -243,7 +248,7 @@ mod tests {
         let capability = serde_json::json!({ "name": long, "asked": true, "granted": long, "to_add": long });
         let told = serde_json::json!({
             "name": long, "version": long, "digest": long, "state": "failed", "routes": routes, "more_routes": usize::MAX,
-            "error": long, "file": long, "swaps": vec![swap; 1_000], "capabilities": vec![capability; 1_000],
+            "error": long, "file": long, "pending": long, "swaps": vec![swap; 1_000], "capabilities": vec![capability; 1_000],
         });
 
         let read = PluginStatus::read(vec![told]);

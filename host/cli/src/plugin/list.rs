@@ -72,9 +72,9 @@ fn table(plugins: &[Listed]) -> String {
     let mut text = output::table(&header, rows);
     // A reason is a sentence or two: below the table it can be read, in a column it would tear it apart.
     for Listed { host, status } in plugins {
-        if let Some(error) = &status.error {
+        if let Some(reason) = status.error.as_ref().or(status.details.pending.as_ref()) {
             let on = host.as_deref().map(|host| format!(" on {}", shown(host))).unwrap_or_default();
-            text.push_str(&format!("\n{}{on}: {}\n", shown(&status.name), lines(error)));
+            text.push_str(&format!("\n{}{on}: {}\n", shown(&status.name), lines(reason)));
         }
     }
     text
@@ -93,9 +93,8 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn a_line_of_the_list_tells_how_many_routes_it_leaves_out() {
-        let status = |routes: usize, more_routes| PluginStatus {
+    fn status(routes: usize, more_routes: usize) -> PluginStatus {
+        PluginStatus {
             name: "mailer".to_owned(),
             version: None,
             digest: None,
@@ -105,7 +104,21 @@ mod tests {
             error: None,
             file: PathBuf::from("plugins/mailer.wasm"),
             details: Default::default(),
-        };
+        }
+    }
+
+    #[test]
+    fn the_reason_why_a_new_version_does_not_serve_yet_is_below_the_table() {
+        let mut status = status(1, 0);
+        status.details.pending = Some("the new version is being loaded".to_owned());
+
+        let text = table(&[Listed { host: Some("web-1".to_owned()), status }]);
+
+        assert!(text.ends_with("\nmailer on web-1: the new version is being loaded\n"), "{text}");
+    }
+
+    #[test]
+    fn a_line_of_the_list_tells_how_many_routes_it_leaves_out() {
         assert_eq!(answered(&status(0, 0)), "-");
         assert_eq!(answered(&status(2, 0)), "Order/Event00, Order/Event01");
         let long = answered(&status(20, 980));

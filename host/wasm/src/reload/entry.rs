@@ -312,6 +312,17 @@ impl Entry {
         }
     }
 
+    /// Why a new version of the file does not serve yet; `None` if no version serves, or the new one has failed.
+    fn pending(&self) -> Option<&'static str> {
+        if self.serving.is_none() || self.fault.is_some() {
+            None
+        } else if self.candidate.is_some() {
+            Some("the new version is loaded, and serves when no other plugin is being compiled")
+        } else {
+            self.loading.then_some("the new version is being loaded")
+        }
+    }
+
     /// As it stands; `is_loading` tells whether one of its versions is being loaded beside the scans.
     pub(crate) fn status(&self, name: &str, is_loading: bool) -> PluginStatus {
         let plugin = self.serving.as_ref().map(|serving| &serving.plugin);
@@ -338,6 +349,7 @@ impl Entry {
             details: PluginDetails {
                 capabilities: plugin.map(|plugin| plugin.capabilities()).unwrap_or_default(),
                 limits: plugin.map(|plugin| plugin.manifest.limits.into()),
+                pending: self.pending().map(str::to_owned),
                 swaps: self.swaps.iter().cloned().collect(),
             },
         }

@@ -111,6 +111,36 @@ async fn a_plugin_that_is_removed_while_it_is_compiled_keeps_no_other_from_being
 }
 
 #[tokio::test]
+async fn a_new_version_that_waits_for_a_compilation_is_listed_as_pending() {
+    let (dir, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let config = PluginsConfig { cache_dir: Some(home.path().join("cache")), ..config(dir.path()) };
+    // It gives up a route, which what is being compiled may answer.
+    let new = answering(2_000);
+    let old = answering(1_000).routes(&[("Order", "OrderPlaced"), ("Order", "OrderPaid")]);
+    for version in [&new, &old] {
+        version.write(dir.path(), "mailer");
+        Plugins::start(config.clone(), 1, Arc::default()).await.unwrap().stop().await;
+    }
+    let endless = script("cat >/dev/null; exec sleep 1000");
+    let config = PluginsConfig { compile: endless, ready_when: ReadyWhen::Cached, ..config };
+    answering(3_000).routes(&[("Order", "OrderShipped")]).write(dir.path(), "shipping");
+    let plugins = Plugins::start(config, 1, Arc::default()).await.unwrap();
+    assert_eq!(one(&plugins, "mailer").details.pending, None);
+
+    new.write(dir.path(), "mailer");
+    plugins.look().await;
+
+    let status = one(&plugins, "mailer");
+    assert_eq!((status.state, status.routes.len()), (PluginState::Serving, 2));
+    assert!(status.details.pending.is_some(), "{status:?}");
+    std::fs::remove_file(dir.path().join("shipping.wasm")).unwrap();
+    plugins.rescan().await;
+    let status = one(&plugins, "mailer");
+    assert_eq!((status.routes.len(), status.details.pending), (1, None));
+    plugins.stop().await;
+}
+
+#[tokio::test]
 async fn the_child_is_told_its_limits_and_nothing_of_the_hosts_environment() {
     // `sh -c TEXT A B C` calls them $0, $1 and $2; what it answers comes back as a refusal.
     let text = "cat >/dev/null; printf 'R%s %s %s ' \"$0\" \"$1\" \"$2\"; env | cut -d= -f1 | sort | tr '\\n' ' '";

@@ -51,6 +51,7 @@ fn one(served: &LivePlugin, calls: Option<&CallCounts>, now: Timestamp) -> Marku
                 span.state.(class) { span aria-hidden="true" { (shape) } " " (plugin.state.word()) }
             }
             @if let Some(error) = &plugin.error { pre.error tabindex="0" { (visible(error)) } }
+            @if let Some(pending) = &details.pending { p { (visible(pending)) } }
             dl.facts {
                 dt { "Digest" } dd.mono { span.all title=[plugin.digest.as_deref()] { (plugin.short_digest().unwrap_or("–")) } }
                 dt { "Routes" } dd.mono {
