@@ -147,6 +147,25 @@ fn parent(id: u32) -> Option<u32> {
 }
 
 #[test]
+fn without_a_database_the_plugins_of_running_hosts_are_unknown() {
+    let place = Place::empty();
+    place.plugin("order-mailer");
+
+    let listed = place.run(&["plugin", "list"]);
+    let checked = place.run(&["plugin", "check", "plugins"]);
+
+    assert_eq!(listed.code, Some(5), "{}", listed.stderr);
+    assert!(listed.stdout.contains("order-mailer"), "the directory is listed all the same: {}", listed.stdout);
+    assert!(listed.stderr.contains("the plugins of running hosts are unknown"), "{}", listed.stderr);
+    assert_eq!(checked.code, Some(0), "{}", checked.stderr);
+    assert!(checked.stderr.contains("whether a host runs is unknown"), "{}", checked.stderr);
+    for ended in [listed, checked] {
+        assert!(!ended.stderr.contains("no host runs"), "{}", ended.stderr);
+    }
+    assert_eq!(place.run(&["plugin", "list", "--here"]).code, Some(0), "it needs no database");
+}
+
+#[test]
 fn a_list_asks_the_hosts_that_run_and_says_loads_without_one() {
     let place = Place::migrated();
     place.plugin("order-mailer");

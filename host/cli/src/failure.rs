@@ -140,6 +140,14 @@ impl Failure {
         &self.message
     }
 
+    /// What went wrong and its causes, on one line.
+    pub(crate) fn chain(&self) -> String {
+        match &self.source {
+            Some(source) => format!("{}: {}", self.message, outbox::chain(&**source)),
+            None => self.message.clone(),
+        }
+    }
+
     /// With another message.
     pub(crate) fn named(mut self, message: String) -> Self {
         self.message = message;

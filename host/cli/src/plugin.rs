@@ -25,6 +25,8 @@ use list::{loaded, told};
 pub(crate) enum PluginCommand {
     /// List the plugins of the running hosts, or of the plugins directory if no host is running; exits with 8 when one does not
     /// serve
+    ///
+    /// Exits with 5 if the database or the host cannot be reached; the plugins directory is listed then, too, unless --url is given.
     #[command(after_help = "Examples:\n  outbox plugin list\n  outbox plugin list --here --plugins plugins --output json\n\n\
                             Running hosts publish their plugins in the database within a second or two.")]
     List {
@@ -39,7 +41,7 @@ pub(crate) enum PluginCommand {
         after_help = "Examples:\n  outbox plugin check target/plugins/order-mailer.wasm\n  outbox plugin check new-plugins\n  \
                             outbox plugin check new-plugins --against plugins\n\n\
                             Tells which routes a component answers and what it asks for. A directory is compared with what the running \
-                            hosts serve, or with the plugins directory if no host is running."
+                            hosts serve, or with the plugins directory if no host is running or the database cannot be reached."
     )]
     Check {
         /// The component file, or a directory of component files
@@ -261,16 +263,20 @@ fn tell_of_strays(dir: &Path) {
 /// What the hosts that run serve, each plugin once; what lies in the plugins directory where none runs, and nothing where that is
 /// the candidate itself.
 async fn now(candidate: &Path, config: &Config) -> Result<Vec<PluginStatus>, Failure> {
-    let told = told(config).await?;
+    let (told, unknown) = told(config).await?;
+    let no_host = if unknown.is_some() { "whether a host runs is unknown" } else { "no host runs on this table" };
+    if let Some(failure) = unknown {
+        eprintln!("the plugins of running hosts are unknown: {}", shown(&failure.chain()));
+    }
     let same = || Some(candidate.canonicalize().ok()? == config.plugins.dir.canonicalize().ok()?);
     let listed = if !told.is_empty() {
         eprintln!("compared with the hosts that run");
         told
     } else if same().unwrap_or_default() {
-        eprintln!("no host runs on this table, so there is nothing to compare the plugins directory with");
+        eprintln!("{no_host}, so there is nothing to compare the plugins directory with");
         Vec::new()
     } else {
-        eprintln!("no host runs on this table: compared with the plugins directory");
+        eprintln!("{no_host}: compared with the plugins directory");
         loaded(config).await?
     };
     let mut once: Vec<PluginStatus> = Vec::new();

@@ -12,11 +12,15 @@ pub(super) async fn list(here: bool, output: Output, config: &Config) -> Result<
     if here && is_remote {
         return Err(Failure::new(Exit::Usage, "--here lists the plugins directory of this machine; leave out --url"));
     }
-    let told = if here { Vec::new() } else { told(config).await? };
+    let (told, unknown) = if here { (Vec::new(), None) } else { told(config).await? };
     let asked = is_remote || !told.is_empty();
     let plugins = if asked { told } else { loaded(config).await? };
     output::many(&plugins, output.output, |plugins| if plugins.is_empty() { String::new() } else { table(plugins) })?;
     let dir = config.plugins.dir.display();
+    if let Some(failure) = unknown {
+        tell_of_strays(&config.plugins.dir);
+        return Err(failure.detail(format!("the list has what {dir} holds; the plugins of running hosts are unknown")));
+    }
     match (asked, plugins.is_empty()) {
         (true, true) => eprintln!("the hosts that run serve no plugins"),
         (false, true) => eprintln!("{dir} holds no plugins; copy a component there as NAME.wasm"),
@@ -31,12 +35,12 @@ pub(super) async fn list(here: bool, output: Output, config: &Config) -> Result<
     if fault { Err(Failure::silent(Exit::Findings)) } else { Ok(()) }
 }
 
-/// What the hosts that run tell of their plugins; nothing when there is none, or no database.
-pub(super) async fn told(config: &Config) -> Result<Vec<Listed>, Failure> {
+/// The plugins of running hosts, and why they are unknown if the database cannot be read.
+pub(super) async fn told(config: &Config) -> Result<(Vec<Listed>, Option<Failure>), Failure> {
     let told = async { place::open(config).await?.plugins().await };
     match told.await {
-        Err(_) if config.remote.is_none() => Ok(Vec::new()),
-        told => told,
+        Err(failure) if config.remote.is_none() => Ok((Vec::new(), Some(failure))),
+        told => Ok((told?, None)),
     }
 }
 
