@@ -136,8 +136,8 @@ impl MySqlStore {
     /// The outbox in the database of a pool that the application has. Connects nothing yet; must be called within a tokio runtime.
     ///
     /// Transactions that are begun through the outbox come from this pool. The host does its own work on other connections to
-    /// the same server, at most eleven: ten for claims and outcomes, one for leases. They have an isolation level and limits
-    /// that an application would not want, and a lease must be renewed though the pool is used up. Fewer are had by
+    /// the same server, at most twelve: ten for claims and outcomes, one for leases, one for its session. They have an isolation
+    /// level and limits that an application would not want, and a lease must be renewed though the pool is used up. Fewer are had by
     /// [`from_pool`](MySqlOptions::from_pool) and [`connect_with`](Self::connect_with).
     ///
     /// ```no_run
@@ -281,7 +281,7 @@ mod tests {
     use crate::Store as _;
 
     #[tokio::test]
-    async fn a_host_beside_a_services_own_pool_opens_eleven() {
+    async fn a_host_beside_a_services_own_pool_opens_twelve() {
         let pool = MySqlPoolOptions::new().connect_lazy("mysql://joe:s3cret@db/shop").expect("good");
 
         let options = MySqlOptions::from_pool(pool);

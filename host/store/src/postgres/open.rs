@@ -145,9 +145,9 @@ impl PostgresStore {
     /// The outbox in the database of a pool that the application has. Connects nothing yet; must be called within a tokio runtime.
     ///
     /// Transactions that are begun through the outbox come from this pool. The host does its own work on other connections to
-    /// the same server, at most ten: eight for claims and outcomes, one for leases, one on which it hears other hosts. They
-    /// have limits and plan settings that an application would not want, and a lease must be renewed though the pool is used
-    /// up. Fewer are had by [`from_pool`](PostgresOptions::from_pool) and [`connect_with`](Self::connect_with). Whatever the
+    /// the same server, at most eleven: eight for claims and outcomes, one for leases, one for its session, one on which it hears
+    /// other hosts. They have limits and plan settings that an application would not want, and a lease must be renewed though the
+    /// pool is used up. Fewer are had by [`from_pool`](PostgresOptions::from_pool) and [`connect_with`](Self::connect_with). Whatever the
     /// pool itself tells its sessions after they are opened, such as a `search_path`, these connections do not know: put it
     /// into the pool's connect options, or name the schema with the [table](PostgresOptions::table).
     ///
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_host_beside_a_services_own_pool_opens_ten() {
+    async fn a_host_beside_a_services_own_pool_opens_eleven() {
         let pool = PgPoolOptions::new().connect_lazy("postgres://joe:s3cret@db/shop").expect("good");
 
         let options = PostgresOptions::from_pool(pool);
