@@ -1,4 +1,4 @@
-//! wasmtime, set up once per process: compiler, pool of instances, linker, ticker.
+//! wasmtime, set up once for each host: compiler, pool of instances, linker, ticker.
 
 pub(super) mod compatibility;
 pub(super) mod machine;
@@ -67,7 +67,7 @@ pub enum PagemapScan {
     Off,
 }
 
-/// The sandbox: everything that loaded components share. Make one per process.
+/// The sandbox: everything that the components of one host share.
 pub struct Engine {
     pub(super) wasm: wasmtime::Engine,
     pub(super) linker: Linker<HostState>,

@@ -5,7 +5,7 @@
 //! fresh one. This package knows nothing of stores, queues and workers: it hands [`Registration`](outbox_listener::Registration)s
 //! to the registry and answers visits.
 //!
-//! Three lifetimes: `engine` once per process, `load` once per component, `call` once per event. `reload` loads what is new in the
+//! Three lifetimes: `engine` once per host, `load` once per component, `call` once per event. `reload` loads what is new in the
 //! plugins' `directory` and swaps it in; `single` is one component without a directory around it; `private` is what the host notes
 //! for its next start. `manifest` is what the operator grants, `capability` what a guest does with it. `turns` limits how many guests
 //! compute at once; [`conformance`] checks one plugin. Log lines have targets below `outbox::wasm`, the path that users of `outbox` know.
