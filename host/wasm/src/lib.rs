@@ -14,6 +14,7 @@
 mod bindings;
 mod call;
 mod capability;
+mod config;
 pub mod conformance;
 mod directory;
 mod engine;
@@ -35,6 +36,7 @@ pub use self::capability::http::HttpStandIn;
 pub(crate) use self::capability::http::canonical_url;
 pub use self::capability::log::{LogLevel, LogLine};
 pub use self::capability::state::StateSource;
+pub use self::config::{PluginsConfig, ReadyWhen};
 pub use self::engine::{Engine, PagemapScan};
 pub use self::error::LoadError;
 pub use self::load::{Anatomy, ChildCompiler, Compile, CompileLimits, CoreModule, anatomy, run_compiler};
@@ -44,8 +46,8 @@ pub use self::manifest::{
 #[doc(hidden)] // for the host
 pub use self::reload::RequiredPlugins;
 pub use self::reload::{
-    LockChange, Locked, PluginReport, Plugins, PluginsConfig, ReadyWhen, RolledBack, WherePinned, check_manifests, inspect,
-    lock, manifest_of, retry, rollback, strays,
+    LockChange, Locked, PluginReport, Plugins, RolledBack, WherePinned, check_manifests, inspect, lock, manifest_of, retry,
+    rollback, strays,
 };
 pub use self::single::{
     Call, CallReport, Disturbance, InstanceUse, MemoryState, Outside, PluginHost, Trouble, check, check_at, load_listener,

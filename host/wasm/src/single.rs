@@ -18,6 +18,7 @@ use std::sync::Arc;
 use outbox_listener::Registration;
 
 use super::call::PluginListener;
+use super::config::PluginsConfig;
 use super::directory::file::Bytes;
 use super::directory::open_dir::{OpenDir, parent};
 use super::directory::{self, ManifestFile};
@@ -26,7 +27,6 @@ use super::error::LoadError;
 use super::load::grants;
 use super::load::{Loaded, Loader};
 use super::manifest::Manifest;
-use super::reload::PluginsConfig;
 use super::reload::report::PluginReport;
 
 /// Loads one component file as a host with this configuration and this many workers would, and reports what it is. Nothing of

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use outbox_event::time::system_clock;
 use serde::Serialize;
 
-use super::PluginsConfig;
+use crate::config::PluginsConfig;
 use crate::directory;
 use crate::directory::file::Bytes;
 use crate::directory::open_dir::OpenDir;

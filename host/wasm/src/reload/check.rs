@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use super::PluginsConfig;
+use crate::config::PluginsConfig;
 use crate::directory::file::Bytes;
 use crate::directory::open_dir::OpenDir;
 use crate::directory::pins::Pins;

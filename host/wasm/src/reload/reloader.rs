@@ -17,10 +17,10 @@ use outbox_event::{Owner, PluginState, PluginStatus};
 use outbox_listener::Listeners;
 use tokio::sync::watch;
 
-use super::PluginsConfig;
 use super::entry::{Entry, LOADS};
 use super::job::Job;
 use crate::capability::state::StateSource;
+use crate::config::PluginsConfig;
 use crate::directory;
 use crate::directory::open_dir::OpenDir;
 use crate::directory::pins::{Pins, Rule};

@@ -19,6 +19,7 @@ use crate::capability::http::HttpStandIn;
 use crate::capability::publish::PublishGrant;
 use crate::capability::state::{StateGrant, StateSource};
 use crate::capability::{Grants, Identity, Secrets};
+use crate::config::PluginsConfig;
 use crate::directory;
 use crate::directory::ManifestFile;
 use crate::directory::file::Bytes;
@@ -29,7 +30,6 @@ use crate::limits::{INIT_FUEL, MAX_FILE_BYTES};
 use crate::load::plugin::{Instance, Linked, Plugin, used};
 use crate::load::{Loaded, Loader};
 use crate::manifest::Manifest;
-use crate::reload::PluginsConfig;
 use crate::reload::report::PluginReport;
 
 /// One call at a time, and one instance kept.
