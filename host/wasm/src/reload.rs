@@ -1,10 +1,10 @@
 //! The plugins of a directory, and the task that keeps them up to date.
 
 mod by_hand;
-mod check;
 mod conflicts;
 pub(super) mod entry;
 mod job;
+mod manifests;
 mod refresh;
 mod reloader;
 pub(super) mod report;
@@ -13,7 +13,7 @@ mod swap;
 mod watch;
 
 pub use self::by_hand::{LockChange, Locked, RolledBack, WherePinned, lock, retry, rollback};
-pub use self::check::check_manifests;
+pub use self::manifests::check_manifests;
 pub use self::report::PluginReport;
 pub use self::required::RequiredPlugins;
 use self::required::warn_of_absent;
