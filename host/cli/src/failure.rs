@@ -140,7 +140,7 @@ impl Failure {
         &self.message
     }
 
-    /// What went wrong and its causes, on one line.
+    /// The message and its causes, on one line.
     pub(crate) fn chain(&self) -> String {
         match &self.source {
             Some(source) => format!("{}: {}", self.message, outbox::chain(&**source)),
