@@ -34,7 +34,7 @@ pub struct PluginsConfig {
     pub strict: bool,
     /// The plugins without which the host is not ready, by name. Default none.
     pub required: BTreeSet<String>,
-    /// Numbers of the users, beside root and this process's own, to whom the directory and its files may belong. Default none.
+    /// Numbers of the users, beside root and this process's own, who may own the directory and its files. Default none.
     pub trusted_owners: Vec<u32>,
     /// A private directory for what the host notes for its next start: compiled components, the last versions that served, and
     /// components that must not be compiled again; `None` compiles at every start. Default `None`.
@@ -42,7 +42,7 @@ pub struct PluginsConfig {
     /// The most bytes of compiled components that the private directory keeps, and as many of versions that served; what
     /// serves, and the last good version of each plugin, stay in any case. Default 1 GiB.
     pub cache_max: ByteSize,
-    /// What compiling one component may use, where it is compiled in a child process.
+    /// The limits of compiling one component in a child process.
     pub compile_limits: CompileLimits,
     /// Where components are compiled. Default: in this process.
     #[serde(skip)]
@@ -53,12 +53,12 @@ pub struct PluginsConfig {
     /// How long the directory must be quiet after a change. Default 250 ms.
     #[serde(with = "duration")]
     pub debounce: Duration,
-    /// What all guests may have together in one host: a call that would take more waits. Of several plugins, one leaves as much
+    /// The memory of all guests of one host together: a call that would take more waits. Of several plugins, one leaves as much
     /// free as it has, and at least a quarter, for all but one of its instances. Default 1 GiB; above zero.
     pub memory: ByteSize,
     /// Whether memory is cleaned with the kernel's help. Default `auto`.
     pub pagemap_scan: PagemapScan,
-    /// What must serve before [`Plugins::start`](crate::Plugins::start) returns. Default `all`.
+    /// The plugins that must serve before [`Plugins::start`](crate::Plugins::start) returns. Default `all`.
     pub ready_when: ReadyWhen,
     /// The directory whose files a manifest beside a component may refer to by `${file:NAME}`; `None` for no files. Default
     /// `None`.
@@ -69,7 +69,7 @@ pub struct PluginsConfig {
     /// Manifests by plugin name, each in place of the `NAME.toml` beside the component. They may refer to whatever `resolve`
     /// finds; a manifest beside a component only to variables `OUTBOX_PLUGIN_…` and to the files of `files_dir`.
     pub manifests: BTreeMap<String, Manifest>,
-    /// What plugins may be granted to publish to. Default none; an outbox puts its own here.
+    /// The sinks that plugins may be granted to publish to. Default none; an outbox puts its own here.
     #[serde(skip)]
     pub sinks: Sinks,
     /// Finds what `${env:NAME}` and `${file:PATH}` in a `[config]` stand for. Default: refuses.
@@ -103,14 +103,14 @@ impl Default for PluginsConfig {
     }
 }
 
-/// What must serve before a host is ready.
+/// The plugins that must serve before a host is ready.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReadyWhen {
     /// Every plugin that can be loaded.
     #[default]
     All,
-    /// Those that the cache has compiled; the others follow as they are compiled, and their events wait.
+    /// Every plugin that the cache has compiled; the others follow as they are compiled, and their events wait.
     Cached,
 }
 
@@ -125,7 +125,7 @@ impl PluginsConfig {
         Rule { lock: self.lock.clone(), strict: self.strict }
     }
 
-    /// What loads components for this engine.
+    /// Makes the loader of components for this engine.
     pub(super) fn loader(
         &self,
         engine: Arc<Engine>,
