@@ -20,6 +20,7 @@ use tokio::time::Instant;
 pub(crate) use self::careful::Careful;
 pub(crate) use self::hold::Hold;
 use self::lease::Lease;
+pub(crate) use self::lease::own_lease_end;
 pub(crate) use self::session::{GONE_AFTER, SessionProof};
 pub(crate) use self::share::Share;
 use self::slots::Slots;

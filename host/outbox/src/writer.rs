@@ -21,6 +21,7 @@ use hot::{Lease, Row};
 use receipt::WrittenEvents;
 
 use crate::event::{Envelope, EnvelopeError, EventId, Keeping, TraceParent};
+use crate::partition::own_lease_end;
 use crate::store::{NewRow, Ownership, StoreError, TransactionalStore};
 use crate::telemetry::{Caller, Spans};
 
@@ -174,9 +175,8 @@ impl<S> Writer<S> {
             };
             (envelope, row)
         });
-        // Taken before the statement is sent: by the database's clock the lease ends later than we believe, never earlier.
         let Ownership { owner, lease: length } = &self.ownership;
-        let lease = Lease { owner: owner.clone(), end: Instant::now() + *length, length: *length };
+        let lease = Lease { owner: owner.clone(), end: own_lease_end(Instant::now(), *length), length: *length };
         Ok(WrittenEvents::new(events.collect(), self.hooks.clone(), self.hot.clone(), lease, room))
     }
 

@@ -10,7 +10,7 @@ use super::overdue::Visits;
 use crate::event::{EventId, Fence};
 use crate::halving::{Halved, Halving, answers};
 use crate::metrics::Metrics;
-use crate::partition::Partitions;
+use crate::partition::{Partitions, own_lease_end};
 use crate::queue::InFlight;
 use crate::recurring::{Outage, Recurring};
 use crate::store::{Store, StoreError};
@@ -78,8 +78,7 @@ impl LeaseKeeper {
 
     async fn renew(&self, claims: &[(EventId, Fence)]) -> Result<(), StoreError> {
         let fences: Vec<Fence> = claims.iter().map(|(_, fence)| *fence).collect();
-        // Taken before the statement is sent: by the database's clock the lease ends later than we believe, never earlier.
-        let end = Instant::now() + self.lease;
+        let end = own_lease_end(Instant::now(), self.lease);
         let renewed = self.store.renew(&fences, self.lease).await?;
         let (held, locked): (HashSet<u64>, HashSet<u64>) =
             (renewed.held.into_iter().collect(), renewed.locked.into_iter().collect());

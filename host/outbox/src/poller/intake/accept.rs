@@ -9,6 +9,7 @@ use super::claim::{Holds, MARK_PATIENCE};
 use super::judge::{Routes, stops_hosts};
 use super::place::{Placed, RowState, Taken};
 use crate::event::{Event, Fence};
+use crate::partition::own_lease_end;
 use crate::poller::{BATCH_BYTES, STOPPED_FRONT_REST};
 use crate::queue::NotMarked;
 use crate::settlement::given_back_for;
@@ -140,7 +141,8 @@ impl Intake {
                 }
                 settled = claimed.len();
             }
-            let accepted = self.accept_claimed(claimed, claimed_at + self.lease, Instant::now(), &mut holds).await;
+            let lease_end = own_lease_end(claimed_at, self.lease);
+            let accepted = self.accept_claimed(claimed, lease_end, Instant::now(), &mut holds).await;
             settled -= accepted.len();
             taken.extend(accepted);
         }

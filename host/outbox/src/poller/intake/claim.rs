@@ -10,7 +10,7 @@ use super::judge::{Judged, is_delivered_alone};
 use super::place::{RowState, Taken};
 use crate::event::Fence;
 use crate::halving::{Halved, Halving, answers};
-use crate::partition::Hold;
+use crate::partition::{Hold, own_lease_end};
 use crate::queue::{Delivery, Dropped};
 use crate::settlement::{given_back, still_at_work};
 use crate::store::{Claimed, StoreError};
@@ -37,7 +37,7 @@ impl Intake {
         let (claimed, failed) = self.claim_rows(fences, holds).await;
         let count = claimed.len();
         if count > 0 {
-            self.queue_claimed(claimed, claimed_at + self.lease, holds).await;
+            self.queue_claimed(claimed, own_lease_end(claimed_at, self.lease), holds).await;
         }
         match failed {
             Some(error) => {
@@ -86,7 +86,7 @@ impl Intake {
         self.in_flight.put_back(waiting);
         // An event that is neither claimed nor locked has changed in the meantime, or another host holds its partition now.
         over.iter().for_each(|one| self.in_flight.forget(one));
-        self.queue_claimed(claimed, claimed_at + self.lease, &mut holds).await;
+        self.queue_claimed(claimed, own_lease_end(claimed_at, self.lease), &mut holds).await;
         Ok(())
     }
 
