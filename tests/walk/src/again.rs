@@ -13,13 +13,14 @@ use libc::{c_int, c_uint, c_void, size_t, ssize_t, timespec};
 use tokio::time::Instant;
 
 use crate::chance::Chance;
+use crate::drift::Drift;
 
 /// When every run begins, in seconds since 1970.
 pub(crate) const BEGINNING: u64 = 1_900_000_000;
 
 thread_local! {
     static CHANCE: RefCell<Option<Chance>> = const { RefCell::new(None) };
-    static BEGAN: Cell<Option<Instant>> = const { Cell::new(None) };
+    static BEGAN: Cell<Option<(Instant, Drift)>> = const { Cell::new(None) };
 }
 
 /// Randomness on this thread follows from this from now on.
@@ -27,14 +28,14 @@ pub(crate) fn seeded(seed: u64) {
     CHANCE.with_borrow_mut(|chance| *chance = Some(Chance::of(seed, 0)));
 }
 
-/// The time of day on this thread goes on with tokio's clock from now on.
-pub(crate) fn began() {
-    BEGAN.set(Some(Instant::now()));
+/// The time of day on this thread follows from tokio's clock from now on.
+pub(crate) fn began(time_of_day: Drift) {
+    BEGAN.set(Some((Instant::now(), time_of_day)));
 }
 
 /// How long ago that was.
 pub(crate) fn elapsed() -> Duration {
-    BEGAN.get().map_or(Duration::ZERO, |began| began.elapsed())
+    BEGAN.get().map_or(Duration::ZERO, |(began, _)| began.elapsed())
 }
 
 /// SAFETY: the signature is that of the C library's, and the buffer is the caller's.
@@ -59,9 +60,10 @@ unsafe extern "C" fn getrandom(buffer: *mut c_void, length: size_t, flags: c_uin
 #[unsafe(no_mangle)]
 unsafe extern "C" fn clock_gettime(clock: libc::clockid_t, place: *mut timespec) -> c_int {
     if clock == libc::CLOCK_REALTIME
-        && let Ok(Some(began)) = BEGAN.try_with(Cell::get)
+        && let Ok(Some((began, drift))) = BEGAN.try_with(Cell::get)
     {
-        let time = Duration::from_secs(BEGINNING) + began.elapsed();
+        let shown = drift.reading(began.elapsed());
+        let time = Duration::from_micros((BEGINNING * 1_000_000).saturating_add_signed(shown));
         // SAFETY: the caller says that the place is for writing.
         unsafe {
             (*place).tv_sec = time.as_secs() as libc::time_t;

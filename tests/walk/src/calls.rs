@@ -57,13 +57,24 @@ pub(crate) enum Answer {
     Dead,
 }
 
+/// When the database showed a row.
+#[derive(Clone, Copy, Debug)]
+struct Shown {
+    at: Instant,
+    /// Which of the database's moments it was, and when by its clock.
+    moment: u64,
+    now: Timestamp,
+    /// Since when the row was due.
+    due_at: Timestamp,
+}
+
 #[derive(Default)]
 pub(crate) struct Calls {
     pub(crate) all: Vec<Call>,
     by_fence: HashMap<Fence, usize>,
     of_row: HashMap<u64, Vec<usize>>,
-    /// When the database last showed a row to a host under a fence, and since when it was due then.
-    shown_at: HashMap<(usize, Fence), (Timestamp, Timestamp)>,
+    /// When the database last showed a row to a host under a fence.
+    shown: HashMap<(usize, Fence), Shown>,
     /// Fences whose outcomes were refused, or whose answers were lost.
     refused: HashSet<Fence>,
     /// Those of them whose listener had done something beside.
@@ -82,6 +93,11 @@ impl Calls {
         self.of_row.get(&self.all[number].fence.sequence).map_or(0, |calls| calls.len() as u64 - 1)
     }
 
+    /// Each host may have lost every event that has a call without an outcome.
+    pub(crate) fn lose_all(&mut self) {
+        self.all.iter_mut().filter(|call| !call.stored).for_each(|call| call.lost = true);
+    }
+
     /// How many calls came after another of the same event that has no outcome.
     pub(crate) fn repeats(&self) -> usize {
         let without = |calls: &Vec<usize>| calls.iter().rev().skip(1).filter(|number| !self.all[**number].stored).count();
@@ -94,7 +110,7 @@ impl World {
     pub(crate) fn showed(&mut self, life: usize, fence: Fence) {
         let now = self.table.now;
         let due_at = self.table.rows.get(&fence.sequence).and_then(|row| row.due_at).unwrap_or(now);
-        self.calls.shown_at.insert((life, fence), (now, due_at));
+        self.calls.shown.insert((life, fence), Shown { at: Instant::now(), moment: self.moment, now, due_at });
     }
 
     /// Notes that outcomes were not stored, or that nobody was told.
@@ -120,7 +136,9 @@ impl World {
             self.violated(format!("{name}, call for {}: {fault}", shown(fence)));
         }
         let number = self.calls.all.len();
-        self.calls.all.push(Call { life, fence, began_at: Instant::now(), end: None, stored: false, lost: false });
+        let began_at = Instant::now();
+        let lost = self.may_be_lost(life, fence, began_at);
+        self.calls.all.push(Call { life, fence, began_at, end: None, stored: false, lost });
         self.calls.by_fence.insert(fence, number);
         self.calls.of_row.entry(fence.sequence).or_default().push(number);
         number
@@ -131,6 +149,9 @@ impl World {
         let Some(row) = self.table.rows.get(&fence.sequence).filter(|row| row.event_id == event.id()) else {
             return vec![format!("{} is not committed", event.id())];
         };
+        if self.may_be_lost(life, fence, Instant::now()) {
+            return faults;
+        }
         if !is_unfinished(row) {
             faults.push(format!("the event is {:?} already", row.status));
         } else if let Some(fault) = self.not_owned(life, row, fence, now) {
@@ -150,6 +171,13 @@ impl World {
         }
         faults.extend(self.out_of_order(life, row, fence));
         faults
+    }
+
+    /// Whether the host could not know, at the begin of a call, if it had the event still, or which events were before it: the database's
+    /// clock had been set a short while ago.
+    fn may_be_lost(&self, life: usize, fence: Fence, began_at: Instant) -> bool {
+        let shown_at = self.calls.shown.get(&(life, fence)).map(|shown| shown.at);
+        self.is_unsettled(began_at) || shown_at.is_some_and(|at| self.is_unsettled(at))
     }
 
     /// Why the host does not own the event by the database's clock.
@@ -205,7 +233,7 @@ impl World {
         if !self.keeps_order() {
             return faults;
         }
-        let Some((shown_at, due_at)) = self.calls.shown_at.get(&(life, fence)).copied() else {
+        let Some(showing) = self.calls.shown.get(&(life, fence)).copied() else {
             return vec!["the database never showed it to this host so".to_owned()];
         };
         let overtakes_failed = self.plan.mode == Mode::OrderedByAggregate && !self.plan.order.stop_on_first_failure;
@@ -216,15 +244,18 @@ impl World {
                 Status::Dead => earlier.blocks,
                 Status::Done => false,
             };
-            let was_seen = self.seen_since.get(seq).is_some_and(|since| *since <= shown_at);
+            let is_visible =
+                |(moment, available_at): &(u64, Timestamp)| *moment <= showing.moment && *available_at <= showing.now;
+            let was_seen = self.seen_since.get(seq).is_some_and(is_visible);
             // One that its writer put off takes its place when its time comes: what was due before that may go first.
             let comes_late = self.plan.mode == Mode::OrderedByAggregate && earlier.available_at > earlier.created_at;
-            if is_in_the_way && was_seen && !(comes_late && due_at < earlier.available_at) {
+            if is_in_the_way && was_seen && !(comes_late && showing.due_at < earlier.available_at) {
                 faults.push(format!("the earlier event {seq} is {:?}", earlier.status));
             }
         }
         for other in self.calls.all.iter().filter(|call| call.end.is_none() && call.fence.sequence != row.seq) {
-            if self.table.rows.get(&other.fence.sequence).is_some_and(in_its_queue) {
+            let is_in_its_queue = self.table.rows.get(&other.fence.sequence).is_some_and(in_its_queue);
+            if is_in_its_queue && !self.may_be_lost(other.life, other.fence, other.began_at) {
                 faults.push(format!("the call for {} is at work in its queue", shown(other.fence)));
             }
         }
@@ -296,7 +327,9 @@ impl World {
         let number = self.calls.by_fence.get(&fence).copied();
         let end = number.map(|number| self.calls.all[number].end);
         let not_taken = self.calls.refused_effects.contains(&fence);
-        if let Some(fault) = unlike_the_answer(&self.plan, settled, before, (end, not_taken), self.table.now) {
+        // Each host judges by its own clocks whether an event has expired since it was read.
+        let latest = self.table.now.plus(self.clock_error());
+        if let Some(fault) = unlike_the_answer(&self.plan, settled, before, (end, not_taken), latest) {
             self.violated(format!("the outcome {:?} of {} is not what came of it: {fault}", settled.settlement, shown(fence)));
         }
         match number {

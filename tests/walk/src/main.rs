@@ -4,9 +4,11 @@
 //! A run has one thread and no real time in it. What the store answers follows from the model that every database is held
 //! against (`tests/store/model`); when it fails, how listeners behave and who dies when follows from the seed, and so does
 //! everything else: the same seed runs the same way again. `plan.rs` says what a seed decides, `store.rs` and `fate.rs` are the
-//! database, `run.rs` what happens on the stage, and `calls.rs` what is checked at each call and each outcome:
+//! database, `drift.rs` the clocks that run at other speeds and are set, `run.rs` what happens on the stage, and `calls.rs` what is
+//! checked at each call and each outcome:
 //!
-//! - no call begins of an event that is not committed, that is finished, or that its host does not own by the database's clock;
+//! - no call begins of an event that is not committed, that is finished, or that its host does not own by the database's clock, unless
+//!   that clock was set a short while ago;
 //! - no call begins while an earlier one of the event has no outcome, unless its host lost it, or the database failed that host;
 //! - numbers of deliveries grow; an attempt is as many as there were counted failures; what is stored is what was answered;
 //! - in the two ordered modes no call overtakes another of its queue, or is at work beside it;
@@ -18,6 +20,7 @@
 mod again;
 mod calls;
 mod chance;
+mod drift;
 mod fate;
 mod listener;
 mod log;

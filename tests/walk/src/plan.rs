@@ -6,6 +6,7 @@ use outbox::Mode;
 use outbox::order::{OnDead, OrderConfig};
 
 use crate::chance::Chance;
+use crate::drift::Drift;
 
 /// One run.
 #[derive(Clone, Debug)]
@@ -40,6 +41,9 @@ pub(crate) struct Plan {
     pub(crate) notifies: bool,
     /// How long a read at the front of the table takes, while the database is not well: behind that it is quick.
     pub(crate) front_takes: Duration,
+    /// How the database's clock differs from the monotonic clock of the hosts, and their time of day from both.
+    pub(crate) database_clock: Drift,
+    pub(crate) time_of_day: Drift,
     pub(crate) faults: Faults,
     pub(crate) listeners: Manners,
 }
@@ -162,6 +166,8 @@ impl Plan {
             sessions: chance.per_mille(750),
             notifies: chance.per_mille(500),
             front_takes: Duration::from_millis(Chance::of(seed, 10).one_of(&[0, 0, 0, 30, 300, 3_000])),
+            database_clock: Drift::by(&mut Chance::of(seed, 17), chaos, 150),
+            time_of_day: Drift::by(&mut Chance::of(seed, 18), chaos, 500),
             faults: Faults::by(chance, hosts, chaos)
                 .with_refused(&mut Chance::of(seed, 12))
                 .with_sick_host(&mut Chance::of(seed, 13), hosts, chaos)
@@ -195,10 +201,12 @@ impl Plan {
         self.has_only_mild_faults() && all_work && self.faults.unrenewable == 0
     }
 
-    /// Whether the only faults are refused outcomes, claims and renewals, damaged payloads, and one host without connections.
+    /// Whether the only faults are refused outcomes, claims and renewals, damaged payloads, one host without connections, and clocks
+    /// that drift. If the database's clock is set, leases end early, or events wait longer.
     pub(crate) fn has_only_mild_faults(&self) -> bool {
         let Faults { before, after, slow, locks, lost_sessions, kills, restarts, ref storms, .. } = self.faults;
-        before + after + slow == 0 && locks + lost_sessions + kills + restarts == 0 && storms.is_empty()
+        let is_steady = !self.database_clock.is_set();
+        is_steady && before + after + slow == 0 && locks + lost_sessions + kills + restarts == 0 && storms.is_empty()
     }
 
     /// In how much time a stop must end, whatever fails: what the configuration promises, and a little for the last steps.

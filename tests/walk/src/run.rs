@@ -36,7 +36,7 @@ pub(crate) struct Report {
 
 /// Runs a plan to its end.
 pub(crate) async fn run(plan: Plan) -> Report {
-    again::began();
+    again::began(plan.time_of_day);
     let world = World::new(plan.clone());
     let stage = Arc::new(Stage::new(world.clone(), &plan));
     stage.chaos().await;

@@ -100,8 +100,14 @@ pub(crate) struct World {
     pub(crate) next_seq: u64,
     /// Every event that was ever inserted, committed or not.
     pub(crate) envelopes: HashMap<EventId, Envelope>,
-    /// Since when each committed row could be seen.
-    pub(crate) seen_since: HashMap<u64, Timestamp>,
+    /// At which of the database's moments each row was committed, and from when on it can be seen by the database's clock.
+    pub(crate) seen_since: HashMap<u64, (u64, Timestamp)>,
+    /// The number of moments of the database. It grows even if the clock is set backwards.
+    pub(crate) moment: u64,
+    /// How often the database's clock was set.
+    clock_steps: usize,
+    /// The times after that: leases end early, or events written before wait longer.
+    unsettled: Vec<(Instant, Instant)>,
     pub(crate) calls: Calls,
     pub(crate) wake_ups: broadcast::Sender<()>,
     /// How often each host asked for what, since somebody began to count.
@@ -135,6 +141,9 @@ impl World {
             next_seq: 1,
             envelopes: HashMap::new(),
             seen_since: HashMap::new(),
+            moment: 0,
+            clock_steps: 0,
+            unsettled: Vec::new(),
             calls: Calls::default(),
             wake_ups,
             asked: BTreeMap::new(),
@@ -152,12 +161,44 @@ impl World {
         *self.asked.entry((life, name)).or_default() += 1;
     }
 
-    /// Moves the database's clock to the present; later at every call.
+    /// Moves the database's clock to the present; later at every call, unless it was set.
     pub(crate) fn tick(&mut self) -> Timestamp {
-        let passed = u64::try_from(again::elapsed().as_micros()).expect("not so long");
-        let now = Timestamp::from_micros(i64::try_from(again::BEGINNING * 1_000_000 + passed).expect("not so far away"));
-        self.table.now = self.table.now.plus(TICK).max(now);
+        let (elapsed, clock) = (again::elapsed(), self.plan.database_clock);
+        let beginning = i64::try_from(again::BEGINNING * 1_000_000).expect("not so far away");
+        let now = Timestamp::from_micros(beginning + clock.reading(elapsed));
+        let steps = clock.steps_until(elapsed).count();
+        self.table.now = if steps > self.clock_steps { now } else { self.table.now.plus(TICK).max(now) };
+        self.moment += 1;
+        if steps > self.clock_steps {
+            self.clock_steps = steps;
+            self.clock_was_set();
+        }
         self.table.now
+    }
+
+    /// The database's clock was set. Forwards, every lease may have ended, and no host knows; backwards, events written before are not
+    /// there for some time, and may be overtaken. What hosts do by what they knew ends within two leases of that time.
+    fn clock_was_set(&mut self) {
+        let now = Instant::now();
+        let wrong_for = 2 * self.plan.database_clock.error(again::elapsed());
+        self.unsettled.push((now, now + wrong_for + 2 * self.plan.lease));
+        for life in 0..self.lives.len() {
+            self.failed(life);
+        }
+        self.calls.lose_all();
+        let line = format!("the database's clock was set, to {}", self.table.now);
+        self.note(line);
+    }
+
+    /// Whether a host may have been wrong about its leases at this time, because the database's clock was set.
+    pub(crate) fn is_unsettled(&self, at: Instant) -> bool {
+        self.unsettled.iter().any(|(from, to)| (*from..*to).contains(&at))
+    }
+
+    /// By how much two clocks of this run may differ, or have differed before.
+    pub(crate) fn clock_error(&self) -> Duration {
+        let elapsed = again::elapsed();
+        self.plan.database_clock.error(elapsed) + self.plan.time_of_day.error(elapsed)
     }
 
     /// Whether somebody else has locked a row.
@@ -196,7 +237,7 @@ impl World {
             if row.aggregate_id.is_none() {
                 self.table.learn(row.event_id, partition_of(self.plan.seed, row.event_id.as_str()));
             }
-            self.seen_since.insert(row.seq, now.max(row.available_at));
+            self.seen_since.insert(row.seq, (self.moment, row.available_at));
             let key = row.aggregate_id.as_deref().unwrap_or("-");
             let delay = row.available_at.since(now);
             let line = format!("committed {} {} key {key} claim {:?} delay {delay:?}", row.seq, row.event_id, row.locked_by);
