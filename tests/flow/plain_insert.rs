@@ -1,10 +1,14 @@
 //! Values that writers set by habit in a plain INSERT: the database refuses them by a name that says why, or the event is delivered.
+//!
+//! Each value is tried alone, and random ones are tried together: `OUTBOX_TEST_CASES=5000` tries so many rows.
 
 use std::collections::BTreeMap;
 
 use outbox::Status;
 use outbox::store::{Expectations, Filter, Severity};
-use support::{Database, Recorder, eventually};
+use rand::RngExt;
+use rand::rngs::StdRng;
+use support::{Database, Recorder, Seed, eventually, generated_cases};
 
 use crate::common::{HOUR, ROUTE, outbox};
 
@@ -188,16 +192,64 @@ const MYSQL: &[Case] = &[
     ("locked_by, lease_end", "'me', '9999-12-31'", Refused("outbox_event_held_claimed")),
 ];
 
-/// The statement of a case. The tenant tells the cases apart.
-fn insert(tenant: usize, columns: &str, values: &str) -> String {
-    let mut all = vec![(columns, values.to_owned())];
-    for (column, value) in [("event_type", "'OrderPlaced'"), ("aggregate_type", "'Order'"), ("payload", "'1'")] {
-        if columns != column {
-            all.push((column, value.to_owned()));
+/// How many rows with random values are written.
+const ROWS: usize = 40;
+
+/// A row, by the cases that it is made of.
+type Row = Vec<Case>;
+
+/// A row of several columns, each with a value of one of these cases. Columns whose checks depend on each other are left out, and values
+/// that can be in one row only.
+fn random_row(chance: &mut StdRng, cases: &[Case]) -> Row {
+    let alone = ["seq", "tenant_id", "status", "claim_seq", "locked_by"];
+    let count = chance.random_range(2..=5);
+    let mut row = Row::new();
+    while row.len() < count {
+        let case = cases[chance.random_range(0..cases.len())];
+        let (column, _, fate) = case;
+        let is_alone = column.contains(',') || alone.contains(&column);
+        let is_unique = column == "event_id" && !matches!(fate, Refused(_));
+        let is_there = row.iter().any(|(other, ..)| *other == column);
+        // Whether an event is dead before its time comes is not said here.
+        let of_time = |fate: &Fate| matches!(fate, Later);
+        let is_dead = |fate: &Fate| matches!(fate, Dead(_));
+        let conflicts = |(_, _, other): &Case| of_time(other) && is_dead(&fate) || is_dead(other) && of_time(&fate);
+        if !is_alone && !is_unique && !is_there && !row.iter().any(conflicts) {
+            row.push(case);
         }
     }
-    if columns != "tenant_id" {
-        all.push(("tenant_id", format!("'case {tenant}'")));
+    row
+}
+
+/// Why the database refuses the row; empty if it does not.
+fn refusals(row: &[Case]) -> Vec<&'static str> {
+    let why = |case: &Case| if let Refused(why) = case.2 { Some(why) } else { None };
+    row.iter().filter_map(why).collect()
+}
+
+/// Why the event is dead; empty if it is not.
+fn deaths(row: &[Case]) -> Vec<&'static str> {
+    let why = |case: &Case| if let Dead(why) = case.2 { Some(why) } else { None };
+    row.iter().filter_map(why).collect()
+}
+
+fn is_later(row: &[Case]) -> bool {
+    row.iter().any(|case| matches!(case.2, Later))
+}
+
+/// The statement of a row. The tenant tells the rows apart.
+fn insert(tenant: usize, row: &[Case]) -> String {
+    let mut all: Vec<(&str, String)> = row.iter().map(|(columns, values, _)| (*columns, (*values).to_owned())).collect();
+    let defaults = [
+        ("event_type", "'OrderPlaced'".to_owned()),
+        ("aggregate_type", "'Order'".to_owned()),
+        ("payload", "'1'".to_owned()),
+        ("tenant_id", format!("'case {tenant}'")),
+    ];
+    for (column, value) in defaults {
+        if row.iter().all(|(columns, ..)| *columns != column) {
+            all.push((column, value));
+        }
     }
     let (columns, values): (Vec<_>, Vec<_>) = all.into_iter().unzip();
     format!("INSERT INTO outbox_event ({}) VALUES ({})", columns.join(", "), values.join(", "))
@@ -212,47 +264,58 @@ pub(crate) async fn whatever_a_plain_insert_says_is_refused_by_name_or_delivered
     if db.store().kind() == "mysql" {
         db.execute("SET SESSION sql_mode = 'STRICT_TRANS_TABLES,ALLOW_INVALID_DATES'").await;
     }
+    let seed = Seed::of_this_run();
+    let mut chance = seed.choices_of("rows of a plain insert");
+    let cases: Vec<Case> = EVERYWHERE.iter().chain(of_this_database).copied().collect();
+    let mut rows: Vec<Row> = cases.iter().map(|case| vec![*case]).collect();
+    rows.extend((0..generated_cases(ROWS)).map(|_| random_row(&mut chance, &cases)));
+    let again = format!("OUTBOX_TEST_SEED={}", seed.number());
     let mut wrong = Vec::new();
-    let mut fates = BTreeMap::new();
-    for (tenant, (columns, values, fate)) in EVERYWHERE.iter().chain(of_this_database).enumerate() {
-        match (db.try_execute(&insert(tenant, columns, values)).await, fate) {
-            (Err(error), Refused(why)) if error.to_string().contains(why) => {}
-            (Ok(_), Delivered | Dead(_) | Later) => {
-                fates.insert(
-                    if *columns == "tenant_id" { "ü".to_owned() } else { format!("case {tenant}") },
-                    (*columns, *values, *fate),
-                );
+    let mut accepted = BTreeMap::new();
+    for (tenant, row) in rows.iter().enumerate() {
+        let refusals = refusals(row);
+        match db.try_execute(&insert(tenant, row)).await {
+            Err(error) if refusals.iter().any(|why| error.to_string().contains(why)) => {}
+            Ok(_) if refusals.is_empty() => {
+                let names_tenant = row.iter().any(|(columns, ..)| *columns == "tenant_id");
+                accepted.insert(if names_tenant { "ü".to_owned() } else { format!("case {tenant}") }, row);
             }
-            (result, _) => wrong.push(format!("{columns} = {values}: not {fate:?}, but {result:?}")),
+            result => wrong.push(format!("{row:?}: {result:?}")),
         }
     }
-    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(wrong.is_empty(), "{again}: {wrong:#?}");
 
     let recorder = Recorder::done();
     let host = outbox(db).listener(ROUTE, recorder.listener()).start().await.expect("starts");
     let store = db.store();
     let list = async || store.list(&Filter::default(), 10_000).await.expect("all rows can be listed");
-    let late = fates.values().filter(|(.., fate)| matches!(fate, Later)).count();
+    let late = accepted.values().filter(|row| is_later(row)).count();
     let open = |status: Status| matches!(status, Status::New | Status::Retry);
-    eventually("only what is due later is left", async || list().await.iter().filter(|row| open(row.status)).count() == late)
-        .await;
+    eventually(&format!("{again}: only what is due later is left"), async || {
+        list().await.iter().filter(|row| open(row.status)).count() == late
+    })
+    .await;
 
-    let rows = list().await;
-    assert_eq!(rows.len(), fates.len());
-    for row in rows {
-        assert_eq!(row.unreadable, None, "{row:?}");
-        let (columns, values, fate) = fates[row.tenant_id.as_deref().expect("each case has one")];
-        let is_as_said = match fate {
-            Refused(_) => false,
-            Delivered => row.status == Status::Done,
-            Dead(why) => row.status == Status::Dead && row.last_error.as_deref().is_some_and(|error| error.contains(why)),
-            Later => row.status == Status::New,
+    let stored = list().await;
+    assert_eq!(stored.len(), accepted.len(), "{again}");
+    let mut delivered = 0;
+    for record in stored {
+        assert_eq!(record.unreadable, None, "{again}: {record:?}");
+        let row = accepted[record.tenant_id.as_deref().expect("each row has one")];
+        let deaths = deaths(row);
+        let is_as_said = if is_later(row) {
+            record.status == Status::New
+        } else if deaths.is_empty() {
+            delivered += 1;
+            record.status == Status::Done
+        } else {
+            let error = record.last_error.as_deref().unwrap_or_default();
+            record.status == Status::Dead && deaths.iter().any(|why| error.contains(why))
         };
-        assert!(is_as_said, "{columns} = {values}: not {fate:?}: {row:#?}");
-        assert!(store.get(row.event_id).await.expect("can be read").is_some());
+        assert!(is_as_said, "{again}: {row:?}: {record:#?}");
+        assert!(store.get(record.event_id).await.expect("can be read").is_some());
     }
-    let delivered = fates.values().filter(|(.., fate)| matches!(fate, Delivered)).count();
-    assert_eq!(recorder.count(), delivered, "each that is DONE was with the listener, once");
+    assert_eq!(recorder.count(), delivered, "{again}: each that is DONE was with the listener, once");
     let stats = store.stats().await.expect("counts");
     assert_eq!(usize::try_from(stats.new + stats.retry).expect("few"), late);
     let host_is = Expectations { lease: HOUR, deadline: HOUR / 2, max_payload: 1 << 20, connections: 5, index: None };

@@ -51,6 +51,16 @@ fn given() -> Option<Seed> {
     std::env::var("OUTBOX_TEST_SEED").ok().map(|seed| Seed(seed.parse().expect("OUTBOX_TEST_SEED is a number")))
 }
 
+/// How many generated cases a test tries: `OUTBOX_TEST_CASES` of them, or this many.
+///
+/// # Panics
+/// When `OUTBOX_TEST_CASES` is no number.
+#[must_use]
+#[expect(clippy::disallowed_methods, reason = "tests are configured through the environment")]
+pub fn generated_cases(otherwise: usize) -> usize {
+    std::env::var("OUTBOX_TEST_CASES").ok().map_or(otherwise, |cases| cases.parse().expect("OUTBOX_TEST_CASES is a number"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -27,7 +27,7 @@ mod witness;
 mod writers;
 
 pub use breakers::{breakers, honest};
-pub use chance::Seed;
+pub use chance::{Seed, generated_cases};
 pub use claims::{claim_due, due};
 pub use collector::{Collector, Manner, Received};
 pub use database::{Database, Harness};
