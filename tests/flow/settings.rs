@@ -1,5 +1,7 @@
 //! Settings of a server that would break what the host's statements rely on: its sessions set them anew.
 
+mod random;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -161,15 +163,21 @@ const WORST_OF_POSTGRESQL: [(&str, &str); 17] = [
     ("enable_mergejoin", "on"),
 ];
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn listed_settings_of_postgresql_do_not_affect_delivery() {
-    covers(&postgres::session_settings(), WORST_OF_POSTGRESQL.map(|(setting, _)| setting));
-    let db = Postgres::fresh().await;
-    let user = db.schema().replace("outbox_test", "outbox_settings");
+/// A user who may do everything, with settings of its own; and the address of the database for this user.
+async fn superuser(db: &Postgres, name: &str) -> (String, String) {
+    let user = db.schema().replace("outbox_test", &format!("outbox_{name}"));
     db.execute(&format!("CREATE ROLE {user} SUPERUSER LOGIN PASSWORD 'for-a-test'")).await;
     let (scheme, rest) = db.url().split_once("://").expect("an address");
     let place = rest.split_once('@').map_or(rest, |(_, place)| place);
     let url = format!("{scheme}://{user}:for-a-test@{place}");
+    (user, url)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn listed_settings_of_postgresql_do_not_affect_delivery() {
+    covers(&postgres::session_settings(), WORST_OF_POSTGRESQL.map(|(setting, _)| setting));
+    let db = Postgres::fresh().await;
+    let (user, url) = superuser(&db, "settings").await;
     let witness = db.store();
     for (setting, worst) in WORST_OF_POSTGRESQL {
         // Later versions have more.
@@ -214,17 +222,9 @@ async fn a_postgresql_user_whose_transactions_are_read_only_stops_the_start() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn idle_session_timeout_ends_no_session_of_a_host() {
     let db = Postgres::fresh().await;
-    let user = db.schema().replace("outbox_test", "outbox_idle");
-    support::Harness::execute(
-        &db,
-        &format!(
-            "CREATE ROLE {user} SUPERUSER LOGIN PASSWORD 'for-a-test'; ALTER ROLE {user} SET idle_session_timeout = '500ms'"
-        ),
-    )
-    .await;
-    let (scheme, rest) = db.url().split_once("://").expect("an address");
-    let place = rest.split_once('@').map_or(rest, |(_, place)| place);
-    let store = PostgresStore::connect(&format!("{scheme}://{user}:for-a-test@{place}")).await.expect("connects");
+    let (user, url) = superuser(&db, "idle").await;
+    db.execute(&format!("ALTER ROLE {user} SET idle_session_timeout = '500ms'")).await;
+    let store = PostgresStore::connect(&url).await.expect("connects");
     let host = Outbox::multi_node(store).listener(ROUTE, Recorder::done().listener()).start().await.expect("starts");
     let sessions = format!("SELECT count(*) FROM pg_stat_activity WHERE usename = '{user}'");
     let oldest = format!(
