@@ -54,7 +54,7 @@ async fn a_table_in_a_named_schema_needs_no_search_path() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_claim_meets_no_plan_of_an_emptier_table() {
+async fn a_claim_meets_no_plan_of_an_emptier_table_nor_of_one_whose_dead_rows_a_snapshot_keeps() {
     let db = Postgres::fresh().await;
     db.execute("ALTER TABLE outbox_event SET (autovacuum_enabled = off)").await;
     // Prepared and planned many times while the table is empty.
@@ -76,10 +76,24 @@ async fn a_claim_meets_no_plan_of_an_emptier_table() {
     db.execute("ANALYZE outbox_event").await;
     let analysed = db.store().plans().await.expect("explains");
 
-    for plan in fresh.iter().chain(&analysed) {
+    // The snapshot of another session keeps the versions that finished events had while they were due.
+    let mut reader = PgConnection::connect(db.url()).await.expect("connects");
+    reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ").await.expect("begins");
+    reader.execute("SELECT seq FROM outbox_event LIMIT 1").await.expect("reads");
+    let finish = "UPDATE outbox_event SET status = 1, due_at = NULL, done_at = now()
+                  WHERE seq IN (SELECT seq FROM outbox_event WHERE due_at IS NOT NULL ORDER BY seq LIMIT 50000)";
+    assert_eq!(db.execute(finish).await, 50_000);
+    let behind_a_snapshot = db.store().plans().await.expect("explains");
+    db.execute("VACUUM (ANALYZE) outbox_event").await;
+    let vacuumed = db.store().plans().await.expect("explains");
+
+    for plan in [&fresh, &analysed, &behind_a_snapshot, &vacuumed].into_iter().flatten() {
         assert!(plan.good, "{}: {}", plan.statement, plan.text);
     }
     assert_eq!(claim(&db, 500).await.len(), 500);
+    let due = reader.fetch_one("SELECT count(*) FROM outbox_event WHERE due_at IS NOT NULL").await.expect("reads");
+    assert_eq!(due.try_get::<i64, _>(0).expect("a number"), 100_000, "the snapshot has kept them");
+    reader.execute("COMMIT").await.expect("ends");
 }
 
 /// A vacuum that meets only rows of an open transaction, or only deleted ones, notes that the table is large and has no row.
