@@ -44,6 +44,7 @@ mod settings;
 mod silence;
 mod slow_commit;
 mod standby;
+mod standby_host;
 mod stop;
 mod stuck;
 mod sweep;

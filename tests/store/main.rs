@@ -30,6 +30,7 @@ mod sqlite_clock;
 mod sqlite_file;
 mod standby;
 mod state;
+mod takeover;
 mod write;
 
 /// One test for each fact, on one database.

@@ -3,8 +3,8 @@
 use outbox::store::{Index, NewRow, PARTITIONS, SchemaStore, Unblocked, WaitsFor};
 use outbox::{Envelope, MySqlStore, Store};
 use servers::{Database, Durability, Server};
-use sqlx::{Connection, Executor, MySqlConnection, Row};
-use support::Harness;
+use sqlx::{Connection, Executor, MySqlConnection};
+use support::{Harness, rows_read};
 
 use crate::common::ownership;
 
@@ -59,13 +59,6 @@ pub(crate) async fn thousands_of_blocked_aggregates_are_looked_at_page_by_page(d
     let bad: Vec<_> = plans.iter().filter(|plan| of_look.contains(&plan.statement) && !plan.good).collect();
     assert!(bad.is_empty(), "{bad:#?}");
     assert_eq!(db.number("SELECT count(*) FROM outbox_event WHERE behind IS NOT NULL").await, 5_000);
-}
-
-/// How many rows and index entries the server has read.
-async fn rows_read(admin: &mut MySqlConnection) -> u64 {
-    let rows = admin.fetch_all("SHOW GLOBAL STATUS LIKE 'Handler_read%'").await.expect("reads");
-    let value = |row: &sqlx::mysql::MySqlRow| row.try_get_unchecked::<String, _>(1).expect("a text");
-    rows.iter().map(|row| value(row).parse::<u64>().expect("a number")).sum()
 }
 
 /// No other program uses this server.

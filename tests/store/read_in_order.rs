@@ -27,7 +27,7 @@ async fn holder(db: &dyn Harness) -> OwnerId {
 }
 
 /// All that is held is queued.
-fn request(owner: &OwnerId, order: ReadOrder, held: &[u64]) -> ReadRequest {
+pub(crate) fn request(owner: &OwnerId, order: ReadOrder, held: &[u64]) -> ReadRequest {
     let order = match order {
         ReadOrder::ByAggregate { waits_for, .. } => ReadOrder::ByAggregate { waits_for, queued: held.to_vec() },
         ReadOrder::OneForAll => order,

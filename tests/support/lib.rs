@@ -39,7 +39,7 @@ pub use guest::Guest;
 pub use history::Report;
 pub use languages::{DOCUMENTED_PAYLOAD, documented_insert, first_documented_insert, python};
 pub use ledger::Ledger;
-pub use mysql::MySql;
+pub use mysql::{MySql, rows_read};
 pub use plugins::{sample_languages, sample_plugins};
 pub use postgres::Postgres;
 pub use proxy::{Network, Proxy};

@@ -86,6 +86,16 @@ impl MySql {
     }
 }
 
+/// How many rows and index entries the server has read, for all its sessions.
+///
+/// # Panics
+/// When the server does not say so.
+pub async fn rows_read(admin: &mut MySqlConnection) -> u64 {
+    let rows = admin.fetch_all("SHOW GLOBAL STATUS LIKE 'Handler_read%'").await.expect("reads");
+    let value = |row: &sqlx::mysql::MySqlRow| row.try_get_unchecked::<String, _>(1).expect("a text");
+    rows.iter().map(|row| value(row).parse::<u64>().expect("a number")).sum()
+}
+
 /// A name that no other test has, in this process or in another.
 fn unused_name() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);

@@ -52,7 +52,10 @@ impl Poller {
         if turn == Polled::Drained && self.unparking.has_more() && !self.chores.unpark.is_failing() {
             return Ok(Polled::Full);
         }
+        // A host without open partitions, such as a standby, waits for no event: the query would walk over all that is due. It looks
+        // again when partitions are opened.
         if turn == Polled::Drained
+            && self.reader.intake.partitions.is_reading()
             && let Some(due) = self.next_due(taken, begins).await.inspect_err(|error| self.note_failed_read(error))?
         {
             // Repeated reads would find only events that other hosts hold or are about to hold.
