@@ -137,6 +137,7 @@ conformance! {
     partition::two_settlers_beside_a_keeper_store_each_outcome_once,
     partition::a_release_that_arrives_late_gives_nothing_back,
     partition::missing_and_surplus_partitions_are_found_and_restored,
+    partition::partitions_that_were_deleted_twice_within_a_second_have_no_owner_of_before,
     settle::done_writes_its_columns,
     settle::a_deferred_event_keeps_its_attempt_count,
     settle::a_retry_counts_and_is_due_after_its_delay,

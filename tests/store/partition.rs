@@ -202,7 +202,33 @@ pub(crate) async fn missing_and_surplus_partitions_are_found_and_restored(db: &d
     let after = keep(&*store, &host).await;
     assert_eq!(after[..128], before[..128], "existing rows stay as they were");
     assert_eq!(after.len(), 256);
-    assert!(after[128..].iter().all(|held| !held.abandoned && held.epoch > 1_000_000), "no earlier fence counts: {after:?}");
+    assert!(after[128..].iter().all(|held| held.abandoned && held.epoch > 1_000_000), "no earlier fence counts: {after:?}");
+}
+
+/// The same epochs come again, unless a second passes in between.
+pub(crate) async fn partitions_that_were_deleted_twice_within_a_second_have_no_owner_of_before(db: &dyn Harness) {
+    let (store, first, second) = (db.store(), owner("first"), owner("second"));
+    let events = spread(db, 20).await;
+    let begin_anew = async || {
+        db.execute("DELETE FROM outbox_event_partition").await;
+        store.restore_partitions().await.expect("restores");
+    };
+    begin_anew().await;
+    keep(&*store, &first).await;
+    let of_first = read(&*store, &first).await;
+    begin_anew().await;
+
+    let taken = keep(&*store, &second).await;
+
+    assert_eq!((taken.len(), of_first.len()), (256, events.len()));
+    assert!(taken.iter().all(|held| held.abandoned), "the host claims what it reads of them: {taken:?}");
+    let of_second = read(&*store, &second).await;
+    let claimed = store.claim(&second, LEASE, &of_second).await.expect("claims");
+    assert_eq!(claimed.len(), events.len());
+    let done: Vec<Settled> = of_first.iter().map(|fence| Settled::new(*fence, Settlement::Done)).collect();
+    assert_eq!(store.settle(&done).await.expect("answers"), 20, "no outcome of the first host counts");
+    let done: Vec<Settled> = claimed.iter().map(|claimed| Settled::new(claimed.fence, Settlement::Done)).collect();
+    assert_eq!(store.settle(&done).await.expect("answers"), 0, "those of the second host do");
 }
 
 /// The host `late` comes back to life while `heir` takes its partitions: each of them belongs to one of the two, and both know.

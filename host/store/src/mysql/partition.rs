@@ -70,12 +70,15 @@ FROM outbox_event_partition WHERE ",
     on_primary!()
 );
 
-/// The epoch is above that of each row that was there: the seconds of a clock grow faster than epochs.
+/// The epoch is above that of each row that is there, and of most that were: the seconds of a clock grow faster than epochs. If the rows
+/// were deleted twice within a second, an epoch can come again. So the row has an owner that is no host: the host that takes the
+/// partition treats it as abandoned, and claims its events.
 const ADD_MISSING: &str = "
-INSERT IGNORE INTO outbox_event_partition (partition_id, epoch)
+INSERT IGNORE INTO outbox_event_partition (partition_id, owner, epoch)
 WITH RECURSIVE numbers (number) AS (SELECT 0 UNION ALL SELECT number + 1 FROM numbers WHERE number < 255)
-SELECT number, GREATEST((SELECT COALESCE(MAX(epoch) + 1, 0) FROM outbox_event_partition AS there),
-                        TIMESTAMPDIFF(SECOND, '2026-01-01', UTC_TIMESTAMP()))
+SELECT number, 'deleted',
+       GREATEST((SELECT COALESCE(MAX(epoch) + 1, 0) FROM outbox_event_partition AS there),
+                TIMESTAMPDIFF(SECOND, '2026-01-01', UTC_TIMESTAMP()))
 FROM numbers WHERE NOT EXISTS (SELECT 1 FROM outbox_event_partition AS there WHERE there.partition_id = number)";
 
 const REMOVE_SURPLUS: &str = "DELETE FROM outbox_event_partition WHERE partition_id NOT BETWEEN 0 AND 255";

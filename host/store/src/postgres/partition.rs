@@ -44,10 +44,12 @@ FROM outbox_event_partition WHERE ",
     on_primary!()
 );
 
-/// The epoch is above that of each row that was there: the seconds of a clock grow faster than epochs.
+/// The epoch is above that of each row that is there, and of most that were: the seconds of a clock grow faster than epochs. If the rows
+/// were deleted twice within a second, an epoch can come again. So the row has an owner that is no host: the host that takes the
+/// partition treats it as abandoned, and claims its events.
 const ADD_MISSING: &str = "
-INSERT INTO outbox_event_partition (partition_id, epoch)
-SELECT number, greatest((SELECT max(epoch) + 1 FROM outbox_event_partition),
+INSERT INTO outbox_event_partition (partition_id, owner, epoch)
+SELECT number, 'deleted', greatest((SELECT max(epoch) + 1 FROM outbox_event_partition),
                         extract(epoch FROM now() - timestamptz '2026-01-01 00:00:00Z')::integer)
 FROM generate_series(0, 255) AS number
 WHERE NOT EXISTS (SELECT 1 FROM outbox_event_partition AS there WHERE there.partition_id = number)

@@ -38,11 +38,14 @@ SELECT 256 - count(*) FILTER (WHERE partition_id BETWEEN 0 AND 255) AS missing,
        count(*) FILTER (WHERE partition_id NOT BETWEEN 0 AND 255) AS surplus
 FROM outbox_event_partition";
 
-/// The epoch is above that of each row that was there: the seconds of a clock grow faster than epochs. ?1 now.
+/// The epoch is above that of each row that is there, and of most that were: the seconds of a clock grow faster than epochs. If the rows
+/// were deleted twice within a second, an epoch can come again. So the row has an owner that is no host: the host that takes the
+/// partition treats it as abandoned, and claims its events. ?1 now.
 const ADD_MISSING: &str = "
-INSERT OR IGNORE INTO outbox_event_partition (partition_id, epoch)
+INSERT OR IGNORE INTO outbox_event_partition (partition_id, owner, epoch)
 WITH RECURSIVE numbers (number) AS (SELECT 0 UNION ALL SELECT number + 1 FROM numbers WHERE number < 255)
-SELECT number, max(coalesce((SELECT max(epoch) + 1 FROM outbox_event_partition), 0), ?1 / 1000000 - unixepoch('2026-01-01'))
+SELECT number, 'deleted',
+       max(coalesce((SELECT max(epoch) + 1 FROM outbox_event_partition), 0), ?1 / 1000000 - unixepoch('2026-01-01'))
 FROM numbers WHERE number NOT IN (SELECT partition_id FROM outbox_event_partition)";
 
 const REMOVE_SURPLUS: &str = "DELETE FROM outbox_event_partition WHERE partition_id NOT BETWEEN 0 AND 255";
