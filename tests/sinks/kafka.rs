@@ -20,7 +20,7 @@ use support::{eventually, in_time};
 pub(crate) use self::gate::{Gate, Tls};
 
 use self::relay::{DENIED, FENCED, Relay, TOO_FEW_REPLICAS, TOO_LARGE, Trouble};
-use crate::common::{Unconfirmed, order, send_all_while, send_one, send_until_confirmed, sink, to, unique};
+use crate::common::{Unconfirmed, order, send_all_while, send_one, send_until_confirmed, sink, sinks, to, unique};
 
 /// The broker that all tests of this program share. No test stops it.
 pub(crate) fn broker() -> SocketAddr {
@@ -227,6 +227,21 @@ async fn messages_of_a_topic_with_too_few_replicas_wait_and_lose_no_attempt() {
     assert!(reason.contains("NotEnoughReplicas"), "{reason}");
     relay.heal(&topic.name);
     eventually("it has enough replicas", async || send_one(&*sink, order(1)).await.is_ok()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_topic_rests_after_an_update_to_other_brokers() {
+    let (topic, relay) = (Topic::make().await, Relay::before(broker()).await);
+    relay.trouble(&topic.name, Trouble::Refused { code: TOO_FEW_REPLICAS, times: usize::MAX });
+    let sinks = sinks(config(&relay.brokers(), &topic));
+    let sink = sinks.get("tested").expect("it is there");
+    delay(send_one(&*sink, order(1)).await);
+    delay(send_one(&*sink, order(2)).await);
+
+    let changed = serde_json::from_value(config(&broker().to_string(), &topic)).expect("a good configuration");
+    sinks.update("tested", &changed).await.expect("good settings");
+
+    assert_eq!(send_one(&*sink, order(3)).await, Ok(()), "the other cluster has enough replicas");
 }
 
 #[tokio::test(flavor = "multi_thread")]

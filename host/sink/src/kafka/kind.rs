@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::config::KafkaConfig;
+use super::resting::Resting;
 use super::{Kafka, LIMITS, may_name_a_topic, security};
 use crate::CommonConfig;
 use crate::batching::{Limits, Link};
@@ -52,7 +53,9 @@ impl Kind for KafkaConfig {
     }
 
     fn link(&self, name: &str, rests: Rests) -> Result<Arc<dyn Link>, String> {
-        Ok(Arc::new(Kafka::new(name, self.clone(), rests.get().unwrap_or_default())?))
+        let same = rests.get::<Resting>().filter(|resting| resting.belong_to(&self.brokers));
+        let resting = same.unwrap_or_else(|| Arc::new(Resting::new(&self.brokers)));
+        Ok(Arc::new(Kafka::new(name, self.clone(), resting)?))
     }
 }
 
@@ -63,9 +66,6 @@ fn is_broker(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-
-    use super::super::RestingTopics;
     use super::*;
 
     fn faults(text: &str) -> String {
@@ -73,12 +73,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_link_that_replaces_another_lets_the_same_topics_rest() {
+    async fn a_link_that_replaces_another_lets_the_same_topics_rest_unless_the_brokers_are_others() {
         let config: KafkaConfig = serde_json::from_str(r#"{"brokers": "a:9092"}"#).expect("readable");
-        let topics = |link: &dyn Link| link.rests().get::<Mutex<RestingTopics>>().expect("it has some");
+        let resting = |link: &dyn Link| link.rests().get::<Resting>().expect("it has some");
         let first = config.link("log", Rests::default()).expect("no faults");
-        let second = config.link("log", first.rests()).expect("no faults");
-        assert!(Arc::ptr_eq(&topics(&*first), &topics(&*second)));
+        let changed = KafkaConfig { timeout: Duration::from_secs(3), ..config.clone() };
+        let second = changed.link("log", first.rests()).expect("no faults");
+        assert!(Arc::ptr_eq(&resting(&*first), &resting(&*second)));
+        let moved = KafkaConfig { brokers: "b:9092".to_owned(), ..config };
+        let third = moved.link("log", second.rests()).expect("no faults");
+        assert!(!Arc::ptr_eq(&resting(&*second), &resting(&*third)), "the topics of another cluster do not rest");
     }
 
     #[test]

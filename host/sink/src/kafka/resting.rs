@@ -2,6 +2,7 @@
 //! waits for the cluster.
 
 use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::SinkError;
@@ -12,6 +13,28 @@ pub(super) const REST: Duration = Duration::from_secs(5);
 const LOGGED_EVERY: Duration = Duration::from_secs(60);
 /// The most topics that are remembered; messages of other topics wait for their answers.
 const MOST: usize = 1_000;
+
+/// The resting topics of one cluster. They outlive a link.
+#[derive(Debug)]
+pub(super) struct Resting {
+    brokers: String,
+    topics: Mutex<RestingTopics>,
+}
+
+impl Resting {
+    pub(super) fn new(brokers: &str) -> Self {
+        Self { brokers: brokers.to_owned(), topics: Mutex::default() }
+    }
+
+    /// Whether they are topics of the cluster at these brokers.
+    pub(super) fn belong_to(&self, brokers: &str) -> bool {
+        self.brokers == brokers
+    }
+
+    pub(super) fn topics(&self) -> MutexGuard<'_, RestingTopics> {
+        self.topics.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// The topics whose last message failed for a reason that concerns the whole topic.
 #[derive(Debug, Default)]
