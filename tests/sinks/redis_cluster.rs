@@ -101,6 +101,30 @@ async fn after_the_failure_of_a_master_all_events_arrive_and_none_has_lost_an_at
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_updated_sink_still_rests_for_a_node_that_is_away() {
+    let mut cluster = cluster().await;
+    let urls = cluster.urls();
+    let sinks = sinks(config(&urls, "orders"));
+    let (sink, monitor) = (sinks.get("tested").expect("it is there"), sinks.monitor());
+    // Each master has some of these streams.
+    let messages: Vec<_> = (0..60).map(|number| to(&format!("orders-{number}"), order(number))).collect();
+    assert!(sink.send(&messages).await.iter().all(Result::is_ok));
+    cluster.crash(&masters(&urls).await.pop().expect("there are three"));
+    eventually("a node is away", async || {
+        sink.send(&messages).await;
+        monitor.list()[0].unavailable_receivers == 1
+    })
+    .await;
+
+    let mut changed = config(&urls, "orders");
+    changed["maxlen"] = json!(1_000);
+    let changed = serde_json::from_value(changed).expect("a good configuration");
+    sinks.update("tested", &changed).await.expect("good settings");
+
+    assert_eq!(monitor.list()[0].unavailable_receivers, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_message_follows_its_stream_to_the_node_that_it_is_moved_to() {
     let cluster = cluster().await;
     let urls = cluster.urls();

@@ -24,7 +24,7 @@ use outbox_event::units::duration;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use cluster::{Node, Nodes, Redirect};
+use cluster::{Breakers, Node, Nodes, Redirect};
 use entry::Entry;
 use server::{KindText, Open, Options, Server};
 
@@ -128,8 +128,10 @@ impl Kind for RedisConfig {
         LIMITS
     }
 
-    fn link(&self, name: &str, _: Rests) -> Result<Arc<dyn Link>, String> {
-        Ok(Arc::new(Redis::new(name, self.clone())?))
+    fn link(&self, name: &str, rests: Rests) -> Result<Arc<dyn Link>, String> {
+        let same = rests.get::<Breakers>().filter(|breakers| breakers.belong_to(&self.target()));
+        let breakers = same.unwrap_or_else(|| Arc::new(Breakers::new(name, self.target())));
+        Ok(Arc::new(Redis::new(self.clone(), breakers)?))
     }
 }
 
@@ -192,12 +194,12 @@ struct Group {
 const MAX_HOPS: usize = 5;
 
 impl Redis {
-    fn new(name: &str, config: RedisConfig) -> Result<Self, String> {
+    fn new(config: RedisConfig, breakers: Arc<Breakers>) -> Result<Self, String> {
         let (servers, login) = config.servers()?;
         let tls = config.urls().any(is_encrypted).then(|| tls::client(config.ca_file.as_deref())).transpose()?.map(Arc::new);
         let entry = Entry::new(servers, config.sentinel.clone(), login.clone());
         let options = Options { config, tls };
-        Ok(Self { options, entry, connection: Connection::default(), nodes: Nodes::new(name, login) })
+        Ok(Self { options, entry, connection: Connection::default(), nodes: Nodes::new(login, breakers) })
     }
 
     /// The server, as it may be shown.
@@ -406,7 +408,11 @@ impl Link for Redis {
     }
 
     fn open_breakers(&self) -> OpenBreakers {
-        self.nodes.open_breakers()
+        self.nodes.breakers().open()
+    }
+
+    fn rests(&self) -> Rests {
+        Rests::new(self.nodes.breakers().clone())
     }
 
     fn cut_off(&self) {
@@ -431,6 +437,17 @@ mod tests {
         assert!(faults.iter().all(|fault| fault.starts_with("sinks.a") && !fault.contains("s3cret")), "{faults:#?}");
         assert!(faults.iter().any(|fault| fault.contains("with TLS and without")), "{faults:#?}");
         assert_eq!(config(r#"{"url": "redis://a, redis://b:7000"}"#).faults("sinks.a"), Vec::<String>::new());
+    }
+
+    #[tokio::test]
+    async fn a_link_that_replaces_another_keeps_the_breakers_of_its_nodes_unless_its_addresses_are_others() {
+        let breakers = |link: &dyn Link| link.rests().get::<Breakers>().expect("it has some");
+        let first = config(r#"{"url": "redis://a, redis://b"}"#).link("log", Rests::default()).expect("no faults");
+        let changed = config(r#"{"url": "redis://a, redis://b", "password": "new"}"#);
+        let second = changed.link("log", first.rests()).expect("no faults");
+        assert!(Arc::ptr_eq(&breakers(&*first), &breakers(&*second)));
+        let moved = config(r#"{"url": "redis://c"}"#).link("log", second.rests()).expect("no faults");
+        assert!(!Arc::ptr_eq(&breakers(&*second), &breakers(&*moved)), "the nodes of another cluster do not rest");
     }
 
     #[test]

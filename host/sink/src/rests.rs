@@ -7,7 +7,10 @@ use std::sync::Arc;
 #[derive(Clone, Default)]
 pub(super) struct Rests(Option<Arc<dyn Any + Send + Sync>>);
 
-#[cfg_attr(not(any(feature = "http", feature = "kafka")), allow(dead_code, reason = "other kinds of sinks keep none"))]
+#[cfg_attr(
+    not(any(feature = "http", feature = "kafka", feature = "redis")),
+    allow(dead_code, reason = "other kinds of sinks keep none")
+)]
 impl Rests {
     pub(super) fn new<T: Send + Sync + 'static>(receivers: Arc<T>) -> Self {
         Self(Some(receivers))

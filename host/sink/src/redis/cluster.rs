@@ -28,6 +28,45 @@ pub(super) struct Node {
     pub(super) breaker: Arc<Breaker>,
 }
 
+/// The breakers of a cluster's nodes. They outlive a link.
+pub(super) struct Breakers {
+    /// The sink's name.
+    sink: String,
+    /// The configured addresses of the cluster.
+    target: String,
+    by_address: Mutex<HashMap<String, Arc<Breaker>>>,
+}
+
+impl Breakers {
+    pub(super) fn new(sink: &str, target: String) -> Self {
+        Self { sink: sink.to_owned(), target, by_address: Mutex::default() }
+    }
+
+    /// Whether they are breakers of the cluster at these addresses.
+    pub(super) fn belong_to(&self, target: &str) -> bool {
+        self.target == target
+    }
+
+    /// The breaker of the node at this address.
+    fn of(&self, address: &str) -> Arc<Breaker> {
+        let mut by_address = self.lock();
+        if by_address.len() >= MAX_NODES && !by_address.contains_key(address) {
+            by_address.clear();
+        }
+        let new = || Arc::new(Breaker::new(&self.sink, BreakerScope::Receiver));
+        by_address.entry(address.to_owned()).or_insert_with(new).clone()
+    }
+
+    /// Those that are open.
+    pub(super) fn open(&self) -> OpenBreakers {
+        OpenBreakers::of(self.lock().values().map(|breaker| &**breaker))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Breaker>>> {
+        self.by_address.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Where a node sends a message that it does not take.
 pub(super) struct Redirect {
     pub(super) node: Arc<Node>,
@@ -37,10 +76,9 @@ pub(super) struct Redirect {
 
 /// The nodes that servers have named. Empty for a server that belongs to no cluster.
 pub(super) struct Nodes {
-    /// The sink's name.
-    sink: String,
     /// The settings for all nodes.
     login: RedisConnectionInfo,
+    breakers: Arc<Breakers>,
     state: Mutex<State>,
 }
 
@@ -51,8 +89,13 @@ struct State {
 }
 
 impl Nodes {
-    pub(super) fn new(sink: &str, login: RedisConnectionInfo) -> Self {
-        Self { sink: sink.to_owned(), login, state: Mutex::default() }
+    pub(super) fn new(login: RedisConnectionInfo, breakers: Arc<Breakers>) -> Self {
+        Self { login, breakers, state: Mutex::default() }
+    }
+
+    /// The breakers of the nodes.
+    pub(super) fn breakers(&self) -> &Arc<Breakers> {
+        &self.breakers
     }
 
     /// The node that has this stream; `None` if no node has been named yet.
@@ -83,15 +126,13 @@ impl Nodes {
         if state.by_address.len() >= MAX_NODES {
             *state = State::default();
         }
+        let address = format!("{host}:{port}");
+        let breaker = self.breakers.of(&address);
         let new = || {
             let server = Server { host: host.to_owned(), port, settings: self.login.clone(), is_named: !named.is_empty() };
-            Arc::new(Node {
-                server,
-                connection: Connection::default(),
-                breaker: Arc::new(Breaker::new(&self.sink, BreakerScope::Receiver)),
-            })
+            Arc::new(Node { server, connection: Connection::default(), breaker })
         };
-        let node = state.by_address.entry(format!("{host}:{port}")).or_insert_with(new).clone();
+        let node = state.by_address.entry(address).or_insert_with(new).clone();
         if !asking && slot < SLOTS {
             state.by_slot.insert(slot, node.clone());
         }
@@ -108,11 +149,6 @@ impl Nodes {
         let mut state = self.lock();
         state.by_slot.retain(|_, kept| !Arc::ptr_eq(kept, node));
         node.connection.forget();
-    }
-
-    /// The open breakers of the nodes.
-    pub(super) fn open_breakers(&self) -> OpenBreakers {
-        OpenBreakers::of(self.lock().by_address.values().map(|node| &*node.breaker))
     }
 
     /// All connections are to be made anew.
