@@ -1,4 +1,4 @@
-//! A host that stands by for another one reads little of the table, however much is due.
+//! A standby reads few rows, even if many events are due.
 
 use std::time::Duration;
 

@@ -57,7 +57,7 @@ impl Breakers {
         by_address.entry(address.to_owned()).or_insert_with(new).clone()
     }
 
-    /// Those that are open.
+    /// The open ones.
     pub(super) fn open(&self) -> OpenBreakers {
         OpenBreakers::of(self.lock().values().map(|breaker| &**breaker))
     }

@@ -44,8 +44,8 @@ FROM outbox_event_partition WHERE ",
     on_primary!()
 );
 
-/// The epoch is above that of each row that is there, and of most that were: the seconds of a clock grow faster than epochs. If the rows
-/// were deleted twice within a second, an epoch can come again. So the row has an owner that is no host: the host that takes the
+/// The epoch is above that of each row that is there, and of each deleted one: the seconds of a clock grow faster than epochs. But if
+/// rows are deleted twice within a second, an epoch can come again. So the row has an owner that is no host: the host that takes the
 /// partition treats it as abandoned, and claims its events.
 const ADD_MISSING: &str = "
 INSERT INTO outbox_event_partition (partition_id, owner, epoch)
