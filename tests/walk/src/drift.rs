@@ -1,6 +1,6 @@
 //! Clocks that run at another speed than the runtime's, and that are set forwards and backwards meanwhile.
 //!
-//! Nothing waits for a drift: what a clock shows follows from the time that has passed on the paused clock.
+//! Nothing waits for a drift: a clock follows from the time that has passed on the paused clock.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(crate) struct Drift {
 }
 
 impl Drift {
-    /// One that drifts in half of the runs, and is set while faults come in this many of a thousand.
+    /// A clock that drifts in two of three runs, and is set in this many of a thousand runs while faults come.
     pub(crate) fn by(chance: &mut Chance, chaos: Duration, stepping: u64) -> Self {
         let rate = chance.one_of(&[0, 0, FASTEST, -FASTEST, FASTEST / 4, -FASTEST / 4]);
         let mut drift = Self { rate, ..Self::default() };
