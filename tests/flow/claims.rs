@@ -123,6 +123,30 @@ async fn a_long_call_keeps_its_claim_by_renewal() {
     outbox.shutdown().await;
 }
 
+/// The poller of this host reads the row, as it does once a claim could not be renewed in time.
+pub(crate) async fn a_hot_event_whose_claim_has_ended_is_not_claimed_by_its_own_host<D: Database>(db: &D) {
+    let recorder = Recorder::held();
+    let outbox = outbox(db).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+    let reads = || {
+        let counts = outbox.metrics().counts();
+        counts.claims_full + counts.claims_partial + counts.claims_empty
+    };
+    let id = commit_one(&outbox).await;
+    recorder.started().await;
+    db.execute("UPDATE outbox_event SET lease_end = locked_at").await;
+
+    let before = reads();
+    eventually("the poller reads several times", async || reads() > before + 3).await;
+    // Enough for a second call, which must not begin.
+    recorder.finish(2);
+
+    let record = reaches(db, id, Status::Done).await;
+    at_rest(&outbox).await;
+    assert_eq!((recorder.count(), record.claim_seq), (1, 2), "one claim and its outcome");
+    assert_eq!(outbox.metrics().counts().fenced_outcomes, 0);
+    outbox.shutdown().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn outcomes_are_stored_when_a_locked_database_is_free_again_and_no_listener_is_called_twice() {
     let db = Sqlite::fresh().await;

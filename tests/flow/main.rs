@@ -96,6 +96,7 @@ on_every_database! {
     aside::a_standby_takes_over_from_a_host_that_cannot_deliver,
     reading::what_waits_for_a_worker_does_not_keep_partitions_from_another_host,
     reading::what_an_owner_left_is_claimed_row_by_row,
+    claims::a_hot_event_whose_claim_has_ended_is_not_claimed_by_its_own_host,
     refused::an_outcome_that_the_database_refuses_holds_up_no_other_and_is_stored_later,
     refused::a_second_refused_outcome_holds_up_no_other_either,
     refused::a_row_that_cannot_be_deleted_keeps_no_other_from_being_deleted,

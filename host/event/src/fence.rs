@@ -25,6 +25,13 @@ impl Fence {
     pub const fn epoch(self) -> u32 {
         (self.claim >> 32) as u32
     }
+
+    /// The lower 32 bits of the row's `claim_seq`, as it was claimed or read.
+    #[doc(hidden)] // for the host
+    #[must_use]
+    pub const fn claim_seq(self) -> u64 {
+        self.claim & 0xffff_ffff
+    }
 }
 
 /// Who claims: new at every start of a process, so that nobody takes up the leases of an earlier life.

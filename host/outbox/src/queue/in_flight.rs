@@ -83,6 +83,15 @@ impl Entry {
     fn is_in_hand(&self) -> bool {
         matches!(self.state, State::Claimed { .. } | State::Read(_))
     }
+
+    /// Whether it is as new as a row that was read with this fence, or newer. The epoch of a claimed event does not matter: another host
+    /// begins no call for it without a claim of its own, which changes `claim_seq`. A hot event has no epoch.
+    fn is_as_new_as(&self, read: Fence) -> bool {
+        self.fence.is_some_and(|known| match self.state {
+            State::Claimed { .. } => known.claim_seq() >= read.claim_seq(),
+            State::Read(_) | State::Gone | State::Dropped => known.claim >= read.claim,
+        })
+    }
 }
 
 impl InFlight {
@@ -289,9 +298,9 @@ impl InFlight {
         self.of(|_, entry| Some(entry.fence.filter(|_| is_wanted(entry))?.sequence))
     }
 
-    /// Whether the entry of an event is as new as this fence, or newer.
+    /// Whether the entry of an event is as new as a row that was read with this fence, or newer.
     pub(crate) fn knows(&self, id: &EventId, fence: Fence) -> bool {
-        self.shard(id).get(id).is_some_and(|entry| entry.fence.is_some_and(|known| known.claim >= fence.claim))
+        self.shard(id).get(id).is_some_and(|entry| entry.is_as_new_as(fence))
     }
 
     /// Whether an event was read and dropped without an outcome.

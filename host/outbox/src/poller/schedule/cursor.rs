@@ -29,7 +29,7 @@ const LATE_COMMITS_WITHIN: Duration = Duration::from_secs(1);
 pub(crate) struct Cursor {
     /// The last event of the last read; `None` to begin at the front.
     after: Option<Position>,
-    /// The furthest event that was ever read: no event behind it is in flight.
+    /// The furthest event that was ever read. No event behind it was read, but hot events behind it may be in flight.
     furthest: Option<Position>,
     /// When the last read at the front was answered, and how long it took. `None` if the next one is due.
     front_at: Option<Instant>,
@@ -65,7 +65,7 @@ impl Ended {
 }
 
 impl Cursor {
-    /// Where the next read begins, and whether events in flight may be behind that position. `beside`: whether a slow front is read
+    /// Where the next read begins, and whether events that were read may be in flight behind that position. `beside`: whether a slow front is read
     /// [concurrently](Self::front_is_due), so that this read begins behind it.
     pub(crate) fn next(&mut self, now: Instant, beside: bool) -> (Option<Position>, bool) {
         let slow = self.rest_of_a_slow_front();

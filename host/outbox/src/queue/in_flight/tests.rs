@@ -91,6 +91,23 @@ fn a_lost_claim_is_not_renewed_again() {
     assert!(in_flight.held().is_empty());
 }
 
+#[test]
+fn a_claimed_event_is_known_until_its_row_is_claimed_again_in_whatever_epoch_it_is_read() {
+    let in_flight = Arc::new(InFlight::default());
+    let id: EventId = "a".parse().expect("valid");
+    let hot = Fence::new(7, 0, 1);
+    // Its claim has ended.
+    let mark = in_flight.mark_until(id, Some(hot), Instant::now()).expect("free");
+
+    assert!(in_flight.knows(&id, Fence::new(7, 5, 1)), "no host has claimed it since");
+    assert!(!in_flight.knows(&id, Fence::new(7, 5, 2)), "another host has claimed it since");
+    drop(mark);
+    let cold = in_flight.mark_until(id, Some(Fence::new(7, 5, 3)), Instant::now()).expect("free");
+    assert!(in_flight.knows(&id, Fence::new(7, 9, 3)), "the partition has come back to this host");
+    drop(cold);
+    assert!(!in_flight.knows(&id, Fence::new(7, 9, 3)));
+}
+
 /// Events that are read of partition 0, under epoch 1.
 struct Reads {
     in_flight: Arc<InFlight>,
@@ -123,6 +140,14 @@ async fn what_was_read_is_held_by_its_partition_and_is_no_claim_to_renew() {
     mark.settled();
     assert!(reads.in_flight.is_empty() && reads.in_flight.known().is_empty());
     assert!(reads.mark(2).await.is_ok());
+}
+
+#[tokio::test]
+async fn an_event_that_was_read_is_not_known_under_a_later_epoch() {
+    let reads = Reads::new();
+    let _mark = reads.mark(1).await.expect("free");
+    assert!(reads.in_flight.knows(&reads.id, Fence::new(7, 1, 1)));
+    assert!(!reads.in_flight.knows(&reads.id, Fence::new(7, 2, 1)), "another host may have delivered it without a claim");
 }
 
 #[tokio::test]
