@@ -26,6 +26,7 @@ mod killer;
 mod languages;
 mod large;
 mod lifecycle;
+mod lost_answers;
 mod metrics;
 mod monitoring;
 mod order;

@@ -64,7 +64,7 @@ async fn goes_on<D: Database>(db: &D, store: D::Store, proxy: &Proxy, mode: Mode
     host.shutdown().await;
 }
 
-fn server_of(url: &str) -> SocketAddr {
+pub(crate) fn server_of(url: &str) -> SocketAddr {
     let (_, rest) = url.rsplit_once('@').expect("the address names an account");
     let (host, _) = rest.split_once(['/', '?']).expect("the address names a database");
     host.parse().expect("an address in figures")

@@ -30,6 +30,12 @@ pub trait InspectStore: Send + Sync {
     /// Rows by filter, in order of insertion, without payloads; at most `limit`.
     async fn list(&self, filter: &Filter, limit: u32) -> Result<Vec<Record>, StoreError>;
 
+    /// The row with this `seq`, without its payload; `None` if there is no such row.
+    async fn row_at(&self, sequence: u64) -> Result<Option<Record>, StoreError> {
+        let only = Filter { after: sequence.checked_sub(1), before: sequence.checked_add(1), ..Filter::default() };
+        Ok(self.list(&only, 1).await?.pop())
+    }
+
     /// One row with its payload; `None` when there is none.
     async fn get(&self, id: EventId) -> Result<Option<Record>, StoreError>;
 }

@@ -23,7 +23,11 @@ const CONFLICT_MICROS: std::ops::Range<u64> = 500..10_000;
 
 /// What became of outcomes that were to be stored in one transaction.
 enum Tried {
-    Stored(Vec<Committed>),
+    Stored {
+        committed: Vec<Committed>,
+        /// Whether an earlier try may have stored them, although its answer was lost.
+        may_have_stored: bool,
+    },
     /// The database refused at least one of them.
     Refused(StoreError),
     /// Another transaction has locked a plugin's state, or the id of an emitted event.
@@ -47,14 +51,14 @@ impl Settler {
             let later = waiting.split_off(together.min(waiting.len()));
             let mut now = std::mem::replace(&mut waiting, later);
             match self.commit(&mut now, round, apart).await {
-                Tried::Stored(committed) => {
+                Tried::Stored { committed, may_have_stored } => {
                     let unchanged = self.unchanged(&now, &committed).await;
                     for (completion, committed) in now.into_iter().zip(committed) {
                         if unchanged.contains(&completion.settled.fence.sequence) {
                             let unplaced = self.set_apart(vec![completion], &Obstacle::Unchanged, round, apart);
                             completions.extend(unplaced.into_iter().map(held_up));
                         } else {
-                            self.ended(completion, committed, completions);
+                            self.ended(completion, committed, may_have_stored, completions).await;
                         }
                     }
                 }
@@ -109,9 +113,15 @@ impl Settler {
     }
 
     /// Deals with the database's answer to one outcome.
-    fn ended(&self, mut completion: Completion, committed: Committed, completions: &mut Vec<Completion>) {
+    async fn ended(
+        &self,
+        mut completion: Completion,
+        committed: Committed,
+        may_have_stored: bool,
+        completions: &mut Vec<Completion>,
+    ) {
         let effects = completion.effects.take();
-        let fenced = match committed {
+        match committed {
             Committed::Conflict => {
                 self.metrics.state_conflicts.increment();
                 // Other calls change the same value: an immediate repeat would meet them again.
@@ -120,24 +130,22 @@ impl Settler {
                 completion.settled.cost = None;
                 completion.held.room = None;
                 completions.push(completion);
-                return;
             }
             Committed::Stored => {
                 if let Some(effects) = effects {
                     self.tell_of_emitted(&effects);
                 }
-                0
+                self.conclude(&mut batch_of(vec![completion]), Some(0), completions);
             }
             Committed::Fenced => {
-                self.metrics.fenced_outcomes.increment();
-                fenced_off(1);
-                1
+                let settled = completion.settled.clone();
+                self.conclude(&mut batch_of(vec![completion]), Some(1), completions);
+                // If an earlier try was committed, its emitted events are in the table.
+                self.wake.now();
+                let dropped = if may_have_stored { self.unstored(std::slice::from_ref(&settled)).await } else { 1 };
+                self.metrics.fenced_outcomes.add(dropped);
+                fenced_off(dropped);
             }
-        };
-        self.conclude(&mut batch_of(vec![completion]), Some(fenced), completions);
-        if fenced > 0 {
-            // An earlier try may have been committed though its answer was lost: then its emitted events are in the table.
-            self.wake.now();
         }
     }
 
@@ -150,8 +158,9 @@ impl Settler {
             let error = match self.store.settle_with_effects(&settled).await {
                 Ok(committed) => {
                     self.metrics.storing.succeeded();
+                    let may_have_stored = trying.may_have_stored();
                     trying.stored(completions.len());
-                    return Tried::Stored(committed);
+                    return Tried::Stored { committed, may_have_stored };
                 }
                 Err(error) => error,
             };
@@ -171,7 +180,7 @@ impl Settler {
             if matches!(error, StoreError::PartitionsMoved { .. }) && self.set_unchanged_apart(completions, round, apart).await
             {
                 trying.abandoned();
-                return Tried::Stored(Vec::new());
+                return Tried::Stored { committed: Vec::new(), may_have_stored: false };
             }
             if is_held_up {
                 trying.abandoned();
@@ -190,7 +199,7 @@ impl Settler {
                 completions.append(&mut self.set_apart(alone, &Obstacle::Refused(crate::chain(&error).into()), round, apart));
                 if completions.is_empty() {
                     trying.abandoned();
-                    return Tried::Stored(Vec::new());
+                    return Tried::Stored { committed: Vec::new(), may_have_stored: false };
                 }
             }
             if let Some(one) = completions.first() {

@@ -7,8 +7,11 @@ use super::completion::{Batch, Completion};
 use super::obstacle::Obstacle;
 use super::trying::{Round, Trying, is_of_others};
 use super::{Settler, fenced_off};
+use crate::event::Fence;
 use crate::store::{Settled, Settlement, StoreError};
 
+/// At how many rows the settler looks after a lost answer. The number only counts and is logged; other outcomes wait meanwhile.
+const MOST_LOOKED_AT: usize = 16;
 /// The reason why an outcome is retried where it is.
 const NO_PLACE: &str = "as many outcomes as may wait apart already wait for locked rows or are refused; see `outbox doctor`";
 
@@ -113,9 +116,15 @@ impl Settler {
             dropped = dropped.saturating_sub(u64::try_from(unchanged.len()).unwrap_or(u64::MAX));
             unplaced = self.set_apart(batch.take(&unchanged), &Obstacle::Unchanged, round, apart);
         }
+        let doubtful = (dropped > 0 && trying.may_have_stored()).then(|| batch.settled.clone());
+        // Rows do not tell the outcome of this host from that of another.
+        self.conclude(batch, Some(dropped), follows);
+        let dropped = match doubtful {
+            Some(settled) => dropped.min(self.unstored(&settled).await),
+            None => dropped,
+        };
         self.metrics.fenced_outcomes.add(dropped);
         fenced_off(dropped);
-        self.conclude(batch, Some(dropped), follows);
         let is_whole = unplaced.is_empty();
         batch.extend(unplaced.into_iter());
         if is_whole { Part::Stored } else { Part::NoPlace }
@@ -135,6 +144,37 @@ impl Settler {
                 }
             }
         }
+    }
+
+    /// How many of these outcomes are not stored, as the rows of the first ones show. Outcomes after which an event is delivered again are
+    /// not counted, since another host may have done so already; nor are outcomes whose rows cannot be read, or not before a stop must be
+    /// over.
+    pub(super) async fn unstored(&self, settled: &[Settled]) -> u64 {
+        let mut unstored = 0;
+        let is_final =
+            |one: &&Settled| matches!(one.settlement, Settlement::Done | Settlement::Erased | Settlement::Dead { .. });
+        for one in settled.iter().filter(is_final).take(MOST_LOOKED_AT) {
+            if self.must_give_up() {
+                break;
+            }
+            match self.is_stored(one).await {
+                Ok(is_stored) => unstored += u64::from(!is_stored),
+                Err(error) => {
+                    self.metrics.db_error(&error);
+                    break;
+                }
+            }
+        }
+        unstored
+    }
+
+    /// Whether the row shows this outcome: it is held under no claim, and its `claim_seq` has changed once since the delivery.
+    async fn is_stored(&self, settled: &Settled) -> Result<bool, StoreError> {
+        let Some(row) = self.store.row_at(settled.fence.sequence).await? else {
+            return Ok(settled.settlement == Settlement::Erased);
+        };
+        let stored = Fence::new(row.seq, 0, settled.fence.claim_seq() + 1);
+        Ok(row.locked_by.is_none() && Fence::new(row.seq, 0, row.claim_seq) == stored)
     }
 
     /// Sets the outcomes apart whose rows are locked. Returns whether the batch became smaller.
@@ -215,7 +255,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::event::Fence;
 
     #[test]
     fn a_plain_copy_is_ascii_and_is_made_only_where_it_differs() {

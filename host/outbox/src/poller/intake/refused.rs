@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::Intake;
 use crate::metrics::{Metrics, Unchecked};
-use crate::store::{Filter, Record, Store, StoreError};
+use crate::store::{Store, StoreError};
 
 impl Intake {
     /// Delays the next claim of a row that the database refuses to let this host claim, and reports its event.
@@ -39,7 +39,7 @@ impl Intake {
 
 /// Names an event in reports and in the log. Forgets an event that is not due any more.
 async fn check(store: &dyn Store, metrics: &Arc<Metrics>, Unchecked { seq, error, is_new }: Unchecked) {
-    let record = match record(store, seq).await {
+    let record = match store.row_at(seq).await {
         Ok(Some(record)) if record.due_at.is_some() => Some(record),
         // The row was deleted, or the event was finished or parked in the meantime.
         Ok(_) => {
@@ -61,10 +61,4 @@ async fn check(store: &dyn Store, metrics: &Arc<Metrics>, Unchecked { seq, error
             "the database refuses to let this host claim an event; retrying after 1 s, later after up to 60 s; other events are claimed"
         );
     }
-}
-
-/// The row without its payload; `None` if it was deleted.
-async fn record(store: &dyn Store, sequence: u64) -> Result<Option<Record>, StoreError> {
-    let only = Filter { after: sequence.checked_sub(1), before: sequence.checked_add(1), ..Filter::default() };
-    Ok(store.list(&only, 1).await?.pop())
 }
