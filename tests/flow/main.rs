@@ -110,6 +110,7 @@ on_every_database! {
     refused::an_error_that_the_table_cannot_keep_is_stored_in_ascii,
     refused::a_failure_is_stored_though_the_counter_is_at_its_end,
     purge::rows_that_the_database_refuses_to_delete_keep_no_other_row,
+    purge::a_host_purges_beside_an_older_host_that_does_not,
     purge::undelivered_rows_that_cannot_be_deleted_keep_no_other_row,
     purge::any_undeletable_rows_are_the_only_ones_that_a_purge_leaves,
     changes::the_start_and_the_stop_of_a_host_are_in_the_audit_log,

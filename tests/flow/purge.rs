@@ -104,6 +104,27 @@ async fn the_host_purges_by_itself_and_tells_of_it() {
     assert_eq!(recorder.count(), 1, "a purge that deletes nothing tells nothing");
 }
 
+pub(crate) async fn a_host_purges_beside_an_older_host_that_does_not<D: Database>(db: &D) {
+    let never = PurgeConfig { enabled: false, ..PurgeConfig::default() };
+    let older = Outbox::multi_node(db.typed()).purge(never).listener(ROUTE, Recorder::done().listener());
+    let older = older.start().await.expect("starts");
+    commit(&older, orders(3)).await;
+    done(db, 3).await;
+    eventually("the older host is alive", async || db.store().nodes().await.expect("lists").iter().any(|node| node.alive))
+        .await;
+
+    let at_once = PurgeConfig { retention: Duration::ZERO, interval: Duration::from_millis(50), ..PurgeConfig::default() };
+    let purging = Outbox::multi_node(db.typed()).purge(at_once).listener(ROUTE, Recorder::done().listener());
+    let purging = purging.start().await.expect("starts");
+
+    eventually("the finished events are deleted", async || rows(db).await == 0).await;
+    eventually("they are counted", async || purging.metrics().counts().purged == 3).await;
+    assert_eq!(older.metrics().counts().purged, 0);
+    for host in [older, purging] {
+        host.shutdown().await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_purge_by_hand_tells_of_what_it_deleted_and_how_far_it_is() {
     let db = finished(25).await;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use rand::RngExt;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
@@ -23,7 +24,10 @@ use crate::units::{duration, duration_option, too_long};
 /// The type of the event that tells of a purge, when one is asked for.
 pub const PURGE_COMPLETED: &str = "OutboxPurgeCompleted";
 
-/// Which events are purged, and when.
+/// How long the oldest event must not change before a host purges, in milliseconds: longer than the rest between two batches.
+const MOMENT_MILLIS: std::ops::Range<u64> = 1_000..3_000;
+
+/// When a host purges, and which events.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PurgeConfig {
@@ -218,13 +222,13 @@ impl Purge {
         self.closed.send_replace(true);
     }
 
-    /// Purges at every interval until it is stopped, on one host at a time.
-    pub(crate) async fn keep(self: Arc<Self>, owner: OwnerId, mut stopped: watch::Receiver<bool>) {
+    /// Purges at every interval until it is stopped, unless another host is purging then.
+    pub(crate) async fn keep(self: Arc<Self>, mut stopped: watch::Receiver<bool>) {
         let mut blocking = 0;
         loop {
-            let turn = match self.is_ours(&owner).await {
-                Ok(true) => self.turn(&mut blocking).await,
-                Ok(false) => Ok(Purged::default()),
+            let turn = match self.is_purged_elsewhere(&mut stopped).await {
+                Ok(false) => self.turn(&mut blocking).await,
+                Ok(true) => Ok(Purged::default()),
                 Err(error) => Err(error.into()),
             };
             match turn {
@@ -259,10 +263,18 @@ impl Purge {
         Ok(purged)
     }
 
-    /// Two hosts that purge at once only wait for each other: the one that started first does it.
-    async fn is_ours(&self, owner: &OwnerId) -> Result<bool, StoreError> {
-        let nodes = self.store.nodes().await?;
-        Ok(nodes.iter().find(|node| node.alive).is_none_or(|first| first.owner == owner.as_str()))
+    /// Whether another process is deleting old events: the oldest of them changes within a moment, or a stop has begun. Two hosts that
+    /// purge at once do no harm, and take twice as much of the database's time.
+    async fn is_purged_elsewhere(&self, stopped: &mut watch::Receiver<bool>) -> Result<bool, StoreError> {
+        let finished_before = self.store.now().await?.minus(self.config.retention);
+        let oldest = || self.store.oldest_purgeable(Status::Done, finished_before);
+        let Some(before) = oldest().await? else { return Ok(false) };
+        // Of hosts that begin at the same time, the one with the shortest wait purges.
+        let moment = Duration::from_millis(rand::rng().random_range(MOMENT_MILLIS));
+        if tokio::time::timeout(moment, stopped.wait_for(|stopped| *stopped)).await.is_ok() {
+            return Ok(true);
+        }
+        Ok(oldest().await?.is_none_or(|row| row.seq != before.seq))
     }
 
     fn walk(&self, limits: PurgeLimits) -> Walk {

@@ -124,7 +124,7 @@ impl<S> Background<'_, S> {
     fn purge(&self) -> Option<(Arc<Purge>, JoinHandle<()>)> {
         let config = Some(self.purge.clone()).filter(|config| config.enabled)?;
         let purge = Arc::new(Purge::new(self.store.clone(), config, self.parts.metrics.clone()));
-        let keeping = purge.clone().keep(self.parts.owner.clone(), self.stop.clone());
+        let keeping = purge.clone().keep(self.stop.clone());
         Some((purge, self.health.spawn("purge", keeping)))
     }
 
