@@ -399,6 +399,39 @@ pub(crate) async fn a_claim_that_the_database_refuses_holds_up_no_other<D: Datab
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_that_need_no_claim_are_read_while_the_database_takes_no_claim_on_postgres() {
+    const OTHERS: u32 = 60;
+    let db = Postgres::fresh().await;
+    let (recorder, bad) = (Recorder::done(), order(u32::try_from(BAD).expect("small")));
+    let gone = Ownership { owner: OwnerId::generate("gone"), lease: HOUR };
+    db.store().write(&[NewRow { envelope: &bad, claimed: true }], &gone).await.expect("writes");
+    db.let_pass(HOUR * 2).await;
+    // As for a user without the right: no other row is tried.
+    let body = "BEGIN RAISE EXCEPTION 'no right' USING ERRCODE = 'insufficient_privilege'; END";
+    db.execute(&format!("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$")).await;
+    let when = format!("FOR EACH ROW WHEN (OLD.aggregate_id = '{BAD}') EXECUTE FUNCTION refuse()");
+    db.execute(&format!("CREATE TRIGGER refused BEFORE UPDATE ON outbox_event {when}")).await;
+    let host = outbox(&db).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+    eventually("the claim is refused", async || host.metrics().counts().db_errors > 0).await;
+
+    let nobody = Ownership { owner: OwnerId::generate("producer"), lease: HOUR };
+    in_time("the poller does not rest after each read", async {
+        for number in 0..OTHERS {
+            let envelope = order(1_000 + number);
+            db.store().write(&[NewRow { envelope: &envelope, claimed: false }], &nobody).await.expect("writes");
+            reaches(&db, envelope.id(), Status::Done).await;
+        }
+    })
+    .await;
+
+    assert!(!recorder.ids().contains(&bad.id()), "it is not delivered without a claim");
+    allow(&db).await;
+    reaches(&db, bad.id(), Status::Done).await;
+    assert_eq!(recorder.count(), usize::try_from(OTHERS).expect("small") + 1, "nothing was delivered twice");
+    host.shutdown().await;
+}
+
 /// Parked events of all routes are unparked by one statement, and the poller sends it beside its reads.
 pub(crate) async fn a_parked_event_that_cannot_be_changed_keeps_neither_other_routes_nor_the_poller_waiting<D: Database>(
     db: &D,

@@ -40,7 +40,7 @@ pub(crate) struct Poller {
     /// Unblocks events in modes other than order by aggregate.
     sweep: Sweep,
     unparking: Unparking,
-    /// How unparking, unblocking, the claims of dropped events and careful reads go.
+    /// How unparking, unblocking, the claims of read and of dropped events, and careful reads go.
     chores: Chores,
     /// Beats after each turn that succeeded while no chore fails. Notes each other turn as failed.
     pulse: Arc<Pulse>,
@@ -133,7 +133,7 @@ impl Poller {
 
     /// Rests after a turn. Returns how the next one begins.
     async fn rest(&mut self, turn: Polled) -> Begins {
-        let Reader { intake, schedule, front } = &mut self.reader;
+        let Reader { intake, schedule, front, .. } = &mut self.reader;
         match turn {
             // Most of the events that were taken go back to the table, and only the few of other listeners are delivered: no need to hurry.
             Polled::Full if !intake.busy.are_left_out() && intake.queue.one_is_full() => {

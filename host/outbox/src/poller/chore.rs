@@ -14,6 +14,7 @@ use crate::store::StoreError;
 pub(super) struct Chores {
     pub(super) unpark: Chore,
     pub(super) unblock: Chore,
+    pub(super) claim: Chore,
     pub(super) claim_dropped: Chore,
     pub(super) read_carefully: Chore,
 }
@@ -23,6 +24,7 @@ impl Default for Chores {
         Self {
             unpark: Chore::new("unpark events"),
             unblock: Chore::new("unblock events"),
+            claim: Chore::new("claim the events that need a claim"),
             claim_dropped: Chore::new("claim the events that it dropped"),
             read_carefully: Chore::new("take the events of hosts that are gone"),
         }
@@ -32,7 +34,8 @@ impl Default for Chores {
 impl Chores {
     /// Whether one of them fails now.
     pub(super) fn is_one_failing(&self) -> bool {
-        [&self.unpark, &self.unblock, &self.claim_dropped, &self.read_carefully].into_iter().any(Chore::is_failing)
+        let all = [&self.unpark, &self.unblock, &self.claim, &self.claim_dropped, &self.read_carefully];
+        all.into_iter().any(Chore::is_failing)
     }
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-pub(super) use self::accept::{Claims, bytes_of};
+pub(super) use self::accept::{Accepted, Claims, bytes_of};
 pub(crate) use self::busy::Busy;
 pub(super) use self::claim::Holds;
 pub(crate) use self::room::Headroom;

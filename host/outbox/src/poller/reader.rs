@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use self::due::read_due;
 use self::front::FrontRead;
-use super::intake::{Claims, Intake, bytes_of};
+use super::intake::{Accepted, Claims, Intake, bytes_of};
 use super::schedule::{Ended, Schedule};
 use super::{BATCH_BYTES, Polled};
 use crate::partition::Careful;
@@ -20,11 +20,15 @@ pub(crate) struct Reader {
     pub(super) intake: Intake,
     /// The read of a slow front, which runs concurrently with the other reads.
     pub(super) front: FrontRead,
+    /// Without an order: whether reads may claim events. Otherwise they leave the events that need a claim in the table.
+    pub(super) may_claim: bool,
+    /// How the claims of the events that were read in this turn ended, and whether there were any. `None` if no event was read.
+    pub(super) claims: Option<Result<bool, StoreError>>,
 }
 
 impl Reader {
     pub(super) fn new(schedule: Schedule, intake: Intake) -> Self {
-        Self { schedule, intake, front: FrontRead::default() }
+        Self { schedule, intake, front: FrontRead::default(), may_claim: true, claims: None }
     }
 
     /// The free capacity for events that wait in the queue or in key queues.
@@ -76,8 +80,9 @@ impl Reader {
         let answered_at = Instant::now();
         let full = self.count_read(read.len(), bytes_of(&read), limit, max_bytes);
         self.schedule.cursor.read(Ended { last: read.last().map(|last| last.position), more: full, asked_at, answered_at });
-        let accepted = self.intake.accept_read(read, answered_at, claims).await?;
+        let accepted = self.intake.accept_read(read, answered_at, claims, self.may_claim).await?;
         drop(reading);
+        let accepted = self.note_accepted(accepted);
         // If no event of a full batch was accepted, for example because other transactions have locked the rows, the next batch would be
         // the same.
         Ok((if full && accepted > 0 { Polled::Full } else { Polled::Drained }, accepted))
@@ -99,12 +104,23 @@ impl Reader {
         let answered_at = Instant::now();
         let full = self.count_read(read.len(), bytes_of(&read), limit, max_bytes);
         let last = read.last().map(|last| last.position);
-        let accepted = self.intake.accept_read(read, answered_at, claims).await?;
+        let accepted = match self.intake.accept_read(read, answered_at, claims, true).await? {
+            Accepted { claims: Some(Err(error)), .. } => return Err(error),
+            accepted => self.note_accepted(accepted),
+        };
         drop(reading);
         // In one queue, the front is read again until it can be claimed.
         let is_front_locked = accepted == 0 && self.intake.is_one_queue();
         self.intake.partitions.note_careful_read(careful, accepted, last.filter(|_| full || is_front_locked));
         Ok(accepted)
+    }
+
+    /// Notes how the claims of a read ended, unless an earlier one of this turn failed. Returns how many events were accepted.
+    fn note_accepted(&mut self, Accepted { count, claims }: Accepted) -> usize {
+        if claims.is_some() && !matches!(self.claims, Some(Err(_))) {
+            self.claims = claims;
+        }
+        count
     }
 
     /// Whether this host could deliver an event that it reads now: its lease holds, and its session is confirmed.

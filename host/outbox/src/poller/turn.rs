@@ -34,11 +34,21 @@ impl Poller {
         }
         let unparked = if self.unparks(begins) { Some(self.unparking.step(&mut self.reader).await) } else { None };
         let unblocked = if self.chores.unblock.may_run() { Some(self.unblock(begins).await) } else { None };
+        self.reader.may_claim = self.chores.claim.may_run();
+        let taken = self.take(begins).await;
+        let claims = self.reader.claims.take().or_else(|| self.reader.may_claim.then_some(Ok(false)));
+        let cannot_claim = matches!(&claims, Some(Err(error)) if !error.is_pool_exhausted());
+        self.chores.claim.note(claims, &self.reader.intake);
         // A failure to unpark or unblock events does not delay events that are due.
-        let (turn, taken) = match self.take(begins).await {
+        let (turn, taken) = match taken {
             // Without open partitions nothing was read.
             Ok((turn, taken)) if self.reader.intake.partitions.is_reading() => {
-                self.reads.beat();
+                if taken > 0 || !self.chores.claim.is_failing() {
+                    self.reads.beat();
+                } else if cannot_claim {
+                    // The events that are due here need a claim, which another host may be able to make.
+                    self.reads.failed();
+                }
                 (turn, taken)
             }
             taken => taken.inspect_err(|error| self.note_failed_read(error))?,

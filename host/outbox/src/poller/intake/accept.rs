@@ -26,18 +26,31 @@ pub(crate) enum Claims {
     AllForPayloads,
 }
 
+/// How the events of a read were accepted.
+#[derive(Debug, Default)]
+pub(crate) struct Accepted {
+    /// How many were queued, settled or blocked. Excludes events that another transaction has locked: the next read returns them again.
+    pub(crate) count: usize,
+    /// How the claims of these events ended, and whether there were any. `None` in the ordered modes, and if no event may be claimed.
+    pub(crate) claims: Option<Result<bool, StoreError>>,
+}
+
 impl Intake {
-    /// Queues the events that were read, and claims first those that must not be delivered without a claim. Returns how many were queued,
-    /// settled or blocked. The count excludes events that another transaction has locked: the next read returns them again.
+    /// Queues the events that were read, and claims first those that must not be delivered without a claim. Without an order, these are
+    /// left in the table unless `may_claim` is true.
+    ///
+    /// # Errors
+    /// In the ordered modes the database's own, if some events were not claimed.
     pub(crate) async fn accept_read(
         &self,
         read: Vec<ReadEvent>,
         answered_at: Instant,
         claims: Claims,
-    ) -> Result<usize, StoreError> {
+        may_claim: bool,
+    ) -> Result<Accepted, StoreError> {
         if self.queue.is_closed() {
             // A stop has begun: the next owner of these partitions reads the events.
-            return Ok(0);
+            return Ok(Accepted::default());
         }
         let batch = self.batches.next();
         let routes = self.ask_for_routes(read.iter().map(|one| &one.event)).await;
@@ -79,12 +92,30 @@ impl Intake {
             }
         }
         if self.order.is_some() {
-            return self.accept_in_order(taken, to_claim, holds).await;
+            return Ok(Accepted { count: self.accept_in_order(taken, to_claim, holds).await?, claims: None });
         }
         let queued = self.queue_placed(taken).await;
+        if !may_claim {
+            return Ok(Accepted { count: queued, claims: None });
+        }
         let fences: Vec<Fence> = to_claim.into_iter().map(|(fence, _)| fence).collect();
-        let claimed = self.claim(&fences, &mut holds).await?;
-        Ok(queued + claimed + self.claim_unreadable(&unreadable, &mut holds).await)
+        let (claimed, ended) = match self.claim(&fences, &mut holds).await {
+            Ok(claimed) => (claimed, Ok(!fences.is_empty())),
+            // The refused rows rest from now on, so the next claim reaches others. A careful read must not pass by these.
+            Err(error) if claims == Claims::AsNeeded && self.is_one_refused(&fences) => {
+                self.metrics.db_error(&error);
+                (0, Ok(true))
+            }
+            Err(error) => (0, Err(error)),
+        };
+        let unreadable = self.claim_unreadable(&unreadable, &mut holds).await;
+        Ok(Accepted { count: queued + claimed + unreadable, claims: Some(ended) })
+    }
+
+    /// Whether the database has refused the claim of one of these rows, so that it rests.
+    fn is_one_refused(&self, fences: &[Fence]) -> bool {
+        let resting = self.refused.resting(Instant::now());
+        fences.iter().any(|fence| resting.contains(&fence.sequence))
     }
 
     /// Claims events that cannot be read, so that they become dead. Returns how many were claimed. If this claim fails, the read still

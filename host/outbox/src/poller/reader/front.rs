@@ -192,8 +192,9 @@ impl Reader {
         let more = self.count_read(read.len(), bytes_of(&read), limit, max_bytes);
         let last = read.last().map(|last| last.position);
         self.schedule.cursor.front_read(Ended { last, more, asked_at, answered_at });
-        let accepted = self.intake.accept_read(read, answered_at, claims).await?;
+        let accepted = self.intake.accept_read(read, answered_at, claims, self.may_claim).await?;
         drop(reading);
+        let accepted = self.note_accepted(accepted);
         self.intake.busy.were_left_out();
         if !more {
             self.ask_when_due(none_read);
