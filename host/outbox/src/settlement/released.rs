@@ -16,7 +16,7 @@ const STILL_AT_WORK: Duration = Duration::from_secs(1);
 /// How long an event waits whose answer somebody else keeps from being stored.
 const HELD_UP: Duration = Duration::from_secs(2);
 
-/// Nobody here delivers the event any more: anybody may claim it at once.
+/// This host does not deliver the event any more: the host that has its partition may take it at once.
 pub(crate) const fn given_back() -> Settlement {
     given_back_for(Duration::ZERO)
 }

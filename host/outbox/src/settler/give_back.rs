@@ -29,7 +29,7 @@ pub(crate) struct Unused {
     pub(crate) ids: Vec<EventId>,
     /// A row of the same transaction without a claim: when it can be seen, the poller is woken.
     pub(crate) free: Option<EventId>,
-    /// When the claims have ended: then anybody may take the rows.
+    /// When the claims have ended: then the hosts that have their partitions may take the rows.
     pub(crate) until: Instant,
     /// The room that was kept for them in the hot queue. It bounds how many claims may wait here.
     pub(crate) _room: Reserved,

@@ -111,9 +111,11 @@ fn claimed(known: &Facts, record: &Record) -> String {
     let (name, end) = (holder(known, record), record.lease_end.unwrap_or(known.now));
     let left = at(end, known.now);
     if ended_session(known, record) {
-        return format!("{name} claimed it until {end} ({left}); after that, any host may take the event.");
+        return format!("{name} claimed it until {end} ({left}); after that, the host that has its partition takes the event.");
     }
-    format!("{name} has it until {end} ({left}) and may renew its claim; after that, any host may take the event.")
+    format!(
+        "{name} has it until {end} ({left}) and may renew its claim; after that, the host that has its partition takes the event."
+    )
 }
 
 fn deferred(known: &Facts, record: &Record) -> String {

@@ -25,7 +25,7 @@ pub(crate) enum Row {
     Asked,
     /// A row that was inserted already claimed by us, with this `seq`.
     Ours(u64),
-    /// A row that anybody may claim.
+    /// A row without a claim, which the host that has its partition may take.
     Free,
     /// No row: the event is excluded.
     None,
