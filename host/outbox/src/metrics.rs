@@ -37,7 +37,7 @@ use crate::store::StoreError;
 
 macro_rules! metrics {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
-        /// The counts of one host since its start.
+        /// The counts of one host since it started.
         #[derive(Debug, Default)]
         pub struct Metrics {
             $($(#[$doc])* pub $name: Counter,)+
