@@ -6,8 +6,8 @@
 //!
 //! ```text
 //! Schedule: when to read, from where, how much ─┐
-//!                                               ├─ Reader: one statement at a time ─ turn ─ Poller: turns and rests
-//! Intake: rows that were read into deliveries ──┘
+//!                                               ├─ Reader: one read at a time ─ turn ─ Poller: turns and rests
+//! Intake: rows that were read into deliveries ──┘  (and one at a slow front)
 //! ```
 
 mod chore;

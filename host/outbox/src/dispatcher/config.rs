@@ -37,7 +37,8 @@ pub struct DispatcherConfig {
     /// call, and again after it. Default 20 s; below the lease.
     #[serde(with = "duration")]
     pub deadline: Duration,
-    /// How long a claim holds; renewed at a third of it. Default 30 s; at least 1 s.
+    /// How long a claim lasts, renewed at each third of it, and how long this host keeps its partitions without a heartbeat, sent at each
+    /// tenth of it. Default 30 s; at least 1 s.
     #[serde(with = "duration")]
     pub lease: Duration,
     /// How long a stop handles queued events. Default 5 s. Writing the last outcomes may take 5 s more, and statements still
@@ -116,8 +117,9 @@ impl DispatcherConfig {
         KeyQueueLimits { events: self.cold_queue, bytes: self.queue_bytes.as_usize(), workers: self.workers }
     }
 
-    /// Twice the cold events that this host can have in flight; the factor allows for a host with a larger configuration.
-    pub(crate) fn most_in_hand(&self) -> usize {
+    /// Twice the cold events that this host has in flight if no listener is slow. The factor allows for a host with a larger configuration.
+    /// Events that wait for the call slots of slow listeners are not counted: there may be any number of slow listeners.
+    pub(crate) fn cold_capacity(&self) -> usize {
         self.cold_queue.saturating_add(self.workers).saturating_mul(2)
     }
 

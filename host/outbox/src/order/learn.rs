@@ -21,8 +21,8 @@ const AFTER_A_FAILURE: Duration = Duration::from_secs(1);
 /// then now and again, since a host may still set events aside that it claimed before it lost their partition, and die before
 /// it lets them go.
 ///
-/// Nothing waits for this: an event may be claimed and delivered before its partition's blockers are known, since the claim
-/// itself tells what it waits for.
+/// Nothing waits for this: an event may be delivered before the blockers of its partition are known, since the read that returns an event
+/// also returns which event it waits for.
 pub(crate) struct Learner {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) order: Arc<Order>,

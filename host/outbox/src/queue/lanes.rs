@@ -17,7 +17,7 @@ impl Queued for Delivery {
     }
 }
 
-/// An event, and when it arrived.
+// With the time of its arrival.
 impl Queued for (Instant, Delivery) {
     fn delivery(&self) -> &Delivery {
         &self.1

@@ -1,4 +1,4 @@
-//! Leases: what is in our hands stays ours. On a connection of its own.
+//! Leases of claims: renewed on a connection of their own, or given back; starts that are counted.
 
 use std::collections::HashSet;
 use std::time::Duration;

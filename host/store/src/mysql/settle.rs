@@ -1,10 +1,11 @@
 //! Outcomes into rows: one statement for a batch, whatever its kinds; rows that are deleted besides need a second one.
 //!
-//! Every statement names the fence, the lock that the claim took and the states that an outcome may leave: a late outcome
-//! changes nothing, and neither does the same one a second time. The driver asks the server to count the rows that a statement
-//! matched, changed or not, so what is missing from the count is what was fenced off. Each statement reads its rows as JSON:
-//! one shape for any number of them, so it is prepared once, and its join goes row by row to the primary key.
-//! Text says its character set, which is the database's otherwise.
+//! Every statement compares the fence and the states that an outcome may leave. The row must also be locked by its claim, or its partition
+//! must still have the epoch of the fence. So a late outcome changes nothing, and neither does a repeated one.
+//!
+//! The driver asks the server to count the rows that a statement matched, changed or not, so the rows missing from the count were fenced
+//! off. Each statement reads its rows as JSON: one shape for any number of them, so it is prepared once, and its join goes row by row to
+//! the primary key. Text says its character set, which is the database's otherwise.
 //!
 //! An UPDATE of a join locks what its subqueries read, shared, until the commit: here the epoch of the event's partition, so
 //! that no other owner takes the partition before the outcome is stored. The lock lies on the entry of the index

@@ -1,4 +1,4 @@
-//! Order by aggregate: who works on which partition, and what waits behind which event.
+//! Order by aggregate: which events wait behind which.
 
 use async_trait::async_trait;
 

@@ -1,7 +1,7 @@
 //! Outcomes into rows: one statement for a batch, whatever its kinds; rows that are deleted besides need a second one.
 //!
-//! Every statement names the fence, the lock that the claim took and the states that an outcome may leave: a late outcome
-//! changes nothing, and neither does the same one a second time.
+//! Every statement compares the fence and the states that an outcome may leave. The row must also be locked by its claim, or its partition
+//! must still have the epoch of the fence. So a late outcome changes nothing, and neither does a repeated one.
 
 use async_trait::async_trait;
 use outbox_event::Settled;

@@ -6,8 +6,8 @@ use tokio::time::Instant;
 
 use crate::store::Position;
 
-/// How often a read begins at the front while reads return full batches. Transactions commit in another order than they began, and a
-/// replayed event is due in the past.
+/// How often a read begins at the front while reads return full batches. Transactions commit in another order than they began, and an
+/// unparked event is due in the past.
 const FRONT_EVERY: Duration = Duration::from_secs(1);
 /// A read at the front that takes this long is slow, unless other reads take as long. It passes many events that are left out. While a
 /// transaction holds a snapshot, it also passes every event that was delivered since the snapshot.
