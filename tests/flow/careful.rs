@@ -127,7 +127,7 @@ async fn claims_a_front_that_was_locked<D: Database>(db: &D, unlocked: impl Futu
     eventually("it has taken the partitions over", async || db.number(owned).await == 256).await;
     let reads = || {
         let counts = host.metrics().counts();
-        counts.claims_full + counts.claims_partial
+        counts.reads_full + counts.reads_partial
     };
     eventually("it has read the front", async || reads() >= 3).await;
 

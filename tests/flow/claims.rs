@@ -129,7 +129,7 @@ pub(crate) async fn a_hot_event_whose_claim_has_ended_is_not_claimed_by_its_own_
     let outbox = outbox(db).listener(ROUTE, recorder.listener()).start().await.expect("starts");
     let reads = || {
         let counts = outbox.metrics().counts();
-        counts.claims_full + counts.claims_partial + counts.claims_empty
+        counts.reads_full + counts.reads_partial + counts.reads_empty
     };
     let id = commit_one(&outbox).await;
     recorder.started().await;

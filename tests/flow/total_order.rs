@@ -221,7 +221,7 @@ async fn waits_behind_a_locked_front<D: Database>(db: &D, written: &[u64], relea
     let host = host.start().await.expect("starts");
     let looks = || {
         let counts = host.metrics().counts();
-        counts.claims_full + counts.claims_partial + counts.claims_empty
+        counts.reads_full + counts.reads_partial + counts.reads_empty
     };
     eventually("it has looked at the front", async || looks() > 0).await;
 

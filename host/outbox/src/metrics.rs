@@ -100,14 +100,14 @@ metrics! {
     hot_skipped_delayed,
     /// Events that the poller put into the cold queue.
     cold_enqueued,
-    /// Reads and claims of the poller that brought as many events as it asked for.
-    claims_full,
-    /// Those that brought some events, and fewer than it asked for.
-    claims_partial,
-    /// Those that brought nothing.
-    claims_empty,
-    /// Those that the database did not do.
-    claims_failed,
+    /// Reads of the poller that returned as many events as it requested.
+    reads_full,
+    /// Reads that returned some events, but fewer than requested.
+    reads_partial,
+    /// Reads that returned no event.
+    reads_empty,
+    /// Reads and claims that failed.
+    reads_failed,
     /// Events set aside until a listener is there.
     dispatch_parked,
     /// Claims that were given back without an outcome: the listener was paused, what it needs (room, memory, its sink, its

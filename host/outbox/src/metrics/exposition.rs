@@ -156,14 +156,14 @@ impl Exposition<'_> {
             .series(&[("path", "hot")], counts.hot_enqueued)
             .series(&[("path", "cold")], counts.cold_enqueued);
         snapshot.family(
-            "claims_total",
+            "reads_total",
             MetricType::Counter,
-            "How often the poller read or claimed what is due, by what that brought: as many events as asked for, fewer, none, or an error.",
+            "How often the poller read due events, by result: as many events as requested, fewer, none, or an error. Failed claims count too.",
         )
-        .series(&[("result", "full")], counts.claims_full)
-        .series(&[("result", "partial")], counts.claims_partial)
-        .series(&[("result", "empty")], counts.claims_empty)
-        .series(&[("result", "failed")], counts.claims_failed);
+        .series(&[("result", "full")], counts.reads_full)
+        .series(&[("result", "partial")], counts.reads_partial)
+        .series(&[("result", "empty")], counts.reads_empty)
+        .series(&[("result", "failed")], counts.reads_failed);
         for (name, help, count) in [
             ("events_written_total", "Events written through this host.", counts.events_written),
             ("hot_dropped_total", "Events that found the hot queue full; the poller delivers them.", counts.hot_dropped),

@@ -157,9 +157,9 @@ impl Reader {
         self.schedule.brought(events, limit, bytes >= BATCH_BYTES);
         let metrics = &self.intake.metrics;
         match (full, events) {
-            (true, _) => metrics.claims_full.increment(),
-            (false, 0) => metrics.claims_empty.increment(),
-            (false, _) => metrics.claims_partial.increment(),
+            (true, _) => metrics.reads_full.increment(),
+            (false, 0) => metrics.reads_empty.increment(),
+            (false, _) => metrics.reads_partial.increment(),
         }
         full
     }

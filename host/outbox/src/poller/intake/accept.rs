@@ -150,7 +150,7 @@ impl Intake {
             let (mut claimed, not_claimed) = self.claim_rows(&fences, &holds).await;
             failed = not_claimed;
             if failed.is_some() {
-                self.metrics.claims_failed.increment();
+                self.metrics.reads_failed.increment();
             }
             if claimed.is_empty()
                 && let Some(error) = failed

@@ -41,7 +41,7 @@ impl Intake {
         }
         match failed {
             Some(error) => {
-                self.metrics.claims_failed.increment();
+                self.metrics.reads_failed.increment();
                 Err(error)
             }
             None => Ok(count),
@@ -76,7 +76,7 @@ impl Intake {
         let (claimed, locked) = match self.claim_or_lock(&fences, &holds).await {
             Ok(taken) => taken,
             Err(error) => {
-                self.metrics.claims_failed.increment();
+                self.metrics.reads_failed.increment();
                 self.in_flight.put_back(ours);
                 return Err(error);
             }

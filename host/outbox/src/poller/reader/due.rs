@@ -22,7 +22,7 @@ pub(super) async fn read_due(
         Ok(read) => return Ok((read, claims)),
         Err(error) => error,
     };
-    metrics.claims_failed.increment();
+    metrics.reads_failed.increment();
     if !error.may_concern_rows() {
         return Err(error);
     }
