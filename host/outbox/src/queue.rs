@@ -3,7 +3,7 @@
 //! Hot events come straight from a commit, cold ones from the poller. This module knows nothing of databases or listeners.
 
 mod at_work;
-mod batches;
+mod batch_numbers;
 mod bytes_in_flight;
 mod call_slot;
 mod calls;
@@ -23,7 +23,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 pub(crate) use at_work::{AtWork, Work};
-pub(crate) use batches::Batches;
+pub(crate) use batch_numbers::BatchNumbers;
 use bytes_in_flight::BytesInFlight;
 pub(crate) use bytes_in_flight::CountedBytes;
 pub(crate) use call_slot::CallSlot;

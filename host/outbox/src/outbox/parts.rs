@@ -7,7 +7,7 @@ use crate::dispatcher::DispatcherConfig;
 use crate::event::OwnerId;
 use crate::metrics::{Metrics, MetricsConfig};
 use crate::notifier::Notifier;
-use crate::queue::{Batches, InFlight, Queue};
+use crate::queue::{BatchNumbers, InFlight, Queue};
 use crate::readiness::Pulse;
 use crate::settler::SettlerHandle;
 use crate::wake::Wake;
@@ -19,7 +19,7 @@ pub(super) struct Parts {
     pub(super) in_flight: Arc<InFlight>,
     pub(super) wake: Arc<Wake>,
     pub(super) notifier: Arc<Notifier>,
-    pub(super) batches: Arc<Batches>,
+    pub(super) batches: Arc<BatchNumbers>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) owner: OwnerId,
     pub(super) poller_pulse: Arc<Pulse>,

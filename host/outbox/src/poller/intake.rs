@@ -23,7 +23,7 @@ use crate::listener::Listeners;
 use crate::metrics::Metrics;
 use crate::order::Order;
 use crate::partition::Partitions;
-use crate::queue::{Batches, Dropped, InFlight, Queue};
+use crate::queue::{BatchNumbers, Dropped, InFlight, Queue};
 use crate::refusals::Refusals;
 use crate::settlement::SettlementRules;
 use crate::settler::SettlerHandle;
@@ -38,7 +38,7 @@ pub(crate) struct Intake {
     pub(crate) listeners: Arc<Listeners>,
     pub(crate) settler: SettlerHandle,
     pub(crate) wake: Arc<Wake>,
-    pub(crate) batches: Arc<Batches>,
+    pub(crate) batches: Arc<BatchNumbers>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) owner: OwnerId,
     pub(crate) lease: Duration,

@@ -10,7 +10,7 @@ use super::abandoned::Abandoned;
 use crate::event::{Envelope, Event, EventId, Fence, OwnerId};
 use crate::metrics::Metrics;
 use crate::notifier::Notifier;
-use crate::queue::{Batches, Delivery, InFlight, Queue, Reserved, Via};
+use crate::queue::{BatchNumbers, Delivery, InFlight, Queue, Reserved, Via};
 use crate::settler::{SettlerHandle, Unused};
 use crate::time::system_clock;
 use crate::wake::Wake;
@@ -49,7 +49,7 @@ pub(crate) struct HotPath {
     pub(crate) wake: Arc<Wake>,
     /// For events that another host may have to take.
     pub(crate) notifier: Arc<Notifier>,
-    pub(crate) batches: Arc<Batches>,
+    pub(crate) batches: Arc<BatchNumbers>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) abandoned: Abandoned,
     /// Where claims go back to; `None` in the mode that never delivers.
