@@ -96,8 +96,8 @@ struct State {
     /// Those that are being given back, with their epochs, until the database has said that they are: it may hear of it late, so
     /// nothing is taken of them meanwhile.
     given_back: Vec<(u16, u32)>,
-    /// Whether nobody else has events in hand any more that were claimed before these partitions were ours.
-    settled: bool,
+    /// Whether no event is in flight that this host took before it owned these partitions.
+    is_front_free: bool,
     /// Whether it was said that another host holds all partitions.
     stands_by: bool,
     /// When the lease was doubted last.
@@ -229,14 +229,14 @@ impl Partitions {
         self.beat_requested.notified().await;
     }
 
-    /// Whether nobody else has events in hand any more that were claimed before these partitions were ours.
-    pub(crate) fn is_settled(&self) -> bool {
-        self.lock().settled
+    /// Whether no event is in flight that this host took before it owned these partitions.
+    pub(crate) fn is_front_free(&self) -> bool {
+        self.lock().is_front_free
     }
 
-    /// Notes that nobody else has such events any more.
-    pub(crate) fn mark_settled(&self) {
-        self.lock().settled = true;
+    /// Notes that no such event is in flight.
+    pub(crate) fn mark_front_free(&self) {
+        self.lock().is_front_free = true;
     }
 
     /// To be called before a heartbeat is sent.
@@ -361,7 +361,7 @@ impl Partitions {
             let was = self.slots.set(number, epoch, is_open);
             are_new |= is_open && was != (epoch, true);
         }
-        state.settled &= !are_new;
+        state.is_front_free &= !are_new;
         state.open = open.iter().map(|held| held.number).collect();
         state.careful.retain(|number, epoch| epochs[usize::from(number)].0 == epoch);
         state.careful.add_abandoned(open.iter().chain(leaving), self.careful_for);

@@ -59,11 +59,11 @@ impl Intake {
     /// Whether no event is in flight here that was taken before this host owned the one queue. An event that another host may still handle
     /// is first in the queue once its lease ends: no read passes it.
     pub(crate) fn is_front_ours(&self) -> bool {
-        if !self.partitions.is_settled() {
+        if !self.partitions.is_front_free() {
             if !self.partitions.is_whole() || !self.in_flight.is_empty() {
                 return false;
             }
-            self.partitions.mark_settled();
+            self.partitions.mark_front_free();
         }
         true
     }
