@@ -5,10 +5,10 @@
 
 mod alone;
 mod attempt;
+mod claims;
 mod config;
 mod inside;
 mod interceptor;
-mod lease;
 mod overdue;
 mod presence;
 mod shared;
@@ -37,19 +37,19 @@ use crate::queue::InFlight;
 use crate::recurring::{Outage, Recurring};
 use crate::settler::{Places, Settler, SettlerHandle, SettlerInbox};
 use crate::wake::Wake;
-use lease::LeaseKeeper;
+use claims::ClaimKeeper;
 
 /// How often sleeping workers are woken if events are queued.
 const WAKE_WORKERS_EVERY: Duration = Duration::from_millis(100);
 
-/// The running workers, their settler and their lease keeper.
+/// The running workers, their settler and their claim keeper.
 pub(crate) struct Dispatcher {
     shared: Arc<Shared>,
     in_flight: Arc<InFlight>,
     settler: SettlerHandle,
     workers: JoinSet<()>,
     settling: JoinHandle<()>,
-    lease_keeper: JoinHandle<()>,
+    claim_keeper: JoinHandle<()>,
     signals: Signals,
 }
 
@@ -60,7 +60,7 @@ struct Signals {
     give_up_at: watch::Sender<Option<Instant>>,
     /// Cuts listeners off.
     cut_off: watch::Sender<bool>,
-    /// Ends the settler and the lease keeper.
+    /// Ends the settler and the claim keeper.
     stopped: watch::Sender<bool>,
 }
 
@@ -110,7 +110,7 @@ impl Dispatcher {
                 queue.wake_next();
             }
         });
-        let lease_keeper = LeaseKeeper {
+        let claim_keeper = ClaimKeeper {
             store: shared.store.clone(),
             in_flight: in_flight.clone(),
             visits: shared.visits.clone(),
@@ -120,8 +120,8 @@ impl Dispatcher {
             metrics: shared.metrics.clone(),
             outage: Outage::default(),
         };
-        let lease_keeper = health.spawn("lease keeper", lease_keeper.run(stop));
-        Self { shared, in_flight, settler, workers, settling, lease_keeper, signals }
+        let claim_keeper = health.spawn("claim keeper", claim_keeper.run(stop));
+        Self { shared, in_flight, settler, workers, settling, claim_keeper, signals }
     }
 
     /// How many workers were started.

@@ -74,9 +74,9 @@ impl Dispatcher {
         // Since the first time, a worker may have queued an event for its listener, and the poller may have claimed events that
         // wait for others of their key.
         self.give_back_queued(times).await;
-        let Self { settling, lease_keeper, signals, .. } = self;
+        let Self { settling, claim_keeper, signals, .. } = self;
         signals.stopped.send_replace(true);
-        match timeout_at(times.over_at, async { settling.await.and(lease_keeper.await) }).await {
+        match timeout_at(times.over_at, async { settling.await.and(claim_keeper.await) }).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
                 tracing::error!(%error, "the settler did not end well; what it held is delivered again after its lease");

@@ -21,7 +21,7 @@ const BATCH: usize = 2_000;
 /// Renews at every third of the lease, until it is stopped. One failed renewal does no harm: two more fit into the lease. The
 /// claim of an event whose call is overdue is not renewed, so that another host may take the event over. A host that let its lease end
 /// renews none until it takes partitions again, or can read and store again.
-pub(super) struct LeaseKeeper {
+pub(super) struct ClaimKeeper {
     pub(super) store: Arc<dyn Store>,
     pub(super) in_flight: Arc<InFlight>,
     pub(super) visits: Arc<Visits>,
@@ -32,7 +32,7 @@ pub(super) struct LeaseKeeper {
     pub(super) outage: Outage,
 }
 
-impl Recurring for LeaseKeeper {
+impl Recurring for ClaimKeeper {
     fn first_rest(&self) -> Duration {
         self.lease / 3
     }
@@ -61,7 +61,7 @@ impl Recurring for LeaseKeeper {
     }
 }
 
-impl LeaseKeeper {
+impl ClaimKeeper {
     /// Renews claims. If the database refuses one of them, because a trigger or a constraint of the table does, or if one of them ends the
     /// connection, halving finds it, and the others are renewed. Returns the first error.
     async fn renew_each(&self, claims: &[(EventId, Fence)]) -> Result<(), StoreError> {
