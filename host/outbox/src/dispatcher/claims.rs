@@ -48,6 +48,8 @@ impl Recurring for ClaimKeeper {
         }
         let mut held = self.in_flight.held();
         held.retain(|(id, fence)| !self.partitions.lets_claims_end() && !overdue.contains(&(*id, Some(*fence))));
+        // Neighbours in the table are renewed together, and which claims a batch has does not depend on a hash.
+        held.sort_unstable_by_key(|(_, fence)| fence.sequence);
         let mut all = Ok(());
         for claims in held.chunks(BATCH) {
             all = self.renew_each(claims).await.and(all);
