@@ -91,6 +91,23 @@ async fn a_message_that_no_queue_takes_is_rejected_and_the_others_are_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_message_for_which_the_channel_is_closed_is_a_failed_attempt_and_the_sink_works() {
+    let (url, name) = (shared(Broker::RabbitMq), unique("orders-"));
+    let _queue = Queue::make(&url, &name).await;
+    let sink = sink(config(&url, &name));
+    let mut large = order(1);
+    // More than `max_message_size` of this server.
+    large.body = vec![b'x'; 8_100_000].into();
+    let answers = sink.send(&[large, order(2)]).await;
+    assert!(!matches!(&answers[1], Err(SinkError::Down { .. })), "{answers:?}");
+    assert!(
+        matches!(&answers[0], Err(SinkError::Failed { reason, .. }) if reason.contains("PRECONDITION_FAILED")),
+        "{answers:?}"
+    );
+    send_until_confirmed(&*sink, order(3)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_exchange_that_is_not_there_is_told_and_when_it_is_made_everything_arrives() {
     let (url, name) = (shared(Broker::RabbitMq), unique("orders-"));
     let queue = Queue::make(&url, &name).await;

@@ -18,9 +18,10 @@ use async_rs::{Runtime, Tokio};
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
+use lapin::protocol::{AMQPErrorKind, AMQPSoftError};
 use lapin::types::{AMQPValue, FieldTable, LongString, ShortString};
 use lapin::uri::{AMQPScheme, AMQPUri};
-use lapin::{BasicProperties, Channel, Confirmation, ConnectionProperties, PublisherConfirm};
+use lapin::{BasicProperties, Channel, Confirmation, ConnectionProperties, ErrorKind, PublisherConfirm};
 use outbox_event::chain::chain;
 use outbox_event::units::duration;
 use rustls::ClientConfig;
@@ -252,25 +253,48 @@ impl Amqp {
     }
 
     /// Hands a message to the channel; the broker confirms it later.
-    async fn publish(&self, open: &Open, message: &Message) -> Result<PublisherConfirm, SinkError> {
+    async fn publish(&self, open: &Open, batch: &Batch, message: &Message) -> Result<PublisherConfirm, SinkError> {
         let key = self.config.routing_key.subject_of(message, clean);
         let key = ShortString::try_new(key.into_owned())
             .map_err(|_| SinkError::rejected(format!("the routing key has more than {SHORT} bytes")))?;
         let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
         let properties = properties(message, open.max_header_bytes())?;
         let sent = open.channel.basic_publish(self.exchange.clone(), key, options, &message.body, properties).await;
-        sent.map_err(|error| self.lost(&error))
+        sent.map_err(|error| self.lost(&error, batch))
     }
 
-    fn lost(&self, error: &lapin::Error) -> SinkError {
-        SinkError::down(format!("RabbitMQ at {}: {}", self.config.target(), quoted(&chain(error))))
+    /// The answer to a message that the broker had not confirmed when the channel or the connection ended.
+    fn lost(&self, error: &lapin::Error, batch: &Batch) -> SinkError {
+        let reason = format!("RabbitMQ at {}: {}", self.config.target(), quoted(&chain(error)));
+        // The broker closes a channel, but not the connection, for one of its messages, without telling for which. Such a message must not
+        // come again and again without an attempt that counts, and must not stop the sink.
+        match error.kind() {
+            ErrorKind::ProtocolError(error) => match error.kind() {
+                AMQPErrorKind::Soft(AMQPSoftError::PRECONDITIONFAILED | AMQPSoftError::CONTENTTOOLARGE) => {
+                    SinkError::failed(reason)
+                }
+                AMQPErrorKind::Soft(_) if reason.contains("access to topic") || batch.is_confirmed() => {
+                    SinkError::failed(reason)
+                }
+                // The exchange may not be there, or not be open to this user.
+                AMQPErrorKind::Soft(_) | AMQPErrorKind::Hard(_) => SinkError::down(reason),
+            },
+            // It came after the message for which the channel was closed.
+            ErrorKind::InvalidChannelState(..) => SinkError::unavailable(reason),
+            _ => SinkError::down(reason),
+        }
     }
 
     fn silent(&self) -> SinkError {
         SinkError::down(format!("RabbitMQ at {} does not answer", self.config.target()))
     }
 
-    async fn confirmed(&self, sent: Result<PublisherConfirm, SinkError>, deadline: Instant) -> Result<(), SinkError> {
+    async fn confirmed(
+        &self,
+        sent: Result<PublisherConfirm, SinkError>,
+        batch: &Batch,
+        deadline: Instant,
+    ) -> Result<(), SinkError> {
         match tokio::time::timeout_at(deadline.into(), sent?).await {
             Ok(Ok(Confirmation::Ack(None))) => Ok(()),
             Ok(Ok(Confirmation::Ack(Some(returned)) | Confirmation::Nack(Some(returned)))) => {
@@ -284,7 +308,7 @@ impl Amqp {
             }
             Ok(Ok(Confirmation::Nack(None))) => Err(SinkError::unavailable("RabbitMQ could not keep the message")),
             Ok(Ok(Confirmation::NotRequested)) => Err(SinkError::unavailable("RabbitMQ did not confirm the message")),
-            Ok(Err(error)) => Err(self.lost(&error)),
+            Ok(Err(error)) => Err(self.lost(&error, batch)),
             Err(_) => Err(self.silent()),
         }
     }
@@ -302,11 +326,11 @@ impl Link for Amqp {
         open.begin_batch();
         let mut sent = Vec::with_capacity(batch.messages().len());
         for message in batch.messages() {
-            let publishing = tokio::time::timeout_at(deadline.into(), self.publish(&open, message));
+            let publishing = tokio::time::timeout_at(deadline.into(), self.publish(&open, batch, message));
             sent.push(publishing.await.unwrap_or_else(|_| Err(self.silent())));
         }
         let confirming = sent.into_iter().enumerate().map(async |(index, sent)| {
-            let answer = self.confirmed(sent, deadline).await;
+            let answer = self.confirmed(sent, batch, deadline).await;
             let is_down = answer.as_ref().is_err_and(SinkError::is_down);
             batch.answer(index, answer);
             is_down

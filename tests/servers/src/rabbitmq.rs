@@ -45,7 +45,7 @@ impl RabbitMq {
             ),
         };
         let config = format!(
-            "{listening}default_user = {USER}\ndefault_pass = {password}\n\
+            "{listening}default_user = {USER}\ndefault_pass = {password}\nmax_message_size = 8000000\n\
              log.console = true\nlog.console.level = warning\nlog.file = false\n"
         );
         let config = directory.write("rabbitmq.conf", &config, Account::ours())?;

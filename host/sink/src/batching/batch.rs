@@ -63,6 +63,11 @@ impl Batch {
         }
     }
 
+    /// Whether a message of the batch was confirmed, so that the sink works.
+    pub(crate) fn is_confirmed(&self) -> bool {
+        self.lock().pass.is_none()
+    }
+
     /// Answers the messages in their order; where the answers run out, the rest stay unanswered.
     pub(crate) fn answer_all(&self, answers: impl IntoIterator<Item = Answer>) {
         answers.into_iter().take(self.messages.len()).enumerate().for_each(|(index, answer)| self.answer(index, answer));
