@@ -125,6 +125,29 @@ async fn an_updated_sink_still_rests_for_a_node_that_is_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_node_whose_slots_have_moved_is_not_unavailable_any_more() {
+    let mut cluster = cluster().await;
+    let urls = cluster.urls();
+    let sinks = sinks(config(&urls, "orders"));
+    let (sink, monitor) = (sinks.get("tested").expect("it is there"), sinks.monitor());
+    // Each master has some of these streams.
+    let messages: Vec<_> = (0..60).map(|number| to(&format!("orders-{number}"), order(number))).collect();
+    assert!(sink.send(&messages).await.iter().all(Result::is_ok));
+    let killed = masters(&urls).await.pop().expect("there are three");
+    replicated(&killed).await;
+    cluster.crash(&killed);
+    eventually("a node is away", async || {
+        sink.send(&messages).await;
+        monitor.list()[0].unavailable_receivers == 1
+    })
+    .await;
+
+    eventually("its replica has its slots", async || sink.send(&messages).await.iter().all(Result::is_ok)).await;
+
+    assert_eq!(monitor.list()[0].unavailable_receivers, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_message_follows_its_stream_to_the_node_that_it_is_moved_to() {
     let cluster = cluster().await;
     let urls = cluster.urls();

@@ -319,6 +319,9 @@ impl Redis {
         let mut is_down = false;
         for (index, answer) in sent.messages.iter().zip(answers) {
             let Err(error) = answer else {
+                if node.is_none() && self.nodes.are_known() {
+                    self.nodes.entry_has(&self.stream(&batch.messages()[*index]));
+                }
                 batch.answer(*index, Ok(()));
                 continue;
             };

@@ -3,7 +3,7 @@
 //! The topology is not queried: a node without the slot of a stream names the node that has it, and the sink remembers that. Source:
 //! Redis cluster specification, "Redirection and resharding".
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ::redis::{ErrorKind, RedisConnectionInfo, RedisError, ServerErrorKind};
@@ -34,12 +34,35 @@ pub(super) struct Breakers {
     sink: String,
     /// The configured addresses of the cluster.
     target: String,
-    by_address: Mutex<HashMap<String, Arc<Breaker>>>,
+    state: Mutex<BreakersState>,
+}
+
+#[derive(Default)]
+struct BreakersState {
+    by_address: HashMap<String, Arc<Breaker>>,
+    /// The breaker of the node that was last named as the owner of a slot.
+    by_slot: HashMap<u16, Arc<Breaker>>,
+}
+
+impl BreakersState {
+    /// Notes the owner of a slot. When a slot moves, removes the breakers of nodes that own no known slot any more: no message is
+    /// sent to these nodes, so an open breaker would never close.
+    fn note_owner(&mut self, slot: u16, breaker: &Arc<Breaker>) {
+        let previous = self.by_slot.insert(slot, breaker.clone());
+        if previous.is_some_and(|previous| !Arc::ptr_eq(&previous, breaker)) {
+            self.remove_without_slots();
+        }
+    }
+
+    fn remove_without_slots(&mut self) {
+        let owners: HashSet<*const Breaker> = self.by_slot.values().map(Arc::as_ptr).collect();
+        self.by_address.retain(|_, breaker| owners.contains(&Arc::as_ptr(breaker)));
+    }
 }
 
 impl Breakers {
     pub(super) fn new(sink: &str, target: String) -> Self {
-        Self { sink: sink.to_owned(), target, by_address: Mutex::default() }
+        Self { sink: sink.to_owned(), target, state: Mutex::default() }
     }
 
     /// Whether they are breakers of the cluster at these addresses.
@@ -47,23 +70,35 @@ impl Breakers {
         self.target == target
     }
 
-    /// The breaker of the node at this address.
-    fn of(&self, address: &str) -> Arc<Breaker> {
-        let mut by_address = self.lock();
-        if by_address.len() >= MAX_NODES && !by_address.contains_key(address) {
-            by_address.clear();
+    /// The breaker of the node at this address. `owned` is the slot that the node was named for as the owner, if any.
+    fn of(&self, address: &str, owned: Option<u16>) -> Arc<Breaker> {
+        let mut state = self.lock();
+        if state.by_address.len() >= MAX_NODES && !state.by_address.contains_key(address) {
+            *state = BreakersState::default();
         }
         let new = || Arc::new(Breaker::new(&self.sink, BreakerScope::Receiver));
-        by_address.entry(address.to_owned()).or_insert_with(new).clone()
+        let breaker = state.by_address.entry(address.to_owned()).or_insert_with(new).clone();
+        if let Some(slot) = owned {
+            state.note_owner(slot, &breaker);
+        }
+        breaker
+    }
+
+    /// Notes that no named node owns this slot.
+    fn forget_owner(&self, slot: u16) {
+        let mut state = self.lock();
+        if state.by_slot.remove(&slot).is_some() {
+            state.remove_without_slots();
+        }
     }
 
     /// The open ones.
     pub(super) fn open(&self) -> OpenBreakers {
-        OpenBreakers::of(self.lock().values().map(|breaker| &**breaker))
+        OpenBreakers::of(self.lock().by_address.values().map(|breaker| &**breaker))
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Breaker>>> {
-        self.by_address.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, BreakersState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -107,6 +142,12 @@ impl Nodes {
         state.by_slot.get(&slot(stream.as_bytes())).cloned()
     }
 
+    /// Notes that the server of the configured addresses took a message for this stream, so that the node that was named for it does not
+    /// have it any more.
+    pub(super) fn entry_has(&self, stream: &str) {
+        self.breakers.forget_owner(slot(stream.as_bytes()));
+    }
+
     /// Whether a server has named a node.
     pub(super) fn are_known(&self) -> bool {
         !self.lock().by_address.is_empty()
@@ -127,13 +168,17 @@ impl Nodes {
             *state = State::default();
         }
         let address = format!("{host}:{port}");
-        let breaker = self.breakers.of(&address);
-        let new = || {
+        let owned = (!asking && slot < SLOTS).then_some(slot);
+        let breaker = self.breakers.of(&address, owned);
+        // A node whose breaker was removed meanwhile gets another one.
+        let known = state.by_address.get(&address).filter(|node| Arc::ptr_eq(&node.breaker, &breaker)).cloned();
+        let node = known.unwrap_or_else(|| {
             let server = Server { host: host.to_owned(), port, settings: self.login.clone(), is_named: !named.is_empty() };
-            Arc::new(Node { server, connection: Connection::default(), breaker })
-        };
-        let node = state.by_address.entry(address).or_insert_with(new).clone();
-        if !asking && slot < SLOTS {
+            let node = Arc::new(Node { server, connection: Connection::default(), breaker });
+            state.by_address.insert(address, node.clone());
+            node
+        });
+        if let Some(slot) = owned {
             state.by_slot.insert(slot, node.clone());
         }
         Some(Redirect { node, asking })
@@ -182,7 +227,27 @@ fn crc16(bytes: &[u8]) -> u16 {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
+    use crate::breaker::Down;
+
+    #[test]
+    fn the_breaker_of_a_node_without_slots_is_removed() {
+        let breakers = Breakers::new("log", "redis://a".to_owned());
+        let away = breakers.of("a:6379", Some(1));
+        let _ = breakers.of("a:6379", Some(2));
+        let down = Down { reason: "it does not answer", rest: Duration::ZERO };
+        away.admit(Instant::now()).expect("it is closed").record(Some(down), Instant::now());
+        let _ = breakers.of("b:6379", Some(3));
+
+        let _ = breakers.of("b:6379", Some(1));
+        assert_eq!(breakers.open().receivers, 1, "one slot is left");
+        let _ = breakers.of("b:6379", Some(2));
+
+        assert_eq!(breakers.open().receivers, 0);
+        assert!(breakers.of("a:6379", None).is_closed(), "a node that comes back begins anew");
+    }
 
     #[test]
     fn a_slot_is_that_of_the_specification() {
