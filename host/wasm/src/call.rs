@@ -188,9 +188,8 @@ impl PluginListener {
             Isolation::Worker { max_calls } => calls < max_calls,
         };
         let large = instance.store.data().limiter.used() > self.plugin.manifest.limits.memory.as_usize() / 2;
-        let limiter = &instance.store.data().limiter;
-        let is_refused = limiter.denied || limiter.starved;
-        if !may_stay || large || is_refused || !instance.store.data_mut().may_wait() {
+        let was_refused = instance.store.data().limiter.was_refused();
+        if !may_stay || large || was_refused || !instance.store.data_mut().may_wait() {
             return;
         }
         let Linked { engine, share, weight, .. } = &self.plugin.linked;

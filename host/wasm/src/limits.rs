@@ -153,9 +153,11 @@ pub(super) struct Limiter {
     share: InstanceShare,
     /// Bytes of the host's heap that count together with the first memory or table.
     uncounted: usize,
-    /// Whether something was refused because all guests together, or those of the plugin, have too much: no fault of this one.
+    /// Whether the instance was ever refused memory because all guests together, or those of the plugin, have too much: no fault of
+    /// this one. An instance that was refused memory is not kept, so this never concerns an earlier call.
     pub(super) starved: bool,
-    /// Whether something was refused in this call. A guest that is refused memory aborts, which looks like any other trap.
+    /// Whether the instance was ever refused memory beyond its limit. A guest that is refused memory aborts, which looks like any other
+    /// trap.
     pub(super) denied: bool,
 }
 
@@ -168,6 +170,11 @@ impl Limiter {
     /// first memory or table, since wasmtime asks before it makes one and can be refused.
     pub(super) fn count_host_bytes(&mut self, bytes: usize) {
         self.uncounted = bytes.saturating_sub(FREE_HOST_BYTES);
+    }
+
+    /// Whether the instance was ever refused memory. Such an instance may be damaged, and is not kept.
+    pub(super) fn was_refused(&self) -> bool {
+        self.denied || self.starved
     }
 
     /// Bytes in use now; memory never shrinks.

@@ -445,11 +445,17 @@ mod tests {
 
         let done = calls_in(engine(), batching("", hoard)).await.answer(&visit(&event, 0, 1)).await;
         let failed = calls_in(engine(), batching("", &fail)).await.answer(&visit(&event, 0, 1)).await;
+        // Refused memory when it is instantiated.
+        let greedy = "(func $begin (drop (memory.grow (i32.const 200)))) (start $begin)";
+        let fail = "(i32.store (i32.const 784) (i32.const 1))";
+        let crippled = calls_in(engine(), batching(greedy, fail)).await.answer(&visit(&event, 0, 1)).await;
 
         assert!(matches!(done, Ok(Reply { outcome: Outcome::Done, .. })), "its requests are not repeated");
-        assert!(
-            matches!(failed, Err(_) | Ok(Reply { outcome: Outcome::Busy { .. }, .. })),
-            "it may have failed for lack of memory"
-        );
+        for failed in [failed, crippled] {
+            assert!(
+                matches!(failed, Err(_) | Ok(Reply { outcome: Outcome::Busy { .. }, .. })),
+                "it may have failed for lack of memory"
+            );
+        }
     }
 }

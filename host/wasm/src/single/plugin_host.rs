@@ -293,7 +293,7 @@ impl PluginHost {
         let clean = !matches!(&report.outcome, Outcome::Failed(failure) if failure.cause.is_breakage());
         if call.instance == InstanceUse::Kept
             && clean
-            && !instance.store.data().limiter.denied
+            && !instance.store.data().limiter.was_refused()
             && instance.store.data_mut().may_wait()
         {
             *kept = Some(instance);

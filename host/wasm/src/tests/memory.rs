@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use outbox_event::Outcome;
 
-use super::{Guest, event, logged};
+use super::{COUNT, Guest, event, logged};
 use crate::engine::{Engine, PagemapScan};
 
 /// Takes pages until it is refused one, and then gives this answer.
@@ -47,6 +47,27 @@ async fn only_a_success_counts_if_the_guest_was_refused_memory() {
     assert_eq!(outcome("(call $later (i64.const 1000))").await, Outcome::RetryAfter(Duration::from_secs(1)));
     for answer in [FAIL, "(call $dead (i32.const 0) (i32.const 0))"] {
         assert!(matches!(outcome(answer).await, Outcome::Busy { .. }), "{answer}");
+    }
+}
+
+/// Asks for 12.5 MiB when it is instantiated, and goes on without them.
+const GREEDY_START: &str = "(func $begin (drop (memory.grow (i32.const 200)))) (start $begin)";
+
+#[tokio::test]
+async fn a_failure_does_not_count_if_the_guest_was_refused_memory_when_it_was_instantiated() {
+    let engine = Engine::new(2, PagemapScan::Off).unwrap();
+    engine.memory.set_max(8 << 20);
+    let guest = Guest::new(FAIL).outside(GREEDY_START).load_in(&engine, "limits.memory = '64MiB'").await;
+
+    assert!(matches!(guest.call(&event(None), 0, 1).await, Outcome::Busy { .. }));
+}
+
+#[tokio::test]
+async fn an_instance_that_was_refused_memory_when_it_was_instantiated_is_not_kept() {
+    let manifest = "isolation = { worker = { max_calls = 100 } }\nlimits.memory = '8MiB'";
+    let guest = Guest::new(COUNT).outside(GREEDY_START).load(manifest).await;
+    for _ in 0..2 {
+        assert_eq!(guest.count(&event(None), 0, 1).await, 1);
     }
 }
 
