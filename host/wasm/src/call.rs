@@ -118,13 +118,12 @@ impl PluginListener {
         let used = used(&instance.store);
         self.computes_long.learn(init_fuel.saturating_add(used.fuel));
         let (outcome, is_clean) = match entered {
-            Ok(Ok(outcome)) if instance.store.data().limiter.starved && !holds_without_memory(&outcome) => {
-                (self.without_room(), false)
-            }
-            Ok(Ok(outcome)) => {
+            Ok(Ok(outcome)) if !instance.store.data().limiter.starved => {
                 self.no_room.over();
                 (outcome, true)
             }
+            Ok(Ok(outcome)) if holds_without_memory(&outcome) => (outcome, true),
+            Ok(Ok(_)) => (self.without_room(), false),
             Ok(Err(error)) => (self.broken(&error, &mut instance.store), false),
             Err(_) => {
                 self.no_room.over();
@@ -239,10 +238,10 @@ impl PluginListener {
     }
 }
 
-/// Whether an answer counts although the host refused the guest memory that its limit allows. A success counts: the guest coped, and a
-/// repeated call would repeat its requests. A failure and `dead` may be due to the refusal.
+/// Whether an answer counts although the host refused the guest memory that its limit allows. `Done` does: the guest coped, and another call
+/// would repeat its requests. Any other answer may be due to the refusal, and leads to another call anyway.
 pub(super) fn holds_without_memory(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Done | Outcome::RetryAfter(_))
+    matches!(outcome, Outcome::Done)
 }
 
 /// The guest's answer in our words, with its delays and texts within bounds and its secrets blanked out.

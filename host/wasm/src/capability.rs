@@ -242,7 +242,7 @@ impl HostState {
         self.effects = None;
         self.seen = Seen::default();
         self.meter.begin(ends);
-        self.limiter.resume();
+        self.limiter.begin();
         if let Some(lines) = &self.lines {
             lines.lock().unwrap_or_else(PoisonError::into_inner).begin(self.event.as_ref().map(|event| event.id()));
         }

@@ -156,14 +156,16 @@ pub(super) struct Limiter {
     /// Whether the instance was ever refused memory because all guests together, or those of the plugin, have too much: no fault of
     /// this one. An instance that was refused memory is not kept, so this never concerns an earlier call.
     pub(super) starved: bool,
-    /// Whether the instance was ever refused memory beyond its limit. A guest that is refused memory aborts, which looks like any other
-    /// trap.
+    /// Whether the instance was refused memory beyond its limit in this call. A guest that is refused memory aborts, which looks like any
+    /// other trap.
     pub(super) denied: bool,
+    /// Whether the instance was ever refused memory, for either reason.
+    was_refused: bool,
 }
 
 impl Limiter {
     pub(super) fn new(max: usize, share: &Arc<PluginShare>) -> Self {
-        Self { max, share: share.instance(), uncounted: 0, starved: false, denied: false }
+        Self { max, share: share.instance(), uncounted: 0, starved: false, denied: false, was_refused: false }
     }
 
     /// Counts the bytes that the instance takes of the host's heap, beyond those that are free. They are taken together with its
@@ -174,7 +176,7 @@ impl Limiter {
 
     /// Whether the instance was ever refused memory. Such an instance may be damaged, and is not kept.
     pub(super) fn was_refused(&self) -> bool {
-        self.denied || self.starved
+        self.was_refused
     }
 
     /// Bytes in use now; memory never shrinks.
@@ -187,14 +189,15 @@ impl Limiter {
         self.share.rest();
     }
 
-    pub(super) fn resume(&mut self) {
+    pub(super) fn begin(&mut self) {
+        self.denied = false;
         self.share.resume();
     }
 
     fn grow(&mut self, current: usize, desired: usize) -> bool {
         let more = desired.saturating_sub(current).saturating_add(self.uncounted);
         if self.used().saturating_add(more) > self.max {
-            self.denied = true;
+            (self.denied, self.was_refused) = (true, true);
             return false;
         }
         if self.share.take(more) {
@@ -204,7 +207,7 @@ impl Limiter {
         if !self.starved {
             self.share.tell();
         }
-        self.starved = true;
+        (self.starved, self.was_refused) = (true, true);
         false
     }
 }

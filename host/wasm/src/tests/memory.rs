@@ -1,8 +1,6 @@
 //! The memory that all guests share: who is refused some of it, and what becomes of that.
 
-use std::time::Duration;
-
-use outbox_event::Outcome;
+use outbox_event::{Cause, Outcome};
 
 use super::{COUNT, Guest, event, logged};
 use crate::engine::{Engine, PagemapScan};
@@ -36,7 +34,7 @@ async fn a_plugin_that_is_refused_memory_is_told_of_once_in_a_while_and_its_even
 }
 
 #[tokio::test]
-async fn only_a_success_counts_if_the_guest_was_refused_memory() {
+async fn only_done_counts_if_the_guest_was_refused_memory() {
     let outcome = async |answer: &str| {
         let engine = Engine::new(2, PagemapScan::Off).unwrap();
         engine.memory.set_max(8 << 20);
@@ -44,13 +42,12 @@ async fn only_a_success_counts_if_the_guest_was_refused_memory() {
     };
 
     assert_eq!(outcome("(call $done)").await, Outcome::Done, "its requests are not repeated");
-    assert_eq!(outcome("(call $later (i64.const 1000))").await, Outcome::RetryAfter(Duration::from_secs(1)));
-    for answer in [FAIL, "(call $dead (i32.const 0) (i32.const 0))"] {
+    for answer in [FAIL, "(call $dead (i32.const 0) (i32.const 0))", "(call $later (i64.const 1000))"] {
         assert!(matches!(outcome(answer).await, Outcome::Busy { .. }), "{answer}");
     }
 }
 
-/// Asks for 12.5 MiB when it is instantiated, and goes on without them.
+/// Requests 12.5 MiB when it is instantiated, and works without them.
 const GREEDY_START: &str = "(func $begin (drop (memory.grow (i32.const 200)))) (start $begin)";
 
 #[tokio::test]
@@ -60,6 +57,13 @@ async fn a_failure_does_not_count_if_the_guest_was_refused_memory_when_it_was_in
     let guest = Guest::new(FAIL).outside(GREEDY_START).load_in(&engine, "limits.memory = '64MiB'").await;
 
     assert!(matches!(guest.call(&event(None), 0, 1).await, Outcome::Busy { .. }));
+}
+
+#[tokio::test]
+async fn a_trap_in_a_call_is_told_as_it_is_although_the_start_function_was_refused_memory() {
+    let guest = Guest::new("(unreachable)").outside(GREEDY_START).load("limits.memory = '8MiB'").await;
+    let Outcome::Failed(failure) = guest.call(&event(None), 0, 1).await else { panic!("it traps") };
+    assert_eq!(failure.cause, Cause::Trap, "{failure:?}");
 }
 
 #[tokio::test]
