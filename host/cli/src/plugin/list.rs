@@ -76,7 +76,7 @@ fn table(plugins: &[Listed]) -> String {
     let mut text = output::table(&header, rows);
     // A reason is a sentence or two: below the table it can be read, in a column it would tear it apart.
     for Listed { host, status } in plugins {
-        if let Some(reason) = status.error.as_ref().or(status.details.pending.as_ref()) {
+        for reason in status.error.iter().chain(&status.details.pending) {
             let on = host.as_deref().map(|host| format!(" on {}", shown(host))).unwrap_or_default();
             text.push_str(&format!("\n{}{on}: {}\n", shown(&status.name), lines(reason)));
         }
@@ -119,6 +119,17 @@ mod tests {
         let text = table(&[Listed { host: Some("web-1".to_owned()), status }]);
 
         assert!(text.ends_with("\nmailer on web-1: the new version is being loaded\n"), "{text}");
+    }
+
+    #[test]
+    fn the_error_of_a_plugin_whose_next_version_is_being_loaded_is_shown_too() {
+        let mut status = status(1, 0);
+        status.error = Some("the manifest is unreadable".to_owned());
+        status.details.pending = Some("the new version is being loaded".to_owned());
+
+        let text = table(&[Listed { host: None, status }]);
+
+        assert!(text.ends_with("\nmailer: the manifest is unreadable\n\nmailer: the new version is being loaded\n"), "{text}");
     }
 
     #[test]

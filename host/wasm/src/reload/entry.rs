@@ -314,12 +314,15 @@ impl Entry {
 
     /// Why a new version of the file does not serve yet; `None` if no version serves, or the new one has failed.
     fn pending(&self) -> Option<&'static str> {
-        if self.serving.is_none() || self.fault.is_some() {
+        if self.serving.is_none() {
             None
-        } else if self.candidate.is_some() {
+        } else if self.loading {
+            // Before the fault, which is that of an earlier version.
+            Some("the new version is being loaded")
+        } else if self.fault.is_none() && self.candidate.is_some() {
             Some("the new version is loaded, and serves when no other plugin is being compiled")
         } else {
-            self.loading.then_some("the new version is being loaded")
+            None
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use outbox_event::PluginState;
 
 use super::reload::{answering, config, one};
-use super::{Engine, Guest};
+use super::{Engine, Guest, put};
 use crate::load::Loader;
 use crate::{ChildCompiler, Compile, CompileLimits, LoadError, PagemapScan, Plugins, PluginsConfig, ReadyWhen, single};
 
@@ -137,6 +137,30 @@ async fn a_new_version_that_waits_for_a_compilation_is_listed_as_pending() {
     plugins.rescan().await;
     let status = one(&plugins, "mailer");
     assert_eq!((status.routes.len(), status.details.pending), (1, None));
+    plugins.stop().await;
+}
+
+#[tokio::test]
+async fn a_repaired_plugin_that_is_being_compiled_is_listed_as_pending() {
+    let (dir, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let config = PluginsConfig { cache_dir: Some(home.path().join("cache")), ..config(dir.path()) };
+    answering(1_000).write(dir.path(), "mailer");
+    Plugins::start(config.clone(), 1, Arc::default()).await.unwrap().stop().await;
+    let endless = script("cat >/dev/null; exec sleep 1000");
+    let config = PluginsConfig { compile: endless, ready_when: ReadyWhen::Cached, ..config };
+    let plugins = Plugins::start(config, 1, Arc::default()).await.unwrap();
+    put(dir.path(), "mailer.toml", b"emit = = \n");
+    plugins.look().await;
+    let status = one(&plugins, "mailer");
+    assert_eq!((status.error.is_some(), status.details.pending), (true, None));
+
+    answering(2_000).write(dir.path(), "mailer");
+    std::fs::remove_file(dir.path().join("mailer.toml")).unwrap();
+    plugins.look().await;
+
+    let status = one(&plugins, "mailer");
+    assert_eq!(status.state, PluginState::ServingOlder);
+    assert_eq!(status.details.pending.as_deref(), Some("the new version is being loaded"));
     plugins.stop().await;
 }
 
