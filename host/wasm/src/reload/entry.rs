@@ -1,6 +1,6 @@
 //! What is known of one plugin of the directory.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -42,8 +42,9 @@ pub(crate) struct Entry {
     failures: u32,
     /// Until when it rests before it is tried again though nothing has changed.
     rests_until: Option<Instant>,
-    /// The digest of a component whose load took longer than a scan waits, and was ended since another load went on.
-    pub(crate) slow: Option<String>,
+    /// The digests of components whose load took longer than a scan waits, and was ended since another load went on: of the file, and
+    /// of its last good version.
+    slow: HashMap<LoadedFrom, String>,
     /// Whether the fault is one of the compiler, which is not tried again until somebody asks.
     pub(crate) quarantined: bool,
     pub(crate) fallback: Fallback,
@@ -92,7 +93,7 @@ pub(crate) struct Candidate {
 }
 
 /// Where the version that is loaded comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum LoadedFrom {
     /// The file as it lies in the directory.
     File,
@@ -149,7 +150,7 @@ impl Entry {
             failed: None,
             failures: 0,
             rests_until: None,
-            slow: None,
+            slow: HashMap::new(),
             quarantined: false,
             fallback: Fallback::MayBeTried,
             last_good_error: None,
@@ -191,6 +192,16 @@ impl Entry {
         self.rests_until = may_pass.then(|| now.checked_add(rest)).flatten();
     }
 
+    /// Notes that the load of a component took longer than a scan waits, and was ended.
+    pub(crate) fn note_slow_load(&mut self, from: LoadedFrom, digest: &str) {
+        self.slow.insert(from, digest.to_owned());
+    }
+
+    /// Whether the last load of a component took longer than a scan waits.
+    pub(crate) fn loads_slowly(&self, digest: &str) -> bool {
+        self.slow.values().any(|slow| slow == digest)
+    }
+
     /// Whether this failed to load, and rests before it is tried again.
     pub(crate) fn rests(&self, key: &Key, now: Instant) -> bool {
         self.failed.as_ref() == Some(key) && self.rests_until.is_some_and(|until| now < until)
@@ -220,7 +231,8 @@ impl Entry {
     /// The file is again the one that serves.
     pub(crate) fn settle(&mut self) {
         (self.fault, self.candidate, self.failed, self.revoked) = (None, None, None, None);
-        (self.last_good_error, self.slow) = (None, None);
+        self.last_good_error = None;
+        self.slow.clear();
         (self.loading, self.quarantined, self.fallback) = (false, false, Fallback::MayBeTried);
     }
 

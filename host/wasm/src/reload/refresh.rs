@@ -193,7 +193,7 @@ impl Reloader {
         } else if is_free {
             state.job = Some(job);
         } else {
-            self::entry(state, name).slow = Some(job.key.digest.clone());
+            self::entry(state, name).note_slow_load(from, &job.key.digest);
         }
     }
 
@@ -288,7 +288,7 @@ impl Reloader {
 fn is_quick(state: &State, name: &str, digest: &str) -> bool {
     let entry = &state.plugins[name];
     let is_compiled = state.loader.is_quick(digest) || entry.component(digest).is_some();
-    is_compiled && entry.slow.as_deref() != Some(digest)
+    is_compiled && !entry.loads_slowly(digest)
 }
 
 /// What a version was granted that the manifest beside the component does not grant now.

@@ -285,6 +285,52 @@ async fn a_compiled_component_that_loads_slowly_beside_another_load_waits_for_it
     plugins.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_file_and_its_last_good_version_that_both_load_slowly_are_begun_once_beside_another_load() {
+    let (dir, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (cache, go) = (home.path().join("cache"), home.path().join("go"));
+    let token = Token::default();
+    token.set(Some("secret"), Duration::ZERO);
+    let config = PluginsConfig { cache_dir: Some(cache.clone()), resolve: token.resolve(), ..config(dir.path()) };
+    answering(1_000).write(dir.path(), "mailer");
+    put(dir.path(), "mailer.toml", TOKEN);
+    let (plugins, _) = started(config.clone()).await;
+    noted(&cache, true).await;
+    plugins.stop().await;
+    // The new version is compiled, and has never served here.
+    let elsewhere = tempfile::tempdir().unwrap();
+    for dir in [dir.path(), elsewhere.path()] {
+        answering(3_000).write(dir, "mailer");
+    }
+    started(PluginsConfig { dir: elsewhere.path().to_owned(), ..config.clone() }).await.0.stop().await;
+    put(dir.path(), "mailer.toml", b"emit = = \n");
+    answering(2_000).routes(&[("Order", "OrderPaid")]).write(dir.path(), "another");
+    token.set(None, Duration::ZERO);
+    let config = PluginsConfig {
+        ready_when: ReadyWhen::Cached,
+        compile: waiting_compiler(&go),
+        rescan_interval: Duration::from_millis(200),
+        ..config
+    };
+    let (plugins, _) = started(config).await;
+    // Further scans begin only after the other plugin's load has taken the place beside them.
+    while plugins.loads() < 2 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+
+    token.set(Some("secret"), SLOW);
+    put(dir.path(), "mailer.toml", TOKEN);
+    for _ in 0..2 {
+        plugins.look().await;
+    }
+    let loads = plugins.loads();
+    plugins.look().await;
+
+    assert_eq!(plugins.loads(), loads, "both wait for the other load");
+    std::fs::write(go, "").unwrap();
+    plugins.stop().await;
+}
+
 #[tokio::test]
 async fn a_last_good_version_whose_route_another_plugin_answers_waits_for_it_and_says_so_once() {
     let (dir, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
