@@ -149,6 +149,12 @@ impl NodeRecord {
         self.alive && self.room == 0 && !self.listeners.stalled.is_empty()
     }
 
+    /// Whether it delivers events: it is alive and does not stand aside.
+    #[must_use]
+    pub fn delivers(&self) -> bool {
+        self.alive && !self.stands_aside()
+    }
+
     /// The stuck event with this `seq`, with the reason, if the host is alive and names it.
     #[must_use]
     pub fn stuck_event(&self, seq: u64) -> Option<(StuckReason, &StuckEvent)> {

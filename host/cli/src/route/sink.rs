@@ -10,12 +10,12 @@ use crate::output::{count, short, span};
 
 /// The sinks of each live host. Skips hosts that stand aside, since other hosts deliver their events.
 pub(super) fn by_host(sinks: Vec<HostSink>, nodes: &[NodeRecord]) -> Vec<Vec<SinkStatus>> {
-    let takes_events = |label: &str| nodes.iter().any(|node| node.label == label && node.alive && !node.stands_aside());
+    let delivers = |label: &str| nodes.iter().any(|node| node.label == label && node.delivers());
     let mut hosts: BTreeMap<String, Vec<SinkStatus>> = BTreeMap::new();
     for HostSink { host, sink, .. } in sinks {
         hosts.entry(host).or_default().push(sink);
     }
-    hosts.into_iter().filter(|(label, _)| takes_events(label)).map(|(_, sinks)| sinks).collect()
+    hosts.into_iter().filter(|(label, _)| delivers(label)).map(|(_, sinks)| sinks).collect()
 }
 
 /// The sink that a route is relayed to.

@@ -15,7 +15,7 @@ pub struct OpenBreakers {
     by_route: HashMap<Route, Vec<HostBreaker>>,
     /// How many are open on routes that their hosts do not name.
     unnamed: u64,
-    /// How many hosts are alive and do not stand aside.
+    /// How many hosts deliver events.
     hosts: usize,
 }
 
@@ -38,7 +38,7 @@ impl OpenBreakers {
     #[must_use]
     pub fn of(nodes: &[NodeRecord]) -> Self {
         let mut open = Self::default();
-        for node in nodes.iter().filter(|node| node.alive && !node.stands_aside()) {
+        for node in nodes.iter().filter(|node| node.delivers()) {
             open.hosts += 1;
             open.unnamed = open.unnamed.saturating_add(node.listeners.more_open_breakers);
             for breaker in &node.listeners.open_breakers {

@@ -54,13 +54,13 @@ pub fn live_sinks(
 /// The sinks of the live hosts, without hosts that stand aside, since other hosts deliver their events.
 #[must_use]
 pub fn delivering_sinks(nodes: &[NodeRecord], routes: &[RouteRecord]) -> Vec<HostSink> {
-    live_sinks(nodes, routes, |node| if node.stands_aside() { Vec::new() } else { report::sinks(node) })
+    live_sinks(nodes, routes, |node| if node.delivers() { report::sinks(node) } else { Vec::new() })
 }
 
-/// The sinks of each host of [`delivering_sinks`].
+/// The sinks of each live host. Skips hosts that stand aside.
 #[must_use]
 pub fn sinks_by_host(nodes: &[NodeRecord]) -> Vec<Vec<SinkStatus>> {
-    nodes.iter().filter(|node| node.alive && !node.stands_aside()).map(report::sinks).collect()
+    nodes.iter().filter(|node| node.delivers()).map(report::sinks).collect()
 }
 
 /// How many events wait for each of the sinks of one host.
