@@ -426,6 +426,7 @@ async fn events_that_need_no_claim_are_read_while_the_database_takes_no_claim_on
     .await;
 
     assert!(!recorder.ids().contains(&bad.id()), "it is not delivered without a claim");
+    assert_eq!(host.metrics().counts().reads_failed, 0, "a failed claim is not a failed read");
     allow(&db).await;
     reaches(&db, bad.id(), Status::Done).await;
     assert_eq!(recorder.count(), usize::try_from(OTHERS).expect("small") + 1, "nothing was delivered twice");

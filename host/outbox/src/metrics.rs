@@ -106,7 +106,7 @@ metrics! {
     reads_partial,
     /// Reads that returned no event.
     reads_empty,
-    /// Reads and claims that failed.
+    /// Reads that failed. Failed claims count in `db_errors` only.
     reads_failed,
     /// Events set aside until a listener is there.
     dispatch_parked,

@@ -155,15 +155,16 @@ impl Exposition<'_> {
             )
             .series(&[("path", "hot")], counts.hot_enqueued)
             .series(&[("path", "cold")], counts.cold_enqueued);
-        snapshot.family(
-            "reads_total",
-            MetricType::Counter,
-            "How often the poller read due events, by result: as many events as requested, fewer, none, or an error. Failed claims count too.",
-        )
-        .series(&[("result", "full")], counts.reads_full)
-        .series(&[("result", "partial")], counts.reads_partial)
-        .series(&[("result", "empty")], counts.reads_empty)
-        .series(&[("result", "failed")], counts.reads_failed);
+        snapshot
+            .family(
+                "reads_total",
+                MetricType::Counter,
+                "How often the poller read due events, by result: as many events as requested, fewer, none, or an error.",
+            )
+            .series(&[("result", "full")], counts.reads_full)
+            .series(&[("result", "partial")], counts.reads_partial)
+            .series(&[("result", "empty")], counts.reads_empty)
+            .series(&[("result", "failed")], counts.reads_failed);
         for (name, help, count) in [
             ("events_written_total", "Events written through this host.", counts.events_written),
             ("hot_dropped_total", "Events that found the hot queue full; the poller delivers them.", counts.hot_dropped),

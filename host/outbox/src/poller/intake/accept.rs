@@ -122,6 +122,7 @@ impl Intake {
     /// succeeds: a database may lack the memory to write a very large row (SQLite rewrites the row in this process).
     async fn claim_unreadable(&self, fences: &[Fence], holds: &mut Holds) -> usize {
         self.claim(fences, holds).await.unwrap_or_else(|error| {
+            self.metrics.db_error(&error);
             tracing::error!(
                 events = fences.len(), event.sequence = fences[0].sequence, error = %crate::chain(&error),
                 "events that cannot be read could not be claimed to be dead; other events go on"
@@ -149,9 +150,6 @@ impl Intake {
             let claimed_at = Instant::now();
             let (mut claimed, not_claimed) = self.claim_rows(&fences, &holds).await;
             failed = not_claimed;
-            if failed.is_some() {
-                self.metrics.reads_failed.increment();
-            }
             if claimed.is_empty()
                 && let Some(error) = failed
             {

@@ -40,10 +40,7 @@ impl Intake {
             self.queue_claimed(claimed, own_lease_end(claimed_at, self.lease), holds).await;
         }
         match failed {
-            Some(error) => {
-                self.metrics.reads_failed.increment();
-                Err(error)
-            }
+            Some(error) => Err(error),
             None => Ok(count),
         }
     }
@@ -76,7 +73,6 @@ impl Intake {
         let (claimed, locked) = match self.claim_or_lock(&fences, &holds).await {
             Ok(taken) => taken,
             Err(error) => {
-                self.metrics.reads_failed.increment();
                 self.in_flight.put_back(ours);
                 return Err(error);
             }
