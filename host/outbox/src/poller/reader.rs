@@ -20,9 +20,11 @@ pub(crate) struct Reader {
     pub(super) intake: Intake,
     /// The read of a slow front, which runs concurrently with the other reads.
     pub(super) front: FrontRead,
-    /// Without an order: whether reads may claim events. Otherwise they leave the events that need a claim in the table.
+    /// Without an order: whether the reads of this turn may claim events. Otherwise they leave the events that need a claim in the table.
+    /// Set by each turn before it reads.
     pub(super) may_claim: bool,
-    /// How the claims of the events that were read in this turn ended, and whether there were any. `None` if no event was read.
+    /// How the claims of the last read of this turn ended, or of an earlier read if they failed, and whether there were any. `None` if no
+    /// read was accepted, in the ordered modes, and if no event may be claimed. The turn takes it after its reads, even if one failed.
     pub(super) claims: Option<Result<bool, StoreError>>,
 }
 
