@@ -82,7 +82,7 @@ pub struct RouteRecord {
     pub route: Route,
     /// Since when it has had a listener; `None` when it never had one.
     pub first_seen_at: Option<Timestamp>,
-    /// Whether only relays have answered it. A relay's pattern takes its events, too.
+    /// Whether only relays have answered it, so that a relay's pattern takes its events. False if it was never answered.
     pub only_relayed: bool,
     /// Since when it is paused.
     pub paused_at: Option<Timestamp>,

@@ -65,8 +65,8 @@ impl Ended {
 }
 
 impl Cursor {
-    /// Where the next read begins, and whether events that were read may be in flight behind that position. `beside`: whether a slow front is read
-    /// [concurrently](Self::front_is_due), so that this read begins behind it.
+    /// Where the next read begins, and whether events that were read may be in flight behind that position. `beside`: whether a slow
+    /// front is read [concurrently](Self::front_is_due), so that this read begins behind it.
     pub(crate) fn next(&mut self, now: Instant, beside: bool) -> (Option<Position>, bool) {
         let slow = self.rest_of_a_slow_front();
         let is_due = self.is_due(now, slow.unwrap_or(FRONT_EVERY));
