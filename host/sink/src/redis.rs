@@ -24,7 +24,7 @@ use outbox_event::units::duration;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use cluster::{Breakers, Node, Nodes, Redirect};
+use cluster::{Node, NodeBreakers, Nodes, Redirect};
 use entry::Entry;
 use server::{KindText, Open, Options, Server};
 
@@ -129,8 +129,8 @@ impl Kind for RedisConfig {
     }
 
     fn link(&self, name: &str, rests: Rests) -> Result<Arc<dyn Link>, String> {
-        let same = rests.get::<Breakers>().filter(|breakers| breakers.belong_to(&self.target()));
-        let breakers = same.unwrap_or_else(|| Arc::new(Breakers::new(name, self.target())));
+        let same = rests.get::<NodeBreakers>().filter(|breakers| breakers.belong_to(&self.target()));
+        let breakers = same.unwrap_or_else(|| Arc::new(NodeBreakers::new(name, self.target())));
         Ok(Arc::new(Redis::new(self.clone(), breakers)?))
     }
 }
@@ -194,7 +194,7 @@ struct Group {
 const MAX_HOPS: usize = 5;
 
 impl Redis {
-    fn new(config: RedisConfig, breakers: Arc<Breakers>) -> Result<Self, String> {
+    fn new(config: RedisConfig, breakers: Arc<NodeBreakers>) -> Result<Self, String> {
         let (servers, login) = config.servers()?;
         let tls = config.urls().any(is_encrypted).then(|| tls::client(config.ca_file.as_deref())).transpose()?.map(Arc::new);
         let entry = Entry::new(servers, config.sentinel.clone(), login.clone());
@@ -444,7 +444,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_link_that_replaces_another_keeps_the_breakers_of_its_nodes_unless_its_addresses_are_others() {
-        let breakers = |link: &dyn Link| link.rests().get::<Breakers>().expect("it has some");
+        let breakers = |link: &dyn Link| link.rests().get::<NodeBreakers>().expect("it has some");
         let first = config(r#"{"url": "redis://a, redis://b"}"#).link("log", Rests::default()).expect("no faults");
         let changed = config(r#"{"url": "redis://a, redis://b", "password": "new"}"#);
         let second = changed.link("log", first.rests()).expect("no faults");

@@ -29,22 +29,22 @@ pub(super) struct Node {
 }
 
 /// The breakers of a cluster's nodes. They outlive a link.
-pub(super) struct Breakers {
+pub(super) struct NodeBreakers {
     /// The sink's name.
     sink: String,
     /// The configured addresses of the cluster.
     target: String,
-    state: Mutex<BreakersState>,
+    state: Mutex<NodeBreakersState>,
 }
 
 #[derive(Default)]
-struct BreakersState {
+struct NodeBreakersState {
     by_address: HashMap<String, Arc<Breaker>>,
     /// The breaker of the node that was last named as the owner of a slot.
     by_slot: HashMap<u16, Arc<Breaker>>,
 }
 
-impl BreakersState {
+impl NodeBreakersState {
     /// Notes the owner of a slot. When a slot moves, removes the breakers of nodes that own no known slot any more: no message is
     /// sent to these nodes, so an open breaker would never close.
     fn note_owner(&mut self, slot: u16, breaker: &Arc<Breaker>) {
@@ -60,7 +60,7 @@ impl BreakersState {
     }
 }
 
-impl Breakers {
+impl NodeBreakers {
     pub(super) fn new(sink: &str, target: String) -> Self {
         Self { sink: sink.to_owned(), target, state: Mutex::default() }
     }
@@ -74,7 +74,7 @@ impl Breakers {
     fn of(&self, address: &str, owned: Option<u16>) -> Arc<Breaker> {
         let mut state = self.lock();
         if state.by_address.len() >= MAX_NODES && !state.by_address.contains_key(address) {
-            *state = BreakersState::default();
+            *state = NodeBreakersState::default();
         }
         let new = || Arc::new(Breaker::new(&self.sink, BreakerScope::Receiver));
         let breaker = state.by_address.entry(address.to_owned()).or_insert_with(new).clone();
@@ -97,7 +97,7 @@ impl Breakers {
         OpenBreakers::of(self.lock().by_address.values().map(|breaker| &**breaker))
     }
 
-    fn lock(&self) -> MutexGuard<'_, BreakersState> {
+    fn lock(&self) -> MutexGuard<'_, NodeBreakersState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -113,7 +113,7 @@ pub(super) struct Redirect {
 pub(super) struct Nodes {
     /// The settings for all nodes.
     login: RedisConnectionInfo,
-    breakers: Arc<Breakers>,
+    breakers: Arc<NodeBreakers>,
     state: Mutex<State>,
 }
 
@@ -124,12 +124,12 @@ struct State {
 }
 
 impl Nodes {
-    pub(super) fn new(login: RedisConnectionInfo, breakers: Arc<Breakers>) -> Self {
+    pub(super) fn new(login: RedisConnectionInfo, breakers: Arc<NodeBreakers>) -> Self {
         Self { login, breakers, state: Mutex::default() }
     }
 
     /// The breakers of the nodes.
-    pub(super) fn breakers(&self) -> &Arc<Breakers> {
+    pub(super) fn breakers(&self) -> &Arc<NodeBreakers> {
         &self.breakers
     }
 
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn the_breaker_of_a_node_without_slots_is_removed() {
-        let breakers = Breakers::new("log", "redis://a".to_owned());
+        let breakers = NodeBreakers::new("log", "redis://a".to_owned());
         let away = breakers.of("a:6379", Some(1));
         let _ = breakers.of("a:6379", Some(2));
         let down = Down { reason: "it does not answer", rest: Duration::ZERO };
