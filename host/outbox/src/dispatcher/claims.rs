@@ -56,8 +56,8 @@ impl Recurring for ClaimKeeper {
         }
         self.outage.note(
             all,
-            |error| tracing::error!(%error, "leases could not be renewed; trying again"),
-            || tracing::info!("leases are renewed again"),
+            |error| tracing::error!(%error, "claims could not be renewed; trying again"),
+            || tracing::info!("claims are renewed again"),
         );
         self.lease / 3
     }
