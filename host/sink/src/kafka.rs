@@ -33,7 +33,7 @@ use super::headers::{carried, own};
 use super::rests::Rests;
 use super::{Message, SinkError};
 use failure::{Diagnosis, Failure};
-use resting::{Resting, RestingTopics};
+use resting::{ClusterTopics, RestingTopics};
 
 const LIMITS: Limits = Limits { messages: 256, bytes: 1 << 20, in_flight: PLACES };
 
@@ -70,7 +70,7 @@ struct Kafka {
     name: String,
     config: KafkaConfig,
     connection: Connection<Arc<Open>>,
-    resting: Arc<Resting>,
+    resting: Arc<ClusterTopics>,
 }
 
 /// A producer, and the cluster that it sends to.
@@ -85,7 +85,7 @@ struct Open {
 type Asked = Mutex<HashMap<String, Arc<OnceCell<SinkError>>>>;
 
 impl Kafka {
-    fn new(name: &str, config: KafkaConfig, resting: Arc<Resting>) -> Result<Self, String> {
+    fn new(name: &str, config: KafkaConfig, resting: Arc<ClusterTopics>) -> Result<Self, String> {
         security::of(&config).map_err(|error| error.to_string())?;
         Ok(Self { name: name.to_owned(), config, connection: Connection::default(), resting })
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::config::KafkaConfig;
-use super::resting::Resting;
+use super::resting::ClusterTopics;
 use super::{Kafka, LIMITS, may_name_a_topic, security};
 use crate::CommonConfig;
 use crate::batching::{Limits, Link};
@@ -53,8 +53,8 @@ impl Kind for KafkaConfig {
     }
 
     fn link(&self, name: &str, rests: Rests) -> Result<Arc<dyn Link>, String> {
-        let same = rests.get::<Resting>().filter(|resting| resting.belong_to(&self.brokers));
-        let resting = same.unwrap_or_else(|| Arc::new(Resting::new(&self.brokers)));
+        let same = rests.get::<ClusterTopics>().filter(|resting| resting.belong_to(&self.brokers));
+        let resting = same.unwrap_or_else(|| Arc::new(ClusterTopics::new(&self.brokers)));
         Ok(Arc::new(Kafka::new(name, self.clone(), resting)?))
     }
 }
@@ -75,7 +75,7 @@ mod tests {
     #[tokio::test]
     async fn a_link_that_replaces_another_lets_the_same_topics_rest_unless_the_brokers_are_others() {
         let config: KafkaConfig = serde_json::from_str(r#"{"brokers": "a:9092"}"#).expect("readable");
-        let resting = |link: &dyn Link| link.rests().get::<Resting>().expect("it has some");
+        let resting = |link: &dyn Link| link.rests().get::<ClusterTopics>().expect("it has some");
         let first = config.link("log", Rests::default()).expect("no faults");
         let changed = KafkaConfig { timeout: Duration::from_secs(3), ..config.clone() };
         let second = changed.link("log", first.rests()).expect("no faults");

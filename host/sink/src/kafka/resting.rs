@@ -16,12 +16,12 @@ const MOST: usize = 1_000;
 
 /// The resting topics of one cluster. They outlive a link.
 #[derive(Debug)]
-pub(super) struct Resting {
+pub(super) struct ClusterTopics {
     brokers: String,
     topics: Mutex<RestingTopics>,
 }
 
-impl Resting {
+impl ClusterTopics {
     pub(super) fn new(brokers: &str) -> Self {
         Self { brokers: brokers.to_owned(), topics: Mutex::default() }
     }
