@@ -105,7 +105,7 @@ impl<S> Background<'_, S> {
             listeners: self.listeners.clone(),
             settler,
             wake: parts.wake.clone(),
-            batches: parts.batches.clone(),
+            batch_numbers: parts.batch_numbers.clone(),
             metrics: parts.metrics.clone(),
             owner: parts.owner.clone(),
             lease: wanted.dispatcher.lease,

@@ -54,7 +54,7 @@ impl<S: SharedStore> Outbox<S> {
             return Some(claimed);
         }
         let Some(mark) = self.inner.in_flight.mark_until(event.id(), Some(*fence), lease_end) else { return Some(claimed) };
-        let delivery = Delivery::new(Arc::new(event.clone()), mark, via, self.inner.hot.batches.next());
+        let delivery = Delivery::new(Arc::new(event.clone()), mark, via, self.inner.hot.batch_numbers.next());
         let delivery = Delivery { deferrals: *deferrals, ..delivery }.expiring(Instant::now(), *expires_in);
         if !self.inner.queue.push(via, [delivery]).is_empty() {
             return Some(claimed);

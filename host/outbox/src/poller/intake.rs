@@ -38,7 +38,7 @@ pub(crate) struct Intake {
     pub(crate) listeners: Arc<Listeners>,
     pub(crate) settler: SettlerHandle,
     pub(crate) wake: Arc<Wake>,
-    pub(crate) batches: Arc<BatchNumbers>,
+    pub(crate) batch_numbers: Arc<BatchNumbers>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) owner: OwnerId,
     pub(crate) lease: Duration,

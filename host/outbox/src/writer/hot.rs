@@ -49,7 +49,7 @@ pub(crate) struct HotPath {
     pub(crate) wake: Arc<Wake>,
     /// For events that another host may have to take.
     pub(crate) notifier: Arc<Notifier>,
-    pub(crate) batches: Arc<BatchNumbers>,
+    pub(crate) batch_numbers: Arc<BatchNumbers>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) abandoned: Abandoned,
     /// Where claims go back to; `None` in the mode that never delivers.
@@ -76,7 +76,7 @@ impl HotPath {
     /// Queues committed events, and wakes the poller for those that it must take.
     pub(super) fn enqueue(&self, events: Vec<(Envelope, Row)>, lease: &Lease, room: Reserved) {
         self.metrics.events_written.add(u64::try_from(events.len()).unwrap_or(0));
-        let batch = self.batches.next();
+        let batch = self.batch_numbers.next();
         let mut deliveries = Vec::with_capacity(events.len());
         let mut for_the_poller = false;
         // Claims are renewed at every third of the lease: one that ends before the next time would be lost while its listener

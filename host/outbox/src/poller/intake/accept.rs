@@ -52,7 +52,7 @@ impl Intake {
             // A stop has begun: the next owner of these partitions reads the events.
             return Ok(Accepted::default());
         }
-        let batch = self.batches.next();
+        let batch = self.batch_numbers.next();
         let routes = self.ask_for_routes(read.iter().map(|one| &one.event)).await;
         let patience = Instant::now() + MARK_PATIENCE;
         let mut taken = Vec::with_capacity(read.len());

@@ -189,7 +189,7 @@ impl Intake {
             // Events that may stop this host are delivered last, the most likely cause at the very end.
             claimed.sort_by_key(|claim| (is_delivered_alone(claim), claim.starts));
         }
-        let batch = self.batches.next();
+        let batch = self.batch_numbers.next();
         let mut accepted = Vec::with_capacity(claimed.len());
         let routes = self.ask_for_routes(claimed.iter()).await;
         let patience = Instant::now() + MARK_PATIENCE;
