@@ -23,6 +23,8 @@ const MOST_DROPPED: usize = 20;
 const MOST_ERROR_BYTES: usize = 4 << 10;
 /// The most bytes of one grant in a report, such as a long list of origins.
 const MOST_GRANT_BYTES: usize = 512;
+/// The most bytes of the reason in a report why a new version does not serve yet.
+const MOST_PENDING_BYTES: usize = 512;
 /// The most bytes of a name or a version in a report: as long as the name of a file can be.
 const MOST_NAME_BYTES: usize = 255;
 /// How many capabilities of a plugin are read; there are six kinds.
@@ -173,7 +175,7 @@ impl PluginStatus {
         }
         let PluginDetails { capabilities, pending, swaps, .. } = &mut self.details;
         if let Some(pending) = pending {
-            shorten(pending, MOST_GRANT_BYTES);
+            shorten(pending, MOST_PENDING_BYTES);
         }
         for capability in capabilities {
             shorten(&mut capability.name, MOST_NAME_BYTES);
