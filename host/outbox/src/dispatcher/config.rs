@@ -117,9 +117,10 @@ impl DispatcherConfig {
         KeyQueueLimits { events: self.cold_queue, bytes: self.queue_bytes.as_usize(), workers: self.workers }
     }
 
-    /// Twice the cold events that this host has in flight if no listener is slow. The factor allows for a host with a larger configuration.
+    /// The `room` that this host reports: twice the cold events that it has in flight if no listener is slow. The factor allows for a
+    /// host with a larger configuration.
     /// Events that wait for the call slots of slow listeners are not counted: there may be any number of slow listeners.
-    pub(crate) fn cold_capacity(&self) -> usize {
+    pub(crate) fn reported_room(&self) -> usize {
         self.cold_queue.saturating_add(self.workers).saturating_mul(2)
     }
 

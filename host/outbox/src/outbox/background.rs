@@ -154,7 +154,7 @@ impl<S> Background<'_, S> {
             report: None,
             stuck: Vec::new(),
             listeners: ListenerReport::default(),
-            room: u32::try_from(wanted.dispatcher.cold_capacity()).unwrap_or(u32::MAX),
+            room: u32::try_from(wanted.dispatcher.reported_room()).unwrap_or(u32::MAX),
             session: false,
             is_registered: false,
         };

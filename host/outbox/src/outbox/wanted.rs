@@ -192,6 +192,6 @@ impl<S> Wanted<S> {
             Mode::MultiNode | Mode::OrderedByAggregate | Mode::WriterOnly => Share::Even,
         };
         let keeps_order = matches!(self.mode, Mode::Ordered | Mode::OrderedByAggregate);
-        Partitions::new(share, keeps_order, self.dispatcher.cold_capacity())
+        Partitions::new(share, keeps_order, self.dispatcher.reported_room())
     }
 }
