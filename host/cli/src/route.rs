@@ -144,7 +144,7 @@ impl RouteCommand {
                 if routes.is_empty() && output.output == Format::Table {
                     eprintln!("no route is known yet: no listener has been registered, and no event is waiting");
                 }
-                for note in breakers.unnamed_words().into_iter().chain(left_out(&routes)) {
+                for note in breakers.more_words().into_iter().chain(left_out(&routes)) {
                     eprintln!("{note}");
                 }
                 Ok(())

@@ -161,7 +161,7 @@ pub(super) async fn list(State(host): State<Host>, _: Viewer, mut params: Params
         held_by: held.into_iter().map(|pause| pause.route.to_string()).collect(),
         open_breakers: breakers.on(&known.route).to_vec(),
     });
-    let page = Page { routes: listed.collect(), more_open_breakers: breakers.unnamed(), next };
+    let page = Page { routes: listed.collect(), more_open_breakers: breakers.more(), next };
     Ok(([(header::AGE, age.as_secs())], Json(page)))
 }
 

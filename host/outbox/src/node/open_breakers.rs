@@ -14,7 +14,7 @@ use crate::units::{number, span};
 pub struct OpenBreakers {
     by_route: HashMap<Route, Vec<HostBreaker>>,
     /// How many are open on routes that their hosts do not name.
-    unnamed: u64,
+    more: u64,
     /// How many hosts deliver events.
     hosts: usize,
 }
@@ -40,7 +40,7 @@ impl OpenBreakers {
         let mut open = Self::default();
         for node in nodes.iter().filter(|node| node.delivers()) {
             open.hosts += 1;
-            open.unnamed = open.unnamed.saturating_add(node.listeners.more_open_breakers);
+            open.more = open.more.saturating_add(node.listeners.more_open_breakers);
             for breaker in &node.listeners.open_breakers {
                 open.by_route.entry(breaker.route.clone()).or_default().push(HostBreaker {
                     host: node.label.clone(),
@@ -56,19 +56,19 @@ impl OpenBreakers {
     /// Whether no breaker is open, on any route.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.by_route.is_empty() && self.unnamed == 0
+        self.by_route.is_empty() && self.more == 0
     }
 
     /// How many breakers are open on routes that their hosts do not name. These routes look as if they were served.
     #[must_use]
-    pub fn unnamed(&self) -> u64 {
-        self.unnamed
+    pub fn more(&self) -> u64 {
+        self.more
     }
 
     /// `3 more breakers are open; a host names 20`; `None` if every open breaker is named.
     #[must_use]
-    pub fn unnamed_words(&self) -> Option<String> {
-        let breakers = match self.unnamed {
+    pub fn more_words(&self) -> Option<String> {
+        let breakers = match self.more {
             0 => return None,
             1 => "1 more breaker is".to_owned(),
             more => format!("{} more breakers are", number(more)),
@@ -146,14 +146,14 @@ mod tests {
     #[test]
     fn open_breakers_that_their_hosts_do_not_name_are_counted() {
         let mut nodes = [host("a", Some(60)), host("b", Some(60))];
-        assert_eq!(OpenBreakers::of(&nodes).unnamed_words(), None);
+        assert_eq!(OpenBreakers::of(&nodes).more_words(), None);
         let mut unnamed = host("a", None);
         unnamed.listeners.more_open_breakers = 1;
         assert!(OpenBreakers::of(&[host("a", None)]).is_empty());
         assert!(!OpenBreakers::of(&[unnamed]).is_empty(), "one is open, on an unnamed route");
         nodes[0].listeners.more_open_breakers = 1;
-        assert_eq!(OpenBreakers::of(&nodes).unnamed_words().as_deref(), Some("1 more breaker is open; a host names 20"));
+        assert_eq!(OpenBreakers::of(&nodes).more_words().as_deref(), Some("1 more breaker is open; a host names 20"));
         nodes[1].listeners.more_open_breakers = 1_999;
-        assert_eq!(OpenBreakers::of(&nodes).unnamed_words().as_deref(), Some("2,000 more breakers are open; a host names 20"));
+        assert_eq!(OpenBreakers::of(&nodes).more_words().as_deref(), Some("2,000 more breakers are open; a host names 20"));
     }
 }

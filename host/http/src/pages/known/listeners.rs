@@ -60,15 +60,15 @@ impl<'a> RouteListeners<'a> {
     }
 
     /// How many breakers are open on routes that their hosts do not name, in words; `None` if every open breaker is named.
-    pub(crate) fn unnamed_open_breakers(&self) -> Option<String> {
-        self.breakers.unnamed_words()
+    pub(crate) fn more_open_breakers(&self) -> Option<String> {
+        self.breakers.more_words()
     }
 
     /// Whether the breaker of a route may be open although no host names it: a plugin with an open breaker answers the route.
     pub(crate) fn may_have_open_breaker(&self, route: &Route) -> bool {
         let has_open_breaker =
             |one: &LivePlugin| one.plugin.state == PluginState::BreakerOpen && one.plugin.routes.contains(route);
-        self.breakers.unnamed() > 0 && self.plugins.iter().any(has_open_breaker)
+        self.breakers.more() > 0 && self.plugins.iter().any(has_open_breaker)
     }
 
     pub(crate) fn to(&self, route: &Route) -> RouteListener<'_> {

@@ -50,7 +50,7 @@ pub(crate) fn page(frame: &Frame, answers: &RouteListeners<'_>, asked: &Fields) 
                 thead { tr { th scope="col" { "Route" } th scope="col" { "State" } th scope="col" { "Listener" } @for name in ["Waiting", "Parked", "Blocked", "Dead"] { th.number scope="col" { (name) } } th scope="col" { span.unseen { "Actions" } } } }
                 tbody { @for standing in paging.slice(&found) { (row(frame, answers, standing)) } }
             }
-            @if let Some(unnamed) = answers.unnamed_open_breakers() { p.quiet { (unnamed) "." } }
+            @if let Some(more) = answers.more_open_breakers() { p.quiet { (more) "." } }
             @if let Some(left_out) = left_out(&snapshot.routes) { p.quiet { (left_out) } }
             (paging.show_by(frame, "routes", &wanted.pairs(), |from| ("after", end_before(&found, from))))
         }
