@@ -48,8 +48,8 @@ pub(super) struct Pair {
 
 impl Pair {
     /// Looks at both files, every link followed.
-    pub(super) fn of(place: &OpenDir, file: &Path) -> Self {
-        let look = |path: &Path| place.look(path.file_name().unwrap_or_default()).map(|metadata| Stamp::of(&metadata));
+    pub(super) fn of(open_dir: &OpenDir, file: &Path) -> Self {
+        let look = |path: &Path| open_dir.look(path.file_name().unwrap_or_default()).map(|metadata| Stamp::of(&metadata));
         Self { component: look(file), manifest: look(&file.with_extension("toml")) }
     }
 
@@ -61,8 +61,8 @@ impl Pair {
 
 /// Notes the stamps of each pair of files, then waits (200 ms, at most the debounce) if one was touched just now. [`read`]
 /// compares the stamps again, so a pair that changed in between is not taken. Blocks.
-pub(super) fn settle(place: &OpenDir, found: &BTreeMap<String, PathBuf>, debounce: Duration) -> BTreeMap<String, Pair> {
-    let pairs: BTreeMap<String, Pair> = found.iter().map(|(name, file)| (name.clone(), Pair::of(place, file))).collect();
+pub(super) fn settle(open_dir: &OpenDir, found: &BTreeMap<String, PathBuf>, debounce: Duration) -> BTreeMap<String, Pair> {
+    let pairs: BTreeMap<String, Pair> = found.iter().map(|(name, file)| (name.clone(), Pair::of(open_dir, file))).collect();
     let now = system_clock().now();
     if !pairs.values().all(|pair| pair.is_quiet(now)) {
         std::thread::sleep(SETTLE.min(debounce));
@@ -115,17 +115,17 @@ impl ManifestFile {
 
 /// Reads a component file, and the manifest beside it unless the host gave one, if both are still what they were. Blocks.
 pub(super) fn read(
-    place: &OpenDir,
+    open_dir: &OpenDir,
     file: &Path,
     given: Option<Manifest>,
     settled: &Pair,
 ) -> Result<(Bytes, ManifestFile), LoadError> {
-    let bytes = Bytes::read(place, file)?;
+    let bytes = Bytes::read(open_dir, file)?;
     let written = match given {
         Some(manifest) => ManifestFile::from_config(manifest),
-        None => manifest_beside(place, file)?,
+        None => manifest_beside(open_dir, file)?,
     };
-    let now = Pair::of(place, file);
+    let now = Pair::of(open_dir, file);
     if now.component != settled.component || (written.written_in == WrittenIn::PluginsDir && now.manifest != settled.manifest) {
         return Err(LoadError::Changing { file: file.to_owned() });
     }
@@ -133,14 +133,14 @@ pub(super) fn read(
 }
 
 /// The manifest beside a component file; the default when there is none. Blocks.
-pub(super) fn manifest_beside(place: &OpenDir, file: &Path) -> Result<ManifestFile, LoadError> {
+pub(super) fn manifest_beside(open_dir: &OpenDir, file: &Path) -> Result<ManifestFile, LoadError> {
     let path = file.with_extension("toml");
     let name = path.file_name().unwrap_or_default();
-    if !place.has(name) {
+    if !open_dir.has(name) {
         return Ok(ManifestFile::beside(String::new(), Ok(Manifest::default())));
     }
     let mut text = String::new();
-    let (file, _) = place.read(name)?;
+    let (file, _) = open_dir.read(name)?;
     file.take(MAX_MANIFEST_BYTES + 1)
         .read_to_string(&mut text)
         .map_err(|source| LoadError::Read { file: path.clone(), source })?;
@@ -190,7 +190,7 @@ mod tests {
         let manifest = dir.path().join("mailer.toml");
         fs::write(&file, b"\0asm\x0d\0\x01\0more").unwrap();
         let found = BTreeMap::from([("mailer".to_owned(), file.clone())]);
-        let place = OpenDir::open(dir.path(), None).unwrap();
+        let open_dir = OpenDir::open(dir.path(), None).unwrap();
         let changes: [(&str, &dyn Fn()); 4] = [
             ("the manifest is put there", &|| fs::write(&manifest, "[limits]\nfuel = 1").unwrap()),
             ("more of it is written", &|| fs::write(&manifest, "[limits]\nfuel = 1_000_000\n").unwrap()),
@@ -201,14 +201,14 @@ mod tests {
             ("the manifest goes", &|| fs::remove_file(&manifest).unwrap()),
         ];
         for (what, change) in changes {
-            let settled = &settle(&place, &found, SETTLE)["mailer"];
-            assert!(read(&place, &file, None, settled).is_ok(), "before {what}");
+            let settled = &settle(&open_dir, &found, SETTLE)["mailer"];
+            assert!(read(&open_dir, &file, None, settled).is_ok(), "before {what}");
             change();
-            let error = read(&place, &file, None, settled).map(|_| ()).unwrap_err();
+            let error = read(&open_dir, &file, None, settled).map(|_| ()).unwrap_err();
             assert!(matches!(error, LoadError::Changing { .. }), "{what}: {error}");
         }
-        let settled = settle(&place, &found, SETTLE)["mailer"].clone();
+        let settled = settle(&open_dir, &found, SETTLE)["mailer"].clone();
         fs::write(&manifest, "isolation = \"batch\"").unwrap();
-        assert!(read(&place, &file, Some(Manifest::default()), &settled).is_ok(), "the host's own manifest counts");
+        assert!(read(&open_dir, &file, Some(Manifest::default()), &settled).is_ok(), "the host's own manifest counts");
     }
 }

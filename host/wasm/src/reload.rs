@@ -215,6 +215,6 @@ pub fn manifest_of(config: &PluginsConfig, name: &str) -> Result<Option<Manifest
 /// # Errors
 /// When the directory cannot be read.
 pub fn strays(dir: &Path) -> std::io::Result<Vec<String>> {
-    let place = OpenDir::open(dir, None).map_err(std::io::Error::other)?;
-    Ok(directory::strays::strays(&place)?.into_iter().map(|stray| stray.what).collect())
+    let open_dir = OpenDir::open(dir, None).map_err(std::io::Error::other)?;
+    Ok(directory::strays::strays(&open_dir)?.into_iter().map(|stray| stray.what).collect())
 }

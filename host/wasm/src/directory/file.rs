@@ -35,9 +35,9 @@ impl Bytes {
     }
 
     /// Reads a file of the directory. Blocks.
-    pub(crate) fn read(place: &OpenDir, file: &Path) -> Result<Self, LoadError> {
+    pub(crate) fn read(open_dir: &OpenDir, file: &Path) -> Result<Self, LoadError> {
         let read = |source| LoadError::Read { file: file.to_owned(), source };
-        let (mut opened, before) = place.read(file.file_name().unwrap_or_default())?;
+        let (mut opened, before) = open_dir.read(file.file_name().unwrap_or_default())?;
         if !before.is_file() {
             return Err(LoadError::NotAFile { file: file.to_owned() });
         }

@@ -79,29 +79,29 @@ impl Rule {
     }
 
     /// Reads the pins; none when no file is there and none is asked for. Otherwise the file, and why it cannot be used. Blocks.
-    pub(crate) fn read(&self, dir: &Path, place: &OpenDir, trust: &Trust) -> Result<Pins, (PathBuf, String)> {
+    pub(crate) fn read(&self, dir: &Path, open_dir: &OpenDir, trust: &Trust) -> Result<Pins, (PathBuf, String)> {
         let lock = self.file(dir);
-        match self.try_read(&lock, place, trust) {
+        match self.try_read(&lock, open_dir, trust) {
             Ok(plugins) => Ok(Pins { lock, strict: self.strict, plugins }),
             Err(reason) => Err((lock, reason)),
         }
     }
 
-    fn try_read(&self, lock: &Path, place: &OpenDir, trust: &Trust) -> Result<BTreeMap<String, Pin>, String> {
+    fn try_read(&self, lock: &Path, open_dir: &OpenDir, trust: &Trust) -> Result<BTreeMap<String, Pin>, String> {
         let told = |error: LoadError| outbox_event::chain::chain(&error);
         let elsewhere = match &self.lock {
             None => None,
             Some(_) => Some(OpenDir::open(parent(lock), Some(trust.clone())).map_err(told)?),
         };
-        let place = elsewhere.as_ref().unwrap_or(place);
+        let open_dir = elsewhere.as_ref().unwrap_or(open_dir);
         let name = lock.file_name().unwrap_or_default();
-        if !place.has(name) {
+        if !open_dir.has(name) {
             return match &self.lock {
                 None => Ok(BTreeMap::new()),
                 Some(_) => Err("it is not there; write it with `outbox plugin lock`".to_owned()),
             };
         }
-        let (file, _) = place.read(name).map_err(told)?;
+        let (file, _) = open_dir.read(name).map_err(told)?;
         let mut text = String::new();
         file.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(|error| error.to_string())?;
         parsed(&text)

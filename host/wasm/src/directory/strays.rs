@@ -23,13 +23,13 @@ pub(crate) struct Stray {
 
 /// All of them, sorted by name. What is hidden, half-written or neither a manifest nor a component by its name is nobody's
 /// business. Blocks.
-pub(crate) fn strays(place: &OpenDir) -> io::Result<Vec<Stray>> {
-    let mut files: Vec<String> = place.names()?.into_iter().filter_map(|name| name.into_string().ok()).collect();
+pub(crate) fn strays(open_dir: &OpenDir) -> io::Result<Vec<Stray>> {
+    let mut files: Vec<String> = open_dir.names()?.into_iter().filter_map(|name| name.into_string().ok()).collect();
     files.sort_unstable();
     let components: BTreeSet<String> = files.iter().filter_map(|file| plugin_name(file.as_ref())).collect();
     let bare = components.iter().filter(|name| files.binary_search(&format!("{name}.toml")).is_err());
     let bare: BTreeSet<&str> = bare.map(String::as_str).collect();
-    let is_folder = |file: &String| place.look(file.as_ref()).is_some_and(|metadata| metadata.is_dir());
+    let is_folder = |file: &String| open_dir.look(file.as_ref()).is_some_and(|metadata| metadata.is_dir());
     let stray = |file: &String| {
         let what = wrong(file, &components, &bare)?;
         (!is_folder(file)).then(|| Stray { file: file.clone(), what })

@@ -27,8 +27,8 @@ use crate::private::quarantine::Quarantine;
 /// When the plugin's file cannot be read, or the private directory cannot be used.
 pub fn retry(config: &PluginsConfig, name: &str) -> Result<bool, LoadError> {
     let file = config.dir.join(format!("{name}.wasm"));
-    let place = OpenDir::open(&config.dir, Some(Trust::of(&config.trusted_owners)))?;
-    let bytes = Bytes::read(&place, &file)?;
+    let open_dir = OpenDir::open(&config.dir, Some(Trust::of(&config.trusted_owners)))?;
+    let bytes = Bytes::read(&open_dir, &file)?;
     let private = private(config)?;
     Ok(Quarantine::new(Some(private), system_clock()).lift(&bytes.digest))
 }
@@ -74,20 +74,20 @@ pub enum LockChange {
 /// When the directory or one of its files cannot be read or trusted: then nothing is written.
 pub fn lock(config: &PluginsConfig) -> Result<(PathBuf, Vec<Locked>), LoadError> {
     let trust = Trust::of(&config.trusted_owners);
-    let place = OpenDir::open(&config.dir, Some(trust.clone()))?;
+    let open_dir = OpenDir::open(&config.dir, Some(trust.clone()))?;
     let unreadable = |error: std::io::Error| LoadError::Directory { dir: config.dir.clone(), reason: error.to_string() };
     let (rule, mut pins) = (config.rule(), BTreeMap::new());
-    for (name, file) in place.list().map_err(unreadable)? {
-        let bytes = Bytes::read(&place, &file)?;
+    for (name, file) in open_dir.list().map_err(unreadable)? {
+        let bytes = Bytes::read(&open_dir, &file)?;
         let written = match config.manifests.get(&name) {
             Some(manifest) => ManifestFile::from_config(manifest.clone()),
-            None => directory::manifest_beside(&place, &file)?,
+            None => directory::manifest_beside(&open_dir, &file)?,
         };
         accepted(&name, &file, &bytes.digest, &written)?;
         pins.insert(name, Pin::of(&bytes.digest, &written));
     }
     // A file that cannot be used is written anew.
-    let before = rule.read(&config.dir, &place, &trust).map(Pins::into_plugins).unwrap_or_default();
+    let before = rule.read(&config.dir, &open_dir, &trust).map(Pins::into_plugins).unwrap_or_default();
     let file = rule.file(&config.dir);
     write_pins(&file, pins.clone())?;
     let names: BTreeSet<&String> = before.keys().chain(pins.keys()).collect();
@@ -147,10 +147,10 @@ pub fn rollback(config: &PluginsConfig, name: &str, pinned: WherePinned) -> Resu
     let file = config.dir.join(format!("{name}.wasm"));
     let refused = |reason: String| LoadError::Directory { dir: config.dir.clone(), reason };
     let trust = Trust::of(&config.trusted_owners);
-    let place = OpenDir::open(&config.dir, Some(trust.clone()))?;
+    let open_dir = OpenDir::open(&config.dir, Some(trust.clone()))?;
     let good = LastGood::new(private(config)?, &config.dir);
     // Whatever lies there now, broken or good, is what is rolled back.
-    let now = Bytes::read(&place, &file).map(|bytes| bytes.digest).ok();
+    let now = Bytes::read(&open_dir, &file).map(|bytes| bytes.digest).ok();
     let versions = good.versions(name);
     let earlier = versions.iter().find(|version| Some(&version.digest) != now.as_ref());
     let earlier = earlier.ok_or_else(|| refused(format!("no earlier version of {name} is known that served from here")))?;
@@ -160,10 +160,10 @@ pub fn rollback(config: &PluginsConfig, name: &str, pinned: WherePinned) -> Resu
         (Some(manifest), _) => ManifestFile::from_config(manifest.clone()),
         (None, Some(text)) => ManifestFile::noted(text.clone()),
         // What lies there stays.
-        (None, None) => directory::manifest_beside(&place, &file)?,
+        (None, None) => directory::manifest_beside(&open_dir, &file)?,
     };
     let rule = config.rule();
-    let pins = rule.read(&config.dir, &place, &trust).map_err(|(file, reason)| LoadError::Lock { file, reason })?;
+    let pins = rule.read(&config.dir, &open_dir, &trust).map_err(|(file, reason)| LoadError::Lock { file, reason })?;
     if let Err(error) = pins.check(name, &earlier.digest, &written) {
         if pinned == WherePinned::Refuse {
             return Err(error);

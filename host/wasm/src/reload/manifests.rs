@@ -22,10 +22,10 @@ pub fn check_manifests(config: &PluginsConfig) -> io::Result<Vec<LoadError>> {
     if !config.dir.is_dir() {
         return Err(io::ErrorKind::NotFound.into());
     }
-    let place = OpenDir::open(&config.dir, None).map_err(io::Error::other)?;
-    let found = place.list()?;
+    let open_dir = OpenDir::open(&config.dir, None).map_err(io::Error::other)?;
+    let found = open_dir.list()?;
     let mut faults = Vec::new();
-    let pins = match config.rule().read(&config.dir, &place, &Trust::of(&config.trusted_owners)) {
+    let pins = match config.rule().read(&config.dir, &open_dir, &Trust::of(&config.trusted_owners)) {
         Ok(pins) => Some(pins),
         Err((file, reason)) => {
             faults.push(LoadError::Lock { file, reason });
@@ -33,14 +33,14 @@ pub fn check_manifests(config: &PluginsConfig) -> io::Result<Vec<LoadError>> {
         }
     };
     let references = References { resolve: config.resolve.clone(), files_dir: config.files_dir.clone() };
-    let check = Check { config, place: &place, pins, references };
+    let check = Check { config, open_dir: &open_dir, pins, references };
     faults.extend(found.iter().filter_map(|(name, file)| check.plugin(name, file).err()));
     Ok(faults)
 }
 
 struct Check<'c> {
     config: &'c PluginsConfig,
-    place: &'c OpenDir,
+    open_dir: &'c OpenDir,
     /// `None` if they cannot be read.
     pins: Option<Pins>,
     references: References,
@@ -50,7 +50,7 @@ impl Check<'_> {
     fn plugin(&self, name: &str, file: &Path) -> Result<(), LoadError> {
         let written = match self.config.manifests.get(name) {
             Some(manifest) => ManifestFile::from_config(manifest.clone()),
-            None => manifest_beside(self.place, file)?,
+            None => manifest_beside(self.open_dir, file)?,
         };
         let manifest = written.checked(file)?;
         // The references of the configuration were resolved when it was read.
@@ -63,7 +63,7 @@ impl Check<'_> {
         }
         let pins = self.pins.as_ref().filter(|pins| pins.apply_to(name));
         if manifest.digest.is_some() || pins.is_some() {
-            let bytes = Bytes::read(self.place, file)?;
+            let bytes = Bytes::read(self.open_dir, file)?;
             accepted(name, file, &bytes.digest, &written)?;
             pins.map_or(Ok(()), |pins| pins.check(name, &bytes.digest, &written))?;
         }

@@ -155,9 +155,9 @@ impl Reloader {
     async fn read(&self, found: &Found, name: &str, file: &Path, pair: &Pair) -> Result<(Bytes, ManifestFile), LoadError> {
         #[cfg(test)]
         self.reads.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let (place, file, pair) = (found.place.clone(), file.to_owned(), pair.clone());
+        let (open_dir, file, pair) = (found.open_dir.clone(), file.to_owned(), pair.clone());
         let given = self.manifests.get(name).cloned();
-        let reading = tokio::task::spawn_blocking(move || directory::read(&place, &file, given, &pair));
+        let reading = tokio::task::spawn_blocking(move || directory::read(&open_dir, &file, given, &pair));
         reading.await.unwrap_or_else(|panic| {
             Err(LoadError::Directory { dir: self.dir.clone(), reason: format!("reading {name} gave up: {panic}") })
         })
@@ -252,11 +252,11 @@ impl Reloader {
             return;
         };
         let (given, of, file) = (self.manifests.get(name).cloned(), name.to_owned(), entry.file.clone());
-        let (place, versions) = (found.place.clone(), good.clone());
+        let (open_dir, versions) = (found.open_dir.clone(), good.clone());
         let finding = tokio::task::spawn_blocking(move || {
             let version = versions.versions(&of).into_iter().next()?;
             let written = last_manifest(&version, given);
-            let revoked = if written.written_in == WrittenIn::PluginsDir { revoked(&place, &file, &written) } else { None };
+            let revoked = if written.written_in == WrittenIn::PluginsDir { revoked(&open_dir, &file, &written) } else { None };
             Some((version.digest, written, revoked))
         });
         // Nothing to fall back on is the usual case, and no fault.
@@ -292,8 +292,8 @@ fn is_quick(state: &State, name: &str, digest: &str) -> bool {
 }
 
 /// What a version was granted that the manifest beside the component does not grant now.
-fn revoked(place: &OpenDir, file: &Path, written: &ManifestFile) -> Option<String> {
-    let now = directory::manifest_beside(place, file).ok()?.manifest.ok()?;
+fn revoked(open_dir: &OpenDir, file: &Path, written: &ManifestFile) -> Option<String> {
+    let now = directory::manifest_beside(open_dir, file).ok()?.manifest.ok()?;
     written.manifest.as_ref().ok()?.revoked_by(&now)
 }
 

@@ -97,7 +97,7 @@ pub(crate) struct State {
 
 /// The files of the directory.
 pub(crate) struct Found {
-    pub(crate) place: Arc<OpenDir>,
+    pub(crate) open_dir: Arc<OpenDir>,
     /// Or which file cannot be used, and why.
     pub(crate) pins: Result<Pins, (PathBuf, String)>,
     /// The files by plugin name, and what each pair of them looked like.
@@ -268,15 +268,15 @@ impl Reloader {
     async fn look(&self) -> Result<Found, String> {
         let (dir, debounce, trust, rule) = (self.dir.clone(), self.debounce, self.trust.clone(), self.rule.clone());
         let looking = tokio::task::spawn_blocking(move || {
-            let place = OpenDir::open(&dir, Some(trust.clone())).map_err(|error| error.to_string())?;
-            let files = place.list();
+            let open_dir = OpenDir::open(&dir, Some(trust.clone())).map_err(|error| error.to_string())?;
+            let files = open_dir.list();
             let files = files.map_err(|error| format!("the plugins directory {} cannot be read: {error}", dir.display()))?;
-            let mut pairs = directory::settle(&place, &files, debounce);
+            let mut pairs = directory::settle(&open_dir, &files, debounce);
             let mut pair = |name: String, file: PathBuf| pairs.remove(&name).map(|pair| (name, (file, pair)));
             let files = files.into_iter().filter_map(|(name, file)| pair(name, file)).collect();
-            let pins = rule.read(&dir, &place, &trust);
-            let strays = strays(&place).unwrap_or_default();
-            Ok(Found { place: Arc::new(place), pins, files, strays })
+            let pins = rule.read(&dir, &open_dir, &trust);
+            let strays = strays(&open_dir).unwrap_or_default();
+            Ok(Found { open_dir: Arc::new(open_dir), pins, files, strays })
         });
         looking.await.unwrap_or_else(|panic| Err(format!("looking at the plugins directory gave up: {panic}")))
     }

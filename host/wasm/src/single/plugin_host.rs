@@ -102,11 +102,11 @@ impl PluginHost {
         config: &PluginsConfig,
         state: Arc<dyn StateSource>,
     ) -> Result<Self, LoadError> {
-        let place = OpenDir::open(parent(file), None)?;
-        let bytes = Bytes::read(&place, file)?;
+        let open_dir = OpenDir::open(parent(file), None)?;
+        let bytes = Bytes::read(&open_dir, file)?;
         let written = match config.manifests.get(name) {
             Some(manifest) => ManifestFile::from_config(manifest.clone()),
-            None => manifest(name, &place, file, &config.dir)?,
+            None => manifest(name, &open_dir, file, &config.dir)?,
         };
         Self::new(name, bytes, written, config, state).await
     }
@@ -354,8 +354,8 @@ struct Tally {
 
 /// The manifest beside a file; for one that is called otherwise than its plugin and has none, the one that the plugin has in the
 /// directory.
-fn manifest(name: &str, place: &OpenDir, file: &Path, dir: &Path) -> Result<ManifestFile, LoadError> {
-    let beside = directory::manifest_beside(place, file)?;
+fn manifest(name: &str, open_dir: &OpenDir, file: &Path, dir: &Path) -> Result<ManifestFile, LoadError> {
+    let beside = directory::manifest_beside(open_dir, file)?;
     if beside.exists() || name == name_of(file) || !dir.is_dir() {
         return Ok(beside);
     }

@@ -130,7 +130,7 @@ async fn a_mounted_volume_is_followed_and_its_folders_are_looked_at_too() {
 }
 
 #[test]
-fn no_link_leads_out_of_a_place() {
+fn no_link_leads_out_of_an_open_directory() {
     let (dir, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     fs::write(elsewhere.path().join("secret"), "secret").unwrap();
     fs::create_dir(dir.path().join("sub")).unwrap();
@@ -146,16 +146,16 @@ fn no_link_leads_out_of_a_place() {
     link("in", Path::new("sub/inside"));
     link("back", Path::new("./sub/../sub/inside"));
     link("absolute", &dir.path().join("sub/inside"));
-    let place = OpenDir::open(dir.path(), None).unwrap();
+    let open_dir = OpenDir::open(dir.path(), None).unwrap();
 
     for name in ["out", "up", "around", "through"] {
-        let error = place.read(name.as_ref()).map(|_| ()).unwrap_err();
+        let error = open_dir.read(name.as_ref()).map(|_| ()).unwrap_err();
         assert!(matches!(error, LoadError::Outside { .. }), "{name}: {error}");
-        assert!(place.look(name.as_ref()).is_none(), "{name}");
+        assert!(open_dir.look(name.as_ref()).is_none(), "{name}");
     }
-    assert!(matches!(place.read("loop".as_ref()), Err(LoadError::Read { .. })));
+    assert!(matches!(open_dir.read("loop".as_ref()), Err(LoadError::Read { .. })));
     for name in ["in", "back", "absolute"] {
-        let (mut file, _) = place.read(name.as_ref()).unwrap();
+        let (mut file, _) = open_dir.read(name.as_ref()).unwrap();
         let mut text = String::new();
         std::io::Read::read_to_string(&mut file, &mut text).unwrap();
         assert_eq!(text, "inside", "{name}");
@@ -163,7 +163,7 @@ fn no_link_leads_out_of_a_place() {
     // The directory that was opened, wherever its name leads by now.
     let moved = elsewhere.path().join("moved");
     fs::rename(dir.path(), &moved).unwrap();
-    assert!(place.read("in".as_ref()).is_ok());
+    assert!(open_dir.read("in".as_ref()).is_ok());
     fs::create_dir(dir.path()).unwrap();
 }
 
