@@ -21,7 +21,7 @@ SELECT seq, settled.fence FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS
 ",
     held!(),
     "
-ORDER BY settled.sequence FOR UPDATE OF outbox_event"
+ORDER BY settled.sequence FOR UPDATE"
 );
 
 /// $1 plugins, in order.
