@@ -79,10 +79,15 @@ impl Reloader {
             entry.settle();
             return Ok(());
         }
-        if scan_of == ScanOf::Waiting && entry.failed.as_ref() == Some(&key) {
-            return Ok(());
-        }
-        if scan_of == ScanOf::Due && entry.rests(&key, Instant::now()) {
+        let is_left = match scan_of {
+            ScanOf::Waiting => entry.failed.as_ref() == Some(&key),
+            ScanOf::Due => entry.rests(&key, Instant::now()),
+            ScanOf::Compiled | ScanOf::All => false,
+        };
+        if is_left {
+            // Another version may have waited for its compiler, and is gone.
+            let is_loading = state.job.as_ref().is_some_and(|job| job.name == name);
+            self::entry(state, name).loading &= is_loading;
             return Ok(());
         }
         let stands_in = |job: &Job| job.from == LoadedFrom::LastGood && job.name == name;
