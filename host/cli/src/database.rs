@@ -111,6 +111,7 @@ fn sqlite(database: &DatabaseConfig) -> Result<SqliteOptions, StoreError> {
 }
 
 /// The address as it is now: what a file holds, and what a command prints, is read.
+#[cfg(all(feature = "mysql", feature = "otel", feature = "postgres"))] // for `outbox bench`
 pub(crate) async fn address(database: &DatabaseConfig) -> Result<String, Failure> {
     match &database.changing {
         None => Ok(database.address()),

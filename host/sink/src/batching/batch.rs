@@ -64,6 +64,7 @@ impl Batch {
     }
 
     /// Whether a message of the batch was confirmed, so that the sink works.
+    #[cfg(feature = "amqp")] // which needs it
     pub(crate) fn is_confirmed(&self) -> bool {
         self.lock().pass.is_none()
     }
