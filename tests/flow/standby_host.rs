@@ -52,7 +52,8 @@ async fn a_standby_reads_few_rows_of_a_long_queue_on_mariadb() {
     eventually("it was alive for two seconds", async || alive_until(&mut admin, &owner).await >= began + 2_000).await;
     let read = rows_read(&mut admin).await - before;
 
-    assert!(read < 20 * EVENTS, "{read} rows were read");
+    // Two walks over what is due; each look of the fault is one. Measured without it: 10,000 rows, most of them of partitions.
+    assert!(read < 2 * EVENTS, "{read} rows were read");
     assert_eq!(recorder.count(), 0, "another host has the table for itself");
     standby.shutdown().await;
 }

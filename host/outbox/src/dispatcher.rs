@@ -5,7 +5,7 @@
 
 mod alone;
 mod attempt;
-mod claims;
+mod claim_keeper;
 mod config;
 mod inside;
 mod interceptor;
@@ -37,7 +37,7 @@ use crate::queue::InFlight;
 use crate::recurring::{Outage, Recurring};
 use crate::settler::{Places, Settler, SettlerHandle, SettlerInbox};
 use crate::wake::Wake;
-use claims::ClaimKeeper;
+use claim_keeper::ClaimKeeper;
 
 /// How often sleeping workers are woken if events are queued.
 const WAKE_WORKERS_EVERY: Duration = Duration::from_millis(100);

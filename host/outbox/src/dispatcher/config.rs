@@ -117,9 +117,8 @@ impl DispatcherConfig {
         KeyQueueLimits { events: self.cold_queue, bytes: self.queue_bytes.as_usize(), workers: self.workers }
     }
 
-    /// The `room` that this host reports: twice the cold events that it has in flight if no listener is slow. The factor allows for a
-    /// host with a larger configuration.
-    /// Events that wait for the call slots of slow listeners are not counted: there may be any number of slow listeners.
+    /// The `room` that this host reports: twice the cold events that it has in flight if no listener is slow. The factor allows for a host
+    /// with a larger configuration. Events that wait for the call slots of slow listeners are not counted: there may be any number of them.
     pub(crate) fn reported_room(&self) -> usize {
         self.cold_queue.saturating_add(self.workers).saturating_mul(2)
     }

@@ -17,7 +17,6 @@ impl Queued for Delivery {
     }
 }
 
-// With the time of its arrival.
 impl Queued for (Instant, Delivery) {
     fn delivery(&self) -> &Delivery {
         &self.1

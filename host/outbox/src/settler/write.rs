@@ -10,7 +10,7 @@ use super::{Settler, fenced_off};
 use crate::event::Fence;
 use crate::store::{Settled, Settlement, StoreError};
 
-/// At how many rows the settler looks after a lost answer. The number only counts and is logged; other outcomes wait meanwhile.
+/// The most rows that the settler reads after a lost answer. It only counts and logs what they show, and other outcomes wait meanwhile.
 const MOST_LOOKED_AT: usize = 16;
 /// The reason why an outcome is retried where it is.
 const NO_PLACE: &str = "as many outcomes as may wait apart already wait for locked rows or are refused; see `outbox doctor`";

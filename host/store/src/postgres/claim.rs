@@ -19,8 +19,7 @@ use crate::{ClaimStore, Claimed, StoreError};
 /// of the server forgets it and gives its number out again: two deliveries with one fence, of which either's outcome counts.
 ///
 /// `coalesce` keeps the planner from reading all due rows if it estimates that they are few, and the array of one number from reading the
-/// primary key, as in the statements that store outcomes. $1 the owner, $2 the lease in
-/// microseconds, $3 each `seq`, $4 each fence.
+/// primary key, as in the statements that store outcomes. $1 the owner, $2 the lease in microseconds, $3 each `seq`, $4 each fence.
 pub(super) const CLAIM: &str = concat!(
     "\nUPDATE outbox_event
 SET lease_end = now() + $2::bigint * interval '1 microsecond', locked_by = $1::text, locked_at = now(),

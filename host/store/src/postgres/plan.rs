@@ -133,7 +133,7 @@ fn judged(store: &PostgresStore, statement: &'static str, index: &str, lines: &[
     let reads_whole =
         lines.iter().filter_map(|line| line.split_once(&whole)).any(|(_, rest)| rest.is_empty() || rest.starts_with(' '));
     // The whole of the primary key, compared row by row.
-    let by_key = format!("using {} on {table}", store.table.unqualified("outbox_event_pkey").to_ascii_lowercase());
+    let by_key = format!("using {} on ", store.table.unqualified("outbox_event_pkey").to_ascii_lowercase());
     let has_condition = |at: usize| lines.get(at + 1).is_some_and(|line| line.contains("Index Cond:"));
     let walks_key = lines.iter().enumerate().any(|(at, line)| line.contains(&by_key) && !has_condition(at));
     // A bitmap would mean that all matching rows are read before the first is taken.

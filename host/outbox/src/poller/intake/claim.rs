@@ -39,10 +39,7 @@ impl Intake {
         if count > 0 {
             self.queue_claimed(claimed, own_lease_end(claimed_at, self.lease), holds).await;
         }
-        match failed {
-            Some(error) => Err(error),
-            None => Ok(count),
-        }
+        failed.map_or(Ok(count), Err)
     }
 
     /// Claims the events that this host read and dropped without an outcome, if it still holds their partitions. The progress of their
