@@ -8,9 +8,9 @@
 //! its batch open until the timeout: the other messages of that batch are answered at once, but one of the few batches that may be on
 //! their way is taken. The next batch connects anew, since such a broker looks like one that hangs.
 
+mod config;
 mod transport;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,20 +23,17 @@ use lapin::types::{AMQPValue, FieldTable, LongString, ShortString};
 use lapin::uri::{AMQPScheme, AMQPUri};
 use lapin::{BasicProperties, Channel, Confirmation, ConnectionProperties, ErrorKind, PublisherConfirm};
 use outbox_event::chain::chain;
-use outbox_event::units::duration;
 use rustls::ClientConfig;
-use serde::{Deserialize, Serialize};
-use url::{Host, Url};
+
+pub use config::AmqpConfig;
 
 use super::batching::{Batch, Limits, Link};
-use super::common::{TIMEOUT, any_subject};
 use super::connection::Connection;
 use super::error::quoted;
 use super::headers::{carried, own};
 use super::kind::Kind;
-use super::rests::Rests;
 use super::stream::Lifeline;
-use super::{CommonConfig, Message, Secret, SinkError, Template, target, tls};
+use super::{Message, SinkError, tls};
 
 const LIMITS: Limits = Limits { messages: 256, bytes: 1 << 20, in_flight: 4 };
 
@@ -44,123 +41,12 @@ const LIMITS: Limits = Limits { messages: 256, bytes: 1 << 20, in_flight: 4 };
 const SHORT: usize = 255;
 /// The most bytes of headers. They travel in one frame, and a broker closes the connection over one that is too large.
 const MAX_HEADER_BYTES: usize = 64 << 10;
-/// Most bytes of a frame, unless the address says otherwise. RabbitMQ's own.
-const USUAL_FRAME: u32 = 128 << 10;
-/// Most bytes of a frame, whatever the address or the broker says: lapin keeps 32 frames for each direction.
-const MAX_FRAME: u32 = 1 << 20;
 /// The bytes that a frame of headers holds beside them.
 const FRAME_REST: usize = 2 << 10;
-/// Seconds between two signs of life, unless the address says otherwise. RabbitMQ's own.
-const HEARTBEAT: u16 = 60;
 /// How long a connection that was given up may take to close in order.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 /// `delivery_mode` of a message that survives the broker's restart.
 const PERSISTENT: u8 = 2;
-
-/// A connection to RabbitMQ whose messages go to an exchange.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct AmqpConfig {
-    /// Where the broker is: `amqp://host:5672/vhost`, or `amqps://` with TLS. Required.
-    pub url: String,
-    /// The user; `None` for the one in the address, or `guest`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub user: Option<String>,
-    /// The user's password; `None` for the one in the address, or `guest`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub password: Option<Secret>,
-    /// Certificates in PEM to trust instead of the system's; `None` for the system's.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ca_file: Option<PathBuf>,
-    /// The exchange. Default empty: then the routing key is the name of a queue.
-    pub exchange: String,
-    /// The routing key of a message that has no subject. Default `{aggregate_type}.{event_type}`. In what an event says, spaces,
-    /// `.`, `*` and `#` become `_`.
-    pub routing_key: Template,
-    /// Which routing keys a message may choose for itself, as patterns; `None` for any where there is an exchange that decides what
-    /// becomes of them, and for none where the key is the name of a queue. Default `None`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub subjects: Option<Vec<String>>,
-    /// The time within which the broker must have confirmed. Default 10 s; above zero.
-    #[serde(with = "duration")]
-    pub timeout: Duration,
-}
-
-impl Default for AmqpConfig {
-    fn default() -> Self {
-        Self {
-            url: String::new(),
-            user: None,
-            password: None,
-            ca_file: None,
-            exchange: String::new(),
-            routing_key: "{aggregate_type}.{event_type}".parse().expect("a template of ours"),
-            subjects: None,
-            timeout: TIMEOUT,
-        }
-    }
-}
-
-impl Kind for AmqpConfig {
-    fn kind(&self) -> &'static str {
-        "amqp"
-    }
-
-    fn target(&self) -> String {
-        target::shown(&self.url)
-    }
-
-    fn common(&self) -> CommonConfig {
-        let usual = || if self.exchange.is_empty() { Vec::new() } else { any_subject() };
-        CommonConfig { timeout: self.timeout, subjects: self.subjects.clone().unwrap_or_else(usual), max_age: None }
-    }
-
-    fn faults(&self, prefix: &str) -> Vec<String> {
-        let url = target::fault(&format!("{prefix}.url"), &self.url, &["amqp", "amqps"]);
-        // The parser's error may repeat the address.
-        let uri = || {
-            self.uri().is_err().then(|| format!("{prefix}.url is not an AMQP address; write it like amqp://host:5672/vhost"))
-        };
-        let mut faults: Vec<_> = url.or_else(uri).into_iter().collect();
-        faults.extend(tls::fault(prefix, self.ca_file.as_deref(), [&*self.url], "amqps"));
-        if self.exchange.len() > SHORT {
-            faults.push(format!("{prefix}.exchange has {} bytes; at most {SHORT} are allowed", self.exchange.len()));
-        }
-        faults
-    }
-
-    fn limits(&self) -> Limits {
-        LIMITS
-    }
-
-    fn link(&self, name: &str, _: Rests) -> Result<Arc<dyn Link>, String> {
-        Ok(Arc::new(Amqp::new(name, self.clone())?))
-    }
-}
-
-impl AmqpConfig {
-    fn uri(&self) -> Result<AMQPUri, String> {
-        let mut uri: AMQPUri = self.url.trim().parse()?;
-        // The parser replaces an IPv6 address by `localhost`.
-        if let Ok(url) = self.url.trim().parse::<Url>()
-            && let Some(Host::Ipv6(address)) = url.host()
-        {
-            uri.authority.host = address.to_string();
-        }
-        let userinfo = &mut uri.authority.userinfo;
-        if let Some(user) = &self.user {
-            userinfo.username.clone_from(user);
-        }
-        if let Some(password) = &self.password {
-            password.reveal().clone_into(&mut userinfo.password);
-        }
-        let query = &mut uri.query;
-        // Without a bound of ours the broker's counts, and none at all means 4 GiB.
-        query.frame_max = Some(query.frame_max.filter(|frame| *frame > 0).unwrap_or(USUAL_FRAME).min(MAX_FRAME));
-        query.heartbeat = Some(query.heartbeat.unwrap_or(HEARTBEAT));
-        Ok(uri)
-    }
-}
 
 /// What an event says, as one word of a routing key.
 fn clean(value: &str) -> String {
