@@ -44,7 +44,7 @@ pub struct AmqpConfig {
     /// `.`, `*` and `#` become `_`.
     pub routing_key: Template,
     /// Which routing keys a message may choose for itself, as patterns; `None` for any where there is an exchange that decides what
-    /// becomes of them, and for none where the key is the name of a queue. Default `None`.
+    /// becomes of them, and no keys if the key is the name of a queue. Default `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subjects: Option<Vec<String>>,
     /// The time within which the broker must have confirmed. Default 10 s; above zero.
