@@ -24,6 +24,7 @@ pub use fault::Fault;
 pub use kafka::Kafka;
 pub use kafka_gate::KafkaGates;
 pub use pooler::{Deal, Pooler};
+pub use rabbitmq::RESTRICTED_EXCHANGE;
 pub use redis::{RedisCluster, RedisSentinel};
 pub use server::{Server, Stop};
 

@@ -14,6 +14,10 @@ use crate::server::free_port;
 const PROGRAM: &str = "/usr/lib/rabbitmq/bin/rabbitmq-server";
 const MAPPER: &str = "epmd";
 
+/// The name of an exchange of RabbitMQ. If a test declares it as a topic exchange, the tests' user may only publish messages whose routing
+/// keys begin with `allowed-`.
+pub const RESTRICTED_EXCHANGE: &str = "restricted";
+
 pub(crate) fn is_installed() -> bool {
     Path::new(PROGRAM).is_file() && program::find(MAPPER).is_some()
 }
@@ -44,9 +48,11 @@ impl RabbitMq {
                 key.display()
             ),
         };
+        let definitions = directory.write("definitions.json", &definitions(password), Account::ours())?;
         let config = format!(
-            "{listening}default_user = {USER}\ndefault_pass = {password}\nmax_message_size = 8000000\n\
-             log.console = true\nlog.console.level = warning\nlog.file = false\n"
+            "{listening}load_definitions = {}\nmax_message_size = 8000000\n\
+             log.console = true\nlog.console.level = warning\nlog.file = false\n",
+            definitions.display()
         );
         let config = directory.write("rabbitmq.conf", &config, Account::ours())?;
         let mut command = Account::ours().command(PROGRAM, path)?;
@@ -78,4 +84,18 @@ impl RabbitMq {
         process::end(&mut self.server, signal);
         process::end(&mut self.mapper, Signal::Kill);
     }
+}
+
+/// The virtual host and its user, as RabbitMQ imports them before it takes connections.
+fn definitions(password: &str) -> String {
+    format!(
+        r#"{{
+            "vhosts": [{{"name": "/"}}],
+            "users": [{{"name": "{USER}", "password": "{password}", "tags": "administrator"}}],
+            "permissions": [{{"user": "{USER}", "vhost": "/", "configure": ".*", "write": ".*", "read": ".*"}}],
+            "topic_permissions": [
+                {{"user": "{USER}", "vhost": "/", "exchange": "{RESTRICTED_EXCHANGE}", "write": "^allowed-", "read": ".*"}}
+            ]
+        }}"#
+    )
 }
