@@ -7,7 +7,7 @@ use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, Connection, ConnectionProperties};
 use outbox::sink::SinkError;
 use serde_json::{Value, json};
-use servers::Broker;
+use servers::{Broker, RESTRICTED_EXCHANGE};
 use support::eventually;
 
 use crate::broker::{kill, own, restart, resume, shared};
@@ -93,18 +93,52 @@ async fn a_message_that_no_queue_takes_is_rejected_and_the_others_are_not() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_for_which_the_channel_is_closed_is_a_failed_attempt_and_the_sink_works() {
     let (url, name) = (shared(Broker::RabbitMq), unique("orders-"));
-    let _queue = Queue::make(&url, &name).await;
-    let sink = sink(config(&url, &name));
+    let queue = Queue::make(&url, &name).await;
+    let sink = sink(json!({"kind": "amqp", "url": url, "routing_key": name, "timeout": "30s"}));
     let mut large = order(1);
     // More than `max_message_size` of this server.
     large.body = vec![b'x'; 8_100_000].into();
     let answers = sink.send(&[large, order(2)]).await;
-    assert!(!matches!(&answers[1], Err(SinkError::Down { .. })), "{answers:?}");
+    assert_eq!(answers[1], Ok(()), "it loses no attempt");
     assert!(
         matches!(&answers[0], Err(SinkError::Failed { reason, .. }) if reason.contains("PRECONDITION_FAILED")),
         "{answers:?}"
     );
-    send_until_confirmed(&*sink, order(3)).await;
+    assert_eq!(send_one(&*sink, order(3)).await, Ok(()), "the sink is not down");
+    assert_eq!(queue.take_all().await.into_iter().collect::<BTreeSet<_>>(), ["2", "3"].map(str::to_owned).into());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_whose_topic_is_not_permitted_fail_and_the_others_of_their_batch_lose_no_attempt() {
+    let (url, name) = (shared(Broker::RabbitMq), unique("allowed-"));
+    let queue = Queue::make(&url, &name).await;
+    let channel = &queue.channel;
+    let (exchange, queue_name) = (|| RESTRICTED_EXCHANGE.into(), || name.as_str().into());
+    let topic = lapin::ExchangeKind::Topic;
+    channel.exchange_declare(exchange(), topic, Default::default(), FieldTable::default()).await.expect("made");
+    let bound = channel.queue_bind(queue_name(), exchange(), queue_name(), Default::default(), FieldTable::default());
+    bound.await.expect("bound");
+    let mut config = config(&url, &name);
+    config["exchange"] = json!(RESTRICTED_EXCHANGE);
+    config["timeout"] = json!("30s");
+    let sink = sink(config);
+    let is_denied = |number: usize| number % 5 == 1;
+    let messages: Vec<_> =
+        (0..20).map(|number| if is_denied(number) { to("denied", order(number)) } else { order(number) }).collect();
+
+    let answers = sink.send(&messages).await;
+
+    for (number, answer) in answers.iter().enumerate() {
+        if is_denied(number) {
+            let expected = "access to topic 'denied' in exchange 'restricted'";
+            assert!(matches!(answer, Err(SinkError::Failed { reason }) if reason.contains(expected)), "{number}: {answer:?}");
+        } else {
+            assert_eq!(answer, &Ok(()), "{number}");
+        }
+    }
+    assert_eq!(send_one(&*sink, order(20)).await, Ok(()), "the sink is not down");
+    let bodies: BTreeSet<String> = queue.take_all().await.into_iter().collect();
+    assert_eq!(bodies, (0..=20).filter(|number| !is_denied(*number)).map(|number| number.to_string()).collect());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,6 +7,9 @@
 //! Each message has a confirmation of its own. One that the broker never confirms, as when a quorum queue has lost its majority, keeps
 //! its batch open until the timeout: the other messages of that batch are answered at once, but one of the few batches that may be on
 //! their way is taken. The next batch connects anew, since such a broker looks like one that hangs.
+//!
+//! RabbitMQ closes a channel for a message that it refuses, such as one that is too large, and does not name the message. Then all
+//! unconfirmed messages of the channel are sent again, each on a channel of its own. Those that had reached their queues arrive twice.
 
 mod config;
 mod transport;
@@ -17,6 +20,7 @@ use std::time::{Duration, Instant};
 use async_rs::{Runtime, Tokio};
 use async_trait::async_trait;
 use futures_util::future::join_all;
+use futures_util::stream::{self, StreamExt as _};
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::protocol::{AMQPErrorKind, AMQPSoftError};
 use lapin::types::{AMQPValue, FieldTable, LongString, ShortString};
@@ -45,6 +49,8 @@ const MAX_HEADER_BYTES: usize = 64 << 10;
 const FRAME_REST: usize = 2 << 10;
 /// How long a connection that was given up may take to close in order.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
+/// Most messages of a batch that are sent at once on channels of their own. The broker may allow few channels.
+const MAX_CHANNELS_OF_BATCH: usize = 8;
 /// `delivery_mode` of a message that survives the broker's restart.
 const PERSISTENT: u8 = 2;
 
@@ -104,6 +110,17 @@ impl Drop for Open {
     }
 }
 
+/// The result of publishing a message on the channel that all batches share.
+#[derive(PartialEq, Eq)]
+enum PublishResult {
+    /// The message has its answer.
+    Answered,
+    /// The message has its answer: the sink is down.
+    Down,
+    /// The message has no answer: the broker closed the channel, for this message or for another one.
+    ChannelClosed { index: usize },
+}
+
 impl Amqp {
     fn new(name: &str, config: AmqpConfig) -> Result<Self, String> {
         let uri = config.uri().map_err(|_| "url is not an AMQP address".to_owned())?;
@@ -133,27 +150,32 @@ impl Amqp {
         let properties = ConnectionProperties::default().with_connection_name(format!("outbox {}", self.name).into());
         let runtime = Runtime::new(transport::Kit(Tokio::current()));
         let connection = lapin::Connection::connector(self.uri.clone(), runtime, connect, properties).await?;
-        let channel = connection.create_channel().await?;
-        channel.confirm_select(ConfirmSelectOptions::default()).await?;
+        let channel = open_channel(&connection).await?;
         Ok(Open { channel, connection, lifeline: Some(lifeline) })
     }
 
-    /// Hands a message to the channel; the broker confirms it later.
-    async fn publish(&self, open: &Open, batch: &Batch, message: &Message) -> Result<PublisherConfirm, SinkError> {
+    /// Hands a message to a channel of the connection; the broker confirms it later.
+    async fn publish(
+        &self,
+        open: &Open,
+        channel: &Channel,
+        batch: &Batch,
+        message: &Message,
+    ) -> Result<PublisherConfirm, SinkError> {
         let key = self.config.routing_key.subject_of(message, clean);
         let key = ShortString::try_new(key.into_owned())
             .map_err(|_| SinkError::rejected(format!("the routing key has more than {SHORT} bytes")))?;
         let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
         let properties = properties(message, open.max_header_bytes())?;
-        let sent = open.channel.basic_publish(self.exchange.clone(), key, options, &message.body, properties).await;
+        let sent = channel.basic_publish(self.exchange.clone(), key, options, &message.body, properties).await;
         sent.map_err(|error| self.lost(&error, batch))
     }
 
     /// The answer to a message that the broker had not confirmed when the channel or the connection ended.
     fn lost(&self, error: &lapin::Error, batch: &Batch) -> SinkError {
         let reason = format!("RabbitMQ at {}: {}", self.config.target(), quoted(&chain(error)));
-        // The broker closes a channel, but not the connection, for one of its messages, without telling for which. Such a message must not
-        // come again and again without an attempt that counts, and must not stop the sink.
+        // The broker closes a channel, but not the connection, for one of its messages. Retries of such a message must count as attempts,
+        // and must not stop the sink.
         match error.kind() {
             ErrorKind::ProtocolError(error) => match error.kind() {
                 AMQPErrorKind::Soft(AMQPSoftError::PRECONDITIONFAILED | AMQPSoftError::CONTENTTOOLARGE) => {
@@ -165,7 +187,7 @@ impl Amqp {
                 // The exchange may not be there, or not be open to this user.
                 AMQPErrorKind::Soft(_) | AMQPErrorKind::Hard(_) => SinkError::down(reason),
             },
-            // It came after the message for which the channel was closed.
+            // The channel was closed before this message was sent.
             ErrorKind::InvalidChannelState(..) => SinkError::unavailable(reason),
             _ => SinkError::down(reason),
         }
@@ -198,6 +220,33 @@ impl Amqp {
             Err(_) => Err(self.silent()),
         }
     }
+
+    /// Sends messages of a batch again, each on a channel of its own: if the broker closes that channel, it refuses this message.
+    async fn send_apart(&self, open: &Open, batch: &Batch, indices: Vec<usize>, deadline: Instant) {
+        open.begin_batch();
+        let sending = stream::iter(indices).for_each_concurrent(MAX_CHANNELS_OF_BATCH, async |index| {
+            let confirming = async {
+                let channel = open_channel(&open.connection).await.map_err(|error| self.lost(&error, batch))?;
+                let sent = self.publish(open, &channel, batch, &batch.messages()[index]).await;
+                self.confirmed(sent, batch, deadline).await
+            };
+            let confirmed = tokio::time::timeout_at(deadline.into(), confirming).await;
+            let answer = match confirmed.unwrap_or_else(|_| Err(self.silent())) {
+                // The deadline may have passed before it was sent. If the sink is down, the next batch finds out.
+                Err(SinkError::Down { reason, .. }) => Err(SinkError::unavailable(reason)),
+                answer => answer,
+            };
+            batch.answer(index, answer);
+        });
+        sending.await;
+    }
+}
+
+/// Opens a channel on which the broker confirms messages.
+async fn open_channel(connection: &lapin::Connection) -> lapin::Result<Channel> {
+    let channel = connection.create_channel().await?;
+    channel.confirm_select(ConfirmSelectOptions::default()).await?;
+    Ok(channel)
 }
 
 #[async_trait]
@@ -212,18 +261,29 @@ impl Link for Amqp {
         open.begin_batch();
         let mut sent = Vec::with_capacity(batch.messages().len());
         for message in batch.messages() {
-            let publishing = tokio::time::timeout_at(deadline.into(), self.publish(&open, batch, message));
+            let publishing = tokio::time::timeout_at(deadline.into(), self.publish(&open, &open.channel, batch, message));
             sent.push(publishing.await.unwrap_or_else(|_| Err(self.silent())));
         }
         let confirming = sent.into_iter().enumerate().map(async |(index, sent)| {
             let answer = self.confirmed(sent, batch, deadline).await;
+            if matches!(answer, Err(SinkError::Failed { .. } | SinkError::Unavailable { .. }))
+                && !open.channel.status().connected()
+            {
+                return PublishResult::ChannelClosed { index };
+            }
             let is_down = answer.as_ref().is_err_and(SinkError::is_down);
             batch.answer(index, answer);
-            is_down
+            if is_down { PublishResult::Down } else { PublishResult::Answered }
         });
-        if join_all(confirming).await.contains(&true) {
+        let results = join_all(confirming).await;
+        if results.contains(&PublishResult::Down) {
             self.cut_off();
         }
+        let unconfirmed = results.into_iter().filter_map(|result| match result {
+            PublishResult::ChannelClosed { index } => Some(index),
+            PublishResult::Answered | PublishResult::Down => None,
+        });
+        self.send_apart(&open, batch, unconfirmed.collect(), deadline).await;
     }
 
     fn cut_off(&self) {
