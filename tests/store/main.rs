@@ -7,6 +7,7 @@ mod concurrency;
 mod costs;
 mod dead;
 mod effects;
+mod galera;
 mod index;
 mod inspect;
 mod keys;

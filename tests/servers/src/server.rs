@@ -90,6 +90,30 @@ impl Server {
         Ok(standby)
     }
 
+    /// Makes this MariaDB the first node of a Galera cluster: starts it again. Returns the second node, which starts with a copy of its data
+    /// and joins within seconds. A node that was stopped cannot be started again.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    ///
+    /// # Panics
+    /// If this server is not a MariaDB.
+    pub fn second_node(&mut self) -> Result<Self, Fault> {
+        assert_eq!(self.database, Database::MariaDb, "no other server has Galera");
+        self.stop(Stop::Clean);
+        let Self { database, durability, account, .. } = *self;
+        let directory = Directory::make(account)?;
+        mariadb::copy(&self.directory, &directory, account)?;
+        let access = Access { port: free_port()?, password: self.access.password.clone(), database: DATABASE };
+        let ports = [free_port()?, free_port()?];
+        mariadb::join(&self.directory, account, ports[0], None)?;
+        mariadb::join(&directory, account, ports[1], Some(ports[0]))?;
+        self.resume()?;
+        let mut second = Self { database, durability, account, access, child: None, directory };
+        second.resume()?;
+        Ok(second)
+    }
+
     /// How to connect, as an account that may do everything. The same after every stop.
     #[must_use]
     pub fn url(&self) -> String {
