@@ -24,6 +24,25 @@ fn in_a_pipe_it_prints_one_line_for_each_look() {
     assert!(documents[1]["oldest_pending_seconds"]["waits_for_host"].is_number() && documents[1]["at"].is_string(), "{json}");
 }
 
+#[test]
+fn json_line_has_the_busiest_100_routes_and_the_number_of_the_others() {
+    let place = Place::migrated();
+    let event =
+        |number: usize| format!("{{\"event_type\":\"Event{number:03}\",\"aggregate_type\":\"Order\",\"payload\":{number}}}\n");
+    let lines: String = (0..120).map(event).chain([event(119)]).collect();
+    fs::write(place.path().join("events.jsonl"), lines).expect("written");
+    place.ok(&["event", "emit", "--jsonl", "events.jsonl"]);
+    place.ok(&["route", "pause", "Order/Event119", "--reason", "test"]);
+
+    let line = place.json(&["top", "--count", "1"]);
+
+    let routes = line["routes"].as_array().expect("a list");
+    assert_eq!((routes.len(), line["more_routes"].as_u64()), (100, Some(20)), "{line}");
+    let names: Vec<&str> = routes.iter().filter_map(|route| route["event_type"].as_str()).collect();
+    assert_eq!(names[..3], ["Event119", "Event000", "Event001"], "the busiest first, then by name");
+    assert_eq!((routes[0]["waiting"].as_u64(), &routes[0]["held_by"]), (Some(2), &serde_json::json!(["Order/Event119"])));
+}
+
 /// Runs it on a terminal of its own, which `script` makes, and ends it by this key. What it showed, and how the terminal was
 /// set before and after.
 fn on_a_terminal(place: &Place, key: u8) -> (String, [String; 2]) {

@@ -1,13 +1,14 @@
 //! `outbox top`: the outbox as it lives, second by second.
 
 mod frame;
+mod line;
 mod sample;
 mod screen;
 
 use std::time::Duration;
 
 use clap::Args;
-use serde::Serialize;
+use outbox::node::OpenBreakers;
 use tokio::time::Instant;
 
 use crate::config::Config;
@@ -18,6 +19,7 @@ use crate::place::{self, Place};
 use crate::stop::Stop;
 use crate::terminal;
 use frame::frame;
+use line::Line;
 use sample::{Rates, Sample};
 use screen::Screen;
 
@@ -28,8 +30,12 @@ const RESTS: u32 = 4;
 ///
 /// If standard output is not a terminal, prints one line per second instead. Rates are computed from the table: written counts
 /// new rows, and delivered counts those that are no longer waiting or dead.
+///
+/// A JSON line also has the sinks, and the first 100 routes in the order of the screen: those with the most waiting, parked and blocked
+/// events first, then those with the most dead events. `more_routes` is how many routes the line leaves out.
 #[derive(Args, Debug)]
-#[command(after_help = "Examples:\n  outbox top\n  outbox top --interval 5s --output jsonl >> outbox.jsonl")]
+#[command(after_help = "Examples:\n  outbox top\n  outbox top --interval 5s --output jsonl >> outbox.jsonl\n  \
+                        outbox top --count 1 --output json | jq '.routes[0]'")]
 pub(crate) struct TopCommand {
     /// The time between two refreshes
     #[arg(long, default_value = "1s", value_name = "SPAN", value_parser = interval)]
@@ -44,15 +50,6 @@ pub(crate) struct TopCommand {
 fn interval(text: &str) -> Result<Duration, String> {
     let span = outbox::units::duration::parse(text)?;
     if span < Duration::from_millis(100) { Err("it must be at least 100ms".to_owned()) } else { Ok(span) }
-}
-
-/// One line, for machines.
-#[derive(Serialize)]
-struct Line<'s> {
-    #[serde(flatten)]
-    sample: &'s Sample,
-    #[serde(flatten)]
-    rates: Rates,
 }
 
 impl TopCommand {
@@ -99,10 +96,11 @@ impl TopCommand {
     }
 
     fn print(&self, sample: &Sample, rates: Rates, looks: u64) -> Result<(), Failure> {
-        let line = Line { sample, rates };
+        let breakers = OpenBreakers::of(&sample.nodes);
+        let line = Line::new(sample, rates, &breakers);
         // An array without an end would be no document: `json` goes on as `jsonl` does.
         let format = if self.output.output == Format::Json { Format::Jsonl } else { self.output.output };
-        output::one(&line, format, |Line { sample, rates }| {
+        output::one(&line, format, |_| {
             const TITLES: [&str; 10] =
                 ["written/s", "delivered/s", "new", "retry", "claimed", "parked", "blocked", "dead", "oldest", "hosts"];
             let stats = &sample.stats;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use outbox::node::{HostSink, OpenBreakers};
-use outbox::store::{NodeRecord, RouteRecord};
+use outbox::store::NodeRecord;
 use outbox::time::Timestamp;
 use outbox::why::{LONG_WAIT, Pauses};
 
@@ -36,7 +36,7 @@ pub(super) fn frame(sample: &Sample, rates: &Rates, place: &str, (columns, rows)
     let sinks_shown = sinks.len().min((rows / 5).max(2));
     let room = rows.saturating_sub(FIXED + if sinks.is_empty() { 0 } else { sinks_shown + 1 });
     let nodes_shown = nodes.len().min((room / 3).max(2));
-    let routes = route_lines(&sample.routes, &OpenBreakers::of(&sample.nodes), sample.at);
+    let routes = route_lines(sample, &OpenBreakers::of(&sample.nodes));
     let routes_shown = routes.len().min(room.saturating_sub(nodes_shown).max(2));
     for (all, many, what) in [(routes, routes_shown, "route"), (sinks, sinks_shown, "sink"), (nodes, nodes_shown, "host")] {
         if all.is_empty() {
@@ -53,13 +53,10 @@ pub(super) fn frame(sample: &Sample, rates: &Rates, place: &str, (columns, rows)
     lines
 }
 
-/// The title and one line for each route, the one with most to do first. Without open breakers there is no column for them.
-fn route_lines(routes: &[RouteRecord], breakers: &OpenBreakers, now: Timestamp) -> Vec<String> {
-    let mut busiest: Vec<&RouteRecord> = routes.iter().collect();
-    busiest
-        .sort_by_key(|known| (std::cmp::Reverse(known.waiting + known.parked + known.blocked), std::cmp::Reverse(known.dead)));
-    let pauses = Pauses::of(routes);
-    let rows = busiest.into_iter().map(|known| {
+/// The title and one line for each route. Without open breakers there is no column for them.
+fn route_lines(sample: &Sample, breakers: &OpenBreakers) -> Vec<String> {
+    let (pauses, now) = (Pauses::of(&sample.routes), sample.at);
+    let rows = sample.busiest_routes().into_iter().map(|known| {
         let pause = pauses.holding(&known.route).next().and_then(|pause| pause.paused_at);
         let numbers = [known.waiting, known.parked, known.blocked, known.dead].map(|number| number.to_string());
         let pause = pause.map_or_else(|| "-".to_owned(), |since| relative_to(since, now));
@@ -123,7 +120,7 @@ mod tests {
     use outbox::Route;
     use outbox::event::OwnerId;
     use outbox::node::{SinkOutage, SinkState, SinkStatus};
-    use outbox::store::{ListenerReport, Node, OpenBreaker, Stats};
+    use outbox::store::{ListenerReport, Node, OpenBreaker, RouteRecord, Stats};
 
     use super::*;
 

@@ -1,5 +1,7 @@
 //! What one look brings, and what two of them tell.
 
+use std::cmp::Reverse;
+
 use outbox::node::HostSink;
 use outbox::store::{NodeRecord, RouteRecord, Stats};
 use outbox::time::Timestamp;
@@ -26,6 +28,13 @@ impl Sample {
     /// How many hosts are alive.
     pub(super) fn hosts(&self) -> usize {
         self.nodes.iter().filter(|node| node.alive).count()
+    }
+
+    /// The routes with the most unfinished events first, then those with the most dead events.
+    pub(super) fn busiest_routes(&self) -> Vec<&RouteRecord> {
+        let mut routes: Vec<&RouteRecord> = self.routes.iter().collect();
+        routes.sort_by_key(|known| (Reverse(known.waiting + known.parked + known.blocked), Reverse(known.dead)));
+        routes
     }
 
     /// Events that are not finished.
