@@ -166,6 +166,39 @@ test('what is said to be some seconds ago grows older in a page that stays open'
   await close();
 });
 
+test('each change in a chart can be focused, has a name, and shows its text', async () => {
+  const visit = await visitor();
+  const { page } = visit;
+  const marks = () => page.getByRole('img', { name: /, by / });
+  await eventually('the pause is marked', async () => {
+    await page.goto(host.at());
+    return (await page.getByRole('img', { name: /pause .*, by / }).count()) > 0;
+  });
+  assert.equal(await marks().count(), await page.locator('g.change').count(), 'every mark has a role and a name');
+  const shown = () => page.locator('.tooltip div:visible');
+  assert.equal(await shown().count(), 0);
+
+  const isFocused = () => page.evaluate(() => document.activeElement.matches('g.change'));
+  for (let step = 0; !(await isFocused()); step += 1) {
+    assert.ok(step < 60, 'a mark can be reached by Tab');
+    await page.keyboard.press('Tab');
+  }
+
+  const { name, stroke } = await page.evaluate(() => {
+    const mark = document.activeElement;
+    return { name: mark.getAttribute('aria-label'), stroke: getComputedStyle(mark.querySelector('rect')).strokeWidth };
+  });
+  assert.equal(stroke, '2px', 'the focus is visible');
+  assert.equal(await shown().count(), 1);
+  assert.equal((await shown().textContent()).replaceAll('\n', '; '), name);
+  await page.locator('#search').focus();
+  assert.equal(await shown().count(), 0);
+  await page.locator('g.change rect').last().hover();
+  await eventually('a mark shows its text to a mouse too', async () => (await shown().count()) === 1);
+  nothingWrong(visit, 'the charts');
+  await visit.close();
+});
+
 test('a search leads to what it names', async () => {
   const { page, close } = await visitor();
   await page.goto(host.at('events?status=dead'));

@@ -27,6 +27,9 @@ const APART: f64 = 13.0;
 /// The least distance between the lines of two changes.
 const CHANGES_APART: f64 = 4.0;
 
+/// The width of a tooltip.
+const TOOLTIP_WIDTH: f64 = 170.0;
+
 /// How many of the last points count as the present: the newest may not be known yet.
 const PRESENT: usize = 2;
 
@@ -116,29 +119,27 @@ impl Chart {
         let length = self.series.iter().map(|series| series.points.len()).max().unwrap_or(0);
         let span = self.step.as_secs() * u64::try_from(length).unwrap_or(u64::MAX) / 60;
         let label = format!("{}, {}, over the last {span} minutes. The table below has the numbers.", self.title, self.unit);
+        let changes = self.changed(length);
         html! {
-            svg viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) role="img" aria-label=(label) {
-                (marks(&axis, span))
-                @for (x, text) in self.changed(length) {
-                    g.change {
-                        title { (text) }
-                        // Wide enough to be pointed at.
-                        rect x=(x - 4.0) y=(TOP) width="8" height=(BOTTOM - TOP) {}
-                        line x1=(x) x2=(x) y1=(TOP) y2=(BOTTOM) {}
+            svg viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) {
+                g role="img" aria-label=(label) {
+                    (marks(&axis, span))
+                    @for (x, _) in &changes { line.change x1=(x) x2=(x) y1=(TOP) y2=(BOTTOM) {} }
+                    // The last line first: the first one is drawn over it.
+                    @for (index, (series, tops)) in self.series.iter().zip(&all).enumerate().rev() {
+                        @if self.stacked { path.area.(series.class) d=(area(tops, below(&all, index), most)) {} }
+                        path.line.(series.class) d=(line(tops, most)) {}
+                        @for (x, y) in alone(tops, most) { circle.dot.(series.class) cx=(x) cy=(y) r="2" {} }
+                        @if let Some((index, top)) = last_point(tops) {
+                            circle.dot.(series.class) cx=(x(index, tops.len())) cy=(y(top / most)) r="2.5" {}
+                        }
+                    }
+                    @for (text, class, at) in self.ends(&all, most) {
+                        text.end.(class) x=(RIGHT + 6.0) y=(at + 4.0) { (text) }
                     }
                 }
-                // The last line first: the first one is drawn over it.
-                @for (index, (series, tops)) in self.series.iter().zip(&all).enumerate().rev() {
-                    @if self.stacked { path.area.(series.class) d=(area(tops, below(&all, index), most)) {} }
-                    path.line.(series.class) d=(line(tops, most)) {}
-                    @for (x, y) in alone(tops, most) { circle.dot.(series.class) cx=(x) cy=(y) r="2" {} }
-                    @if let Some((index, top)) = last_point(tops) {
-                        circle.dot.(series.class) cx=(x(index, tops.len())) cy=(y(top / most)) r="2.5" {}
-                    }
-                }
-                @for (text, class, at) in self.ends(&all, most) {
-                    text.end.(class) x=(RIGHT + 6.0) y=(at + 4.0) { (text) }
-                }
+                // Outside the image, because the children of an image cannot be focused. Last, so that no line crosses a tooltip.
+                @for (x, text) in &changes { (change(*x, text)) }
             }
         }
     }
@@ -268,6 +269,19 @@ fn marks(axis: &Axis, minutes: u64) -> Markup {
     }
 }
 
+/// The mark of a change. Shows its text while it is hovered or focused.
+fn change(at: f64, text: &str) -> Markup {
+    let left = if at < (LEFT + RIGHT) / 2.0 { at + 8.0 } else { at - 8.0 - TOOLTIP_WIDTH };
+    html! {
+        g.change tabindex="0" role="img" aria-label=(text.replace('\n', "; ")) {
+            // Wide enough to be pointed at.
+            rect x=(at - 4.0) y=(TOP) width="8" height=(BOTTOM - TOP) {}
+            // The text overflows it: the height of a text is unknown here.
+            foreignObject.tooltip x=(left) y=(TOP) width=(TOOLTIP_WIDTH) height="1" { div { (text) } }
+        }
+    }
+}
+
 fn last_point(points: &[Option<f64>]) -> Option<(usize, f64)> {
     points.iter().enumerate().rev().find_map(|(index, point)| point.map(|point| (index, point)))
 }
@@ -386,8 +400,13 @@ mod tests {
 
         assert_eq!(chart.changed(60), [(191.0, "swap on web-1\nswap on web-2".to_owned()), (RIGHT, "resume <b>".to_owned())]);
         let text = chart.show().into_string();
-        assert_eq!(text.matches("class=\"change\"").count(), 2, "{text}");
-        assert!(text.contains("<title>resume &lt;b&gt;</title>") && !text.contains("longer ago"), "{text}");
+        assert_eq!(text.matches("<line class=\"change\"").count(), 2, "{text}");
+        let named = ["aria-label=\"swap on web-1; swap on web-2\"", "aria-label=\"resume &lt;b&gt;\""];
+        assert!(
+            named.iter().all(|name| text.contains(&format!("<g class=\"change\" tabindex=\"0\" role=\"img\" {name}>"))),
+            "{text}"
+        );
+        assert!(text.contains("<div>resume &lt;b&gt;</div>") && !text.contains("longer ago"), "{text}");
         assert_eq!(chart.changed(1), [], "one point has no span");
     }
 
