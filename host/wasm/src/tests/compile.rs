@@ -8,7 +8,9 @@ use outbox_event::PluginState;
 use super::reload::{answering, config, one};
 use super::{Engine, Guest, put};
 use crate::load::Loader;
-use crate::{ChildCompiler, Compile, CompileLimits, LoadError, PagemapScan, Plugins, PluginsConfig, ReadyWhen, single};
+use crate::{
+    ChildCompiler, Compile, CompileLimits, LoadError, PagemapScan, Plugins, PluginsConfig, ReadyWhen, Resolve, single,
+};
 
 fn script(text: &str) -> Compile {
     Compile::Child(ChildCompiler { program: "/bin/sh".into(), arguments: vec!["-c".into(), text.into()] })
@@ -161,6 +163,35 @@ async fn a_repaired_plugin_that_is_being_compiled_is_listed_as_pending() {
     let status = one(&plugins, "mailer");
     assert_eq!(status.state, PluginState::ServingOlder);
     assert_eq!(status.details.pending.as_deref(), Some("the new version is being loaded"));
+    plugins.stop().await;
+}
+
+#[tokio::test]
+async fn a_failed_version_that_comes_back_while_a_newer_one_waits_for_its_compiler_is_not_listed_as_pending() {
+    let (dir, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let config = PluginsConfig { cache_dir: Some(home.path().join("cache")), ..config(dir.path()) };
+    answering(1_000).write(dir.path(), "mailer");
+    Plugins::start(config.clone(), 1, Arc::default()).await.unwrap().stop().await;
+    let resolve = Resolve::new(|_, _| Err("it is not set".to_owned()));
+    let config = PluginsConfig { compile: script("cat >/dev/null; exec sleep 1000"), resolve, ..config };
+    let plugins = Plugins::start(config, 1, Arc::default()).await.unwrap();
+    // A failure that may pass, so that the load rests.
+    put(dir.path(), "mailer.toml", b"[secrets]\ntoken = \"${env:OUTBOX_PLUGIN_TOKEN}\"\n");
+    plugins.look().await;
+    assert!(one(&plugins, "mailer").error.is_some_and(|error| error.contains("it is not set")));
+    // The compiler loads one component at a time.
+    answering(3_000).routes(&[("Order", "OrderShipped")]).write(dir.path(), "shipping");
+    plugins.look().await;
+    answering(2_000).write(dir.path(), "mailer");
+    plugins.look().await;
+    assert_eq!(one(&plugins, "mailer").details.pending.as_deref(), Some("the new version is being loaded"));
+
+    answering(1_000).write(dir.path(), "mailer");
+    plugins.look().await;
+
+    let status = one(&plugins, "mailer");
+    assert_eq!((status.state, status.details.pending), (PluginState::ServingOlder, None));
+    assert_eq!(one(&plugins, "shipping").state, PluginState::Loading, "the compiler is still busy");
     plugins.stop().await;
 }
 
