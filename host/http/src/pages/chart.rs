@@ -216,7 +216,8 @@ impl Chart {
         html! {
             details {
                 summary { "Show as a table" }
-                table.numbers {
+                // It scrolls if it is long.
+                table.numbers tabindex="0" aria-label=(self.title) {
                     thead { tr { th scope="col" { "UTC" } @for series in &self.series { th scope="col" { (series.name) } } } }
                     tbody {
                         @for index in known {
@@ -371,6 +372,7 @@ mod tests {
         let text = chart(vec![hour(|index| (index == 59).then_some(42.0))], false).show().into_string();
         assert!(text.contains("<circle") && text.contains(">42</text>"), "{text}");
         assert!(text.contains("14:02:00"), "the table has its time: {text}");
+        assert!(text.contains("<table class=\"numbers\" tabindex=\"0\" aria-label=\"Throughput\">"), "keys scroll it: {text}");
         assert_eq!(text.matches("<tr>").count(), 2, "a head and one row: {text}");
     }
 

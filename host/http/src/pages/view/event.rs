@@ -54,11 +54,11 @@ pub(crate) fn moving(event: &OneEvent<'_>) -> Markup {
         p.lead { (event.why.sentence) }
         @if let Some(why) = &record.unreadable {
             p.quiet { "Columns that cannot be read" }
-            pre.says { (visible(why)) }
+            pre.says tabindex="0" { (visible(why)) }
         }
         @if let Some(error) = &record.last_error {
             p.quiet { "Last error" }
-            pre.says { (visible(error)) }
+            pre.says tabindex="0" { (visible(error)) }
         }
     };
     frame.live("why", &stand)
@@ -228,6 +228,18 @@ mod tests {
         let forbidden = one(&record, Payload::Forbidden);
         assert!(!forbidden.contains("INSERT INTO"), "{forbidden}");
         assert!(!forbidden.contains("alert(2)") && forbidden.matches("alert(1)").count() == 2, "no header either: {forbidden}");
+    }
+
+    #[test]
+    fn every_text_that_may_scroll_can_be_focused() {
+        let payload = Some(bytes::Bytes::from_static(b"{}"));
+        let unreadable = Some("the column headers is not JSON".to_owned());
+        let record = changed!(Record { payload, unreadable, last_error: Some("refused".to_owned()), ..record() });
+
+        let text = one(&record, asked());
+
+        let tags: Vec<&str> = text.split("<pre").skip(1).filter_map(|rest| rest.split('>').next()).collect();
+        assert!(tags.len() > 3 && tags.iter().all(|tag| tag.contains("tabindex=\"0\"")), "{tags:?}");
     }
 
     #[test]
