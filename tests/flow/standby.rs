@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use outbox::event::OwnerId;
 use outbox::store::postgres::PostgresOptions;
-use outbox::store::{InspectStore, NewRow, Ownership, SchemaStore, WriteStore};
+use outbox::store::{InspectStore, NewRow, NodeRecord, NodeStore, Ownership, SchemaStore, WriteStore};
 use outbox::{EventId, Mode, Outbox, PostgresStore, Store};
 use servers::{Database, Durability, Server};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
@@ -95,6 +95,10 @@ impl Ground<'_> {
         envelopes.iter().map(outbox::Envelope::id).collect()
     }
 
+    async fn nodes(&self) -> Vec<NodeRecord> {
+        self.direct.nodes().await.expect("lists")
+    }
+
     async fn done_on_primary(&self, rounds: u32) {
         eventually("all events are DONE", async || self.direct.stats().await.expect("counts").done == u64::from(rounds * EACH))
             .await;
@@ -149,6 +153,35 @@ async fn a_host_whose_reads_go_to_a_standby_refuses_them_and_calls_no_listener_t
         assert!(stale_reads(&host) > 0, "{mode:?}");
         host.shutdown().await;
     }
+}
+
+/// Such a host cannot read the rows of the other hosts either. Its heartbeats, which write, count them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_whose_reads_go_to_a_standby_stands_aside_for_one_whose_reads_do_not() {
+    let servers = Servers::start().await;
+    let mode = Mode::MultiNode;
+    let ground = servers.ground(mode).await;
+    let splitter = ground.split(Split::Off).await;
+    let recorder = Recorder::done();
+    let direct = PostgresStore::connect(&url(&servers.primary, mode)).await.expect("connects");
+    let healthy = start(direct, mode, &recorder).await;
+    let sick = start(ground.through(&splitter).await, mode, &recorder).await;
+    eventually("both hold their share", async || {
+        let nodes = ground.nodes().await;
+        nodes.len() == 2 && nodes.iter().all(|node| node.partitions == 128)
+    })
+    .await;
+
+    splitter.set(Split::Reads);
+
+    eventually("it stands aside", async || ground.nodes().await.iter().any(|node| node.room == 0)).await;
+    eventually("the other host holds all partitions", async || ground.nodes().await.iter().any(|node| node.partitions == 256))
+        .await;
+    ground.write().await;
+    ground.done_on_primary(1).await;
+    assert!(stale_reads(&sick) > 0 && stale_reads(&healthy) == 0);
+    assert_eq!(twice(&recorder), []);
+    tokio::join!(healthy.shutdown(), sick.shutdown());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

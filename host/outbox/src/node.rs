@@ -27,7 +27,7 @@ use crate::recurring::Outage;
 use crate::store::{ListenerReport, Node, NodeRecord, StalledRoute, Store, StoreError};
 use crate::time::Timestamp;
 use crate::wake::Wake;
-use availability::{Availability, Change, has_all};
+use availability::{Availability, Change, Peers, has_all};
 pub(crate) use change_log::ChangeLog;
 use others::{Notice, Others};
 use report::{has_same_states, report};
@@ -101,12 +101,14 @@ impl Heartbeat {
         let (mut last, mut unkept, mut availability) = (self.node.clone(), None, Availability::new(self.lease));
         let mut last_report = HostReport::default();
         let mut look: Option<HostsLookup> = None;
+        // How many hosts of this mode work, this host included, as the last heartbeat counted them; `None` if it failed.
+        let mut live: Option<u32> = None;
         self.partitions.session().wait_until_known(FIRST_SESSION).await;
         'alive: loop {
             self.restore_partitions(&restore_outage).await;
-            self.decide(&mut availability, &last.listeners.stalled).await;
+            self.decide(&mut availability, &last.listeners.stalled, live).await;
             let (node, report) = (self.current(&availability), self.report());
-            let live = if self.partitions.lets_lease_end() && self.partitions.holds_any() {
+            live = if self.partitions.lets_lease_end() && self.partitions.holds_any() {
                 None
             } else {
                 outage.note(
@@ -222,17 +224,13 @@ impl Heartbeat {
         Node { stuck, listeners, ..self.node.clone() }
     }
 
-    /// Decides whether this host works or stands aside. `last_reported` are the stalls that its row reports.
-    async fn decide(&self, availability: &mut Availability, last_reported: &[StalledRoute]) {
+    /// Decides whether this host works or stands aside. `last_reported` are the stalls that its row reports; `live` is the count of the last
+    /// heartbeat.
+    async fn decide(&self, availability: &mut Availability, last_reported: &[StalledRoute], live: Option<u32>) {
         let stalls = self.stalls.current(Instant::now());
-        let peers = if availability.needs_peers(&stalls) {
-            // A heartbeat, which follows, says whether the database answers.
-            self.store.peers(&self.node).await.inspect_err(|error| self.metrics.db_error(error)).ok()
-        } else {
-            None
-        };
+        let peers = if availability.needs_peers(&stalls) { self.peers(live).await } else { Peers::Unknown };
         let digest = self.stalls.listeners.digest();
-        match availability.decide(Instant::now(), &stalls, last_reported, &digest, peers.as_deref()) {
+        match availability.decide(Instant::now(), &stalls, last_reported, &digest, &peers) {
             Some(Change::Aside { other, rest }) => {
                 let stalled = availability.reported(&stalls);
                 let reasons: Vec<String> =
@@ -242,8 +240,8 @@ impl Heartbeat {
                     reasons = reasons.join("; "),
                     other,
                     rest_s = rest.as_secs(),
-                    "another host reports fewer stalled routes than this one; this host gives its partitions to the others, and retries \
-                     after a rest"
+                    "another host can probably deliver more than this one; this host gives its partitions to the others, and retries after \
+                     a rest"
                 );
             }
             Some(Change::Back) => tracing::info!("this host takes partitions again"),
@@ -253,6 +251,16 @@ impl Heartbeat {
         let lets_lease_end =
             availability.has_been_aside_for(LEASE_ENDS_AFTER) && self.stalls.lets_lease_end(self.lease, Instant::now());
         self.partitions.set_aside(availability.is_aside(), lets_lease_end, has_all(&stalls));
+    }
+
+    /// The other hosts. If a standby answers the reads of this host, only the count of its last heartbeat is current.
+    async fn peers(&self, live: Option<u32>) -> Peers {
+        match self.store.peers(&self.node).await.inspect_err(|error| self.metrics.db_error(error)) {
+            Ok(peers) => Peers::Read(peers),
+            Err(StoreError::StaleRead { .. }) => Peers::Counted(live.unwrap_or(0).saturating_sub(1)),
+            // A heartbeat, which follows, says whether the database answers.
+            Err(_) => Peers::Unknown,
+        }
     }
 
     /// Restores missing rows of the partition table: no host reads the events of a partition without a row. A failure that may pass is

@@ -41,6 +41,17 @@ enum State {
     },
 }
 
+/// The other live hosts of this host's mode.
+#[derive(Debug)]
+pub(super) enum Peers {
+    /// Their rows.
+    Read(Vec<Peer>),
+    /// The number of those that work. Their rows could not be read from the primary.
+    Counted(u32),
+    /// They could not be read, or were not needed.
+    Unknown,
+}
+
 /// The change that a decision made.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Change {
@@ -82,20 +93,24 @@ impl Availability {
     }
 
     /// Updates the state and returns the change, if any. A host stands aside only for stalls that its row already reports: otherwise
-    /// two hosts with the same fault could yield to each other. `digest` stands for this host's listeners; `peers` are the other hosts,
-    /// `None` if they could not be read, or were not needed.
+    /// two hosts with the same fault could yield to each other. `digest` stands for this host's listeners. If the other hosts are only
+    /// counted, a host that can deliver nothing yields to them: it loses nothing by that.
     pub(super) fn decide(
         &mut self,
         now: Instant,
         stalls: &[LocalStall],
         last_reported: &[StalledRoute],
         digest: &str,
-        peers: Option<&[Peer]>,
+        peers: &Peers,
     ) -> Option<Change> {
         let own = self.reported(stalls);
-        let other = peers.and_then(|peers| peer_with_fewer_stalls(&own, digest, peers));
+        let other = match peers {
+            Peers::Read(peers) => peer_with_fewer_stalls(&own, digest, peers).map(|peer| peer.label.as_str()),
+            Peers::Counted(1..) if has_all(stalls) => Some("another host"),
+            Peers::Counted(_) | Peers::Unknown => None,
+        };
         match &self.state {
-            State::Aside { until, .. } if now < *until && (other.is_some() || peers.is_none()) => None,
+            State::Aside { until, .. } if now < *until && (other.is_some() || !matches!(peers, Peers::Read(_))) => None,
             // Events of another try would have to be handed over, too.
             State::Aside { stalled, .. } if other.is_some() && has_all(stalls) => {
                 let new = stalls.iter().map(|stall| &stall.route).filter(|route| route.is_all() && !contains(stalled, route));
@@ -111,7 +126,7 @@ impl Availability {
                 let is_failing = stalls.iter().any(|stall| self.is_failing(stall));
                 let is_reported = own.iter().all(|route| contains(last_reported, route));
                 if let Some(other) = other.filter(|_| is_failing && is_reported) {
-                    let other = other.label.clone();
+                    let other = other.to_owned();
                     return Some(Change::Aside { other, rest: self.stand_aside(now, own) });
                 }
                 let remains = |retried: &[StalledRoute]| retried.iter().any(|route| contains(&own, route));

@@ -45,6 +45,10 @@ impl Host {
 
     /// The same, with the time at which the last event of each route was given back.
     fn beat_with(&mut self, stalled: &[(&str, Instant)], peers: Option<&[Peer]>) -> Option<Change> {
+        self.beat_beside(stalled, &peers.map_or(Peers::Unknown, |peers| Peers::Read(peers.to_vec())))
+    }
+
+    fn beat_beside(&mut self, stalled: &[(&str, Instant)], peers: &Peers) -> Option<Change> {
         self.now += BEAT;
         let stalls: Vec<LocalStall> =
             stalled.iter().map(|(name, last)| LocalStall { route: route(name), last: *last }).collect();
@@ -136,6 +140,33 @@ fn a_host_that_cannot_see_the_others_comes_back_after_its_rest() {
     host.now += FIRST_REST;
     assert_eq!(host.beat_with(&[], None), Some(Change::Back));
     assert_eq!(host.beat_with(&[("Order/*", host.now + BEAT)], None), None, "and does not stand aside without another host");
+}
+
+/// A standby answers all reads of the host, so that it learns only how many others work.
+#[test]
+fn a_host_that_can_deliver_nothing_stands_aside_for_hosts_that_it_can_only_count() {
+    for (stalled, others, stands_aside) in [("", 1, true), ("", 0, false), ("Order/*", 1, false)] {
+        let mut host = Host::new();
+        assert_eq!(
+            host.beat_beside(&[(stalled, host.now + BEAT)], &Peers::Counted(others)),
+            None,
+            "its row must say why first"
+        );
+        let change = host.beat_beside(&[(stalled, host.now + BEAT)], &Peers::Counted(others));
+        assert_eq!(change.is_some(), stands_aside, "{stalled:?} beside {others}: {change:?}");
+    }
+}
+
+#[test]
+fn a_host_whose_reads_are_refused_comes_back_when_it_sees_that_no_other_can_deliver_more() {
+    let mut host = Host::new();
+    for _ in 0..2 {
+        host.beat_beside(&[("", host.now + BEAT)], &Peers::Counted(2));
+    }
+    assert!(host.availability.is_aside());
+    assert_eq!(host.beat_beside(&[], &Peers::Counted(2)), None, "it rests");
+
+    assert_eq!(host.beat(&[], &[other(&[""]), peer(0, &[""])]), Some(Change::Back));
 }
 
 #[test]
