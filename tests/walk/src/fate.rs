@@ -6,7 +6,7 @@ use outbox::StoreError;
 use outbox::sqlx;
 
 use crate::again;
-use crate::plan::{Faults, StormKind};
+use crate::plan::{Faults, Sick, Sickness, StormKind};
 use crate::world::World;
 
 /// Calls on the connections that are reserved for leases and session.
@@ -23,6 +23,27 @@ const RESERVED_CALLS: [&str; 12] = [
     "hold_session",
     "prove",
     "prove_with_overview",
+];
+
+/// Calls that only read: a standby answers them, and the host refuses the answer. A session proves itself on its own connection.
+const READS: [&str; 17] = [
+    "blockers",
+    "check_schema",
+    "count_purgeable",
+    "free_sessions",
+    "get",
+    "heads",
+    "hold_session",
+    "list",
+    "next_due",
+    "next_to_read",
+    "nodes",
+    "oldest_purgeable",
+    "parked_route",
+    "peers",
+    "read",
+    "routes",
+    "unsettled",
 ];
 
 /// What becomes of one call.
@@ -75,10 +96,9 @@ impl World {
             return fate;
         }
         let (now, place) = (again::elapsed(), self.lives[life].place);
-        let is_sick = self.plan.faults.sick.is_some_and(|(sick, from)| sick == place && from <= now);
-        if is_sick && !RESERVED_CALLS.contains(&name) {
-            let source = sqlx::Error::from(std::io::Error::from(std::io::ErrorKind::ConnectionRefused));
-            fate.end = FateEnd::Refused(StoreError::TooManyConnections { action: "connect", source });
+        let sick = self.plan.faults.sick.filter(|sick| sick.host == place && sick.from <= now);
+        if let Some(error) = sick.and_then(|sick| self.error_of_sickness(sick, name)) {
+            fate.end = FateEnd::Refused(error);
             return fate;
         }
         let storm = self
@@ -122,6 +142,18 @@ impl World {
             fate.end = FateEnd::Lost(self.error(false));
         }
         fate
+    }
+
+    /// The error of a call of a sick host; `None` if its sickness does not concern the call.
+    fn error_of_sickness(&mut self, sick: Sick, name: &str) -> Option<StoreError> {
+        match sick.kind {
+            Sickness::NoConnections => (!RESERVED_CALLS.contains(&name)).then(|| {
+                let source = sqlx::Error::from(std::io::Error::from(std::io::ErrorKind::ConnectionRefused));
+                StoreError::TooManyConnections { action: "connect", source }
+            }),
+            Sickness::StaleReads(share) => (READS.contains(&name) && self.chance.per_mille(share))
+                .then(|| StoreError::StaleRead { action: "read", server: "a standby".to_owned() }),
+        }
     }
 
     /// What the database or its driver says. A refusal may have reasons that leave no doubt.

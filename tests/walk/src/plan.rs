@@ -72,8 +72,24 @@ pub(crate) struct Faults {
     pub(crate) unrenewable: usize,
     /// Of how many events it cannot return the payload, for as long as faults come.
     pub(crate) damaged: usize,
-    /// Which host gets no connection but for its heartbeat, from when until faults are over.
-    pub(crate) sick: Option<(usize, Duration)>,
+    /// A host for which alone the database fails.
+    pub(crate) sick: Option<Sick>,
+}
+
+/// A host for which the database fails until faults are over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sick {
+    pub(crate) host: usize,
+    pub(crate) from: Duration,
+    pub(crate) kind: Sickness,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Sickness {
+    /// It gets no connection but for its heartbeat.
+    NoConnections,
+    /// A standby answers this many of a thousand of its reads. The host refuses such an answer, because it may be stale.
+    StaleReads(u64),
 }
 
 /// A time in which much goes wrong at once.
@@ -185,8 +201,8 @@ impl Plan {
         if self.has_only_mild_faults() && (self.faults.sick.is_some() || at_one_host.is_some()) {
             let from = Duration::from_secs(20);
             self.chaos = Duration::from_secs(200);
-            if let Some((_, sick_from)) = &mut self.faults.sick {
-                *sick_from = from;
+            if let Some(sick) = &mut self.faults.sick {
+                sick.from = from;
             }
             let breaks = at_one_host.map(|breaks| Breaks { from, to: self.chaos, ..breaks });
             self.listeners = Manners { longest: Duration::from_millis(200), breaks, ..Manners::default() };
@@ -201,8 +217,7 @@ impl Plan {
         self.has_only_mild_faults() && all_work && self.faults.unrenewable == 0
     }
 
-    /// Whether the only faults are refused outcomes, claims and renewals, damaged payloads, one host without connections, and clocks
-    /// that drift. If the database's clock is set, leases end early, or events wait longer.
+    /// Whether the only faults are refused outcomes, claims and renewals, damaged payloads, one sick host, and clocks that drift. If the database's clock is set, leases end early, or events wait longer.
     pub(crate) fn has_only_mild_faults(&self) -> bool {
         let Faults { before, after, slow, locks, lost_sessions, kills, restarts, ref storms, .. } = self.faults;
         let is_steady = !self.database_clock.is_set();
@@ -246,14 +261,21 @@ impl Faults {
         if refused > 0 && chance.per_mille(500) { Self { refused, ..Self::default() } } else { Self { refused, ..self } }
     }
 
-    /// With a host that gets no connections for as long as faults come, in some runs: beside everything else, or alone. The first host
-    /// is always well, since it alone has all listeners for certain.
+    /// With a sick host, in some runs: beside everything else, or alone. The first host is always well, since it alone has all listeners
+    /// for certain.
     fn with_sick_host(self, chance: &mut Chance, hosts: usize, chaos: Duration) -> Self {
         if hosts < 2 || !chance.per_mille(400) {
             return self;
         }
-        let sick = Some((1 + chance.index(hosts - 1), chaos.mul_f64(chance.number(0..500) as f64 / 1_000.0)));
-        if chance.per_mille(500) { Self { sick, ..Self::default() } } else { Self { sick, ..self } }
+        let (host, from) = (1 + chance.index(hosts - 1), chaos.mul_f64(chance.number(0..500) as f64 / 1_000.0));
+        let is_alone = chance.per_mille(500);
+        let kind = match chance.index(4) {
+            0 | 1 => Sickness::NoConnections,
+            2 => Sickness::StaleReads(1_000),
+            _ => Sickness::StaleReads(100),
+        };
+        let sick = Some(Sick { host, from, kind });
+        if is_alone { Self { sick, ..Self::default() } } else { Self { sick, ..self } }
     }
 
     /// With claims and renewals that are refused, in some runs, beside everything else.

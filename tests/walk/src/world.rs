@@ -325,10 +325,10 @@ impl World {
         let is_late =
             |row: &&Record| is_unfinished(row) && !is_refused(&row.seq) && row.due_at.is_some_and(|due| due <= before);
         if let Some(row) = self.table.rows.values().find(is_late) {
-            let sick = self.plan.faults.sick.map(|(place, _)| place);
+            let sick = self.plan.faults.sick;
             let fault = format!(
-                "{} has been due for {LONG:?}, though only outcomes, claims and payloads of {refused:?} are refused, only host {sick:?} is \
-                 sick, and a listener breaks only at host {:?}",
+                "{} has been due for {LONG:?}, though only outcomes, claims and payloads of {refused:?} are refused, the only sick host is \
+                 {sick:?}, and a listener breaks only at host {:?}",
                 row.seq,
                 breaks_at.flatten()
             );
