@@ -146,7 +146,9 @@ impl World {
 
     fn faults_of_call(&self, life: usize, event: &Event, fence: Fence, now: Timestamp) -> Vec<String> {
         let mut faults = Vec::new();
-        let Some(row) = self.table.rows.get(&fence.sequence).filter(|row| row.event_id == event.id()) else {
+        // A row that was purged is finished.
+        let row = self.table.rows.get(&fence.sequence).or_else(|| self.purged.get(&fence.sequence));
+        let Some(row) = row.filter(|row| row.event_id == event.id()) else {
             return vec![format!("{} is not committed", event.id())];
         };
         if self.may_be_lost(life, fence, Instant::now()) {

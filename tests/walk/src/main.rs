@@ -13,6 +13,7 @@
 //! - numbers of deliveries grow; an attempt is as many as there were counted failures; what is stored is what was answered;
 //! - in the two ordered modes no call overtakes another of its queue, or is at work beside it;
 //! - a broken listener is called a few times only; a stop ends in time; every event ends once the database is well;
+//! - finished events are purged in time, even if others cannot be deleted, and no unfinished one is ever deleted;
 //! - hosts with nothing to do ask the database for little.
 //!
 //! A seed that fails is printed with what happened; with `--log` beside that what its hosts logged.

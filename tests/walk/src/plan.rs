@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use outbox::Mode;
 use outbox::order::{OnDead, OrderConfig};
+use outbox::purge::PurgeConfig;
 
 use crate::chance::Chance;
 use crate::drift::Drift;
@@ -32,6 +33,7 @@ pub(crate) struct Plan {
     pub(crate) max_attempts: u32,
     pub(crate) max_deferrals: u32,
     pub(crate) order: OrderConfig,
+    pub(crate) purge: PurgeConfig,
     /// How many calls open a breaker, and how long it pauses a listener.
     pub(crate) breaker_threshold: u32,
     pub(crate) breaker_pause: Duration,
@@ -72,6 +74,10 @@ pub(crate) struct Faults {
     pub(crate) unrenewable: usize,
     /// Of how many events it cannot return the payload, for as long as faults come.
     pub(crate) damaged: usize,
+    /// How many events it does not delete, for as long as faults come.
+    pub(crate) undeletable: usize,
+    /// Which host has no right to delete events.
+    pub(crate) may_not_purge: Option<usize>,
     /// A host for which alone the database fails.
     pub(crate) sick: Option<Sick>,
 }
@@ -177,6 +183,7 @@ impl Plan {
             max_attempts: u32::try_from(chance.number(1..7)).expect("a small number"),
             max_deferrals: chance.one_of(&[1, 3, 1_000]),
             order: OrderConfig { stop_on_first_failure, on_dead },
+            purge: purge(&mut Chance::of(seed, 19)),
             breaker_threshold: chance.one_of(&[2, 3, 5]),
             breaker_pause: Duration::from_secs(chance.number(2..20)),
             sessions: chance.per_mille(750),
@@ -188,7 +195,8 @@ impl Plan {
                 .with_refused(&mut Chance::of(seed, 12))
                 .with_sick_host(&mut Chance::of(seed, 13), hosts, chaos)
                 .with_refused_claims(&mut Chance::of(seed, 14))
-                .with_damage(&mut Chance::of(seed, 15)),
+                .with_damage(&mut Chance::of(seed, 15))
+                .with_refused_purges(&mut Chance::of(seed, 20), hosts),
             listeners: Manners::by(chance, lease, chaos).with_bad_host(&mut Chance::of(seed, 16), hosts, chaos),
         }
         .with_time_to_notice()
@@ -217,7 +225,8 @@ impl Plan {
         self.has_only_mild_faults() && all_work && self.faults.unrenewable == 0
     }
 
-    /// Whether the only faults are refused outcomes, claims and renewals, damaged payloads, one sick host, and clocks that drift. If the database's clock is set, leases end early, or events wait longer.
+    /// Whether the only faults are refused outcomes, claims, renewals and purges, damaged payloads, one sick host, and clocks that drift.
+    /// If the database's clock is set, leases end early, or events wait longer.
     pub(crate) fn has_only_mild_faults(&self) -> bool {
         let Faults { before, after, slow, locks, lost_sessions, kills, restarts, ref storms, .. } = self.faults;
         let is_steady = !self.database_clock.is_set();
@@ -251,6 +260,8 @@ impl Faults {
             unclaimable: 0,
             unrenewable: 0,
             damaged: 0,
+            undeletable: 0,
+            may_not_purge: None,
             sick: None,
         }
     }
@@ -287,6 +298,27 @@ impl Faults {
     /// With payloads that cannot be returned, in some runs, beside everything else.
     fn with_damage(self, chance: &mut Chance) -> Self {
         Self { damaged: chance.one_of(&[0, 0, 0, 0, 0, 0, 1, 2]), ..self }
+    }
+
+    /// With events that cannot be deleted, and a host without the right to delete, in some runs, beside everything else. The first host has
+    /// that right.
+    fn with_refused_purges(self, chance: &mut Chance, hosts: usize) -> Self {
+        let undeletable = chance.one_of(&[0, 0, 1, 3]);
+        let may_not_purge = (hosts > 1 && chance.per_mille(300)).then(|| hosts - 1);
+        Self { undeletable, may_not_purge, ..self }
+    }
+}
+
+/// Hosts purge in half of the runs. No longer than until the end of a run, or nothing would be old enough.
+fn purge(chance: &mut Chance) -> PurgeConfig {
+    let kept = [2, 10, 40].map(Duration::from_secs);
+    PurgeConfig {
+        enabled: chance.per_mille(500),
+        retention: chance.one_of(&kept),
+        dead_retention: chance.per_mille(500).then(|| chance.one_of(&kept)),
+        interval: chance.millis(5_000..15_000),
+        batch_size: u32::try_from(chance.one_of(&[1_u64, 3, 500])).expect("a small number"),
+        ..PurgeConfig::default()
     }
 }
 

@@ -4,6 +4,7 @@
 mod hosts;
 mod idle;
 mod looking_back;
+mod purging;
 mod recovery;
 mod writing;
 
@@ -41,6 +42,7 @@ pub(crate) async fn run(plan: Plan) -> Report {
     let stage = Arc::new(Stage::new(world.clone(), &plan));
     stage.chaos().await;
     stage.recover().await;
+    stage.purge_ends().await;
     stage.idle().await;
     stage.stop_all().await;
     let mut world = lock(&world);
@@ -49,7 +51,7 @@ pub(crate) async fn run(plan: Plan) -> Report {
         violation: world.violation.clone(),
         history: world.history().to_vec(),
         sum: world.sum,
-        events: world.table.rows.len(),
+        events: world.table.rows.len() + world.purged.len(),
         calls: world.calls.all.len(),
         repeats: world.calls.repeats(),
         passed: again::elapsed(),
@@ -151,6 +153,7 @@ impl Stage {
         let mut world = self.world();
         world.tick();
         world.check_progress();
+        world.check_purge();
         world.healed.send_replace(true);
         world.note("the database is well from now on");
     }

@@ -10,6 +10,7 @@ mod lease;
 mod node;
 mod notify;
 mod partition;
+mod purge;
 mod read;
 mod route;
 mod session;

@@ -61,6 +61,8 @@ pub(crate) enum Change {
     Renewal,
     /// No change: the payload is returned.
     Payload,
+    /// The row is deleted.
+    Purge,
 }
 
 /// The rows for which the database refuses such a part: the first rows of the first such statements.
@@ -93,7 +95,7 @@ pub(crate) struct World {
     /// Rows that somebody else has locked, and until when.
     pub(crate) locked: BTreeMap<u64, Instant>,
     /// By kind of change.
-    pub(crate) refusals: [Refusals; 4],
+    pub(crate) refusals: [Refusals; 5],
     /// The session that holds each owner's lock.
     pub(crate) sessions: HashMap<String, Held>,
     pub(crate) next_session: u64,
@@ -101,7 +103,9 @@ pub(crate) struct World {
     /// Every event that was ever inserted, committed or not.
     pub(crate) envelopes: HashMap<EventId, Envelope>,
     /// At which of the database's moments each row was committed, and from when on it can be seen by the database's clock.
-    pub(crate) seen_since: HashMap<u64, (u64, Timestamp)>,
+    pub(crate) seen_since: BTreeMap<u64, (u64, Timestamp)>,
+    /// The rows that hosts have deleted, as they were.
+    pub(crate) purged: BTreeMap<u64, Record>,
     /// The number of moments of the database. It grows even if the clock is set backwards.
     pub(crate) moment: u64,
     /// How often the database's clock was set.
@@ -126,8 +130,9 @@ impl World {
         let table = Table::new(now, 0, keys.collect());
         let chance = Chance::of(plan.seed, 2);
         let (wake_ups, _) = broadcast::channel(16);
-        let Faults { refused, unclaimable, unrenewable, damaged, .. } = plan.faults;
-        let refusals = [refused, unclaimable, unrenewable, damaged].map(|most| Refusals { most, rows: Vec::new() });
+        let Faults { refused, unclaimable, unrenewable, damaged, undeletable, .. } = plan.faults;
+        let refusals =
+            [refused, unclaimable, unrenewable, damaged, undeletable].map(|most| Refusals { most, rows: Vec::new() });
         Arc::new(Mutex::new(Self {
             plan,
             table,
@@ -140,7 +145,8 @@ impl World {
             next_session: 1,
             next_seq: 1,
             envelopes: HashMap::new(),
-            seen_since: HashMap::new(),
+            seen_since: BTreeMap::new(),
+            purged: BTreeMap::new(),
             moment: 0,
             clock_steps: 0,
             unsettled: Vec::new(),

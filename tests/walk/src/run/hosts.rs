@@ -6,7 +6,6 @@ use std::time::Duration;
 use outbox::dispatcher::{DispatcherConfig, Unroutable};
 use outbox::listener::{BreakerConfig, Exponential};
 use outbox::poller::PollerConfig;
-use outbox::purge::PurgeConfig;
 use outbox::store::PARTITIONS;
 use outbox::{Mode, Outbox, OutboxBuilder};
 use tokio::time::{Instant, sleep};
@@ -82,7 +81,7 @@ impl Stage {
             .breaker(breaker)
             .order(plan.order)
             .retry(Exponential { base: Duration::from_millis(200), max: Duration::from_secs(5) })
-            .purge(PurgeConfig { enabled: false, ..PurgeConfig::default() })
+            .purge(plan.purge.clone())
             .label(format!("life{life}"));
         let lacks_route = self.world().lives[life].lacks_route;
         for number in 0..ROUTES.len() {

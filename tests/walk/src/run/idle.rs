@@ -42,7 +42,13 @@ fn every(plan: &Plan, name: &str) -> Option<Duration> {
         // A session tells of changes.
         "routes" => Duration::from_secs(if plan.sessions { 10 } else { 1 }),
         // A host that is not alone, and should be, looks around it with each.
-        "heartbeat" | "restore_partitions" | "keep_partitions" | "nodes" | "now" => plan.lease / 10,
+        "heartbeat" | "restore_partitions" | "keep_partitions" | "nodes" => plan.lease / 10,
+        // With the look around, and four times in a purge.
+        "now" if plan.purge.enabled => (plan.lease / 10).min(plan.purge.interval / 4) / 2,
+        "now" => plan.lease / 10,
+        "oldest_purgeable" | "count_purgeable" if plan.purge.enabled => plan.purge.interval / 2,
+        // A host without the right to delete halves its batch until a single row is refused.
+        "purge" | "next_to_purge" if plan.purge.enabled => plan.purge.interval / 12,
         // A host that stands aside, or has a stall.
         "peers" => plan.lease / 10,
         // A host that stood aside comes back.

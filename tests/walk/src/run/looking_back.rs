@@ -9,7 +9,7 @@ impl World {
     /// What must hold in the end.
     pub(super) fn look_back(&mut self) {
         let mut faults = Vec::new();
-        for row in self.table.rows.values() {
+        for row in self.table.rows.values().chain(self.purged.values()) {
             let counted = self.calls.counted.get(&row.seq).copied().unwrap_or(0);
             if row.attempts != counted {
                 faults.push(format!("row {} counts {} attempts, and {counted} failures were stored", row.seq, row.attempts));
@@ -18,6 +18,8 @@ impl World {
                 faults.push(format!("row {} is {:?} in the end", row.seq, row.status));
             }
         }
+        let is_gone = |seq: &&u64| !self.table.rows.contains_key(*seq) && !self.purged.contains_key(*seq);
+        faults.extend(self.seen_since.keys().filter(is_gone).map(|seq| format!("row {seq} was committed and is gone")));
         // Where nothing fails, each call has an outcome.
         if self.plan.is_quiet() {
             // Some of those that the deploy came to were cut off by it.

@@ -4,11 +4,10 @@ use async_trait::async_trait;
 use outbox::event::{StateUsage, StateValue};
 use outbox::store::{
     Audit, AuditFilter, AuditRecord, AuditStore, DeadFilter, DeadStore, DoctorStore, Expectations, Filter, Finding,
-    InspectStore, Plan, PlanStore, PluginUsage, PurgeBatch, PurgeRequest, PurgeRow, PurgeStore, Purgeable, Record, RetriedNow,
-    StateRecord, StateStore, Stats, WaitReason,
+    InspectStore, Plan, PlanStore, PluginUsage, Record, RetriedNow, StateRecord, StateStore, Stats, WaitReason,
 };
 use outbox::time::Timestamp;
-use outbox::{EventId, Status, StoreError};
+use outbox::{EventId, StoreError};
 
 use super::MemoryStore;
 
@@ -78,25 +77,6 @@ impl AuditStore for MemoryStore {
 
     async fn list_audit(&self, _: &AuditFilter, _: u32) -> Result<Vec<AuditRecord>, StoreError> {
         unreachable!("only people ask for this")
-    }
-}
-
-#[async_trait]
-impl PurgeStore for MemoryStore {
-    async fn purge(&self, _: &PurgeRequest) -> Result<PurgeBatch, StoreError> {
-        unreachable!("the purge is off")
-    }
-
-    async fn next_to_purge(&self, _: &PurgeRequest) -> Result<Option<PurgeRow>, StoreError> {
-        unreachable!("the purge is off")
-    }
-
-    async fn oldest_purgeable(&self, _: Status, _: Timestamp) -> Result<Option<PurgeRow>, StoreError> {
-        unreachable!("only people ask for this")
-    }
-
-    async fn count_purgeable(&self, _: Status, _: Timestamp) -> Result<Purgeable, StoreError> {
-        unreachable!("the purge is off")
     }
 }
 
