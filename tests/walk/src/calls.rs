@@ -10,7 +10,7 @@ use outbox::{Event, Mode, Status};
 use tokio::time::Instant;
 
 use crate::again;
-use crate::plan::{Breaks, Plan};
+use crate::plan::{Breaks, Plan, Relays};
 use crate::table::is_unfinished;
 use crate::world::{World, shown};
 
@@ -21,6 +21,8 @@ const LOWER: u64 = 0xffff_ffff;
 /// More often than this within this time no event is parked, set aside or given back without a call: whoever does that goes
 /// round in circles.
 const PUT_BACK: (usize, Duration) = (20, Duration::from_secs(2));
+/// How long a host takes at most to learn that a route has a listener, if nothing fails.
+const LEARNED_WITHIN: Duration = Duration::from_secs(12);
 
 /// One call.
 #[derive(Clone, Debug)]
@@ -278,6 +280,16 @@ impl World {
         let most = u64::from(2 * breaker_threshold) + workers as u64 + trials;
         if u64::from(*calls) > most {
             let fault = format!("{} calls of a listener that breaks each time, though a breaker lets {most} through", *calls);
+            self.violated(fault);
+        }
+    }
+
+    /// A relay is called. Its pattern takes no events of a route that has a listener on another host, once its host knows.
+    pub(crate) fn relay_is_called(&mut self, life: usize) {
+        let is_known = self.had_listener_since.is_some_and(|since| since.elapsed() > LEARNED_WITHIN);
+        if is_known && self.plan.relays == Relays::WithoutListener && self.plan.is_quiet() {
+            let fault =
+                format!("{} relays an event of a route that has had a listener for {LEARNED_WITHIN:?}", self.name(life));
             self.violated(fault);
         }
     }

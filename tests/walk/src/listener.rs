@@ -26,6 +26,7 @@ pub(crate) struct Actor {
     pub(crate) world: Shared,
     pub(crate) life: usize,
     pub(crate) route: usize,
+    pub(crate) is_relay: bool,
 }
 
 /// What a listener does with one call.
@@ -78,6 +79,15 @@ pub(crate) fn route(number: usize) -> Route {
     Route::new(aggregate_type, event_type).expect("good names")
 }
 
+pub(crate) fn last_route() -> Route {
+    route(ROUTES.len() - 1)
+}
+
+/// The events of the last route, as a relay names them that answers all events of an aggregate type.
+pub(crate) fn last_route_as_pattern() -> Route {
+    Route::new(last_route().aggregate_type.as_str(), "*").expect("a good pattern")
+}
+
 impl Listener for Actor {
     fn call<'a>(&'a self, visit: Visit<'a>) -> BoxFuture<'a, Reply> {
         let mut world = lock(&self.world);
@@ -89,6 +99,9 @@ impl Listener for Actor {
         let (takes, act) = self.act(&world.plan, world.lives[self.life].place, visit.event, nth);
         if self.route == 0 {
             world.calls_while_broken(self.life);
+        }
+        if self.is_relay {
+            world.relay_is_called(self.life);
         }
         let deadline = world.plan.deadline;
         drop(world);

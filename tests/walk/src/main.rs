@@ -14,6 +14,7 @@
 //! - in the two ordered modes no call overtakes another of its queue, or is at work beside it;
 //! - a broken listener is called a few times only; a stop ends in time; every event ends once the database is well;
 //! - finished events are purged in time, even if others cannot be deleted, and no unfinished one is ever deleted;
+//! - a relay's pattern takes no events of a route that has a listener on another host, once its host knows;
 //! - hosts with nothing to do ask the database for little.
 //!
 //! A seed that fails is printed with what happened; with `--log` beside that what its hosts logged.

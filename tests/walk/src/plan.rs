@@ -34,6 +34,7 @@ pub(crate) struct Plan {
     pub(crate) max_deferrals: u32,
     pub(crate) order: OrderConfig,
     pub(crate) purge: PurgeConfig,
+    pub(crate) relays: Relays,
     /// How many calls open a breaker, and how long it pauses a listener.
     pub(crate) breaker_threshold: u32,
     pub(crate) breaker_pause: Duration,
@@ -118,6 +119,16 @@ pub(crate) enum StormKind {
     Flaky,
 }
 
+/// Which hosts have a relay for the last route, instead of a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Relays {
+    Nowhere,
+    /// All that answer the route: the first host by its name, the others by a pattern.
+    Everywhere,
+    /// Hosts without its listener, by a pattern, until they learn that another host has the listener.
+    WithoutListener,
+}
+
 /// How listeners behave.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Manners {
@@ -184,6 +195,12 @@ impl Plan {
             max_deferrals: chance.one_of(&[1, 3, 1_000]),
             order: OrderConfig { stop_on_first_failure, on_dead },
             purge: purge(&mut Chance::of(seed, 19)),
+            relays: Chance::of(seed, 21).one_of(&[
+                Relays::Nowhere,
+                Relays::Nowhere,
+                Relays::Everywhere,
+                Relays::WithoutListener,
+            ]),
             breaker_threshold: chance.one_of(&[2, 3, 5]),
             breaker_pause: Duration::from_secs(chance.number(2..20)),
             sessions: chance.per_mille(750),

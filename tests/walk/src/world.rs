@@ -1,6 +1,6 @@
 //! What all hosts of a run share: the tables, the database's clock, who holds which lock, and what has happened.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -8,14 +8,14 @@ use std::time::Duration;
 use outbox::event::Fence;
 use outbox::store::{PARTITIONS, Record};
 use outbox::time::Timestamp;
-use outbox::{Envelope, EventId, Mode};
+use outbox::{Envelope, EventId, Mode, Route};
 use tokio::sync::{broadcast, watch};
 use tokio::time::Instant;
 
 use crate::again;
 use crate::calls::Calls;
 use crate::chance::Chance;
-use crate::plan::{Faults, Plan};
+use crate::plan::{Faults, Plan, Relays};
 use crate::table::{Table, is_unfinished};
 
 /// The world, as each host and each writer holds it.
@@ -113,6 +113,10 @@ pub(crate) struct World {
     /// The times after that: leases end early, or events written before wait longer.
     unsettled: Vec<(Instant, Instant)>,
     pub(crate) calls: Calls,
+    /// The routes that only relays have answered: the column `only_relayed`.
+    pub(crate) only_relayed: BTreeSet<Route>,
+    /// Since when the table knows that the last route has a listener.
+    pub(crate) had_listener_since: Option<Instant>,
     pub(crate) wake_ups: broadcast::Sender<()>,
     /// How often each host asked for what, since somebody began to count.
     pub(crate) asked: BTreeMap<(usize, &'static str), u32>,
@@ -151,6 +155,8 @@ impl World {
             clock_steps: 0,
             unsettled: Vec::new(),
             calls: Calls::default(),
+            only_relayed: BTreeSet::new(),
+            had_listener_since: None,
             wake_ups,
             asked: BTreeMap::new(),
             violation: None,
@@ -318,8 +324,9 @@ impl World {
         let lacks_route = self.lives.iter().any(|life| life.lacks_route);
         let waits_behind = keeps_order && (faults.refused + faults.unclaimable + faults.damaged > 0 || lacks_route);
         let breaks_at = listeners.breaks.map(|breaks| breaks.host);
-        // A host stands aside only for one with the same listeners.
-        let nobody_helps = (faults.sick.is_some() || breaks_at.is_some()) && lacks_route;
+        // A host stands aside only for one with the same listeners. A relay's name and its pattern differ.
+        let listeners_differ = lacks_route || self.plan.relays == Relays::Everywhere;
+        let nobody_helps = (faults.sick.is_some() || breaks_at.is_some()) && listeners_differ;
         // Calls that are cut off by their deadline keep the workers of a host.
         let is_long = listeners.longest > SHORT || (listeners.troubled > 0 && deadline > SHORT);
         if waits_behind || nobody_helps || !self.plan.has_only_mild_faults() || breaks_at == Some(None) || is_long {

@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outbox::dispatcher::{DispatcherConfig, Unroutable};
-use outbox::listener::{BreakerConfig, Exponential};
+use outbox::listener::{BreakerConfig, Exponential, Owner, Registration};
 use outbox::poller::PollerConfig;
 use outbox::store::PARTITIONS;
 use outbox::{Mode, Outbox, OutboxBuilder};
 use tokio::time::{Instant, sleep};
 
 use super::{Stage, locked};
-use crate::listener::{Actor, ROUTES};
+use crate::listener::{Actor, ROUTES, last_route, last_route_as_pattern};
+use crate::plan::Relays;
 use crate::store::MemoryStore;
 use crate::world::Life;
 
@@ -30,6 +31,7 @@ impl Stage {
                 };
                 match stage.builder(life).start().await {
                     Ok(outbox) => {
+                        stage.set_relay(life, &outbox);
                         let mut world = stage.world();
                         world.lives[life].owner = Some(outbox.owner().as_str().to_owned());
                         let line = format!("{} starts", world.name(life));
@@ -85,13 +87,29 @@ impl Stage {
             .label(format!("life{life}"));
         let lacks_route = self.world().lives[life].lacks_route;
         for number in 0..ROUTES.len() {
-            if number + 1 == ROUTES.len() && lacks_route {
+            if number + 1 == ROUTES.len() && (lacks_route || plan.relays == Relays::Everywhere) {
                 continue;
             }
-            let actor = Actor { world: self.world.clone(), life, route: number };
+            let actor = Actor { world: self.world.clone(), life, route: number, is_relay: false };
             builder = builder.registration(actor.registration());
         }
         builder
+    }
+
+    /// Lets a relay answer the last route, if this host has one. An event that was read before that is parked meanwhile.
+    fn set_relay(&self, life: usize, outbox: &Outbox<MemoryStore>) {
+        let (place, lacks_route) = {
+            let world = self.world();
+            (world.lives[life].place, world.lives[life].lacks_route)
+        };
+        let route = match (self.plan.relays, lacks_route) {
+            (Relays::Everywhere, false) if place == 0 => last_route(),
+            (Relays::Everywhere, false) | (Relays::WithoutListener, true) => last_route_as_pattern(),
+            _ => return,
+        };
+        let actor = Actor { world: self.world.clone(), life, route: ROUTES.len() - 1, is_relay: true };
+        let relay = (Owner::Sink(Arc::from("broker")), Registration::new(route, actor));
+        outbox.listeners().set_relays(vec![relay]).expect("it is the only one");
     }
 
     /// From one moment to the next a host is gone, with all that it had not sent yet.

@@ -4,9 +4,12 @@ use async_trait::async_trait;
 use outbox::event::{Fence, OwnerId};
 use outbox::store::{Audit, RouteRecord, RouteStore};
 use outbox::{Route, StoreError};
+use tokio::time::Instant;
 
 use super::MemoryStore;
+use crate::listener::last_route;
 use crate::table::route;
+use crate::world::World;
 
 #[async_trait]
 impl RouteStore for MemoryStore {
@@ -15,6 +18,7 @@ impl RouteStore for MemoryStore {
             let now = world.table.now;
             let record = |(route, row): (Route, crate::looking::RouteRow)| {
                 let mut record = RouteRecord::new(route);
+                record.only_relayed = world.only_relayed.contains(&record.route);
                 record.first_seen_at = row.remembered.then_some(now);
                 record.paused_at = row.paused_by.is_some().then_some(now);
                 (record.paused_by, record.pause_reason) = (row.paused_by, row.pause_reason);
@@ -58,7 +62,7 @@ impl RouteStore for MemoryStore {
     }
 
     async fn remember_routes(&self, own: &[Route], relayed: &[Route]) -> Result<(), StoreError> {
-        self.run("remember_routes", |world| world.table.remembered.extend(own.iter().chain(relayed).cloned())).await
+        self.run("remember_routes", |world| world.remember_routes(own, relayed)).await
     }
 
     async fn pause(&self, _: &Route, _: &Audit) -> Result<bool, StoreError> {
@@ -71,5 +75,22 @@ impl RouteStore for MemoryStore {
 
     async fn forget_route(&self, _: &Route, _: &Audit) -> Result<bool, StoreError> {
         unreachable!("only people forget a route")
+    }
+}
+
+impl World {
+    fn remember_routes(&mut self, own: &[Route], relayed: &[Route]) {
+        for route in own {
+            self.table.remembered.insert(route.clone());
+            self.only_relayed.remove(route);
+        }
+        for route in relayed {
+            if self.table.remembered.insert(route.clone()) {
+                self.only_relayed.insert(route.clone());
+            }
+        }
+        if own.contains(&last_route()) {
+            self.had_listener_since.get_or_insert_with(Instant::now);
+        }
     }
 }

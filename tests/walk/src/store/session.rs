@@ -107,7 +107,7 @@ impl Session for MemorySession {
     async fn prove_with_overview(&mut self) -> Result<Option<Overview>, StoreError> {
         let look = |world: &mut World| Overview {
             free_sessions: world.free_sessions(&self.owner),
-            routes_digest: format!("{:?}", world.table.routes()),
+            routes_digest: format!("{:?} {:?}", world.table.routes(), world.only_relayed),
         };
         self.ask("prove_with_overview", look).await.map(Some)
     }
