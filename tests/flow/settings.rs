@@ -19,7 +19,7 @@ const EVENTS: u32 = 300;
 async fn delivers_each_event_once<S: TransactionalStore + SharedStore + Clone>(setting: &str, store: S, witness: &dyn Store) {
     let recorder = Recorder::done();
     let builder = Outbox::multi_node(store).poller(eager()).listener(ROUTE, recorder.listener());
-    let host = builder.start().await.unwrap_or_else(|error| panic!("{setting}: {error}"));
+    let host = builder.start().await.unwrap_or_else(|error| panic!("{setting}: {error:?}"));
     let before = witness.stats().await.expect("counts").done;
 
     let mut transaction = host.begin().await.unwrap_or_else(|error| panic!("{setting}: {error}"));
@@ -54,7 +54,7 @@ fn covers<'s>(settings: &[&'s str], worst: impl IntoIterator<Item = &'s str>) {
     assert_eq!(worst, settings, "the tests try a worst value of each setting of a session");
 }
 
-const WORST_OF_MARIADB: [(&str, &str); 17] = [
+const WORST_OF_MARIADB: [(&str, &str); 18] = [
     ("autocommit", "0"),
     ("completion_type", "'CHAIN'"),
     ("sql_safe_updates", "1"),
@@ -64,6 +64,7 @@ const WORST_OF_MARIADB: [(&str, &str); 17] = [
     ("sql_mode", "'ORACLE'"),
     ("sql_mode", "''"),
     ("unique_checks", "0"),
+    ("sort_buffer_size", "1024"),
     ("innodb_lock_wait_timeout", "1"),
     ("lock_wait_timeout", "1"),
     // The application's own statements get it too.

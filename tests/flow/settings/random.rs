@@ -17,7 +17,7 @@ use super::{WORST_OF_MARIADB, WORST_OF_POSTGRESQL, delivers_each_event_once, kee
 const COMBINATIONS: usize = 2;
 
 /// Settings that no session of the host sets: its statements must work with any value.
-const OTHERS_OF_MARIADB: [(&str, &str); 20] = [
+const OTHERS_OF_MARIADB: [(&str, &str); 19] = [
     ("big_tables", "1"),
     ("collation_server", "'latin1_swedish_ci'"),
     ("default_week_format", "3"),
@@ -34,7 +34,6 @@ const OTHERS_OF_MARIADB: [(&str, &str); 20] = [
     ("max_sort_length", "64"),
     ("optimizer_search_depth", "1"),
     ("optimizer_switch", "'index_merge=off,mrr=on,materialization=off,derived_merge=off'"),
-    ("sort_buffer_size", "1024"),
     ("sql_auto_is_null", "1"),
     ("sql_notes", "0"),
     ("use_stat_tables", "'never'"),
