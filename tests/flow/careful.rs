@@ -8,7 +8,7 @@ use outbox::event::OwnerId;
 use outbox::poller::PollerConfig;
 use outbox::store::postgres::PostgresOptions;
 use outbox::store::{NewRow, Node, NodeStore as _, Ownership, PARTITIONS, PartitionStore as _, WriteStore as _};
-use outbox::{Mode, Outbox, OutboxBuilder, PostgresStore};
+use outbox::{Envelope, Mode, Outbox, OutboxBuilder, PostgresStore, Registration};
 use support::{Database, Harness, MySql, Postgres, Recorder, eventually};
 
 use crate::common::{HOUR, ROUTE, done, eager, orders};
@@ -24,11 +24,14 @@ fn host<D: Database>(store: D::Store, mode: Mode, recorder: &Recorder) -> Outbox
 
 /// Events that only a poller can find, in partitions that their owner has left.
 async fn left_behind<D: Database>(db: &D, count: u32) {
+    leave_behind(db, &orders(count)).await;
+}
+
+async fn leave_behind<D: Database>(db: &D, envelopes: &[Envelope]) {
     let (store, gone) = (db.another().await, OwnerId::generate("gone"));
     let node = Node::new(gone.clone(), "gone", "multi_node", "1");
     store.heartbeat(&node, Duration::from_millis(1)).await.expect("writes a heartbeat");
     store.keep_partitions(&gone, PARTITIONS, PARTITIONS).await.expect("takes");
-    let envelopes = orders(count);
     let rows: Vec<_> = envelopes.iter().map(|envelope| NewRow { envelope, claimed: false }).collect();
     store.write(&rows, &Ownership { owner: gone, lease: HOUR }).await.expect("writes");
 }
@@ -52,6 +55,26 @@ pub(crate) async fn a_host_claims_as_many_events_as_the_last_owner_can_have_had_
         host.shutdown().await;
         db.execute("DELETE FROM outbox_event").await;
     }
+}
+
+/// More events of the slow listener wait in the table than any host has in flight, in front of the others.
+pub(crate) async fn events_behind_those_of_a_slow_listener_are_claimed<D: Database>(db: &D) {
+    let others = (0..5).map(|number| Envelope::new("Other").json(&number).expect("a good envelope"));
+    leave_behind(db, &orders(100).into_iter().chain(others).collect::<Vec<_>>()).await;
+    let (slow, quick) = (Recorder::held(), Recorder::done());
+    let poller = PollerConfig { batch_size: BATCH, drain_batch_size: BATCH, ..eager() };
+    let (deadline, lease) = (HOUR, HOUR * 2);
+    let dispatcher = DispatcherConfig { workers: 16, cold_queue: 4, deadline, lease, ..DispatcherConfig::default() };
+    let one_call = Registration::new(ROUTE.try_into().expect("good names"), slow.listener()).concurrency(1);
+    let host = Outbox::builder(db.another().await).mode(Mode::MultiNode).poller(poller).dispatcher(dispatcher);
+
+    let host = host.registration(one_call).listener("Other", quick.listener()).start().await.expect("starts");
+
+    done(db, 5).await;
+    assert_eq!(db.number("SELECT count(*) FROM outbox_event WHERE status = 1 AND claim_seq > 1").await, 5);
+    assert_eq!((slow.count(), quick.count()), (1, 5));
+    slow.finish(100);
+    host.shutdown().await;
 }
 
 /// The first 20 of 40 events are locked, more than the last owner can have had in flight.

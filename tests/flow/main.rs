@@ -118,6 +118,7 @@ on_every_database! {
     changes::a_host_without_a_label_is_named_after_its_machine,
     changes::a_replay_of_many_events_hides_no_swap_of_the_last_hour,
     careful::a_host_claims_as_many_events_as_the_last_owner_can_have_had_in_flight,
+    careful::events_behind_those_of_a_slow_listener_are_claimed,
     rolling::a_host_whose_plugin_did_not_load_kills_nothing_that_it_might_have_answered,
     rolling::a_host_without_any_listener_parks_what_is_due,
     rolling::a_route_is_noted_before_its_host_has_started,

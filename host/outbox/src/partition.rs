@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-pub(crate) use self::careful::Careful;
+pub(crate) use self::careful::{Careful, CarefulRead, Reached};
 pub(crate) use self::hold::Hold;
 use self::lease::Lease;
 pub(crate) use self::lease::own_lease_end;
@@ -25,7 +25,7 @@ pub(crate) use self::session::{GONE_AFTER, SessionProof};
 pub(crate) use self::share::Share;
 use self::slots::Slots;
 use crate::event::OwnerId;
-use crate::store::{HeldPartition, PARTITIONS, Position, Store, StoreError};
+use crate::store::{HeldPartition, PARTITIONS, Store, StoreError};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -44,7 +44,8 @@ pub(crate) struct Partitions {
     share: Share,
     /// Whether a call must have ended before another host may begin one.
     keeps_order: bool,
-    /// How many events are delivered carefully after a host went without giving its partitions back.
+    /// How many events are delivered carefully after a host went without giving its partitions back. Events that wait for a call slot are
+    /// not counted.
     careful_for: usize,
     slots: Slots,
     lease: Lease,
@@ -106,7 +107,7 @@ struct State {
 
 impl Partitions {
     /// `keeps_order`: whether a call must have ended before another host may begin one. `careful_for`: how many events a host may
-    /// have in hand when it goes.
+    /// have in flight when it goes, without those that wait for a call slot.
     pub(crate) fn new(share: Share, keeps_order: bool, careful_for: usize) -> Self {
         Self {
             share,
@@ -153,10 +154,9 @@ impl Partitions {
         !self.lock().leaving.is_empty()
     }
 
-    /// Notes how a careful read ended: this many events were claimed, and `reached` is the last event if there may be more. Once
-    /// the last owner cannot have had more in flight, the partitions are read as usual.
-    pub(crate) fn note_careful_read(&self, read: &Careful, claimed: usize, reached: Option<Position>) {
-        self.lock().careful.note(read, claimed, reached);
+    /// Notes how a careful read ended. Once the last owner cannot have had more events in flight, the partitions are read as usual.
+    pub(crate) fn note_careful_read(&self, read: &Careful, ended: CarefulRead) {
+        self.lock().careful.note(read, ended);
     }
 
     /// Whether this host is about to stop.

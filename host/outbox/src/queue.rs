@@ -239,6 +239,11 @@ impl Queue {
         Room { bytes: free.bytes.max(1), ..free }
     }
 
+    /// How many cold events wait for a call slot.
+    pub(crate) fn cold_waiting_for_slots(&self) -> usize {
+        self.lock().call_queues.waiting(Via::Cold)
+    }
+
     /// Whether the call queue of any listener takes no more cold events. Further ones go back to the table.
     pub(crate) fn one_is_full(&self) -> bool {
         self.lock().call_queues.one_is_full(self.limits)

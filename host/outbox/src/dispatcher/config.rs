@@ -119,6 +119,7 @@ impl DispatcherConfig {
 
     /// The `room` that this host reports: twice the cold events that it has in flight if no listener is slow. The factor allows for a host
     /// with a larger configuration. Events that wait for the call slots of slow listeners are not counted: there may be any number of them.
+    /// A host that takes over the partitions of another one does not count them either.
     pub(crate) fn reported_room(&self) -> usize {
         self.cold_queue.saturating_add(self.workers).saturating_mul(2)
     }

@@ -17,6 +17,11 @@ const LEASE: Duration = Duration::from_secs(30);
 /// An event behind which there may be more.
 const FURTHER: Position = Position { due_at: Timestamp::from_micros(1), sequence: 1 };
 
+/// A careful read that claimed this many events.
+fn claimed(claimed: usize, reached: Reached) -> CarefulRead {
+    CarefulRead { claimed, waiting: 0, reached }
+}
+
 /// A table, whose clock the test sets.
 struct Table {
     store: SqliteStore,
@@ -250,10 +255,10 @@ async fn what_an_owner_left_is_claimed_carefully_until_it_cannot_have_had_more_i
         all,
         "the first of them, too, which is taken by a statement of its own"
     );
-    second.partitions.note_careful_read(&second.partitions.open().careful, 60, Some(FURTHER));
+    second.partitions.note_careful_read(&second.partitions.open().careful, claimed(60, Reached::Event(FURTHER)));
     second.keep(1).await;
     assert_eq!(second.partitions.open().careful.numbers(), all, "a beat changes nothing");
-    second.partitions.note_careful_read(&second.partitions.open().careful, 40, Some(FURTHER));
+    second.partitions.note_careful_read(&second.partitions.open().careful, claimed(40, Reached::Event(FURTHER)));
     assert!(second.partitions.open().careful.is_empty(), "as many as it can have had in hand");
 }
 
@@ -264,7 +269,7 @@ async fn partitions_that_were_empty_once_are_as_the_others() {
     first.keep(1).await;
     table.clock.advance(LEASE);
     second.keep(1).await;
-    second.partitions.note_careful_read(&second.partitions.open().careful, 1, None);
+    second.partitions.note_careful_read(&second.partitions.open().careful, claimed(1, Reached::End));
     assert!(second.partitions.open().careful.is_empty());
 }
 
@@ -374,7 +379,7 @@ async fn partitions_whose_taking_nobody_told_of_are_claimed_carefully() {
 
     host.keep(1).await;
     assert_eq!(host.partitions.open().careful.numbers().len(), usize::from(PARTITIONS));
-    host.partitions.note_careful_read(&host.partitions.open().careful, 0, None);
+    host.partitions.note_careful_read(&host.partitions.open().careful, claimed(0, Reached::End));
     host.keep(1).await;
     assert!(host.partitions.open().careful.is_empty(), "told of now");
 }

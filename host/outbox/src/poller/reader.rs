@@ -10,7 +10,7 @@ use self::front::FrontRead;
 use super::intake::{Accepted, Claims, Intake, bytes_of};
 use super::schedule::{Ended, Schedule};
 use super::{BATCH_BYTES, Polled};
-use crate::partition::Careful;
+use crate::partition::{Careful, CarefulRead, Reached};
 use crate::queue::Room;
 use crate::store::{Position, ReadRequest, StoreError};
 
@@ -90,18 +90,20 @@ impl Reader {
         Ok((if full && accepted > 0 { Polled::Full } else { Polled::Drained }, accepted))
     }
 
-    /// Reads due events of partitions that their last owner did not give back, and claims and queues them. Returns how many were queued or
-    /// settled.
+    /// Reads due events of partitions that their last owner did not give back, and claims and queues them. Also returns how many were
+    /// queued or settled.
     pub(super) async fn read_carefully(
         &mut self,
         careful: &Careful,
         limit: u32,
         max_bytes: usize,
-    ) -> Result<usize, StoreError> {
+    ) -> Result<(Polled, usize), StoreError> {
         let in_flight = self.intake.in_flight.clone();
         // Held until the events of this read have been accepted.
         let reading = in_flight.begin_read();
         let request = self.request(careful.numbers(), careful.after(), limit, max_bytes, true);
+        // A busy listener may have any number of events in the table, in front of the event that stopped the last owner.
+        let request = ReadRequest { busy: self.intake.busy.leave_out(), ..request };
         let (read, claims) = read_due(&*self.intake.store, &request, Claims::All, &self.intake.metrics).await?;
         let answered_at = Instant::now();
         let full = self.count_read(read.len(), bytes_of(&read), limit, max_bytes);
@@ -111,10 +113,17 @@ impl Reader {
             accepted => self.note_accepted(accepted),
         };
         drop(reading);
-        // In one queue, the front is read again until it can be claimed.
+        // In one queue, the front is read again until it can be claimed. No event may overtake it.
         let is_front_locked = accepted == 0 && self.intake.is_one_queue();
-        self.intake.partitions.note_careful_read(careful, accepted, last.filter(|_| full || is_front_locked));
-        Ok(accepted)
+        let reached = match last.filter(|_| full || is_front_locked) {
+            Some(last) => Reached::Event(last),
+            None if request.busy.is_empty() => Reached::End,
+            None => Reached::EndWithoutBusy,
+        };
+        let waiting = self.intake.queue.cold_waiting_for_slots();
+        self.intake.partitions.note_careful_read(careful, CarefulRead { claimed: accepted, waiting, reached });
+        let rests = is_front_locked || reached == Reached::EndWithoutBusy;
+        Ok((if rests { Polled::Drained } else { Polled::Full }, accepted))
     }
 
     /// Notes how the claims of a read ended, unless an earlier one of this turn failed. Returns how many events were accepted.

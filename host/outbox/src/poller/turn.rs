@@ -155,23 +155,22 @@ impl Poller {
             }
             Way::Carefully { .. } if !self.reader.may_deliver() => Ok((Polled::Drained, 0)),
             Way::Carefully { careful, others } if others.is_empty() || self.reader.intake.is_one_queue() => {
-                let accepted = self.reader.read_carefully(&careful, limit, max_bytes).await?;
-                // In one queue, no event may overtake the front.
-                let is_stopped = accepted == 0 && self.reader.intake.is_one_queue();
-                Ok((if is_stopped { Polled::Drained } else { Polled::Full }, accepted))
+                self.reader.read_carefully(&careful, limit, max_bytes).await
             }
             Way::Carefully { careful, others } => {
                 let may_read = self.chores.read_carefully.may_run();
                 let read = if may_read { Some(self.reader.read_carefully(&careful, limit, max_bytes).await) } else { None };
-                if let Some(Ok(accepted @ 1..)) = read {
+                if let Some(Ok((Polled::Full, accepted @ 1..))) = read {
                     self.chores.read_carefully.note(Some(Ok(true)), &self.reader.intake);
                     return Ok((Polled::Full, accepted));
                 }
+                let claimed = read.as_ref().and_then(|read| read.as_ref().ok()).map_or(0, |(_, accepted)| *accepted);
+                let limit = limit.saturating_sub(u32::try_from(claimed).unwrap_or(u32::MAX)).max(1);
                 // Rows of the abandoned partitions may be locked or refused. The other partitions do not wait for these rows.
                 let (polled, accepted) = self.reader.read(others, limit, max_bytes).await?;
-                let is_read = matches!(read, Some(Ok(_)));
+                let may_be_more = matches!(read, Some(Ok((Polled::Full, _))));
                 self.chores.read_carefully.note(read.map(|read| read.map(|_| true)), &self.reader.intake);
-                Ok((if is_read { Polled::Full } else { polled }, accepted))
+                Ok((if may_be_more { Polled::Full } else { polled }, claimed + accepted))
             }
             Way::Read(partitions) => self.reader.read(partitions, limit, max_bytes).await,
         }

@@ -209,10 +209,14 @@ impl CallQueues {
         self.queues.values().any(|call_queue| call_queue.is_full(Via::Cold, limits, now))
     }
 
+    /// How many events wait for a slot.
+    pub(super) fn waiting(&self, via: Via) -> usize {
+        self.queues.values().map(|call_queue| call_queue.queued(via).events).sum()
+    }
+
     /// How many events wait or are ready.
     pub(super) fn depth(&self, via: Via) -> usize {
-        let waiting: usize = self.queues.values().map(|call_queue| call_queue.queued(via).events).sum();
-        waiting + self.ready.iter().filter(|delivery| delivery.via == via).count()
+        self.waiting(via) + self.ready.iter().filter(|delivery| delivery.via == via).count()
     }
 
     /// Takes out the cold events that wait for a slot and that `is_wanted` selects.
