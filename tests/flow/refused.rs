@@ -433,6 +433,39 @@ async fn events_that_need_no_claim_are_read_while_the_database_takes_no_claim_on
     host.shutdown().await;
 }
 
+/// More events than the poller reads within a second, after which a read usually returns to the front.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_behind_thousands_that_cannot_be_claimed_are_delivered_on_postgres() {
+    const LEFT: u32 = 5_000;
+    const OTHERS: u32 = 20;
+    let (db, recorder) = (Postgres::fresh().await, Recorder::done());
+    let gone = Ownership { owner: OwnerId::generate("gone"), lease: HOUR };
+    let left = orders(LEFT);
+    let rows: Vec<_> = left.iter().map(|envelope| NewRow { envelope, claimed: true }).collect();
+    for some in rows.chunks(1_000) {
+        db.store().write(some, &gone).await.expect("writes");
+    }
+    db.let_pass(HOUR * 2).await;
+    let body = "BEGIN RAISE EXCEPTION 'no right' USING ERRCODE = 'insufficient_privilege'; END";
+    db.execute(&format!("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$")).await;
+    let when = "FOR EACH ROW WHEN (length(OLD.aggregate_id) < 6) EXECUTE FUNCTION refuse()";
+    db.execute(&format!("CREATE TRIGGER refused BEFORE UPDATE ON outbox_event {when}")).await;
+    let others: Vec<Envelope> = (100_000..100_000 + OTHERS).map(order).collect();
+    let rows: Vec<_> = others.iter().map(|envelope| NewRow { envelope, claimed: false }).collect();
+    let nobody = Ownership { owner: OwnerId::generate("producer"), lease: HOUR };
+    db.store().write(&rows, &nobody).await.expect("writes");
+
+    let host = outbox(&db).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+
+    done(&db, u64::from(OTHERS)).await;
+    assert!(host.metrics().counts().db_errors > 0, "the claims are refused");
+    assert_eq!(recorder.count(), usize::try_from(OTHERS).expect("small"), "no other event is delivered without a claim");
+    allow(&db).await;
+    done(&db, u64::from(LEFT + OTHERS)).await;
+    assert_eq!(recorder.count(), usize::try_from(LEFT + OTHERS).expect("small"), "nothing was delivered twice");
+    host.shutdown().await;
+}
+
 /// Parked events of all routes are unparked by one statement, and the poller sends it beside its reads.
 pub(crate) async fn a_parked_event_that_cannot_be_changed_keeps_neither_other_routes_nor_the_poller_waiting<D: Database>(
     db: &D,

@@ -84,10 +84,13 @@ impl Reader {
         self.schedule.cursor.read(Ended { last: read.last().map(|last| last.position), more: full, asked_at, answered_at });
         let accepted = self.intake.accept_read(read, answered_at, claims, self.may_claim).await?;
         drop(reading);
+        // While claims fail, the next batch may have events that need no claim.
+        let left_unclaimed = accepted.left_unclaimed;
         let accepted = self.note_accepted(accepted);
         // If no event of a full batch was accepted, for example because other transactions have locked the rows, the next batch would be
         // the same.
-        Ok((if full && accepted > 0 { Polled::Full } else { Polled::Drained }, accepted))
+        let is_full = full && (accepted > 0 || left_unclaimed);
+        Ok((if is_full { Polled::Full } else { Polled::Drained }, accepted))
     }
 
     /// Reads due events of partitions that their last owner did not give back, and claims and queues them. Also returns how many were
@@ -127,7 +130,7 @@ impl Reader {
     }
 
     /// Notes how the claims of a read ended, unless an earlier one of this turn failed. Returns how many events were accepted.
-    fn note_accepted(&mut self, Accepted { count, claims }: Accepted) -> usize {
+    fn note_accepted(&mut self, Accepted { count, claims, .. }: Accepted) -> usize {
         if claims.is_some() && !matches!(self.claims, Some(Err(_))) {
             self.claims = claims;
         }

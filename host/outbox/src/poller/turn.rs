@@ -35,6 +35,7 @@ impl Poller {
         let unparked = if self.unparks(begins) { Some(self.unparking.step(&mut self.reader).await) } else { None };
         let unblocked = if self.chores.unblock.may_run() { Some(self.unblock(begins).await) } else { None };
         self.reader.may_claim = self.chores.claim.may_run();
+        self.reader.schedule.cursor.note_claims(self.chores.claim.is_failing(), self.reader.may_claim);
         let taken = self.take(begins).await;
         let claims = self.reader.claims.take().or_else(|| self.reader.may_claim.then_some(Ok(false)));
         let cannot_claim = matches!(&claims, Some(Err(error)) if !error.is_pool_exhausted());

@@ -33,6 +33,8 @@ pub(crate) struct Accepted {
     pub(crate) count: usize,
     /// How the claims of these events ended, and whether there were any. `None` in the ordered modes, and if no event may be claimed.
     pub(crate) claims: Option<Result<bool, StoreError>>,
+    /// Without an order: whether events are left in the table until claims succeed.
+    pub(crate) left_unclaimed: bool,
 }
 
 impl Intake {
@@ -92,11 +94,12 @@ impl Intake {
             }
         }
         if self.order.is_some() {
-            return Ok(Accepted { count: self.accept_in_order(taken, to_claim, holds).await?, claims: None });
+            return Ok(Accepted { count: self.accept_in_order(taken, to_claim, holds).await?, ..Accepted::default() });
         }
         let queued = self.queue_placed(taken).await;
         if !may_claim {
-            return Ok(Accepted { count: queued, claims: None });
+            let left_unclaimed = !(to_claim.is_empty() && unreadable.is_empty());
+            return Ok(Accepted { count: queued, claims: None, left_unclaimed });
         }
         let fences: Vec<Fence> = to_claim.into_iter().map(|(fence, _)| fence).collect();
         let (claimed, ended) = match self.claim(&fences, &mut holds).await {
@@ -109,7 +112,8 @@ impl Intake {
             Err(error) => (0, Err(error)),
         };
         let unreadable = self.claim_unreadable(&unreadable, &mut holds).await;
-        Ok(Accepted { count: queued + claimed + unreadable, claims: Some(ended) })
+        let left_unclaimed = ended.is_err();
+        Ok(Accepted { count: queued + claimed + unreadable, claims: Some(ended), left_unclaimed })
     }
 
     /// Whether the database has refused the claim of one of these rows, so that it rests.

@@ -45,6 +45,9 @@ pub(crate) struct Cursor {
     again: bool,
     /// How many events this host had ever dropped without an outcome, as of the last read.
     ever_dropped: u64,
+    /// Whether claims fail now, and whether the next read retries them.
+    claims_fail: bool,
+    retries_claims: bool,
 }
 
 /// How a read ended.
@@ -70,7 +73,9 @@ impl Cursor {
     pub(crate) fn next(&mut self, now: Instant, beside: bool) -> (Option<Position>, bool) {
         let slow = self.rest_of_a_slow_front();
         let is_due = self.is_due(now, slow.unwrap_or(FRONT_EVERY));
-        if slow.is_some() && self.after.is_none() && (beside || !is_due) {
+        if self.retries_claims && self.after.is_none() && !self.front_took_long() {
+            // The events at the front need a claim. A read of others would look as if no event needed one.
+        } else if slow.is_some() && self.after.is_none() && (beside || !is_due) {
             self.after = self.furthest.map(|last| Position { due_at: last.due_at.minus(LATE_COMMITS_WITHIN), sequence: 0 });
         } else if is_due && !(beside && slow.is_some()) {
             self.after = None;
@@ -98,9 +103,19 @@ impl Cursor {
         std::mem::replace(&mut self.ever_dropped, ever_dropped) != ever_dropped
     }
 
-    /// How long to skip a slow front. `None` if the front is not slow, or if every read is slow.
+    /// Notes whether claims fail now, and whether the next read may claim events.
+    pub(crate) fn note_claims(&mut self, fail: bool, may_claim: bool) {
+        (self.claims_fail, self.retries_claims) = (fail, fail && may_claim);
+    }
+
+    fn front_took_long(&self) -> bool {
+        self.front_took >= SLOW_FRONT && self.other_took.is_none_or(|other| self.front_took >= 2 * other)
+    }
+
+    /// How long to skip a slow front. `None` if the front is not slow, or if every read is slow. While claims fail, the front counts as
+    /// slow: it may have any number of events that need a claim, and a read that returned to it would not get past them.
     pub(crate) fn rest_of_a_slow_front(&self) -> Option<Duration> {
-        let is_slow = self.front_took >= SLOW_FRONT && self.other_took.is_none_or(|other| self.front_took >= 2 * other);
+        let is_slow = self.front_took_long() || self.claims_fail;
         is_slow.then(|| (SLOW_FRONT_REST_FACTOR * self.front_took).clamp(FRONT_EVERY, SLOW_FRONT_LONGEST_REST))
     }
 
@@ -264,6 +279,29 @@ mod tests {
         assert_eq!(reads.read(None, false), (None, true));
         reads.cursor.begin_again();
         assert_eq!(reads.read(None, false), (None, true), "something is due again that was due before");
+    }
+
+    #[test]
+    fn while_claims_fail_reads_do_not_return_to_the_events_that_need_one() {
+        let mut reads = Reads { beside: true, ..Reads::new() };
+        assert_eq!(reads.read(position(50), true), (None, false));
+        reads.cursor.note_claims(true, false);
+        for number in 1..=5 {
+            reads.now += SECOND;
+            let (last, next) = (position(50 * number), position(50 * (number + 1)));
+            assert_eq!(reads.read(next, true), (last, false), "each read begins behind the last event");
+        }
+        assert!(reads.cursor.front_is_due(reads.now), "the front is read beside");
+        assert_eq!(reads.front(QUICK, position(50), true), None);
+
+        assert_eq!(reads.read(position(300), false), (position(300), false));
+        assert_eq!(reads.read(position(300), false), (before(), true), "behind the front");
+        reads.cursor.note_claims(true, true);
+        assert_eq!(reads.read(position(50), true), (None, true), "claims are retried at the front");
+
+        reads.cursor.note_claims(false, true);
+        reads.now += SECOND;
+        assert_eq!(reads.read(position(50), true), (None, true), "its events can be claimed");
     }
 
     #[test]
