@@ -23,8 +23,8 @@ pub(crate) struct Reader {
     /// Without an order: whether the reads of this turn may claim events. Otherwise they leave the events that need a claim in the table.
     /// Set by each turn before it reads.
     pub(super) may_claim: bool,
-    /// How the claims of the last read of this turn ended, or of an earlier read if they failed, and whether there were any. `None` if no
-    /// read was accepted, in the ordered modes, and if no event may be claimed. The turn takes it after its reads, even if one failed.
+    /// How the claims of the reads of this turn ended, and whether there were any. `None` if no read was accepted, in the ordered modes,
+    /// and if no event may be claimed. The turn takes it after its reads, even if one failed.
     pub(super) claims: Option<Result<bool, StoreError>>,
 }
 
@@ -129,11 +129,9 @@ impl Reader {
         Ok((if rests { Polled::Drained } else { Polled::Full }, accepted))
     }
 
-    /// Notes how the claims of a read ended, unless an earlier one of this turn failed. Returns how many events were accepted.
+    /// Notes how the claims of a read ended. Returns how many events were accepted.
     fn note_accepted(&mut self, Accepted { count, claims, .. }: Accepted) -> usize {
-        if claims.is_some() && !matches!(self.claims, Some(Err(_))) {
-            self.claims = claims;
-        }
+        self.claims = of_both(self.claims.take(), claims);
         count
     }
 
@@ -176,5 +174,36 @@ impl Reader {
             (false, _) => metrics.reads_partial.increment(),
         }
         full
+    }
+}
+
+/// How the claims of two reads ended, and whether there were any.
+fn of_both(
+    first: Option<Result<bool, StoreError>>,
+    second: Option<Result<bool, StoreError>>,
+) -> Option<Result<bool, StoreError>> {
+    match (first, second) {
+        (Some(Ok(first)), Some(Ok(second))) => Some(Ok(first || second)),
+        (Some(Err(error)), _) | (_, Some(Err(error))) => Some(Err(error)),
+        (first, second) => first.or(second),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claims_of_one_turn_have_succeeded_if_one_was_sent_and_none_failed() {
+        let failed = || Err(StoreError::Failed { action: "test", source: sqlx::Error::RowNotFound });
+        for (first, second) in [(true, false), (false, true), (true, true)] {
+            assert!(matches!(of_both(Some(Ok(first)), Some(Ok(second))), Some(Ok(true))), "{first}, {second}");
+            assert!(matches!(of_both(Some(Ok(first)), Some(failed())), Some(Err(_))), "{first}");
+            assert!(matches!(of_both(Some(failed()), Some(Ok(second))), Some(Err(_))), "{second}");
+        }
+        assert!(matches!(of_both(Some(Ok(false)), Some(Ok(false))), Some(Ok(false))));
+        assert!(matches!(of_both(Some(Ok(true)), None), Some(Ok(true))));
+        assert!(matches!(of_both(None, Some(Ok(true))), Some(Ok(true))));
+        assert!(of_both(None, None).is_none());
     }
 }
