@@ -1,7 +1,10 @@
 //! Outcomes that the database stores while the connection breaks before its answer.
 
+use std::time::Duration;
+
+use outbox::store::postgres::PostgresOptions;
 use outbox::{MySqlStore, Outbox, PostgresStore, Status};
-use support::{Database, MySql, Network, Postgres, Proxy, Recorder, eventually};
+use support::{Database, MySql, Network, Postgres, Proxy, Recorder, Scrape, eventually};
 
 use crate::common::{ROUTE, at_rest, commit_one, drowsy, reaches, row};
 use crate::silence::server_of;
@@ -29,13 +32,22 @@ async fn does_not_count_as_dropped<D: Database>(db: &D, store: D::Store, proxy: 
     let recorder = Recorder::held();
     let host = Outbox::single_node(store).poller(drowsy()).listener(ROUTE, recorder.listener());
     let host = host.start().await.expect("starts");
-    let (mut rounds, mut is_answer_lost) = (0, false);
-    while !is_answer_lost {
-        assert!(rounds < MOST_ROUNDS, "no outcome was stored without an answer");
-        rounds += 1;
+
+    let events = lose_an_answer(db, &host, &recorder, proxy).await;
+    proxy.set(Network::Pass);
+    at_rest(&host).await;
+
+    assert_eq!(recorder.count(), events, "no event is delivered twice");
+    assert_eq!(host.metrics().counts().fenced_outcomes, 0);
+    host.shutdown().await;
+}
+
+/// Delivers events until an outcome is stored without an answer. The network is cut then. Returns how many events were delivered.
+async fn lose_an_answer<D: Database>(db: &D, host: &Outbox<D::Store>, recorder: &Recorder, proxy: &Proxy) -> usize {
+    for round in 1..=MOST_ROUNDS {
         // The first of two outcomes prepares the statement.
         for cuts in [false, true] {
-            let id = commit_one(&host).await;
+            let id = commit_one(host).await;
             recorder.started().await;
             let errors = host.metrics().counts().db_errors;
             if cuts {
@@ -44,15 +56,40 @@ async fn does_not_count_as_dropped<D: Database>(db: &D, store: D::Store, proxy: 
             recorder.finish(1);
             if cuts {
                 eventually("a statement fails", async || host.metrics().counts().db_errors > errors).await;
-                is_answer_lost = row(db, id).await.status == Status::Done;
+                if row(db, id).await.status == Status::Done {
+                    return 2 * round;
+                }
                 proxy.set(Network::Pass);
             }
             reaches(db, id, Status::Done).await;
-            at_rest(&host).await;
+            at_rest(host).await;
         }
     }
+    panic!("no outcome was stored without an answer");
+}
 
-    assert_eq!(recorder.count(), 2 * rounds, "no event is delivered twice");
+/// The outcome waits apart until the lock of the whole table ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outcome_that_was_stored_without_an_answer_and_waited_for_a_lock_does_not_count_as_dropped_on_postgres() {
+    let db = Postgres::fresh().await;
+    let proxy = Proxy::in_front_of(server_of(db.url())).await;
+    let mut options = PostgresOptions::from_url(&proxy.url(db.url())).expect("good");
+    options.lock_timeout = Duration::from_millis(100);
+    let (store, recorder) = (PostgresStore::connect_with(options).await.expect("connects"), Recorder::held());
+    let host = Outbox::single_node(store).poller(drowsy()).listener(ROUTE, recorder.listener());
+    let host = host.start().await.expect("starts");
+    let locked = || Scrape::of(&host.prometheus()).value("outbox_outcomes_apart{obstacle=\"locked\"}");
+
+    let events = lose_an_answer(&db, &host, &recorder, &proxy).await;
+    let mut other = sqlx::PgPool::connect(db.url()).await.expect("connects").begin().await.expect("begins");
+    db.run_on(&mut other, "LOCK TABLE outbox_event IN SHARE MODE").await;
+    proxy.set(Network::Pass);
+    eventually("the outcome waits apart", async || locked() == Some(1.0)).await;
+    other.rollback().await.expect("unlocks");
+    eventually("no outcome waits apart", async || locked() == Some(0.0)).await;
+
+    at_rest(&host).await;
+    assert_eq!(recorder.count(), events, "no event is delivered twice");
     assert_eq!(host.metrics().counts().fenced_outcomes, 0);
     host.shutdown().await;
 }

@@ -8,7 +8,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::obstacle::Apart;
 use crate::event::{Effects, Event, Fence};
 use crate::queue::{Delivery, Mark, Turn};
-use crate::store::{AttemptCost, Settled, Settlement};
+use crate::store::{AttemptCost, Settled, Settlement, StoreError};
 
 /// What is to be written of one delivery: its settlement, and what its listener did beside.
 #[derive(Clone, Debug)]
@@ -58,6 +58,15 @@ pub(super) struct Held {
     pub(super) if_not_taken: IfNotTaken,
     /// Why it waits apart from the others, if it does.
     pub(super) apart: Option<Box<Apart>>,
+    /// Whether the answer to an earlier try was lost: that try may have stored the outcome.
+    pub(super) is_answer_lost: bool,
+}
+
+impl Held {
+    /// Notes that a try to store the outcome failed.
+    pub(super) fn note_failure(&mut self, error: &StoreError) {
+        self.is_answer_lost |= matches!(error, StoreError::Disconnected { .. });
+    }
 }
 
 impl Completion {
@@ -120,6 +129,16 @@ impl Batch {
         self.settled.len()
     }
 
+    /// Notes that a try to store these outcomes failed.
+    pub(super) fn note_failure(&mut self, error: &StoreError) {
+        self.held.iter_mut().for_each(|held| held.note_failure(error));
+    }
+
+    /// Whether an earlier try may have stored one of these outcomes, although its answer was lost.
+    pub(super) fn may_be_stored(&self) -> bool {
+        self.held.iter().any(|held| held.is_answer_lost)
+    }
+
     /// Takes out those whose `seq` is one of these.
     pub(super) fn take(&mut self, sequences: &HashSet<u64>) -> Vec<Completion> {
         let (taken, left) = self.drain().partition(|one| sequences.contains(&one.settled.fence.sequence));
@@ -148,6 +167,21 @@ mod tests {
     use super::*;
     use crate::event::Envelope;
     use crate::queue::{InFlight, Via};
+
+    #[test]
+    fn a_lost_answer_is_remembered_when_a_batch_is_divided() {
+        let outcomes = (1..=4).map(|sequence| Completion::claim(Fence::new(sequence, 2, 3), Settlement::Done));
+        let mut batch = Batch::with_capacity(4);
+        batch.extend(outcomes);
+        batch.note_failure(&StoreError::Locked { action: "test", source: sqlx::Error::RowNotFound });
+        assert!(!batch.may_be_stored());
+
+        batch.note_failure(&StoreError::Disconnected { action: "test", source: sqlx::Error::RowNotFound });
+        let half = batch.split_half();
+        let apart = batch.take(&HashSet::from([1]));
+
+        assert!(half.iter().chain(&apart).all(|one| one.held.is_answer_lost) && batch.may_be_stored());
+    }
 
     #[test]
     fn the_outcome_of_a_dead_event_keeps_neither_payload_nor_headers() {

@@ -23,11 +23,8 @@ const CONFLICT_MICROS: std::ops::Range<u64> = 500..10_000;
 
 /// What became of outcomes that were to be stored in one transaction.
 enum Tried {
-    Stored {
-        committed: Vec<Committed>,
-        /// Whether an earlier try may have stored them, although its answer was lost.
-        may_have_stored: bool,
-    },
+    /// The database's answer to each.
+    Stored(Vec<Committed>),
     /// The database refused at least one of them.
     Refused(StoreError),
     /// Another transaction has locked a plugin's state, or the id of an emitted event.
@@ -51,14 +48,14 @@ impl Settler {
             let later = waiting.split_off(together.min(waiting.len()));
             let mut now = std::mem::replace(&mut waiting, later);
             match self.commit(&mut now, round, apart).await {
-                Tried::Stored { committed, may_have_stored } => {
+                Tried::Stored(committed) => {
                     let unchanged = self.unchanged(&now, &committed).await;
                     for (completion, committed) in now.into_iter().zip(committed) {
                         if unchanged.contains(&completion.settled.fence.sequence) {
                             let unplaced = self.set_apart(vec![completion], &Obstacle::Unchanged, round, apart);
                             completions.extend(unplaced.into_iter().map(held_up));
                         } else {
-                            self.ended(completion, committed, may_have_stored, completions).await;
+                            self.ended(completion, committed, completions).await;
                         }
                     }
                 }
@@ -113,13 +110,7 @@ impl Settler {
     }
 
     /// Deals with the database's answer to one outcome.
-    async fn ended(
-        &self,
-        mut completion: Completion,
-        committed: Committed,
-        may_have_stored: bool,
-        completions: &mut Vec<Completion>,
-    ) {
+    async fn ended(&self, mut completion: Completion, committed: Committed, completions: &mut Vec<Completion>) {
         let effects = completion.effects.take();
         match committed {
             Committed::Conflict => {
@@ -138,11 +129,11 @@ impl Settler {
                 self.conclude(&mut batch_of(vec![completion]), Some(0), completions);
             }
             Committed::Fenced => {
-                let settled = completion.settled.clone();
+                let (settled, is_answer_lost) = (completion.settled.clone(), completion.held.is_answer_lost);
                 self.conclude(&mut batch_of(vec![completion]), Some(1), completions);
                 // If an earlier try was committed, its emitted events are in the table.
                 self.wake.now();
-                let dropped = if may_have_stored { self.unstored(std::slice::from_ref(&settled)).await } else { 1 };
+                let dropped = if is_answer_lost { self.unstored(std::slice::from_ref(&settled)).await } else { 1 };
                 self.metrics.fenced_outcomes.add(dropped);
                 fenced_off(dropped);
             }
@@ -158,13 +149,13 @@ impl Settler {
             let error = match self.store.settle_with_effects(&settled).await {
                 Ok(committed) => {
                     self.metrics.storing.succeeded();
-                    let may_have_stored = trying.may_have_stored();
                     trying.stored(completions.len());
-                    return Tried::Stored { committed, may_have_stored };
+                    return Tried::Stored(committed);
                 }
                 Err(error) => error,
             };
             self.metrics.db_error(&error);
+            completions.iter_mut().for_each(|one| one.held.note_failure(&error));
             let is_held_up = matches!(error, StoreError::Locked { .. } | StoreError::PartitionsMoved { .. });
             if is_held_up
                 && let Ok(locked) = self.locked(completions.iter().map(|one| &one.settled)).await
@@ -180,7 +171,7 @@ impl Settler {
             if matches!(error, StoreError::PartitionsMoved { .. }) && self.set_unchanged_apart(completions, round, apart).await
             {
                 trying.abandoned();
-                return Tried::Stored { committed: Vec::new(), may_have_stored: false };
+                return Tried::Stored(Vec::new());
             }
             if is_held_up {
                 trying.abandoned();
@@ -199,7 +190,7 @@ impl Settler {
                 completions.append(&mut self.set_apart(alone, &Obstacle::Refused(crate::chain(&error).into()), round, apart));
                 if completions.is_empty() {
                     trying.abandoned();
-                    return Tried::Stored { committed: Vec::new(), may_have_stored: false };
+                    return Tried::Stored(Vec::new());
                 }
             }
             if let Some(one) = completions.first() {

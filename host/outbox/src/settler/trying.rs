@@ -30,8 +30,6 @@ pub(super) struct Trying<'a> {
     since: Instant,
     failed: bool,
     losses: Losses,
-    /// Whether an answer of the database was lost: that try may have stored its outcomes.
-    is_answer_lost: bool,
     /// Whether the database answered right after the last loss, so that the rows of the batch may be the reason.
     is_lost_by_rows: bool,
     /// Whether the database refuses the same statement for no row. `None` if it was not asked yet.
@@ -49,7 +47,6 @@ impl<'a> Trying<'a> {
             since: Instant::now(),
             failed: false,
             losses: Losses::default(),
-            is_answer_lost: false,
             is_lost_by_rows: false,
             fails_without_rows: None,
         })
@@ -87,15 +84,9 @@ impl<'a> Trying<'a> {
 
     /// Notes a failure. After repeated losses of the connection this asks the database something else about the same rows.
     pub(super) async fn note_failure(&mut self, sequences: &[u64], error: &StoreError) {
-        self.is_answer_lost |= matches!(error, StoreError::Disconnected { .. });
         let settler = self.settler;
         let answers = async { !settler.must_give_up() && settler.store.locked(sequences).await.is_ok() };
         self.is_lost_by_rows = self.losses.note(error, self.round == Round::Again, answers).await;
-    }
-
-    /// Whether an earlier try may have stored outcomes of the batch unnoticed.
-    pub(super) fn may_have_stored(&self) -> bool {
-        self.is_answer_lost
     }
 
     /// Notes that this host cannot store outcomes, if the error is not due to the row of `settled` and other hosts may be able to store

@@ -54,6 +54,7 @@ impl Settler {
                 }
                 Part::Failed(error) => {
                     self.metrics.db_error(&error);
+                    batch.note_failure(&error);
                     if matches!(error, StoreError::Locked { .. }) && self.set_locked_apart(batch, round, apart).await {
                         continue;
                     }
@@ -116,7 +117,7 @@ impl Settler {
             dropped = dropped.saturating_sub(u64::try_from(unchanged.len()).unwrap_or(u64::MAX));
             unplaced = self.set_apart(batch.take(&unchanged), &Obstacle::Unchanged, round, apart);
         }
-        let doubtful = (dropped > 0 && trying.may_have_stored()).then(|| batch.settled.clone());
+        let doubtful = (dropped > 0 && batch.may_be_stored()).then(|| batch.settled.clone());
         // Rows do not tell the outcome of this host from that of another.
         self.conclude(batch, Some(dropped), follows);
         let dropped = match doubtful {
@@ -208,10 +209,11 @@ impl Settler {
     }
 
     /// Stores the one outcome of a batch in ASCII and without its cost, for a table that cannot keep the original.
-    async fn store_plain(&self, batch: &Batch) -> bool {
+    async fn store_plain(&self, batch: &mut Batch) -> bool {
         let [settled] = batch.settled.as_slice() else { return false };
         let Some(plain) = plain(settled) else { return false };
-        self.store.settle(&[plain]).await.is_ok_and(|dropped| dropped == 0)
+        let stored = self.store.settle(&[plain]).await.inspect_err(|error| batch.note_failure(error));
+        stored.is_ok_and(|dropped| dropped == 0)
     }
 
     /// Whether the database refuses the statement of this outcome even for no row, so that no trigger and no constraint is the reason.
