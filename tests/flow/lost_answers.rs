@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use outbox::store::postgres::PostgresOptions;
 use outbox::{MySqlStore, Outbox, PostgresStore, Status};
-use support::{Database, MySql, Network, Postgres, Proxy, Recorder, Scrape, eventually};
+use support::{Database, Harness as _, MySql, Network, Postgres, Proxy, Recorder, Scrape, eventually};
 
-use crate::common::{ROUTE, at_rest, commit_one, drowsy, reaches, row};
+use crate::common::{ROUTE, at_rest, commit, commit_one, drowsy, orders, reaches, row};
 use crate::silence::server_of;
 
 /// An outcome is stored at once only on a connection that has stored one before.
@@ -66,6 +66,33 @@ async fn lose_an_answer<D: Database>(db: &D, host: &Outbox<D::Store>, recorder: 
         }
     }
     panic!("no outcome was stored without an answer");
+}
+
+/// The rows change before the outcomes are tried again, as if another host had delivered the events.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_outcome_that_is_dropped_after_a_lost_answer_is_counted_on_postgres() {
+    const EVENTS: u32 = 40;
+    let db = Postgres::fresh().await;
+    let proxy = Proxy::in_front_of(server_of(db.url())).await;
+    let store = PostgresStore::connect(&proxy.url(db.url())).await.expect("connects");
+    let recorder = Recorder::held();
+    let host = Outbox::single_node(store).poller(drowsy()).listener(ROUTE, recorder.listener());
+    let host = host.start().await.expect("starts");
+    commit(&host, orders(EVENTS)).await;
+    for _ in 0..EVENTS {
+        recorder.started().await;
+    }
+
+    let errors = host.metrics().counts().db_errors;
+    proxy.set(Network::CutAfter(0));
+    recorder.finish(usize::try_from(EVENTS).expect("small"));
+    eventually("a statement fails", async || host.metrics().counts().db_errors > errors).await;
+    db.execute("UPDATE outbox_event SET claim_seq = claim_seq + 5").await;
+    proxy.set(Network::Pass);
+
+    let dropped = || host.metrics().counts().fenced_outcomes;
+    eventually("all outcomes are dropped", async || dropped() == u64::from(EVENTS)).await;
+    host.shutdown().await;
 }
 
 /// The outcome waits apart until the lock of the whole table ends.

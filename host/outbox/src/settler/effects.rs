@@ -133,7 +133,7 @@ impl Settler {
                 self.conclude(&mut batch_of(vec![completion]), Some(1), completions);
                 // If an earlier try was committed, its emitted events are in the table.
                 self.wake.now();
-                let dropped = if is_answer_lost { self.unstored(std::slice::from_ref(&settled)).await } else { 1 };
+                let dropped = if is_answer_lost { self.unstored(std::slice::from_ref(&settled), 1).await } else { 1 };
                 self.metrics.fenced_outcomes.add(dropped);
                 fenced_off(dropped);
             }

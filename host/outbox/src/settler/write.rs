@@ -2,6 +2,9 @@
 //! stored.
 
 use std::collections::HashSet;
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::completion::{Batch, Completion};
 use super::obstacle::Obstacle;
@@ -10,8 +13,8 @@ use super::{Settler, fenced_off};
 use crate::event::Fence;
 use crate::store::{Settled, Settlement, StoreError};
 
-/// The most rows that the settler reads after a lost answer. It only counts and logs what they show, and other outcomes wait meanwhile.
-const MOST_LOOKED_AT: usize = 16;
+/// How long the settler looks at rows after a lost answer. It only counts and logs what they show, and other outcomes wait meanwhile.
+const LOOKS_FOR: Duration = Duration::from_secs(1);
 /// The reason why an outcome is retried where it is.
 const NO_PLACE: &str = "as many outcomes as may wait apart already wait for locked rows or are refused; see `outbox doctor`";
 
@@ -121,7 +124,7 @@ impl Settler {
         // Rows do not tell the outcome of this host from that of another.
         self.conclude(batch, Some(dropped), follows);
         let dropped = match doubtful {
-            Some(settled) => dropped.min(self.unstored(&settled).await),
+            Some(settled) => self.unstored(&settled, dropped).await,
             None => dropped,
         };
         self.metrics.fenced_outcomes.add(dropped);
@@ -147,15 +150,16 @@ impl Settler {
         }
     }
 
-    /// How many of these outcomes are not stored, as the rows of the first ones show. Outcomes after which an event is delivered again are
+    /// How many of these outcomes are not stored, as the rows show that can be read in a second; at most `most`. Outcomes after which an event is delivered again are
     /// not counted, since another host may have done so already; nor are outcomes whose rows cannot be read, or not before a stop must be
     /// over.
-    pub(super) async fn unstored(&self, settled: &[Settled]) -> u64 {
+    pub(super) async fn unstored(&self, settled: &[Settled], most: u64) -> u64 {
         let mut unstored = 0;
         let is_final =
             |one: &&Settled| matches!(one.settlement, Settlement::Done | Settlement::Erased | Settlement::Dead { .. });
-        for one in settled.iter().filter(is_final).take(MOST_LOOKED_AT) {
-            if self.must_give_up() {
+        let started = Instant::now();
+        for one in settled.iter().filter(is_final) {
+            if unstored >= most || started.elapsed() >= LOOKS_FOR || self.must_give_up() {
                 break;
             }
             match self.is_stored(one).await {
