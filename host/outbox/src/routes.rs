@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::event::Route;
 use crate::listener::Listeners;
@@ -30,8 +31,8 @@ pub(crate) struct RouteKeeper {
     outage: Outage,
     /// What the session has seen of the table of routes; `None` while it does not tell.
     seen: watch::Receiver<Option<String>>,
-    /// Whether the session has not reported a change since this host noted its routes. Until then, it does not notice another deletion.
-    is_noted_unseen: bool,
+    /// When this host last noted its routes. The session notices a deletion only after it has seen them.
+    noted_at: Option<Instant>,
 }
 
 impl RouteKeeper {
@@ -41,28 +42,19 @@ impl RouteKeeper {
         partitions: Arc<Partitions>,
         seen: watch::Receiver<Option<String>>,
     ) -> Self {
-        Self {
-            store,
-            changes: listeners.changes(),
-            listeners,
-            partitions,
-            outage: Outage::default(),
-            seen,
-            is_noted_unseen: false,
-        }
+        Self { store, changes: listeners.changes(), listeners, partitions, outage: Outage::default(), seen, noted_at: None }
     }
 
     async fn step(&mut self) -> Result<(), StoreError> {
         self.changes.mark_unchanged();
         // Before the look: what changes after it is seen once more.
-        self.is_noted_unseen &= !self.seen.has_changed().unwrap_or(false);
         self.seen.mark_unchanged();
         let (own, relayed) = (self.listeners.own_routes(), self.listeners.relays());
         let mut known = self.store.routes().await?;
         // A route may be new here, or an operator made the table forget a route that this host answers.
         if !are_noted(&own, &relayed, &known) {
             self.store.remember_routes(&own, &relayed).await?;
-            self.is_noted_unseen = true;
+            self.noted_at = Some(Instant::now());
             // All tables may have been emptied, and the row of this host and its partitions be gone, too.
             self.partitions.request_beat();
             known = self.store.routes().await?;
@@ -90,7 +82,8 @@ impl Recurring for RouteKeeper {
             || tracing::info!("the routes can be read and recorded again"),
         );
         // A look that failed is repeated soon.
-        let is_told = self.seen.borrow().is_some() && !self.is_noted_unseen;
+        let has_seen_routes = self.noted_at.is_none_or(|noted_at| noted_at.elapsed() >= LOOK_EVERY_TOLD);
+        let is_told = self.seen.borrow().is_some() && has_seen_routes;
         if succeeded && is_told { LOOK_EVERY_TOLD } else { LOOK_EVERY }
     }
 
